@@ -104,6 +104,30 @@ class Comparison(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeReply(Record):
+    """What came back, unparsed: a better parser must not cost a second call.
+
+    `message` is the whole of an API's answer as JSON, `text` what it says in words. `mirrored` marks an answer that is
+    the other order's, turned round: one observation, not two. The names say what was asked about by whoever asked
+    first; equal texts share one reply.
+    """
+
+    key: str
+    text: str
+    stop_reason: str = "end_turn"
+    mirrored: bool = False
+    usage: Mapping[str, int] = field(default_factory=dict)  # tokens by class
+    dollars: float = 0.0  # what it cost, by the prices of the day
+    timestamp: str | None = None
+    judge_model: str | None = None
+    dimension: str | None = None
+    prompt_id: str | None = None
+    entrant_a: str | None = None
+    entrant_b: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRequest:
     """All that a judge may see: the rendered text, and the record it was rendered from, in the order shown."""
 
@@ -115,20 +139,11 @@ class JudgeRequest:
     position_swap: bool
     repeat: int = 0
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeReply(Record):
-    """What came back, unparsed: a better parser must not cost a second call.
-
-    `mirrored` marks an answer that is the other order's, turned round: one observation, not two.
-    """
-
-    key: str
-    text: str
-    stop_reason: str = "end_turn"
-    mirrored: bool = False
-    usage: Mapping[str, int] = field(default_factory=dict)
-    timestamp: str | None = None
+    @property
+    def names(self) -> dict[str, Any]:
+        """What is asked about, in the words of a JudgeReply."""
+        names = ("dimension", "prompt_id", "entrant_a", "entrant_b")
+        return {name: getattr(self.subject, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +158,7 @@ class Verdict(Record):
     reasoning: str = ""
     mirrored: bool = False
     repeat: int = 0
+    stop_reason: str = "end_turn"  # or why there is no verdict: refusal, max_tokens, ...
     timestamp: str | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
 

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elo_exp import files
-from elo_exp.records import WINNERS, Comparison, JudgeReply, JudgeRequest, UserError
+from elo_exp.records import VERDICTS, WINNERS, Comparison, JudgeReply, JudgeRequest, UserError
 from elo_exp.store import Store
 
 logger = logging.getLogger(__name__)
 
 _CHUNK = 256  # replies in one transaction; they cost nothing to make again
+# The original program's cache of verdicts: one file a dimension, one row an order, the judge's whole reply in it.
+_FILE = re.compile(r"judgments_(.+)\.jsonl(\.gz)?")
+_ABOUT = {"dimension": str, "prompt_id": str, "entrant_a": str, "entrant_b": str, "position_swap": bool}
+_SAID = re.compile(r"^[ \t]*VERDICT:[ \t]*(\w*)", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +29,22 @@ class _Recorded:
     """The winner's name, 'tie' or 'invalid', and whether it was given for the order asked about."""
 
     winner: str
-    mirrored: bool
+    mirrored: bool = False
+
+
+_Verdicts = dict[tuple[str, str, str, str | None], _Recorded]
 
 
 @dataclass(kw_only=True)
 class ReplayJudge:
-    """path         verdicts/<dimension>.jsonl of a run, the folder of them, or battles (.jsonl, also .gz)
+    """path         verdicts/<dimension>.jsonl of a run, judgments_<dimension>.jsonl of the original program, the folder
+                 of either, or battles (.jsonl, also .gz)
     judge_model  of a file with several judges, the one to replay; None takes every row
 
     A battle with one verdict answers both orders with it, the second marked as mirrored. Where a file holds several
-    verdicts on one pair, the first is taken and the number of the others is reported.
+    verdicts on one pair, the first is taken (of the original's rows the last, as it did itself) and the number of the
+    others is reported. The original wrote TIE for a reply that it could not read: its verdicts are invalid where the
+    reply, kept beside them, does not say the same.
     """
 
     path: str
@@ -45,13 +57,18 @@ class ReplayJudge:
         paths = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
         if not paths:
             raise UserError(f"path: found no .jsonl file in {path}. Expected verdicts or battles.")
-        self._verdicts: dict[tuple[str, str, str, str | None], _Recorded] = {}
-        n_again = sum(self._read(file) for file in paths)
-        if n_again:
-            logger.warning("%s: %d further verdicts on pairs that had one; the first was taken", path, n_again)
+        self._verdicts: _Verdicts = {}
+        self._judges: set[str] = set()
+        self._notes: Counter[str] = Counter()  # what to warn of, and how often it was found
+        for file in paths:
+            self._read(file)
         if not self._verdicts:
             raise UserError(f"judge_model: {path} holds no verdict of {self.judge_model!r}.")
-        self._digest = [files.sha256(file) for file in paths]
+        for note, n in self._notes.items():
+            logger.warning("%s: %d %s", path, n, note)
+        if len(self._judges) > 1:
+            logger.warning("%s: several judges; name one as judge.judge_model: %s", path, sorted(self._judges))
+        self._digest = [[_dimension(file), files.sha256(file)] for file in paths]
 
     @property
     def model(self) -> str:
@@ -68,12 +85,17 @@ class ReplayJudge:
         recorded = self._find(request.subject)
         if recorded is None:
             return None
-        if recorded.winner == "invalid":
-            return JudgeReply(key=request.key, text="", stop_reason="recorded_invalid", timestamp=files.utc_now())
         sides = {request.subject.entrant_a: "A", request.subject.entrant_b: "B"}
         answer = {"evidence_a": "", "evidence_b": "", "verdict": sides.get(recorded.winner, "TIE")}
+        invalid = recorded.winner == "invalid"
         return JudgeReply(
-            key=request.key, text=json.dumps(answer), mirrored=recorded.mirrored, timestamp=files.utc_now()
+            key=request.key,
+            text="" if invalid else json.dumps(answer),
+            stop_reason="recorded_invalid" if invalid else "end_turn",
+            mirrored=recorded.mirrored,
+            timestamp=files.utc_now(),
+            judge_model=self.model,
+            **request.names,
         )
 
     def _find(self, shown: Comparison) -> _Recorded | None:
@@ -82,35 +104,54 @@ class ReplayJudge:
                 return found
         return None
 
-    def _read(self, path: Path) -> int:
-        """Take a file's verdicts in; the number of rows on pairs that had a verdict already."""
-        n_again = 0
+    def _read(self, path: Path) -> None:
+        """Take a file's verdicts in, and count those on pairs that had one already."""
         for place, row in files.read_jsonl(path):
             try:
-                verdicts = self._from_judgment(row) if "raw" in row else self._from_battle(place, row)
+                shaped = _as_judgment(path, place, row) if "cache_key" in row else row
+                verdicts = self._from_judgment(place, shaped) if "raw" in shaped else self._from_battle(place, shaped)
             except (KeyError, TypeError, IndexError) as error:
                 raise UserError(
-                    f"{place}: has no {error}. Expected a verdict (prompt_id, dimension, entrant_a, entrant_b, raw) "
-                    "or a battle (model_a, model_b, winner, question_id)."
+                    f"{place}: has no {error}. Expected a verdict (prompt_id, dimension, entrant_a, entrant_b, raw), "
+                    "a battle (model_a, model_b, winner, question_id) or a row of the original's "
+                    "judgments_<dimension>.jsonl (cache_key, judge_model, verdict, reasoning, metadata)."
                 ) from None
+            taken = "last" if "cache_key" in row else "first"
             for key, recorded in verdicts.items():
-                n_again += not recorded.mirrored and self._verdicts.get(key, recorded) is not recorded
-                self._verdicts.setdefault(key, recorded)
-        return n_again
+                if key in self._verdicts and not recorded.mirrored:
+                    self._notes[f"further verdicts on pairs that had one; the {taken} was taken"] += 1
+                if key not in self._verdicts or taken == "last":
+                    self._verdicts[key] = recorded
 
-    def _from_judgment(self, row: Mapping[str, Any]) -> dict[tuple[str, str, str, str | None], _Recorded]:
+    def _from_judgment(self, place: str, row: Mapping[str, Any]) -> _Verdicts:
         prompt, a, b = row["prompt_id"], row["entrant_a"], row["entrant_b"]
         found = {}
         for raw in row["raw"]:
             if self.judge_model not in (None, raw["judge_model"]) or raw.get("repeat", 0):
                 continue
+            self._judges.add(str(raw["judge_model"]))
+            is_original = "cache_key" in row or "pair" in raw  # only the original's verdicts/ repeat the pair
+            verdict = self._borne_out(place, raw) if is_original else raw["verdict"]
             shown = (b, a) if raw["position_swap"] else (a, b)
             names = {"A": shown[0], "B": shown[1], "TIE": "tie"}
-            recorded = _Recorded(names.get(raw["verdict"], "invalid"), bool(raw.get("mirrored", False)))
+            recorded = _Recorded(names.get(verdict, "invalid"), bool(raw.get("mirrored", False)))
             found[(prompt, *shown, row["dimension"])] = recorded
         return found
 
-    def _from_battle(self, place: str, row: Mapping[str, Any]) -> dict[tuple[str, str, str, str | None], _Recorded]:
+    def _borne_out(self, place: str, row: Mapping[str, Any]) -> str:
+        """A verdict of the original's; INVALID where the judge's reply, its `reasoning`, does not say the same."""
+        verdict = row["verdict"] or "INVALID"
+        if verdict not in VERDICTS:
+            raise UserError(f"{place}: verdict is {verdict!r}. Expected A, B or TIE. Mend the row or remove it.")
+        said = (_SAID.findall(str(row["reasoning"])) or [""]) if "reasoning" in row else [verdict]
+        if row.get("error") or verdict == "INVALID" or said[-1].upper() != verdict:
+            self._notes["verdicts are invalid: marked as failed, or not what the judge's reply says"] += 1
+            return "INVALID"
+        if verdict == "TIE" and "reasoning" not in row:
+            self._notes["TIEs may be failures of the judge: the original wrote TIE then, and no reply is there"] += 1
+        return str(verdict)
+
+    def _from_battle(self, place: str, row: Mapping[str, Any]) -> _Verdicts:
         if self.judge_model not in (None, row.get("judge_model")):
             return {}
         for name in ("winner", "verdict_ab", "verdict_ba"):
@@ -128,6 +169,26 @@ class ReplayJudge:
                 (prompt, b, a, dimension): _Recorded(winner, not first_b),
             }
         return {
-            (prompt, a, b, dimension): _Recorded(names[both[0]], False),
-            (prompt, b, a, dimension): _Recorded(names[both[1]], False),
+            (prompt, a, b, dimension): _Recorded(names[both[0]]),
+            (prompt, b, a, dimension): _Recorded(names[both[1]]),
         }
+
+
+def _dimension(path: Path) -> str | None:
+    """The dimension in the name of a file of the original's."""
+    return match[1] if (match := _FILE.fullmatch(path.name)) else None
+
+
+def _as_judgment(path: Path, place: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row of the original's judgments_<dimension>.jsonl as a judgment with one of its two verdicts."""
+    metadata = row.get("metadata")
+    about = {"dimension": _dimension(path), **(metadata if isinstance(metadata, dict) else {})}
+    for name, kind in _ABOUT.items():
+        if not isinstance(found := about.get(name), kind):
+            expected = "true or false" if kind is bool else "text"
+            where = ", or the file named judgments_<dimension>.jsonl" if name == "dimension" else ""
+            raise UserError(
+                f"{place}: metadata.{name} is {found!r}. Expected {expected}{where}. Mend the row or remove it."
+            )
+    raw = {**row, "position_swap": about["position_swap"]}
+    return {**about, "cache_key": row["cache_key"], "raw": [raw]}
