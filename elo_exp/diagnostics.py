@@ -24,9 +24,15 @@ def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> JudgeQual
         n_decisive_verdicts=len(decisive),
         n_first_shown_wins=sum(v.verdict == "A" for v in decisive),
         n_ties=sum(j.winner is None and not j.inconsistent and not j.invalid for j in judgments),
+        n_refused=_count(judgments, {"refusal"}),
+        n_cut_off=_count(judgments, {"max_tokens", "model_context_window_exceeded"}),
         n_repeated=len(valid_repeats),
         n_repeats_agree=sum(first == again for first, again in valid_repeats),
     )
+
+
+def _count(judgments: Sequence[Judgment], stop_reasons: set[str]) -> int:
+    return sum(j.invalid and any(v.stop_reason in stop_reasons for v in j.raw[:2]) for j in judgments)
 
 
 def _original(judgment: Judgment, repeat: Verdict) -> Verdict:

@@ -18,6 +18,21 @@ from typing import Any, TextIO
 
 from elo_exp.records import UserError
 
+_NETWORK = {
+    "9p",
+    "afs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "glusterfs",
+    "gpfs",
+    "lustre",
+    "ncpfs",
+    "nfs",
+    "nfs4",
+    "smb3",
+    "sshfs",
+}
 _UTF8 = "utf-8-sig"  # UTF-8, with or without the mark that some programs put first
 
 
@@ -89,6 +104,18 @@ def open_text(path: Path) -> Iterator[TextIO]:
         raise UserError(f"{path}: cannot be read ({reason}). Check the path.") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}).") from None
+
+
+def network_filesystem(path: Path) -> str | None:
+    """The type of the network file system that a path is on; None on a local one, and where it cannot be told."""
+    try:
+        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return None
+    whole = path.resolve()
+    holding = [(place, kind) for place, kind in mounts if whole.is_relative_to(place)]
+    kind = max(holding, key=lambda mount: len(mount[0]), default=("", ""))[1]
+    return kind if kind.removeprefix("fuse.") in _NETWORK else None
 
 
 def sha256(path: Path) -> str:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.records import Battle, Record
+from elo_exp.records import Battle, JudgeReply, Record, Response
 
 if TYPE_CHECKING:
     import numpy as np
 
+TOKEN_CLASSES = (
+    "input_tokens",
+    "cache_write_5m_tokens",
+    "cache_write_1h_tokens",
+    "cache_read_tokens",
+    "output_tokens",
+)
 Z95 = 1.96  # standard errors on each side of a 95 % normal interval, rounded as in elo_results.json
 
 
@@ -80,6 +87,8 @@ class JudgeQuality(Record):
     n_decisive_verdicts: int
     n_first_shown_wins: int
     n_ties: int  # valid judgments in which both orders said tie
+    n_refused: int = 0  # judgments that are invalid because the judge refused
+    n_cut_off: int = 0  # judgments that are invalid because its answer ran into a limit
     n_repeated: int = 0
     n_repeats_agree: int = 0
 
@@ -98,7 +107,8 @@ class JudgeQuality(Record):
 
 @dataclass(slots=True, kw_only=True)
 class Usage:
-    """What a run asked for, found in the store, and paid."""
+    """What a run asked for, found in the store, made and paid. Tokens are counted once: `input_tokens` are those that
+    were neither written to the prompt cache nor read from it."""
 
     responses_wanted: int = 0
     responses_stored: int = 0
@@ -109,8 +119,31 @@ class Usage:
     verdicts_missing: int = 0
     judge_calls: int = 0
     input_tokens: int = 0
+    cache_write_5m_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    cache_read_tokens: int = 0
     output_tokens: int = 0
     dollars: float = 0.0
+    dollars_by_dimension: dict[str, float] = field(default_factory=dict)
+    cache: str | None = None  # the prompt cache that was decided on, and why
+
+    def count(self, made: Record) -> None:
+        """Take in an answer that this run has made or paid for."""
+        if isinstance(made, Response):
+            self.responses_generated += 1
+        if isinstance(made, JudgeReply):
+            self.judge_calls += 1
+            for name in TOKEN_CLASSES:
+                setattr(self, name, getattr(self, name) + made.usage.get(name, 0))
+            self.dollars += made.dollars
+            if made.dollars and made.dimension:
+                spent = self.dollars_by_dimension.get(made.dimension, 0.0)
+                self.dollars_by_dimension[made.dimension] = spent + made.dollars
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers under flat names."""
+        flat = {f"dollars/{dimension}": dollars for dimension, dollars in self.dollars_by_dimension.items()}
+        return {name: v for name, v in dataclasses.asdict(self).items() if isinstance(v, int | float)} | flat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,6 +130,7 @@ class Rubric:
             reasoning=reasoning or reply.text,
             mirrored=reply.mirrored,
             repeat=request.repeat,
+            stop_reason=reply.stop_reason,
             timestamp=reply.timestamp,
             usage=reply.usage,
         )

@@ -1,12 +1,15 @@
 """One SQLite file that holds every answer ever made or paid for, keyed by the fingerprint of all that could change it.
 
 Several processes may use one store. An answer is committed before anyone sees it, is never overwritten, and is found
-again by its key alone: ratings, sweeps and restarts read it and pay nothing.
+again by its key alone: ratings, sweeps and restarts read it and pay nothing. The same file holds the claims
+(claims.py) and the batch ledger (ledger.py), so that an answer, the claim on it and its place in the ledger change in
+one transaction.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,13 +17,30 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from elo_exp.files import utc_now
+from elo_exp.files import network_filesystem, utc_now
 from elo_exp.records import Record, UserError, canonical_json
 from elo_exp.results import Usage
 
-SCHEMA_VERSION = 1
+logger = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 2
+_TABLES = """
+CREATE TABLE IF NOT EXISTS answers (
+    key TEXT PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, created_at TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS owners (
+    owner TEXT PRIMARY KEY, host TEXT NOT NULL, boot TEXT NOT NULL, pid INTEGER NOT NULL, started TEXT NOT NULL,
+    heartbeat REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS batches (
+    nonce TEXT PRIMARY KEY, owner TEXT NOT NULL, endpoint TEXT NOT NULL, judge_model TEXT NOT NULL,
+    state TEXT NOT NULL, size INTEGER NOT NULL, reserve REAL NOT NULL, ttl TEXT, high_water TEXT, batch_id TEXT UNIQUE,
+    created_at REAL NOT NULL, settled_at REAL, note TEXT);
+CREATE TABLE IF NOT EXISTS queries (
+    nonce TEXT NOT NULL, key TEXT NOT NULL, names TEXT NOT NULL, outcome TEXT, PRIMARY KEY (nonce, key)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS queries_by_key ON queries (key);
+"""
 _APPLICATION_ID = 0x656C6F78  # "elox", in the file's header: not the database of another program
 _KEYS_A_QUERY = 500  # SQLite allows 999 variables in the oldest builds still in use
 _BUSY_SECONDS = 60.0  # how long to wait for another process's transaction
@@ -34,6 +54,12 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.usage = Usage()
+        if shared := network_filesystem(path.parent):
+            logger.warning(
+                "warning: %s is on a network file system (%s), whose locks SQLite cannot rely on. Give each machine a "
+                "cache_dir of its own and bring them together with experiment=store store.action=merge.",
+                path.parent, shared,
+            )  # fmt: skip
         with self._usable():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
@@ -59,7 +85,7 @@ class Store:
                 time.sleep(0.05)
 
     def _prepare(self) -> None:
-        with self._transaction():
+        with self.transaction():
             (owner,) = self._db.execute("PRAGMA application_id").fetchone()
             (n_tables,) = self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
             if n_tables and owner != _APPLICATION_ID:
@@ -70,10 +96,9 @@ class Store:
                     f"{self.path}: written by a newer elo_exp (store version {version}, this program knows "
                     f"{SCHEMA_VERSION}). Upgrade elo_exp, or choose another folder with cache_dir=DIR."
                 )
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, "
-                "created_at TEXT NOT NULL)"
-            )
+            if version < SCHEMA_VERSION:
+                for statement in filter(None, map(str.strip, _TABLES.split(";"))):
+                    self._db.execute(statement)
             self._db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
@@ -88,12 +113,12 @@ class Store:
             ) from error
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing, with the right to write from the start, so that no other writer can come between."""
         with self._usable():
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                yield
+                yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:  # some failures end it by themselves
@@ -106,14 +131,17 @@ class Store:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._db.close()
 
+    def read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._usable():
+            return self._db.execute(query, values).fetchall()
+
     def get(self, record: type[R], keys: Sequence[str]) -> dict[str, R]:
         """The stored answers among `keys`."""
         found: dict[str, R] = {}
         for start in range(0, len(keys), _KEYS_A_QUERY):
             some = keys[start : start + _KEYS_A_QUERY]
             marks = ",".join("?" * len(some))
-            with self._usable():
-                rows = self._db.execute(f"SELECT key, value FROM answers WHERE key IN ({marks})", some).fetchall()
+            rows = self.read(f"SELECT key, value FROM answers WHERE key IN ({marks})", some)
             found.update((key, record.from_dict(json.loads(value))) for key, value in rows)
         return found
 
@@ -124,11 +152,17 @@ class Store:
         """
         iterator = iter(records)
         while some := list(islice(iterator, chunk)):
-            now = utc_now()
-            rows = [(key(r), type(r).__name__, canonical_json(r.to_dict()), now) for r in some]
-            with self._transaction():
-                n_new = self._db.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows).rowcount
-            if n_new < len(rows):  # another process was first: its answers are the ones that every run shall see
-                stored = self.get(type(some[0]), [row[0] for row in rows])
-                some = [stored[row[0]] for row in rows]
+            with self.transaction():
+                n_new = self.put(some, key=key)
+            for record in some:
+                self.usage.count(record)
+            if n_new < len(some):  # another process was first: its answers are the ones that every run shall see
+                stored = self.get(type(some[0]), [key(r) for r in some])
+                some = [stored[key(r)] for r in some]
             yield from some
+
+    def put(self, records: Sequence[R], *, key: Callable[[R], str]) -> int:
+        """Inside a transaction: add the answers that are not there yet; how many these are."""
+        now = utc_now()
+        rows = [(key(r), type(r).__name__, canonical_json(r.to_dict()), now) for r in records]
+        return self._db.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows).rowcount

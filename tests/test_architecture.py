@@ -16,16 +16,31 @@ PACKAGE = Path(elo_exp.__file__).parent
 SOCKETS = ("entrants", "judges", "ratings", "trackers")  # a Protocol in __init__, one module for each implementation
 LEVELS = {
     0: ["records", "results", "settings", "files", "store", "progress", "usage"],
-    1: ["bank", "rubrics", "pairs", "battles", "likelihood", "winrates", "diagnostics"],
+    1: [
+        *["bank", "rubrics", "pairs", "battles", "likelihood", "winrates", "diagnostics", "planning", "pricing"],
+        *["claims", "ledger", "services", "collector", "batches", "messages", "anthropic_api"],
+    ],
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
-    3: ["stages", "plots", "canvas", "report", "manifest"],
+    3: ["stages", "plots", "canvas", "report", "bill", "manifest"],
     4: ["experiments.__init__", "experiments.*"],
     5: ["config", "mistakes", "sweeps", "__main__"],
 }
 ROOT = "__init__"  # the version and the place of conf/: everybody's
 KNOW_HYDRA = {"config", "mistakes", "sweeps", "__main__"}
 ELO = "ratings.elo"  # every experiment rates with it, so its type has a name of its own among the parts
-HEAVY = {"torch", "transformers", "peft", "anthropic", "wandb", "matplotlib", "pandas", "pyarrow", "rich", "PIL"}
+HEAVY = {
+    "torch",
+    "transformers",
+    "peft",
+    "anthropic",
+    "wandb",
+    "matplotlib",
+    "pandas",
+    "pyarrow",
+    "rich",
+    "PIL",
+    "httpx2",
+}
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,8 @@ class LexicalJudge:
         if self._prefers_first(shown):
             verdict = "A"
         evidence = {"evidence_a": f"score {a:.3f}", "evidence_b": f"score {b:.3f}", "verdict": verdict}
-        return JudgeReply(key=request.key, text=json.dumps(evidence), timestamp=utc_now())
+        text = json.dumps(evidence)
+        return JudgeReply(key=request.key, text=text, timestamp=utc_now(), judge_model=self.model, **request.names)
 
     def _prefers_first(self, shown: Comparison) -> bool:
         """Drawn for the comparison, not for the order, so that both orders of it are affected."""
