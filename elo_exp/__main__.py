@@ -15,14 +15,13 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from elo_exp import CONF, config, mistakes, sweeps, usage
+from elo_exp import CONF, bill, config, mistakes, sweeps, usage
 from elo_exp.experiments import Experiment, Parts, Result, rate, tournament
 from elo_exp.manifest import Manifest
 from elo_exp.results import RunInfo
@@ -44,6 +43,10 @@ def run(cfg: DictConfig) -> float:
         experiment.check(settings, parts)
         info = config.run_info(cfg)
         logger.info("%s: %s", settings.experiment.prefix, parts.summary())
+        if settings.plan:
+            plan = experiment.plan(settings, parts)
+            print(bill.plan_table(plan))
+            return plan.dollars
         result = _run_tracked(experiment, settings, parts, info)
     print(result.table(), info.run_dir, sep="\n")
     return result.headline
@@ -55,7 +58,7 @@ def _run_tracked(experiment: Experiment, settings: Settings, parts: Parts, info:
             result = experiment.run(settings, parts)
             manifest.complete(result.facts())
             written = [manifest.path, *result.write(info.run_dir)]
-        spend = {f"usage/{name}": value for name, value in asdict(parts.store.usage).items()}
+        spend = {f"usage/{name}": value for name, value in parts.store.usage.metrics().items()}
         _track(tracked, result, {**result.metrics(), **spend})
         tracked.log_files(info.run_dir, written)
     return result

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _SECONDS_A_LINE = 10.0
+_SECONDS_A_NOTE = 30.0
+_say: list[Callable[[str], None]] = []  # of the bar that is shown, if one is
+_last_note = [0.0]
 
 
 def track(items: Iterable[T], *, label: str, total: int) -> Iterator[T]:
@@ -24,14 +27,30 @@ def track(items: Iterable[T], *, label: str, total: int) -> Iterator[T]:
         yield from _lines(items, label, total)
 
 
+def note(text: str) -> None:
+    """What work that is being tracked is waiting for: beside the bar, or as a line, not too often."""
+    if _say:
+        _say[-1](text)
+    elif time.monotonic() - _last_note[0] >= _SECONDS_A_NOTE:
+        _last_note[0] = time.monotonic()
+        logger.info("%s", text)
+
+
 def _bar(items: Iterable[T], label: str, total: int) -> Iterator[T]:
     from rich import progress as rich
     from rich.console import Console
 
     columns = rich.TextColumn("{task.description}"), rich.BarColumn(), rich.MofNCompleteColumn()
-    times = rich.TimeElapsedColumn(), rich.TimeRemainingColumn()
+    times = rich.TimeElapsedColumn(), rich.TextColumn("{task.fields[note]}", style="dim")
     with rich.Progress(*columns, *times, console=Console(stderr=True), transient=True) as progress:
-        yield from progress.track(items, total=total, description=label)
+        task = progress.add_task(label, total=total, note="")
+        _say.append(lambda text: progress.update(task, note=text))
+        try:
+            for item in items:
+                yield item
+                progress.advance(task)
+        finally:
+            _say.pop()
 
 
 def _lines(items: Iterable[T], label: str, total: int) -> Iterator[T]:

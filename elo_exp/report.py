@@ -181,7 +181,9 @@ def _title(standings: Standings, dimension: str, quality: JudgeQuality | None) -
     parts = [f"{dimension}: {len(battles)} battles, {n_decisive} decisive; Elo at K = {standings.k:g}"]
     if quality is not None and quality.n_judgments:
         flips = f"{quality.n_flips} of {quality.n_two_order} flipped" if quality.n_two_order else "orders not compared"
-        parts.append(f"judge: {flips}, {quality.n_invalid} invalid")
+        kinds = {"refused": quality.n_refused, "cut off": quality.n_cut_off}
+        named = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
+        parts.append(f"judge: {flips}, {quality.n_invalid} invalid{f' ({named})' if named else ''}")
     return "; ".join(parts)
 
 

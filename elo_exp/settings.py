@@ -25,6 +25,7 @@ class ModeSettings:
     name: str
     strata: dict[str, int]  # prompts by source; empty: the whole bank
     pilot_seed: int
+    prompt_cache: str  # what a judge with a prompt cache does about it: measured, 1h, 5m, none
 
 
 @dataclass
@@ -77,6 +78,7 @@ class Settings:
     mode: ModeSettings
     prompts: PromptsSettings
     judging: JudgingSettings
+    plan: bool  # show what judging would cost, and pay nothing
     allow_missing: bool
     recorded_dir: str | None
     cache_dir: str

@@ -6,12 +6,14 @@ Calling a stage twice gives the same result, and costs nothing the second time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 
+from elo_exp import bill, planning
 from elo_exp.entrants import Entrant
-from elo_exp.judges import Judge
+from elo_exp.judges import Judge, PaidJudge
 from elo_exp.pairs import Responses, reconcile
+from elo_exp.planning import Estimate, Plan
 from elo_exp.progress import track
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest, Judgment, Prompt, Response, UserError, fingerprint
 from elo_exp.rubrics import Rubric
@@ -30,14 +32,13 @@ def generate(
     missing: list[str] = []
     usage = store.usage
     for name, entrant in entrants.items():
-        keys = {p.prompt_id: fingerprint([name, p.prompt_id, entrant.inputs(p)]) for p in prompts}
+        keys = _response_keys(name, entrant, prompts)
         stored = store.get(Response, list(keys.values()))
         wanted = [p for p in prompts if keys[p.prompt_id] not in stored]
         made = store.keep(entrant.generate(wanted), key=lambda r, keys=keys: keys[r.prompt_id])  # type: ignore[misc]
         found = {r.prompt_id: r for r in stored.values()}
         for response in track(made, label=f"answering: {name}", total=len(wanted)):
             found[response.prompt_id] = response
-            usage.responses_generated += 1
         responses[name] = {p.prompt_id: found[p.prompt_id] for p in prompts if p.prompt_id in found}
         missing += [f"{name} on {p.prompt_id}" for p in prompts if p.prompt_id not in found]
         usage.responses_wanted += len(prompts)
@@ -46,6 +47,16 @@ def generate(
     if missing:
         _report_missing("responses", missing, len(entrants) * len(prompts), allow_missing)
     return responses
+
+
+def all_generated(prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store) -> bool:
+    """Whether the store holds every entrant's response to every prompt."""
+    keys = [key for name, entrant in entrants.items() for key in _response_keys(name, entrant, prompts).values()]
+    return len(store.get(Response, keys)) == len(set(keys))
+
+
+def _response_keys(name: str, entrant: Entrant, prompts: Sequence[Prompt]) -> dict[str, str]:
+    return {p.prompt_id: fingerprint([name, p.prompt_id, entrant.inputs(p)]) for p in prompts}
 
 
 def judge_pairs(
@@ -63,18 +74,7 @@ def judge_pairs(
     A comparison of which a verdict is missing has no judgment. Raises UserError where some are missing, unless that
     is allowed or only the store is to be read.
     """
-    judge_key = fingerprint([judge.model, judge.settings()])
-    requests = {
-        rubric.dimension: [
-            [
-                rubric.request(comparison, judge=judge_key, position_swap=swap, repeat=repeat, reads=judge.reads)
-                for repeat in range(repeats)
-                for swap in (False, True)
-            ]
-            for comparison in comparisons[rubric.dimension]
-        ]
-        for rubric in rubrics
-    }
+    requests = _requests(comparisons, rubrics, judge, repeats)
     every = [request for some in requests.values() for queries in some for request in queries]
     replies = ask(every, judge, store, stored_only=stored_only)
     lost = [_name(r) for r in every if r.key not in replies]
@@ -92,10 +92,51 @@ def judge_pairs(
     return judgments
 
 
+def plan_pairs(
+    comparisons: Mapping[str, Sequence[Comparison]],
+    rubrics: Sequence[Rubric],
+    judge: Judge,
+    store: Store,
+    *,
+    repeats: int = 1,
+) -> Plan:
+    """What judge_pairs would ask and pay. Asks nothing of the judge and pays nothing."""
+    by_dimension = _requests(comparisons, rubrics, judge, repeats)
+    every = [request for some in by_dimension.values() for queries in some for request in queries]
+    return _plan(every, store.get(JudgeReply, [request.key for request in every]), judge)
+
+
+def _requests(
+    comparisons: Mapping[str, Sequence[Comparison]], rubrics: Sequence[Rubric], judge: Judge, repeats: int
+) -> dict[str, list[list[JudgeRequest]]]:
+    """By dimension and comparison: order ab, order ba, then any repeats of the two."""
+    judge_key = fingerprint([judge.model, judge.settings()])
+    return {
+        rubric.dimension: [
+            [
+                rubric.request(comparison, judge=judge_key, position_swap=swap, repeat=repeat, reads=judge.reads)
+                for repeat in range(repeats)
+                for swap in (False, True)
+            ]
+            for comparison in comparisons[rubric.dimension]
+        ]
+        for rubric in rubrics
+    }
+
+
+def _plan(requests: Sequence[JudgeRequest], stored: Collection[str], judge: Judge) -> Plan:
+    if isinstance(judge, PaidJudge):
+        return planning.plan(
+            requests, stored, judge_model=judge.model, estimate=judge.estimate, budget_usd=judge.budget_usd
+        )
+    return planning.plan(requests, stored, judge_model=judge.model, estimate=lambda _: Estimate(), budget_usd=None)
+
+
 def ask(
     requests: Sequence[JudgeRequest], judge: Judge, store: Store, *, stored_only: bool = False
 ) -> dict[str, JudgeReply]:
-    """The replies by key; equal requests are asked once."""
+    """The replies by key; equal requests are asked once. Before a judge that costs money is asked, the plan is shown.
+    Raises UserError where its budget does not reach."""
     unique = {request.key: request for request in requests}
     replies = store.get(JudgeReply, list(unique))
     wanted = [] if stored_only else [request for key, request in unique.items() if key not in replies]
@@ -103,15 +144,19 @@ def ask(
     usage.verdicts_wanted += len(requests)
     usage.verdicts_distinct += len(unique)
     usage.verdicts_stored += len(replies)
+    if wanted and isinstance(judge, PaidJudge):
+        judge.preflight()
+        plan = _plan(requests, replies, judge)
+        logger.info("%s", bill.plan_table(plan))
+        plan.check()
     for reply in track(judge.answer(wanted, store), label=f"judging: {judge.model}", total=len(wanted)):
         replies[reply.key] = reply
-        usage.judge_calls += 1
-        usage.input_tokens += reply.usage.get("input_tokens", 0)
-        usage.output_tokens += reply.usage.get("output_tokens", 0)
     logger.info(
         "verdicts: %d wanted, %d of them distinct; %d asked of %s, %d from the store",
         len(requests), len(unique), usage.judge_calls, judge.model, usage.verdicts_stored,
     )  # fmt: skip
+    if usage.dollars:
+        logger.info("%s", bill.spend(usage))
     return replies
 
 

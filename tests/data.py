@@ -13,7 +13,7 @@ import pytest
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
-from elo_exp import CONF, HOME
+from elo_exp import CONF, HOME, config  # noqa: F401  (registers the resolver that conf/ uses)
 from elo_exp.records import Comparison
 
 BANK = HOME / "prompts" / "bank.jsonl"
@@ -34,9 +34,21 @@ COMPARISON = Comparison(
 
 def shipped(group: str, name: str, **changes: Any) -> Any:
     """The part that conf/<group>/<name>.yaml describes, built as it ships but for `changes`."""
-    root = {"prompts": {"bank_path": str(BANK)}, "part": OmegaConf.load(CONF / group / f"{name}.yaml")}
+    root = {
+        "prompts": {"bank_path": str(BANK)},
+        "judging": {"budget_usd": 100.0},
+        "mode": {"prompt_cache": "measured"},
+        "part": described(group, name),
+    }
     settings = OmegaConf.to_container(OmegaConf.create(root).part, resolve=True)
     return get_class(settings.pop("_target_"))(**{**settings, **changes})
+
+
+def described(group: str, name: str) -> Any:
+    """What conf/<group>/<name>.yaml says, over what the files say that it starts from."""
+    part = OmegaConf.load(CONF / group / f"{name}.yaml")
+    bases = [described(group, base) for base in part.pop("defaults", []) if base != "_self_"]
+    return OmegaConf.merge(*bases, part)
 
 
 def shared_data(name: str) -> Path:

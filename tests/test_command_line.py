@@ -33,7 +33,7 @@ MISTAKES = {
     "elo.kk=3": "elo.kk: unknown setting. Did you mean 'k'?",
     "judge.margn=0.1": "judge.margn: unknown setting. Did you mean 'margin'?",
     "jugde=lexical": "jugde: unknown setting. Did you mean 'judge'?",
-    "judge=opuss": "judge=opuss: no such judge. Did you mean 'opus'? Known here: haiku, lexical",
+    "judge=opuss": "judge=opuss: no such judge. Did you mean 'opus'? Known here: claude, haiku, lexical",
     "mode=fast": "mode=fast: no such mode. Known here: demo, headline, pilot.",
     "'entrant=[probe_referenc,probe_hedged]'": "no such entrant. Did you mean 'probe_reference'?",
     "'rating=[trueskill]'": "rating=trueskill: no such rating. Known here: bradley_terry.",
@@ -83,7 +83,7 @@ MISTAKES = {
     "--config-dir=mine judge=elsewhere": "judge._target_: found no 'elo_exp.judges.lexical.Lexicon'",
     # a part that a later version brings
     "mode=headline": "entrant.base_olmo: needs elo_exp.entrants.huggingface.HuggingFaceEntrant, which this version",
-    "judge=opus": "judge: needs elo_exp.judges.anthropic_batch.AnthropicBatchJudge, which this version",
+    "judge=opus": "ANTHROPIC_API_KEY: not set. Put the key into the environment, or as ANTHROPIC_API_KEY=... into",
 }
 
 

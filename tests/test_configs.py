@@ -16,12 +16,12 @@ from elo_exp.__main__ import EXPERIMENTS
 from elo_exp.experiments import Parts
 from elo_exp.records import UserError
 from tests.commands import LOCAL, attempt, run
+from tests.data import described
 
 PART_GROUPS = ("entrant", "judge", "elo", "rating", "rubric", "tracker")  # their files name a class to build
 SEVERAL = ("entrant", "rating", "rubric")  # of these, several may be chosen
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
 MODELS = ["base_olmo", "security_only", "security_plus_robustness", "full_poe"]
-CLAUDES = ["haiku", "opus", "sonnet"]
 
 OPTIONS = sorted(
     (path.parent.relative_to(CONF).as_posix(), path.stem) for path in CONF.rglob("*.yaml") if path.parent != CONF
@@ -39,7 +39,7 @@ def chosen(group: str, name: str) -> str:
 
 
 def has_its_code(group: str, name: str) -> bool:
-    target = OmegaConf.load(CONF / group / f"{name}.yaml")["_target_"]
+    target = described(group, name)["_target_"]
     return importlib.util.find_spec(target.rpartition(".")[0]) is not None
 
 
@@ -93,9 +93,9 @@ def test_every_part_composes_and_builds_or_says_that_it_is_still_to_come(
     assert "\n" not in str(refusal.value)
 
 
-def test_the_model_entrants_and_the_claude_judges_are_still_to_come():
+def test_the_model_entrants_are_still_to_come():
     absent = {option for option in PARTS if not has_its_code(*option)}
-    assert absent == {*(("entrant", name) for name in MODELS), *(("judge", name) for name in CLAUDES)}
+    assert absent == {("entrant", name) for name in MODELS}
 
 
 def test_a_rubric_file_says_in_which_dimension_it_judges(tmp_path: Path):

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from elo_exp.entrants import Entrant
 from elo_exp.judges import Judge
+from elo_exp.planning import Plan
 from elo_exp.ratings import RatingMethod
 from elo_exp.ratings.elo import PermutationElo
 from elo_exp.results import Plot
@@ -45,6 +46,9 @@ class Experiment(Protocol):
 
     def check(self, settings: Settings, parts: Parts) -> None:
         """Raise UserError for whatever can be known to be wrong before anything is begun."""
+
+    def plan(self, settings: Settings, parts: Parts) -> Plan:
+        """What a run would ask and pay; pays nothing."""
 
     def run(self, settings: Settings, parts: Parts) -> Result: ...
 

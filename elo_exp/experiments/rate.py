@@ -10,6 +10,7 @@ from elo_exp import battles
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.manifest import input_hashes
+from elo_exp.planning import Plan
 from elo_exp.records import Battle, UserError
 from elo_exp.settings import Settings
 
@@ -25,6 +26,10 @@ def check(settings: Settings, parts: Parts) -> None:
     if not Path(settings.battles).is_file():
         raise UserError(f"battles: found no file {settings.battles}. Check the path.")
     battles.check_ending(Path(settings.battles))
+
+
+def plan(settings: Settings, parts: Parts) -> Plan:
+    raise UserError("plan: experiment=rate asks no judge and pays for nothing. Leave plan=true out.")
 
 
 def run(settings: Settings, parts: Parts) -> StandingsResult:

@@ -10,8 +10,10 @@ from typing import Any
 from elo_exp import bank, battles, diagnostics, pairs, report, stages
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
+from elo_exp.judges import PaidJudge
 from elo_exp.manifest import input_hashes
 from elo_exp.pairs import Responses
+from elo_exp.planning import Plan
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.results import JudgeQuality, Standings
 from elo_exp.settings import Settings
@@ -57,7 +59,17 @@ def check(settings: Settings, parts: Parts) -> None:
     pairs.check_entrants(list(parts.entrants))
     if not parts.rubrics:
         raise UserError("rubric: none is chosen. Choose at least one: 'rubric=[factuality]'.")
-    _prompts(settings)
+    _, prompts = _prompts(settings)
+    asks = not (settings.plan or settings.judging.stored_only)
+    if asks and isinstance(parts.judge, PaidJudge) and not stages.all_generated(prompts, parts.entrants, parts.store):
+        parts.judge.preflight()  # before the entrants work for hours
+
+
+def plan(settings: Settings, parts: Parts) -> Plan:
+    """What judging would cost. Entrants answer; the judge is asked nothing."""
+    assert parts.judge is not None
+    comparisons = _comparisons(settings, parts, _prompts(settings)[1])[1]
+    return stages.plan_pairs(comparisons, parts.rubrics, parts.judge, parts.store, repeats=settings.judging.repeats)
 
 
 def run(settings: Settings, parts: Parts) -> TournamentResult:
@@ -65,11 +77,7 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
     judging = settings.judging
     every_prompt, prompts = _prompts(settings)
 
-    responses = stages.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
-    comparisons = {
-        rubric.dimension: pairs.pair_up(prompts, responses, rubric, limit=judging.limit_pairs)
-        for rubric in parts.rubrics
-    }
+    responses, comparisons = _comparisons(settings, parts, prompts)
     judgments = stages.judge_pairs(
         comparisons,
         parts.rubrics,
@@ -97,6 +105,16 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
         comparisons=comparisons,
         judgments=judgments,
     )
+
+
+def _comparisons(
+    settings: Settings, parts: Parts, prompts: Sequence[Prompt]
+) -> tuple[Responses, dict[str, list[Comparison]]]:
+    responses = stages.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
+    return responses, {
+        rubric.dimension: pairs.pair_up(prompts, responses, rubric, limit=settings.judging.limit_pairs)
+        for rubric in parts.rubrics
+    }
 
 
 def _prompts(settings: Settings) -> tuple[list[Prompt], list[Prompt]]:

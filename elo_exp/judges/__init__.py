@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from elo_exp.planning import Estimate
 from elo_exp.records import JudgeReply, JudgeRequest
 from elo_exp.store import Store
 
@@ -23,3 +24,17 @@ class Judge(Protocol):
     def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
         """A reply to each request, in any order, as they arrive, each committed to the store before it is passed on;
         none where the judge has no answer."""
+
+
+@runtime_checkable
+class PaidJudge(Judge, Protocol):
+    """A judge whose answers cost money."""
+
+    @property
+    def budget_usd(self) -> float:
+        """The cap that it submits nothing past, over a whole run."""
+
+    def preflight(self) -> None:
+        """Raise UserError for what would stop the first paid call, such as a missing key."""
+
+    def estimate(self, requests: Sequence[JudgeRequest]) -> Estimate: ...

@@ -1,0 +1,226 @@
+"""The Anthropic API as the suite uses it: the SDK's answers in our words, and every error as one of three kinds."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from elo_exp.records import UserError
+from elo_exp.services import DoubtfulError, RefusedError, RemoteBatch, Row, UnreachableError
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic
+    from anthropic.types.messages import MessageBatch, MessageBatchIndividualResponse
+
+KEY_VARIABLE = "ANTHROPIC_API_KEY"
+API_VERSION = "2026-10-21"  # pinned: it is part of what a verdict depends on, and an upgraded SDK may send another
+_TIMEOUT_SECONDS = 300.0  # well below the quarantine
+_PAGE = 100
+# What certainly was not accepted. Anything else may have been: 408, 409 and 5xx come from machines in between, too.
+_REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 413, 415, 422, 429})
+_HINTS = {
+    401: f"Check {KEY_VARIABLE}",
+    402: "Check the account's balance",
+    403: f"The key in {KEY_VARIABLE} may not do this",
+    404: "Check judge.model and judge.base_url",
+}
+
+
+def api_key() -> str | None:
+    """The key from the environment, or else from a .env file in the working folder."""
+    from dotenv import dotenv_values
+
+    return os.environ.get(KEY_VARIABLE) or dotenv_values(Path(".env")).get(KEY_VARIABLE) or None
+
+
+def check_base_url(base_url: str) -> None:
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+        shown = f"{parts.scheme}://...@{parts.hostname}" if parts.username else base_url
+        raise UserError(f"base_url: found {shown!r}. Expected http(s)://HOST, without a password in it.")
+
+
+class AnthropicApi:
+    """A BatchService, and single messages. Its errors are those of services.py, and none of the SDK's."""
+
+    def __init__(self, base_url: str) -> None:
+        self.endpoint = base_url
+
+    @cached_property
+    def _client(self) -> Anthropic:
+        import anthropic
+
+        key = api_key()
+        if not key:
+            raise UserError(no_key())
+        return anthropic.Anthropic(
+            api_key=key,
+            base_url=self.endpoint,
+            timeout=_TIMEOUT_SECONDS,
+            default_headers={"anthropic-version": API_VERSION},
+        )
+
+    def create(self, requests: Sequence[Mapping[str, Any]]) -> RemoteBatch:
+        client = self._client.with_options(max_retries=0)  # a lost answer and a retry make two batches
+        with _submitting():
+            return _remote(client.messages.batches.create(requests=list(requests)))  # type: ignore[arg-type]
+
+    def message(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """One message at once. Raises RefusedError or DoubtfulError."""
+        client = self._client.with_options(max_retries=0)
+        with _submitting():
+            return client.messages.create(**params).to_dict(mode="json")  # type: ignore[no-any-return]
+
+    def count_tokens(self, params: Mapping[str, Any]) -> int:
+        """What a message would be billed as input; free. Raises UnreachableError, or UserError where it is refused."""
+        with _asking():
+            return self._client.messages.count_tokens(**params).input_tokens
+
+    def newest(self) -> str | None:
+        with _asking():
+            found = self._client.messages.batches.list(limit=1).data
+        return found[0].id if found else None
+
+    def newest_first(self) -> Iterator[RemoteBatch]:
+        with _asking():
+            for batch in self._client.messages.batches.list(limit=_PAGE):
+                yield _remote(batch)
+
+    def retrieve(self, batch_id: str) -> RemoteBatch | None:
+        import anthropic
+
+        with _asking():
+            try:
+                return _remote(self._client.messages.batches.retrieve(batch_id))
+            except anthropic.NotFoundError:
+                return None
+
+    def cancel(self, batch_id: str) -> None:
+        with _asking():
+            self._client.messages.batches.cancel(batch_id)
+
+    def results(self, batch_id: str) -> Iterator[Row]:
+        import anthropic
+
+        with _asking():
+            try:
+                self._check_host(self._client.messages.batches.retrieve(batch_id).results_url)
+                rows = self._client.messages.batches.results(batch_id)
+            except anthropic.NotFoundError as error:
+                raise UnreachableError(_said(error)) from None
+            with closing(rows.http_response):
+                for row in rows:
+                    yield _row(row)
+
+    def _check_host(self, url: str | None) -> None:
+        """The SDK follows an absolute address, with the key, to whatever host it names."""
+        ours, theirs = urlsplit(self.endpoint).hostname, urlsplit(url or "").hostname
+        if theirs is not None and theirs != ours:
+            raise UserError(f"the server at {ours} says that the results are at {theirs}, which does not get the key.")
+
+
+def no_key() -> str:
+    return (
+        f"{KEY_VARIABLE}: not set. Put the key into the environment, or as {KEY_VARIABLE}=... into a file .env here; "
+        "plan=true shows what a run would cost without one."
+    )
+
+
+@contextmanager
+def _submitting() -> Iterator[None]:
+    """The errors of a call that costs money: either certainly not accepted, or doubtful."""
+    import anthropic
+    import httpx2
+
+    try:
+        yield
+    except anthropic.APIStatusError as error:
+        if error.status_code in _REFUSALS:
+            wait = error.response.headers.get("retry-after")
+            seconds = float(wait) if wait and wait.replace(".", "", 1).isdigit() else None
+            raise RefusedError(_said(error), status=error.status_code, retry_after=seconds) from None
+        raise DoubtfulError(_said(error), status=error.status_code) from None
+    except (anthropic.APIError, httpx2.HTTPError, json.JSONDecodeError) as error:
+        raise DoubtfulError(_brief(error)) from None
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    """The errors of a question that costs nothing. The SDK has retried it twice by now."""
+    import anthropic
+    import httpx2
+
+    try:
+        yield
+    except anthropic.APIStatusError as error:
+        if error.status_code in _REFUSALS - {429}:
+            raise UserError(f"the judge's API refuses ({error.status_code}): {_said(error)}.") from None
+        raise UnreachableError(_said(error)) from None
+    except (anthropic.AnthropicError, httpx2.HTTPError, json.JSONDecodeError) as error:
+        raise UnreachableError(_brief(error)) from None
+
+
+def _said(error: Any) -> str:
+    """What the server says, and what to do; never what was sent."""
+    body = error.body if isinstance(error.body, Mapping) else {}
+    inner = body.get("error")
+    message = inner.get("message") if isinstance(inner, Mapping) else None
+    hint = _HINTS.get(error.status_code)
+    said = str(message or f"status {error.status_code}").rstrip(".")
+    return f"{said}. {hint}" if hint else said
+
+
+def _brief(error: Exception) -> str:
+    return str(error).rstrip(".") or type(error).__name__
+
+
+def _remote(batch: MessageBatch) -> RemoteBatch:
+    counts = batch.request_counts
+    return RemoteBatch(
+        batch_id=batch.id,
+        size=counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired,
+        ended=batch.processing_status == "ended",
+        archived=batch.archived_at is not None,
+        expires_at=batch.expires_at.timestamp(),
+    )
+
+
+def _row(row: MessageBatchIndividualResponse) -> Row:
+    """A line of the results; the SDK does not validate it."""
+    result: Any = row.to_dict(mode="json").get("result") or {}
+    match result:
+        case {"type": "succeeded", "message": dict(message)}:
+            return Row(custom_id=row.custom_id, outcome="succeeded", message=message)
+        case {"type": "errored", "error": {"error": {"type": str(kind), **rest}}}:
+            return Row(custom_id=row.custom_id, outcome=kind, detail=str(rest.get("message", "")))
+        case {"type": "expired" | "canceled" as outcome}:
+            return Row(custom_id=row.custom_id, outcome=outcome)
+        case _:
+            return Row(custom_id=row.custom_id, outcome=None)
+
+
+def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
+    """The tokens of a message by class; the writes of a server that does not tell them apart are 5-minute ones."""
+    usage = message.get("usage") or {}
+    written = usage.get("cache_creation_input_tokens") or 0
+    by_ttl = usage.get("cache_creation") or {}
+    one_hour = by_ttl.get("ephemeral_1h_input_tokens") or 0
+    return {
+        "input_tokens": usage.get("input_tokens") or 0,
+        "cache_write_5m_tokens": by_ttl.get("ephemeral_5m_input_tokens", written - one_hour) or 0,
+        "cache_write_1h_tokens": one_hour,
+        "cache_read_tokens": usage.get("cache_read_input_tokens") or 0,
+        "output_tokens": usage.get("output_tokens") or 0,
+    }
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """What a message says: its text blocks. Others, such as thinking, may come before them."""
+    blocks = message.get("content") or []
+    return "".join(block.get("text") or "" for block in blocks if block.get("type") == "text")

@@ -1,0 +1,71 @@
+"""What a run will cost and what it has cost, in words."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+from elo_exp.planning import Plan, PlanRow
+from elo_exp.results import Usage
+
+
+def plan_table(plan: Plan) -> str:
+    """What a run will ask and pay, and what it can resolve, a line for each dimension."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    text = io.StringIO()
+    console = Console(file=text, width=120)
+    grid = Table(box=SIMPLE_HEAD, show_footer=len(plan.rows) > 1)
+    total = [sum(column) for column in zip(*(_plan_numbers(row) for row in plan.rows), strict=True)]
+    footer = [f"{n:,}" for n in total[:6]] + [f"{dollars:,.2f}" for dollars in total[6:]] if total else [""] * 8
+    grid.add_column("dimension", "total", no_wrap=True)
+    names = ("pairs", "queries", "stored", "to pay", "tokens in", "out", "$ expected", "$ plain")
+    for name, sum_ in zip(names, footer, strict=True):
+        grid.add_column(name, sum_, justify="right", no_wrap=True)
+    grid.add_column("resolves", justify="right", no_wrap=True)
+    for row in plan.rows:
+        numbers = _plan_numbers(row)
+        cells = [f"{n:,}" for n in numbers[:6]] + [f"{dollars:,.2f}" for dollars in numbers[6:]]
+        grid.add_row(row.dimension, *cells, f"{row.resolves:.0f} Elo")
+    console.print(f"plan: judge {plan.judge_model}, {_plan_words(plan)}", highlight=False)
+    console.print(grid)
+    for note in _plan_notes(plan):
+        console.print(note, highlight=False, soft_wrap=True)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def _plan_notes(plan: Plan) -> Iterator[str]:
+    shared = sum(row.queries - row.stored - row.to_pay for row in plan.rows)
+    if shared:
+        yield f"  {shared:,} queries ask what another asks, and share its answer."
+    yield "  resolves: the smallest difference that 80 % of such runs find, if verdicts scatter as in our simulations."
+    if plan.budget_usd is not None and plan.to_pay:
+        yield "  $ expected: by the chosen transport and prompt cache; $ plain: single messages without a cache."
+    if plan.budget_usd is not None and plan.dollars > plan.budget_usd:
+        yield f"  The cap is too low: ${plan.dollars:.2f} of ${plan.budget_usd:.2f}. Such a run stops before it pays."
+
+
+def spend(usage: Usage) -> str:
+    """What the judge was paid, in one line."""
+    parts = ", ".join(f"{name} ${dollars:.4f}" for name, dollars in usage.dollars_by_dimension.items())
+    written = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
+    return (
+        f"spent ${usage.dollars:.4f} ({parts}): {usage.input_tokens:,} tokens in, {written:,} written to the prompt "
+        f"cache, {usage.cache_read_tokens:,} read from it, {usage.output_tokens:,} out"
+    )
+
+
+def _plan_numbers(row: PlanRow) -> tuple[float, ...]:
+    estimate = row.estimate
+    counts = (row.pairs, row.queries, row.stored, row.to_pay, estimate.input_tokens, estimate.output_tokens)
+    return (*counts, estimate.dollars, estimate.dollars_plain)
+
+
+def _plan_words(plan: Plan) -> str:
+    if plan.budget_usd is None:
+        return "which costs nothing"
+    counted = max((row.estimate.counted for row in plan.rows), default=0)
+    tokens = f"tokens scaled from {counted} that the API counted" if counted else "tokens estimated from the length"
+    return f"cap ${plan.budget_usd:g} (judging.budget_usd), {tokens}"

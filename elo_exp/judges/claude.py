@@ -1,0 +1,298 @@
+"""Claude as judge, through the Message Batches API or one message at a time."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+from elo_exp.anthropic_api import API_VERSION, AnthropicApi, api_key, check_base_url, no_key, text_of, usage_of
+from elo_exp.batches import BatchRun, BatchSettings, summary
+from elo_exp.claims import Claims
+from elo_exp.files import utc_now
+from elo_exp.ledger import Ledger
+from elo_exp.messages import MessagesRun
+from elo_exp.planning import Estimate
+from elo_exp.pricing import PER_MILLION, Budget, Prices
+from elo_exp.progress import note
+from elo_exp.records import JudgeReply, JudgeRequest, UserError
+from elo_exp.services import Clock, UnreachableError
+from elo_exp.settings import one_of
+from elo_exp.store import Store
+
+logger = logging.getLogger(__name__)
+
+TRANSPORTS = ("batches", "messages")
+CACHES = ("measured", "1h", "5m", "none")
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+_COUNTED = 3  # queries of each prefix whose tokens the API is asked to count
+
+
+@dataclass(kw_only=True)
+class ClaudeModel(Prices):
+    """What is to be known of a model id."""
+
+    structured_output: bool  # takes a JSON schema for its answer; else the verdict is the last line of a text
+
+
+@dataclass(kw_only=True)
+class ClaudeJudge:
+    """model   an id with an entry in `models`, which says what it costs
+    cache   measured: warm the prompt cache, measure it on a first chunk, then decide; or 1h, 5m, none
+
+    The rest is described in conf/judge/claude.yaml. Only model, effort, max_tokens, the API's version and its address
+    enter the key of a verdict: how it is paid for and transported does not.
+    """
+
+    model: str
+    effort: str | None
+    max_tokens: int
+    transport: str
+    base_url: str
+    budget_usd: float
+    cache: str
+    models: dict[str, ClaudeModel]
+    expected_output_tokens: int
+    expected_hit_rate: float
+    chars_per_token: float
+    chunk_size: int
+    poll_initial_seconds: float
+    poll_max_seconds: float
+    quarantine_seconds: float
+    concurrency: int
+
+    reads = ()
+    clock = Clock()
+
+    def __post_init__(self) -> None:
+        one_of("transport", self.transport, TRANSPORTS)
+        one_of("cache", self.cache, CACHES)
+        if self.effort is not None:
+            one_of("effort", self.effort, EFFORTS)
+        check_base_url(self.base_url)
+        self.base_url = self.base_url.rstrip("/")
+        for name in ("max_tokens", "chunk_size", "concurrency", "expected_output_tokens"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}: found {getattr(self, name)}. Expected 1 or more.")
+        for name in ("poll_initial_seconds", "poll_max_seconds", "chars_per_token"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"{name}: found {getattr(self, name)}. Expected more than 0.")
+        if not self.quarantine_seconds >= 0:
+            raise UserError(f"quarantine_seconds: found {self.quarantine_seconds}. Expected 0 or more.")
+        if not 0 <= self.expected_hit_rate <= 1:
+            raise UserError(f"expected_hit_rate: found {self.expected_hit_rate}. Expected a share in [0, 1].")
+        self._facts = self._look_up(self.model)
+        self._budget = Budget(self.budget_usd)
+        self._api = AnthropicApi(self.base_url)
+        self._tokens_per_char = 1 / self.chars_per_token
+        self._n_counted = 0
+
+    def _look_up(self, model: str) -> ClaudeModel:
+        facts: Any = self.models.get(model)
+        if facts is None:
+            raise UserError(
+                f"model: found {model!r}, whose prices are not known. Known: {', '.join(self.models)}. Add another to "
+                "models in conf/judge/claude.yaml, with its prices."
+            )
+        return facts if isinstance(facts, ClaudeModel) else ClaudeModel(**facts)
+
+    def settings(self) -> Mapping[str, Any]:
+        return {
+            "judge": "claude",
+            "model": self.model,
+            "effort": self.effort,
+            "max_tokens": self.max_tokens,
+            "structured_output": self._facts.structured_output,
+            "api_version": API_VERSION,
+            "endpoint": self.base_url,
+        }
+
+    # ---- before paying ----------------------------------------------------------------------------------------------
+
+    def preflight(self) -> None:
+        """Raise UserError for what would stop the first paid call; warn of a model that is about to go."""
+        if api_key() is None:
+            raise UserError(no_key())
+        if not self.budget_usd > 0:
+            raise UserError(
+                f"judging.budget_usd: is ${self.budget_usd:g}, and {self.model} is paid for. Set a cap in dollars with "
+                "judging.budget_usd=..."
+            )
+        _refuse_retired(self.model, datetime.now(UTC).date())
+
+    def estimate(self, requests: Sequence[JudgeRequest]) -> Estimate:
+        """What the requests would cost. With a key the API counts the tokens of some of them, and the others are taken
+        to be as dense."""
+        if requests and api_key() is not None:
+            self._count(requests)
+        n_prefix = sum(self._tokens(request.system) for request in requests)
+        n_user = sum(self._tokens(request.user) for request in requests)
+        n_output = len(requests) * self.expected_output_tokens
+        facts = self._facts
+        ttl = self._first_ttl(requests)
+        hit_rate = self.expected_hit_rate if ttl else 0.0
+        prefix = hit_rate * facts.cache_read + (1 - hit_rate) * facts.write(ttl)
+        rest = n_user * facts.input + n_output * facts.output
+        return Estimate(
+            input_tokens=round(n_prefix + n_user),
+            output_tokens=n_output,
+            dollars=(n_prefix * prefix + rest) * PER_MILLION * self._factor,
+            dollars_plain=(n_prefix * facts.input + rest) * PER_MILLION,
+            counted=self._n_counted,
+        )
+
+    def _count(self, requests: Sequence[JudgeRequest]) -> None:
+        by_prefix: dict[str, list[JudgeRequest]] = {}
+        for request in requests:
+            by_prefix.setdefault(request.system, []).append(request)
+        sample = [r for some in by_prefix.values() for r in some[:: max(1, len(some) // _COUNTED)][:_COUNTED]]
+        try:
+            n_tokens = sum(self._api.count_tokens(_countable(self.params(request, None))) for request in sample)
+        except UnreachableError as error:
+            logger.warning("warning: the API cannot count tokens now (%s); they are estimated", error)
+            return
+        self._tokens_per_char = n_tokens / sum(len(r.system) + len(r.user) for r in sample)
+        self._n_counted += len(sample)
+
+    def _tokens(self, text: str) -> float:
+        return len(text) * self._tokens_per_char
+
+    def _prefix_is_short(self, requests: Sequence[JudgeRequest]) -> bool:
+        longest = max((self._tokens(request.system) for request in requests), default=0.0)
+        return longest < self._facts.min_cacheable_tokens
+
+    # ---- queries ----------------------------------------------------------------------------------------------------
+
+    def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
+        """The message of a request. Up to the breakpoint it is the same, byte for byte, for all of a rubric."""
+        breakpoint_ = {"cache_control": {"type": "ephemeral", "ttl": ttl}} if ttl else {}
+        output = {"effort": self.effort} if self.effort else {}
+        if self._facts.structured_output:
+            output |= {"format": {"type": "json_schema", "schema": json.loads(request.schema)}}  # type: ignore[dict-item]
+        return {
+            "model": self.model,
+            "max_tokens": self.max_tokens,
+            "system": [{"type": "text", "text": request.system, **breakpoint_}],
+            "messages": [{"role": "user", "content": request.user}],
+            **({"output_config": output} if output else {}),
+        }
+
+    def reserve(self, request: JudgeRequest, ttl: str | None) -> float:
+        """The most that a request may cost: every prefix missed, every output as long as it may be."""
+        facts = self._facts
+        prefix = self._tokens(request.system) * max(facts.input, facts.write(ttl))
+        rest = self._tokens(request.user) * facts.input + self.max_tokens * facts.output
+        return (prefix + rest) * PER_MILLION * self._factor
+
+    def reply(self, key: str, names: Mapping[str, str], message: Mapping[str, Any]) -> JudgeReply:
+        """The whole message, with what it says and what it cost."""
+        usage = usage_of(message)
+        in_batch = (message.get("usage") or {}).get("service_tier") == "batch"
+        return JudgeReply(
+            key=key,
+            text=text_of(message),
+            stop_reason=str(message.get("stop_reason")),
+            usage=usage,
+            dollars=self._facts.dollars(usage, factor=self._facts.batch_factor if in_batch else 1.0),
+            timestamp=utc_now(),
+            judge_model=self.model,
+            message=json.dumps(message, ensure_ascii=False),
+            dimension=names.get("dimension"),
+            prompt_id=names.get("prompt_id"),
+            entrant_a=names.get("entrant_a"),
+            entrant_b=names.get("entrant_b"),
+        )
+
+    def best_ttl(self, hit_rate: float) -> str | None:
+        return self._facts.best_ttl(hit_rate)
+
+    @property
+    def _factor(self) -> float:
+        return self._facts.batch_factor if self.transport == "batches" else 1.0
+
+    # ---- asking -----------------------------------------------------------------------------------------------------
+
+    def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
+        """Claim and pay for what nobody else is paying for; then wait for the others."""
+        waiting = {request.key: request for request in requests}
+        failed: dict[str, str] = {}
+        with Claims(store) as claims:
+            while waiting:
+                mine = [waiting[key] for key in claims.take(list(waiting))]
+                for reply in self._pay(mine, store, claims, failed):
+                    waiting.pop(reply.key, None)
+                    yield reply
+                for key in failed:
+                    waiting.pop(key, None)
+                for key, reply in store.get(JudgeReply, list(waiting)).items():
+                    waiting.pop(key)
+                    yield reply
+                if waiting:
+                    note(f"waiting for {len(waiting)} verdicts that others pay for: {claims.holders(list(waiting))}")
+                    self.clock.sleep(min(1.0, self.poll_initial_seconds))
+        if failed:
+            logger.warning("warning: %s", summary(failed))
+
+    def _pay(
+        self, requests: Sequence[JudgeRequest], store: Store, claims: Claims, failed: dict[str, str]
+    ) -> Iterator[JudgeReply]:
+        """The answers to what has been claimed. What an earlier run has left in batches is collected from them, and the
+        rest goes by the transport that is chosen now."""
+        ledger = Ledger(store, claims.owner)
+        pending = ledger.pending()
+        new = [request for request in requests if request.key not in pending]
+        if new:
+            self.preflight()
+        batches = self.batch_run(ledger)
+        if self.transport == "batches":
+            batches.ttl = self._first_ttl(new)
+            ledger.usage.cache = self.cache if batches.ttl else f"none: {self._why_no_cache()}"
+            yield from batches.answer(requests, measure_cache=self.cache == "measured" and batches.ttl is not None)
+        else:
+            messages = MessagesRun(
+                send=self._api.message, judge=self, claims=claims, budget=self._budget, concurrency=self.concurrency
+            )
+            yield from batches.answer([request for request in requests if request.key in pending])
+            yield from messages.answer(new)
+            failed |= messages.failed
+        failed |= batches.failed
+
+    def _first_ttl(self, requests: Sequence[JudgeRequest]) -> str | None:
+        return None if self._prefix_is_short(requests) else {"none": None, "5m": "5m"}.get(self.cache, "1h")
+
+    def _why_no_cache(self) -> str:
+        n = self._facts.min_cacheable_tokens
+        return "judge.cache=none" if self.cache == "none" else f"{self.model} caches no prefix of fewer than {n} tokens"
+
+    def batch_run(self, ledger: Ledger) -> BatchRun:
+        settings = BatchSettings(
+            chunk_size=self.chunk_size,
+            poll_initial_seconds=self.poll_initial_seconds,
+            poll_max_seconds=self.poll_max_seconds,
+            quarantine_seconds=self.quarantine_seconds,
+        )
+        return BatchRun(
+            service=self._api, judge=self, ledger=ledger, budget=self._budget, settings=settings, clock=self.clock
+        )
+
+
+def _countable(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in params.items() if name != "max_tokens"}
+
+
+def _refuse_retired(model: str, today: date) -> None:
+    """The SDK knows when models end, and says so for single messages only."""
+    from anthropic.resources.messages.messages import DEPRECATED_MODELS
+
+    if (words := DEPRECATED_MODELS.get(model)) is None:
+        return
+    day, month_year = words.partition(",")[0], words.partition(",")[2]
+    end = datetime.strptime(f"{day.rstrip('stndrh')},{month_year}", "%B %d, %Y").date()
+    if end <= today:
+        raise UserError(f"judge.model: {model} was retired on {end}. Choose another; --help lists the judges.")
+    logger.warning(
+        "warning: judge.model: %s will be retired on %s. Its verdicts cannot be repeated after that.", model, end
+    )

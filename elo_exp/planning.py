@@ -1,0 +1,120 @@
+"""What a run will cost and what it can resolve, before anything is paid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from elo_exp.records import JudgeRequest, UserError
+
+# Variance, over prompts, of one prompt's contribution to the difference of two ratings, in squared Elo points, in a
+# round robin of m entrants judged in both orders: QUALITY + OPPONENTS * 2 / m. The responses to a prompt differ in
+# quality whoever they are compared with; the noise of the comparisons averages out over opponents. Both numbers are
+# fitted to simulations in which 28 % of decisive verdicts flip with the order: an assumption until a pilot has run.
+QUALITY_VARIANCE = 36_100.0
+OPPONENT_VARIANCE = 67_600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What some queries would cost: expected, and if they were plain messages without a prompt cache."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    dollars: float = 0.0
+    dollars_plain: float = 0.0
+    counted: int = 0  # how many of the queries the API has counted; 0: all estimated from their length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow:
+    dimension: str
+    n_prompts: int
+    n_entrants: int
+    pairs: int
+    queries: int
+    stored: int  # distinct queries that the store can answer
+    to_pay: int  # distinct queries that it cannot
+    estimate: Estimate
+
+    @property
+    def resolves(self) -> float:
+        """The smallest difference, in Elo points, that is found with 80 % power."""
+        return minimum_detectable_difference(self.n_prompts, self.n_entrants)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    judge_model: str
+    rows: tuple[PlanRow, ...]
+    budget_usd: float | None = None  # None for a judge that costs nothing
+
+    @property
+    def to_pay(self) -> int:
+        return sum(row.to_pay for row in self.rows)
+
+    @property
+    def dollars(self) -> float:
+        return sum(row.estimate.dollars for row in self.rows)
+
+    def check(self) -> None:
+        """Raise UserError where the cap would stop the run before its end."""
+        if self.budget_usd is not None and self.to_pay and self.dollars > self.budget_usd:
+            raise UserError(
+                f"judging.budget_usd: {self.to_pay} verdicts by {self.judge_model} are expected to cost "
+                f"${self.dollars:.2f}, and the cap is ${self.budget_usd:.2f}. Raise it with judging.budget_usd=..., or "
+                "ask for less: judging.limit_pairs=..., mode=pilot. Nothing was spent."
+            )
+
+
+def plan(
+    requests: Sequence[JudgeRequest],
+    stored: Collection[str],
+    *,
+    judge_model: str,
+    estimate: Callable[[Sequence[JudgeRequest]], Estimate],
+    budget_usd: float | None,
+) -> Plan:
+    """The plan of these queries, a row for each dimension; `stored` holds the keys that need no paying."""
+    dimensions = dict.fromkeys(request.subject.dimension for request in requests)
+    rows = [
+        _row(dimension, [r for r in requests if r.subject.dimension == dimension], stored, estimate)
+        for dimension in dimensions
+    ]
+    return Plan(judge_model=judge_model, rows=tuple(rows), budget_usd=budget_usd)
+
+
+def _row(
+    dimension: str,
+    requests: Sequence[JudgeRequest],
+    stored: Collection[str],
+    estimate: Callable[[Sequence[JudgeRequest]], Estimate],
+) -> PlanRow:
+    unique = {request.key: request for request in requests}
+    to_pay = [request for key, request in unique.items() if key not in stored]
+    subjects = [request.subject for request in requests]
+    return PlanRow(
+        dimension=dimension,
+        n_prompts=len({s.prompt_id for s in subjects}),
+        n_entrants=len({name for s in subjects for name in (s.entrant_a, s.entrant_b)}),
+        pairs=len({(s.prompt_id, *sorted((s.entrant_a, s.entrant_b))) for s in subjects}),
+        queries=len(requests),
+        stored=len(unique) - len(to_pay),
+        to_pay=len(to_pay),
+        estimate=estimate(to_pay),
+    )
+
+
+def minimum_detectable_difference(n_prompts: int, n_entrants: int, *, n_tests: int = 1) -> float:
+    """The difference of two entrants, in Elo points, that a two-sided test at 5 % finds with 80 % power.
+
+    (z(1 - .05 / (2 n_tests)) + z(.8)) sigma / sqrt(n_prompts), Bonferroni over `n_tests`; Miller (2024). Infinite for
+    fewer than two entrants or no prompt.
+    """
+    if n_prompts < 1 or n_entrants < 2:
+        return math.inf
+    normal = NormalDist()
+    z = normal.inv_cdf(1 - 0.05 / (2 * n_tests)) + normal.inv_cdf(0.8)
+    return z * math.sqrt((QUALITY_VARIANCE + OPPONENT_VARIANCE * 2 / n_entrants) / n_prompts)

@@ -1,0 +1,88 @@
+"""What a call costs, and the cap that no run submits past."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from elo_exp.records import UserError
+
+PER_MILLION = 1e-6
+
+
+@dataclass(kw_only=True)
+class Prices:
+    """Dollars per million tokens, and what a model's prompt cache takes."""
+
+    input: float
+    output: float
+    cache_write_5m: float
+    cache_write_1h: float
+    cache_read: float
+    batch_factor: float  # what a batch pays of all of these
+    min_cacheable_tokens: int  # a shorter prefix is never cached
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value >= 0:
+                raise UserError(f"models: found {name} {value}. Expected 0 or more.")
+
+    def dollars(self, usage: Mapping[str, int], *, factor: float = 1.0) -> float:
+        """What tokens by class cost; `factor` is `batch_factor` in a batch and 1 elsewhere."""
+        prices = {
+            "input_tokens": self.input,
+            "cache_write_5m_tokens": self.cache_write_5m,
+            "cache_write_1h_tokens": self.cache_write_1h,
+            "cache_read_tokens": self.cache_read,
+            "output_tokens": self.output,
+        }
+        return sum(usage.get(name, 0) * price for name, price in prices.items()) * PER_MILLION * factor
+
+    def write(self, ttl: str | None) -> float:
+        """The price of a prefix that is not in the cache, where a breakpoint of this time to live asks for it."""
+        return {None: self.input, "5m": self.cache_write_5m, "1h": self.cache_write_1h}[ttl]
+
+    def break_even(self, ttl: str) -> float:
+        """The share of requests that must find the prefix in the cache for the breakpoint to save money.
+
+        With a share h the prefix costs h·read + (1 - h)·write, without a breakpoint it costs input: they are equal at
+        h = (write - input) / (write - read).
+        """
+        saving = self.write(ttl) - self.cache_read
+        return (self.write(ttl) - self.input) / saving if saving > 0 else 1.0
+
+    def best_ttl(self, hit_rate: float) -> str | None:
+        """The longest time to live that a measured hit rate pays for; None where none does."""
+        return next((ttl for ttl in ("1h", "5m") if hit_rate >= self.break_even(ttl)), None)
+
+
+class Budget:
+    """A cap in dollars over everything that a run submits.
+
+    What is spent is measured; what is under way is reserved at the most that it may cost, so that spending cannot
+    pass the cap whatever comes back. Reservations fall away as results come in, and make room for the next.
+    """
+
+    def __init__(self, cap: float) -> None:
+        self.cap = cap
+        self.spent = 0.0
+        self._reserved: dict[str, float] = {}
+
+    @property
+    def room(self) -> float:
+        return self.cap - self.spent - sum(self._reserved.values())
+
+    def reserve(self, name: str, dollars: float) -> None:
+        self._reserved[name] = dollars
+
+    def release(self, name: str) -> None:
+        self._reserved.pop(name, None)
+
+    def fits(self, reserves: list[float]) -> int:
+        """How many of these, from the first, there is room for."""
+        room = self.room
+        for count, dollars in enumerate(reserves):
+            room -= dollars
+            if room < -1e-9:
+                return count
+        return len(reserves)
