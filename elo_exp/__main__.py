@@ -21,8 +21,8 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from elo_exp import CONF, bill, config, mistakes, sweeps, usage
-from elo_exp.experiments import Experiment, Parts, Result, rate, tournament
+from elo_exp import CONF, config, mistakes, sweeps, usage
+from elo_exp.experiments import Experiment, Parts, Result, rate, store, tournament
 from elo_exp.manifest import Manifest
 from elo_exp.results import RunInfo
 from elo_exp.settings import Settings, one_of
@@ -30,7 +30,7 @@ from elo_exp.trackers import TrackedRun
 
 logger = logging.getLogger(__name__)
 
-EXPERIMENTS: dict[str, Experiment] = {"tournament": tournament, "rate": rate}
+EXPERIMENTS: dict[str, Experiment] = {"tournament": tournament, "rate": rate, "store": store}
 
 
 def run(cfg: DictConfig) -> float:
@@ -41,12 +41,11 @@ def run(cfg: DictConfig) -> float:
     parts = config.build(cfg, settings, experiment.NEEDS)
     with parts.store:
         experiment.check(settings, parts)
-        info = config.run_info(cfg)
+        if (text := experiment.errand(settings, parts)) is not None:
+            print(text)
+            return 0.0
         logger.info("%s: %s", settings.experiment.prefix, parts.summary())
-        if settings.plan:
-            plan = experiment.plan(settings, parts)
-            print(bill.plan_table(plan))
-            return plan.dollars
+        info = config.run_info(cfg)
         result = _run_tracked(experiment, settings, parts, info)
     print(result.table(), info.run_dir, sep="\n")
     return result.headline

@@ -80,7 +80,8 @@ class BatchRun:
         pending = self._ledger.pending()
         self._queue = deque(request for request in requests if request.key not in pending)
         for batch in self._ledger.under_way():
-            self._collector.follow(batch)
+            if batch.endpoint == self._service.endpoint:
+                self._collector.follow(batch)
         try:
             if measure_cache:
                 yield from self._warm_and_measure()
@@ -186,7 +187,7 @@ class BatchRun:
         """The intent in the ledger, of one request fewer for as long as an unresolved batch has the same size."""
         for size in range(len(requests), 0, -1):
             batch = self._ledger.intend(
-                [Query(key=request.key, names=request.names) for request in requests[:size]],
+                [self._query(request) for request in requests[:size]],
                 endpoint=self._service.endpoint,
                 judge_model=self._judge.model,
                 reserve=sum(self._judge.reserve(request, self.ttl) for request in requests[:size]),
@@ -197,6 +198,9 @@ class BatchRun:
             if batch is not None:
                 return batch
         return None
+
+    def _query(self, request: JudgeRequest) -> Query:
+        return Query(key=request.key, names={**request.names, "judge_model": self._judge.model})
 
     def _refused(self, refusal: RefusedError, size: int) -> None:
         if refusal.status == 413 and size > 1:

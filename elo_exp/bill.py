@@ -49,6 +49,8 @@ def _plan_notes(plan: Plan) -> Iterator[str]:
 
 def spend(usage: Usage) -> str:
     """What the judge was paid, in one line."""
+    if not usage.dollars:
+        return "nothing spent"
     parts = ", ".join(f"{name} ${dollars:.4f}" for name, dollars in usage.dollars_by_dimension.items())
     written = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
     return (

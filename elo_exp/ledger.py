@@ -109,6 +109,7 @@ class Ledger:
         self._change(batch, "state = 'submitted', batch_id = ?", batch_id)
 
     def abandon(self, batch: Batch, why: str) -> None:
+        """Its queries may be submitted again."""
         self._change(batch, "state = 'abandoned', note = ?", why)
 
     def note(self, batch: Batch, note: str) -> None:

@@ -16,7 +16,7 @@ USES = ("both", "consistent")
 
 @dataclass
 class ExperimentSettings:
-    name: str  # which script runs: tournament, rate
+    name: str  # which script runs: tournament, rate, store
     prefix: str  # what its run folders are called
 
 
@@ -52,6 +52,17 @@ class JudgingSettings:
 
 
 @dataclass
+class StoreSettings:
+    action: str
+    judge: str | None
+    entrant: str | None
+    rubric: str | None
+    file: str | None
+    batch: str | None
+    confirm: bool
+
+
+@dataclass
 class BattlesColumns:
     """Which column of a battles file holds what; None for one that is not to be read."""
 
@@ -82,6 +93,7 @@ class Settings:
     allow_missing: bool
     recorded_dir: str | None
     cache_dir: str
+    store: StoreSettings
     battles: str | None
     battles_columns: BattlesColumns
     battles_filter: BattlesFilter

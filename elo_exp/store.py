@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS queries (
     nonce TEXT NOT NULL, key TEXT NOT NULL, names TEXT NOT NULL, outcome TEXT, PRIMARY KEY (nonce, key)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS queries_by_key ON queries (key);
 """
-_APPLICATION_ID = 0x656C6F78  # "elox", in the file's header: not the database of another program
+APPLICATION_ID = 0x656C6F78  # "elox", in the file's header: not the database of another program
 _KEYS_A_QUERY = 500  # SQLite allows 999 variables in the oldest builds still in use
 _BUSY_SECONDS = 60.0  # how long to wait for another process's transaction
 
@@ -88,7 +88,7 @@ class Store:
         with self.transaction():
             (owner,) = self._db.execute("PRAGMA application_id").fetchone()
             (n_tables,) = self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-            if n_tables and owner != _APPLICATION_ID:
+            if n_tables and owner != APPLICATION_ID:
                 raise sqlite3.DatabaseError("it is the database of another program")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             if version > SCHEMA_VERSION:
@@ -99,7 +99,7 @@ class Store:
             if version < SCHEMA_VERSION:
                 for statement in filter(None, map(str.strip, _TABLES.split(";"))):
                     self._db.execute(statement)
-            self._db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     @contextmanager

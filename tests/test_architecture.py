@@ -18,7 +18,7 @@ LEVELS = {
     0: ["records", "results", "settings", "files", "store", "progress", "usage"],
     1: [
         *["bank", "rubrics", "pairs", "battles", "likelihood", "winrates", "diagnostics", "planning", "pricing"],
-        *["claims", "ledger", "services", "collector", "batches", "messages", "anthropic_api"],
+        *["claims", "ledger", "services", "collector", "batches", "messages", "anthropic_api", "holdings"],
     ],
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
     3: ["stages", "plots", "canvas", "report", "bill", "manifest"],
@@ -182,5 +182,5 @@ def test_heavy_libraries_are_imported_by_the_function_that_needs_them():
 
 def test_experiments_do_not_import_each_other():
     """What they share stands in standings.py."""
-    scripts = {"experiments.tournament", "experiments.rate"}
+    scripts = {"experiments.tournament", "experiments.rate", "experiments.store"}
     assert [str(statement) for statement, importer, name in OURS if {importer, name} <= scripts] == []

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from elo_exp.entrants import Entrant
 from elo_exp.judges import Judge
-from elo_exp.planning import Plan
 from elo_exp.ratings import RatingMethod
 from elo_exp.ratings.elo import PermutationElo
 from elo_exp.results import Plot
@@ -47,8 +46,8 @@ class Experiment(Protocol):
     def check(self, settings: Settings, parts: Parts) -> None:
         """Raise UserError for whatever can be known to be wrong before anything is begun."""
 
-    def plan(self, settings: Settings, parts: Parts) -> Plan:
-        """What a run would ask and pay; pays nothing."""
+    def errand(self, settings: Settings, parts: Parts) -> str | None:
+        """What is said in place of a run, such as its plan; None where a run is wanted."""
 
     def run(self, settings: Settings, parts: Parts) -> Result: ...
 

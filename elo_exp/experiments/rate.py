@@ -10,7 +10,6 @@ from elo_exp import battles
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.manifest import input_hashes
-from elo_exp.planning import Plan
 from elo_exp.records import Battle, UserError
 from elo_exp.settings import Settings
 
@@ -28,8 +27,10 @@ def check(settings: Settings, parts: Parts) -> None:
     battles.check_ending(Path(settings.battles))
 
 
-def plan(settings: Settings, parts: Parts) -> Plan:
-    raise UserError("plan: experiment=rate asks no judge and pays for nothing. Leave plan=true out.")
+def errand(settings: Settings, parts: Parts) -> str | None:
+    if settings.plan:
+        raise UserError("plan: experiment=rate asks no judge and pays for nothing. Leave plan=true out.")
+    return None
 
 
 def run(settings: Settings, parts: Parts) -> StandingsResult:

@@ -7,13 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from elo_exp import bank, battles, diagnostics, pairs, report, stages
+from elo_exp import bank, battles, bill, diagnostics, pairs, report, stages
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.judges import PaidJudge
 from elo_exp.manifest import input_hashes
 from elo_exp.pairs import Responses
-from elo_exp.planning import Plan
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.results import JudgeQuality, Standings
 from elo_exp.settings import Settings
@@ -65,11 +64,14 @@ def check(settings: Settings, parts: Parts) -> None:
         parts.judge.preflight()  # before the entrants work for hours
 
 
-def plan(settings: Settings, parts: Parts) -> Plan:
-    """What judging would cost. Entrants answer; the judge is asked nothing."""
+def errand(settings: Settings, parts: Parts) -> str | None:
+    """With plan=true: what judging would cost. Entrants answer; the judge is asked nothing."""
+    if not settings.plan:
+        return None
     assert parts.judge is not None
-    comparisons = _comparisons(settings, parts, _prompts(settings)[1])[1]
-    return stages.plan_pairs(comparisons, parts.rubrics, parts.judge, parts.store, repeats=settings.judging.repeats)
+    _, comparisons = _comparisons(settings, parts, _prompts(settings)[1])
+    repeats = settings.judging.repeats
+    return bill.plan_table(stages.plan_pairs(comparisons, parts.rubrics, parts.judge, parts.store, repeats=repeats))
 
 
 def run(settings: Settings, parts: Parts) -> TournamentResult:

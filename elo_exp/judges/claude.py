@@ -13,7 +13,7 @@ from elo_exp.anthropic_api import API_VERSION, AnthropicApi, api_key, check_base
 from elo_exp.batches import BatchRun, BatchSettings, summary
 from elo_exp.claims import Claims
 from elo_exp.files import utc_now
-from elo_exp.ledger import Ledger
+from elo_exp.ledger import CANCELLED, Ledger
 from elo_exp.messages import MessagesRun
 from elo_exp.planning import Estimate
 from elo_exp.pricing import PER_MILLION, Budget, Prices
@@ -188,7 +188,9 @@ class ClaudeJudge:
         return (prefix + rest) * PER_MILLION * self._factor
 
     def reply(self, key: str, names: Mapping[str, str], message: Mapping[str, Any]) -> JudgeReply:
-        """The whole message, with what it says and what it cost."""
+        """The whole message, with what it says and what it cost. A batch that was taken over may be another model's."""
+        model = names.get("judge_model", self.model)
+        facts = self._facts if model == self.model else self._look_up(model)
         usage = usage_of(message)
         in_batch = (message.get("usage") or {}).get("service_tier") == "batch"
         return JudgeReply(
@@ -196,9 +198,9 @@ class ClaudeJudge:
             text=text_of(message),
             stop_reason=str(message.get("stop_reason")),
             usage=usage,
-            dollars=self._facts.dollars(usage, factor=self._facts.batch_factor if in_batch else 1.0),
+            dollars=facts.dollars(usage, factor=facts.batch_factor if in_batch else 1.0),
             timestamp=utc_now(),
-            judge_model=self.model,
+            judge_model=model,
             message=json.dumps(message, ensure_ascii=False),
             dimension=names.get("dimension"),
             prompt_id=names.get("prompt_id"),
@@ -246,7 +248,7 @@ class ClaudeJudge:
         new = [request for request in requests if request.key not in pending]
         if new:
             self.preflight()
-        batches = self.batch_run(ledger)
+        batches = self._batch_run(ledger)
         if self.transport == "batches":
             batches.ttl = self._first_ttl(new)
             ledger.usage.cache = self.cache if batches.ttl else f"none: {self._why_no_cache()}"
@@ -267,7 +269,24 @@ class ClaudeJudge:
         n = self._facts.min_cacheable_tokens
         return "judge.cache=none" if self.cache == "none" else f"{self.model} caches no prefix of fewer than {n} tokens"
 
-    def batch_run(self, ledger: Ledger) -> BatchRun:
+    def collect(self, store: Store) -> None:
+        """Wait for what is under way, and take it in; submits nothing."""
+        with Claims(store) as claims:
+            ledger = Ledger(store, claims.owner)
+            claims.take(sorted(ledger.pending()))
+            for _ in self._batch_run(ledger).answer([]):
+                pass
+
+    def cancel(self, store: Store) -> int:
+        """Ask the server to end what is under way there; how many batches that was."""
+        ledger = Ledger(store, owner="")
+        ours = [b for b in ledger.batches() if b.state == "submitted" and b.endpoint == self.base_url and b.batch_id]
+        for batch in ours:
+            ledger.note(batch, CANCELLED)
+            self._api.cancel(str(batch.batch_id))
+        return len(ours)
+
+    def _batch_run(self, ledger: Ledger) -> BatchRun:
         settings = BatchSettings(
             chunk_size=self.chunk_size,
             poll_initial_seconds=self.poll_initial_seconds,
