@@ -12,6 +12,7 @@ test: .venv/dev
 
 bench: .venv/dev
 	$(BIN)/python -m tests.benchmarks.bench_elo
+	$(BIN)/python -m tests.benchmarks.bench_judging
 
 lint: .venv/dev
 	$(BIN)/ruff check .

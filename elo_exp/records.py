@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -129,15 +129,23 @@ class JudgeReply(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRequest:
-    """All that a judge may see: the rendered text, and the record it was rendered from, in the order shown."""
+    """All that a judge may see: the rendered text, and the record it was rendered from, in the order shown.
+
+    The text is rendered when it is read: of a hundred thousand requests, few need theirs at a time.
+    """
 
     key: str
     system: str
-    user: str
+    render: Callable[[Comparison], str]
+    n_chars: int  # of the system text and the rendered one
     schema: str
     subject: Comparison
     position_swap: bool
     repeat: int = 0
+
+    @property
+    def user(self) -> str:
+        return self.render(self.subject)
 
     @property
     def names(self) -> dict[str, Any]:

@@ -15,6 +15,9 @@ from elo_exp.records import Comparison, Judgment
 from elo_exp.results import Z95, JudgeQuality, Leaderboard, Plot, Rating, Standings
 
 _MATCH_FIELDS = ("prompt_id", "dimension", "source", "entrant_a", "entrant_b")  # the texts stand in the responses
+_LEGEND = (
+    "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge; Bradley-Terry counts both."
+)
 _MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
 
 
@@ -134,7 +137,7 @@ def metrics(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> dict[
                     found[f"{method}_ordering_error/{dimension}/{rating.model}"] = rating.ordering_error
         found[f"n_matches/{dimension}"] = board.n_matches if (board := boards["elo"]) else 0
     for q in quality:
-        rates = {"flip_rate": q.flip_rate, "first_shown_rate": q.first_shown_rate, "invalid_rate": q.invalid_rate}
+        rates = {name: getattr(q, name) for name in q.RATES}
         found |= {f"judge/{q.dimension}/{name}": rate for name, rate in rates.items() if rate is not None}
     return found
 
@@ -172,6 +175,8 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
         console.print(grid)
         if len(rows) > _MAX_ROWS:
             console.print(f"  ... and {len(rows) - _MAX_ROWS} more in ratings.json")
+    if quality:
+        console.print(_LEGEND)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
@@ -183,8 +188,12 @@ def _title(standings: Standings, dimension: str, quality: JudgeQuality | None) -
         flips = f"{quality.n_flips} of {quality.n_two_order} flipped" if quality.n_two_order else "orders not compared"
         kinds = {"refused": quality.n_refused, "cut off": quality.n_cut_off}
         named = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
-        parts.append(f"judge: {flips}, {quality.n_invalid} invalid{f' ({named})' if named else ''}")
-    return "; ".join(parts)
+        shares = {"first shown wins": quality.first_shown_rate, "ties": quality.tie_rate}
+        said = [f"{name} {100 * share:.0f} %" for name, share in shares.items() if share is not None]
+        parts.append(
+            ", ".join(["judge: " + flips, *said, f"{quality.n_invalid} invalid{f' ({named})' if named else ''}"])
+        )
+    return "\n".join(parts)
 
 
 def _table_rows(standings: Standings, dimension: str) -> list[tuple[str, ...]]:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from elo_exp.records import Battle, JudgeReply, Record, Response
 
@@ -79,6 +79,8 @@ class WinRate(Record):
 class JudgeQuality(Record):
     """How a judge behaved on one dimension; a rate is None where nothing was observed."""
 
+    RATES: ClassVar = ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
+
     dimension: str
     n_judgments: int
     n_invalid: int
@@ -99,6 +101,11 @@ class JudgeQuality(Record):
     @property
     def first_shown_rate(self) -> float | None:
         return self.n_first_shown_wins / self.n_decisive_verdicts if self.n_decisive_verdicts else None
+
+    @property
+    def tie_rate(self) -> float | None:
+        """Of single verdicts, before the two orders are reconciled."""
+        return 1 - self.n_decisive_verdicts / (2 * self.n_two_order) if self.n_two_order else None
 
     @property
     def invalid_rate(self) -> float | None:

@@ -99,7 +99,8 @@ class Rubric:
         return JudgeRequest(
             key=key,
             system=self.system,
-            user=user,
+            render=self._user_text,
+            n_chars=len(self.system) + len(user),
             schema=self.schema,
             subject=shown,
             position_swap=position_swap,

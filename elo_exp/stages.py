@@ -5,6 +5,7 @@ Calling a stage twice gives the same result, and costs nothing the second time.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
@@ -150,7 +151,7 @@ def ask(
         logger.info("%s", bill.plan_table(plan))
         plan.check()
     for reply in track(judge.answer(wanted, store), label=f"judging: {judge.model}", total=len(wanted)):
-        replies[reply.key] = reply
+        replies[reply.key] = dataclasses.replace(reply, message=None)  # it is in the store, and not needed here
     logger.info(
         "verdicts: %d wanted, %d of them distinct; %d asked of %s, %d from the store",
         len(requests), len(unique), usage.judge_calls, judge.model, usage.verdicts_stored,

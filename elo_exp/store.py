@@ -136,12 +136,12 @@ class Store:
             return self._db.execute(query, values).fetchall()
 
     def get(self, record: type[R], keys: Sequence[str]) -> dict[str, R]:
-        """The stored answers among `keys`."""
+        """The stored answers among `keys`, without the raw messages that some were read from."""
         found: dict[str, R] = {}
         for start in range(0, len(keys), _KEYS_A_QUERY):
             some = keys[start : start + _KEYS_A_QUERY]
             marks = ",".join("?" * len(some))
-            rows = self.read(f"SELECT key, value FROM answers WHERE key IN ({marks})", some)
+            rows = self.read(f"SELECT key, json_remove(value, '$.message') FROM answers WHERE key IN ({marks})", some)
             found.update((key, record.from_dict(json.loads(value))) for key, value in rows)
         return found
 

@@ -126,5 +126,5 @@ def _prompts(settings: Settings) -> tuple[list[Prompt], list[Prompt]]:
 
 
 def _quality_row(quality: JudgeQuality) -> dict[str, Any]:
-    rates = {name: getattr(quality, name) for name in ("flip_rate", "first_shown_rate", "invalid_rate")}
+    rates = {name: getattr(quality, name) for name in quality.RATES}
     return {**asdict(quality), **rates}

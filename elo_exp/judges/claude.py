@@ -128,8 +128,8 @@ class ClaudeJudge:
         to be as dense."""
         if requests and api_key() is not None:
             self._count(requests)
-        n_prefix = sum(self._tokens(request.system) for request in requests)
-        n_user = sum(self._tokens(request.user) for request in requests)
+        n_prefix = sum(self._tokens(len(request.system)) for request in requests)
+        n_user = sum(self._tokens(request.n_chars) for request in requests) - n_prefix
         n_output = len(requests) * self.expected_output_tokens
         facts = self._facts
         ttl = self._first_ttl(requests)
@@ -154,14 +154,14 @@ class ClaudeJudge:
         except UnreachableError as error:
             logger.warning("warning: the API cannot count tokens now (%s); they are estimated", error)
             return
-        self._tokens_per_char = n_tokens / sum(len(r.system) + len(r.user) for r in sample)
+        self._tokens_per_char = n_tokens / sum(request.n_chars for request in sample)
         self._n_counted += len(sample)
 
-    def _tokens(self, text: str) -> float:
-        return len(text) * self._tokens_per_char
+    def _tokens(self, n_chars: int) -> float:
+        return n_chars * self._tokens_per_char
 
     def _prefix_is_short(self, requests: Sequence[JudgeRequest]) -> bool:
-        longest = max((self._tokens(request.system) for request in requests), default=0.0)
+        longest = max((self._tokens(len(request.system)) for request in requests), default=0.0)
         return longest < self._facts.min_cacheable_tokens
 
     # ---- queries ----------------------------------------------------------------------------------------------------
@@ -183,8 +183,9 @@ class ClaudeJudge:
     def reserve(self, request: JudgeRequest, ttl: str | None) -> float:
         """The most that a request may cost: every prefix missed, every output as long as it may be."""
         facts = self._facts
-        prefix = self._tokens(request.system) * max(facts.input, facts.write(ttl))
-        rest = self._tokens(request.user) * facts.input + self.max_tokens * facts.output
+        n_prefix = self._tokens(len(request.system))
+        prefix = n_prefix * max(facts.input, facts.write(ttl))
+        rest = (self._tokens(request.n_chars) - n_prefix) * facts.input + self.max_tokens * facts.output
         return (prefix + rest) * PER_MILLION * self._factor
 
     def reply(self, key: str, names: Mapping[str, str], message: Mapping[str, Any]) -> JudgeReply:

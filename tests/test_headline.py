@@ -1,0 +1,165 @@
+"""A whole headline run, `mode=headline judge=opus`, against a server whose judge's strengths and faults are known."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.anthropic_server import AnthropicServer
+from tests.anthropic_verdicts import NoisyBradleyTerry, Shown
+from tests.commands import Ran, attempt, run
+from tests.data import BANK, DIMENSIONS
+
+ELO = {"base_olmo": -75.0, "security_only": -25.0, "security_plus_robustness": 25.0, "full_poe": 75.0}
+ELO_A_LOGIT = 400 / math.log(10)
+BIAS = 0.35  # logits for the response shown first
+TIES = 0.08  # of verdicts on equals
+N_QUERIES = 2 * 6 * (93 + 143 + 143)
+
+
+@dataclass(frozen=True)
+class Headline:
+    ran: Ran
+    server: AnthropicServer
+
+    def again(self, *arguments: str) -> Ran:
+        return headline(self.server, self.ran.folder, *arguments)
+
+    @property
+    def n_posts(self) -> int:
+        return self.server.meter.posts("")
+
+
+def headline(server: AnthropicServer, folder: Path, *arguments: str) -> Ran:
+    fast = ("judge.poll_initial_seconds=0.02", "judge.poll_max_seconds=0.1")
+    chosen = ("mode=headline", "judge=opus", f"judge.base_url={server.url}", "recorded_dir=responses")
+    return run(
+        *chosen, *fast, "tracker=local", *arguments, folder=folder, ANTHROPIC_API_KEY=server.key, NO_PROXY="127.0.0.1"
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headline]:
+    folder = tmp_path_factory.mktemp("headline")
+    prompts = [json.loads(line)["prompt_id"] for line in BANK.read_text(encoding="utf-8").splitlines()]
+    (folder / "responses").mkdir()
+    for entrant in ELO:
+        rows = [{"prompt_id": p, "response_text": f"[{entrant}] What I would say to {p}."} for p in prompts]
+        path = folder / "responses" / f"responses_{entrant}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    strengths = {f"[{entrant}]": elo / ELO_A_LOGIT for entrant, elo in ELO.items()}
+    judge = NoisyBradleyTerry(strengths=strengths, position_bias=BIAS, tie_rate=TIES, seed=3)
+    with AnthropicServer(verdicts=judge, polls_to_end=2) as server:
+        yield Headline(headline(server, folder), server)
+
+
+def test_every_query_is_asked_and_paid_once(whole: Headline):
+    assert len(whole.server.meter.billed) == N_QUERIES == 4548
+    assert set(whole.server.meter.billed.values()) == {1}
+
+
+def test_three_pre_warms_come_before_a_first_chunk_that_is_measured(whole: Headline):
+    """One query for each rubric, half a chunk, then chunks of 1,000."""
+    assert [batch.n for batch in whole.server.batches] == [1, 1, 1, 500, 1000, 1000, 1000, 1000, 45]
+    cache = whole.ran.read("manifest.json")["usage"]["cache"]
+    assert cache == "the 1-hour cache: 100% of 500 requests found the prefix in the cache"
+
+
+def test_bradley_terry_over_both_orders_recovers_the_strengths(whole: Headline):
+    """Of 12 ratings in their 95 % intervals with that chance each, more than two are out of it once in fifty times.
+
+    Ties count half a win for each, which draws the ratings together by their share: by 6 points of 75 at most.
+    """
+    found = {
+        (dimension, row["model"]): row
+        for dimension, methods in whole.ran.read("ratings.json")["dimensions"].items()
+        for row in methods["bradley_terry"]["ratings"]
+    }
+    truth = {(dimension, entrant): 1400 + elo for dimension in DIMENSIONS for entrant, elo in ELO.items()}
+    missed = {k: (row, truth[k]) for k, row in found.items() if not row["ci_low"] <= truth[k] <= row["ci_high"]}
+    assert found.keys() == truth.keys()
+    assert len(missed) <= 2, missed
+
+
+def test_elo_over_reconciled_judgments_stretches_the_gaps_and_the_table_says_so(whole: Headline):
+    elo = whole.ran.read("elo_results.json")["primary"]["clinical_utility"]
+    gap = elo["full_poe"]["mean"] - elo["base_olmo"]["mean"]
+    assert gap > 1.5 * (ELO["full_poe"] - ELO["base_olmo"])
+    assert "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge" in whole.ran.out
+
+
+def test_the_judges_taste_for_a_position_and_its_ties_are_reported(whole: Headline):
+    """Against what the server's judge was told to do, averaged over the pairs and both orders."""
+    gaps = [a - b for a in ELO.values() for b in ELO.values() if a != b]
+    shown = Shown(question="", response_a="a", response_b="b", system="", user="")
+    judges = [
+        NoisyBradleyTerry(strengths={"a": gap / ELO_A_LOGIT, "b": 0.0}, position_bias=BIAS, tie_rate=TIES)
+        for gap in gaps
+    ]
+    chances = [judge.chances(shown) for judge in judges]
+    first, ties = sum(c["A"] for c in chances), sum(c["TIE"] for c in chances)
+    for quality in whole.ran.read("manifest.json")["judge_quality"]:
+        n = 2 * quality["n_two_order"]
+        assert quality["first_shown_rate"] == pytest.approx(first / (len(gaps) - ties), abs=3 * 0.5 / math.sqrt(n))
+        assert quality["tie_rate"] == pytest.approx(ties / len(gaps), abs=3 * 0.3 / math.sqrt(n))
+
+
+def test_the_bill_is_the_servers_to_the_token(whole: Headline):
+    usage = whole.ran.read("manifest.json")["usage"]
+    metered = whole.server.meter.tokens["batch"]
+    ours = {
+        "input_tokens": usage["input_tokens"],
+        "output_tokens": usage["output_tokens"],
+        "cache_read_input_tokens": usage["cache_read_tokens"],
+        "cache_creation_1h": usage["cache_write_1h_tokens"],
+        "cache_creation_5m": usage["cache_write_5m_tokens"],
+    }
+    assert {name: n for name, n in ours.items() if n} == dict(+metered)
+    per_million = (4 * metered["input_tokens"] + 20 * metered["output_tokens"]) + (
+        0.2 * metered["cache_read_input_tokens"] + 8 * metered["cache_creation_1h"]
+    )
+    assert usage["dollars"] == pytest.approx(per_million * 1e-6 / 2)
+    assert sum(usage["dollars_by_dimension"].values()) == pytest.approx(usage["dollars"])
+    assert f"spent ${usage['dollars']:.4f} (factuality $" in whole.ran.err
+
+
+def test_the_plan_is_shown_before_anything_is_paid(whole: Headline):
+    assert whole.ran.err.index("plan: judge claude-opus-5-5, cap $100") < whole.ran.err.index("prompt cache:")
+
+
+def test_a_second_run_sends_nothing_and_concludes_the_same(whole: Headline):
+    before = whole.n_posts
+    again = whole.again()
+    assert whole.n_posts == before
+    assert again.read("ratings.json") == whole.ran.read("ratings.json")
+    assert again.read("manifest.json")["usage"]["dollars"] == 0
+
+
+def test_without_a_key_what_is_stored_is_rated_all_the_same(whole: Headline):
+    arguments = ("mode=headline", f"judge.base_url={whole.server.url}", "recorded_dir=responses", "tracker=local")
+    assert attempt(*arguments, folder=whole.ran.folder).code == 0
+
+
+def test_another_k_judges_nothing(whole: Headline):
+    before = whole.n_posts
+    whole.again("elo.k=4", "elo.n_perms=50")
+    assert whole.n_posts == before
+
+
+def test_an_edited_gold_answer_is_judged_anew_and_nothing_else_is(whole: Headline):
+    """One prompt has six pairs, each in two orders, and factuality alone shows the gold answer."""
+    rows = [json.loads(line) for line in BANK.read_text(encoding="utf-8").splitlines()]
+    edited = next(row for row in rows if "gold_answer" in row)
+    edited["gold_answer"] += " Give it slowly."
+    bank = whole.ran.folder / "bank.jsonl"
+    bank.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    before = set(whole.server.meter.billed)
+    again = whole.again("prompts.bank_path=bank.jsonl")
+    assert len(set(whole.server.meter.billed) - before) == 12
+    usage = again.read("manifest.json")["usage"]
+    assert (usage["judge_calls"], list(usage["dollars_by_dimension"])) == (12, ["factuality"])
