@@ -256,8 +256,9 @@ class BatchRun:
         if took:
             end = time.strftime("expected at %H:%M", time.localtime(max(now, oldest + sum(took) / len(took))))
         spent = f"${self._budget.spent:.2f} of ${self._budget.cap:g} spent"
+        n = len(batches)
         return (
-            f"{sum(batch.size for batch in batches):,} requests under way in {len(batches)} batches, "
+            f"{sum(batch.size for batch in batches):,} requests under way in {n} batch{'es' if n != 1 else ''}, "
             f"{len(self._queue):,} to submit; {minutes:.0f} min, {spent}; {end}"
         )
 

@@ -38,17 +38,23 @@ def note(text: str) -> None:
 
 def _bar(items: Iterable[T], label: str, total: int) -> Iterator[T]:
     from rich import progress as rich
-    from rich.console import Console
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+    class BarAndNote(rich.Progress):
+        note = ""
+
+        def get_renderables(self) -> Iterator[RenderableType]:
+            yield from super().get_renderables()
+            if self.note:
+                yield Text(f"  {self.note}", style="dim")
 
     columns = rich.TextColumn("{task.description}"), rich.BarColumn(), rich.MofNCompleteColumn()
-    times = rich.TimeElapsedColumn(), rich.TextColumn("{task.fields[note]}", style="dim")
-    with rich.Progress(*columns, *times, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(label, total=total, note="")
-        _say.append(lambda text: progress.update(task, note=text))
+    times = rich.TimeElapsedColumn(), rich.TimeRemainingColumn()
+    with BarAndNote(*columns, *times, console=Console(stderr=True), transient=True) as progress:
+        _say.append(lambda text: setattr(progress, "note", text))
         try:
-            for item in items:
-                yield item
-                progress.advance(task)
+            yield from progress.track(items, total=total, description=label)
         finally:
             _say.pop()
 
