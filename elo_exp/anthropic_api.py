@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,8 +80,9 @@ class AnthropicApi:
 
     def count_tokens(self, params: Mapping[str, Any]) -> int:
         """What a message would be billed as input; free. Raises UnreachableError, or UserError where it is refused."""
+        counted = {name: value for name, value in params.items() if name != "max_tokens"}
         with _asking():
-            return self._client.messages.count_tokens(**params).input_tokens
+            return self._client.messages.count_tokens(**counted).input_tokens
 
     def newest(self) -> str | None:
         with _asking():
@@ -130,6 +132,16 @@ def no_key() -> str:
         f"{KEY_VARIABLE}: not set. Put the key into the environment, or as {KEY_VARIABLE}=... into a file .env here; "
         "plan=true shows what a run would cost without one."
     )
+
+
+def end_of_life(model: str) -> date | None:
+    """When a model is retired, by the SDK's list, which it heeds for single messages only; None for one that stays."""
+    from anthropic.resources.messages.messages import DEPRECATED_MODELS
+
+    if (words := DEPRECATED_MODELS.get(model)) is None:
+        return None
+    day, _, year = words.partition(",")
+    return datetime.strptime(f"{day.rstrip('stndrh')},{year}", "%B %d, %Y").date()
 
 
 @contextmanager

@@ -37,9 +37,11 @@ def plan_table(plan: Plan) -> str:
 
 
 def _plan_notes(plan: Plan) -> Iterator[str]:
-    shared = sum(row.queries - row.stored - row.to_pay for row in plan.rows)
+    shared = sum(row.queries - row.stored - row.under_way - row.to_pay for row in plan.rows)
     if shared:
         yield f"  {shared:,} queries ask what another asks, and share its answer."
+    if n := sum(row.under_way for row in plan.rows):
+        yield f"  {n:,} queries are in batches that have been submitted: their answers are collected, not paid again."
     yield "  resolves: the smallest difference that 80 % of such runs find, if verdicts scatter as in our simulations."
     if plan.budget_usd is not None and plan.to_pay:
         yield "  $ expected: by the chosen transport and prompt cache; $ plain: single messages without a cache."

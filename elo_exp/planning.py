@@ -36,7 +36,8 @@ class PlanRow:
     pairs: int
     queries: int
     stored: int  # distinct queries that the store can answer
-    to_pay: int  # distinct queries that it cannot
+    under_way: int  # distinct queries in batches that have been submitted
+    to_pay: int  # distinct queries that are neither
     estimate: Estimate
 
     @property
@@ -72,15 +73,16 @@ class Plan:
 def plan(
     requests: Sequence[JudgeRequest],
     stored: Collection[str],
+    under_way: Collection[str],
     *,
     judge_model: str,
     estimate: Callable[[Sequence[JudgeRequest]], Estimate],
     budget_usd: float | None,
 ) -> Plan:
-    """The plan of these queries, a row for each dimension; `stored` holds the keys that need no paying."""
+    """The plan of these queries, a row for each dimension; the keys in `stored` and `under_way` need no paying."""
     dimensions = dict.fromkeys(request.subject.dimension for request in requests)
     rows = [
-        _row(dimension, [r for r in requests if r.subject.dimension == dimension], stored, estimate)
+        _row(dimension, [r for r in requests if r.subject.dimension == dimension], stored, under_way, estimate)
         for dimension in dimensions
     ]
     return Plan(judge_model=judge_model, rows=tuple(rows), budget_usd=budget_usd)
@@ -90,10 +92,12 @@ def _row(
     dimension: str,
     requests: Sequence[JudgeRequest],
     stored: Collection[str],
+    under_way: Collection[str],
     estimate: Callable[[Sequence[JudgeRequest]], Estimate],
 ) -> PlanRow:
     unique = {request.key: request for request in requests}
-    to_pay = [request for key, request in unique.items() if key not in stored]
+    unanswered = [request for key, request in unique.items() if key not in stored]
+    to_pay = [request for request in unanswered if request.key not in under_way]
     subjects = [request.subject for request in requests]
     return PlanRow(
         dimension=dimension,
@@ -101,7 +105,8 @@ def _row(
         n_entrants=len({name for s in subjects for name in (s.entrant_a, s.entrant_b)}),
         pairs=len({(s.prompt_id, *sorted((s.entrant_a, s.entrant_b))) for s in subjects}),
         queries=len(requests),
-        stored=len(unique) - len(to_pay),
+        stored=len(unique) - len(unanswered),
+        under_way=len(unanswered) - len(to_pay),
         to_pay=len(to_pay),
         estimate=estimate(to_pay),
     )

@@ -13,6 +13,7 @@ from itertools import groupby
 from elo_exp import bill, planning
 from elo_exp.entrants import Entrant
 from elo_exp.judges import Judge, PaidJudge
+from elo_exp.ledger import Ledger
 from elo_exp.pairs import Responses, reconcile
 from elo_exp.planning import Estimate, Plan
 from elo_exp.progress import track
@@ -104,7 +105,8 @@ def plan_pairs(
     """What judge_pairs would ask and pay. Asks nothing of the judge and pays nothing."""
     by_dimension = _requests(comparisons, rubrics, judge, repeats)
     every = [request for some in by_dimension.values() for queries in some for request in queries]
-    return _plan(every, store.get(JudgeReply, [request.key for request in every]), judge)
+    stored = store.get(JudgeReply, list({request.key for request in every}))
+    return _plan(every, stored, Ledger(store, owner="").pending(), judge)
 
 
 def _requests(
@@ -125,12 +127,27 @@ def _requests(
     }
 
 
-def _plan(requests: Sequence[JudgeRequest], stored: Collection[str], judge: Judge) -> Plan:
+def _plan(requests: Sequence[JudgeRequest], stored: Collection[str], under_way: Collection[str], judge: Judge) -> Plan:
     if isinstance(judge, PaidJudge):
+        estimate, budget_usd = judge.estimate, judge.budget_usd
         return planning.plan(
-            requests, stored, judge_model=judge.model, estimate=judge.estimate, budget_usd=judge.budget_usd
+            requests, stored, under_way, judge_model=judge.model, estimate=estimate, budget_usd=budget_usd
         )
-    return planning.plan(requests, stored, judge_model=judge.model, estimate=lambda _: Estimate(), budget_usd=None)
+    return planning.plan(
+        requests, stored, under_way, judge_model=judge.model, estimate=lambda _: Estimate(), budget_usd=None
+    )
+
+
+def _check_before_paying(
+    requests: Sequence[JudgeRequest], stored: Collection[str], judge: PaidJudge, store: Store
+) -> None:
+    """Show the plan. Raises UserError for whatever would stop the run once it has begun to pay."""
+    under_way = Ledger(store, owner="").pending()
+    if any(request.key not in stored and request.key not in under_way for request in requests):
+        judge.preflight()
+    plan = _plan(requests, stored, under_way, judge)
+    logger.info("%s", bill.plan_table(plan))
+    plan.check()
 
 
 def ask(
@@ -146,10 +163,7 @@ def ask(
     usage.verdicts_distinct += len(unique)
     usage.verdicts_stored += len(replies)
     if wanted and isinstance(judge, PaidJudge):
-        judge.preflight()
-        plan = _plan(requests, replies, judge)
-        logger.info("%s", bill.plan_table(plan))
-        plan.check()
+        _check_before_paying(requests, replies, judge, store)
     for reply in track(judge.answer(wanted, store), label=f"judging: {judge.model}", total=len(wanted)):
         replies[reply.key] = dataclasses.replace(reply, message=None)  # it is in the store, and not needed here
     logger.info(

@@ -115,3 +115,73 @@ def test_repeats_change_no_other_number():
 def test_listing_the_pair_the_other_way_round_changes_nothing(ab, ba):
     """The statistics are about positions, and who is called a is no position."""
     assert quality(judgment(ab, ba)) == quality(judgment(ba, ab))
+
+
+def stopped(*stop_reasons: str) -> Judgment:
+    """A judgment whose replies ended so, ann shown first, then bob, then ann again; only a full reply is read."""
+    verdicts = [
+        Verdict(
+            cache_key="0f",
+            rubric_version="v1",
+            judge_model="opus",
+            position_swap=bool(i % 2),
+            verdict=("B" if i % 2 else "A") if stop_reason == "end_turn" else "INVALID",
+            stop_reason=stop_reason,
+            repeat=i // 2,
+        )
+        for i, stop_reason in enumerate(stop_reasons)
+    ]
+    return reconcile(COMPARISON, verdicts[0], verdicts[1], verdicts[2:])
+
+
+def test_a_worked_example_of_replies_that_are_invalid():
+    """Seven judgments, by how the replies to the two orders ended.
+
+    ann first    bob first                       invalid  refused  cut off
+    end_turn     end_turn
+    refusal      end_turn                        yes      yes
+    refusal      refusal                         yes      yes
+    max_tokens   end_turn                        yes               yes
+    end_turn     model_context_window_exceeded   yes               yes
+    refusal      max_tokens                      yes      yes      yes
+    unreadable   end_turn                        yes
+    ------------------------------------------------------------------
+    7                                            6        3        3
+    """
+    judged = quality(
+        stopped("end_turn", "end_turn"),
+        stopped("refusal", "end_turn"),
+        stopped("refusal", "refusal"),
+        stopped("max_tokens", "end_turn"),
+        stopped("end_turn", "model_context_window_exceeded"),
+        stopped("refusal", "max_tokens"),
+        judgment("INVALID", "B"),
+    )
+    assert (judged.n_judgments, judged.n_invalid, judged.n_refused, judged.n_cut_off) == (7, 6, 3, 3)
+
+
+@pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens"])
+def test_a_repeat_that_has_no_verdict_makes_no_judgment_invalid(stop_reason):
+    judged = quality(stopped("end_turn", "end_turn", stop_reason, "end_turn"))
+    assert (judged.n_invalid, judged.n_refused, judged.n_cut_off) == (0, 0, 0)
+    assert (judged.n_repeated, judged.n_repeats_agree) == (1, 1)
+
+
+@pytest.mark.parametrize("stop_reason", ["stop_sequence", "pause_turn", "tool_use", "something new"])
+def test_another_end_is_invalid_for_no_reason_that_is_counted(stop_reason):
+    judged = quality(stopped(stop_reason, "end_turn"))
+    assert (judged.n_invalid, judged.n_refused, judged.n_cut_off) == (1, 0, 0)
+
+
+ENDS = ("end_turn", "refusal", "max_tokens", "model_context_window_exceeded", "pause_turn")
+
+
+@pytest.mark.parametrize(("first", "second"), list(product(ENDS, repeat=2)))
+def test_law_a_judgment_counts_once_of_each_kind_and_in_either_order(first, second):
+    judged = quality(stopped(first, second))
+    assert (judged.n_refused, judged.n_cut_off) == (
+        int("refusal" in (first, second)),
+        int(any("max" in end or "window" in end for end in (first, second))),
+    )
+    assert max(judged.n_refused, judged.n_cut_off) <= judged.n_invalid <= 1
+    assert quality(stopped(second, first)) == judged

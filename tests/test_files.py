@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp.files import (
+    network_filesystem,
     open_text,
     read_jsonl,
     sha256,
@@ -188,3 +189,71 @@ def test_the_hash_of_a_file_is_that_of_its_bytes(tmp_path):
 def test_the_time_is_utc_to_the_second():
     now = datetime.strptime(utc_now(), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     assert abs(datetime.now(UTC) - now) < timedelta(seconds=5)
+
+
+# Where a folder is
+
+
+@pytest.fixture
+def mounted(monkeypatch):
+    """A system with these file systems, as Linux lists them: their places and types."""
+    real = Path.read_bytes
+
+    def mount(*places: tuple[str, str]) -> None:
+        lines = "".join(f"source {place} {kind} rw,relatime 0 0\n" for place, kind in places).encode()
+
+        def read_bytes(self: Path) -> bytes:
+            return lines if self == Path("/proc/mounts") else real(self)
+
+        def read_text(self: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
+            return read_bytes(self).decode(encoding, errors)
+
+        monkeypatch.setattr(Path, "read_bytes", read_bytes)
+        monkeypatch.setattr(Path, "read_text", read_text)
+
+    return mount
+
+
+@pytest.mark.parametrize(
+    "kind", ["nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "9p", "ceph", "fuse.sshfs"]
+)
+def test_a_folder_on_a_network_file_system_is_told_with_its_type(mounted, tmp_path, kind):
+    mounted(("/", "ext4"), (str(tmp_path), kind))
+    assert network_filesystem(tmp_path) == network_filesystem(tmp_path / "not" / "yet" / "there") == kind
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "fuseblk", "vfat", "apfs"])
+def test_a_folder_on_a_local_file_system_is_not(mounted, tmp_path, kind):
+    mounted(("/", kind), ("/elsewhere", "nfs4"))
+    assert network_filesystem(tmp_path) is None
+
+
+def test_the_innermost_mount_decides(mounted):
+    """In whichever order they are listed. /data is not a folder of /database, nor the other way round."""
+    mounted(("/scratch/fast", "xfs"), ("/", "ext4"), ("/scratch", "nfs4"), ("/data", "lustre"), ("/databases", "xfs"))
+    kinds = {place: network_filesystem(Path(place)) for place in ("/", "/scratch/a", "/scratch/fast/a", "/data/a/b")}
+    assert kinds == {"/": None, "/scratch/a": "nfs4", "/scratch/fast/a": None, "/data/a/b": "lustre"}
+    assert network_filesystem(Path("/database")) is network_filesystem(Path("/databases/a")) is None
+
+
+def test_a_link_is_followed_to_where_the_files_are(mounted, tmp_path):
+    (tmp_path / "share").mkdir()
+    (tmp_path / "cache").symlink_to(tmp_path / "share")
+    mounted(("/", "ext4"), (str(tmp_path / "share"), "nfs4"))
+    assert network_filesystem(tmp_path / "cache" / "run") == "nfs4"
+    assert network_filesystem(tmp_path / "cache" / "..") is None
+
+
+def test_a_path_may_be_relative(mounted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mounted(("/", "ext4"), (str(tmp_path), "nfs4"))
+    assert network_filesystem(Path("cache")) == network_filesystem(Path()) == "nfs4"
+
+
+def test_where_the_system_does_not_say_nothing_is_said(monkeypatch, tmp_path):
+    def nothing(self: Path, **how: str) -> str:
+        raise FileNotFoundError(self)
+
+    monkeypatch.setattr(Path, "read_text", nothing)
+    monkeypatch.setattr(Path, "read_bytes", nothing)
+    assert network_filesystem(tmp_path) is None

@@ -186,6 +186,211 @@ def test_a_process_killed_between_two_answers_keeps_what_it_had_passed_on(path):
     assert texts(path, *seen) == dict.fromkeys(seen, "paid")
 
 
+# Transactions
+
+
+def n_answers(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute("SELECT COUNT(*) FROM answers").fetchone()[0]
+
+
+def put(store: Store, *replies: JudgeReply) -> int:
+    return store.put(replies, key=lambda r: r.key)
+
+
+def test_a_transaction_is_seen_by_others_when_it_is_over(path):
+    with Store(path) as store:
+        with store.transaction():
+            put(store, reply("a"))
+            put(store, reply("b"))
+            assert store.get(JudgeReply, ["a", "b"]).keys() == {"a", "b"}
+            assert n_answers(path) == 0
+        assert n_answers(path) == 2
+
+
+@pytest.mark.parametrize(
+    "error", [UserError("stop"), ValueError("no"), KeyError("no"), KeyboardInterrupt(), GeneratorExit()]
+)
+def test_a_transaction_that_is_broken_off_has_done_nothing_and_its_error_is_passed_on(path, error):
+    def work(store: Store) -> None:
+        with store.transaction():
+            put(store, reply("a"))
+            raise error
+
+    with Store(path) as store:
+        with pytest.raises(type(error)) as raised:
+            work(store)
+        assert raised.value is error
+        assert n_answers(path) == 0
+        list(keep(store, reply("b")))  # and the next one begins afresh
+    assert texts(path, "a", "b") == {"b": "VERDICT: A"}
+
+
+def test_an_error_of_the_database_is_one_clear_line(path):
+    with Store(path) as store:
+        with pytest.raises(UserError) as error, store.transaction() as db:
+            put(store, reply("a"))
+            db.execute("INSERT INTO nowhere VALUES (1)")
+        assert str(error.value).startswith(f"{path}: cannot be used as the store (no such table: nowhere). Restore it")
+        with pytest.raises(UserError, match=r"cannot be used as the store \(no such table: nowhere\)"):
+            store.read("SELECT * FROM nowhere")
+    assert n_answers(path) == 0
+
+
+def test_nobody_can_write_between_the_start_of_a_transaction_and_its_end(path):
+    """What it reads at its start is still so when it writes."""
+    with Store(path) as store, closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
+        with store.transaction() as db:
+            assert db.execute("SELECT COUNT(*) FROM claims").fetchone() == (0,)
+            with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+                other.execute("INSERT INTO claims VALUES ('k', 'other')")
+            assert other.execute("SELECT COUNT(*) FROM claims").fetchone() == (0,)  # but everybody can read
+            db.execute("INSERT INTO claims VALUES ('k', 'mine')")
+        assert store.read("SELECT key, owner FROM claims") == [("k", "mine")]
+
+
+def test_a_transaction_within_another_is_refused_and_undoes_both(path):
+    with Store(path) as store:
+        with pytest.raises(UserError, match="cannot start a transaction within a transaction"), store.transaction():
+            put(store, reply("a"))
+            list(keep(store, reply("b")))
+        list(keep(store, reply("c")))
+    assert texts(path, "a", "b", "c").keys() == {"c"}
+
+
+def test_what_a_transaction_found_no_room_for_leaves_nothing_of_it(path):
+    with Store(path) as store:
+        with full_disk(50_000), pytest.raises(UserError, match="disk I/O error"), store.transaction() as db:
+            db.execute("INSERT INTO claims VALUES ('k', 'mine')")
+            put(store, reply("a", "x" * 5_000_000))
+        assert store.read("SELECT * FROM claims") == []
+        with store.transaction():
+            put(store, reply("a"))
+    assert texts(path, "a") == {"a": "VERDICT: A"}
+
+
+def test_put_says_how_many_answers_are_new(path):
+    with Store(path) as store, store.transaction():
+        assert put(store) == 0
+        assert put(store, reply("a"), reply("b")) == 2
+        assert put(store, reply("b", "second"), reply("c"), reply("c", "second")) == 1
+        assert put(store, reply("a", "second")) == 0
+    assert texts(path, "a", "b", "c") == dict.fromkeys("abc", "VERDICT: A")
+
+
+def test_rows_can_be_read_by_any_question(path):
+    with Store(path) as store:
+        list(keep(store, reply("a"), reply("it's")))
+        assert store.read("SELECT key FROM answers WHERE key = ?", ["it's"]) == [("it's",)]
+        assert store.read("SELECT key FROM answers WHERE kind = ? AND key < ?", ("JudgeReply", "b")) == [("a",)]
+        assert store.read("SELECT key FROM answers WHERE 0") == []
+
+
+def test_what_this_process_has_made_is_counted_and_what_it_has_found_is_not(path):
+    with Store(path) as store:
+        list(keep(store, reply("a"), reply("b"), chunk=2))
+        list(keep(store, reply("a", "made again")))
+        assert store.usage.judge_calls == 3
+    with Store(path) as store:
+        assert store.get(JudgeReply, ["a", "b"])
+        assert store.usage.judge_calls == 0
+
+
+# A store of version 1, which held answers only
+
+VERSION_1 = """
+PRAGMA journal_mode = WAL;
+CREATE TABLE answers (key TEXT PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, created_at TEXT NOT NULL);
+PRAGMA application_id = 0x656C6F78;
+PRAGMA user_version = 1;
+"""
+TABLES = {"answers", "owners", "claims", "batches", "queries"}
+
+
+@pytest.fixture
+def version_1(path) -> Path:
+    """With a thousand answers, as the program of that time wrote them."""
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.executescript(VERSION_1)
+        value = '{"key":"k%d","mirrored":false,"stop_reason":"end_turn","text":"answer %d","usage":{}}'
+        rows = [(f"k{n}", "JudgeReply", value % (n, n), "2026-04-25T00:00:00Z") for n in range(1000)]
+        db.executemany("INSERT INTO answers VALUES (?, ?, ?, ?)", rows)
+    return path
+
+
+def made_of(path: Path) -> tuple[set[str], int, int, str]:
+    """Its tables, its version, how many answers it has, and whether it is sound."""
+    with closing(sqlite3.connect(path)) as db:
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        (version,), (sound,) = (db.execute(f"PRAGMA {what}").fetchone() for what in ("user_version", "integrity_check"))
+    return tables, version, n_answers(path), sound
+
+
+def test_a_store_of_version_1_gets_its_new_tables_and_keeps_its_answers(version_1):
+    with closing(sqlite3.connect(version_1)) as db:
+        before = db.execute("SELECT * FROM answers").fetchall()
+    assert made_of(version_1) == ({"answers"}, 1, 1000, "ok")
+    for _ in range(2):  # once is enough
+        keys = [f"k{n}" for n in range(1000)]
+        assert texts(version_1, *keys) == {f"k{n}": f"answer {n}" for n in range(1000)}
+        assert made_of(version_1) == (TABLES, SCHEMA_VERSION, 1000, "ok")
+    with closing(sqlite3.connect(version_1)) as db:
+        assert db.execute("SELECT * FROM answers").fetchall() == before
+
+
+def test_a_store_that_was_brought_up_to_date_is_like_one_that_was_made_anew(version_1, tmp_path):
+    def schema(path: Path) -> list[tuple[str, ...]]:
+        with Store(path) as store:
+            return store.read("SELECT type, name, tbl_name FROM sqlite_master ORDER BY name")
+
+    assert schema(version_1) == schema(tmp_path / "new.sqlite")
+
+
+def test_a_run_of_the_former_program_that_has_the_store_open_goes_on(version_1):
+    with closing(sqlite3.connect(version_1, isolation_level=None)) as former:
+        former.execute("INSERT INTO answers VALUES ('before', 'JudgeReply', '{\"key\":\"b\",\"text\":\"b\"}', '')")
+        with Store(version_1) as store:
+            former.execute("INSERT INTO answers VALUES ('after', 'JudgeReply', '{\"key\":\"a\",\"text\":\"a\"}', '')")
+            assert store.get(JudgeReply, ["before", "after"]).keys() == {"before", "after"}
+
+
+def test_a_disk_without_room_for_the_new_tables_leaves_the_old_store(version_1):
+    with full_disk(100), pytest.raises(UserError, match="cannot be used as the store"):
+        Store(version_1)
+    assert made_of(version_1) == ({"answers"}, 1, 1000, "ok")
+    assert texts(version_1, "k7") == {"k7": "answer 7"}
+
+
+OPENER = """
+import sys
+from pathlib import Path
+from elo_exp.records import JudgeReply
+from elo_exp.store import Store
+
+print("ready", flush=True)
+sys.stdin.readline()
+with Store(Path(sys.argv[1])) as store:
+    print(len(store.get(JudgeReply, [f"k{n}" for n in range(1000)])))
+"""
+
+
+def test_processes_that_bring_a_store_up_to_date_at_once_do_so_once(version_1):
+    openers = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPENER, version_1], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    for opener in openers:
+        assert opener.stdout.readline() == "ready\n"
+    for opener in openers:
+        opener.stdin.write("\n")
+        opener.stdin.flush()
+    assert [opener.communicate(timeout=60)[0] for opener in openers] == ["1000\n"] * 3
+    assert made_of(version_1) == (TABLES, SCHEMA_VERSION, 1000, "ok")
+
+
 # Files that cannot be a store
 
 

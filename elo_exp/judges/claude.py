@@ -6,10 +6,19 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from elo_exp.anthropic_api import API_VERSION, AnthropicApi, api_key, check_base_url, no_key, text_of, usage_of
+from elo_exp.anthropic_api import (
+    API_VERSION,
+    AnthropicApi,
+    api_key,
+    check_base_url,
+    end_of_life,
+    no_key,
+    text_of,
+    usage_of,
+)
 from elo_exp.batches import BatchRun, BatchSettings, summary
 from elo_exp.claims import Claims
 from elo_exp.files import utc_now
@@ -87,8 +96,8 @@ class ClaudeJudge:
         self._facts = self._look_up(self.model)
         self._budget = Budget(self.budget_usd)
         self._api = AnthropicApi(self.base_url)
-        self._tokens_per_char = 1 / self.chars_per_token
-        self._n_counted = 0
+        self._counted: list[tuple[int, int, int]] = []  # queries, their tokens, their characters
+        self._warned = False
 
     def _look_up(self, model: str) -> ClaudeModel:
         facts: Any = self.models.get(model)
@@ -121,7 +130,20 @@ class ClaudeJudge:
                 f"judging.budget_usd: is ${self.budget_usd:g}, and {self.model} is paid for. Set a cap in dollars with "
                 "judging.budget_usd=..."
             )
-        _refuse_retired(self.model, datetime.now(UTC).date())
+        self._check_lifetime()
+
+    def _check_lifetime(self) -> None:
+        end = end_of_life(self.model)
+        if end is None or self._warned:
+            return
+        if end <= datetime.now(UTC).date():
+            raise UserError(f"judge.model: {self.model} was retired on {end}. Choose another; --help lists the judges.")
+        self._warned = True
+        logger.warning(
+            "warning: judge.model: %s will be retired on %s. Its verdicts cannot be repeated after that.",
+            self.model,
+            end,
+        )
 
     def estimate(self, requests: Sequence[JudgeRequest]) -> Estimate:
         """What the requests would cost. With a key the API counts the tokens of some of them, and the others are taken
@@ -141,7 +163,7 @@ class ClaudeJudge:
             output_tokens=n_output,
             dollars=(n_prefix * prefix + rest) * PER_MILLION * self._factor,
             dollars_plain=(n_prefix * facts.input + rest) * PER_MILLION,
-            counted=self._n_counted,
+            counted=sum(n for n, *_ in self._counted),
         )
 
     def _count(self, requests: Sequence[JudgeRequest]) -> None:
@@ -150,15 +172,16 @@ class ClaudeJudge:
             by_prefix.setdefault(request.system, []).append(request)
         sample = [r for some in by_prefix.values() for r in some[:: max(1, len(some) // _COUNTED)][:_COUNTED]]
         try:
-            n_tokens = sum(self._api.count_tokens(_countable(self.params(request, None))) for request in sample)
+            n_tokens = sum(self._api.count_tokens(self.params(request, None)) for request in sample)
         except UnreachableError as error:
             logger.warning("warning: the API cannot count tokens now (%s); they are estimated", error)
             return
-        self._tokens_per_char = n_tokens / sum(request.n_chars for request in sample)
-        self._n_counted += len(sample)
+        self._counted.append((len(sample), n_tokens, sum(request.n_chars for request in sample)))
 
     def _tokens(self, n_chars: int) -> float:
-        return n_chars * self._tokens_per_char
+        if not self._counted:
+            return n_chars / self.chars_per_token
+        return n_chars * sum(n for _, n, _ in self._counted) / sum(n for *_, n in self._counted)
 
     def _prefix_is_short(self, requests: Sequence[JudgeRequest]) -> bool:
         longest = max((self._tokens(len(request.system)) for request in requests), default=0.0)
@@ -297,22 +320,3 @@ class ClaudeJudge:
         return BatchRun(
             service=self._api, judge=self, ledger=ledger, budget=self._budget, settings=settings, clock=self.clock
         )
-
-
-def _countable(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in params.items() if name != "max_tokens"}
-
-
-def _refuse_retired(model: str, today: date) -> None:
-    """The SDK knows when models end, and says so for single messages only."""
-    from anthropic.resources.messages.messages import DEPRECATED_MODELS
-
-    if (words := DEPRECATED_MODELS.get(model)) is None:
-        return
-    day, month_year = words.partition(",")[0], words.partition(",")[2]
-    end = datetime.strptime(f"{day.rstrip('stndrh')},{month_year}", "%B %d, %Y").date()
-    if end <= today:
-        raise UserError(f"judge.model: {model} was retired on {end}. Choose another; --help lists the judges.")
-    logger.warning(
-        "warning: judge.model: %s will be retired on %s. Its verdicts cannot be repeated after that.", model, end
-    )
