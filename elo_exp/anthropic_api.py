@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from datetime import date, datetime
-from functools import cached_property
+from datetime import UTC, date, datetime
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
     from anthropic import Anthropic
     from anthropic.types.messages import MessageBatch, MessageBatchIndividualResponse
 
+logger = logging.getLogger(__name__)
+
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 API_VERSION = "2026-10-21"  # pinned: it is part of what a verdict depends on, and an upgraded SDK may send another
-_TIMEOUT_SECONDS = 300.0  # well below the quarantine
+_TIMEOUT_SECONDS = 300.0  # after which the client gives up on an answer
+_SLACK_SECONDS = 60.0  # until the server has then certainly noticed
 _PAGE = 100
 # What certainly was not accepted. Anything else may have been: 408, 409 and 5xx come from machines in between, too.
 _REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 413, 415, 422, 429})
@@ -45,6 +49,18 @@ def check_base_url(base_url: str) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
         shown = f"{parts.scheme}://...@{parts.hostname}" if parts.username else base_url
         raise UserError(f"base_url: found {shown!r}. Expected http(s)://HOST, without a password in it.")
+
+
+def check_quarantine(seconds: float, base_url: str) -> None:
+    """Raise UserError where a submission could still be accepted after it was given up; a test server is excepted."""
+    if not seconds >= 0:
+        raise UserError(f"quarantine_seconds: found {seconds}. Expected 0 or more.")
+    least = _TIMEOUT_SECONDS + _SLACK_SECONDS
+    if seconds < least and urlsplit(base_url).hostname not in ("127.0.0.1", "localhost"):
+        raise UserError(
+            f"quarantine_seconds: found {seconds:g}. Expected {least:g} or more: the server may still accept what would "
+            "then be submitted, and paid, again."
+        )
 
 
 class AnthropicApi:
@@ -132,6 +148,17 @@ def no_key() -> str:
         f"{KEY_VARIABLE}: not set. Put the key into the environment, or as {KEY_VARIABLE}=... into a file .env here; "
         "plan=true shows what a run would cost without one."
     )
+
+
+@cache
+def check_lifetime(model: str) -> None:
+    """Raise UserError for a retired model; warn, once, of one that is about to be."""
+    end = end_of_life(model)
+    if end is None:
+        return
+    if end <= datetime.now(UTC).date():
+        raise UserError(f"judge.model: {model} was retired on {end}. Choose another; --help lists the judges.")
+    logger.warning("warning: judge.model: %s will be retired on %s; then nobody can repeat this.", model, end)
 
 
 def end_of_life(model: str) -> date | None:

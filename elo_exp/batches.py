@@ -11,15 +11,13 @@ import random
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 from elo_exp import progress
 from elo_exp.collector import Collector, Unanswered
-from elo_exp.ledger import Batch, Ledger, Query
-from elo_exp.pricing import Budget
+from elo_exp.ledger import Batch, Query
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
-from elo_exp.services import BatchService, Clock, DoubtfulError, Queries, RefusedError, UnreachableError
+from elo_exp.services import BatchTools, DoubtfulError, RefusedError, UnreachableError
 
 logger = logging.getLogger(__name__)
 
@@ -28,59 +26,29 @@ _PASSING = frozenset({"expired", "canceled", "api_error", "overloaded_error", "r
 _FAILED_SHARE, _FAILED_COUNT = 0.05, 20  # more than this, and at least so many: the run stops
 
 
-@dataclass(kw_only=True)
-class BatchSettings:
-    chunk_size: int
-    poll_initial_seconds: float
-    poll_max_seconds: float
-    quarantine_seconds: float
-
-
 class BatchRun:
     """One process's work on the queries that it has claimed. `failed` says why a query has no answer."""
 
-    def __init__(
-        self,
-        *,
-        service: BatchService,
-        judge: Queries,
-        ledger: Ledger,
-        budget: Budget,
-        settings: BatchSettings,
-        clock: Clock,
-    ) -> None:
-        self._service = service
-        self._judge = judge
-        self._ledger = ledger
-        self._budget = budget
-        self._settings = settings
-        self._clock = clock
-        self._collector = Collector(
-            service=service,
-            judge=judge,
-            ledger=ledger,
-            budget=budget,
-            clock=clock,
-            quarantine_seconds=settings.quarantine_seconds,
-            retry_seconds=settings.poll_initial_seconds,
-        )
+    def __init__(self, tools: BatchTools) -> None:
+        self._tools = tools
+        self._collector = Collector(tools)
         self._wanted: dict[str, JudgeRequest] = {}
         self._queue: deque[JudgeRequest] = deque()
         self._attempts: Counter[str] = Counter()
-        self._chunk_size = settings.chunk_size
-        self._interval = settings.poll_initial_seconds
+        self._chunk_size = tools.settings.chunk_size
+        self._interval = tools.settings.poll_initial_seconds
         self._not_before = 0.0  # the server has asked to wait until then
-        self._started = clock.now()
+        self._started = tools.clock.now()
         self.ttl: str | None = None  # of the prompt cache; None: no breakpoint
         self.failed: dict[str, str] = {}
 
     def answer(self, requests: Sequence[JudgeRequest], *, measure_cache: bool = False) -> Iterator[JudgeReply]:
         """The answers as they come, each committed. A request without one is in `failed`."""
         self._wanted = {request.key: request for request in requests}
-        pending = self._ledger.pending()
+        pending = self._tools.ledger.pending()
         self._queue = deque(request for request in requests if request.key not in pending)
-        for batch in self._ledger.under_way():
-            if batch.endpoint == self._service.endpoint:
+        for batch in self._tools.ledger.under_way():
+            if batch.endpoint == self._tools.service.endpoint:
                 self._collector.follow(batch)
         try:
             if measure_cache:
@@ -125,10 +93,10 @@ class BatchRun:
         self._queue = rest
 
     def _decide(self, hit_rate: float, n: int) -> None:
-        asked, self.ttl = self.ttl, self._judge.best_ttl(hit_rate)
+        asked, self.ttl = self.ttl, self._tools.judge.best_ttl(hit_rate)
         wording = {None: "no cache from here on", "5m": "the 5-minute cache", "1h": "the 1-hour cache"}
         decision = f"{wording[self.ttl]}: {hit_rate:.0%} of {n} requests found the prefix in the cache"
-        self._ledger.usage.cache = decision
+        self._tools.ledger.usage.cache = decision
         if self.ttl == asked:
             logger.info("prompt cache: %s", decision)
         else:
@@ -138,9 +106,9 @@ class BatchRun:
 
     def _fill(self) -> None:
         """Submit what the budget has room for."""
-        while self._queue and self._clock.now() >= self._not_before:
+        while self._queue and self._tools.clock.now() >= self._not_before:
             some = list(islice(self._queue, self._chunk_size))
-            fitting = self._budget.fits([self._judge.reserve(request, self.ttl) for request in some])
+            fitting = self._tools.budget.fits([self._tools.judge.reserve(request, self.ttl) for request in some])
             if fitting < len(some) and self._collector.open:
                 return  # what is under way makes room when it is settled
             if not fitting:
@@ -149,28 +117,29 @@ class BatchRun:
                 return
 
     def _over_budget(self, request: JudgeRequest) -> str:
-        budget = self._budget
+        budget = self._tools.budget
+        dearest = self._tools.judge.reserve(request, self.ttl)
         return (
             f"judging.budget_usd: ${budget.spent:.2f} of ${budget.cap:.2f} are spent, the next request may cost "
-            f"${self._judge.reserve(request, self.ttl):.4f}, and {len(self._queue)} are left. Every answer so far is "
-            "stored; the same command with a higher cap goes on."
+            f"${dearest:.4f}, and {len(self._queue)} are left. Every answer so far is stored; the same command with a "
+            "higher cap goes on."
         )
 
     def _submit(self, requests: list[JudgeRequest]) -> bool:
         """Whether the server was asked, and did not refuse."""
         try:
-            high_water = self._service.newest()
+            high_water = self._tools.service.newest()
         except UnreachableError as error:
-            logger.warning("warning: %s cannot be reached (%s); trying again", self._service.endpoint, error)
+            logger.warning("warning: %s cannot be reached (%s); trying again", self._tools.service.endpoint, error)
             return False
         batch = self._intend(requests, high_water)
         if batch is None:
             return False
         some = [self._queue.popleft() for _ in range(batch.size)]
         self._collector.follow(batch)
-        body = [{"custom_id": batch.custom_id(r.key), "params": self._judge.params(r, self.ttl)} for r in some]
+        body = [{"custom_id": batch.custom_id(r.key), "params": self._tools.judge.params(r, self.ttl)} for r in some]
         try:
-            remote = self._service.create(body)
+            remote = self._tools.service.create(body)
         except RefusedError as refusal:
             self._collector.drop(batch, str(refusal))
             self._queue.extendleft(reversed(some))
@@ -180,41 +149,41 @@ class BatchRun:
             logger.warning("warning: no answer to a submission of %d requests (%s): looking for it", batch.size, doubt)
         else:
             self._collector.accepted(batch, remote.batch_id)
-        self._interval = self._settings.poll_initial_seconds
+        self._interval = self._tools.settings.poll_initial_seconds
         return True
 
     def _intend(self, requests: list[JudgeRequest], high_water: str | None) -> Batch | None:
         """The intent in the ledger, of one request fewer for as long as an unresolved batch has the same size."""
         for size in range(len(requests), 0, -1):
-            batch = self._ledger.intend(
+            batch = self._tools.ledger.intend(
                 [self._query(request) for request in requests[:size]],
-                endpoint=self._service.endpoint,
-                judge_model=self._judge.model,
-                reserve=sum(self._judge.reserve(request, self.ttl) for request in requests[:size]),
+                endpoint=self._tools.service.endpoint,
+                judge_model=self._tools.judge.model,
+                reserve=sum(self._tools.judge.reserve(request, self.ttl) for request in requests[:size]),
                 ttl=self.ttl,
                 high_water=high_water,
-                now=self._clock.now(),
+                now=self._tools.clock.now(),
             )
             if batch is not None:
                 return batch
         return None
 
     def _query(self, request: JudgeRequest) -> Query:
-        return Query(key=request.key, names={**request.names, "judge_model": self._judge.model})
+        return Query(key=request.key, names={**request.names, "judge_model": self._tools.judge.model})
 
     def _refused(self, refusal: RefusedError, size: int) -> None:
         if refusal.status == 413 and size > 1:
             self._chunk_size = size // 2
             logger.info("the server takes no batch of %d requests; going on with %d", size, self._chunk_size)
         elif refusal.status == 429:
-            wait = refusal.retry_after or self._settings.poll_initial_seconds
-            self._not_before = self._clock.now() + wait
+            wait = refusal.retry_after or self._tools.settings.poll_initial_seconds
+            self._not_before = self._tools.clock.now() + wait
             logger.info("the server asks to wait %.0f s before the next batch", wait)
         else:
             raise UserError(f"the judge's API refuses the batch ({refusal.status}): {refusal}. {self._left()}")
 
     def _left(self) -> str:
-        spent = f"${self._budget.spent:.2f} spent so far; " if self._budget.spent else "Nothing was spent; "
+        spent = f"${self._tools.budget.spent:.2f} spent so far; " if self._tools.budget.spent else "Nothing was spent; "
         return f"{spent}every answer is stored, and the same command goes on."
 
     # ---- waiting ----------------------------------------------------------------------------------------------------
@@ -229,8 +198,8 @@ class BatchRun:
                 yield found
         if set(self._collector.open) == before and (before or self._queue):
             progress.note(self._state())
-            self._clock.sleep(self._interval * random.uniform(0.8, 1.2))  # many clients should not ask in step
-            self._interval = min(self._interval * 1.5, self._settings.poll_max_seconds)
+            self._tools.clock.sleep(self._interval * random.uniform(0.8, 1.2))  # many clients should not ask in step
+            self._interval = min(self._interval * 1.5, self._tools.settings.poll_max_seconds)
 
     def _retry_or_fail(self, query: Unanswered) -> None:
         if (request := self._wanted.get(query.key)) is None:
@@ -249,13 +218,13 @@ class BatchRun:
             stop_if_many(self.failed, len(self._wanted), self._left())
 
     def _state(self) -> str:
-        now, batches, took = self._clock.now(), self._collector.open.values(), self._collector.took
+        now, batches, took = self._tools.clock.now(), self._collector.open.values(), self._collector.took
         minutes = (now - self._started) / 60
         oldest = min((batch.created_at for batch in batches), default=now)
         end = "expected within the hour"
         if took:
             end = time.strftime("expected at %H:%M", time.localtime(max(now, oldest + sum(took) / len(took))))
-        spent = f"${self._budget.spent:.2f} of ${self._budget.cap:g} spent"
+        spent = f"${self._tools.budget.spent:.2f} of ${self._tools.budget.cap:g} spent"
         n = len(batches)
         return (
             f"{sum(batch.size for batch in batches):,} requests under way in {n} batch{'es' if n != 1 else ''}, "

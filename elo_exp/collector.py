@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from elo_exp import progress
-from elo_exp.ledger import CANCELLED, Batch, Ledger, Query
-from elo_exp.pricing import Budget
+from elo_exp.ledger import CANCELLED, Batch, Query
 from elo_exp.records import JudgeReply, UserError
-from elo_exp.services import BatchService, Clock, Queries, RemoteBatch, Row, UnreachableError
+from elo_exp.services import BatchTools, RemoteBatch, Row, UnreachableError
 
 logger = logging.getLogger(__name__)
 
@@ -38,24 +37,8 @@ class Unanswered:
 class Collector:
     """The batches under way of one process."""
 
-    def __init__(
-        self,
-        *,
-        service: BatchService,
-        judge: Queries,
-        ledger: Ledger,
-        budget: Budget,
-        clock: Clock,
-        quarantine_seconds: float,
-        retry_seconds: float,
-    ) -> None:
-        self._service = service
-        self._judge = judge
-        self._ledger = ledger
-        self._budget = budget
-        self._clock = clock
-        self._quarantine_seconds = quarantine_seconds
-        self._retry_seconds = retry_seconds  # between two readings of results that are cut short
+    def __init__(self, tools: BatchTools) -> None:
+        self._tools = tools
         self._not_ours: set[str | None] = set()
         self._unknown: Counter[str] = Counter()
         self.open: dict[str, Batch] = {}  # by nonce
@@ -63,20 +46,20 @@ class Collector:
 
     def follow(self, batch: Batch) -> None:
         self.open[batch.nonce] = batch
-        self._budget.reserve(batch.nonce, batch.reserve)
+        self._tools.budget.reserve(batch.nonce, batch.reserve)
 
     def accepted(self, batch: Batch, batch_id: str) -> None:
-        self._ledger.submitted(batch, batch_id)
+        self._tools.ledger.submitted(batch, batch_id)
         self.open[batch.nonce] = replace(batch, state="submitted", batch_id=batch_id)
 
     def drop(self, batch: Batch, why: str) -> None:
         """The server certainly does not have it."""
-        self._ledger.abandon(batch, why)
+        self._tools.ledger.abandon(batch, why)
         self._close(batch)
 
     def _close(self, batch: Batch) -> None:
         self.open.pop(batch.nonce)
-        self._budget.release(batch.nonce)
+        self._tools.budget.release(batch.nonce)
 
     def look(self) -> Iterator[JudgeReply | Unanswered]:
         """One look at every batch under way, and what has come of it."""
@@ -87,7 +70,7 @@ class Collector:
                 elif remote := self._ended(batch, batch.batch_id):
                     yield from self._harvest(batch, remote)
             except UnreachableError as error:
-                progress.note(f"{self._service.endpoint} cannot be reached ({error}); trying again")
+                progress.note(f"{self._tools.service.endpoint} cannot be reached ({error}); trying again")
 
     # ---- a submission without an answer -----------------------------------------------------------------------------
 
@@ -96,16 +79,16 @@ class Collector:
         undecided = self._search(batch)
         if self.open[batch.nonce].batch_id is not None or undecided:
             return
-        if self._clock.now() > batch.created_at + self._quarantine_seconds:
+        if self._tools.clock.now() > batch.created_at + self._tools.settings.quarantine_seconds:
             self.drop(batch, "not accepted: it did not turn up within the quarantine")
             logger.info("a submission of %d requests did not arrive", batch.size)
-            yield from (Unanswered(key=key, outcome=None) for key in self._ledger.queries(batch))
+            yield from (Unanswered(key=key, outcome=None) for key in self._tools.ledger.queries(batch))
 
     def _search(self, batch: Batch) -> bool:
         """Look through the server's batches; whether one is still running that may be it."""
         undecided = False
-        known = {other.batch_id for other in self._ledger.batches()} | self._not_ours
-        for remote in self._service.newest_first():
+        known = {other.batch_id for other in self._tools.ledger.batches()} | self._not_ours
+        for remote in self._tools.service.newest_first():
             if remote.batch_id == batch.high_water:
                 break
             if remote.size != batch.size or remote.batch_id in known:
@@ -127,17 +110,17 @@ class Collector:
         return undecided
 
     def _is_ours(self, batch: Batch, remote: RemoteBatch) -> bool:
-        rows = self._service.results(remote.batch_id)
+        rows = self._tools.service.results(remote.batch_id)
         return any(row.custom_id.startswith(f"{batch.nonce}-") for row in rows)
 
     def _report_double(self, remote: RemoteBatch) -> None:
         """The server has taken one submission twice. The first is kept, and the loss is counted."""
         self._not_ours.add(remote.batch_id)
-        rows = self._service.results(remote.batch_id)
-        replies = [self._judge.reply(row.custom_id, {}, row.message) for row in rows if row.message is not None]
+        rows = self._tools.service.results(remote.batch_id)
+        replies = [self._tools.judge.reply(row.custom_id, {}, row.message) for row in rows if row.message is not None]
         lost = sum(reply.dollars for reply in replies)
-        self._budget.spent += lost
-        self._ledger.usage.dollars += lost
+        self._tools.budget.spent += lost
+        self._tools.ledger.usage.dollars += lost
         logger.warning(
             "warning: the server has taken a submission of ours twice: %s is the copy, and $%.4f are lost",
             remote.batch_id, lost,
@@ -148,24 +131,24 @@ class Collector:
     def _ended(self, batch: Batch, batch_id: str) -> RemoteBatch | None:
         """The batch if it has ended. Raises UserError for one that cannot be had any more: whether to pay again is for
         the user to say."""
-        remote = self._service.retrieve(batch_id)
+        remote = self._tools.service.retrieve(batch_id)
         if remote is None:
             self._unknown[batch_id] += 1
             if self._unknown[batch_id] >= _UNKNOWN_POLLS:
                 raise UserError(
-                    f"batch {batch_id} is unknown to {self._service.endpoint}. Is the key of another workspace? "
+                    f"batch {batch_id} is unknown to {self._tools.service.endpoint}. Is the key of another workspace? "
                     f"{_pay_again(batch)}"
                 )
             return None
         if remote.archived:
             raise UserError(f"batch {batch_id}: its results are no longer kept by the server. {_pay_again(batch)}")
-        if not remote.ended and self._clock.now() > remote.expires_at + _GRACE_SECONDS:
+        if not remote.ended and self._tools.clock.now() > remote.expires_at + _GRACE_SECONDS:
             raise UserError(f"batch {batch_id} has not ended an hour after it expired. Wait; or {_pay_again(batch)}")
         return remote if remote.ended else None
 
     def _harvest(self, batch: Batch, remote: RemoteBatch) -> Iterator[JudgeReply | Unanswered]:
         """Every result of a batch that has ended. A file that is cut short is read again, and never made up for."""
-        queries = self._ledger.queries(batch)
+        queries = self._tools.ledger.queries(batch)
         seen: set[str] = set()
         problem = "the file ends early"
         for _ in range(_HARVESTS):
@@ -175,9 +158,9 @@ class Collector:
                 problem = str(error)
             if len(seen) == remote.size:
                 self._close(batch)
-                self.took.append(self._clock.now() - batch.created_at)
+                self.took.append(self._tools.clock.now() - batch.created_at)
                 return
-            self._clock.sleep(self._retry_seconds)
+            self._tools.clock.sleep(self._tools.settings.poll_initial_seconds)
         missing = [" ".join(query.names.values()) for key, query in queries.items() if key not in seen]
         raise UserError(
             f"batch {remote.batch_id}: {len(seen)} of {remote.size} results can be read ({problem}). Missing: "
@@ -189,7 +172,7 @@ class Collector:
         self, batch: Batch, batch_id: str, queries: Mapping[str, Query], seen: set[str]
     ) -> Iterator[JudgeReply | Unanswered]:
         """Commit and pass on the rows that are ours, each once; `seen` grows by their keys."""
-        rows = self._service.results(batch_id)
+        rows = self._tools.service.results(batch_id)
         while some := list(islice(rows, _ROWS)):
             ours: dict[str, Row] = {}
             for row in some:
@@ -197,21 +180,21 @@ class Collector:
                 if nonce == batch.nonce and key in queries and key not in seen and row.outcome is not None:
                     ours.setdefault(key, row)
             replies = [
-                self._judge.reply(key, queries[key].names, row.message)
+                self._tools.judge.reply(key, queries[key].names, row.message)
                 for key, row in ours.items()
                 if row.message is not None
             ]
             outcomes = {key: str(row.outcome) for key, row in ours.items()}
-            new = self._ledger.record(batch, outcomes, replies, now=self._clock.now())
+            new = self._tools.ledger.record(batch, outcomes, replies, now=self._tools.clock.now())
             seen.update(ours)
-            self._budget.spent += sum(reply.dollars for reply in replies if reply.key in new)
+            self._tools.budget.spent += sum(reply.dollars for reply in replies if reply.key in new)
             yield from replies
             yield from (
                 self._unanswered(batch, key, row) for key, row in ours.items() if row.message is None and key in new
             )
 
     def _unanswered(self, batch: Batch, key: str, row: Row) -> Unanswered:
-        cancelled = row.outcome == "canceled" and self._ledger.find(batch.nonce).note == CANCELLED
+        cancelled = row.outcome == "canceled" and self._tools.ledger.find(batch.nonce).note == CANCELLED
         return Unanswered(key=key, outcome=CANCELLED if cancelled else row.outcome, detail=row.detail)
 
 

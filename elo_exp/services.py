@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from elo_exp.ledger import Ledger
+from elo_exp.pricing import Budget
 from elo_exp.records import JudgeReply, JudgeRequest
 
 
@@ -92,3 +94,23 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+@dataclass(kw_only=True)
+class BatchSettings:
+    chunk_size: int
+    poll_initial_seconds: float
+    poll_max_seconds: float
+    quarantine_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTools:
+    """What one process's work on batches is done with."""
+
+    service: BatchService
+    judge: Queries
+    ledger: Ledger
+    budget: Budget
+    settings: BatchSettings
+    clock: Clock

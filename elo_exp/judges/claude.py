@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from elo_exp.anthropic_api import (
@@ -14,12 +13,13 @@ from elo_exp.anthropic_api import (
     AnthropicApi,
     api_key,
     check_base_url,
-    end_of_life,
+    check_lifetime,
+    check_quarantine,
     no_key,
     text_of,
     usage_of,
 )
-from elo_exp.batches import BatchRun, BatchSettings, summary
+from elo_exp.batches import BatchRun, summary
 from elo_exp.claims import Claims
 from elo_exp.files import utc_now
 from elo_exp.ledger import CANCELLED, Ledger
@@ -28,7 +28,7 @@ from elo_exp.planning import Estimate
 from elo_exp.pricing import PER_MILLION, Budget, Prices
 from elo_exp.progress import note
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
-from elo_exp.services import Clock, UnreachableError
+from elo_exp.services import BatchSettings, BatchTools, Clock, UnreachableError
 from elo_exp.settings import one_of
 from elo_exp.store import Store
 
@@ -45,6 +45,7 @@ class ClaudeModel(Prices):
     """What is to be known of a model id."""
 
     structured_output: bool  # takes a JSON schema for its answer; else the verdict is the last line of a text
+    takes_effort: bool
 
 
 @dataclass(kw_only=True)
@@ -89,15 +90,15 @@ class ClaudeJudge:
         for name in ("poll_initial_seconds", "poll_max_seconds", "chars_per_token"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name}: found {getattr(self, name)}. Expected more than 0.")
-        if not self.quarantine_seconds >= 0:
-            raise UserError(f"quarantine_seconds: found {self.quarantine_seconds}. Expected 0 or more.")
+        check_quarantine(self.quarantine_seconds, self.base_url)
         if not 0 <= self.expected_hit_rate <= 1:
             raise UserError(f"expected_hit_rate: found {self.expected_hit_rate}. Expected a share in [0, 1].")
         self._facts = self._look_up(self.model)
+        if self.effort is not None and not self._facts.takes_effort:
+            raise UserError(f"effort: found {self.effort!r}, and {self.model} takes none. Set judge.effort=null.")
         self._budget = Budget(self.budget_usd)
         self._api = AnthropicApi(self.base_url)
         self._counted: list[tuple[int, int, int]] = []  # queries, their tokens, their characters
-        self._warned = False
 
     def _look_up(self, model: str) -> ClaudeModel:
         facts: Any = self.models.get(model)
@@ -130,20 +131,7 @@ class ClaudeJudge:
                 f"judging.budget_usd: is ${self.budget_usd:g}, and {self.model} is paid for. Set a cap in dollars with "
                 "judging.budget_usd=..."
             )
-        self._check_lifetime()
-
-    def _check_lifetime(self) -> None:
-        end = end_of_life(self.model)
-        if end is None or self._warned:
-            return
-        if end <= datetime.now(UTC).date():
-            raise UserError(f"judge.model: {self.model} was retired on {end}. Choose another; --help lists the judges.")
-        self._warned = True
-        logger.warning(
-            "warning: judge.model: %s will be retired on %s. Its verdicts cannot be repeated after that.",
-            self.model,
-            end,
-        )
+        check_lifetime(self.model)
 
     def estimate(self, requests: Sequence[JudgeRequest]) -> Estimate:
         """What the requests would cost. With a key the API counts the tokens of some of them, and the others are taken
@@ -317,6 +305,7 @@ class ClaudeJudge:
             poll_max_seconds=self.poll_max_seconds,
             quarantine_seconds=self.quarantine_seconds,
         )
-        return BatchRun(
+        tools = BatchTools(
             service=self._api, judge=self, ledger=ledger, budget=self._budget, settings=settings, clock=self.clock
         )
+        return BatchRun(tools)
