@@ -76,9 +76,11 @@ class BatchRun:
             self._queue.remove(request)
             yield from self._alone([request])
         measured = [self._queue.popleft() for _ in range(min(self._chunk_size // 2, len(self._queue)))]
+        keys = {request.key for request in measured}
         hits: list[bool] = []
         for reply in self._alone(measured):
-            hits.append(reply.usage.get("cache_read_tokens", 0) > 0)
+            if reply.key in keys:
+                hits.append(reply.usage.get("cache_read_tokens", 0) > 0)
             yield reply
         if hits:
             self._decide(sum(hits) / len(hits), len(hits))
