@@ -58,8 +58,8 @@ def check_quarantine(seconds: float, base_url: str) -> None:
     least = _TIMEOUT_SECONDS + _SLACK_SECONDS
     if seconds < least and urlsplit(base_url).hostname not in ("127.0.0.1", "localhost"):
         raise UserError(
-            f"quarantine_seconds: found {seconds:g}. Expected {least:g} or more: until then the server may still accept "
-            "what would be paid again."
+            f"quarantine_seconds: found {seconds:g}. Expected {least:g} or more: until then the server may accept "
+            "what would then be paid again."
         )
 
 
