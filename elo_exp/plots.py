@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp import canvas
-from elo_exp.results import Z95, Leaderboard, Plot, Standings, WinRate
+from elo_exp.results import CONVERGED, Z95, Leaderboard, Plot, Standings, WinRate
 from elo_exp.winrates import win_share
 
 Rows = list[dict[str, Any]]
@@ -65,7 +65,7 @@ def ratings(standings: Standings) -> Plot:
 
 
 def k_sensitivity(standings: Standings) -> Plot:
-    """Rating against K; dashed, where each line would end if Elo had converged."""
+    """Rating against K, with the scatter over match orders; dashed, where each line would end if Elo had converged."""
     rows: Rows = [
         {
             "dimension": dimension,
@@ -73,6 +73,8 @@ def k_sensitivity(standings: Standings) -> Plot:
             "model": rating.model,
             "rating": rating.rating,
             "ordering_error": rating.ordering_error,
+            "order_sd": (rating.ordering_error or 0.0) * math.sqrt(0 if board.samples is None else len(board.samples)),
+            "convergence": board.parameters["convergence"],
             "elo_limit": standings.elo_limit[dimension].get(rating.model),
         }
         for dimension, boards in standings.elo.items()
@@ -85,15 +87,25 @@ def k_sensitivity(standings: Standings) -> Plot:
             line = [r for r in rows if r["dimension"] == dimension and r["model"] == model]
             if not line:
                 continue
-            axes.plot([r["k"] for r in line], [r["rating"] for r in line], color=color, **canvas.stroke(color))
+            k, mean, sd = (np.array([r[name] for r in line]) for name in ("k", "rating", "order_sd"))
+            axes.plot(k, mean, color=color, **canvas.stroke(color))
+            if color != canvas.GREY:
+                axes.fill_between(k, mean - sd, mean + sd, color=color, alpha=0.12, lw=0)
             if line[0]["elo_limit"] is not None and color != canvas.GREY:
                 axes.axhline(line[0]["elo_limit"], ls=(0, (4, 3)), lw=1, color=color, alpha=0.7)
         ks = sorted({r["k"] for r in rows})
         axes.set_xscale("log", base=2)
+        short = [r["k"] for r in rows if r["dimension"] == dimension and r["convergence"] < CONVERGED]
+        if short:
+            edge = math.sqrt(max(short) * min([k for k in ks if k > max(short)], default=2 * max(short)))
+            axes.axvspan(min(ks) / 2, edge, fill=False, hatch="///", ec=canvas.GREY, alpha=0.3, lw=0, zorder=0)
+            axes.set_xlim(min(ks) / 2**0.5, max(ks) * 2**0.5)
         axes.set_xticks(ks, [f"{k:g}" for k in ks])
         axes.minorticks_off()
         axes.set_title(f"{dimension}\n{_n_matches(standings, dimension)}", fontsize=10)
-        axes.set_xlabel("K (dashed: Bradley-Terry of the same matches)")
+        axes.set_xlabel(
+            "K (dashed: Bradley-Terry of the same matches;\nband: scatter over orders; hatched: not converged)"
+        )
     panels[0][1].set_ylabel("mean Elo rating")
     canvas.color_key(figure, _colors(standings))
     return canvas.finish("k_sensitivity", figure, rows)
@@ -203,6 +215,8 @@ def sweep_lines(rows: Sequence[Mapping[str, Any]]) -> Plot:
             axes.errorbar([r["k"] for r in line], [r["rating"] for r in line], error, fmt="o-", ms=4, color=color)
         ks = sorted({r["k"] for r in rows})
         axes.set_xscale("log", base=2)
+        for k in {r["k"] for r in rows if r["dimension"] == dimension and r["convergence"] < CONVERGED}:
+            axes.axvspan(k / 2**0.5, k * 2**0.5, fill=False, hatch="////", ec=canvas.GREY, alpha=0.35, lw=0, zorder=0)
         axes.set_xticks(ks, [f"{k:g}" for k in ks])
         axes.minorticks_off()
         if i == 0:

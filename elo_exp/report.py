@@ -101,7 +101,11 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
         boards = {"elo": standings.primary(dimension)}
         boards |= {method: by.get(dimension) for method, by in standings.companions.items()}
         dimensions[dimension] = {
-            method: {"ratings": [rating.to_dict() for rating in board.ratings], "n_matches": board.n_matches}
+            method: {
+                "ratings": [rating.to_dict() for rating in board.ratings],
+                "n_matches": board.n_matches,
+                "parameters": dict(board.parameters),
+            }
             for method, board in boards.items()
             if board is not None
         }
@@ -183,7 +187,9 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
 def _title(standings: Standings, dimension: str, quality: JudgeQuality | None) -> str:
     battles = standings.battles[dimension]
     n_decisive = sum(not battle.is_tie for battle in battles)
-    parts = [f"{dimension}: {len(battles)} battles, {n_decisive} decisive; Elo at K = {standings.k:g}"]
+    board = standings.primary(dimension)
+    share = f", {100 * board.parameters['convergence']:.0f} % converged" if board else ""
+    parts = [f"{dimension}: {len(battles)} battles, {n_decisive} decisive; Elo at K = {standings.k:g}{share}"]
     if quality is not None and quality.n_judgments:
         flips = f"{quality.n_flips} of {quality.n_two_order} flipped" if quality.n_two_order else "orders not compared"
         kinds = {"refused": quality.n_refused, "cut off": quality.n_cut_off}

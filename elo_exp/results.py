@@ -20,6 +20,7 @@ TOKEN_CLASSES = (
     "cache_read_tokens",
     "output_tokens",
 )
+CONVERGED = 0.95  # the share of its way that Elo must have gone for its gaps to be read
 Z95 = 1.96  # standard errors on each side of a 95 % normal interval, rounded as in elo_results.json
 
 
@@ -36,6 +37,7 @@ class Rating(Record):
     rank: int | None = None
     rank_low: int | None = None
     rank_high: int | None = None
+    p_best: float | None = None  # that no other model is better, as far as the covariance goes
     n_battles: int = 0
     flag: str | None = None  # unbeaten, winless or disconnected: why there is no rating
 
@@ -49,6 +51,9 @@ class Leaderboard:
     ratings: tuple[Rating, ...]
     samples: np.ndarray | None = None
     n_matches: int = 0  # games that the method was given
+    covariance: np.ndarray | None = None  # (m, m), squared rating points, rows and columns as `models`; NaN: not rated
+    parameters: Mapping[str, float] = field(default_factory=dict)  # what else is estimated: a tie parameter, its error
+    n_clusters: int | None = None  # prompts: how many independent observations the covariance rests on
 
     def rating(self, model: str) -> Rating:
         return next(r for r in self.ratings if r.model == model)
@@ -60,6 +65,38 @@ def ranked(ratings: Sequence[Rating]) -> tuple[Rating, ...]:
     values = [r.rating for r in rated]
     placed = [dataclasses.replace(r, rank=1 + values.index(r.rating)) for r in rated]
     return (*placed, *sorted((r for r in ratings if r.rating is None), key=lambda r: r.model))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference(Record):
+    """One pair of rated models in one dimension, in rating points; None where the prompts do not say how sure."""
+
+    dimension: str
+    higher: str  # the model with the higher rating; of equal ones, the first by name
+    lower: str
+    difference: float
+    std_error: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    p_value: float | None = None  # two-sided, of this pair alone
+    p_holm: float | None = None  # adjusted for all pairs and dimensions that were compared
+    significant: bool | None = None  # p_holm is 5 % at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision(Record):
+    """What a run could find in one dimension, by its own clustered variance: differences of an average pair, in rating
+    points, that a two-sided test at 5 % finds with 80 % power. `corrected`: by Bonferroni over `n_tests`, which is
+    Holm's first step."""
+
+    dimension: str
+    n_prompts: int | None  # how many independent observations there are
+    n_tests: int  # pairs x dimensions that were compared
+    sigma: float | None = None  # standard deviation of one prompt's part in a difference, root mean square over pairs
+    detectable: float | None = None
+    detectable_corrected: float | None = None
+    prompts_needed: Mapping[str, int] = field(default_factory=dict)  # by the difference that is to be found
+    prompts_needed_corrected: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

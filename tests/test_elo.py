@@ -231,3 +231,27 @@ def test_no_decisive_match_raises_or_leaves_the_dimension_empty(caplog: pytest.L
 def test_settings_out_of_range_are_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(UserError, match=words):
         permutation_elo(**changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("k", "n_matches", "share"),
+    [(1, 1373, 0.73), (1, 480, 0.37), (4, 480, 0.84), (16, 1373, 1.0)],  # a headline and a pilot, both orders
+)
+def test_how_much_of_its_way_elo_has_gone(k: float, n_matches: int, share: float):
+    assert elo.convergence(k, n_matches=n_matches, n_models=4) == pytest.approx(share, abs=0.005)
+
+
+def test_the_share_is_what_the_mean_over_orders_shows():
+    """Near equality the mean gap of two is the converged one, 400 log10(52 / 48), times that share."""
+    games = [(0, 1)] * 52 + [(1, 0)] * 48
+    ratings = replay([matches(games, n_models=2)], ks=[2.0], n_perms=4000, seed=1, initial_rating=1400)[0].mean(axis=0)
+    share = elo.convergence(2.0, n_matches=100, n_models=2)
+    assert share == pytest.approx(0.44, abs=0.005)
+    assert ratings[0, 0] - ratings[1, 0] == pytest.approx(share * 400 * math.log10(52 / 48), rel=0.02)
+
+
+def test_every_k_says_how_far_it_has_converged():
+    boards = permutation_elo().sweep({"factuality": [battle("ann", "bob")] * 9})["factuality"]
+    assert {k: board.parameters["convergence"] for k, board in boards.items()} == {
+        k: elo.convergence(k, n_matches=9, n_models=2) for k in (1.0, 16.0, 32.0)
+    }

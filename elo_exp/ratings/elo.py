@@ -100,7 +100,7 @@ class PermutationElo:
                 names = models(battles[dimension])
                 played = n_battles([b for b in battles[dimension] if self.ties == "half" or not b.is_tie])
                 boards[dimension] = {
-                    k: leaderboard(names, ratings_pmk[:, :, i], played=played, n_matches=len(matches[dimension]))
+                    k: leaderboard(names, ratings_pmk[:, :, i], played=played, k=k, n_matches=len(matches[dimension]))
                     for i, k in enumerate(self.ks)
                 }
         return boards
@@ -137,7 +137,19 @@ class PermutationElo:
         return Matches(n_models=len(names), first=first, second=second, tied=tied.astype(bool))
 
 
-def leaderboard(names: tuple[str, ...], samples: Array, *, played: Mapping[str, int], n_matches: int) -> Leaderboard:
+def convergence(k: float, *, n_matches: int, n_models: int) -> float:
+    """The share of the way from the initial rating to its final level that Elo has gone after so many matches.
+
+    1 - exp(-K n / (2 (m - 1) 173.7)): near equality a match closes K / (2 * 173.7) of the gap of the two that play it,
+    and among m models the gaps close m - 1 times as slowly. Below results.CONVERGED gaps are understated, and close
+    models may stand in the wrong order.
+    """
+    return 1.0 - math.exp(-k * n_matches / (2 * (n_models - 1) * POINTS)) if n_models > 1 else 1.0
+
+
+def leaderboard(
+    names: tuple[str, ...], samples: Array, *, played: Mapping[str, int], k: float, n_matches: int
+) -> Leaderboard:
     """Mean over permutations and its Monte-Carlo error; samples (p, m)."""
     n_perms = len(samples)
     error = samples.std(axis=0, ddof=1) / math.sqrt(n_perms) if n_perms > 1 else np.zeros(len(names))
@@ -145,7 +157,14 @@ def leaderboard(names: tuple[str, ...], samples: Array, *, played: Mapping[str, 
         Rating(model=name, rating=mean, ordering_error=sem, n_battles=played.get(name, 0))
         for name, mean, sem in zip(names, samples.mean(axis=0).tolist(), error.tolist(), strict=True)
     ]
-    return Leaderboard(method="elo", models=names, ratings=ranked(ratings), samples=samples, n_matches=n_matches)
+    return Leaderboard(
+        method="elo",
+        models=names,
+        ratings=ranked(ratings),
+        samples=samples,
+        n_matches=n_matches,
+        parameters={"k": k, "convergence": convergence(k, n_matches=n_matches, n_models=len(names))},
+    )
 
 
 def replay(
