@@ -226,7 +226,7 @@ class BatchRun:
         end = "expected within the hour"
         if took:
             end = time.strftime("expected at %H:%M", time.localtime(max(now, oldest + sum(took) / len(took))))
-        spent = f"${self._tools.budget.spent:.2f} of ${self._tools.budget.cap:g} spent"
+        spent = f"${self._tools.budget.spent:.2f} of ${self._tools.budget.cap:,.2f} spent"
         n = len(batches)
         return (
             f"{sum(batch.size for batch in batches):,} requests under way in {n} batch{'es' if n != 1 else ''}, "

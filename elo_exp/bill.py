@@ -16,7 +16,7 @@ def plan_table(plan: Plan) -> str:
     from rich.table import Table
 
     text = io.StringIO()
-    console = Console(file=text, width=120)
+    console = Console(file=text, width=160, markup=False)
     grid = Table(box=SIMPLE_HEAD, show_footer=len(plan.rows) > 1)
     total = [sum(column) for column in zip(*(_plan_numbers(row) for row in plan.rows), strict=True)]
     footer = [f"{n:,}" for n in total[:6]] + [f"{dollars:,.2f}" for dollars in total[6:]] if total else [""] * 8
@@ -54,9 +54,10 @@ def spend(usage: Usage) -> str:
     if not usage.dollars:
         return "nothing spent"
     parts = ", ".join(f"{name} ${dollars:.4f}" for name, dollars in usage.dollars_by_dimension.items())
+    parts = f" ({parts})" if parts else ""
     written = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
     return (
-        f"spent ${usage.dollars:.4f} ({parts}): {usage.input_tokens:,} tokens in, {written:,} written to the prompt "
+        f"spent ${usage.dollars:.4f}{parts}: {usage.input_tokens:,} tokens in, {written:,} written to the prompt "
         f"cache, {usage.cache_read_tokens:,} read from it, {usage.output_tokens:,} out"
     )
 
@@ -72,4 +73,4 @@ def _plan_words(plan: Plan) -> str:
         return "which costs nothing"
     counted = max((row.estimate.counted for row in plan.rows), default=0)
     tokens = f"tokens scaled from {counted} that the API counted" if counted else "tokens estimated from the length"
-    return f"cap ${plan.budget_usd:g} (judging.budget_usd), {tokens}"
+    return f"cap ${plan.budget_usd:,.2f} (judging.budget_usd), {tokens}"

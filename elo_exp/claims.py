@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 BEAT_SECONDS = 20.0
 LEASE_SECONDS = 300.0  # a process on another host that has not been heard of for so long is taken for dead
+UNSEEN = "unseen"
 OPEN = "('intended', 'submitted')"  # the states of a batch whose results are still to come
 
 
@@ -65,36 +66,38 @@ class Claims:
                 "nonce IN (SELECT nonce FROM queries WHERE key IN (SELECT key FROM wanted))",
                 (self.owner,),
             ).rowcount
-            free = "key NOT IN (SELECT key FROM claims WHERE owner IN (SELECT owner FROM living))"
+            db.execute("DELETE FROM claims WHERE owner = ? AND key IN (SELECT key FROM answers)", (self.owner,))
             db.execute(
-                "INSERT OR REPLACE INTO claims SELECT key, ? FROM queries JOIN batches USING (nonce) WHERE "
-                f"batches.owner = ? AND state IN {OPEN} AND outcome IS NULL AND {free}",
-                (self.owner, self.owner),
-            )
-            db.execute(
-                f"INSERT OR REPLACE INTO claims SELECT key, ? FROM wanted WHERE {free} AND "
-                "key NOT IN (SELECT key FROM answers)",
+                "INSERT OR REPLACE INTO claims SELECT key, ? FROM wanted WHERE key NOT IN (SELECT key FROM answers) "
+                "AND key NOT IN (SELECT key FROM claims WHERE owner IN (SELECT owner FROM living))",
                 (self.owner,),
             )
             mine = {key for (key,) in db.execute("SELECT key FROM claims WHERE owner = ?", (self.owner,))}
         if adopted:
-            logger.info("took over %d batches that an earlier run has left under way", adopted)
+            what = "a batch" if adopted == 1 else f"{adopted} batches"
+            logger.info("took over %s that an earlier run has left under way", what)
         return [key for key in keys if key in mine]
 
-    def keep(self, reply: JudgeReply) -> None:
-        """Commit an answer and let its key go, in one transaction."""
+    def holds(self, key: str) -> bool:
+        return bool(self._store.read("SELECT 1 FROM claims WHERE key = ? AND owner = ?", (key, self.owner)))
+
+    def keep(self, reply: JudgeReply) -> JudgeReply:
+        """Commit an answer and let its key go, in one transaction; the answer, or an earlier one if there was any."""
         with self._store.transaction() as db:
-            self._store.put([reply], key=lambda reply: reply.key)
+            n_added = self._store.put([reply], key=lambda reply: reply.key)
             db.execute("DELETE FROM claims WHERE key = ?", (reply.key,))
         self._store.usage.count(reply)
+        return reply if n_added else self._store.get(JudgeReply, [reply.key])[reply.key]
 
     def holders(self, keys: Sequence[str]) -> str:
-        """Who has the others, in words."""
+        """Who has the others claimed, or in a batch under way, in words."""
         with self._store.transaction() as db:
             _wanted(db, keys)
             rows = db.execute(
-                "SELECT host, pid, COUNT(*) FROM wanted JOIN claims USING (key) JOIN owners USING (owner) "
-                "WHERE owners.owner != ? GROUP BY owners.owner",
+                "SELECT host, pid, COUNT(DISTINCT key) FROM "
+                "(SELECT key, owner FROM wanted JOIN claims USING (key) UNION "
+                "SELECT key, owner FROM wanted JOIN queries USING (key) JOIN batches USING (nonce) WHERE "
+                f"state IN {OPEN} AND outcome IS NULL) JOIN owners USING (owner) WHERE owner != ? GROUP BY owner",
                 (self.owner,),
             ).fetchall()
         return ", ".join(f"process {pid} on {host} ({n})" for host, pid, n in rows)
@@ -128,35 +131,39 @@ def _let(db: sqlite3.Connection, living: Iterable[str]) -> None:
 
 
 def _is_alive(host: str, boot: str, pid: int, started: str, heartbeat: float) -> bool:
-    if (host, boot) == (socket.gethostname(), _boot()):
-        return _started(pid) == started
-    return time.time() - heartbeat < LEASE_SECONDS
+    """By its process id where it can be seen from here, else by its heartbeat."""
+    if boot and (host, boot) == (socket.gethostname(), _boot()):
+        found = _started(pid)
+        if found != UNSEEN:
+            return found == started
+    return abs(time.time() - heartbeat) < LEASE_SECONDS
 
 
 def _boot() -> str:
-    """What tells one boot of this machine from the next; empty where the system does not say."""
+    """What tells one boot of this machine, and one container's view of its processes, from the next; empty where the
+    system does not say."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return ""
 
 
 def _started(pid: int) -> str:
-    """When a process began, so that a process id that is given out again is not taken for it; empty if it is gone."""
+    """When a process began, so that a process id that is given out again is not taken for it; empty if it is gone,
+    UNSEEN if it is there and hidden from us."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except FileNotFoundError:
-        return "" if Path("/proc/self").exists() else _answers_signals(pid)
     except OSError:
-        return ""
+        return UNSEEN if _takes_signals(pid) else ""
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def _answers_signals(pid: int) -> str:
+def _takes_signals(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return ""
+        return False
     except PermissionError:
         pass
-    return "running"
+    return True

@@ -52,10 +52,10 @@ class Collector:
         self._tools.ledger.submitted(batch, batch_id)
         self.open[batch.nonce] = replace(batch, state="submitted", batch_id=batch_id)
 
-    def drop(self, batch: Batch, why: str) -> None:
-        """The server certainly does not have it."""
-        self._tools.ledger.abandon(batch, why)
+    def drop(self, batch: Batch, why: str) -> bool:
+        """Give up what the server certainly does not have. False where another process has taken it over meanwhile."""
         self._close(batch)
+        return self._tools.ledger.abandon(batch, why)
 
     def _close(self, batch: Batch) -> None:
         self.open.pop(batch.nonce)
@@ -80,7 +80,8 @@ class Collector:
         if self.open[batch.nonce].batch_id is not None or undecided:
             return
         if self._tools.clock.now() > batch.created_at + self._tools.settings.quarantine_seconds:
-            self.drop(batch, "not accepted: it did not turn up within the quarantine")
+            if not self.drop(batch, "not accepted: it did not turn up within the quarantine"):
+                return
             logger.info("a submission of %d requests did not arrive", batch.size)
             yield from (Unanswered(key=key, outcome=None) for key in self._tools.ledger.queries(batch))
 
@@ -185,10 +186,10 @@ class Collector:
                 if row.message is not None
             ]
             outcomes = {key: str(row.outcome) for key, row in ours.items()}
-            new = self._tools.ledger.record(batch, outcomes, replies, now=self._tools.clock.now())
+            new, answers = self._tools.ledger.record(batch, outcomes, replies, now=self._tools.clock.now())
             seen.update(ours)
             self._tools.budget.spent += sum(reply.dollars for reply in replies if reply.key in new)
-            yield from replies
+            yield from answers
             yield from (
                 self._unanswered(batch, key, row) for key, row in ours.items() if row.message is None and key in new
             )

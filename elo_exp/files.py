@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,21 +19,24 @@ from typing import Any, TextIO
 
 from elo_exp.records import UserError
 
-_NETWORK = {
-    "9p",
-    "afs",
-    "beegfs",
-    "ceph",
-    "cifs",
-    "glusterfs",
-    "gpfs",
-    "lustre",
-    "ncpfs",
-    "nfs",
-    "nfs4",
-    "smb3",
-    "sshfs",
-}
+_NETWORK = (
+    *(
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "davfs",
+        "gcsfuse",
+        "gluster",
+        "gpfs",
+        "juicefs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+    ),
+    *("orangefs", "panfs", "rclone", "s3fs", "smb", "sshfs", "vboxsf", "virtiofs", "wekafs"),
+)
 _UTF8 = "utf-8-sig"  # UTF-8, with or without the mark that some programs put first
 
 
@@ -44,7 +48,7 @@ def utc_now() -> str:
 def write_whole(path: Path, content: str | bytes) -> Path:
     """Write a file so that it is there whole or not at all: a temporary file beside it, then a rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = content.encode() if isinstance(content, str) else content
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
@@ -109,13 +113,16 @@ def open_text(path: Path) -> Iterator[TextIO]:
 def network_filesystem(path: Path) -> str | None:
     """The type of the network file system that a path is on; None on a local one, and where it cannot be told."""
     try:
-        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
+        text = Path("/proc/mounts").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return None
-    whole = path.resolve()
-    holding = [(place, kind) for place, kind in mounts if whole.is_relative_to(place)]
-    kind = max(holding, key=lambda mount: len(mount[0]), default=("", ""))[1]
-    return kind if kind.removeprefix("fuse.") in _NETWORK else None
+    whole = Path(os.path.realpath(path))
+    kind, longest = "", -1
+    for escaped, this_kind in (line.split()[1:3] for line in text.splitlines()):
+        place = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), escaped)  # a space is written \040
+        if whole.is_relative_to(place) and len(place) >= longest:  # of two mounts on one place, the last is on top
+            kind, longest = this_kind, len(place)
+    return kind if kind.removeprefix("fuse.").startswith(_NETWORK) else None
 
 
 def sha256(path: Path) -> str:

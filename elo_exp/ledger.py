@@ -23,6 +23,7 @@ from elo_exp.results import Usage
 from elo_exp.store import Store
 
 CANCELLED = "cancelled by the user"
+_PENDING = f"SELECT key FROM queries JOIN batches USING (nonce) WHERE state IN {OPEN} AND outcome IS NULL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,8 @@ class Ledger:
         with self._store.transaction() as db:
             if db.execute("SELECT 1 FROM batches WHERE state = 'intended' AND size = ?", (batch.size,)).fetchone():
                 return None
-            claimed = {key for (key,) in db.execute("SELECT key FROM claims WHERE owner = ?", (self._owner,))}
+            ours = f"SELECT key FROM claims WHERE owner = ? EXCEPT {_PENDING}"
+            claimed = {key for (key,) in db.execute(ours, (self._owner,))}
             if not all(query.key in claimed for query in queries):
                 raise UserError(
                     "another process has taken over some of this run's queries, as if this one had died. Nothing more "
@@ -106,38 +108,55 @@ class Ledger:
         return batch
 
     def submitted(self, batch: Batch, batch_id: str) -> None:
-        self._change(batch, "state = 'submitted', batch_id = ?", batch_id)
+        self._change(batch, "state = 'submitted', batch_id = ?", "state = 'intended'", batch_id)
 
-    def abandon(self, batch: Batch, why: str) -> None:
-        """Its queries may be submitted again."""
-        self._change(batch, "state = 'abandoned', note = ?", why)
+    def abandon(self, batch: Batch, why: str) -> bool:
+        """Let its queries be submitted again. False, and nothing changed, where the batch is no longer this process's
+        to give up: another has taken it over, and may have found it."""
+        return self._change(
+            batch, "state = 'abandoned', note = ?", "state = 'intended' AND owner = ?", why, self._owner
+        )
+
+    def give_up(self, batch: Batch, why: str) -> None:
+        """Let its queries be submitted again, whatever has become of it: the user says so."""
+        self._change(batch, "state = 'abandoned', note = ?", f"state IN {OPEN}", why)
 
     def note(self, batch: Batch, note: str) -> None:
-        self._change(batch, "note = ?", note)
+        self._change(batch, "note = ?", f"state IN {OPEN}", note)
 
-    def _change(self, batch: Batch, what: str, *values: object) -> None:
+    def _change(self, batch: Batch, what: str, provided: str, *values: object) -> bool:
+        given = what.count("?")
         with self._store.transaction() as db:
-            db.execute(f"UPDATE batches SET {what} WHERE nonce = ?", (*values, batch.nonce))
+            changed = db.execute(
+                f"UPDATE batches SET {what} WHERE nonce = ? AND {provided}",
+                (*values[:given], batch.nonce, *values[given:]),
+            )
+            return changed.rowcount == 1
 
     def record(
         self, batch: Batch, outcomes: Mapping[str, str], replies: Sequence[JudgeReply], *, now: float
-    ) -> set[str]:
+    ) -> tuple[set[str], list[JudgeReply]]:
         """Commit some of a batch's results in one transaction: the outcome of each key ('succeeded', or why not), and
-        the answers, which are then no longer claimed. With the last outcome the batch is settled. The keys whose
-        outcome was not known before."""
+        the answers, which are then no longer claimed. With the last outcome the batch is settled.
+
+        The keys whose outcome was not known before; and the answers, which are earlier ones where there were any.
+        """
         with self._store.transaction() as db:
             new = {key for key, outcome in outcomes.items() if _mark(db, batch.nonce, key, outcome)}
-            self._store.put(replies, key=lambda reply: reply.key)
+            n_added = self._store.put(replies, key=lambda reply: reply.key)
             db.executemany("DELETE FROM claims WHERE key = ?", ((reply.key,) for reply in replies))
             db.execute(
-                "UPDATE batches SET state = 'settled', settled_at = ? WHERE nonce = ? AND NOT EXISTS "
-                "(SELECT 1 FROM queries WHERE queries.nonce = batches.nonce AND outcome IS NULL)",
+                f"UPDATE batches SET state = 'settled', settled_at = ? WHERE nonce = ? AND state IN {OPEN} AND "
+                "NOT EXISTS (SELECT 1 FROM queries WHERE queries.nonce = batches.nonce AND outcome IS NULL)",
                 (now, batch.nonce),
             )
         for reply in replies:
             if reply.key in new:
                 self._store.usage.count(reply)
-        return new
+        if n_added < len(replies):
+            stored = self._store.get(JudgeReply, [reply.key for reply in replies])
+            return new, [stored[reply.key] for reply in replies]
+        return new, list(replies)
 
     def under_way(self) -> list[Batch]:
         """This process's batches whose results are still to come, oldest first."""
@@ -157,10 +176,7 @@ class Ledger:
 
     def pending(self) -> set[str]:
         """The keys in batches, of whichever process, whose results are still to come."""
-        rows = self._store.read(
-            f"SELECT key FROM queries JOIN batches USING (nonce) WHERE state IN {OPEN} AND outcome IS NULL"
-        )
-        return {key for (key,) in rows}
+        return {key for (key,) in self._store.read(_PENDING)}
 
     def outcomes(self, batch: Batch) -> dict[str, int]:
         """How many queries of a batch ended how; those without a result are 'pending'."""

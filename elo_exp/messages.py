@@ -69,6 +69,8 @@ class MessagesRun:
             while waiting or running:
                 while waiting and len(running) < self._concurrency and self._has_room(waiting[0][0], len(running)):
                     request, delay = waiting.popleft()
+                    if not self._claims.holds(request.key):  # this process slept, and another has taken it over
+                        continue
                     self._budget.reserve(request.key, self._judge.reserve(request, _TTL))
                     running[pool.submit(self._ask, self._judge.params(request, _TTL), delay)] = request
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -77,7 +79,7 @@ class MessagesRun:
                         yield reply
                     elif request.key not in self.failed:
                         waiting.append((request, self._delay(request, future)))
-                progress.note(f"${self._budget.spent:.2f} of ${self._budget.cap:g} spent")
+                progress.note(f"${self._budget.spent:.2f} of ${self._budget.cap:,.2f} spent")
         finally:
             self._stop.set()
             self._keep_the_last(running)
@@ -106,10 +108,9 @@ class MessagesRun:
         key = request.key
         if error is None:
             reply = self._judge.reply(key, request.names, future.result())
-            self._claims.keep(reply)
             self._budget.release(key)
             self._budget.spent += reply.dollars
-            return reply
+            return self._claims.keep(reply)
         self._attempts[key] += 1
         if isinstance(error, DoubtfulError) and error.status not in _NOT_BILLED:
             self._budget.reserve(f"{key} lost {self._attempts[key]}", self._judge.reserve(request, _TTL))

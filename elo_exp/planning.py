@@ -65,7 +65,7 @@ class Plan:
         if self.budget_usd is not None and self.to_pay and self.dollars > self.budget_usd:
             raise UserError(
                 f"judging.budget_usd: {self.to_pay} verdicts by {self.judge_model} are expected to cost "
-                f"${self.dollars:.2f}, and the cap is ${self.budget_usd:.2f}. Raise it with judging.budget_usd=..., or "
+                f"${self.dollars:.4f}, and the cap is ${self.budget_usd:.4f}. Raise it with judging.budget_usd=..., or "
                 "ask for less: judging.limit_pairs=..., mode=pilot. Nothing was spent."
             )
 
@@ -113,13 +113,32 @@ def _row(
 
 
 def minimum_detectable_difference(n_prompts: int, n_entrants: int, *, n_tests: int = 1) -> float:
-    """The difference of two entrants, in Elo points, that a two-sided test at 5 % finds with 80 % power.
+    """The difference of two entrants, in Elo points, that a run of this design is expected to find.
 
-    (z(1 - .05 / (2 n_tests)) + z(.8)) sigma / sqrt(n_prompts), Bonferroni over `n_tests`; Miller (2024). Infinite for
-    fewer than two entrants or no prompt.
+    Bonferroni over `n_tests`. Infinite for fewer than two entrants or no prompt.
     """
-    if n_prompts < 1 or n_entrants < 2:
+    if n_entrants < 2:
         return math.inf
+    sigma = math.sqrt(QUALITY_VARIANCE + OPPONENT_VARIANCE * 2 / n_entrants)
+    return detectable(sigma, n_prompts, n_tests=n_tests)
+
+
+def detectable(sigma: float, n_prompts: int, *, n_tests: int = 1) -> float:
+    """The difference that a two-sided test at 5 % finds with 80 % power, Bonferroni over `n_tests`.
+
+    (z(1 - .05 / (2 n_tests)) + z(.8)) sigma / sqrt(n_prompts); Miller (2024). Infinite without a prompt.
+
+    sigma  standard deviation of one prompt's part in the difference, in the unit of the result
+    """
+    return _z(n_tests) * sigma / math.sqrt(n_prompts) if n_prompts > 0 else math.inf
+
+
+def prompts_needed(sigma: float, difference: float, *, n_tests: int = 1) -> int:
+    """How many prompts make a difference `detectable`."""
+    return max(1, math.ceil((_z(n_tests) * sigma / difference) ** 2))
+
+
+def _z(n_tests: int) -> float:
+    """The standard errors that lie between no difference and one that is found with 80 % power."""
     normal = NormalDist()
-    z = normal.inv_cdf(1 - 0.05 / (2 * n_tests)) + normal.inv_cdf(0.8)
-    return z * math.sqrt((QUALITY_VARIANCE + OPPONENT_VARIANCE * 2 / n_entrants) / n_prompts)
+    return normal.inv_cdf(1 - 0.05 / (2 * n_tests)) + normal.inv_cdf(0.8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,8 +25,8 @@ class Prices:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not value >= 0:
-                raise UserError(f"models: found {name} {value}. Expected 0 or more.")
+            if not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise UserError(f"models: found {name} {value!r}. Expected a number of 0 or more.")
 
     def dollars(self, usage: Mapping[str, int], *, factor: float = 1.0) -> float:
         """What tokens by class cost; `factor` is `batch_factor` in a batch and 1 elsewhere."""
@@ -49,7 +50,7 @@ class Prices:
         h = (write - input) / (write - read).
         """
         saving = self.write(ttl) - self.cache_read
-        return (self.write(ttl) - self.input) / saving if saving > 0 else 1.0
+        return (self.write(ttl) - self.input) / saving if saving > 0 else math.inf
 
     def best_ttl(self, hit_rate: float) -> str | None:
         """The longest time to live that a measured hit rate pays for; None where none does."""
@@ -83,6 +84,6 @@ class Budget:
         room = self.room
         for count, dollars in enumerate(reserves):
             room -= dollars
-            if room < -1e-9:
+            if not room >= -1e-9:
                 return count
         return len(reserves)

@@ -164,7 +164,7 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
     from rich.table import Table
 
     text = io.StringIO()
-    console = Console(file=text, width=120)
+    console = Console(file=text, width=120, markup=False)
     by_dimension = {q.dimension: q for q in quality}
     for dimension in standings.dimensions:
         console.print(_title(standings, dimension, by_dimension.get(dimension)), highlight=False)

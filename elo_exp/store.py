@@ -116,8 +116,8 @@ class Store:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing, with the right to write from the start, so that no other writer can come between."""
         with self._usable():
-            self._db.execute("BEGIN IMMEDIATE")
             try:
+                self._db.execute("BEGIN IMMEDIATE")
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
@@ -164,5 +164,10 @@ class Store:
     def put(self, records: Sequence[R], *, key: Callable[[R], str]) -> int:
         """Inside a transaction: add the answers that are not there yet; how many these are."""
         now = utc_now()
-        rows = [(key(r), type(r).__name__, canonical_json(r.to_dict()), now) for r in records]
+        rows = [(key(r), type(r).__name__, _storable(canonical_json(r.to_dict())), now) for r in records]
         return self._db.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows).rowcount
+
+
+def _storable(text: str) -> str:
+    """JSON with half a surrogate pair, which no file can hold, written as its escape."""
+    return text.encode(errors="backslashreplace").decode()

@@ -59,7 +59,7 @@ def _list(settings: Settings, parts: Parts) -> str:
 
     store = parts.store
     text = io.StringIO()
-    console = Console(file=text, width=120)
+    console = Console(file=text, width=160, markup=False)
     console.print(f"{store.path}, {store.path.stat().st_size / 1e6:.1f} MB", highlight=False, soft_wrap=True)
     held = Table(box=SIMPLE_HEAD)
     for column in ("answers", "by", "on"):
@@ -111,7 +111,7 @@ def _repay(settings: Settings, parts: Parts) -> str:
         raise UserError(
             f"store.batch: found no batch {settings.store.batch!r} under way. store.action=list names them."
         )
-    ledger.abandon(batch, "given up by the user")
+    ledger.give_up(batch, "given up by the user")
     n = ledger.outcomes(batch).get("pending", 0)
     return f"batch {batch.nonce} is given up: its {n:,} open queries are paid for again when they are next wanted."
 

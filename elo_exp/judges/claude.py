@@ -207,13 +207,15 @@ class ClaudeJudge:
         in_batch = (message.get("usage") or {}).get("service_tier") == "batch"
         return JudgeReply(
             key=key,
-            text=text_of(message),
+            text=text_of(message)
+            .encode(errors="replace")
+            .decode(),  # half a surrogate pair is no text; `message` has it
             stop_reason=str(message.get("stop_reason")),
             usage=usage,
             dollars=facts.dollars(usage, factor=facts.batch_factor if in_batch else 1.0),
             timestamp=utc_now(),
             judge_model=model,
-            message=json.dumps(message, ensure_ascii=False),
+            message=json.dumps(message),
             dimension=names.get("dimension"),
             prompt_id=names.get("prompt_id"),
             entrant_a=names.get("entrant_a"),
