@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import io
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from elo_exp.records import UserError
-from elo_exp.services import DoubtfulError, RefusedError, RemoteBatch, Row, UnreachableError
+from elo_exp.services import NO_CONNECTION, DoubtfulError, RefusedError, RemoteBatch, Row, UnreachableError
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
@@ -41,14 +41,28 @@ def api_key() -> str | None:
     """The key from the environment, or else from a .env file in the working folder."""
     from dotenv import dotenv_values
 
-    return os.environ.get(KEY_VARIABLE) or dotenv_values(Path(".env")).get(KEY_VARIABLE) or None
+    if key := os.environ.get(KEY_VARIABLE, "").strip():
+        return key
+    try:
+        data = Path(".env").read_bytes()
+    except OSError:
+        return None
+    text = data.decode("utf-16") if data[:2] in (b"\xff\xfe", b"\xfe\xff") else data.decode("utf-8-sig", "replace")
+    return (dotenv_values(stream=io.StringIO(text)).get(KEY_VARIABLE) or "").strip() or None
 
 
 def check_base_url(base_url: str) -> None:
-    parts = urlsplit(base_url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
-        shown = f"{parts.scheme}://...@{parts.hostname}" if parts.username else base_url
-        raise UserError(f"base_url: found {shown!r}. Expected http(s)://HOST, without a password in it.")
+    try:
+        parts = urlsplit(base_url)
+        well_formed = (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:
+        well_formed = False
+    if "@" in base_url:
+        raise UserError("base_url: found a name or password in it. Expected http(s)://HOST, without a password in it.")
+    if not well_formed or " " in base_url:
+        raise UserError(f"base_url: found {base_url!r}. Expected http(s)://HOST or http(s)://HOST:PORT.")
 
 
 def check_quarantine(seconds: float, base_url: str) -> None:
@@ -100,6 +114,16 @@ class AnthropicApi:
         with _asking():
             return self._client.messages.count_tokens(**counted).input_tokens
 
+    def check_model(self, model: str) -> None:
+        """Whether the server can be reached, takes the key and knows the model; free. Raises UserError where not."""
+        try:
+            with _asking():
+                self._client.models.retrieve(model)
+        except UnreachableError as error:
+            raise UserError(
+                f"{self.endpoint} cannot be reached ({error}). Check the network and judge.base_url; nothing was spent."
+            ) from None
+
     def newest(self) -> str | None:
         with _asking():
             found = self._client.messages.batches.list(limit=1).data
@@ -119,9 +143,16 @@ class AnthropicApi:
             except anthropic.NotFoundError:
                 return None
 
-    def cancel(self, batch_id: str) -> None:
+    def cancel(self, batch_id: str) -> bool:
+        """Ask for its end; False for a batch that had ended, or that the server does not know."""
+        import anthropic
+
         with _asking():
-            self._client.messages.batches.cancel(batch_id)
+            try:
+                self._client.messages.batches.cancel(batch_id)
+            except (anthropic.BadRequestError, anthropic.NotFoundError):
+                return False
+        return True
 
     def results(self, batch_id: str) -> Iterator[Row]:
         import anthropic
@@ -185,7 +216,9 @@ def _submitting() -> Iterator[None]:
             seconds = float(wait) if wait and wait.replace(".", "", 1).isdigit() else None
             raise RefusedError(_said(error), status=error.status_code, retry_after=seconds) from None
         raise DoubtfulError(_said(error), status=error.status_code) from None
-    except (anthropic.APIError, httpx2.HTTPError, json.JSONDecodeError) as error:
+    except (anthropic.APIError, httpx2.HTTPError, ValueError) as error:
+        if isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout):
+            raise RefusedError(_brief(error), status=NO_CONNECTION) from None
         raise DoubtfulError(_brief(error)) from None
 
 
@@ -201,7 +234,7 @@ def _asking() -> Iterator[None]:
         if error.status_code in _REFUSALS - {429}:
             raise UserError(f"the judge's API refuses ({error.status_code}): {_said(error)}.") from None
         raise UnreachableError(_said(error)) from None
-    except (anthropic.AnthropicError, httpx2.HTTPError, json.JSONDecodeError) as error:
+    except (anthropic.AnthropicError, httpx2.HTTPError, ValueError) as error:  # a ValueError: a line cut short
         raise UnreachableError(_brief(error)) from None
 
 

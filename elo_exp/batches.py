@@ -15,9 +15,16 @@ from itertools import islice
 
 from elo_exp import progress
 from elo_exp.collector import Collector, Unanswered
-from elo_exp.ledger import Batch, Query
+from elo_exp.ledger import CANCELLED, Batch, Query
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
-from elo_exp.services import BatchTools, DoubtfulError, RefusedError, UnreachableError
+from elo_exp.services import (
+    NO_CONNECTION,
+    BatchTools,
+    DoubtfulError,
+    RefusedError,
+    UnreachableError,
+    has_run_dry,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +42,7 @@ class BatchRun:
         self._wanted: dict[str, JudgeRequest] = {}
         self._queue: deque[JudgeRequest] = deque()
         self._attempts: Counter[str] = Counter()
+        self._submitted: set[str] = set()  # nonces of this run's own batches
         self._chunk_size = tools.settings.chunk_size
         self._interval = tools.settings.poll_initial_seconds
         self._not_before = 0.0  # the server has asked to wait until then
@@ -71,6 +79,8 @@ class BatchRun:
         whose share of hits decides how the rest asks for the cache."""
         firsts = firsts_of(self._queue)
         if len(self._queue) <= 2 * len(firsts):
+            self.ttl = None
+            self._tools.ledger.usage.cache = "none: too few requests for a cache to pay"
             return
         for request in firsts:
             self._queue.remove(request)
@@ -132,13 +142,14 @@ class BatchRun:
         try:
             high_water = self._tools.service.newest()
         except UnreachableError as error:
-            logger.warning("warning: %s cannot be reached (%s); trying again", self._tools.service.endpoint, error)
+            progress.note(f"{self._tools.service.endpoint} cannot be reached ({error}); trying again")
             return False
         batch = self._intend(requests, high_water)
         if batch is None:
             return False
         some = [self._queue.popleft() for _ in range(batch.size)]
         self._collector.follow(batch)
+        self._submitted.add(batch.nonce)
         body = [{"custom_id": batch.custom_id(r.key), "params": self._tools.judge.params(r, self.ttl)} for r in some]
         try:
             remote = self._tools.service.create(body)
@@ -149,6 +160,7 @@ class BatchRun:
             return False
         except DoubtfulError as doubt:
             logger.warning("warning: no answer to a submission of %d requests (%s): looking for it", batch.size, doubt)
+            self._collector.doubt(batch)
         else:
             self._collector.accepted(batch, remote.batch_id)
         self._interval = self._tools.settings.poll_initial_seconds
@@ -177,6 +189,8 @@ class BatchRun:
         if refusal.status == 413 and size > 1:
             self._chunk_size = size // 2
             logger.info("the server takes no batch of %d requests; going on with %d", size, self._chunk_size)
+        elif refusal.status == NO_CONNECTION:
+            progress.note(f"{self._tools.service.endpoint} cannot be reached ({refusal}); trying again")
         elif refusal.status == 429:
             wait = refusal.retry_after or self._tools.settings.poll_initial_seconds
             self._not_before = self._tools.clock.now() + wait
@@ -193,31 +207,34 @@ class BatchRun:
     def _look(self) -> Iterator[JudgeReply]:
         """What has come of the batches under way; a wait where nothing has."""
         before = set(self._collector.open)
+        dry = ""
         for found in self._collector.look():
             if isinstance(found, Unanswered):
-                self._retry_or_fail(found)
+                dry = self._retry_or_fail(found) or dry
             elif found.key in self._wanted:  # a batch that was taken over may hold what this run did not ask for
                 yield found
+        if dry:  # and not before every result has been taken in, or the next run would stumble over the rest
+            raise UserError(f"the judge's account has run dry ({dry}). {self._left()}")
+        stop_if_many(self.failed, len(self._wanted), self._left())
         if set(self._collector.open) == before and (before or self._queue):
             progress.note(self._state())
             self._tools.clock.sleep(self._interval * random.uniform(0.8, 1.2))  # many clients should not ask in step
             self._interval = min(self._interval * 1.5, self._tools.settings.poll_max_seconds)
 
-    def _retry_or_fail(self, query: Unanswered) -> None:
+    def _retry_or_fail(self, query: Unanswered) -> str | None:
+        """Queue it again, or count it among the failed. The words of the error where it says that there is no money."""
         if (request := self._wanted.get(query.key)) is None:
-            return
-        if query.outcome is None:
-            self._queue.append(request)
-            return
+            return None
+        if query.outcome is None or (query.nonce not in self._submitted and query.outcome != CANCELLED):
+            self._queue.append(request)  # what failed in an earlier run's batch gets its chance in this one
+            return None
         cause = f"{query.outcome}: {query.detail}" if query.detail else query.outcome
-        if "credit balance" in query.detail.lower() or query.outcome == "billing_error":
-            raise UserError(f"the judge's account has run dry ({cause}). {self._left()}")
         self._attempts[query.key] += 1
         if query.outcome in _PASSING and self._attempts[query.key] <= MAX_RETRIES:
             self._queue.append(request)
         else:
             self.failed[query.key] = cause
-            stop_if_many(self.failed, len(self._wanted), self._left())
+        return cause if has_run_dry(query.outcome, query.detail) else None
 
     def _state(self) -> str:
         now, batches, took = self._tools.clock.now(), self._collector.open.values(), self._collector.took

@@ -32,6 +32,7 @@ class Unanswered:
     key: str
     outcome: str | None
     detail: str = ""
+    nonce: str = ""  # of the batch that it was in
 
 
 class Collector:
@@ -40,13 +41,19 @@ class Collector:
     def __init__(self, tools: BatchTools) -> None:
         self._tools = tools
         self._not_ours: set[str | None] = set()
-        self._unknown: Counter[str] = Counter()
+        self._unknown: Counter[str] = Counter()  # answers in a row that said nothing of a batch
+        self._lost_at: dict[str, float] = {}
         self.open: dict[str, Batch] = {}  # by nonce
         self.took: list[float] = []  # seconds from a batch's submission to its end
 
     def follow(self, batch: Batch) -> None:
         self.open[batch.nonce] = batch
         self._tools.budget.reserve(batch.nonce, batch.reserve)
+        self.doubt(batch)
+
+    def doubt(self, batch: Batch) -> None:
+        """From now on it is looked for, if it has no id: this is when its quarantine begins."""
+        self._lost_at[batch.nonce] = self._tools.clock.now()
 
     def accepted(self, batch: Batch, batch_id: str) -> None:
         self._tools.ledger.submitted(batch, batch_id)
@@ -76,14 +83,18 @@ class Collector:
 
     def _recover(self, batch: Batch) -> Iterator[Unanswered]:
         """Find it by its size, and prove it by the nonce in its results; or know that it can no longer arrive."""
+        quarantined_until = self._lost_at[batch.nonce] + self._tools.settings.quarantine_seconds
+        is_over = self._tools.clock.now() > quarantined_until  # before the search: what arrives during it may be missed
         undecided = self._search(batch)
         if self.open[batch.nonce].batch_id is not None or undecided:
             return
-        if self._tools.clock.now() > batch.created_at + self._tools.settings.quarantine_seconds:
+        if is_over:
             if not self.drop(batch, "not accepted: it did not turn up within the quarantine"):
                 return
             logger.info("a submission of %d requests did not arrive", batch.size)
-            yield from (Unanswered(key=key, outcome=None) for key in self._tools.ledger.queries(batch))
+            yield from (
+                Unanswered(key=key, outcome=None, nonce=batch.nonce) for key in self._tools.ledger.queries(batch)
+            )
 
     def _search(self, batch: Batch) -> bool:
         """Look through the server's batches; whether one is still running that may be it."""
@@ -111,8 +122,19 @@ class Collector:
         return undecided
 
     def _is_ours(self, batch: Batch, remote: RemoteBatch) -> bool:
-        rows = self._tools.service.results(remote.batch_id)
-        return any(row.custom_id.startswith(f"{batch.nonce}-") for row in rows)
+        """By the nonce in its results; only all of them can say that it is not."""
+        foreign: set[str] = set()
+        for row in self._tools.service.results(remote.batch_id):
+            if row.custom_id.startswith(f"{batch.nonce}-"):
+                return True
+            foreign.add(row.custom_id)
+        if len(foreign) >= remote.size:
+            return False
+        self._unknown[remote.batch_id] += 1
+        problem = f"the results of batch {remote.batch_id} are cut short, and show not whose it is"
+        if self._unknown[remote.batch_id] >= _UNKNOWN_POLLS:
+            raise UserError(f"{problem}. Nothing is submitted again; the same command reads them again.")
+        raise UnreachableError(problem)
 
     def _report_double(self, remote: RemoteBatch) -> None:
         """The server has taken one submission twice. The first is kept, and the loss is counted."""
@@ -196,7 +218,8 @@ class Collector:
 
     def _unanswered(self, batch: Batch, key: str, row: Row) -> Unanswered:
         cancelled = row.outcome == "canceled" and self._tools.ledger.find(batch.nonce).note == CANCELLED
-        return Unanswered(key=key, outcome=CANCELLED if cancelled else row.outcome, detail=row.detail)
+        outcome = CANCELLED if cancelled else row.outcome
+        return Unanswered(key=key, outcome=outcome, detail=row.detail, nonce=batch.nonce)
 
 
 def _pay_again(batch: Batch) -> str:

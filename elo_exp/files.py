@@ -46,9 +46,12 @@ def utc_now() -> str:
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write a file so that it is there whole or not at all: a temporary file beside it, then a rename."""
+    """Write a file so that it is there whole or not at all: a temporary file beside it, then a rename.
+    Compressed if its name ends in .gz."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
+    if path.suffix == ".gz":
+        data = gzip.compress(data)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -74,7 +75,9 @@ def count(store: Store, chosen: Filter) -> list[Holding]:
 
 
 def export(store: Store, path: Path, chosen: Filter) -> int:
-    """Write the answers as JSON lines; how many they are."""
+    """Write the answers as JSON lines; how many they are. Raises UserError for a name that no such file has."""
+    if not path.name.endswith((".jsonl", ".jsonl.gz")):
+        raise UserError(f"store.file: found {path}. Expected a name that ends in .jsonl or .jsonl.gz.")
     where, values = chosen.where()
     (n,) = store.read(f"SELECT COUNT(*) FROM answers WHERE {where}", values)[0]
     write_jsonl(path, _rows(store, where, values))
@@ -102,15 +105,20 @@ def load(store: Store, path: Path) -> tuple[int, int]:
 def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
     try:
         key, kind, value = row["key"], row["kind"], row["value"]
-        KINDS[kind].from_dict(value)
-        if not isinstance(key, str) or (kind == "JudgeReply" and value["key"] != key):
+        answer = KINDS[kind].from_dict(value)
+        words = answer.text if isinstance(answer, JudgeReply) else answer.response_text  # type: ignore[attr-defined]
+        if not isinstance(key, str) or (isinstance(answer, JudgeReply) and answer.key != key):
             raise KeyError("key")
-    except (KeyError, TypeError, AttributeError) as error:
+        if not isinstance(words, str):
+            raise TypeError("its text is none")
+        if not 0 <= float(value.get("dollars", 0)) < math.inf:
+            raise ValueError("its dollars are none")
+        return key, kind, canonical_json(value), str(row.get("created_at") or utc_now())
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{place}: not an exported answer ({error}). Expected key, kind ({', '.join(KINDS)}) and value, as "
             "store.action=export writes them. Nothing was brought in."
         ) from None
-    return key, kind, canonical_json(value), str(row.get("created_at") or utc_now())
 
 
 def merge(store: Store, path: Path) -> tuple[int, int]:

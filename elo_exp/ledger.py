@@ -77,7 +77,7 @@ class Ledger:
         """Write down what is about to be submitted. None, and nothing written, where an unresolved batch has the same
         size. Raises UserError where a claim has been lost: this process slept, and another took over."""
         batch = Batch(
-            nonce=secrets.token_hex(4),
+            nonce=secrets.choice("abcdf") + secrets.token_hex(4)[1:],  # no option of a command reads it as a number
             owner=self._owner,
             endpoint=endpoint,
             judge_model=judge_model,
@@ -90,7 +90,8 @@ class Ledger:
             created_at=now,
         )
         with self._store.transaction() as db:
-            if db.execute("SELECT 1 FROM batches WHERE state = 'intended' AND size = ?", (batch.size,)).fetchone():
+            alike = "SELECT 1 FROM batches WHERE state = 'intended' AND size = ? AND endpoint = ?"
+            if db.execute(alike, (batch.size, endpoint)).fetchone():
                 return None
             ours = f"SELECT key FROM claims WHERE owner = ? EXCEPT {_PENDING}"
             claimed = {key for (key,) in db.execute(ours, (self._owner,))}

@@ -18,12 +18,11 @@ from elo_exp.batches import firsts_of, stop_if_many
 from elo_exp.claims import Claims
 from elo_exp.pricing import Budget
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
-from elo_exp.services import DoubtfulError, Queries, RefusedError
+from elo_exp.services import NO_CONNECTION, DoubtfulError, Queries, RefusedError, has_run_dry
 
 MAX_ATTEMPTS = 6
-_TTL = "5m"  # what is asked within a run is asked within minutes
 _BACK_OFF_SECONDS = 1.0  # doubled at every attempt
-_PASSING = frozenset({429})
+_PASSING = frozenset({429, NO_CONNECTION})
 _NOT_BILLED = frozenset({529})  # overloaded: doubtful for a batch, which outlives the call, but not for a message
 _FATAL = frozenset({401, 402, 403})  # no other request will fare better
 
@@ -42,12 +41,14 @@ class MessagesRun:
         claims: Claims,
         budget: Budget,
         concurrency: int,
+        ttl: str | None,
     ) -> None:
         self._send = send
         self._judge = judge
         self._claims = claims
         self._budget = budget
         self._concurrency = concurrency
+        self._ttl = ttl  # of the prompt cache
         self._attempts: Counter[str] = Counter()
         self._stop = threading.Event()
         self._n_wanted = 0
@@ -71,8 +72,8 @@ class MessagesRun:
                     request, delay = waiting.popleft()
                     if not self._claims.holds(request.key):  # this process slept, and another has taken it over
                         continue
-                    self._budget.reserve(request.key, self._judge.reserve(request, _TTL))
-                    running[pool.submit(self._ask, self._judge.params(request, _TTL), delay)] = request
+                    self._budget.reserve(request.key, self._judge.reserve(request, self._ttl))
+                    running[pool.submit(self._ask, self._judge.params(request, self._ttl), delay)] = request
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     request = running.pop(future)
                     if (reply := self._reply(request, future)) is not None:
@@ -86,14 +87,14 @@ class MessagesRun:
             self._stop.clear()
 
     def _has_room(self, request: JudgeRequest, n_running: int) -> bool:
-        if self._budget.fits([self._judge.reserve(request, _TTL)]):
+        if self._budget.fits([self._judge.reserve(request, self._ttl)]):
             return True
         if n_running:
             return False
         raise UserError(
             f"judging.budget_usd: ${self._budget.spent:.2f} of ${self._budget.cap:.2f} are spent, and the next request "
-            f"may cost ${self._judge.reserve(request, _TTL):.4f}. Every answer so far is stored; the same command with "
-            "a higher cap goes on."
+            f"may cost ${self._judge.reserve(request, self._ttl):.4f}. Every answer so far is stored; the same command "
+            "with a higher cap goes on."
         )
 
     def _ask(self, params: Mapping[str, Any], delay: float) -> Mapping[str, Any]:
@@ -113,12 +114,16 @@ class MessagesRun:
             return self._claims.keep(reply)
         self._attempts[key] += 1
         if isinstance(error, DoubtfulError) and error.status not in _NOT_BILLED:
-            self._budget.reserve(f"{key} lost {self._attempts[key]}", self._judge.reserve(request, _TTL))
+            self._budget.reserve(f"{key} lost {self._attempts[key]}", self._judge.reserve(request, self._ttl))
         self._budget.release(key)
         if not isinstance(error, RefusedError | DoubtfulError):
             raise error
         if isinstance(error, RefusedError) and error.status in _FATAL:
             raise UserError(f"the judge's API refuses ({error.status}): {error}. Every answer so far is stored.")
+        if has_run_dry(None, str(error)):
+            raise UserError(f"the judge's account has run dry ({error}). Every answer so far is stored.")
+        if isinstance(error, RefusedError) and error.status == NO_CONNECTION and self._attempts[key] >= MAX_ATTEMPTS:
+            raise UserError(f"the judge's API cannot be reached ({error}). Every answer so far is stored.")
         if (isinstance(error, RefusedError) and error.status not in _PASSING) or self._attempts[key] >= MAX_ATTEMPTS:
             self.failed[key] = str(error)
             stop_if_many(self.failed, self._n_wanted, "Every answer so far is stored; the same command goes on.")

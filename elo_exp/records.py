@@ -138,6 +138,7 @@ class JudgeRequest:
     system: str
     render: Callable[[Comparison], str]
     n_chars: int  # of the system text and the rendered one
+    n_bytes: int  # of the same, in UTF-8
     schema: str
     subject: Comparison
     position_swap: bool

@@ -59,6 +59,10 @@ class Rubric:
         return f"{self.header.strip()}\n\n{self.text.strip()}\n"
 
     @cached_property
+    def _n_bytes(self) -> int:
+        return len(self.system.encode(errors="replace"))
+
+    @cached_property
     def _prefix(self) -> str:
         return hashlib.sha256(f"{self.system}\0{self.schema}\0{self.dimension}".encode()).hexdigest()
 
@@ -101,6 +105,7 @@ class Rubric:
             system=self.system,
             render=self._user_text,
             n_chars=len(self.system) + len(user),
+            n_bytes=self._n_bytes + len(user.encode(errors="replace")),
             schema=self.schema,
             subject=shown,
             position_swap=position_swap,

@@ -11,6 +11,8 @@ from elo_exp.ledger import Ledger
 from elo_exp.pricing import Budget
 from elo_exp.records import JudgeReply, JudgeRequest
 
+NO_CONNECTION = 0  # the status of a request for which there was no connection
+
 
 class RefusedError(Exception):
     """The server has certainly not accepted the request."""
@@ -114,3 +116,8 @@ class BatchTools:
     budget: Budget
     settings: BatchSettings
     clock: Clock
+
+
+def has_run_dry(kind: str | None, words: str) -> bool:
+    """Whether an error says that the account has no money left: no later request will fare better."""
+    return kind == "billing_error" or "credit balance" in words.lower()

@@ -18,7 +18,7 @@ LEVELS = {
     0: ["records", "results", "settings", "files", "store", "progress", "usage"],
     1: [
         *["bank", "rubrics", "pairs", "battles", "likelihood", "winrates", "diagnostics", "planning", "pricing"],
-        *["claims", "ledger", "services", "collector", "batches", "messages", "anthropic_api", "holdings"],
+        *["claims", "ledger", "services", "collector", "batches", "messages", "anthropic_api", "holdings", "density"],
     ],
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
     3: ["stages", "plots", "canvas", "report", "bill", "manifest"],

@@ -21,6 +21,7 @@ from elo_exp.anthropic_api import (
 )
 from elo_exp.batches import BatchRun, summary
 from elo_exp.claims import Claims
+from elo_exp.density import Density, most_tokens, sample
 from elo_exp.files import utc_now
 from elo_exp.ledger import CANCELLED, Ledger
 from elo_exp.messages import MessagesRun
@@ -37,6 +38,7 @@ logger = logging.getLogger(__name__)
 TRANSPORTS = ("batches", "messages")
 CACHES = ("measured", "1h", "5m", "none")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
+_CACHE_WORDS = {"1h": "the 1-hour cache (1h), not measured", "5m": "the 5-minute cache (5m), not measured"}
 _COUNTED = 3  # queries of each prefix whose tokens the API is asked to count
 
 
@@ -98,7 +100,8 @@ class ClaudeJudge:
             raise UserError(f"effort: found {self.effort!r}, and {self.model} takes none. Set judge.effort=null.")
         self._budget = Budget(self.budget_usd)
         self._api = AnthropicApi(self.base_url)
-        self._counted: list[tuple[int, int, int]] = []  # queries, their tokens, their characters
+        self._was_reached = False
+        self._density = Density(self.chars_per_token)
 
     def _look_up(self, model: str) -> ClaudeModel:
         facts: Any = self.models.get(model)
@@ -132,14 +135,17 @@ class ClaudeJudge:
                 "judging.budget_usd=..."
             )
         check_lifetime(self.model)
+        if not self._was_reached:
+            self._api.check_model(self.model)
+            self._was_reached = True
 
     def estimate(self, requests: Sequence[JudgeRequest]) -> Estimate:
         """What the requests would cost. With a key the API counts the tokens of some of them, and the others are taken
         to be as dense."""
         if requests and api_key() is not None:
             self._count(requests)
-        n_prefix = sum(self._tokens(len(request.system)) for request in requests)
-        n_user = sum(self._tokens(request.n_chars) for request in requests) - n_prefix
+        n_prefix = sum(self._density.tokens(len(request.system)) for request in requests)
+        n_user = sum(self._density.tokens(request.n_chars) for request in requests) - n_prefix
         n_output = len(requests) * self.expected_output_tokens
         facts = self._facts
         ttl = self._first_ttl(requests)
@@ -151,28 +157,18 @@ class ClaudeJudge:
             output_tokens=n_output,
             dollars=(n_prefix * prefix + rest) * PER_MILLION * self._factor,
             dollars_plain=(n_prefix * facts.input + rest) * PER_MILLION,
-            counted=sum(n for n, *_ in self._counted),
+            counted=self._density.n_counted,
         )
 
     def _count(self, requests: Sequence[JudgeRequest]) -> None:
-        by_prefix: dict[str, list[JudgeRequest]] = {}
-        for request in requests:
-            by_prefix.setdefault(request.system, []).append(request)
-        sample = [r for some in by_prefix.values() for r in some[:: max(1, len(some) // _COUNTED)][:_COUNTED]]
+        some = sample(requests, n_each=_COUNTED)
         try:
-            n_tokens = sum(self._api.count_tokens(self.params(request, None)) for request in sample)
+            self._density.learn(some, sum(self._api.count_tokens(self.params(request, None)) for request in some))
         except UnreachableError as error:
             logger.warning("warning: the API cannot count tokens now (%s); they are estimated", error)
-            return
-        self._counted.append((len(sample), n_tokens, sum(request.n_chars for request in sample)))
-
-    def _tokens(self, n_chars: int) -> float:
-        if not self._counted:
-            return n_chars / self.chars_per_token
-        return n_chars * sum(n for _, n, _ in self._counted) / sum(n for *_, n in self._counted)
 
     def _prefix_is_short(self, requests: Sequence[JudgeRequest]) -> bool:
-        longest = max((self._tokens(len(request.system)) for request in requests), default=0.0)
+        longest = max((self._density.tokens(len(request.system)) for request in requests), default=0.0)
         return longest < self._facts.min_cacheable_tokens
 
     # ---- queries ----------------------------------------------------------------------------------------------------
@@ -192,11 +188,11 @@ class ClaudeJudge:
         }
 
     def reserve(self, request: JudgeRequest, ttl: str | None) -> float:
-        """The most that a request may cost: every prefix missed, every output as long as it may be."""
+        """The most that a request may cost: dense texts, a prefix that is missed, an answer as long as it may be."""
         facts = self._facts
-        n_prefix = self._tokens(len(request.system))
+        n_prefix = most_tokens(len(request.system.encode(errors="replace")))
         prefix = n_prefix * max(facts.input, facts.write(ttl))
-        rest = (self._tokens(request.n_chars) - n_prefix) * facts.input + self.max_tokens * facts.output
+        rest = (most_tokens(request.n_bytes) - n_prefix) * facts.input + self.max_tokens * facts.output
         return (prefix + rest) * PER_MILLION * self._factor
 
     def reply(self, key: str, names: Mapping[str, str], message: Mapping[str, Any]) -> JudgeReply:
@@ -260,16 +256,21 @@ class ClaudeJudge:
         ledger = Ledger(store, claims.owner)
         pending = ledger.pending()
         new = [request for request in requests if request.key not in pending]
+        batches = self._batch_run(ledger)
+        batches.ttl = self._first_ttl(new)
         if new:
             self.preflight()
-        batches = self._batch_run(ledger)
+            ledger.usage.cache = _CACHE_WORDS[batches.ttl] if batches.ttl else f"none: {self._why_no_cache()}"
         if self.transport == "batches":
-            batches.ttl = self._first_ttl(new)
-            ledger.usage.cache = self.cache if batches.ttl else f"none: {self._why_no_cache()}"
             yield from batches.answer(requests, measure_cache=self.cache == "measured" and batches.ttl is not None)
         else:
             messages = MessagesRun(
-                send=self._api.message, judge=self, claims=claims, budget=self._budget, concurrency=self.concurrency
+                send=self._api.message,
+                judge=self,
+                claims=claims,
+                budget=self._budget,
+                concurrency=self.concurrency,
+                ttl=batches.ttl,
             )
             yield from batches.answer([request for request in requests if request.key in pending])
             yield from messages.answer(new)
@@ -277,7 +278,13 @@ class ClaudeJudge:
         failed |= batches.failed
 
     def _first_ttl(self, requests: Sequence[JudgeRequest]) -> str | None:
-        return None if self._prefix_is_short(requests) else {"none": None, "5m": "5m"}.get(self.cache, "1h")
+        """The time to live to begin with; what is asked one by one is asked within minutes."""
+        measured = "1h" if self.transport == "batches" else "5m"
+        return (
+            None
+            if self._prefix_is_short(requests)
+            else {"none": None, "measured": measured}.get(self.cache, self.cache)
+        )
 
     def _why_no_cache(self) -> str:
         n = self._facts.min_cacheable_tokens
@@ -294,11 +301,16 @@ class ClaudeJudge:
     def cancel(self, store: Store) -> int:
         """Ask the server to end what is under way there; how many batches that was."""
         ledger = Ledger(store, owner="")
-        ours = [b for b in ledger.batches() if b.state == "submitted" and b.endpoint == self.base_url and b.batch_id]
+        ours = [b for b in ledger.batches() if b.state == "submitted" and b.endpoint == self.base_url]
+        n_ended = 0
         for batch in ours:
-            ledger.note(batch, CANCELLED)
-            self._api.cancel(str(batch.batch_id))
-        return len(ours)
+            try:
+                if self._api.cancel(str(batch.batch_id)):
+                    ledger.note(batch, CANCELLED)
+                    n_ended += 1
+            except UnreachableError as error:
+                raise UserError(f"{self.base_url} cannot be reached ({error}). {n_ended} batches were ended.") from None
+        return n_ended
 
     def _batch_run(self, ledger: Ledger) -> BatchRun:
         settings = BatchSettings(
