@@ -46,12 +46,9 @@ def utc_now() -> str:
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write a file so that it is there whole or not at all: a temporary file beside it, then a rename.
-    Compressed if its name ends in .gz."""
+    """Write a file so that it is there whole or not at all: a temporary file beside it, then a rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
-    if path.suffix == ".gz":
-        data = gzip.compress(data)
+    data = _encoded(content) if isinstance(content, str) else content
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
@@ -65,13 +62,20 @@ def write_whole(path: Path, content: str | bytes) -> Path:
     return path
 
 
+def _encoded(text: str) -> bytes:
+    """As UTF-8, half a surrogate pair as its escape."""
+    return text.encode(errors="backslashreplace")
+
+
 def write_json(path: Path, value: object) -> Path:
     return write_whole(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    """One JSON object a line; compressed if the name ends in .gz."""
     lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-    return write_whole(path, "".join(lines))
+    text = "".join(lines)
+    return write_whole(path, gzip.compress(_encoded(text)) if path.suffix == ".gz" else text)
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
