@@ -46,7 +46,7 @@ def _plan_notes(plan: Plan) -> Iterator[str]:
     if plan.budget_usd is not None and plan.to_pay:
         yield "  $ expected: by the chosen transport and prompt cache; $ plain: single messages without a cache."
     if plan.budget_usd is not None and plan.dollars > plan.budget_usd:
-        yield f"  The cap is too low: ${plan.dollars:.2f} of ${plan.budget_usd:.2f}. Such a run stops before it pays."
+        yield f"  The cap is too low: ${plan.dollars:.4f} of ${plan.budget_usd:.4f}. Such a run stops before it pays."
 
 
 def spend(usage: Usage) -> str:

@@ -54,17 +54,19 @@ class Claims:
             db.execute("DELETE FROM claims WHERE owner = ?", (self.owner,))
             db.execute("DELETE FROM owners WHERE owner = ?", (self.owner,))
 
-    def take(self, keys: Sequence[str]) -> list[str]:
+    def take(self, keys: Sequence[str], *, endpoint: str | None = None) -> list[str]:
         """Claim those that are neither answered nor in the hands of a living process, with the dead's batches that
-        any of them is in, or that may not have arrived; those that are now this process's, in the order given."""
+        any of them is in; and those to `endpoint` of which nobody knows whether they arrived. Those that are now this
+        process's, in the order given."""
         with self._store.transaction() as db:
             living = self._living(db)
             _wanted(db, keys)
             _let(db, living)
             adopted = db.execute(
                 f"UPDATE batches SET owner = ? WHERE state IN {OPEN} AND owner NOT IN (SELECT owner FROM living) AND "
-                "(state = 'intended' OR nonce IN (SELECT nonce FROM queries WHERE key IN (SELECT key FROM wanted)))",
-                (self.owner,),
+                "((state = 'intended' AND endpoint = ?) OR "
+                "nonce IN (SELECT nonce FROM queries WHERE key IN (SELECT key FROM wanted)))",
+                (self.owner, endpoint),
             ).rowcount
             db.execute("DELETE FROM claims WHERE owner = ? AND key IN (SELECT key FROM answers)", (self.owner,))
             db.execute(

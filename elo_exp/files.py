@@ -75,7 +75,7 @@ def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     """One JSON object a line; compressed if the name ends in .gz."""
     lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
     text = "".join(lines)
-    return write_whole(path, gzip.compress(_encoded(text)) if path.suffix == ".gz" else text)
+    return write_whole(path, gzip.compress(_encoded(text), mtime=0) if path.suffix == ".gz" else text)
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
@@ -125,7 +125,7 @@ def network_filesystem(path: Path) -> str | None:
         return None
     whole = Path(os.path.realpath(path))
     kind, longest = "", -1
-    for escaped, this_kind in (line.split()[1:3] for line in text.splitlines()):
+    for escaped, this_kind in (line.split(" ")[1:3] for line in text.split("\n") if line):
         place = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), escaped)  # a space is written \040
         if whole.is_relative_to(place) and len(place) >= longest:  # of two mounts on one place, the last is on top
             kind, longest = this_kind, len(place)

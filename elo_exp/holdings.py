@@ -12,7 +12,7 @@ from typing import Any
 
 from elo_exp.claims import OPEN
 from elo_exp.files import read_jsonl, utc_now, write_jsonl
-from elo_exp.records import JudgeReply, Record, Response, UserError, canonical_json
+from elo_exp.records import JudgeReply, Record, Response, UserError, storable_json
 from elo_exp.store import APPLICATION_ID, SCHEMA_VERSION, Store
 
 KINDS: Mapping[str, type[Record]] = {"Response": Response, "JudgeReply": JudgeReply}
@@ -113,7 +113,7 @@ def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
             raise TypeError("its text is none")
         if not 0 <= float(value.get("dollars", 0)) < math.inf:
             raise ValueError("its dollars are none")
-        return key, kind, canonical_json(value), str(row.get("created_at") or utc_now())
+        return key, kind, storable_json(value), str(row.get("created_at") or utc_now())
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{place}: not an exported answer ({error}). Expected key, kind ({', '.join(KINDS)}) and value, as "

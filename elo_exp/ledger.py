@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from elo_exp.claims import OPEN
-from elo_exp.records import JudgeReply, UserError, canonical_json
+from elo_exp.records import JudgeReply, UserError, storable_json
 from elo_exp.results import Usage
 from elo_exp.store import Store
 
@@ -104,12 +104,13 @@ class Ledger:
             marks = ", ".join("?" * len(Batch.__slots__))
             values = [getattr(batch, name) for name in Batch.__slots__]
             db.execute(f"INSERT INTO batches ({fields}) VALUES ({marks})", values)
-            rows = ((batch.nonce, query.key, canonical_json(query.names)) for query in queries)
+            rows = ((batch.nonce, query.key, storable_json(query.names)) for query in queries)
             db.executemany("INSERT INTO queries (nonce, key, names) VALUES (?, ?, ?)", rows)
         return batch
 
     def submitted(self, batch: Batch, batch_id: str) -> None:
-        self._change(batch, "state = 'submitted', batch_id = ?", "state = 'intended'", batch_id)
+        """The server has it. Also where it was given up meanwhile: what is paid for is collected."""
+        self._change(batch, "state = 'submitted', batch_id = ?", "state IN ('intended', 'abandoned')", batch_id)
 
     def abandon(self, batch: Batch, why: str) -> bool:
         """Let its queries be submitted again. False, and nothing changed, where the batch is no longer this process's

@@ -26,6 +26,11 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
+def storable_json(value: Any) -> str:
+    """The same, half a surrogate pair, which no file can hold, being written as its escape."""
+    return canonical_json(value).encode(errors="backslashreplace").decode()
+
+
 def fingerprint(value: Any) -> str:
     """A 40-digit SHA-256 of everything that can change an answer; equal values give equal names on every machine."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:40]

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from elo_exp.files import network_filesystem, utc_now
-from elo_exp.records import Record, UserError, canonical_json
+from elo_exp.records import Record, UserError, storable_json
 from elo_exp.results import Usage
 
 logger = logging.getLogger(__name__)
@@ -164,10 +164,5 @@ class Store:
     def put(self, records: Sequence[R], *, key: Callable[[R], str]) -> int:
         """Inside a transaction: add the answers that are not there yet; how many these are."""
         now = utc_now()
-        rows = [(key(r), type(r).__name__, _storable(canonical_json(r.to_dict())), now) for r in records]
+        rows = [(key(r), type(r).__name__, storable_json(r.to_dict()), now) for r in records]
         return self._db.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows).rowcount
-
-
-def _storable(text: str) -> str:
-    """JSON with half a surrogate pair, which no file can hold, written as its escape."""
-    return text.encode(errors="backslashreplace").decode()

@@ -70,7 +70,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
         case "parquet":
             content = as_parquet(rows)
         case "jsonl":
-            content = write_jsonl(path, rows).read_bytes()
+            content = write_jsonl(path.with_suffix(".plain"), rows).read_bytes()
     return write_whole(path, gzip.compress(content) if path.suffix == ".gz" else content)
 
 

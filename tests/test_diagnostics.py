@@ -167,6 +167,12 @@ def test_a_repeat_that_has_no_verdict_makes_no_judgment_invalid(stop_reason):
     assert (judged.n_repeated, judged.n_repeats_agree) == (1, 1)
 
 
+@pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens"])
+def test_a_repeat_that_has_no_verdict_is_not_why_a_judgment_is_invalid(stop_reason):
+    judged = quality(stopped("pause_turn", "end_turn", stop_reason, stop_reason))
+    assert (judged.n_invalid, judged.n_refused, judged.n_cut_off) == (1, 0, 0)
+
+
 @pytest.mark.parametrize("stop_reason", ["stop_sequence", "pause_turn", "tool_use", "something new"])
 def test_another_end_is_invalid_for_no_reason_that_is_counted(stop_reason):
     judged = quality(stopped(stop_reason, "end_turn"))

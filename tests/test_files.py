@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -118,11 +119,11 @@ def test_each_row_comes_with_its_place_and_blank_lines_count(tmp_path):
     assert list(read_jsonl(path)) == [(f"{path}:1", {"n": 1}), (f"{path}:4", {"n": 2})]
 
 
-def test_a_gzipped_file_is_read_like_the_plain_one(tmp_path):
-    text = '{"n": 1}\n{"n": 2}\n'
-    plain = write_whole(tmp_path / "x.jsonl", text)
-    zipped = write_whole(tmp_path / "x.jsonl.gz", gzip.compress(text.encode()))
-    assert [row for _, row in read_jsonl(zipped)] == [row for _, row in read_jsonl(plain)] == [{"n": 1}, {"n": 2}]
+def test_a_file_whose_name_says_so_is_written_and_read_compressed(tmp_path):
+    rows = [{"n": 1}, {"unit": "µg"}, {"half an emoji": "\ud83d"}]
+    plain, zipped = (write_jsonl(tmp_path / name, rows) for name in ("x.jsonl", "x.jsonl.gz"))
+    assert gzip.decompress(zipped.read_bytes()) == plain.read_bytes()
+    assert [row for _, row in read_jsonl(zipped)] == [row for _, row in read_jsonl(plain)] == rows
 
 
 @pytest.mark.parametrize(
@@ -197,25 +198,22 @@ def test_the_time_is_utc_to_the_second():
 @pytest.fixture
 def mounted(monkeypatch):
     """A system with these file systems, as Linux lists them: their places and types."""
-    real = Path.read_bytes
 
     def mount(*places: tuple[str, str]) -> None:
-        lines = "".join(f"source {place} {kind} rw,relatime 0 0\n" for place, kind in places).encode()
-
-        def read_bytes(self: Path) -> bytes:
-            return lines if self == Path("/proc/mounts") else real(self)
+        lines = b"".join(os.fsencode(f"source {place} {kind} rw,relatime 0 0\n") for place, kind in places)
 
         def read_text(self: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
-            return read_bytes(self).decode(encoding, errors)
+            assert self == Path("/proc/mounts")
+            return lines.decode(encoding, errors)
 
-        monkeypatch.setattr(Path, "read_bytes", read_bytes)
         monkeypatch.setattr(Path, "read_text", read_text)
 
     return mount
 
 
 @pytest.mark.parametrize(
-    "kind", ["nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "9p", "ceph", "fuse.sshfs"]
+    "kind",
+    ["nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "9p", "ceph", "fuse.sshfs", "fuse.ceph-fuse"],
 )
 def test_a_folder_on_a_network_file_system_is_told_with_its_type(mounted, tmp_path, kind):
     mounted(("/", "ext4"), (str(tmp_path), kind))
@@ -234,6 +232,21 @@ def test_the_innermost_mount_decides(mounted):
     kinds = {place: network_filesystem(Path(place)) for place in ("/", "/scratch/a", "/scratch/fast/a", "/data/a/b")}
     assert kinds == {"/": None, "/scratch/a": "nfs4", "/scratch/fast/a": None, "/data/a/b": "lustre"}
     assert network_filesystem(Path("/database")) is network_filesystem(Path("/databases/a")) is None
+
+
+def test_of_two_mounts_on_one_place_the_last_is_on_top(mounted):
+    """A share that is mounted when somebody looks, and a system that was started over the network."""
+    mounted(("/", "rootfs"), ("/", "nfs4"), ("/mnt", "ext4"), ("/mnt/share", "autofs"), ("/mnt/share", "cifs"))
+    kinds = {place: network_filesystem(Path(place)) for place in ("/home/a", "/mnt/a", "/mnt/share/a")}
+    assert kinds == {"/home/a": "nfs4", "/mnt/a": None, "/mnt/share/a": "cifs"}
+
+
+def test_a_place_may_have_any_name(mounted):
+    """Linux writes a space as an escape, and bytes that are no UTF-8 as they are."""
+    cafe = os.fsdecode(b"/media/Caf\xe9")
+    mounted(("/", "ext4"), (cafe, "nfs4"), ("/mnt/my\\040share", "cifs"), ("/mnt/a\\134b", "lustre"))
+    places = (cafe, "/mnt/my share", "/mnt/a\\b", "/mnt/my")
+    assert [network_filesystem(Path(place) / "cache") for place in places] == ["nfs4", "cifs", "lustre", None]
 
 
 def test_a_link_is_followed_to_where_the_files_are(mounted, tmp_path):
@@ -255,5 +268,4 @@ def test_where_the_system_does_not_say_nothing_is_said(monkeypatch, tmp_path):
         raise FileNotFoundError(self)
 
     monkeypatch.setattr(Path, "read_text", nothing)
-    monkeypatch.setattr(Path, "read_bytes", nothing)
     assert network_filesystem(tmp_path) is None

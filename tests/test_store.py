@@ -87,6 +87,14 @@ def test_more_keys_than_one_query_takes_are_found(path):
         assert store.get(JudgeReply, []) == {}
 
 
+def test_half_an_emoji_is_kept_as_it_came(path):
+    """JSON can say half a surrogate pair, and no file can hold it; a backslash before it is no escape of ours."""
+    text = '\ud83d and \\ud83d and "\\\\\ud83d'
+    with Store(path) as store:
+        assert [answer.text for answer in keep(store, reply("k", text))] == [text]
+    assert texts(path, "k") == {"k": text}
+
+
 def test_an_answer_says_of_which_kind_it_is(path):
     response = Response(entrant_id="ann", prompt_id="p1", response_text="Yes.")
     with Store(path) as store:
@@ -463,3 +471,19 @@ def test_a_disk_that_is_full_later_costs_the_answer_that_found_no_room_and_no_ot
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "cache").write_text("a file, not a folder")
     assert "cannot be used as the store" in refused(tmp_path / "cache" / "store.sqlite")
+
+
+def test_a_folder_that_is_a_loop_of_links_is_refused(tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert "cannot be used as the store" in refused(tmp_path / "a" / "cache" / "store.sqlite")
+
+
+@pytest.mark.parametrize("kind", ["nfs4", None])
+def test_a_store_on_a_network_file_system_is_used_with_a_warning(path, kind, monkeypatch, caplog):
+    monkeypatch.setattr("elo_exp.store.network_filesystem", lambda folder: kind)
+    with Store(path) as store:
+        list(keep(store, reply("k")))
+    assert [message.partition(", whose")[0] for message in caplog.messages] == (
+        [f"warning: {path.parent} is on a network file system (nfs4)"] if kind else []
+    )

@@ -233,7 +233,7 @@ class ClaudeJudge:
         failed: dict[str, str] = {}
         with Claims(store) as claims:
             while waiting:
-                mine = [waiting[key] for key in claims.take(list(waiting))]
+                mine = [waiting[key] for key in claims.take(list(waiting), endpoint=self.base_url)]
                 for reply in self._pay(mine, store, claims, failed):
                     waiting.pop(reply.key, None)
                     yield reply
@@ -294,7 +294,7 @@ class ClaudeJudge:
         """Wait for what is under way, and take it in; submits nothing."""
         with Claims(store) as claims:
             ledger = Ledger(store, claims.owner)
-            claims.take(sorted(ledger.pending()))
+            claims.take(sorted(ledger.pending()), endpoint=self.base_url)
             for _ in self._batch_run(ledger).answer([]):
                 pass
 

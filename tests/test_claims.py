@@ -1,0 +1,680 @@
+"""Who is paying for which answer: one process at a time, and never one that is dead."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elo_exp import claims
+from elo_exp.claims import LEASE_SECONDS, Claims
+from elo_exp.ledger import Ledger, Query
+from elo_exp.records import JudgeReply, UserError
+from elo_exp.store import Store
+from tests.stores import failing, go_on, process, rows, said, write
+
+on_linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="process start times are read from /proc")
+
+
+def reply(key: str, text: str = "VERDICT: A", dollars: float = 0.0) -> JudgeReply:
+    return JudgeReply(key=key, text=text, dollars=dollars)
+
+
+def claimed(path: Path) -> dict[object, object]:
+    return dict(rows(path, "SELECT key, owner FROM claims"))
+
+
+def owner(
+    path: Path,
+    name: str,
+    *keys: str,
+    host: str | None = None,
+    boot: str | None = None,
+    pid: int = 1,
+    started: str = "1",
+    heartbeat: float = 0.0,
+) -> None:
+    """A process that has claimed these keys, written by hand; on this machine and boot unless said otherwise."""
+    with Store(path) as store, Claims(store) as me:
+        ((here, now),) = rows(path, f"SELECT host, boot FROM owners WHERE owner = '{me.owner}'")
+    place = (here if host is None else host, now if boot is None else boot)
+    write(path, "INSERT INTO owners VALUES (?, ?, ?, ?, ?, ?)", name, *place, pid, started, heartbeat)
+    for key in keys:
+        write(path, "INSERT INTO claims VALUES (?, ?)", key, name)
+
+
+def submit(ledger: Ledger, *keys: str, batch_id: str | None = None) -> str:
+    """A batch of these claimed keys, intended and then perhaps submitted; its nonce."""
+    queries = [Query(key=key, names={"dimension": "factuality"}) for key in keys]
+    how = {"endpoint": "https://api", "judge_model": "opus", "ttl": None, "high_water": None}
+    batch = ledger.intend(queries, reserve=1.0, now=time.time(), **how)  # type: ignore[arg-type]
+    assert batch is not None
+    if batch_id is not None:
+        ledger.submitted(batch, batch_id)
+    return batch.nonce
+
+
+def kill(other: subprocess.Popen[str]) -> None:
+    """SIGKILL: no handler runs. The process is then dead, but its number not yet free: nobody has asked after it."""
+    other.kill()
+    os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "store.sqlite"
+
+
+# Taking
+
+
+def test_a_worked_example(path: Path) -> None:
+    """Ann and Bob want some answers of the same store; k1 is there.
+
+    step               ann holds   bob holds   answered
+    ann takes k1-k3    k2 k3                   k1
+    bob takes k2-k5    k2 k3       k4 k5       k1
+    ann keeps k2       k3          k4 k5       k1 k2
+    bob takes k2 k3    k3          k4 k5       k1 k2
+    ann closes                     k4 k5       k1 k2
+    bob takes k2 k3                k3-k5       k1 k2
+    """
+    with Store(path) as one, Store(path) as two, Claims(two) as bob:
+        list(one.keep([reply("k1")], key=lambda r: r.key))
+        with Claims(one) as ann:
+            assert ann.take(["k1", "k2", "k3"]) == ["k2", "k3"]
+            assert bob.take(["k2", "k3", "k4", "k5"]) == ["k4", "k5"]
+            ann.keep(reply("k2"))
+            assert bob.take(["k2", "k3"]) == []
+            assert claimed(path) == {"k3": ann.owner, "k4": bob.owner, "k5": bob.owner}
+        assert bob.take(["k2", "k3"]) == ["k3"]
+        assert claimed(path) == dict.fromkeys(["k3", "k4", "k5"], bob.owner)
+
+
+def test_what_is_taken_comes_in_the_order_given(path: Path) -> None:
+    with Store(path) as store, Claims(store) as mine:
+        assert mine.take(["k3", "k1", "k2"]) == ["k3", "k1", "k2"]
+
+
+def test_to_take_again_what_one_has_changes_nothing(path: Path) -> None:
+    with Store(path) as store, Claims(store) as mine:
+        mine.take(["k1", "k2"])
+        assert mine.take(["k2", "k1"]) == ["k2", "k1"]
+        assert mine.take([]) == []
+        assert claimed(path) == dict.fromkeys(["k1", "k2"], mine.owner)
+
+
+def test_a_key_is_held_from_when_it_is_taken_until_it_is_answered(path: Path) -> None:
+    with Store(path) as one, Store(path) as two, Claims(one) as ann, Claims(two) as bob:
+        assert not ann.holds("k")
+        ann.take(["k"])
+        assert (ann.holds("k"), bob.holds("k")) == (True, False)
+        ann.keep(reply("k"))
+        assert not ann.holds("k")
+
+
+def test_what_has_been_answered_meanwhile_is_held_no_longer(path: Path) -> None:
+    with Store(path) as store, Claims(store) as mine:
+        mine.take(["k1", "k2"])
+        list(store.keep([reply("k1")], key=lambda r: r.key))
+        assert mine.take(["k1", "k2"]) == ["k2"]
+        assert claimed(path) == {"k2": mine.owner}
+
+
+def test_more_keys_than_a_query_takes_and_keys_with_quotes_are_taken(path: Path) -> None:
+    keys = [f'it\'s "key" {n}; DROP TABLE claims --' for n in range(3000)]
+    with Store(path) as store, Claims(store) as mine:
+        assert mine.take(keys) == keys
+        assert len(claimed(path)) == 3000
+
+
+KEYS = st.lists(st.sampled_from("abcdefgh"), unique=True)
+
+
+@given(steps=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["take", "keep"]), KEYS), max_size=12))
+@settings(max_examples=15, deadline=None)
+def test_law_a_key_is_held_by_the_first_who_took_it_until_it_is_answered(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str, list[str]]]
+) -> None:
+    path = tmp_path_factory.mktemp("law") / "store.sqlite"
+    holder: dict[str, int] = {}
+    answered: set[str] = set()
+    with ExitStack() as stack:
+        stores = [stack.enter_context(Store(path)) for _ in range(3)]
+        people = [stack.enter_context(Claims(store)) for store in stores]
+        for who, action, keys in steps:
+            if action == "take":
+                got = people[who].take(keys)
+                for key in keys:
+                    if key not in answered:
+                        holder.setdefault(key, who)
+                assert got == [key for key in keys if holder.get(key) == who]
+            else:
+                for key in [key for key in keys if holder.get(key) == who]:
+                    people[who].keep(reply(key))
+                    answered.add(key)
+                    del holder[key]
+        assert claimed(path) == {key: people[who].owner for key, who in holder.items()}
+        assert set(stores[0].get(JudgeReply, "abcdefgh")) == answered
+
+
+RACER = """
+import random, sys
+from pathlib import Path
+from elo_exp.claims import Claims
+from elo_exp.store import Store
+
+path, seed = Path(sys.argv[1]), int(sys.argv[2])
+keys = [f"k{n:03}" for n in range(1000)]
+chunks = [keys[n : n + 20] for n in range(0, 1000, 20)]
+random.Random(seed).shuffle(chunks)
+with Store(path) as store, Claims(store) as claims:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(*(key for chunk in chunks for key in claims.take(chunk)), flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)], ids=["in the same order", "in different orders"])
+def test_two_processes_that_race_for_the_same_keys_share_them_out(path: Path, seeds: tuple[int, int]) -> None:
+    """Fifty transactions each, with nothing that keeps them apart but the store."""
+    with process(RACER, path, seeds[0]) as one, process(RACER, path, seeds[1]) as two:
+        assert (said(one), said(two)) == (["ready"], ["ready"])
+        go_on(one)
+        go_on(two)
+        first, second = said(one), said(two)
+    assert set(first) & set(second) == set()
+    assert sorted(first + second) == [f"k{n:03}" for n in range(1000)]
+
+
+# The dead
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from elo_exp.claims import Claims
+from elo_exp.ledger import Ledger, Query
+from elo_exp.store import Store
+
+path, name = Path(sys.argv[1]), sys.argv[2]
+with Store(path) as store, Claims(store) as claims:
+    ledger = Ledger(store, claims.owner)
+    assert len(claims.take([f"{name}{n}" for n in range(6)])) == 6
+    for state, keys in (("submitted", range(2)), ("intended", range(2, 5))):
+        batch = ledger.intend(
+            [Query(key=f"{name}{n}", names={}) for n in keys],
+            endpoint="e", judge_model="m", reserve=1.0, ttl=None, high_water=None, now=time.time(),
+        )
+        assert batch is not None
+        if state == "submitted":
+            ledger.submitted(batch, f"batch of {name}")
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_what_a_killed_process_held_goes_to_the_next_at_once_and_what_a_living_one_holds_does_not(path: Path) -> None:
+    """Each has claimed six keys: two in a batch with an id, three in one whose fate is unknown, one in none."""
+    with process(OWNER, path, "dead") as dead:
+        assert said(dead) == ["ready"]
+        write(path, "UPDATE batches SET size = 30 WHERE state = 'intended'")  # no two of a size may be unresolved
+        with process(OWNER, path, "live") as live:
+            assert said(live) == ["ready"]
+            kill(dead)
+            with Store(path) as store, Claims(store) as heir:
+                wanted = [f"{name}{n}" for n in range(6) for name in ("live", "dead")]
+                assert heir.take(wanted) == [f"dead{n}" for n in range(6)]
+                ledger = Ledger(store, heir.owner)
+                assert [batch.size for batch in ledger.under_way()] == [2, 30]
+                assert ledger.pending() == {f"{name}{n}" for n in range(5) for name in ("live", "dead")}
+                assert heir.holders(wanted) == f"process {live.pid} on {socket.gethostname()} (6)"
+
+
+def test_a_batch_without_an_id_is_inherited_too(path: Path) -> None:
+    """The server may have it: it must be looked for, and its queries must not be submitted again before that."""
+    with process(OWNER, path, "k") as dead:
+        assert said(dead) == ["ready"]
+        kill(dead)
+        with Store(path) as store, Claims(store) as heir:
+            assert heir.take(["k3"]) == ["k3"]
+            (batch,) = Ledger(store, heir.owner).under_way()
+            assert (batch.state, batch.batch_id, batch.size) == ("intended", None, 3)
+
+
+def test_a_process_that_is_gone_altogether_is_dead(path: Path) -> None:
+    with process(OWNER, path, "k") as dead:
+        said(dead)
+        dead.kill()
+        dead.wait()
+        with Store(path) as store, Claims(store) as heir:
+            assert heir.take(["k5"]) == ["k5"]
+
+
+def test_whoever_inherits_a_batch_claims_only_what_it_wants_of_it(path: Path) -> None:
+    """Of k1 to k4, all in one batch, k1 is answered. The heir asks for k3 only. Another may claim k2 and k4, but they
+    are under way and cannot be submitted again."""
+    with Store(path) as store:
+        with Claims(store) as former:
+            former.take(["k1", "k2", "k3", "k4"])
+            ledger = Ledger(store, former.owner)
+            nonce = submit(ledger, "k1", "k2", "k3", "k4", batch_id="b")
+            ledger.record(ledger.find(nonce), {"k1": "succeeded"}, [reply("k1")], now=1.0)
+        with Claims(store) as heir, Store(path) as another, Claims(another) as third:
+            assert heir.take(["k3"]) == ["k3"]
+            assert claimed(path) == {"k3": heir.owner}
+            assert third.take(["k1", "k2", "k3", "k4"]) == ["k2", "k4"]
+            assert [batch.nonce for batch in Ledger(store, heir.owner).under_way()] == [nonce]
+            ledger = Ledger(another, third.owner)
+            assert (ledger.under_way(), ledger.pending()) == ([], {"k2", "k3", "k4"})
+            with pytest.raises(UserError, match="Nothing more is submitted"):
+                submit(ledger, "k2")
+
+
+def test_two_heirs_of_two_batches_do_not_wait_for_each_other(path: Path) -> None:
+    """Each inherits a batch with a key that the other wants, and in both that key expires."""
+    with ExitStack() as stack:
+        stores = [stack.enter_context(Store(path)) for _ in range(4)]
+        with Claims(stores[0]) as one, Claims(stores[1]) as two:
+            nonces = []
+            for former, store, keys in ((one, stores[0], ["k1", "k2"]), (two, stores[1], ["k3", "k4"])):
+                former.take(keys)
+                nonces.append(submit(Ledger(store, former.owner), *keys, batch_id=keys[0]))
+        ann, bob = (stack.enter_context(Claims(store)) for store in stores[2:])
+        assert ann.take(["k1"]) == ["k1"]
+        assert bob.take(["k3", "k2"]) == ["k3", "k2"]
+        assert ann.take(["k4"]) == ["k4"]
+        for heir, store, nonce, (first, second) in (
+            (ann, stores[2], nonces[0], ("k1", "k2")),
+            (bob, stores[3], nonces[1], ("k3", "k4")),
+        ):
+            ledger = Ledger(store, heir.owner)
+            assert [batch.nonce for batch in ledger.under_way()] == [nonce]
+            ledger.record(ledger.find(nonce), {first: "succeeded", second: "expired"}, [reply(first)], now=2.0)
+        submit(Ledger(stores[2], ann.owner), "k4", batch_id="k4 again")
+        submit(Ledger(stores[3], bob.owner), "k2", batch_id="k2 again")
+
+
+def test_a_batch_of_which_nothing_is_wanted_is_left_to_those_who_want_it(path: Path) -> None:
+    with Store(path) as store:
+        with Claims(store) as former:
+            former.take(["k1", "k2"])
+            submit(Ledger(store, former.owner), "k1", batch_id="b")
+        with Claims(store) as heir:
+            assert heir.take(["k2"]) == ["k2"]
+            assert Ledger(store, heir.owner).under_way() == []
+            assert claimed(path) == {"k2": heir.owner}
+
+
+def test_a_batch_that_may_not_have_arrived_is_inherited_by_the_next_whatever_it_wants(path: Path) -> None:
+    """Nobody can submit another of its size, until somebody has looked for it."""
+    with Store(path) as store:
+        with Claims(store) as former:
+            former.take(["k1"])
+            nonce = submit(Ledger(store, former.owner), "k1")
+        with Claims(store) as heir:
+            ledger = Ledger(store, heir.owner)
+            assert heir.take(["k2"], endpoint="https://elsewhere") == ["k2"]
+            assert ledger.under_way() == []
+            assert heir.take(["k2"], endpoint=ledger.find(nonce).endpoint) == ["k2"]
+            assert [batch.nonce for batch in ledger.under_way()] == [nonce]
+            assert claimed(path) == {"k2": heir.owner}
+
+
+@pytest.mark.parametrize("end", ["settled", "abandoned"])
+def test_a_batch_that_is_over_is_not_inherited(path: Path, end: str) -> None:
+    with Store(path) as store:
+        with Claims(store) as former:
+            former.take(["k"])
+            submit(Ledger(store, former.owner), "k", batch_id="b")
+        write(path, "UPDATE batches SET state = ?", end)
+        with Claims(store) as heir:
+            assert heir.take(["k"]) == ["k"]
+            assert (Ledger(store, heir.owner).under_way(), Ledger(store, "").pending()) == ([], set())
+            assert [batch.owner for batch in Ledger(store, "").batches()] == [former.owner]
+
+
+def test_a_batch_under_way_at_the_end_of_the_work_is_the_next_one_s(path: Path) -> None:
+    with Store(path) as store:
+        with Claims(store) as former:
+            former.take(["k1", "k2"])
+            nonce = submit(Ledger(store, former.owner), "k1", "k2", batch_id="b")
+        with Claims(store) as heir:
+            assert heir.take(["k2", "k1"]) == ["k2", "k1"]
+            assert [batch.nonce for batch in Ledger(store, heir.owner).under_way()] == [nonce]
+
+
+@pytest.mark.parametrize(("n", "words"), [(1, "a batch"), (2, "2 batches")])
+def test_it_is_said_how_many_batches_were_taken_over(
+    path: Path, n: int, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    keys = [f"k{i}" for i in range(n)]
+    with Store(path) as store:
+        with Claims(store) as former:
+            former.take(keys)
+            for key in keys:
+                submit(Ledger(store, former.owner), key, batch_id=key)
+        with Claims(store) as heir:
+            heir.take(keys)
+            heir.take(keys)
+    assert caplog.messages == [f"took over {words} that an earlier run has left under way"]
+
+
+@on_linux
+def test_a_process_id_that_was_given_out_again_is_not_its_former_bearer(path: Path) -> None:
+    """The number of this very process, which lives; but it began at another time."""
+    owner(path, "former", "k", pid=os.getpid(), started="17", heartbeat=time.time())
+    with Store(path) as store, Claims(store) as heir:
+        assert heir.take(["k"]) == ["k"]
+
+
+@on_linux
+def test_the_start_of_a_process_is_its_own(path: Path) -> None:
+    """Second opinion: the clock that counts from the machine's boot, read before and after the process is made."""
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    with process(OWNER, path, "k") as other:
+        said(other)
+        after = time.clock_gettime(time.CLOCK_BOOTTIME)
+        ((pid, started),) = rows(path, "SELECT pid, started FROM owners")
+    assert pid == other.pid
+    assert before - 0.02 <= int(str(started)) / os.sysconf("SC_CLK_TCK") <= after + 0.02
+
+
+@on_linux
+def test_a_process_may_be_called_anything(path: Path, tmp_path: Path) -> None:
+    """Linux puts the name, parentheses and all, among the facts on a process: this one looks like a zombie's."""
+    python = tmp_path / "x) Z (y"
+    python.symlink_to(Path(sys.executable).resolve())
+    with process(OWNER, path, "k", python=[str(python)]) as other:
+        assert said(other) == ["ready"]
+        assert "(x) Z (y)" in Path(f"/proc/{other.pid}/stat").read_text()
+        with Store(path) as store, Claims(store) as mine:
+            assert mine.take(["k1"]) == []
+            kill(other)
+            assert mine.take(["k1"]) == ["k1"]
+
+
+@pytest.mark.parametrize(
+    ("place", "age", "alive"),
+    [
+        ({"host": "elsewhere"}, 0.0, True),
+        ({"host": "elsewhere"}, LEASE_SECONDS - 5, True),
+        ({"host": "elsewhere"}, LEASE_SECONDS + 1, False),
+        ({"boot": "the boot before"}, LEASE_SECONDS - 5, True),  # or another machine of this name
+        ({"boot": "the boot before"}, LEASE_SECONDS + 1, False),
+        ({"host": "elsewhere"}, 5 - LEASE_SECONDS, True),  # its clock goes ahead of ours
+        ({"host": "elsewhere"}, -86_400.0, False),
+    ],
+)
+def test_a_process_out_of_sight_is_alive_until_its_heartbeat_is_too_old(
+    path: Path, place: dict[str, str], age: float, alive: bool
+) -> None:
+    owner(path, "far", "k1", "k2", **place, heartbeat=time.time() - age)  # type: ignore[arg-type]
+    with Store(path) as store, Claims(store) as mine:
+        submit(Ledger(store, "far"), "k1", "k2", batch_id="b")
+        assert mine.take(["k1"]) == ([] if alive else ["k1"])
+        assert claimed(path) == {"k1": "far" if alive else mine.owner, "k2": "far"}
+        assert len(Ledger(store, mine.owner).under_way()) == (0 if alive else 1)
+
+
+def test_a_number_that_lives_here_says_nothing_of_a_process_elsewhere(path: Path) -> None:
+    owner(path, "far", "k", host="elsewhere", pid=os.getpid(), heartbeat=time.time() - LEASE_SECONDS - 1)
+    with Store(path) as store, Claims(store) as mine:
+        assert mine.take(["k"]) == ["k"]
+
+
+@on_linux
+@pytest.mark.parametrize(("age", "alive"), [(0.0, True), (LEASE_SECONDS + 1, False)])
+def test_a_process_that_is_hidden_from_us_is_judged_by_its_heartbeat(
+    path: Path, age: float, alive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As /proc is mounted where users shall not see each other: its number is given out, and no more can be known."""
+    hidden, read_text = Path(f"/proc/{os.getpid()}/stat"), Path.read_text
+
+    def seen(self: Path, *args: Any, **options: Any) -> str:
+        if self == hidden:
+            raise FileNotFoundError(self)
+        return read_text(self, *args, **options)
+
+    owner(path, "hidden", "k", pid=os.getpid(), started="17", heartbeat=time.time() - age)
+    monkeypatch.setattr(Path, "read_text", seen)
+    with Store(path) as store, Claims(store) as mine:
+        assert mine.take(["k"]) == ([] if alive else ["k"])
+
+
+CONTAINER = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
+TAKER = """
+import sys
+from pathlib import Path
+from elo_exp.claims import Claims
+from elo_exp.store import Store
+
+with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
+    print("took", *claims.take(["k1", "k2"]), flush=True)
+"""
+
+
+@on_linux
+def test_a_process_that_cannot_be_seen_from_within_a_container_is_alive(path: Path) -> None:
+    """One machine, one boot and one name, but in the container our process id is nobody's."""
+    try:
+        subprocess.run([*CONTAINER, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no process may be given a view of its own of the process ids here")
+    with Store(path) as store, Claims(store) as mine:
+        mine.take(["k1"])
+        with process(TAKER, path, python=[*CONTAINER, sys.executable]) as inside:
+            assert said(inside) == ["took", "k2"]
+            inside.wait()
+
+
+def test_nobody_takes_itself_for_dead(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It slept for a day, and no one has wanted its keys."""
+    caplog.set_level(logging.INFO)
+    with Store(path) as store, Claims(store) as mine:
+        mine.take(["k1"])
+        submit(Ledger(store, mine.owner), "k1", batch_id="b")
+        write(path, "UPDATE owners SET host = 'elsewhere', heartbeat = 0")
+        assert mine.take(["k1", "k2"]) == ["k1", "k2"]
+    assert caplog.messages == []  # it takes nothing over from itself
+
+
+def test_a_claim_of_nobody_is_free(path: Path) -> None:
+    with Store(path) as store, Claims(store) as mine:
+        write(path, "INSERT INTO claims VALUES ('k', 'nobody')")
+        assert mine.take(["k"]) == ["k"]
+
+
+# The heartbeat
+
+
+def eventually(path: Path, query: str, former: object) -> Any:
+    """What the query finds once it is no longer what it was."""
+    give_up = time.monotonic() + 10
+    while (found := rows(path, query)) == former and time.monotonic() < give_up:
+        time.sleep(0.01)
+    return found
+
+
+def test_the_heart_beats_while_the_owner_is_busy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "BEAT_SECONDS", 0.02)
+    query = "SELECT heartbeat FROM owners"
+    with Store(path) as store, Claims(store):
+        first = rows(path, query)
+        second = eventually(path, query, first)
+        assert first < second < eventually(path, query, second)
+
+
+def test_a_beat_that_is_missed_is_said_and_the_next_is_tried(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(claims, "BEAT_SECONDS", 0.02)
+    query = "SELECT heartbeat FROM owners"
+    with Store(path) as store, Claims(store):
+        with store.transaction():  # so long that the beat gives up waiting for its end
+            give_up = time.monotonic() + 10
+            while not caplog.messages and time.monotonic() < give_up:
+                time.sleep(0.01)
+            before = rows(path, query)
+        assert eventually(path, query, before) > before
+    words = f"warning: {path}: the claims' heartbeat was not written (database is locked)"
+    assert set(caplog.messages) == {words}
+
+
+def test_to_close_is_not_to_wait_for_the_next_beat(path: Path) -> None:
+    start = time.monotonic()
+    with Store(path) as store, Claims(store):
+        pass
+    assert time.monotonic() - start < claims.BEAT_SECONDS / 4
+
+
+# Letting go
+
+
+@pytest.mark.parametrize("end", [None, UserError("stop"), KeyboardInterrupt()], ids=["done", "an error", "Ctrl-C"])
+def test_closing_lets_everything_go_however_the_work_ends(path: Path, end: BaseException | None) -> None:
+    def work(store: Store) -> None:
+        with Claims(store) as mine:
+            mine.take(["k1", "k2"])
+            if end is not None:
+                raise end
+
+    with Store(path) as store, ExitStack() as stack:
+        if end is not None:
+            stack.enter_context(pytest.raises(type(end)))
+        work(store)
+    assert (rows(path, "SELECT * FROM claims"), rows(path, "SELECT * FROM owners")) == ([], [])
+    with Store(path) as store, Claims(store) as another:
+        assert another.take(["k1", "k2"]) == ["k1", "k2"]
+
+
+def test_one_lets_go_of_nothing_that_is_another_s(path: Path) -> None:
+    with Store(path) as one, Store(path) as two, Claims(one) as ann:
+        ann.take(["k1"])
+        with Claims(two) as bob:
+            bob.take(["k2"])
+        assert claimed(path) == {"k1": ann.owner}
+        assert rows(path, "SELECT owner FROM owners") == [(ann.owner,)]
+
+
+def test_to_keep_an_answer_is_to_commit_it_and_let_its_key_go(path: Path) -> None:
+    with Store(path) as store, Claims(store) as mine:
+        mine.take(["k1", "k2"])
+        assert mine.keep(reply("k1", dollars=0.5)) == reply("k1", dollars=0.5)
+        assert rows(path, "SELECT key FROM answers") == [("k1",)]
+        assert claimed(path) == {"k2": mine.owner}
+        assert (store.usage.judge_calls, store.usage.dollars) == (1, 0.5)
+
+
+@pytest.mark.parametrize("when", ["INSERT ON answers", "DELETE ON claims"])
+def test_an_answer_is_kept_and_let_go_together_or_not_at_all(path: Path, when: str) -> None:
+    with Store(path) as store, Claims(store) as mine:
+        mine.take(["k"])
+        with failing(path, when), pytest.raises(UserError, match=r"cannot be used as the store \(the disk gave up\)"):
+            mine.keep(reply("k", dollars=0.5))
+        assert rows(path, "SELECT key FROM answers") == []
+        assert claimed(path) == {"k": mine.owner}
+        assert store.usage.judge_calls == 0
+        mine.keep(reply("k"))
+        assert (claimed(path), store.get(JudgeReply, ["k"])["k"].text) == ({}, "VERDICT: A")
+
+
+def test_what_is_taken_and_inherited_is_so_together_or_not_at_all(path: Path) -> None:
+    with Store(path) as store:
+        with Claims(store) as former:
+            former.take(["k1", "k2"])
+            submit(Ledger(store, former.owner), "k1", batch_id="b")
+        with Claims(store) as heir:
+            with failing(path, "INSERT ON claims WHEN NEW.key = 'k2'"), pytest.raises(UserError, match="gave up"):
+                heir.take(["k1", "k2"])
+            assert (claimed(path), Ledger(store, heir.owner).under_way()) == ({}, [])
+            assert heir.take(["k1", "k2"]) == ["k1", "k2"]
+
+
+def test_the_first_answer_stays_and_the_second_was_paid_for_all_the_same(path: Path) -> None:
+    """The owner slept, another took over and answered; then the owner's own answer came."""
+    with Store(path) as store, Claims(store) as mine:
+        mine.take(["k"])
+        list(store.keep([reply("k", "first", dollars=0.25)], key=lambda r: r.key))
+        assert mine.keep(reply("k", "second", dollars=0.5)).text == "first"  # every run shall see the same
+        assert store.get(JudgeReply, ["k"])["k"].text == "first"
+        assert (claimed(path), store.usage.dollars) == ({}, 0.75)
+
+
+# Words
+
+
+def test_the_holders_are_named_with_their_machine_and_how_much_they_hold(path: Path) -> None:
+    owner(path, "a", "k1", "k2", "k3", host="elsewhere", pid=7, heartbeat=time.time())
+    owner(path, "b", "k4", host="yonder", pid=8, heartbeat=time.time())
+    with Store(path) as store, Claims(store) as mine:
+        mine.take(["k5"])
+        assert mine.holders(["k1", "k2", "k4", "k5", "k6"]) == "process 7 on elsewhere (2), process 8 on yonder (1)"
+        assert mine.holders(["k5", "k6"]) == mine.holders([]) == ""
+
+
+def test_the_holder_of_a_batch_under_way_is_named_for_all_that_is_still_to_come_in_it(path: Path) -> None:
+    """The heir has claimed k2 alone; k1 is answered. A key that is claimed and under way counts once."""
+    with Store(path) as one, Store(path) as two:
+        with Claims(one) as former:
+            former.take(["k1", "k2", "k3"])
+            ledger = Ledger(one, former.owner)
+            nonce = submit(ledger, "k1", "k2", "k3", batch_id="b")
+            ledger.record(ledger.find(nonce), {"k1": "succeeded"}, [reply("k1")], now=1.0)
+        with Claims(one) as heir, Claims(two) as other:
+            heir.take(["k2"])
+            name = f"process {os.getpid()} on {socket.gethostname()}"
+            assert other.holders(["k1", "k2", "k3", "k4"]) == f"{name} (2)"
+            assert other.holders(["k1", "k3"]) == f"{name} (1)"
+            assert heir.holders(["k1", "k2", "k3"]) == ""
+            ledger.give_up(ledger.find(nonce), "given up by the user")
+            assert other.holders(["k1", "k3"]) == ""
+
+
+def test_a_store_that_cannot_be_written_is_one_clear_error(path: Path) -> None:
+    with Store(path) as store:
+        write(path, "DROP TABLE owners")
+        with pytest.raises(UserError, match=r"cannot be used as the store \(no such table: owners\)"), Claims(store):
+            pass
+
+
+def shuffled(keys: Sequence[str], seed: int) -> list[str]:
+    return random.Random(seed).sample(keys, len(keys))
+
+
+def test_to_take_all_of_a_headline_run_takes_no_time(path: Path) -> None:
+    """4,632 keys, of which a dead process holds 1,000 in a batch: seconds would add up, at every look."""
+    keys = [f"{n:040}" for n in range(4632)]
+    with Store(path) as store:
+        with Claims(store) as former:
+            former.take(keys[:1000])
+            submit(Ledger(store, former.owner), *keys[:1000], batch_id="b")
+        with Claims(store) as heir:
+            wanted = shuffled(keys, seed=1)
+            start = time.monotonic()
+            assert heir.take(wanted) == wanted
+            assert time.monotonic() - start < 2
+
+
+def test_a_store_that_was_copied_with_its_claims_can_be_used(path: Path, tmp_path: Path) -> None:
+    """The copy of a store in use elsewhere: its owners will never let go, so it is their age that frees the keys."""
+    owner(path, "far", "k", host="elsewhere", heartbeat=time.time() - 86_400)
+    copy = tmp_path / "copy.sqlite"
+    shutil.copy(path, copy)
+    with Store(copy) as store, Claims(store) as mine:
+        assert mine.take(["k"]) == ["k"]

@@ -1,0 +1,709 @@
+"""The batches that were, or may have been, submitted: whatever happens, nothing is paid for twice."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elo_exp.claims import Claims
+from elo_exp.ledger import Batch, Ledger, Query
+from elo_exp.records import JudgeReply, UserError
+from elo_exp.store import Store
+from tests.stores import failing, go_on, process, rows, said, write
+
+HOW: dict[str, Any] = {
+    "endpoint": "https://api",
+    "judge_model": "opus",
+    "reserve": 2.5,
+    "ttl": "1h",
+    "high_water": "msgbatch_0",
+    "now": 100.0,
+}
+
+
+def query(key: str) -> Query:
+    return Query(key=key, names={"dimension": "factuality", "prompt_id": f"prompt of {key}"})
+
+
+def reply(key: str, text: str = "VERDICT: A", dollars: float = 0.5) -> JudgeReply:
+    return JudgeReply(key=key, text=text, dollars=dollars, dimension="factuality")
+
+
+def intend(ledger: Ledger, keys: Sequence[str], **how: Any) -> Batch:
+    batch = ledger.intend([query(key) for key in keys], **{**HOW, **how})
+    assert batch is not None
+    return batch
+
+
+def everything(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    tables = ("answers", "owners", "claims", "batches", "queries")
+    return {table: rows(path, f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables}
+
+
+def summary(path: Path) -> tuple[str, str, str, str]:
+    """The state of each batch, how its queries ended, what is claimed and what is answered, a letter or word each."""
+    outcomes = "SELECT COALESCE(outcome, '-') FROM queries ORDER BY key"
+    return (
+        " ".join(state for (state,) in rows(path, "SELECT state FROM batches ORDER BY created_at")),
+        " ".join(outcome for (outcome,) in rows(path, outcomes)),
+        "".join(key for (key,) in rows(path, "SELECT key FROM claims ORDER BY key")),
+        "".join(key for (key,) in rows(path, "SELECT key FROM answers ORDER BY key")),
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "store.sqlite"
+
+
+@contextmanager
+def run(path: Path, keys: str = "") -> Iterator[tuple[Store, Claims, Ledger]]:
+    """A process at work, which has claimed these keys."""
+    with Store(path) as store, Claims(store) as claims:
+        assert claims.take(keys) == list(keys)
+        yield store, claims, Ledger(store, claims.owner)
+
+
+# The life of a batch
+
+
+def test_a_worked_example(path: Path) -> None:
+    """Three queries, a, b and c; b fails, is asked again, and answered.
+
+    step             batches             outcomes              claimed  answered
+    take                                                       abc
+    intend a b c     intended            - - -                 abc
+    submitted        submitted           - - -                 abc
+    record a         submitted           succeeded - -         bc       a
+    record b c       settled             succeeded expired ... b        ac
+    intend b again   settled intended    ... -                 b        ac
+    record b         settled settled     ...                            abc
+    """
+    with run(path, "abc") as (store, _, ledger):
+        assert summary(path) == ("", "", "abc", "")
+        batch = intend(ledger, "abc")
+        assert summary(path) == ("intended", "- - -", "abc", "")
+        ledger.submitted(batch, "msgbatch_1")
+        assert summary(path) == ("submitted", "- - -", "abc", "")
+        assert ledger.record(batch, {"a": "succeeded"}, [reply("a")], now=200.0) == ({"a"}, [reply("a")])
+        assert summary(path) == ("submitted", "succeeded - -", "bc", "a")
+        assert ledger.pending() == {"b", "c"}
+        outcomes = {"b": "expired", "c": "succeeded"}
+        assert ledger.record(batch, outcomes, [reply("c")], now=300.0) == ({"b", "c"}, [reply("c")])
+        assert summary(path) == ("settled", "succeeded expired succeeded", "b", "ac")
+        assert (ledger.pending(), ledger.under_way()) == (set(), [])
+        again = intend(ledger, "b", now=400.0)
+        assert (ledger.pending(), [b.nonce for b in ledger.under_way()]) == ({"b"}, [again.nonce])
+        assert ledger.record(again, {"b": "succeeded"}, [reply("b")], now=500.0) == ({"b"}, [reply("b")])
+        assert summary(path)[0] == "settled settled"
+        assert summary(path)[2:] == ("", "abc")
+        assert [b.settled_at for b in ledger.batches()] == [300.0, 500.0]
+        assert (store.usage.judge_calls, store.usage.dollars) == (3, 1.5)
+
+
+def test_what_was_written_is_read_by_another_process_and_says_all_that_recovery_needs(path: Path) -> None:
+    with run(path, "ab") as (_, claims, ledger):
+        batch = intend(ledger, "ba")
+        assert (batch.owner, batch.state, batch.size, batch.batch_id) == (claims.owner, "intended", 2, None)
+        assert (batch.reserve, batch.ttl, batch.high_water, batch.created_at) == (2.5, "1h", "msgbatch_0", 100.0)
+        with Store(path) as other:
+            reader = Ledger(other, owner="")
+            assert reader.batches() == [batch]
+            assert reader.find(batch.nonce) == batch
+            assert reader.queries(batch) == {"a": query("a"), "b": query("b")}
+            assert reader.pending() == {"a", "b"}
+            assert (reader.under_way(), ledger.under_way()) == ([], [batch])
+
+
+def test_a_custom_id_is_proof_of_the_batch_and_fits_what_the_api_allows(path: Path) -> None:
+    with run(path, "abcdefghij") as (_, _, ledger):
+        batches = [intend(ledger, keys) for keys in ("a", "bc", "def", "ghij")]
+    ids = {batch.custom_id("0123456789" * 4) for batch in batches}
+    assert len(ids) == 4
+    assert all(re.fullmatch(r"[a-f][0-9a-f]{7}-[0-9]{40}", i) and len(i) == 49 for i in ids)  # no number: 12345678-...
+
+
+def test_batches_come_oldest_first(path: Path) -> None:
+    """As a machine does whose clock was set back between two of them; equal times stay as they were written."""
+    with run(path, "abcdefghij") as (_, _, ledger):
+        for keys, now in [("a", 300.0), ("bc", 200.0), ("def", 200.0), ("ghij", 100.0)]:
+            intend(ledger, keys, now=now)
+        assert [batch.size for batch in ledger.batches()] == [4, 2, 3, 1]
+
+
+def test_a_batch_that_was_not_accepted_leaves_its_queries_to_be_asked(path: Path) -> None:
+    with run(path, "ab") as (_, _, ledger):
+        batch = intend(ledger, "ab")
+        assert ledger.abandon(batch, "429: slow down")
+        assert summary(path) == ("abandoned", "- -", "ab", "")
+        assert ledger.find(batch.nonce).note == "429: slow down"
+        assert (ledger.pending(), ledger.under_way()) == (set(), [])
+        assert intend(ledger, "ab").nonce != batch.nonce
+
+
+def test_a_process_that_slept_cannot_abandon_what_another_has_taken_over(path: Path) -> None:
+    """Bob has found Ann's batch at the server: if it were abandoned now, it would be paid for again."""
+    with run(path, "a") as (_, _, ann):
+        batch = intend(ann, "a")
+        write(path, "UPDATE owners SET host = 'elsewhere', heartbeat = 0")
+        with run(path, "a") as (_, _, bob):
+            assert not ann.abandon(batch, "it did not turn up")  # nor before it is found
+            bob.submitted(batch, "msgbatch_1")
+            assert not ann.abandon(batch, "it did not turn up")
+        with run(path, "a") as (_, _, heir):
+            assert (heir.pending(), [b.batch_id for b in heir.under_way()]) == ({"a"}, ["msgbatch_1"])
+            assert heir.find(batch.nonce).note is None
+
+
+def test_what_the_server_has_is_not_abandoned_and_can_be_given_up_by_the_user(path: Path) -> None:
+    """By any process, whoever's it is."""
+    with run(path, "a") as (_, _, ledger):
+        batch = intend(ledger, "a")
+        ledger.submitted(batch, "msgbatch_1")
+        assert not ledger.abandon(batch, "it did not turn up")
+        assert ledger.pending() == {"a"}
+        with Store(path) as store:
+            Ledger(store, owner="").give_up(batch, "given up by the user")
+        assert (ledger.pending(), ledger.under_way()) == (set(), [])
+        given_up = ledger.find(batch.nonce)
+        assert (given_up.state, given_up.batch_id, given_up.note) == ("abandoned", "msgbatch_1", "given up by the user")
+        intend(ledger, "a")
+
+
+def test_a_batch_that_is_settled_changes_no_more(path: Path) -> None:
+    with run(path, "a") as (_, _, ledger):
+        batch = intend(ledger, "a")
+        ledger.record(batch, {"a": "expired"}, [], now=1.0)
+        before = everything(path)
+        ledger.submitted(batch, "msgbatch_1")
+        assert not ledger.abandon(batch, "it did not turn up")
+        ledger.give_up(batch, "given up once more")
+        ledger.note(batch, "cancelled by the user")
+        assert everything(path) == before
+
+
+def test_what_was_given_up_and_accepted_all_the_same_is_collected(path: Path) -> None:
+    """The user gave it up while the server's answer was on its way."""
+    with run(path, "a") as (_, _, ledger):
+        batch = intend(ledger, "a")
+        ledger.give_up(batch, "given up by the user")
+        ledger.submitted(batch, "msgbatch_1")
+        assert [b.batch_id for b in ledger.under_way()] == ["msgbatch_1"]
+
+
+def test_a_note_changes_nothing_else(path: Path) -> None:
+    with run(path, "a") as (_, _, ledger):
+        batch = intend(ledger, "a")
+        before = everything(path)
+        ledger.note(batch, "cancelled by the user")
+        assert ledger.find(batch.nonce).note == "cancelled by the user"
+        write(path, "UPDATE batches SET note = NULL")
+        assert everything(path) == before
+
+
+def test_what_is_done_to_one_batch_is_done_to_no_other(path: Path) -> None:
+    """The same key in two batches, the first of which was given up: only the second one's outcome is noted."""
+    with run(path, "ab") as (_, _, ledger):
+        first = intend(ledger, "ab")
+        ledger.give_up(first, "given up by the user")
+        second = intend(ledger, "ab")
+        ledger.submitted(second, "msgbatch_2")
+        ledger.record(second, {"a": "succeeded"}, [reply("a")], now=1.0)
+        assert ledger.outcomes(first) == {"pending": 2}
+        assert ledger.outcomes(second) == {"pending": 1, "succeeded": 1}
+        assert [(b.state, b.batch_id) for b in ledger.batches()] == [("abandoned", None), ("submitted", "msgbatch_2")]
+        ledger.record(second, {"b": "succeeded"}, [reply("b")], now=2.0)
+        assert [b.state for b in ledger.batches()] == ["abandoned", "settled"]
+
+
+def test_one_id_belongs_to_one_batch(path: Path) -> None:
+    with run(path, "abc") as (_, _, ledger):
+        first, second = intend(ledger, "a"), intend(ledger, "bc")
+        ledger.submitted(first, "msgbatch_1")
+        with pytest.raises(UserError, match="UNIQUE constraint failed: batches.batch_id"):
+            ledger.submitted(second, "msgbatch_1")
+        assert [b.state for b in ledger.batches()] == ["submitted", "intended"]
+
+
+# What is not submitted
+
+
+def test_no_two_batches_of_unknown_fate_have_one_size(path: Path) -> None:
+    """Size is all that shows of a batch at the server before it ends."""
+    with run(path, "abcde") as (_, _, ledger):
+        first = intend(ledger, "ab")
+        before = everything(path)
+        assert ledger.intend([query("c"), query("d")], **HOW) is None
+        assert everything(path) == before
+        intend(ledger, "e")
+        ledger.submitted(first, "msgbatch_1")  # its fate is known
+        intend(ledger, "cd")
+
+
+def test_nor_where_the_other_belongs_to_another_process(path: Path) -> None:
+    with run(path, "ab") as (_, _, ann), run(path, "cd") as (_, _, bob):
+        batch = intend(ann, "ab")
+        assert bob.intend([query("c"), query("d")], **HOW) is None
+        ann.abandon(batch, "not accepted")
+        intend(bob, "cd")
+
+
+def test_they_may_at_different_servers(path: Path) -> None:
+    with run(path, "ab") as (_, _, ledger):
+        first = intend(ledger, "a")
+        second = intend(ledger, "b", endpoint="https://another")
+        assert [(b.nonce, b.size) for b in ledger.under_way()] == [(first.nonce, 1), (second.nonce, 1)]
+
+
+@pytest.mark.parametrize("keys", ["x", "ax", "ab"], ids=["never claimed", "one of two", "let go"])
+def test_nothing_is_submitted_without_a_claim_on_it(path: Path, keys: str) -> None:
+    with run(path, "ab") as (_, claims, ledger):
+        claims.keep(reply("b"))
+        before = everything(path)
+        with pytest.raises(UserError) as error:
+            ledger.intend([query(key) for key in keys], **HOW)
+        assert everything(path) == before
+    assert str(error.value) == (
+        "another process has taken over some of this run's queries, as if this one had died. Nothing more is "
+        "submitted; the same command goes on."
+    )
+
+
+def test_what_is_under_way_is_not_submitted_again(path: Path) -> None:
+    with run(path, "abc") as (_, _, ledger):
+        batch = intend(ledger, "a")
+        for _ in range(2):  # intended, then submitted
+            with pytest.raises(UserError, match="Nothing more is submitted"):
+                intend(ledger, "abc")
+            ledger.submitted(batch, "msgbatch_1")
+        assert [b.nonce for b in ledger.batches()] == [batch.nonce]
+        ledger.record(batch, {"a": "expired"}, [], now=1.0)
+        intend(ledger, "abc")
+
+
+def test_a_process_that_slept_and_was_taken_for_dead_submits_nothing_more(path: Path) -> None:
+    """Ann's machine sleeps past her lease; Bob, on another, takes over. What she had submitted is still taken in."""
+    with run(path, "abc") as (_, ann_claims, ann):
+        batch = intend(ann, "ab")
+        ann.submitted(batch, "msgbatch_1")
+        write(path, "UPDATE owners SET host = 'elsewhere', heartbeat = 0")
+        with run(path) as (_, bob_claims, bob):
+            assert bob_claims.take("abc") == ["a", "b", "c"]
+            assert ([b.nonce for b in bob.under_way()], ann.under_way()) == ([batch.nonce], [])
+            with pytest.raises(UserError, match="another process has taken over"):
+                ann.intend([query("c")], **HOW)
+            assert ann_claims.take("abc") == []
+            ann.record(batch, {"a": "succeeded"}, [reply("a")], now=1.0)
+            both = [reply("a"), reply("b")]
+            assert bob.record(batch, dict.fromkeys("ab", "succeeded"), both, now=2.0) == ({"b"}, both)
+            assert summary(path) == ("settled", "succeeded succeeded", "c", "ab")
+
+
+def test_a_batch_of_the_same_query_twice_is_refused_whole(path: Path) -> None:
+    with run(path, "ab") as (_, _, ledger):
+        with pytest.raises(UserError, match="UNIQUE constraint failed"):
+            ledger.intend([query("a"), query("b"), query("a")], **HOW)
+        assert ledger.batches() == []
+
+
+# Taking in results
+
+
+def test_a_result_counts_once_however_often_it_comes(path: Path) -> None:
+    with run(path, "ab") as (store, _, ledger):
+        batch = intend(ledger, "ab")
+        outcomes, replies = {"a": "succeeded", "b": "errored"}, [reply("a")]
+        assert ledger.record(batch, outcomes, replies, now=1.0) == ({"a", "b"}, replies)
+        before = everything(path)
+        for later in (2.0, 3.0):
+            assert ledger.record(batch, outcomes, replies, now=later) == (set(), replies)
+        assert everything(path) == before
+        assert (store.usage.judge_calls, store.usage.dollars) == (1, 0.5)
+        assert store.usage.dollars_by_dimension == {"factuality": 0.5}
+
+
+def test_what_one_process_has_taken_in_another_does_not_count_again(path: Path) -> None:
+    with run(path, "ab") as (store, _, ledger):
+        batch = intend(ledger, "ab")
+        ledger.record(batch, {"a": "succeeded"}, [reply("a")], now=1.0)
+    with run(path, "b") as (heir, _, ledger):
+        both = [reply("a"), reply("b")]
+        assert ledger.record(batch, dict.fromkeys("ab", "succeeded"), both, now=2.0) == ({"b"}, both)
+    assert (store.usage.judge_calls, heir.usage.judge_calls) == (1, 1)
+
+
+@pytest.mark.parametrize("outcome", ["errored", "expired", "canceled", "invalid_request_error", "overloaded_error"])
+def test_a_failure_is_noted_and_never_an_answer(path: Path, outcome: str) -> None:
+    """Its key stays claimed: whoever failed is the one to ask again."""
+    with run(path, "ab") as (store, claims, ledger):
+        batch = intend(ledger, "ab")
+        assert ledger.record(batch, {"a": outcome}, [], now=1.0) == ({"a"}, [])
+        assert summary(path) == ("intended", f"{outcome} -", "ab", "")
+        assert (store.usage.judge_calls, ledger.pending()) == (0, {"b"})
+        assert ledger.record(batch, {"b": outcome}, [], now=2.0) == ({"b"}, [])
+        assert summary(path) == ("settled", f"{outcome} {outcome}", "ab", "")
+        assert ledger.outcomes(batch) == {outcome: 2}
+        assert claims.take("ab") == ["a", "b"]
+
+
+def test_the_first_outcome_stays(path: Path) -> None:
+    with run(path, "ab") as (_, _, ledger):
+        batch = intend(ledger, "ab")
+        ledger.record(batch, {"a": "expired"}, [], now=1.0)
+        assert ledger.record(batch, {"a": "canceled"}, [], now=2.0) == (set(), [])
+        assert summary(path)[1] == "expired -"
+
+
+def test_what_was_never_asked_in_a_batch_neither_counts_nor_settles_it(path: Path) -> None:
+    """A row of another batch, or of nobody's."""
+    with run(path, "a") as (store, _, ledger):
+        batch = intend(ledger, "a")
+        assert ledger.record(batch, {"alien": "succeeded"}, [], now=1.0) == (set(), [])
+        assert ledger.record(batch, {}, [], now=1.0) == (set(), [])
+        assert (summary(path), store.usage.judge_calls) == (("intended", "-", "a", ""), 0)
+
+
+def test_the_first_answer_stays_and_the_second_is_paid_for_all_the_same(path: Path) -> None:
+    with run(path, "a") as (store, _, ledger):
+        batch = intend(ledger, "a")
+        first = reply("a", "first", dollars=0.25)
+        list(store.keep([first], key=lambda r: r.key))
+        found = ledger.record(batch, {"a": "succeeded"}, [reply("a", "second")], now=1.0)
+        assert found == ({"a"}, [first])  # every run shall see the same
+        assert store.get(JudgeReply, "a")["a"] == first
+        assert (summary(path)[2], store.usage.dollars) == ("", 0.75)
+
+
+def test_earlier_answers_among_new_ones_come_in_the_order_of_the_results(path: Path) -> None:
+    with run(path, "abc") as (store, _, ledger):
+        batch = intend(ledger, "abc")
+        list(store.keep([reply("b", "first")], key=lambda r: r.key))
+        replies = [reply(key, "second") for key in "cba"]
+        new, answers = ledger.record(batch, dict.fromkeys("abc", "succeeded"), replies, now=1.0)
+        assert new == {"a", "b", "c"}
+        assert [(answer.key, answer.text) for answer in answers] == [("c", "second"), ("b", "first"), ("a", "second")]
+
+
+def test_half_an_emoji_in_a_reply_keeps_no_other_result_back(path: Path) -> None:
+    """A model may be cut off within a character, and JSON can say so."""
+    with run(path, "ab") as (store, _, ledger):
+        batch = intend(ledger, "ab")
+        replies = [reply("a"), reply("b", "cut off: \ud83d")]
+        assert ledger.record(batch, dict.fromkeys("ab", "succeeded"), replies, now=1.0) == ({"a", "b"}, replies)
+        assert list(store.get(JudgeReply, "ab").values()) == replies
+
+
+def test_results_that_come_after_a_batch_was_given_up_are_taken_in(path: Path) -> None:
+    """They are paid for, and worth as much as any."""
+    with run(path, "a") as (_, _, ledger):
+        batch = intend(ledger, "a")
+        ledger.give_up(batch, "given up by the user")
+        assert ledger.record(batch, {"a": "succeeded"}, [reply("a")], now=1.0) == ({"a"}, [reply("a")])
+        assert summary(path)[1:] == ("succeeded", "", "a")
+
+
+RESULTS = dict(zip("abcdefgh", ["succeeded"] * 5 + ["errored", "expired", "canceled"], strict=True))
+PARTS = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), max_size=6)
+
+
+@given(parts=PARTS)
+@settings(max_examples=10, deadline=None)
+def test_law_order_parts_and_repeats_of_the_results_change_nothing(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[list[str]]
+) -> None:
+    """Against all of them at once. Until the last outcome is known the batch is not settled."""
+    found = []
+    for rest, how in ([[], "at once"], [parts, "in parts"]):
+        path = tmp_path_factory.mktemp("law") / "store.sqlite"
+        with run(path, "abcdefgh") as (store, _, ledger):
+            batch = intend(ledger, "abcdefgh")
+            ledger.submitted(batch, "msgbatch_1")
+            known: set[str] = set()
+            for part in [*rest, list("abcdefgh")]:
+                answers = [reply(key) for key in part if RESULTS[key] == "succeeded"]
+                new, seen = ledger.record(batch, {key: RESULTS[key] for key in part}, answers, now=1.0)
+                assert (new, seen) == (set(part) - known, answers), how
+                known |= new
+                assert ledger.pending() == set("abcdefgh") - known
+                assert ledger.find(batch.nonce).state == ("settled" if len(known) == 8 else "submitted")
+            found.append((summary(path), store.usage.judge_calls, store.usage.dollars))
+    assert found[0] == found[1]
+    assert found[0][0][2:] == ("fgh", "abcde")
+
+
+@dataclass
+class Expected:
+    """What should be known of a batch."""
+
+    batch: Batch
+    keys: set[str]  # still to come
+    state: str = "intended"
+
+    @property
+    def open(self) -> bool:
+        return self.state in ("intended", "submitted")
+
+
+CALLS = st.sampled_from(["intend", "submitted", "abandon", "give up", "record"])
+SOME = st.lists(st.sampled_from("abcdef"), min_size=1, unique=True)
+
+
+@given(steps=st.lists(st.tuples(CALLS, st.integers(0, 5), SOME), max_size=15))
+@settings(max_examples=20, deadline=None)
+def test_law_the_ledger_says_what_a_list_of_batches_in_memory_says(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, list[str]]]
+) -> None:
+    """Any calls in any order: nothing is submitted that is answered or under way, and no call undoes what is known."""
+    path = tmp_path_factory.mktemp("law") / "store.sqlite"
+    expected: list[Expected] = []
+    answered: set[str] = set()
+    with run(path, "abcdef") as (_, _, ledger):
+        for n, (call, which, some) in enumerate(steps):
+            pending = {key for e in expected if e.open for key in e.keys}
+            known = expected[which % len(expected)] if expected else None
+            if call == "intend":
+                queries, how = [query(key) for key in some], {**HOW, "now": float(n)}
+                if any(e.batch.size == len(some) for e in expected if e.state == "intended"):
+                    assert ledger.intend(queries, **how) is None
+                elif pending.union(answered) & set(some):
+                    with pytest.raises(UserError, match="Nothing more is submitted"):
+                        ledger.intend(queries, **how)
+                else:
+                    expected.append(Expected(intend(ledger, some, now=float(n)), set(some)))
+            elif known and call == "submitted":
+                ledger.submitted(known.batch, f"msgbatch_{n}")
+                known.state = "submitted" if known.state in ("intended", "abandoned") else known.state
+            elif known and call == "abandon":
+                assert ledger.abandon(known.batch, "not accepted") == (known.state == "intended")
+                known.state = "abandoned" if known.state == "intended" else known.state
+            elif known and call == "give up":
+                ledger.give_up(known.batch, "given up by the user")
+                known.state = "abandoned" if known.open else known.state
+            elif known and call == "record":
+                answers = [reply(key) for key in some if key in known.keys]
+                new, seen = ledger.record(known.batch, dict.fromkeys(some, "succeeded"), answers, now=float(n))
+                assert (new, seen) == (known.keys & set(some), answers)
+                known.keys -= new
+                answered |= new
+                known.state = "settled" if known.open and not known.keys else known.state
+            assert ledger.pending() == {key for e in expected if e.open for key in e.keys}
+            assert [batch.state for batch in ledger.batches()] == [e.state for e in expected]
+            assert [b.nonce for b in ledger.under_way()] == [e.batch.nonce for e in expected if e.open]
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "INSERT ON batches",
+        "INSERT ON queries WHEN NEW.key = 'c'",
+        "UPDATE ON batches WHEN NEW.state = 'submitted'",
+        "UPDATE ON queries WHEN NEW.key = 'c'",
+        "INSERT ON answers WHEN NEW.key = 'c'",
+        "DELETE ON claims WHEN OLD.key = 'c'",
+        "UPDATE ON batches WHEN NEW.state = 'settled'",
+    ],
+)
+def test_a_call_that_fails_half_way_has_done_nothing_and_can_be_made_again(path: Path, when: str) -> None:
+    with run(path, "abc") as (store, _, ledger):
+        done: list[str] = []
+
+        def work() -> None:
+            if "intend" not in done:
+                intend(ledger, "abc")
+                done.append("intend")
+            (batch,) = ledger.batches()
+            if "submitted" not in done:
+                ledger.submitted(batch, "msgbatch_1")
+                done.append("submitted")
+            outcomes = {"a": "succeeded", "b": "errored", "c": "succeeded"}
+            new, _ = ledger.record(batch, outcomes, [reply("a"), reply("c")], now=1.0)
+            assert new == {"a", "b", "c"}
+
+        with failing(path, when), pytest.raises(UserError, match=r"cannot be used as the store \(the disk gave up\)"):
+            work()
+        states = {0: "", 1: "intended", 2: "submitted"}[len(done)]
+        assert summary(path) == (states, "- - -" if done else "", "abc", "")
+        assert store.usage.judge_calls == 0
+        work()
+        assert summary(path) == ("settled", "succeeded errored succeeded", "b", "ac")
+        assert (store.usage.judge_calls, store.usage.dollars) == (2, 1.0)
+
+
+def test_names_that_are_no_json_are_refused_before_anything_is_written(path: Path) -> None:
+    with run(path, "ab") as (_, _, ledger):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            ledger.intend([query("a"), Query(key="b", names={"dimension": float("nan")})], **HOW)  # type: ignore[dict-item]
+        assert ledger.batches() == []
+        intend(ledger, "ab")
+
+
+def check(path: Path) -> None:
+    """What must hold of a store at any moment."""
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    joined = "FROM queries JOIN batches USING (nonce)"
+    never = {
+        "settled with a result to come": f"SELECT 1 {joined} WHERE state = 'settled' AND outcome IS NULL",
+        "answered and still claimed": "SELECT 1 FROM claims JOIN answers USING (key)",
+        "succeeded without an answer": f"SELECT 1 {joined} WHERE outcome = 'succeeded' AND key NOT IN "
+        "(SELECT key FROM answers)",
+        "a batch of another size than it says": "SELECT 1 FROM batches WHERE size != (SELECT COUNT(*) FROM queries "
+        "WHERE queries.nonce = batches.nonce)",
+        "under way twice": f"SELECT 1 {joined} WHERE state IN ('intended', 'submitted') AND outcome IS NULL "
+        "GROUP BY key HAVING COUNT(*) > 1",
+        "an answer twice": "SELECT 1 FROM answers GROUP BY key HAVING COUNT(*) > 1",
+    }
+    assert {what: rows(path, statement) for what, statement in never.items()} == {what: [] for what in never}
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from elo_exp.claims import Claims
+from elo_exp.ledger import Ledger, Query
+from elo_exp.records import JudgeReply
+from elo_exp.store import Store
+
+def after(step):
+    print(step, flush=True)
+    sys.stdin.readline()
+
+def intend(keys):
+    queries = [Query(key=key, names={}) for key in keys]
+    return ledger.intend(
+        queries, endpoint="e", judge_model="m", reserve=1.0, ttl=None, high_water=None, now=1.0 + len(keys)
+    )
+
+with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
+    ledger = Ledger(store, claims.owner)
+    claims.take("abcd")
+    after("take")
+    batch = intend("abcd")
+    after("intend")
+    ledger.submitted(batch, "msgbatch_1")
+    after("submitted")
+    ledger.record(batch, {"a": "succeeded", "b": "expired"}, [JudgeReply(key="a", text="")], now=2.0)
+    after("record")
+    ledger.record(batch, {"c": "succeeded", "d": "canceled"}, [JudgeReply(key="c", text="")], now=3.0)
+    after("settled")
+    second = intend("bd")
+    after("intend again")
+    ledger.abandon(second, "refused")
+    after("abandon")
+"""
+
+# What the next process finds: the batches that become its own, which keys are still to come in them, what is answered.
+AFTER = {
+    "take": ([], "", ""),
+    "intend": (["intended"], "abcd", ""),
+    "submitted": (["submitted"], "abcd", ""),
+    "record": (["submitted"], "cd", "a"),
+    "settled": ([], "", "ac"),
+    "intend again": (["intended"], "bd", "ac"),
+    "abandon": ([], "", "ac"),
+}
+
+
+@pytest.mark.parametrize("last", AFTER)
+def test_a_process_killed_between_two_calls_leaves_all_that_the_next_needs(path: Path, last: str) -> None:
+    with process(KILLED, path) as worker:
+        while said(worker) != last.split():
+            go_on(worker)
+        worker.kill()
+        worker.wait()
+    check(path)
+    states, pending, answered = AFTER[last]
+    with Store(path) as store, Claims(store) as heir:
+        ledger = Ledger(store, heir.owner)
+        assert heir.take("abcd") == [key for key in "abcd" if key not in answered]
+        assert [batch.state for batch in ledger.under_way()] == states
+        assert ledger.pending() == set(pending)
+        assert set(store.get(JudgeReply, "abcd")) == set(answered)
+    check(path)
+
+
+BUSY = """
+import sys
+from pathlib import Path
+from elo_exp.claims import Claims
+from elo_exp.ledger import Ledger, Query
+from elo_exp.records import JudgeReply
+from elo_exp.store import Store
+
+with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
+    ledger = Ledger(store, claims.owner)
+    for n in range(10**6):
+        keys = [f"{sys.argv[2]}-{n}-{i}" for i in range(20)]
+        claims.take(keys)
+        batch = ledger.intend(
+            [Query(key=key, names={}) for key in keys],
+            endpoint="e", judge_model="m", reserve=1.0, ttl=None, high_water=None, now=float(n),
+        )
+        ledger.submitted(batch, f"{sys.argv[2]}_{n}")
+        for some in (keys[:10], keys[10:]):
+            ledger.record(batch, dict.fromkeys(some, "succeeded"), [JudgeReply(key=k, text="") for k in some], now=1.0)
+        if n == 3:
+            print("busy", flush=True)
+"""
+
+
+def test_a_process_killed_in_the_midst_of_a_call_leaves_a_sound_store(path: Path) -> None:
+    """At moments that nobody has chosen, each in a store that bears the traces of those before."""
+    for n in range(4):
+        with process(BUSY, path, n) as worker:
+            assert said(worker) == ["busy"]
+            time.sleep(0.0173 * n)
+            worker.kill()
+            worker.wait()
+        check(path)
+        with Store(path) as store, Claims(store) as heir:
+            wanted = [key for (key,) in store.read("SELECT key FROM claims")]
+            assert set(heir.take(wanted)) == set(wanted)
+            assert {batch.owner for batch in Ledger(store, heir.owner).under_way()} <= {heir.owner}
+            for batch in Ledger(store, heir.owner).under_way():
+                keys = Ledger(store, heir.owner).queries(batch)
+                answers = [reply(key) for key in keys]
+                Ledger(store, heir.owner).record(batch, dict.fromkeys(keys, "succeeded"), answers, now=2.0)
+            assert Ledger(store, heir.owner).pending() == set()
+        check(path)
+
+
+def test_two_processes_that_intend_at_once_never_have_two_of_a_size(path: Path) -> None:
+    """Each tries sizes 1 to 30; whoever is first has the size."""
+    script = """
+import sys
+from pathlib import Path
+from elo_exp.claims import Claims
+from elo_exp.ledger import Ledger, Query
+from elo_exp.store import Store
+
+with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
+    ledger = Ledger(store, claims.owner)
+    keys = iter(claims.take([f"{sys.argv[2]}{n}" for n in range(30 * 31 // 2)]))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for size in range(1, 31):
+        queries = [Query(key=next(keys), names={}) for _ in range(size)]
+        ledger.intend(queries, endpoint="e", judge_model="m", reserve=1.0, ttl=None, high_water=None, now=1.0)
+    print("done", flush=True)
+    sys.stdin.readline()
+"""
+    with ExitStack() as stack:
+        workers = [stack.enter_context(process(script, path, name)) for name in ("ann", "bob")]
+        for words in ("ready", "done"):
+            assert [said(worker) for worker in workers] == [[words], [words]]
+            for worker in workers:
+                go_on(worker)
+    assert rows(path, "SELECT size, COUNT(*) FROM batches GROUP BY size") == [(size, 1) for size in range(1, 31)]
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]

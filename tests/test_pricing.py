@@ -1,0 +1,321 @@
+"""What a call costs, and the cap that no run submits past."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from elo_exp.pricing import Budget, Prices
+from elo_exp.records import UserError
+from elo_exp.results import TOKEN_CLASSES
+from tests.data import described
+
+_NAMES = [field.name for field in dataclasses.fields(Prices)]
+_MODELS: Any = OmegaConf.to_container(described("judge", "claude").models)
+FACTS = {model: Prices(**{name: facts[name] for name in _NAMES}) for model, facts in _MODELS.items()}
+OPUS = FACTS["claude-opus-5-5"]
+
+
+def prices(**changes: Any) -> Prices:
+    """Opus, but for the changes."""
+    return Prices(**{**vars(OPUS), **changes})
+
+
+# What tokens cost
+
+
+def test_a_worked_example() -> None:
+    """One request to Opus in a batch, its rubric read from the cache.
+
+    input        900 x $4.00    0.003600
+    read       2,500 x $0.20    0.000500
+    output       550 x $20.00   0.011000
+    ------------------------------------
+    alone                       0.015100
+    in a batch       x 0.5      0.007550
+    """
+    usage = {"input_tokens": 900, "cache_read_tokens": 2500, "output_tokens": 550}
+    assert OPUS.dollars(usage) == pytest.approx(0.0151, abs=1e-12)
+    assert OPUS.dollars(usage, factor=OPUS.batch_factor) == pytest.approx(0.00755, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "price"), list(zip(TOKEN_CLASSES, (4.0, 5.0, 8.0, 0.2, 20.0), strict=True)), ids=TOKEN_CLASSES
+)
+def test_every_class_of_tokens_has_its_own_price(tokens: str, price: float) -> None:
+    assert OPUS.dollars({tokens: 1_000_000}) == pytest.approx(price)
+
+
+def test_nothing_costs_nothing_and_what_is_not_paid_for_neither() -> None:
+    assert OPUS.dollars({}) == 0
+    assert OPUS.dollars({"thinking_tokens": 10**6, "n_requests": 10**6}) == 0  # thinking is in the output already
+
+
+USAGES = st.fixed_dictionaries({name: st.integers(0, 10**7) for name in TOKEN_CLASSES})
+
+
+@given(one=USAGES, two=USAGES)
+def test_law_costs_add_up(one: dict[str, int], two: dict[str, int]) -> None:
+    together = {name: one[name] + two[name] for name in TOKEN_CLASSES}
+    assert OPUS.dollars(together) == pytest.approx(OPUS.dollars(one) + OPUS.dollars(two), abs=1e-9)
+
+
+def test_every_model_that_ships_has_prices_that_make_sense() -> None:
+    for model, facts in FACTS.items():
+        assert 0 < facts.cache_read < facts.input <= facts.cache_write_5m <= facts.cache_write_1h, model
+        assert facts.input < facts.output, model
+        assert facts.batch_factor == 0.5, model
+
+
+@pytest.mark.parametrize("name", sorted(vars(OPUS)))
+@pytest.mark.parametrize("value", [-1, -1e-9, math.nan, math.inf, "4", None])
+def test_a_price_below_nothing_or_that_is_no_number_is_refused(name: str, value: object) -> None:
+    with pytest.raises(UserError) as error:
+        prices(**{name: value})
+    assert str(error.value) == f"models: found {name} {value!r}. Expected a number of 0 or more."
+
+
+def test_a_model_may_be_free() -> None:
+    free = Prices(**dict.fromkeys(vars(OPUS), 0))
+    assert free.dollars(dict.fromkeys(TOKEN_CLASSES, 10**6)) == 0
+
+
+# The table of a headline run: 4,632 requests with a rubric of 2,500 tokens, 900 of their own and 550 out, 300 of them
+# thought. Worked out from the price lists before this program was, in dollars.
+
+N, PREFIX, OWN, OUT = 4632, 2500, 900, 550
+TABLE = {
+    #                    alone   batch    alone  batch  batch  batch  batch
+    # cache              none    none     1h     1h     1h     1h     5m
+    # share of hits                       .98    .98    .70    .30    .70
+    "claude-opus-5-5": (113.95, 56.97, 71.75, 35.87, 48.52, 66.58, 43.31),
+    "claude-sonnet-5-5": (56.97, 28.49, 35.87, 17.94, 24.26, 33.29, 21.65),
+    "claude-haiku-5-5": (2.85, 1.42, 1.85, 0.93, 1.23, 1.67, 1.10),
+    "claude-opus-5": (142.43, 71.22, 92.52, 46.26, 61.66, 83.67, 55.15),
+    "claude-opus-4-8": (142.43, 71.22, 92.52, 46.26, 61.66, 83.67, 55.15),
+    "claude-sonnet-4-6": (85.46, 42.73, 55.51, 27.76, 37.00, 50.20, 33.09),
+    "claude-haiku-4-5": (28.49, 14.24),  # the rubric is too short for its cache
+}
+COLUMNS: list[tuple[bool, str | None, float]] = [
+    (False, None, 0.0),
+    (True, None, 0.0),
+    (False, "1h", 0.98),
+    (True, "1h", 0.98),
+    (True, "1h", 0.70),
+    (True, "1h", 0.30),
+    (True, "5m", 0.70),
+]
+
+
+def usage_of_run(ttl: str | None, hit_rate: float, *, output: int = OUT) -> dict[str, int]:
+    read = round(N * PREFIX * hit_rate)
+    missed = {None: "input_tokens", "5m": "cache_write_5m_tokens", "1h": "cache_write_1h_tokens"}[ttl]
+    usage = {"input_tokens": N * OWN, "cache_read_tokens": read, "output_tokens": N * output}
+    return {**usage, missed: usage.get(missed, 0) + N * PREFIX - read}
+
+
+@pytest.mark.parametrize(
+    ("model", "column", "dollars"),
+    [
+        pytest.param(model, column, dollars, id=f"{model} {column}")
+        for model, row in TABLE.items()
+        for column, dollars in zip(COLUMNS, row, strict=False)
+    ],
+)
+def test_second_opinion_the_table_of_costs(model: str, column: tuple[bool, str | None, float], dollars: float) -> None:
+    in_batch, ttl, hit_rate = column
+    facts = FACTS[model]
+    found = facts.dollars(usage_of_run(ttl, hit_rate), factor=facts.batch_factor if in_batch else 1.0)
+    assert found == pytest.approx(dollars, abs=0.0051)
+
+
+@pytest.mark.parametrize(("thought", "dollars"), [(0, 21.98), (300, 35.87), (1000, 68.30)])
+def test_thinking_is_the_largest_part_of_the_bill(thought: int, dollars: float) -> None:
+    usage = usage_of_run("1h", 0.98, output=250 + thought)
+    assert OPUS.dollars(usage, factor=0.5) == pytest.approx(dollars, abs=0.0051)
+
+
+# The prompt cache
+
+
+@pytest.mark.parametrize(
+    ("model", "five_minutes", "one_hour"),
+    [
+        ("claude-opus-5-5", 0.208, 0.513),
+        ("claude-sonnet-5-5", 0.208, 0.513),
+        ("claude-haiku-5-5", 0.217, 0.526),
+        ("claude-opus-5", 0.217, 0.526),
+        ("claude-sonnet-4-6", 0.217, 0.526),
+    ],
+)
+def test_the_share_of_hits_from_which_a_cache_pays(model: str, five_minutes: float, one_hour: float) -> None:
+    facts = FACTS[model]
+    assert facts.break_even("5m") == pytest.approx(five_minutes, abs=0.0005)
+    assert facts.break_even("1h") == pytest.approx(one_hour, abs=0.0005)
+
+
+@given(input_=st.floats(0.01, 50), read=st.floats(0, 0.9), write=st.floats(1, 4), other=st.floats(0, 1))
+def test_law_at_the_break_even_a_cache_costs_what_none_costs(
+    input_: float, read: float, write: float, other: float
+) -> None:
+    """Second opinion: the bill of a million prefixes of one token. More hits cost less than no cache, fewer more.
+    `read` and `write` are shares of the price of input."""
+    facts = prices(input=input_, cache_read=read * input_, cache_write_1h=write * input_)
+    even = facts.break_even("1h")
+
+    def bill(hit_rate: float) -> float:
+        n_read = 10**6 * hit_rate
+        return facts.dollars({"cache_read_tokens": n_read, "cache_write_1h_tokens": 10**6 - n_read})  # type: ignore[dict-item]
+
+    assert 0 <= even < 1
+    assert bill(even) == pytest.approx(input_)
+    assume(abs(other - even) > 1e-6)
+    assert (bill(other) < input_) == (other > even)
+
+
+EVEN_5M, EVEN_1H = 1 / 4.8, 4 / 7.8  # Opus: (5 - 4) / (5 - .2) and (8 - 4) / (8 - .2)
+
+
+@pytest.mark.parametrize(
+    ("hit_rate", "ttl"),
+    [
+        (0.0, None),
+        (math.nextafter(EVEN_5M, 0), None),
+        (EVEN_5M, "5m"),
+        (0.3, "5m"),
+        (math.nextafter(EVEN_1H, 0), "5m"),
+        (EVEN_1H, "1h"),
+        (0.98, "1h"),
+        (1.0, "1h"),
+        (math.nan, None),
+    ],
+)
+def test_the_longest_cache_that_pays_is_chosen(hit_rate: float, ttl: str | None) -> None:
+    assert OPUS.best_ttl(hit_rate) == ttl
+
+
+@given(hit_rate=st.floats(0, 1))
+def test_law_the_cache_that_is_chosen_never_costs_more_than_none(hit_rate: float) -> None:
+    for model, facts in FACTS.items():
+        ttl = facts.best_ttl(hit_rate)
+        prefix = hit_rate * facts.cache_read + (1 - hit_rate) * facts.write(ttl)
+        assert (prefix if ttl else facts.input) <= facts.input * (1 + 1e-12), model
+
+
+def test_a_cache_that_is_free_to_write_pays_from_the_first_hit() -> None:
+    assert prices(cache_write_1h=4).best_ttl(0.0) == "1h"
+    assert prices(cache_write_1h=4).break_even("1h") == 0
+
+
+def test_a_cache_that_is_dear_to_read_never_pays() -> None:
+    assert prices(cache_read=4.5).best_ttl(1.0) is None
+    for hit_rate in (0.0, 0.99, 1.0):
+        assert prices(cache_read=9).best_ttl(hit_rate) is None  # dearer than to write it
+
+
+@pytest.mark.parametrize(("ttl", "price"), [(None, 4.0), ("5m", 5.0), ("1h", 8.0)])
+def test_what_a_prefix_costs_that_is_not_in_the_cache(ttl: str | None, price: float) -> None:
+    assert OPUS.write(ttl) == price
+
+
+# The cap
+
+
+def test_a_worked_example_of_a_cap() -> None:
+    """Ten dollars; each batch may cost $4.
+
+    step            spent   reserved   room
+    start               0          0     10
+    reserve two         0          8      2
+    the first: $1       1          4      5
+    reserve a third     1          8      1
+    the others: $3      4          0      6
+    """
+    budget = Budget(10.0)
+    assert budget.fits([4.0, 4.0, 4.0]) == 2
+    budget.reserve("a", 4.0)
+    budget.reserve("b", 4.0)
+    assert (budget.room, budget.fits([4.0])) == (2, 0)
+    budget.release("a")
+    budget.spent += 1.0
+    assert (budget.room, budget.fits([4.0, 4.0])) == (5, 1)
+    budget.reserve("c", 4.0)
+    assert budget.room == 1
+    for name, dollars in [("b", 2.0), ("c", 1.0)]:
+        budget.release(name)
+        budget.spent += dollars
+    assert (budget.spent, budget.room) == (4, 6)
+
+
+def test_a_reservation_under_the_same_name_takes_the_place_of_the_former() -> None:
+    budget = Budget(10.0)
+    budget.reserve("a", 4.0)
+    budget.reserve("a", 3.0)
+    assert budget.room == 7
+    budget.release("a")
+    budget.release("a")
+    budget.release("never reserved")
+    assert budget.room == 10
+
+
+def test_what_fits_is_counted_from_the_first_without_leaving_any_out() -> None:
+    assert Budget(10.0).fits([4.0, 7.0, 1.0]) == 1
+    assert Budget(10.0).fits([]) == 0
+
+
+def test_the_last_cent_may_be_spent() -> None:
+    """Three times 0.1 is a little more than 0.3, to a computer."""
+    assert 0.1 + 0.1 + 0.1 > 0.3
+    assert Budget(1.0).fits([0.1] * 11) == 10
+    assert Budget(0.3).fits([0.1, 0.1, 0.1]) == 3
+    assert Budget(0.3).fits([0.1, 0.1, 0.100001]) == 2
+
+
+@pytest.mark.parametrize("cap", [0.0, -1.0])
+def test_nothing_fits_in_a_cap_of_nothing_but_what_is_free(cap: float) -> None:
+    assert Budget(cap).fits([0.01]) == 0
+    assert Budget(0.0).fits([0.0, 0.0]) == 2
+
+
+def test_what_is_no_number_never_fits() -> None:
+    assert Budget(math.nan).fits([1e9]) == 0
+    assert Budget(5.0).fits([math.nan, 1e9]) == 0
+    assert Budget(5.0).fits([1.0, math.nan, 1.0]) == 1
+
+
+DOLLARS = st.floats(0, 5, allow_subnormal=False)
+BATCHES = st.lists(st.tuples(st.lists(DOLLARS, min_size=1, max_size=5), st.floats(0, 1)), min_size=1, max_size=12)
+
+
+@given(cap=st.floats(0, 20), batches=BATCHES, order=st.randoms(use_true_random=False))
+def test_law_a_run_never_spends_more_than_its_cap(
+    cap: float, batches: list[tuple[list[float], float]], order: Any
+) -> None:
+    """A run as batches.py makes it: submit what fits, else wait for some batch, which costs at most its reserve. It
+    goes on as long as it can: what is left at the end would not have fitted."""
+    budget = Budget(cap)
+    queue = [(reserve, reserve * share) for reserves, share in batches for reserve in reserves]
+    under_way: dict[str, float] = {}
+    for n in range(10 * len(queue)):
+        fitting = budget.fits([reserve for reserve, _ in queue[:3]])
+        if fitting:
+            some, queue = queue[:fitting], queue[fitting:]
+            budget.reserve(str(n), sum(reserve for reserve, _ in some))
+            under_way[str(n)] = sum(actual for _, actual in some)
+        elif under_way:
+            name = order.choice(sorted(under_way))
+            budget.spent += under_way.pop(name)
+            budget.release(name)
+        else:
+            break
+        assert budget.room >= -1e-6
+        assert budget.spent + sum(under_way.values()) <= cap + 1e-6
+    assert under_way == {}
+    assert budget.spent <= cap + 1e-6
+    assert not queue or queue[0][0] > cap - budget.spent - 1e-6
