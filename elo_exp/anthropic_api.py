@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import logging
 import os
@@ -38,11 +39,19 @@ _HINTS = {
 
 
 def api_key() -> str | None:
-    """The key from the environment, or else from a .env file in the working folder."""
+    """The key from the environment, or else from a .env file in the working folder. Raises UserError for one that
+    cannot be sent: the libraries below would repeat it in their error."""
+    key = os.environ.get(KEY_VARIABLE, "").strip() or _from_file()
+    if key and not (key.isascii() and key.isprintable() and " " not in key):
+        raise UserError(
+            f"{KEY_VARIABLE}: holds a space, a line break or another character that no key has. Set it anew."
+        )
+    return key
+
+
+def _from_file() -> str | None:
     from dotenv import dotenv_values
 
-    if key := os.environ.get(KEY_VARIABLE, "").strip():
-        return key
     try:
         data = Path(".env").read_bytes()
     except OSError:
@@ -90,12 +99,14 @@ class AnthropicApi:
         key = api_key()
         if not key:
             raise UserError(no_key())
-        return anthropic.Anthropic(
+        client = anthropic.Anthropic(
             api_key=key,
             base_url=self.endpoint,
             timeout=_TIMEOUT_SECONDS,
             default_headers={"anthropic-version": API_VERSION},
         )
+        atexit.register(client.close)
+        return client
 
     def create(self, requests: Sequence[Mapping[str, Any]]) -> RemoteBatch:
         client = self._client.with_options(max_retries=0)  # a lost answer and a retry make two batches
@@ -116,9 +127,16 @@ class AnthropicApi:
 
     def check_model(self, model: str) -> None:
         """Whether the server can be reached, takes the key and knows the model; free. Raises UserError where not."""
+        import anthropic
+
         try:
             with _asking():
-                self._client.models.retrieve(model)
+                try:
+                    self._client.models.retrieve(model)
+                except anthropic.NotFoundError as error:
+                    if model in _said(error):
+                        raise
+                    logger.info("%s has no list of models; going on with %s", self.endpoint, model)  # some gateways
         except UnreachableError as error:
             raise UserError(
                 f"{self.endpoint} cannot be reached ({error}). Check the network and judge.base_url; nothing was spent."
@@ -283,11 +301,11 @@ def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
     written = usage.get("cache_creation_input_tokens") or 0
     by_ttl = usage.get("cache_creation") or {}
     one_hour = by_ttl.get("ephemeral_1h_input_tokens") or 0
-    return {
-        "input_tokens": usage.get("input_tokens") or 0,
-        "cache_write_5m_tokens": by_ttl.get("ephemeral_5m_input_tokens", written - one_hour) or 0,
-        "cache_write_1h_tokens": one_hour,
+    return {  # in the order in which the store gives it back
         "cache_read_tokens": usage.get("cache_read_input_tokens") or 0,
+        "cache_write_1h_tokens": one_hour,
+        "cache_write_5m_tokens": by_ttl.get("ephemeral_5m_input_tokens", written - one_hour) or 0,
+        "input_tokens": usage.get("input_tokens") or 0,
         "output_tokens": usage.get("output_tokens") or 0,
     }
 

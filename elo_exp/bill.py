@@ -53,7 +53,7 @@ def spend(usage: Usage) -> str:
     """What the judge was paid, in one line."""
     if not usage.dollars:
         return "nothing spent"
-    parts = ", ".join(f"{name} ${dollars:.4f}" for name, dollars in usage.dollars_by_dimension.items())
+    parts = ", ".join(f"{name} ${dollars:.4f}" for name, dollars in sorted(usage.dollars_by_dimension.items()))
     parts = f" ({parts})" if parts else ""
     written = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
     return (

@@ -176,9 +176,11 @@ class Ledger:
         rows = self._store.read("SELECT key, names FROM queries WHERE nonce = ?", (batch.nonce,))
         return {key: Query(key=key, names=json.loads(names)) for key, names in rows}
 
-    def pending(self) -> set[str]:
-        """The keys in batches, of whichever process, whose results are still to come."""
-        return {key for (key,) in self._store.read(_PENDING)}
+    def pending(self, endpoint: str | None = None) -> set[str]:
+        """The keys in batches, of whichever process, whose results are still to come; of one endpoint, or all."""
+        if endpoint is None:
+            return {key for (key,) in self._store.read(_PENDING)}
+        return {key for (key,) in self._store.read(f"{_PENDING} AND endpoint = ?", (endpoint,))}
 
     def outcomes(self, batch: Batch) -> dict[str, int]:
         """How many queries of a batch ended how; those without a result are 'pending'."""

@@ -82,7 +82,7 @@ def judge_pairs(
     lost = [_name(r) for r in every if r.key not in replies]
     if lost:
         store.usage.verdicts_missing += len(lost)
-        _report_missing("verdicts", lost, len(every), allow_missing or stored_only)
+        _report_missing("verdicts", lost, len(every), allow_missing or stored_only, mend=_how_to_mend(judge))
     judgments: dict[str, list[Judgment]] = {}
     for rubric in rubrics:
         dimension = rubric.dimension
@@ -191,11 +191,17 @@ def _name(request: JudgeRequest) -> str:
     return f"{subject.dimension} {subject.prompt_id} {subject.entrant_a} v {subject.entrant_b}"
 
 
-def _report_missing(what: str, missing: Sequence[str], n_wanted: int, allowed: bool) -> None:
+def _how_to_mend(judge: Judge) -> str:
+    return "Ask again with the same command" if isinstance(judge, PaidJudge) else "Supply them"
+
+
+def _report_missing(
+    what: str, missing: Sequence[str], n_wanted: int, allowed: bool, *, mend: str = "Supply them"
+) -> None:
     by_owner = {owner: len(list(some)) for owner, some in groupby(sorted(m.split()[0] for m in missing))}
     counts = ", ".join(f"{owner} {n}" for owner, n in by_owner.items())
     named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
     line = f"{len(missing)} of {n_wanted} {what} are missing ({counts}): {named}."
     if not allowed:
-        raise UserError(f"{line} Supply them, or go on without with allow_missing=true.")
+        raise UserError(f"{line} {mend}, or go on without with allow_missing=true.")
     logger.warning("warning: %s Going on without them.", line)

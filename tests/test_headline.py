@@ -125,7 +125,7 @@ def test_the_bill_is_the_servers_to_the_token(whole: Headline):
     )
     assert usage["dollars"] == pytest.approx(per_million * 1e-6 / 2)
     assert sum(usage["dollars_by_dimension"].values()) == pytest.approx(usage["dollars"])
-    assert f"spent ${usage['dollars']:.4f} (factuality $" in whole.ran.err
+    assert f"spent ${usage['dollars']:.4f} (calibration $" in whole.ran.err
 
 
 def test_the_plan_is_shown_before_anything_is_paid(whole: Headline):

@@ -22,6 +22,8 @@ NEEDS = frozenset({"judge"})
 class BatchJudge(Protocol):
     """A judge that can look after the batches which it, or an earlier run, has submitted."""
 
+    base_url: str
+
     def collect(self, store: Store) -> None: ...
 
     def cancel(self, store: Store) -> int: ...
@@ -83,9 +85,10 @@ def _under_way(store: Store) -> str:
         outcomes = ledger.outcomes(batch)
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(batch.created_at))
         where = batch.batch_id or "not known yet to have arrived"
+        noted = f"; {batch.note}" if batch.note else ""
         lines.append(
             f"under way: {batch.nonce}  {batch.size:,} requests to {batch.judge_model} since {since}, "
-            f"{outcomes.get('pending', 0):,} open, at most ${batch.reserve:.2f}; {where} at {batch.endpoint}"
+            f"{outcomes.get('pending', 0):,} open, at most ${batch.reserve:.2f}; {where} at {batch.endpoint}{noted}"
         )
     return "\n".join(lines)
 
@@ -101,7 +104,9 @@ def _wait(settings: Settings, parts: Parts) -> str:
 def _cancel(settings: Settings, parts: Parts) -> str:
     assert isinstance(parts.judge, BatchJudge)
     n = parts.judge.cancel(parts.store)
-    return f"{n} batches asked to end. What they have answered by then is paid for: store.action=wait collects it."
+    if not n:
+        return f"nothing is left to end at {parts.judge.base_url}"
+    return f"{n} asked to end. What has been answered by then is paid for: store.action=wait collects it."
 
 
 def _repay(settings: Settings, parts: Parts) -> str:

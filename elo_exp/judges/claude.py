@@ -164,8 +164,8 @@ class ClaudeJudge:
         some = sample(requests, n_each=_COUNTED)
         try:
             self._density.learn(some, sum(self._api.count_tokens(self.params(request, None)) for request in some))
-        except UnreachableError as error:
-            logger.warning("warning: the API cannot count tokens now (%s); they are estimated", error)
+        except (UnreachableError, UserError) as error:
+            logger.warning("warning: the API does not count tokens now (%s); they are estimated", error)
 
     def _prefix_is_short(self, requests: Sequence[JudgeRequest]) -> bool:
         longest = max((self._density.tokens(len(request.system)) for request in requests), default=0.0)
@@ -288,13 +288,13 @@ class ClaudeJudge:
 
     def _why_no_cache(self) -> str:
         n = self._facts.min_cacheable_tokens
-        return "judge.cache=none" if self.cache == "none" else f"{self.model} caches no prefix of fewer than {n} tokens"
+        return "so it was chosen" if self.cache == "none" else f"{self.model} caches no prefix of fewer than {n} tokens"
 
     def collect(self, store: Store) -> None:
         """Wait for what is under way, and take it in; submits nothing."""
         with Claims(store) as claims:
             ledger = Ledger(store, claims.owner)
-            claims.take(sorted(ledger.pending()), endpoint=self.base_url)
+            claims.take(sorted(ledger.pending(self.base_url)), endpoint=self.base_url)
             for _ in self._batch_run(ledger).answer([]):
                 pass
 
