@@ -2,13 +2,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench lint
+.PHONY: demo test test-slow test-faults bench lint
 
 demo: .venv/demo
 	$(BIN)/python -m elo_exp
 
 test: .venv/dev
 	$(BIN)/python -m pytest
+
+test-slow: .venv/dev
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+test-faults: .venv/dev
+	$(BIN)/python -m pytest -m "faults or not faults" tests/test_faults.py
 
 bench: .venv/dev
 	$(BIN)/python -m tests.benchmarks.bench_elo

@@ -1,27 +1,36 @@
 """Maximum-likelihood Bradley-Terry from counts, and how sure one may be of it.
 
-Letters: i, j of m models; g games; q of n clusters; wins_ij how often i beat j, a tie counting half for each.
-Abilities are natural-log odds; one unit is 400 / ln 10 = 173.7 rating points.
+Letters: i, j of m models; p of the pairs i < j that met; g games; q of n clusters; wins_ij how often i beat j, a tie
+counting half for each. Abilities are natural-log odds; one unit is 400 / ln 10 = 173.7 rating points.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from elo_exp.records import Battle
+from elo_exp.records import WINNERS, Battle, UserError
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
 POINTS = 400.0 / math.log(10.0)  # rating points in one unit of log-odds
 _MAX_STEPS = 200
-_CONVERGED = 1e-12  # largest change of an ability, in log-odds
+_CONVERGED = 1e-9  # a Newton step so small, in log-odds, leaves an error of its square
+_LONGEST_STEP = 3.0  # log-odds: a longer one ends on a plateau, where the curvature says nothing any more
+_LARGEST_GAP = 700.0  # log-odds whose exponential is still a number
 _CLUSTERS_A_BLOCK = 4096  # whose scores are held at a time, so that memory stays linear in the games
-_SCORE = {"model_a": 1.0, "model_b": 0.0}  # of model_a; any kind of tie is 1/2
+_SHARE_OF_A_ROW = 20  # a cluster of up to m / 20 games is cheaper pair by pair of its games than as m scores
+_NO_VARIATION = 1e-12  # of the variance of independent games: what rounding leaves of scores that are zero
+# The score of model_a; None where there is no verdict.
+_SCORE: dict[str | None, float]
+_SCORE = {"model_a": 1.0, "model_b": 0.0, "tie": 0.5, "tie (bothbad)": 0.5, None: math.nan}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,52 +41,101 @@ class Games:
     first: Index  # (g,)
     second: Index  # (g,)
     score: Array  # (g,): 1, 1/2 or 0
-    cluster: Index  # (g,): 0 .. n_clusters - 1
+    cluster: Index  # (g,): 0 .. n_clusters - 1, none of them empty
+    questions: tuple[str | None, ...] = ()  # (n,) what each cluster is about; (): no cluster has a name
+
+    @property
+    def n_clusters(self) -> int:
+        return int(self.cluster.max(initial=-1)) + 1
 
     def wins(self) -> Array:
         """wins_ij (m, m): how often i beat j, a tie counting half for each."""
         m = self.n_models
-        there = np.bincount(self.first * m + self.second, weights=self.score, minlength=m * m)
-        back = np.bincount(self.second * m + self.first, weights=1.0 - self.score, minlength=m * m)
-        return np.asarray((there + back).reshape(m, m), dtype=np.float64)
+        there = _sums(self.first * m + self.second, self.score, m)
+        return there + _sums(self.second * m + self.first, 1.0 - self.score, m)
 
-    def among(self, chosen: npt.NDArray[np.bool_]) -> Games:
-        """The games among the chosen models (m,), which are numbered anew."""
+    def ties(self) -> Array:
+        """ties_ij = ties_ji (m, m): how often i and j tied."""
+        tied = _sums(self.first * self.n_models + self.second, (self.score == 0.5).astype(np.float64), self.n_models)
+        return tied + tied.T
+
+    def among(self, chosen: Mask) -> Games:
+        """The games among the chosen models (m,); these and the clusters that are left are numbered anew."""
+        if chosen.all():
+            return self
         kept = chosen[self.first] & chosen[self.second]
         number = np.cumsum(chosen) - 1
-        _, cluster = np.unique(self.cluster[kept], return_inverse=True)
+        left = np.bincount(self.cluster[kept], minlength=self.n_clusters) > 0
         return Games(
             n_models=int(chosen.sum()),
             first=number[self.first[kept]],
             second=number[self.second[kept]],
             score=self.score[kept],
-            cluster=cluster,
+            cluster=(np.cumsum(left) - 1)[self.cluster[kept]],
+            questions=tuple(q for q, stays in zip(self.questions, left, strict=True) if stays)
+            if self.questions
+            else (),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """The pairs that met, and what each game says of its pair: `code` is 3 p + 0, 1 or 2 where the first of pair p
+    lost, tied or won."""
+
+    first: Index  # (p,)
+    second: Index  # (p,), the larger number
+    code: Index  # (g,)
+    counts: Array  # (p, 3): how often the first lost, tied and won
 
 
 def games(battles: Sequence[Battle], models: Sequence[str], *, use: str) -> Games:
     """The games of battles. `use` both: two games where both orders were asked; consistent: the reconciled winner.
 
-    The battles on one question are one cluster; a battle without a question is one by itself.
+    The battles on one question are one cluster; a battle without a question is one by itself. Raises UserError for a
+    winner that is none and for a model that meets itself.
     """
-    index = {name: i for i, name in enumerate(models)}
-    clusters: dict[str | int, int] = {}
-    rows = []
-    for t, battle in enumerate(battles):
-        question = t if battle.question_id is None else battle.question_id
-        cluster = clusters.setdefault(question, len(clusters))
-        rows += [
-            (index[battle.model_a], index[battle.model_b], _SCORE.get(result, 0.5), cluster)
-            for result in results(battle, use=use)
-        ]
-    first, second, score, cluster_of = np.array(rows, dtype=float).reshape(-1, 4).T
+    once = games_of_columns(
+        *(list(map(attrgetter(name), battles)) for name in ("model_a", "model_b", "winner", "question_id")),
+        models=models,
+    )
+    if use != "both":
+        return once
+    ab, ba = (_scores(name, map(attrgetter(name), battles), len(battles)) for name in ("verdict_ab", "verdict_ba"))
+    twice = np.isfinite(ab) & np.isfinite(ba)
+    battle = np.repeat(np.arange(len(battles)), 1 + twice)
+    score = np.where(twice, ab, once.score)[battle]
+    second_game = np.flatnonzero(battle[1:] == battle[:-1]) + 1
+    score[second_game] = ba[battle[second_game]]
     return Games(
         n_models=len(models),
-        first=first.astype(np.intp),
-        second=second.astype(np.intp),
+        first=once.first[battle],
+        second=once.second[battle],
         score=score,
-        cluster=cluster_of.astype(np.intp),
+        cluster=once.cluster[battle],
+        questions=once.questions,
     )
+
+
+def games_of_columns(
+    model_a: Sequence[str],
+    model_b: Sequence[str],
+    winner: Sequence[str],
+    question: Sequence[str | None] | None = None,
+    *,
+    models: Sequence[str],
+) -> Games:
+    """One game for each row, from columns of names; the rows on one question are one cluster, as in `games`."""
+    n = len(winner)
+    index = {name: i for i, name in enumerate(models)}
+    first, second = (np.fromiter(map(index.__getitem__, names), np.intp, n) for names in (model_a, model_b))
+    score = _scores("winner", winner, n)
+    if np.isnan(score).any():
+        raise UserError(f"winner: found none. Expected one of {', '.join(WINNERS)}.")
+    if (first == second).any():
+        raise UserError(f"{model_a[int(np.argmax(first == second))]!r} battles itself. Expected two different models.")
+    cluster, questions = _clusters(question, n)
+    return Games(n_models=len(models), first=first, second=second, score=score, cluster=cluster, questions=questions)
 
 
 def results(battle: Battle, *, use: str) -> tuple[str, ...]:
@@ -85,6 +143,37 @@ def results(battle: Battle, *, use: str) -> tuple[str, ...]:
     if use == "both" and battle.verdict_ab is not None and battle.verdict_ba is not None:
         return battle.verdict_ab, battle.verdict_ba
     return (battle.winner,)
+
+
+def _scores(name: str, winners: Iterable[str | None], n: int) -> Array:
+    """Of model_a, NaN for None. Raises UserError for anything that is no winner's name: it is never a silent tie."""
+    try:
+        return np.fromiter(map(_SCORE.__getitem__, winners), np.float64, n)
+    except KeyError as error:
+        raise UserError(f"{name}: found {error.args[0]!r}. Expected one of {', '.join(WINNERS)}.") from None
+
+
+def _clusters(question: Sequence[str | None] | None, n: int) -> tuple[Index, tuple[str | None, ...]]:
+    """Numbers in the order of first appearance (n,), and the question of each."""
+    if question is None or not any(q is not None for q in question):
+        return np.arange(n), ()
+    keys = [t if q is None else q for t, q in enumerate(question)]
+    number = {key: c for c, key in enumerate(dict.fromkeys(keys))}
+    names = tuple(key if isinstance(key, str) else None for key in number)
+    return np.fromiter(map(number.__getitem__, keys), np.intp, n), names
+
+
+def pairs(games: Games) -> Pairs:
+    m = games.n_models
+    in_order = games.first < games.second
+    key = np.where(in_order, games.first * m + games.second, games.second * m + games.first)
+    met = np.flatnonzero(np.bincount(key, minlength=m * m))
+    place = np.zeros(m * m, dtype=np.intp)
+    place[met] = np.arange(len(met))
+    score = np.where(in_order, games.score, 1.0 - games.score)
+    code = 3 * place[key] + (2.0 * score).astype(np.intp)
+    counts = np.bincount(code, minlength=3 * len(met)).reshape(-1, 3).astype(np.float64)
+    return Pairs(first=met // m, second=met % m, code=code, counts=counts)
 
 
 def abilities(wins: Array) -> Array:
@@ -96,16 +185,16 @@ def abilities(wins: Array) -> Array:
     return found
 
 
-def strongest_component(wins: Array) -> npt.NDArray[np.bool_]:
+def strongest_component(wins: Array) -> Mask:
     """Which models (m,) have finite ratings together: the largest set in which a chain of wins or ties leads from
     everyone to everyone (Ford 1957). Of equally large sets, the one with the most games; of none of two, nobody."""
-    reach = (wins > 0) | np.eye(len(wins), dtype=bool)
-    while True:
-        further = (reach.astype(np.float32) @ reach.astype(np.float32)) > 0
+    reach = ((wins > 0) | np.eye(len(wins), dtype=bool)).astype(np.float32)
+    while not reach.all():
+        further = (reach @ reach > 0).astype(np.float32)
         if (further == reach).all():
             break
         reach = further
-    together = reach & reach.T
+    together = (reach > 0) & (reach.T > 0)
     n_games = wins.sum(axis=1) + wins.sum(axis=0)
     best = max(together, key=lambda members: (int(members.sum()), float(n_games[members].sum())))
     return np.asarray(best & (best.sum() > 1))
@@ -120,12 +209,12 @@ def bradley_terry_mle(wins: Array) -> Array:
     m = len(wins)
     n_games = wins + wins.T
     theta = np.zeros(m)
-    value = _log_likelihood(theta, wins)
+    p = win_probability(theta)
+    value = _log_likelihood(p, wins)
     for _ in range(_MAX_STEPS):
-        p = _win_probability(theta[:, None], theta[None, :])
         gradient = (wins - n_games * p).sum(axis=1)
-        step = np.linalg.solve(_information(p, n_games) + 1.0 / m, gradient)  # the constant fixes the mean at zero
-        while (moved := _log_likelihood(theta + step, wins)) < value - 1e-9 * abs(value):
+        step = bounded(np.linalg.solve(information(p, n_games) + mean_zero(m, m), gradient))
+        while (moved := _log_likelihood(p := win_probability(theta + step), wins)) < value - 1e-9 * abs(value):
             step /= 2.0
         theta, value = theta + step, moved
         if np.abs(step).max(initial=0.0) < _CONVERGED:
@@ -133,42 +222,112 @@ def bradley_terry_mle(wins: Array) -> Array:
     return np.asarray(theta - theta.mean())
 
 
+def bounded(step: npt.NDArray[np.floating[Any]]) -> Array:
+    """A Newton step no longer than its curvature can be trusted."""
+    return np.asarray(step * (_LONGEST_STEP / np.abs(step).max(initial=_LONGEST_STEP)))
+
+
+def win_probability(theta: Array) -> Array:
+    """p_ij (m, m): that i beats j."""
+    return np.asarray(1.0 / (1.0 + np.exp(np.minimum(theta[None, :] - theta[:, None], _LARGEST_GAP))))
+
+
+def information(p: Array, n_games: Array) -> Array:
+    """The negative second derivative (m, m) of the log-likelihood; `n_games` (m, m) of each pair."""
+    curvature = -n_games * p * (1.0 - p)
+    np.fill_diagonal(curvature, 0.0)
+    np.fill_diagonal(curvature, -curvature.sum(axis=1))
+    return curvature
+
+
+def _log_likelihood(p: Array, wins: Array) -> float:
+    return float(np.vdot(wins, np.log(p)))
+
+
 def clustered_covariance(theta: Array, games: Games) -> Array:
-    """Covariance (m, m) of abilities in log-odds when clusters, not games, are independent; NaN for a single cluster.
-
-    The sandwich H^-1 (n/(n-1) sum_q s_q s_q') H^-1 with the score s_q of cluster q, on the mean-zero abilities
-    (Liang and Zeger 1986; Miller 2024 for prompts as clusters).
-    """
-    m, n = games.n_models, int(games.cluster.max(initial=-1)) + 1
-    if n < 2:
-        return np.full((m, m), np.nan)
-    order = np.argsort(games.cluster, kind="stable")
-    first, second, cluster = games.first[order], games.second[order], games.cluster[order]
-    surprise = games.score[order] - _win_probability(theta[first], theta[second])
-    meat = np.zeros((m, m))
-    for lo in range(0, n, _CLUSTERS_A_BLOCK):
-        block = slice(*np.searchsorted(cluster, [lo, lo + _CLUSTERS_A_BLOCK]))
-        scores = np.zeros((min(_CLUSTERS_A_BLOCK, n - lo), m))
-        np.add.at(scores, (cluster[block] - lo, first[block]), surprise[block])
-        np.subtract.at(scores, (cluster[block] - lo, second[block]), surprise[block])
-        meat += scores.T @ scores
+    """Covariance (m, m) of abilities in log-odds when clusters, not games, are independent; see `sandwich`."""
+    p = win_probability(theta)
     wins = games.wins()
-    information = _information(_win_probability(theta[:, None], theta[None, :]), wins + wins.T)
-    bread = np.linalg.inv(information + 1.0 / m) - 1.0 / m  # the inverse on the mean-zero abilities
-    return np.asarray(n / (n - 1) * bread @ meat @ bread)
+    scores = clustered_scores(games, games.score - p[games.first, games.second])
+    return sandwich(information(p, wins + wins.T), scores, n_models=len(theta), n_clusters=games.n_clusters)
 
 
-def _win_probability(theta_i: Array, theta_j: Array) -> Array:
-    return np.asarray(1.0 / (1.0 + np.exp(theta_j - theta_i)))
+def sandwich(curvature: Array, scores: Array, *, n_models: int, n_clusters: int) -> Array:
+    """H^-1 (n/(n-1) sum_q s_q s_q') H^-1 on the abilities of mean zero, and on any parameters after them.
+
+    curvature  H, minus the second derivative of the log-likelihood by the abilities and the other parameters
+    scores     sum_q s_q s_q', s_q being the first derivative of the part of cluster q
+    NaN where the clusters do not differ, because there is one or because the abilities' scores of all are zero: such
+    data do not tell how sure one may be. Liang and Zeger (1986); Miller (2024) for prompts as clusters.
+    """
+    shown, expected = (np.trace(matrix[:n_models, :n_models]) for matrix in (scores, curvature))
+    if n_clusters < 2 or shown <= _NO_VARIATION * expected:
+        return np.full(scores.shape, np.nan)
+    level = mean_zero(n_models, len(curvature))
+    bread = np.linalg.inv(curvature + level) - level
+    return np.asarray(n_clusters / (n_clusters - 1) * bread @ scores @ bread)
 
 
-def _information(p: Array, n_games: Array) -> Array:
-    """The negative second derivative (m, m) of the log-likelihood."""
-    information = -n_games * p * (1.0 - p)
-    np.fill_diagonal(information, 0.0)
-    np.fill_diagonal(information, -information.sum(axis=1))
-    return information
+def mean_zero(n_models: int, n_parameters: int) -> Array:
+    """What makes a curvature invertible, which does not say where the abilities' mean is: it is put at zero."""
+    level = np.zeros((n_parameters, n_parameters))
+    level[:n_models, :n_models] = 1.0 / max(n_models, 1)
+    return level
 
 
-def _log_likelihood(theta: Array, wins: Array) -> float:
-    return -float((wins * np.logaddexp(0.0, theta[None, :] - theta[:, None])).sum())
+def clustered_scores(games: Games, slope: Array) -> Array:
+    """sum_q s_q s_q' (m, m), the score of a cluster s_q being the sum over its games of slope_g (e_first - e_second).
+
+    Large clusters are summed as rows of m scores, small ones over the pairs of their games: linear in the games.
+    """
+    size = np.bincount(games.cluster)
+    large = size > games.n_models // _SHARE_OF_A_ROW
+    row = np.where(large, np.cumsum(large) - 1, -1)[games.cluster]
+    total = _scores_by_rows(games, slope, row, n_rows=int(large.sum()))
+    if not large.all():
+        total += _scores_by_games(games, slope, np.flatnonzero(row < 0), largest=int(size[~large].max()))
+    return total
+
+
+def _scores_by_rows(games: Games, slope: Array, row: Index, *, n_rows: int) -> Array:
+    """Of the games that have a row (g,) 0 .. n_rows - 1; those with -1 are left out."""
+    m = games.n_models
+    order = np.argsort(row, kind="stable")
+    total = np.zeros((m, m))
+    for lo in range(0, n_rows, _CLUSTERS_A_BLOCK):
+        n = min(_CLUSTERS_A_BLOCK, n_rows - lo)
+        block = order[slice(*np.searchsorted(row[order], [lo, lo + n]))]
+        at = (row[block] - lo) * m
+        gained = np.bincount(at + games.first[block], weights=slope[block], minlength=n * m)
+        lost = np.bincount(at + games.second[block], weights=slope[block], minlength=n * m)
+        scores = (gained - lost).reshape(n, m)
+        total += scores.T @ scores
+    return total
+
+
+def _scores_by_games(games: Games, slope: Array, chosen: Index, *, largest: int) -> Array:
+    """Of the chosen games, whole clusters of up to `largest` of them: every game with itself, then with the next of its
+    cluster, and so on."""
+    m = games.n_models
+    if largest > 1:
+        chosen = chosen[np.argsort(games.cluster[chosen], kind="stable")]
+    first, second, cluster = (column[chosen] for column in (games.first, games.second, games.cluster))
+    slope = slope[chosen]
+    squares = _sums(first * m + second, slope**2, m)
+    squares += squares.T
+    total = np.diag(squares.sum(axis=0)) - squares
+    t = np.arange(len(chosen))
+    for apart in range(1, largest):
+        t = t[t + apart < len(chosen)]
+        t = t[cluster[t] == cluster[t + apart]]
+        u = t + apart
+        product = slope[t] * slope[u]
+        terms = _sums(first[t] * m + first[u], product, m) + _sums(second[t] * m + second[u], product, m)
+        terms -= _sums(first[t] * m + second[u], product, m) + _sums(second[t] * m + first[u], product, m)
+        total += terms + terms.T
+    return total
+
+
+def _sums(key: Index, terms: Array, m: int) -> Array:
+    """(m, m): the sum of the terms with key i m + j."""
+    return np.asarray(np.bincount(key, weights=terms, minlength=m * m).reshape(m, m), dtype=np.float64)

@@ -39,12 +39,13 @@ class Rating(Record):
     rank_high: int | None = None
     p_best: float | None = None  # that no other model is better, as far as the covariance goes
     n_battles: int = 0
-    flag: str | None = None  # unbeaten, winless or disconnected: why there is no rating
+    flag: str | None = None  # unbeaten, winless, disconnected or separated: why there is no rating
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaderboard:
-    """Ratings by one method, best first. `samples[s, m]`: rating of `models[m]` in permutation or resample s."""
+    """Ratings by one method, best first. `samples[s, m]`: rating of `models[m]` in permutation or resample s; NaN for a
+    model that is not rated, no row for a resample without ratings."""
 
     method: str
     models: tuple[str, ...]  # sorted; the columns of `samples`
@@ -201,6 +202,8 @@ class Standings:
     elo_limit: Mapping[str, Mapping[str, float]]  # dimension -> model: Bradley-Terry of the matches that Elo played
     companions: Mapping[str, Mapping[str, Leaderboard]]  # method -> dimension
     win_rates: Sequence[WinRate]
+    differences: Mapping[str, Sequence[Difference]] = field(default_factory=dict)  # method
+    precision: Mapping[str, Sequence[Precision]] = field(default_factory=dict)  # method
 
     @property
     def dimensions(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ LEVELS = {
     1: [
         *["bank", "rubrics", "pairs", "battles", "likelihood", "winrates", "diagnostics", "planning", "pricing"],
         *["claims", "ledger", "services", "collector", "batches", "messages", "anthropic_api", "holdings", "density"],
+        *["comparisons", "boards", "bootstrap", "ties"],
     ],
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
     3: ["stages", "plots", "canvas", "report", "bill", "manifest"],

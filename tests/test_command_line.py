@@ -36,7 +36,7 @@ MISTAKES = {
     "judge=opuss": "judge=opuss: no such judge. Did you mean 'opus'? Known here: claude, haiku, lexical",
     "mode=fast": "mode=fast: no such mode. Known here: demo, headline, pilot.",
     "'entrant=[probe_referenc,probe_hedged]'": "no such entrant. Did you mean 'probe_reference'?",
-    "'rating=[trueskill]'": "rating=trueskill: no such rating. Known here: bradley_terry.",
+    "'rating=[trueskill]'": "rating=trueskill: no such rating. Known here: bradley_terry, davidson, rao_kupper.",
     "experiment.name=nope": "experiment.name: found 'nope'. Expected one of tournament, rate, store.",
     "+elo.foo=1": "elo.foo: unknown setting. Known here: k, n_perms",
     "+judging.foo=1": "judging.foo: unknown setting. Known here: limit_pairs",

@@ -41,7 +41,9 @@ def test_elo_in_file_order_equals_the_golden_scores(name: str) -> None:
 @pytest.mark.parametrize("name", ["simple", "food", "llmfao"])
 def test_bradley_terry_equals_the_golden_scores_up_to_their_scale(name: str) -> None:
     some, scores = golden(name)
-    board = BradleyTerry(initial_rating=0, use="both").rate({"overall": some})["overall"]
+    board = BradleyTerry(initial_rating=0, use="both", interval="sandwich", n_bootstraps=2, seed=0).rate(
+        {"overall": some}
+    )["overall"]
     logs = {model: math.log10(score) for model, score in scores["bradley_terry"].items()}
     centre = sum(logs.values()) / len(logs)
     expected = {model: 400 * (log - centre) for model, log in logs.items()}
@@ -54,7 +56,7 @@ def test_the_crowd_of_llmfao_is_rated_as_the_golden_file_is() -> None:
     path: Path = shared_data("llmfao") / "battles.jsonl.gz"
     crowd = battles.read(path, columns=COLUMNS, filters={"judge_model": "crowd"})
     assert (len(crowd.battles), crowd.n_filtered) == (8931, 6472)
-    method = BradleyTerry(initial_rating=1000, use="both")
+    method = BradleyTerry(initial_rating=1000, use="both", interval="sandwich", n_bootstraps=2, seed=0)
     ours, theirs = method.rate({"d": crowd.battles})["d"], method.rate({"d": published})["d"]
     assert {r.model: r.rating for r in ours.ratings} == pytest.approx({r.model: r.rating for r in theirs.ratings})
     json.dumps([r.to_dict() for r in ours.ratings], allow_nan=False)

@@ -2,73 +2,145 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from elo_exp.battles import models, n_battles
-from elo_exp.likelihood import POINTS, Array, abilities, clustered_covariance, games
-from elo_exp.records import Battle
-from elo_exp.results import Z95, Leaderboard, Rating, ranked
+from elo_exp.battles import models
+from elo_exp.boards import check_initial_rating, leaderboard, spread, why_unrated
+from elo_exp.bootstrap import resampled_abilities
+from elo_exp.likelihood import Array, Games, Mask, abilities, clustered_covariance, games
+from elo_exp.records import Battle, UserError
+from elo_exp.results import Leaderboard
 from elo_exp.settings import USES, one_of
+
+logger = logging.getLogger(__name__)
+
+INTERVALS = ("sandwich", "bootstrap")
+_MAX_DROPPED = 0.05  # of the resamples: with more, the ends of a 95 % interval are among those that were dropped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fit:
+    """One dimension: r of the m models have finite abilities together."""
+
+    battles: Sequence[Battle]
+    n_matches: int
+    wins: Array  # (m, m)
+    rated: Mask  # (m,)
+    played: Games  # among the r rated models
+    theta: Array  # (r,) log-odds
+    covariance: Array  # (r, r)
+    samples: Array | None = None  # (s, r)
+    parameters: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
 class BradleyTerry:
     """Ratings centred at `initial_rating`, ties half a win for each side.
 
-    The interval is the prompt-clustered sandwich: all battles on one prompt, in both orders, are one observation.
+    All battles on one prompt, in both orders and in every dimension, are one observation.
 
-    use  both: the two orders of a pair are two games; consistent: one game, the reconciled winner
+    use       both: the two orders of a pair are two games; consistent: one game, the reconciled winner
+    interval  sandwich: the prompt-clustered sandwich; bootstrap: prompts are drawn with replacement `n_bootstraps`
+              times, the same draws for every dimension, and the interval is normal with the standard deviation of the
+              fits, which are the leaderboard's samples
+
     A model that never lost, never won, or met nobody of the main group has no finite rating: its rating is None and
-    `flag` says why; the others are rated as if it were absent.
+    `flag` says why; the others are rated as if it were absent. A resample can lose the links that keep ratings finite.
+    It is then dropped, and counted in a warning and in the leaderboard's parameters: the standard deviation of the
+    others is a little too small, and with more than 5 % dropped none is given. Nor is there one, of either kind, where
+    the prompts do not differ: a single prompt, or the same balance on all of them.
     """
 
     initial_rating: float
     use: str
+    interval: str
+    n_bootstraps: int
+    seed: int
 
     def __post_init__(self) -> None:
+        check_initial_rating(self.initial_rating)
         one_of("use", self.use, USES)
+        one_of("interval", self.interval, INTERVALS)
+        if self.n_bootstraps < 2:
+            raise UserError(f"n_bootstraps: found {self.n_bootstraps}. Expected 2 or more.")
+        if self.seed < 0:
+            raise UserError(f"seed: found {self.seed}. Expected 0 or more.")
 
     def rate(self, battles: Mapping[str, Sequence[Battle]]) -> dict[str, Leaderboard]:
-        return {dimension: self._leaderboard(some) for dimension, some in battles.items() if some}
+        fits = {dimension: _fit(some, use=self.use) for dimension, some in battles.items() if some}
+        if self.interval == "bootstrap":
+            fits |= self._bootstrapped(fits)
+        return {dimension: self._leaderboard(fit) for dimension, fit in fits.items()}
 
-    def _leaderboard(self, battles: Sequence[Battle]) -> Leaderboard:
-        names = models(battles)
-        played = games(battles, names, use=self.use)
-        wins = played.wins()
-        theta = abilities(wins)
-        rated = np.isfinite(theta)
-        error = np.full(len(names), np.nan)
-        error[rated] = np.sqrt(np.diag(clustered_covariance(theta[rated], played.among(rated))))
-        counts = n_battles(battles)
-        ratings = [
-            self._rating(name, theta[i], error[i], n_battles=counts[name])
-            if rated[i]
-            else Rating(model=name, rating=None, n_battles=counts[name], flag=_why_unrated(wins, i))
-            for i, name in enumerate(names)
-        ]
-        return Leaderboard(method="bradley_terry", models=names, ratings=ranked(ratings), n_matches=len(played.score))
+    def _bootstrapped(self, fits: Mapping[str, _Fit]) -> dict[str, _Fit]:
+        """The dimensions whose prompts differ, with the bootstrap's covariance in place of the sandwich."""
+        differ = {dimension: fit for dimension, fit in fits.items() if np.isfinite(fit.covariance).any()}
+        if not differ:
+            return {}
+        samples = resampled_abilities(
+            [fit.played for fit in differ.values()],
+            [fit.theta for fit in differ.values()],
+            n_bootstraps=self.n_bootstraps,
+            seed=self.seed,
+        )
+        return {name: _with_samples(fit, some, name) for (name, fit), some in zip(differ.items(), samples, strict=True)}
 
-    def _rating(self, name: str, theta: float, error: float, *, n_battles: int) -> Rating:
-        rating, std_error = self.initial_rating + POINTS * float(theta), POINTS * float(error)
-        if not math.isfinite(std_error):  # a single prompt says nothing of how prompts differ
-            return Rating(model=name, rating=rating, n_battles=n_battles)
-        return Rating(
-            model=name,
-            rating=rating,
-            std_error=std_error,
-            ci_low=rating - Z95 * std_error,
-            ci_high=rating + Z95 * std_error,
-            n_battles=n_battles,
+    def _leaderboard(self, fit: _Fit) -> Leaderboard:
+        samples = None
+        if fit.samples is not None:
+            samples = np.full((len(fit.samples), len(fit.rated)), np.nan)
+            samples[:, fit.rated] = fit.samples
+        return leaderboard(
+            fit.battles,
+            spread(fit.theta, fit.rated),
+            spread(fit.covariance, fit.rated),
+            method="bradley_terry",
+            initial_rating=self.initial_rating,
+            flags=why_unrated(fit.wins),
+            n_matches=fit.n_matches,
+            n_clusters=fit.played.n_clusters,
+            samples=samples,
+            parameters=fit.parameters,
         )
 
 
-def _why_unrated(wins: Array, i: int) -> str:
-    if wins[:, i].sum() == 0:
-        return "unbeaten"
-    if wins[i].sum() == 0:
-        return "winless"
-    return "disconnected"
+def _fit(battles: Sequence[Battle], *, use: str) -> _Fit:
+    every = games(battles, models(battles), use=use)
+    wins = every.wins()
+    theta = abilities(wins)
+    rated = np.isfinite(theta)
+    played = every.among(rated)
+    return _Fit(
+        battles=battles,
+        n_matches=len(every.score),
+        wins=wins,
+        rated=rated,
+        played=played,
+        theta=theta[rated],
+        covariance=clustered_covariance(theta[rated], played),
+    )
+
+
+def _with_samples(fit: _Fit, samples: Array, dimension: str) -> _Fit:
+    kept = samples[np.isfinite(samples).all(axis=1)]
+    n_dropped = len(samples) - len(kept)
+    enough = n_dropped <= _MAX_DROPPED * len(samples)
+    if n_dropped:
+        logger.warning(
+            "%s: %d of %d resamples of the prompts leave no finite ratings and are dropped%s",
+            dimension,
+            n_dropped,
+            len(samples),
+            "" if enough else f": too many for an interval. Take interval={INTERVALS[0]}, or more prompts",
+        )
+    return dataclasses.replace(
+        fit,
+        covariance=np.cov(kept, rowvar=False) if enough else np.full_like(fit.covariance, np.nan),
+        samples=kept,
+        parameters={"n_bootstraps": float(len(samples)), "n_dropped": float(n_dropped)},
+    )
