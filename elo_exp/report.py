@@ -12,12 +12,14 @@ import numpy as np
 from elo_exp.files import write_csv, write_json, write_jsonl, write_whole
 from elo_exp.pairs import Responses
 from elo_exp.records import Comparison, Judgment
-from elo_exp.results import Z95, JudgeQuality, Leaderboard, Plot, Rating, Standings
+from elo_exp.results import Z95, JudgeQuality, Leaderboard, Plot, Precision, Rating, Standings
 
 _MATCH_FIELDS = ("prompt_id", "dimension", "source", "entrant_a", "entrant_b")  # the texts stand in the responses
 _LEGEND = (
-    "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge; Bradley-Terry counts both."
+    "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge; Bradley-Terry counts both, "
+    "a tie as half a win. ranks: those that the prompts leave possible, for all entrants at once with 95 %."
 )
+_COLUMNS = ("rank", "Elo", "± SEM", "ordering 95 %", "Bradley-Terry", "95 % over prompts", "ranks", "battles")
 _MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
 
 
@@ -109,7 +111,11 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
             for method, board in boards.items()
             if board is not None
         }
-    return {"dimensions": dimensions}
+    return {
+        "dimensions": dimensions,
+        "differences": {method: [d.to_dict() for d in some] for method, some in standings.differences.items()},
+        "precision": {method: [p.to_dict() for p in some] for method, some in standings.precision.items()},
+    }
 
 
 def _per_permutation(standings: Standings) -> bytes:
@@ -137,6 +143,8 @@ def metrics(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> dict[
                     found[f"{method}/{dimension}/{rating.model}"] = rating.rating
                 if rating.std_error is not None:
                     found[f"{method}_std_error/{dimension}/{rating.model}"] = rating.std_error
+                if rating.p_best is not None:
+                    found[f"{method}_p_best/{dimension}/{rating.model}"] = rating.p_best
                 if rating.ordering_error is not None:
                     found[f"{method}_ordering_error/{dimension}/{rating.model}"] = rating.ordering_error
         found[f"n_matches/{dimension}"] = board.n_matches if (board := boards["elo"]) else 0
@@ -165,11 +173,21 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
 
     text = io.StringIO()
     console = Console(file=text, width=120, markup=False)
+    sure = {p.dimension: p for p in standings.precision.get("bradley_terry", ())}
     by_dimension = {q.dimension: q for q in quality}
     for dimension in standings.dimensions:
         console.print(_title(standings, dimension, by_dimension.get(dimension)), highlight=False)
         grid = Table(box=SIMPLE_HEAD)
-        for column in ("rank", "Elo", "± SEM", "ordering 95 %", "Bradley-Terry", "95 % over prompts", "battles"):
+        for column in (
+            "rank",
+            "Elo",
+            "± SEM",
+            "ordering 95 %",
+            "Bradley-Terry",
+            "95 % over prompts",
+            "ranks",
+            "battles",
+        ):
             if column == "Elo":
                 grid.add_column("entrant", no_wrap=True)
             grid.add_column(column, justify="right", no_wrap=True)
@@ -179,9 +197,21 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
         console.print(grid)
         if len(rows) > _MAX_ROWS:
             console.print(f"  ... and {len(rows) - _MAX_ROWS} more in ratings.json")
+        if (precision := sure.get(dimension)) and precision.detectable is not None:
+            console.print(_findings(standings, precision), highlight=False)
     if quality:
         console.print(_LEGEND)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def _findings(standings: Standings, precision: Precision) -> str:
+    """What Bradley-Terry says of the pairs of a dimension, and what it could have found."""
+    pairs = [d for d in standings.differences["bradley_terry"] if d.dimension == precision.dimension]
+    n_sure = sum(bool(d.significant) for d in pairs)
+    return (
+        f"  {n_sure} of {len(pairs)} differences hold (Holm, over all dimensions); {precision.n_prompts} prompts find "
+        f"one of {precision.detectable:.0f} points four times in five\n"
+    )
 
 
 def _title(standings: Standings, dimension: str, quality: JudgeQuality | None) -> str:
@@ -216,6 +246,12 @@ def _table_rows(standings: Standings, dimension: str) -> list[tuple[str, ...]]:
     ]
 
 
+def _rank_set(rating: Rating | None) -> str:
+    if rating is None or rating.rank_low is None or rating.rank_high is None:
+        return "-"
+    return str(rating.rank_low) if rating.rank_low == rating.rank_high else f"{rating.rank_low} .. {rating.rank_high}"
+
+
 def _table_row(lead: Rating, elo: Rating | None, companion: Rating | None) -> tuple[str, ...]:
     averaged = elo is not None and elo.ordering_error != 0.0  # one pass has no ordering error to speak of
     interval = "{:.1f} .. {:.1f}".format(*ordering_interval(elo)) if elo and averaged else "-"
@@ -229,5 +265,6 @@ def _table_row(lead: Rating, elo: Rating | None, companion: Rating | None) -> tu
         interval,
         fitted,
         sure,
+        _rank_set(companion),
         str(companion.n_battles if companion else lead.n_battles),
     )

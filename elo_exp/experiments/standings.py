@@ -7,23 +7,35 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from elo_exp import plots, report, winrates
+import numpy as np
+
+from elo_exp import comparisons, plots, report, winrates
 from elo_exp.experiments import Parts
 from elo_exp.records import Battle
-from elo_exp.results import Plot, Standings
+from elo_exp.results import Leaderboard, Plot, Standings
+
+_SEED = 20260425  # of the draws behind rank sets; the Monte-Carlo error of a chance is below .004
 
 
 def rate(parts: Parts, battles: Mapping[str, Sequence[Battle]], *, models: Sequence[str]) -> Standings:
     """Every rating of these battles, by dimension; `models` in the order that fixes their colours."""
+    companions = {name: _with_ranks(method.rate(battles)) for name, method in parts.ratings.items()}
     return Standings(
         models=tuple(models),
         battles=battles,
         k=float(parts.elo.k),
         elo=parts.elo.sweep(battles),
         elo_limit=parts.elo.limit(battles),
-        companions={name: method.rate(battles) for name, method in parts.ratings.items()},
+        companions=companions,
+        differences={name: comparisons.differences(boards) for name, boards in companions.items()},
+        precision={name: comparisons.precision(boards) for name, boards in companions.items()},
         win_rates=[rate for dimension, some in battles.items() for rate in winrates.count(some, dimension=dimension)],
     )
+
+
+def _with_ranks(boards: Mapping[str, Leaderboard]) -> dict[str, Leaderboard]:
+    """With rank sets, each leaderboard by draws of its own, so that no dimension depends on another."""
+    return {name: comparisons.with_ranks(board, np.random.default_rng(_SEED)) for name, board in boards.items()}
 
 
 class StandingsResult:
