@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp import canvas
+from elo_exp import canvas, certainty
 from elo_exp.results import CONVERGED, Z95, Leaderboard, Plot, Standings, WinRate
 from elo_exp.winrates import win_share
 
@@ -28,7 +28,8 @@ def all_plots(standings: Standings) -> list[Plot]:
     """Every figure that these standings allow."""
     if not any(standings.elo.values()):
         return [win_rates(standings)]
-    return [ratings(standings), k_sensitivity(standings), permutation_traces(standings), win_rates(standings)]
+    order_of_matches = [k_sensitivity(standings), permutation_traces(standings)]
+    return [ratings(standings), *certainty.certainty_plots(standings), *order_of_matches, win_rates(standings)]
 
 
 def ratings(standings: Standings) -> Plot:
@@ -215,8 +216,6 @@ def sweep_lines(rows: Sequence[Mapping[str, Any]]) -> Plot:
             axes.errorbar([r["k"] for r in line], [r["rating"] for r in line], error, fmt="o-", ms=4, color=color)
         ks = sorted({r["k"] for r in rows})
         axes.set_xscale("log", base=2)
-        for k in {r["k"] for r in rows if r["dimension"] == dimension and r["convergence"] < CONVERGED}:
-            axes.axvspan(k / 2**0.5, k * 2**0.5, fill=False, hatch="////", ec=canvas.GREY, alpha=0.35, lw=0, zorder=0)
         axes.set_xticks(ks, [f"{k:g}" for k in ks])
         axes.minorticks_off()
         if i == 0:

@@ -54,6 +54,7 @@ class Leaderboard:
     n_matches: int = 0  # games that the method was given
     covariance: np.ndarray | None = None  # (m, m), squared rating points, rows and columns as `models`; NaN: not rated
     parameters: Mapping[str, float] = field(default_factory=dict)  # what else is estimated: a tie parameter, its error
+    rank_chances: np.ndarray | None = None  # (m, m), rows as `models`, columns ranks from 1; NaN for one not rated
     n_clusters: int | None = None  # prompts: how many independent observations the covariance rests on
 
     def rating(self, model: str) -> Rating:

@@ -22,7 +22,7 @@ LEVELS = {
         *["comparisons", "boards", "bootstrap", "ties"],
     ],
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
-    3: ["stages", "plots", "canvas", "report", "bill", "manifest"],
+    3: ["stages", "plots", "certainty", "canvas", "report", "bill", "manifest"],
     4: ["experiments.__init__", "experiments.*"],
     5: ["config", "mistakes", "sweeps", "__main__"],
 }

@@ -21,7 +21,10 @@ from tests.commands import LOCAL, SCRIPTS, SMALL, Ran, attempt, attempt_program,
 
 DIMENSIONS = ["factuality", "calibration", "clinical_utility"]
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
-FIGURES = {"ratings", "k_sensitivity", "permutation_traces", "pairwise_winrates"}
+FIGURES = {
+    *("ratings", "differences", "rank_chances", "detectable_differences"),
+    *("k_sensitivity", "permutation_traces", "pairwise_winrates"),
+}
 Record = dict[str, Any]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -34,8 +35,14 @@ def rate(parts: Parts, battles: Mapping[str, Sequence[Battle]], *, models: Seque
 
 
 def _with_ranks(boards: Mapping[str, Leaderboard]) -> dict[str, Leaderboard]:
-    """With rank sets, each leaderboard by draws of its own, so that no dimension depends on another."""
-    return {name: comparisons.with_ranks(board, np.random.default_rng(_SEED)) for name, board in boards.items()}
+    """With rank sets and chances, each leaderboard by draws of its own, so that no dimension depends on another."""
+    return {
+        name: dataclasses.replace(
+            comparisons.with_ranks(board, np.random.default_rng(_SEED)),
+            rank_chances=comparisons.rank_probabilities(board, np.random.default_rng(_SEED)),
+        )
+        for name, board in boards.items()
+    }
 
 
 class StandingsResult:
