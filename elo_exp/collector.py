@@ -184,7 +184,7 @@ class Collector:
                 self.took.append(self._tools.clock.now() - batch.created_at)
                 return
             self._tools.clock.sleep(self._tools.settings.poll_initial_seconds)
-        missing = [" ".join(query.names.values()) for key, query in queries.items() if key not in seen]
+        missing = [_name(query) for key, query in queries.items() if key not in seen]
         raise UserError(
             f"batch {remote.batch_id}: {len(seen)} of {remote.size} results can be read ({problem}). Missing: "
             f"{', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}. Nothing is submitted again; the same "
@@ -220,6 +220,10 @@ class Collector:
         cancelled = row.outcome == "canceled" and self._tools.ledger.find(batch.nonce).note == CANCELLED
         outcome = CANCELLED if cancelled else row.outcome
         return Unanswered(key=key, outcome=outcome, detail=row.detail, nonce=batch.nonce)
+
+
+def _name(query: Query) -> str:
+    return " ".join(query.names.get(name, "?") for name in ("dimension", "prompt_id", "entrant_a", "entrant_b"))
 
 
 def _pay_again(batch: Batch) -> str:

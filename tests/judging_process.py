@@ -1,0 +1,356 @@
+"""A run of the Claude judge without Hydra and figures: what tests/test_faults.py starts, kills and starts again.
+
+    python -m tests.judging_process --url URL --store STORE.sqlite --out OUT.json
+
+pairs up some responses, has them judged in both orders on two rubrics, and writes what was concluded and what it cost
+to OUT.json. Everything between the command line and the wires is what ships. --broken NAME swaps one part of it for a
+mistake that somebody might make.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import logging
+import os
+import random
+import secrets
+import signal
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anthropic._base_client
+import anthropic.resources.messages.batches
+import anthropic.types.messages
+
+from elo_exp import anthropic_api, collector, messages, pairs, stages
+from elo_exp import ledger as ledger_module
+from elo_exp.anthropic_api import AnthropicApi, _remote
+from elo_exp.claims import Claims
+from elo_exp.collector import Collector, Unanswered
+from elo_exp.judges.claude import ClaudeJudge
+from elo_exp.ledger import Batch, Ledger, Query
+from elo_exp.pricing import Budget
+from elo_exp.records import JudgeReply, Judgment, Prompt, Response, UserError, canonical_json
+from elo_exp.services import DoubtfulError, RefusedError, RemoteBatch
+from elo_exp.store import Store
+from tests.data import shipped
+
+DIMENSIONS = ("factuality", "calibration")
+ENTRANTS = ("ann", "bob", "cid")
+N_PROMPTS = 4  # times 3 pairs, 2 orders and 2 rubrics: 48 queries
+
+
+# What is asked
+
+
+def asked(n_prompts: int, *, mirrored: bool = False, entrants: Sequence[str] = ENTRANTS) -> tuple[Any, list[Any]]:
+    """Comparisons by dimension, and the rubrics. Lengths differ, so that the longer response can win; two are equal."""
+    rubrics = [shipped("rubric", name) for name in DIMENSIONS]
+    prompts = [
+        Prompt(
+            prompt_id=f"p{n}",
+            text=f"Frage {n}: wie viele Gäste?",
+            source="test",
+            subject="arithmetic",
+            gold_answer=str(n),
+        )
+        for n in range(n_prompts)
+    ]
+    lengths = {"ann": 1, "bob": 3, "cid": 3}
+    responses = {
+        name: {
+            p.prompt_id: Response(
+                entrant_id=name,
+                prompt_id=p.prompt_id,
+                response_text=f"{name}: «{p.prompt_id}» " + "é" * (lengths[name] + (n + len(name)) % 2),
+            )
+            for n, p in enumerate(prompts)
+        }
+        for name in entrants
+    }
+    comparisons = {rubric.dimension: pairs.pair_up(prompts, responses, rubric) for rubric in rubrics}
+    if mirrored:
+        comparisons = {name: [one.swapped() for one in some] for name, some in comparisons.items()}
+    return comparisons, rubrics
+
+
+def table(judgments: Mapping[str, Sequence[Judgment]]) -> Any:
+    """What was concluded, without what differs from run to run: times, tokens, and the address in the keys."""
+    rows = {dimension: [judgment.to_dict() for judgment in some] for dimension, some in judgments.items()}
+    for judgment in (judgment for some in rows.values() for judgment in some):
+        for verdict in judgment["raw"]:
+            for name in ("cache_key", "timestamp", "usage"):
+                del verdict[name]
+    return rows
+
+
+# Killed at a write
+
+
+class CountingConnection(sqlite3.Connection):
+    """Counts the transactions of the process, and kills it at one of them."""
+
+    n_commits = 0
+    kill_at: tuple[str, int] | None = None  # "before" or "after", and the number of the commit
+    fail_at: int | None = None
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        if sql != "COMMIT":
+            return super().execute(sql, *values)
+        CountingConnection.n_commits += 1
+        self._perhaps_die("before")
+        if self.fail_at == self.n_commits:
+            raise sqlite3.OperationalError("database or disk is full")
+        done = super().execute(sql)
+        self._perhaps_die("after")
+        return done
+
+    def _perhaps_die(self, moment: str) -> None:
+        if self.kill_at == (moment, self.n_commits):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+# Mistakes that somebody might make. Each must be seen by the invariants, or they would prove nothing.
+
+
+def _swap(owner: object, **functions: Any) -> None:
+    for name, function in functions.items():
+        assert hasattr(owner, name), f"{owner} has no {name} any more: the mistake has to be made elsewhere"
+        setattr(owner, name, function)
+
+
+def sdk_retries(judge: ClaudeJudge) -> None:
+    """The SDK is left to repeat a submission whose answer is lost, as it does by default."""
+
+    def create(api: AnthropicApi, requests: Sequence[Any]) -> RemoteBatch:
+        return _remote(api._client.messages.batches.create(requests=list(requests)))
+
+    _swap(judge._api, create=functools.partial(create, judge._api))
+
+
+def naive_resubmission(judge: ClaudeJudge) -> None:
+    """What got no answer is taken for not accepted, and submitted again."""
+
+    def create(api: AnthropicApi, requests: Sequence[Any]) -> RemoteBatch:
+        try:
+            return AnthropicApi.create(api, requests)
+        except DoubtfulError as doubt:
+            raise RefusedError(str(doubt), status=429, retry_after=0.01) from None
+
+    _swap(judge._api, create=functools.partial(create, judge._api))
+
+
+def no_intent(judge: ClaudeJudge) -> None:
+    """The ledger hears of a batch when the server has answered, not before."""
+    intended: dict[str, tuple[Sequence[Query], dict[str, Any]]] = {}
+    intend, submitted = Ledger.intend, Ledger.submitted
+
+    def intend_later(ledger: Ledger, queries: Sequence[Query], **facts: Any) -> Batch | None:
+        now = facts.pop("now")
+        batch = Batch(
+            nonce=secrets.token_hex(4), owner=ledger._owner, state="intended", size=len(queries), batch_id=None,
+            created_at=now, **facts,
+        )  # fmt: skip
+        intended[batch.nonce] = (queries, {**facts, "now": now})
+        return batch
+
+    def submit_now(ledger: Ledger, batch: Batch, batch_id: str) -> None:
+        if batch.nonce in intended:
+            queries, facts = intended.pop(batch.nonce)
+            written = intend(ledger, queries, **facts)
+            assert written is not None
+            with ledger._store.transaction() as db:
+                for name in ("batches", "queries"):
+                    db.execute(f"UPDATE {name} SET nonce = ? WHERE nonce = ?", (batch.nonce, written.nonce))
+        submitted(ledger, batch, batch_id)
+
+    _swap(Ledger, intend=intend_later, submitted=submit_now)
+
+
+def short_file(judge: ClaudeJudge) -> None:
+    """A results file is taken for whole when it ends; what is missing in it is submitted again."""
+
+    def harvest(self: Collector, batch: Batch, remote: RemoteBatch) -> Iterator[JudgeReply | Unanswered]:
+        ledger, seen = self._tools.ledger, set[str]()
+        queries = ledger.queries(batch)
+        yield from self._read(batch, remote.batch_id, queries, seen)
+        self._close(batch)
+        ledger.give_up(batch, "that was all")
+        yield from (Unanswered(key=key, outcome=None) for key in queries if key not in seen)
+
+    _swap(Collector, _harvest=harvest)
+
+
+def any_of_that_size(judge: ClaudeJudge) -> None:
+    """The size of a batch is taken for the proof that it is ours."""
+    _swap(Collector, _is_ours=lambda self, batch, remote: True)
+
+
+def no_claims(judge: ClaudeJudge) -> None:
+    """Each process pays for whatever the store does not hold."""
+    take, intend = Claims.take, Ledger.intend
+
+    def take_all(claims: Claims, keys: Sequence[str], **where: Any) -> list[str]:
+        take(claims, keys, **where)
+        return list(keys)
+
+    def intend_anyway(ledger: Ledger, queries: Sequence[Query], **facts: Any) -> Batch | None:
+        with ledger._store.transaction() as db:  # or the ledger would see that they are somebody else's
+            rows = ((query.key, ledger._owner) for query in queries)
+            db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?)", rows)
+        return intend(ledger, queries, **facts)
+
+    _swap(Claims, take=take_all)
+    _swap(Ledger, intend=intend_anyway)
+    _swap(ledger_module, _PENDING="SELECT key FROM queries JOIN batches USING (nonce) WHERE FALSE")
+
+
+def no_reserves(judge: ClaudeJudge) -> None:
+    """Only what has come back counts against the budget."""
+    _swap(Budget, reserve=lambda self, name, dollars: None)
+
+
+def answers_before_commit(judge: ClaudeJudge) -> None:
+    """A batch is settled first, and its answers are written afterwards."""
+    record = Ledger.record
+
+    def settle_first(ledger: Ledger, batch: Batch, outcomes: Any, replies: Any, **facts: Any) -> Any:
+        new, _ = record(ledger, batch, outcomes, (), **facts)
+        with ledger._store.transaction():
+            ledger._store.put(replies, key=lambda reply: reply.key)
+        for reply in replies:
+            ledger.usage.count(reply)
+        return new, replies
+
+    _swap(Ledger, record=settle_first)
+
+
+BROKEN: Mapping[str, Callable[[ClaudeJudge], None]] = {
+    mistake.__name__: mistake
+    for mistake in (
+        sdk_retries,
+        naive_resubmission,
+        no_intent,
+        short_file,
+        any_of_that_size,
+        no_claims,
+        no_reserves,
+        answers_before_commit,
+    )
+}
+
+
+# The process
+
+
+def _counting(connect: Callable[..., sqlite3.Connection]) -> Any:
+    """The same for the main thread, its transactions being counted; the heartbeat's go uncounted."""
+
+    def connect_and_count(*given: Any, **settings: Any) -> sqlite3.Connection:
+        if threading.current_thread() is threading.main_thread():
+            settings["factory"] = CountingConnection
+        return connect(*given, **settings)
+
+    return connect_and_count
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.judging_process", allow_abbrev=False)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--prompts", type=int, default=N_PROMPTS, metavar="N")
+    parser.add_argument("--mirrored", action="store_true", help="every comparison with its two responses swapped")
+    parser.add_argument("--model", default="claude-sonnet-5-5")
+    parser.add_argument("--effort", default="low")
+    parser.add_argument("--max-tokens", type=int, default=200)
+    parser.add_argument("--transport", default="batches")
+    parser.add_argument("--chunk-size", type=int, default=5)
+    parser.add_argument("--cache", default="measured")
+    parser.add_argument("--quarantine", type=float, default=1.0, metavar="SECONDS")
+    parser.add_argument("--poll", type=float, default=0.02, metavar="SECONDS")
+    parser.add_argument("--budget", type=float, default=5.0, metavar="USD")
+    parser.add_argument("--expected-output-tokens", type=int, default=1, help="low: the plan is not what stops a run")
+    parser.add_argument("--concurrency", type=int, default=4)
+    parser.add_argument("--expected-hit-rate", type=float, default=1.0)
+    parser.add_argument("--timeout", type=float, default=20.0, metavar="SECONDS", help="of a call")
+    parser.add_argument("--rows", type=int, default=2, metavar="N", help="results in one transaction")
+    parser.add_argument("--allow-missing", action="store_true")
+    parser.add_argument("--kill-before-commit", type=int, metavar="N")
+    parser.add_argument("--kill-after-commit", type=int, metavar="N")
+    parser.add_argument("--fail-at-commit", type=int, metavar="N", help="as a full disk does")
+    parser.add_argument("--broken", choices=BROKEN)
+    return parser.parse_args(arguments)
+
+
+def build(chosen: argparse.Namespace) -> ClaudeJudge:
+    judge: ClaudeJudge = shipped(
+        "judge",
+        "claude",
+        model=chosen.model,
+        effort=chosen.effort or None,
+        max_tokens=chosen.max_tokens,
+        transport=chosen.transport,
+        base_url=chosen.url,
+        budget_usd=chosen.budget,
+        cache=chosen.cache,
+        expected_output_tokens=chosen.expected_output_tokens,
+        expected_hit_rate=chosen.expected_hit_rate,
+        chunk_size=chosen.chunk_size,
+        poll_initial_seconds=chosen.poll,
+        poll_max_seconds=2 * chosen.poll,
+        quarantine_seconds=chosen.quarantine,
+        concurrency=chosen.concurrency,
+    )
+    if chosen.broken:
+        BROKEN[chosen.broken](judge)
+    return judge
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code: 0, or 2 for what the user can mend, which is said on stderr."""
+    chosen = parse(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    os.environ.update(ANTHROPIC_API_KEY="test-key", NO_PROXY="127.0.0.1")
+    # Back-offs as short as the waits between polls: they are repetitions all the same.
+    anthropic._base_client.INITIAL_RETRY_DELAY = 0.02  # type: ignore[attr-defined]
+    messages._BACK_OFF_SECONDS = 0.02
+    anthropic_api._TIMEOUT_SECONDS = chosen.timeout
+    collector._ROWS = chosen.rows
+    moments = {"before": chosen.kill_before_commit, "after": chosen.kill_after_commit}
+    CountingConnection.kill_at = next(((moment, n) for moment, n in moments.items() if n), None)
+    CountingConnection.fail_at = chosen.fail_at_commit
+    sqlite3.connect = _counting(sqlite3.connect)
+    comparisons, rubrics = asked(chosen.prompts, mirrored=chosen.mirrored)
+    try:
+        with Store(chosen.store) as store:
+            judgments = stages.judge_pairs(
+                comparisons, rubrics, build(chosen), store, allow_missing=chosen.allow_missing
+            )
+            usage = dataclasses.asdict(store.usage)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    facts = {"judgments": table(judgments), "usage": usage, "commits": CountingConnection.n_commits}
+    chosen.out.write_text(canonical_json(facts), encoding="utf-8")
+    return 0
+
+
+def forked(arguments: Sequence[str], said: str) -> None:
+    """The same in a process that has been forked with everything imported; what it says goes to the file `said`."""
+    random.seed()  # or every fork would wait for the same time
+    with Path(said).open("ab", buffering=0) as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    sys.exit(main(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,401 @@
+"""A test server, the processes that judge with it, the ways to kill them, and what must hold whatever has happened.
+
+    with world(tmp_path) as here:
+        here.kill_on("accepted", "POST", BATCHES, nth=3)
+        assert here.run().code == -SIGKILL
+        assert here.run().code == 0
+        here.check(reference())
+
+The clients are real processes with the real SDK. They are forked from one that has imported everything, so that a
+start costs milliseconds; the I1 to I10 are those of the design, and each is a function below that asserts it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from elo_exp.pricing import PER_MILLION
+from elo_exp.records import canonical_json
+from elo_exp.results import TOKEN_CLASSES
+from tests import judging_process
+from tests.anthropic_server import AnthropicServer, Call, Stage
+from tests.anthropic_verdicts import NoisyBradleyTerry, n_input_tokens, plain_text
+from tests.data import described
+
+BATCHES = r"/v1/messages/batches$"
+BATCH = r"/v1/messages/batches/[^/]+$"
+RESULTS = r"/results$"
+MESSAGES = r"/v1/messages$"
+COUNT = r"/count_tokens$"
+MODEL = r"/v1/models/[^/]+$"
+
+N_QUERIES = judging_process.N_PROMPTS * 3 * 2 * 2
+PRICES: Mapping[str, Mapping[str, float]] = described("judge", "claude").models
+# Who is better is known, some verdicts are ties and some follow the position: a table in which a loss would show.
+JUDGE = NoisyBradleyTerry(
+    strengths={"ann:": 0.0, "bob:": 0.7, "cid:": 1.4}, position_bias=0.5, tie_rate=0.2, seed=20260425
+)
+NOTHING: Mapping[str, int] = {}
+_METERED = {  # the server's words for the classes of tokens, and ours
+    "input_tokens": "input_tokens",
+    "cache_creation_5m": "cache_write_5m_tokens",
+    "cache_creation_1h": "cache_write_1h_tokens",
+    "cache_read_input_tokens": "cache_read_tokens",
+    "output_tokens": "output_tokens",
+}
+_SECONDS = 60.0  # a client that takes this long hangs
+
+_forks = multiprocessing.get_context("forkserver")
+multiprocessing.set_forkserver_preload(["tests.judging_process"])
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A client that has ended: its exit code, or minus the signal that it died of; all that it said; its results."""
+
+    code: int | None
+    said: str
+    out: Path
+
+    @functools.cached_property
+    def result(self) -> dict[str, Any]:
+        assert self.code == 0, f"exit code {self.code}: {self.said}"
+        result: dict[str, Any] = json.loads(self.out.read_text(encoding="utf-8"))
+        return result
+
+    @property
+    def table(self) -> str:
+        return canonical_json(self.result["judgments"])
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        usage: dict[str, Any] = self.result["usage"]
+        return usage
+
+
+class Client:
+    """A process that is judging, begun and not waited for."""
+
+    def __init__(self, folder: Path, arguments: Sequence[str]) -> None:
+        name = f"client{len(list(folder.glob('client*.txt')))}"
+        self._said, self._out = folder / f"{name}.txt", folder / f"{name}.json"
+        self._said.touch()
+        self._process = _forks.Process(
+            target=judging_process.forked, args=([*arguments, "--out", str(self._out)], str(self._said)), daemon=True
+        )
+        self._process.start()
+
+    def send(self, which: signal.Signals) -> None:
+        assert self._process.pid is not None
+        with suppress(ProcessLookupError):  # it has ended by itself
+            os.kill(self._process.pid, which)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is dead."""
+        self.send(signal.SIGKILL)
+        wait([self._process.sentinel], timeout=_SECONDS)
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text(encoding="utf-8")
+
+    def wait(self) -> Ran:
+        self._process.join(_SECONDS)
+        if self._process.exitcode is None:
+            self.kill()
+            self._process.join()
+            raise AssertionError(f"the client hangs; it was killed after {_SECONDS:.0f} s. It said: {self.said}")
+        return Ran(self._process.exitcode, self.said, self._out)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a run finds out that nothing happens to."""
+
+    table: str
+    answers: Mapping[tuple[str, ...], str]
+    commits: int
+    calls: Mapping[tuple[str, str], int]  # how many of a method to a path
+
+
+class World:
+    """A server, a store, and the clients that use both. `arguments` are those of every client."""
+
+    def __init__(self, folder: Path, server: AnthropicServer, arguments: Sequence[str]) -> None:
+        self.folder, self.server, self.arguments = folder, server, arguments
+        self.store = folder / "store.sqlite"
+        self._victim: Future[Client] = Future()
+
+    def start(self, *arguments: str) -> Client:
+        client = Client(
+            self.folder, ["--url", self.server.url, "--store", str(self.store), *self.arguments, *arguments]
+        )
+        if not self._victim.done():
+            self._victim.set_result(client)
+        return client
+
+    def run(self, *arguments: str) -> Ran:
+        return self.start(*arguments).wait()
+
+    def kill_on(self, moment: Stage, method: str, path: str, *, nth: int) -> None:
+        """Kill the next client that is started, at this moment of the nth such call."""
+        self._victim = Future()
+        seen, lock = [0], threading.Lock()
+
+        def perhaps_kill(stage: Stage, call: Call) -> None:
+            if stage == moment and call.method == method and re.search(path, call.path):
+                with lock:
+                    seen[0] += 1
+                    due = seen[0] == nth
+                if due:
+                    self._victim.result(_SECONDS).kill()
+
+        self.server.on_call = perhaps_kill
+
+    def heal(self) -> None:
+        """From now on nothing goes wrong any more."""
+        self.server._faults.clear()
+        self.server.on_call = None
+
+    # ---- the invariants ---------------------------------------------------------------------------------------------
+
+    def check(self, reference: Reference, *arguments: str, foreign: Mapping[str, int] = NOTHING) -> None:
+        """Everything that must hold once a client has finished, whatever has happened before. `foreign` are the batches
+        of others at the server, and their sizes."""
+        paid_once(self.server, n=len(reference.answers) + sum(foreign.values()))
+        ledger_agrees(self.server, self.store, besides=foreign)
+        stored_within(self.store, reference, all_of_them=True)
+        if not foreign:
+            bill_agrees(self.server, self.store)
+        bodies_are_right(self.server)
+        asked_again_costs_nothing(self, reference, *arguments)
+
+
+@contextmanager
+def world(folder: Path, *arguments: str, **settings: Any) -> Iterator[World]:
+    """A server whose batches end at once, unless the settings say otherwise."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with AnthropicServer(**{"verdicts": JUDGE, "polls_to_end": 0, "keep_bodies": True, **settings}) as server:
+        here = World(folder, server, arguments)
+        try:
+            yield here
+        finally:
+            for client in multiprocessing.active_children():  # of a test that has failed
+                client.kill()
+
+
+@functools.cache
+def reference(*arguments: str, **settings: Any) -> Reference:
+    """The run that nothing happens to, made once."""
+    with tempfile.TemporaryDirectory() as folder, world(Path(folder), *arguments, **settings) as here:
+        ran = here.run()
+        calls = Counter((call.method, shape(call.path)) for call in here.server.meter.calls)
+        return Reference(ran.table, answers(here.store), ran.result["commits"], calls)
+
+
+def shape(path: str) -> str:
+    """The pattern that a path matches."""
+    return next(pattern for pattern in (BATCHES, RESULTS, COUNT, BATCH, MESSAGES, MODEL) if re.search(pattern, path))
+
+
+def paid_once(server: AnthropicServer, *, n: int) -> None:
+    """I1: each of the n questions was billed, and billed once."""
+    while not all(batch.ended_at for batch in server.batches) or server._late:  # what is still to come is billed, too
+        time.sleep(0.01)
+    billed = server.meter.billed_bodies
+    twice = [body for body, times in billed.items() if times > 1]
+    assert not twice, f"paid twice: {len(twice)} of {len(billed)}"
+    assert not server.meter.paid_twice, f"paid twice: {len(server.meter.paid_twice)} keys"
+    assert len(billed) == n, f"{len(billed)} of {n} questions were paid"
+
+
+def ledger_agrees(server: AnthropicServer, store: Path, *, besides: Collection[str] = ()) -> None:
+    """I2: the ledger knows each batch of ours that the server has taken, and nothing is left under way."""
+    rows = read(store, "SELECT state, batch_id FROM batches")
+    known, taken = {batch_id for _, batch_id in rows if batch_id}, {batch.id for batch in server.batches} - set(besides)
+    assert known == taken, f"batches that one side does not know: {known ^ taken}"
+    assert {state for state, _ in rows} <= {"settled", "abandoned"}, f"a batch is left under way: {rows}"
+    assert read(store, "SELECT COUNT(*) FROM claims") == [(0,)], "a claim is left"
+
+
+def asked_again_costs_nothing(here: World, known: Reference, *arguments: str) -> None:
+    """I3: the same command once more submits nothing. I5: its table is that of the run that nothing happened to."""
+    n_posts = here.server.meter.posts()
+    again = here.run(*arguments)
+    assert again.code == 0, again.said
+    assert here.server.meter.posts() == n_posts, "the repeated run has submitted something"
+    assert again.table == known.table, "the table is another than that of an unkilled run"
+
+
+def stored_within(store: Path, known: Reference, *, all_of_them: bool = False) -> None:
+    """I4: the store is sound, and each answer in it is the one that a run finds to which nothing happens."""
+    if not store.exists():
+        return
+    found = answers(store)
+    assert found.items() <= known.answers.items(), "the store holds an answer that was never given"
+    assert not all_of_them or len(found) == len(known.answers), f"{len(found)} of {len(known.answers)} are stored"
+
+
+def bill_agrees(server: AnthropicServer, store: Path) -> None:
+    """I6: what the replies in the store say they cost is what the server has billed, to the token."""
+    replies = [json.loads(value) for (value,) in read(store, "SELECT value FROM answers")]
+    spent = Counter({name: sum(reply["usage"][name] for reply in replies) for name in TOKEN_CLASSES})
+    billed, dollars = metered(server)
+    assert spent == billed, f"the store says {spent}, the bill {billed}"
+    assert abs(sum(reply["dollars"] for reply in replies) - dollars) < 1e-9, f"the bill is ${dollars}"
+
+
+def metered(server: AnthropicServer) -> tuple[Counter[str], float]:
+    """The server's bill in our words: tokens by class, and dollars."""
+    tokens, dollars = Counter[str](), 0.0
+    for (model, tier), spent in server.meter.tokens_by_model.items():
+        prices = PRICES[model]
+        factor = prices["batch_factor"] if tier == "batch" else 1.0
+        for theirs, ours in _METERED.items():
+            tokens[ours] += spent[theirs]
+            price = prices[ours.removesuffix("_tokens")]
+            dollars += spent[theirs] * price * PER_MILLION * factor
+    return tokens, dollars
+
+
+def usage_agrees(server: AnthropicServer, usage: Mapping[str, Any]) -> None:
+    """I6: what a run reports that it has cost is what the server has billed in its time."""
+    billed, dollars = metered(server)
+    said = Counter({name: usage[name] for name in TOKEN_CLASSES})
+    assert said == billed, f"the run says {said}, the bill {billed}"
+    assert abs(usage["dollars"] - dollars) < 1e-9, f"the run says ${usage['dollars']}, the bill ${dollars}"
+
+
+def bodies_are_right(server: AnthropicServer) -> None:
+    """I7: nothing that the models refuse. I8: one prefix for all of a rubric. I9: the ids of all history are unique."""
+    sent = [each for call in submissions(server) for each in call.json()["requests"]]
+    sent = [each for each in sent if not each["custom_id"].startswith("somebody-else-")]
+    custom_ids = [each["custom_id"] for each in sent]
+    assert all(re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{40}", custom_id) for custom_id in custom_ids)
+    assert len(set(custom_ids)) == len(custom_ids)
+    single = [call.json() for call in server.meter.calls if call.method == "POST" and re.search(MESSAGES, call.path)]
+    prefixes: dict[str, str] = {}
+    for params in [*(each["params"] for each in sent), *single]:
+        assert set(params) == {"model", "max_tokens", "system", "messages", "output_config"}
+        assert [each["role"] for each in params["messages"]] == ["user"]
+        (system,) = params["system"]
+        assert set(system) <= {"type", "text", "cache_control"}
+        prefix = json.dumps([params["model"], system["text"], params["output_config"]])
+        assert prefixes.setdefault(system["text"], prefix) == prefix
+
+
+def submissions(server: AnthropicServer) -> list[Call]:
+    """The submissions of batches, whatever has become of them."""
+    return [call for call in server.meter.calls if call.method == "POST" and re.search(BATCHES, call.path)]
+
+
+# ---- what a store holds ---------------------------------------------------------------------------------------------
+
+
+def read(store: Path, query: str) -> list[Any]:
+    """Rows of a copy of the store, so that the next client finds what the last one has left, its journal included.
+    Fails where the store is not sound."""
+    with tempfile.TemporaryDirectory() as folder:
+        for path in store.parent.glob(f"{store.name}*"):
+            if not path.name.endswith("-shm"):
+                shutil.copy(path, folder)
+        with closing(sqlite3.connect(Path(folder) / store.name)) as db:
+            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+            return db.execute(query).fetchall() if "answers" in tables else []
+
+
+def answers(store: Path) -> dict[tuple[str, ...], str]:
+    """What each question in the store was answered, by what is asked about: the keys hold the server's port."""
+    replies = [json.loads(value) for (value,) in read(store, "SELECT value FROM answers")]
+    return {
+        tuple(reply[name] for name in ("dimension", "prompt_id", "entrant_a", "entrant_b")): reply["text"]
+        for reply in replies
+    }
+
+
+# ---- the budget -----------------------------------------------------------------------------------------------------
+
+
+class Watch:
+    """Notes, whenever something is submitted, the most that all of it may cost in the end.
+
+    For each question that is under way that is its input, the prefix being written to the cache at the highest price
+    asked for, and all the output that it may have; of the others, what was billed.
+    """
+
+    def __init__(self, server: AnthropicServer) -> None:
+        self._server = server
+        self._lock = threading.Lock()
+        self._single = Counter[str]()
+        self.exposures: list[float] = []
+        server.on_call = self
+
+    def __call__(self, stage: Stage, call: Call) -> None:
+        if call.method != "POST" or not re.search(f"{BATCHES}|{MESSAGES}", call.path):
+            return
+        with self._lock:
+            if re.search(MESSAGES, call.path):
+                key = canonical_json(call.json())
+                if stage == "before":
+                    self._single[key] += 1
+                    self.exposures.append(self._exposure([]))
+                elif stage == "accepted":
+                    self._single[key] -= 1
+            elif stage == "before":
+                self.exposures.append(self._exposure([each["params"] for each in call.json()["requests"]]))
+
+    def _exposure(self, new: Sequence[Mapping[str, Any]]) -> float:
+        batches = [batch for batch in self._server.batches if batch.ended_at is None]
+        open_ = [each["params"] for batch in batches for each in batch.requests] + list(new)
+        single = [json.loads(key) for key in self._single.elements()]
+        dollars = metered(self._server)[1]
+        return dollars + sum(worst(each, 0.5) for each in open_) + sum(worst(each, 1.0) for each in single)
+
+
+def worst(params: Mapping[str, Any], factor: float) -> float:
+    """The most that one request may cost."""
+    prices = PRICES[params["model"]]
+    (system,) = params["system"]
+    ttl = (system.get("cache_control") or {}).get("ttl")
+    n_prefix = len(system["text"]) / 4
+    n_user = n_input_tokens(dict(params)) - n_prefix
+    prefix = n_prefix * max(prices["input"], prices[f"cache_write_{ttl}"] if ttl else 0.0)
+    return float(prefix + n_user * prices["input"] + params["max_tokens"] * prices["output"]) * PER_MILLION * factor
+
+
+# ---- a process of its own -------------------------------------------------------------------------------------------
+
+
+def attempt(here: World, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same client as a fresh interpreter, warnings being errors."""
+    program = [sys.executable, "-W", "error", "-m", "tests.judging_process"]
+    places = ["--url", here.server.url, "--store", str(here.store), "--out", str(here.folder / "fresh.json")]
+    return subprocess.run(
+        [*program, *places, *here.arguments, *arguments], capture_output=True, text=True, timeout=_SECONDS, check=False
+    )
+
+
+def said_to(params: Mapping[str, Any]) -> str:
+    """The user's message of a request."""
+    return plain_text(params["messages"][0]["content"])
