@@ -23,6 +23,7 @@ from omegaconf import DictConfig
 
 from elo_exp import CONF, config, mistakes, sweeps, usage
 from elo_exp.experiments import Experiment, Parts, Result, rate, store, tournament
+from elo_exp.files import write_whole
 from elo_exp.manifest import Manifest
 from elo_exp.results import RunInfo
 from elo_exp.settings import Settings, one_of
@@ -56,7 +57,8 @@ def _run_tracked(experiment: Experiment, settings: Settings, parts: Parts, info:
         with Manifest(info, parts.store.usage) as manifest:
             result = experiment.run(settings, parts)
             manifest.complete(result.facts())
-            written = [manifest.path, *result.write(info.run_dir)]
+            page = write_whole(info.run_dir / "report.html", result.page(info.run_dir.name, manifest.content))
+            written = [manifest.path, page, *result.write(info.run_dir)]
         spend = {f"usage/{name}": value for name, value in parts.store.usage.metrics().items()}
         _track(tracked, result, {**result.metrics(), **spend})
         tracked.log_files(info.run_dir, written)

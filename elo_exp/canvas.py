@@ -83,8 +83,8 @@ def marker_key(figure: Figure, marks: Sequence[tuple[str, str, str]]) -> None:
     figure.legend(handles=handles, loc="outside upper center", ncols=len(marks), frameon=False, fontsize=9)
 
 
-def finish(name: str, figure: Figure, rows: Sequence[Mapping[str, Any]]) -> Plot:
-    """The figure as PNG, with its rows."""
+def finish(name: str, figure: Figure, rows: Sequence[Mapping[str, Any]], caption: str = "") -> Plot:
+    """The figure as PNG, with its rows, and what it shows in words."""
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=_DPI, metadata={"Software": None})
-    return Plot(name=name, png=data.getvalue(), rows=rows)
+    return Plot(name=name, png=data.getvalue(), rows=rows, caption=caption)

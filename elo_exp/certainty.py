@@ -50,7 +50,8 @@ def differences(standings: Standings) -> Plot | None:
         axes.set_xlabel("Bradley-Terry difference, points")
     marks = [("o", canvas.PALETTE[0], "holds (Holm, 5 %)"), ("o", "white", "may be chance; bar: 95 % over prompts")]
     canvas.marker_key(figure, marks)
-    return canvas.finish("differences", figure, [d.to_dict() for d in known])
+    caption = "Which differences hold. Bar: 95 % over prompts, of the pair alone."
+    return canvas.finish("differences", figure, [d.to_dict() for d in known], caption)
 
 
 def _p(pair: Difference) -> str:
@@ -92,7 +93,8 @@ def rank_chances(standings: Standings) -> Plot | None:
         axes.grid(visible=False)
         axes.set_title(dimension, fontsize=10)
         axes.set_xlabel("rank (frame: possible with 95 %)")
-    return canvas.finish("rank_chances", figure, rows)
+    caption = "How likely each rank is. Frame: the ranks that are possible for all entrants at once with 95 %."
+    return canvas.finish("rank_chances", figure, rows, caption)
 
 
 def _rank_rows(dimension: str, board: Leaderboard) -> Rows:
@@ -134,7 +136,8 @@ def detectable_differences(standings: Standings) -> Plot | None:
         axes.set_xlabel("prompts")
         axes.legend(frameon=False, fontsize=8)
     panels[0][1].set_ylabel("difference found, rating points")
-    return canvas.finish("detectable_differences", figure, rows)
+    caption = "The smallest difference that so many prompts find four times in five."
+    return canvas.finish("detectable_differences", figure, rows, caption)
 
 
 def _mark(axes: Any, precision: Precision) -> None:

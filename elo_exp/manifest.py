@@ -45,6 +45,11 @@ class Manifest:
         write_json(self.path, self._content)
         return self
 
+    @property
+    def content(self) -> dict[str, Any]:
+        """What the file would say now."""
+        return self._content | {"usage": dataclasses.asdict(self._usage)}
+
     def complete(self, facts: Mapping[str, Any]) -> None:
         """What the run found; goes to the file when the run ends."""
         self._content |= facts

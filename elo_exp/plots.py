@@ -62,7 +62,11 @@ def ratings(standings: Standings) -> Plot:
         axes.set_xlabel("rating")
     elo_label = f"Elo, K = {standings.k:g}; bar: ordering error (Monte Carlo), 95 %"
     canvas.marker_key(figure, [("o", "#777777", elo_label), ("D", "white", "Bradley-Terry, 95 % over prompts")])
-    return canvas.finish("ratings", figure, rows)
+    caption = (
+        "Who is better, by how much. Diamond and wide bar: Bradley-Terry with 95 % over prompts. Dot: Elo; "
+        "its thin bar is the ordering error (Monte Carlo) and says nothing of how sure the rating is."
+    )
+    return canvas.finish("ratings", figure, rows, caption)
 
 
 def k_sensitivity(standings: Standings) -> Plot:
@@ -109,7 +113,8 @@ def k_sensitivity(standings: Standings) -> Plot:
         )
     panels[0][1].set_ylabel("mean Elo rating")
     canvas.color_key(figure, _colors(standings))
-    return canvas.finish("k_sensitivity", figure, rows)
+    caption = "How Elo depends on K. Dashed: where each line would end if Elo had converged."
+    return canvas.finish("k_sensitivity", figure, rows, caption)
 
 
 def permutation_traces(standings: Standings) -> Plot:
@@ -132,7 +137,8 @@ def permutation_traces(standings: Standings) -> Plot:
         axes.set_xlabel("permutations (band: ordering error, 95 %)")
     panels[0][1].set_ylabel(f"running mean Elo, K = {standings.k:g}")
     canvas.color_key(figure, _colors(standings))
-    return canvas.finish("permutation_traces", figure, rows)
+    caption = "Whether there were enough match orders: the running mean Elo as they are added, with its ordering error."
+    return canvas.finish("permutation_traces", figure, rows, caption)
 
 
 def trace_rows(standings: Standings) -> Rows:
@@ -191,7 +197,8 @@ def win_rates(standings: Standings) -> Plot:
     if image is not None:
         bar = figure.colorbar(image, ax=[axes for _, axes in panels], shrink=0.7, pad=0.02)
         bar.set_label("row beats column (ties half)", fontsize=9)
-    return canvas.finish("pairwise_winrates", figure, rows)
+    caption = "How often the row beats the column, ties counting half."
+    return canvas.finish("pairwise_winrates", figure, rows, caption)
 
 
 def sweep_lines(rows: Sequence[Mapping[str, Any]]) -> Plot:

@@ -221,6 +221,7 @@ class Plot:
     name: str
     png: bytes
     rows: Sequence[Mapping[str, Any]]
+    caption: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

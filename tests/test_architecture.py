@@ -19,10 +19,10 @@ LEVELS = {
     1: [
         *["bank", "rubrics", "pairs", "battles", "likelihood", "winrates", "diagnostics", "planning", "pricing"],
         *["claims", "ledger", "services", "collector", "batches", "messages", "anthropic_api", "holdings", "density"],
-        *["comparisons", "boards", "bootstrap", "ties"],
+        *["comparisons", "boards", "bootstrap", "ties", "markup", "findings"],
     ],
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
-    3: ["stages", "plots", "certainty", "canvas", "report", "bill", "manifest"],
+    3: ["stages", "plots", "certainty", "canvas", "report", "html", "bill", "manifest"],
     4: ["experiments.__init__", "experiments.*"],
     5: ["config", "mistakes", "sweeps", "__main__"],
 }

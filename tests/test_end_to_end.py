@@ -38,7 +38,7 @@ FIGURES = {
     *("ratings", "differences", "rank_chances", "detectable_differences"),
     *("k_sensitivity", "permutation_traces", "pairwise_winrates"),
 }
-NOT_CONCLUSIONS = ("manifest.json", "elo_exp.log", ".hydra/", "tracker/", "wandb/")
+NOT_CONCLUSIONS = ("manifest.json", "report.html", "elo_exp.log", ".hydra/", "tracker/", "wandb/")
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +102,7 @@ def test_the_run_folder_holds_these_files(demo: Ran):
     }
     assert set(artifacts(demo.run_dir)) == expected
     assert (demo.run_dir / "manifest.json").is_file()
+    assert 100_000 < (demo.run_dir / "report.html").stat().st_size < 3_000_000
 
 
 def test_responses_are_one_row_for_each_prompt(demo: Ran):

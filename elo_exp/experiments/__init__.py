@@ -74,3 +74,6 @@ class Result(Protocol):
     def plots(self) -> Sequence[Plot]: ...
 
     def table(self) -> str: ...
+
+    def page(self, title: str, manifest: Mapping[str, Any]) -> str:
+        """The report as one HTML file."""

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp import comparisons, plots, report, winrates
+from elo_exp import comparisons, html, plots, report, winrates
 from elo_exp.experiments import Parts
 from elo_exp.records import Battle
-from elo_exp.results import Leaderboard, Plot, Standings
+from elo_exp.results import JudgeQuality, Leaderboard, Plot, Standings
 
 _SEED = 20260425  # of the draws behind rank sets; the Monte-Carlo error of a chance is below .004
 
@@ -48,6 +48,8 @@ def _with_ranks(boards: Mapping[str, Leaderboard]) -> dict[str, Leaderboard]:
 class StandingsResult:
     """The result of every experiment that ends in ratings."""
 
+    quality: Sequence[JudgeQuality] = ()
+
     def __init__(self, standings: Standings, facts: Mapping[str, Any]) -> None:
         self.standings = standings
         self._facts = facts
@@ -81,6 +83,9 @@ class StandingsResult:
     @cached_property
     def _plots(self) -> list[Plot]:
         return plots.all_plots(self.standings)
+
+    def page(self, title: str, manifest: Mapping[str, Any]) -> str:
+        return html.page(self.standings, self.plots(), title=title, manifest=manifest, quality=self.quality)
 
     def table(self) -> str:
         return report.table(self.standings)

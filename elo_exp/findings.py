@@ -1,0 +1,58 @@
+"""Who is better, in plain words, and whether the prompts tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elo_exp.markup import between, p_value, percent, tag
+from elo_exp.results import Difference, Leaderboard
+
+_MAX_NAMES = 4  # in a sentence
+_FLAGS = {
+    "unbeaten": "no finite rating, and perhaps better than all that have one",
+    "winless": "no finite rating, below all that have one",
+    "disconnected": "no chain of wins leads to the others and back",
+    "separated": "the ties leave its rating open",
+}
+
+
+def verdict(board: Leaderboard | None, pairs: Sequence[Difference]) -> tuple[bool, list[str]]:
+    """Whether the best entrant is known, and in plain words who it is."""
+    ratings = board.ratings if board else ()
+    rated = [r for r in ratings if r.rating is not None]
+    unrated = [_unrated(flag, [r.model for r in ratings if r.flag == flag]) for flag in _FLAGS]
+    if len(rated) < 2:
+        alone = (
+            f"Only {rated[0].model} has a rating, and none to be compared with." if rated else "Nobody can be rated."
+        )
+        return False, [alone, *unrated]
+    first, second = rated[:2]
+    name, gap = tag("b", first.model), (first.rating or 0.0) - (second.rating or 0.0)
+    ahead = [f"{gap:.0f} points ahead of ", tag("b", second.model)]
+    others = {d.lower: d for d in pairs if d.higher == first.model}
+    against = others.get(second.model)
+    if against is None or against.p_holm is None:
+        return False, [name, " is ", *ahead, "; how sure that is, the prompts do not say.", *unrated]
+    share = percent(1 / (1 + 10 ** (-gap / 400)))
+    ahead.append(f" ({_evidence(against, against.p_holm)}), which means winning {share} of the battles between them, ")
+    ahead.append("a tie being half a win.")
+    best = "the best of those that can be rated" if any(r.flag == "unbeaten" for r in ratings) else "the best"
+    if level := [d.lower for d in others.values() if not d.significant]:
+        doubt = f" {first.model} may be no better than {_names(level)}."
+        said = tag("b", f"The prompts do not tell who is {best}.")
+        return False, [said, " ", name, " is ", *ahead, doubt, *unrated]
+    return best == "the best", [name, f" is {best}: ", *ahead, *unrated]
+
+
+def _unrated(flag: str, models: Sequence[str]) -> str:
+    return f" Not rated: {_names(models)} ({flag}: {_FLAGS[flag]})." if models else ""
+
+
+def _names(models: Sequence[str]) -> str:
+    more = len(models) - _MAX_NAMES
+    return ", ".join(models[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _evidence(pair: Difference, p_holm: float) -> str:
+    p = p_value(p_holm)
+    return f"95 %: {between(pair.ci_low, pair.ci_high)}; p {p if p[0] == '<' else f'= {p}'} after Holm"
