@@ -339,7 +339,7 @@ def test_a_worked_example_of_a_run_s_usage() -> None:
     assert [getattr(usage, name) for name in TOKEN_CLASSES] == [2400, 2000, 2500, 2500, 1200]
     assert usage.dollars_by_dimension == {"factuality": 0.375, "calibration": 0.5}
     assert spend(usage) == (
-        "spent $0.8750 (factuality $0.3750, calibration $0.5000): 2,400 tokens in, 4,500 written to the prompt cache, "
+        "spent $0.8750 (calibration $0.5000, factuality $0.3750): 2,400 tokens in, 4,500 written to the prompt cache, "
         "2,500 read from it, 1,200 out"
     )
 
