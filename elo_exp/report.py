@@ -113,6 +113,8 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
         }
     return {
         "dimensions": dimensions,
+        "judge": standings.diagnoses,
+        "agreement_between_dimensions": [a.to_dict() for a in standings.agreement],
         "differences": {method: [d.to_dict() for d in some] for method, some in standings.differences.items()},
         "precision": {method: [p.to_dict() for p in some] for method, some in standings.precision.items()},
     }
@@ -147,6 +149,9 @@ def metrics(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> dict[
                     found[f"{method}_p_best/{dimension}/{rating.model}"] = rating.p_best
                 if rating.ordering_error is not None:
                     found[f"{method}_ordering_error/{dimension}/{rating.model}"] = rating.ordering_error
+        position = standings.diagnoses.get(dimension, {}).get("position", {})
+        if position.get("p_first") is not None:
+            found[f"judge/{dimension}/p_first"] = position["p_first"]
         found[f"n_matches/{dimension}"] = board.n_matches if (board := boards["elo"]) else 0
     for q in quality:
         rates = {name: getattr(q, name) for name in q.RATES}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from elo_exp.diagnoses import Agreement
 from elo_exp.records import Battle, JudgeReply, Record, Response
 
 if TYPE_CHECKING:
@@ -205,6 +206,8 @@ class Standings:
     win_rates: Sequence[WinRate]
     differences: Mapping[str, Sequence[Difference]] = field(default_factory=dict)  # method
     precision: Mapping[str, Sequence[Precision]] = field(default_factory=dict)  # method
+    diagnoses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # dimension: the verdicts, as JSON
+    agreement: Sequence[Agreement] = ()  # of dimensions with each other
 
     @property
     def dimensions(self) -> tuple[str, ...]:

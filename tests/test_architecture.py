@@ -15,11 +15,22 @@ import elo_exp
 PACKAGE = Path(elo_exp.__file__).parent
 SOCKETS = ("entrants", "judges", "ratings", "trackers")  # a Protocol in __init__, one module for each implementation
 LEVELS = {
-    0: ["records", "results", "settings", "files", "store", "progress", "usage"],
+    0: ["records", "results", "diagnoses", "settings", "files", "store", "progress", "usage"],
     1: [
         *["bank", "rubrics", "pairs", "battles", "likelihood", "winrates", "diagnostics", "planning", "pricing"],
         *["claims", "ledger", "services", "collector", "batches", "messages", "anthropic_api", "holdings", "density"],
-        *["comparisons", "boards", "bootstrap", "ties", "markup", "findings"],
+        *[
+            "comparisons",
+            "boards",
+            "bootstrap",
+            "ties",
+            "markup",
+            "findings",
+            "covariates",
+            "effects",
+            "agreement",
+            "transitivity",
+        ],
     ],
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
     3: ["stages", "plots", "certainty", "canvas", "report", "html", "bill", "manifest"],

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp import comparisons, html, plots, report, winrates
+from elo_exp import agreement, comparisons, effects, html, plots, report, transitivity, winrates
 from elo_exp.experiments import Parts
 from elo_exp.records import Battle
 from elo_exp.results import JudgeQuality, Leaderboard, Plot, Standings
@@ -30,8 +30,21 @@ def rate(parts: Parts, battles: Mapping[str, Sequence[Battle]], *, models: Seque
         companions=companions,
         differences={name: comparisons.differences(boards) for name, boards in companions.items()},
         precision={name: comparisons.precision(boards) for name, boards in companions.items()},
+        diagnoses={dimension: _diagnose(some, dimension) for dimension, some in battles.items()},
+        agreement=agreement.between_dimensions(battles),
         win_rates=[rate for dimension, some in battles.items() for rate in winrates.count(some, dimension=dimension)],
     )
+
+
+def _diagnose(battles: Sequence[Battle], dimension: str) -> dict[str, Any]:
+    """What can be told of the judge from battles alone; both orders count, whatever the ratings use."""
+    circles = transitivity.cycles(battles, dimension=dimension)
+    return {
+        "position": effects.position_effect(battles, dimension=dimension).to_dict(),
+        "transitivity": transitivity.transitivity_test(battles, dimension=dimension, use="both").to_dict(),
+        "pair_residuals": [r.to_dict() for r in transitivity.pair_residuals(battles, dimension=dimension, use="both")],
+        "cycles": {**circles.to_dict(), "share": circles.share},
+    }
 
 
 def _with_ranks(boards: Mapping[str, Leaderboard]) -> dict[str, Leaderboard]:

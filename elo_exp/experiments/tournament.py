@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from elo_exp import bank, battles, bill, diagnostics, pairs, report, stages
+from elo_exp import agreement, bank, battles, bill, diagnostics, effects, pairs, report, stages
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.judges import PaidJudge
@@ -100,13 +101,34 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
             {"bank": Path(settings.prompts.bank_path)} | {r.dimension: Path(r.path) for r in parts.rubrics}
         ),
     }
+    standings = rate(parts, games, models=list(parts.entrants))
     return TournamentResult(
-        rate(parts, games, models=list(parts.entrants)),
+        _with_texts(standings, comparisons, judgments, initial_rating=parts.elo.initial_rating),
         facts,
         responses=responses,
         comparisons=comparisons,
         judgments=judgments,
     )
+
+
+def _with_texts(
+    standings: Standings,
+    comparisons: Mapping[str, Sequence[Comparison]],
+    judgments: Mapping[str, Sequence[Judgment]],
+    *,
+    initial_rating: float,
+) -> Standings:
+    """With what can be told of the judge from the responses and from repeated queries."""
+    diagnoses = {}
+    for dimension, found in standings.diagnoses.items():
+        lengths = effects.response_lengths(comparisons[dimension])
+        battles_ = standings.battles[dimension]
+        length = effects.length_control(
+            battles_, lengths, dimension=dimension, initial_rating=initial_rating, use="both"
+        )
+        repeats = agreement.repeat_agreement(judgments[dimension], dimension=dimension)
+        diagnoses[dimension] = {**found, "length": asdict(length), "repeats": repeats.to_dict()}
+    return dataclasses.replace(standings, diagnoses=diagnoses)
 
 
 def _comparisons(
