@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+import sys
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -39,8 +40,16 @@ def _explain_value(error: OmegaConfBaseException) -> str:
     if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(error.parent_node, DictConfig):
         known = [str(k) for k in error.parent_node if k not in ("_target_", "hydra")]
         hint = _suggest(str(error.key), known) if known else f" Nothing is set there; add it with +{key}=VALUE."
-        return f"{key}: unknown setting.{hint}"
+        return f"{key}: unknown setting.{_in_a_sweep(key) or hint}"
     return f"{key}: {first_line(error)}"
+
+
+def _in_a_sweep(key: str) -> str:
+    """Hydra looks at a sweep's other settings before it has chosen what is swept over."""
+    group = key.partition(".")[0]
+    if any(word.startswith(f"{group}=") and "," in word for word in sys.argv):
+        return f" In a sweep over {group}, write ++{key}=..., which each of its jobs understands."
+    return ""
 
 
 def _missing_option(name: str) -> str:

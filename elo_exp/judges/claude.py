@@ -280,11 +280,8 @@ class ClaudeJudge:
     def _first_ttl(self, requests: Sequence[JudgeRequest]) -> str | None:
         """The time to live to begin with; what is asked one by one is asked within minutes."""
         measured = "1h" if self.transport == "batches" else "5m"
-        return (
-            None
-            if self._prefix_is_short(requests)
-            else {"none": None, "measured": measured}.get(self.cache, self.cache)
-        )
+        chosen = {"none": None, "measured": measured}.get(self.cache, self.cache)
+        return None if self._prefix_is_short(requests) else chosen
 
     def _why_no_cache(self) -> str:
         n = self._facts.min_cacheable_tokens
@@ -313,12 +310,8 @@ class ClaudeJudge:
         return n_ended
 
     def _batch_run(self, ledger: Ledger) -> BatchRun:
-        settings = BatchSettings(
-            chunk_size=self.chunk_size,
-            poll_initial_seconds=self.poll_initial_seconds,
-            poll_max_seconds=self.poll_max_seconds,
-            quarantine_seconds=self.quarantine_seconds,
-        )
+        names = ("chunk_size", "poll_initial_seconds", "poll_max_seconds", "quarantine_seconds")
+        settings = BatchSettings(**{name: getattr(self, name) for name in names})
         tools = BatchTools(
             service=self._api, judge=self, ledger=ledger, budget=self._budget, settings=settings, clock=self.clock
         )
