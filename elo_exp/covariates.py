@@ -9,15 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elo_exp.likelihood import (
-    Array,
-    Games,
-    Index,
-    bounded,
-    clustered_scores,
-    mean_zero,
-    strongest_component,
-)
+from elo_exp.likelihood import Array, Games, Index, bounded, mean_zero, strongest_component
+from elo_exp.sandwich import clustered_scores
 
 _MAX_STEPS = 100
 _CONVERGED = 1e-9  # a Newton step so small leaves an error of its square

@@ -22,16 +22,14 @@ from elo_exp.likelihood import (
     Pairs,
     bounded,
     bradley_terry_mle,
-    clustered_covariance,
-    clustered_scores,
     games,
     mean_zero,
     pairs,
-    sandwich,
     strongest_component,
 )
 from elo_exp.records import Battle
 from elo_exp.results import Leaderboard
+from elo_exp.sandwich import clustered_covariance, clustered_scores, sandwich
 
 _MAX_STEPS = 200
 _CONVERGED = 1e-9  # a Newton step so small leaves an error of its square

@@ -21,13 +21,12 @@ import statsmodels.api as statsmodels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elo_exp import bootstrap, likelihood
+from elo_exp import bootstrap, sandwich
 from elo_exp.bootstrap import resampled_abilities
 from elo_exp.likelihood import (
     POINTS,
     Games,
     bradley_terry_mle,
-    clustered_covariance,
     games,
     games_of_columns,
     strongest_component,
@@ -36,6 +35,7 @@ from elo_exp.likelihood import (
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard
+from elo_exp.sandwich import clustered_covariance
 from tests.simulation import Tournament
 
 
@@ -219,7 +219,7 @@ def test_blocks_of_clusters_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch)
     some = games(on_prompts(50, seed=4), list("abcd"), use="both")
     theta = bradley_terry_mle(some.wins())
     whole = clustered_covariance(theta, some)
-    monkeypatch.setattr(likelihood, "_CLUSTERS_A_BLOCK", 7)
+    monkeypatch.setattr(sandwich, "_CLUSTERS_A_BLOCK", 7)
     np.testing.assert_allclose(clustered_covariance(theta, some), whole)
 
 
@@ -243,8 +243,8 @@ def test_no_cluster_is_too_large_or_too_small_for_the_sum(monkeypatch: pytest.Mo
         scores[q, j] -= surprise
     slope = some.score - win_probability(theta)[some.first, some.second]
     for share in (1, 10, 10**6):
-        monkeypatch.setattr(likelihood, "_SHARE_OF_A_ROW", share)
-        np.testing.assert_allclose(likelihood.clustered_scores(some, slope), scores.T @ scores, atol=1e-10)
+        monkeypatch.setattr(sandwich, "_SHARE_OF_A_ROW", share)
+        np.testing.assert_allclose(sandwich.clustered_scores(some, slope), scores.T @ scores, atol=1e-10)
 
 
 def test_the_covariance_of_the_leaderboard_is_that_of_its_ratings() -> None:

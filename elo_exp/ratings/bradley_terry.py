@@ -12,9 +12,10 @@ import numpy as np
 from elo_exp.battles import models
 from elo_exp.boards import check_initial_rating, leaderboard, spread, why_unrated
 from elo_exp.bootstrap import resampled_abilities
-from elo_exp.likelihood import Array, Games, Mask, abilities, clustered_covariance, games
+from elo_exp.likelihood import Array, Games, Mask, abilities, games
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard
+from elo_exp.sandwich import clustered_covariance
 from elo_exp.settings import USES, one_of
 
 logger = logging.getLogger(__name__)
