@@ -45,6 +45,16 @@ def resampled_abilities(
     return [np.concatenate(blocks) for blocks in found]
 
 
+def drawn_prompts(dimensions: Sequence[Games], *, n_bootstraps: int, seed: int) -> list[Array]:
+    """How often each prompt of each dimension is drawn (b, q), prompts being drawn for all dimensions at once."""
+    prompts = _prompts(dimensions)
+    n_prompts = 1 + max(int(numbers.max()) for numbers in prompts)
+    rng = np.random.default_rng(seed)
+    sizes = _blocks(n_bootstraps, _NUMBERS_TO_DRAW // n_prompts)
+    weights = np.concatenate([_draw(rng, n, n_prompts) for n in sizes])
+    return [weights[:, numbers] for numbers in prompts]
+
+
 def _prompts(dimensions: Sequence[Games]) -> list[Index]:
     """The number over all dimensions of each dimension's clusters (q,)."""
     number: dict[str, int] = {}

@@ -16,10 +16,12 @@ from elo_exp.results import Z95, JudgeQuality, Leaderboard, Plot, Precision, Rat
 
 _MATCH_FIELDS = ("prompt_id", "dimension", "source", "entrant_a", "entrant_b")  # the texts stand in the responses
 _LEGEND = (
+    "± SEM: ordering error (Monte Carlo), which more permutations shrink; it says nothing of how sure a rating is. "
     "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge; Bradley-Terry counts both, "
     "a tie as half a win. ranks: those that the prompts leave possible, for all entrants at once with 95 %."
 )
-_COLUMNS = ("rank", "Elo", "± SEM", "ordering 95 %", "Bradley-Terry", "95 % over prompts", "ranks", "battles")
+_SURE = "95 % over prompts"
+_COLUMNS = ("rank", "entrant", "Elo", "± SEM", _SURE, "Bradley-Terry", _SURE, "ranks", "battles")
 _MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
 
 
@@ -183,19 +185,8 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
     for dimension in standings.dimensions:
         console.print(_title(standings, dimension, by_dimension.get(dimension)), highlight=False)
         grid = Table(box=SIMPLE_HEAD)
-        for column in (
-            "rank",
-            "Elo",
-            "± SEM",
-            "ordering 95 %",
-            "Bradley-Terry",
-            "95 % over prompts",
-            "ranks",
-            "battles",
-        ):
-            if column == "Elo":
-                grid.add_column("entrant", no_wrap=True)
-            grid.add_column(column, justify="right", no_wrap=True)
+        for column in _COLUMNS:
+            grid.add_column(column, justify="left" if column == "entrant" else "right", no_wrap=True)
         rows = list(_table_rows(standings, dimension))
         for row in rows[:_MAX_ROWS]:
             grid.add_row(*row)
@@ -251,6 +242,10 @@ def _table_rows(standings: Standings, dimension: str) -> list[tuple[str, ...]]:
     ]
 
 
+def _interval(rating: Rating | None) -> str:
+    return "-" if rating is None or rating.ci_low is None else f"{rating.ci_low:.0f} .. {rating.ci_high:.0f}"
+
+
 def _rank_set(rating: Rating | None) -> str:
     if rating is None or rating.rank_low is None or rating.rank_high is None:
         return "-"
@@ -259,17 +254,15 @@ def _rank_set(rating: Rating | None) -> str:
 
 def _table_row(lead: Rating, elo: Rating | None, companion: Rating | None) -> tuple[str, ...]:
     averaged = elo is not None and elo.ordering_error != 0.0  # one pass has no ordering error to speak of
-    interval = "{:.1f} .. {:.1f}".format(*ordering_interval(elo)) if elo and averaged else "-"
     fitted = "-" if companion is None else companion.flag or f"{companion.rating:.1f}"
-    sure = f"{companion.ci_low:.0f} .. {companion.ci_high:.0f}" if companion and companion.ci_low is not None else "-"
     return (
         str(lead.rank or "-"),
         lead.model,
         f"{elo.rating:.1f}" if elo else "-",
         f"{elo.ordering_error:.2f}" if elo and averaged else "-",
-        interval,
+        _interval(elo),
         fitted,
-        sure,
+        _interval(companion),
         _rank_set(companion),
         str(companion.n_battles if companion else lead.n_battles),
     )

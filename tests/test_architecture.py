@@ -19,7 +19,8 @@ LEVELS = {
     1: [
         *["bank", "rubrics", "pairs", "battles", "likelihood", "winrates", "diagnostics", "planning", "pricing"],
         *["claims", "ledger", "services", "collector", "batches", "messages", "anthropic_api", "holdings", "density"],
-        *["comparisons", "boards", "sandwich", "bootstrap", "ties", "markup", "findings"],
+        *["access", "calls", "once", "openai_api", "answering"],
+        *["comparisons", "boards", "sandwich", "bootstrap", "permutations", "ties", "markup", "findings"],
         *["covariates", "effects", "agreement", "transitivity"],
     ],
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
@@ -35,6 +36,7 @@ HEAVY = {
     "transformers",
     "peft",
     "anthropic",
+    "openai",
     "wandb",
     "matplotlib",
     "pandas",

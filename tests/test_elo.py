@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elo_exp import permutations
+from elo_exp.permutations import Matches, replay
 from elo_exp.ratings import elo
-from elo_exp.ratings.elo import Matches, PermutationElo, replay
+from elo_exp.ratings.elo import PermutationElo
 from elo_exp.records import Battle, UserError
 
 Game = tuple[int, int]  # winner, loser
@@ -37,6 +39,7 @@ def battle(a: str, b: str, winner: str = "model_a") -> Battle:
 
 def permutation_elo(k: float = 16, n_perms: int = 20, **changes: object) -> PermutationElo:
     arguments = {"k_sweep": [1, 32], "seed": 7, "initial_rating": 1400, "ties": "drop", "shuffle": True}
+    arguments |= {"n_bootstraps": 0, "perms_per_bootstrap": 10}
     return PermutationElo(k=k, n_perms=n_perms, **{**arguments, **changes})  # type: ignore[arg-type]
 
 
@@ -75,7 +78,7 @@ def test_every_k_and_dimension_equals_the_plain_loop(lengths: tuple[int, ...]) -
 def test_blocks_of_permutations_continue_one_random_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     games = random_games(50)
     whole = replay([matches(games)], ks=[16], n_perms=30, seed=3, initial_rating=1400)
-    monkeypatch.setattr(elo, "_BLOCK_BYTES", 7 * 8 * 50)  # seven orders a block
+    monkeypatch.setattr(permutations, "_BLOCK_BYTES", 7 * 8 * 50)  # seven orders a block
     np.testing.assert_array_equal(whole, replay([matches(games)], ks=[16], n_perms=30, seed=3, initial_rating=1400))
 
 
@@ -120,7 +123,7 @@ def test_names_do_not_matter(games: list[Game], relabel: list[int], seed: int) -
 def test_twice_the_scale_and_twice_k_double_every_distance(monkeypatch: pytest.MonkeyPatch) -> None:
     games = random_games(40)
     (ratings,) = replay([matches(games)], ks=[16], n_perms=3, seed=1, initial_rating=1400)
-    monkeypatch.setattr(elo, "POINTS", 2 * elo.POINTS)  # 800 points for a factor of ten in the odds
+    monkeypatch.setattr(permutations, "POINTS", 2 * permutations.POINTS)  # 800 points for a factor of ten in the odds
     (wide,) = replay([matches(games)], ks=[32], n_perms=3, seed=1, initial_rating=1400)
     np.testing.assert_allclose(wide - 1400, 2 * (ratings - 1400), atol=1e-9)
 

@@ -141,7 +141,7 @@ def _with_samples(fit: _Fit, samples: Array, dimension: str) -> _Fit:
         )
     return dataclasses.replace(
         fit,
-        covariance=np.cov(kept, rowvar=False) if enough else np.full_like(fit.covariance, np.nan),
+        covariance=np.asarray(np.cov(kept, rowvar=False)) if enough else np.full_like(fit.covariance, np.nan),
         samples=kept,
         parameters={"n_bootstraps": float(len(samples)), "n_dropped": float(n_dropped)},
     )

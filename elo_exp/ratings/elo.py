@@ -1,45 +1,29 @@
-"""Elo averaged over match orders, replayed in lockstep over permutations, values of K and dimensions.
+"""Elo averaged over random orders of the matches, with the error that the choice of prompts leaves.
 
-Letters: d dimension, p permutation, t match, m model, k value of K. One replay step handles match t of every
-permutation of every dimension for every K at once.
+Letters: p permutation, t match, m model, k value of K; q of n prompts; b of n_bootstraps resamples of them.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from elo_exp.battles import models, n_battles
-from elo_exp.likelihood import POINTS, abilities, games
+from elo_exp.bootstrap import drawn_prompts
+from elo_exp.likelihood import POINTS, Array, Games, abilities, games
+from elo_exp.permutations import Matches, replay, replay_resamples
 from elo_exp.records import Battle, UserError
-from elo_exp.results import Leaderboard, Rating, ranked
+from elo_exp.results import Z95, Leaderboard, Rating, ranked
 from elo_exp.settings import one_of
 
 logger = logging.getLogger(__name__)
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
 TIES = ("drop", "half")
-_BLOCK_BYTES = 64 * 2**20  # match orders held at a time; more permutations are replayed block by block
-_STEPS = 32  # matches indexed at a time, so that their index stays in cache
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matches:
-    """The matches of one dimension, in order. `first` won, unless `tied`."""
-
-    n_models: int
-    first: Index  # (t,)
-    second: Index  # (t,)
-    tied: npt.NDArray[np.bool_]  # (t,)
-
-    def __len__(self) -> int:
-        return len(self.first)
+_ROUNDING = 1e-12  # squared rating points: less scatter than this is none
 
 
 @dataclass(kw_only=True)
@@ -49,6 +33,10 @@ class PermutationElo:
 
     ties     drop: only decisive matches are played; half: a tie scores 1/2 for each side
     shuffle  false: one pass in the order given
+
+    The standard error, at `k`, is the scatter of this mean over `n_bootstraps` draws of the prompts with replacement,
+    the same draws for every dimension, each averaged over `perms_per_bootstrap` orders; what these few orders add to
+    the scatter is taken off. There is none where no prompt differs from another, nor with `n_bootstraps` 0.
     """
 
     k: float
@@ -58,13 +46,18 @@ class PermutationElo:
     initial_rating: float
     ties: str
     shuffle: bool
+    n_bootstraps: int
+    perms_per_bootstrap: int
 
     def __post_init__(self) -> None:
         for name, k in [("k", self.k), *(("k_sweep", k) for k in self.k_sweep)]:
             if not 0 < k < math.inf:
                 raise UserError(f"{name}: found {k:g}. Expected a number above 0.")
-        if self.n_perms < 1:
-            raise UserError(f"n_perms: found {self.n_perms}. Expected 1 or more.")
+        for name, count in (("n_perms", self.n_perms), ("perms_per_bootstrap", self.perms_per_bootstrap)):
+            if count < 1:
+                raise UserError(f"{name}: found {count}. Expected 1 or more.")
+        if self.n_bootstraps < 0 or self.n_bootstraps == 1:
+            raise UserError(f"n_bootstraps: found {self.n_bootstraps}. Expected 2 or more, or 0 for none.")
         if self.seed < 0:
             raise UserError(f"seed: found {self.seed}. Expected 0 or more.")
         if not math.isfinite(self.initial_rating):
@@ -96,11 +89,19 @@ class PermutationElo:
                 initial_rating=self.initial_rating,
                 shuffle=self.shuffle,
             )
+            errors = self._std_errors({d: battles[d] for d in playable}, matches)
             for dimension, ratings_pmk in zip(playable, ratings, strict=True):
                 names = models(battles[dimension])
-                played = n_battles([b for b in battles[dimension] if self.ties == "half" or not b.is_tie])
+                played = n_battles(self._played(battles[dimension]))
                 boards[dimension] = {
-                    k: leaderboard(names, ratings_pmk[:, :, i], played=played, k=k, n_matches=len(matches[dimension]))
+                    k: leaderboard(
+                        names,
+                        ratings_pmk[:, :, i],
+                        played=played,
+                        k=k,
+                        n_matches=len(matches[dimension]),
+                        std_errors=errors[dimension] if k == self.k else np.full(len(names), np.nan),
+                    )
                     for i, k in enumerate(self.ks)
                 }
         return boards
@@ -113,7 +114,7 @@ class PermutationElo:
         return {dimension: self._limit(some) for dimension, some in battles.items()}
 
     def _limit(self, battles: Sequence[Battle]) -> dict[str, float]:
-        played = [b for b in battles if self.ties == "half" or not b.is_tie]
+        played = self._played(battles)
         names = models(played)
         if not names:
             return {}
@@ -121,6 +122,9 @@ class PermutationElo:
         return {
             name: self.initial_rating + POINTS * t for name, t in zip(names, theta, strict=True) if math.isfinite(t)
         }
+
+    def _played(self, battles: Sequence[Battle]) -> list[Battle]:
+        return [b for b in battles if self.ties == "half" or not b.is_tie]
 
     def matches(self, battles: Sequence[Battle]) -> Matches:
         """The matches that are played, winner first, in the order of the battles."""
@@ -130,11 +134,39 @@ class PermutationElo:
             (index[b.model_b], index[b.model_a], False)
             if b.winner == "model_b"
             else (index[b.model_a], index[b.model_b], b.is_tie)
-            for b in battles
-            if self.ties == "half" or not b.is_tie
+            for b in self._played(battles)
         ]
         first, second, tied = np.array(sides, dtype=np.intp).reshape(-1, 3).T
         return Matches(n_models=len(names), first=first, second=second, tied=tied.astype(bool))
+
+    def _std_errors(self, battles: Mapping[str, Sequence[Battle]], matches: Mapping[str, Matches]) -> dict[str, Array]:
+        """(m,) of each dimension at `k`, in rating points; NaN for a model whose rating no draw of prompts moves."""
+        if not self.n_bootstraps:
+            return {dimension: np.full(matches[dimension].n_models, np.nan) for dimension in battles}
+        clusters = {d: games(self._played(some), models(some), use="consistent") for d, some in battles.items()}
+        draws = drawn_prompts(list(clusters.values()), n_bootstraps=self.n_bootstraps, seed=self.seed)
+        return {
+            dimension: self._std_error(matches[dimension], clusters[dimension], drawn)
+            for dimension, drawn in zip(clusters, draws, strict=True)
+        }
+
+    def _std_error(self, matches: Matches, clusters: Games, drawn: Array) -> Array:
+        """From how often each prompt is drawn (b, q): the standard deviation between the resamples' means, less what
+        the variance between the orders of one resample explains."""
+        ratings = replay_resamples(
+            matches,
+            drawn[:, clusters.cluster].astype(np.intp),
+            k=self.k,
+            n_perms=self.perms_per_bootstrap,
+            seed=self.seed,
+            initial_rating=self.initial_rating,
+            shuffle=self.shuffle,
+        )
+        variance = ratings.mean(axis=1).var(axis=0, ddof=1)
+        n_orders = ratings.shape[1]
+        if n_orders > 1:
+            variance -= ratings.var(axis=1, ddof=1).mean(axis=0) / n_orders
+        return np.asarray(np.sqrt(np.where(variance > _ROUNDING, variance, np.nan)))
 
 
 def convergence(k: float, *, n_matches: int, n_models: int) -> float:
@@ -148,14 +180,29 @@ def convergence(k: float, *, n_matches: int, n_models: int) -> float:
 
 
 def leaderboard(
-    names: tuple[str, ...], samples: Array, *, played: Mapping[str, int], k: float, n_matches: int
+    names: tuple[str, ...],
+    samples: Array,
+    *,
+    played: Mapping[str, int],
+    k: float,
+    n_matches: int,
+    std_errors: Array,
 ) -> Leaderboard:
-    """Mean over permutations and its Monte-Carlo error; samples (p, m)."""
+    """Mean over permutations and its Monte-Carlo error; samples (p, m), std_errors (m,), NaN where unknown."""
     n_perms = len(samples)
-    error = samples.std(axis=0, ddof=1) / math.sqrt(n_perms) if n_perms > 1 else np.zeros(len(names))
+    ordering = samples.std(axis=0, ddof=1) / math.sqrt(n_perms) if n_perms > 1 else np.zeros(len(names))
+    sure = [error if math.isfinite(error) else None for error in std_errors.tolist()]
     ratings = [
-        Rating(model=name, rating=mean, ordering_error=sem, n_battles=played.get(name, 0))
-        for name, mean, sem in zip(names, samples.mean(axis=0).tolist(), error.tolist(), strict=True)
+        Rating(
+            model=name,
+            rating=mean,
+            std_error=error,
+            ci_low=None if error is None else mean - Z95 * error,
+            ci_high=None if error is None else mean + Z95 * error,
+            ordering_error=sem,
+            n_battles=played.get(name, 0),
+        )
+        for name, mean, sem, error in zip(names, samples.mean(axis=0).tolist(), ordering.tolist(), sure, strict=True)
     ]
     return Leaderboard(
         method="elo",
@@ -165,106 +212,3 @@ def leaderboard(
         n_matches=n_matches,
         parameters={"k": k, "convergence": convergence(k, n_matches=n_matches, n_models=len(names))},
     )
-
-
-def replay(
-    dimensions: Sequence[Matches],
-    *,
-    ks: Sequence[float],
-    n_perms: int,
-    seed: int,
-    initial_rating: float,
-    shuffle: bool = True,
-) -> list[Array]:
-    """Final ratings (p, m, k) of each dimension, every dimension shuffled by its own `default_rng(seed)`.
-
-    Raises ValueError for a dimension without matches.
-    """
-    if any(len(matches) == 0 for matches in dimensions):
-        raise ValueError("no match to play")
-    n_perms = n_perms if shuffle else 1
-    longest_first = sorted(range(len(dimensions)), key=lambda d: -len(dimensions[d]))
-    ordered = [dimensions[d] for d in longest_first]
-    blocks = [
-        _replay_block(ordered, orders, ks=np.array(ks, dtype=float), initial_rating=initial_rating)
-        for orders in _orders([len(m) for m in ordered], n_perms=n_perms, seed=seed, shuffle=shuffle)
-    ]
-    results: list[Array] = [np.empty(0)] * len(dimensions)
-    for place, d in enumerate(longest_first):
-        results[d] = np.concatenate([block[place] for block in blocks])
-    return results
-
-
-def _orders(lengths: Sequence[int], *, n_perms: int, seed: int, shuffle: bool) -> Iterator[list[Index]]:
-    """Blocks of match orders (t, p), one for each dimension; dimensions of one length share them."""
-    rngs = {n: np.random.default_rng(seed) for n in lengths}
-    size = max(1, _BLOCK_BYTES // (8 * sum(lengths)))
-    for start in range(0, n_perms, size):
-        block = {}
-        for n, rng in rngs.items():
-            orders = np.tile(np.arange(n), (min(size, n_perms - start), 1))
-            if shuffle:
-                rng.permuted(orders, axis=1, out=orders)  # the stream of rng.permutation(n) row by row, faster
-            block[n] = orders.T
-        yield [block[n] for n in lengths]
-
-
-def _replay_block(
-    dimensions: Sequence[Matches], orders: Sequence[Index], *, ks: Array, initial_rating: float
-) -> list[Array]:
-    """Ratings (p, m, k) of each dimension, the longest dimension first.
-
-    The state holds one row of K values for each model of each permutation of each dimension, in log-odds from the
-    initial rating. A row moves as one opaque item: half the cost of moving its K numbers one by one.
-    """
-    n_perms = orders[0].shape[1]
-    sizes = [n_perms * m.n_models for m in dimensions]
-    bases = np.cumsum([0, *sizes[:-1]])
-    state = np.zeros((sum(sizes), len(ks)))
-    rows = state.view(np.dtype((np.void, state.itemsize * len(ks)))).ravel()
-    ends = sorted({len(m) for m in dimensions})
-    for begin, end in zip([0, *ends[:-1]], ends, strict=True):
-        active = [d for d, m in enumerate(dimensions) if len(m) >= end]
-        n_rows = len(active) * n_perms
-        held = np.empty((2, n_rows, len(ks)))
-        first, second = held
-        held_rows = held.reshape(2 * n_rows, len(ks)).view(rows.dtype).ravel()
-        gain = np.empty((n_rows, len(ks)))
-        step = np.tile(ks / POINTS, (n_rows, 1))  # written out: broadcasting five values costs three times the division
-        any_tied = any(dimensions[d].tied.any() for d in active)
-        for lo in range(begin, end, _STEPS):
-            played = slice(lo, min(lo + _STEPS, end))
-            index = _step_index(dimensions, orders, bases, active, played)
-            if any_tied:
-                tied = np.concatenate([dimensions[d].tied[orders[d][played]] for d in active], axis=1)
-            for t, sides in enumerate(index):
-                rows.take(sides, out=held_rows, mode="clip")
-                np.subtract(first, second, out=gain)
-                np.exp(gain, out=gain)
-                np.add(gain, 1.0, out=gain)
-                np.divide(step, gain, out=gain)  # K (1 - E_first), the gain of a win
-                if any_tied:
-                    np.subtract(gain, step / 2.0, out=gain, where=tied[t, :, None])  # a tie scores 1/2 less
-                np.add(first, gain, out=first)
-                np.subtract(second, gain, out=second)
-                rows.put(sides, held_rows, mode="clip")  # half the time of rows[sides] = held_rows
-    state *= POINTS
-    state += initial_rating
-    return [
-        state[base : base + size].reshape(n_perms, m.n_models, len(ks))
-        for base, size, m in zip(bases, sizes, dimensions, strict=True)
-    ]
-
-
-def _step_index(
-    dimensions: Sequence[Matches], orders: Sequence[Index], bases: Index, active: Sequence[int], played: slice
-) -> Index:
-    """State rows of the matches played: all first sides, then all second sides (t, 2 rows)."""
-    n_steps, n_perms = orders[0][played].shape
-    index = np.empty((n_steps, 2, len(active), n_perms), dtype=np.intp)
-    for place, d in enumerate(active):
-        order = np.ascontiguousarray(orders[d][played])
-        base = bases[d] + np.arange(n_perms) * dimensions[d].n_models
-        np.add(dimensions[d].first[order], base, out=index[:, 0, place])
-        np.add(dimensions[d].second[order], base, out=index[:, 1, place])
-    return index.reshape(n_steps, -1)
