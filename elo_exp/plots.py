@@ -1,290 +1,265 @@
-"""Figures, each drawn from rows that are kept beside it as CSV."""
+"""Figures, each drawn from rows that are kept beside it as CSV: who is better, and how often it wins."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from elo_exp import canvas, certainty
-from elo_exp.results import CONVERGED, Z95, Leaderboard, Plot, Standings, WinRate
-from elo_exp.winrates import win_share
+from elo_exp import canvas, certainty, fit_plots, judge_plots, order_plots, winrates
+from elo_exp.canvas import Panel, panel_width, row_span, span, ticks
+from elo_exp.lettering import length, short
+from elo_exp.results import Z95, Plot, Standings
+from elo_exp.sheets import Sheet
+from elo_exp.shown import (
+    MAX_MODELS,
+    METHOD,
+    best_first,
+    entrant_colors,
+    interval,
+    model_key,
+    n_matches,
+    of_best,
+    rated,
+    room,
+    sample,
+)
 
-Rows = list[dict[str, Any]]
+Row = Mapping[str, Any]
 
-_TRACE_POINTS = 120  # of a permutation trace, evenly spaced on the log axis
-_MAX_CELL_MODELS = 12  # with more, the win-rate cells carry no text
-
-
-def _rated(standings: Standings) -> list[str]:
-    """The dimensions that have Elo ratings; one without a decisive match has none."""
-    return [dimension for dimension in standings.dimensions if standings.elo[dimension]]
+_GREY = "#8A8A8A"
+_FEW = 12  # models; with more, rows stand closer together and the cells of a heatmap carry no text
+_BEYOND = 0.6  # of the span of all ratings: an interval that reaches further beyond them is cut off
 
 
 def all_plots(standings: Standings) -> list[Plot]:
     """Every figure that these standings allow."""
-    if not any(standings.elo.values()):
-        return [win_rates(standings)]
-    order_of_matches = [k_sensitivity(standings), permutation_traces(standings)]
-    return [ratings(standings), *certainty.certainty_plots(standings), *order_of_matches, win_rates(standings)]
-
-
-def ratings(standings: Standings) -> Plot:
-    """Elo with its ordering error and Bradley-Terry, a panel for each dimension on one shared scale."""
-    rows = list(_rating_rows(standings))
-    order = _best_first(standings)
-    colors = _colors(standings)
-    figure, panels = canvas.panels(
-        _rated(standings),
-        height=1.1 + (0.36 if len(order) <= _MAX_CELL_MODELS else 0.25) * len(order),
-        sharex=True,
-        sharey=True,
-    )
-    for dimension, axes in panels:
-        for row in (r for r in rows if r["dimension"] == dimension):
-            y = order.index(row["model"])
-            if row["bradley_terry"] is not None:
-                if row["ci_low"] is not None:
-                    axes.hlines(y, row["ci_low"], row["ci_high"], color="#A8A8A8", lw=4, zorder=1.5)
-                axes.plot(row["bradley_terry"], y, "D", mfc="white", mec="#333333", ms=6, zorder=2)
-            if row["elo"] is not None:
-                error = Z95 * row["ordering_error"]
-                axes.errorbar(row["elo"], y, xerr=error, fmt="o", ms=7, color=colors[row["model"]], ecolor="#333333")
-                axes.annotate(
-                    f"{row['elo']:.0f}", (row["elo"], y), (0, 7), textcoords="offset points", ha="center", fontsize=8
-                )
-        axes.set_yticks(range(len(order)), order)
-        axes.set_ylim(len(order) - 0.4, -0.6)
-        axes.set_title(f"{dimension}\n{_n_matches(standings, dimension)}", fontsize=10)
-        axes.set_xlabel("rating")
-    elo_label = f"Elo, K = {standings.k:g}; bar: ordering error (Monte Carlo), 95 %"
-    canvas.marker_key(figure, [("o", "#777777", elo_label), ("D", "white", "Bradley-Terry, 95 % over prompts")])
-    caption = (
-        "Who is better, by how much. Diamond and wide bar: Bradley-Terry with 95 % over prompts. Dot: Elo; "
-        "its thin bar is the ordering error (Monte Carlo) and says nothing of how sure the rating is."
-    )
-    return canvas.finish("ratings", figure, rows, caption)
-
-
-def k_sensitivity(standings: Standings) -> Plot:
-    """Rating against K, with the scatter over match orders; dashed, where each line would end if Elo had converged."""
-    rows: Rows = [
-        {
-            "dimension": dimension,
-            "k": k,
-            "model": rating.model,
-            "rating": rating.rating,
-            "ordering_error": rating.ordering_error,
-            "order_sd": (rating.ordering_error or 0.0) * math.sqrt(0 if board.samples is None else len(board.samples)),
-            "convergence": board.parameters["convergence"],
-            "elo_limit": standings.elo_limit[dimension].get(rating.model),
-        }
-        for dimension, boards in standings.elo.items()
-        for k, board in boards.items()
-        for rating in board.ratings
+    drawn = [
+        ratings(standings),
+        win_rates(standings),
+        *certainty.certainty_plots(standings),
+        *order_plots.order_plots(standings),
+        *judge_plots.judge_plots(standings),
+        *fit_plots.fit_plots(standings),
     ]
-    figure, panels = canvas.panels(_rated(standings), height=3.2, sharey=True)
-    for dimension, axes in panels:
-        for model, color in _lines(standings):
-            line = [r for r in rows if r["dimension"] == dimension and r["model"] == model]
-            if not line:
-                continue
-            k, mean, sd = (np.array([r[name] for r in line]) for name in ("k", "rating", "order_sd"))
-            axes.plot(k, mean, color=color, **canvas.stroke(color))
-            if color != canvas.GREY:
-                axes.fill_between(k, mean - sd, mean + sd, color=color, alpha=0.12, lw=0)
-            if line[0]["elo_limit"] is not None and color != canvas.GREY:
-                axes.axhline(line[0]["elo_limit"], ls=(0, (4, 3)), lw=1, color=color, alpha=0.7)
-        ks = sorted({r["k"] for r in rows})
-        axes.set_xscale("log", base=2)
-        short = [r["k"] for r in rows if r["dimension"] == dimension and r["convergence"] < CONVERGED]
-        if short:
-            edge = math.sqrt(max(short) * min([k for k in ks if k > max(short)], default=2 * max(short)))
-            axes.axvspan(min(ks) / 2, edge, fill=False, hatch="///", ec=canvas.GREY, alpha=0.3, lw=0, zorder=0)
-            axes.set_xlim(min(ks) / 2**0.5, max(ks) * 2**0.5)
-        axes.set_xticks(ks, [f"{k:g}" for k in ks])
-        axes.minorticks_off()
-        axes.set_title(f"{dimension}\n{_n_matches(standings, dimension)}", fontsize=10)
-        axes.set_xlabel(
-            "K (dashed: Bradley-Terry of the same matches;\nband: scatter over orders; hatched: not converged)"
-        )
-    panels[0][1].set_ylabel("mean Elo rating")
-    canvas.color_key(figure, _colors(standings))
-    caption = "How Elo depends on K. Dashed: where each line would end if Elo had converged."
-    return canvas.finish("k_sensitivity", figure, rows, caption)
+    return [plot for plot in drawn if plot is not None]
 
 
-def permutation_traces(standings: Standings) -> Plot:
-    """The running mean rating as permutations are added, with the funnel of its ordering error."""
-    rows = trace_rows(standings)
-    figure, panels = canvas.panels(_rated(standings), height=3.2, sharey=True)
-    for dimension, axes in panels:
-        for model, color in _lines(standings):
-            line = [r for r in rows if r["dimension"] == dimension and r["model"] == model]
-            x = [r["n_perms"] for r in line]
-            mean = np.array([r["running_mean"] for r in line])
-            error = Z95 * np.array([r["ordering_error"] for r in line])
-            axes.plot(x, mean, color=color, lw=canvas.stroke(color)["lw"])
-            if color == canvas.GREY:
-                continue
-            axes.fill_between(x, mean - error, mean + error, color=color, alpha=0.15, lw=0)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.set_title(dimension, fontsize=10)
-        axes.set_xlabel("permutations (band: ordering error, 95 %)")
-    panels[0][1].set_ylabel(f"running mean Elo, K = {standings.k:g}")
-    canvas.color_key(figure, _colors(standings))
-    caption = "Whether there were enough match orders: the running mean Elo as they are added, with its ordering error."
-    return canvas.finish("permutation_traces", figure, rows, caption)
+# Ratings
 
 
-def trace_rows(standings: Standings) -> Rows:
-    """Running mean and ordering error after so many permutations, at log-spaced numbers of them."""
-    rows: Rows = []
-    for dimension in standings.dimensions:
-        board = standings.primary(dimension)
-        if board is None or board.samples is None:
-            continue
-        n = len(board.samples)
-        points = np.unique(np.geomspace(1, n, _TRACE_POINTS).round().astype(int))
-        counts = np.arange(1, n + 1)[:, None]
-        means = np.cumsum(board.samples, axis=0) / counts
-        # Deviations from the first row keep the sums of squares small: no cancellation.
-        shifted = board.samples - board.samples[0]
-        square = np.cumsum(shifted**2, axis=0) - counts * (np.cumsum(shifted, axis=0) / counts) ** 2
-        errors = np.sqrt(np.maximum(square, 0.0) / np.maximum(counts - 1, 1) / counts)
-        rows += [
-            {
-                "dimension": dimension,
-                "n_perms": int(p),
-                "model": model,
-                "running_mean": float(means[p - 1, m]),
-                "ordering_error": float(errors[p - 1, m]),
-            }
-            for p in points
-            for m, model in enumerate(board.models)
-        ]
-    return rows
+def ratings(standings: Standings) -> Plot | None:
+    """Elo and Bradley-Terry with their intervals and Elo's ordering error, a panel for each dimension on one scale."""
+    names = rated(standings)
+    if not names:
+        return None
+    rows = [row for dimension in names for row in _rating_rows(standings, dimension)]
+    models = best_first(standings)[:MAX_MODELS]
+    is_dense = len(models) > _FEW
+    sheet = Sheet(
+        "Who is better, and how sure that is",
+        names,
+        width=panel_width(len(names)),
+        height=(0.22 if is_dense else 0.38) * len(models) + 0.1,
+        left=room(models),
+        right=0.85 + max(length(_flagged(row), 7.5) for row in rows),
+        shared_left=True,
+        key=[
+            (
+                f"Elo at K = {standings.k:g}, 95 % over prompts",
+                {"color": "#C4C4C4", "lw": 5, "marker": "o", "ms": 6, "mfc": "#555555", "mew": 0},
+            ),
+            ("ordering error (Monte Carlo), 95 %", {"lw": 0, "marker": "|", "ms": 10, "mec": canvas.PALE}),
+            ("Bradley-Terry, 95 % over prompts", {"color": _GREY, "lw": 1.3, "marker": "D", "ms": 4.5, "mfc": "white"}),
+        ],
+    )
+    low, high = _limits([row for row in rows if row["model"] in models])
+    for panel in sheet.panels:
+        panel.heading(panel.name, n_matches(standings, panel.name))
+        panel.scale((low, high), row_span(len(models)))
+        panel.rows([short(model) for model in models])
+        panel.x_axis(ticks(low, high), "rating")
+        by_model = {row["model"]: row for row in rows if row["dimension"] == panel.name}
+        lines = {y: by_model[model] for y, model in enumerate(models) if model in by_model}
+        _forest(panel, lines, entrant_colors(standings), size=5 if is_dense else 6.5)
+    sure = f"Elo: {interval(standings.elo[names[0]][standings.k])}"
+    if fitted := standings.companions.get(METHOD, {}).get(names[0]):
+        sure += f"; Bradley-Terry: {interval(fitted)}"
+    caption = (
+        f"Who is better, by how much, the best mean Elo first. {sure}. The ordering error (grey ticks, 95 %) is that "
+        f"of averaging over match orders, and says nothing of how sure a rating is.{sample(standings, names)}"
+    )
+    return sheet.finish("ratings", rows, caption + of_best(len(models), len(standings.models)))
+
+
+def _forest(panel: Panel, lines: Mapping[int, Row], colors: Mapping[str, str], *, size: float) -> None:
+    """Rows by their place from the top: Elo above, Bradley-Terry below, Elo in figures on the right."""
+    of_line = {y: colors[row["model"]] for y, row in lines.items()}
+    for method, up, lw, alpha in (("elo", 0.12, 0.75 * size, 0.4), ("bradley_terry", -0.22, 1.3, 0.9)):
+        bars = {y: [(row[f"{method}_ci_{end}"], y - up) for end in ("low", "high")] for y, row in lines.items()}
+        bars = {y: bar for y, bar in bars.items() if bar[0][0] is not None}
+        panel.segments(list(bars.values()), [of_line[y] for y in bars], lw, alpha=alpha)
+    fitted = {y: row["bradley_terry"] for y, row in lines.items() if row["bradley_terry"] is not None}
+    edges = [of_line[y] for y in fitted]
+    panel.dots(list(fitted.values()), [y + 0.22 for y in fitted], edges, 0.7 * size, marker="D", hollow=True)
+    elo = {y: row["elo"] for y, row in lines.items()}
+    errors = [(row["elo"] + sign * Z95 * row["ordering_error"], y) for y, row in lines.items() for sign in (-1, 1)]
+    panel.segments([((x, y - 0.36), (x, y + 0.12)) for x, y in errors], canvas.PALE, 0.8)
+    panel.dots(list(elo.values()), [y - 0.12 for y in elo], list(of_line.values()), size)
+    for y, row in lines.items():
+        half = "" if row["elo_ci_low"] is None else f" ±{row['elo_ci_high'] - row['elo']:.0f}"
+        said = f"{row['elo']:.0f}{half}{_flagged(row)}"
+        panel.write(1, y, said, on="y", move=(7, 0), size=7.5, align=(0, 0.5))
+
+
+def _flagged(row: Row) -> str:
+    """Why Bradley-Terry has no rating."""
+    return f", {row['flag']}" if row["flag"] else ""
+
+
+def _rating_rows(standings: Standings, dimension: str) -> Iterator[dict[str, Any]]:
+    elo = standings.elo[dimension][standings.k]
+    board = standings.companions.get(METHOD, {}).get(dimension)
+    for rating in map(elo.rating, elo.models):
+        fitted = board and board.rating(rating.model)
+        yield {
+            "dimension": dimension,
+            "model": rating.model,
+            "elo": rating.rating,
+            "elo_ci_low": rating.ci_low,
+            "elo_ci_high": rating.ci_high,
+            "ordering_error": rating.ordering_error,
+            "bradley_terry": fitted and fitted.rating,
+            "bradley_terry_ci_low": fitted and fitted.ci_low,
+            "bradley_terry_ci_high": fitted and fitted.ci_high,
+            "flag": fitted and fitted.flag,
+        }
+
+
+def _limits(rows: Sequence[Row]) -> tuple[float, float]:
+    """Of the axis: all ratings, and of their intervals as much as leaves the ratings apart."""
+    points = [row[name] for row in rows for name in ("elo", "bradley_terry") if row[name] is not None]
+    beyond = _BEYOND * max(max(points) - min(points), 20.0)
+    ends = [x for row in rows for name, x in row.items() if "ci_" in name and x is not None]
+    low = max(min([*points, *ends]), min(points) - beyond)
+    high = min(max([*points, *ends]), max(points) + beyond)
+    margin = 0.04 * (high - low) + 1.0
+    return low - margin, high + margin
+
+
+# Win rates
 
 
 def win_rates(standings: Standings) -> Plot:
     """How often the row beats the column, ties half."""
-    order = _best_first(standings)
-    rows: Rows = [rate.to_dict() | {"win_share_a": win_share(rate)} for rate in standings.win_rates]
-    side = max(2.6, 0.62 * len(order)) if len(order) <= _MAX_CELL_MODELS else 0.17 * len(order)
-    figure, panels = canvas.panels(
-        standings.dimensions, height=side + 1.2, width=side + 0.9, layout="compressed", sharey=True
+    rows = _win_rate_rows(standings)
+    models = best_first(standings)[:MAX_MODELS]
+    is_dense = len(models) > _FEW
+    side, size = (0.2, 7.0) if is_dense else (0.68, 8.0)
+    scale = [(f"{share:.0%}", {"lw": 9, "color": canvas.shade("RdBu", share)}) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    sheet = Sheet(
+        "How often the row beats the column",
+        standings.dimensions,
+        width=max(side * len(models), 1.4),
+        height=max(side * len(models), 0.8),
+        left=room(models, size),
+        bottom=0.75 * room(models, size) + 0.15,
+        shared_left=True,
+        key=[*scale, *([] if is_dense else [("bold: their ratings differ (Holm, 5 %)", {"lw": 0})])],
     )
-    image = None
-    for dimension, axes in panels:
-        shares, counts = _share_matrix([r for r in standings.win_rates if r.dimension == dimension], order)
-        image = axes.imshow(shares, cmap="RdBu", vmin=0, vmax=1)
-        if len(order) <= _MAX_CELL_MODELS:
-            for (i, j), share in np.ndenumerate(shares):
-                if not math.isnan(share):
-                    color = "white" if abs(share - 0.5) > 0.3 else "black"
-                    text = f"{share:.0%}\nn={counts[i, j]}"
-                    axes.text(j, i, text, ha="center", va="center", fontsize=7.5, color=color)
-        size = 9 if len(order) <= _MAX_CELL_MODELS else 5
-        axes.set_xticks(range(len(order)), order, rotation=45, ha="right", rotation_mode="anchor", fontsize=size)
-        axes.set_yticks(range(len(order)), order, fontsize=size)
-        axes.set_facecolor("#EEEEEE")
-        axes.grid(visible=False)
-        axes.set_title(dimension, fontsize=10)
-    if image is not None:
-        bar = figure.colorbar(image, ax=[axes for _, axes in panels], shrink=0.7, pad=0.02)
-        bar.set_label("row beats column (ties half)", fontsize=9)
-    caption = "How often the row beats the column, ties counting half."
-    return canvas.finish("pairwise_winrates", figure, rows, caption)
+    for panel in sheet.panels:
+        panel.heading(panel.name, "ties half")
+        cells = [row for row in rows if row["dimension"] == panel.name]
+        _matrix(panel, cells, models, has_text=not is_dense, size=size)
+    caption = (
+        "How often the row beats the column, a tie counting half, of n battles; ± 95 % over prompts. Bold: the "
+        f"Bradley-Terry difference holds after Holm's correction.{sample(standings, standings.dimensions)}"
+    )
+    return sheet.finish("pairwise_winrates", rows, caption + of_best(len(models), len(standings.models)))
 
 
-def sweep_lines(rows: Sequence[Mapping[str, Any]]) -> Plot:
-    """Rating against K over the jobs of a sweep: a panel for each dimension, a row of them for each n_perms and for
+def _win_rate_rows(standings: Standings) -> list[dict[str, Any]]:
+    holds = {(d.dimension, *sorted((d.higher, d.lower))): d.significant for d in standings.differences.get(METHOD, ())}
+    found = {
+        dimension: winrates.shares(battles, use="consistent", ties="half")
+        for dimension, battles in standings.battles.items()
+    }
+    rows = []
+    for rate in standings.win_rates:
+        share = found[rate.dimension][rate.entrant_a, rate.entrant_b]
+        rows.append(
+            {
+                **rate.to_dict(),
+                "n": share.n_games,
+                "win_share_a": share.share,
+                "std_error": share.std_error,
+                "significant": holds.get((rate.dimension, rate.entrant_a, rate.entrant_b)),
+            }
+        )
+    return rows
+
+
+def _matrix(panel: Panel, cells: Sequence[Row], models: Sequence[str], *, has_text: bool, size: float) -> None:
+    place = {model: i for i, model in enumerate(models)}
+    panel.scale((-0.5, len(models) - 0.5), (len(models) - 0.5, -0.5))
+    shares = np.full((len(models), len(models)), np.nan)
+    for cell in cells:
+        if cell["entrant_a"] not in place or cell["entrant_b"] not in place:
+            continue
+        a, b = place[cell["entrant_a"]], place[cell["entrant_b"]]
+        shares[a, b], shares[b, a] = cell["win_share_a"], 1 - cell["win_share_a"]
+        for (i, j), share in (((a, b), cell["win_share_a"]), ((b, a), 1 - cell["win_share_a"])) if has_text else ():
+            color = "white" if abs(share - 0.5) > 0.3 else canvas.INK
+            error = "" if cell["std_error"] is None else f" ±{Z95 * cell['std_error']:.2f}".replace("0.", ".")
+            is_bold = bool(cell["significant"])
+            panel.write(j, i, f"{share:.2f}{error}", move=(0, 4.5), size=7.5, color=color, bold=is_bold)
+            panel.write(j, i, f"n={cell['n']:,}", move=(0, -5.5), size=7, color=color)
+    panel.grid(shares, "RdBu")
+    panel.labels([short(model) for model in models], size=size)
+    for x, model in enumerate(models):
+        panel.write(x, 0, short(model), on="x", move=(2, -5), size=size, align=(1, 1), angle=45)
+
+
+# A sweep
+
+
+def sweep_lines(rows: Sequence[Row]) -> Plot:
+    """Rating against K over the jobs of a sweep: a panel for each dimension, a line of them for each n_perms and for
     whatever else was swept."""
-    from matplotlib.figure import Figure
-
-    dimensions = list(dict.fromkeys(r["dimension"] for r in rows))
-    settings = sorted({(r["n_perms"], r["setting"]) for r in rows})
-    names = list(dict.fromkeys(r["model"] for r in rows))
-    colors = canvas.colors(names)
-    size = (3.6 * len(dimensions) + 0.6, 2.5 * len(settings) + 0.8)
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(settings), len(dimensions), squeeze=False, sharex=True, sharey=True)
-    for (i, setting), (j, dimension) in itertools.product(enumerate(settings), enumerate(dimensions)):
-        axes = canvas.style(grid[i][j])
+    dimensions = list(dict.fromkeys(row["dimension"] for row in rows))
+    settings = sorted({(row["n_perms"], row["setting"]) for row in rows})
+    places = list(itertools.product(settings, dimensions))
+    colors = canvas.colors(list(dict.fromkeys(row["model"] for row in rows)))
+    ks = sorted({row["k"] for row in rows})
+    ends = [row["rating"] + sign * Z95 * row["ordering_error"] for row in rows for sign in (-1, 1)]
+    low, high = span(ends)
+    sheet = Sheet(
+        "How Elo depends on K and on the number of match orders",
+        [dimension for _, dimension in places],
+        width=2.9,
+        height=2.0,
+        left=0.75,
+        shared_left=True,
+        n_columns=len(dimensions),
+        key=model_key({model: color for model, color in colors.items() if color != canvas.GREY}),
+    )
+    for panel, ((n_perms, setting), dimension) in zip(sheet.panels, places, strict=True):
+        panel.heading(dimension, f"{n_perms:,} match orders {setting}")
+        panel.scale((ks[0] / 1.3, ks[-1] * 1.3), (low, high), log_x=True)
+        panel.x_axis({k: f"{k:g}" for k in ks}, "K")
+        panel.y_axis(ticks(low, high), "mean Elo")
         for model, color in colors.items():
-            wanted = (*setting, dimension, model)
+            wanted = (n_perms, setting, dimension, model)
             line = [r for r in rows if (r["n_perms"], r["setting"], r["dimension"], r["model"]) == wanted]
             line.sort(key=lambda r: r["k"])
-            error = [Z95 * r["ordering_error"] for r in line]
-            axes.errorbar([r["k"] for r in line], [r["rating"] for r in line], error, fmt="o-", ms=4, color=color)
-        ks = sorted({r["k"] for r in rows})
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(ks, [f"{k:g}" for k in ks])
-        axes.minorticks_off()
-        if i == 0:
-            axes.set_title(dimension, fontsize=10)
-        if i == len(settings) - 1:
-            axes.set_xlabel("K (bar: ordering error, 95 %)")
-        if j == 0:
-            axes.set_ylabel("\n".join([f"mean Elo, {setting[0]} permutations", *setting[1].split()]), fontsize=9)
-    canvas.color_key(figure, colors)
-    return canvas.finish("k_by_n_perms", figure, rows)
-
-
-def _rating_rows(standings: Standings) -> Iterator[dict[str, Any]]:
-    for dimension in standings.dimensions:
-        elo = standings.primary(dimension)
-        companion = standings.companions.get("bradley_terry", {}).get(dimension)
-        for model in elo.models if elo else ():
-            rating = elo.rating(model) if elo else None
-            fitted = companion.rating(model) if companion else None
-            yield {
-                "dimension": dimension,
-                "model": model,
-                "elo": rating and rating.rating,
-                "ordering_error": rating and rating.ordering_error,
-                "bradley_terry": fitted and fitted.rating,
-                "ci_low": fitted and fitted.ci_low,
-                "ci_high": fitted and fitted.ci_high,
-            }
-
-
-def _best_first(standings: Standings) -> list[str]:
-    """Models by their mean Elo over the dimensions, best first."""
-    boards = [b for d in standings.dimensions if (b := standings.primary(d))]
-
-    def mean(model: str) -> float:
-        found = [r.rating for b in boards if model in b.models if (r := b.rating(model)).rating is not None]
-        return sum(found) / len(found) if found else -math.inf
-
-    return sorted(standings.models, key=lambda model: (-mean(model), model))
-
-
-def _colors(standings: Standings) -> dict[str, str]:
-    names = standings.models if len(standings.models) <= len(canvas.PALETTE) else _best_first(standings)
-    return canvas.colors(names)
-
-
-def _lines(standings: Standings) -> list[tuple[str, str]]:
-    """Models with their colours, the grey ones first so that they lie behind."""
-    return sorted(_colors(standings).items(), key=lambda item: item[1] != canvas.GREY)
-
-
-def _n_matches(standings: Standings, dimension: str) -> str:
-    board: Leaderboard | None = standings.primary(dimension)
-    return f"{board.n_matches if board else 0} matches"
-
-
-def _share_matrix(rates: Sequence[WinRate], order: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    shares = np.full((len(order), len(order)), np.nan)
-    counts = np.zeros((len(order), len(order)), dtype=int)
-    for rate in rates:
-        share = win_share(rate)
-        i, j = order.index(rate.entrant_a), order.index(rate.entrant_b)
-        shares[i, j], shares[j, i] = share, None if share is None else 1 - share
-        counts[i, j] = counts[j, i] = rate.a_wins + rate.b_wins + rate.ties
-    return shares, counts
+            at, mean, error = ([r[name] for r in line] for name in ("k", "rating", "ordering_error"))
+            panel.line(at, mean, color, marker="o", ms=3.5)
+            bars = [((k, m - Z95 * e), (k, m + Z95 * e)) for k, m, e in zip(at, mean, error, strict=True)]
+            panel.segments(bars, color, 1.2)
+    caption = (
+        "Elo by K, a line of panels for each number of match orders and for whatever else was swept. "
+        "Bar: ordering error (Monte Carlo), 95 %."
+    )
+    return sheet.finish("k_by_n_perms", rows, caption)

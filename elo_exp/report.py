@@ -36,6 +36,7 @@ def write_standings(run_dir: Path, standings: Standings, plots: Sequence[Plot]) 
         write_json(run_dir / "ratings.json", ratings_json(standings)),
         *(write_whole(run_dir / "figures" / f"{plot.name}.png", plot.png) for plot in plots),
         *(write_csv(run_dir / "figures" / f"{plot.name}.csv", plot.rows) for plot in plots),
+        *(write_whole(run_dir / "figures" / f"{plot.name}.svg", plot.svg) for plot in plots),
     ]
 
 

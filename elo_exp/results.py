@@ -219,7 +219,10 @@ class Standings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """A figure as PNG, and the rows that it was drawn from."""
+    """A figure as PNG and SVG, and the rows that it was drawn from.
+
+    x, y  of lines: the column that runs from left to right, and those that are drawn, a line for each model in them
+    """
 
     name: str
     png: bytes
@@ -227,6 +230,9 @@ class Plot:
     caption: str = ""
 
 
+    svg: str = ""
+    x: str | None = None
+    y: tuple[str, ...] = ()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
     """What a tracker needs to know of the job it follows."""

@@ -2,80 +2,76 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import dataclasses
 
-import numpy as np
 import pytest
 
 from elo_exp import certainty
-from elo_exp.experiments import Parts
-from elo_exp.experiments.standings import rate
 from elo_exp.planning import detectable
-from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
-from elo_exp.results import Standings
-from tests.data import shipped
-from tests.simulation import Tournament
-
-
-def standings(battles: list[Battle], tmp_path: Path) -> Standings:
-    elo = shipped("elo", "default", n_perms=5)
-    bradley_terry = BradleyTerry(initial_rating=1400.0, use="both", interval="sandwich", n_bootstraps=2, seed=0)
-    parts = Parts(
-        entrants={},
-        judge=None,
-        rubrics=[],
-        elo=elo,
-        ratings={"bradley_terry": bradley_terry},
-        tracker=shipped("tracker", "local"),
-        store=None,  # type: ignore[arg-type]
-    )
-    return rate(parts, {"factuality": battles}, models=["a", "b", "c", "d"])
+from elo_exp.results import Plot, Standings
+from tests.standings import standings, tournament
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Standings:
-    battles = Tournament().battles(143, np.random.default_rng(5))
-    return standings(battles, tmp_path_factory.mktemp("certainty"))
+def found() -> Standings:
+    return standings({"factuality": tournament(n_prompts=143)})
 
 
-def test_there_are_three_figures_each_a_png_with_its_rows(found: Standings):
-    plots = certainty.certainty_plots(found)
-    assert [plot.name for plot in plots] == ["differences", "rank_chances", "detectable_differences"]
-    assert all(plot.png.startswith(b"\x89PNG") and plot.rows for plot in plots)
+def drawn(plot: Plot | None) -> Plot:
+    assert plot is not None
+    return plot
 
 
 def test_the_differences_drawn_are_those_that_were_found(found: Standings):
-    plot = certainty.differences(found)
-    assert plot is not None
+    plot = drawn(certainty.differences(found))
     assert list(plot.rows) == [d.to_dict() for d in found.differences["bradley_terry"]]
 
 
 def test_the_chances_of_every_entrant_and_of_every_rank_add_up(found: Standings):
-    plot = certainty.rank_chances(found)
-    assert plot is not None
+    plot = drawn(certainty.rank_chances(found))
     for by in ("model", "rank"):
         for value in {row[by] for row in plot.rows}:
             assert sum(row["chance"] for row in plot.rows if row[by] == value) == pytest.approx(1)
 
 
 def test_the_first_column_is_the_chance_of_being_best(found: Standings):
-    plot = certainty.rank_chances(found)
-    assert plot is not None
+    plot = drawn(certainty.rank_chances(found))
     board = found.companions["bradley_terry"]["factuality"]
     first = {row["model"]: row["chance"] for row in plot.rows if row["rank"] == 1}
     assert first == {r.model: r.p_best for r in board.ratings}
 
 
 def test_the_curve_passes_through_this_run(found: Standings):
-    plot, (precision,) = certainty.detectable_differences(found), found.precision["bradley_terry"]
-    assert plot is not None
+    plot, (precision,) = drawn(certainty.detectable_differences(found)), found.precision["bradley_terry"]
     (here,) = [row for row in plot.rows if row["this_run"]]
     assert (here["n_prompts"], here["detectable"]) == (143, pytest.approx(precision.detectable))
     assert precision.sigma is not None
     assert here["corrected"] == pytest.approx(detectable(precision.sigma, 143, n_tests=6))
 
 
-def test_nothing_is_drawn_of_a_single_prompt(tmp_path: Path):
+def test_the_curve_says_what_a_pilot_and_the_whole_bank_would_find(found: Standings):
+    plot, (precision,) = drawn(certainty.detectable_differences(found)), found.precision["bradley_terry"]
+    assert precision.sigma is not None
+    at = {row["n_prompts"]: row["detectable"] for row in plot.rows}
+    assert [at[50], at[143]] == [detectable(precision.sigma, n) for n in (50, 143)]
+    assert (plot.x, plot.y) == ("n_prompts", ("detectable", "corrected"))
+
+
+def test_of_many_entrants_the_pairs_of_the_best_are_drawn_and_all_are_in_the_rows():
+    many = standings({"factuality": tournament(n_models=10, n_prompts=30)})
+    plot = drawn(certainty.differences(many))
+    assert len(plot.rows) == 45
+    assert plot.caption.endswith("Only the best 8 of 10 entrants of each dimension are shown.")
+
+
+def test_a_pair_of_which_the_prompts_say_nothing_is_not_drawn(found: Standings):
+    unknown = dataclasses.replace(found.differences["bradley_terry"][0], ci_low=None, ci_high=None, std_error=None)
+    rest = found.differences["bradley_terry"][1:]
+    plot = certainty.differences(dataclasses.replace(found, differences={"bradley_terry": [unknown, *rest]}))
+    assert list(drawn(plot).rows) == [d.to_dict() for d in rest]
+
+
+def test_nothing_is_drawn_of_a_single_prompt():
     one = [Battle(model_a="a", model_b="b", winner=w, question_id="q") for w in ("model_a", "model_b", "model_a")]
-    assert certainty.certainty_plots(standings(one, tmp_path)) == []
+    assert certainty.certainty_plots(standings({"factuality": one})) == [None, None, None]

@@ -35,8 +35,10 @@ BEST_FIRST = {  # elo_exp/entrants/probe.py says why
     "clinical_utility": ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"],
 }
 FIGURES = {
-    *("ratings", "differences", "rank_chances", "detectable_differences"),
-    *("k_sensitivity", "permutation_traces", "pairwise_winrates"),
+    *("ratings", "pairwise_winrates", "differences", "rank_chances", "detectable_differences"),
+    *("k_sensitivity", "permutation_traces", "order_effect"),
+    *("position_effect", "length_effect", "length_ratings"),
+    *("calibration", "pair_residuals"),
 }
 NOT_CONCLUSIONS = ("manifest.json", "report.html", "elo_exp.log", ".hydra/", "tracker/", "wandb/")
 
@@ -98,7 +100,7 @@ def test_the_run_folder_holds_these_files(demo: Ran):
         "ratings.json",
         *(f"responses/responses_{name}.jsonl" for name in PROBES),
         *(f"verdicts/{dimension}.jsonl" for dimension in DIMENSIONS),
-        *(f"figures/{name}.{kind}" for name in FIGURES for kind in ("png", "csv")),
+        *(f"figures/{name}.{kind}" for name in FIGURES for kind in ("png", "svg", "csv")),
     }
     assert set(artifacts(demo.run_dir)) == expected
     assert (demo.run_dir / "manifest.json").is_file()
@@ -252,8 +254,9 @@ def test_an_unbiased_judge_flips_no_pair(demo: Ran):
         assert (quality["flip_rate"], quality["first_shown_rate"], quality["invalid_rate"]) == (0.0, 0.5, 0.0)
 
 
-def test_every_figure_is_a_png_with_its_data_beside_it(demo: Ran):
+def test_every_figure_is_a_png_and_an_svg_with_its_data_beside_it(demo: Ran):
     for name in FIGURES:
+        assert "</svg>" in (demo.run_dir / f"figures/{name}.svg").read_text(encoding="utf-8")
         assert (demo.run_dir / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
         rows = table(demo.run_dir / f"figures/{name}.csv")
         assert {row["dimension"] for row in rows} == set(DIMENSIONS)

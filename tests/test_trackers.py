@@ -3,6 +3,7 @@
 The runs here are made offline and read back with `wandb leet inspect`, W&B's own reader of its run files.
 """
 
+import csv
 import json
 import os
 import pty
@@ -22,8 +23,10 @@ from tests.commands import LOCAL, SCRIPTS, SMALL, Ran, attempt, attempt_program,
 DIMENSIONS = ["factuality", "calibration", "clinical_utility"]
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
 FIGURES = {
-    *("ratings", "differences", "rank_chances", "detectable_differences"),
-    *("k_sensitivity", "permutation_traces", "pairwise_winrates"),
+    *("ratings", "pairwise_winrates", "differences", "rank_chances", "detectable_differences"),
+    *("k_sensitivity", "permutation_traces", "order_effect"),
+    *("position_effect", "length_effect", "length_ratings"),
+    *("calibration", "pair_residuals"),
 }
 Record = dict[str, Any]
 
@@ -61,6 +64,16 @@ class Logged:
         """The only thing ever logged under a key, which W&B writes as `key.property` in one row of the history."""
         (item,) = (row for row in self.history if any(name.startswith(f"{key}.") for name in row))
         return {name.removeprefix(f"{key}."): value for name, value in item.items() if name.startswith(f"{key}.")}
+
+    def table(self, key: str) -> list[Record]:
+        """The rows of the only table ever logged under a key."""
+        table = json.loads(self.file(self.logged(key)["path"]).read_text(encoding="utf-8"))
+        return [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+
+    def chart(self, key: str) -> str:
+        """What kind of chart is drawn under a key."""
+        charts = {name: value for record in self.of("config") for name, value in record["update"].items()}
+        return str(charts[f"_wandb.visualize.{key}"]["panel_config"]["panelDefId"])
 
     def file(self, name: str) -> Path:
         return self.path.parent / "files" / name
@@ -165,28 +178,46 @@ def test_the_traces_are_line_charts_over_the_number_of_permutations(logged: Logg
     assert last == pytest.approx({name: logged.summary[f"elo/{name}"] for name in last})
 
 
-def test_the_k_sensitivity_is_a_table_and_a_figure(logged: Logged):
-    table = json.loads(logged.file(logged.logged("k_sensitivity")["path"]).read_text(encoding="utf-8"))
-    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+def test_every_figure_is_an_image_with_its_caption(logged: Logged):
+    for name in FIGURES:
+        media = logged.logged(f"figures/{name}")
+        assert (media["_type"], media["format"]) == ("image-file", "png")
+        assert media["caption"]
+        assert logged.file(media["path"]).stat().st_size == media["size"]
+
+
+def test_every_figure_has_its_numbers_as_a_table(logged: Logged, folder: Path):
+    for name in FIGURES:
+        with (folder / f"tracked/figures/{name}.csv").open(encoding="utf-8", newline="") as file:
+            kept = list(csv.DictReader(file))
+        rows = logged.table(f"tables/{name}")
+        assert len(rows) == len(kept)
+        assert [row["dimension"] for row in rows] == [row["dimension"] for row in kept]
+        assert {str(value) for value in rows[0].values() if value is not None} <= set(kept[0].values())
+
+
+def test_the_k_sensitivity_is_a_table_that_ends_in_the_ratings(logged: Logged):
+    rows = logged.table("tables/k_sensitivity")
     assert {row["k"] for row in rows} == {1, 4, 8, 12, 16, 32}
-    assert {row["dimension"] for row in rows} == set(DIMENSIONS)
     at_12 = {f"elo/{row['dimension']}/{row['model']}": row["rating"] for row in rows if row["k"] == 12}
     assert at_12 == pytest.approx({name: logged.summary[name] for name in at_12})
     assert len(at_12) == 12
 
 
+def test_lines_are_charts_of_their_own_for_each_dimension(logged: Logged):
+    by_k = {(row["dimension"], row["model"], row["k"]): row["rating"] for row in logged.table("tables/k_sensitivity")}
+    for dimension in DIMENSIONS:
+        points = logged.table(f"charts/k_sensitivity/{dimension}_table")
+        drawn = {(dimension, point["lineKey"], point["step"]): point["lineVal"] for point in points}
+        assert drawn == {name: rating for name, rating in by_k.items() if name[0] == dimension}
+        assert logged.chart(f"charts/k_sensitivity/{dimension}") == "wandb/lineseries/v0"
+        curves = logged.table(f"charts/detectable_differences/{dimension}_table")
+        assert {point["lineKey"] for point in curves} == {"detectable", "corrected"}
+
+
 def test_win_rates_and_judge_quality_are_tables(logged: Logged):
-    for name, n_rows in (("pairwise_winrates", 18), ("judge_quality", 3)):
-        media = logged.logged(name)
-        assert media["_type"] == "table-file"
-        assert media["nrows"] == n_rows
-
-
-def test_every_figure_is_an_image(logged: Logged):
-    for name in FIGURES:
-        media = logged.logged(f"figures/{name}")
-        assert (media["_type"], media["format"]) == ("image-file", "png")
-        assert logged.file(media["path"]).stat().st_size == media["size"]
+    assert len(logged.table("tables/pairwise_winrates")) == 18
+    assert [row["dimension"] for row in logged.table("judge_quality")] == DIMENSIONS
 
 
 def test_the_run_folder_is_the_artifact(logged: Logged):
@@ -304,16 +335,15 @@ def test_local_writes_the_same_numbers_as_wandb(local: Ran, logged: Logged):
         if "n_perms" in row
     ]
     tables = {value["name"]: value["rows"] for value in values(local, "table")}
-    assert {name: len(rows) for name, rows in tables.items()} == {
-        name: logged.logged(name)["nrows"] for name in ("k_sensitivity", "pairwise_winrates", "judge_quality")
-    }
+    assert {name: len(rows) for name, rows in tables.items()} == {"judge_quality": len(DIMENSIONS)}
 
 
-def test_local_writes_the_figures_as_png_and_names_the_files(local: Ran):
+def test_local_writes_the_figures_with_their_numbers_and_names_the_files(local: Ran):
     paths = {value["name"]: local.run_dir / "tracker" / value["path"] for value in values(local, "figure")}
     assert set(paths) == FIGURES
-    for name, path in paths.items():
-        assert path.read_bytes() == (local.run_dir / f"figures/{name}.png").read_bytes()
+    for path in paths.values():
+        for kept in (path, path.with_suffix(".csv")):
+            assert kept.read_bytes() == (local.run_dir / "figures" / kept.name).read_bytes()
     (files,) = values(local, "files")
     assert {"manifest.json", "elo_results.json", "figures/ratings.png", "verdicts/calibration.jsonl"} <= set(files)
     assert all((local.run_dir / name).is_file() for name in files)

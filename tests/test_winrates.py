@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from elo_exp.records import Battle
 from elo_exp.results import WinRate
-from elo_exp.winrates import count, win_share
+from elo_exp.winrates import Share, count, shares, win_share
 
 NAMES = st.sampled_from(["ann", "bob", "zoe"])
 RESULTS = st.sampled_from(["model_a", "model_b", "tie", "tie (bothbad)"])
@@ -85,3 +85,37 @@ def test_a_tie_is_half_a_win_and_nothing_is_no_share(a_wins, b_wins, ties, share
         dimension="x", entrant_a="ann", entrant_b="bob", a_wins=a_wins, b_wins=b_wins, ties=ties, inconsistent=0
     )
     assert win_share(rate) == share
+
+
+# Shares with their errors
+
+
+def test_the_verdicts_on_one_prompt_are_one_observation():
+    """ann beats bob twice on q0, and both times loses on q1: the mean of two independent numbers, 1 and 0, of standard
+    deviation 1 / root 2; of four numbers it would be half as uncertain."""
+    both = [
+        Battle(model_a="ann", model_b="bob", winner=w, question_id=q, verdict_ab=w, verdict_ba=w)
+        for q, w in (("q0", "model_a"), ("q1", "model_b"))
+    ]
+    found = shares(both, use="both", ties="half")[("ann", "bob")]
+    assert (found.n_games, found.share) == (4, 0.5)
+    assert found.std_error == pytest.approx(0.5)
+
+
+def test_ties_are_half_a_win_or_left_out():
+    battles = [battle("bob", "ann", winner) for winner in ("model_a", "model_a", "tie", "model_b")]
+    assert shares(battles, use="consistent", ties="half")["ann", "bob"].share == (1 + 0.5) / 4
+    assert shares(battles, use="consistent", ties="drop")["ann", "bob"].share == 1 / 3
+    assert shares(battles[2:3], use="consistent", ties="drop") == {}
+
+
+def test_prompts_that_do_not_differ_say_nothing_of_an_error():
+    battles = [battle("ann", "bob", "model_a")] * 3
+    assert shares(battles, use="both", ties="half") == {("ann", "bob"): Share(n_games=3, share=1.0, std_error=None)}
+
+
+@given(BATTLES)
+def test_the_shares_are_those_of_the_counts(battles: list[Battle]):
+    found = shares(battles, use="consistent", ties="half")
+    counted = {(r.entrant_a, r.entrant_b): win_share(r) for r in count(battles, dimension="factuality")}
+    assert {pair: share.share for pair, share in found.items()} == pytest.approx(counted)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp import agreement, comparisons, effects, html, plots, report, transitivity, winrates
+from elo_exp import agreement, comparisons, effects, html, order_plots, plots, report, transitivity, winrates
 from elo_exp.experiments import Parts
 from elo_exp.records import Battle
 from elo_exp.results import JudgeQuality, Leaderboard, Plot, Standings
@@ -81,11 +81,11 @@ class StandingsResult:
         return report.metrics(self.standings)
 
     def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        return {plot.name: plot.rows for plot in self.plots() if plot.name in ("k_sensitivity", "pairwise_winrates")}
+        return {}
 
     def series(self) -> Sequence[Mapping[str, float]]:
         by_step: dict[int, dict[str, float]] = {}
-        for row in plots.trace_rows(self.standings):
+        for row in order_plots.trace_rows(self.standings):
             step = by_step.setdefault(row["n_perms"], {"n_perms": row["n_perms"]})
             step[f"trace/{row['dimension']}/{row['model']}"] = row["running_mean"]
         return [by_step[n] for n in sorted(by_step)]

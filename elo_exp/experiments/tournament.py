@@ -49,7 +49,7 @@ class TournamentResult(StandingsResult):
         return report.metrics(self.standings, self.quality)
 
     def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        return {**super().tables(), "judge_quality": [_quality_row(q) for q in self.quality]}
+        return {"judge_quality": [_quality_row(q) for q in self.quality]}
 
     def table(self) -> str:
         return report.table(self.standings, self.quality)

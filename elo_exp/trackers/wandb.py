@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import netrc
 import os
@@ -10,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from elo_exp.results import Plot, RunInfo
@@ -92,16 +92,18 @@ class _WandbRun:
             self._run.log(dict(row))
 
     def log_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        import wandb
-
-        columns: list[str | int] = list(rows[0]) if rows else []
-        self._run.log({name: wandb.Table(columns=columns, data=[list(row.values()) for row in rows])})
+        self._run.log({name: _table(rows)})
 
     def log_plot(self, plot: Plot) -> None:
+        """The picture, its rows as a table, and of lines a chart for each dimension."""
         import wandb
-        from PIL import Image
 
-        self._run.log({f"figures/{plot.name}": wandb.Image(Image.open(io.BytesIO(plot.png)))})
+        charts = {f"charts/{plot.name}/{dimension}": chart for dimension, chart in _charts(plot)}
+        with TemporaryDirectory() as folder:  # of a file W&B takes the bytes, of anything else it makes a PNG anew
+            path = Path(folder) / f"{plot.name}.png"
+            path.write_bytes(plot.png)
+            image = wandb.Image(str(path), caption=plot.caption)
+            self._run.log({f"figures/{plot.name}": image, f"tables/{plot.name}": _table(plot.rows), **charts})
 
     def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
         import wandb
@@ -110,6 +112,28 @@ class _WandbRun:
         for path in paths:
             artifact.add_file(str(path), name=str(path.relative_to(run_dir)))
         self._run.log_artifact(artifact)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> wandb.Table:
+    import wandb
+
+    columns: list[str | int] = list(rows[0]) if rows else []
+    return wandb.Table(columns=columns, data=[list(row.values()) for row in rows])
+
+
+def _charts(plot: Plot) -> Iterator[tuple[str, Any]]:
+    """Of its lines, if it has any, by dimension."""
+    import wandb
+
+    if plot.x is None:
+        return
+    for dimension in dict.fromkeys(row["dimension"] for row in plot.rows):
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for row in plot.rows:
+            for name in plot.y if row["dimension"] == dimension else ():
+                lines.setdefault(row.get("model", name), []).append((row[plot.x], row[name]))
+        xs, ys = ([[point[i] for point in line] for line in lines.values()] for i in (0, 1))
+        yield dimension, wandb.plot.line_series(xs, ys, keys=list(lines), title=dimension, xname=plot.x)
 
 
 def _has_key() -> bool:

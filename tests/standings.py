@@ -1,0 +1,49 @@
+"""Standings of battles, as an experiment concludes them, for the tests of what is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from elo_exp import battles as battles_
+from elo_exp import effects
+from elo_exp.experiments import Parts
+from elo_exp.experiments.standings import rate
+from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.records import Battle
+from elo_exp.results import Standings
+from tests.data import shipped
+from tests.simulation import Tournament
+
+
+def standings(battles: Mapping[str, Sequence[Battle]], *, n_perms: int = 20, **elo: Any) -> Standings:
+    """Rated by Elo as it ships, without an interval, and by Bradley-Terry."""
+    bradley_terry = BradleyTerry(initial_rating=1400.0, use="both", interval="sandwich", n_bootstraps=2, seed=0)
+    parts = Parts(
+        entrants={},
+        judge=None,
+        rubrics=[],
+        elo=shipped("elo", "default", **{"n_perms": n_perms, "n_bootstraps": 0, **elo}),
+        ratings={"bradley_terry": bradley_terry},
+        tracker=shipped("tracker", "local"),
+        store=None,  # type: ignore[arg-type]
+    )
+    return rate(parts, battles, models=battles_.models([b for some in battles.values() for b in some]))
+
+
+def tournament(n_models: int = 4, n_prompts: int = 60, *, seed: int = 5, **columns: Any) -> list[Battle]:
+    """Every pair of a, b, c, ... in both orders, the first the best."""
+    ratings = tuple(np.linspace(100.0, 0.0, n_models).tolist())
+    return Tournament(ratings=ratings).battles(n_prompts, np.random.default_rng(seed), **columns)
+
+
+def with_lengths(found: Standings, lengths: Mapping[tuple[str, str], int]) -> Standings:
+    """What a tournament adds: the characters of each response, by prompt and model."""
+    diagnoses = {}
+    for dimension, battles in found.battles.items():
+        control = effects.length_control(battles, lengths, dimension=dimension, initial_rating=1400.0, use="both")
+        diagnoses[dimension] = {**found.diagnoses[dimension], "length": dataclasses.asdict(control)}
+    return dataclasses.replace(found, diagnoses=diagnoses)
