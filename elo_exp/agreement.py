@@ -7,7 +7,7 @@ Letters: m models; p of the pairs i < j that met; q of n prompts; c of the three
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -92,14 +92,17 @@ def votes_by_comparison(battles: Sequence[Battle]) -> dict[_Comparison, Counter[
     """How often each winner was named. A battle without a question is on no comparison that another could share."""
     votes: defaultdict[_Comparison, Counter[int]] = defaultdict(Counter)
     for b in battles:
-        if b.question_id is None:
-            continue
-        category = TIE if b.is_tie else _WINNERS.index(b.winner)
-        if b.model_a < b.model_b:
-            votes[b.question_id, b.model_a, b.model_b][category] += 1
-        else:
-            votes[b.question_id, b.model_b, b.model_a][_OTHER[category]] += 1
+        if (comparison := _comparison(b)) is not None:
+            category = TIE if b.is_tie else _WINNERS.index(b.winner)
+            votes[comparison][category if b.model_a < b.model_b else _OTHER[category]] += 1
     return votes
+
+
+def _comparison(battle: Battle) -> _Comparison | None:
+    if battle.question_id is None:
+        return None
+    first, second = sorted((battle.model_a, battle.model_b))
+    return battle.question_id, first, second
 
 
 def _mode(votes: Counter[int]) -> int:
@@ -164,6 +167,24 @@ def rank_correlation(
         n_models=len(shared),
         rho=float(np.corrcoef(one, other)[0, 1]) if has_order else None,
     )
+
+
+def ranks_between_judges(
+    battles: Mapping[str, Sequence[Battle]],
+    rate: Callable[[Mapping[str, Sequence[Battle]]], Mapping[str, Leaderboard]],
+    *,
+    dimension: str,
+) -> list[RankCorrelation]:
+    """Of every two judges, each rated by the comparisons that both of them judged."""
+    found = []
+    for names in combinations(battles, 2):
+        first, second = (battles[name] for name in names)
+        shared = votes_by_comparison(first).keys() & votes_by_comparison(second).keys()
+        sides = [[b for b in some if _comparison(b) in shared] for some in (first, second)]
+        boards = [board for some in sides if shared and (board := rate({dimension: some}).get(dimension))]
+        if len(boards) == 2:
+            found.append(rank_correlation(*boards, names=names, dimension=dimension))
+    return found
 
 
 def _mean_ranks(values: Array) -> Array:

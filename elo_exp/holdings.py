@@ -133,14 +133,20 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
     try:
         other = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         try:
-            rows = _answers_of(other, path)
+            rows, judges = _answers_of(other, path), _judges_of(other)
         finally:
             other.close()
     except sqlite3.Error as error:
         raise UserError(f"store.file: {path} cannot be read as a store ({error}).") from None
     with store.transaction() as db:
         n_new = db.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows).rowcount
+        db.executemany("INSERT OR IGNORE INTO judges VALUES (?, ?, ?)", judges)
     return len(rows), n_new
+
+
+def _judges_of(db: sqlite3.Connection) -> list[tuple[str, str, str]]:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    return db.execute("SELECT key, judge_model, reads FROM judges").fetchall() if version > 2 else []
 
 
 def _answers_of(db: sqlite3.Connection, path: Path) -> list[tuple[str, str, str, str]]:

@@ -8,20 +8,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from pathlib import Path
-from string import Template
 from typing import Any
 
 from elo_exp import canvas
-from elo_exp.findings import verdict
-from elo_exp.markup import NONE, Markup, between, codes, join, listed, maybe, p_value, percent, share, table, tag
+from elo_exp.findings import METHODS, companion, verdict
+from elo_exp.markup import NONE, Markup, between, codes, document, join, listed, maybe, p_value, percent, table, tag
 from elo_exp.results import CONVERGED, TOKEN_CLASSES, Difference, JudgeQuality, Leaderboard, Plot, Rating, Standings
+from elo_exp.trust import trust
 
-_TEMPLATE = Path(__file__).with_name("report_template.html")
-_METHODS = {"bradley_terry": "Bradley-Terry", "davidson": "Davidson", "rao_kupper": "Rao-Kupper", "elo": "Elo"}
+_PNG_WIDTH = slice(16, 20)  # of the file: pixels, the largest byte first
 _OWN = ("95 % over prompts", "|on one scale", "possible ranks", "chance_of being_best")  # beside the rating
 _MAX_ROWS = 100  # of a leaderboard; all are in ratings.json
-_MAX_PAIRS = 45  # of a dimension, all pairs of ten entrants; with more, only neighbours in rank are listed
+_MAX_PAIRS = 45  # of a dimension, all pairs of ten entrants; with more, only those with the best are listed
 _LEGEND = (
     "Possible ranks: those that the prompts leave open, for all entrants at once with 95 %. The ordering error is how "
     "much the mean Elo would still move with other random orders of the same matches. It says nothing of how sure a "
@@ -38,24 +36,19 @@ def page(
     quality: Sequence[JudgeQuality] = (),
 ) -> str:
     """The whole report as one HTML file. `manifest`: what manifest.json says, its `usage` so far among it."""
-    method = next((name for name in ("bradley_terry", *standings.companions) if name in standings.companions), "elo")
+    method = companion(standings) or "elo"
     sections = {
         "Who is better": _verdicts(standings, method),
         "Leaderboard": _leaderboards(standings, method),
         "Differences": _differences(standings, method),
-        "Figures": map(_figure, plots),
-        "Can the judge be trusted": _judge(quality),
+        "Figures": (figure(plot, numbers=f"figures/{plot.name}.csv") for plot in plots),
+        "Can the judge be trusted": trust(standings, quality),
         "What this run could have found": _precision(standings, method),
-        "What it cost": _cost(manifest.get("usage") or {}),
+        "What it cost": cost(manifest.get("usage") or {}),
         "How it was made": _making(manifest),
     }
-    body = [tag("h1", title), tag("p", _lede(standings, manifest), class_="lede")]
-    for heading, content in sections.items():
-        if inside := list(content):
-            body.append(tag("section", tag("h2", heading), *inside))
     said = "Every number, also of the methods that are not shown here, is in ratings.json beside this page."
-    body.append(tag("footer", tag("p", said, class_="note")))
-    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(title=escape(title), body="\n".join(body))
+    return document(title, _lede(standings, manifest), sections, note=said)
 
 
 # What is said
@@ -63,13 +56,15 @@ def page(
 
 def _lede(standings: Standings, manifest: Mapping[str, Any]) -> str:
     prompts, judge = manifest.get("selected_prompt_count"), manifest.get("judge_model")
+    started = [when(manifest["started_at"])] if manifest.get("started_at") else []
     n_battles = sum(map(len, standings.battles.values()))
     said = f"{len(standings.models)} entrants, {n_battles:,} battles" + (f" on {prompts:,} prompts" if prompts else "")
-    return ", ".join([said, *([f"judged by {judge}"] if judge else []), *_when(manifest)])
+    return ", ".join([said, *([f"judged by {judge}"] if judge else []), *started])
 
 
-def _when(manifest: Mapping[str, Any]) -> list[str]:
-    return [f"{when[:16].replace('T', ' ')} UTC"] if (when := manifest.get("started_at")) else []
+def when(time: str) -> str:
+    """A time of manifest.json, to the minute."""
+    return f"{time[:16].replace('T', ' ')} UTC"
 
 
 def _verdicts(standings: Standings, method: str) -> Iterator[Markup]:
@@ -96,13 +91,14 @@ def _leaderboards(standings: Standings, method: str) -> Iterator[Markup]:
         if board is None:
             continue
         others = {name: by.get(dimension) for name, by in standings.companions.items() if name != method}
-        own = [] if method == "elo" else [_METHODS.get(method, method), *_OWN]
-        more = [_METHODS.get(name, name) for name in others]
-        head = ["rank", "!entrant", *own, *more, "battles", "~Elo", "~ordering_error (Monte_Carlo)"]
+        own = [] if method == "elo" else [METHODS.get(method, method), *_OWN]
+        more = [METHODS.get(name, name) for name in others]
+        sure = ["~95 %_over prompts"] if elo and any(r.ci_low is not None for r in elo.ratings) else []
+        head = ["rank", "!entrant", *own, *more, "battles", "~Elo", *sure, "~ordering_error (Monte_Carlo)"]
         rows = [
             [r.rank or NONE, _entrant(r, colors), *(_own_cells(r, span, colors) if own else [])]
             + [_points(_of(other, r.model)) for other in others.values()]
-            + [f"{r.n_battles:,}", *_elo_cells(_of(elo, r.model))]
+            + [f"{r.n_battles:,}", *_elo_cells(_of(elo, r.model), is_sure=bool(sure))]
             for r in board.ratings[:_MAX_ROWS]
         ]
         yield table(f"Leaderboard of {dimension}", head, rows, wide=True)
@@ -130,9 +126,10 @@ def _own_cells(r: Rating, span: tuple[float, float], colors: Mapping[str, str]) 
     return [_points(r), between(r.ci_low, r.ci_high), _strip(r, span, colors.get(r.model)), ranks, best]
 
 
-def _elo_cells(r: Rating | None) -> list[str]:
+def _elo_cells(r: Rating | None, *, is_sure: bool) -> list[str]:
     """One pass in file order has no ordering error to speak of."""
-    return [_points(r), f"{r.ordering_error:.2f}" if r and r.ordering_error else NONE]
+    interval = [between(r.ci_low, r.ci_high) if r else NONE] if is_sure else []
+    return [_points(r), *interval, f"{r.ordering_error:.2f}" if r and r.ordering_error else NONE]
 
 
 def _entrant(r: Rating, colors: Mapping[str, str]) -> Markup:
@@ -171,9 +168,9 @@ def _differences(standings: Standings, method: str) -> Iterator[Markup]:
         said = f"{sum(bool(d.significant) for d in known)} of {len(pairs)} hold."
         shown = list(pairs)
         if len(pairs) > _MAX_PAIRS:
-            order = [r.model for r in standings.companions[method][dimension].ratings]
-            shown = [d for d in pairs if order.index(d.lower) == order.index(d.higher) + 1][:_MAX_ROWS]
-            said += " Shown are neighbours in rank; all are in ratings.json."
+            best = standings.companions[method][dimension].ratings[0].model
+            shown = [d for d in pairs if d.higher == best][:_MAX_ROWS]
+            said += f" Shown are those between {best} and the others; all are in ratings.json."
         yield tag("h3", dimension)
         yield tag("p", said if known else "The prompts do not say how sure the differences are.", class_="note")
         head = ["!higher", "<lower", "difference", "95 %", "p, Holm", "<at 5 %"]
@@ -198,40 +195,14 @@ def _holds(pair: Difference) -> Markup:
     return tag("span", "holds", class_="yes") if pair.significant else tag("span", "open", class_="no")
 
 
-def _figure(plot: Plot) -> Markup:
+def figure(plot: Plot, *, numbers: str) -> Markup:
+    """As wide as it was drawn; `numbers`: the file that has them."""
     caption = plot.caption or plot.name.replace("_", " ").capitalize() + "."
     data = base64.b64encode(plot.png).decode("ascii")
-    image = tag("div", Markup(f'<img alt="{escape(caption)}" src="data:image/png;base64,{data}">'), class_="scroll")
-    source = [" Its numbers: ", tag("code", f"figures/{plot.name}.csv"), "."]
-    return tag("figure", image, tag("figcaption", caption, *source))
-
-
-def _judge(quality: Sequence[JudgeQuality]) -> Iterator[Markup]:
-    if not quality:
-        return
-    head = ["!dimension", "judgments", "flips when the order is swapped", "first shown wins", "ties", "invalid"]
-    repeated = any(q.n_repeated for q in quality)
-    rows = [
-        [
-            q.dimension,
-            f"{q.n_judgments:,}",
-            share(q.n_flips, q.n_two_order),
-            share(q.n_first_shown_wins, q.n_decisive_verdicts),
-            NONE if q.tie_rate is None else percent(q.tie_rate),
-            _invalid(q),
-            *([share(q.n_repeats_agree, q.n_repeated)] if repeated else []),
-        ]
-        for q in quality
-    ]
-    yield table("Judge", head + (["repeats that agree"] if repeated else []), rows)
-    said = "A judge that looks only at the answers never flips, and lets the first shown win as often as the second. "
-    yield tag("p", said + "Ties are of single verdicts, before the two orders are reconciled.", class_="note")
-
-
-def _invalid(q: JudgeQuality) -> str:
-    kinds = {"refused": q.n_refused, "cut off": q.n_cut_off}
-    named = ", ".join(f"{n:,} {kind}" for kind, n in kinds.items() if n)
-    return f"{q.n_invalid:,}{f' ({named})' if named else ''}"
+    width = round(int.from_bytes(plot.png[_PNG_WIDTH]) * 96 / canvas.DPI)  # a pixel of CSS is 1/96 of an inch
+    image = f'<img alt="{escape(caption)}" width="{width}" src="data:image/png;base64,{data}">'
+    source = [" Its numbers: ", tag("code", numbers), "."]
+    return tag("figure", tag("div", Markup(image), class_="scroll"), tag("figcaption", caption, *source))
 
 
 def _precision(standings: Standings, method: str) -> Iterator[Markup]:
@@ -254,7 +225,8 @@ def _precision(standings: Standings, method: str) -> Iterator[Markup]:
     yield tag("p", said + "From this run's own scatter between prompts.", class_="note")
 
 
-def _cost(usage: Mapping[str, Any]) -> Iterator[Markup]:
+def cost(usage: Mapping[str, Any]) -> Iterator[Markup]:
+    """`usage`: as manifest.json has it."""
     if not (usage.get("verdicts_wanted") or usage.get("responses_wanted")):
         return
     calls, stored = usage.get("judge_calls", 0), usage.get("verdicts_stored", 0)
@@ -283,7 +255,7 @@ def _making(manifest: Mapping[str, Any]) -> Iterator[Markup]:
     ks = [f"{k:g}" for k in (elo.get("k"), *(elo.get("k_sweep") or ())) if k is not None]
     seeds = {"match orders": manifest.get("shuffle_seed"), "prompts": manifest.get("pilot_seed") if chosen else None}
     rows: dict[str, object] = {
-        "Started": ", ".join(_when(manifest)),
+        "Started": when(manifest["started_at"]) if manifest.get("started_at") else "",
         "Experiment": f"{manifest.get('experiment')}{f', mode {mode}' if chosen and mode else ''}",
         "Chosen by hand": codes(manifest.get("overrides") or ()) or "nothing: all settings as they ship",
         "Judge": "; ".join([*judge, *([f"asked {repeats} times"] if judge and repeats > 1 else [])]),

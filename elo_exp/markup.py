@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
+from string import Template
 
 NONE = "–"
+_TEMPLATE = Path(__file__).with_name("report_template.html")
 _ON_ONE_PAGE = 25  # rows of a table that are not parted in print
+_KINDS = {"!": "name", "<": "text", ">": "words", "|": "chart", "~": "soft"}  # of columns
 
 
 class Markup(str):
@@ -15,12 +19,22 @@ class Markup(str):
     __slots__ = ()
 
 
-def maybe(number: float | None) -> str:
-    return NONE if number is None else f"{number:.0f}"
+def document(title: str, lede: str, sections: Mapping[str, Iterable[Markup]], *, note: str) -> str:
+    """A page that fetches nothing, by heading; a section of which nothing is said is left out. `note` ends it."""
+    body = [tag("h1", title), tag("p", lede, class_="lede")]
+    for heading, content in sections.items():
+        if inside := list(content):
+            body.append(tag("section", tag("h2", heading), *inside))
+    body.append(tag("footer", tag("p", note, class_="note")))
+    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(title=escape(title), body="\n".join(body))
 
 
-def between(low: float | None, high: float | None) -> str:
-    return NONE if low is None or high is None else f"{low:.0f} to {high:.0f}".replace("-", "−")
+def maybe(number: float | None, digits: int = 0) -> str:
+    return NONE if number is None else f"{number:z.{digits}f}".replace("-", "−")
+
+
+def between(low: float | None, high: float | None, digits: int = 0) -> str:
+    return NONE if low is None or high is None else f"{maybe(low, digits)} to {maybe(high, digits)}"
 
 
 def p_value(value: float) -> str:
@@ -40,19 +54,23 @@ def share(n: int, of: int) -> str:
 
 
 def table(label: str, head: Sequence[str], rows: Sequence[Sequence[object]], *, wide: bool = False) -> Markup:
-    """A heading's first character may say what its column is: ! the row's name, < text, | a chart, ~ of less weight.
-    An underscore is a space at which it does not break."""
-    kinds = [{"!": "name", "<": "text", "|": "chart", "~": "soft"}.get(h[0], "") for h in head]
+    """A heading's first character may say what its column is: ! the row's name, < text, > whole sentences, | a chart, ~
+    of less weight. An underscore is a space at which it does not break. One that is Markup is shown as it stands."""
+    kinds = ["" if isinstance(h, Markup) else _KINDS.get(h[0], "") for h in head]
 
     def line(cells: Sequence[object], scopes: Sequence[str]) -> Markup:
         columns = zip(cells, kinds, scopes, strict=True)
         return tag("tr", *(tag("th" if s else "td", cell, scope=s, class_=kind) for cell, kind, s in columns))
 
-    top = line([h.lstrip("!<|~").replace("_", "\N{NO-BREAK SPACE}") for h in head], ["col"] * len(head))
+    top = line([_heading(h) for h in head], ["col"] * len(head))
     lines = [line(row, ["row" if kind == "name" else "" for kind in kinds]) for row in rows]
     table = tag("table", tag("thead", top), tag("tbody", *lines), class_="wide" if wide else "")
     short = " short" if len(rows) <= _ON_ONE_PAGE else ""
     return tag("div", table, class_=f"scroll{short}", role="region", aria_label=label, tabindex="0")
+
+
+def _heading(head: str) -> str:
+    return head if isinstance(head, Markup) else head.lstrip("".join(_KINDS)).replace("_", "\N{NO-BREAK SPACE}")
 
 
 def listed(rows: Mapping[str, object]) -> Markup:

@@ -133,6 +133,15 @@ class JudgeReply(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeIdentity(Record):
+    """A judge as the keys of its replies know it: enough to find them without the judge."""
+
+    key: str
+    judge_model: str
+    reads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeRequest:
     """All that a judge may see: the rendered text, and the record it was rendered from, in the order shown.
 

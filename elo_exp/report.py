@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp.files import write_csv, write_json, write_jsonl, write_whole
+from elo_exp.findings import METHODS, companion, unrated
 from elo_exp.pairs import Responses
 from elo_exp.records import Comparison, Judgment
 from elo_exp.results import Z95, JudgeQuality, Leaderboard, Plot, Precision, Rating, Standings
@@ -21,7 +22,7 @@ _LEGEND = (
     "a tie as half a win. ranks: those that the prompts leave possible, for all entrants at once with 95 %."
 )
 _SURE = "95 % over prompts"
-_COLUMNS = ("rank", "entrant", "Elo", "± SEM", _SURE, "Bradley-Terry", _SURE, "ranks", "battles")
+_MAX_JUDGES = 6  # pairs of judges, of a dimension on the console
 _MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
 
 
@@ -35,8 +36,8 @@ def write_standings(run_dir: Path, standings: Standings, plots: Sequence[Plot]) 
         write_jsonl(run_dir / "battles.jsonl", (b.to_dict() for some in standings.battles.values() for b in some)),
         write_json(run_dir / "ratings.json", ratings_json(standings)),
         *(write_whole(run_dir / "figures" / f"{plot.name}.png", plot.png) for plot in plots),
-        *(write_csv(run_dir / "figures" / f"{plot.name}.csv", plot.rows) for plot in plots),
         *(write_whole(run_dir / "figures" / f"{plot.name}.svg", plot.svg) for plot in plots),
+        *(write_csv(run_dir / "figures" / f"{plot.name}.csv", plot.rows) for plot in plots),
     ]
 
 
@@ -118,6 +119,8 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
         "dimensions": dimensions,
         "judge": standings.diagnoses,
         "agreement_between_dimensions": [a.to_dict() for a in standings.agreement],
+        "agreement_between_judges": [a.to_dict() for a in standings.judges_agreement],
+        "rank_correlation_between_judges": [r.to_dict() for r in standings.judges_ranks],
         "differences": {method: [d.to_dict() for d in some] for method, some in standings.differences.items()},
         "precision": {method: [p.to_dict() for p in some] for method, some in standings.precision.items()},
     }
@@ -181,34 +184,56 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
 
     text = io.StringIO()
     console = Console(file=text, width=120, markup=False)
-    sure = {p.dimension: p for p in standings.precision.get("bradley_terry", ())}
+    method = companion(standings) or "bradley_terry"
+    columns = ("rank", "entrant", "Elo", "± SEM", _SURE, METHODS.get(method, method), _SURE, "ranks", "battles")
+    sure = {p.dimension: p for p in standings.precision.get(method, ())}
     by_dimension = {q.dimension: q for q in quality}
     for dimension in standings.dimensions:
         console.print(_title(standings, dimension, by_dimension.get(dimension)), highlight=False)
         grid = Table(box=SIMPLE_HEAD)
-        for column in _COLUMNS:
-            grid.add_column(column, justify="left" if column == "entrant" else "right", no_wrap=True)
-        rows = list(_table_rows(standings, dimension))
+        for column in columns:
+            is_name = column == "entrant"  # which may be cut in two, as a number may not
+            grid.add_column(column, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold")
+        rows = _table_rows(standings, method, dimension)
         for row in rows[:_MAX_ROWS]:
             grid.add_row(*row)
         console.print(grid)
         if len(rows) > _MAX_ROWS:
             console.print(f"  ... and {len(rows) - _MAX_ROWS} more in ratings.json")
+        for sentence in unrated(standings.companions.get(method, {}).get(dimension)):
+            console.print(f"  {sentence}", highlight=False)
         if (precision := sure.get(dimension)) and precision.detectable is not None:
-            console.print(_findings(standings, precision), highlight=False)
+            console.print(_findings(standings, method, precision), highlight=False)
+        for line in _other_judges(standings, dimension)[:_MAX_JUDGES]:
+            console.print(line, highlight=False)
     if quality:
         console.print(_LEGEND)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-def _findings(standings: Standings, precision: Precision) -> str:
-    """What Bradley-Terry says of the pairs of a dimension, and what it could have found."""
-    pairs = [d for d in standings.differences["bradley_terry"] if d.dimension == precision.dimension]
+def _findings(standings: Standings, method: str, precision: Precision) -> str:
+    """What a method says of the pairs of a dimension, and what it could have found."""
+    pairs = [d for d in standings.differences[method] if d.dimension == precision.dimension]
     n_sure = sum(bool(d.significant) for d in pairs)
     return (
         f"  {n_sure} of {len(pairs)} differences hold (Holm, over all dimensions); {precision.n_prompts} prompts find "
         f"one of {precision.detectable:.0f} points four times in five\n"
     )
+
+
+def _other_judges(standings: Standings, dimension: str) -> list[str]:
+    """How far each two judges agree, where the store has heard several."""
+    rho = {(r.first, r.second): r.rho for r in standings.judges_ranks if r.dimension == dimension}
+    lines = []
+    for a in standings.judges_agreement:
+        if a.dimension != dimension or a.agreement is None:
+            continue
+        parts = [f"  {a.first} and {a.second} say the same of {a.agreement:.0%} of {a.n_comparisons} pairs"]
+        parts += [f"kappa {a.kappa:.2f}"] if a.kappa is not None else []
+        rank = rho.get((a.first, a.second))
+        parts += [f"rank correlation of the ratings {rank:.2f}"] if rank is not None else []
+        lines.append(", ".join(parts))
+    return lines
 
 
 def _title(standings: Standings, dimension: str, quality: JudgeQuality | None) -> str:
@@ -229,15 +254,15 @@ def _title(standings: Standings, dimension: str, quality: JudgeQuality | None) -
     return "\n".join(parts)
 
 
-def _table_rows(standings: Standings, dimension: str) -> list[tuple[str, ...]]:
+def _table_rows(standings: Standings, method: str, dimension: str) -> list[tuple[str, ...]]:
     elo = standings.primary(dimension)
-    companion = standings.companions.get("bradley_terry", {}).get(dimension)
-    lead = elo or companion
+    fitted = standings.companions.get(method, {}).get(dimension)
+    lead = elo or fitted
     return [
         _table_row(
             rating,
             elo.rating(rating.model) if elo else None,
-            companion.rating(rating.model) if companion else None,
+            fitted.rating(rating.model) if fitted else None,
         )
         for rating in (lead.ratings if lead else ())
     ]

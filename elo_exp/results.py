@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from elo_exp.diagnoses import Agreement
+from elo_exp.diagnoses import Agreement, RankCorrelation
 from elo_exp.records import Battle, JudgeReply, Record, Response
 
 if TYPE_CHECKING:
@@ -208,6 +208,8 @@ class Standings:
     precision: Mapping[str, Sequence[Precision]] = field(default_factory=dict)  # method
     diagnoses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # dimension: the verdicts, as JSON
     agreement: Sequence[Agreement] = ()  # of dimensions with each other
+    judges_agreement: Sequence[Agreement] = ()  # of every two judges that the store has heard, by dimension
+    judges_ranks: Sequence[RankCorrelation] = ()  # of the ratings by what both of them judged
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -228,11 +230,11 @@ class Plot:
     png: bytes
     rows: Sequence[Mapping[str, Any]]
     caption: str = ""
-
-
     svg: str = ""
     x: str | None = None
     y: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
     """What a tracker needs to know of the job it follows."""

@@ -6,7 +6,9 @@ Calling a stage twice gives the same result, and costs nothing the second time.
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 
@@ -17,7 +19,17 @@ from elo_exp.ledger import Ledger
 from elo_exp.pairs import Responses, reconcile
 from elo_exp.planning import Estimate, Plan
 from elo_exp.progress import track
-from elo_exp.records import Comparison, JudgeReply, JudgeRequest, Judgment, Prompt, Response, UserError, fingerprint
+from elo_exp.records import (
+    Comparison,
+    JudgeIdentity,
+    JudgeReply,
+    JudgeRequest,
+    Judgment,
+    Prompt,
+    Response,
+    UserError,
+    fingerprint,
+)
 from elo_exp.rubrics import Rubric
 from elo_exp.store import Store
 
@@ -76,22 +88,61 @@ def judge_pairs(
     A comparison of which a verdict is missing has no judgment. Raises UserError where some are missing, unless that
     is allowed or only the store is to be read.
     """
-    requests = _requests(comparisons, rubrics, judge, repeats)
+    identity = _identity(judge)
+    store.remember(identity)
+    requests = _requests(comparisons, rubrics, identity, repeats)
     every = [request for some in requests.values() for queries in some for request in queries]
     replies = ask(every, judge, store, stored_only=stored_only)
     lost = [_name(r) for r in every if r.key not in replies]
     if lost:
         store.usage.verdicts_missing += len(lost)
         _report_missing("verdicts", lost, len(every), allow_missing or stored_only, mend=_how_to_mend(judge))
-    judgments: dict[str, list[Judgment]] = {}
-    for rubric in rubrics:
-        dimension = rubric.dimension
-        judgments[dimension] = [
+    return _judgments(comparisons, rubrics, requests, replies, identity)
+
+
+def other_judges(
+    comparisons: Mapping[str, Sequence[Comparison]], rubrics: Sequence[Rubric], judge: Judge, store: Store
+) -> dict[str, dict[str, list[Judgment]]]:
+    """What other judges have said of the same comparisons, as far as the store has it: by judge, then by dimension.
+
+    A judge that was asked under several settings is several judges, told apart by the first digits of their keys.
+    """
+    mine = _identity(judge)
+    others = [found for found in store.judges() if found.key != mine.key]
+    models = Counter([mine.judge_model, *(found.judge_model for found in others)])
+    said = {}
+    for found in others:
+        requests = _requests(comparisons, rubrics, found, repeats=1)
+        keys = {request.key for some in requests.values() for queries in some for request in queries}
+        replies = store.get(JudgeReply, list(keys))
+        judgments = _judgments(comparisons, rubrics, requests, replies, found)
+        if any(judgments.values()):
+            model = found.judge_model
+            said[model if models[model] == 1 else f"{model} ({found.key[:6]})"] = judgments
+    return said
+
+
+def _identity(judge: Judge) -> JudgeIdentity:
+    key = fingerprint([judge.model, judge.settings()])
+    return JudgeIdentity(key=key, judge_model=judge.model, reads=tuple(judge.reads))
+
+
+def _judgments(
+    comparisons: Mapping[str, Sequence[Comparison]],
+    rubrics: Sequence[Rubric],
+    requests: Mapping[str, Sequence[Sequence[JudgeRequest]]],
+    replies: Mapping[str, JudgeReply],
+    judge: JudgeIdentity,
+) -> dict[str, list[Judgment]]:
+    """Of the comparisons of which every query has its reply."""
+    return {
+        rubric.dimension: [
             _judgment(comparison, queries, replies, rubric, judge)
-            for comparison, queries in zip(comparisons[dimension], requests[dimension], strict=True)
+            for comparison, queries in zip(comparisons[rubric.dimension], requests[rubric.dimension], strict=True)
             if all(request.key in replies for request in queries)
         ]
-    return judgments
+        for rubric in rubrics
+    }
 
 
 def plan_pairs(
@@ -103,21 +154,20 @@ def plan_pairs(
     repeats: int = 1,
 ) -> Plan:
     """What judge_pairs would ask and pay. Asks nothing of the judge and pays nothing."""
-    by_dimension = _requests(comparisons, rubrics, judge, repeats)
+    by_dimension = _requests(comparisons, rubrics, _identity(judge), repeats)
     every = [request for some in by_dimension.values() for queries in some for request in queries]
     stored = store.get(JudgeReply, list({request.key for request in every}))
     return _plan(every, stored, Ledger(store, owner="").pending(), judge)
 
 
 def _requests(
-    comparisons: Mapping[str, Sequence[Comparison]], rubrics: Sequence[Rubric], judge: Judge, repeats: int
+    comparisons: Mapping[str, Sequence[Comparison]], rubrics: Sequence[Rubric], judge: JudgeIdentity, repeats: int
 ) -> dict[str, list[list[JudgeRequest]]]:
     """By dimension and comparison: order ab, order ba, then any repeats of the two."""
-    judge_key = fingerprint([judge.model, judge.settings()])
     return {
         rubric.dimension: [
             [
-                rubric.request(comparison, judge=judge_key, position_swap=swap, repeat=repeat, reads=judge.reads)
+                rubric.request(comparison, judge=judge.key, position_swap=swap, repeat=repeat, reads=judge.reads)
                 for repeat in range(repeats)
                 for swap in (False, True)
             ]
@@ -180,9 +230,9 @@ def _judgment(
     queries: Sequence[JudgeRequest],
     replies: Mapping[str, JudgeReply],
     rubric: Rubric,
-    judge: Judge,
+    judge: JudgeIdentity,
 ) -> Judgment:
-    ab, ba, *repeats = (rubric.parse(q, replies[q.key], judge_model=judge.model) for q in queries)
+    ab, ba, *repeats = (rubric.parse(q, replies[q.key], judge_model=judge.judge_model) for q in queries)
     return reconcile(comparison, ab, ba, repeats)
 
 

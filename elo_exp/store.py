@@ -20,12 +20,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from elo_exp.files import network_filesystem, utc_now
-from elo_exp.records import Record, UserError, storable_json
+from elo_exp.records import JudgeIdentity, Record, UserError, storable_json
 from elo_exp.results import Usage
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _TABLES = """
 CREATE TABLE IF NOT EXISTS answers (
     key TEXT PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, created_at TEXT NOT NULL);
@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS batches (
 CREATE TABLE IF NOT EXISTS queries (
     nonce TEXT NOT NULL, key TEXT NOT NULL, names TEXT NOT NULL, outcome TEXT, PRIMARY KEY (nonce, key)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS queries_by_key ON queries (key);
+CREATE TABLE IF NOT EXISTS judges (key TEXT PRIMARY KEY, judge_model TEXT NOT NULL, reads TEXT NOT NULL);
 """
 APPLICATION_ID = 0x656C6F78  # "elox", in the file's header: not the database of another program
 _KEYS_A_QUERY = 500  # SQLite allows 999 variables in the oldest builds still in use
@@ -144,6 +145,17 @@ class Store:
             rows = self.read(f"SELECT key, json_remove(value, '$.message') FROM answers WHERE key IN ({marks})", some)
             found.update((key, record.from_dict(json.loads(value))) for key, value in rows)
         return found
+
+    def judges(self) -> list[JudgeIdentity]:
+        """Whose replies may be here, the first to be asked first."""
+        rows = self.read("SELECT key, judge_model, reads FROM judges ORDER BY rowid")
+        return [JudgeIdentity(key=key, judge_model=model, reads=tuple(json.loads(reads))) for key, model, reads in rows]
+
+    def remember(self, judge: JudgeIdentity) -> None:
+        if not self.read("SELECT 1 FROM judges WHERE key = ?", [judge.key]):
+            with self.transaction() as db:
+                row = (judge.key, judge.judge_model, json.dumps(judge.reads))
+                db.execute("INSERT OR IGNORE INTO judges VALUES (?, ?, ?)", row)
 
     def keep(self, records: Iterable[R], *, key: Callable[[R], str], chunk: int = 1) -> Iterator[R]:
         """Pass the records on as they come, each committed first.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from elo_exp import plots
+from elo_exp import plots, sweep_report
 from elo_exp.files import write_csv, write_json, write_whole
 
 logger = logging.getLogger(__name__)
@@ -45,10 +45,11 @@ def note_failure(job_dir: Path, error: Exception) -> None:
 
 
 def write_summary(folder: Path) -> list[str]:
-    """sweep_summary.csv, sweep_jobs.json and the figure of rating against K; the lines to tell the user, if any ran."""
+    """report.html, sweep_summary.csv, sweep_jobs.json and the figure of rating against K; the lines to tell the user,
+    if any job ran."""
     jobs = sorted((p for p in folder.iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
-    if not jobs:
-        return []
+    if not any((job / name).exists() for job in jobs for name in ("manifest.json", _ERROR)):
+        return []  # nothing ran, or errands such as plan=true
     manifests: dict[Path, dict[str, Any]] = {}
     status = []
     for job in jobs:
@@ -62,6 +63,8 @@ def write_summary(folder: Path) -> list[str]:
                 "finished": finished,
                 "error": error.read_text(encoding="utf-8").strip() if error.exists() else None,
                 "overrides": list(OmegaConf.load(overrides)) if overrides.exists() else None,
+                "started_at": manifest.get("started_at"),
+                "finished_at": manifest.get("finished_at"),
                 "usage": manifest.get("usage"),
             }
         )
@@ -72,33 +75,50 @@ def write_summary(folder: Path) -> list[str]:
     rows = [row for job, manifest in manifests.items() for row in _rows(job, manifest, fixed)]
     failed = [entry for entry in status if not entry["finished"]]
     lines = [f"job {entry['job']} failed: {entry['error'] or 'it was stopped'}" for entry in failed]
+    drawn = [row for row in rows if row["rating"] is not None]
+    figures = [plots.sweep_lines(drawn)] if drawn else []
+    for plot in figures:
+        write_whole(folder / f"{plot.name}.png", plot.png)
     if rows:
         write_csv(folder / "sweep_summary.csv", rows)
-        plot = plots.sweep_lines(rows)
-        write_whole(folder / f"{plot.name}.png", plot.png)
+    write_whole(folder / "report.html", sweep_report.page(folder.name, status, rows, figures))
     return [*lines, f"sweep: {len(jobs) - len(failed)} of {len(jobs)} jobs finished", str(folder.resolve())]
 
 
 def _rows(job: Path, manifest: Mapping[str, Any], fixed: Collection[str]) -> list[dict[str, Any]]:
     """A row for each dimension and model of a job; `setting` is what was swept besides K and n_perms."""
-    results = _read(job / "elo_results.json")
     swept = [o for o in manifest["overrides"] if o not in fixed and not o.startswith(_AXES)]
-    return [
-        {
-            "job": job.name,
-            "overrides": " ".join(manifest["overrides"]),
-            "setting": " ".join(swept),
-            "dimension": dimension,
-            "k": results["default_k"],
-            "n_perms": manifest["n_perms"],
-            "model": model,
-            "rating": entry["mean"],
-            "ordering_error": entry["sem"],
-        }
-        for dimension, entries in results["primary"].items()
-        for model in manifest.get("entrants", entries)
-        if (entry := entries.get(model))
-    ]
+    rows = []
+    for dimension, boards in _read(job / "ratings.json").get("dimensions", {}).items():
+        elo, bradley_terry = (_ratings(boards.get(method)) for method in ("elo", "bradley_terry"))
+        parameters = boards["elo"]["parameters"] if elo else {}
+        for model in manifest.get("entrants", sorted({*elo, *bradley_terry})):
+            rating, fitted = elo.get(model, {}), bradley_terry.get(model, {})
+            if not (rating or fitted):
+                continue
+            rows.append(
+                {
+                    "job": job.name,
+                    "overrides": " ".join(manifest["overrides"]),
+                    "setting": " ".join(swept),
+                    "dimension": dimension,
+                    "k": manifest["config"]["elo"]["k"],
+                    "n_perms": manifest["n_perms"],
+                    "model": model,
+                    "rating": rating.get("rating"),
+                    "ordering_error": rating.get("ordering_error"),
+                    "convergence": parameters.get("convergence"),
+                    "bradley_terry": fitted.get("rating"),
+                    "bradley_terry_ci_low": fitted.get("ci_low"),
+                    "bradley_terry_ci_high": fitted.get("ci_high"),
+                    "bradley_terry_flag": fitted.get("flag"),
+                }
+            )
+    return rows
+
+
+def _ratings(board: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    return {rating["model"]: rating for rating in board["ratings"]} if board else {}
 
 
 def _read(path: Path) -> dict[str, Any]:

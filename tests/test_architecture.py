@@ -20,11 +20,14 @@ LEVELS = {
         *["bank", "rubrics", "pairs", "battles", "likelihood", "winrates", "diagnostics", "planning", "pricing"],
         *["claims", "ledger", "services", "collector", "batches", "messages", "anthropic_api", "holdings", "density"],
         *["access", "calls", "once", "openai_api", "answering"],
-        *["comparisons", "boards", "sandwich", "bootstrap", "permutations", "ties", "markup", "findings"],
+        *["comparisons", "boards", "sandwich", "bootstrap", "permutations", "ties", "markup", "findings", "trust"],
         *["covariates", "effects", "agreement", "transitivity"],
     ],
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
-    3: ["stages", "plots", "certainty", "canvas", "report", "html", "bill", "manifest"],
+    3: [
+        *["stages", "report", "html", "sweep_report", "bill", "manifest"],
+        *["plots", "order_plots", "certainty", "judge_plots", "fit_plots", "shown", "sheets", "canvas", "lettering"],
+    ],
     4: ["experiments.__init__", "experiments.*"],
     5: ["config", "mistakes", "sweeps", "__main__"],
 }

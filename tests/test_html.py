@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
 import random
 import re
 from collections.abc import Mapping, Sequence
-from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
+from matplotlib import image
 
 from elo_exp import html, plots, report
 from elo_exp.experiments import Parts
@@ -21,13 +23,14 @@ from elo_exp.ratings.davidson import Davidson
 from elo_exp.records import Battle
 from elo_exp.results import JudgeQuality, Plot, Standings, Usage
 from tests.data import DIMENSIONS, PROBES, shipped
+from tests.pages import Reader
+from tests.simulation import Tournament
 
 NASTY = '<b>&"x'
 METHODS = {
     "bradley_terry": BradleyTerry(initial_rating=1400, use="both", interval="sandwich", n_bootstraps=2, seed=0),
     "davidson": Davidson(initial_rating=1400, use="both"),
 }
-VOID = {"meta", "img", "br"}
 QUALITY = JudgeQuality(
     dimension="factuality", n_judgments=105, n_invalid=5, n_two_order=100, n_flips=21, n_decisive_verdicts=180,
     n_first_shown_wins=108, n_ties=10, n_refused=3, n_cut_off=1,
@@ -109,40 +112,6 @@ def page(standings: Standings, figures: list[Plot]) -> str:
     return html.page(standings, figures, title="run", manifest=MANIFEST, quality=[QUALITY])
 
 
-class Reader(HTMLParser):
-    """Checks that every element is closed in its turn; `said` is the text, `cells` what stands in each table row."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.said = ""
-        self.cells: list[list[str]] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-        self.said = re.sub(r"\s+", " ", self.said)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "tr":
-            self.cells.append([])
-        if tag in ("td", "th"):
-            self.cells[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" in self.open:
-            return
-        self.said += data
-        if {"td", "th"} & set(self.open):
-            self.cells[-1][-1] += data.replace("\N{NO-BREAK SPACE}", " ")
-
-
 def read(standings: Standings, **changes: Any) -> Reader:
     return Reader(html.page(standings, [], title="run", manifest=MANIFEST | changes))
 
@@ -151,12 +120,12 @@ def read(standings: Standings, **changes: Any) -> Reader:
 
 
 def test_it_is_one_well_formed_file_that_fetches_nothing(page: str):
-    tags = Reader(page).tags
+    reader = Reader(page)
     assert page.startswith("<!DOCTYPE html>")
     assert not re.search(r"https?://|@import|url\(|<script|<link|javascript:", page)
-    sources = [value for _, given in tags for name, value in given.items() if name in ("src", "href", "srcset")]
-    assert sources
-    assert all(value and value.startswith("data:image/png;base64,") for value in sources)
+    assert reader.given("src")
+    assert all(source.startswith("data:image/png;base64,") for source in reader.given("src"))
+    assert reader.given("href") + reader.given("srcset") == []
 
 
 def test_it_holds_every_figure_with_words_for_those_who_cannot_see_it(page: str, figures: list[Plot]):
@@ -203,7 +172,9 @@ def test_its_numbers_are_those_of_ratings_json(standings: Standings, page: str):
             ranks = sorted({r["rank_low"], r["rank_high"]})
             row = [str(r["rank"]), r["model"], f"{r['rating']:.0f}", f"{r['ci_low']:.0f} to {r['ci_high']:.0f}", ""]
             row += [" to ".join(map(str, ranks)), _chance(r["p_best"]), str(r["n_battles"])]
-            row += [f"{elo[r['model']]['rating']:.0f}", f"{elo[r['model']]['ordering_error']:.2f}"]
+            of_elo = elo[r["model"]]
+            row += [f"{of_elo['rating']:.0f}", f"{of_elo['ci_low']:.0f} to {of_elo['ci_high']:.0f}"]
+            row += [f"{of_elo['ordering_error']:.2f}"]
             assert row in rows
     for d in found["differences"]["bradley_terry"]:
         row = [d["higher"], d["lower"], f"{d['difference']:.0f}"]
@@ -221,8 +192,18 @@ def test_the_ordering_error_is_called_that_and_has_no_interval(page: str):
     heads = [row for row in reader.cells if "Elo" in row]
     assert len(heads) == len(DIMENSIONS)
     assert {row[-1] for row in heads} == {"ordering error (Monte Carlo)"}
-    assert "±" not in reader.said
-    assert "SEM" not in reader.said
+    assert not [cell for row in reader.cells for cell in row if "±" in cell or "SEM" in cell]
+
+
+@pytest.mark.parametrize(("convergence", "is_flagged"), [(0.9499, True), (0.95, False)])
+def test_elo_that_has_gone_less_than_95_percent_of_its_way_is_flagged(
+    standings: Standings, convergence: float, is_flagged: bool
+):
+    elo = {
+        dimension: {k: dataclasses.replace(board, parameters={"convergence": convergence}) for k, board in by_k.items()}
+        for dimension, by_k in standings.elo.items()
+    }
+    assert ("Raise K." in read(dataclasses.replace(standings, elo=elo)).said) == is_flagged
 
 
 def test_the_best_is_named_when_it_is_better_than_everybody(standings: Standings, page: str):
@@ -263,12 +244,44 @@ def test_it_says_what_the_run_cost_and_how_it_was_made(page: str):
         assert words in said
 
 
-def test_many_entrants_are_shown_with_their_neighbours():
+def test_of_many_entrants_the_best_is_compared_with_the_others():
     models = [f"m{i:02}" for i in range(12)]
     some = rated(simulated(models, ["d"], n_prompts=8), models, "bradley_terry")
     reader = read(some)
-    assert "Shown are neighbours in rank" in reader.said
-    assert len([row for row in reader.cells if row[-1] in ("holds", "open")]) == len(models) - 1
+    best = some.companions["bradley_terry"]["d"].ratings[0].model
+    assert f"Shown are those between {best} and the others; all are in ratings.json." in reader.said
+    shown = [row for row in reader.cells if row[-1] in ("holds", "open")]
+    assert {row[0] for row in shown} == {best}
+    assert {row[1] for row in shown} == set(models) - {best}
+
+
+def test_the_judge_is_described_by_the_numbers_of_ratings_json():
+    """trust.py; here that the page of a run has it, from verdicts of a judge that likes the first shown."""
+    some = {"d": Tournament(first_shown=0.7).battles(100, np.random.default_rng(1))}
+    standings = rated(some, "abcd", "bradley_terry")
+    found = report.ratings_json(standings)["judge"]["d"]
+    rows = Reader(html.page(standings, [], title="run", manifest=MANIFEST)).cells
+    (place,) = (row for row in rows if row[-1] == "prefers the first shown")
+    assert place[2] == f"{100 * found['position']['p_first']:.1f} %"
+    (order,) = (row for row in rows if row[-1] == "no pair stands apart")
+    assert order[2] == f"{found['transitivity']['chi_square']:.1f}"
+    assert order[5].endswith(f"({found['cycles']['n_cyclic_prompts']} of 100)")
+
+
+def test_elo_has_its_interval_over_prompts_where_it_is_known(standings: Standings, page: str):
+    """The bootstrap of Elo gives one; without it there is no column for it."""
+    heads = [row for row in Reader(page).cells if "Elo" in row]
+    assert {tuple(row[-3:]) for row in heads} == {("Elo", "95 % over prompts", "ordering error (Monte Carlo)")}
+    one_prompt = {"d": [dataclasses.replace(b, question_id="q") for b in simulated("ab", ["d"])["d"]]}
+    (heads,) = (row for row in read(rated(one_prompt, "ab", "bradley_terry")).cells if "Elo" in row)
+    assert heads[-3:] == ["battles", "Elo", "ordering error (Monte Carlo)"]
+
+
+def test_a_figure_is_as_wide_as_it_was_drawn(page: str, figures: list[Plot]):
+    """By the pixels of its file, 144 of them to an inch, where CSS has 96."""
+    widths = [int(given["width"] or 0) for tag, given in Reader(page).tags if tag == "img"]
+    pixels = [image.imread(io.BytesIO(plot.png)).shape[1] for plot in figures]
+    assert widths == [round(n / 1.5) for n in pixels]
 
 
 # What is missing is left out, and said
@@ -284,10 +297,10 @@ def test_a_dimension_without_ratings_stands_beside_one_with_them():
         "unbeaten": [Battle(model_a="a", model_b="b", winner="model_a", question_id="q1")],
         "tied": [Battle(model_a="a", model_b="b", winner="tie", question_id="q1")],
     }
-    said = read(rated(battles, "ab", "bradley_terry", "davidson")).said
-    assert "Nobody can be rated. Not rated: a (unbeaten" in said
-    assert "how sure that is, the prompts do not say" in said
-    assert "nan" not in said.lower()
+    reader = read(rated(battles, "ab", "bradley_terry", "davidson"))
+    assert "Nobody can be rated. Not rated: a (unbeaten" in reader.said
+    assert "how sure that is, the prompts do not say" in reader.said
+    assert not [cell for row in reader.cells for cell in row if "nan" in cell.lower()]
 
 
 def test_without_prompts_no_certainty_is_claimed():
@@ -312,4 +325,5 @@ def test_ratings_of_a_battles_file_need_no_judge():
     said = Reader(html.page(some, [], title="run", manifest=bare)).said
     assert "60 read, 2 dropped" in said
     assert "all settings as they ship" in said
-    assert not {"judge", "cost", "mode"} & set(said.split())
+    assert "What it cost" not in said
+    assert not {"mode", "judged"} & set(said.split())

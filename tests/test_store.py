@@ -312,7 +312,7 @@ CREATE TABLE answers (key TEXT PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT N
 PRAGMA application_id = 0x656C6F78;
 PRAGMA user_version = 1;
 """
-TABLES = {"answers", "owners", "claims", "batches", "queries"}
+TABLES = {"judges", "answers", "owners", "claims", "batches", "queries"}
 
 
 @pytest.fixture

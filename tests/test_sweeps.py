@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.commands import QUICK, Ran, attempt, run
+from tests.pages import Reader
 
 DIMENSIONS = ["factuality", "calibration"]
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
@@ -80,7 +81,8 @@ def test_the_summary_has_a_row_for_each_job_dimension_and_entrant(swept: Ran):
     rows = table(swept.run_dir / "sweep_summary.csv")
     assert len(rows) == 6 * len(DIMENSIONS) * len(PROBES)
     columns = ["job", "overrides", "setting", "dimension", "k", "n_perms", "model", "rating", "ordering_error"]
-    assert list(rows[0]) == columns
+    interval = ["bradley_terry_ci_low", "bradley_terry_ci_high"]
+    assert list(rows[0]) == [*columns, "convergence", "bradley_terry", *interval, "bradley_terry_flag"]
     assert {row["setting"] for row in rows} == {""}  # nothing was swept but K and n_perms
     assert [(int(row["job"]), row["dimension"], row["model"]) for row in rows] == [
         (job, dimension, name) for job in range(6) for dimension in DIMENSIONS for name in PROBES
@@ -90,6 +92,27 @@ def test_the_summary_has_a_row_for_each_job_dimension_and_entrant(swept: Ran):
         entry = read(swept.run_dir / row["job"] / "elo_results.json")["primary"][row["dimension"]][row["model"]]
         assert float(row["rating"]) == entry["mean"]
         assert float(row["ordering_error"]) == entry["sem"]
+
+
+def test_the_summary_has_the_bradley_terry_ratings_of_each_job_with_their_intervals(swept: Ran):
+    for row in table(swept.run_dir / "sweep_summary.csv"):
+        boards = read(swept.run_dir / row["job"] / "ratings.json")["dimensions"][row["dimension"]]
+        (fitted,) = (r for r in boards["bradley_terry"]["ratings"] if r["model"] == row["model"])
+        assert float(row["bradley_terry"]) == fitted["rating"]
+        assert float(row["bradley_terry_ci_low"]) == fitted["ci_low"]
+        assert float(row["bradley_terry_ci_high"]) == fitted["ci_high"]
+        assert row["bradley_terry_flag"] == ""
+        assert float(row["convergence"]) == boards["elo"]["parameters"]["convergence"]
+
+
+def test_the_report_leads_to_those_of_the_jobs(swept: Ran):
+    page = Reader((swept.run_dir / "report.html").read_text(encoding="utf-8"))
+    assert page.given("href") == [f"{job}/report.html" for job in range(6)]
+    assert all((swept.run_dir / link).is_file() for link in page.given("href"))
+    assert "6 of 6 jobs finished; elo.k = 8, 16, 32; elo.n_perms = 10, 20" in page.said
+    heads = [row for row in page.cells if row[:4] == ["job", "elo.k", "elo.n_perms", "converged"]]
+    assert [sorted(row[4:]) for row in heads] == [sorted(PROBES)] * len(DIMENSIONS)
+    assert len(page.given("src")) == 1
 
 
 def test_rating_against_k_is_drawn_for_each_number_of_permutations(swept: Ran):
@@ -134,6 +157,19 @@ def test_the_failed_job_is_named_with_its_reason(broken: Ran):
     assert (good["finished"], good["error"]) == (True, None)
     assert not bad["finished"]
     assert "elo.k: found -1" in bad["error"]
+
+
+def test_the_report_is_written_all_the_same(broken: Ran):
+    page = Reader((broken.run_dir / "report.html").read_text(encoding="utf-8"))
+    assert page.given("href") == ["0/report.html", "2/report.html"]
+    assert ["1", "-1", "failed"] in [row[:3] for row in page.cells]
+    assert "elo.k: found -1. Expected a number above 0." in page.said
+
+
+def test_a_sweep_of_plans_is_no_sweep_of_failures(tmp_path: Path):
+    ran = run("-m", "elo.k=8,16", "plan=true", *QUICK, folder=tmp_path)
+    assert "failed" not in ran.out
+    assert not list((tmp_path / "outputs").rglob("report.html"))
 
 
 def test_the_failed_job_is_listed_with_what_it_was_asked(broken: Ran):

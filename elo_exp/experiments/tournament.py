@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp import agreement, bank, battles, bill, diagnostics, effects, pairs, report, stages
+from elo_exp.diagnoses import Agreement, RankCorrelation
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.judges import PaidJudge
@@ -102,8 +103,9 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
         ),
     }
     standings = rate(parts, games, models=list(parts.entrants))
+    standings = _with_texts(standings, comparisons, judgments, initial_rating=parts.elo.initial_rating)
     return TournamentResult(
-        _with_texts(standings, comparisons, judgments, initial_rating=parts.elo.initial_rating),
+        _with_judges(standings, parts, stages.other_judges(comparisons, parts.rubrics, parts.judge, parts.store)),
         facts,
         responses=responses,
         comparisons=comparisons,
@@ -129,6 +131,22 @@ def _with_texts(
         repeats = agreement.repeat_agreement(judgments[dimension], dimension=dimension)
         diagnoses[dimension] = {**found, "length": asdict(length), "repeats": repeats.to_dict()}
     return dataclasses.replace(standings, diagnoses=diagnoses)
+
+
+def _with_judges(
+    standings: Standings, parts: Parts, others: Mapping[str, Mapping[str, Sequence[Judgment]]]
+) -> Standings:
+    """With what other judges have said of the same comparisons, compared judge by judge."""
+    assert parts.judge is not None
+    method = next(iter(parts.ratings.values()), parts.elo)
+    kappas: list[Agreement] = []
+    ranks: list[RankCorrelation] = []
+    for dimension, mine in standings.battles.items():
+        by_judge = {parts.judge.model: mine}
+        by_judge |= {name: battles.from_judgments(said[dimension]) for name, said in others.items() if said[dimension]}
+        kappas += agreement.between_judges(by_judge, dimension=dimension)
+        ranks += agreement.ranks_between_judges(by_judge, method.rate, dimension=dimension)
+    return dataclasses.replace(standings, judges_agreement=kappas, judges_ranks=ranks)
 
 
 def _comparisons(

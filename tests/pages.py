@@ -1,0 +1,47 @@
+"""A page as its reader has it: every element closed in its turn, the text, and what stands in each table row."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+VOID = {"meta", "img", "br"}
+
+
+class Reader(HTMLParser):
+    """`said` is the text, `cells` the rows of all tables, `tags` every element with its attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.said = ""
+        self.cells: list[list[str]] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+        self.said = re.sub(r"\s+", " ", self.said)
+
+    def given(self, attribute: str) -> list[str]:
+        """Every value of an attribute."""
+        return [value for _, attributes in self.tags if (value := attributes.get(attribute))]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.cells.append([])
+        if tag in ("td", "th"):
+            self.cells[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self.open:
+            return
+        self.said += data
+        if {"td", "th"} & set(self.open):
+            small = " / " if self.open[-1] == "small" else ""
+            self.cells[-1][-1] += small + data.replace("\N{NO-BREAK SPACE}", " ")

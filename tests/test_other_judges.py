@@ -1,0 +1,158 @@
+"""Judge against judge: what the store has heard from other judges of the very texts that are judged now."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elo_exp import agreement, holdings, stages
+from elo_exp.files import write_jsonl
+from elo_exp.judges.replay import ReplayJudge
+from elo_exp.pairs import pair_up
+from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response
+from elo_exp.store import Store
+from tests.commands import QUICK, run
+from tests.data import shipped
+
+RUBRIC = shipped("rubric", "factuality")
+LEXICAL = shipped("judge", "lexical")
+PROMPTS = [
+    Prompt(prompt_id=f"p{i}", text=f"Question {i}?", source="medqa", subject="er", gold_answer=f"Answer {i}.")
+    for i in range(4)
+]
+TEXTS = {"ann": "Answer {i}.", "bob": "No idea about {i}.", "zoe": "Answer {i}, or not."}
+
+
+def comparisons(**texts: str) -> dict[str, list[Comparison]]:
+    responses = {
+        name: {
+            p.prompt_id: Response(entrant_id=name, prompt_id=p.prompt_id, response_text=text.format(i=i))
+            for i, p in enumerate(PROMPTS)
+        }
+        for name, text in {**TEXTS, **texts}.items()
+    }
+    return {"factuality": pair_up(PROMPTS, responses, RUBRIC)}
+
+
+def contrary(folder: Path, prompts: int = 4) -> ReplayJudge:
+    """Says that the second by name has won, on the first few prompts."""
+    rows = [
+        {"model_a": a, "model_b": b, "winner": "model_b", "question_id": f"p{i}"}
+        for i in range(prompts)
+        for a, b in (("ann", "bob"), ("ann", "zoe"), ("bob", "zoe"))
+    ]
+    return ReplayJudge(path=str(write_jsonl(folder / "contrary.jsonl", rows)), judge_model=None)
+
+
+def judged(store: Store, judge: Any, **texts: str) -> list[Judgment]:
+    found = stages.judge_pairs(comparisons(**texts), [RUBRIC], judge, store, allow_missing=True)
+    return found["factuality"]
+
+
+def others(store: Store, judge: Any, **texts: str) -> dict[str, list[Judgment]]:
+    found = stages.other_judges(comparisons(**texts), [RUBRIC], judge, store)
+    return {name: said["factuality"] for name, said in found.items()}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with Store(tmp_path / "store.sqlite") as store:
+        yield store
+
+
+def test_the_judgments_of_an_earlier_judge_are_found_as_it_gave_them(store: Store, tmp_path: Path) -> None:
+    by_lexical = judged(store, LEXICAL)
+    replay = contrary(tmp_path)
+    judged(store, replay)
+    assert others(store, replay) == {LEXICAL.model: by_lexical}
+
+
+def test_nobody_is_asked_and_nothing_is_stored_for_it(store: Store, tmp_path: Path) -> None:
+    judged(store, LEXICAL)
+    before = store.read("SELECT * FROM answers"), dataclasses.asdict(store.usage)
+    others(store, contrary(tmp_path))
+    assert (store.read("SELECT * FROM answers"), dataclasses.asdict(store.usage)) == before
+
+
+def test_a_judge_is_no_other_judge_to_itself(store: Store) -> None:
+    judged(store, LEXICAL)
+    assert others(store, LEXICAL) == {}
+
+
+def test_verdicts_on_texts_that_have_changed_since_are_not_compared(store: Store, tmp_path: Path) -> None:
+    judged(store, LEXICAL)
+    found = others(store, contrary(tmp_path), bob="Another thing about {i}.")
+    assert {(j.entrant_a, j.entrant_b) for j in found[LEXICAL.model]} == {("ann", "zoe")}
+
+
+def test_only_what_a_judge_has_been_asked_is_there(store: Store, tmp_path: Path) -> None:
+    replay = contrary(tmp_path, prompts=2)
+    judged(store, replay)
+    assert {j.prompt_id for j in others(store, LEXICAL)[replay.model]} == {"p0", "p1"}
+
+
+def test_one_model_under_other_settings_is_another_judge_with_a_name_of_its_own(store: Store, tmp_path: Path) -> None:
+    stricter = dataclasses.replace(LEXICAL, margin=0.31)
+    judged(store, LEXICAL)
+    judged(store, stricter)
+    (name,) = others(store, LEXICAL)
+    assert name.startswith(f"{LEXICAL.model} (")
+    assert len(others(store, contrary(tmp_path))) == 2
+
+
+def test_a_merged_store_brings_its_judges(store: Store, tmp_path: Path) -> None:
+    with Store(tmp_path / "other" / "store.sqlite") as other:
+        by_lexical = judged(other, LEXICAL)
+    holdings.merge(store, tmp_path / "other" / "store.sqlite")
+    assert others(store, contrary(tmp_path)) == {LEXICAL.model: by_lexical}
+
+
+def board(battles: dict[str, list[Battle]]) -> Any:
+    return BradleyTerry(initial_rating=0, use="both", interval="sandwich", n_bootstraps=2, seed=0).rate(battles)
+
+
+def cycle(letters: str, question: str) -> list[Battle]:
+    """a, b, c and d each against the next, the first of them winning where the letter is 1."""
+    pairs = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
+    return [
+        Battle(model_a=a, model_b=b, winner=f"model_{'a' if letter == '1' else 'b'}", question_id=question)
+        for (a, b), letter in zip(pairs, letters, strict=True)
+    ]
+
+
+def test_ranks_are_correlated_over_what_both_have_judged() -> None:
+    """On q1 and q2 both say the same; what one alone has judged would turn its order round."""
+    shared = cycle("1110", "q1") + cycle("1111", "q2") + cycle("0110", "q2")
+    alone = [b for i in range(9) for b in cycle("0001", f"alone{i}")]
+    (found,) = agreement.ranks_between_judges({"one": shared, "other": shared + alone}, board, dimension="d")
+    assert (found.n_models, found.rho) == (4, pytest.approx(1.0))
+    assert agreement.ranks_between_judges({"one": shared, "other": alone}, board, dimension="d") == []
+
+
+def test_a_second_judge_of_a_run_is_compared_with_the_first(tmp_path: Path) -> None:
+    """The second says the opposite of the first on every tenth battle, and the same on the others."""
+    first = run(*QUICK, folder=tmp_path)
+    battles = first.rows("battles.jsonl")
+    turned = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}
+    rows = [row | {"winner": turned[row["winner"]] if i % 10 == 0 else row["winner"]} for i, row in enumerate(battles)]
+    for row in rows:
+        del row["verdict_ab"], row["verdict_ba"]
+    write_jsonl(tmp_path / "second.jsonl", rows)
+    n_turned = sum(row["winner"] != old["winner"] for row, old in zip(rows, battles, strict=True))
+
+    second = run(*QUICK, "judge=replay", f"judge.path={tmp_path}/second.jsonl", folder=tmp_path)
+    (found,) = second.read("ratings.json")["agreement_between_judges"]
+    assert (found["first"], found["second"], found["dimension"]) == ("replay", "lexical", "factuality")
+    assert found["n_comparisons"] == len(battles)
+    assert found["agreement"] == pytest.approx(1 - n_turned / len(battles))
+    (rank,) = second.read("ratings.json")["rank_correlation_between_judges"]
+    assert (rank["n_models"], rank["dimension"]) == (4, "factuality")
+    share = f"{found['agreement']:.0%}"
+    assert f"replay and lexical say the same of {share} of {len(battles)} pairs, kappa" in second.out
+    assert first.read("ratings.json")["agreement_between_judges"] == []
+    assert json.loads((second.run_dir / "manifest.json").read_text())["usage"]["judge_calls"] == len(rows) * 2
