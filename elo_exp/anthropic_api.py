@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import io
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime
 from functools import cache, cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from elo_exp.access import REFUSALS, brief, read_key, submitting
 from elo_exp.records import UserError
-from elo_exp.services import NO_CONNECTION, DoubtfulError, RefusedError, RemoteBatch, Row, UnreachableError
+from elo_exp.services import RemoteBatch, Row, UnreachableError
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
@@ -25,53 +23,20 @@ logger = logging.getLogger(__name__)
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 API_VERSION = "2026-10-21"  # pinned: it is part of what a verdict depends on, and an upgraded SDK may send another
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _TIMEOUT_SECONDS = 300.0  # after which the client gives up on an answer
 _SLACK_SECONDS = 60.0  # until the server has then certainly noticed
 _PAGE = 100
-# What certainly was not accepted. Anything else may have been: 408, 409 and 5xx come from machines in between, too.
-_REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 413, 415, 422, 429})
 _HINTS = {
     401: f"Check {KEY_VARIABLE}",
     402: "Check the account's balance",
     403: f"The key in {KEY_VARIABLE} may not do this",
-    404: "Check judge.model and judge.base_url",
+    404: "Check {part}.model and {part}.base_url",
 }
 
 
 def api_key() -> str | None:
-    """The key from the environment, or else from a .env file in the working folder. Raises UserError for one that
-    cannot be sent: the libraries below would repeat it in their error."""
-    key = os.environ.get(KEY_VARIABLE, "").strip() or _from_file()
-    if key and not (key.isascii() and key.isprintable() and " " not in key):
-        raise UserError(
-            f"{KEY_VARIABLE}: holds a space, a line break or another character that no key has. Set it anew."
-        )
-    return key
-
-
-def _from_file() -> str | None:
-    from dotenv import dotenv_values
-
-    try:
-        data = Path(".env").read_bytes()
-    except OSError:
-        return None
-    text = data.decode("utf-16") if data[:2] in (b"\xff\xfe", b"\xfe\xff") else data.decode("utf-8-sig", "replace")
-    return (dotenv_values(stream=io.StringIO(text)).get(KEY_VARIABLE) or "").strip() or None
-
-
-def check_base_url(base_url: str) -> None:
-    try:
-        parts = urlsplit(base_url)
-        well_formed = (
-            parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-        )
-    except ValueError:
-        well_formed = False
-    if "@" in base_url:
-        raise UserError("base_url: found a name or password in it. Expected http(s)://HOST, without a password in it.")
-    if not well_formed or " " in base_url:
-        raise UserError(f"base_url: found {base_url!r}. Expected http(s)://HOST or http(s)://HOST:PORT.")
+    return read_key(KEY_VARIABLE)
 
 
 def check_quarantine(seconds: float, base_url: str) -> None:
@@ -87,10 +52,14 @@ def check_quarantine(seconds: float, base_url: str) -> None:
 
 
 class AnthropicApi:
-    """A BatchService, and single messages. Its errors are those of services.py, and none of the SDK's."""
+    """A BatchService, and single messages. Its errors are those of services.py, and none of the SDK's.
 
-    def __init__(self, base_url: str) -> None:
+    part  what asks, in the words of the configuration: judge, or entrant.NAME
+    """
+
+    def __init__(self, base_url: str, *, part: str) -> None:
         self.endpoint = base_url
+        self._part = part
 
     @cached_property
     def _client(self) -> Anthropic:
@@ -110,19 +79,19 @@ class AnthropicApi:
 
     def create(self, requests: Sequence[Mapping[str, Any]]) -> RemoteBatch:
         client = self._client.with_options(max_retries=0)  # a lost answer and a retry make two batches
-        with _submitting():
+        with self._submitting():
             return _remote(client.messages.batches.create(requests=list(requests)))  # type: ignore[arg-type]
 
     def message(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """One message at once. Raises RefusedError or DoubtfulError."""
         client = self._client.with_options(max_retries=0)
-        with _submitting():
+        with self._submitting():
             return client.messages.create(**params).to_dict(mode="json")  # type: ignore[no-any-return]
 
     def count_tokens(self, params: Mapping[str, Any]) -> int:
         """What a message would be billed as input; free. Raises UnreachableError, or UserError where it is refused."""
         counted = {name: value for name, value in params.items() if name != "max_tokens"}
-        with _asking():
+        with self._asking():
             return self._client.messages.count_tokens(**counted).input_tokens
 
     def check_model(self, model: str) -> None:
@@ -130,32 +99,33 @@ class AnthropicApi:
         import anthropic
 
         try:
-            with _asking():
+            with self._asking():
                 try:
                     self._client.models.retrieve(model)
                 except anthropic.NotFoundError as error:
-                    if model in _said(error):
+                    if model in self._said(error):
                         raise
                     logger.info("%s has no list of models; going on with %s", self.endpoint, model)  # some gateways
         except UnreachableError as error:
             raise UserError(
-                f"{self.endpoint} cannot be reached ({error}). Check the network and judge.base_url; nothing was spent."
+                f"{self.endpoint} cannot be reached ({error}). Check the network and {self._part}.base_url; nothing "
+                "was spent."
             ) from None
 
     def newest(self) -> str | None:
-        with _asking():
+        with self._asking():
             found = self._client.messages.batches.list(limit=1).data
         return found[0].id if found else None
 
     def newest_first(self) -> Iterator[RemoteBatch]:
-        with _asking():
+        with self._asking():
             for batch in self._client.messages.batches.list(limit=_PAGE):
                 yield _remote(batch)
 
     def retrieve(self, batch_id: str) -> RemoteBatch | None:
         import anthropic
 
-        with _asking():
+        with self._asking():
             try:
                 return _remote(self._client.messages.batches.retrieve(batch_id))
             except anthropic.NotFoundError:
@@ -165,7 +135,7 @@ class AnthropicApi:
         """Ask for its end; False for a batch that had ended, or that the server does not know."""
         import anthropic
 
-        with _asking():
+        with self._asking():
             try:
                 self._client.messages.batches.cancel(batch_id)
             except (anthropic.BadRequestError, anthropic.NotFoundError):
@@ -175,12 +145,12 @@ class AnthropicApi:
     def results(self, batch_id: str) -> Iterator[Row]:
         import anthropic
 
-        with _asking():
+        with self._asking():
             try:
                 self._check_host(self._client.messages.batches.retrieve(batch_id).results_url)
                 rows = self._client.messages.batches.results(batch_id)
             except anthropic.NotFoundError as error:
-                raise UnreachableError(_said(error)) from None
+                raise UnreachableError(self._said(error)) from None
             with closing(rows.http_response):
                 for row in rows:
                     yield _row(row)
@@ -191,6 +161,38 @@ class AnthropicApi:
         if theirs is not None and theirs != ours:
             raise UserError(f"the server at {ours} says that the results are at {theirs}, which does not get the key.")
 
+    @contextmanager
+    def _submitting(self) -> Iterator[None]:
+        import anthropic
+
+        with submitting(anthropic, self._said):
+            yield
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """The errors of a question that costs nothing. The SDK has retried it twice by now."""
+        import anthropic
+        import httpx2
+
+        try:
+            yield
+        except anthropic.APIStatusError as error:
+            if error.status_code in REFUSALS - {429}:
+                server = f"the {self._part.replace('.', ' ')}'s API"
+                raise UserError(f"{server} refuses ({error.status_code}): {self._said(error)}.") from None
+            raise UnreachableError(self._said(error)) from None
+        except (anthropic.AnthropicError, httpx2.HTTPError, ValueError) as error:  # a ValueError: a line cut short
+            raise UnreachableError(brief(error)) from None
+
+    def _said(self, error: Any) -> str:
+        """What the server says, and what to do; never what was sent."""
+        body = error.body if isinstance(error.body, Mapping) else {}
+        inner = body.get("error")
+        message = inner.get("message") if isinstance(inner, Mapping) else None
+        hint = _HINTS.get(error.status_code)
+        said = str(message or f"status {error.status_code}").rstrip(".")
+        return f"{said}. {hint.format(part=self._part)}" if hint else said
+
 
 def no_key() -> str:
     return (
@@ -200,14 +202,14 @@ def no_key() -> str:
 
 
 @cache
-def check_lifetime(model: str) -> None:
+def check_lifetime(model: str, part: str = "judge") -> None:
     """Raise UserError for a retired model; warn, once, of one that is about to be."""
     end = end_of_life(model)
     if end is None:
         return
     if end <= datetime.now(UTC).date():
-        raise UserError(f"judge.model: {model} was retired on {end}. Choose another; --help lists the judges.")
-    logger.warning("warning: judge.model: %s will be retired on %s; then nobody can repeat this.", model, end)
+        raise UserError(f"{part}.model: {model} was retired on {end}. Choose another.")
+    logger.warning("warning: %s.model: %s will be retired on %s; then nobody can repeat this.", part, model, end)
 
 
 def end_of_life(model: str) -> date | None:
@@ -218,56 +220,6 @@ def end_of_life(model: str) -> date | None:
         return None
     day, _, year = words.partition(",")
     return datetime.strptime(f"{day.rstrip('stndrh')},{year}", "%B %d, %Y").date()
-
-
-@contextmanager
-def _submitting() -> Iterator[None]:
-    """The errors of a call that costs money: either certainly not accepted, or doubtful."""
-    import anthropic
-    import httpx2
-
-    try:
-        yield
-    except anthropic.APIStatusError as error:
-        if error.status_code in _REFUSALS:
-            wait = error.response.headers.get("retry-after")
-            seconds = float(wait) if wait and wait.replace(".", "", 1).isdigit() else None
-            raise RefusedError(_said(error), status=error.status_code, retry_after=seconds) from None
-        raise DoubtfulError(_said(error), status=error.status_code) from None
-    except (anthropic.APIError, httpx2.HTTPError, ValueError) as error:
-        if isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout):
-            raise RefusedError(_brief(error), status=NO_CONNECTION) from None
-        raise DoubtfulError(_brief(error)) from None
-
-
-@contextmanager
-def _asking() -> Iterator[None]:
-    """The errors of a question that costs nothing. The SDK has retried it twice by now."""
-    import anthropic
-    import httpx2
-
-    try:
-        yield
-    except anthropic.APIStatusError as error:
-        if error.status_code in _REFUSALS - {429}:
-            raise UserError(f"the judge's API refuses ({error.status_code}): {_said(error)}.") from None
-        raise UnreachableError(_said(error)) from None
-    except (anthropic.AnthropicError, httpx2.HTTPError, ValueError) as error:  # a ValueError: a line cut short
-        raise UnreachableError(_brief(error)) from None
-
-
-def _said(error: Any) -> str:
-    """What the server says, and what to do; never what was sent."""
-    body = error.body if isinstance(error.body, Mapping) else {}
-    inner = body.get("error")
-    message = inner.get("message") if isinstance(inner, Mapping) else None
-    hint = _HINTS.get(error.status_code)
-    said = str(message or f"status {error.status_code}").rstrip(".")
-    return f"{said}. {hint}" if hint else said
-
-
-def _brief(error: Exception) -> str:
-    return str(error).rstrip(".") or type(error).__name__
 
 
 def _remote(batch: MessageBatch) -> RemoteBatch:

@@ -57,6 +57,24 @@ class Prices:
         return next((ttl for ttl in ("1h", "5m") if hit_rate >= self.break_even(ttl)), None)
 
 
+def token_prices(
+    *, input_usd_per_million: float, output_usd_per_million: float, cached_input_usd_per_million: float
+) -> Prices:
+    """Of a model whose prompt cache is never asked for; what the server finds there all the same is `cached` input."""
+    for name, dollars in list(locals().items()):
+        if not 0 <= dollars < math.inf:
+            raise UserError(f"{name}: found {dollars}. Expected a number of 0 or more.")
+    return Prices(
+        input=input_usd_per_million,
+        output=output_usd_per_million,
+        cache_write_5m=input_usd_per_million,
+        cache_write_1h=input_usd_per_million,
+        cache_read=cached_input_usd_per_million,
+        batch_factor=1.0,
+        min_cacheable_tokens=0,
+    )
+
+
 class Budget:
     """A cap in dollars over everything that a run submits.
 

@@ -120,4 +120,4 @@ class BatchTools:
 
 def has_run_dry(kind: str | None, words: str) -> bool:
     """Whether an error says that the account has no money left: no later request will fare better."""
-    return kind == "billing_error" or "credit balance" in words.lower()
+    return kind == "billing_error" or any(sign in words.lower() for sign in ("credit balance", "insufficient_quota"))

@@ -12,8 +12,8 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -160,12 +160,18 @@ class Store:
     def keep(self, records: Iterable[R], *, key: Callable[[R], str], chunk: int = 1) -> Iterator[R]:
         """Pass the records on as they come, each committed first.
 
-        `chunk` records share one transaction: more than 1 is for answers that cost nothing to make again.
+        `chunk` records share one transaction: more than 1 is for answers that cost nothing to make again. Where Ctrl-C
+        comes in its midst, whoever makes them is told, and what he then still hands over is committed too.
         """
         iterator = iter(records)
         while some := list(islice(iterator, chunk)):
-            with self.transaction():
-                n_new = self.put(some, key=key)
+            try:
+                with self.transaction():
+                    n_new = self.put(some, key=key)
+            except KeyboardInterrupt as stop:
+                with self.transaction():
+                    self.put([*some, *_last(iterator, stop)], key=key)
+                raise
             for record in some:
                 self.usage.count(record)
             if n_new < len(some):  # another process was first: its answers are the ones that every run shall see
@@ -178,3 +184,14 @@ class Store:
         now = utc_now()
         rows = [(key(r), type(r).__name__, storable_json(r.to_dict()), now) for r in records]
         return self._db.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows).rowcount
+
+
+def _last(iterator: Iterator[R], stop: KeyboardInterrupt) -> list[R]:
+    """What a generator still hands over when it is broken off."""
+    found: list[R] = []
+    if isinstance(iterator, Generator):
+        with suppress(KeyboardInterrupt, StopIteration):
+            found.append(iterator.throw(stop))
+            for record in iterator:
+                found.append(record)  # one by one: what came before the end is wanted
+    return found

@@ -15,7 +15,7 @@ SMALL = ("judging.limit_pairs=40", "elo.n_perms=20")  # enough for every artifac
 LOCAL = (*SMALL, "tracker=local")
 QUICK = (*LOCAL, "rubric=[factuality]")
 _SECONDS = 120  # a run that takes this long hangs
-_PRIVATE = ("WANDB_", "HYDRA_", "ANTHROPIC_", "XDG_", "COMP_")
+_PRIVATE = ("WANDB_", "HYDRA_", "ANTHROPIC_", "OPENAI_", "HF_", "XDG_", "COMP_")
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ def command(*arguments: str, strict: bool = True) -> list[str]:
     return [sys.executable, *(("-W", "error") if strict else ()), "-m", "elo_exp", *arguments]
 
 
-def start(*arguments: str, folder: Path) -> subprocess.Popen[str]:
+def start(*arguments: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
     """The command, begun and not waited for."""
     folder.mkdir(parents=True, exist_ok=True)
     return subprocess.Popen(
         command(*arguments),
         cwd=folder,
-        env=environment(folder),
+        env=environment(folder) | variables,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -28,7 +28,7 @@ import anthropic._base_client
 import anthropic.resources.messages.batches
 import anthropic.types.messages
 
-from elo_exp import anthropic_api, collector, messages, pairs, stages
+from elo_exp import anthropic_api, calls, collector, pairs, stages
 from elo_exp import ledger as ledger_module
 from elo_exp.anthropic_api import AnthropicApi, _remote
 from elo_exp.claims import Claims
@@ -321,7 +321,7 @@ def main(arguments: Sequence[str]) -> int:
     os.environ.update(ANTHROPIC_API_KEY="test-key", NO_PROXY="127.0.0.1")
     # Back-offs as short as the waits between polls: they are repetitions all the same.
     anthropic._base_client.INITIAL_RETRY_DELAY = 0.02  # type: ignore[attr-defined]
-    messages._BACK_OFF_SECONDS = 0.02
+    calls._BACK_OFF_SECONDS = 0.02
     anthropic_api._TIMEOUT_SECONDS = chosen.timeout
     collector._ROWS = chosen.rows
     moments = {"before": chosen.kill_before_commit, "after": chosen.kill_after_commit}

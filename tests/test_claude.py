@@ -23,7 +23,7 @@ import pytest
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
 from omegaconf import OmegaConf
 
-from elo_exp import CONF, messages, stages
+from elo_exp import CONF, calls, stages
 from elo_exp.anthropic_api import check_lifetime, end_of_life, text_of
 from elo_exp.diagnostics import judge_quality
 from elo_exp.files import write_jsonl
@@ -64,7 +64,7 @@ def a_machine_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ite
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(anthropic._base_client, "INITIAL_RETRY_DELAY", 0.01)
-    monkeypatch.setattr(messages, "_BACK_OFF_SECONDS", 0.01)
+    monkeypatch.setattr(calls, "_BACK_OFF_SECONDS", 0.01)
     yield
     for made in MADE:  # a client's sockets are the process's until it ends
         if (client := vars(made._api).get("_client")) is not None:

@@ -6,28 +6,30 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from elo_exp.access import check_base_url
 from elo_exp.anthropic_api import (
     API_VERSION,
+    EFFORTS,
     AnthropicApi,
     api_key,
-    check_base_url,
     check_lifetime,
     check_quarantine,
     no_key,
     text_of,
     usage_of,
 )
-from elo_exp.batches import BatchRun, summary
+from elo_exp.batches import BatchRun
 from elo_exp.claims import Claims
 from elo_exp.density import Density, most_tokens, sample
 from elo_exp.files import utc_now
 from elo_exp.ledger import CANCELLED, Ledger
 from elo_exp.messages import MessagesRun
+from elo_exp.once import answer_once
 from elo_exp.planning import Estimate
 from elo_exp.pricing import PER_MILLION, Budget, Prices
-from elo_exp.progress import note
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.services import BatchSettings, BatchTools, Clock, UnreachableError
 from elo_exp.settings import one_of
@@ -37,7 +39,6 @@ logger = logging.getLogger(__name__)
 
 TRANSPORTS = ("batches", "messages")
 CACHES = ("measured", "1h", "5m", "none")
-EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _CACHE_WORDS = {"1h": "the 1-hour cache (1h), not measured", "5m": "the 5-minute cache (5m), not measured"}
 _COUNTED = 3  # queries of each prefix whose tokens the API is asked to count
 
@@ -99,7 +100,7 @@ class ClaudeJudge:
         if self.effort is not None and not self._facts.takes_effort:
             raise UserError(f"effort: found {self.effort!r}, and {self.model} takes none. Set judge.effort=null.")
         self._budget = Budget(self.budget_usd)
-        self._api = AnthropicApi(self.base_url)
+        self._api = AnthropicApi(self.base_url, part="judge")
         self._was_reached = False
         self._density = Density(self.chars_per_token)
 
@@ -228,28 +229,17 @@ class ClaudeJudge:
     # ---- asking -----------------------------------------------------------------------------------------------------
 
     def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
-        """Claim and pay for what nobody else is paying for; then wait for the others."""
-        waiting = {request.key: request for request in requests}
-        failed: dict[str, str] = {}
-        with Claims(store) as claims:
-            while waiting:
-                mine = [waiting[key] for key in claims.take(list(waiting), endpoint=self.base_url)]
-                for reply in self._pay(mine, store, claims, failed):
-                    waiting.pop(reply.key, None)
-                    yield reply
-                for key in failed:
-                    waiting.pop(key, None)
-                for key, reply in store.get(JudgeReply, list(waiting)).items():
-                    waiting.pop(key)
-                    yield reply
-                if waiting:
-                    note(f"waiting for {len(waiting)} verdicts that others pay for: {claims.holders(list(waiting))}")
-                    self.clock.sleep(min(1.0, self.poll_initial_seconds))
-        if failed:
-            logger.warning("warning: %s", summary(failed))
+        return answer_once(
+            requests,
+            store,
+            pay=partial(self._pay, store),
+            endpoint=self.base_url,
+            clock=self.clock,
+            pause_seconds=min(1.0, self.poll_initial_seconds),
+        )
 
     def _pay(
-        self, requests: Sequence[JudgeRequest], store: Store, claims: Claims, failed: dict[str, str]
+        self, store: Store, requests: Sequence[JudgeRequest], claims: Claims, failed: dict[str, str]
     ) -> Iterator[JudgeReply]:
         """The answers to what has been claimed. What an earlier run has left in batches is collected from them, and the
         rest goes by the transport that is chosen now."""

@@ -1,0 +1,121 @@
+"""Claude as entrant, through the Messages API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elo_exp.access import check_base_url
+from elo_exp.answering import Answering, Said
+from elo_exp.anthropic_api import (
+    API_VERSION,
+    EFFORTS,
+    AnthropicApi,
+    api_key,
+    check_lifetime,
+    no_key,
+    text_of,
+    usage_of,
+)
+from elo_exp.calls import Message
+from elo_exp.pricing import Prices, token_prices
+from elo_exp.records import Prompt, Response, UserError
+from elo_exp.settings import one_of
+
+
+@dataclass(kw_only=True)
+class TokenPrices:
+    """Dollars per million tokens."""
+
+    input: float
+    output: float
+
+
+@dataclass(kw_only=True)
+class ClaudeEntrant:
+    """model   an id with an entry in `prices`
+
+    The rest is described in conf/entrant/claude.yaml. All that is sent, and where to, enters the key of an answer.
+    """
+
+    entrant_id: str
+    base_url: str
+    model: str
+    system_prompt: str | None
+    effort: str | None
+    max_tokens: int
+    concurrency: int
+    prices: dict[str, TokenPrices]
+    budget_usd: float | None
+
+    def __post_init__(self) -> None:
+        check_base_url(self.base_url)
+        self.base_url = self.base_url.rstrip("/")
+        if self.effort is not None:
+            one_of("effort", self.effort, EFFORTS)
+        self._part = f"entrant.{self.entrant_id}"
+        self._api = AnthropicApi(self.base_url, part=self._part)
+        self._answering = Answering(
+            self.entrant_id,
+            preflight=self._check,
+            send=self._api.message,
+            params=self._params,
+            read=_read,
+            prices=self._prices(),
+            budget_usd=self.budget_usd,
+            max_tokens=self.max_tokens,
+            concurrency=self.concurrency,
+        )
+
+    def _prices(self) -> Prices:
+        found: Any = self.prices.get(self.model)
+        if found is None:
+            raise UserError(
+                f"model: found {self.model!r}, whose prices are not known. Known: {', '.join(self.prices)}. Add it to "
+                "prices as '{input: .., output: ..}', in dollars per million tokens."
+            )
+        prices = found if isinstance(found, TokenPrices) else TokenPrices(**found)
+        return token_prices(
+            input_usd_per_million=prices.input,
+            output_usd_per_million=prices.output,
+            cached_input_usd_per_million=prices.input,
+        )
+
+    @property
+    def max_answer_tokens(self) -> int:
+        return self.max_tokens
+
+    def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
+        request = self._params(prompt)
+        return {"loader": "claude", "endpoint": self.base_url, "api_version": API_VERSION, "request": request}
+
+    def preflight(self) -> None:
+        self._answering.preflight()
+
+    def _check(self) -> None:
+        if api_key() is None:
+            raise UserError(no_key())
+        check_lifetime(self.model, self._part)
+        self._api.check_model(self.model)
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
+        return self._answering.answers(prompts)
+
+    def _params(self, prompt: Prompt) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "max_tokens": self.max_tokens,
+            **({"system": self.system_prompt} if self.system_prompt is not None else {}),
+            "messages": [{"role": "user", "content": prompt.text}],
+            **({"output_config": {"effort": self.effort}} if self.effort is not None else {}),
+        }
+
+
+def _read(message: Message) -> Said:
+    return Said(
+        text=text_of(message).encode(errors="replace").decode(),  # half a surrogate pair is no text
+        stop_reason=str(message.get("stop_reason")),
+        model=message.get("model"),
+        usage=usage_of(message),
+    )

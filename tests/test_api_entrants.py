@@ -1,0 +1,575 @@
+"""Entrants behind an API: what they are sent, what is kept of their answers, and that nothing is paid for in vain.
+
+The real SDKs talk to real servers on 127.0.0.1, which keep the bill.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elo_exp import stages
+from elo_exp.entrants import HostedEntrant
+from elo_exp.entrants.claude import ClaudeEntrant
+from elo_exp.entrants.openai_compatible import OpenAiCompatibleEntrant
+from elo_exp.records import Prompt, Response, UserError, fingerprint
+from elo_exp.store import Store
+from tests import anthropic_verdicts
+from tests.anthropic_server import AcceptThenReset, AnthropicServer, Fault, ResetBefore, Status
+from tests.commands import attempt, run
+from tests.data import shipped
+from tests.openai_server import Call, OpenAiServer, Says, Stage, alone
+
+NAME = "openai_compatible"
+PRICES = {"input_usd_per_million": 3.0, "output_usd_per_million": 15.0}
+
+
+@pytest.fixture(autouse=True)
+def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    alone(monkeypatch, tmp_path)
+
+
+def entrant(base_url: str = "http://127.0.0.1:9/v1", **changes: Any) -> OpenAiCompatibleEntrant:
+    """conf/entrant/openai_compatible.yaml with an address and a model."""
+    made: OpenAiCompatibleEntrant = shipped("entrant", NAME, **{"base_url": base_url, "model": "small", **changes})
+    return made
+
+
+def prompts(n: int) -> list[Prompt]:
+    return [Prompt(prompt_id=f"p{i:02}", text=f"Why {i:02}?", source="test", subject="test") for i in range(n)]
+
+
+def generated(made: Any, n: int, path: Path, *, allow_missing: bool = False) -> dict[str, Response]:
+    """Its responses to so many prompts, through the stage that stores them."""
+    with Store(path) as store:
+        return dict(stages.generate(prompts(n), {NAME: made}, store, allow_missing=allow_missing)[NAME])
+
+
+def stored(path: Path) -> list[str]:
+    """The prompts of which the store holds a response."""
+    with Store(path) as store:
+        rows = store.read("SELECT json_extract(value, '$.prompt_id') FROM answers ORDER BY 1")
+    return [prompt_id for (prompt_id,) in rows]
+
+
+def about(text: str, outcome: Says) -> Callable[[Any, int], Says | None]:
+    """This becomes of the prompts that hold the text."""
+    return lambda params, n: outcome if text in params["messages"][-1]["content"] else None
+
+
+# What is sent and kept
+
+
+def test_a_prompt_is_sent_as_the_user_says_and_nothing_that_is_null():
+    with OpenAiServer() as server:
+        list(entrant(server.url).generate(prompts(1)))
+        chosen = {
+            "system_prompt": "Be brief.",
+            "temperature": 0.0,
+            "top_p": 0.9,
+            "seed": 7,
+            "extra_body": {"top_k": 20},
+        }
+        named = {"max_tokens": 99, "max_tokens_name": "max_completion_tokens"}
+        list(entrant(server.url, **chosen, **named).generate(prompts(1)))
+    plain, full = server.asked
+    assert plain == {"model": "small", "messages": [{"role": "user", "content": "Why 00?"}], "max_tokens": 1024}
+    assert full == {
+        "model": "small",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why 00?"}],
+        "max_completion_tokens": 99,
+        "temperature": 0.0,
+        "top_p": 0.9,
+        "seed": 7,
+        "top_k": 20,
+    }
+
+
+def test_a_response_says_who_answered_and_what_it_took():
+    """The prompt has 7 characters, two tokens; the answer 20, five."""
+    with OpenAiServer() as server:
+        (response,) = entrant(server.url, entrant_id="mine", **PRICES).generate(prompts(1))
+    assert (response.entrant_id, response.prompt_id) == ("mine", "p00")
+    assert (response.response_text, response.finish_reason) == ("About Why 00?: yes.", "stop")
+    assert response.diagnostics == {
+        "model": "small-2026-11",
+        "input_tokens": 2,
+        "output_tokens": 5,
+        "dollars": pytest.approx((2 * 3 + 5 * 15) * 1e-6),
+    }
+    assert response.timestamp is not None
+
+
+def test_without_prices_no_dollars_are_counted():
+    with OpenAiServer() as server:
+        (response,) = entrant(server.url).generate(prompts(1))
+    assert "dollars" not in response.diagnostics
+
+
+ODD_ANSWERS: dict[str, tuple[Says, str, str]] = {
+    "refused": (Says(None, refusal="I cannot."), "refusal", ""),
+    "filtered": (Says("Never", "content_filter"), "refusal", "Never"),
+    "cut off": (Says("Because", "length"), "length", "Because"),
+    "empty": (Says(""), "stop", ""),
+}
+
+
+@pytest.mark.parametrize("name", ODD_ANSWERS)
+def test_what_is_no_full_answer_is_an_answer_that_is_paid_for_once_and_kept(name: str, tmp_path: Path):
+    outcome, finish_reason, text = ODD_ANSWERS[name]
+    with OpenAiServer(outcomes=about("01", outcome)) as server:
+        for _ in range(2):
+            response = generated(entrant(server.url), 3, tmp_path / "store.sqlite")["p01"]
+    assert (response.finish_reason, response.response_text) == (finish_reason, text)
+    assert server.billed.total() == 3
+
+
+def test_refused_and_empty_answers_are_counted(caplog: pytest.LogCaptureFixture):
+    outcomes = {"00": Says(None, refusal="No."), "01": Says(" "), "02": Says("", "content_filter")}
+    with OpenAiServer(outcomes=lambda params, n: outcomes.get(params["messages"][0]["content"][4:6])) as server:
+        list(entrant(server.url).generate(prompts(5)))
+    assert "warning: entrant openai_compatible: of 5 answers 2 refused, 3 empty" in caplog.messages
+
+
+# What an answer depends on
+
+CHANGES_THE_KEY: dict[str, dict[str, Any]] = {
+    "address": {"base_url": "http://127.0.0.1:8/v1"},
+    "model": {"model": "large"},
+    "system_prompt": {"system_prompt": ""},
+    "max_tokens": {"max_tokens": 7},
+    "name of max_tokens": {"max_tokens_name": "max_completion_tokens"},
+    "temperature": {"temperature": 0.0},
+    "top_p": {"top_p": 1.0},
+    "seed": {"seed": 0},
+    "extra_body": {"extra_body": {"top_k": 1}},
+}
+KEEPS_THE_KEY: dict[str, dict[str, Any]] = {
+    "concurrency": {"concurrency": 1},
+    "timeout": {"timeout_seconds": 1.0},
+    "key": {"key_variable": "MY_KEY"},
+    "prices": PRICES,
+    "budget": {**PRICES, "budget_usd": 1.0},
+    "a slash at the end of the address": {"base_url": "http://127.0.0.1:9/v1/"},
+}
+
+
+def key(**changes: Any) -> str:
+    (prompt,) = prompts(1)
+    return fingerprint(entrant(**changes).inputs(prompt))
+
+
+@pytest.mark.parametrize("changes", CHANGES_THE_KEY.values(), ids=list(CHANGES_THE_KEY))
+def test_what_is_sent_and_where_to_is_in_the_key(changes: dict[str, Any]):
+    assert key(**changes) != key()
+
+
+@pytest.mark.parametrize("changes", KEEPS_THE_KEY.values(), ids=list(KEEPS_THE_KEY))
+def test_how_it_is_asked_and_paid_for_is_not(changes: dict[str, Any]):
+    assert key(**changes) == key()
+
+
+def test_the_text_of_the_prompt_is_in_the_key():
+    first, second = prompts(2)
+    assert fingerprint(entrant().inputs(first)) != fingerprint(entrant().inputs(second))
+
+
+# Some at a time
+
+
+def test_so_many_are_asked_at_a_time_and_no_more():
+    """Nobody is answered before three are there, and a fourth has not come."""
+    three, under_way, most = threading.Barrier(3, timeout=5), [0], [0]
+
+    def watch(stage: Stage, call: Call) -> None:
+        if stage == "asked":
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+            three.wait()
+        else:
+            under_way[0] -= 1
+
+    with OpenAiServer(on_call=watch) as server:
+        list(entrant(server.url, concurrency=3).generate(prompts(9)))
+    assert most == [3]
+
+
+def test_answers_are_handed_over_as_they_come():
+    """The first prompt is answered last: not before the other two have been handed over."""
+    others = threading.Event()
+
+    def watch(stage: Stage, call: Call) -> None:
+        if stage == "asked" and "00" in call.params["messages"][0]["content"]:
+            assert others.wait(5)
+
+    with OpenAiServer(on_call=watch) as server:
+        answers = entrant(server.url, concurrency=2).generate(prompts(3))
+        assert [next(answers).prompt_id, next(answers).prompt_id] == ["p01", "p02"]
+        others.set()
+        assert [response.prompt_id for response in answers] == ["p00"]
+
+
+def broken_off(answers: Iterator[Response]) -> list[str]:
+    """The prompts whose answers are handed over after Ctrl-C."""
+    handed: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        handed.append(answers.throw(KeyboardInterrupt).prompt_id)  # type: ignore[attr-defined]
+        handed.extend(response.prompt_id for response in answers)
+    return handed
+
+
+def test_what_is_on_its_way_at_ctrl_c_is_waited_for_and_handed_over():
+    """Of two that are asked together the second is still at work when the first has come."""
+    go_on = threading.Event()
+
+    def watch(stage: Stage, call: Call) -> None:
+        if stage == "asked" and "01" in call.params["messages"][0]["content"]:
+            go_on.wait(5)
+
+    with OpenAiServer(on_call=watch) as server:
+        answers = entrant(server.url, concurrency=2).generate(prompts(9))
+        assert next(answers).prompt_id == "p00"
+        threading.Timer(0.05, go_on.set).start()
+        assert broken_off(answers) == ["p01"]
+    assert server.billed.total() == 2
+
+
+def test_ctrl_c_while_an_answer_is_being_stored_loses_none(tmp_path: Path):
+    """It comes when the first is about to be written, and the second is on its way."""
+    first = threading.Event()
+
+    def watch(stage: Stage, call: Call) -> None:
+        if stage == "asked" and "01" in call.params["messages"][0]["content"]:
+            first.wait(5)
+
+    def name(response: Response) -> str:
+        if not first.is_set():
+            first.set()
+            raise KeyboardInterrupt
+        return response.prompt_id
+
+    path = tmp_path / "store.sqlite"
+    with OpenAiServer(on_call=watch) as server, Store(path) as store, pytest.raises(KeyboardInterrupt):
+        list(store.keep(entrant(server.url, concurrency=2).generate(prompts(9)), key=name))
+    assert stored(path) == ["p00", "p01"]
+    assert server.billed.total() == 2
+
+
+# Errors
+
+
+def test_what_was_answered_before_an_error_is_stored_and_not_asked_again(tmp_path: Path):
+    path = tmp_path / "store.sqlite"
+    with OpenAiServer() as server:
+        server.fault(Status(401), nth=6)
+        with pytest.raises(UserError) as refusal:
+            generated(entrant(server.url, concurrency=3), 9, path)
+        assert str(refusal.value).startswith("the entrant openai_compatible's API refuses (401): the key is not accep")
+        assert str(refusal.value).endswith("Every answer so far is stored.")
+        assert len(stored(path)) == server.billed.total() >= 5
+        assert len(generated(entrant(server.url), 9, path)) == 9
+    assert set(server.billed.values()) == {1}
+
+
+PASSING: dict[str, Fault] = {
+    "429": Status(429, headers={"retry-after": "0.05"}),
+    "500": Status(500),
+    "reset": ResetBefore(),
+    "answer lost": AcceptThenReset(),
+}
+
+
+@pytest.mark.parametrize("fault", PASSING.values(), ids=list(PASSING))
+def test_what_may_pass_is_tried_again(fault: Fault, tmp_path: Path):
+    with OpenAiServer() as server:
+        for nth in (1, 2):
+            server.fault(fault, nth=nth)
+        assert len(generated(entrant(server.url, concurrency=1), 3, tmp_path / "store.sqlite")) == 3
+    assert len(server.asked) == 5
+
+
+def test_a_server_is_waited_for_as_long_as_it_asks():
+    with OpenAiServer() as server:
+        server.fault(Status(429, headers={"retry-after": "0.3"}))
+        list(entrant(server.url).generate(prompts(1)))
+    first, second = (call.time for call in server.calls if call.method == "POST")
+    assert second - first >= 0.3
+
+
+def test_a_server_that_asks_to_wait_till_tomorrow_ends_the_run():
+    with OpenAiServer() as server:
+        server.fault(Status(429, message="Daily limit.", headers={"retry-after": "36000"}))
+        with pytest.raises(UserError, match=r"asks to wait for 600 minutes \(Daily limit\)\. Every answer so far"):
+            list(entrant(server.url).generate(prompts(3)))
+
+
+def test_nothing_is_tried_for_ever(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    with OpenAiServer() as server:
+        server.fault(Status(500, message="Out of memory."), nth=None)
+        with pytest.raises(UserError, match=r"^1 of 1 responses are missing \(openai_compatible 1\)"):
+            generated(entrant(server.url), 1, tmp_path / "store.sqlite")
+    assert len(server.asked) == 6
+    assert "1 queries have failed for good; 1 of them: Out of memory" in caplog.text
+
+
+def test_a_prompt_that_is_too_long_is_named_and_the_others_are_answered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    path = tmp_path / "store.sqlite"
+    with OpenAiServer(context=1030) as server:
+        long = Prompt(prompt_id="long", text="Why? " * 50, source="test", subject="test")
+        with (
+            Store(path) as store,
+            pytest.raises(UserError, match="1 of 4 responses are missing .*: openai_compatible on long"),
+        ):
+            stages.generate([long, *prompts(3)], {NAME: entrant(server.url)}, store, allow_missing=False)
+    assert stored(path) == ["p00", "p01", "p02"]
+    assert "This model's context is 1030 tokens (context_length_exceeded)" in caplog.text
+    assert len(server.asked) == 4
+
+
+FATAL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "unknown model": ({}, {"model": "gone"}, r"refuses \(404\): The model `gone` does not exist\. Check entrant\.open"),
+    "key": ({"key": "k"}, {}, r"refuses \(401\): the key is not accepted\. It asks for a key: set entrant\.openai_com"),
+    "no quota": (
+        {"outcome": Status(429, "insufficient_quota", "You exceeded your current quota.")},
+        {},
+        r"the account has run dry \(You exceeded your current quota \(insufficient_quota\)\)",
+    ),
+    "no money": ({"outcome": Status(402, message="Pay.")}, {}, r"refuses \(402\): Pay\. Check the account's balance"),
+}
+
+
+@pytest.mark.parametrize("name", FATAL)
+def test_what_no_other_request_will_mend_is_one_line_at_the_first(name: str):
+    serving, asking, words = FATAL[name]
+    with OpenAiServer(key=serving.get("key")) as server:
+        if outcome := serving.get("outcome"):
+            server.fault(outcome, nth=None)
+        with pytest.raises(UserError, match=words) as refusal:
+            list(entrant(server.url, concurrency=1, **asking).generate(prompts(5)))
+    assert "\n" not in str(refusal.value)
+    assert len(server.asked) <= 1
+    assert server.billed.total() == 0
+
+
+def test_where_nothing_is_to_be_answered_nothing_is_asked_and_no_key_is_needed():
+    with OpenAiServer() as server:
+        assert list(entrant(server.url, key_variable="MY_KEY").generate([])) == []
+    assert server.calls == []
+
+
+def test_the_check_before_the_first_request_is_made_once():
+    with OpenAiServer() as server:
+        made = entrant(server.url)
+        made.preflight()
+        list(made.generate(prompts(1)))
+        list(made.generate(prompts(1)))
+    assert [call.method for call in server.calls] == ["GET", "POST", "POST"]
+    assert isinstance(made, HostedEntrant)
+
+
+NOT_BEGUN: dict[str, tuple[tuple[str, ...], str]] = {
+    "key": (("entrant.openai_compatible.key_variable=MY_KEY",), "MY_KEY: not set, and entrant.openai_compatible.key_v"),
+}
+
+
+@pytest.mark.parametrize(("given", "words"), NOT_BEGUN.values(), ids=list(NOT_BEGUN))
+def test_the_command_says_what_stops_an_entrant_before_any_other_answers(
+    given: tuple[str, ...], words: str, tmp_path: Path
+):
+    with OpenAiServer() as server:
+        hosted = (f"entrant.openai_compatible.base_url={server.url}", "entrant.openai_compatible.model=small")
+        ran = attempt("entrant=[probe_reference,openai_compatible]", *hosted, *given, "tracker=local", folder=tmp_path)
+    assert ran.code == 2
+    assert ran.err.startswith(f"elo_exp: {words}")
+    assert ran.err.count("\n") == 1
+    assert stored(tmp_path / "outputs/cache/store.sqlite") == []
+    assert server.asked == []
+
+
+def test_a_plan_asks_no_model_and_takes_an_answer_to_be_as_long_as_it_may(tmp_path: Path):
+    judge = ("judge=openai_compatible", "judge.model=big", "judging.limit_pairs=1", "rubric=[clinical_utility]")
+    judge += ("judge.input_usd_per_million=1", "judge.output_usd_per_million=0", "judging.budget_usd=100")
+    n_tokens_in = []
+    with OpenAiServer() as server:
+        at = (f"entrant.openai_compatible.base_url={server.url}", "entrant.openai_compatible.model=small")
+        for n_tokens in (1000, 9000):
+            limit = f"entrant.openai_compatible.max_tokens={n_tokens}"
+            given = ("entrant=[probe_reference,openai_compatible]", *at, *judge, f"judge.base_url={server.url}", limit)
+            ran = run(*given, "plan=true", "tracker=local", folder=tmp_path)
+            assert f"143 answers are yet to be made, taken to be of {4 * n_tokens} characters" in ran.err
+            (row,) = (line for line in ran.out.splitlines() if "clinical_utility" in line)
+            n_tokens_in.append(int(row.split()[5].replace(",", "")))
+    assert server.asked == []
+    assert n_tokens_in[1] - n_tokens_in[0] > 2 * 8000 / 2  # one answer in two orders, half its characters at the least
+    assert not any("openai_compatible" in str(row) for row in stored(tmp_path / "outputs/cache/store.sqlite"))
+
+
+# Money
+
+
+def test_a_cap_is_stopped_at_before_it_is_passed_and_a_higher_one_goes_on(tmp_path: Path):
+    """At most 1,000 tokens at $15 a million: 1.5 cents for each that is on its way; $0.0003 when it has come."""
+    path = tmp_path / "store.sqlite"
+    with OpenAiServer(answer=lambda model, text: "y" * 80) as server:
+        with pytest.raises(UserError) as refusal:
+            generated(entrant(server.url, max_tokens=1000, budget_usd=0.0163, **PRICES), 9, path)
+        n_stored = len(stored(path))
+        assert str(refusal.value).startswith("entrant.openai_compatible.budget_usd: $0.00 of $0.02 are spent, and the ")
+        assert "the same command with a higher cap goes on" in str(refusal.value)
+        assert 0 < n_stored < 9
+        generated(entrant(server.url, max_tokens=1000, budget_usd=1.0, **PRICES), 9, path)
+    assert set(server.billed.values()) == {1}
+    assert server.billed.total() == 9
+
+
+def test_what_does_not_say_what_it_took_is_held_against_the_cap_at_its_most(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """Room for three answers of 1,000 tokens at $15 a million, and their prompts."""
+    with OpenAiServer(reports=False) as server:
+        made = entrant(server.url, max_tokens=1000, budget_usd=0.05, **PRICES)
+        with pytest.raises(UserError, match="budget_usd"):
+            generated(made, 9, tmp_path / "store.sqlite")
+    assert server.billed.total() == len(stored(tmp_path / "store.sqlite")) == 3
+    assert len([line for line in caplog.messages if "does not say how many tokens it took" in line]) == 1
+
+
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "max_tokens": ({"max_tokens": 0}, "max_tokens: found 0. Expected 1 or more."),
+    "concurrency": ({"concurrency": 0}, "concurrency: found 0. Expected 1 or more."),
+    "name": (
+        {"max_tokens_name": "n"},
+        "max_tokens_name: found 'n'. Expected one of max_tokens, max_completion_tokens.",
+    ),
+    "one price": ({"input_usd_per_million": 1.0}, "input_usd_per_million: set without output_usd_per_million"),
+    "price": (
+        {"input_usd_per_million": -1.0, "output_usd_per_million": 1.0},
+        "input_usd_per_million: found -1.0. Expected a number of 0 or more.",
+    ),
+    "budget": ({**PRICES, "budget_usd": 0.0}, "budget_usd: found 0.0. Expected more than 0 dollars, or null"),
+    "no prices": ({"budget_usd": 5.0}, "budget_usd: found 5, and no prices. Set what a million tokens cost, too."),
+    "a key": ({"key_variable": "sk-123"}, "key_variable: found something that is no variable's name"),
+}
+
+
+@pytest.mark.parametrize(("changes", "words"), MISTAKES.values(), ids=list(MISTAKES))
+def test_a_setting_out_of_range_is_named_with_what_was_found_and_expected(changes: dict[str, Any], words: str):
+    with pytest.raises(UserError) as refusal:
+        entrant(**changes)
+    assert words in str(refusal.value)
+
+
+# Claude
+
+
+@pytest.fixture
+def claude(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[AnthropicServer, Callable[..., ClaudeEntrant]]]:
+    """A server, and conf/entrant/claude.yaml pointed at it."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
+    made: list[ClaudeEntrant] = []
+    with AnthropicServer(keep_bodies=True, outcomes=lambda params, n: anthropic_verdicts.Says("Because.")) as server:
+
+        def build(**changes: Any) -> ClaudeEntrant:
+            made.append(shipped("entrant", "claude", base_url=server.url, **changes))
+            return made[-1]
+
+        yield server, build
+    for one in made:
+        if (client := vars(one._api).get("_client")) is not None:
+            client.close()
+
+
+def test_claude_is_sent_the_prompt_alone_and_says_what_it_took(claude):
+    """Seven characters are two tokens; the answer has two, and 20 of thinking."""
+    server, build = claude
+    (response,) = build().generate(prompts(1))
+    (sent,) = [call.json() for call in server.meter.calls if call.method == "POST"]
+    assert sent == {
+        "model": "claude-sonnet-5-5",
+        "max_tokens": 4000,
+        "messages": [{"role": "user", "content": "Why 00?"}],
+    }
+    assert (response.response_text, response.finish_reason) == ("Because.", "stop")
+    assert response.diagnostics == {
+        "model": "claude-sonnet-5-5",
+        "input_tokens": 2,
+        "output_tokens": 22,
+        "dollars": pytest.approx((2 * 2 + 22 * 10) * 1e-6),
+    }
+    assert server.meter.tokens["standard"]["output_tokens"] == 22
+
+
+def test_claude_is_told_the_system_prompt_and_the_effort(claude):
+    server, build = claude
+    list(build(system_prompt="Be brief.", effort="low").generate(prompts(1)))
+    (sent,) = [call.json() for call in server.meter.calls if call.method == "POST"]
+    assert (sent["system"], sent["output_config"]) == ("Be brief.", {"effort": "low"})
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish_reason"), [("refusal", "refusal"), ("max_tokens", "length"), ("pause_turn", "pause_turn")]
+)
+def test_why_claude_stopped_is_kept(reason: str, finish_reason: str, claude):
+    server, build = claude
+    server.outcomes = lambda params, n: anthropic_verdicts.StopReason(reason)
+    (response,) = build().generate(prompts(1))
+    assert response.finish_reason == finish_reason
+
+
+def test_claude_pays_for_each_prompt_once_whatever_happens(claude, tmp_path: Path):
+    server, build = claude
+    path = tmp_path / "store.sqlite"
+    for nth, code in ((2, 429), (4, 529), (7, 402)):
+        server.fault("POST", "/messages$", Status(code), nth=nth)
+    with pytest.raises(UserError, match=r"the entrant claude's API refuses \(402\)"):
+        generated(build(concurrency=2), 9, path)
+    generated(build(), 9, path)
+    n_posts = server.meter.posts("/messages$")
+    assert len(generated(build(), 9, path)) == 9
+    assert server.meter.posts("/messages$") == n_posts
+    assert set(server.meter.billed_bodies.values()) == {1}
+
+
+def test_claude_without_a_key_or_with_another_model_or_a_wrong_one_is_one_line(
+    claude, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    server, build = claude
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(
+        UserError, match="^model: found 'claude-opus-9', whose prices are not known. Known: claude-opus-5"
+    ):
+        build(model="claude-opus-9")
+    server.models = {}
+    with pytest.raises(
+        UserError, match=r"the entrant claude's API refuses \(404\).* Check entrant\.claude\.model and en"
+    ):
+        list(build().generate(prompts(1)))
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    with pytest.raises(UserError, match="^ANTHROPIC_API_KEY: not set"):
+        list(build().generate(prompts(1)))
+    assert server.meter.posts() == 0
+    assert "test-key" not in caplog.text
+
+
+def test_the_claude_entrants_key_depends_on_what_is_sent(claude):
+    _, build = claude
+    (prompt,) = prompts(1)
+    changes: list[dict[str, Any]] = [
+        {},
+        {"model": "claude-opus-5-5"},
+        {"system_prompt": "x"},
+        {"effort": "low"},
+        {"max_tokens": 9},
+    ]
+    keys = {fingerprint(build(**some).inputs(prompt)) for some in changes}
+    assert len(keys) == len(changes)
+    assert fingerprint(build(concurrency=1, budget_usd=1.0).inputs(prompt)) in keys
+    assert "test-key" not in json.dumps(build().inputs(prompt))

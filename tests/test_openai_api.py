@@ -1,0 +1,351 @@
+"""An OpenAI-compatible API, in this process: what it is sent, what its errors mean, and what is made of its answers.
+
+The real SDK talks to a real server on 127.0.0.1, which keeps the bill.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elo_exp.access import retry_after
+from elo_exp.openai_api import OpenAiApi, stop_reason_of, text_of, usage_of
+from elo_exp.records import UserError
+from elo_exp.services import NO_CONNECTION, DoubtfulError, RefusedError
+from tests.anthropic_server import AcceptThenHang, AcceptThenReset, AcceptThenStatus, Fault, ResetBefore, Status
+from tests.openai_server import Body, OpenAiServer, alone
+
+PARAMS = {"model": "small", "messages": [{"role": "user", "content": "Why?"}], "max_tokens": 50}
+
+
+@pytest.fixture(autouse=True)
+def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    alone(monkeypatch, tmp_path)
+
+
+def api(base_url: str, *, key_variable: str | None = None, timeout_seconds: float = 5.0) -> OpenAiApi:
+    return OpenAiApi(base_url, key_variable=key_variable, timeout_seconds=timeout_seconds, part="judge")
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address at which nobody listens."""
+    with OpenAiServer() as server:
+        pass
+    return server.url
+
+
+# What is sent, and what comes back
+
+
+def test_a_completion_is_asked_for_as_it_is_given_and_comes_back_as_it_is():
+    with OpenAiServer() as server:
+        message = api(server.url).complete({**PARAMS, "extra_body": {"top_k": 3}})
+    assert server.asked == [{**PARAMS, "top_k": 3}]
+    assert message["choices"][0]["message"]["content"] == "About Why?: yes."
+    assert message["model"] == "small-2026-11"
+
+
+ODD = {
+    "object": "chat.completion",
+    "created": "yesterday",
+    "choices": [{"index": "0", "message": {"content": "Yes."}, "finish_reason": "eos", "logprobs": 3}],
+    "usage": {"prompt_tokens": 7.0, "completion_tokens": None, "cost": "free"},
+    "timings": {"predicted_ms": 12.5},
+}
+
+
+def test_a_completion_in_a_shape_of_the_servers_own_is_read_without_a_warning():
+    """Warnings are errors here; the SDK's types would complain of each of these."""
+    with OpenAiServer(outcomes=lambda params, n: Body(json.dumps(ODD).encode())) as server:
+        assert api(server.url).complete(PARAMS) == ODD
+    assert (text_of(ODD), stop_reason_of(ODD)) == ("Yes.", "eos")
+    assert usage_of(ODD) == {"cache_read_tokens": 0, "input_tokens": 7, "output_tokens": 0}
+
+
+TEXTS: list[tuple[Any, str]] = [
+    ("Yes.", "Yes."),
+    (None, ""),
+    ("half \ud83d", "half ?"),
+    ([{"type": "thinking", "thinking": []}, {"type": "text", "text": "Yes"}, {"type": "text", "text": "."}], "Yes."),
+]
+
+
+@pytest.mark.parametrize(("content", "text"), TEXTS, ids=["text", "none", "half an emoji", "parts"])
+def test_the_text_of_a_completion_is_its_content(content: Any, text: str):
+    message = {"content": content, "reasoning_content": "I think"}
+    assert text_of({"choices": [{"message": message}]}) == text
+
+
+ENDS = {
+    "end_turn": {"finish_reason": "stop", "message": {"refusal": None}},
+    "max_tokens": {"finish_reason": "length", "message": {}},
+    "refusal": {"finish_reason": "content_filter", "message": {}},
+    "tool_calls": {"finish_reason": "tool_calls", "message": {}},
+    "None": {"message": {}},
+}
+
+
+@pytest.mark.parametrize(("reason", "choice"), ENDS.items())
+def test_why_it_ended_is_said_as_of_claude(reason: str, choice: Any):
+    assert stop_reason_of({"choices": [choice]}) == reason
+
+
+def test_a_refusal_beside_the_content_is_a_refusal_however_it_ended():
+    choice = {"finish_reason": "stop", "message": {"content": None, "refusal": "I cannot."}}
+    assert stop_reason_of({"choices": [choice]}) == "refusal"
+
+
+def test_cached_tokens_are_no_input_tokens_and_what_is_not_said_is_nothing():
+    usage = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 64}}
+    assert usage_of({"usage": usage}) == {"cache_read_tokens": 64, "input_tokens": 36, "output_tokens": 9}
+    assert set(usage_of({"usage": None}).values()) == set(usage_of({}).values()) == {0}
+
+
+# Errors
+
+
+def failure(server: OpenAiServer, **how: Any) -> RefusedError | DoubtfulError:
+    """What becomes of one completion, which is asked for once."""
+    with pytest.raises((RefusedError, DoubtfulError)) as failed:
+        api(server.url, **how).complete(PARAMS)
+    assert len(server.asked) == 1
+    return failed.value  # type: ignore[no-any-return]
+
+
+REFUSED = {
+    400: "No (too_long)",
+    402: "No (too_long). Check the account's balance",
+    404: "No (too_long). Check judge.model and judge.base_url, which mostly ends in /v1",
+    413: "No (too_long)",
+    422: "No (too_long)",
+    429: "No (too_long)",
+}
+
+
+@pytest.mark.parametrize(("code", "words"), REFUSED.items())
+def test_what_was_certainly_not_accepted_is_refused_in_the_servers_words(code: int, words: str):
+    with OpenAiServer() as server:
+        server.fault(Status(code, "too_long", "No."))
+        error = failure(server)
+    assert isinstance(error, RefusedError)
+    assert (error.status, str(error)) == (code, words)
+    assert server.billed.total() == 0
+
+
+DOUBTFUL: dict[str, tuple[Fault, str]] = {
+    "500": (Status(500, message="Oops."), "Oops"),
+    "503": (Status(503, message="Loading the model."), "Loading the model"),
+    "408": (Status(408, message="Slow."), "Slow"),
+    "reset": (ResetBefore(), "Connection error"),
+    "answer lost": (AcceptThenReset(), "Connection error"),
+    "failed after it was done": (AcceptThenStatus(502), "Failed after it was done"),
+    "late": (AcceptThenHang(9.0), "Request timed out"),
+}
+
+
+@pytest.mark.parametrize(("fault", "words"), DOUBTFUL.values(), ids=list(DOUBTFUL))
+def test_what_may_have_been_accepted_is_doubtful_and_not_repeated_by_the_sdk(fault: Fault, words: str):
+    with OpenAiServer() as server:
+        server.fault(fault)
+        error = failure(server, timeout_seconds=0.3)
+    assert isinstance(error, DoubtfulError)
+    assert str(error) == words
+
+
+NOT_COMPLETIONS = {
+    "half of it": (b'{"choices": [', "Expecting value"),
+    "a web page": (b"<html>Welcome</html>", "Expecting value"),
+    "no choice": (b'{"choices": []}', "something else than a chat completion"),
+    "another shape": (b'["choices"]', "something else than a chat completion"),
+    "an error": (b'{"error": {"message": "No GPU."}}', "something else than a chat completion (No GPU)"),
+}
+
+
+@pytest.mark.parametrize(("content", "words"), NOT_COMPLETIONS.values(), ids=list(NOT_COMPLETIONS))
+def test_a_200_that_is_no_completion_is_doubtful(content: bytes, words: str):
+    with OpenAiServer(outcomes=lambda params, n: Body(content)) as server:
+        error = failure(server)
+    assert isinstance(error, DoubtfulError)
+    assert words in str(error)
+
+
+def test_without_a_connection_nothing_was_accepted(nobody: str):
+    with pytest.raises(RefusedError, match="refused") as error:
+        api(nobody).complete(PARAMS)
+    assert error.value.status == NO_CONNECTION
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after": "7", "retry-after-ms": "250"}, 0.25),
+        ({"retry-after": "-3"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "inf"}, None),
+        ({}, None),
+    ],
+)
+def test_how_long_to_wait_is_what_the_server_asks(headers: dict[str, str], seconds: float | None):
+    assert retry_after(headers) == seconds
+
+
+def test_a_server_may_name_the_time_of_day():
+    assert retry_after({"retry-after": formatdate(time.time() + 60, usegmt=True)}) == pytest.approx(60, abs=2)
+    assert retry_after({"retry-after": formatdate(time.time() - 60, usegmt=True)}) == 0
+
+
+# The key
+
+KEY = "sk-proj-Qm7vXbT2hWz"
+
+
+@pytest.mark.parametrize("where", ["environment", ".env"])
+def test_the_key_is_that_of_the_variable_that_is_named(where: str, monkeypatch: pytest.MonkeyPatch):
+    """Not the one that the SDK would look for, nor a header that the environment would have it send."""
+    monkeypatch.setenv("OPENAI_API_KEY", "another")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: Bearer a-third")
+    if where == "environment":
+        monkeypatch.setenv("MY_KEY", KEY)
+    else:
+        Path(".env").write_text(f"MY_KEY={KEY}\n", encoding="utf-8")
+    with OpenAiServer(key=KEY) as server:
+        asked = api(server.url, key_variable="MY_KEY")
+        asked.check("small")
+        asked.complete(PARAMS)
+    assert {call.headers["authorization"] for call in server.calls} == {f"Bearer {KEY}"}
+
+
+def test_a_server_that_asks_for_no_key_is_not_told_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_ADMIN_KEY", KEY)
+    with OpenAiServer() as server:
+        api(server.url).complete(PARAMS)
+    assert KEY not in str(server.calls)
+
+
+def test_a_variable_that_is_not_set_is_named():
+    with OpenAiServer() as server, pytest.raises(UserError) as refusal:
+        api(server.url, key_variable="MY_KEY").check("small")
+    assert str(refusal.value) == (
+        "MY_KEY: not set, and judge.key_variable names it. Put the key into the environment, or as MY_KEY=... into a "
+        "file .env here; a server that asks for no key wants judge.key_variable=null."
+    )
+    assert server.calls == []
+
+
+@pytest.mark.parametrize("name", ["sk-proj-Qm7vXbT2hWz", "gsk_Qm7vXbT2hWz", "", "MY KEY"])
+def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated(name: str):
+    with pytest.raises(UserError, match="^key_variable: found something that is no variable's name") as refusal:
+        api("http://127.0.0.1:1/v1", key_variable=name)
+    assert "Qm7v" not in str(refusal.value)
+
+
+def test_a_server_that_quotes_the_key_is_not_quoted(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("MY_KEY", KEY)
+    with OpenAiServer(key="another") as server:
+        error = failure(server, key_variable="MY_KEY")
+        assert str(error) == "the key is not accepted. Check MY_KEY"
+        with pytest.raises(UserError, match=r"refuses \(401\): the key is not accepted\. Check MY_KEY") as refusal:
+            api(server.url, key_variable="MY_KEY").check("small")
+        server.fault(Status(403, message=f"{KEY} is not for this model."))
+        with pytest.raises(RefusedError) as forbidden:
+            api(server.url, key_variable="MY_KEY").complete(PARAMS)
+    assert str(forbidden.value) == "[the key] is not for this model. The key in MY_KEY may not do this"
+    assert KEY not in f"{error!r} {refusal.value!r} {forbidden.value!r} {caplog.text}"
+
+
+def test_a_server_that_wants_a_key_where_none_is_named_says_so():
+    with OpenAiServer(key=KEY) as server, pytest.raises(UserError, match="It asks for a key: set judge.key_variable"):
+        api(server.url).check("small")
+
+
+# Before anything is asked
+
+
+def test_the_check_asks_for_the_list_of_models_and_nothing_else(caplog: pytest.LogCaptureFixture):
+    with OpenAiServer() as server:
+        api(server.url).check("small")
+    assert [(call.method, call.path) for call in server.calls] == [("GET", "/v1/models")]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_model_that_is_not_listed_is_warned_of(caplog: pytest.LogCaptureFixture):
+    """Not refused: llama.cpp lists a file, and takes any name."""
+    with OpenAiServer() as server:
+        api(server.url).check("smal")
+    assert f"warning: judge.model: {server.url} does not list smal; it lists small, large" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    "listing", [*map(Status, (403, 404, 405, 500)), Status(401, message="Missing scopes: model.read.")]
+)
+def test_a_server_that_does_not_list_its_models_is_gone_on_with(listing: Status):
+    """OpenAI answers 401 to a key that is restricted to completions, with the scopes that it lacks."""
+    with OpenAiServer(listing=listing) as server:
+        api(server.url).check("small")
+    assert server.calls[0].path == "/v1/models"
+
+
+def test_nobody_there_is_said_before_anything_is_spent(nobody: str):
+    with pytest.raises(UserError, match=r"cannot be reached \(\[Errno 111\].*Check that the server runs, and judge\.b"):
+        api(nobody).check("small")
+
+
+def test_a_server_that_is_still_loading_is_named():
+    loading = Status(503, message="Loading the model.")
+    with (
+        OpenAiServer(listing=loading) as server,
+        pytest.raises(UserError, match=r"no answers now \(Loading the model\)"),
+    ):
+        api(server.url).check("small")
+
+
+@pytest.mark.parametrize("content", [b"<html>Open the user interface</html>", b'{"ok": true}', b"[]"])
+def test_what_answers_with_something_else_is_no_such_api(content: bytes):
+    with OpenAiServer(listing=Body(content)) as server, pytest.raises(UserError, match="does not answer as an OpenAI"):
+        api(server.url).check("small")
+
+
+def test_an_address_without_its_path_is_gone_into_in_the_error():
+    """/models and /chat/completions in place of /v1/...: a 404 for both."""
+    with OpenAiServer() as server:
+        bare = api(server.url.removesuffix("/v1"))
+        bare.check("small")
+        with pytest.raises(RefusedError, match=r"^Not Found\. Check judge.model and judge.base_url, which mostly ends"):
+            bare.complete(PARAMS)
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("localhost:8000/v1", "base_url: found 'localhost:8000/v1'. Expected http(s)://HOST"),
+        ("http://ann:hush@host/v1", "found a name or password in it"),
+        ("http://host/v1?api_key=hush", "base_url: found a query in it"),
+    ],
+)
+def test_an_address_that_is_none_or_holds_a_secret_is_refused_and_the_secret_not_repeated(address: str, words: str):
+    with pytest.raises(UserError) as refusal:
+        api(address)
+    assert words in str(refusal.value)
+    assert "hush" not in str(refusal.value)
+
+
+def test_a_timeout_of_nothing_is_refused():
+    with pytest.raises(UserError, match="^timeout_seconds: found 0. Expected more than 0."):
+        api("http://host/v1", timeout_seconds=0)
+
+
+def test_without_the_package_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(UserError, match=r"^the package openai is not installed\. .* pip install 'elo-exp\[openai\]'"):
+        api("http://host/v1").check("small")
