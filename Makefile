@@ -11,13 +11,15 @@ test: .venv/dev
 	$(BIN)/python -m pytest
 
 test-slow: .venv/dev
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s
 
 test-faults: .venv/dev
 	$(BIN)/python -m pytest -m "faults or not faults" tests/test_faults.py
 
-bench: .venv/dev
+bench: .venv/bench
 	$(BIN)/python -m tests.benchmarks.bench_elo
+	$(BIN)/python -m tests.benchmarks.bench_bradley_terry
+	$(BIN)/python -m tests.benchmarks.bench_rate
 	$(BIN)/python -m tests.benchmarks.bench_judging
 
 lint: .venv/dev
@@ -36,3 +38,7 @@ lint: .venv/dev
 .venv/dev: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@ .venv/demo
+
+.venv/bench: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev,bench]'
+	touch $@ .venv/dev .venv/demo

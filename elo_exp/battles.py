@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import logging
+import math
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -94,6 +97,13 @@ def read(
         wanted = " and ".join(f"{name}={value}" for name, value in filters.items() if value is not None)
         counts = f"{filtered} filtered out" + (f", {len(dropped)} dropped: {dropped[0]}" if dropped else "")
         raise UserError(f"{path}: no battle is left{f' with {wanted}' if wanted else ''} ({counts}).")
+    if all(battle.question_id is None for battle in battles):
+        found = ", ".join(str(key) for key in row)
+        logger.warning(
+            "%s: no battle names its question (found %s), so each counts as a prompt of its own. If a column does, say "
+            "battles_columns.question_id=COLUMN.",
+            *(path, found),
+        )
     return BattlesFile(battles=battles, n_dropped=len(dropped), n_filtered=filtered)
 
 
@@ -143,7 +153,7 @@ def _parse(place: str, row: Mapping[str, Any], columns: Mapping[str, str | None]
     for name in (*REQUIRED, *OPTIONAL):
         column = columns.get(name)
         value = row.get(column) if column else None
-        if value is None or value == "":
+        if _is_missing(value):
             renamed = column is not None and column != name  # asked for by its name, so it must be there
             if name in REQUIRED or (renamed and column not in row):
                 raise UserError(_absent(place, row, name, column))
@@ -161,6 +171,11 @@ def _parse(place: str, row: Mapping[str, Any], columns: Mapping[str, str | None]
     return Battle(**values)
 
 
+def _is_missing(value: Any) -> bool:
+    """NaN is what some programs write for nothing."""
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
 def _absent(place: str, row: Mapping[str, Any], name: str, column: str | None) -> str:
     if column in row:
         return f"{place}: column {column!r} is empty. Expected {'a winner' if name == 'winner' else 'a model'}."
@@ -170,8 +185,12 @@ def _absent(place: str, row: Mapping[str, Any], name: str, column: str | None) -
 
 def models(battles: Sequence[Battle]) -> tuple[str, ...]:
     """The models that take part, sorted."""
-    return tuple(sorted({b.model_a for b in battles} | {b.model_b for b in battles}))
+    return tuple(sorted(set(_sides(battles))))
 
 
 def n_battles(battles: Sequence[Battle]) -> Counter[str]:
-    return Counter(name for b in battles for name in (b.model_a, b.model_b))
+    return Counter(_sides(battles))
+
+
+def _sides(battles: Sequence[Battle]) -> Iterator[str]:
+    return itertools.chain(map(attrgetter("model_a"), battles), map(attrgetter("model_b"), battles))

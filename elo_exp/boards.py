@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from elo_exp.battles import models, n_battles
+from elo_exp.battles import n_battles
 from elo_exp.likelihood import POINTS, Array, Mask
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Z95, Leaderboard, Rating, ranked
@@ -33,8 +33,8 @@ def leaderboard(
     flags       why a model without a rating has none, by its number
     samples     (s, m) log-odds: the abilities of resamples
     """
-    names = models(battles)
     counts = n_battles(battles)
+    names = tuple(sorted(counts))
     error = POINTS * np.sqrt(np.maximum(np.diag(covariance), 0.0))
     ratings = [
         _rating(name, initial_rating + POINTS * float(theta[i]), float(error[i]), n_battles=counts[name])

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from elo_exp.likelihood import Array, Games, Index, Mask, Pairs, bradley_terry_mle, information, pairs, win_probability
 
-_NUMBERS_TO_FIT = 2**19  # held at a time for the resamples that are fitted together
+_NUMBERS_TO_FIT = 2**16  # held at a time for the resamples that are fitted together, so that they stay in cache
 _NUMBERS_TO_DRAW = 2**17  # held at a time for the prompts drawn, so that they stay in cache
 _CHORD_STEPS = 30  # after which a resample is fitted by Newton's method proper
 _SETTLED = 1e-7  # largest change of an ability, in log-odds: some hundred-thousandths of a rating point
@@ -31,15 +31,15 @@ def resampled_abilities(
     """
     prompts = _prompts(dimensions)
     n_prompts = 1 + max(int(numbers.max()) for numbers in prompts)
-    fits = [_Refit(*one) for one in zip(dimensions, thetas, prompts, strict=True)]
+    fits = [_Refit(*one, n_prompts=n_prompts) for one in zip(dimensions, thetas, prompts, strict=True)]
     rng = np.random.default_rng(seed)
     found: list[list[Array]] = [[] for _ in fits]
     for n in _blocks(n_bootstraps, _NUMBERS_TO_FIT // max(fit.width for fit in fits)):
         counts: list[list[Array]] = [[] for _ in fits]
         for n_at_once in _blocks(n, _NUMBERS_TO_DRAW // n_prompts):
-            weights = _draw(rng, n_at_once, n_prompts)
+            drawn = _draw(rng, n_at_once, n_prompts)
             for fit, rows in zip(fits, counts, strict=True):
-                rows.append(fit.counts(weights))
+                rows.append(fit.counts(drawn))
         for fit, rows, blocks in zip(fits, counts, found, strict=True):
             blocks.append(fit.abilities(np.concatenate(rows)))
     return [np.concatenate(blocks) for blocks in found]
@@ -51,8 +51,8 @@ def drawn_prompts(dimensions: Sequence[Games], *, n_bootstraps: int, seed: int) 
     n_prompts = 1 + max(int(numbers.max()) for numbers in prompts)
     rng = np.random.default_rng(seed)
     sizes = _blocks(n_bootstraps, _NUMBERS_TO_DRAW // n_prompts)
-    weights = np.concatenate([_draw(rng, n, n_prompts) for n in sizes])
-    return [weights[:, numbers] for numbers in prompts]
+    times = np.concatenate([_times(_draw(rng, n, n_prompts)) for n in sizes])
+    return [times[:, numbers] for numbers in prompts]
 
 
 def _prompts(dimensions: Sequence[Games]) -> list[Index]:
@@ -80,17 +80,22 @@ def _blocks(n: int, size: int) -> list[int]:
     return [min(size, n - start) for start in range(0, n, size)]
 
 
-def _draw(rng: np.random.Generator, n: int, n_prompts: int) -> Array:
-    """How often each prompt is drawn in each of n resamples (n, q)."""
-    drawn = rng.integers(n_prompts, size=(n, n_prompts))
-    drawn += n_prompts * np.arange(n)[:, None]
-    return np.bincount(drawn.ravel(), minlength=n * n_prompts).reshape(n, n_prompts).astype(np.float64)
+def _draw(rng: np.random.Generator, n: int, n_prompts: int) -> Index:
+    """As many prompts (n, q) as there are, with replacement, for each of n resamples."""
+    return rng.integers(n_prompts, size=(n, n_prompts))
+
+
+def _times(drawn: Index) -> Array:
+    """How often each prompt is drawn in each resample (b, q)."""
+    n, n_prompts = drawn.shape
+    at = drawn + n_prompts * np.arange(n)[:, None]
+    return np.bincount(at.ravel(), minlength=n * n_prompts).reshape(n, n_prompts).astype(np.float64)
 
 
 class _Refit:
     """Fits resamples of one dimension's prompts, starting from the fit of all of them."""
 
-    def __init__(self, games: Games, theta: Array, prompts: Index) -> None:
+    def __init__(self, games: Games, theta: Array, prompts: Index, *, n_prompts: int) -> None:
         m = games.n_models
         self._theta = theta
         self._prompts = prompts  # (q,) of the dimension
@@ -98,8 +103,11 @@ class _Refit:
         self._pairs: Pairs = pairs(games)
         n_pairs = len(self._pairs.first)
         self.width = max(3 * n_pairs, m * m)  # numbers that a resample takes
-        self._by_prompt = None
-        if 3 * n_pairs * games.n_clusters <= _DENSE * len(games.score):
+        self._code_of_prompt = self._by_prompt = None
+        if games.n_clusters == len(games.score):
+            self._code_of_prompt = np.full(n_prompts, 3 * n_pairs)  # of one that is not in this dimension
+            self._code_of_prompt[self._prompt_of_game] = self._pairs.code
+        elif 3 * n_pairs * games.n_clusters <= _DENSE * len(games.score):
             at = games.cluster * 3 * n_pairs + self._pairs.code
             counts = np.bincount(at, minlength=3 * n_pairs * games.n_clusters)
             self._by_prompt = counts.reshape(games.n_clusters, 3 * n_pairs).astype(np.float64)
@@ -107,12 +115,17 @@ class _Refit:
         curvature = information(win_probability(theta), wins + wins.T)
         self._inverse = np.linalg.inv(curvature + 1.0 / m)
 
-    def counts(self, weights: Array) -> Array:
-        """(b, 3 p): how often the first of each pair lost, tied and won, for weights (b, q) of all prompts."""
+    def counts(self, drawn: Index) -> Array:
+        """(b, 3 p): how often the first of each pair lost, tied and won, the prompts (b, q) being drawn."""
+        n = 3 * len(self._pairs.first)
+        if self._code_of_prompt is not None:
+            codes = (self._code_of_prompt[prompts] for prompts in drawn)
+            return np.array([np.bincount(code, minlength=n + 1)[:n] for code in codes], dtype=np.float64)
+        times = _times(drawn)
         if self._by_prompt is not None:
-            return np.asarray(weights[:, self._prompts] @ self._by_prompt)
-        code, n = self._pairs.code, 3 * len(self._pairs.first)
-        return np.array([np.bincount(code, weights=w[self._prompt_of_game], minlength=n) for w in weights])
+            return np.asarray(times[:, self._prompts] @ self._by_prompt)
+        of_games = (row[self._prompt_of_game] for row in times)
+        return np.array([np.bincount(self._pairs.code, weights=row, minlength=n) for row in of_games])
 
     def abilities(self, counts: Array) -> Array:
         """(b, m); NaN where there are no finite ones."""
@@ -127,17 +140,22 @@ class _Refit:
 
     def _by_chord(self, wins: Array, n_games: Array) -> Array:
         """(b, m) by Newton's method with the curvature of the whole data throughout; NaN where that does not settle."""
-        theta = np.tile(self._theta, (len(wins), 1))
-        half = n_games / 2.0
-        excess = wins - half  # p = (1 + tanh(gap / 2)) / 2, which no gap overflows
-        change = np.full(len(wins), np.inf)
+        n, m = len(wins), len(self._theta)
+        theta = np.tile(self._theta, (n, 1))
+        half = n_games.ravel() / 2.0
+        excess = wins.ravel() - half  # p = (1 + tanh(gap / 2)) / 2, which no gap overflows
+        row = m * np.arange(n)[:, None]
+        first, second = (row + self._pairs.first).ravel(), (row + self._pairs.second).ravel()
+        change = np.full(n, np.inf)
         for _ in range(_CHORD_STEPS):
-            surprise = np.take(theta / 2.0, self._pairs.first, axis=1)
-            surprise -= np.take(theta / 2.0, self._pairs.second, axis=1)
+            half_theta = theta.ravel() / 2.0
+            surprise = half_theta[first]
+            surprise -= half_theta[second]
             np.tanh(surprise, out=surprise)
             surprise *= half
             np.subtract(excess, surprise, out=surprise)
-            step = self._matrix(surprise, -surprise).sum(axis=2) @ self._inverse
+            gradient = np.bincount(first, surprise, n * m) - np.bincount(second, surprise, n * m)
+            step = gradient.reshape(n, m) @ self._inverse
             theta += step
             change = np.abs(step).max(axis=1, initial=0.0)
             if (change < _SETTLED).all():

@@ -6,8 +6,10 @@ counting half for each. Abilities are natural-log odds; one unit is 400 / ln 10 
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -40,20 +42,26 @@ class Games:
     score: Array  # (g,): 1, 1/2 or 0
     cluster: Index  # (g,): 0 .. n_clusters - 1, none of them empty
     questions: tuple[str | None, ...] = ()  # (n,) what each cluster is about; (): no cluster has a name
+    models: tuple[str, ...] = ()  # (m,) what they are called; (): they have no names
 
     @property
     def n_clusters(self) -> int:
         return int(self.cluster.max(initial=-1)) + 1
 
+    @property
+    def place(self) -> Index:
+        """(g,): i m + j, where a game of i, the first, against j stands in a matrix (m, m)."""
+        return self.first * self.n_models + self.second
+
     def wins(self) -> Array:
         """wins_ij (m, m): how often i beat j, a tie counting half for each."""
-        m = self.n_models
-        there = sums(self.first * m + self.second, self.score, m)
-        return there + sums(self.second * m + self.first, 1.0 - self.score, m)
+        place = self.place
+        won, played = (sums(place, terms, self.n_models) for terms in (self.score, None))
+        return won + (played - won).T
 
     def ties(self) -> Array:
         """ties_ij = ties_ji (m, m): how often i and j tied."""
-        tied = sums(self.first * self.n_models + self.second, (self.score == 0.5).astype(np.float64), self.n_models)
+        tied = sums(self.place, (self.score == 0.5).astype(np.float64), self.n_models)
         return tied + tied.T
 
     def among(self, chosen: Mask) -> Games:
@@ -72,6 +80,7 @@ class Games:
             questions=tuple(q for q, stays in zip(self.questions, left, strict=True) if stays)
             if self.questions
             else (),
+            models=tuple(itertools.compress(self.models, chosen)),
         )
 
 
@@ -86,9 +95,10 @@ class Pairs:
     counts: Array  # (p, 3): how often the first lost, tied and won
 
 
-def games(battles: Sequence[Battle], models: Sequence[str], *, use: str) -> Games:
+def games(battles: Sequence[Battle], models: Sequence[str] | None = None, *, use: str) -> Games:
     """The games of battles. `use` both: two games where both orders were asked; consistent: the reconciled winner.
 
+    models  which number each has; by default all that take part are numbered as sorted
     The battles on one question are one cluster; a battle without a question is one by itself. Raises UserError for a
     winner that is none and for a model that meets itself.
     """
@@ -105,12 +115,13 @@ def games(battles: Sequence[Battle], models: Sequence[str], *, use: str) -> Game
     second_game = np.flatnonzero(battle[1:] == battle[:-1]) + 1
     score[second_game] = ba[battle[second_game]]
     return Games(
-        n_models=len(models),
+        n_models=once.n_models,
         first=once.first[battle],
         second=once.second[battle],
         score=score,
         cluster=once.cluster[battle],
         questions=once.questions,
+        models=once.models,
     )
 
 
@@ -120,19 +131,31 @@ def games_of_columns(
     winner: Sequence[str],
     question: Sequence[str | None] | None = None,
     *,
-    models: Sequence[str],
+    models: Sequence[str] | None = None,
 ) -> Games:
-    """One game for each row, from columns of names; the rows on one question are one cluster, as in `games`."""
+    """One game for each row, from columns of names; the models and the clusters are as in `games`."""
     n = len(winner)
-    index = {name: i for i, name in enumerate(models)}
-    first, second = (np.fromiter(map(index.__getitem__, names), np.intp, n) for names in (model_a, model_b))
+    number = _new_numbers() if models is None else {name: i for i, name in enumerate(models)}
+    first, second = _numbers(model_a, number), _numbers(model_b, number)
+    if models is None:
+        models = sorted(number)
+        place = np.argsort(_numbers(models, number))
+        first, second = place[first], place[second]
     score = _scores("winner", winner, n)
     if np.isnan(score).any():
         raise UserError(f"winner: found none. Expected one of {', '.join(WINNERS)}.")
     if (first == second).any():
         raise UserError(f"{model_a[int(np.argmax(first == second))]!r} battles itself. Expected two different models.")
     cluster, questions = _clusters(question, n)
-    return Games(n_models=len(models), first=first, second=second, score=score, cluster=cluster, questions=questions)
+    return Games(
+        n_models=len(models),
+        first=first,
+        second=second,
+        score=score,
+        cluster=cluster,
+        questions=questions,
+        models=tuple(models),
+    )
 
 
 def results(battle: Battle, *, use: str) -> tuple[str, ...]:
@@ -152,12 +175,26 @@ def _scores(name: str, winners: Iterable[str | None], n: int) -> Array:
 
 def _clusters(question: Sequence[str | None] | None, n: int) -> tuple[Index, tuple[str | None, ...]]:
     """Numbers in the order of first appearance (n,), and the question of each."""
-    if question is None or not any(q is not None for q in question):
+    if question is None:
         return np.arange(n), ()
-    keys = [t if q is None else q for t, q in enumerate(question)]
-    number = {key: c for c, key in enumerate(dict.fromkeys(keys))}
-    names = tuple(key if isinstance(key, str) else None for key in number)
-    return np.fromiter(map(number.__getitem__, keys), np.intp, n), names
+    number = _new_numbers()
+    cluster = _numbers(question, number)
+    if None not in number:
+        return cluster, tuple(number)
+    if len(number) == 1:
+        return np.arange(n), ()
+    number = _new_numbers()
+    cluster = _numbers([t if q is None else q for t, q in enumerate(question)], number)
+    return cluster, tuple(key if isinstance(key, str) else None for key in number)
+
+
+def _new_numbers() -> dict[Any, int]:
+    """Gives 0, 1, 2 ... to the keys that it is asked for, in this order."""
+    return defaultdict(itertools.count().__next__)
+
+
+def _numbers(keys: Sequence[Any], number: Mapping[Any, int]) -> Index:
+    return np.fromiter(map(number.__getitem__, keys), np.intp, len(keys))
 
 
 def pairs(games: Games) -> Pairs:
@@ -193,8 +230,9 @@ def strongest_component(wins: Array) -> Mask:
         reach = further
     together = (reach > 0) & (reach.T > 0)
     n_games = wins.sum(axis=1) + wins.sum(axis=0)
-    best = max(together, key=lambda members: (int(members.sum()), float(n_games[members].sum())))
-    return np.asarray(best & (best.sum() > 1))
+    size, size_in_games = together.sum(axis=1).tolist(), (together @ n_games).tolist()
+    best = max(range(len(wins)), key=lambda i: (size[i], size_in_games[i]))
+    return np.asarray(together[best] & (size[best] > 1))
 
 
 def bradley_terry_mle(wins: Array) -> Array:
@@ -248,6 +286,6 @@ def mean_zero(n_models: int, n_parameters: int) -> Array:
     return level
 
 
-def sums(key: Index, terms: Array, m: int) -> Array:
-    """(m, m): the sum of the terms with key i m + j."""
-    return np.asarray(np.bincount(key, weights=terms, minlength=m * m).reshape(m, m), dtype=np.float64)
+def sums(place: Index, terms: Array | None, m: int) -> Array:
+    """(m, m): the sum of the terms with place i m + j; None: how many there are."""
+    return np.asarray(np.bincount(place, weights=terms, minlength=m * m).reshape(m, m), dtype=np.float64)

@@ -231,3 +231,6 @@ class Battle(Record):
     def is_inconsistent(self) -> bool:
         """Both orders were asked, and they disagree."""
         return None not in (self.verdict_ab, self.verdict_ba) and self.verdict_ab != self.verdict_ba
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}  # asdict copies every value: ten times as long

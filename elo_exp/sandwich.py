@@ -17,9 +17,10 @@ _NO_VARIATION = 1e-12  # of the variance of independent games: what rounding lea
 def clustered_covariance(theta: Array, games: Games) -> Array:
     """Covariance (m, m) of abilities in log-odds when clusters, not games, are independent; see `sandwich`."""
     p = win_probability(theta)
-    wins = games.wins()
-    scores = clustered_scores(games, games.score - p[games.first, games.second])
-    return sandwich(information(p, wins + wins.T), scores, n_models=len(theta), n_clusters=games.n_clusters)
+    place = games.place
+    played = sums(place, None, len(theta))
+    scores = clustered_scores(games, games.score - p.ravel()[place])
+    return sandwich(information(p, played + played.T), scores, n_models=len(theta), n_clusters=games.n_clusters)
 
 
 def sandwich(curvature: Array, scores: Array, *, n_models: int, n_clusters: int) -> Array:
@@ -43,6 +44,8 @@ def clustered_scores(games: Games, slope: Array) -> Array:
 
     Large clusters are summed as rows of m scores, small ones over the pairs of their games: linear in the games.
     """
+    if games.n_clusters == len(slope):
+        return _own_products(games.place, slope, games.n_models)
     size = np.bincount(games.cluster)
     large = size > games.n_models // _SHARE_OF_A_ROW
     row = np.where(large, np.cumsum(large) - 1, -1)[games.cluster]
@@ -56,10 +59,11 @@ def _scores_by_rows(games: Games, slope: Array, row: Index, *, n_rows: int) -> A
     """Of the games that have a row (g,) 0 .. n_rows - 1; those with -1 are left out."""
     m = games.n_models
     order = np.argsort(row, kind="stable")
+    ordered = row[order]
     total = np.zeros((m, m))
     for lo in range(0, n_rows, _CLUSTERS_A_BLOCK):
         n = min(_CLUSTERS_A_BLOCK, n_rows - lo)
-        block = order[slice(*np.searchsorted(row[order], [lo, lo + n]))]
+        block = order[slice(*np.searchsorted(ordered, [lo, lo + n]))]
         at = (row[block] - lo) * m
         gained = np.bincount(at + games.first[block], weights=slope[block], minlength=n * m)
         lost = np.bincount(at + games.second[block], weights=slope[block], minlength=n * m)
@@ -76,9 +80,7 @@ def _scores_by_games(games: Games, slope: Array, chosen: Index, *, largest: int)
         chosen = chosen[np.argsort(games.cluster[chosen], kind="stable")]
     first, second, cluster = (column[chosen] for column in (games.first, games.second, games.cluster))
     slope = slope[chosen]
-    squares = sums(first * m + second, slope**2, m)
-    squares += squares.T
-    total = np.diag(squares.sum(axis=0)) - squares
+    total = _own_products(first * m + second, slope, m)
     t = np.arange(len(chosen))
     for apart in range(1, largest):
         t = t[t + apart < len(chosen)]
@@ -89,3 +91,10 @@ def _scores_by_games(games: Games, slope: Array, chosen: Index, *, largest: int)
         terms -= sums(first[t] * m + second[u], product, m) + sums(second[t] * m + first[u], product, m)
         total += terms + terms.T
     return total
+
+
+def _own_products(place: Index, slope: Array, m: int) -> Array:
+    """Of every game with itself alone."""
+    squares = sums(place, slope**2, m)
+    squares += squares.T
+    return np.asarray(np.diag(squares.sum(axis=0)) - squares)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -164,7 +164,8 @@ def cycles(battles: Sequence[Battle], *, dimension: str) -> Cycles:
     """Circles among all models. A pair of several battles on a prompt goes to who won more of them; a tie breaks a
     circle. A triple counts on the prompts on which its three pairs met."""
     prompts = n_triples = n_cyclic = cyclic_prompts = 0
-    for met, won in _by_prompt(battles):
+    for net in _by_prompt(battles):
+        met, won = _tables(net, {model for pair in net for model in pair})
         triples, circles = round(float(np.trace(met @ met @ met)) / 6), round(float(np.trace(won @ won @ won)) / 3)
         prompts += triples > 0
         n_triples += triples
@@ -183,10 +184,10 @@ def cycles(battles: Sequence[Battle], *, dimension: str) -> Cycles:
 def cycles_by_triple(battles: Sequence[Battle], *, dimension: str) -> list[Cycles]:
     """The same for every three models: m (m - 1) (m - 2) / 6 of them, so ask for it when models are few."""
     found = []
-    tables = list(_by_prompt(battles))
+    names = models(battles)
+    tables = [_tables(net, names) for net in _by_prompt(battles)]
     met = np.array([table[0] for table in tables], dtype=bool)
     won = np.array([table[1] for table in tables], dtype=bool)
-    names = models(battles)
     for i, j, k in combinations(range(len(names)), 3):
         if not tables or not (together := met[:, i, j] & met[:, j, k] & met[:, i, k]).any():
             continue
@@ -204,28 +205,29 @@ def cycles_by_triple(battles: Sequence[Battle], *, dimension: str) -> list[Cycle
     return found
 
 
-def _by_prompt(battles: Sequence[Battle]) -> list[tuple[Array, Array]]:
-    """For each prompt on which three pairs or more met: which pairs did, and who won, each (m, m) of 0 and 1."""
-    number = {name: i for i, name in enumerate(models(battles))}
-    net: defaultdict[str, dict[tuple[int, int], int]] = defaultdict(dict)
+def _by_prompt(battles: Sequence[Battle]) -> list[dict[tuple[str, str], int]]:
+    """For each prompt on which three pairs or more met: how many battles more the first of each pair won."""
+    net: defaultdict[str, dict[tuple[str, str], int]] = defaultdict(dict)
     for (prompt, a, b), votes in votes_by_comparison(battles).items():
-        net[prompt][number[a], number[b]] = votes[FIRST] - votes[SECOND]
-    found = []
-    for of_pair in net.values():
-        if len(of_pair) < 3:
-            continue
-        met, won = np.zeros((2, len(number), len(number)))
-        for (i, j), more in of_pair.items():
-            met[i, j] = met[j, i] = 1.0
-            won[i, j], won[j, i] = float(more > 0), float(more < 0)
-        found.append((met, won))
-    return found
+        net[prompt][a, b] = votes[FIRST] - votes[SECOND]
+    return [of_pair for of_pair in net.values() if len(of_pair) > 2]
+
+
+def _tables(net: Mapping[tuple[str, str], int], names: Collection[str]) -> tuple[Array, Array]:
+    """Which of the named models met, and who won, each (m, m) of 0 and 1."""
+    number = {name: i for i, name in enumerate(names)}
+    met, won = np.zeros((2, len(number), len(number)))
+    for (a, b), more in net.items():
+        i, j = number[a], number[b]
+        met[i, j] = met[j, i] = 1.0
+        won[i, j], won[j, i] = float(more > 0), float(more < 0)
+    return met, won
 
 
 # The F distribution
 
 
-def f_survival(f: float, df: int, df_error: int) -> float:
+def f_survival(f: float, df: float, df_error: float) -> float:
     """The probability that F with these degrees of freedom is larger than f."""
     return _incomplete_beta(df_error / (df_error + df * f), df_error / 2.0, df / 2.0)
 

@@ -215,6 +215,29 @@ def test_statsmodels_finds_the_same_clustered_errors(seed: int) -> None:
     np.testing.assert_allclose(gap @ ours @ gap.T, fit.cov_params() / factor, rtol=2e-3)
 
 
+@pytest.mark.slow
+def test_second_opinions_on_many_tournaments() -> None:
+    """STATISTICS.md section 5: errors within .2 % of statsmodels', here with its small-sample factor, and abilities
+    within 1e-6 of choix's."""
+    tournament, last = Tournament(), np.eye(4)[:3] - np.eye(4)[3]
+    of_errors, of_abilities = [], []
+    for seed in range(50):
+        some = tournament.games(143, np.random.default_rng([5, seed]))
+        wins = some.wins()
+        theta = bradley_terry_mle(wins)
+        other = choix.ilsr_pairwise_dense(wins, tol=1e-12)
+        of_abilities.append(np.abs(theta - other + other.mean()).max())
+        design = (np.eye(4)[some.first] - np.eye(4)[some.second])[:, :3]
+        fit = statsmodels.GLM(some.score, design, family=statsmodels.families.Binomial()).fit(
+            cov_type="cluster", cov_kwds={"groups": some.cluster}
+        )
+        errors = np.sqrt(np.diag(last @ clustered_covariance(theta, some) @ last.T))
+        of_errors.append(np.abs(errors / fit.bse - 1).max())
+    print(f"\nstatsmodels: errors within {max(of_errors):.2%}; choix: abilities within {max(of_abilities):.1e}")
+    assert max(of_errors) < 0.002
+    assert max(of_abilities) < 1e-6
+
+
 def test_blocks_of_clusters_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     some = games(on_prompts(50, seed=4), list("abcd"), use="both")
     theta = bradley_terry_mle(some.wins())
@@ -291,6 +314,17 @@ def test_a_bootstrap_resample_is_the_fit_to_prompts_drawn_with_replacement() -> 
             wins = games(drawn, list("abcd"), use="both").wins()
             other = choix.ilsr_pairwise_dense(wins, tol=1e-12)
             np.testing.assert_allclose(row, 1400 + POINTS * (other - other.mean()), atol=1e-4)
+
+
+def test_battles_without_a_question_are_drawn_one_by_one() -> None:
+    """Written out, in two dimensions of which each draws its own."""
+    some = [dataclasses.replace(b, question_id=None) for b in Tournament().battles(40, np.random.default_rng(1))]
+    boards = method(interval="bootstrap", n_bootstraps=12, use="consistent").rate({"x": some[:100], "y": some[100:]})
+    draws = np.random.default_rng(7).integers(240, size=(12, 240))
+    for row, draw in zip(boards["y"].samples, draws, strict=True):
+        wins = games([some[t] for t in draw if t >= 100], list("abcd"), use="consistent").wins()
+        other = choix.ilsr_pairwise_dense(wins, tol=1e-12)
+        np.testing.assert_allclose(row, 1400 + POINTS * (other - other.mean()), atol=1e-4)
 
 
 def test_its_interval_is_normal_with_the_standard_deviation_of_the_resamples() -> None:
@@ -480,6 +514,14 @@ def test_a_battle_that_is_none_is_refused_and_never_a_silent_tie(row: Battle, me
     assert str(refusal.value).startswith(message)
 
 
+def test_columns_of_names_become_games_of_the_models_sorted() -> None:
+    some = games_of_columns(["b", "c", "b"], ["a", "a", "c"], ["model_a", "tie", "model_b"], ["q", None, "q"])
+    assert (some.models, some.questions) == (("a", "b", "c"), ("q", None))
+    assert (some.first.tolist(), some.second.tolist()) == ([1, 2, 1], [0, 0, 2])
+    assert (some.score.tolist(), some.cluster.tolist()) == ([1, 0.5, 0], [0, 1, 0])
+    assert some.among(np.array([True, True, False])).models == ("a", "b")
+
+
 def test_a_million_games_are_rated_like_any_others() -> None:
     rng = np.random.default_rng(8)
     names = [f"model-{i:02d}" for i in range(50)]
@@ -526,7 +568,7 @@ def test_whatever_the_battles_no_rating_is_nan_or_infinite(interval: str, data: 
     ("changes", "message"),
     [
         ({"use": "some"}, "use: found 'some'. Expected one of both, consistent."),
-        ({"interval": "wald"}, "interval: found 'wald'. Expected one of sandwich, bootstrap."),
+        ({"interval": "wald"}, "interval: found 'wald'. Expected one of sandwich, bootstrap, percentile."),
         ({"n_bootstraps": 1}, "n_bootstraps: found 1. Expected 2 or more."),
         ({"seed": -1}, "seed: found -1. Expected 0 or more."),
         ({"initial_rating": math.nan}, "initial_rating: found nan. Expected a finite number."),

@@ -114,6 +114,19 @@ def test_two_orders_leave_the_gap_as_it_is_and_one_order_does_not() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("noise", [{}, {"quality": 0.0, "pair_noise": 0.0}], ids=["clustered", "independent"])
+def test_the_effect_and_the_gap_on_very_many_prompts(noise: dict[str, float]) -> None:
+    """STATISTICS.md section 5: .55 recovered within .02, and a gap of 100 points from both orders within 2."""
+    found = position(on_prompts(40_000, **noise)).p_first
+    tournament = Tournament(ratings=(0.0, 100.0), **noise)
+    theta = bradley_terry_mle(tournament.games(400_000, np.random.default_rng(4), ties="dropped").wins())
+    gap = POINTS * (theta[1] - theta[0])
+    print(f"\nP(first) {found:.4f}, gap of 100: {gap:.2f}", end="")
+    assert found == pytest.approx(0.55, abs=0.02)
+    assert gap == pytest.approx(100, abs=2)
+
+
+@pytest.mark.slow
 def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
     truth = position(on_prompts(40_000, seed=0)).p_first
     assert truth is not None

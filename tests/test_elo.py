@@ -16,6 +16,7 @@ from elo_exp.permutations import Matches, replay
 from elo_exp.ratings import elo
 from elo_exp.ratings.elo import PermutationElo
 from elo_exp.records import Battle, UserError
+from elo_exp.results import CONVERGED
 
 Game = tuple[int, int]  # winner, loser
 
@@ -251,6 +252,17 @@ def test_the_share_is_what_the_mean_over_orders_shows():
     share = elo.convergence(2.0, n_matches=100, n_models=2)
     assert share == pytest.approx(0.44, abs=0.005)
     assert ratings[0, 0] - ratings[1, 0] == pytest.approx(share * 400 * math.log10(52 / 48), rel=0.02)
+
+
+@pytest.mark.parametrize("n_models", [2, 4, 20])
+@pytest.mark.parametrize("n_matches", [10, 480, 1373])
+def test_elo_is_said_not_to_have_converged_exactly_below_95_percent(n_matches: int, n_models: int):
+    """STATISTICS.md section 5: where 1 - exp(-K N / (2 (m - 1) 173.72)) < .95, that is below this K."""
+    k = -math.log(0.05) * 2 * (n_models - 1) * 400 / math.log(10) / n_matches
+    just_below, just_above = (
+        elo.convergence(k * x, n_matches=n_matches, n_models=n_models) for x in (1 - 1e-9, 1 + 1e-9)
+    )
+    assert just_below < CONVERGED < just_above
 
 
 def test_every_k_says_how_far_it_has_converged():

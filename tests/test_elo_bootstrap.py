@@ -1,5 +1,6 @@
 """The standard error of Elo: how much it would move with other prompts."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -107,9 +108,11 @@ def test_verdicts_on_one_prompt_are_drawn_together():
     ("battles", "changes"),
     [
         ([Battle(model_a="a", model_b="b", winner="model_a", question_id="q")] * 5, {}),
+        ([dataclasses.replace(battle, question_id="q") for battle in simulated(1, 20)], {}),
+        ([dataclasses.replace(battle, question_id=q) for battle in simulated(1, 1) * 2 for q in "pqr"], {}),
         (simulated(1, 20), {"n_bootstraps": 0}),
     ],
-    ids=["one prompt", "n_bootstraps=0"],
+    ids=["one prompt of one battle", "one prompt", "prompts that say the same", "n_bootstraps=0"],
 )
 def test_where_prompts_do_not_differ_or_are_not_drawn_there_is_no_interval(battles: list[Battle], changes: dict):
     board = elo(**changes).rate({"d": battles})["d"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from elo_exp.battles import models
 from elo_exp.boards import check_initial_rating, leaderboard, spread, why_unrated
 from elo_exp.bootstrap import resampled_abilities
+from elo_exp.intervals import pinned, with_percentiles
 from elo_exp.likelihood import Array, Games, Mask, abilities, games
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard
@@ -20,7 +20,7 @@ from elo_exp.settings import USES, one_of
 
 logger = logging.getLogger(__name__)
 
-INTERVALS = ("sandwich", "bootstrap")
+INTERVALS = ("sandwich", "bootstrap", "percentile")
 _MAX_DROPPED = 0.05  # of the resamples: with more, the ends of a 95 % interval are among those that were dropped
 
 
@@ -45,10 +45,12 @@ class BradleyTerry:
 
     All battles on one prompt, in both orders and in every dimension, are one observation.
 
-    use       both: the two orders of a pair are two games; consistent: one game, the reconciled winner
-    interval  sandwich: the prompt-clustered sandwich; bootstrap: prompts are drawn with replacement `n_bootstraps`
-              times, the same draws for every dimension, and the interval is normal with the standard deviation of the
-              fits, which are the leaderboard's samples
+    use             both: the two orders of a pair are two games; consistent: one game, the reconciled winner
+    interval        sandwich: the prompt-clustered sandwich; bootstrap: prompts are drawn with replacement
+                    `n_bootstraps` times, the same draws for every dimension, and the interval is normal with the
+                    standard deviation of the fits, which are the leaderboard's samples; percentile: the same with the
+                    2.5 and 97.5 percentiles of the fits. The rating itself is always that of all battles
+    baseline_model  whose rating is `initial_rating`, in place of the mean of all; errors are then of the distance to it
 
     A model that never lost, never won, or met nobody of the main group has no finite rating: its rating is None and
     `flag` says why; the others are rated as if it were absent. A resample can lose the links that keep ratings finite.
@@ -62,6 +64,7 @@ class BradleyTerry:
     interval: str
     n_bootstraps: int
     seed: int
+    baseline_model: str | None = None
 
     def __post_init__(self) -> None:
         check_initial_rating(self.initial_rating)
@@ -74,9 +77,14 @@ class BradleyTerry:
 
     def rate(self, battles: Mapping[str, Sequence[Battle]]) -> dict[str, Leaderboard]:
         fits = {dimension: _fit(some, use=self.use) for dimension, some in battles.items() if some}
-        if self.interval == "bootstrap":
+        if self.interval != "sandwich":
             fits |= self._bootstrapped(fits)
-        return {dimension: self._leaderboard(fit) for dimension, fit in fits.items()}
+        return {dimension: self._as_asked(self._leaderboard(fit)) for dimension, fit in fits.items()}
+
+    def _as_asked(self, board: Leaderboard) -> Leaderboard:
+        if self.baseline_model is not None:
+            board = pinned(board, self.baseline_model, self.initial_rating)
+        return with_percentiles(board) if self.interval == "percentile" else board
 
     def _bootstrapped(self, fits: Mapping[str, _Fit]) -> dict[str, _Fit]:
         """The dimensions whose prompts differ, with the bootstrap's covariance in place of the sandwich."""
@@ -111,7 +119,7 @@ class BradleyTerry:
 
 
 def _fit(battles: Sequence[Battle], *, use: str) -> _Fit:
-    every = games(battles, models(battles), use=use)
+    every = games(battles, use=use)
     wins = every.wins()
     theta = abilities(wins)
     rated = np.isfinite(theta)

@@ -153,6 +153,8 @@ class PermutationElo:
     def _std_error(self, matches: Matches, clusters: Games, drawn: Array) -> Array:
         """From how often each prompt is drawn (b, q): the standard deviation between the resamples' means, less what
         the variance between the orders of one resample explains."""
+        if not _prompts_differ(matches, clusters):
+            return np.full(matches.n_models, np.nan)
         ratings = replay_resamples(
             matches,
             drawn[:, clusters.cluster].astype(np.intp),
@@ -167,6 +169,15 @@ class PermutationElo:
         if n_orders > 1:
             variance -= ratings.var(axis=1, ddof=1).mean(axis=0) / n_orders
         return np.asarray(np.sqrt(np.where(variance > _ROUNDING, variance, np.nan)))
+
+
+def _prompts_differ(matches: Matches, clusters: Games) -> bool:
+    """Whether a draw of prompts may change what is played: not if there is one, or if all say the same as often."""
+    outcome = (matches.first * matches.n_models + matches.second) * 2 + matches.tied
+    _, outcome = np.unique(outcome, return_inverse=True)
+    n = outcome.max() + 1
+    said, times = np.unique(clusters.cluster * n + outcome, return_counts=True)
+    return bool(len(said) < n * clusters.n_clusters or len(set(zip(said % n, times, strict=True))) > n)
 
 
 def convergence(k: float, *, n_matches: int, n_models: int) -> float:

@@ -1,0 +1,111 @@
+"""What `experiment=rate` takes as a whole command, beside importing the modules that it uses.
+
+    python -m tests.benchmarks.bench_rate
+
+A file of headline size, 858 battles in each of three dimensions, rated in a fresh process; then a process that does
+nothing but import the same modules. Seconds of processor time and by the clock, each the fastest of the repeats, with
+figures and reports and all that is written; the time of drawing figures is a part of it, and shown by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from elo_exp.files import write_jsonl
+from tests.data import DIMENSIONS
+from tests.simulation import Tournament
+
+N_PROMPTS = 143
+REPEATS = 5
+TRACKERS = ("local", "wandb")
+# The command, leaving behind what it imported, and the processor time and the seconds of its figures.
+COMMAND = """
+import json, runpy, sys, time
+from elo_exp import plots
+draw, took = plots.all_plots, [0.0, 0.0]
+def timed(*arguments):
+    before = time.process_time(), time.perf_counter()
+    drawn = draw(*arguments)
+    took[:] = time.process_time() - before[0], time.perf_counter() - before[1]
+    return drawn
+plots.all_plots = timed
+note = sys.argv.pop(1)
+runpy.run_module("elo_exp", run_name="__main__", alter_sys=True)
+with open(note, "w") as file:
+    json.dump({"modules": list(sys.modules), "figures": took}, file)
+"""
+IMPORTS = """
+import importlib, json, sys, warnings
+warnings.simplefilter("ignore")
+for name in json.load(open(sys.argv[1]))["modules"]:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass  # made at run time
+"""
+
+
+@dataclass(frozen=True)
+class Took:
+    processor: float
+    clock: float
+
+    def __sub__(self, other: Took) -> Took:
+        return Took(self.processor - other.processor, self.clock - other.clock)
+
+    def fastest(self, other: Took) -> Took:
+        return Took(min(self.processor, other.processor), min(self.clock, other.clock))
+
+
+def write_battles(path: Path) -> None:
+    rows = [
+        battle.to_dict()
+        for seed, dimension in enumerate(DIMENSIONS)
+        for battle in Tournament().battles(N_PROMPTS, np.random.default_rng(seed), dimension=dimension)
+    ]
+    write_jsonl(path, rows)
+
+
+def run(program: str, *arguments: str, folder: Path) -> Took:
+    """A program in a process of its own, with an empty home and no Weights & Biases settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "HYDRA_"))}
+    environment = kept | {"HOME": str(folder), "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=folder, env=environment, check=True, capture_output=True
+    )
+    clock, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Took(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, clock)
+
+
+def main() -> None:
+    print("                            whole            imports             figures           the rest")
+    print("  tracker         processor clock    processor clock    processor clock    processor clock   seconds")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_battles(folder / "battles.jsonl")
+        for tracker in TRACKERS:
+            note = str(folder / f"{tracker}.json")
+            settings = ["experiment=rate", "battles=battles.jsonl", "battles_columns.dimension=dimension"]
+            nothing = Took(float("inf"), float("inf"))
+            whole = imports = figures = nothing
+            for _ in range(REPEATS + 1):  # the first looks for the fonts of the machine
+                whole = whole.fastest(run(COMMAND, note, *settings, f"tracker={tracker}", folder=folder))
+                figures = figures.fastest(Took(*json.loads(Path(note).read_text(encoding="utf-8"))["figures"]))
+                imports = imports.fastest(run(IMPORTS, note, folder=folder))
+            found = [whole, imports, figures, whole - imports - figures]
+            print(f"  {tracker:<12}" + "".join(f"{took.processor:>13.2f}{took.clock:>6.2f}" for took in found))
+
+
+if __name__ == "__main__":
+    main()
