@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-faults bench lint
+.PHONY: demo test test-slow test-faults bench bench-generate lint
 
 demo: .venv/demo
 	$(BIN)/python -m elo_exp
@@ -21,6 +21,10 @@ bench: .venv/bench
 	$(BIN)/python -m tests.benchmarks.bench_bradley_terry
 	$(BIN)/python -m tests.benchmarks.bench_rate
 	$(BIN)/python -m tests.benchmarks.bench_judging
+
+bench-generate: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.bench_generate
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.bench_poe
 
 lint: .venv/dev
 	$(BIN)/ruff check .

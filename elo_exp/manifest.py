@@ -15,7 +15,7 @@ from elo_exp import HOME, __version__
 from elo_exp.files import sha256, utc_now, write_json
 from elo_exp.results import RunInfo, Usage
 
-_PACKAGES = ("hydra-core", "omegaconf", "numpy", "matplotlib", "wandb", "anthropic")
+_PACKAGES = ("hydra-core", "omegaconf", "numpy", "matplotlib", "wandb", "anthropic", "torch", "transformers", "peft")
 
 
 class Manifest:

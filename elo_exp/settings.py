@@ -5,6 +5,7 @@ Not frozen, because Hydra writes into them while composing. Their defaults stand
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -117,3 +118,16 @@ def one_of(name: str, value: str, choices: Collection[str]) -> str:
     if value not in choices:
         raise UserError(f"{name}: found {value!r}. Expected one of {', '.join(choices)}.")
     return value
+    shard: str | None  # i/n: answer this share of the prompts, and stop
+        if self.shard is not None:
+            parse_shard(self.shard)
+
+
+def parse_shard(shard: str) -> tuple[int, int]:
+    """The number of a share, from 0, and of how many. Raises UserError for anything else than i/n with i below n."""
+    parts = re.fullmatch("([0-9]+)/([0-9]+)", shard)
+    if not parts or int(parts[1]) >= int(parts[2]):
+        raise UserError(
+            f"shard: found {shard!r}. Expected i/n, counted from 0: the first of four is 0/4, the last 3/4."
+        )
+    return int(parts[1]), int(parts[2])

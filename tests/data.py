@@ -35,6 +35,7 @@ COMPARISON = Comparison(
 def shipped(group: str, name: str, **changes: Any) -> Any:
     """The part that conf/<group>/<name>.yaml describes, built as it ships but for `changes`."""
     root = {
+        "cache_dir": "outputs/cache",
         "prompts": {"bank_path": str(BANK)},
         "judging": {"budget_usd": 100.0},
         "mode": {"prompt_cache": "measured"},
@@ -47,7 +48,7 @@ def shipped(group: str, name: str, **changes: Any) -> Any:
 def described(group: str, name: str) -> Any:
     """What conf/<group>/<name>.yaml says, over what the files say that it starts from."""
     part = OmegaConf.load(CONF / group / f"{name}.yaml")
-    bases = [described(group, base) for base in part.pop("defaults", []) if base != "_self_"]
+    bases = [described(group, base.partition("@")[0]) for base in part.pop("defaults", []) if base != "_self_"]
     return OmegaConf.merge(*bases, part)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from elo_exp import agreement, bank, battles, bill, diagnostics, effects, pairs, report, stages
 from elo_exp.diagnoses import Agreement, RankCorrelation
+from elo_exp.entrants import HostedEntrant
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.judges import PaidJudge
@@ -17,7 +18,7 @@ from elo_exp.manifest import input_hashes
 from elo_exp.pairs import Responses
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.results import JudgeQuality, Standings
-from elo_exp.settings import Settings
+from elo_exp.settings import Settings, parse_shard
 
 NEEDS = frozenset({"entrant", "judge", "rubric"})
 
@@ -61,19 +62,39 @@ def check(settings: Settings, parts: Parts) -> None:
     if not parts.rubrics:
         raise UserError("rubric: none is chosen. Choose at least one: 'rubric=[factuality]'.")
     _, prompts = _prompts(settings)
-    asks = not (settings.plan or settings.judging.stored_only)
-    if asks and isinstance(parts.judge, PaidJudge) and not stages.all_generated(prompts, parts.entrants, parts.store):
+    asks = not (settings.plan or settings.judging.stored_only or settings.shard)
+    assert parts.judge is not None
+    parts.judge.settings()  # like the next line, it finds out which models are not there
+    all_generated = stages.all_generated(prompts, parts.entrants, parts.store)
+    if asks and isinstance(parts.judge, PaidJudge) and not all_generated:
         parts.judge.preflight()  # before the entrants work for hours
+    for name, entrant in parts.entrants.items():
+        if settings.plan or not isinstance(entrant, HostedEntrant):
+            continue
+        if not stages.all_generated(prompts, {name: entrant}, parts.store):
+            entrant.preflight()
 
 
 def errand(settings: Settings, parts: Parts) -> str | None:
-    """With plan=true: what judging would cost. Entrants answer; the judge is asked nothing."""
+    """With shard=i/n: a share of the answers. With plan=true: what judging would cost, no model being asked."""
+    if settings.shard is not None:
+        return _answer_share(settings, parts, settings.shard)
     if not settings.plan:
         return None
     assert parts.judge is not None
-    _, comparisons = _comparisons(settings, parts, _prompts(settings)[1])
+    prompts = _prompts(settings)[1]
+    responses = stages.assumed(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
+    comparisons = _paired(settings, parts, prompts, responses)
     repeats = settings.judging.repeats
     return bill.plan_table(stages.plan_pairs(comparisons, parts.rubrics, parts.judge, parts.store, repeats=repeats))
+
+
+def _answer_share(settings: Settings, parts: Parts, shard: str) -> str:
+    prompts = stages.sharded(_prompts(settings)[1], parse_shard(shard))
+    stages.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
+    usage = parts.store.usage
+    done = f", {usage.responses_stored} were there" if usage.responses_stored else ""
+    return f"shard {shard}: {usage.responses_generated} responses made{done}; run without shard= to judge"
 
 
 def run(settings: Settings, parts: Parts) -> TournamentResult:
@@ -81,7 +102,8 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
     judging = settings.judging
     every_prompt, prompts = _prompts(settings)
 
-    responses, comparisons = _comparisons(settings, parts, prompts)
+    responses = stages.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
+    comparisons = _paired(settings, parts, prompts, responses)
     judgments = stages.judge_pairs(
         comparisons,
         parts.rubrics,
@@ -98,6 +120,10 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
         "rubric_versions": {rubric.dimension: rubric.version for rubric in parts.rubrics},
         "bank_size": len(every_prompt),
         "selected_prompt_count": len(prompts),
+        "truncated_responses": {
+            name: sum(response.finish_reason == "length" for response in some.values())
+            for name, some in responses.items()
+        },
         "input_hashes": input_hashes(
             {"bank": Path(settings.prompts.bank_path)} | {r.dimension: Path(r.path) for r in parts.rubrics}
         ),
@@ -149,11 +175,10 @@ def _with_judges(
     return dataclasses.replace(standings, judges_agreement=kappas, judges_ranks=ranks)
 
 
-def _comparisons(
-    settings: Settings, parts: Parts, prompts: Sequence[Prompt]
-) -> tuple[Responses, dict[str, list[Comparison]]]:
-    responses = stages.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
-    return responses, {
+def _paired(
+    settings: Settings, parts: Parts, prompts: Sequence[Prompt], responses: Responses
+) -> dict[str, list[Comparison]]:
+    return {
         rubric.dimension: pairs.pair_up(prompts, responses, rubric, limit=settings.judging.limit_pairs)
         for rubric in parts.rubrics
     }

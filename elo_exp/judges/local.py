@@ -1,0 +1,175 @@
+"""A causal language model on this machine as judge: the verdict is the likeliest of A, B and TIE.
+
+Nothing is generated. After the prompt and a fixed lead, each label has a log-probability, the sum over its tokens; the
+three are normalised among themselves. What a judge that writes its evidence first would conclude may differ.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from elo_exp import causal_lm, checkpoints
+from elo_exp.causal_lm import CausalLM, Checkpoint
+from elo_exp.files import utc_now
+from elo_exp.generation import in_batches, left_padded
+from elo_exp.records import JudgeReply, JudgeRequest, UserError, canonical_json
+from elo_exp.store import Store
+
+VERSION = 1  # part of every key: raise it when the way of asking changes
+LABELS = ("A", "B", "TIE")
+
+
+@dataclass(kw_only=True)
+class LocalJudge:
+    """conf/judge/local.yaml says what each setting is. As with the entrants, the key of a reply holds the weights and
+    all that is said to them, not the device, the batch size or the versions of the libraries."""
+
+    model: str
+    revision: str | None
+    adapters: list[str]
+    dtype: str
+    device: str
+    trust_remote_code: bool
+    chat_template: str | None
+    lead: str
+    batch_size: int
+    cache_dir: str
+
+    reads = ()
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise UserError(f"batch_size: found {self.batch_size}. Expected 1 or more requests.")
+        self._template = causal_lm.read_template(self.chat_template)
+        self._wanted = Checkpoint(
+            model=self.model,
+            revision=self.revision,
+            dtype=self.dtype,
+            device=self.device,
+            adapters=tuple(self.adapters),
+            trust_remote_code=self.trust_remote_code,
+        )
+
+    @cached_property
+    def _checkpoint(self) -> Checkpoint:
+        return checkpoints.pinned(self._wanted)
+
+    def settings(self) -> Mapping[str, Any]:
+        return {
+            "judge": "local",
+            "version": VERSION,
+            "weights": checkpoints.identity(self._checkpoint, Path(self.cache_dir)),
+            "dtype": self.dtype,
+            "chat_template": self._template,
+            "lead": self.lead,
+        }
+
+    def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
+        return store.keep(self._replies(requests), key=lambda reply: reply.key)
+
+    def _replies(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
+        if not requests:
+            return
+        try:
+            lm = causal_lm.load(self._checkpoint)
+            labels = Labels.of(lm, self.lead)
+            rows = {request.key: self._row(lm, request, labels) for request in requests}
+            room = (lm.context_length or math.inf) - labels.width
+            fitting = sorted((r for r in requests if len(rows[r.key]) <= room), key=lambda r: -len(rows[r.key]))
+            yield from (self._too_long(r, len(rows[r.key])) for r in requests if len(rows[r.key]) > room)
+            for batch, found in in_batches(
+                fitting,
+                lambda some: labels.log_probabilities(lm, [rows[request.key] for request in some]),
+                batch_size=self.batch_size,
+                label=f"judging: {self.model}",
+                mend="Take dtype=bfloat16, a smaller judge or another device.",
+            ):
+                yield from map(self._reply, batch, found)
+        finally:
+            causal_lm.release()
+
+    def _row(self, lm: CausalLM, request: JudgeRequest, labels: Labels) -> list[int]:
+        ids = causal_lm.chat_ids(lm, request.user, system_prompt=request.system, chat_template=self._template)
+        return [*ids, *labels.lead]
+
+    def _reply(self, request: JudgeRequest, log_probabilities: Mapping[str, float]) -> JudgeReply:
+        total = math.log(sum(map(math.exp, log_probabilities.values())))
+        probabilities = {label: math.exp(value - total) for label, value in log_probabilities.items()}
+        evidence = {f"evidence_{label.lower()}": f"probability {probabilities[label]:.3f}" for label in ("A", "B")}
+        verdict = max(LABELS, key=probabilities.__getitem__)
+        return JudgeReply(
+            key=request.key,
+            text=json.dumps({**evidence, "verdict": verdict}),
+            timestamp=utc_now(),
+            judge_model=self.model,
+            message=canonical_json({"log_probabilities": log_probabilities, "probabilities": probabilities}),
+            **request.names,
+        )
+
+    def _too_long(self, request: JudgeRequest, n_tokens: int) -> JudgeReply:
+        return JudgeReply(
+            key=request.key,
+            text=f"{n_tokens} tokens are more than the judge takes",
+            stop_reason="model_context_window_exceeded",
+            timestamp=utc_now(),
+            judge_model=self.model,
+            **request.names,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """The tokens of each label after the lead, and what a model has to read to know the chances of all of them.
+
+    lead   the tokens that all labels begin with, those of the lead among them
+    rest   label -> its other tokens, one or more
+    stems  the shortest list of sequences such that every label's tokens but the last begin one of them
+    """
+
+    lead: list[int]
+    rest: Mapping[str, list[int]]
+    stems: list[list[int]]
+
+    @classmethod
+    def of(cls, lm: CausalLM, lead: str) -> Labels:
+        whole = {label: lm.tokenizer(f"{lead} {label}", add_special_tokens=False)["input_ids"] for label in LABELS}
+        n_shared = next(i for i, tokens in enumerate(zip(*whole.values(), strict=False)) if len(set(tokens)) > 1)
+        rest = {label: ids[n_shared:] for label, ids in whole.items()}
+        stems: list[list[int]] = []
+        for stem in sorted((ids[:-1] for ids in rest.values()), key=len, reverse=True):
+            if not any(other[: len(stem)] == stem for other in stems):
+                stems.append(stem)
+        return cls(lead=whole[LABELS[0]][:n_shared], rest=rest, stems=stems)
+
+    @property
+    def width(self) -> int:
+        """How many tokens a stem has at most."""
+        return max(map(len, self.stems))
+
+    def log_probabilities(self, lm: CausalLM, rows: Sequence[Sequence[int]]) -> list[dict[str, float]]:
+        """Of each row the log-probability of every label after it, in nats."""
+        import torch
+
+        ids, mask = left_padded(lm, [[*row, *stem] for row in rows for stem in self.stems])
+        n_kept = self.width + 1
+        wishes = {"position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0), "logits_to_keep": n_kept, "use_cache": False}
+        known = inspect.signature(lm.model.forward).parameters
+        with torch.inference_mode():
+            logits = lm.model(
+                input_ids=ids, attention_mask=mask, **{name: wish for name, wish in wishes.items() if name in known}
+            ).logits[:, -n_kept:]
+            chances = logits.float().log_softmax(dim=-1).view(len(rows), len(self.stems), n_kept, -1)
+        return [{label: self._sum(of_row, tokens) for label, tokens in self.rest.items()} for of_row in chances]
+
+    def _sum(self, chances: Any, tokens: Sequence[int]) -> float:
+        """A label's log-probability, from those (stem, position, token) after one row."""
+        s = next(s for s, stem in enumerate(self.stems) if stem[: len(tokens) - 1] == list(tokens[:-1]))
+        first = self.width - len(self.stems[s])  # the position that tells of the first token after the row
+        return sum(float(chances[s, first + j, token]) for j, token in enumerate(tokens))

@@ -1,0 +1,359 @@
+"""Entrants that are models: what their answers are known by, who shares a load, and a tournament of models, killed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import sqlite3
+import sys
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elo_exp import bank, causal_lm, stages
+from elo_exp.entrants.huggingface import HuggingFaceEntrant
+from elo_exp.entrants.probe import ProbeEntrant
+from elo_exp.files import write_jsonl
+from elo_exp.generation import prompt_seed
+from elo_exp.records import Prompt, Response, UserError, fingerprint
+from elo_exp.store import Store
+from tests.commands import Ran, attempt_program, command, run, start
+from tests.data import BANK, shipped
+from tests.hub_server import Hub, serving
+from tests.tiny_models import tiny_adapter, tiny_model
+
+PROMPTS = bank.load(BANK)[:5]
+SMALL = {"dtype": "float32", "device": "cpu", "max_new_tokens": 8, "cache_dir": "absent"}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the models base and other, lora of the former, and judge, which reads much."""
+    folder = tmp_path_factory.mktemp("models")
+    tiny_model(folder / "base", n_layers=2)
+    tiny_model(folder / "other", kind="llama", n_layers=2, seed=1)
+    tiny_model(folder / "judge", kind="llama", n_layers=2, seed=2, max_position_embeddings=32_768)
+    tiny_adapter(folder / "lora", folder / "base")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_loaded() -> Iterator[None]:
+    yield
+    causal_lm.release()
+
+
+def entrant(model: Path, *adapters: Path, entrant_id: str = "ann", **changes: Any) -> HuggingFaceEntrant:
+    settings = {**SMALL, "entrant_id": entrant_id, "model": str(model), "adapters": [*map(str, adapters)]}
+    made = shipped("entrant", "huggingface", **{**settings, **changes})
+    assert isinstance(made, HuggingFaceEntrant)
+    return made
+
+
+def answers(of: HuggingFaceEntrant, prompts: Sequence[Prompt] = PROMPTS) -> dict[str, Response]:
+    return {response.prompt_id: response for response in of.generate(prompts)}
+
+
+# An answer
+
+
+def test_an_answer_says_what_was_said_how_it_ended_and_on_what_it_was_made(models):
+    made = answers(entrant(models / "base", entrant_id="ann"))
+    assert set(made) == {prompt.prompt_id for prompt in PROMPTS}
+    for prompt_id, response in made.items():
+        found = dict(response.diagnostics)
+        assert response.entrant_id == "ann"
+        assert response.response_text == response.response_text.strip() != ""
+        assert response.finish_reason == ("length" if found["n_tokens_generated"] == 8 else "stop")
+        assert (found["seed"], found["batch_size"]) == (prompt_seed(prompt_id), 5)
+        assert (found["device"], found["dtype"]) == ("cpu", "float32")
+        assert found["n_tokens_prompt"] > 20
+        assert set(found) >= {"torch", "transformers"}
+        json.dumps(response.to_dict())
+
+
+def test_the_end_and_other_special_tokens_are_not_part_of_the_text(models, monkeypatch):
+    of = entrant(models / "base", max_new_tokens=40, temperature=3.0)
+    texts = [response.response_text for response in answers(of).values()]
+    assert not any(token in text for text in texts for token in ("<|end|>", "<|pad|>", "<|user|>"))
+
+
+def test_nothing_to_answer_loads_nothing(tmp_path):
+    assert answers(entrant(tmp_path / "absent"), []) == {}
+
+
+def test_a_prompt_that_is_too_long_stops_before_anything_is_generated(models):
+    of = entrant(models / "base", max_new_tokens=2000)
+    with pytest.raises(UserError, match=r"ann: \S+ has \d+ tokens and max_new_tokens is 2000, more than the 2048"):
+        next(of.generate(PROMPTS))
+
+
+# What an answer is known by
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dtype": "bfloat16"},
+        {"chat_template": "none"},
+        {"system_prompt": "Be brief."},
+        {"temperature": 0.7},
+        {"max_new_tokens": 9},
+        {"trust_remote_code": True},
+    ],
+    ids=str,
+)
+def test_an_answer_is_another_where_a_setting_could_change_it(models, changes):
+    assert entrant(models / "base", **changes).inputs(PROMPTS[0]) != entrant(models / "base").inputs(PROMPTS[0])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"device": "auto"}, {"batch_size": 3}, {"top_p": 0.5}, {"entrant_id": "bob"}], ids=str
+)
+def test_an_answer_is_the_same_on_another_device_and_in_another_batch(models, changes):
+    """And, where it is greedy, whatever top_p says."""
+    assert entrant(models / "base", **changes).inputs(PROMPTS[0]) == entrant(models / "base").inputs(PROMPTS[0])
+
+
+def test_a_sampled_answer_depends_on_top_p(models):
+    one, two = (entrant(models / "base", temperature=0.7, top_p=top_p).inputs(PROMPTS[0]) for top_p in (0.5, 0.6))
+    assert one != two
+
+
+def test_an_answer_depends_on_the_weights_and_the_prompt(models):
+    of = (entrant(models / "base"), entrant(models / "other"), entrant(models / "base", models / "lora"))
+    keys = {fingerprint(each.inputs(prompt)) for each in of for prompt in PROMPTS}
+    assert len(keys) == 3 * len(PROMPTS)
+
+
+def test_a_template_in_a_file_counts_by_what_it_says(models, tmp_path):
+    text = "{{ messages[-1].content }}"
+    (tmp_path / "mine.jinja").write_text(text)
+    in_file, in_words = (entrant(models / "base", chat_template=t) for t in (str(tmp_path / "mine.jinja"), text))
+    assert in_file.inputs(PROMPTS[0]) == in_words.inputs(PROMPTS[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"loader": "custom_poe"}, "loader: found 'custom_poe'. Expected one of vanilla_hf."),
+        ({"rob_checkpoint": -1}, "loader: vanilla_hf has neither a robustness checkpoint nor a jury"),
+        ({"bypass_jury": False}, "loader: vanilla_hf has neither a robustness checkpoint nor a jury"),
+        ({"batch_size": 0}, "batch_size: found 0. Expected 1 or more prompts."),
+        ({"temperature": 0.0}, "temperature: found 0.0."),
+        ({"dtype": "half"}, "dtype: found 'half'."),
+        ({"chat_template": "absent.jinja"}, "absent.jinja: cannot be read"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_before_anything_is_loaded(models, changes, words):
+    with pytest.raises(UserError) as error:
+        entrant(models / "base", **changes)
+    assert str(error.value).startswith(words)
+
+
+# Several entrants
+
+
+def generated(
+    store: Path, of: dict[str, Any], prompts: Sequence[Prompt] = PROMPTS
+) -> tuple[dict[str, dict[str, Response]], Any]:
+    with Store(store) as opened:
+        return stages.generate(prompts, of, opened, allow_missing=False), opened.usage  # type: ignore[return-value]
+
+
+def test_entrants_with_the_same_weights_share_a_load_and_keep_their_places(models, tmp_path, caplog):
+    probe: ProbeEntrant = shipped("entrant", "probe_reference")
+    of = {
+        "greedy": entrant(models / "base", entrant_id="greedy"),
+        "probe": probe,
+        "other": entrant(models / "other", entrant_id="other"),
+        "warm": entrant(models / "base", entrant_id="warm", temperature=0.9),
+    }
+    with caplog.at_level(logging.INFO):
+        responses, _ = generated(tmp_path / "store.sqlite", of)
+    assert list(responses) == ["greedy", "probe", "other", "warm"]
+    loads = [r.message.split()[1] for r in caplog.records if r.message.startswith("loading ")]
+    assert loads == [str(models / "base"), str(models / "other")]
+
+
+def test_the_weights_are_let_go_when_the_last_has_answered(models, tmp_path):
+    of = entrant(models / "base")
+    held = weakref.ref(causal_lm.load(of.weights).model)
+    generated(tmp_path / "store.sqlite", {"ann": of})
+    assert held() is None
+
+
+def test_they_are_let_go_too_where_an_entrant_fails(models, tmp_path):
+    of = entrant(models / "base", max_new_tokens=2000)
+    held = weakref.ref(causal_lm.load(of.weights).model)
+    with pytest.raises(UserError):
+        generated(tmp_path / "store.sqlite", {"ann": of})
+    assert held() is None
+
+
+def test_answers_that_were_cut_off_are_counted(models, tmp_path, caplog):
+    of = {"ann": entrant(models / "base")}
+    for _ in ("made", "from the store"):
+        with caplog.at_level(logging.INFO):
+            responses, _ = generated(tmp_path / "store.sqlite", of)
+        n_cut = sum(response.finish_reason == "length" for response in responses["ann"].values())
+        assert n_cut > 0
+        assert f"ann: {n_cut} of 5 answers are cut off at their limit and judged so" in caplog.text
+        caplog.clear()
+
+
+def test_shards_answer_each_prompt_once_and_together_all(models, tmp_path):
+    store, of = tmp_path / "store.sqlite", {"ann": entrant(models / "base")}
+    counts = [generated(store, of, stages.sharded(PROMPTS, (i, 3)))[1].responses_generated for i in range(3)]
+    assert counts == [2, 2, 1]
+    _, usage = generated(store, of)
+    assert (usage.responses_generated, usage.responses_stored) == (0, 5)
+
+
+def test_a_shard_is_a_run_that_answers_and_stops(tmp_path):
+    """The second of three shares of 143 prompts is 48, from each of the four probes."""
+    shard = run("shard=1/3", folder=tmp_path)
+    assert shard.out == "shard 1/3: 192 responses made; run without shard= to judge\n"
+    again = run("shard=1/3", folder=tmp_path)
+    assert again.out == "shard 1/3: 0 responses made, 192 were there; run without shard= to judge\n"
+
+
+# A tournament of models
+
+
+BLOCK = """
+import runpy, sys
+sys.modules.update(dict.fromkeys(("torch", "transformers", "peft")))  # as where they are not installed
+runpy.run_module("elo_exp", run_name="__main__")
+"""
+ENTRANTS = {
+    "base": "model: tiny/base",
+    "tuned": "model: tiny/base\nadapters: [tiny/lora]",
+    "other": "model: {folder}/other\ntemperature: 0.8\ntop_p: 0.9",
+}
+YAML = """\
+# @package entrant.{name}
+defaults: [huggingface@_here_, _self_]
+entrant_id: {name}
+dtype: float32
+device: cpu
+max_new_tokens: 24
+batch_size: 1
+{differs}
+"""
+N_PROMPTS = 6
+
+
+@pytest.fixture(scope="module")
+def hub(models: Path) -> Iterator[Hub]:
+    with serving(base=models / "base", lora=models / "lora") as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def place(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three entrants of one's own and six prompts."""
+    folder = tmp_path_factory.mktemp("tournament")
+    (folder / "mine" / "entrant").mkdir(parents=True)
+    for name, differs in ENTRANTS.items():
+        text = YAML.format(name=name, differs=differs.format(folder=models))
+        (folder / "mine" / "entrant" / f"{name}.yaml").write_text(text, encoding="utf-8")
+    write_jsonl(folder / "bank.jsonl", [prompt.to_dict() for prompt in bank.load(BANK)[:N_PROMPTS]])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def arguments(models: Path) -> list[str]:
+    chosen = ["entrant=[base,other,tuned]", "judge=local", "rubric=[clinical_utility]", "tracker=local"]
+    sizes = ["judging.limit_pairs=3", "elo.n_perms=5", "elo.k_sweep=[16]", "prompts.bank_path=bank.jsonl"]
+    judged = [f"judge.model={models}/judge", "judge.dtype=float32", "judge.device=cpu"]
+    return ["--config-dir=mine", *chosen, *sizes, *judged]
+
+
+@pytest.fixture(scope="module")
+def killed(place: Path, hub: Hub, arguments: list[str]) -> int:
+    """How many answers a run had stored when it was killed in the midst of answering."""
+    online = {"HF_ENDPOINT": hub.url, "HF_HOME": str(place / "hub"), "OMP_NUM_THREADS": "1"}
+    with start(*arguments, folder=place, **online) as victim:
+        give_up = time.monotonic() + 100
+        while not stored(place) and victim.poll() is None and time.monotonic() < give_up:
+            time.sleep(0.02)
+        victim.kill()
+    return stored(place)
+
+
+@pytest.fixture(scope="module")
+def resumed(place: Path, hub: Hub, arguments: list[str], killed: int) -> Ran:
+    """The same command once more."""
+    return run(*arguments, folder=place, HF_ENDPOINT=hub.url, HF_HOME=str(place / "hub"), OMP_NUM_THREADS="1")
+
+
+def stored(place: Path) -> int:
+    try:
+        with closing(sqlite3.connect(place / "outputs" / "cache" / "store.sqlite")) as db:
+            return int(db.execute("SELECT COUNT(*) FROM answers WHERE kind = 'Response'").fetchone()[0])
+    except sqlite3.OperationalError:  # not there yet
+        return 0
+
+
+def test_a_killed_run_goes_on_where_it_stopped(killed, resumed):
+    assert 0 < killed < 3 * N_PROMPTS
+    usage = resumed.read("manifest.json")["usage"]
+    assert (usage["responses_stored"], usage["responses_generated"]) == (killed, 3 * N_PROMPTS - killed)
+
+
+def test_its_answers_are_those_of_a_run_that_was_not_killed(models, place, resumed):
+    """Made in another process, in one batch, from the folders that the hub served."""
+    prompts = bank.load(place / "bank.jsonl")
+    like = {"dtype": "float32", "max_new_tokens": 24, "batch_size": 6}
+    unkilled = {
+        "base": entrant(models / "base", **like),
+        "other": entrant(models / "other", temperature=0.8, top_p=0.9, **like),
+        "tuned": entrant(models / "base", models / "lora", **like),
+    }
+    for name, of in unkilled.items():
+        found = {row["prompt_id"]: row["response_text"] for row in resumed.rows(f"responses/responses_{name}.jsonl")}
+        assert found == {prompt_id: made.response_text for prompt_id, made in answers(of, prompts).items()}
+
+
+def test_the_models_meet_and_the_judge_asks_nobody(models, resumed):
+    manifest = resumed.read("manifest.json")
+    (quality,) = manifest["judge_quality"]
+    assert manifest["judge_model"] == f"{models}/judge"
+    assert (quality["n_judgments"], quality["n_invalid"], manifest["usage"]["judge_calls"]) == (3, 0, 6)
+    assert {row["question_id"] for row in resumed.rows("battles.jsonl")} == {PROMPTS[0].prompt_id}
+    assert set(manifest["truncated_responses"]) == {"base", "other", "tuned"}
+    assert {"torch", "transformers", "peft"} <= set(manifest["versions"])
+
+
+def test_the_second_run_needs_no_network_and_no_torch(place, hub, arguments, resumed):
+    hub.asked.clear()
+    program = [sys.executable, "-W", "error", "-c", BLOCK, *command(*arguments)[5:]]
+    variables = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(place / "hub"), "PYTHONPATH": str(Path(__file__).parents[1])}
+    again = attempt_program(*program, folder=place, **variables)
+    assert again.code == 0, again.err
+    usage = again.read("manifest.json")["usage"]
+    assert (usage["responses_generated"], usage["judge_calls"]) == (0, 0)
+    for name in ("elo_results.json", "battles.jsonl", "responses/responses_other.jsonl"):
+        assert (again.run_dir / name).read_bytes() == (resumed.run_dir / name).read_bytes()
+    assert hub.asked == []
+
+
+def test_without_torch_what_is_missing_is_one_line(place, resumed):
+    (place / "mine" / "entrant" / "new.yaml").write_text(
+        (place / "mine" / "entrant" / "other.yaml").read_text().replace("other", "new", 2).replace("/new", "/other")
+    )
+    shutil.rmtree(place / "nothing", ignore_errors=True)
+    arguments = ["--config-dir=mine", "entrant=[base,new]", "prompts.bank_path=bank.jsonl", "tracker=local"]
+    program = [sys.executable, "-W", "error", "-c", BLOCK, *arguments]
+    ran = attempt_program(*program, folder=place, HF_HUB_OFFLINE="1", HF_HOME=str(place / "hub"))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.splitlines()[-1].endswith(
+        "needs torch, transformers, peft, not installed: pip install 'elo-exp[hf]'."
+    )

@@ -1,0 +1,174 @@
+"""A local model as judge: the verdict is the likeliest label, its probabilities are kept, and it never guesses."""
+
+from __future__ import annotations
+
+import json
+import math
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from elo_exp import causal_lm, stages
+from elo_exp.causal_lm import CausalLM
+from elo_exp.judges.local import LABELS, LocalJudge
+from elo_exp.records import Comparison, JudgeReply, JudgeRequest, UserError
+from elo_exp.rubrics import Rubric
+from elo_exp.store import Store
+from tests.data import COMPARISON, shipped
+from tests.tiny_models import tiny_model
+
+SYSTEM = "Judge."
+TEMPLATE = "{question}\n{reference}{expected}A: {response_a}\nB: {response_b}\n({nonce})"
+COMPARISONS = [
+    COMPARISON,
+    *(
+        Comparison(**{**COMPARISON.to_dict(), "prompt_id": f"p{i}", "response_a": text})
+        for i, text in enumerate(["Pressure on the wound.", "It may depend. " * 9, "Never."], start=2)
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("judge"), kind="llama", n_layers=2, spread=0.4)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_loaded() -> Iterator[None]:
+    yield
+    causal_lm.release()
+
+
+@pytest.fixture
+def rubric(tmp_path: Path) -> Rubric:
+    """A short one: the tiny tokenizer makes five tokens of a word."""
+    texts = {"rubric.md": "# version: v1\nWhich is better?", "system.md": SYSTEM, "pairwise.md": TEMPLATE}
+    for name, text in {**texts, "schema.json": "{}"}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    rubric_md, system, pairwise, schema = (str(tmp_path / name) for name in (*texts, "schema.json"))
+    return Rubric(
+        dimension="factuality", path=rubric_md, system_path=system, template_path=pairwise, schema_path=schema
+    )
+
+
+def judge(model: Path, **changes: Any) -> LocalJudge:
+    settings = {"model": str(model), "dtype": "float32", "device": "cpu", "cache_dir": "absent", **changes}
+    made = shipped("judge", "local", **settings)
+    assert isinstance(made, LocalJudge)
+    return made
+
+
+def requests(rubric: Rubric, of: LocalJudge, *, swaps: Sequence[bool] = (False,)) -> list[JudgeRequest]:
+    return [rubric.request(c, judge=of.model, position_swap=swap) for c in COMPARISONS for swap in swaps]
+
+
+def replies(rubric: Rubric, of: LocalJudge, folder: Path, **how: Any) -> dict[str, JudgeReply]:
+    with Store(folder / "store.sqlite") as store:
+        return {reply.key: reply for reply in of.answer(requests(rubric, of, **how), store)}
+
+
+def one_by_one(lm: CausalLM, ids: list[int], text: str) -> float:
+    """The log-probability of a text after the tokens, a forward pass for each of its tokens."""
+    total = 0.0
+    for token in lm.tokenizer(text)["input_ids"]:
+        with torch.inference_mode():
+            logits = lm.model(torch.tensor([ids])).logits[0, -1].double()
+        total += float(logits.log_softmax(dim=-1)[token])
+        ids = [*ids, token]
+    return total
+
+
+def test_a_label_is_as_likely_as_its_tokens_one_after_the_other(model, rubric, tmp_path):
+    """The tiny tokenizer writes ' TIE' as three tokens and ' B' as two: no label is likely for being short."""
+    of = judge(model)
+    found = replies(rubric, of, tmp_path)
+    lm = causal_lm.load(of._checkpoint)
+    assert [len(lm.tokenizer(f" {label}")["input_ids"]) for label in LABELS] == [1, 2, 3]
+    for request in requests(rubric, of):
+        ids = causal_lm.chat_ids(lm, request.user, system_prompt=request.system, chat_template=None)
+        ids += lm.tokenizer("VERDICT:")["input_ids"]
+        said = json.loads(found[request.key].message or "")["log_probabilities"]
+        assert said == pytest.approx({label: one_by_one(lm, ids, f" {label}") for label in LABELS}, abs=1e-3)
+
+
+def test_the_likeliest_label_is_the_verdict_and_the_three_are_normalised(model, rubric, tmp_path):
+    of = judge(model)
+    found = replies(rubric, of, tmp_path)
+    for request in requests(rubric, of):
+        message = json.loads(found[request.key].message or "")
+        chances, logs = message["probabilities"], message["log_probabilities"]
+        assert sum(chances.values()) == pytest.approx(1)
+        assert math.log(chances["A"] / chances["TIE"]) == pytest.approx(logs["A"] - logs["TIE"])
+        verdict = rubric.parse(request, found[request.key], judge_model=of.model)
+        assert verdict.verdict == max(chances, key=chances.__getitem__)
+        assert verdict.reasoning == f"A: probability {chances['A']:.3f} | B: probability {chances['B']:.3f}"
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_the_verdicts_do_not_depend_on_the_batch(model, rubric, tmp_path, batch_size):
+    """The responses are of different lengths, so that a batch is padded."""
+    expected = replies(rubric, judge(model), tmp_path / "one")
+    found = replies(rubric, judge(model, batch_size=batch_size), tmp_path / "two")
+    for key, reply in expected.items():
+        ours, theirs = (json.loads(r.message or "")["probabilities"] for r in (found[key], reply))
+        assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+def test_both_orders_are_asked_and_reconciled_as_with_any_judge(model, rubric, tmp_path):
+    of = judge(model)
+    with Store(tmp_path / "store.sqlite") as store:
+        judgments = stages.judge_pairs({"factuality": COMPARISONS}, [rubric], of, store)["factuality"]
+        assert store.usage.judge_calls == 2 * len(COMPARISONS)
+    assert [[v.position_swap for v in j.raw] for j in judgments] == [[False, True]] * len(COMPARISONS)
+    assert {v.verdict for j in judgments for v in j.raw} <= set(LABELS)
+
+
+def test_what_does_not_fit_is_invalid_and_the_rest_is_judged(rubric, tmp_path):
+    """The third response of four is nine sentences long."""
+    of = judge(tiny_model(tmp_path / "short", kind="llama", n_layers=2, max_position_embeddings=150))
+    found = replies(rubric, of, tmp_path)
+    verdicts = [rubric.parse(request, found[request.key], judge_model=of.model) for request in requests(rubric, of)]
+    assert [v.verdict in LABELS for v in verdicts] == [True, True, False, True]
+    assert (verdicts[2].verdict, verdicts[2].stop_reason) == ("INVALID", "model_context_window_exceeded")
+    assert verdicts[2].reasoning.endswith(" tokens are more than the judge takes")
+
+
+def test_the_model_is_let_go_when_all_is_judged(model, rubric, tmp_path):
+    of = judge(model)
+    held = weakref.ref(causal_lm.load(of._checkpoint).model)
+    replies(rubric, of, tmp_path)
+    assert held() is None
+
+
+def test_nothing_to_judge_loads_nothing(tmp_path):
+    with Store(tmp_path / "store.sqlite") as store:
+        assert list(judge(tmp_path / "absent").answer([], store)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({"batch_size": 1}, True),
+        ({"device": "auto"}, True),
+        ({"lead": "The better one is"}, False),
+        ({"dtype": "bfloat16"}, False),
+        ({"chat_template": "none"}, False),
+    ],
+)
+def test_a_verdict_is_known_by_all_that_could_change_it(model, changes, same):
+    assert (judge(model).settings() == judge(model, **changes).settings()) is same
+
+
+def test_another_model_is_another_judge(model, tmp_path):
+    other = tiny_model(tmp_path, kind="llama", n_layers=2, seed=1)
+    assert judge(model).settings() != judge(other).settings()
+
+
+def test_a_batch_of_nothing_is_refused(model):
+    with pytest.raises(UserError) as error:
+        judge(model, batch_size=0)
+    assert str(error.value) == "batch_size: found 0. Expected 1 or more requests."

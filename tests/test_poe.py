@@ -1,0 +1,522 @@
+"""The product of experts: what its answers are, however they are made, and what they say about themselves.
+
+The second opinion throughout is a loop over whole models, each with one head's update merged in, without any cache.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from elo_exp import adapters, causal_lm, stages
+from elo_exp.adapters import Update
+from elo_exp.decoding import Decoded, Sampling, p_correct, sampled, verified
+from elo_exp.generation import prompt_seed
+from elo_exp.multihead import MultiHead, geometry
+from elo_exp.records import Prompt, Response, UserError, canonical_json, fingerprint
+from elo_exp.speculative import distribution, draw, product, verify
+from elo_exp.store import Store
+from tests.commands import attempt
+from tests.data import shipped
+from tests.stores import process, rows
+from tests.tiny_heads import jury_logits, merged, model_geometry, save, tensors, tiny_heads
+from tests.tiny_models import tiny_model
+
+DEPTH = 2
+IDS = [40, 77, 20, 31, 9]
+DRAFTER, JURY = 1, [0, 2, 3]
+SAMPLING = Sampling(beta=1 / 3, temperature=0.7, gamma=4, max_new_tokens=24, end_ids=())
+GREEDY = replace(SAMPLING, temperature=None)
+ONE_KIND = pytest.mark.parametrize("world", ["olmo2"], indirect=True)
+
+
+@dataclass(frozen=True)
+class World:
+    """A model, the updates of its four heads, and whole models that are these heads."""
+
+    model: Any
+    updates: Sequence[Update]
+    heads: MultiHead
+    wholes: Sequence[Any]
+
+    def verified(self, sampling: Sampling = SAMPLING, seed: int = 0, ids: Sequence[int] = IDS) -> Decoded:
+        with torch.inference_mode():
+            rng = np.random.default_rng(seed)
+            return verified(self.heads, ids, drafter=DRAFTER, jury=JURY, sampling=sampling, rng=rng)
+
+    def sampled(
+        self, sampling: Sampling = SAMPLING, seed: int = 0, heads: Sequence[int] = JURY, ids: Sequence[int] = IDS
+    ) -> Decoded:
+        with torch.inference_mode():
+            return sampled(self.heads, ids, heads=heads, sampling=sampling, rng=np.random.default_rng(seed))
+
+    def target(self, tokens: Sequence[int], sampling: Sampling = SAMPLING) -> torch.Tensor:
+        """P (T, V) at each of an answer's tokens."""
+        logits = jury_logits([self.wholes[head] for head in JURY], [*IDS, *tokens])[:, len(IDS) - 1 : -1]
+        return product(logits, beta=sampling.beta, temperature=sampling.temperature)
+
+
+def made(model: Any, updates: Sequence[Update]) -> World:
+    wholes = [merged(model, update, DEPTH) for update in updates]
+    return World(model, updates, MultiHead(model, depth=DEPTH, updates=updates), wholes)
+
+
+def tiny(folder: Path, kind: str) -> World:
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(tiny_model(folder / "model", kind=kind, n_layers=3)).eval()
+    sizes = geometry(model, DEPTH)
+    files = adapters.find(
+        security_dir=str(tiny_heads(folder / "heads", sizes, n_heads=4)),
+        robustness_dir=None,
+        rob_checkpoint=None,
+        uncertainty_path=None,
+    )
+    return made(model, [adapters.read(some, sizes) for some in files.heads])
+
+
+@pytest.fixture(scope="module", params=["olmo2", "llama"])
+def world(request, tmp_path_factory) -> World:
+    return tiny(tmp_path_factory.mktemp("world"), request.param)
+
+
+@pytest.fixture(scope="module")
+def plain(world) -> World:
+    """The same model, its heads without updates."""
+    return made(world.model, [{}] * 4)
+
+
+def continued(model: Any, prompt: Sequence[int] = IDS) -> list[int]:
+    """What the library's own generate says, greedily."""
+    ids = torch.tensor([prompt])
+    mask, n = torch.ones_like(ids), SAMPLING.max_new_tokens
+    answer = model.generate(ids, attention_mask=mask, max_new_tokens=n, do_sample=False, eos_token_id=[])
+    return answer[0, len(prompt) :].tolist()
+
+
+# One head alone
+
+
+def test_a_greedy_head_without_an_update_says_what_the_model_says(plain):
+    for head in range(4):
+        assert plain.sampled(GREEDY, heads=[head]).tokens == continued(plain.model)
+
+
+def test_a_greedy_head_says_what_a_whole_model_with_its_update_says(world):
+    answers = [world.sampled(GREEDY, heads=[head]).tokens for head in range(4)]
+    assert answers == [continued(whole) for whole in world.wholes]
+    assert len(set(map(tuple, answers))) == 4  # the heads differ
+
+
+@ONE_KIND
+def test_a_sampled_head_needs_nothing_of_the_others(world):
+    rng = np.random.default_rng(5)
+    ids = list(IDS)
+    for _ in range(SAMPLING.max_new_tokens):
+        logits = jury_logits([world.wholes[2]], ids)[0, -1]
+        ids.append(draw(distribution(logits, SAMPLING.temperature), rng.random()))
+    alone = world.sampled(replace(SAMPLING, beta=1.0), seed=5, heads=[2])
+    assert alone.tokens == ids[len(IDS) :]
+    assert alone.trust == []
+
+
+# The product: with caches and without
+
+
+def uncached(world: World, sampling: Sampling, seed: int) -> list[int]:
+    """Speculative verification over whole models, every prefix read anew."""
+    rng = np.random.default_rng(seed)
+    tokens: list[int] = []
+    while (room := sampling.max_new_tokens - len(tokens)) > 0:
+        drafts: list[int] = []
+        q = []
+        for _ in range(min(sampling.gamma, room)):
+            logits = jury_logits([world.wholes[DRAFTER]], [*IDS, *tokens, *drafts])[0, -1]
+            q.append(distribution(logits, sampling.temperature))
+            drafts.append(draw(q[-1], rng.random()))
+        p = world.target([*tokens, *drafts], sampling)[len(tokens) :]
+        ruling = verify(drafts, torch.stack(q), p, rng)
+        tokens += drafts[: ruling.n_accepted] + ([] if ruling.replacement is None else [ruling.replacement])
+    return tokens
+
+
+@pytest.mark.parametrize(
+    "sampling", [SAMPLING, GREEDY, replace(SAMPLING, gamma=1)], ids=["sampled", "greedy", "single drafts"]
+)
+def test_caches_that_are_rolled_back_change_no_token(world, sampling):
+    decoded = world.verified(sampling)
+    assert decoded.tokens == uncached(world, sampling, seed=0)
+    assert decoded.rejections  # there was something to roll back
+
+
+@ONE_KIND
+def test_merged_copies_of_the_heads_answer_alike(world):
+    copies = replace(world, heads=MultiHead(world.model, depth=DEPTH, updates=world.updates, merge=True))
+    assert copies.verified().tokens == world.verified().tokens
+    assert copies.sampled().tokens == world.sampled().tokens
+
+
+def test_greedy_answers_are_the_same_with_and_without_drafts(world):
+    answers = {tuple(world.verified(replace(GREEDY, gamma=gamma)).tokens) for gamma in (3, 4)}
+    assert answers == {tuple(world.sampled(GREEDY).tokens)}
+    assert list(*answers) == world.target(*answers, GREEDY).argmax(-1).tolist()
+
+
+# The product: its distribution
+
+
+def ranks(world: World, tokens: Sequence[int], seed: int) -> list[float]:
+    """For each token the share of P that lies with likelier ones, and a random part of its own: uniform in [0, 1) if
+    the tokens are samples of P, whatever P is (the probability integral transform)."""
+    rng = np.random.default_rng(seed)
+    p = world.target(tokens, LONG)
+    own = p.gather(1, torch.tensor(tokens)[:, None])
+    likelier = torch.where(p > own, p, 0.0).sum(1)
+    return [float(x + rng.random() * y) for x, y in zip(likelier, own[:, 0], strict=True)]
+
+
+def chi_square(world: World, answers: Sequence[Decoded]) -> float:
+    """The p-value of ten equal bins of the ranks."""
+    every = [rank for seed, answer in enumerate(answers) for rank in ranks(world, answer.tokens, seed)]
+    return float(stats.chisquare(np.histogram(every, bins=10, range=(0, 1))[0]).pvalue)
+
+
+LONG = replace(SAMPLING, beta=1.0, max_new_tokens=80)  # sharper than a head alone
+
+
+@ONE_KIND
+@pytest.mark.parametrize("how", ["verified", "sampled"])
+def test_the_tokens_are_samples_of_the_product(world, how):
+    assert chi_square(world, [getattr(world, how)(LONG, seed) for seed in range(3)]) > 1e-3
+
+
+@ONE_KIND
+def test_the_tokens_of_one_head_are_not(world):
+    """The same test, of as many tokens, tells the two apart."""
+    assert chi_square(world, [world.sampled(LONG, seed, heads=[DRAFTER]) for seed in range(3)]) < 1e-6
+
+
+@ONE_KIND
+def test_heads_without_updates_make_the_target_the_models_own_distribution_sharpened(plain):
+    sharp = replace(SAMPLING, beta=1.0)
+    decoded = plain.verified(sharp)
+    logits = jury_logits([plain.model], [*IDS, *decoded.tokens])[0, len(IDS) - 1 : -1]
+    sharpened = distribution(len(JURY) * logits, SAMPLING.temperature)
+    assert torch.allclose(plain.target(decoded.tokens, sharp), sharpened, atol=1e-6)
+    assert decoded.rejections  # the drafter is not as sharp as its jury
+    entropy = torch.special.entr(sharpened).sum(-1)
+    assert [trust.entropy_nats for trust in decoded.trust] == pytest.approx(entropy.tolist(), abs=1e-3)
+
+
+@pytest.mark.parametrize("sampling", [SAMPLING, GREEDY], ids=["sampled", "greedy"])
+def test_equal_heads_reject_nothing(plain, sampling):
+    decoded = plain.verified(sampling)
+    assert decoded.rejections == []
+    assert (decoded.n_rounds, decoded.n_accepted) == (6, 24)
+    assert {trust.stability_radius for trust in decoded.trust} == {1}  # three heads of one mind
+
+
+# Where an answer ends
+
+
+def test_an_answer_ends_with_an_end_token_also_within_a_draft(plain):
+    """Of equal heads, which reject nothing, the answer is the same up to there."""
+    whole = plain.verified().tokens
+    for place in (0, 1, 5, 6):
+        ended = plain.verified(replace(SAMPLING, end_ids=[whole[place]]))
+        assert ended.tokens == whole[: whole.index(whole[place]) + 1]
+        assert ended.ended
+
+
+@ONE_KIND
+def test_no_end_token_stands_within_an_answer(world):
+    ends = range(0, 512, 10)
+    for seed in range(4):
+        for decoded in (
+            world.verified(replace(SAMPLING, end_ids=ends), seed),
+            world.sampled(replace(SAMPLING, end_ids=ends), seed),
+        ):
+            assert [token in ends for token in decoded.tokens] == [False] * (len(decoded.tokens) - 1) + [decoded.ended]
+            assert len(decoded.trust) == len(decoded.tokens)
+
+
+@ONE_KIND
+@pytest.mark.parametrize("n", [1, 2, 9])
+def test_an_answer_is_cut_off_after_as_many_tokens_as_were_asked_for(world, n):
+    for decoded in (
+        world.verified(replace(SAMPLING, max_new_tokens=n)),
+        world.sampled(replace(GREEDY, max_new_tokens=n)),
+    ):
+        assert len(decoded.tokens) == n
+        assert not decoded.ended
+
+
+def test_a_prompt_of_one_token_is_answered(world, plain):
+    assert world.verified(GREEDY, ids=[40]).tokens == world.sampled(GREEDY, ids=[40]).tokens
+    assert plain.sampled(GREEDY, heads=[0], ids=[40]).tokens == continued(plain.model, [40])
+
+
+# The uncertainty head
+
+
+def test_the_uncertainty_head_weighs_the_letters_with_the_witness_in_the_residual_stream(world):
+    """Against the whole model, with the witness added before its last layers by a hook."""
+    witness = torch.randn(32, generator=torch.Generator().manual_seed(3))
+    whole = merged(world.model, world.updates[3], DEPTH)
+    whole.model.layers[-DEPTH].register_forward_pre_hook(
+        lambda module, args: (torch.cat([args[0][:, :-1], args[0][:, -1:] + witness], dim=1), *args[1:])
+    )
+    logits = jury_logits([whole], IDS)[0, -1]
+    with torch.inference_mode():
+        found = p_correct(world.heads, IDS, head=3, witness=witness, yes=35, no=36)
+        without = p_correct(world.heads, IDS, head=3, witness=0 * witness, yes=35, no=36)
+    assert found == pytest.approx(float(torch.sigmoid(logits[35] - logits[36])), abs=1e-5)
+    assert 0 < found < 1
+    assert abs(found - without) > 0.01  # it responds to the witness
+
+
+@ONE_KIND
+def test_the_witness_is_the_head_behind_the_first_token(world):
+    """Who drafted it, where it was accepted; else the head of the jury that finds it likeliest."""
+    seen = set()
+    for seed in range(12):
+        decoded = world.verified(replace(SAMPLING, max_new_tokens=1), seed)
+        logits = jury_logits(world.wholes, IDS)[:, -1].log_softmax(-1)
+        rejected = bool(decoded.rejections)
+        behind = max(JURY, key=lambda head: float(logits[head, decoded.tokens[0]])) if rejected else DRAFTER
+        whole = world.wholes[behind]
+        state = whole(torch.tensor([IDS]), output_hidden_states=True).logits[0, -1]
+        assert decoded.witness is not None
+        assert torch.allclose(world.heads.logits(decoded.witness), state, atol=1e-4)
+        seen.add(rejected)
+    assert seen == {True, False}
+
+
+# The entrant
+
+PROMPTS = [
+    Prompt(prompt_id=f"p{i}", text=f"What is the dose of drug {i}?", source="medqa", subject="pharmacology")
+    for i in range(8)
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A model, security and robustness adapters of four heads, an uncertainty head."""
+    folder = tmp_path_factory.mktemp("poe")
+    sizes = model_geometry(tiny_model(folder / "model", n_layers=3), DEPTH)
+    tiny_heads(folder / "security", sizes, n_heads=4, spread=0.15)
+    tiny_heads(folder / "robustness", sizes, n_heads=4, spread=0.15, seed=1)
+    save(folder / "uncertainty" / "final.pt", tensors(sizes, seed=9))
+    return folder
+
+
+def settings(folder: Path, **changes: Any) -> dict[str, Any]:
+    given = {"model": "model", "security_dir": "security", "robustness_dir": "robustness", "cache_dir": "cache"}
+    paths = {name: str(folder / place) for name, place in given.items()}
+    return {**paths, "dtype": "float32", "device": "cpu", "max_new_tokens": 12, **changes}
+
+
+def entrant(folder: Path, name: str = "full_poe", **changes: Any) -> Any:
+    return shipped("entrant", name, **settings(folder, **changes))
+
+
+def answers(entrant: Any, prompts: Sequence[Prompt] = PROMPTS[:3]) -> list[Response]:
+    return [replace(response, timestamp=None) for response in entrant.generate(prompts)]
+
+
+def test_the_three_entrants_draft_with_the_same_head_on_one_prompt(folder):
+    by_entrant = [
+        [a.diagnostics["draft_head_idx"] for a in answers(entrant(folder, name, max_new_tokens=1), PROMPTS)]
+        for name in ("security_only", "security_plus_robustness", "full_poe")
+    ]
+    assert by_entrant[0] == by_entrant[1] == by_entrant[2]
+    assert len(set(by_entrant[0])) > 2  # and not with one for all prompts
+
+
+def test_the_three_entrants_share_one_load_and_say_different_things(folder):
+    entrants = [entrant(folder, name) for name in ("security_only", "security_plus_robustness", "full_poe")]
+    assert len({each.weights for each in entrants}) == 1
+    loads, texts = set(), set()
+    for each in entrants:
+        texts.add(tuple(answer.response_text for answer in answers(each)))
+        loads.add(id(causal_lm.load(each.weights)))
+    assert len(loads) == 1
+    assert len(texts) == 3
+
+
+def test_the_answer_of_a_bypassed_jury_is_the_drafting_heads_own(folder):
+    """security_plus_robustness, greedy: what generate says with both updates merged in."""
+    lm = causal_lm.load(entrant(folder).weights)
+    files = adapters.find(
+        security_dir=str(folder / "security"),
+        robustness_dir=str(folder / "robustness"),
+        rob_checkpoint=-1,
+        uncertainty_path=None,
+    )
+    for prompt, answer in zip(
+        PROMPTS, answers(entrant(folder, "security_plus_robustness", temperature=None)), strict=False
+    ):
+        update = adapters.read(files.heads[answer.diagnostics["draft_head_idx"]], geometry(lm.model, DEPTH))
+        ids = torch.tensor([causal_lm.chat_ids(lm, prompt.text, system_prompt=None, chat_template=None)])
+        whole = merged(lm.model, update, DEPTH)
+        said = whole.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12)[0, ids.shape[1] :]
+        assert answer.response_text == lm.tokenizer.decode(said, skip_special_tokens=True).strip()
+        assert answer.diagnostics["n_tokens_generated"] == len(said)
+
+
+def test_what_a_verified_answer_says_of_itself(folder):
+    for answer in answers(entrant(folder)):
+        said = answer.diagnostics
+        n_tokens, n_rejected = said["n_tokens_generated"], said["n_resampled"]
+        assert answer.finish_reason == ("length" if n_tokens == 12 else "stop")
+        assert said["seed"] == prompt_seed(answer.prompt_id)
+        assert said["bypass_jury"] is False
+        assert [len(said[name]) for name in ("entropy_nats", "margin", "stability_radius")] == [n_tokens] * 3
+        assert [len(said[n]) for n in ("rejected_at", "suppression_score", "validity_radius")] == [n_rejected] * 3
+        assert said["mean_entropy_nats"] == pytest.approx(np.mean(said["entropy_nats"]), abs=1e-5)
+        assert said["acceptance_rate"] == pytest.approx(1 - n_rejected / n_tokens)  # each token was ruled on
+        assert -(-n_tokens // 4) <= said["n_rounds"] <= n_tokens
+        assert Response.from_dict(json.loads(canonical_json(answer.to_dict()))).diagnostics == said
+
+
+def test_what_other_answers_say_of_themselves(folder):
+    (bypassed,) = answers(entrant(folder, "security_only"), PROMPTS[:1])
+    assert (bypassed.diagnostics["bypass_jury"], bypassed.diagnostics["n_resampled"]) == (True, 0)
+    assert "mean_entropy_nats" not in bypassed.diagnostics
+    (direct,) = answers(entrant(folder, decode="direct"), PROMPTS[:1])
+    assert len(direct.diagnostics["entropy_nats"]) == direct.diagnostics["n_tokens_generated"]
+    assert (direct.diagnostics["n_resampled"], direct.diagnostics["mean_suppression_score"]) == (0, None)
+    assert "acceptance_rate" not in direct.diagnostics
+
+
+def test_p_correct_is_a_probability_where_it_is_asked_for(folder):
+    path = str(folder / "uncertainty" / "final.pt")
+    asked = entrant(folder, needs_uncertainty=True, uncertainty_path=path)
+    found = [answer.p_correct for answer in answers(asked)]
+    assert all(0 < p < 1 for p in found)
+    assert len(set(found)) == len(found)
+    plain = answers(entrant(folder, uncertainty_path=path))
+    assert {answer.p_correct for answer in plain} == {None}
+    assert [answer.response_text for answer in plain] == [answer.response_text for answer in answers(asked)]
+
+
+def test_an_answer_depends_on_its_prompt_alone(folder):
+    """Not on what was answered before it, nor in what order."""
+    together = {answer.prompt_id: answer for answer in answers(entrant(folder), PROMPTS[:4])}
+    for prompt in PROMPTS[3:1:-1]:
+        assert answers(entrant(folder), [prompt]) == [together[prompt.prompt_id]]
+
+
+def key(entrant: Any) -> str:
+    return fingerprint(entrant.inputs(PROMPTS[0]))
+
+
+def test_what_may_change_an_answer_is_in_its_key_and_nothing_else(folder):
+    before = key(entrant(folder))
+    same = [{"merge": True}, {"device": "auto"}, {"uncertainty_path": str(folder / "uncertainty" / "final.pt")}]
+    assert {key(entrant(folder, **change)) for change in same} == {before}
+    other = [{"beta": 0.5}, {"gamma": 3}, {"decode": "direct"}, {"temperature": None}, {"max_new_tokens": 13}]
+    other += [{"rob_checkpoint": None}, {"bypass_jury": True}, {"system_prompt": "Be brief."}, {"dtype": "bfloat16"}]
+    other += [{"security_dir": str(folder / "robustness")}]
+    assert len({before, *(key(entrant(folder, **change)) for change in other)}) == 1 + len(other)
+    assert key(entrant(folder, decode="direct", gamma=3)) == key(entrant(folder, decode="direct"))
+    alone = {"bypass_jury": True}
+    assert key(entrant(folder, **alone, beta=0.5, decode="direct")) == key(entrant(folder, **alone))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"security_dir": None}, "security_dir: found nothing. Expected the folder of the heads' adapters;"),
+        ({"needs_uncertainty": True, "uncertainty_path": None}, "uncertainty_path: found nothing, and needs_uncert"),
+        ({"decode": "fast"}, "decode: found 'fast'. Expected one of speculative, direct."),
+        ({"loader": "vanilla_hf"}, "loader: found 'vanilla_hf'. Expected one of custom_poe."),
+        ({"gamma": 0}, "gamma: found 0. Expected 1 or more."),
+        ({"max_new_tokens": 0}, "max_new_tokens: found 0. Expected 1 or more."),
+        ({"beta": 0.0}, "beta: found 0.0. Expected more than 0."),
+        ({"temperature": 0.0}, "temperature: found 0.0. Expected more than 0, or null for greedy."),
+    ],
+    ids=lambda case: next(iter(case)) if isinstance(case, dict) else "",
+)
+def test_a_setting_that_cannot_be_is_refused(folder, change, words):
+    with pytest.raises(UserError) as refusal:
+        entrant(folder, **change)
+    assert str(refusal.value).startswith(words)
+
+
+def test_a_jury_of_nobody_is_refused(folder, tmp_path):
+    alone = str(tiny_heads(tmp_path, model_geometry(folder / "model", DEPTH), n_heads=1))
+    with pytest.raises(UserError, match="security_dir: found one head. Expected two or more, or bypass_jury=true"):
+        entrant(folder, security_dir=alone, rob_checkpoint=None)
+    assert answers(entrant(folder, security_dir=alone, rob_checkpoint=None, bypass_jury=True), PROMPTS[:1])
+
+
+def test_a_prompt_that_does_not_fit_is_named(folder):
+    with pytest.raises(UserError, match=r"full_poe: p0 has \d+ tokens and max_new_tokens is 2040, more than the 2048"):
+        answers(entrant(folder, max_new_tokens=2040))
+
+
+# Killed, and started again
+
+GENERATE = """
+import json, sys
+from pathlib import Path
+from elo_exp import stages
+from elo_exp.records import Prompt
+from elo_exp.store import Store
+from tests.data import shipped
+
+path, settings, *rows = sys.argv[1:]
+entrant = shipped("entrant", "full_poe", **json.loads(settings))
+prompts = [Prompt.from_dict(json.loads(row)) for row in rows]
+with Store(Path(path)) as store:
+    stages.generate(prompts, {"full_poe": entrant}, store, allow_missing=False)
+"""
+
+
+def test_a_run_that_was_killed_goes_on_to_the_answers_of_one_that_was_not(folder, tmp_path):
+    """The first answers are another process's."""
+    path = tmp_path / "store.sqlite"
+    prompts = [json.dumps(prompt.to_dict()) for prompt in PROMPTS]
+    with process(GENERATE, path, json.dumps(settings(folder, max_new_tokens=40)), *prompts) as killed:
+        while not n_answers(path):
+            assert killed.poll() is None
+            time.sleep(0.05)
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+    n_kept = n_answers(path)
+    assert 0 < n_kept < len(PROMPTS)
+
+    whole = entrant(folder, max_new_tokens=40)
+    with Store(path) as store:
+        found = stages.generate(PROMPTS, {"full_poe": whole}, store, allow_missing=False)["full_poe"]
+        assert store.usage.responses_generated == len(PROMPTS) - n_kept
+    assert [replace(found[prompt.prompt_id], timestamp=None) for prompt in PROMPTS] == answers(whole, PROMPTS)
+
+
+def n_answers(path: Path) -> int:
+    try:
+        return len(rows(path, "SELECT key FROM answers")) if path.exists() else 0
+    except sqlite3.OperationalError:  # it is just being made
+        return 0
+
+
+def test_a_command_without_the_adapters_says_in_one_line_what_to_set(tmp_path):
+    empty = {f"ELO_EXP_{name}_DIR": str(tmp_path) for name in ("SECURITY", "ROBUSTNESS")}
+    ran = attempt("entrant=[full_poe,security_only]", folder=tmp_path, **empty)
+    assert ran.code == 2
+    words = f"elo_exp: entrant.full_poe.security_dir: found no manifest.json in {tmp_path}. Expected one that counts"
+    assert ran.err.startswith(words)
+    assert ran.err.count("\n") == 1
