@@ -22,7 +22,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from elo_exp import CONF, config, mistakes, sweeps, usage
-from elo_exp.experiments import Experiment, Parts, Result, rate, store, tournament
+from elo_exp.experiments import Experiment, Parts, Result, arena, rate, store, tournament
 from elo_exp.files import write_whole
 from elo_exp.manifest import Manifest
 from elo_exp.results import RunInfo
@@ -31,12 +31,18 @@ from elo_exp.trackers import TrackedRun
 
 logger = logging.getLogger(__name__)
 
-EXPERIMENTS: dict[str, Experiment] = {"tournament": tournament, "rate": rate, "store": store}
+EXPERIMENTS: dict[str, Experiment] = {
+    "tournament": tournament,
+    "rate": rate,
+    "arena": arena,
+    "store": store,
+}
 
 
 def run(cfg: DictConfig) -> float:
     """One experiment from its configuration to its run folder; the headline number lets a sweeper compare jobs."""
     mistakes.refuse_duplicates(config.overrides())
+    config.take_ratings(cfg)
     settings = config.settings(cfg)
     experiment = EXPERIMENTS[one_of("experiment.name", settings.experiment.name, EXPERIMENTS)]
     parts = config.build(cfg, settings, experiment.NEEDS)

@@ -5,8 +5,6 @@ Matplotlib's shapes are drawn without its axes, texts and layout, which take nin
 
 from __future__ import annotations
 
-import io
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,11 +12,9 @@ import numpy as np
 
 from elo_exp.lettering import Word, fitted, length
 from elo_exp.likelihood import Array
-from elo_exp.results import Plot
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.transforms import BboxBase, Transform
 
@@ -234,41 +230,3 @@ class Panel:
     def _draw(self, artist: Artist) -> None:
         artist.set_clip_box(self._box)
         self._figure.add_artist(artist)
-
-
-# With Matplotlib's own axes
-
-LayoutEngine = Literal["constrained", "compressed"]
-_MAX_COLUMNS = 3
-
-
-def panels(
-    names: Sequence[str], *, height: float, width: float = 3.6, layout: LayoutEngine = "constrained", **shared: bool
-) -> tuple[Figure, list[tuple[str, Axes]]]:
-    """A figure with a panel for each name; height and width of a panel in inches."""
-    from matplotlib.figure import Figure
-
-    n = len(names)
-    columns = min(n, _MAX_COLUMNS)
-    lines = math.ceil(n / columns)
-    figure = Figure(figsize=(max(width * columns + 0.9, 7.2), height * lines + 0.5), layout=layout)
-    grid = figure.subplots(lines, columns, squeeze=False, **shared).ravel()  # type: ignore[call-overload]
-    for spare in grid[n:]:
-        spare.set_axis_off()
-    return figure, [(d, style(axes)) for d, axes in zip(names, grid, strict=False)]
-
-
-def style(axes: Axes) -> Axes:
-    """The same axes, with a light grid and no frame."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(visible=True, color="#E5E5E5", lw=0.7)
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=9)
-    return axes
-
-
-def finish(name: str, figure: Figure, rows: Sequence[Mapping[str, Any]], caption: str = "") -> Plot:
-    """The figure as PNG, with its rows, and what it shows in words."""
-    data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=DPI, metadata={"Software": None})
-    return Plot(name=name, png=data.getvalue(), rows=rows, caption=caption)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import re
 import secrets
 from collections.abc import Collection
@@ -18,7 +19,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from elo_exp import HOME, mistakes
@@ -44,6 +45,33 @@ class Schema(Settings):
 ConfigStore.instance().store(name="schema", node=Schema)
 OmegaConf.register_new_resolver("home", lambda path: str(HOME / path), replace=True)
 OmegaConf.register_new_resolver("token", lambda: secrets.token_hex(2), use_cache=True, replace=True)
+
+
+_LIKE = ("elo", "rating", "arena")  # what is taken of a run
+
+
+def take_ratings(cfg: DictConfig) -> None:
+    """With like=RUN, its rating settings in place of the composed ones. Raises UserError for a folder without them and
+    where some are given besides."""
+    if cfg.get("like") is None:
+        return
+    path = Path(cfg.like) / "manifest.json"
+    if cfg.experiment.name != "rate":
+        raise UserError(f"like: found {cfg.like} with experiment={cfg.experiment.name}. It goes with experiment=rate.")
+    for override in overrides():
+        if re.split("[.=@]", override.lstrip("+~"))[0] in _LIKE:
+            raise UserError(
+                f"like: the settings of {cfg.like} are taken, and {override} besides. Leave one of them out."
+            )
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["config"]
+        run = {name: found[name] for name in ("elo", "rating")} | {"arena": found.get("arena", {})}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"like: found no rating settings in {path}. Expected the folder of a run.") from None
+    with open_dict(cfg):
+        cfg.elo = OmegaConf.merge(cfg.elo, run["elo"])
+        cfg.rating = {name: OmegaConf.merge(cfg.rating.get(name, {}), node) for name, node in run["rating"].items()}
+        cfg.arena = OmegaConf.merge(cfg.arena, run["arena"])
 
 
 def settings(cfg: DictConfig) -> Settings:
@@ -113,6 +141,11 @@ def _recorded(name: str, folder: str) -> DictConfig:
     )
 
 
+def _parts(nodes: DictConfig, group: str) -> dict[str, Any]:
+    named = ((str(name), node) for name, node in nodes.items())
+    return {name: _part(node, f"{group}.{name}") for name, node in named}
+
+
 def _part(node: Any, where: str) -> Any:
     """Build one part from its node. Raises UserError naming the setting that is wrong."""
     if not isinstance(node, DictConfig) or "_target_" not in node:
@@ -144,19 +177,18 @@ def _import(target: str, where: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
-        if error.name and error.name.startswith("elo_exp"):
+        if error.name and not error.name.startswith("elo_exp"):
             raise UserError(
-                f"{where}: needs {target}, which this version of elo_exp does not have yet. Choose another "
-                f"{_group(where)} (--help lists them){_instead(where)}."
+                f"{where}: needs the package {error.name!r}, which is not installed: pip install it."
             ) from None
-        raise UserError(f"{where}: needs the package {error.name!r}, which is not installed: pip install it.") from None
+        raise _no_class(where, target) from None
     except (AttributeError, ValueError):
-        raise UserError(f"{where}._target_: found no {target!r}. Expected the path of a class.") from None
+        raise _no_class(where, target) from None
 
 
 def _group(where: str) -> str:
     return where.partition(".")[0]
 
 
-def _instead(where: str) -> str:
-    return ", or take recorded responses with recorded_dir=DIR" if where.startswith("entrant.") else ""
+def _no_class(where: str, target: str) -> UserError:
+    return UserError(f"{where}._target_: found no {target!r}. Expected the path of a class.")

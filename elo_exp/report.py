@@ -35,9 +35,17 @@ def write_standings(run_dir: Path, standings: Standings, plots: Sequence[Plot]) 
         write_csv(run_dir / "pairwise_winrates.csv", rates),
         write_jsonl(run_dir / "battles.jsonl", (b.to_dict() for some in standings.battles.values() for b in some)),
         write_json(run_dir / "ratings.json", ratings_json(standings)),
-        *(write_whole(run_dir / "figures" / f"{plot.name}.png", plot.png) for plot in plots),
-        *(write_whole(run_dir / "figures" / f"{plot.name}.svg", plot.svg) for plot in plots),
-        *(write_csv(run_dir / "figures" / f"{plot.name}.csv", plot.rows) for plot in plots),
+        *write_plots(run_dir, plots),
+    ]
+
+
+def write_plots(run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
+    """Each as a picture of pixels, one of lines, and its numbers."""
+    folder = run_dir / "figures"
+    return [
+        *(write_whole(folder / f"{plot.name}.png", plot.png) for plot in plots),
+        *(write_whole(folder / f"{plot.name}.svg", plot.svg) for plot in plots),
+        *(write_csv(folder / f"{plot.name}.csv", plot.rows) for plot in plots),
     ]
 
 

@@ -9,15 +9,19 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from elo_exp.records import UserError
+from elo_exp.records import WINNERS, UserError
 
 ON_ERROR = ("stop", "drop")
 USES = ("both", "consistent")
+OPPONENTS = ("random", "informative")
+BATTLES_FORMATS = ("jsonl", "parquet")
+CALIBRATIONS = ("monotone", "two_stage")
+COMPATS = ("cje-0.3",)
 
 
 @dataclass
 class ExperimentSettings:
-    name: str  # which script runs: tournament, rate, store
+    name: str  # which script runs: tournament, rate, arena, oracle, store
     prefix: str  # what its run folders are called
 
 
@@ -85,16 +89,108 @@ class BattlesFilter:
 
 
 @dataclass
+class ArenaColumns:
+    """What an arena calls each column; None for one that it does not have."""
+
+    model_a: str
+    model_b: str
+    winner: str | None  # a word of WINNERS or of arena.winners, or the name of a model
+    won_by_a: str | None  # in place of a winner or besides: columns that are true where it is so
+    won_by_b: str | None
+    tied: str | None
+    question_id: str | None
+    language: str | None
+    turns: str | None
+    conversation_a: str | None  # messages with role and content, or the three below
+    conversation_b: str | None
+    prompt: str | None
+    response_a: str | None
+    response_b: str | None
+
+
+@dataclass
+class ArenaSettings:
+    name: str
+    path: str | None
+    dataset: str | None
+    revision: str | None
+    data_files: str | None
+    split: str
+    columns: ArenaColumns
+    text_lists: bool  # prompt and responses are JSON lists, with a text for each turn
+    winners: dict[str, str | None]  # a word of the source -> one of WINNERS; None: leave the row out
+    languages: list[str] | None
+    hold_out: list[str]  # models whose battles are left out
+    min_battles: int
+    n_battles: int
+    n_calibration: int
+    max_chars: int
+    opponents: str
+    rounds: int
+    seed: int
+    inline_human: bool
+    battles_format: str
+
+    def check(self) -> None:
+        one_of("arena.opponents", self.opponents, OPPONENTS)
+        one_of("arena.battles_format", self.battles_format, BATTLES_FORMATS)
+        for name, least in (("min_battles", 1), ("n_battles", 1), ("n_calibration", 0), ("max_chars", 1)):
+            if getattr(self, name) < least:
+                raise UserError(f"arena.{name}: found {getattr(self, name)}. Expected {least} or more.")
+        if self.rounds < 2:
+            raise UserError(f"arena.rounds: found {self.rounds}. Expected 2 or more.")
+        if self.seed < 0:
+            raise UserError(f"arena.seed: found {self.seed}. Expected 0 or more.")
+        if self.languages == []:
+            raise UserError("arena.languages: found an empty list. Expected languages, or null for all.")
+        for word, winner in self.winners.items():
+            if winner not in (None, *WINNERS):
+                raise UserError(f"arena.winners.{word}: found {winner!r}. Expected {', '.join(WINNERS)}, or null.")
+
+
+@dataclass
+class OracleSettings:
+    logged: str | None
+    fresh_dir: str | None
+    probe_dir: str | None
+    truth: str | None
+    policies: list[str] | None
+    calibration: str
+    by_variance: bool
+    n_folds: int
+    seed: int
+    max_residual: float
+    half_widths: list[float]
+    ablation: bool
+
+    def check(self) -> None:
+        one_of("oracle.calibration", self.calibration, CALIBRATIONS)
+        if not 2 <= self.n_folds <= 20:
+            raise UserError(f"oracle.n_folds: found {self.n_folds}. Expected 2 to 20.")
+        if self.seed < 0:
+            raise UserError(f"oracle.seed: found {self.seed}. Expected 0 or more.")
+        if not 0 < self.max_residual < 1:
+            raise UserError(f"oracle.max_residual: found {self.max_residual:g}. Expected a number between 0 and 1.")
+        if any(not 0 < half_width < 1 for half_width in self.half_widths):
+            raise UserError(f"oracle.half_widths: found {self.half_widths}. Expected numbers between 0 and 1.")
+
+
+@dataclass
 class Settings:
     experiment: ExperimentSettings
     mode: ModeSettings
     prompts: PromptsSettings
     judging: JudgingSettings
     plan: bool  # show what judging would cost, and pay nothing
+    shard: str | None  # i/n: answer this share of the prompts, and stop
     allow_missing: bool
     recorded_dir: str | None
     cache_dir: str
     store: StoreSettings
+    arena: ArenaSettings
+    like: str | None  # a run folder whose rating settings are taken
+    oracle: OracleSettings
+    compat: str | None  # whose published formulas take the place of ours
     battles: str | None
     battles_columns: BattlesColumns
     battles_filter: BattlesFilter
@@ -103,6 +199,10 @@ class Settings:
     def check(self) -> None:
         """Raise UserError for the first value out of range."""
         self.judging.check()
+        self.arena.check()
+        self.oracle.check()
+        if self.compat is not None:
+            one_of("compat", self.compat, COMPATS)
         one_of("battles_on_error", self.battles_on_error, ON_ERROR)
         for source, count in self.mode.strata.items():
             if count < 1:
@@ -111,14 +211,6 @@ class Settings:
             raise UserError(f"mode.pilot_seed: found {self.mode.pilot_seed}. Expected 0 or more.")
         if not self.cache_dir:
             raise UserError("cache_dir: found nothing. Expected a folder.")
-
-
-def one_of(name: str, value: str, choices: Collection[str]) -> str:
-    """The value, if it is one of the choices; else UserError."""
-    if value not in choices:
-        raise UserError(f"{name}: found {value!r}. Expected one of {', '.join(choices)}.")
-    return value
-    shard: str | None  # i/n: answer this share of the prompts, and stop
         if self.shard is not None:
             parse_shard(self.shard)
 
@@ -131,3 +223,10 @@ def parse_shard(shard: str) -> tuple[int, int]:
             f"shard: found {shard!r}. Expected i/n, counted from 0: the first of four is 0/4, the last 3/4."
         )
     return int(parts[1]), int(parts[2])
+
+
+def one_of(name: str, value: str, choices: Collection[str]) -> str:
+    """The value, if it is one of the choices; else UserError."""
+    if value not in choices:
+        raise UserError(f"{name}: found {value!r}. Expected one of {', '.join(choices)}.")
+    return value

@@ -13,19 +13,26 @@ import pytest
 import elo_exp
 
 PACKAGE = Path(elo_exp.__file__).parent
-SOCKETS = ("entrants", "judges", "ratings", "trackers")  # a Protocol in __init__, one module for each implementation
+# A Protocol in __init__, one module for each implementation.
+SOCKETS = ("entrants", "judges", "ratings", "estimators", "trackers")
 LEVELS = {
-    0: ["records", "results", "diagnoses", "settings", "files", "store", "progress", "usage"],
+    0: ["records", "results", "diagnoses", "estimates", "settings", "files", "store", "progress", "usage"],
     1: [
         *["bank", "rubrics", "pairs", "battles", "likelihood", "winrates", "diagnostics", "planning", "pricing"],
         *["claims", "ledger", "services", "collector", "batches", "messages", "anthropic_api", "holdings", "density"],
         *["access", "calls", "once", "openai_api", "answering"],
         *["comparisons", "boards", "sandwich", "bootstrap", "permutations", "ties", "markup", "findings", "trust"],
         *["covariates", "effects", "agreement", "transitivity"],
+        *["logged", "dataset", "isotonic", "calibration", "weights", "simcal", "targeting", "evidence", "influence"],
+        *["audits", "gates", "label_budget", "cje"],
+        *["arena_rows", "arenas", "placement", "human_scale", "intervals"],
+        *["causal_lm", "checkpoints", "generation"],
+        *["adapters", "multihead", "speculative", "decoding"],
     ],
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
     3: [
-        *["stages", "report", "html", "sweep_report", "bill", "manifest"],
+        *["stages", "report", "html", "sweep_report", "bill", "manifest", "arena_plots", "arena_report"],
+        *["analysis", "ablation", "oracle_plots", "oracle_report", "oracle_page"],
         *["plots", "order_plots", "certainty", "judge_plots", "fit_plots", "shown", "sheets", "canvas", "lettering"],
     ],
     4: ["experiments.__init__", "experiments.*"],
@@ -38,6 +45,9 @@ HEAVY = {
     "torch",
     "transformers",
     "peft",
+    "huggingface_hub",
+    "safetensors",
+    "jinja2",
     "anthropic",
     "openai",
     "wandb",
@@ -46,6 +56,7 @@ HEAVY = {
     "pyarrow",
     "rich",
     "PIL",
+    "datasets",
     "httpx2",
 }
 
@@ -189,5 +200,11 @@ def test_heavy_libraries_are_imported_by_the_function_that_needs_them():
 
 def test_experiments_do_not_import_each_other():
     """What they share stands in standings.py."""
-    scripts = {"experiments.tournament", "experiments.rate", "experiments.store"}
+    scripts = {
+        "experiments.tournament",
+        "experiments.rate",
+        "experiments.arena",
+        "experiments.oracle",
+        "experiments.store",
+    }
     assert [str(statement) for statement, importer, name in OURS if {importer, name} <= scripts] == []

@@ -38,7 +38,7 @@ MISTAKES = {
     "mode=fast": "mode=fast: no such mode. Known here: demo, headline, pilot.",
     "'entrant=[probe_referenc,probe_hedged]'": "no such entrant. Did you mean 'probe_reference'?",
     "'rating=[trueskill]'": "rating=trueskill: no such rating. Known here: bradley_terry, davidson, rao_kupper.",
-    "experiment.name=nope": "experiment.name: found 'nope'. Expected one of tournament, rate, store.",
+    "experiment.name=nope": "experiment.name: found 'nope'. Expected one of tournament, rate, arena, oracle, store.",
     "+elo.foo=1": "elo.foo: unknown setting. Known here: k, n_perms",
     "+judging.foo=1": "judging.foo: unknown setting. Known here: limit_pairs",
     "+foo=1": "foo: unknown setting. Known here: experiment, mode",
@@ -77,13 +77,15 @@ MISTAKES = {
     "experiment=rate battles=notes.txt": "notes.txt: has the ending '.txt'. Expected .jsonl, .csv or .parquet",
     "recorded_dir=missing": "missing: cannot be read (No such file or directory)",
     "rubric.factuality.path=missing.md": "missing.md: cannot be read (No such file or directory)",
+    "shard=4/4": "shard: found '4/4'. Expected i/n, counted from 0: the first of four is 0/4, the last 3/4.",
     "cache_dir=notes.txt": "notes.txt/store.sqlite: cannot be used as the store",
     "hydra.run.dir=notes.txt/run": "notes.txt/run",
     "--config-dir=missing": "missing' not found",
     "--config-dir=mine judge=broken": "mine/judge/broken.yaml",
     "--config-dir=mine judge=elsewhere": "judge._target_: found no 'elo_exp.judges.lexical.Lexicon'",
-    # a part that a later version brings
-    "mode=headline": "entrant.base_olmo: needs elo_exp.entrants.huggingface.HuggingFaceEntrant, which this version",
+    # what is not on this machine
+    "mode=headline": "entrant.security_only.security_dir: found nothing. Expected the folder of the heads' adapters",
+    "judge=local judge.model=./absent": "./absent: no such folder. Check the path.",
     "judge=opus": "ANTHROPIC_API_KEY: not set. Put the key into the environment, or as ANTHROPIC_API_KEY=... into",
 }
 

@@ -360,7 +360,8 @@ def test_a_dimension_without_a_decisive_match_has_no_ratings_and_the_others_have
 
 
 def test_replaying_the_verdicts_gives_the_same_ratings(small: Ran):
-    replayed = run(*LOCAL, "judge=replay", f"judge.path={small.run_dir}/verdicts", folder=small.folder)
+    judge = ("judge=replay", f"judge.path={small.run_dir}/verdicts")
+    replayed = run(*LOCAL, *judge, "cache_dir=fresh", folder=small.folder)  # a store that has heard no other judge
     for name in ("elo_results.json", "elo_per_perm.npz", "ratings.json", "pairwise_winrates.csv"):
         assert (replayed.run_dir / name).read_bytes() == (small.run_dir / name).read_bytes(), name
     assert replayed.read("manifest.json")["judge_model"] == "replay"

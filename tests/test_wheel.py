@@ -68,4 +68,4 @@ def test_the_demo_runs_from_the_wheel_in_an_unrelated_folder(python: Path, tmp_p
 def test_the_wheel_brings_the_command_elo_exp(python: Path, tmp_path: Path):
     helped = attempt_program(str(python.with_name("elo-exp")), "--help", folder=tmp_path)
     assert helped.code == 0
-    assert "lexical, opus, replay, sonnet" in helped.out
+    assert "lexical, local, openai_compatible, opus, replay, sonnet" in helped.out

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from pathlib import Path
 
-from elo_exp import battles
+from elo_exp import arena_report, arenas, battles, placement
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.manifest import input_hashes
@@ -17,6 +17,14 @@ logger = logging.getLogger(__name__)
 
 NEEDS: frozenset[str] = frozenset()
 OVERALL = "overall"  # the dimension of battles that name none
+
+
+class RateResult(StandingsResult):
+    """Standings, with the resamples that their intervals come from."""
+
+    def write(self, run_dir: Path) -> list[Path]:
+        boards = self.standings.companions.get("bradley_terry", {})
+        return [*super().write(run_dir), *arena_report.write_bootstraps(run_dir, boards)]
 
 
 def check(settings: Settings, parts: Parts) -> None:
@@ -33,7 +41,7 @@ def errand(settings: Settings, parts: Parts) -> str | None:
     return None
 
 
-def run(settings: Settings, parts: Parts) -> StandingsResult:
+def run(settings: Settings, parts: Parts) -> RateResult:
     path = Path(str(settings.battles))
     read = battles.read(
         path,
@@ -43,12 +51,21 @@ def run(settings: Settings, parts: Parts) -> StandingsResult:
     )
     logger.info("read %d battles, %d filtered out, %d dropped", len(read.battles), read.n_filtered, read.n_dropped)
     by_dimension: dict[str, list[Battle]] = {}
-    for battle in read.battles:
+    rated = [*read.battles, *_human_battles(settings)]
+    for battle in rated:
         by_dimension.setdefault(battle.dimension or OVERALL, []).append(battle)
     facts = {
         "input_hashes": input_hashes({"battles": path}),
-        "n_battles": len(read.battles),
+        "n_battles": len(rated),
         "n_filtered": read.n_filtered,
         "n_dropped": read.n_dropped,
     }
-    return StandingsResult(rate(parts, by_dimension, models=battles.models(read.battles)), facts)
+    return RateResult(rate(parts, by_dimension, models=battles.models(rated)), facts)
+
+
+def _human_battles(settings: Settings) -> list[Battle]:
+    """Those that an arena run left out of its file, from its arena again."""
+    if settings.like is None or settings.arena.inline_human:
+        return []
+    arena = arenas.read(settings.arena)
+    return placement.among(arena.battles, placement.anchors(arena, settings.arena.min_battles))

@@ -1,0 +1,228 @@
+"""Where models stand among human battles: they answer prompts of an arena, and a judge compares them with the anchors.
+
+python -m elo_exp experiment=arena arena=lmarena_140k 'entrant=[mine]' judge=opus
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elo_exp import (
+    arena_plots,
+    arena_report,
+    arena_rows,
+    arenas,
+    battles,
+    bill,
+    comparisons,
+    diagnostics,
+    placement,
+    report,
+    stages,
+)
+from elo_exp.experiments import Parts
+from elo_exp.experiments.arena_play import Play, rate, survey
+from elo_exp.human_scale import calibrate
+from elo_exp.manifest import input_hashes
+from elo_exp.placement import Placement
+from elo_exp.records import UserError
+from elo_exp.results import JudgeQuality, Leaderboard, Plot, Standings
+from elo_exp.settings import Settings, parse_shard
+
+NEEDS = frozenset({"entrant", "judge", "rubric"})
+
+
+def check(settings: Settings, parts: Parts) -> None:
+    arena_rows.check(settings.arena)
+    if not parts.entrants:
+        raise UserError("entrant: none is chosen. Choose the models to place: 'entrant=[mine]'.")
+    if len(parts.rubrics) != 1 or parts.rubrics[0].needs_reference:
+        names = ", ".join(rubric.dimension for rubric in parts.rubrics)
+        raise UserError(
+            f"rubric: found {names or 'none'}. A placement asks one thing, as the humans were asked, and of prompts "
+            "without a reference answer: 'rubric=[preference]'."
+        )
+    if len(parts.ratings) != 1:
+        raise UserError(f"rating: found {len(parts.ratings)}. A placement is rated by one: 'rating=[bradley_terry]'.")
+    if settings.shard is not None and settings.arena.opponents == "informative":
+        raise UserError("shard: informative opponents are chosen as verdicts come in. Leave shard out.")
+
+
+def errand(settings: Settings, parts: Parts) -> str | None:
+    """With shard=i/n: a share of the answers. With plan=true: what judging would cost; of informative opponents, what
+    as many random ones would. The judge is asked nothing."""
+    if settings.shard is None and not settings.plan:
+        return None
+    assert parts.judge is not None
+    play = Play(settings, parts, survey(settings, parts))
+    drawn = play.random()
+    if settings.shard is not None:
+        prompts = stages.sharded(play.prompts(drawn), parse_shard(settings.shard))
+        stages.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
+        usage = parts.store.usage
+        done = f", {usage.responses_stored} were there" if usage.responses_stored else ""
+        return f"shard {settings.shard}: {usage.responses_generated} responses made{done}; run without shard= to judge"
+    asked = {play.dimension: [*play.enter(dict.fromkeys(parts.entrants, drawn)), *play.human_pairs(drawn)]}
+    repeats = settings.judging.repeats
+    return bill.plan_table(stages.plan_pairs(asked, parts.rubrics, parts.judge, parts.store, repeats=repeats))
+
+
+def run(settings: Settings, parts: Parts) -> ArenaResult:
+    play = Play(settings, parts, survey(settings, parts))
+    if settings.arena.opponents == "random":
+        drawn = play.random()
+        entered = play.enter(dict.fromkeys(parts.entrants, drawn))
+        play.judge(entered, play.human_pairs(drawn))
+    else:
+        play.informative_rounds()
+    return ArenaResult(_placement(settings, parts, play), settings, parts, play)
+
+
+def _placement(settings: Settings, parts: Parts, play: Play) -> Placement:
+    assert parts.judge is not None
+    placed, human = tuple(parts.entrants), play.field.human
+    every = battles.from_judgments(play.judgments)
+    judged = [battle for battle in every if battle.model_a in placed]
+    for name in placed:
+        if not any(battle.model_a == name for battle in judged):
+            raise UserError(
+                f"{name}: none of its {len(play.drawn[name])} battles has a valid verdict, so it cannot be placed. The "
+                "verdicts are in the store; look at them with experiment=store."
+            )
+    again = [battle for battle in every if battle.model_a not in placed]
+    board = rate(parts, play.dimension, [*judged, *human])
+    return Placement(
+        arena=settings.arena.name,
+        dimension=play.dimension,
+        judge_model=parts.judge.model,
+        placed=placed,
+        judged=judged,
+        human=human,
+        board=comparisons.with_ranks(board, np.random.default_rng(settings.arena.seed)),
+        opponents=placement.opponents(judged, board, use=settings.judging.use),
+        calibration=calibrate(human, again, judged, board, judge_model=parts.judge.model) if again else None,
+        human_board=_by_humans(settings, parts, play),
+    )
+
+
+def _by_humans(settings: Settings, parts: Parts, play: Play) -> Leaderboard | None:
+    """The ratings without a judge, where a placed model has human battles that were held out."""
+    held_out = [name for name in parts.entrants if name in settings.arena.hold_out]
+    if not held_out:
+        return None
+    arena = play.field.arena
+    rated = placement.among([*arena.battles, *arena.held_out], [*play.field.anchors, *held_out])
+    return rate(parts, play.dimension, rated)
+
+
+class ArenaResult:
+    """A placement, with the answers and judgments behind it."""
+
+    def __init__(self, found: Placement, settings: Settings, parts: Parts, play: Play) -> None:
+        self.placement = found
+        self.play = play
+        self._settings, self._parts = settings, parts
+        self.quality: JudgeQuality = diagnostics.judge_quality(play.judgments, dimension=play.dimension)
+
+    @property
+    def headline(self) -> float:
+        """The rating of the first placed model; 0 where it has none."""
+        return self.placement.board.rating(self.placement.placed[0]).rating or 0.0
+
+    def facts(self) -> Mapping[str, Any]:
+        arena, play = self.play.field.arena, self.play
+        drawn = [draw for some in play.drawn.values() for draw in some]
+        (rubric,) = self._parts.rubrics
+        return {
+            "judge_model": self.placement.judge_model,
+            "entrants": list(self.placement.placed),
+            "rubric_versions": {rubric.dimension: rubric.version},
+            "selected_prompt_count": len({draw.question_id for draw in drawn}),
+            "arena": {
+                "name": arena.name,
+                "n_rows": arena.n_rows,
+                "dropped": dict(arena.dropped),
+                "n_battles": len(arena.battles),
+                "fingerprint": arena.fingerprint,
+                "n_anchors": len(play.field.anchors),
+                "n_human_battles": len(play.field.human),
+                "n_drawn": {name: len(some) for name, some in play.drawn.items()},
+                "draw_fingerprint": placement.draw_fingerprint(drawn),
+                "not_judged": dict(play.unusable),
+            },
+            "judge_quality": [self._quality_row()],
+            "input_hashes": {
+                **arenas.input_hashes(self._settings.arena),
+                **input_hashes({rubric.dimension: Path(rubric.path)}),
+            },
+        }
+
+    def _quality_row(self) -> dict[str, Any]:
+        return {
+            **dataclasses.asdict(self.quality),
+            **{name: getattr(self.quality, name) for name in self.quality.RATES},
+        }
+
+    @cached_property
+    def _standings(self) -> Standings:
+        """The same as other experiments have it: what files and tables share with them is made from it."""
+        found, (method,) = self.placement, self._parts.ratings
+        return Standings(
+            models=found.placed,
+            battles={found.dimension: found.judged},
+            k=float(self._parts.elo.k),
+            elo={found.dimension: {}},
+            elo_limit={found.dimension: {}},
+            companions={method: {found.dimension: found.board}},
+            win_rates=[],
+            judges_agreement=[found.calibration.agreement] if found.calibration else [],
+        )
+
+    def write(self, run_dir: Path) -> list[Path]:
+        play, chosen = self.play, self._settings.arena
+        (method,) = self._parts.ratings.values()
+        judging = report.write_judging(
+            run_dir,
+            responses=play.responses,
+            comparisons={play.dimension: play.comparisons},
+            judgments={play.dimension: play.judgments},
+        )
+        return judging + arena_report.write(
+            run_dir,
+            self.placement,
+            self._standings,
+            self.plots(),
+            rating_settings=dataclasses.asdict(method) if dataclasses.is_dataclass(method) else {},
+            inline_human=chosen.inline_human,
+            battles_format=chosen.battles_format,
+        )
+
+    def metrics(self) -> Mapping[str, float]:
+        return arena_report.metrics(self.placement, self.quality)
+
+    def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        return {plot.name: plot.rows for plot in self.plots()} | {"judge_quality": [self._quality_row()]}
+
+    def series(self) -> Sequence[Mapping[str, float]]:
+        return []
+
+    def plots(self) -> Sequence[Plot]:
+        return self._plots
+
+    @cached_property
+    def _plots(self) -> list[Plot]:
+        return arena_plots.all_plots(self.placement)
+
+    def table(self) -> str:
+        return arena_report.console_table(self.placement, self.quality)
+
+    def page(self, title: str, manifest: Mapping[str, Any]) -> str:
+        return arena_report.page(
+            self.placement, self._standings, self.quality, self.plots(), title=title, manifest=manifest
+        )

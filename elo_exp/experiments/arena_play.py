@@ -1,0 +1,199 @@
+"""The two sides of a placement: the human battles that there are, and the judged ones, from the draw to the verdict."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from elo_exp import arenas, battles, placement, stages
+from elo_exp.arena_rows import At
+from elo_exp.arenas import Arena, Texts
+from elo_exp.entrants import HostedEntrant
+from elo_exp.experiments import Parts
+from elo_exp.human_scale import question_and_pair
+from elo_exp.judges import PaidJudge
+from elo_exp.placement import Draw
+from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response, UserError
+from elo_exp.results import Leaderboard
+from elo_exp.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+def rate(parts: Parts, dimension: str, battles: Sequence[Battle]) -> Leaderboard:
+    """The leaderboard by the one rating that was chosen."""
+    (method,) = parts.ratings.values()
+    return method.rate({dimension: battles})[dimension]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """The human side of it."""
+
+    arena: Arena
+    anchors: list[str]
+    human: list[Battle]  # between anchors
+    candidates: list[Draw]
+
+
+def survey(settings: Settings, parts: Parts) -> Field:
+    chosen = settings.arena
+    arena = arenas.read(chosen)
+    placement.check_new(parts.entrants, arena)
+    anchors = placement.anchors(arena, chosen.min_battles)
+    sides = 1 if chosen.opponents == "random" else 2
+    return Field(
+        arena=arena,
+        anchors=anchors,
+        human=placement.among(arena.battles, anchors),
+        candidates=placement.draws(arena, anchors, seed=chosen.seed, sides=sides),
+    )
+
+
+class Play:
+    """The judged side: draws become prompts, answers, comparisons and judgments."""
+
+    def __init__(self, settings: Settings, parts: Parts, found: Field) -> None:
+        assert parts.judge is not None
+        (rubric,) = parts.rubrics
+        self.settings, self.parts, self.rubric, self.judge_part = settings, parts, rubric, parts.judge
+        self.dimension = rubric.dimension
+        self.responses: dict[str, dict[str, Response]] = {name: {} for name in parts.entrants}
+        self.comparisons: list[Comparison] = []
+        self.judgments: list[Judgment] = []
+        self.drawn: dict[str, list[Draw]] = {name: [] for name in parts.entrants}
+        self.unusable: Counter[str] = Counter()  # draws without texts that can be judged, by the reason
+        self.field = found
+        self._texts: dict[At, Texts] = {}
+        self._prompts: dict[str, Prompt] = {}
+
+    def random(self) -> list[Draw]:
+        """The battles of the draw, which all placed models enter."""
+        return self._usable(placement.first(self.field.candidates, self.settings.arena.n_battles))
+
+    def informative_rounds(self) -> None:
+        """A first round at random, then opponents near what the rounds before it say of each placed model."""
+        chosen = self.settings.arena
+        for i in range(chosen.rounds):
+            n = chosen.n_battles * (i + 1) // chosen.rounds - chosen.n_battles * i // chosen.rounds
+            drawn = {name: self._usable(self._next(name, n)) for name in self.parts.entrants}
+            entered = self.enter(drawn)
+            self.judge(entered, self.human_pairs(next(iter(drawn.values()))) if i == 0 else [])
+
+    def _next(self, name: str, n: int) -> list[Draw]:
+        candidates = self.field.candidates
+        if not self.drawn[name]:
+            return placement.first(candidates, n)
+        judged = [b for b in battles.from_judgments(self.judgments) if b.model_a == name]
+        board = rate(self.parts, self.dimension, [*judged, *self.field.human])
+        ratings = {r.model: r.rating for r in board.ratings if r.rating is not None}
+        estimate = placement.estimate(board, name)
+        known = [draw for draw in candidates if draw.opponent in ratings]
+        return placement.informative(known, self.drawn[name], ratings, estimate, n)
+
+    def _usable(self, draws: Sequence[Draw]) -> list[Draw]:
+        """Those whose texts can be judged; their texts are read."""
+        found = arenas.texts(self.settings.arena, [d.at for d in draws if d.at not in self._texts])
+        self._texts |= {at: texts for at, texts in found.items() if isinstance(texts, Texts)}
+        reasons = Counter(reason for reason in found.values() if isinstance(reason, str))
+        if reasons:
+            named = ", ".join(f"{n} {reason}" for reason, n in reasons.most_common())
+            logger.info("of %d drawn battles some cannot be judged: %s", len(found), named)
+        self.unusable += reasons
+        return [draw for draw in draws if draw.at in self._texts]
+
+    def prompts(self, draws: Sequence[Draw]) -> list[Prompt]:
+        """Each question once. Raises UserError for one that is asked in two ways."""
+        asked = {}
+        for draw in draws:
+            text = self._texts[draw.at].prompt
+            prompt = Prompt(prompt_id=draw.question_id, text=text, source=self.settings.arena.name, subject="")
+            if self._prompts.setdefault(draw.question_id, prompt).text != text:
+                raise UserError(
+                    f"arena.columns.question_id: {draw.question_id!r} stands for two different prompts. Name a column "
+                    "that tells them apart, or null."
+                )
+            asked[draw.question_id] = prompt
+        return list(asked.values())
+
+    def enter(self, draws: Mapping[str, Sequence[Draw]]) -> list[Comparison]:
+        """The placed models' answers, made where the store has none, each against the answer that is on record."""
+        self._answer(draws)
+        found = [
+            self.rubric.compare(
+                self._prompts[draw.question_id],
+                entrant_a=name,
+                entrant_b=draw.opponent,
+                response_a=self.responses[name][draw.question_id].response_text,
+                response_b=self._recorded(draw),
+            )
+            for name, some in draws.items()
+            for draw in some
+            if draw.question_id in self.responses[name]
+        ]
+        for name, some in draws.items():
+            self.drawn[name] += some
+        limit = self.settings.judging.limit_pairs
+        return found if limit is None else found[: max(0, limit - len(self.comparisons))]
+
+    def _answer(self, draws: Mapping[str, Sequence[Draw]]) -> None:
+        """Placed models with the same prompts answer together, so that equal weights are loaded once."""
+        prompts = {name: self.prompts(some) for name, some in draws.items()}
+        entrants, store = self.parts.entrants, self.parts.store
+        for some in prompts.values():
+            self._check_access(some)
+        first, *others = prompts.values()
+        groups = [list(prompts)] if all(some == first for some in others) else [[name] for name in prompts]
+        for names in groups:
+            answering = {name: entrants[name] for name in names}
+            made = stages.generate(prompts[names[0]], answering, store, allow_missing=self.settings.allow_missing)
+            for name in names:
+                self.responses[name] |= made[name]
+
+    def _check_access(self, prompts: Sequence[Prompt]) -> None:
+        """Raise UserError for what would stop the first paid call, before models work for hours."""
+        entrants, store = self.parts.entrants, self.parts.store
+        for name, entrant in entrants.items():
+            if isinstance(entrant, HostedEntrant) and not stages.all_generated(prompts, {name: entrant}, store):
+                entrant.preflight()
+        asks = not (self.settings.plan or self.settings.judging.stored_only)
+        if asks and isinstance(self.judge_part, PaidJudge) and not stages.all_generated(prompts, entrants, store):
+            self.judge_part.preflight()
+
+    def _recorded(self, draw: Draw) -> str:
+        texts = self._texts[draw.at]
+        return texts.response_a if draw.side == "a" else texts.response_b
+
+    def human_pairs(self, draws: Sequence[Draw]) -> list[Comparison]:
+        """Battles as the humans judged them, of the first draws."""
+        by_at = dict(zip(self.field.arena.at, self.field.arena.battles, strict=True))
+        found: dict[tuple[str | None, str, str], Comparison] = {}
+        for draw in draws:
+            battle, texts = by_at[draw.at], self._texts[draw.at]
+            key = question_and_pair(battle)
+            if key not in found and len(found) < self.settings.arena.n_calibration:
+                found[key] = self.rubric.compare(
+                    self._prompts[draw.question_id],
+                    entrant_a=battle.model_a,
+                    entrant_b=battle.model_b,
+                    response_a=texts.response_a,
+                    response_b=texts.response_b,
+                )
+        return list(found.values())
+
+    def judge(self, entered: Sequence[Comparison], again: Sequence[Comparison]) -> None:
+        judging = self.settings.judging
+        asked = [*entered, *again]
+        judged = stages.judge_pairs(
+            {self.dimension: asked},
+            self.parts.rubrics,
+            self.judge_part,
+            self.parts.store,
+            repeats=judging.repeats,
+            stored_only=judging.stored_only,
+            allow_missing=self.settings.allow_missing,
+        )
+        self.comparisons += asked
+        self.judgments += judged[self.dimension]

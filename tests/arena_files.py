@@ -1,0 +1,156 @@
+"""Arenas of which the truth is known, the judge that knows it, and the settings and parts of a run on them.
+
+Every response is a score: the model's ability plus Gumbel noise, so that the higher score is the better model's with
+the probability of Bradley-Terry. `TheJudge` prefers the higher score; the lexical judge, by overlap, nearly does, since
+a response repeats the more words of its question the higher it scores. Humans vote by the abilities, not by the scores,
+with a tie in five.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from elo_exp import CONF, config
+from elo_exp.experiments import Parts, arena
+from elo_exp.experiments.arena import ArenaResult
+from elo_exp.files import write_jsonl
+from elo_exp.judges import Judge
+from elo_exp.likelihood import POINTS
+from elo_exp.records import JudgeReply, JudgeRequest
+from elo_exp.settings import Settings
+from elo_exp.store import Store
+
+SCORE = re.compile(r"score (-?[0-9.]+)")
+
+
+WORDS = [f"word{chr(ord('a') + i)}" for i in range(26)]
+
+
+def said(score: float) -> str:
+    return f"score {score:.4f} {' '.join(WORDS[: max(1, int(10 + 4 * score))])}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Ratings of the anchors by name, in points; and of the models that are placed."""
+
+    anchors: Mapping[str, float]
+    placed: Mapping[str, float]
+    n_battles: int = 600
+    seed: int = 1
+
+    def rows(self) -> list[dict[str, Any]]:
+        rng = np.random.default_rng(self.seed)
+        names = list(self.anchors)
+        found = []
+        for i in range(self.n_battles):
+            a, b = rng.choice(len(names), size=2, replace=False)
+            first, second = names[a], names[b]
+            gap = (self.anchors[first] - self.anchors[second]) / POINTS
+            wins = rng.random() < 1 / (1 + np.exp(-gap))
+            scores = {name: self.anchors[name] / POINTS + rng.gumbel() for name in (first, second)}
+            found.append(
+                {
+                    "question_id": f"q{i}",
+                    "model_a": first,
+                    "model_b": second,
+                    "winner": "tie" if rng.random() < 0.2 else "model_a" if wins else "model_b",
+                    "prompt": f"Repeat after me, for the {i}th time: {' '.join(WORDS)}",
+                    "response_a": said(scores[first]),
+                    "response_b": said(scores[second]),
+                }
+            )
+        return found
+
+    def write(self, folder: Path) -> Path:
+        """arena.jsonl, and of each placed model its answers and a yaml in mine/entrant; the folder of all."""
+        rng = np.random.default_rng(self.seed + 1)
+        write_jsonl(folder / "arena.jsonl", self.rows())
+        for name, rating in self.placed.items():
+            scores = rating / POINTS + rng.gumbel(size=self.n_battles)
+            answers = [{"prompt_id": f"q{i}", "response_text": said(score)} for i, score in enumerate(scores.tolist())]
+            write_jsonl(folder / f"responses_{name}.jsonl", answers)
+            entrant = {"_target_": "elo_exp.entrants.recorded.RecordedEntrant", "entrant_id": name, "path": str(folder)}
+            (folder / "mine" / "entrant").mkdir(parents=True, exist_ok=True)
+            text = f"# @package _global_\n{json.dumps({'entrant': {name: entrant}})}\n"
+            (folder / "mine" / "entrant" / f"{name}.yaml").write_text(text, encoding="utf-8")
+        return folder
+
+    def overrides(self, folder: Path) -> list[str]:
+        """What places the models among the anchors, on the command line."""
+        return [
+            "experiment=arena",
+            f"arena.path={folder}/arena.jsonl",
+            f"entrant=[{','.join(self.placed)}]",
+            "arena.min_battles=20",
+            "arena.n_calibration=20",
+            "rating.bradley_terry.n_bootstraps=200",
+            f"cache_dir={folder}/cache",
+            "tracker=local",
+        ]
+
+
+@dataclass(kw_only=True)
+class TheJudge:
+    """Prefers the higher score; says `spoilt` in place of a verdict on a share of the prompts."""
+
+    model: str = "the judge"
+    spoilt: str = ""
+    every: int = 0  # of so many prompts, one is spoilt; 0: none
+
+    reads = ()
+
+    def __post_init__(self) -> None:
+        self.seen: list[JudgeRequest] = []
+
+    def settings(self) -> Mapping[str, Any]:
+        return {"judge": "the judge", "spoilt": self.spoilt, "every": self.every}
+
+    def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
+        self.seen += requests
+        return store.keep(map(self._reply, requests), key=lambda reply: reply.key, chunk=256)
+
+    def _reply(self, request: JudgeRequest) -> JudgeReply:
+        shown = request.subject
+        a, b = (float(SCORE.findall(text)[0]) for text in (shown.response_a, shown.response_b))
+        says = json.dumps({"evidence_a": str(a), "evidence_b": str(b), "verdict": "A" if a > b else "B"})
+        is_spoilt = self.every and int(shown.prompt_id[1:]) % self.every == 0
+        return JudgeReply(key=request.key, text=self.spoilt if is_spoilt else says)
+
+
+@contextmanager
+def parts_of(
+    world: World, folder: Path, *overrides: str, judge: Judge | None = None
+) -> Iterator[tuple[Settings, Parts]]:
+    """The settings and parts of a run in the folder where the world was written."""
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        entrants = json.dumps(list(world.placed))
+        given = [*(o for o in world.overrides(folder) if not o.startswith("entrant=")), *overrides]
+        cfg = compose("config", overrides=["entrant=[]", *given])
+    OmegaConf.set_struct(cfg, value=False)
+    for name in json.loads(entrants):
+        file = OmegaConf.load(folder / "mine" / "entrant" / f"{name}.yaml")
+        cfg.entrant = OmegaConf.merge(cfg.entrant, file.entrant)
+    settings = config.settings(cfg)
+    parts = config.build(cfg, settings, arena.NEEDS)
+    with parts.store:
+        chosen = dataclasses.replace(parts, judge=judge or TheJudge())
+        arena.check(settings, chosen)
+        yield settings, chosen
+
+
+def placed(world: World, folder: Path, *overrides: str, judge: Judge | None = None) -> ArenaResult:
+    """The result of a run."""
+    with parts_of(world, folder, *overrides, judge=judge) as (settings, parts):
+        return arena.run(settings, parts)
