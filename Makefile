@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-faults bench bench-generate lint
+.PHONY: demo test test-slow test-faults bench bench-generate bench-oracle lint
 
 demo: .venv/demo
 	$(BIN)/python -m elo_exp
@@ -11,7 +11,7 @@ test: .venv/dev
 	$(BIN)/python -m pytest
 
 test-slow: .venv/dev
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m slow -s
 
 test-faults: .venv/dev
 	$(BIN)/python -m pytest -m "faults or not faults" tests/test_faults.py
@@ -25,6 +25,9 @@ bench: .venv/bench
 bench-generate: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.bench_generate
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.bench_poe
+
+bench-oracle: .venv/dev
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.bench_oracle
 
 lint: .venv/dev
 	$(BIN)/ruff check .
