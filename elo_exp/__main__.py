@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import hydra
@@ -22,10 +22,10 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from elo_exp import CONF, config, mistakes, sweeps, usage
-from elo_exp.experiments import Experiment, Parts, Result, arena, rate, store, tournament
+from elo_exp.experiments import Experiment, Parts, Result, arena, oracle, rate, store, tournament
 from elo_exp.files import write_whole
 from elo_exp.manifest import Manifest
-from elo_exp.results import RunInfo
+from elo_exp.results import Plot, RunInfo
 from elo_exp.settings import Settings, one_of
 from elo_exp.trackers import TrackedRun
 
@@ -35,6 +35,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "tournament": tournament,
     "rate": rate,
     "arena": arena,
+    "oracle": oracle,
     "store": store,
 }
 
@@ -63,20 +64,21 @@ def _run_tracked(experiment: Experiment, settings: Settings, parts: Parts, info:
         with Manifest(info, parts.store.usage) as manifest:
             result = experiment.run(settings, parts)
             manifest.complete(result.facts())
-            page = write_whole(info.run_dir / "report.html", result.page(info.run_dir.name, manifest.content))
-            written = [manifest.path, page, *result.write(info.run_dir)]
+            plots = result.plots() if settings.figures else []
+            page = write_whole(info.run_dir / "report.html", result.page(info.run_dir.name, manifest.content, plots))
+            written = [manifest.path, page, *result.write(info.run_dir, plots)]
         spend = {f"usage/{name}": value for name, value in parts.store.usage.metrics().items()}
-        _track(tracked, result, {**result.metrics(), **spend})
+        _track(tracked, result, {**result.metrics(), **spend}, plots)
         tracked.log_files(info.run_dir, written)
     return result
 
 
-def _track(tracked: TrackedRun, result: Result, metrics: Mapping[str, float]) -> None:
+def _track(tracked: TrackedRun, result: Result, metrics: Mapping[str, float], plots: Sequence[Plot]) -> None:
     tracked.log_summary(metrics)
     tracked.log_series("n_perms", result.series())
     for name, rows in result.tables().items():
         tracked.log_table(name, rows)
-    for plot in result.plots():
+    for plot in plots:
         tracked.log_plot(plot)
 
 

@@ -39,6 +39,7 @@ class Schema(Settings):
     elo: Any = None
     rating: dict[str, Any] = field(default_factory=dict)
     rubric: dict[str, Any] = field(default_factory=dict)
+    estimator: dict[str, Any] = field(default_factory=dict)
     tracker: Any = None
 
 
@@ -96,6 +97,7 @@ def build(cfg: DictConfig, chosen: Settings, needs: Collection[str]) -> Parts:
         rubrics=[_part(node, f"rubric.{name}") for name, node in cfg.rubric.items()] if "rubric" in needs else [],
         elo=_part(cfg.elo, "elo"),
         ratings={name: _part(node, f"rating.{name}") for name, node in cfg.rating.items()},
+        estimators=_parts(cfg.estimator, "estimator") if "estimator" in needs else {},
         tracker=_part(cfg.tracker, "tracker"),
         store=Store(Path(chosen.cache_dir) / "store.sqlite"),
     )

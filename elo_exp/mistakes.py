@@ -77,7 +77,7 @@ def refuse_unknown(node: DictConfig, schema: Any, *, where: str, besides: Collec
 def refuse_duplicates(overrides: Sequence[str]) -> None:
     """Raise UserError where a group's list names an option twice; Hydra would keep one of them in silence."""
     for group, _, value in (override.partition("=") for override in overrides):
-        chosen = yaml.safe_load(value) if group in ("entrant", "rating", "rubric") else None
+        chosen = yaml.safe_load(value) if group in ("entrant", "rating", "rubric", "estimator") else None
         names = chosen if isinstance(chosen, list) else []
         for name in names:
             if names.count(name) > 1:

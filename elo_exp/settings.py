@@ -185,6 +185,7 @@ class Settings:
     shard: str | None  # i/n: answer this share of the prompts, and stop
     allow_missing: bool
     recorded_dir: str | None
+    figures: bool  # draw them: they take most of the time of a run that asks nobody
     cache_dir: str
     store: StoreSettings
     arena: ArenaSettings

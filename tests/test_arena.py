@@ -131,7 +131,7 @@ def test_a_model_that_wins_everything_is_flagged_and_gets_no_number(tmp_path: Pa
     assert (entry.rating, entry.flag) == (None, "unbeaten")
     assert found.headline == 0.0
     assert "mine: no rating (unbeaten) by 30 judged battles." in found.table()
-    assert Reader(found.page("run", {})).said
+    assert Reader(found.page("run", {}, found.plots())).said
 
 
 # Beside the humans

@@ -107,6 +107,15 @@ def test_the_run_folder_holds_these_files(demo: Ran):
     assert 100_000 < (demo.run_dir / "report.html").stat().st_size < 3_000_000
 
 
+def test_without_figures_the_rest_is_the_same(small: Ran):
+    plain = run(*LOCAL, "figures=false", folder=small.folder)
+    drawn = {name for name in artifacts(small.run_dir) if name.startswith("figures/")}
+    assert drawn
+    assert set(artifacts(plain.run_dir)) == set(artifacts(small.run_dir)) - drawn
+    assert plain.read("ratings.json") == small.read("ratings.json")
+    assert "Figures" not in (plain.run_dir / "report.html").read_text(encoding="utf-8")
+
+
 def test_responses_are_one_row_for_each_prompt(demo: Ran):
     for name in PROBES:
         rows = demo.rows(f"responses/responses_{name}.jsonl")

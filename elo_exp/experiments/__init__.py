@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from elo_exp.entrants import Entrant
+from elo_exp.estimators import Estimator
 from elo_exp.judges import Judge
 from elo_exp.ratings import RatingMethod
 from elo_exp.ratings.elo import PermutationElo
@@ -25,6 +26,7 @@ class Parts:
     rubrics: Sequence[Rubric]
     elo: PermutationElo
     ratings: Mapping[str, RatingMethod]
+    estimators: Mapping[str, Estimator] = field(default_factory=dict)
     tracker: Tracker
     store: Store
 
@@ -32,6 +34,8 @@ class Parts:
         """The parts in one line."""
         chosen = [f"{len(self.entrants)} entrants"] if self.entrants else []
         chosen += [f"judge {self.judge.model}"] if self.judge else []
+        if self.estimators:
+            return f"estimators {', '.join(self.estimators)}"
         chosen += [f"rubrics {', '.join(r.dimension for r in self.rubrics)}"] if self.rubrics else []
         return "; ".join([*chosen, f"ratings elo, {', '.join(self.ratings)}" if self.ratings else "ratings elo"])
 
@@ -41,7 +45,7 @@ class Experiment(Protocol):
 
     @property
     def NEEDS(self) -> frozenset[str]:  # noqa: N802
-        """Of the groups entrant, judge and rubric, those that must be built."""
+        """Of the groups entrant, judge, rubric and estimator, those that must be built."""
 
     def check(self, settings: Settings, parts: Parts) -> None:
         """Raise UserError for whatever can be known to be wrong before anything is begun."""
@@ -62,7 +66,7 @@ class Result(Protocol):
     def facts(self) -> Mapping[str, Any]:
         """What the manifest should say beyond the configuration."""
 
-    def write(self, run_dir: Path) -> list[Path]: ...
+    def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]: ...
 
     def metrics(self) -> Mapping[str, float]: ...
 
@@ -71,9 +75,10 @@ class Result(Protocol):
     def series(self) -> Sequence[Mapping[str, float]]:
         """Permutation traces by `n_perms`."""
 
-    def plots(self) -> Sequence[Plot]: ...
+    def plots(self) -> Sequence[Plot]:
+        """Every figure, drawn anew: most of the time that a result takes to be written."""
 
     def table(self) -> str: ...
 
-    def page(self, title: str, manifest: Mapping[str, Any]) -> str:
+    def page(self, title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
         """The report as one HTML file."""

@@ -184,7 +184,7 @@ class ArenaResult:
             judges_agreement=[found.calibration.agreement] if found.calibration else [],
         )
 
-    def write(self, run_dir: Path) -> list[Path]:
+    def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
         play, chosen = self.play, self._settings.arena
         (method,) = self._parts.ratings.values()
         judging = report.write_judging(
@@ -197,7 +197,7 @@ class ArenaResult:
             run_dir,
             self.placement,
             self._standings,
-            self.plots(),
+            plots,
             rating_settings=dataclasses.asdict(method) if dataclasses.is_dataclass(method) else {},
             inline_human=chosen.inline_human,
             battles_format=chosen.battles_format,
@@ -207,22 +207,16 @@ class ArenaResult:
         return arena_report.metrics(self.placement, self.quality)
 
     def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        return {plot.name: plot.rows for plot in self.plots()} | {"judge_quality": [self._quality_row()]}
+        return {"judge_quality": [self._quality_row()]}
 
     def series(self) -> Sequence[Mapping[str, float]]:
         return []
 
     def plots(self) -> Sequence[Plot]:
-        return self._plots
-
-    @cached_property
-    def _plots(self) -> list[Plot]:
         return arena_plots.all_plots(self.placement)
 
     def table(self) -> str:
         return arena_report.console_table(self.placement, self.quality)
 
-    def page(self, title: str, manifest: Mapping[str, Any]) -> str:
-        return arena_report.page(
-            self.placement, self._standings, self.quality, self.plots(), title=title, manifest=manifest
-        )
+    def page(self, title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
+        return arena_report.page(self.placement, self._standings, self.quality, plots, title=title, manifest=manifest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from elo_exp import arena_report, arenas, battles, placement
@@ -11,6 +12,7 @@ from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.manifest import input_hashes
 from elo_exp.records import Battle, UserError
+from elo_exp.results import Plot
 from elo_exp.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -22,9 +24,9 @@ OVERALL = "overall"  # the dimension of battles that name none
 class RateResult(StandingsResult):
     """Standings, with the resamples that their intervals come from."""
 
-    def write(self, run_dir: Path) -> list[Path]:
+    def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
         boards = self.standings.companions.get("bradley_terry", {})
-        return [*super().write(run_dir), *arena_report.write_bootstraps(run_dir, boards)]
+        return [*super().write(run_dir, plots), *arena_report.write_bootstraps(run_dir, boards)]
 
 
 def check(settings: Settings, parts: Parts) -> None:

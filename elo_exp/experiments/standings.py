@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +73,8 @@ class StandingsResult:
     def facts(self) -> Mapping[str, Any]:
         return self._facts
 
-    def write(self, run_dir: Path) -> list[Path]:
-        return report.write_standings(run_dir, self.standings, self.plots())
+    def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
+        return report.write_standings(run_dir, self.standings, plots)
 
     def metrics(self) -> Mapping[str, float]:
         return report.metrics(self.standings)
@@ -91,14 +90,10 @@ class StandingsResult:
         return [by_step[n] for n in sorted(by_step)]
 
     def plots(self) -> Sequence[Plot]:
-        return self._plots
-
-    @cached_property
-    def _plots(self) -> list[Plot]:
         return plots.all_plots(self.standings)
 
-    def page(self, title: str, manifest: Mapping[str, Any]) -> str:
-        return html.page(self.standings, self.plots(), title=title, manifest=manifest, quality=self.quality)
+    def page(self, title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
+        return html.page(self.standings, plots, title=title, manifest=manifest, quality=self.quality)
 
     def table(self) -> str:
         return report.table(self.standings)

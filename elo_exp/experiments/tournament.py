@@ -17,7 +17,7 @@ from elo_exp.judges import PaidJudge
 from elo_exp.manifest import input_hashes
 from elo_exp.pairs import Responses
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
-from elo_exp.results import JudgeQuality, Standings
+from elo_exp.results import JudgeQuality, Plot, Standings
 from elo_exp.settings import Settings, parse_shard
 
 NEEDS = frozenset({"entrant", "judge", "rubric"})
@@ -41,11 +41,11 @@ class TournamentResult(StandingsResult):
         self._comparisons = comparisons
         self._judgments = judgments
 
-    def write(self, run_dir: Path) -> list[Path]:
+    def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
         judging = report.write_judging(
             run_dir, responses=self._responses, comparisons=self._comparisons, judgments=self._judgments
         )
-        return [*judging, *super().write(run_dir)]
+        return [*judging, *super().write(run_dir, plots)]
 
     def metrics(self) -> Mapping[str, float]:
         return report.metrics(self.standings, self.quality)

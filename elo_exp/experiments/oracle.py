@@ -1,0 +1,177 @@
+"""What cheap judge scores, calibrated on some labels, say of policies, and what must not be believed.
+
+python -m elo_exp experiment=oracle oracle.logged=FILE oracle.fresh_dir=DIR
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from elo_exp import cje, logged, oracle_page, oracle_plots, oracle_report
+from elo_exp.ablation import AblationRow, ablate
+from elo_exp.analysis import Analysis, Options, analyse
+from elo_exp.dataset import Dataset, dataset
+from elo_exp.evidence import FRESH_DRAWS
+from elo_exp.experiments import Parts
+from elo_exp.logged import FreshDraw, Truth
+from elo_exp.manifest import input_hashes
+from elo_exp.records import UserError
+from elo_exp.results import Plot
+from elo_exp.settings import OracleSettings, Settings, one_of
+
+logger = logging.getLogger(__name__)
+
+NEEDS = frozenset({"estimator"})
+
+
+def check(settings: Settings, parts: Parts) -> None:
+    chosen = settings.oracle
+    if chosen.logged is None:
+        raise UserError(
+            "oracle.logged: names no file. Set it with oracle.logged=FILE, of the logging policy's answers."
+        )
+    if not parts.estimators:
+        raise UserError("estimator: none is chosen. Choose at least one: 'estimator=[direct]'.")
+    of_fresh = [name for name, estimator in parts.estimators.items() if FRESH_DRAWS in estimator.rests_on]
+    if of_fresh and chosen.fresh_dir is None:
+        raise UserError(
+            f"oracle.fresh_dir: names no folder, and {', '.join(of_fresh)} need fresh draws. Set it with "
+            "oracle.fresh_dir=DIR, or choose others: 'estimator=[ips,snips,calibrated_ips]'."
+        )
+    for name, path in (("fresh_dir", chosen.fresh_dir), ("probe_dir", chosen.probe_dir)):
+        if path is not None and not Path(path).is_dir():
+            raise UserError(f"oracle.{name}: found no folder {path}. Check the path.")
+    if settings.compat is not None:
+        _check_compat(chosen, parts)
+
+
+def _check_compat(chosen: OracleSettings, parts: Parts) -> None:
+    for name in parts.estimators:
+        one_of("compat: estimator", name, cje.FORMULAS)
+    fixed: dict[str, Any] = {"n_folds": cje.N_FOLDS, "seed": cje.SEED, "calibration": "monotone", "by_variance": False}
+    for name, value in fixed.items():
+        if (found := getattr(chosen, name)) != value:
+            raise UserError(f"oracle.{name}: found {found}. Expected {value}, which compat=cje-0.3 goes by.")
+
+
+def errand(settings: Settings, parts: Parts) -> str | None:
+    if settings.plan:
+        raise UserError("plan: recorded answers are analysed and nothing is paid for. Leave plan=true out.")
+    return None
+
+
+def run(settings: Settings, parts: Parts) -> OracleResult:
+    data = read(settings.oracle)
+    n_draws = sum(len(draws) for draws in data.fresh.values())
+    logger.info("read %d logged answers, %d of them labelled, and %d draws", len(data.logged), data.n_labels, n_draws)
+    truth = logged.read_truth(Path(settings.oracle.truth)) if settings.oracle.truth is not None else {}
+    options = Options(
+        calibration=settings.oracle.calibration,
+        by_variance=settings.oracle.by_variance,
+        max_residual=settings.oracle.max_residual,
+        half_widths=tuple(settings.oracle.half_widths),
+        compat=settings.compat,
+    )
+    return OracleResult(
+        analyse(data, parts.estimators, options),
+        truth,
+        ablate(data, parts.estimators, options, truth) if settings.oracle.ablation else [],
+        _inputs(settings.oracle),
+    )
+
+
+def read(chosen: OracleSettings) -> Dataset:
+    """The recorded answers. Raises UserError naming file, line and remedy."""
+    assert chosen.logged is not None
+    answers = logged.read_logged(Path(chosen.logged))
+    known = list(dict.fromkeys(policy for answer in answers for policy in answer.target_logps))
+    there = logged.policies_with_draws(Path(chosen.fresh_dir)) if chosen.fresh_dir is not None else []
+    for policy in chosen.policies or ():
+        one_of("oracle.policies", policy, list(dict.fromkeys([*known, *there])))
+    policies = list(dict.fromkeys(chosen.policies or known))
+    fresh = _draws(chosen.fresh_dir, policies)
+    for policy in policies if chosen.fresh_dir is not None else ():
+        if policy not in fresh:
+            kept = ",".join(name for name in policies if name in there)
+            raise UserError(
+                f"{chosen.fresh_dir}: found no draws of {policy!r}, but of {', '.join(there) or 'nobody'}. Add "
+                f"{policy}.jsonl, or leave the policy out: oracle.policies=[{kept}]."
+            )
+    return dataset(
+        answers,
+        fresh=fresh,
+        probe=_draws(chosen.probe_dir, policies),
+        policies=policies,
+        n_folds=chosen.n_folds,
+        seed=chosen.seed,
+    )
+
+
+def _draws(folder: str | None, policies: Sequence[str]) -> dict[str, list[FreshDraw]]:
+    """By policy; those that have no file are left out."""
+    found = {policy: logged.read_draws(Path(folder), policy) for policy in policies} if folder is not None else {}
+    return {policy: draws for policy, draws in found.items() if draws is not None}
+
+
+def _inputs(chosen: OracleSettings) -> dict[str, str]:
+    paths = {"logged": Path(str(chosen.logged))}
+    for name, folder in (("fresh", chosen.fresh_dir), ("probe", chosen.probe_dir)):
+        if folder is not None:
+            paths |= {f"{name}/{path.name}": path for path in sorted(Path(folder).glob("*.jsonl*"))}
+    return input_hashes(paths)
+
+
+class OracleResult:
+    """An analysis, and what is made of it."""
+
+    def __init__(
+        self,
+        analysis: Analysis,
+        truth: Mapping[str, Truth],
+        ablation: Sequence[AblationRow],
+        inputs: Mapping[str, str],
+    ) -> None:
+        self.analysis = analysis
+        self.truth = truth
+        self.ablation = ablation
+        self._inputs = inputs
+
+    @property
+    def headline(self) -> float:
+        return oracle_report.headline(self.analysis, self.truth)
+
+    def facts(self) -> Mapping[str, Any]:
+        data = self.analysis.data
+        return {
+            "input_hashes": self._inputs,
+            "logging_policy": data.logging_policy,
+            "policies": list(data.policies),
+            "n_logged": len(data.logged),
+            "n_labels": data.n_labels,
+            "n_draws": {policy: len(draws) for policy, draws in data.fresh.items()},
+            "n_probe": {policy: len(draws) for policy, draws in data.probe.items()},
+        }
+
+    def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
+        return oracle_report.write(run_dir, self.analysis, self.truth, self.ablation, plots)
+
+    def metrics(self) -> Mapping[str, float]:
+        return oracle_report.metrics(self.analysis, self.truth)
+
+    def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        return {"estimates": [estimate.to_dict() for estimate in self.analysis.estimates]}
+
+    def series(self) -> Sequence[Mapping[str, float]]:
+        return []
+
+    def plots(self) -> Sequence[Plot]:
+        return oracle_plots.all_plots(self.analysis, self.truth)
+
+    def table(self) -> str:
+        return oracle_report.table(self.analysis, self.truth)
+
+    def page(self, title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
+        return oracle_page.page(self.analysis, self.truth, self.ablation, plots, title=title, manifest=manifest)

@@ -1,0 +1,102 @@
+"""Oracle experiments of which the truth is known, as fast as they can be drawn.
+
+The model. A prompt has a difficulty d ~ N(0, 1/4). The logging policy answers it with quality q ~ N(d, 1) and style
+z ~ N(0, 1), the target with q ~ N(d + shift, 1) and z ~ N(style, 1), so that the log ratio of the two is
+
+    shift (q - d) - shift^2 / 2 + style z - style^2 / 2
+
+The judge sees the quality only: its score is logistic(1.4 q), rounded to 1/20. The oracle's label has the mean
+m(s) - dislike tanh(z), and labels on one prompt are correlated. m is `linear`, .25 + .5 s; `curved`, .05 + .8 s^3, for
+a judge who is too kind in the middle; or a `hump` that falls again above .6, so that no rising curve fits. With
+`dislike` the judge overrates the target at every score, by dislike E tanh(z).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from elo_exp.dataset import Dataset, Rows
+from elo_exp.likelihood import Array, Index
+
+N_FOLDS = 5
+_DIFFICULTY = 0.5
+_ALIKE = 0.3  # of the noise of two labels on one prompt, what they share
+_LEVELS = 20
+MEANS: Mapping[str, Callable[[Array], Array]] = {
+    "linear": lambda s: 0.25 + 0.5 * s,
+    "curved": lambda s: 0.05 + 0.8 * s**3,
+    "hump": lambda s: 0.75 - np.where(s > 0.6, 3.0, 1.5) * (s - 0.6) ** 2,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    judge: str = "linear"
+    n: int = 1000  # prompts
+    labelled: float = 0.25  # share of the logged answers
+    shift: float = 0.3
+    style: float = 0.3
+    dislike: float = 0.0
+    n_probe: int = 0  # labels of the target's own answers, which only check the calibration
+    n_own: int = 0  # the same among the fresh draws, which correct direct
+
+    def mean(self, score: Array) -> Array:
+        return np.asarray(MEANS[self.judge](score))
+
+    @property
+    def truth(self) -> float:
+        """The mean label of the target's answers, by integration over their quality and style."""
+        x = np.linspace(-8.0, 8.0, 16001)
+        density = np.exp(-(x**2) / 2)
+        score = _score(self.shift + x * np.sqrt(1 + _DIFFICULTY**2))
+        label = self.mean(score) - self.dislike * np.tanh(x + self.style)
+        return float(density @ label / density.sum())
+
+    def draw(self, rng: np.random.Generator) -> Dataset:
+        """One logged answer and one fresh draw on each prompt; folds at random."""
+        difficulty, shared, z, z_fresh, q, q_fresh = rng.standard_normal((6, self.n))
+        q += _DIFFICULTY * difficulty
+        q_fresh += _DIFFICULTY * difficulty + self.shift
+        ratio = self.shift * (q - _DIFFICULTY * difficulty) - self.shift**2 / 2 + self.style * z - self.style**2 / 2
+        folds = rng.permutation(self.n) % N_FOLDS
+        order, others = rng.permutation(self.n), rng.permutation(self.n)
+        logged = self._rows(_score(q), z, shared, folds, rng)
+        draws = self._rows(_score(q_fresh), z_fresh + self.style, shared, folds, rng)
+        return Dataset(
+            logging_policy="base",
+            policies=("target",),
+            prompts=tuple(f"q{i}" for i in range(self.n)),
+            n_folds=N_FOLDS,
+            logged=_labelled(logged, order[: round(self.labelled * self.n)]),
+            logging_logprob=np.full(self.n, -1000.0),
+            target_logprob={"target": ratio - 1000.0},
+            fresh={"target": _labelled(draws, others[: self.n_own])},
+            probe={"target": draws[others[self.n - self.n_probe :]]} if self.n_probe else {},
+        )
+
+    def _rows(self, score: Array, style: Array, shared: Array, folds: Index, rng: np.random.Generator) -> Rows:
+        mean = self.mean(score) - self.dislike * np.tanh(style)
+        noise = np.tanh(np.sqrt(_ALIKE) * shared + np.sqrt(1 - _ALIKE) * rng.standard_normal(self.n))
+        return Rows(
+            prompt=np.arange(self.n),
+            fold=folds,
+            score=score,
+            variance=np.full(self.n, np.nan),
+            label=mean + np.minimum(mean, 1 - mean) * noise,
+            chars=np.full(self.n, 100.0),
+        )
+
+
+def _score(quality: Array) -> Array:
+    return np.asarray(np.round(_LEVELS / (1 + np.exp(-1.4 * quality))) / _LEVELS)
+
+
+def _labelled(rows: Rows, kept: Index) -> Rows:
+    """The same rows, only some keeping their label."""
+    label = np.full(len(rows), np.nan)
+    label[kept] = rows.label[kept]
+    return dataclasses.replace(rows, label=label)

@@ -1,0 +1,100 @@
+"""compat=cje-0.3: the published library's numbers, of the sample and of its own example data."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from elo_exp import cje
+from elo_exp.calibration import calibrate
+from elo_exp.dataset import Dataset
+from elo_exp.evidence import NotEstimableError
+from elo_exp.influence import Estimate
+from tests.oracle_sample import POLICIES, sample
+
+# Estimate, standard error and interval as cje-eval 0.3.0 prints them for the sample.
+PUBLISHED = {
+    "snips": [
+        (0.75636, 0.00849, 0.740, 0.773),
+        (0.75218, 0.01383, 0.725, 0.779),
+        (0.74907, 0.03952, 0.672, 0.827),
+    ],
+    "calibrated_ips": [
+        (0.76423, 0.01064, 0.735, 0.794),
+        (0.76092, 0.02204, 0.700, 0.822),
+        (0.77089, 0.03731, 0.667, 0.874),
+    ],
+    "dr_cpo": [
+        (0.76235, 0.01775, 0.713, 0.812),
+        (0.76270, 0.02046, 0.706, 0.820),
+        (0.40923, 0.04424, 0.286, 0.532),
+    ],
+    "mrdr": [
+        (0.76345, 0.01772, 0.714, 0.813),
+        (0.76403, 0.01969, 0.709, 0.819),
+        (0.41450, 0.04298, 0.295, 0.534),
+    ],
+    "tmle": [
+        (0.76345, 0.01771, 0.714, 0.813),
+        (0.76403, 0.02033, 0.708, 0.820),
+        (0.41450, 0.04287, 0.295, 0.534),
+    ],
+    "stacked_dr": [
+        (0.76328, 0.01771, 0.714, 0.812),
+        (0.76403, 0.02033, 0.708, 0.820),
+        (0.41450, 0.04287, 0.295, 0.534),
+    ],
+}
+DIRECT = (0.76345, 0.76403, 0.41450)  # its error is a bootstrap's, which nobody else can draw
+
+
+def estimate(name: str, data: Dataset, policy: str) -> Estimate:
+    calibration = calibrate(data.logged, n_folds=cje.N_FOLDS, mode="monotone")
+    return cje.FORMULAS[name](cje.published(data, policy, calibration))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_estimate_error_and_interval_are_the_published_ones(name: str, policy: str):
+    found = estimate(name, sample(), policy)
+    value, std_error, low, high = PUBLISHED[name][POLICIES.index(policy)]
+    assert (found.value, found.std_error) == pytest.approx((value, std_error), abs=5.1e-6)
+    assert found.value - found.half_width == pytest.approx(low, abs=5.1e-4)
+    assert found.value + found.half_width == pytest.approx(high, abs=5.1e-4)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_direct_estimate_is_the_published_one(policy: str):
+    assert estimate("direct", sample(), policy).value == pytest.approx(DIRECT[POLICIES.index(policy)], abs=5.1e-6)
+
+
+def test_every_estimator_of_ours_has_a_formula():
+    assert set(cje.FORMULAS) == {"ips", *PUBLISHED, "direct"}
+
+
+def test_a_row_without_one_policy_is_left_out_for_all():
+    data = sample()
+    missing = data.target_logprob["unhelpful"].copy()
+    missing[:100] = np.nan
+    fewer = dataclasses.replace(data, target_logprob={**data.target_logprob, "unhelpful": missing})
+    assert estimate("snips", fewer, "clone").n == 900
+
+
+def test_labels_on_all_rows_are_used_as_they_are():
+    """raw-ips is then the weighted mean of the labels, whatever the scores."""
+    data = sample()
+    label = np.random.default_rng(0).random(len(data.logged))
+    full = dataclasses.replace(data, logged=dataclasses.replace(data.logged, label=label))
+    ratio = data.target_logprob["clone"] - data.logging_logprob
+    weights = np.minimum(np.exp(ratio) / np.exp(ratio).mean(), 100)
+    assert estimate("snips", full, "clone").value == pytest.approx(np.average(label, weights=weights))
+
+
+def test_a_logged_prompt_without_a_draw_is_named_and_not_guessed():
+    data = sample()
+    draws = data.fresh["clone"]
+    fewer = dataclasses.replace(data, fresh={**data.fresh, "clone": draws[np.arange(len(draws)) > 2]})
+    with pytest.raises(NotEstimableError, match="3 logged prompts have no fresh draw"):
+        estimate("dr_cpo", fewer, "clone")

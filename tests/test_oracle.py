@@ -1,0 +1,275 @@
+"""`experiment=oracle` on recorded answers: what a run leaves behind, and what is said of a mistake."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from elo_exp import config
+from elo_exp.ablation import SCORES, ablate, summaries
+from elo_exp.experiments import Parts, oracle
+from elo_exp.experiments.oracle import OracleResult
+from elo_exp.logged import Truth
+from elo_exp.records import UserError
+from elo_exp.settings import OracleSettings, Settings
+from tests.commands import Ran, attempt, run
+from tests.data import shared_data
+from tests.oracle_sample import POLICIES, STD_ERRORS, sample, truth
+from tests.oracle_simulation import World
+from tests.pages import Reader
+from tests.test_cje import PUBLISHED
+from tests.test_configs import composed
+from tests.test_gates import OPTIONS, analysed
+from tests.test_oracle_coverage import NAMES, shipped_estimators
+
+FIGURES = ("estimates", "calibration", "weights", "label_budget")
+
+
+def given(**more: Any) -> list[str]:
+    folder = shared_data("oracle_sample")
+    settings = {"logged": f"{folder}/logged.jsonl", "fresh_dir": f"{folder}/fresh", **more}
+    return ["experiment=oracle", "tracker=local", *(f"oracle.{name}={value}" for name, value in settings.items())]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = shared_data("oracle_sample")
+    more = {"truth": f"{folder}/truth.json", "probe_dir": f"{folder}/probe", "ablation": "true"}
+    return run(*given(**more), folder=tmp_path_factory.mktemp("oracle"))
+
+
+def test_the_run_folder_holds_these_files(ran: Ran):
+    names = ["estimates.json", "weight_diagnostics.json", "label_budget.json", "extreme_weights.csv", "ablation.json"]
+    names += [f"figures/{name}.{end}" for name in FIGURES for end in ("png", "svg", "csv")]
+    for name in (*names, "report.html", "manifest.json"):
+        assert (ran.run_dir / name).stat().st_size > 0, name
+
+
+def test_estimates_are_a_row_for_each_policy_and_estimator(ran: Ran):
+    rows = ran.read("estimates.json")
+    assert [(row["policy"], row["estimator"]) for row in rows] == [(p, name) for p in POLICIES for name in NAMES]
+    assert list(rows[0])[:10] == [
+        "policy", "estimator", "value", "std_error", "ci_low", "ci_high", "n", "ess", "status", "reason",
+    ]  # fmt: skip
+    assert {row["status"] for row in rows if row["policy"] == "unhelpful"} == {"refuse"}
+
+
+def test_the_table_says_which_numbers_may_be_used(ran: Ran):
+    lines = ran.out.splitlines()
+    dr_cpo = next(line.split() for line in lines if line.split()[:1] == ["dr_cpo"])
+    assert (dr_cpo[1], dr_cpo[-1]) == ("0.7634", "report")
+    assert any(line.startswith("unhelpful: 1,000 logged answers, 1,000 fresh draws, 480 labels") for line in lines)
+
+
+def test_the_manifest_names_every_input(ran: Ran):
+    manifest = ran.read("manifest.json")
+    assert {"logged", "fresh/clone.jsonl", "probe/unhelpful.jsonl"} <= set(manifest["input_hashes"])
+    assert (manifest["n_logged"], manifest["n_labels"], manifest["n_probe"]["clone"]) == (1000, 480, 50)
+
+
+def test_the_diagnostics_are_those_that_the_verdicts_were_made_from(ran: Ran):
+    found = ran.read("weight_diagnostics.json")
+    assert found["policies"]["clone"]["weights"]["n_exactly_one"] == 898
+    assert found["policies"]["unhelpful"]["score_overlap"]["affinity"] == pytest.approx(0.474, abs=5e-4)
+    assert found["policies"]["unhelpful"]["transport"]["status"] == "fail"
+    values = [point["value"] for point in found["calibration"]["curve"]]
+    assert values == sorted(values)
+
+
+def test_extreme_weights_are_listed_the_furthest_first(ran: Ran):
+    with (ran.run_dir / "extreme_weights.csv").open(encoding="utf-8") as file:
+        clone = [abs(float(row["log_ratio"])) for row in csv.DictReader(file) if row["policy"] == "clone"]
+    assert clone == sorted(clone, reverse=True)
+    assert (clone[0], len(clone)) == (pytest.approx(4.0, abs=0.01), 32)
+    assert min(clone) > math.log(5)
+
+
+def test_the_page_says_what_may_be_reported_before_anything_else(ran: Ran):
+    said = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8")).said
+    assert said.index("What may be reported") < said.index("Nothing may be reported.") < said.index("± SE")
+
+
+def test_compat_prints_the_published_numbers(tmp_path: Path):
+    rows = run(*given(), "compat=cje-0.3", folder=tmp_path).read("estimates.json")
+    for name, published in PUBLISHED.items():
+        of_name = {row["policy"]: row for row in rows if row["estimator"] == name}
+        for policy, (value, std_error, *_) in zip(POLICIES, published, strict=True):
+            assert of_name[policy]["value"] == pytest.approx(value, abs=5.1e-6)
+            assert of_name[policy]["std_error"] == pytest.approx(std_error, abs=5.1e-6)
+
+
+# Results
+
+
+def result(**options: object) -> OracleResult:
+    return OracleResult(analysed(sample(), **options), truth(), [], {})
+
+
+def test_the_metrics_leave_out_what_is_refused():
+    found = result().metrics()
+    assert found["refused/unhelpful/direct"] == 1.0
+    assert "estimate/unhelpful/direct" not in found
+    assert found["error/clone/direct"] == pytest.approx(found["estimate/clone/direct"] - 0.74316)
+    assert found["overlap/clone"] == pytest.approx(0.998, abs=5e-4)
+
+
+def test_the_headline_is_the_error_where_the_truth_is_known_and_else_the_standard_error():
+    errors = [value for name, value in result().metrics().items() if name.startswith("error/")]
+    assert result().headline == pytest.approx(np.sqrt(np.mean(np.square(errors))))
+    alone = OracleResult(analysed(sample()), {}, [], {})
+    std_errors = [value for name, value in alone.metrics().items() if name.startswith("std_error/")]
+    assert alone.headline == pytest.approx(np.mean(std_errors))
+
+
+def test_every_figure_has_its_rows():
+    plots = {plot.name: plot for plot in result().plots()}
+    assert tuple(plots) == FIGURES
+    assert all(plot.png.startswith(b"\x89PNG") and plot.svg and plot.caption for plot in plots.values())
+    assert len(plots["estimates"].rows) == len(POLICIES) * len(NAMES)
+    shares = [row["share_policy"] for row in plots["calibration"].rows if row["policy"] == "clone"]
+    assert sum(shares) == pytest.approx(1)
+
+
+def test_a_run_without_log_probabilities_or_reportable_numbers_still_has_its_figures():
+    data = World(shift=3.2).draw(np.random.default_rng(0))
+    refused = OracleResult(analysed(dataclasses.replace(data, target_logprob={})), {}, [], {})
+    assert [plot.name for plot in refused.plots()] == ["estimates", "calibration"]
+    assert "Nothing may be reported." in refused.page("refused", {}, refused.plots())
+
+
+# Ablation
+
+
+def test_calibration_is_worth_what_the_judge_is_off_by():
+    """Over 2,000 prompts, the judge's scores are .1 too low in the middle of their range and above."""
+    world = World(judge="linear", shift=0.3, n=2000)
+    data = world.draw(np.random.default_rng(1))
+    rows = ablate(data, shipped_estimators(("direct",)), OPTIONS, {"target": Truth(mean=world.truth)})
+    by_scores = {row.scores: row for row in rows}
+    score = data.fresh["target"].score
+    assert by_scores["judge"].value == pytest.approx(score.mean())
+    assert abs(by_scores["calibrated"].error or 1) < 2.5 * by_scores["calibrated"].std_error
+
+
+def test_scores_with_a_variance_are_weighted_too():
+    data = World().draw(np.random.default_rng(2))
+    known = dataclasses.replace(data, logged=dataclasses.replace(data.logged, variance=np.full(1000, 0.01)))
+    rows = ablate(known, shipped_estimators(("direct",)), OPTIONS, {})
+    assert tuple(row.scores for row in rows) == SCORES
+    assert rows[1].value == pytest.approx(rows[2].value)  # equal variances weigh nothing
+    assert summaries(rows) == []
+
+
+def test_summaries_are_over_the_policies_whose_truth_is_known():
+    rows = ablate(sample(), shipped_estimators(("direct",)), OPTIONS, truth())
+    judge, calibrated = summaries(rows)
+    errors = np.array([row.error for row in rows if row.scores == "calibrated"])
+    assert (judge.scores, calibrated.scores, calibrated.n_policies) == ("judge", "calibrated", 3)
+    assert calibrated.rmse == pytest.approx(np.sqrt((errors**2).mean()))
+    assert calibrated.bias == pytest.approx(errors.mean())
+    allowing = {p: Truth(mean=t.mean, std_error=STD_ERRORS[p]) for p, t in truth().items()}
+    rows = ablate(sample(), shipped_estimators(("direct",)), OPTIONS, allowing)
+    covered = {row.policy for row in rows if row.scores == "calibrated" and row.covers}
+    assert covered == {"clone", "parallel_universe_prompt"}
+
+
+# Mistakes
+
+
+def settings(**changes: Any) -> Settings:
+    folder = shared_data("oracle_sample")
+    chosen = {"logged": str(folder / "logged.jsonl"), "fresh_dir": str(folder / "fresh")} | changes
+    cfg = composed("experiment=oracle")
+    OmegaConf.set_struct(cfg, value=False)
+    del cfg["hydra"]
+    found = config.settings(cfg)
+    found.compat = chosen.pop("compat", None)
+    found.plan = chosen.pop("plan", False)
+    found.oracle = OracleSettings(**{**dataclasses.asdict(found.oracle), **chosen})
+    found.check()
+    return found
+
+
+def parts(*names: str) -> Parts:
+    return Parts(
+        entrants={},
+        judge=None,
+        rubrics=[],
+        elo=None,  # type: ignore[arg-type]
+        ratings={},
+        estimators=shipped_estimators(names or NAMES),
+        tracker=None,  # type: ignore[arg-type]
+        store=None,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"logged": None}, "oracle.logged: names no file. Set it with oracle.logged=FILE"),
+        ({"fresh_dir": None}, "oracle.fresh_dir: names no folder, and dr_cpo, mrdr, tmle, stacked_dr, direct need"),
+        ({"fresh_dir": "nowhere"}, "oracle.fresh_dir: found no folder nowhere. Check the path."),
+        ({"probe_dir": "nowhere"}, "oracle.probe_dir: found no folder nowhere."),
+        ({"compat": "cje-0.3", "n_folds": 4}, "oracle.n_folds: found 4. Expected 5, which compat=cje-0.3 goes by."),
+        ({"compat": "cje-0.3", "seed": 1}, "oracle.seed: found 1. Expected 42, which compat=cje-0.3 goes by."),
+        ({"compat": "cje-0.4"}, "compat: found 'cje-0.4'. Expected one of cje-0.3."),
+        ({"calibration": "spline"}, "oracle.calibration: found 'spline'. Expected one of monotone, two_stage."),
+        ({"n_folds": 1}, "oracle.n_folds: found 1. Expected 2 to 20."),
+        ({"max_residual": 0.0}, "oracle.max_residual: found 0. Expected a number between 0 and 1."),
+        ({"half_widths": [2.0]}, "oracle.half_widths: found .*2.0.*. Expected numbers between 0 and 1."),
+        ({"policies": ["cloen"]}, "oracle.policies: found 'cloen'. Expected one of clone, parallel_universe_"),
+        ({"plan": True}, "plan: recorded answers are analysed and nothing is paid for. Leave plan=true out."),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_said_with_its_remedy(changes: dict[str, Any], words: str):
+    with pytest.raises(UserError, match=words):
+        chosen = settings(**changes)
+        oracle.check(chosen, parts())
+        oracle.errand(chosen, parts())
+        oracle.read(chosen.oracle)
+
+
+def test_no_estimator_is_no_analysis():
+    with pytest.raises(UserError, match="estimator: none is chosen"):
+        oracle.check(settings(), dataclasses.replace(parts(), estimators={}))
+
+
+def test_a_policy_without_draws_is_named_with_the_remedy(tmp_path: Path):
+    (tmp_path / "clone.jsonl").write_text(
+        json.dumps({"prompt_id": "arena_0", "judge_score": 0.5}) + "\n", encoding="utf-8"
+    )
+    with pytest.raises(UserError) as refusal:
+        oracle.read(settings(fresh_dir=str(tmp_path)).oracle)
+    assert "found no draws of 'parallel_universe_prompt', but of clone. Add parallel_universe_prompt.jsonl, or" in str(
+        refusal.value
+    )
+    assert str(refusal.value).endswith("oracle.policies=[clone].")
+
+
+def test_importance_sampling_needs_no_draws():
+    chosen = settings(fresh_dir=None)
+    oracle.check(chosen, parts("ips", "snips"))
+    assert oracle.read(chosen.oracle).fresh == {}
+
+
+def test_the_logging_policy_is_estimated_from_its_draws_when_it_is_asked_for():
+    data = oracle.read(settings(policies=["base", "clone"]).oracle)
+    assert data.policies == ("base", "clone")
+    base = analysed(data).of("base")
+    assert [e.estimator for e in base if e.value is not None] == ["direct"]
+
+
+def test_a_wrong_line_ends_the_command_with_one_line(tmp_path: Path):
+    (tmp_path / "logged.jsonl").write_text('{"prompt_id": "p", "judge_score": 8}\n', encoding="utf-8")
+    ran = attempt("experiment=oracle", "oracle.logged=logged.jsonl", "estimator=[snips]", folder=tmp_path)
+    assert ran.code == 2
+    assert ran.err.count("\n") <= 2
+    assert "logged.jsonl:1: has no field 'total_logprob' (found prompt_id, judge_score)." in ran.err
