@@ -19,16 +19,17 @@ import pytest
 import torch
 from scipy import stats
 
-from elo_exp import adapters, causal_lm, stages
+from elo_exp import adapters, bank, causal_lm, stages
 from elo_exp.adapters import Update
 from elo_exp.decoding import Decoded, Sampling, p_correct, sampled, verified
+from elo_exp.files import write_jsonl
 from elo_exp.generation import prompt_seed
 from elo_exp.multihead import MultiHead, geometry
 from elo_exp.records import Prompt, Response, UserError, canonical_json, fingerprint
 from elo_exp.speculative import distribution, draw, product, verify
 from elo_exp.store import Store
-from tests.commands import attempt
-from tests.data import shipped
+from tests.commands import attempt, run
+from tests.data import BANK, shipped
 from tests.stores import process, rows
 from tests.tiny_heads import jury_logits, merged, model_geometry, save, tensors, tiny_heads
 from tests.tiny_models import tiny_model
@@ -520,3 +521,22 @@ def test_a_command_without_the_adapters_says_in_one_line_what_to_set(tmp_path):
     words = f"elo_exp: entrant.full_poe.security_dir: found no manifest.json in {tmp_path}. Expected one that counts"
     assert ran.err.startswith(words)
     assert ran.err.count("\n") == 1
+
+
+def test_the_four_of_the_original_meet_by_one_command(folder, tmp_path):
+    write_jsonl(tmp_path / "bank.jsonl", [prompt.to_dict() for prompt in bank.load(BANK)[:4]])
+    four = ("base_olmo", "security_only", "security_plus_robustness", "full_poe")
+    small = {"model": folder / "model", "dtype": "float32", "device": "cpu", "max_new_tokens": 12}
+    chosen = [f"entrant.{name}.{key}={value}" for name in four for key, value in small.items()]
+    places = {"SECURITY_DIR": "security", "ROBUSTNESS_DIR": "robustness", "UNCERTAINTY_PATH": "uncertainty/final.pt"}
+    variables = {f"ELO_EXP_{name}": str(folder / place) for name, place in places.items()}
+    given = (f"entrant=[{','.join(four)}]", *chosen, "judge=lexical", "prompts.bank_path=bank.jsonl", "tracker=local")
+    ran = run(*given, "elo.n_perms=5", "figures=false", folder=tmp_path, OMP_NUM_THREADS="1", **variables)
+
+    texts = {name: [row["response_text"] for row in ran.rows(f"responses/responses_{name}.jsonl")] for name in four}
+    assert {len(some) for some in texts.values()} == {4}
+    assert len({tuple(some) for some in texts.values()}) == 4
+    (verified,) = {row["diagnostics"]["bypass_jury"] for row in ran.rows("responses/responses_full_poe.jsonl")}
+    assert not verified
+    rated = ran.read("ratings.json")["dimensions"]["clinical_utility"]["elo"]["ratings"]
+    assert {row["model"] for row in rated} == set(four)
