@@ -8,12 +8,13 @@ reserved in the budget.
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from elo_exp import progress
 from elo_exp.batches import stop_if_many
@@ -67,6 +68,28 @@ class Work(Protocol[Item_contra, Answer]):
     def keep(self, item: Item_contra, message: Message) -> Kept[Answer]: ...
 
 
+class _Interrupt:
+    """Ctrl-C while answers are on their way: it waits until they have been handed over. A second one does not wait."""
+
+    def __enter__(self) -> Self:
+        self.wanted = False
+        self._before = signal.getsignal(signal.SIGINT)
+        self._is_main = threading.current_thread() is threading.main_thread()
+        if self._is_main:
+            signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_main:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, *_: object) -> None:
+        if self.wanted:
+            raise KeyboardInterrupt
+        self.wanted = True
+        logger.info("interrupted: waiting for the answers on their way; Ctrl-C again gives them up")
+
+
 class Calls(Generic[Item, Answer]):
     """One piece of work. `failed` says, by the item's name, why it has no answer.
 
@@ -101,10 +124,13 @@ class Calls(Generic[Item, Answer]):
         """
         waiting = deque((item, 0.0) for item in items)
         running: dict[Future[Message], Item] = {}
-        with ThreadPoolExecutor(max_workers=self._concurrency) as pool:
+        with _Interrupt() as interrupt, ThreadPoolExecutor(max_workers=self._concurrency) as pool:
             try:
-                while waiting or running:
-                    self._fill(pool, waiting, running)
+                while running or (waiting and not interrupt.wanted):
+                    if interrupt.wanted:
+                        self._stop.set()
+                    else:
+                        self._fill(pool, waiting, running)
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         item = running[future]
                         if (error := future.exception()) is None:
@@ -116,6 +142,8 @@ class Calls(Generic[Item, Answer]):
                             if (delay := self._retry(item, error)) is not None:
                                 waiting.append((item, delay))
                     self._note()
+                if interrupt.wanted:
+                    raise KeyboardInterrupt
             except BaseException as broken:
                 self._stop.set()
                 last = self._last(running)

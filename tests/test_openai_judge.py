@@ -381,9 +381,11 @@ def words(server: OpenAiServer, folder: Path) -> list[str]:
 def broken_off(server: OpenAiServer, folder: Path, *, by: int, at: int) -> Ran:
     """The command, sent a signal when so many completions have been billed."""
     begun: list[subprocess.Popen[str]] = []
+    sent: list[int] = []
 
     def watch(stage: Stage, call: Call) -> None:
-        if stage == "answered" and server.billed.total() == at:
+        if stage == "answered" and server.billed.total() >= at and not sent:
+            sent.append(by)
             begun[0].send_signal(by)
 
     server.on_call = watch
