@@ -74,13 +74,14 @@ class _Interrupt:
     def __enter__(self) -> Self:
         self.wanted = False
         self._before = signal.getsignal(signal.SIGINT)
-        self._is_main = threading.current_thread() is threading.main_thread()
-        if self._is_main:
+        in_main = threading.current_thread() is threading.main_thread()
+        self._takes_it = in_main and self._before is not None  # None: somebody's who is not Python
+        if self._takes_it:
             signal.signal(signal.SIGINT, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._is_main:
+        if self._takes_it:
             signal.signal(signal.SIGINT, self._before)
 
     def _note(self, *_: object) -> None:

@@ -87,7 +87,8 @@ class ProductOfExpertsEntrant:
         if self.security_dir is None:
             raise UserError(
                 "security_dir: found nothing. Expected the folder of the heads' adapters; the environment variable "
-                "ELO_EXP_SECURITY_DIR sets it for all entrants. docs/poe.md says what must be in it."
+                "ELO_EXP_SECURITY_DIR sets it for all entrants, docs/poe.md says what must be in it. "
+                "Responses that are there already come by recorded_dir=DIR."
             )
         if self.needs_uncertainty and self.uncertainty_path is None:
             raise UserError("uncertainty_path: found nothing, and needs_uncertainty=true. Expected the head's file.")
