@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from elo_exp.diagnoses import Agreement, RankCorrelation
 from elo_exp.records import Battle, JudgeReply, Record, Response
+from elo_exp.statistics.diagnoses import Agreement, RankCorrelation
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from elo_exp import plots, sweep_report
+from elo_exp.figures import plots
 from elo_exp.files import write_csv, write_json, write_whole
+from elo_exp.reports import sweep_report
 
 logger = logging.getLogger(__name__)
 

@@ -28,16 +28,17 @@ import anthropic._base_client
 import anthropic.resources.messages.batches
 import anthropic.types.messages
 
-from elo_exp import anthropic_api, calls, collector, pairs, stages
-from elo_exp import ledger as ledger_module
-from elo_exp.anthropic_api import AnthropicApi, _remote
-from elo_exp.claims import Claims
-from elo_exp.collector import Collector, Unanswered
+from elo_exp import pairs, stages
+from elo_exp.asking import anthropic_api, calls, collector
+from elo_exp.asking import ledger as ledger_module
+from elo_exp.asking.anthropic_api import AnthropicApi, _remote
+from elo_exp.asking.claims import Claims
+from elo_exp.asking.collector import Collector, Unanswered
+from elo_exp.asking.ledger import Batch, Ledger, Query
+from elo_exp.asking.pricing import Budget
+from elo_exp.asking.services import DoubtfulError, RefusedError, RemoteBatch
 from elo_exp.judges.claude import ClaudeJudge
-from elo_exp.ledger import Batch, Ledger, Query
-from elo_exp.pricing import Budget
 from elo_exp.records import JudgeReply, Judgment, Prompt, Response, UserError, canonical_json
-from elo_exp.services import DoubtfulError, RefusedError, RemoteBatch
 from elo_exp.store import Store
 from tests.data import shipped
 

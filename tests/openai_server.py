@@ -30,7 +30,7 @@ from typing import Any, Literal, Self
 import openai._base_client
 import pytest
 
-from elo_exp import calls
+from elo_exp.asking import calls
 from tests.anthropic_server import AcceptThenHang, AcceptThenReset, AcceptThenStatus, Fault, ResetBefore, Status
 from tests.anthropic_verdicts import JSON, Rule, choose, longer, plain_text, reply_text, sha256, tokens
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from elo_exp.dataset import Dataset, dataset
-from elo_exp.logged import FreshDraw, Truth, read_draws, read_logged, read_truth
+from elo_exp.oracle.dataset import Dataset, dataset
+from elo_exp.oracle.logged import FreshDraw, Truth, read_draws, read_logged, read_truth
 from tests.data import shared_data
 
 # Of the labels that the truths are means of, as published with the sample.

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elo_exp.dataset import Dataset, Rows
-from elo_exp.likelihood import Array, Index
+from elo_exp.oracle.dataset import Dataset, Rows
+from elo_exp.statistics.likelihood import Array, Index
 
 N_FOLDS = 5
 _DIFFICULTY = 0.5

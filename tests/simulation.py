@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elo_exp.likelihood import POINTS, Array, Games, bradley_terry_mle
 from elo_exp.records import Battle
+from elo_exp.statistics.likelihood import POINTS, Array, Games, bradley_terry_mle
 
 RESULTS = {1: "model_a", 0: "tie", -1: "model_b"}  # a verdict, seen from the first of the pair
 

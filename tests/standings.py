@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from elo_exp import battles as battles_
-from elo_exp import effects
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import rate
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
 from elo_exp.results import Standings
+from elo_exp.statistics import effects
 from tests.data import shipped
 from tests.simulation import Tournament
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from elo_exp import adapters
-from elo_exp.adapters import AdapterFile, Geometry, HeadFiles
+from elo_exp.models import adapters
+from elo_exp.models.adapters import AdapterFile, Geometry, HeadFiles
 from elo_exp.records import UserError
 from tests.tiny_heads import Tensors, manifest, save, tensors, tiny_heads
 

@@ -16,14 +16,21 @@ from scipy import stats
 from statsmodels.stats.inter_rater import cohens_kappa
 
 from elo_exp import battles
-from elo_exp.agreement import between_dimensions, between_judges, kappa, majority, rank_correlation, repeat_agreement
-from elo_exp.diagnoses import Agreement, Cycles
-from elo_exp.likelihood import Games
 from elo_exp.pairs import reconcile
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle, Judgment, Verdict
 from elo_exp.results import Leaderboard, Rating
-from elo_exp.transitivity import (
+from elo_exp.statistics.agreement import (
+    between_dimensions,
+    between_judges,
+    kappa,
+    majority,
+    rank_correlation,
+    repeat_agreement,
+)
+from elo_exp.statistics.diagnoses import Agreement, Cycles
+from elo_exp.statistics.likelihood import Games
+from elo_exp.statistics.transitivity import (
     cycles,
     cycles_by_triple,
     f_survival,
@@ -443,7 +450,7 @@ def test_where_the_games_do_not_say_there_is_no_test(some: list[Battle], n_model
 
 
 def test_a_crowd_with_too_many_pairs_and_prompts_has_residuals_without_errors(monkeypatch: Any) -> None:
-    monkeypatch.setattr("elo_exp.transitivity._MAX_TABLE", 100)
+    monkeypatch.setattr("elo_exp.statistics.transitivity._MAX_TABLE", 100)
     assert transitivity_test(circle(40), dimension="d", use="both").chi_square is None
     assert [r.z for r in pair_residuals(circle(40), dimension="d", use="both")] == [None] * 3
 

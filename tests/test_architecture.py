@@ -15,25 +15,19 @@ import elo_exp
 PACKAGE = Path(elo_exp.__file__).parent
 # A Protocol in __init__, one module for each implementation.
 SOCKETS = ("entrants", "judges", "ratings", "estimators", "trackers")
-LEVELS = {
-    0: ["records", "results", "diagnoses", "estimates", "settings", "files", "store", "progress", "usage"],
+LEVELS = {  # a module's own name goes before its package's
+    0: [
+        *["records", "results", "settings", "files", "store", "progress", "usage"],
+        *["statistics.diagnoses", "oracle.estimates"],
+    ],
     1: [
-        *["bank", "rubrics", "pairs", "battles", "likelihood", "winrates", "diagnostics", "planning", "pricing"],
-        *["claims", "ledger", "services", "collector", "batches", "messages", "anthropic_api", "holdings", "density"],
-        *["access", "calls", "once", "openai_api", "answering"],
-        *["comparisons", "boards", "sandwich", "bootstrap", "permutations", "ties", "markup", "findings", "trust"],
-        *["covariates", "effects", "agreement", "transitivity"],
-        *["logged", "dataset", "isotonic", "calibration", "weights", "simcal", "targeting", "evidence", "influence"],
-        *["audits", "gates", "label_budget", "cje"],
-        *["arena_rows", "arenas", "placement", "human_scale", "intervals"],
-        *["causal_lm", "checkpoints", "generation"],
-        *["adapters", "multihead", "speculative", "decoding"],
+        *["bank", "rubrics", "pairs", "battles", "planning"],
+        *["asking.*", "models.*", "statistics.*", "arena.*", "oracle.*"],
     ],
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
     3: [
-        *["stages", "report", "html", "sweep_report", "bill", "manifest", "arena_plots", "arena_report"],
-        *["analysis", "ablation", "oracle_plots", "oracle_report", "oracle_page"],
-        *["plots", "order_plots", "certainty", "judge_plots", "fit_plots", "shown", "sheets", "canvas", "lettering"],
+        *["stages.*", "bill", "manifest", "reports.*", "figures.*", "arena.plots", "arena.report"],
+        *["oracle.analysis", "oracle.ablation", "oracle.plots", "oracle.report", "oracle.page"],
     ],
     4: ["experiments.__init__", "experiments.*"],
     5: ["config", "mistakes", "sweeps", "__main__"],
@@ -89,8 +83,11 @@ MODULES = sorted(module_name(path) for path in PACKAGE.rglob("*.py") if "home" n
 
 
 def level(module: str) -> int | None:
-    names = {module, f"{module.partition('.')[0]}.*"} if "." in module else {module}
-    return next((number for number, members in LEVELS.items() if names & set(members)), None)
+    for name in (module, f"{module.partition('.')[0]}.*"):
+        for number, members in LEVELS.items():
+            if name in members:
+                return number
+    return None
 
 
 def imports(module: str) -> list[Import]:

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from elo_exp import CONF, arena_rows, arenas
-from elo_exp.arenas import Texts
+from elo_exp import CONF
+from elo_exp.arena import rows as arena_rows
+from elo_exp.arena import sources as arenas
+from elo_exp.arena.sources import Texts
 from elo_exp.records import Battle, UserError
 from elo_exp.settings import ArenaColumns, ArenaSettings
 from tests.data import described

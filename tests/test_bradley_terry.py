@@ -21,9 +21,12 @@ import statsmodels.api as statsmodels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elo_exp import bootstrap, sandwich
-from elo_exp.bootstrap import resampled_abilities
-from elo_exp.likelihood import (
+from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.records import Battle, UserError
+from elo_exp.results import Leaderboard
+from elo_exp.statistics import bootstrap, sandwich
+from elo_exp.statistics.bootstrap import resampled_abilities
+from elo_exp.statistics.likelihood import (
     POINTS,
     Games,
     bradley_terry_mle,
@@ -32,10 +35,7 @@ from elo_exp.likelihood import (
     strongest_component,
     win_probability,
 )
-from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.records import Battle, UserError
-from elo_exp.results import Leaderboard
-from elo_exp.sandwich import clustered_covariance
+from elo_exp.statistics.sandwich import clustered_covariance
 from tests.simulation import Tournament
 
 

@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from elo_exp.calibration import Calibration, calibrate
-from elo_exp.dataset import Rows
+from elo_exp.oracle.calibration import Calibration, calibrate
+from elo_exp.oracle.dataset import Rows
 from elo_exp.records import UserError
 from tests.oracle_simulation import World
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from elo_exp import causal_lm
-from elo_exp.causal_lm import CausalLM, Checkpoint, chat_ids
+from elo_exp.models import causal_lm
+from elo_exp.models.causal_lm import CausalLM, Checkpoint, chat_ids
 from elo_exp.records import UserError
 from tests.tiny_models import TEMPLATE, tiny_adapter, tiny_model, tokenizer
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from elo_exp import certainty
+from elo_exp.figures import certainty
 from elo_exp.planning import detectable
 from elo_exp.records import Battle
 from elo_exp.results import Plot, Standings

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from elo_exp import HOME, checkpoints
-from elo_exp.causal_lm import Checkpoint
+from elo_exp import HOME
 from elo_exp.files import sha256
+from elo_exp.models import checkpoints
+from elo_exp.models.causal_lm import Checkpoint
 from elo_exp.records import UserError
 from tests.hub_server import Hub, serving
 
@@ -144,8 +145,8 @@ def test_a_folder_may_be_called_anything(lora, model, tmp_path):
 CLIENT = """
 import json, sys
 from pathlib import Path
-from elo_exp import checkpoints
-from elo_exp.causal_lm import Checkpoint
+from elo_exp.models import checkpoints
+from elo_exp.models.causal_lm import Checkpoint
 from elo_exp.records import UserError
 
 for line in sys.stdin:

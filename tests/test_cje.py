@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from elo_exp import cje
-from elo_exp.calibration import calibrate
-from elo_exp.dataset import Dataset
-from elo_exp.evidence import NotEstimableError
-from elo_exp.influence import Estimate
+from elo_exp.oracle import cje
+from elo_exp.oracle.calibration import calibrate
+from elo_exp.oracle.dataset import Dataset
+from elo_exp.oracle.evidence import NotEstimableError
+from elo_exp.oracle.influence import Estimate
 from tests.oracle_sample import POLICIES, sample
 
 # Estimate, standard error and interval as cje-eval 0.3.0 prints them for the sample.

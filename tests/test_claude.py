@@ -23,14 +23,15 @@ import pytest
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
 from omegaconf import OmegaConf
 
-from elo_exp import CONF, calls, stages
-from elo_exp.anthropic_api import check_lifetime, end_of_life, text_of
-from elo_exp.diagnostics import judge_quality
+from elo_exp import CONF, stages
+from elo_exp.asking import calls
+from elo_exp.asking.anthropic_api import check_lifetime, end_of_life, text_of
 from elo_exp.files import write_jsonl
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest, Judgment, UserError, Verdict, fingerprint
 from elo_exp.results import JudgeQuality, Usage
 from elo_exp.rubrics import Rubric
+from elo_exp.statistics.diagnostics import judge_quality
 from elo_exp.store import Store
 from tests.anthropic_server import AnthropicServer, Call, Stage, Status
 from tests.anthropic_verdicts import Errored, Outcome, Says, Shown, StopReason, longer

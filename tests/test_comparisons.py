@@ -17,7 +17,11 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 from statsmodels.stats.multitest import multipletests
 
-from elo_exp.comparisons import (
+from elo_exp.planning import detectable, minimum_detectable_difference, prompts_needed
+from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.records import canonical_json
+from elo_exp.results import Leaderboard, Precision, Rating, ranked
+from elo_exp.statistics.comparisons import (
     N_DRAWS,
     differences,
     holm,
@@ -26,12 +30,8 @@ from elo_exp.comparisons import (
     rank_probabilities,
     with_ranks,
 )
-from elo_exp.likelihood import POINTS, Games, bradley_terry_mle
-from elo_exp.planning import detectable, minimum_detectable_difference, prompts_needed
-from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.records import canonical_json
-from elo_exp.results import Leaderboard, Precision, Rating, ranked
-from elo_exp.sandwich import clustered_covariance
+from elo_exp.statistics.likelihood import POINTS, Games, bradley_terry_mle
+from elo_exp.statistics.sandwich import clustered_covariance
 from tests.simulation import Tournament
 
 SEEDS = st.integers(0, 10**6)

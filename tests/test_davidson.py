@@ -12,10 +12,10 @@ import evalica
 import numpy as np
 import pytest
 
-from elo_exp.likelihood import POINTS
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.davidson import Davidson
 from elo_exp.records import Battle
+from elo_exp.statistics.likelihood import POINTS
 from tests.data import shared_data
 
 WINNER = {"model_a": evalica.Winner.X, "model_b": evalica.Winner.Y, "tie": evalica.Winner.Draw}

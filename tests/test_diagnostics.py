@@ -7,10 +7,10 @@ from itertools import product
 
 import pytest
 
-from elo_exp.diagnostics import judge_quality
 from elo_exp.pairs import reconcile
 from elo_exp.records import Judgment, Verdict
 from elo_exp.results import JudgeQuality
+from elo_exp.statistics.diagnostics import judge_quality
 from tests.data import COMPARISON
 
 

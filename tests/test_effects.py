@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from elo_exp import battles, files
 from elo_exp.battles import from_judgments
-from elo_exp.covariates import Fit, fit
-from elo_exp.diagnoses import LengthControl, LengthEffect, PositionEffect
-from elo_exp.effects import length_control, position_effect, response_lengths
-from elo_exp.likelihood import POINTS, Games, bradley_terry_mle, games
 from elo_exp.pairs import reconcile
 from elo_exp.records import Battle, Judgment, UserError, Verdict
-from elo_exp.sandwich import clustered_covariance
+from elo_exp.statistics.covariates import Fit, fit
+from elo_exp.statistics.diagnoses import LengthControl, LengthEffect, PositionEffect
+from elo_exp.statistics.effects import length_control, position_effect, response_lengths
+from elo_exp.statistics.likelihood import POINTS, Games, bradley_terry_mle, games
+from elo_exp.statistics.sandwich import clustered_covariance
 from tests.data import COMPARISON, shared_data
 from tests.simulation import Tournament
 

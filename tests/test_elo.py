@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elo_exp import permutations
-from elo_exp.permutations import Matches, replay
 from elo_exp.ratings import elo
 from elo_exp.ratings.elo import PermutationElo
 from elo_exp.records import Battle, UserError
 from elo_exp.results import CONVERGED
+from elo_exp.statistics import permutations
+from elo_exp.statistics.permutations import Matches, replay
 
 Game = tuple[int, int]  # winner, loser
 

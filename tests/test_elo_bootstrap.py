@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from elo_exp.permutations import Matches, replay, replay_resamples
 from elo_exp.ratings.elo import PermutationElo
 from elo_exp.records import Battle, UserError
+from elo_exp.statistics.permutations import Matches, replay, replay_resamples
 from tests.simulation import Tournament
 
 MATCHES = Matches(

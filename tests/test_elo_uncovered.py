@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from elo_exp.likelihood import POINTS, Array, abilities
-from elo_exp.permutations import Matches, replay
+from elo_exp.statistics.likelihood import POINTS, Array, abilities
+from elo_exp.statistics.permutations import Matches, replay
 
 Counts = Mapping[tuple[int, int], tuple[int, int]]  # the pair, and how often its first and its second won
 

@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from elo_exp import weights
-from elo_exp.calibration import calibrate
-from elo_exp.dataset import Dataset
-from elo_exp.evidence import Evidence, NotEstimableError, evidence
-from elo_exp.influence import Estimate
+from elo_exp.oracle import weights
+from elo_exp.oracle.calibration import calibrate
+from elo_exp.oracle.dataset import Dataset
+from elo_exp.oracle.evidence import Evidence, NotEstimableError, evidence
+from elo_exp.oracle.influence import Estimate
 from elo_exp.records import UserError
 from tests.data import shipped
 from tests.oracle_simulation import World

@@ -7,13 +7,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from elo_exp import audits
-from elo_exp.analysis import Analysis, Options, analyse, gates_of
-from elo_exp.calibration import calibrate
-from elo_exp.dataset import Dataset
-from elo_exp.estimates import PolicyEstimate
-from elo_exp.evidence import evidence
-from elo_exp.gates import Gates
+from elo_exp.oracle import audits
+from elo_exp.oracle.analysis import Analysis, Options, analyse, gates_of
+from elo_exp.oracle.calibration import calibrate
+from elo_exp.oracle.dataset import Dataset
+from elo_exp.oracle.estimates import PolicyEstimate
+from elo_exp.oracle.evidence import evidence
+from elo_exp.oracle.gates import Gates
 from tests.oracle_sample import POLICIES, STD_ERRORS, sample, truth
 from tests.oracle_simulation import World
 from tests.test_oracle_coverage import shipped_estimators

@@ -15,9 +15,10 @@ import torch
 from scipy import stats
 from transformers import LlamaForCausalLM
 
-from elo_exp import bank, causal_lm
-from elo_exp.causal_lm import CausalLM, Checkpoint, chat_ids
-from elo_exp.generation import Continuation, Decoding, check_lengths, continuations, prompt_seed, token_at
+from elo_exp import bank
+from elo_exp.models import causal_lm
+from elo_exp.models.causal_lm import CausalLM, Checkpoint, chat_ids
+from elo_exp.models.generation import Continuation, Decoding, check_lengths, continuations, prompt_seed, token_at
 from elo_exp.records import UserError
 from tests.data import BANK
 from tests.tiny_models import tiny_model

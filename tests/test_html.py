@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from elo_exp import html, plots, report
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import rate
+from elo_exp.figures import plots
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.davidson import Davidson
 from elo_exp.records import Battle
+from elo_exp.reports import html, report
 from elo_exp.results import JudgeQuality, Plot, Standings, Usage
 from tests.data import DIMENSIONS, PROBES, shipped
 from tests.pages import Reader

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from elo_exp import bank, causal_lm, stages
+from elo_exp import bank, stages
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
 from elo_exp.entrants.probe import ProbeEntrant
 from elo_exp.files import write_jsonl
-from elo_exp.generation import prompt_seed
+from elo_exp.models import causal_lm
+from elo_exp.models.generation import prompt_seed
 from elo_exp.records import Prompt, Response, UserError, fingerprint
 from elo_exp.store import Store
 from tests.commands import Ran, attempt_program, command, run, start

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elo_exp.calibration import calibrate
-from elo_exp.dataset import Dataset, Rows
-from elo_exp.evidence import evidence
-from elo_exp.influence import clustered, t_quantile
+from elo_exp.oracle.calibration import calibrate
+from elo_exp.oracle.dataset import Dataset, Rows
+from elo_exp.oracle.evidence import evidence
+from elo_exp.oracle.influence import clustered, t_quantile
 from tests.data import shipped
 from tests.oracle_simulation import World
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from elo_exp.isotonic import fit
+from elo_exp.oracle.isotonic import fit
 
 SEEDS = st.integers(0, 10_000)
 

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from elo_exp import bank, stages
 from elo_exp.battles import from_judgments
-from elo_exp.diagnostics import judge_quality
 from elo_exp.files import read_jsonl, write_jsonl, write_whole
 from elo_exp.judges.lexical import LexicalJudge, hedging, overlap, specificity
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.pairs import pair_up
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest, Judgment, UserError
+from elo_exp.statistics.diagnostics import judge_quality
+from elo_exp.statistics.winrates import count, win_share
 from elo_exp.store import Store
-from elo_exp.winrates import count, win_share
 from tests.data import BANK, DIMENSIONS, PROBES, shared_data, shipped
 
 RUBRICS = {dimension: shipped("rubric", dimension) for dimension in DIMENSIONS}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from elo_exp.influence import Estimate
-from elo_exp.label_budget import label_budget
+from elo_exp.oracle.influence import Estimate
+from elo_exp.oracle.label_budget import label_budget
 from tests.test_estimators import drawn, estimate
 
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elo_exp.claims import Claims
-from elo_exp.ledger import Batch, Ledger, Query
+from elo_exp.asking.claims import Claims
+from elo_exp.asking.ledger import Batch, Ledger, Query
 from elo_exp.records import JudgeReply, UserError
 from elo_exp.store import Store
 from tests.stores import failing, go_on, process, rows, said, write
@@ -570,8 +570,8 @@ def check(path: Path) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from elo_exp.claims import Claims
-from elo_exp.ledger import Ledger, Query
+from elo_exp.asking.claims import Claims
+from elo_exp.asking.ledger import Ledger, Query
 from elo_exp.records import JudgeReply
 from elo_exp.store import Store
 
@@ -636,8 +636,8 @@ def test_a_process_killed_between_two_calls_leaves_all_that_the_next_needs(path:
 BUSY = """
 import sys
 from pathlib import Path
-from elo_exp.claims import Claims
-from elo_exp.ledger import Ledger, Query
+from elo_exp.asking.claims import Claims
+from elo_exp.asking.ledger import Ledger, Query
 from elo_exp.records import JudgeReply
 from elo_exp.store import Store
 
@@ -684,8 +684,8 @@ def test_two_processes_that_intend_at_once_never_have_two_of_a_size(path: Path) 
     script = """
 import sys
 from pathlib import Path
-from elo_exp.claims import Claims
-from elo_exp.ledger import Ledger, Query
+from elo_exp.asking.claims import Claims
+from elo_exp.asking.ledger import Ledger, Query
 from elo_exp.store import Store
 
 with Store(Path(sys.argv[1])) as store, Claims(store) as claims:

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from elo_exp import causal_lm, stages
-from elo_exp.causal_lm import CausalLM
+from elo_exp import stages
 from elo_exp.judges.local import LABELS, LocalJudge
+from elo_exp.models import causal_lm
+from elo_exp.models.causal_lm import CausalLM
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest, UserError
 from elo_exp.rubrics import Rubric
 from elo_exp.store import Store

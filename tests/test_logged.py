@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.dataset import Dataset, dataset, fold
-from elo_exp.logged import FreshDraw, LoggedSample, policies_with_draws, read_draws, read_logged, read_truth
+from elo_exp.oracle.dataset import Dataset, dataset, fold
+from elo_exp.oracle.logged import FreshDraw, LoggedSample, policies_with_draws, read_draws, read_logged, read_truth
 from elo_exp.records import UserError
 from tests.data import shared_data
 

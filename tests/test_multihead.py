@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from elo_exp import adapters
-from elo_exp.adapters import AdapterFile, Update
-from elo_exp.multihead import KeyValueCache, MultiHead, geometry
+from elo_exp.models import adapters
+from elo_exp.models.adapters import AdapterFile, Update
+from elo_exp.models.multihead import KeyValueCache, MultiHead, geometry
 from elo_exp.records import UserError
 from tests.tiny_heads import jury_logits, merged, save, tensors
 from tests.tiny_models import tiny_model

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from elo_exp.access import retry_after
-from elo_exp.openai_api import OpenAiApi, stop_reason_of, text_of, usage_of
+from elo_exp.asking.access import retry_after
+from elo_exp.asking.openai_api import OpenAiApi, stop_reason_of, text_of, usage_of
+from elo_exp.asking.services import NO_CONNECTION, DoubtfulError, RefusedError
 from elo_exp.records import UserError
-from elo_exp.services import NO_CONNECTION, DoubtfulError, RefusedError
 from tests.anthropic_server import AcceptThenHang, AcceptThenReset, AcceptThenStatus, Fault, ResetBefore, Status
 from tests.openai_server import Body, OpenAiServer, alone
 

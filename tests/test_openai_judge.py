@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 
 from elo_exp import stages
-from elo_exp.diagnostics import judge_quality
 from elo_exp.judges import PaidJudge
 from elo_exp.judges.openai_compatible import OpenAiCompatibleJudge
 from elo_exp.records import Comparison, JudgeRequest, Judgment, UserError, fingerprint
 from elo_exp.results import JudgeQuality, Usage
 from elo_exp.rubrics import Rubric
+from elo_exp.statistics.diagnostics import judge_quality
 from elo_exp.store import Store
 from tests.anthropic_server import AcceptThenReset, ResetBefore, Status
 from tests.anthropic_verdicts import longer

@@ -14,10 +14,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from elo_exp import config
-from elo_exp.ablation import SCORES, ablate, summaries
 from elo_exp.experiments import Parts, oracle
 from elo_exp.experiments.oracle import OracleResult
-from elo_exp.logged import Truth
+from elo_exp.oracle.ablation import SCORES, ablate, summaries
+from elo_exp.oracle.logged import Truth
 from elo_exp.records import UserError
 from elo_exp.settings import OracleSettings, Settings
 from tests.commands import Ran, attempt, run

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from elo_exp.analysis import gates_of
-from elo_exp.calibration import calibrate
 from elo_exp.estimators import Estimator
-from elo_exp.evidence import evidence
-from elo_exp.gates import REFUSE
+from elo_exp.oracle.analysis import gates_of
+from elo_exp.oracle.calibration import calibrate
+from elo_exp.oracle.evidence import evidence
+from elo_exp.oracle.gates import REFUSE
 from tests.data import shipped
 from tests.oracle_simulation import World
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from elo_exp import agreement, holdings, stages
+from elo_exp import stages
+from elo_exp.asking import holdings
 from elo_exp.files import write_jsonl
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.pairs import pair_up
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response
+from elo_exp.statistics import agreement
 from elo_exp.store import Store
 from tests.commands import QUICK, run
 from tests.data import shipped

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp import human_scale, placement
-from elo_exp.arenas import Arena
-from elo_exp.human_scale import calibrate, temperature
-from elo_exp.intervals import pinned, with_percentiles
-from elo_exp.likelihood import POINTS
-from elo_exp.placement import Draw
+from elo_exp.arena import human_scale, placement
+from elo_exp.arena.human_scale import calibrate, temperature
+from elo_exp.arena.placement import Draw
+from elo_exp.arena.sources import Arena
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard
+from elo_exp.statistics.intervals import pinned, with_percentiles
+from elo_exp.statistics.likelihood import POINTS
 
 NAMES = [f"m{i}" for i in range(8)]
 ABILITY = dict(zip(NAMES, np.linspace(-1.0, 1.0, 8).tolist(), strict=True))  # log-odds

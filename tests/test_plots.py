@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from elo_exp import fit_plots, judge_plots, order_plots, plots
-from elo_exp.lettering import fitted, length, short
+from elo_exp.figures import fit_plots, judge_plots, order_plots, plots
+from elo_exp.figures.lettering import fitted, length, short
 from elo_exp.records import Battle
 from elo_exp.results import Plot, Standings
 from tests.standings import standings, tournament, with_lengths

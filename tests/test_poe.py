@@ -19,14 +19,15 @@ import pytest
 import torch
 from scipy import stats
 
-from elo_exp import adapters, bank, causal_lm, stages
-from elo_exp.adapters import Update
-from elo_exp.decoding import Decoded, Sampling, p_correct, sampled, verified
+from elo_exp import bank, stages
 from elo_exp.files import write_jsonl
-from elo_exp.generation import prompt_seed
-from elo_exp.multihead import MultiHead, geometry
+from elo_exp.models import adapters, causal_lm
+from elo_exp.models.adapters import Update
+from elo_exp.models.decoding import Decoded, Sampling, p_correct, sampled, verified
+from elo_exp.models.generation import prompt_seed
+from elo_exp.models.multihead import MultiHead, geometry
+from elo_exp.models.speculative import distribution, draw, product, verify
 from elo_exp.records import Prompt, Response, UserError, canonical_json, fingerprint
-from elo_exp.speculative import distribution, draw, product, verify
 from elo_exp.store import Store
 from tests.commands import attempt, run
 from tests.data import BANK, shipped

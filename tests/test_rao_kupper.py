@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from statsmodels.miscmodels.ordinal_model import OrderedModel
 
-from elo_exp.likelihood import POINTS, games
 from elo_exp.ratings.davidson import Davidson
 from elo_exp.ratings.rao_kupper import RaoKupper
 from elo_exp.records import Battle
 from elo_exp.results import Leaderboard
+from elo_exp.statistics.likelihood import POINTS, games
 from tests.simulation import Tournament
 
 

@@ -17,11 +17,12 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from elo_exp import agreement, battles, files
+from elo_exp import battles, files
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.elo import PermutationElo
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard
+from elo_exp.statistics import agreement
 from tests.commands import Ran, attempt, run, start
 from tests.data import shared_data
 from tests.pages import Reader

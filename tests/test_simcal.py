@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from elo_exp import cje
-from elo_exp.calibration import calibrate
-from elo_exp.evidence import Evidence, evidence
-from elo_exp.simcal import calibrated_weights, least_variance
+from elo_exp.oracle import cje
+from elo_exp.oracle.calibration import calibrate
+from elo_exp.oracle.evidence import Evidence, evidence
+from elo_exp.oracle.simcal import calibrated_weights, least_variance
 from tests.oracle_simulation import World
 
 

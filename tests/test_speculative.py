@@ -15,7 +15,7 @@ import pytest
 import torch
 from scipy import stats
 
-from elo_exp.speculative import (
+from elo_exp.models.speculative import (
     distribution,
     draw,
     product,

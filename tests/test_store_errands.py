@@ -29,14 +29,15 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from elo_exp import CONF, config, holdings, stages
+from elo_exp import CONF, config, stages
+from elo_exp.asking import holdings
+from elo_exp.asking.ledger import Ledger
+from elo_exp.asking.services import Clock
 from elo_exp.experiments import store as errands
 from elo_exp.files import write_jsonl
 from elo_exp.judges.claude import ClaudeJudge
-from elo_exp.ledger import Ledger
 from elo_exp.records import Comparison, JudgeReply, Judgment, Response, UserError
 from elo_exp.results import Usage
-from elo_exp.services import Clock
 from elo_exp.store import SCHEMA_VERSION, Store
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer

@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 from statsmodels.tools.numdiff import approx_fprime, approx_hess
 
-from elo_exp import ties
-from elo_exp.likelihood import POINTS, Games, Pairs, bradley_terry_mle, games, strongest_component
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.davidson import Davidson, DavidsonModel
 from elo_exp.ratings.rao_kupper import RaoKupper, RaoKupperModel
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard
+from elo_exp.statistics import ties
+from elo_exp.statistics.likelihood import POINTS, Games, Pairs, bradley_terry_mle, games, strongest_component
 from tests.simulation import Tournament
 
 MODELS: dict[str, ties.TieModel] = {"davidson": DavidsonModel(), "rao_kupper": RaoKupperModel()}

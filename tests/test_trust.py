@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from elo_exp import trust
-from elo_exp.diagnoses import (
+from elo_exp.reports import trust
+from elo_exp.reports.markup import Markup, join
+from elo_exp.results import JudgeQuality, Standings
+from elo_exp.statistics.diagnoses import (
     Agreement,
     Cycles,
     LengthControl,
@@ -19,8 +21,6 @@ from elo_exp.diagnoses import (
     RankCorrelation,
     TransitivityTest,
 )
-from elo_exp.markup import Markup, join
-from elo_exp.results import JudgeQuality, Standings
 from tests.pages import Reader
 
 NO_PLACE = PositionEffect(dimension="d", n_prompts=0, n_verdicts=0, n_decisive=0)

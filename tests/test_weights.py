@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from elo_exp import weights
-from elo_exp.audits import weight_diagnostics
-from elo_exp.calibration import calibrate
-from elo_exp.estimates import WeightDiagnostics
-from elo_exp.evidence import evidence
+from elo_exp.oracle import weights
+from elo_exp.oracle.audits import weight_diagnostics
+from elo_exp.oracle.calibration import calibrate
+from elo_exp.oracle.estimates import WeightDiagnostics
+from elo_exp.oracle.evidence import evidence
 from tests.oracle_sample import sample
 
 

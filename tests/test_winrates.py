@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from elo_exp.records import Battle
 from elo_exp.results import WinRate
-from elo_exp.winrates import Share, count, shares, win_share
+from elo_exp.statistics.winrates import Share, count, shares, win_share
 
 NAMES = st.sampled_from(["ann", "bob", "zoe"])
 RESULTS = st.sampled_from(["model_a", "model_b", "tie", "tie (bothbad)"])

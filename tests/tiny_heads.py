@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from elo_exp.adapters import PROJECTIONS, Geometry, Update
 from elo_exp.files import write_json
+from elo_exp.models.adapters import PROJECTIONS, Geometry, Update
 
 Tensors = dict[str, torch.Tensor]
 

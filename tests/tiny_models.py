@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from elo_exp.causal_lm import as_peft_is
+from elo_exp.models.causal_lm import as_peft_is
 from tests.data import BANK
 
 VOCABULARY = 512

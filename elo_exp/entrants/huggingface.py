@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from elo_exp import causal_lm, checkpoints
-from elo_exp.causal_lm import CausalLM, Checkpoint
 from elo_exp.files import utc_now
-from elo_exp.generation import Continuation, Decoding, check_lengths, continuations, made_on, prompt_seed
+from elo_exp.models import causal_lm, checkpoints
+from elo_exp.models.causal_lm import CausalLM, Checkpoint
+from elo_exp.models.generation import Continuation, Decoding, check_lengths, continuations, made_on, prompt_seed
 from elo_exp.records import Prompt, Response, UserError
 from elo_exp.settings import one_of
 

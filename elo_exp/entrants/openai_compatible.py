@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from elo_exp.answering import Answering, Said
-from elo_exp.calls import Message
-from elo_exp.openai_api import MAX_TOKENS_NAMES, OpenAiApi, stop_reason_of, text_of, usage_of
-from elo_exp.pricing import Prices, token_prices
+from elo_exp.asking.answering import Answering, Said
+from elo_exp.asking.calls import Message
+from elo_exp.asking.openai_api import MAX_TOKENS_NAMES, OpenAiApi, stop_reason_of, text_of, usage_of
+from elo_exp.asking.pricing import Prices, token_prices
 from elo_exp.records import Prompt, Response, UserError
 from elo_exp.settings import one_of
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp import adapters, causal_lm, checkpoints, decoding
-from elo_exp.causal_lm import CausalLM, Checkpoint
-from elo_exp.decoding import Decoded, Sampling
 from elo_exp.files import utc_now
-from elo_exp.generation import Speed, check_lengths, made_on, prompt_seed
-from elo_exp.multihead import MultiHead, geometry
+from elo_exp.models import adapters, causal_lm, checkpoints, decoding
+from elo_exp.models.causal_lm import CausalLM, Checkpoint
+from elo_exp.models.decoding import Decoded, Sampling
+from elo_exp.models.generation import Speed, check_lengths, made_on, prompt_seed
+from elo_exp.models.multihead import MultiHead, geometry
 from elo_exp.records import Prompt, Response, UserError
 from elo_exp.settings import one_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from elo_exp.evidence import Evidence
-from elo_exp.influence import Estimate
+from elo_exp.oracle.evidence import Evidence
+from elo_exp.oracle.influence import Estimate
 
 
 class Estimator(Protocol):

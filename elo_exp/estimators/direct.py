@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from elo_exp.dataset import MIN_LABELS
-from elo_exp.evidence import FRESH_DRAWS, Evidence
-from elo_exp.influence import Estimate, Term, linear_estimate
+from elo_exp.oracle.dataset import MIN_LABELS
+from elo_exp.oracle.evidence import FRESH_DRAWS, Evidence
+from elo_exp.oracle.influence import Estimate, Term, linear_estimate
 
 
 @dataclass(kw_only=True)

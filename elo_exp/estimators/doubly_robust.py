@@ -14,14 +14,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from elo_exp import calibration, weights
-from elo_exp.calibration import Calibration
-from elo_exp.evidence import CALIBRATED_WEIGHTS, FRESH_DRAWS, Evidence
-from elo_exp.influence import Estimate, Term, clustered, linear_estimate
-from elo_exp.likelihood import Array, Mask
+from elo_exp.oracle import calibration, weights
+from elo_exp.oracle.calibration import Calibration
+from elo_exp.oracle.evidence import CALIBRATED_WEIGHTS, FRESH_DRAWS, Evidence
+from elo_exp.oracle.influence import Estimate, Term, clustered, linear_estimate
+from elo_exp.oracle.simcal import least_variance
+from elo_exp.oracle.targeting import fluctuation, moved
 from elo_exp.settings import one_of
-from elo_exp.simcal import least_variance
-from elo_exp.targeting import fluctuation, moved
+from elo_exp.statistics.likelihood import Array, Mask
 
 _OMEGA: dict[str, Callable[[Array], Array]] = {
     "w": lambda w: w,

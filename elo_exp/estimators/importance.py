@@ -14,11 +14,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from elo_exp import weights
-from elo_exp.evidence import CALIBRATED_WEIGHTS, RAW_WEIGHTS, Evidence
-from elo_exp.influence import Estimate, Term, linear_estimate
-from elo_exp.likelihood import Array
+from elo_exp.oracle import weights
+from elo_exp.oracle.evidence import CALIBRATED_WEIGHTS, RAW_WEIGHTS, Evidence
+from elo_exp.oracle.influence import Estimate, Term, linear_estimate
 from elo_exp.records import UserError
+from elo_exp.statistics.likelihood import Array
 
 
 @dataclass(kw_only=True)

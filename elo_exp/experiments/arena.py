@@ -13,27 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp import (
-    arena_plots,
-    arena_report,
-    arena_rows,
-    arenas,
-    battles,
-    bill,
-    comparisons,
-    diagnostics,
-    placement,
-    report,
-    stages,
-)
+from elo_exp import battles, bill, stages
+from elo_exp.arena import placement
+from elo_exp.arena import plots as arena_plots
+from elo_exp.arena import report as arena_report
+from elo_exp.arena import rows as arena_rows
+from elo_exp.arena import sources as arenas
+from elo_exp.arena.human_scale import calibrate
+from elo_exp.arena.placement import Placement
 from elo_exp.experiments import Parts
 from elo_exp.experiments.arena_play import Play, rate, survey
-from elo_exp.human_scale import calibrate
 from elo_exp.manifest import input_hashes
-from elo_exp.placement import Placement
 from elo_exp.records import UserError
+from elo_exp.reports import report
 from elo_exp.results import JudgeQuality, Leaderboard, Plot, Standings
 from elo_exp.settings import Settings, parse_shard
+from elo_exp.statistics import comparisons, diagnostics
 
 NEEDS = frozenset({"entrant", "judge", "rubric"})
 

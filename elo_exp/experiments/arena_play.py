@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elo_exp import arenas, battles, placement, stages
-from elo_exp.arena_rows import At
-from elo_exp.arenas import Arena, Texts
+from elo_exp import battles, stages
+from elo_exp.arena import placement
+from elo_exp.arena import sources as arenas
+from elo_exp.arena.human_scale import question_and_pair
+from elo_exp.arena.placement import Draw
+from elo_exp.arena.rows import At
+from elo_exp.arena.sources import Arena, Texts
 from elo_exp.entrants import HostedEntrant
 from elo_exp.experiments import Parts
-from elo_exp.human_scale import question_and_pair
 from elo_exp.judges import PaidJudge
-from elo_exp.placement import Draw
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response, UserError
 from elo_exp.results import Leaderboard
 from elo_exp.settings import Settings

@@ -10,14 +10,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elo_exp import cje, logged, oracle_page, oracle_plots, oracle_report
-from elo_exp.ablation import AblationRow, ablate
-from elo_exp.analysis import Analysis, Options, analyse
-from elo_exp.dataset import Dataset, dataset
-from elo_exp.evidence import FRESH_DRAWS
 from elo_exp.experiments import Parts
-from elo_exp.logged import FreshDraw, Truth
 from elo_exp.manifest import input_hashes
+from elo_exp.oracle import cje, logged
+from elo_exp.oracle import page as oracle_page
+from elo_exp.oracle import plots as oracle_plots
+from elo_exp.oracle import report as oracle_report
+from elo_exp.oracle.ablation import AblationRow, ablate
+from elo_exp.oracle.analysis import Analysis, Options, analyse
+from elo_exp.oracle.dataset import Dataset, dataset
+from elo_exp.oracle.evidence import FRESH_DRAWS
+from elo_exp.oracle.logged import FreshDraw, Truth
 from elo_exp.records import UserError
 from elo_exp.results import Plot
 from elo_exp.settings import OracleSettings, Settings, one_of

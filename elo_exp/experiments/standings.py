@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp import agreement, comparisons, effects, html, order_plots, plots, report, transitivity, winrates
 from elo_exp.experiments import Parts
+from elo_exp.figures import order_plots, plots
 from elo_exp.records import Battle
+from elo_exp.reports import html, report
 from elo_exp.results import JudgeQuality, Leaderboard, Plot, Standings
+from elo_exp.statistics import agreement, comparisons, effects, transitivity, winrates
 
 _SEED = 20260425  # of the draws behind rank sets; the Monte-Carlo error of a chance is below .004
 

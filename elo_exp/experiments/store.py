@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from elo_exp import bill, holdings
+from elo_exp import bill
+from elo_exp.asking import holdings
+from elo_exp.asking.ledger import Ledger
 from elo_exp.experiments import Parts, Result
-from elo_exp.ledger import Ledger
 from elo_exp.records import UserError
 from elo_exp.settings import Settings, one_of
 from elo_exp.store import Store

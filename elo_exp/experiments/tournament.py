@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from elo_exp import agreement, bank, battles, bill, diagnostics, effects, pairs, report, stages
-from elo_exp.diagnoses import Agreement, RankCorrelation
+from elo_exp import bank, battles, bill, pairs, stages
 from elo_exp.entrants import HostedEntrant
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
@@ -17,8 +16,11 @@ from elo_exp.judges import PaidJudge
 from elo_exp.manifest import input_hashes
 from elo_exp.pairs import Responses
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
+from elo_exp.reports import report
 from elo_exp.results import JudgeQuality, Plot, Standings
 from elo_exp.settings import Settings, parse_shard
+from elo_exp.statistics import agreement, diagnostics, effects
+from elo_exp.statistics.diagnoses import Agreement, RankCorrelation
 
 NEEDS = frozenset({"entrant", "judge", "rubric"})
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from elo_exp.access import check_base_url
-from elo_exp.anthropic_api import (
+from elo_exp.asking.access import check_base_url
+from elo_exp.asking.anthropic_api import (
     API_VERSION,
     EFFORTS,
     AnthropicApi,
@@ -21,17 +21,17 @@ from elo_exp.anthropic_api import (
     text_of,
     usage_of,
 )
-from elo_exp.batches import BatchRun
-from elo_exp.claims import Claims
-from elo_exp.density import Density, most_tokens, sample
+from elo_exp.asking.batches import BatchRun
+from elo_exp.asking.claims import Claims
+from elo_exp.asking.density import Density, most_tokens, sample
+from elo_exp.asking.ledger import CANCELLED, Ledger
+from elo_exp.asking.messages import MessagesRun
+from elo_exp.asking.once import answer_once
+from elo_exp.asking.pricing import PER_MILLION, Budget, Prices
+from elo_exp.asking.services import BatchSettings, BatchTools, Clock, UnreachableError
 from elo_exp.files import utc_now
-from elo_exp.ledger import CANCELLED, Ledger
-from elo_exp.messages import MessagesRun
-from elo_exp.once import answer_once
 from elo_exp.planning import Estimate
-from elo_exp.pricing import PER_MILLION, Budget, Prices
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
-from elo_exp.services import BatchSettings, BatchTools, Clock, UnreachableError
 from elo_exp.settings import one_of
 from elo_exp.store import Store
 

@@ -15,10 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from elo_exp import causal_lm, checkpoints
-from elo_exp.causal_lm import CausalLM, Checkpoint
 from elo_exp.files import utc_now
-from elo_exp.generation import in_batches, left_padded
+from elo_exp.models import causal_lm, checkpoints
+from elo_exp.models.causal_lm import CausalLM, Checkpoint
+from elo_exp.models.generation import in_batches, left_padded
 from elo_exp.records import JudgeReply, JudgeRequest, UserError, canonical_json
 from elo_exp.store import Store
 

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.claims import Claims
-from elo_exp.density import Density, most_tokens
+from elo_exp.asking.claims import Claims
+from elo_exp.asking.density import Density, most_tokens
+from elo_exp.asking.messages import MessagesRun
+from elo_exp.asking.once import answer_once
+from elo_exp.asking.openai_api import MAX_TOKENS_NAMES, OpenAiApi, stop_reason_of, text_of, usage_of
+from elo_exp.asking.pricing import PER_MILLION, Budget, token_prices
+from elo_exp.asking.services import Clock
 from elo_exp.files import utc_now
-from elo_exp.messages import MessagesRun
-from elo_exp.once import answer_once
-from elo_exp.openai_api import MAX_TOKENS_NAMES, OpenAiApi, stop_reason_of, text_of, usage_of
 from elo_exp.planning import Estimate
-from elo_exp.pricing import PER_MILLION, Budget, token_prices
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
-from elo_exp.services import Clock
 from elo_exp.settings import one_of
 from elo_exp.store import Store
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from elo_exp.boards import check_initial_rating, leaderboard, spread, why_unrated
-from elo_exp.bootstrap import resampled_abilities
-from elo_exp.intervals import pinned, with_percentiles
-from elo_exp.likelihood import Array, Games, Mask, abilities, games
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard
-from elo_exp.sandwich import clustered_covariance
 from elo_exp.settings import USES, one_of
+from elo_exp.statistics.boards import check_initial_rating, leaderboard, spread, why_unrated
+from elo_exp.statistics.bootstrap import resampled_abilities
+from elo_exp.statistics.intervals import pinned, with_percentiles
+from elo_exp.statistics.likelihood import Array, Games, Mask, abilities, games
+from elo_exp.statistics.sandwich import clustered_covariance
 
 logger = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elo_exp import ties
-from elo_exp.boards import check_initial_rating
-from elo_exp.likelihood import Array
 from elo_exp.records import Battle
 from elo_exp.results import Leaderboard
 from elo_exp.settings import USES, one_of
+from elo_exp.statistics import ties
+from elo_exp.statistics.boards import check_initial_rating
+from elo_exp.statistics.likelihood import Array
 
 
 class DavidsonModel:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from elo_exp.battles import models, n_battles
-from elo_exp.bootstrap import drawn_prompts
-from elo_exp.likelihood import POINTS, Array, Games, abilities, games
-from elo_exp.permutations import Matches, replay, replay_resamples
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Z95, Leaderboard, Rating, ranked
 from elo_exp.settings import one_of
+from elo_exp.statistics.bootstrap import drawn_prompts
+from elo_exp.statistics.likelihood import POINTS, Array, Games, abilities, games
+from elo_exp.statistics.permutations import Matches, replay, replay_resamples
 
 logger = logging.getLogger(__name__)
 

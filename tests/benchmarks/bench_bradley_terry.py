@@ -34,11 +34,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elo_exp.bootstrap import resampled_abilities
-from elo_exp.likelihood import POINTS, Games, abilities, games_of_columns
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
-from elo_exp.sandwich import clustered_covariance
+from elo_exp.statistics.bootstrap import resampled_abilities
+from elo_exp.statistics.likelihood import POINTS, Games, abilities, games_of_columns
+from elo_exp.statistics.sandwich import clustered_covariance
 
 Array = npt.NDArray[np.float64]
 

@@ -29,7 +29,7 @@ from importlib.metadata import version
 import numpy as np
 import numpy.typing as npt
 
-from elo_exp.permutations import Matches, replay
+from elo_exp.statistics.permutations import Matches, replay
 
 Array = npt.NDArray[np.float64]
 Games = list[tuple[str, str]]  # (winner, loser), one dimension

@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elo_exp import bank, causal_lm
-from elo_exp.causal_lm import CausalLM, Checkpoint, chat_ids
+from elo_exp import bank
 from elo_exp.entrants import Entrant
-from elo_exp.generation import left_padded, made_on
+from elo_exp.models import causal_lm
+from elo_exp.models.causal_lm import CausalLM, Checkpoint, chat_ids
+from elo_exp.models.generation import left_padded, made_on
 from elo_exp.records import Prompt
 from tests.data import BANK, shipped
 from tests.tiny_models import tiny_model

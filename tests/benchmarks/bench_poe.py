@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from elo_exp.adapters import Update
-from elo_exp.decoding import Decoded, Sampling, sampled, verified
-from elo_exp.multihead import Heads, KeyValueCache, MultiHead, geometry
-from elo_exp.speculative import draw, product
+from elo_exp.models.adapters import Update
+from elo_exp.models.decoding import Decoded, Sampling, sampled, verified
+from elo_exp.models.multihead import Heads, KeyValueCache, MultiHead, geometry
+from elo_exp.models.speculative import draw, product
 
 HIDDEN, LAYERS, INNER, VOCABULARY, CONTEXT = 768, 12, 2048, 8192, 1024
 HEADS, DEPTH, RANK = 9, 3, 8

@@ -31,7 +31,7 @@ TRACKERS = ("local", "wandb")
 # The command, leaving behind what it imported, and the processor time and the seconds of its figures.
 COMMAND = """
 import json, runpy, sys, time
-from elo_exp import plots
+from elo_exp.figures import plots
 draw, took = plots.all_plots, [0.0, 0.0]
 def timed(*arguments):
     before = time.process_time(), time.perf_counter()

@@ -1,0 +1,1 @@
+"""What is seen: every figure of the tournament, on one canvas."""

@@ -1,0 +1,224 @@
+"""Figures of how sure one may be: differences, chances of a rank, and what more prompts would find."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from elo_exp.figures import canvas
+from elo_exp.figures.canvas import Panel, panel_width, row_span, span, ticks
+from elo_exp.figures.lettering import length, short
+from elo_exp.figures.sheets import Sheet
+from elo_exp.figures.shown import METHOD, interval, of_best, room, said_p, sample
+from elo_exp.planning import detectable
+from elo_exp.results import Difference, Leaderboard, Plot, Precision, Standings
+
+Rows = list[dict[str, Any]]
+
+_MAX_PAIR_MODELS = 8  # whose differences are drawn: 28 pairs; all are in the rows
+_MAX_RANK_MODELS = 20
+_SIZES = (50, 143)  # prompts of a pilot and of the whole bank
+_GREY = "#8A8A8A"
+_BLUE, _ORANGE = canvas.PALETTE[:2]
+
+
+def certainty_plots(standings: Standings) -> list[Plot | None]:
+    """The figures that these standings allow: none without intervals."""
+    return [differences(standings), rank_chances(standings), detectable_differences(standings)]
+
+
+# Differences
+
+
+def differences(standings: Standings) -> Plot | None:
+    """Every pair's difference with its 95 % interval; coloured where it holds after Holm's correction."""
+    known = [d for d in standings.differences.get(METHOD, ()) if d.ci_low is not None]
+    if not known:
+        return None
+    boards = standings.companions[METHOD]
+    best = {name: [r.model for r in board.ratings[:_MAX_PAIR_MODELS]] for name, board in boards.items()}
+    drawn = [d for d in known if {d.higher, d.lower} <= set(best[d.dimension])]
+    names = [name for name in standings.dimensions if any(d.dimension == name for d in drawn)]
+    of_panel = {n: sorted((d for d in drawn if d.dimension == n), key=lambda d: -d.difference) for n in names}
+    labels = {name: [_over(d) for d in pairs] for name, pairs in of_panel.items()}
+    sheet = Sheet(
+        "Which differences hold",
+        names,
+        width=2.3,
+        height=0.3 * max(map(len, of_panel.values())) + 0.15,
+        left=max(length(label, 8) for some in labels.values() for label in some) + 0.12,
+        right=0.8,
+        key=[
+            ("holds (Holm, 5 %)", {"color": _BLUE, "lw": 8, "alpha": 0.45}),
+            ("may be chance", {"color": _GREY, "lw": 8, "alpha": 0.45}),
+            ("95 % over prompts, of the pair alone", {"color": canvas.INK, "lw": 2, "marker": "o", "ms": 4}),
+        ],
+    )
+    low, high = span(x for d in drawn for x in (0.0, d.ci_low, d.ci_high) if x is not None)
+    for panel in sheet.panels:
+        panel.heading(panel.name, "Holm p on the right")
+        panel.scale((low, high), row_span(len(labels[panel.name])))
+        panel.rows(labels[panel.name])
+        panel.x_axis(ticks(low, high), "difference, Bradley-Terry points")
+        _ridges(panel, of_panel[panel.name])
+    caption = (
+        "Which differences hold. Curve: how the difference scatters over prompts; bar: "
+        f"{interval(boards[names[0]])}, of the pair alone; p by Holm over all pairs and "
+        f"dimensions.{sample(standings, names)}"
+    )
+    most = max(len(board.ratings) for board in boards.values())
+    caption += of_best(_MAX_PAIR_MODELS, most, "entrants of each dimension") if most > _MAX_PAIR_MODELS else ""
+    return sheet.finish("differences", [d.to_dict() for d in known], caption)
+
+
+def _ridges(panel: Panel, pairs: Sequence[Difference]) -> None:
+    """A normal curve for each pair with its interval on its base line."""
+    z = np.linspace(-3, 3, 31)
+    colors = [_BLUE if pair.significant else _GREY for pair in pairs]
+    hills, bars = [], []
+    for y, pair in enumerate(pairs):
+        assert pair.std_error is not None
+        hills.append(np.column_stack([pair.difference + z * pair.std_error, y + 0.2 - 0.75 * np.exp(-(z**2) / 2)]))
+        bars.append(((pair.ci_low, y + 0.2), (pair.ci_high, y + 0.2)))
+        panel.write(1, y, said_p(pair.p_holm), on="y", move=(8, 0), color=canvas.PALE, align=(0, 0.5))
+    panel.shapes(hills, colors, alpha=0.35)
+    panel.segments([((0, 0), (0, 1))], canvas.INK, 1, on="x")
+    panel.segments(bars, colors, 2)
+    panel.dots([pair.difference for pair in pairs], [y + 0.2 for y in range(len(pairs))], colors, 4.5)
+
+
+def _over(pair: Difference) -> str:
+    return f"{short(pair.higher)} over {short(pair.lower)}"
+
+
+# Ranks
+
+
+def rank_chances(standings: Standings) -> Plot | None:
+    """The chance that each entrant has each rank; framed, the ranks that the prompts leave possible."""
+    boards = {d: b for d, b in standings.companions.get(METHOD, {}).items() if b.rank_chances is not None}
+    if not boards:
+        return None
+    rows = [row for dimension, board in boards.items() for row in _rank_rows(dimension, board)]
+    best = {d: [r.model for r in b.ratings if r.rating is not None][:_MAX_RANK_MODELS] for d, b in boards.items()}
+    size = max(map(len, best.values()))
+    sheet = Sheet(
+        "Which ranks are possible",
+        list(boards),
+        width=0.45 * size,
+        height=0.34 * size,
+        left=room([model for some in best.values() for model in some]),
+        key=[
+            ("chance of the rank", {"color": canvas.shade("Blues", 0.7), "lw": 9}),
+            ("possible for all at once, 95 %", {"color": _ORANGE, "lw": 2}),
+        ],
+    )
+    for panel in sheet.panels:
+        panel.heading(panel.name, f"over {boards[panel.name].n_clusters:,} prompts")
+        _ranks(panel, boards[panel.name], best[panel.name])
+    caption = (
+        "How likely each rank is. Frame: the ranks that are possible for all entrants at once with 95 % (max-t, "
+        f"{interval(next(iter(boards.values())))}).{sample(standings, list(boards))}"
+    )
+    most = max(sum(r.rating is not None for r in board.ratings) for board in boards.values())
+    return sheet.finish("rank_chances", rows, caption + of_best(size, most))
+
+
+def _ranks(panel: Panel, board: Leaderboard, models: Sequence[str]) -> None:
+    assert board.rank_chances is not None
+    m = len(models)
+    shares = board.rank_chances[[board.models.index(model) for model in models], :m]
+    panel.scale((-0.5, m - 0.5), (m - 0.5, -0.5))
+    panel.grid(shares, "Blues")
+    panel.labels([short(model) for model in models])
+    for (y, x), share in np.ndenumerate(shares):
+        if share >= 0.005:
+            panel.write(x, y, f"{share:.0%}", color="white" if share > 0.6 else canvas.INK)
+    for rank in range(m):
+        panel.write(rank, 0, str(rank + 1), on="x", move=(0, -5), align=(0.5, 1))
+    panel.write(0.5, 0, "rank", on="panel", move=(0, -19), size=8.5, align=(0.5, 1))
+    frames = []
+    for y, rating in enumerate(map(board.rating, models)):
+        if rating.rank_low is not None and rating.rank_high is not None and rating.rank_low <= m:
+            left, right = rating.rank_low - 1.45, min(rating.rank_high, m) - 0.55
+            frames.append([(left, y - 0.43), (right, y - 0.43), (right, y + 0.43), (left, y + 0.43), (left, y - 0.43)])
+    panel.segments(frames, _ORANGE, 1.8)
+
+
+def _rank_rows(dimension: str, board: Leaderboard) -> Rows:
+    assert board.rank_chances is not None
+    return [
+        {"dimension": dimension, "model": model, "rank": rank + 1, "chance": float(chance)}
+        for model, row in zip(board.models, board.rank_chances, strict=True)
+        for rank, chance in enumerate(row)
+        if not math.isnan(chance)
+    ]
+
+
+# Power
+
+
+def detectable_differences(standings: Standings) -> Plot | None:
+    """The smallest difference that so many prompts find four times in five, by this run's own variance."""
+    known = [p for p in standings.precision.get(METHOD, ()) if p.sigma is not None and p.n_prompts]
+    if not known:
+        return None
+    rows = [row for p in known for row in _curve(p)]
+    low, high = min(row["detectable"] for row in rows), max(row["corrected"] for row in rows)
+    span = min(row["n_prompts"] for row in rows), max(row["n_prompts"] for row in rows)
+    several = [(f"any of {known[0].n_tests} differences (Holm)", {"color": _BLUE, "lw": 1.2, "ls": "--"})]
+    sheet = Sheet(
+        "What more prompts would find",
+        [p.dimension for p in known],
+        width=panel_width(len(known)),
+        height=2.3,
+        left=0.65,
+        shared_left=True,
+        key=[
+            ("one pair", {"color": _BLUE, "lw": 1.8}),
+            *(several if known[0].n_tests > 1 else []),
+            ("this run", {"lw": 0, "marker": "o", "ms": 7, "mfc": _ORANGE, "mew": 0}),
+            ("50 and 143 prompts", {"lw": 0, "marker": "o", "ms": 4.5, "mfc": _BLUE, "mew": 0}),
+        ],
+    )
+    for panel, precision in zip(sheet.panels, known, strict=True):
+        panel.heading(panel.name, f"{precision.n_prompts:,} prompts")
+        panel.scale(span, (low / 1.1, high * 1.1), log_x=True, log_y=True)
+        panel.x_axis({n: f"{n:,}" for n in (*_SIZES, 500, 1000)}, "prompts")
+        panel.y_axis({x: f"{x}" for x in (5, 10, 20, 40, 60, 100, 200, 400, 800) if low <= x <= high}, "points")
+        _power(panel, precision, [row for row in rows if row["dimension"] == panel.name])
+    caption = (
+        "The smallest difference that so many prompts find four times in five, two-sided at 5 %, by this run's own "
+        f"scatter between prompts: {', '.join(f'{p.dimension} {p.n_prompts:,} prompts' for p in known)}. Holm: its "
+        "first step, which is Bonferroni."
+    )
+    lines = ("detectable", "corrected")
+    return sheet.finish("detectable_differences", rows, caption, x="n_prompts", y=lines)
+
+
+def _power(panel: Panel, precision: Precision, rows: Rows) -> None:
+    n = [row["n_prompts"] for row in rows]
+    marked = [row for row in rows if row["n_prompts"] in _SIZES or row["this_run"]]
+    lines = (("detectable", 1.8, "-", (-6, -10), (1, 0.5)), ("corrected", 1.2, "--", (6, 4), (0, 0)))
+    for name, lw, ls, move, align in lines[: 1 if precision.n_tests == 1 else 2]:
+        panel.line(n, [row[name] for row in rows], _BLUE, lw=lw, ls=ls)
+        for row in marked:
+            color, size = (_ORANGE, 7) if row["this_run"] else (_BLUE, 4.5)
+            panel.dots([row["n_prompts"]], [row[name]], color, size)
+            look: Any = {"move": move, "align": align, "bold": row["this_run"]}
+            panel.write(row["n_prompts"], row[name], f"{row[name]:.0f}", **look)
+
+
+def _curve(precision: Precision) -> Iterator[dict[str, Any]]:
+    assert precision.sigma is not None and precision.n_prompts is not None
+    for n in sorted({*np.geomspace(20, 2000, 60).astype(int).tolist(), *_SIZES, precision.n_prompts}):
+        yield {
+            "dimension": precision.dimension,
+            "n_prompts": n,
+            "detectable": detectable(precision.sigma, n),
+            "corrected": detectable(precision.sigma, n, n_tests=precision.n_tests),
+            "this_run": n == precision.n_prompts,
+        }

@@ -1,0 +1,266 @@
+"""Figures, each drawn from rows that are kept beside it as CSV: who is better, and how often it wins."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from elo_exp.figures import canvas, certainty, fit_plots, judge_plots, order_plots
+from elo_exp.figures.canvas import Panel, panel_width, row_span, span, ticks
+from elo_exp.figures.lettering import length, short
+from elo_exp.figures.sheets import Sheet
+from elo_exp.figures.shown import (
+    MAX_MODELS,
+    METHOD,
+    best_first,
+    entrant_colors,
+    interval,
+    model_key,
+    n_matches,
+    of_best,
+    rated,
+    room,
+    sample,
+)
+from elo_exp.results import Z95, Plot, Standings
+from elo_exp.statistics import winrates
+
+Row = Mapping[str, Any]
+
+_GREY = "#8A8A8A"
+_FEW = 12  # models; with more, rows stand closer together and the cells of a heatmap carry no text
+_BEYOND = 0.6  # of the span of all ratings: an interval that reaches further beyond them is cut off
+
+
+def all_plots(standings: Standings) -> list[Plot]:
+    """Every figure that these standings allow."""
+    drawn = [
+        ratings(standings),
+        win_rates(standings),
+        *certainty.certainty_plots(standings),
+        *order_plots.order_plots(standings),
+        *judge_plots.judge_plots(standings),
+        *fit_plots.fit_plots(standings),
+    ]
+    return [plot for plot in drawn if plot is not None]
+
+
+# Ratings
+
+
+def ratings(standings: Standings) -> Plot | None:
+    """Elo and Bradley-Terry with their intervals and Elo's ordering error, a panel for each dimension on one scale."""
+    names = rated(standings)
+    if not names:
+        return None
+    rows = [row for dimension in names for row in _rating_rows(standings, dimension)]
+    models = best_first(standings)[:MAX_MODELS]
+    is_dense = len(models) > _FEW
+    sheet = Sheet(
+        "Who is better, and how sure that is",
+        names,
+        width=panel_width(len(names)),
+        height=(0.22 if is_dense else 0.38) * len(models) + 0.1,
+        left=room(models),
+        right=0.85 + max(length(_flagged(row), 7.5) for row in rows),
+        shared_left=True,
+        key=[
+            (
+                f"Elo at K = {standings.k:g}, 95 % over prompts",
+                {"color": "#C4C4C4", "lw": 5, "marker": "o", "ms": 6, "mfc": "#555555", "mew": 0},
+            ),
+            ("ordering error (Monte Carlo), 95 %", {"lw": 0, "marker": "|", "ms": 10, "mec": canvas.PALE}),
+            ("Bradley-Terry, 95 % over prompts", {"color": _GREY, "lw": 1.3, "marker": "D", "ms": 4.5, "mfc": "white"}),
+        ],
+    )
+    low, high = _limits([row for row in rows if row["model"] in models])
+    for panel in sheet.panels:
+        panel.heading(panel.name, n_matches(standings, panel.name))
+        panel.scale((low, high), row_span(len(models)))
+        panel.rows([short(model) for model in models])
+        panel.x_axis(ticks(low, high), "rating")
+        by_model = {row["model"]: row for row in rows if row["dimension"] == panel.name}
+        lines = {y: by_model[model] for y, model in enumerate(models) if model in by_model}
+        _forest(panel, lines, entrant_colors(standings), size=5 if is_dense else 6.5)
+    sure = f"Elo: {interval(standings.elo[names[0]][standings.k])}"
+    if fitted := standings.companions.get(METHOD, {}).get(names[0]):
+        sure += f"; Bradley-Terry: {interval(fitted)}"
+    caption = (
+        f"Who is better, by how much, the best mean Elo first. {sure}. The ordering error (grey ticks, 95 %) is that "
+        f"of averaging over match orders, and says nothing of how sure a rating is.{sample(standings, names)}"
+    )
+    return sheet.finish("ratings", rows, caption + of_best(len(models), len(standings.models)))
+
+
+def _forest(panel: Panel, lines: Mapping[int, Row], colors: Mapping[str, str], *, size: float) -> None:
+    """Rows by their place from the top: Elo above, Bradley-Terry below, Elo in figures on the right."""
+    of_line = {y: colors[row["model"]] for y, row in lines.items()}
+    for method, up, lw, alpha in (("elo", 0.12, 0.75 * size, 0.4), ("bradley_terry", -0.22, 1.3, 0.9)):
+        bars = {y: [(row[f"{method}_ci_{end}"], y - up) for end in ("low", "high")] for y, row in lines.items()}
+        bars = {y: bar for y, bar in bars.items() if bar[0][0] is not None}
+        panel.segments(list(bars.values()), [of_line[y] for y in bars], lw, alpha=alpha)
+    fitted = {y: row["bradley_terry"] for y, row in lines.items() if row["bradley_terry"] is not None}
+    edges = [of_line[y] for y in fitted]
+    panel.dots(list(fitted.values()), [y + 0.22 for y in fitted], edges, 0.7 * size, marker="D", hollow=True)
+    elo = {y: row["elo"] for y, row in lines.items()}
+    errors = [(row["elo"] + sign * Z95 * row["ordering_error"], y) for y, row in lines.items() for sign in (-1, 1)]
+    panel.segments([((x, y - 0.36), (x, y + 0.12)) for x, y in errors], canvas.PALE, 0.8)
+    panel.dots(list(elo.values()), [y - 0.12 for y in elo], list(of_line.values()), size)
+    for y, row in lines.items():
+        half = "" if row["elo_ci_low"] is None else f" ±{row['elo_ci_high'] - row['elo']:.0f}"
+        said = f"{row['elo']:.0f}{half}{_flagged(row)}"
+        panel.write(1, y, said, on="y", move=(7, 0), size=7.5, align=(0, 0.5))
+
+
+def _flagged(row: Row) -> str:
+    """Why Bradley-Terry has no rating."""
+    return f", {row['flag']}" if row["flag"] else ""
+
+
+def _rating_rows(standings: Standings, dimension: str) -> Iterator[dict[str, Any]]:
+    elo = standings.elo[dimension][standings.k]
+    board = standings.companions.get(METHOD, {}).get(dimension)
+    for rating in map(elo.rating, elo.models):
+        fitted = board and board.rating(rating.model)
+        yield {
+            "dimension": dimension,
+            "model": rating.model,
+            "elo": rating.rating,
+            "elo_ci_low": rating.ci_low,
+            "elo_ci_high": rating.ci_high,
+            "ordering_error": rating.ordering_error,
+            "bradley_terry": fitted and fitted.rating,
+            "bradley_terry_ci_low": fitted and fitted.ci_low,
+            "bradley_terry_ci_high": fitted and fitted.ci_high,
+            "flag": fitted and fitted.flag,
+        }
+
+
+def _limits(rows: Sequence[Row]) -> tuple[float, float]:
+    """Of the axis: all ratings, and of their intervals as much as leaves the ratings apart."""
+    points = [row[name] for row in rows for name in ("elo", "bradley_terry") if row[name] is not None]
+    beyond = _BEYOND * max(max(points) - min(points), 20.0)
+    ends = [x for row in rows for name, x in row.items() if "ci_" in name and x is not None]
+    low = max(min([*points, *ends]), min(points) - beyond)
+    high = min(max([*points, *ends]), max(points) + beyond)
+    margin = 0.04 * (high - low) + 1.0
+    return low - margin, high + margin
+
+
+# Win rates
+
+
+def win_rates(standings: Standings) -> Plot:
+    """How often the row beats the column, ties half."""
+    rows = _win_rate_rows(standings)
+    models = best_first(standings)[:MAX_MODELS]
+    is_dense = len(models) > _FEW
+    side, size = (0.2, 7.0) if is_dense else (0.68, 8.0)
+    scale = [(f"{share:.0%}", {"lw": 9, "color": canvas.shade("RdBu", share)}) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    sheet = Sheet(
+        "How often the row beats the column",
+        standings.dimensions,
+        width=max(side * len(models), 1.4),
+        height=max(side * len(models), 0.8),
+        left=room(models, size),
+        bottom=0.75 * room(models, size) + 0.15,
+        shared_left=True,
+        key=[*scale, *([] if is_dense else [("bold: their ratings differ (Holm, 5 %)", {"lw": 0})])],
+    )
+    for panel in sheet.panels:
+        panel.heading(panel.name, "ties half")
+        cells = [row for row in rows if row["dimension"] == panel.name]
+        _matrix(panel, cells, models, has_text=not is_dense, size=size)
+    caption = (
+        "How often the row beats the column, a tie counting half, of n battles; ± 95 % over prompts. Bold: the "
+        f"Bradley-Terry difference holds after Holm's correction.{sample(standings, standings.dimensions)}"
+    )
+    return sheet.finish("pairwise_winrates", rows, caption + of_best(len(models), len(standings.models)))
+
+
+def _win_rate_rows(standings: Standings) -> list[dict[str, Any]]:
+    holds = {(d.dimension, *sorted((d.higher, d.lower))): d.significant for d in standings.differences.get(METHOD, ())}
+    found = {
+        dimension: winrates.shares(battles, use="consistent", ties="half")
+        for dimension, battles in standings.battles.items()
+    }
+    rows = []
+    for rate in standings.win_rates:
+        share = found[rate.dimension][rate.entrant_a, rate.entrant_b]
+        rows.append(
+            {
+                **rate.to_dict(),
+                "n": share.n_games,
+                "win_share_a": share.share,
+                "std_error": share.std_error,
+                "significant": holds.get((rate.dimension, rate.entrant_a, rate.entrant_b)),
+            }
+        )
+    return rows
+
+
+def _matrix(panel: Panel, cells: Sequence[Row], models: Sequence[str], *, has_text: bool, size: float) -> None:
+    place = {model: i for i, model in enumerate(models)}
+    panel.scale((-0.5, len(models) - 0.5), (len(models) - 0.5, -0.5))
+    shares = np.full((len(models), len(models)), np.nan)
+    for cell in cells:
+        if cell["entrant_a"] not in place or cell["entrant_b"] not in place:
+            continue
+        a, b = place[cell["entrant_a"]], place[cell["entrant_b"]]
+        shares[a, b], shares[b, a] = cell["win_share_a"], 1 - cell["win_share_a"]
+        for (i, j), share in (((a, b), cell["win_share_a"]), ((b, a), 1 - cell["win_share_a"])) if has_text else ():
+            color = "white" if abs(share - 0.5) > 0.3 else canvas.INK
+            error = "" if cell["std_error"] is None else f" ±{Z95 * cell['std_error']:.2f}".replace("0.", ".")
+            is_bold = bool(cell["significant"])
+            panel.write(j, i, f"{share:.2f}{error}", move=(0, 4.5), size=7.5, color=color, bold=is_bold)
+            panel.write(j, i, f"n={cell['n']:,}", move=(0, -5.5), size=7, color=color)
+    panel.grid(shares, "RdBu")
+    panel.labels([short(model) for model in models], size=size)
+    for x, model in enumerate(models):
+        panel.write(x, 0, short(model), on="x", move=(2, -5), size=size, align=(1, 1), angle=45)
+
+
+# A sweep
+
+
+def sweep_lines(rows: Sequence[Row]) -> Plot:
+    """Rating against K over the jobs of a sweep: a panel for each dimension, a line of them for each n_perms and for
+    whatever else was swept."""
+    dimensions = list(dict.fromkeys(row["dimension"] for row in rows))
+    settings = sorted({(row["n_perms"], row["setting"]) for row in rows})
+    places = list(itertools.product(settings, dimensions))
+    colors = canvas.colors(list(dict.fromkeys(row["model"] for row in rows)))
+    ks = sorted({row["k"] for row in rows})
+    ends = [row["rating"] + sign * Z95 * row["ordering_error"] for row in rows for sign in (-1, 1)]
+    low, high = span(ends)
+    sheet = Sheet(
+        "How Elo depends on K and on the number of match orders",
+        [dimension for _, dimension in places],
+        width=2.9,
+        height=2.0,
+        left=0.75,
+        shared_left=True,
+        n_columns=len(dimensions),
+        key=model_key({model: color for model, color in colors.items() if color != canvas.GREY}),
+    )
+    for panel, ((n_perms, setting), dimension) in zip(sheet.panels, places, strict=True):
+        panel.heading(dimension, f"{n_perms:,} match orders {setting}")
+        panel.scale((ks[0] / 1.3, ks[-1] * 1.3), (low, high), log_x=True)
+        panel.x_axis({k: f"{k:g}" for k in ks}, "K")
+        panel.y_axis(ticks(low, high), "mean Elo")
+        for model, color in colors.items():
+            wanted = (n_perms, setting, dimension, model)
+            line = [r for r in rows if (r["n_perms"], r["setting"], r["dimension"], r["model"]) == wanted]
+            line.sort(key=lambda r: r["k"])
+            at, mean, error = ([r[name] for r in line] for name in ("k", "rating", "ordering_error"))
+            panel.line(at, mean, color, marker="o", ms=3.5)
+            bars = [((k, m - Z95 * e), (k, m + Z95 * e)) for k, m, e in zip(at, mean, error, strict=True)]
+            panel.segments(bars, color, 1.2)
+    caption = (
+        "Elo by K, a line of panels for each number of match orders and for whatever else was swept. "
+        "Bar: ordering error (Monte Carlo), 95 %."
+    )
+    return sheet.finish("k_by_n_perms", rows, caption)

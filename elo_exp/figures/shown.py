@@ -1,0 +1,84 @@
+"""Whom figures show, in which order and colour, and the words about the data that their captions share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from elo_exp.figures.canvas import GREY, PALETTE, Look, colors
+from elo_exp.figures.lettering import length, short
+from elo_exp.reports.markup import p_value
+from elo_exp.results import Leaderboard, Standings
+
+METHOD = "bradley_terry"  # whose covariance is drawn
+MAX_MODELS = 40  # rows of a figure
+
+
+def best_first(standings: Standings) -> list[str]:
+    """Models by their mean Elo over the dimensions; those without one come last."""
+    boards = [board for dimension in standings.dimensions if (board := standings.primary(dimension))]
+
+    def mean(model: str) -> float:
+        found = [r.rating for b in boards if model in b.models if (r := b.rating(model)).rating is not None]
+        return sum(found) / len(found) if found else -math.inf
+
+    return sorted(standings.models, key=lambda model: (-mean(model), model))
+
+
+def rated(standings: Standings) -> list[str]:
+    """The dimensions that have Elo ratings; one without a decisive match has none."""
+    return [dimension for dimension in standings.dimensions if standings.elo[dimension]]
+
+
+def entrant_colors(standings: Standings) -> dict[str, str]:
+    """A colour for each model, the same in every figure; of too many, the best have one and the others are grey."""
+    return colors(standings.models if len(standings.models) <= len(PALETTE) else best_first(standings))
+
+
+def colored(standings: Standings) -> dict[str, str]:
+    """The models with a colour of their own: those of which lines are drawn."""
+    return {model: color for model, color in entrant_colors(standings).items() if color != GREY}
+
+
+def model_key(colors: Mapping[str, str]) -> list[tuple[str, Look]]:
+    """The key of lines that have the models' colours."""
+    return [(short(model), {"color": color, "lw": 2.5}) for model, color in colors.items()]
+
+
+def room(names: Collection[str], size: float = 8) -> float:
+    """Inches that these names take beside a panel."""
+    return max((length(short(name), size) for name in names), default=0.0) + 0.12
+
+
+def n_matches(standings: Standings, dimension: str) -> str:
+    board = standings.primary(dimension)
+    return f"{board.n_matches if board else 0:,} matches"
+
+
+def of_best(n_shown: int, n: int, things: str = "entrants") -> str:
+    """What is left out, for a caption."""
+    return f" Only the best {n_shown} of {n} {things} are shown." if n_shown < n else ""
+
+
+def sample(standings: Standings, dimensions: Sequence[str]) -> str:
+    """What the ratings rest on, for a caption."""
+    said = []
+    for dimension in dimensions:
+        battles = standings.battles[dimension]
+        prompts = len({b.question_id for b in battles if b.question_id is not None})
+        parts = [f"{prompts:,} prompts"] if prompts else []
+        parts += [f"{sum(not b.is_tie for b in battles):,} of {len(battles):,} battles decisive"]
+        said.append(f"{dimension} {', '.join(parts)}")
+    return f" n: {'; '.join(said)}."
+
+
+def said_p(p: float | None) -> str:
+    return "" if p is None else f"p {p_value(p)}" if p < 0.001 else f"p = {p_value(p)}"
+
+
+def interval(board: Leaderboard) -> str:
+    """How the 95 % of these ratings were found."""
+    if all(rating.ci_low is None for rating in board.ratings):
+        return "no interval"
+    resampled = board.method == "elo" or "n_bootstraps" in board.parameters
+    return "95 % by a bootstrap of the prompts" if resampled else "95 % by the prompt-clustered sandwich"

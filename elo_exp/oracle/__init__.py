@@ -1,0 +1,1 @@
+"""Policy values from cheap scores: the estimators' arithmetic, its gates, and what is written and drawn of it."""

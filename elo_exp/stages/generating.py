@@ -1,0 +1,113 @@
+"""Every entrant's responses: made where the store does not have them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+from elo_exp.entrants import Entrant, LoadedEntrant, ModelEntrant
+from elo_exp.pairs import Responses
+from elo_exp.progress import track
+from elo_exp.records import Prompt, Response, canonical_json, fingerprint
+from elo_exp.stages.missing import report_missing
+from elo_exp.store import Store
+
+logger = logging.getLogger(__name__)
+
+_CHARS_PER_TOKEN = 4  # of English, in an answer that is not there yet
+
+
+def generate(
+    prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store, *, allow_missing: bool
+) -> Responses:
+    """Every entrant's response to every prompt. Raises UserError where some are missing, unless that is allowed.
+
+    Entrants with equal weights answer one after the other, and the weights go when the last of them has answered.
+    """
+    keys = {name: _response_keys(name, entrant, prompts) for name, entrant in entrants.items()}
+    found: dict[str, dict[str, Response]] = {}
+    for names in _by_weights(entrants):
+        try:
+            for name in names:
+                found[name] = _answers(name, entrants[name], prompts, keys[name], store)
+        finally:
+            if isinstance(last := entrants[names[-1]], LoadedEntrant):
+                last.release()
+    usage = store.usage
+    logger.info("responses: %d made, %d from the store", usage.responses_generated, usage.responses_stored)
+    missing = [f"{name} on {p.prompt_id}" for name in entrants for p in prompts if p.prompt_id not in found[name]]
+    if missing:
+        report_missing("responses", missing, len(entrants) * len(prompts), allow_missing)
+    return {
+        name: {p.prompt_id: found[name][p.prompt_id] for p in prompts if p.prompt_id in found[name]}
+        for name in entrants
+    }
+
+
+def _by_weights(entrants: Mapping[str, Entrant]) -> Iterable[Sequence[str]]:
+    """The names of entrants that can be answered for with one load, by the order in which a load is first wanted."""
+    groups: dict[Hashable, list[str]] = {}
+    for name, entrant in entrants.items():
+        weights = entrant.weights if isinstance(entrant, LoadedEntrant) else None
+        groups.setdefault(weights, []).append(name)
+    return groups.values()
+
+
+def _answers(
+    name: str, entrant: Entrant, prompts: Sequence[Prompt], keys: Mapping[str, str], store: Store
+) -> dict[str, Response]:
+    """The entrant's responses by prompt; those that are new are in the store before they are here."""
+    stored = store.get(Response, list(keys.values()))
+    wanted = [p for p in prompts if keys[p.prompt_id] not in stored]
+    store.usage.responses_wanted += len(prompts)
+    store.usage.responses_stored += len(stored)
+    found = {r.prompt_id: r for r in stored.values()}
+    made = store.keep(entrant.generate(wanted), key=lambda r: keys[r.prompt_id])
+    for response in track(made, label=f"answering: {name}", total=len(wanted)):
+        found[response.prompt_id] = Response.from_dict(json.loads(canonical_json(response.to_dict())))  # as stored
+    if n_cut := sum(response.finish_reason == "length" for response in found.values()):
+        logger.info("%s: %d of %d answers are cut off at their limit and judged so", name, n_cut, len(found))
+    return found
+
+
+def assumed(
+    prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store, *, allow_missing: bool
+) -> Responses:
+    """What a plan takes for the responses: a model that has not answered a prompt yet is taken to answer at the mean
+    length of its stored answers, or, where there are none, as long as it may. No model is asked."""
+    responses: dict[str, Mapping[str, Response]] = {}
+    for name, entrant in entrants.items():
+        if not isinstance(entrant, ModelEntrant):
+            responses |= generate(prompts, {name: entrant}, store, allow_missing=allow_missing)
+            continue
+        stored = store.get(Response, list(_response_keys(name, entrant, prompts).values()))
+        found = {r.prompt_id: r for r in stored.values()}
+        lengths = [len(r.response_text) for r in stored.values()]
+        n_chars = sum(lengths) // len(lengths) if lengths else _CHARS_PER_TOKEN * entrant.max_answer_tokens
+        if n_absent := len(prompts) - len(found):
+            logger.info("%s: %d answers are yet to be made, taken to be of %d characters", name, n_absent, n_chars)
+        responses[name] = {p.prompt_id: found.get(p.prompt_id) or _assumed(name, p, n_chars) for p in prompts}
+    return responses
+
+
+def _assumed(name: str, prompt: Prompt, n_chars: int) -> Response:
+    """A response of this length, unlike any other."""
+    text = f"{name} on {prompt.prompt_id}: " + "as it may say " * n_chars
+    return Response(entrant_id=name, prompt_id=prompt.prompt_id, response_text=text[:n_chars])
+
+
+def sharded(prompts: Sequence[Prompt], shard: tuple[int, int]) -> list[Prompt]:
+    """The prompts that one of n processes answers: every n-th, from its own number on."""
+    number, n = shard
+    return list(prompts[number::n])
+
+
+def all_generated(prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store) -> bool:
+    """Whether the store holds every entrant's response to every prompt."""
+    keys = [key for name, entrant in entrants.items() for key in _response_keys(name, entrant, prompts).values()]
+    return len(store.get(Response, keys)) == len(set(keys))
+
+
+def _response_keys(name: str, entrant: Entrant, prompts: Sequence[Prompt]) -> dict[str, str]:
+    return {p.prompt_id: fingerprint([name, p.prompt_id, entrant.inputs(p)]) for p in prompts}

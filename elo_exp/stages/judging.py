@@ -1,0 +1,193 @@
+"""Pairs of responses judged in both orders: asked where the store does not have the verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from elo_exp import bill, planning
+from elo_exp.asking.ledger import Ledger
+from elo_exp.judges import Judge, PaidJudge
+from elo_exp.pairs import reconcile
+from elo_exp.planning import Estimate, Plan
+from elo_exp.progress import track
+from elo_exp.records import Comparison, JudgeIdentity, JudgeReply, JudgeRequest, Judgment, fingerprint
+from elo_exp.rubrics import Rubric
+from elo_exp.stages.missing import report_missing
+from elo_exp.store import Store
+
+logger = logging.getLogger(__name__)
+
+
+def judge_pairs(
+    comparisons: Mapping[str, Sequence[Comparison]],
+    rubrics: Sequence[Rubric],
+    judge: Judge,
+    store: Store,
+    *,
+    repeats: int = 1,
+    stored_only: bool = False,
+    allow_missing: bool = False,
+) -> dict[str, list[Judgment]]:
+    """Both orders of every comparison, judged and reconciled, by dimension.
+
+    A comparison of which a verdict is missing has no judgment. Raises UserError where some are missing, unless that
+    is allowed or only the store is to be read.
+    """
+    identity = _identity(judge)
+    store.remember(identity)
+    requests = _requests(comparisons, rubrics, identity, repeats)
+    every = [request for some in requests.values() for queries in some for request in queries]
+    replies = ask(every, judge, store, stored_only=stored_only)
+    lost = [_name(r) for r in every if r.key not in replies]
+    if lost:
+        store.usage.verdicts_missing += len(lost)
+        report_missing("verdicts", lost, len(every), allow_missing or stored_only, mend=_how_to_mend(judge))
+    return _judgments(comparisons, rubrics, requests, replies, identity)
+
+
+def other_judges(
+    comparisons: Mapping[str, Sequence[Comparison]], rubrics: Sequence[Rubric], judge: Judge, store: Store
+) -> dict[str, dict[str, list[Judgment]]]:
+    """What other judges have said of the same comparisons, as far as the store has it: by judge, then by dimension.
+
+    A judge that was asked under several settings is several judges, told apart by the first digits of their keys.
+    """
+    mine = _identity(judge)
+    others = [found for found in store.judges() if found.key != mine.key]
+    models = Counter([mine.judge_model, *(found.judge_model for found in others)])
+    said = {}
+    for found in others:
+        requests = _requests(comparisons, rubrics, found, repeats=1)
+        keys = {request.key for some in requests.values() for queries in some for request in queries}
+        replies = store.get(JudgeReply, list(keys))
+        judgments = _judgments(comparisons, rubrics, requests, replies, found)
+        if any(judgments.values()):
+            model = found.judge_model
+            said[model if models[model] == 1 else f"{model} ({found.key[:6]})"] = judgments
+    return said
+
+
+def _identity(judge: Judge) -> JudgeIdentity:
+    key = fingerprint([judge.model, judge.settings()])
+    return JudgeIdentity(key=key, judge_model=judge.model, reads=tuple(judge.reads))
+
+
+def _judgments(
+    comparisons: Mapping[str, Sequence[Comparison]],
+    rubrics: Sequence[Rubric],
+    requests: Mapping[str, Sequence[Sequence[JudgeRequest]]],
+    replies: Mapping[str, JudgeReply],
+    judge: JudgeIdentity,
+) -> dict[str, list[Judgment]]:
+    """Of the comparisons of which every query has its reply."""
+    return {
+        rubric.dimension: [
+            _judgment(comparison, queries, replies, rubric, judge)
+            for comparison, queries in zip(comparisons[rubric.dimension], requests[rubric.dimension], strict=True)
+            if all(request.key in replies for request in queries)
+        ]
+        for rubric in rubrics
+    }
+
+
+def plan_pairs(
+    comparisons: Mapping[str, Sequence[Comparison]],
+    rubrics: Sequence[Rubric],
+    judge: Judge,
+    store: Store,
+    *,
+    repeats: int = 1,
+) -> Plan:
+    """What judge_pairs would ask and pay. Asks nothing of the judge and pays nothing."""
+    by_dimension = _requests(comparisons, rubrics, _identity(judge), repeats)
+    every = [request for some in by_dimension.values() for queries in some for request in queries]
+    stored = store.get(JudgeReply, list({request.key for request in every}))
+    return _plan(every, stored, Ledger(store, owner="").pending(), judge)
+
+
+def _requests(
+    comparisons: Mapping[str, Sequence[Comparison]], rubrics: Sequence[Rubric], judge: JudgeIdentity, repeats: int
+) -> dict[str, list[list[JudgeRequest]]]:
+    """By dimension and comparison: order ab, order ba, then any repeats of the two."""
+    return {
+        rubric.dimension: [
+            [
+                rubric.request(comparison, judge=judge.key, position_swap=swap, repeat=repeat, reads=judge.reads)
+                for repeat in range(repeats)
+                for swap in (False, True)
+            ]
+            for comparison in comparisons[rubric.dimension]
+        ]
+        for rubric in rubrics
+    }
+
+
+def _plan(requests: Sequence[JudgeRequest], stored: Collection[str], under_way: Collection[str], judge: Judge) -> Plan:
+    if isinstance(judge, PaidJudge):
+        estimate, budget_usd = judge.estimate, judge.budget_usd
+        return planning.plan(
+            requests, stored, under_way, judge_model=judge.model, estimate=estimate, budget_usd=budget_usd
+        )
+    return planning.plan(
+        requests, stored, under_way, judge_model=judge.model, estimate=lambda _: Estimate(), budget_usd=None
+    )
+
+
+def _check_before_paying(
+    requests: Sequence[JudgeRequest], stored: Collection[str], judge: PaidJudge, store: Store
+) -> None:
+    """Show the plan. Raises UserError for whatever would stop the run once it has begun to pay."""
+    under_way = Ledger(store, owner="").pending()
+    if any(request.key not in stored and request.key not in under_way for request in requests):
+        judge.preflight()
+    plan = _plan(requests, stored, under_way, judge)
+    logger.info("%s", bill.plan_table(plan))
+    plan.check()
+
+
+def ask(
+    requests: Sequence[JudgeRequest], judge: Judge, store: Store, *, stored_only: bool = False
+) -> dict[str, JudgeReply]:
+    """The replies by key; equal requests are asked once. Before a judge that costs money is asked, the plan is shown.
+    Raises UserError where its budget does not reach."""
+    unique = {request.key: request for request in requests}
+    replies = store.get(JudgeReply, list(unique))
+    wanted = [] if stored_only else [request for key, request in unique.items() if key not in replies]
+    usage = store.usage
+    usage.verdicts_wanted += len(requests)
+    usage.verdicts_distinct += len(unique)
+    usage.verdicts_stored += len(replies)
+    if wanted and isinstance(judge, PaidJudge):
+        _check_before_paying(requests, replies, judge, store)
+    for reply in track(judge.answer(wanted, store), label=f"judging: {judge.model}", total=len(wanted)):
+        replies[reply.key] = dataclasses.replace(reply, message=None)  # it is in the store, and not needed here
+    logger.info(
+        "verdicts: %d wanted, %d of them distinct; %d asked of %s, %d from the store",
+        len(requests), len(unique), usage.judge_calls, judge.model, usage.verdicts_stored,
+    )  # fmt: skip
+    if usage.dollars:
+        logger.info("%s", bill.spend(usage))
+    return replies
+
+
+def _judgment(
+    comparison: Comparison,
+    queries: Sequence[JudgeRequest],
+    replies: Mapping[str, JudgeReply],
+    rubric: Rubric,
+    judge: JudgeIdentity,
+) -> Judgment:
+    ab, ba, *repeats = (rubric.parse(q, replies[q.key], judge_model=judge.judge_model) for q in queries)
+    return reconcile(comparison, ab, ba, repeats)
+
+
+def _name(request: JudgeRequest) -> str:
+    subject = request.subject
+    return f"{subject.dimension} {subject.prompt_id} {subject.entrant_a} v {subject.entrant_b}"
+
+
+def _how_to_mend(judge: Judge) -> str:
+    return "Ask again with the same command" if isinstance(judge, PaidJudge) else "Supply them"

@@ -1,0 +1,1 @@
+"""Pure functions from battles and verdicts to ratings, intervals, comparisons and diagnoses."""

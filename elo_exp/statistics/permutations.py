@@ -1,0 +1,164 @@
+"""Elo over many orders of the same matches, replayed in lockstep over permutations, values of K and dimensions.
+
+Letters: d dimension, p permutation, t match, m model, k value of K. One replay step handles match t of every
+permutation of every dimension for every K at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from elo_exp.statistics.likelihood import POINTS, Array, Index, Mask
+
+_BLOCK_BYTES = 64 * 2**20  # match orders held at a time; more permutations are replayed block by block
+_STEPS = 32  # matches indexed at a time, so that their index stays in cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matches:
+    """The matches of one dimension, in order. `first` won, unless `tied`."""
+
+    n_models: int
+    first: Index  # (t,)
+    second: Index  # (t,)
+    tied: Mask  # (t,)
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+def replay(
+    dimensions: Sequence[Matches],
+    *,
+    ks: Sequence[float],
+    n_perms: int,
+    seed: int,
+    initial_rating: float,
+    shuffle: bool = True,
+) -> list[Array]:
+    """Final ratings (p, m, k) of each dimension, every dimension shuffled by its own `default_rng(seed)`.
+
+    Raises ValueError for a dimension without matches.
+    """
+    if any(len(matches) == 0 for matches in dimensions):
+        raise ValueError("no match to play")
+    n_perms = n_perms if shuffle else 1
+    longest_first = sorted(range(len(dimensions)), key=lambda d: -len(dimensions[d]))
+    ordered = [dimensions[d] for d in longest_first]
+    blocks = [
+        _replay_block(ordered, orders, ks=np.array(ks, dtype=float), initial_rating=initial_rating)
+        for orders in _orders([len(m) for m in ordered], n_perms=n_perms, seed=seed, shuffle=shuffle)
+    ]
+    results: list[Array] = [np.empty(0)] * len(dimensions)
+    for place, d in enumerate(longest_first):
+        results[d] = np.concatenate([block[place] for block in blocks])
+    return results
+
+
+def replay_resamples(
+    matches: Matches, counts: Index, *, k: float, n_perms: int, seed: int, initial_rating: float, shuffle: bool = True
+) -> Array:
+    """Final ratings (b, p, m) where match t is played counts[b, t] times, in orders of its own for each resample b.
+
+    All resamples are filled up to one length with matches of two models that nobody else meets.
+    """
+    n_perms = n_perms if shuffle else 1
+    m, n = matches.n_models, len(matches)
+    padded = Matches(
+        n_models=m + 2,
+        first=np.append(matches.first, m),
+        second=np.append(matches.second, m + 1),
+        tied=np.append(matches.tied, False),
+    )
+    lengths = counts.sum(axis=1)
+    rng = np.random.default_rng(seed)
+    size = max(1, _BLOCK_BYTES // (8 * n_perms * max(1, int(lengths.max()))))
+    ratings = []
+    for start in range(0, len(counts), size):
+        block, fill = counts[start : start + size], lengths.max() - lengths[start : start + size]
+        times = np.column_stack([block, fill])
+        orders = np.repeat(np.tile(np.arange(n + 1), len(block)), times.ravel()).reshape(len(block), -1)
+        orders = np.repeat(orders, n_perms, axis=0)
+        if shuffle:
+            rng.permuted(orders, axis=1, out=orders)
+        (found,) = _replay_block([padded], [orders.T], ks=np.array([k]), initial_rating=initial_rating)
+        ratings.append(found[:, :m, 0].reshape(len(block), n_perms, m))
+    return np.concatenate(ratings)
+
+
+def _orders(lengths: Sequence[int], *, n_perms: int, seed: int, shuffle: bool) -> Iterator[list[Index]]:
+    """Blocks of match orders (t, p), one for each dimension; dimensions of one length share them."""
+    rngs = {n: np.random.default_rng(seed) for n in lengths}
+    size = max(1, _BLOCK_BYTES // (8 * sum(lengths)))
+    for start in range(0, n_perms, size):
+        block = {}
+        for n, rng in rngs.items():
+            orders = np.tile(np.arange(n), (min(size, n_perms - start), 1))
+            if shuffle:
+                rng.permuted(orders, axis=1, out=orders)  # the stream of rng.permutation(n) row by row, faster
+            block[n] = orders.T
+        yield [block[n] for n in lengths]
+
+
+def _replay_block(
+    dimensions: Sequence[Matches], orders: Sequence[Index], *, ks: Array, initial_rating: float
+) -> list[Array]:
+    """Ratings (p, m, k) of each dimension; orders (t, p) of its matches, the longest first.
+
+    The state holds one row of K values for each model of each permutation of each dimension, in log-odds from the
+    initial rating. A row moves as one opaque item: half the cost of moving its K numbers one by one.
+    """
+    n_perms = orders[0].shape[1]
+    sizes = [n_perms * m.n_models for m in dimensions]
+    bases = np.cumsum([0, *sizes[:-1]])
+    state = np.zeros((sum(sizes), len(ks)))
+    rows = state.view(np.dtype((np.void, state.itemsize * len(ks)))).ravel()
+    ends = sorted({len(order) for order in orders})
+    for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+        active = [d for d, order in enumerate(orders) if len(order) >= end]
+        n_rows = len(active) * n_perms
+        held = np.empty((2, n_rows, len(ks)))
+        first, second = held
+        held_rows = held.reshape(2 * n_rows, len(ks)).view(rows.dtype).ravel()
+        gain = np.empty((n_rows, len(ks)))
+        step = np.tile(ks / POINTS, (n_rows, 1))  # written out: broadcasting five values costs three times the division
+        any_tied = any(dimensions[d].tied.any() for d in active)
+        for lo in range(begin, end, _STEPS):
+            played = slice(lo, min(lo + _STEPS, end))
+            index = _step_index(dimensions, orders, bases, active, played)
+            if any_tied:
+                tied = np.concatenate([dimensions[d].tied[orders[d][played]] for d in active], axis=1)
+            for t, sides in enumerate(index):
+                rows.take(sides, out=held_rows, mode="clip")
+                np.subtract(first, second, out=gain)
+                np.exp(gain, out=gain)
+                np.add(gain, 1.0, out=gain)
+                np.divide(step, gain, out=gain)  # K (1 - E_first), the gain of a win
+                if any_tied:
+                    np.subtract(gain, step / 2.0, out=gain, where=tied[t, :, None])  # a tie scores 1/2 less
+                np.add(first, gain, out=first)
+                np.subtract(second, gain, out=second)
+                rows.put(sides, held_rows, mode="clip")  # half the time of rows[sides] = held_rows
+    state *= POINTS
+    state += initial_rating
+    return [
+        state[base : base + size].reshape(n_perms, m.n_models, len(ks))
+        for base, size, m in zip(bases, sizes, dimensions, strict=True)
+    ]
+
+
+def _step_index(
+    dimensions: Sequence[Matches], orders: Sequence[Index], bases: Index, active: Sequence[int], played: slice
+) -> Index:
+    """State rows of the matches played: all first sides, then all second sides (t, 2 rows)."""
+    n_steps, n_perms = orders[0][played].shape
+    index = np.empty((n_steps, 2, len(active), n_perms), dtype=np.intp)
+    for place, d in enumerate(active):
+        order = np.ascontiguousarray(orders[d][played])
+        base = bases[d] + np.arange(n_perms) * dimensions[d].n_models
+        np.add(dimensions[d].first[order], base, out=index[:, 0, place])
+        np.add(dimensions[d].second[order], base, out=index[:, 1, place])
+    return index.reshape(n_steps, -1)
