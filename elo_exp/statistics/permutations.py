@@ -156,9 +156,11 @@ def _step_index(
     """State rows of the matches played: all first sides, then all second sides (t, 2 rows)."""
     n_steps, n_perms = orders[0][played].shape
     index = np.empty((n_steps, 2, len(active), n_perms), dtype=np.intp)
+    model = np.empty((n_steps, n_perms), dtype=np.intp)
+    ordered = {id(orders[d]): np.ascontiguousarray(orders[d][played]) for d in active}
     for place, d in enumerate(active):
-        order = np.ascontiguousarray(orders[d][played])
         base = bases[d] + np.arange(n_perms) * dimensions[d].n_models
-        np.add(dimensions[d].first[order], base, out=index[:, 0, place])
-        np.add(dimensions[d].second[order], base, out=index[:, 1, place])
+        for side, models in enumerate((dimensions[d].first, dimensions[d].second)):
+            models.take(ordered[id(orders[d])], out=model, mode="clip")  # half the time of models[order]
+            np.add(model, base, out=index[:, side, place])
     return index.reshape(n_steps, -1)
