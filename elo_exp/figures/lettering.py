@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Transform
 
 _MAX_NAME = 28  # characters; of a longer name both ends are shown
+_EM = 100  # points: the size at which outlines are taken
 _CAPITAL = 0.73  # the height of a capital, in sizes of the font
 _ANCHOR = {0: "start", 0.5: "middle", 1: "end"}
 
@@ -107,11 +107,24 @@ def as_svg(words: Sequence[Word], figure: Figure) -> str:
 @functools.lru_cache(maxsize=4096)
 def _outline(text: str, bold: bool) -> tuple[Array, list[int]]:
     """Vertices (v, 2) in sizes of the font, from the start of the base line, and their codes of a Matplotlib path."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
+    at, vertices, codes = 0.0, [np.empty((0, 2))], []
+    for sign in " ".join(text.split()):
+        outline, moves, advance = _glyph(sign, bold)
+        vertices.append(np.add(outline, (at, 0.0)))
+        codes += moves
+        at += advance
+    return np.concatenate(vertices), codes
 
-    font = FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a sign that the font lacks
-        vertices, codes = text_to_path.get_text_path(font, " ".join(text.split()), ismath=False)
-    return np.array(vertices).reshape(-1, 2) / text_to_path.FONT_SCALE, [int(code) for code in codes]
+
+@functools.lru_cache(maxsize=4096)
+def _glyph(sign: str, bold: bool) -> tuple[Array, list[int], float]:
+    """The outline of one sign, as above, and how far the next one is. Sign by sign a text takes a fifteenth of what
+    Matplotlib's own layout of it takes, which would also draw AV a little closer."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+    from matplotlib.ft2font import LoadFlags
+
+    font = get_font(findfont(FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")))
+    font.set_size(_EM, 72)
+    glyph = font.load_glyph(font.get_char_index(ord(sign)), flags=LoadFlags.NO_HINTING)  # 0, a box, if it lacks one
+    vertices, codes = font.get_path()
+    return np.array(vertices).reshape(-1, 2) / _EM, [int(code) for code in codes], glyph.linearHoriAdvance / 65536 / _EM

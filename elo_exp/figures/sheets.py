@@ -131,12 +131,13 @@ def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
     """A PNG of (h, w, 3) without row filters: of flat colours it is smaller so, and made in half the time."""
     h, w, _ = pixels.shape
     rows = np.zeros((h, 1 + 3 * w), dtype=np.uint8)
-    rows[:, 1:] = pixels.reshape(h, 3 * w)
+    for color in range(3):  # three copies are faster than one across the fourth of each pixel
+        rows[:, 1 + color :: 3] = pixels[:, :, color]
     per_metre = round(DPI / 0.0254)
     chunks = {
         b"IHDR": struct.pack(">IIBBBBB", w, h, 8, 2, 0, 0, 0),
         b"pHYs": struct.pack(">IIB", per_metre, per_metre, 1),
-        b"IDAT": zlib.compress(rows.tobytes(), 2),
+        b"IDAT": zlib.compress(rows.data, 2),
         b"IEND": b"",
     }
     return b"\x89PNG\r\n\x1a\n" + b"".join(
