@@ -245,7 +245,8 @@ def test_the_ratings_are_sorted_and_say_whence_each_comes(ran: Ran) -> None:
         "mine": "evaluated",
         "other": "evaluated",
     }
-    assert (found["arena"], found["models"], found["judge_model"]) == ("file", ["mine", "other"], "lexical")
+    assert (found["arena"], found["model"], found["judge_model"]) == ("file", "mine", "lexical")
+    assert found["models"] == ["mine", "other"]
     assert (found["n_bootstraps"], found["rating_settings"]["interval"]) == (200, "percentile")
     assert sum(ratings) / len(ratings) == pytest.approx(1000.0)
     counted = Counter(m for b in ran.rows("battles.jsonl") for m in (b["model_a"], b["model_b"]))
