@@ -78,7 +78,6 @@ def elo_ratings(placement: Placement, rating_settings: Mapping[str, Any]) -> dic
     return {
         "arena": placement.arena,
         "model": placement.placed[0],
-        "model": placement.placed[0],
         "models": list(placement.placed),
         "judge_model": placement.judge_model,
         "dimension": placement.dimension,
