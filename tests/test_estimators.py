@@ -77,12 +77,26 @@ def test_direct_with_every_draw_labelled_is_the_mean_label():
     assert found.n_own == 1000
 
 
-def test_direct_without_own_labels_is_the_mean_calibrated_score():
-    data = drawn()
-    found = estimate("direct", data)
-    assert found.value == pytest.approx(of(data).fresh_value.mean())
-    assert (found.n_own, found.n_labels) == (0, 250)
+def test_direct_without_own_labels_is_the_mean_logged_label_at_its_scores():
+    """Up to the folds: the labels of each score, counted as often as the draws have that score."""
+    data = World(judge="hump", shift=0.8, labelled=1.0).draw(np.random.default_rng(4))
+    found, scores = estimate("direct", data), np.unique(data.logged.score)
+    share = np.array([(data.fresh["target"].score == s).mean() for s in scores])
+    label = np.array([data.logged.label[data.logged.score == s].mean() for s in scores])
+    assert found.value == pytest.approx(share @ label / share.sum(), abs=0.01)
+    assert abs(of(data).fresh_value.mean() - found.value) > 0.04
+    assert (found.n_own, found.n_labels) == (0, 1000)
     assert 0 < found.std_error_labels < found.std_error
+
+
+def test_labels_count_as_the_scores_of_the_draws_do():
+    """50 labels are 10 bins of five; what they count adds up to the draws' share of each."""
+    data = drawn(labelled=0.05, shift=0.8)
+    edges = np.quantile(data.logged.score[data.logged.labelled], np.arange(1, 10) / 10)
+    assert len(np.unique(edges)) == 9
+    labels, draws = of(data).calibration.labelled.score, data.fresh["target"].score
+    counted = np.bincount(np.searchsorted(edges, labels, side="right"), of(data).of_balance, 10)
+    assert counted == pytest.approx(np.bincount(np.searchsorted(edges, draws, side="right"), minlength=10) / 1000)
 
 
 def test_a_few_own_labels_are_not_enough_to_correct():
@@ -112,12 +126,12 @@ def test_the_stack_lies_between_its_parts_and_varies_no_more():
     assert stacked.std_error <= min(p.std_error for p in parts) * 1.001
 
 
-def test_a_doubly_robust_estimate_holds_its_own_where_the_curve_cannot_fit():
+def test_an_estimate_that_is_corrected_holds_its_own_where_the_curve_cannot_fit():
     """The judge's scores are right up to .6 and then count against an answer: only the residuals know."""
     world = World(judge="hump", shift=0.8, n=20_000)
     data = world.draw(np.random.default_rng(12))
-    assert abs(estimate("direct", data).value - world.truth) > 0.04
-    for name in ROBUST:
+    assert abs(of(data).fresh_value.mean() - world.truth) > 0.04
+    for name in (*ROBUST, "direct"):
         assert estimate(name, data).value == pytest.approx(world.truth, abs=4 * estimate(name, data).std_error)
 
 

@@ -116,13 +116,15 @@ def corrected(
     logged = model.cross_fitted(evidence.logged) if logged is None else logged
     fresh = model.cross_fitted(evidence.fresh) if fresh is None else fresh
     nothing = np.zeros(len(evidence.fresh))
+    correction = Term(rows=evidence.logged, value=logged, on_value=-on_label, on_label=on_label)
+    # Of a labelled row, what its weight does: nothing on average where the model fits at its score.
+    scale = evidence.calibrated.sum() / evidence.calibrated[evidence.labelled].sum()
+    by_weight = np.where(evidence.labelled, correction.spread * scale, 0.0)
     return linear_estimate(
-        [
-            Term(rows=evidence.logged, value=logged, on_value=-on_label, on_label=on_label),
-            Term(rows=evidence.fresh, value=fresh, on_value=evidence.of_draw, on_label=nothing),
-        ],
+        [correction, Term(rows=evidence.fresh, value=fresh, on_value=evidence.of_draw, on_label=nothing)],
         model,
         n_prompts=len(evidence.prompts),
+        more=evidence.of_weights(by_weight),
         ess=weights.effective_sample_size(evidence.calibrated),
     )
 

@@ -145,22 +145,15 @@ def mean_residual(evidence: Evidence, rows: Rows, of_row: Array) -> Estimate:
     return _residuals(evidence, (rows, of_row))
 
 
-def misfit(evidence: Evidence) -> Estimate:
-    """The mean residual of the labelled logged rows by their calibrated weights, which doubly robust estimates add.
-
-    Zero on average where the curve fits at the scores of this policy.
-    """
-    return _residuals(evidence, _corrections(evidence))
-
-
-def uncorrected(evidence: Evidence, labels: TargetLabels) -> Estimate:
+def unweighted(evidence: Evidence, labels: TargetLabels) -> Estimate:
     """The mean residual of a policy's labels beyond what doubly robust estimates add."""
-    rows, of_row = _corrections(evidence)
+    rows, of_row = evidence.logged[evidence.labelled], evidence.of_residual[evidence.labelled]
     return _residuals(evidence, (labels.rows, labels.of_row), (rows, -of_row))
 
 
-def _corrections(evidence: Evidence) -> tuple[Rows, Array]:
-    return evidence.logged[evidence.labelled], evidence.of_residual[evidence.labelled]
+def unbalanced(evidence: Evidence, labels: TargetLabels) -> Estimate:
+    """The mean residual of a policy's labels beyond what the direct estimate adds."""
+    return _residuals(evidence, (labels.rows, labels.of_row), (evidence.calibration.labelled, -evidence.of_balance))
 
 
 def _residuals(evidence: Evidence, *sums: tuple[Rows, Array]) -> Estimate:

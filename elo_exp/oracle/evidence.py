@@ -1,6 +1,6 @@
 """All that is known of one policy, which is what an estimator is given.
 
-Letters: n logged rows with both log-probabilities, r fresh draws, g prompts.
+Letters: n logged rows with both log-probabilities, r fresh draws, m labelled logged rows, g prompts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from elo_exp.oracle.simcal import CalibratedWeights, calibrated_weights
 from elo_exp.oracle.weights import hajek
 from elo_exp.statistics.likelihood import Array, Mask
 
+_MAX_BINS, _LABELS_A_BIN = 20, 5
 RAW_WEIGHTS, CALIBRATED_WEIGHTS, FRESH_DRAWS = PARTS = ("raw_weights", "calibrated_weights", "fresh_draws")
 
 
@@ -85,6 +86,20 @@ class Evidence:
     def of_residual(self) -> Array:
         """(n,) what the residual of each labelled row counts in a doubly robust correction; adds up to one."""
         weight = np.where(self.labelled, self.calibrated, 0.0)
+        if weight.sum() <= 0:
+            raise NotEstimableError("no labels at scores that it has")
+        return np.asarray(weight / weight.sum())
+
+    @cached_property
+    def of_balance(self) -> Array:
+        """(m,) what each logged label counts, so that their scores are distributed as those of the fresh draws: in
+        bins of equally many labels, at most 20 and of at least 5 labels each. Adds up to one."""
+        score = self.calibration.labelled.score
+        n_bins = max(1, min(_MAX_BINS, len(score) // _LABELS_A_BIN))
+        edges = np.unique(np.quantile(score, np.arange(1, n_bins) / n_bins))
+        bins = np.searchsorted(edges, score, side="right")
+        share = np.bincount(np.searchsorted(edges, self.fresh.score, side="right"), self.of_draw, len(edges) + 1)
+        weight = (share / np.maximum(np.bincount(bins, minlength=len(edges) + 1), 1))[bins]
         if weight.sum() <= 0:
             raise NotEstimableError("no labels at scores that it has")
         return np.asarray(weight / weight.sum())

@@ -56,8 +56,6 @@ class Gates:
             yield from self._coverage()
         if rests_on == (CALIBRATED_WEIGHTS,):
             yield from self._calibrated_weights(estimate)
-        if rests_on == (FRESH_DRAWS,):
-            yield from self._fit(estimate)
 
     def _scores(self) -> Iterator[Verdict]:
         affinity, outside = self.overlap.affinity, self.overlap.out_of_range
@@ -107,19 +105,10 @@ class Gates:
         if self.labels is None or len(self.labels.rows) < MIN_AUDIT:
             yield REPORT, "transport not checked"
             return
-        corrects = CALIBRATED_WEIGHTS in rests_on
         with suppress(NotEstimableError):
-            off = (
-                audits.uncorrected(self.evidence, self.labels)
-                if corrects
-                else audits.mean_residual(self.evidence, self.labels.rows, self.labels.of_row)
-            )
+            by_weight = CALIBRATED_WEIGHTS in rests_on
+            off = (audits.unweighted if by_weight else audits.unbalanced)(self.evidence, self.labels)
             yield from _bias(off, estimate, "labels of its answers are off the calibrated scores by")
-
-    def _fit(self, estimate: Estimate) -> Iterator[Verdict]:
-        """Whether the curve fits where the policy's scores are, as far as the logged labels tell."""
-        with suppress(NotEstimableError):
-            yield from _bias(audits.misfit(self.evidence), estimate, "logged labels are off the curve at its scores by")
 
 
 def _concentration(
