@@ -21,14 +21,16 @@ def plan_table(plan: Plan) -> str:
     total = [sum(column) for column in zip(*(_plan_numbers(row) for row in plan.rows), strict=True)]
     footer = [f"{n:,}" for n in total[:6]] + [f"{dollars:,.2f}" for dollars in total[6:]] if total else [""] * 8
     grid.add_column("dimension", "total", no_wrap=True)
-    names = ("pairs", "queries", "stored", "to pay", "tokens in", "out", "$ expected", "$ plain")
+    judged = "responses" if plan.of_scores else "pairs"
+    names = (judged, "queries", "stored", "to pay", "tokens in", "out", "$ expected", "$ plain")
     for name, sum_ in zip(names, footer, strict=True):
         grid.add_column(name, sum_, justify="right", no_wrap=True)
-    grid.add_column("resolves", justify="right", no_wrap=True)
+    if not plan.of_scores:
+        grid.add_column("resolves", justify="right", no_wrap=True)
     for row in plan.rows:
         numbers = _plan_numbers(row)
         cells = [f"{n:,}" for n in numbers[:6]] + [f"{dollars:,.2f}" for dollars in numbers[6:]]
-        grid.add_row(row.dimension, *cells, f"{row.resolves:.0f} Elo")
+        grid.add_row(row.dimension, *cells, *([] if plan.of_scores else [f"{row.resolves:.0f} Elo"]))
     console.print(f"plan: judge {plan.judge_model}, {_plan_words(plan)}", highlight=False)
     console.print(grid)
     for note in _plan_notes(plan):
@@ -42,7 +44,9 @@ def _plan_notes(plan: Plan) -> Iterator[str]:
         yield f"  {shared:,} queries ask what another asks, and share its answer."
     if n := sum(row.under_way for row in plan.rows):
         yield f"  {n:,} queries are in batches that have been submitted: their answers are collected, not paid again."
-    yield "  resolves: the smallest difference that 80 % of such runs find, if verdicts scatter as in our simulations."
+    if not plan.of_scores:
+        found = "the smallest difference that 80 % of such runs find"
+        yield f"  resolves: {found}, if verdicts scatter as in our simulations."
     if plan.budget_usd is not None and plan.to_pay:
         yield "  $ expected: by the chosen transport and prompt cache; $ plain: single messages without a cache."
     if plan.budget_usd is not None and plan.dollars > plan.budget_usd:
@@ -73,4 +77,4 @@ def _plan_words(plan: Plan) -> str:
         return "which costs nothing"
     counted = max((row.estimate.counted for row in plan.rows), default=0)
     tokens = f"tokens scaled from {counted} that the API counted" if counted else "tokens estimated from the length"
-    return f"cap ${plan.budget_usd:,.2f} (judging.budget_usd), {tokens}"
+    return f"cap ${plan.budget_usd:,.2f} ({plan.budget_setting}), {tokens}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from elo_exp.records import JudgeRequest, UserError
+from elo_exp.records import Comparison, Item, JudgeRequest, UserError
 
 # Variance, over prompts, of one prompt's contribution to the difference of two ratings, in squared Elo points, in a
 # round robin of m entrants judged in both orders: QUALITY + OPPONENTS * 2 / m. The responses to a prompt differ in
@@ -15,6 +15,7 @@ from elo_exp.records import JudgeRequest, UserError
 # fitted to simulations in which 28 % of decisive verdicts flip with the order: an assumption until a pilot has run.
 QUALITY_VARIANCE = 36_100.0
 OPPONENT_VARIANCE = 67_600.0
+_VERDICTS = ("verdicts", "judging.limit_pairs=..., mode=pilot")  # what a tournament asks for, and how to ask for less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class PlanRow:
     dimension: str
     n_prompts: int
     n_entrants: int
-    pairs: int
+    pairs: int  # or, in a plan of scores, responses
     queries: int
     stored: int  # distinct queries that the store can answer
     under_way: int  # distinct queries in batches that have been submitted
@@ -51,6 +52,8 @@ class Plan:
     judge_model: str
     rows: tuple[PlanRow, ...]
     budget_usd: float | None = None  # None for a judge that costs nothing
+    budget_setting: str = "judging.budget_usd"  # which holds it
+    of_scores: bool = False  # of responses one by one, and not of pairs
 
     @property
     def to_pay(self) -> int:
@@ -63,10 +66,11 @@ class Plan:
     def check(self) -> None:
         """Raise UserError where the cap would stop the run before its end."""
         if self.budget_usd is not None and self.to_pay and self.dollars > self.budget_usd:
+            verdicts, less = ("scores", "oracle.n_prompts=...") if self.of_scores else _VERDICTS
             raise UserError(
-                f"judging.budget_usd: {self.to_pay} verdicts by {self.judge_model} are expected to cost "
-                f"${self.dollars:.4f}, and the cap is ${self.budget_usd:.4f}. Raise it with judging.budget_usd=..., or "
-                "ask for less: judging.limit_pairs=..., mode=pilot. Nothing was spent."
+                f"{self.budget_setting}: {self.to_pay} {verdicts} by {self.judge_model} are expected to cost "
+                f"${self.dollars:.4f}, and the cap is ${self.budget_usd:.4f}. Raise it with {self.budget_setting}=..., "
+                f"or ask for less: {less}. Nothing was spent."
             )
 
 
@@ -78,6 +82,7 @@ def plan(
     judge_model: str,
     estimate: Callable[[Sequence[JudgeRequest]], Estimate],
     budget_usd: float | None,
+    budget_setting: str = "judging.budget_usd",
 ) -> Plan:
     """The plan of these queries, a row for each dimension; the keys in `stored` and `under_way` need no paying."""
     dimensions = dict.fromkeys(request.subject.dimension for request in requests)
@@ -85,7 +90,13 @@ def plan(
         _row(dimension, [r for r in requests if r.subject.dimension == dimension], stored, under_way, estimate)
         for dimension in dimensions
     ]
-    return Plan(judge_model=judge_model, rows=tuple(rows), budget_usd=budget_usd)
+    return Plan(
+        judge_model=judge_model,
+        rows=tuple(rows),
+        budget_usd=budget_usd,
+        budget_setting=budget_setting,
+        of_scores=any(isinstance(request.subject, Item) for request in requests),
+    )
 
 
 def _row(
@@ -102,14 +113,21 @@ def _row(
     return PlanRow(
         dimension=dimension,
         n_prompts=len({s.prompt_id for s in subjects}),
-        n_entrants=len({name for s in subjects for name in (s.entrant_a, s.entrant_b)}),
-        pairs=len({(s.prompt_id, *sorted((s.entrant_a, s.entrant_b))) for s in subjects}),
+        n_entrants=len({name for s in subjects for name in s.entrants}),
+        pairs=len({_judged(s) for s in subjects}),
         queries=len(requests),
         stored=len(unique) - len(unanswered),
         under_way=len(unanswered) - len(to_pay),
         to_pay=len(to_pay),
         estimate=estimate(to_pay),
     )
+
+
+def _judged(subject: Comparison | Item) -> tuple[Hashable, ...]:
+    """The pair, in whichever order, or the response."""
+    if isinstance(subject, Item):
+        return subject.prompt_id, subject.entrant_id, subject.draw_idx
+    return subject.prompt_id, *sorted(subject.entrants)
 
 
 def minimum_detectable_difference(n_prompts: int, n_entrants: int, *, n_tests: int = 1) -> float:

@@ -81,6 +81,18 @@ class Response(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForcedLogprob(Record):
+    """How likely a policy is to say the very tokens that another has said, its `entrant_id` being whoever was asked
+    first: equal policies share one. `total_logprob` is in nats, None where prompt and answer do not fit the model."""
+
+    entrant_id: str
+    prompt_id: str
+    total_logprob: float | None
+    n_tokens: int
+    timestamp: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(Record):
     """The unordered question: which of these two responses is better on this dimension?
 
@@ -106,6 +118,33 @@ class Comparison(Record):
             response_a=self.response_b,
             response_b=self.response_a,
         )
+
+    @property
+    def entrants(self) -> tuple[str, ...]:
+        return (self.entrant_a, self.entrant_b)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item(Record):
+    """One response put to a judge by itself: how good is it on this dimension?
+
+    `gold_answer` and `expected_behavior` are present only where the rubric shows them to the judge. `draw_idx` tells
+    apart several responses of one entrant to one prompt.
+    """
+
+    prompt_id: str
+    dimension: str
+    source: str
+    prompt_text: str
+    entrant_id: str
+    response_text: str
+    draw_idx: int = 0
+    gold_answer: str | None = None
+    expected_behavior: str | None = None
+
+    @property
+    def entrants(self) -> tuple[str, ...]:
+        return (self.entrant_id,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,12 +189,13 @@ class JudgeRequest:
 
     key: str
     system: str
-    render: Callable[[Comparison], str]
+    render: Callable[[Any], str]  # of the subject
     n_chars: int  # of the system text and the rendered one
     n_bytes: int  # of the same, in UTF-8
     schema: str
-    subject: Comparison
-    position_swap: bool
+    subject: Comparison | Item
+    position_swap: bool = False
+    scale: tuple[float, float] | None = None  # the lowest and the highest score; None where a verdict is asked for
     repeat: int = 0
 
     @property
@@ -165,8 +205,9 @@ class JudgeRequest:
     @property
     def names(self) -> dict[str, Any]:
         """What is asked about, in the words of a JudgeReply."""
-        names = ("dimension", "prompt_id", "entrant_a", "entrant_b")
-        return {name: getattr(self.subject, name) for name in names}
+        first, second, *_ = (*self.subject.entrants, None)
+        about = {"dimension": self.subject.dimension, "prompt_id": self.subject.prompt_id}
+        return {**about, "entrant_a": first, "entrant_b": second}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +225,22 @@ class Verdict(Record):
     stop_reason: str = "end_turn"  # or why there is no verdict: refusal, max_tokens, ...
     timestamp: str | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score(Record):
+    """What a judge says of one response by itself. `judge_score` is None, never a number, where it says nothing that
+    can be read; `policy` is the entrant."""
+
+    prompt_id: str
+    policy: str
+    draw_idx: int
+    judge_model: str
+    judge_score: float | None  # in [0, 1]
+    judge_score_variance: float | None  # of the same, squared; None where the judge was not asked how sure it is
+    cache_key: str
+    stop_reason: str = "end_turn"  # or why there is no score: refusal, max_tokens, unreadable, missing, ...
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from elo_exp import stages
-from elo_exp.judges.local import LABELS, LocalJudge
+from elo_exp.judges.local import LABELS, SCORE_LEAD, LocalJudge
 from elo_exp.models import causal_lm
 from elo_exp.models.causal_lm import CausalLM
-from elo_exp.records import Comparison, JudgeReply, JudgeRequest, UserError
+from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, Score, UserError
 from elo_exp.rubrics import Rubric
+from elo_exp.scoring import ScoreRubric
 from elo_exp.store import Store
 from tests.data import COMPARISON, shipped
 from tests.tiny_models import tiny_model
@@ -173,3 +174,82 @@ def test_a_batch_of_nothing_is_refused(model):
     with pytest.raises(UserError) as error:
         judge(model, batch_size=0)
     assert str(error.value) == "batch_size: found 0. Expected 1 or more requests."
+
+
+# One response by itself
+
+
+ITEMS = [
+    Item(
+        prompt_id=c.prompt_id,
+        dimension="usefulness",
+        source=c.source,
+        prompt_text=c.prompt_text,
+        entrant_id=c.entrant_a,
+        response_text=c.response_a,
+    )
+    for c in COMPARISONS
+]
+
+
+@pytest.fixture
+def scoring(tmp_path: Path) -> ScoreRubric:
+    template = "{question}\n{reference}{expected}R: {response}\n({nonce}) {low} {high}"
+    texts = {"score.md": "# version: v1\nHow good is it?", "score_system.md": SYSTEM, "pointwise.md": template}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    path, system_path, template_path = (str(tmp_path / name) for name in texts)
+    return ScoreRubric(
+        dimension="usefulness",
+        path=path,
+        system_path=system_path,
+        template_path=template_path,
+        low=0,
+        high=10,
+        uncertainty=True,
+    )
+
+
+def scored(scoring: ScoreRubric, of: LocalJudge, folder: Path) -> list[Score]:
+    with Store(folder / "store.sqlite") as store:
+        return stages.score_responses(ITEMS, scoring, of, store)
+
+
+def test_a_score_is_the_mean_over_the_whole_numbers_of_its_scale(model, scoring, tmp_path):
+    """The tiny tokenizer writes 11 as 1 and 1: what begins 11 does not count as 1."""
+    scoring.high = 20
+    of = judge(model)
+    found = scored(scoring, of, tmp_path)
+    lm = causal_lm.load(of._checkpoint)
+    assert [lm.tokenizer(f" {n}")["input_ids"][:-1] for n in (11, 19)] == [lm.tokenizer(" 1")["input_ids"]] * 2
+    for item, score in zip(ITEMS, found, strict=True):
+        asked = scoring.request(item, judge="any")
+        ids = causal_lm.chat_ids(lm, asked.user, system_prompt=asked.system, chat_template=None)
+        ids += lm.tokenizer(SCORE_LEAD)["input_ids"]
+        chances = [math.exp(one_by_one(lm, ids, f" {number}")) for number in range(21)]
+        chances[1] -= sum(chances[11:20])
+        chances[2] -= chances[20]
+        mean = sum(n * p for n, p in enumerate(chances)) / sum(chances)
+        assert score.judge_score == pytest.approx(mean / 20, abs=1e-6)
+
+
+def test_the_interval_holds_the_middle_of_the_probability_and_no_more(model, scoring, tmp_path):
+    of = judge(model)
+    scored(scoring, of, tmp_path)
+    with Store(tmp_path / "store.sqlite") as store:
+        replies = [json.loads(value) for (value,) in store.read("SELECT value FROM answers")]
+    for reply in replies:
+        answer, chances = json.loads(reply["text"]), json.loads(reply["message"])["probabilities"]
+        numbers = {float(label): p for label, p in chances.items()}
+        assert sum(numbers.values()) == pytest.approx(1)
+        assert sum(p for n, p in numbers.items() if answer["low"] <= n <= answer["high"]) >= 0.95 - 1e-9
+        assert sum(p for n, p in numbers.items() if n < answer["low"]) < 0.025
+        assert sum(p for n, p in numbers.items() if n > answer["high"]) <= 0.025 + 1e-9
+
+
+def test_a_scale_without_whole_numbers_to_choose_among_is_refused(model, scoring, tmp_path):
+    scoring.high = 0.5
+    with pytest.raises(
+        UserError, match=r"scoring: found a scale from 0 to 0\.5, with 1 whole numbers\. Expected 2 to 101"
+    ):
+        scored(scoring, judge(model), tmp_path)

@@ -132,9 +132,9 @@ class BatchRun:
         budget = self._tools.budget
         dearest = self._tools.judge.reserve(request, self.ttl)
         return (
-            f"judging.budget_usd: ${budget.spent:.2f} of ${budget.cap:.2f} are spent, the next request may cost "
-            f"${dearest:.4f}, and {len(self._queue)} are left. Every answer so far is stored; the same command with a "
-            "higher cap goes on."
+            f"{self._tools.judge.budget_setting}: ${budget.spent:.2f} of ${budget.cap:.2f} are spent, the next request "
+            f"may cost ${dearest:.4f}, and {len(self._queue)} are left. Every answer so far is stored; the same "
+            "command with a higher cap goes on."
         )
 
     def _submit(self, requests: list[JudgeRequest]) -> bool:

@@ -223,7 +223,7 @@ class Collector:
 
 
 def _name(query: Query) -> str:
-    return " ".join(query.names.get(name, "?") for name in ("dimension", "prompt_id", "entrant_a", "entrant_b"))
+    return " ".join(filter(None, map(query.names.get, ("dimension", "prompt_id", "entrant_a", "entrant_b"))))
 
 
 def _pay_again(batch: Batch) -> str:

@@ -22,7 +22,6 @@ class MessagesRun:
     """
 
     server = "the judge's API"
-    cap = "judging.budget_usd"
 
     def __init__(
         self,
@@ -36,6 +35,7 @@ class MessagesRun:
     ) -> None:
         self._send = send
         self._judge = judge
+        self.cap = judge.budget_setting
         self._claims = claims
         self._budget = budget
         self._concurrency = concurrency

@@ -79,6 +79,7 @@ class Queries(Protocol):
     """What a judge knows of its queries."""
 
     model: str
+    budget_setting: str  # which holds the cap
 
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]: ...
 

@@ -34,6 +34,10 @@ class PaidJudge(Judge, Protocol):
     def budget_usd(self) -> float:
         """The cap that it submits nothing past, over a whole run."""
 
+    @property
+    def budget_setting(self) -> str:
+        """The name of the setting that holds the cap, for the words of an error."""
+
     def preflight(self) -> None:
         """Raise UserError for what would stop the first paid call, such as a missing key."""
 

@@ -79,6 +79,7 @@ class ClaudeJudge:
 
     reads = ()
     clock = Clock()
+    budget_setting = "judging.budget_usd"
 
     def __post_init__(self) -> None:
         one_of("transport", self.transport, TRANSPORTS)
@@ -132,8 +133,8 @@ class ClaudeJudge:
             raise UserError(no_key())
         if not self.budget_usd > 0:
             raise UserError(
-                f"judging.budget_usd: is ${self.budget_usd:g}, and {self.model} is paid for. Set a cap in dollars with "
-                "judging.budget_usd=..."
+                f"{self.budget_setting}: is ${self.budget_usd:g}, and {self.model} is paid for. Set a cap in dollars "
+                f"with {self.budget_setting}=..."
             )
         check_lifetime(self.model)
         if not self._was_reached:

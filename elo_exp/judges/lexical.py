@@ -1,20 +1,23 @@
 """A deterministic judge that only compares words: a baseline, and the judge of offline runs.
 
 What it measures is shallow by design. It cannot tell a correct paraphrase from an error, it believes whatever repeats
-the reference's words, and a long list of plausible terms impresses it. Its verdicts show that the machinery works and
-what a real judge must beat; they say nothing about medicine.
+the reference's words, and a long list of plausible terms impresses it. Its verdicts and scores show that the machinery
+works and what a real judge must beat; they say nothing about medicine.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.files import utc_now
-from elo_exp.records import Comparison, JudgeReply, JudgeRequest, UserError, fingerprint
+from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, UserError, fingerprint
 from elo_exp.settings import one_of
 from elo_exp.store import Store
 
@@ -49,6 +52,10 @@ class LexicalJudge:
     default_signal   for every other dimension
     margin           scores closer than this are a TIE, in [0, 1]
     position_effect  share of comparisons, drawn by hash, in which the first-shown response wins whatever it says
+
+    A response by itself has the mean of its signal, or of its overlap where the reference is shown, and of the likeness
+    of its letters, which says something of texts without words too, as random models write them. So a rubric that shows
+    the reference makes a better judge, an oracle for the other.
     """
 
     signals: dict[str, str]
@@ -85,14 +92,22 @@ class LexicalJudge:
 
     def _reply(self, request: JudgeRequest) -> JudgeReply:
         shown = request.subject
-        signal = SIGNALS[self.signals.get(shown.dimension, self.default_signal)]
+        answer = _score(request, self._signal(shown)) if isinstance(shown, Item) else self._verdict(shown)
+        text = json.dumps(answer)
+        return JudgeReply(key=request.key, text=text, timestamp=utc_now(), judge_model=self.model, **request.names)
+
+    def _signal(self, shown: Comparison | Item) -> str:
+        if isinstance(shown, Item) and shown.gold_answer is not None:
+            return "overlap"
+        return self.signals.get(shown.dimension, self.default_signal)
+
+    def _verdict(self, shown: Comparison) -> dict[str, str]:
+        signal = SIGNALS[self._signal(shown)]
         a, b = signal(shown, shown.response_a), signal(shown, shown.response_b)
         verdict = "TIE" if a == b or abs(a - b) < self.margin else ("A" if a > b else "B")
         if self._prefers_first(shown):
             verdict = "A"
-        evidence = {"evidence_a": f"score {a:.3f}", "evidence_b": f"score {b:.3f}", "verdict": verdict}
-        text = json.dumps(evidence)
-        return JudgeReply(key=request.key, text=text, timestamp=utc_now(), judge_model=self.model, **request.names)
+        return {"evidence_a": f"score {a:.3f}", "evidence_b": f"score {b:.3f}", "verdict": verdict}
 
     def _prefers_first(self, shown: Comparison) -> bool:
         """Drawn for the comparison, not for the order, so that both orders of it are affected."""
@@ -103,7 +118,21 @@ class LexicalJudge:
         return int(draw[:8], 16) / 2**32 < self.position_effect
 
 
-def overlap(shown: Comparison, text: str) -> float:
+def _score(request: JudgeRequest, signal: str) -> dict[str, str | float]:
+    """On the scale asked for, with an interval that is the narrower the more words there are to go by: the whole scale
+    for an empty response, a fifth of it at 64 words."""
+    assert isinstance(request.subject, Item) and request.scale is not None
+    (low, high), text = request.scale, request.subject.response_text
+    value = (SIGNALS[signal](request.subject, text) + likeness(request.subject, text)) / 2
+    half = 1 / (2 + math.sqrt(len(_WORD.findall(text.lower()))))
+    start = min(max(value - half, 0.0), 1.0 - 2 * half)
+    numbers = {"score": value, "low": start, "high": start + 2 * half}
+    return {"evidence": f"{signal} and likeness {value:.3f}"} | {
+        name: low + x * (high - low) for name, x in numbers.items()
+    }
+
+
+def overlap(shown: Comparison | Item, text: str) -> float:
     """How much of the reference's vocabulary the response holds: F3, so that recall counts nine times precision.
 
     Without a reference, the question's words stand in for it.
@@ -114,14 +143,14 @@ def overlap(shown: Comparison, text: str) -> float:
     return 10 * shared / (9 * len(wanted) + len(found)) if shared else 0.0
 
 
-def hedging(shown: Comparison, text: str) -> float:
+def hedging(shown: Comparison | Item, text: str) -> float:
     """How near the response's degree of commitment is to the expected one; a plain answer is expected by default."""
     lowered = text.lower()
     degree = 1.0 if _REFUSALS.search(lowered) else min(1, len(_HEDGES.findall(lowered))) * 0.5
     return 1.0 - abs(degree - _TARGET[shown.expected_behavior or "answer"])
 
 
-def specificity(shown: Comparison, text: str) -> float:
+def specificity(shown: Comparison | Item, text: str) -> float:
     """How much concrete content there is, and how much of it is on the question's topic; stock phrases cost."""
     lowered = text.lower()
     n_stock = len(_STOCK.findall(lowered))
@@ -130,11 +159,26 @@ def specificity(shown: Comparison, text: str) -> float:
     return len(found) / (len(found) + 15) * on_topic / (3 + on_topic) * 0.95**n_stock
 
 
-SIGNALS: Mapping[str, Callable[[Comparison, str], float]] = {
+def likeness(shown: Item, text: str) -> float:
+    """How alike response and reference are in their pairs of letters: the cosine of the counts.
+
+    Without a reference, the question stands in for it.
+    """
+    wanted, found = _letter_pairs(shown.gold_answer or shown.prompt_text), _letter_pairs(text)
+    lengths = math.hypot(*wanted.values()) * math.hypot(*found.values())
+    return min(sum(n * found[pair] for pair, n in wanted.items()) / lengths, 1.0) if lengths else 0.0
+
+
+SIGNALS: Mapping[str, Callable[[Comparison | Item, str], float]] = {
     "overlap": overlap,
     "hedging": hedging,
     "specificity": specificity,
 }
+
+
+def _letter_pairs(text: str) -> Counter[str]:
+    letters = " ".join(re.findall("[a-z]+", text.lower()))
+    return Counter(first + second for first, second in itertools.pairwise(letters))
 
 
 def _content(text: str) -> frozenset[str]:

@@ -29,8 +29,8 @@ _PAUSE_SECONDS = 0.5  # between looks at what other processes pay for
 
 @dataclass(kw_only=True)
 class OpenAiCompatibleJudge:
-    """structured  json_schema: the server holds the answer to the verdict's schema; json_object: to JSON; none: to
-                nothing, and the verdict is the JSON that it was asked for or the last line
+    """structured  json_schema: the server holds the answer to the schema of a verdict or a score; json_object: to JSON;
+                none: to nothing, and what counts is the JSON that it was asked for or the last line
 
     The rest is described in conf/judge/openai_compatible.yaml. All that is sent, and where to, enters the key of a
     verdict; what it costs and how many are asked at a time does not.
@@ -55,6 +55,7 @@ class OpenAiCompatibleJudge:
 
     reads = ()
     clock = Clock()
+    budget_setting = "judging.budget_usd"
 
     def __post_init__(self) -> None:
         one_of("structured", self.structured, STRUCTURED)
@@ -86,8 +87,8 @@ class OpenAiCompatibleJudge:
         """Raise UserError for what would stop the first request, such as a missing key."""
         if self._costs and not self.budget_usd > 0:
             raise UserError(
-                f"judging.budget_usd: is ${self.budget_usd:g}, and {self.model} is paid for. Set a cap in dollars with "
-                "judging.budget_usd=..."
+                f"{self.budget_setting}: is ${self.budget_usd:g}, and {self.model} is paid for. Set a cap in dollars "
+                f"with {self.budget_setting}=..."
             )
         if self._was_reached:
             return
@@ -127,7 +128,8 @@ class OpenAiCompatibleJudge:
             return {}
         if self.structured == "json_object":
             return {"response_format": {"type": "json_object"}}
-        schema = {"name": "verdict", "strict": True, "schema": json.loads(request.schema)}
+        name = "score" if request.scale else "verdict"
+        schema = {"name": name, "strict": True, "schema": json.loads(request.schema)}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
     def reserve(self, request: JudgeRequest, ttl: str | None) -> float:

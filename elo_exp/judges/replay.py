@@ -1,4 +1,4 @@
-"""A judge that answers from a file: the verdicts of an earlier run, or battles judged by somebody else."""
+"""A judge that answers from a file: the verdicts of an earlier run, or battles or scores judged by somebody else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp import files
-from elo_exp.records import VERDICTS, WINNERS, Comparison, JudgeReply, JudgeRequest, UserError
+from elo_exp.records import VERDICTS, WINNERS, Comparison, Item, JudgeReply, JudgeRequest, UserError
 from elo_exp.store import Store
 
 logger = logging.getLogger(__name__)
@@ -33,18 +33,22 @@ class _Recorded:
 
 
 _Verdicts = dict[tuple[str, str, str, str | None], _Recorded]
+_Scores = dict[tuple[str, str, int], float | None]  # by prompt, policy and draw, in [0, 1]
 
 
 @dataclass(kw_only=True)
 class ReplayJudge:
     """path         verdicts/<dimension>.jsonl of a run, judgments_<dimension>.jsonl of the original program, the folder
-                 of either, or battles (.jsonl, also .gz)
+                 of either, or battles (.jsonl, also .gz), or scores
     judge_model  of a file with several judges, the one to replay; None takes every row
 
     A battle with one verdict answers both orders with it, the second marked as mirrored. Where a file holds several
     verdicts on one pair, the first is taken (of the original's rows the last, as it did itself) and the number of the
     others is reported. The original wrote TIE for a reply that it could not read: its verdicts are invalid where the
     reply, kept beside them, does not say the same.
+
+    A row of scores holds prompt_id, policy (or entrant_id), draw_idx (0 where it is absent) and judge_score in [0, 1],
+    or null for one that could not be read. Of an interval it says nothing.
     """
 
     path: str
@@ -58,11 +62,12 @@ class ReplayJudge:
         if not paths:
             raise UserError(f"path: found no .jsonl file in {path}. Expected verdicts or battles.")
         self._verdicts: _Verdicts = {}
+        self._scores: _Scores = {}
         self._judges: set[str] = set()
         self._notes: Counter[str] = Counter()  # what to warn of, and how often it was found
         for file in paths:
             self._read(file)
-        if not self._verdicts:
+        if not self._verdicts and not self._scores:
             raise UserError(f"judge_model: {path} holds no verdict of {self.judge_model!r}.")
         for note, n in self._notes.items():
             logger.warning("%s: %d %s", path, n, note)
@@ -82,10 +87,13 @@ class ReplayJudge:
         return store.keep(replies, key=lambda reply: reply.key, chunk=_CHUNK)
 
     def _reply(self, request: JudgeRequest) -> JudgeReply | None:
-        recorded = self._find(request.subject)
+        shown = request.subject
+        if isinstance(shown, Item):
+            return self._scored(request, (shown.prompt_id, shown.entrant_id, shown.draw_idx))
+        recorded = self._find(shown)
         if recorded is None:
             return None
-        sides = {request.subject.entrant_a: "A", request.subject.entrant_b: "B"}
+        sides = {shown.entrant_a: "A", shown.entrant_b: "B"}
         answer = {"evidence_a": "", "evidence_b": "", "verdict": sides.get(recorded.winner, "TIE")}
         invalid = recorded.winner == "invalid"
         return JudgeReply(
@@ -93,6 +101,25 @@ class ReplayJudge:
             text="" if invalid else json.dumps(answer),
             stop_reason="recorded_invalid" if invalid else "end_turn",
             mirrored=recorded.mirrored,
+            timestamp=files.utc_now(),
+            judge_model=self.model,
+            **request.names,
+        )
+
+    def _scored(self, request: JudgeRequest, name: tuple[str, str, int]) -> JudgeReply | None:
+        if not self._scores:
+            raise UserError(
+                f"path: {self.path} holds verdicts and no scores. Expected rows with prompt_id, policy, draw_idx and "
+                "judge_score in [0, 1]."
+            )
+        if name not in self._scores:
+            return None
+        assert request.scale is not None
+        score, (low, high) = self._scores[name], request.scale
+        return JudgeReply(
+            key=request.key,
+            text="" if score is None else json.dumps({"evidence": "", "score": low + score * (high - low)}),
+            stop_reason="recorded_invalid" if score is None else "end_turn",
             timestamp=files.utc_now(),
             judge_model=self.model,
             **request.names,
@@ -107,14 +134,18 @@ class ReplayJudge:
     def _read(self, path: Path) -> None:
         """Take a file's verdicts in, and count those on pairs that had one already."""
         for place, row in files.read_jsonl(path):
+            if "judge_score" in row:
+                self._take_score(place, row)
+                continue
             try:
                 shaped = _as_judgment(path, place, row) if "cache_key" in row else row
                 verdicts = self._from_judgment(place, shaped) if "raw" in shaped else self._from_battle(place, shaped)
             except (KeyError, TypeError, IndexError) as error:
                 raise UserError(
                     f"{place}: has no {error}. Expected a verdict (prompt_id, dimension, entrant_a, entrant_b, raw), "
-                    "a battle (model_a, model_b, winner, question_id) or a row of the original's "
-                    "judgments_<dimension>.jsonl (cache_key, judge_model, verdict, reasoning, metadata)."
+                    "a battle (model_a, model_b, winner, question_id), a score (prompt_id, policy, judge_score) or a "
+                    "row of the original's judgments_<dimension>.jsonl (cache_key, judge_model, verdict, reasoning, "
+                    "metadata)."
                 ) from None
             taken = "last" if "cache_key" in row else "first"
             for key, recorded in verdicts.items():
@@ -122,6 +153,20 @@ class ReplayJudge:
                     self._notes[f"further verdicts on pairs that had one; the {taken} was taken"] += 1
                 if key not in self._verdicts or taken == "last":
                     self._verdicts[key] = recorded
+
+    def _take_score(self, place: str, row: Mapping[str, Any]) -> None:
+        if self.judge_model not in (None, row.get("judge_model")):
+            return
+        prompt, policy, draw = row.get("prompt_id"), row.get("policy", row.get("entrant_id")), row.get("draw_idx", 0)
+        score = row["judge_score"]
+        is_score = isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1
+        if not isinstance(prompt, str) or not isinstance(policy, str) or not isinstance(draw, int):
+            raise UserError(f"{place}: a score without prompt_id and policy. Expected both as text, draw_idx a number.")
+        if score is not None and not is_score:
+            raise UserError(f"{place}: judge_score is {score!r}. Expected a number in [0, 1], or null.")
+        if (prompt, policy, draw) in self._scores:
+            self._notes["further scores of responses that had one; the first was taken"] += 1
+        self._scores.setdefault((prompt, policy, draw), score)
 
     def _from_judgment(self, place: str, row: Mapping[str, Any]) -> _Verdicts:
         prompt, a, b = row["prompt_id"], row["entrant_a"], row["entrant_b"]

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from elo_exp import bill, planning
+from elo_exp import bill, memory, planning
 from elo_exp.asking.ledger import Ledger
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.pairs import reconcile
@@ -36,7 +36,7 @@ def judge_pairs(
     A comparison of which a verdict is missing has no judgment. Raises UserError where some are missing, unless that
     is allowed or only the store is to be read.
     """
-    identity = _identity(judge)
+    identity = identify(judge)
     store.remember(identity)
     requests = _requests(comparisons, rubrics, identity, repeats)
     every = [request for some in requests.values() for queries in some for request in queries]
@@ -44,8 +44,8 @@ def judge_pairs(
     lost = [_name(r) for r in every if r.key not in replies]
     if lost:
         store.usage.verdicts_missing += len(lost)
-        report_missing("verdicts", lost, len(every), allow_missing or stored_only, mend=_how_to_mend(judge))
-    return _judgments(comparisons, rubrics, requests, replies, identity)
+        report_missing("verdicts", lost, len(every), allow_missing or stored_only, mend=how_to_mend(judge))
+    return _judgments(comparisons, rubrics, requests, memory.same("replies", replies), identity)
 
 
 def other_judges(
@@ -55,7 +55,7 @@ def other_judges(
 
     A judge that was asked under several settings is several judges, told apart by the first digits of their keys.
     """
-    mine = _identity(judge)
+    mine = identify(judge)
     others = [found for found in store.judges() if found.key != mine.key]
     models = Counter([mine.judge_model, *(found.judge_model for found in others)])
     said = {}
@@ -63,14 +63,15 @@ def other_judges(
         requests = _requests(comparisons, rubrics, found, repeats=1)
         keys = {request.key for some in requests.values() for queries in some for request in queries}
         replies = store.get(JudgeReply, list(keys))
-        judgments = _judgments(comparisons, rubrics, requests, replies, found)
+        judgments = _judgments(comparisons, rubrics, requests, memory.same("replies", replies), found)
         if any(judgments.values()):
             model = found.judge_model
             said[model if models[model] == 1 else f"{model} ({found.key[:6]})"] = judgments
     return said
 
 
-def _identity(judge: Judge) -> JudgeIdentity:
+def identify(judge: Judge) -> JudgeIdentity:
+    """The judge as the keys of its replies know it."""
     key = fingerprint([judge.model, judge.settings()])
     return JudgeIdentity(key=key, judge_model=judge.model, reads=tuple(judge.reads))
 
@@ -83,14 +84,18 @@ def _judgments(
     judge: JudgeIdentity,
 ) -> dict[str, list[Judgment]]:
     """Of the comparisons of which every query has its reply."""
-    return {
-        rubric.dimension: [
-            _judgment(comparison, queries, replies, rubric, judge)
-            for comparison, queries in zip(comparisons[rubric.dimension], requests[rubric.dimension], strict=True)
-            if all(request.key in replies for request in queries)
-        ]
-        for rubric in rubrics
-    }
+
+    def read() -> dict[str, list[Judgment]]:
+        return {
+            rubric.dimension: [
+                _judgment(comparison, queries, replies, rubric, judge)
+                for comparison, queries in zip(comparisons[rubric.dimension], requests[rubric.dimension], strict=True)
+                if all(request.key in replies for request in queries)
+            ]
+            for rubric in rubrics
+        }
+
+    return memory.once("judgments", read, of=(comparisons, requests, replies), by=(*_read_by(rubrics), judge))
 
 
 def plan_pairs(
@@ -102,34 +107,52 @@ def plan_pairs(
     repeats: int = 1,
 ) -> Plan:
     """What judge_pairs would ask and pay. Asks nothing of the judge and pays nothing."""
-    by_dimension = _requests(comparisons, rubrics, _identity(judge), repeats)
-    every = [request for some in by_dimension.values() for queries in some for request in queries]
-    stored = store.get(JudgeReply, list({request.key for request in every}))
-    return _plan(every, stored, Ledger(store, owner="").pending(), judge)
+    by_dimension = _requests(comparisons, rubrics, identify(judge), repeats)
+    return plan([request for some in by_dimension.values() for queries in some for request in queries], judge, store)
+
+
+def plan(requests: Sequence[JudgeRequest], judge: Judge, store: Store) -> Plan:
+    """What `ask` would ask and pay."""
+    stored = store.get(JudgeReply, list({request.key for request in requests}))
+    return _plan(requests, stored, Ledger(store, owner="").pending(), judge)
 
 
 def _requests(
     comparisons: Mapping[str, Sequence[Comparison]], rubrics: Sequence[Rubric], judge: JudgeIdentity, repeats: int
 ) -> dict[str, list[list[JudgeRequest]]]:
     """By dimension and comparison: order ab, order ba, then any repeats of the two."""
-    return {
-        rubric.dimension: [
-            [
-                rubric.request(comparison, judge=judge.key, position_swap=swap, repeat=repeat, reads=judge.reads)
-                for repeat in range(repeats)
-                for swap in (False, True)
+
+    def render() -> dict[str, list[list[JudgeRequest]]]:
+        return {
+            rubric.dimension: [
+                [
+                    rubric.request(comparison, judge=judge.key, position_swap=swap, repeat=repeat, reads=judge.reads)
+                    for repeat in range(repeats)
+                    for swap in (False, True)
+                ]
+                for comparison in comparisons[rubric.dimension]
             ]
-            for comparison in comparisons[rubric.dimension]
-        ]
-        for rubric in rubrics
-    }
+            for rubric in rubrics
+        }
+
+    return memory.once("requests", render, of=(comparisons,), by=(*_read_by(rubrics), judge, repeats))
+
+
+def _read_by(rubrics: Sequence[Rubric]) -> tuple[tuple[str, ...], ...]:
+    """All of the rubrics that a query or its verdict depends on."""
+    return tuple((r.dimension, r.version, r.system, r.template, r.schema) for r in rubrics)
 
 
 def _plan(requests: Sequence[JudgeRequest], stored: Collection[str], under_way: Collection[str], judge: Judge) -> Plan:
     if isinstance(judge, PaidJudge):
-        estimate, budget_usd = judge.estimate, judge.budget_usd
         return planning.plan(
-            requests, stored, under_way, judge_model=judge.model, estimate=estimate, budget_usd=budget_usd
+            requests,
+            stored,
+            under_way,
+            judge_model=judge.model,
+            estimate=judge.estimate,
+            budget_usd=judge.budget_usd,
+            budget_setting=judge.budget_setting,
         )
     return planning.plan(
         requests, stored, under_way, judge_model=judge.model, estimate=lambda _: Estimate(), budget_usd=None
@@ -149,24 +172,28 @@ def _check_before_paying(
 
 
 def ask(
-    requests: Sequence[JudgeRequest], judge: Judge, store: Store, *, stored_only: bool = False
+    requests: Sequence[JudgeRequest], judge: Judge, store: Store, *, stored_only: bool = False, what: str = "verdicts"
 ) -> dict[str, JudgeReply]:
     """The replies by key; equal requests are asked once. Before a judge that costs money is asked, the plan is shown.
-    Raises UserError where its budget does not reach."""
+    Raises UserError where its budget does not reach.
+
+    what  the replies hold
+    """
     unique = {request.key: request for request in requests}
     replies = store.get(JudgeReply, list(unique))
     wanted = [] if stored_only else [request for key, request in unique.items() if key not in replies]
     usage = store.usage
+    n_before, n_stored = usage.judge_calls, len(replies)
     usage.verdicts_wanted += len(requests)
     usage.verdicts_distinct += len(unique)
-    usage.verdicts_stored += len(replies)
+    usage.verdicts_stored += n_stored
     if wanted and isinstance(judge, PaidJudge):
         _check_before_paying(requests, replies, judge, store)
     for reply in track(judge.answer(wanted, store), label=f"judging: {judge.model}", total=len(wanted)):
         replies[reply.key] = dataclasses.replace(reply, message=None)  # it is in the store, and not needed here
     logger.info(
-        "verdicts: %d wanted, %d of them distinct; %d asked of %s, %d from the store",
-        len(requests), len(unique), usage.judge_calls, judge.model, usage.verdicts_stored,
+        "%s: %d wanted, %d of them distinct; %d asked of %s, %d from the store",
+        what, len(requests), len(unique), usage.judge_calls - n_before, judge.model, n_stored,
     )  # fmt: skip
     if usage.dollars:
         logger.info("%s", bill.spend(usage))
@@ -186,8 +213,9 @@ def _judgment(
 
 def _name(request: JudgeRequest) -> str:
     subject = request.subject
-    return f"{subject.dimension} {subject.prompt_id} {subject.entrant_a} v {subject.entrant_b}"
+    return f"{subject.dimension} {subject.prompt_id} {' v '.join(subject.entrants)}"
 
 
-def _how_to_mend(judge: Judge) -> str:
+def how_to_mend(judge: Judge) -> str:
+    """What can be done about answers that this judge has not given."""
     return "Ask again with the same command" if isinstance(judge, PaidJudge) else "Supply them"

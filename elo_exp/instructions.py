@@ -1,0 +1,155 @@
+"""What a judge is told and shown, whatever it is asked: a header, a rubric, and the texts under judgment as data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from elo_exp import files
+from elo_exp.records import Comparison, Item, JudgeRequest, Prompt, UserError, fingerprint
+
+_VERSION = re.compile(r"#\s*version:\s*(v\d+)\s*$")
+
+
+def tags_of(*responses: str) -> re.Pattern[str]:
+    """What opens or closes a block of a message that shows these responses."""
+    names = "|".join(["question", "reference_answer", "expected_behavior", *responses])
+    return re.compile(rf"<(?=\s*/?\s*(?:{names})\b)", re.IGNORECASE)
+
+
+@dataclass(kw_only=True)
+class Instructions(ABC):
+    """One dimension of quality, read from a markdown file whose first non-empty line is `# version: vN`.
+
+    needs_reference         show the gold answer, and leave out the prompts that have none
+    shows_expected_behavior show `answer`, `hedge` or `abstain` where the prompt says so
+    """
+
+    dimension: str
+    path: str
+    system_path: str
+    template_path: str
+    needs_reference: bool = False
+    shows_expected_behavior: bool = False
+
+    placeholders: ClassVar[tuple[str, ...]]  # of the template
+    tags: ClassVar[re.Pattern[str]]  # texts under judgment may not close their own block or open another
+
+    def __post_init__(self) -> None:
+        self.text = read(self.path)
+        self.version = _version(self.path, self.text)
+        self.header = read(self.system_path)
+        self.template = read(self.template_path)
+        try:
+            self.template.format_map(dict.fromkeys(self.placeholders, ""))
+        except (KeyError, ValueError, IndexError, AttributeError) as error:
+            raise UserError(
+                f"{self.template_path}: cannot be filled in ({error!r}). Known placeholders: "
+                f"{', '.join(self.placeholders)}."
+            ) from None
+        self.schema = self._schema()
+
+    @abstractmethod
+    def _schema(self) -> str:
+        """The form of the reply, as JSON."""
+
+    @abstractmethod
+    def _texts(self, shown: Any) -> Mapping[str, str]:
+        """What fills in the template, beside the blocks that all messages have."""
+
+    @cached_property
+    def system(self) -> str:
+        """What every request of this rubric starts with, byte for byte: the cacheable prefix."""
+        return f"{self.header.strip()}\n\n{self.text.strip()}\n"
+
+    @cached_property
+    def _n_bytes(self) -> int:
+        return len(self.system.encode(errors="replace"))
+
+    @cached_property
+    def _prefix(self) -> str:
+        return hashlib.sha256(f"{self.system}\0{self.schema}\0{self.dimension}".encode()).hexdigest()
+
+    def applies_to(self, prompt: Prompt) -> bool:
+        return prompt.gold_answer is not None or not self.needs_reference
+
+    def _shown_of(self, prompt: Prompt) -> dict[str, Any]:
+        """Of a prompt only what this rubric shows, in the words of a subject."""
+        return {
+            "prompt_id": prompt.prompt_id,
+            "dimension": self.dimension,
+            "source": prompt.source,
+            "prompt_text": prompt.text,
+            "gold_answer": prompt.gold_answer if self.needs_reference else None,
+            "expected_behavior": prompt.expected_behavior if self.shows_expected_behavior else None,
+        }
+
+    def _request(
+        self, subject: Comparison | Item, *, judge: str, repeat: int, known: Sequence[Any], **asked: Any
+    ) -> JudgeRequest:
+        """One query. Its key covers the judge's fingerprint, every byte that the judge sees, and what else it knows."""
+        user = self._user_text(subject)
+        return JudgeRequest(
+            key=fingerprint([judge, self._prefix, user, repeat, known]),
+            system=self.system,
+            render=self._user_text,
+            n_chars=len(self.system) + len(user),
+            n_bytes=self._n_bytes + len(user.encode(errors="replace")),
+            schema=self.schema,
+            subject=subject,
+            repeat=repeat,
+            **asked,
+        )
+
+    def _user_text(self, shown: Comparison | Item) -> str:
+        common = {
+            "question": self._inert(shown.prompt_text),
+            "reference": self._block("reference_answer", shown.gold_answer),
+            "expected": self._block("expected_behavior", shown.expected_behavior),
+        }
+        return self.template.format_map({**common, **self._texts(shown)})
+
+    def _block(self, tag: str, text: str | None) -> str:
+        return f"<{tag}>\n{self._inert(text)}\n</{tag}>\n\n" if text is not None else ""
+
+    def _inert(self, text: str) -> str:
+        """The text with a backslash before every tag that could be taken for one of ours."""
+        return self.tags.sub(r"\\<", text)
+
+
+def nonce(*texts: str) -> str:
+    """No text can hold a nonce that depends on the text, and equal queries still give equal bytes."""
+    return fingerprint(texts)[:16]
+
+
+def read_reply(text: str, last_line: re.Pattern[str]) -> tuple[dict[str, Any], str | None]:
+    """The JSON object that a reply is, and None; or the named groups of its last line, and what stands before it.
+    No fields where it is neither."""
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        match = last_line.match(lines[-1]) if lines else None
+        return (match.groupdict(), "\n".join(lines[:-1])) if match else ({}, None)
+    return (answer, None) if isinstance(answer, dict) else ({}, None)
+
+
+def read(path: str) -> str:
+    with files.open_text(Path(path)) as file:
+        return file.read()
+
+
+def _version(path: str, text: str) -> str:
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if not (match := _VERSION.match(first)):
+        raise UserError(
+            f"{path}: starts with {first[:40]!r}. Expected '# version: v1' (or v2, ...) as the first non-empty line."
+        )
+    return match[1]
