@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from elo_exp.records import Battle, JudgeReply, Record, Response
+from elo_exp.records import Battle, ForcedLogprob, JudgeReply, Record, Response
 from elo_exp.statistics.diagnoses import Agreement, RankCorrelation
 
 if TYPE_CHECKING:
@@ -160,6 +160,9 @@ class Usage:
     responses_wanted: int = 0
     responses_stored: int = 0
     responses_generated: int = 0
+    logprobs_wanted: int = 0  # answers x policies that are to say how likely they are
+    logprobs_stored: int = 0
+    logprobs_forced: int = 0
     verdicts_wanted: int = 0
     verdicts_distinct: int = 0  # equal texts are asked about once
     verdicts_stored: int = 0
@@ -178,6 +181,8 @@ class Usage:
         """Take in an answer that this run has made or paid for."""
         if isinstance(made, Response):
             self.responses_generated += 1
+        if isinstance(made, ForcedLogprob):
+            self.logprobs_forced += 1
         if isinstance(made, JudgeReply):
             self.judge_calls += 1
             for name in TOKEN_CLASSES:
@@ -223,7 +228,8 @@ class Standings:
 class Plot:
     """A figure as PNG and SVG, and the rows that it was drawn from.
 
-    x, y  of lines: the column that runs from left to right, and those that are drawn, a line for each model in them
+    x, y  of lines: the column that runs from left to right, and those that are drawn, a line for each `line` in them,
+          or for each model
     """
 
     name: str
@@ -245,3 +251,4 @@ class RunInfo:
     job_type: str
     config: Mapping[str, Any]
     overrides: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)  # by which runs are grouped: who was asked, about whom

@@ -16,8 +16,9 @@ from safetensors.torch import load_file, save_file
 
 from elo_exp.models import causal_lm
 from elo_exp.models.causal_lm import CausalLM, Checkpoint, chat_ids
+from elo_exp.models.tiny import TEMPLATE, tokenizer
 from elo_exp.records import UserError
-from tests.tiny_models import TEMPLATE, tiny_adapter, tiny_model, tokenizer
+from tests.tiny_models import VOCABULARY, tiny_adapter, tiny_model
 
 NO_GPU = not (torch.cuda.is_available() or torch.backends.mps.is_available())
 
@@ -85,7 +86,7 @@ def test_a_model_comes_ready_to_answer(base):
 
 
 def test_a_tokenizer_without_a_pad_token_pads_with_its_end(copied):
-    made = tokenizer()
+    made = tokenizer(TEMPLATE, vocabulary=VOCABULARY)
     made.pad_token = None
     made.save_pretrained(copied)
     lm = load(copied)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -149,6 +150,15 @@ def test_tokens_are_drawn_as_often_as_the_model_says(llama, temperature, top_p):
     assert stats.chisquare(observed, wanted).pvalue > 1e-3
 
 
+def test_a_drawn_token_says_how_likely_it_was_and_a_greedy_one_does_not(llama):
+    ids = chat_ids(llama, "Why?", system_prompt=None, chat_template=None)
+    drawn = made(llama, {"one": ids, "two": ids}, Decoding(temperature=0.7, top_p=1.0, max_new_tokens=1))
+    expected = likelihood(llama, ids, 0.7)
+    for each in drawn.values():
+        assert each.total_logprob == pytest.approx(math.log(expected[each.token_ids[0]]), abs=1e-5)
+    assert made(llama, {"one": ids})["one"].total_logprob is None
+
+
 def likelihood(lm: CausalLM, ids: Sequence[int], temperature: float) -> list[float]:
     with torch.inference_mode():
         logits = lm.model(torch.tensor([ids])).logits[0, -1].double()
@@ -203,9 +213,9 @@ def test_settings_out_of_range_are_refused(changes, words):
 
 
 def test_a_prompt_that_leaves_no_room_for_its_answer_is_named_with_its_length(llama):
-    check_lengths(llama, {"fits": [3] * 2028}, max_new_tokens=20, label="ann")
+    check_lengths(llama.context_length, {"fits": [3] * 2028}, max_new_tokens=20, label="ann")
     with pytest.raises(UserError) as error:
-        check_lengths(llama, {"fits": [3], "long": [3] * 2029}, max_new_tokens=20, label="ann")
+        check_lengths(llama.context_length, {"fits": [3], "long": [3] * 2029}, max_new_tokens=20, label="ann")
     assert str(error.value) == (
         "ann: long has 2029 tokens and max_new_tokens is 20, more than the 2048 that the model takes. Lower "
         "max_new_tokens, or leave the prompt out of the bank."

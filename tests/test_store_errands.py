@@ -36,7 +36,7 @@ from elo_exp.asking.services import Clock
 from elo_exp.experiments import store as errands
 from elo_exp.files import write_jsonl
 from elo_exp.judges.claude import ClaudeJudge
-from elo_exp.records import Comparison, JudgeReply, Judgment, Response, UserError
+from elo_exp.records import Comparison, ForcedLogprob, JudgeReply, Judgment, Response, UserError
 from elo_exp.results import Usage
 from elo_exp.store import SCHEMA_VERSION, Store
 from tests.anthropic_server import AnthropicServer
@@ -570,6 +570,19 @@ def test_an_exported_file_can_be_compressed_and_brought_in():
     assert errand("store.action=import", "store.file=all.jsonl.gz", cache_dir=Path("b")).endswith("12 of them new")
 
 
+def test_log_probabilities_are_listed_exported_and_brought_in():
+    forced = [
+        ForcedLogprob(entrant_id="ann", prompt_id=prompt, total_logprob=total, n_tokens=9)
+        for prompt, total in (("p1", -3.25), ("p2", None))
+    ]
+    with Store(Path("cache/store.sqlite")) as store:
+        list(store.keep(forced, key=lambda each: each.prompt_id))
+    assert re.search(r"log-probabilities +ann +2 ", errand())
+    errand("store.action=export", "store.file=all.jsonl")
+    assert errand("store.action=import", "store.file=all.jsonl", cache_dir=Path("b")).endswith("2 of them new")
+    assert rows(Path("b")) == rows(Path("cache"))
+
+
 @pytest.mark.parametrize("victim", ["cache", "other"])
 def test_an_export_does_not_overwrite_a_store(victim: str):
     """`store.file=` is the store.sqlite of another in merge: one slip, and everything that was paid for is gone."""
@@ -582,12 +595,17 @@ def test_an_export_does_not_overwrite_a_store(victim: str):
 
 
 GOOD = {"key": "k1", "kind": "JudgeReply", "value": reply("k1").to_dict(), "created_at": "2026-11-21T12:00:00Z"}
+TOTAL = {"entrant_id": "ann", "prompt_id": "p1", "n_tokens": 9}
 BAD_ROWS: dict[str, tuple[Any, str]] = {
     "not JSON": ("{", "bad.jsonl:2: not JSON"),
     "not an object": ([1], "bad.jsonl:2: found a list. Expected one JSON object a line."),
     "no key": ({**GOOD, "key": None}, "bad.jsonl:2: not an exported answer"),
     "another key": ({**GOOD, "key": "k2"}, "bad.jsonl:2: not an exported answer"),
-    "another kind": ({**GOOD, "kind": "Prompt"}, "Expected key, kind (Response, JudgeReply) and value"),
+    "another kind": ({**GOOD, "kind": "Prompt"}, "Expected key, kind (Response, JudgeReply, ForcedLogprob) and value"),
+    "a total that is a text": (
+        {**GOOD, "kind": "ForcedLogprob", "value": {**TOTAL, "total_logprob": "-3"}},
+        "bad.jsonl:2: not an exported answer (what it says is of another type)",
+    ),
     "a kind that is a list": ({**GOOD, "kind": ["JudgeReply"]}, "bad.jsonl:2: not an exported answer"),
     "no value": ({"key": "k1", "kind": "JudgeReply"}, "bad.jsonl:2: not an exported answer ('value')"),
     "a value that is a text": ({**GOOD, "value": "A"}, "bad.jsonl:2: not an exported answer"),

@@ -5,21 +5,14 @@ torch is imported by whoever builds the first one, and takes two seconds.
 
 from __future__ import annotations
 
-import functools
-import json
 from pathlib import Path
 from typing import Any
 
+from elo_exp.models import tiny
 from elo_exp.models.causal_lm import as_peft_is
-from tests.data import BANK
+from elo_exp.models.tiny import TEMPLATE
 
 VOCABULARY = 512
-CONTEXT = 2048
-TEMPLATE = (
-    "{% for message in messages %}<|{{ message['role'] }}|>\n{{ message['content'] }}\n{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
-)
-_SPECIAL = ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>"]
 
 
 def tiny_model(
@@ -41,31 +34,14 @@ def tiny_model(
     spread  standard deviation of the weights; with 0.02, as models are initialised, greedy answers repeat one token
     """
     import torch
-    from transformers import AutoModelForCausalLM, LlamaConfig, Olmo2Config
-    from transformers.utils import logging
+    from transformers import LlamaConfig, Olmo2Config
 
-    logging.disable_progress_bar()
     torch.set_num_threads(1)  # the matrices are small, and other tests want the cores
-    torch.manual_seed(seed)
     classes = {"olmo2": Olmo2Config, "llama": LlamaConfig}
-    settings = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": hidden_size,
-        "intermediate_size": 2 * hidden_size,
-        "num_hidden_layers": n_layers,
-        "num_attention_heads": n_heads,
-        "num_key_value_heads": n_heads,
-        "max_position_embeddings": CONTEXT,
-        "initializer_range": spread,
-        "eos_token_id": 0,
-        "bos_token_id": None,
-        "pad_token_id": 1,
-        "tie_word_embeddings": False,
-    }
-    model = AutoModelForCausalLM.from_config(classes[kind](**{**settings, **config}))
-    model.save_pretrained(folder)
-    tokenizer(chat_template).save_pretrained(folder)
-    return folder
+    sizes = tiny.sizes(vocabulary=VOCABULARY, n_layers=n_layers, hidden_size=hidden_size, n_heads=n_heads)
+    return tiny.save(
+        folder, classes[kind](**{**sizes, **config}), seed=seed, spread=spread, chat_template=chat_template
+    )
 
 
 def tiny_adapter(
@@ -93,30 +69,3 @@ def tiny_adapter(
                 weights.normal_(0.0, spread)
     model.save_pretrained(folder)
     return folder
-
-
-def tokenizer(chat_template: str | None = TEMPLATE) -> Any:
-    """A byte-level BPE tokenizer trained on the questions of the bank."""
-    from transformers import PreTrainedTokenizerFast
-
-    made = PreTrainedTokenizerFast(
-        tokenizer_object=_trained(), eos_token="<|end|>", pad_token="<|pad|>", padding_side="left"
-    )
-    made.chat_template = chat_template
-    return made
-
-
-@functools.cache
-def _trained() -> Any:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    texts = [json.loads(line)["text"] for line in BANK.read_text(encoding="utf-8").splitlines()]
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=_SPECIAL, initial_alphabet=alphabet, show_progress=False
-    )
-    made.train_from_iterator(texts, trainer)
-    return made

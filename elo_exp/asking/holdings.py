@@ -12,10 +12,10 @@ from typing import Any
 
 from elo_exp.asking.claims import OPEN
 from elo_exp.files import read_jsonl, utc_now, write_jsonl
-from elo_exp.records import JudgeReply, Record, Response, UserError, storable_json
+from elo_exp.records import ForcedLogprob, JudgeReply, Record, Response, UserError, storable_json
 from elo_exp.store import APPLICATION_ID, SCHEMA_VERSION, Store
 
-KINDS: Mapping[str, type[Record]] = {"Response": Response, "JudgeReply": JudgeReply}
+KINDS: Mapping[str, type[Record]] = {kind.__name__: kind for kind in (Response, JudgeReply, ForcedLogprob)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,8 @@ class Filter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """So many answers of one kind, by one entrant or one judge on one dimension."""
+    """So many answers of one kind, by one entrant or one judge on one dimension; of a judge's, those on one response by
+    itself are of the kind Score."""
 
     kind: str
     source: str | None
@@ -63,7 +64,8 @@ def _of(field: str) -> str:
 def count(store: Store, chosen: Filter) -> list[Holding]:
     where, values = chosen.where()
     rows = store.read(
-        f"SELECT kind, COALESCE({_of('judge_model')}, {_of('entrant_id')}) AS source, "
+        f"SELECT CASE WHEN {_of('entrant_a')} IS NOT NULL AND {_of('entrant_b')} IS NULL THEN 'Score' ELSE kind END, "
+        f"COALESCE({_of('judge_model')}, {_of('entrant_id')}) AS source, "
         f"{_of('dimension')} AS dimension, COUNT(*), COALESCE(SUM({_of('dollars')}), 0.0) FROM answers "
         f"WHERE {where} GROUP BY 1, 2, 3 ORDER BY 1 DESC, 2, 3",
         values,
@@ -106,11 +108,9 @@ def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
     try:
         key, kind, value = row["key"], row["kind"], row["value"]
         answer = KINDS[kind].from_dict(value)
-        words = answer.text if isinstance(answer, JudgeReply) else answer.response_text  # type: ignore[attr-defined]
         if not isinstance(key, str) or (isinstance(answer, JudgeReply) and answer.key != key):
             raise KeyError("key")
-        if not isinstance(words, str):
-            raise TypeError("its text is none")
+        _check_answer(answer)
         if not 0 <= float(value.get("dollars", 0)) < math.inf:
             raise ValueError("its dollars are none")
         return key, kind, storable_json(value), str(row.get("created_at") or utc_now())
@@ -119,6 +119,16 @@ def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
             f"{place}: not an exported answer ({error}). Expected key, kind ({', '.join(KINDS)}) and value, as "
             "store.action=export writes them. Nothing was brought in."
         ) from None
+
+
+def _check_answer(answer: Record) -> None:
+    """Raise TypeError where what it says is not of the type that it should be."""
+    match answer:
+        case JudgeReply(text=str()) | Response(response_text=str()):
+            return
+        case ForcedLogprob(total_logprob=float() | None):
+            return
+    raise TypeError("what it says is of another type")
 
 
 def merge(store: Store, path: Path) -> tuple[int, int]:

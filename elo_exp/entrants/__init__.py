@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from elo_exp.records import Prompt, Response
+from elo_exp.records import ForcedLogprob, Prompt, Response
 
 
 class Entrant(Protocol):
@@ -38,6 +38,27 @@ class LoadedEntrant(ModelEntrant, Protocol):
 
     def release(self) -> None:
         """Let go of the weights: the last of these entrants has answered."""
+
+
+@runtime_checkable
+class Policy(LoadedEntrant, Protocol):
+    """An entrant that says how likely it is to give an answer, its own or another policy's."""
+
+    @property
+    def logprobs(self) -> bool:
+        """Whether each of its answers records `token_ids`, their `total_logprob` in nats as they were drawn, and whose
+        `token_ids` these are (`tokenizer`) in its diagnostics. A policy of which this is false is none."""
+
+    def scoring(self, prompt: Prompt) -> Mapping[str, Any]:
+        """Everything that can change how likely tokens are after this prompt, as JSON; of two policies for which it is
+        the same, one is a clone of the other."""
+
+    def teacher_force(self, prompts: Mapping[str, Prompt], responses: Sequence[Response]) -> Iterator[ForcedLogprob]:
+        """How likely the recorded tokens of each response are, after its prompt as this policy is told it.
+
+        prompts  by prompt_id
+        Raises UserError for a response without recorded tokens, and for one of another tokenizer.
+        """
 
 
 @runtime_checkable

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.files import utc_now
-from elo_exp.models import causal_lm, checkpoints
+from elo_exp.models import causal_lm, checkpoints, teacher_forcing, tiny
 from elo_exp.models.causal_lm import CausalLM, Checkpoint
 from elo_exp.models.generation import Continuation, Decoding, check_lengths, continuations, made_on, prompt_seed
-from elo_exp.records import Prompt, Response, UserError
+from elo_exp.models.teacher_forcing import Forced, recorded_ids, tokenizer_fingerprint, totals
+from elo_exp.records import ForcedLogprob, Prompt, Response, UserError
 from elo_exp.settings import one_of
 
 VERSION = 1  # part of every stored answer's key: raise it when what is done with the settings changes
@@ -42,6 +43,7 @@ class HuggingFaceEntrant:
     top_p: float
     max_new_tokens: int
     batch_size: int
+    logprobs: bool
     cache_dir: str
     loader: str
     rob_checkpoint: int | None
@@ -57,6 +59,11 @@ class HuggingFaceEntrant:
             )
         if self.batch_size < 1:
             raise UserError(f"batch_size: found {self.batch_size}. Expected 1 or more prompts.")
+        if self.logprobs and (self.temperature is None or self.top_p != 1):
+            raise UserError(
+                f"logprobs: found true with temperature={self.temperature} and top_p={self.top_p}. Expected a "
+                "temperature and top_p=1.0: other answers are not drawn with the probabilities that the model gives."
+            )
         self._decoding = Decoding(temperature=self.temperature, top_p=self.top_p, max_new_tokens=self.max_new_tokens)
         self._template = causal_lm.read_template(self.chat_template)
         self._wanted = Checkpoint(
@@ -70,7 +77,7 @@ class HuggingFaceEntrant:
 
     @cached_property
     def weights(self) -> Checkpoint:
-        return checkpoints.pinned(self._wanted)
+        return checkpoints.pinned(tiny.built(self._wanted, Path(self.cache_dir)))
 
     @cached_property
     def _settings(self) -> Mapping[str, Any]:
@@ -83,6 +90,7 @@ class HuggingFaceEntrant:
             "system_prompt": self.system_prompt,
             "sampling": None if self.temperature is None else {"temperature": self.temperature, "top_p": self.top_p},
             "max_new_tokens": self.max_new_tokens,
+            **({"logprobs": True} if self.logprobs else {}),
         }
 
     def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
@@ -93,15 +101,40 @@ class HuggingFaceEntrant:
             return
         lm = causal_lm.load(self.weights)
         by_id = {prompt.prompt_id: prompt for prompt in prompts}
-        ids = {
-            name: causal_lm.chat_ids(lm, p.text, system_prompt=self.system_prompt, chat_template=self._template)
-            for name, p in by_id.items()
-        }
-        check_lengths(lm, ids, max_new_tokens=self.max_new_tokens, label=self.entrant_id)
+        ids = {name: self._chat_ids(lm, prompt) for name, prompt in by_id.items()}
+        tokenizer = tokenizer_fingerprint(lm.tokenizer.get_vocab(), lm.end_ids) if self.logprobs else None
+        check_lengths(lm.context_length, ids, max_new_tokens=self.max_new_tokens, label=self.entrant_id)
         for name, made in continuations(
             lm, ids, decoding=self._decoding, batch_size=self.batch_size, label=self.entrant_id
         ):
-            yield self._response(lm, by_id[name], len(ids[name]), made)
+            yield self._response(lm, by_id[name], len(ids[name]), made, tokenizer)
+
+    def scoring(self, prompt: Prompt) -> Mapping[str, Any]:
+        names = ("loader", "weights", "dtype", "chat_template", "system_prompt")
+        settings = {name: self._settings[name] for name in names}
+        return {"version": teacher_forcing.VERSION, **settings, "temperature": self.temperature, "text": prompt.text}
+
+    def teacher_force(self, prompts: Mapping[str, Prompt], responses: Sequence[Response]) -> Iterator[ForcedLogprob]:
+        if not responses:
+            return
+        assert self.temperature is not None
+        lm = causal_lm.load(self.weights)
+        tokenizer = tokenizer_fingerprint(lm.tokenizer.get_vocab(), lm.end_ids)
+        items = {
+            response.prompt_id: Forced(
+                prompt_ids=self._chat_ids(lm, prompts[response.prompt_id]),
+                token_ids=recorded_ids(response, policy=self.entrant_id, tokenizer=tokenizer),
+            )
+            for response in responses
+        }
+        for name, total in totals(lm, items, temperature=self.temperature, label=self.entrant_id):
+            yield ForcedLogprob(
+                entrant_id=self.entrant_id,
+                prompt_id=name,
+                total_logprob=total,
+                n_tokens=len(items[name].token_ids),
+                timestamp=utc_now(),
+            )
 
     @property
     def max_answer_tokens(self) -> int:
@@ -110,7 +143,14 @@ class HuggingFaceEntrant:
     def release(self) -> None:
         causal_lm.release()
 
-    def _response(self, lm: CausalLM, prompt: Prompt, n_prompt_tokens: int, made: Continuation) -> Response:
+    def _chat_ids(self, lm: CausalLM, prompt: Prompt) -> list[int]:
+        """What the model is to continue, both where it answers and where it is teacher-forced."""
+        return causal_lm.chat_ids(lm, prompt.text, system_prompt=self.system_prompt, chat_template=self._template)
+
+    def _response(
+        self, lm: CausalLM, prompt: Prompt, n_prompt_tokens: int, made: Continuation, tokenizer: str | None
+    ) -> Response:
+        recorded = {"token_ids": made.token_ids, "total_logprob": made.total_logprob, "tokenizer": tokenizer}
         return Response(
             entrant_id=self.entrant_id,
             prompt_id=prompt.prompt_id,
@@ -122,6 +162,7 @@ class HuggingFaceEntrant:
                 "n_tokens_generated": len(made.token_ids),
                 "batch_size": made.batch_size,
                 **made_on(lm),
+                **(recorded if self.logprobs else {}),
             },
             timestamp=utc_now(),
         )

@@ -134,7 +134,7 @@ class ProductOfExpertsEntrant:
         lm = causal_lm.load(self.weights)
         model = self._multihead(lm)
         rows = {prompt.prompt_id: self._chat_ids(lm, prompt.text) for prompt in prompts}
-        check_lengths(lm, rows, max_new_tokens=self.max_new_tokens, label=self.entrant_id)
+        check_lengths(lm.context_length, rows, max_new_tokens=self.max_new_tokens, label=self.entrant_id)
         speed = Speed(self.entrant_id)
         for prompt in prompts:
             began = monotonic()

@@ -17,6 +17,7 @@ from elo_exp.settings import Settings, one_of
 from elo_exp.store import Store
 
 NEEDS = frozenset({"judge"})
+_KINDS = {"Response": "responses", "JudgeReply": "verdicts", "Score": "scores", "ForcedLogprob": "log-probabilities"}
 
 
 @runtime_checkable
@@ -70,7 +71,7 @@ def _list(settings: Settings, parts: Parts) -> str:
     for column in ("number", "paid $"):
         held.add_column(column, justify="right")
     for some in holdings.count(store, _filter(settings)):
-        kind = {"Response": "responses", "JudgeReply": "verdicts"}.get(some.kind, some.kind)
+        kind = _KINDS.get(some.kind, some.kind)
         held.add_row(kind, some.source or "-", some.dimension or "", f"{some.n:,}", f"{some.dollars:,.2f}")
     console.print(held)
     console.print(_under_way(store) or "nothing under way", highlight=False, soft_wrap=True)

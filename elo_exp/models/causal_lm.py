@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 DEVICES = ("auto", "cuda", "mps", "cpu")
 NO_TEMPLATE = "none"  # of a chat template: the prompt goes to the model as it is
-_PACKAGES = ("torch", "transformers", "peft")  # of the extra hf
 _NAMED = 3  # of many missing weights, how many an error names
 
 
@@ -72,8 +71,7 @@ class CausalLM:
     @property
     def end_ids(self) -> list[int]:
         """The tokens that end an answer."""
-        ends = self.model.generation_config.eos_token_id
-        return ends if isinstance(ends, list) else [ends]
+        return list(self.model.generation_config.eos_token_id)
 
 
 _loaded: list[CausalLM] = []  # the slot: none or one
@@ -192,10 +190,15 @@ def read_template(template: str | None) -> str | None:
         return file.read()
 
 
-def _load(checkpoint: Checkpoint) -> CausalLM:
-    absent = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+def require_packages(model: str) -> None:
+    """Raise UserError where what a model needs is not installed."""
+    absent = [name for name in ("torch", "transformers", "peft") if importlib.util.find_spec(name) is None]
     if absent:
-        raise UserError(f"{checkpoint.model}: needs {', '.join(absent)}, not installed: pip install 'elo-exp[hf]'.")
+        raise UserError(f"{model}: needs {', '.join(absent)}, not installed: pip install 'elo-exp[hf]'.")
+
+
+def _load(checkpoint: Checkpoint) -> CausalLM:
+    require_packages(checkpoint.model)
     import torch
     from transformers.utils import logging as transformers_logging
 

@@ -55,6 +55,11 @@ def identity(checkpoint: Checkpoint, cache_dir: Path) -> dict[str, Any]:
     }
 
 
+def file_identity(path: Path, cache_dir: Path) -> str:
+    """The SHA-256 of a model that is one file, remembered in the same place."""
+    return _hashes([path], cache_dir / "file_hashes.json")[path.name]
+
+
 def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]:
     """A folder as its absolute path, a name of the hub with its commit. `config`: the file that shows what it is."""
     folder = Path(name).expanduser()

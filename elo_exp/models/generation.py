@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,9 +50,14 @@ class Decoding:
 
 @dataclass(frozen=True, kw_only=True)
 class Continuation:
-    """What a model made of one prompt; the end token counts as one of its tokens."""
+    """What a model made of one prompt; the end token counts as one of its tokens.
+
+    total_logprob  nats, of the tokens under softmax(logits / temperature), as it was when they were drawn; None for a
+                   greedy answer
+    """
 
     token_ids: list[int]
+    total_logprob: float | None
     finish_reason: str  # stop: the model ended it; length: max_new_tokens did
     batch_size: int  # of the batch that it was made in
 
@@ -60,9 +67,8 @@ def prompt_seed(prompt_id: str) -> int:
     return int(hashlib.sha256(prompt_id.encode()).hexdigest(), 16) % 2**32
 
 
-def check_lengths(lm: CausalLM, prompts: Mapping[str, Sequence[int]], *, max_new_tokens: int, label: str) -> None:
-    """Raise UserError where a prompt, by its name, and an answer to it do not fit into what the model takes."""
-    room = lm.context_length
+def check_lengths(room: int | None, prompts: Mapping[str, Sequence[int]], *, max_new_tokens: int, label: str) -> None:
+    """Raise UserError where a prompt, by its name, and an answer to it do not fit into the `room` of the model."""
     for name, ids in prompts.items():
         if room is not None and len(ids) + max_new_tokens > room:
             raise UserError(
@@ -71,9 +77,12 @@ def check_lengths(lm: CausalLM, prompts: Mapping[str, Sequence[int]], *, max_new
             )
 
 
+_version = functools.cache(version)  # which reads a file
+
+
 def made_on(lm: CausalLM) -> dict[str, str]:
     """On what an answer is made, for its diagnostics: what changes its rounding."""
-    versions = {package: version(package) for package in ("torch", "transformers")}
+    versions = {package: _version(package) for package in ("torch", "transformers")}
     return {"device": str(lm.device), "dtype": str(lm.model.dtype).removeprefix("torch."), **versions}
 
 
@@ -159,18 +168,27 @@ def left_padded(lm: CausalLM, rows: Sequence[Sequence[int]]) -> tuple[torch.Tens
 def _continue(lm: CausalLM, prompts: Mapping[str, Sequence[int]], decoding: Decoding) -> list[Continuation]:
     ids, mask = left_padded(lm, list(prompts.values()))
     seeds = [prompt_seed(name) for name in prompts]
-    draws = [] if decoding.temperature is None else [_Draw(decoding, seeds, start=ids.shape[1], device=lm.device)]
+    draw = None
+    if decoding.temperature is not None:
+        draw = _Draw(decoding, seeds, start=ids.shape[1], device=lm.device)
     made = lm.model.generate(
-        input_ids=ids, attention_mask=mask, max_new_tokens=decoding.max_new_tokens, logits_processor=draws
+        input_ids=ids,
+        attention_mask=mask,
+        max_new_tokens=decoding.max_new_tokens,
+        logits_processor=[draw] if draw else [],
     )
-    return [_cut(row, lm.end_ids, len(prompts)) for row in made[:, ids.shape[1] :].tolist()]
+    logprobs = draw.logprobs() if draw else [None] * len(prompts)
+    rows = made[:, ids.shape[1] :].tolist()
+    return [_cut(row, found, lm.end_ids, len(prompts)) for row, found in zip(rows, logprobs, strict=True)]
 
 
-def _cut(row: list[int], end_ids: Sequence[int], batch_size: int) -> Continuation:
-    """One row up to its end token; what follows is padding."""
+def _cut(row: list[int], logprobs: list[float] | None, end_ids: Sequence[int], batch_size: int) -> Continuation:
+    """One row, and the log-probability of each of its tokens, up to its end token; what follows is padding."""
     end = next((i for i, token in enumerate(row) if token in end_ids), None)
+    n = len(row) if end is None else end + 1
     return Continuation(
-        token_ids=row if end is None else row[: end + 1],
+        token_ids=row[:n],
+        total_logprob=None if logprobs is None else math.fsum(logprobs[:n]),
         finish_reason="length" if end is None else "stop",
         batch_size=batch_size,
     )
@@ -191,6 +209,7 @@ class _Draw:
         sources = (torch.Generator().manual_seed(seed) for seed in seeds)
         drawn = [torch.rand(decoding.max_new_tokens, generator=source, dtype=torch.float64) for source in sources]
         self._uniforms = torch.stack(drawn).to(torch.float32 if device.type == "mps" else torch.float64).to(device)
+        self._chances: list[torch.Tensor] = []  # by step, of the token that each row has drawn
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         import torch
@@ -198,7 +217,15 @@ class _Draw:
         step = input_ids.shape[1] - self._start
         likelihood = torch.softmax(scores.to(self._uniforms.dtype) / self._temperature, dim=-1)
         chosen = token_at(self._uniforms[:, step : step + 1], likelihood, self._top_p)
+        self._chances.append(likelihood.gather(1, chosen))
         return torch.full_like(scores, -torch.inf).scatter_(1, chosen, 0.0)
+
+    def logprobs(self) -> list[list[float]]:
+        """Of each row's tokens, in nats."""
+        import torch
+
+        found: list[list[float]] = torch.cat(self._chances, dim=1).log().tolist()
+        return found
 
 
 def token_at(uniforms: torch.Tensor, likelihood: torch.Tensor, top_p: float) -> torch.Tensor:

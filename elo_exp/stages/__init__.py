@@ -3,7 +3,35 @@
 Calling a stage twice gives the same result, and costs nothing the second time.
 """
 
-from elo_exp.stages.generating import all_generated, assumed, generate, sharded
+from elo_exp.stages.forcing import (
+    LogprobCheck,
+    as_policies,
+    clone_check,
+    generation_check,
+    n_forced,
+    teacher_force,
+)
+from elo_exp.stages.generating import all_generated, assumed, generate, sharded, stored_responses
 from elo_exp.stages.judging import ask, judge_pairs, other_judges, plan_pairs
+from elo_exp.stages.scoring import n_scored, plan_scores, score_responses
 
-__all__ = ["all_generated", "ask", "assumed", "generate", "judge_pairs", "other_judges", "plan_pairs", "sharded"]
+__all__ = [
+    "LogprobCheck",
+    "all_generated",
+    "as_policies",
+    "ask",
+    "assumed",
+    "clone_check",
+    "generate",
+    "generation_check",
+    "judge_pairs",
+    "n_forced",
+    "n_scored",
+    "other_judges",
+    "plan_pairs",
+    "plan_scores",
+    "score_responses",
+    "sharded",
+    "stored_responses",
+    "teacher_force",
+]
