@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +22,7 @@ def track(items: Iterable[T], *, label: str, total: int) -> Iterator[T]:
     """Pass the items on and show how far they are."""
     if total == 0:
         yield from items
-    elif sys.stderr.isatty():
+    elif sys.stderr.isatty() and multiprocessing.parent_process() is None:  # one bar: not of each worker of a launcher
         yield from _bar(items, label, total)
     else:
         yield from _lines(items, label, total)

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from elo_exp import memory
 from elo_exp.files import network_filesystem, utc_now
 from elo_exp.records import JudgeIdentity, Record, UserError, storable_json
 from elo_exp.results import Usage
@@ -143,7 +144,7 @@ class Store:
             some = keys[start : start + _KEYS_A_QUERY]
             marks = ",".join("?" * len(some))
             rows = self.read(f"SELECT key, json_remove(value, '$.message') FROM answers WHERE key IN ({marks})", some)
-            found.update((key, record.from_dict(json.loads(value))) for key, value in rows)
+            found.update((key, memory.read(record, value)) for key, value in rows)
         return found
 
     def judges(self) -> list[JudgeIdentity]:
@@ -180,8 +181,10 @@ class Store:
             yield from some
 
     def put(self, records: Sequence[R], *, key: Callable[[R], str]) -> int:
-        """Inside a transaction: add the answers that are not there yet; how many these are."""
+        """Inside a transaction: add the answers that are not there yet, and let go whoever has claimed one of them; how
+        many were added."""
         now = utc_now()
+        self._db.executemany("DELETE FROM claims WHERE key = ?", ((key(r),) for r in records))
         rows = [(key(r), type(r).__name__, storable_json(r.to_dict()), now) for r in records]
         return self._db.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows).rowcount
 

@@ -536,6 +536,13 @@ def test_a_beat_that_is_missed_is_said_and_the_next_is_tried(
     assert set(caplog.messages) == {words}
 
 
+def test_one_who_was_forgotten_and_goes_on_is_heard_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "BEAT_SECONDS", 0.02)
+    with Store(path) as store, Claims(store) as mine:
+        write(path, "DELETE FROM owners")
+        assert eventually(path, "SELECT owner FROM owners", []) == [(mine.owner,)]
+
+
 def test_to_close_is_not_to_wait_for_the_next_beat(path: Path) -> None:
     start = time.monotonic()
     with Store(path) as store, Claims(store):
@@ -561,6 +568,29 @@ def test_closing_lets_everything_go_however_the_work_ends(path: Path, end: BaseE
     assert (rows(path, "SELECT * FROM claims"), rows(path, "SELECT * FROM owners")) == ([], [])
     with Store(path) as store, Claims(store) as another:
         assert another.take(["k1", "k2"]) == ["k1", "k2"]
+
+
+def test_closing_forgets_the_dead_whom_nobody_misses(path: Path) -> None:
+    """Their claims with them. A batch that one of them has left under way stays, for whoever wants it."""
+    with process(OWNER, path, "dead") as dead, Store(path) as store:
+        assert said(dead) == ["ready"]
+        kill(dead)
+        with Claims(store) as mine:
+            mine.take(["k"])
+            assert len(rows(path, "SELECT * FROM owners")) == 2
+        assert (rows(path, "SELECT * FROM claims"), rows(path, "SELECT * FROM owners")) == ([], [])
+        assert len(Ledger(store, "").pending()) == 5
+
+
+@pytest.mark.parametrize(
+    ("age", "is_there"), [(0.0, True), (LEASE_SECONDS + 1, True), (claims.FORGET_SECONDS + 5, False)]
+)
+def test_a_process_out_of_sight_is_forgotten_after_a_day(path: Path, age: float, is_there: bool) -> None:
+    """Not when its lease ends: it may sleep, and go on."""
+    with Store(path) as store, Claims(store):
+        owner(path, "far", "k", host="elsewhere", heartbeat=time.time() - age)
+    assert claimed(path) == ({"k": "far"} if is_there else {})
+    assert rows(path, "SELECT owner FROM owners") == ([("far",)] if is_there else [])
 
 
 def test_one_lets_go_of_nothing_that_is_another_s(path: Path) -> None:

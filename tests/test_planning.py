@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import math
+import multiprocessing
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -410,6 +411,13 @@ def test_a_terminal_shows_it_beside_the_bar_while_there_is_one(
     progress.note("after the bar")
     assert "after the bar" not in terminal.getvalue()
     assert caplog.messages == ["after the bar"]
+
+
+def test_the_workers_of_a_launcher_which_share_a_terminal_show_no_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setattr(multiprocessing, "parent_process", multiprocessing.current_process)
+    assert list(progress.track(range(3), label="judging", total=3)) == [0, 1, 2]
+    assert terminal.getvalue() == ""
 
 
 @pytest.mark.usefixtures("quiet_so_far")

@@ -1,4 +1,4 @@
-"""Who is paying for which answer: so that two processes that want the same one do not both buy it.
+"""Who is making or paying for which answer: so that two processes that want the same one do not both do it.
 
 A claim is a lease on a key, held by a process for as long as it lives: its host, boot and process id say so on one
 machine, its heartbeat on others. What a dead process has claimed, and the batches that it has left under way, go to
@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from elo_exp.records import JudgeReply
 from elo_exp.store import Store
@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 BEAT_SECONDS = 20.0
 LEASE_SECONDS = 300.0  # a process on another host that has not been heard of for so long is taken for dead
+FORGET_SECONDS = 86_400.0  # and after so long what it held is forgotten, even if nobody wants it
 UNSEEN = "unseen"
 OPEN = "('intended', 'submitted')"  # the states of a batch whose results are still to come
 
@@ -36,23 +37,24 @@ class Claims:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.owner = secrets.token_hex(8)
+        self._me = (self.owner, socket.gethostname(), _boot(), os.getpid(), _started(os.getpid()))
         self._stop = threading.Event()
         self._beat = threading.Thread(target=self._keep_alive, name="claims", daemon=True)
 
     def __enter__(self) -> Self:
-        me = (self.owner, socket.gethostname(), _boot(), os.getpid(), _started(os.getpid()), time.time())
         with self._store.transaction() as db:
-            db.execute("INSERT INTO owners VALUES (?, ?, ?, ?, ?, ?)", me)
+            self._sign(db)
         self._beat.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        """Let go of everything; batches under way are left to whoever asks next."""
+        """Let go of everything, and forget the dead; batches under way are left to whoever asks next."""
         self._stop.set()
         self._beat.join()
         with self._store.transaction() as db:
-            db.execute("DELETE FROM claims WHERE owner = ?", (self.owner,))
-            db.execute("DELETE FROM owners WHERE owner = ?", (self.owner,))
+            dead = [(owner,) for owner, *facts in _owners(db) if not _is_alive(*facts, lease=FORGET_SECONDS)]
+            for table in ("claims", "owners"):
+                db.executemany(f"DELETE FROM {table} WHERE owner = ?", [(self.owner,), *dead])
 
     def take(self, keys: Sequence[str], *, endpoint: str | None = None) -> list[str]:
         """Claim those that are neither answered nor in the hands of a living process, with the dead's batches that
@@ -85,9 +87,8 @@ class Claims:
 
     def keep(self, reply: JudgeReply) -> JudgeReply:
         """Commit an answer and let its key go, in one transaction; the answer, or an earlier one if there was any."""
-        with self._store.transaction() as db:
+        with self._store.transaction():
             n_added = self._store.put([reply], key=lambda reply: reply.key)
-            db.execute("DELETE FROM claims WHERE key = ?", (reply.key,))
         self._store.usage.count(reply)
         return reply if n_added else self._store.get(JudgeReply, [reply.key])[reply.key]
 
@@ -105,19 +106,26 @@ class Claims:
         return ", ".join(f"process {pid} on {host} ({n})" for host, pid, n in rows)
 
     def _living(self, db: sqlite3.Connection) -> list[str]:
-        rows = db.execute("SELECT owner, host, boot, pid, started, heartbeat FROM owners").fetchall()
-        return [row[0] for row in rows if row[0] == self.owner or _is_alive(*row[1:])]
+        return [owner for owner, *facts in _owners(db) if owner == self.owner or _is_alive(*facts, lease=LEASE_SECONDS)]
+
+    def _sign(self, db: sqlite3.Connection) -> None:
+        """Also where the row has gone: others have taken a process that slept for dead, and it goes on."""
+        db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)", (*self._me, time.time()))
 
     def _keep_alive(self) -> None:
         db = sqlite3.connect(self._store.path, timeout=BEAT_SECONDS, isolation_level=None)
         try:
             while not self._stop.wait(BEAT_SECONDS):
                 try:
-                    db.execute("UPDATE owners SET heartbeat = ? WHERE owner = ?", (time.time(), self.owner))
+                    self._sign(db)
                 except sqlite3.Error as error:
                     logger.warning("warning: %s: the claims' heartbeat was not written (%s)", self._store.path, error)
         finally:
             db.close()
+
+
+def _owners(db: sqlite3.Connection) -> list[tuple[Any, ...]]:
+    return db.execute("SELECT owner, host, boot, pid, started, heartbeat FROM owners").fetchall()
 
 
 def _wanted(db: sqlite3.Connection, keys: Iterable[str]) -> None:
@@ -132,13 +140,13 @@ def _let(db: sqlite3.Connection, living: Iterable[str]) -> None:
     db.executemany("INSERT INTO living VALUES (?)", ((owner,) for owner in living))
 
 
-def _is_alive(host: str, boot: str, pid: int, started: str, heartbeat: float) -> bool:
-    """By its process id where it can be seen from here, else by its heartbeat."""
+def _is_alive(host: str, boot: str, pid: int, started: str, heartbeat: float, *, lease: float) -> bool:
+    """By its process id where it can be seen from here, else by a heartbeat within `lease` seconds."""
     if boot and (host, boot) == (socket.gethostname(), _boot()):
         found = _started(pid)
         if found != UNSEEN:
             return found == started
-    return abs(time.time() - heartbeat) < LEASE_SECONDS
+    return abs(time.time() - heartbeat) < lease
 
 
 def _boot() -> str:

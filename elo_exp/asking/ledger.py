@@ -146,7 +146,6 @@ class Ledger:
         with self._store.transaction() as db:
             new = {key for key, outcome in outcomes.items() if _mark(db, batch.nonce, key, outcome)}
             n_added = self._store.put(replies, key=lambda reply: reply.key)
-            db.executemany("DELETE FROM claims WHERE key = ?", ((reply.key,) for reply in replies))
             db.execute(
                 f"UPDATE batches SET state = 'settled', settled_at = ? WHERE nonce = ? AND state IN {OPEN} AND "
                 "NOT EXISTS (SELECT 1 FROM queries WHERE queries.nonce = batches.nonce AND outcome IS NULL)",

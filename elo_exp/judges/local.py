@@ -17,6 +17,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from elo_exp.asking.once import kept_once
 from elo_exp.files import utc_now
 from elo_exp.models import causal_lm, checkpoints
 from elo_exp.models.causal_lm import CausalLM, Checkpoint
@@ -76,7 +77,10 @@ class LocalJudge:
         }
 
     def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
-        return store.keep(self._replies(requests), key=lambda reply: reply.key)
+        wanted = {request.key: request for request in requests}
+        return kept_once(
+            wanted, store, record=JudgeReply, key=lambda reply: reply.key, make=self._replies, what="verdicts"
+        )
 
     def _replies(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
         if not requests:

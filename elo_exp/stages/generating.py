@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from elo_exp.entrants import Entrant, LoadedEntrant, ModelEntrant
+from elo_exp.asking.once import kept_once
+from elo_exp.entrants import Entrant, ModelEntrant
 from elo_exp.pairs import Responses
 from elo_exp.progress import track
 from elo_exp.records import Prompt, Response, canonical_json, fingerprint
+from elo_exp.stages.loads import by_load
 from elo_exp.stages.missing import report_missing
 from elo_exp.store import Store
 
@@ -26,14 +28,7 @@ def generate(
     Entrants with equal weights answer one after the other, and the weights go when the last of them has answered.
     """
     keys = {name: _response_keys(name, entrant, prompts) for name, entrant in entrants.items()}
-    found: dict[str, dict[str, Response]] = {}
-    for names in _by_weights(entrants):
-        try:
-            for name in names:
-                found[name] = _answers(name, entrants[name], prompts, keys[name], store)
-        finally:
-            if isinstance(last := entrants[names[-1]], LoadedEntrant):
-                last.release()
+    found = by_load(entrants, lambda name: _answers(name, entrants[name], prompts, keys[name], store))
     usage = store.usage
     logger.info("responses: %d made, %d from the store", usage.responses_generated, usage.responses_stored)
     missing = [f"{name} on {p.prompt_id}" for name in entrants for p in prompts if p.prompt_id not in found[name]]
@@ -45,30 +40,37 @@ def generate(
     }
 
 
-def _by_weights(entrants: Mapping[str, Entrant]) -> Iterable[Sequence[str]]:
-    """The names of entrants that can be answered for with one load, by the order in which a load is first wanted."""
-    groups: dict[Hashable, list[str]] = {}
-    for name, entrant in entrants.items():
-        weights = entrant.weights if isinstance(entrant, LoadedEntrant) else None
-        groups.setdefault(weights, []).append(name)
-    return groups.values()
-
-
 def _answers(
     name: str, entrant: Entrant, prompts: Sequence[Prompt], keys: Mapping[str, str], store: Store
 ) -> dict[str, Response]:
     """The entrant's responses by prompt; those that are new are in the store before they are here."""
+    usage = store.usage
     stored = store.get(Response, list(keys.values()))
-    wanted = [p for p in prompts if keys[p.prompt_id] not in stored]
-    store.usage.responses_wanted += len(prompts)
-    store.usage.responses_stored += len(stored)
+    wanted = {keys[p.prompt_id]: p for p in prompts if keys[p.prompt_id] not in stored}
     found = {r.prompt_id: r for r in stored.values()}
-    made = store.keep(entrant.generate(wanted), key=lambda r: keys[r.prompt_id])
-    for response in track(made, label=f"answering: {name}", total=len(wanted)):
+    n_before = usage.responses_generated
+    usage.responses_wanted += len(prompts)
+    usage.responses_stored += len(stored)
+    for response in track(_made(entrant, wanted, store), label=f"answering: {name}", total=len(wanted)):
         found[response.prompt_id] = Response.from_dict(json.loads(canonical_json(response.to_dict())))  # as stored
+    n_made = usage.responses_generated - n_before
+    usage.responses_stored += len(found) - len(stored) - n_made  # what other processes have made meanwhile
     if n_cut := sum(response.finish_reason == "length" for response in found.values()):
         logger.info("%s: %d of %d answers are cut off at their limit and judged so", name, n_cut, len(found))
     return found
+
+
+def _made(entrant: Entrant, wanted: Mapping[str, Prompt], store: Store) -> Iterator[Response]:
+    """The entrant's responses to what is wanted, by key. One whose answers take hours or money makes those that no
+    other process is making, and waits for the others: two of them would be two loads of the same weights."""
+    keys = {prompt.prompt_id: key for key, prompt in wanted.items()}
+
+    def key(response: Response) -> str:
+        return keys[response.prompt_id]
+
+    if isinstance(entrant, ModelEntrant):
+        return kept_once(wanted, store, record=Response, key=key, make=entrant.generate, what="responses")
+    return store.keep(entrant.generate(list(wanted.values())), key=key)
 
 
 def assumed(
@@ -101,6 +103,18 @@ def sharded(prompts: Sequence[Prompt], shard: tuple[int, int]) -> list[Prompt]:
     """The prompts that one of n processes answers: every n-th, from its own number on."""
     number, n = shard
     return list(prompts[number::n])
+
+
+def stored_responses(
+    prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store
+) -> dict[str, dict[str, Response]]:
+    """Of every entrant's responses those that the store holds, by prompt_id. No model is asked."""
+    found = {}
+    for name, entrant in entrants.items():
+        keys = _response_keys(name, entrant, prompts)
+        stored = store.get(Response, list(keys.values()))
+        found[name] = {prompt_id: stored[key] for prompt_id, key in keys.items() if key in stored}
+    return found
 
 
 def all_generated(prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store) -> bool:
