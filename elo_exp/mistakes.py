@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import pickle
 import re
 import sys
 from collections.abc import Collection, Sequence
@@ -16,6 +17,8 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from elo_exp import CONF
 from elo_exp.records import UserError
+
+_LAUNCHERS = {"joblib": "joblib", "submitit": "slurm", "ray": "ray"}  # the extra that brings each
 
 
 def explain(error: Exception) -> str | None:
@@ -32,6 +35,25 @@ def explain(error: Exception) -> str | None:
         return f"{error.filename}: {error.strerror}. Check the path."
     if isinstance(error, UserError | HydraException | yaml.YAMLError):
         return " ".join(str(error).split())
+    return _explain_launcher(error)
+
+
+def can_be_sent(error: Exception) -> bool:
+    """Whether it arrives in the process of the sweep as it left that of a launcher's job. Not every class of errors can
+    be made again from its words, and one that cannot ends all jobs."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return False
+    return True
+
+
+def _explain_launcher(error: Exception) -> str | None:
+    """The launchers need not be installed, so that their errors are known by name."""
+    if type(error).__name__ in ("TerminatedWorkerError", "UncompletedJobError"):
+        return "a job was killed, perhaps for its memory. Every answer so far is stored; the same command goes on."
+    if str(error).startswith('Could not detect "srun"'):
+        return "hydra/launcher=submitit_slurm: found no srun here. Start it where jobs are submitted to Slurm."
     return None
 
 
@@ -54,6 +76,8 @@ def _in_a_sweep(key: str) -> str:
 
 def _missing_option(name: str) -> str:
     group, _, option = name.rpartition("/")
+    if group == "hydra/launcher" and (extra := option.partition("_")[0]) in _LAUNCHERS:
+        return f"hydra/launcher={option}: is not installed. pip install 'elo-exp[{_LAUNCHERS[extra]}]' brings it."
     folder = CONF / group
     options = sorted(path.stem for path in folder.glob("*.yaml")) if group else []
     if not options:

@@ -1,0 +1,263 @@
+"""The jobs of a sweep as processes of a launcher, all at once, on one store: nothing is made or paid for twice.
+
+    python -m elo_exp -m elo.k=8,16,32,64 hydra/launcher=joblib hydra.launcher.n_jobs=4
+
+joblib has worker processes on this machine. submitit sends jobs to Slurm; submitit_local runs the same here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elo_exp import HOME, mistakes
+from elo_exp.asking.services import RefusedError
+from elo_exp.files import write_jsonl
+from elo_exp.records import UserError
+from tests.anthropic_server import AnthropicServer
+from tests.anthropic_verdicts import Says, longer, plain_text
+from tests.commands import Ran, attempt, run, start
+from tests.stores import rows
+
+JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=4")
+SUBMITIT = ("hydra/launcher=submitit_local",)
+N_PROMPTS = 6
+N_QUERIES = 2 * N_PROMPTS  # one pair of entrants on one rubric, in both orders
+
+
+def bank(folder: Path) -> str:
+    """Some questions of our own."""
+    some = [
+        {"prompt_id": f"p{n}", "source": "test", "subject": "test", "text": f"Why {n}?", "gold_answer": f"Because {n}."}
+        for n in range(N_PROMPTS)
+    ]
+    return str(write_jsonl(folder / "bank.jsonl", some))
+
+
+def paid(server: AnthropicServer, folder: Path) -> list[str]:
+    """A tournament of Claude against a probe with Claude as judge, both at this server."""
+    return [
+        *("entrant=[claude,probe_reference]", f"entrant.claude.base_url={server.url}", "judge=haiku"),
+        *(f"judge.base_url={server.url}", "judging.budget_usd=1", "judge.poll_initial_seconds=0.1"),
+        *("judge.poll_max_seconds=0.2", "rubric=[factuality]", f"prompts.bank_path={bank(folder)}"),
+        *("elo.n_perms=10", "tracker=local", "figures=false"),
+    ]
+
+
+def key(server: AnthropicServer) -> dict[str, str]:
+    return {"ANTHROPIC_API_KEY": server.key, "NO_PROXY": "127.0.0.1"}
+
+
+def answered(params: dict[str, Any], n: int) -> Says | None:
+    """What Claude says where it is not asked to judge."""
+    asked = plain_text(params["messages"][0]["content"])
+    return None if "<response_a" in asked else Says(f"Because of {asked}")
+
+
+def ended(command: subprocess.Popen[str], folder: Path) -> Ran:
+    try:
+        out, err = command.communicate(timeout=120)
+    finally:
+        command.kill()
+    return Ran(folder, command.returncode, out, err)
+
+
+def results(sweep: Ran, n: int) -> list[object]:
+    """The ratings of each of its n jobs."""
+    return [json.loads((sweep.run_dir / str(job) / "elo_results.json").read_text()) for job in range(n)]
+
+
+def store(folder: Path) -> Path:
+    return folder / "outputs/cache/store.sqlite"
+
+
+# Eight at once
+
+
+@pytest.mark.parametrize(
+    ("values", "n"), [("8,16", 2), pytest.param("8,16,32,64", 4, marks=pytest.mark.slow)], ids=["four", "eight"]
+)
+def test_jobs_of_two_launchers_at_once_make_and_pay_for_everything_once(tmp_path: Path, values: str, n: int):
+    """Six answers and twelve queries are wanted by each of them; equal settings have equal results."""
+    with AnthropicServer(verdicts=longer, outcomes=answered, seconds_to_end=1.0) as server:
+        sweeps = [
+            start("-m", f"elo.k={values}", *launcher, *paid(server, tmp_path), folder=tmp_path, **key(server))
+            for launcher in (JOBLIB, SUBMITIT)
+        ]
+        by_joblib, by_submitit = (ended(sweep, tmp_path) for sweep in sweeps)
+    assert (by_joblib.code, by_submitit.code) == (0, 0), by_joblib.err + by_submitit.err
+    assert len(server.meter.billed) == N_QUERIES
+    assert set(server.meter.billed.values()) == {1}
+    assert len(server.meter.billed_bodies) == N_QUERIES + N_PROMPTS
+    assert set(server.meter.billed_bodies.values()) == {1}
+    assert results(by_joblib, n) == results(by_submitit, n)
+    assert results(by_joblib, n)[0] != results(by_joblib, n)[1]  # of another K
+    for sweep in (by_joblib, by_submitit):
+        assert f"sweep: {n} of {n} jobs finished" in sweep.out
+    left = [rows(store(tmp_path), f"SELECT * FROM {table}") for table in ("claims", "owners")]
+    assert left == [[], []]
+
+
+# Killed, interrupted, refused
+
+
+@pytest.fixture
+def server() -> Iterator[AnthropicServer]:
+    """It takes three seconds for a batch."""
+    with AnthropicServer(verdicts=longer, outcomes=answered, seconds_to_end=3.0) as server:
+        yield server
+
+
+def workers(path: Path, n: int) -> list[int]:
+    """The n processes that want the verdicts, the one first whose batch the server has."""
+    query = "SELECT pid, state FROM owners LEFT JOIN batches USING (owner) ORDER BY state IS NULL"
+    found: list[Any] = []
+    give_up = time.monotonic() + 60
+    while not (len(found) == n and found[0][1] == "submitted") and time.monotonic() < give_up:
+        time.sleep(0.02)
+        with suppress(sqlite3.OperationalError):  # the store is being made
+            found = rows(path, query) if path.exists() else []
+    assert [state for _, state in found] == ["submitted", *[None] * (n - 1)]
+    return [pid for pid, _ in found]
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [pytest.param(JOBLIB, id="joblib"), pytest.param(SUBMITIT, id="submitit", marks=pytest.mark.slow)],
+)
+def test_after_a_kill_the_same_command_finishes_and_pays_for_nothing_twice(
+    tmp_path: Path, server: AnthropicServer, launcher: Sequence[str]
+):
+    """The one that has submitted the batch is killed while it waits for it. submitit notices after a quarter of a
+    minute."""
+    command = ("-m", "elo.k=8,16", *launcher, *paid(server, tmp_path))
+    sweep = start(*command, folder=tmp_path, **key(server))
+    os.kill(workers(store(tmp_path), 2)[0], signal.SIGKILL)
+    broken = ended(sweep, tmp_path)
+    assert broken.code == 2
+    assert "elo_exp: a job was killed, perhaps for its memory. Every answer so far is stored" in broken.err
+    assert "Traceback" not in broken.err.partition("Exception ignored in")[0]
+    again = run(*command, folder=tmp_path, **key(server))
+    assert "sweep: 2 of 2 jobs finished" in again.out
+    assert len(server.batches) == 1
+    assert set(server.meter.billed_bodies.values()) == {1}
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all_workers_and_leaves_the_batch_to_the_next(tmp_path: Path, server: AnthropicServer):
+    """The terminal sends it to every process of the command."""
+    sweep = start("-m", "elo.k=8,16", *JOBLIB, *paid(server, tmp_path), folder=tmp_path, **key(server))
+    for process in [sweep.pid, *workers(store(tmp_path), 2)]:
+        os.kill(process, signal.SIGINT)
+    broken = ended(sweep, tmp_path)
+    assert broken.code == 130
+    assert broken.err.splitlines()[-1].startswith("elo_exp: interrupted.")
+    assert "Traceback" not in broken.err
+    assert rows(store(tmp_path), "SELECT * FROM claims") == []
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [pytest.param(JOBLIB, id="joblib", marks=pytest.mark.slow), pytest.param(SUBMITIT, id="submitit")],
+)
+def test_a_mistake_in_a_worker_is_one_line_as_without_launchers(tmp_path: Path, launcher: Sequence[str]):
+    quick = ("rubric=[factuality]", "judging.limit_pairs=2", "elo.n_perms=10", "tracker=local", "figures=false")
+    ran = attempt("-m", "elo.k=8,-1", *launcher, *quick, folder=tmp_path)
+    assert ran.code == 2
+    assert ran.err.splitlines()[-1] == "elo_exp: elo.k: found -1. Expected a number above 0."
+    assert "Traceback" not in ran.err
+    assert "job 1 failed: UserError: elo.k: found -1. Expected a number above 0." in ran.out
+    assert "sweep: 1 of 2 jobs finished" in ran.out
+
+
+ODD_JUDGE = """
+from dataclasses import dataclass
+
+class OddError(Exception):
+    def __init__(self, text, *, status):
+        super().__init__(text)
+
+@dataclass(kw_only=True)
+class OddJudge:
+    model: str
+    reads = ()
+
+    def settings(self):
+        return {}
+
+    def answer(self, requests, store):
+        raise OddError("a bug", status=500)
+"""
+
+
+@pytest.mark.slow
+def test_an_error_that_cannot_leave_its_process_is_told_in_words_and_in_full_in_the_job_s_log(tmp_path: Path):
+    (tmp_path / "odd.py").write_text(ODD_JUDGE)
+    (tmp_path / "judge").mkdir()
+    (tmp_path / "judge/odd.yaml").write_text("_target_: odd.OddJudge\nmodel: odd\n")
+    chosen = ("--config-dir", ".", "-m", "judge=odd,lexical", *JOBLIB, "judging.limit_pairs=2", "tracker=local")
+    ran = attempt(*chosen, folder=tmp_path, PYTHONPATH=os.pathsep.join([str(HOME), str(tmp_path)]))
+    assert ran.code == 1
+    assert ran.err.splitlines()[-1] == "RuntimeError: OddError: a bug"
+    assert "job 0 failed: OddError: a bug" in ran.out
+    log = (ran.run_dir / "0/elo_exp.log").read_text()
+    assert 'raise OddError("a bug", status=500)' in log
+
+
+@pytest.mark.parametrize(("error", "can"), [(UserError("k: found -1."), True), (RefusedError("no", status=429), False)])
+def test_not_every_error_can_leave_its_process(error: Exception, can: bool):
+    """Those with a keyword of their own cannot be made again from their words."""
+    assert mistakes.can_be_sent(error) is can
+
+
+def test_a_launcher_that_is_not_installed_is_named_with_what_brings_it(tmp_path: Path):
+    ran = attempt("-m", "elo.k=8,16", "hydra/launcher=ray", folder=tmp_path)
+    assert (ran.code, ran.err) == (
+        2,
+        "elo_exp: hydra/launcher=ray: is not installed. pip install 'elo-exp[ray]' brings it.\n",
+    )
+
+
+def test_without_slurm_it_is_one_line(tmp_path: Path):
+    ran = attempt("-m", "elo.k=8,16", "hydra/launcher=submitit_slurm", folder=tmp_path, PATH="/nowhere")
+    assert ran.code == 2
+    assert ran.err == (
+        "elo_exp: hydra/launcher=submitit_slurm: found no srun here. Start it where jobs are submitted to Slurm.\n"
+    )
+
+
+# Shares of the answers
+
+
+SHARED = ("entrant=[probe_reference,probe_partial]",)
+
+
+def test_an_array_of_shares_fills_one_store(tmp_path: Path):
+    chosen = (*SHARED, f"prompts.bank_path={bank(tmp_path)}")
+    shares = run("-m", "shard=0/3,1/3,2/3", *JOBLIB, *chosen, folder=tmp_path)
+    assert sorted(shares.out.splitlines()) == [
+        f"shard {n}/3: 4 responses made; run without shard= to judge" for n in range(3)
+    ]
+    whole = run("shard=0/1", *chosen, folder=tmp_path)
+    assert whole.out == "shard 0/1: 0 responses made, 12 were there; run without shard= to judge\n"
+
+
+def test_an_array_of_shares_with_a_store_each_is_merged(tmp_path: Path):
+    """As on machines that share no disk."""
+    chosen = (*SHARED, f"prompts.bank_path={bank(tmp_path)}")
+    run("-m", "shard=0/2,1/2", "cache_dir=shares/${hydra:job.num}", *chosen, folder=tmp_path)
+    files = ",".join(f"shares/{n}/store.sqlite" for n in range(2))
+    merged = run("-m", "experiment=store", "store.action=merge", f"store.file={files}", folder=tmp_path)
+    assert merged.out.count("6 answers there, 6 of them new here") == 2
+    whole = run("shard=0/1", *chosen, folder=tmp_path)
+    assert whole.out == "shard 0/1: 0 responses made, 12 were there; run without shard= to judge\n"
