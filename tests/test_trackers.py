@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
-from elo_exp.results import RunInfo
+from elo_exp.figures.sheets import Sheet
+from elo_exp.results import Plot, RunInfo
 from elo_exp.trackers.wandb import WandbTracker
 from tests.commands import LOCAL, SCRIPTS, SMALL, Ran, attempt, attempt_program, command, environment, run
+from tests.wandb_server import serving
 
 DIMENSIONS = ["factuality", "calibration", "clinical_utility"]
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
@@ -147,6 +149,9 @@ def test_the_configuration_can_be_grouped_and_filtered_by(logged: Logged):
     assert logged.config["elo"]["n_perms"] == 20
     assert logged.config["mode"]["name"] == "demo"
     assert logged.config["judge"]["_target_"] == "elo_exp.judges.lexical.LexicalJudge"
+    assert logged.config["judge_model"] == "lexical"
+    assert logged.config["entrants"] == ", ".join(PROBES)
+    assert logged.config["dimensions"] == ", ".join(DIMENSIONS)
 
 
 def test_the_summary_holds_every_rating_under_the_same_name_in_every_run(logged: Logged, folder: Path):
@@ -155,7 +160,8 @@ def test_the_summary_holds_every_rating_under_the_same_name_in_every_run(logged:
         for name in PROBES:
             assert logged.summary[f"elo/{dimension}/{name}"] == primary[dimension][name]["mean"]
             assert logged.summary[f"elo_ordering_error/{dimension}/{name}"] == primary[dimension][name]["sem"]
-            assert f"bradley_terry/{dimension}/{name}" in logged.summary
+            low, high = (logged.summary[f"bradley_terry_ci_{end}/{dimension}/{name}"] for end in ("low", "high"))
+            assert low < logged.summary[f"bradley_terry/{dimension}/{name}"] < high
 
 
 def test_the_summary_says_how_the_judge_behaved_and_what_was_spent(logged: Logged):
@@ -220,6 +226,21 @@ def test_win_rates_and_judge_quality_are_tables(logged: Logged):
     assert [row["dimension"] for row in logged.table("judge_quality")] == DIMENSIONS
 
 
+def test_verdicts_are_a_table_to_filter(logged: Logged, folder: Path):
+    """Each as its file has it: one query, with the entrant whom it names and the lengths of both answers."""
+    rows = logged.table("verdicts")
+    lines = (folder / "tracked/verdicts/factuality.jsonl").read_text(encoding="utf-8").splitlines()
+    judgments = {(j["prompt_id"], j["entrant_a"], j["entrant_b"]): j for j in map(json.loads, lines)}
+    of_factuality = [row for row in rows if row["dimension"] == "factuality"]
+    assert len(of_factuality) == 2 * len(judgments)
+    assert {row["dimension"] for row in rows} == set(DIMENSIONS)
+    for row in of_factuality:
+        judgment = judgments[row["prompt_id"], row["entrant_a"], row["entrant_b"]]
+        verdict = judgment["raw"][["ab", "ba"].index(row["order"])]
+        assert row["verdict"] == verdict["verdict"]
+        assert row["reconciled"] == row["winner"] == (judgment["winner"] or "tie")  # the lexical judge never flips
+
+
 def test_the_run_folder_is_the_artifact(logged: Logged):
     (artifact,) = (record for record in logged.of("artifact") if record["type"] == "run")
     held = {content["path"] for content in artifact["manifest"]["contents"]}
@@ -260,6 +281,42 @@ def test_wandb_mode_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with WandbTracker(project="elo_exp", entity=None, mode="auto").open(info) as tracked:
         tracked.log_summary({"elo/factuality/probe_hedged": 1400.0})
     assert not list(tmp_path.rglob("*.wandb"))
+
+
+MIXED = [{"model": "a", "points": 1, "flag": None}, {"model": "b", "points": 2.5, "flag": "unbeaten"}]
+LINES = [{"n": n, "loss": 1.0 / n, "floor": 0.1} for n in (1, 2, 4)]
+
+
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logged]:
+    """A run of one table and of one figure whose lines are in no dimension."""
+    folder = tmp_path_factory.mktemp("by_hand")
+    png = Sheet("", ["empty"], width=1, height=1, left=0).finish("curve", [], "").png
+    info = RunInfo(run_dir=folder, name="by hand", group=None, job_type="oracle", config={})
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
+            patch.setenv(name, str(folder))
+        with WandbTracker(project="elo_exp", entity=None, mode="offline").open(info) as tracked:
+            tracked.log_table("mixed", MIXED)
+            tracked.log_plot(Plot(name="curve", png=png, rows=LINES, x="n", y=("loss", "floor")))
+        yield Logged(folder, folder)
+
+
+def test_lines_without_a_dimension_are_one_chart(by_hand: Logged):
+    assert by_hand.chart("charts/curve") == "wandb/lineseries/v0"
+    points = {(point["lineKey"], point["step"]): point["lineVal"] for point in by_hand.table("charts/curve_table")}
+    assert points == {(name, row["n"]): row[name] for row in LINES for name in ("loss", "floor")}
+
+
+def test_the_columns_of_a_table_have_the_types_of_all_its_rows(by_hand: Logged):
+    """Of each column those that W&B allows: it reads them from one row of each kind."""
+    (artifact,) = (record for record in by_hand.of("artifact") if record["name"].endswith("-mixed"))
+    (content,) = artifact["manifest"]["contents"]
+    table = json.loads(Path(content["local_path"]).read_text(encoding="utf-8"))
+    assert table["data"] == [list(row.values()) for row in MIXED]
+    types = table["column_types"]["params"]["type_map"]
+    allowed = {name: {kind["wb_type"] for kind in types[name]["params"]["allowed_types"]} for name in types}
+    assert allowed == {"model": {"none", "string"}, "points": {"none", "number"}, "flag": {"none", "string"}}
 
 
 # A run that fails
@@ -304,6 +361,121 @@ def test_so_is_its_local_log(half_answered: Path):
     assert rows_of(half_answered / "local")[-1]["value"] == 1
 
 
+# The dashboard
+
+
+def dashboard(*given: str, folder: Path, **variables: str) -> Ran:
+    """Not strict: wandb_workspaces uses what pydantic calls deprecated."""
+    return attempt(
+        "experiment=dashboard", "dashboard.file=dashboard.json", *given, folder=folder, strict=False, **variables
+    )
+
+
+@pytest.fixture(scope="module")
+def workspace(logged: Logged, folder: Path) -> Record:
+    ran = dashboard("runs=[tracked]", "dashboard.group=both", folder=folder)
+    assert ran.code == 0, ran.err
+    assert ran.out == "the workspace is in dashboard.json; with a Weights & Biases key it is saved to elo_exp too\n"
+    return dict(json.loads((folder / "dashboard.json").read_text(encoding="utf-8")))
+
+
+def panels(workspace: Record) -> dict[str, list[Record]]:
+    """By section."""
+    sections = workspace["spec"]["section"]["panelBankConfig"]["sections"]
+    return {section["name"]: section["panels"] for section in sections}
+
+
+def found(value: Any, key: str) -> Iterator[Any]:
+    """What stands under a key, at any depth."""
+    for name, inside in (
+        value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+    ):
+        if name == key:
+            yield inside
+        yield from found(inside, key)
+
+
+def test_a_dashboard_shows_ratings_k_traces_judge_and_spend(workspace: Record):
+    assert {name: len(some) for name, some in panels(workspace).items()} == {
+        "Ratings, with 95 % over prompts": 12,
+        "How Elo depends on K": 3 + 12,
+        "Were there enough match orders?": 3,
+        "Can the judge be trusted?": 4 + 1,
+        "What it cost": 3,
+        "Figures of each run": 6,
+        "In what the runs differ": 1,
+    }
+
+
+def test_a_dashboard_names_only_what_a_run_logs(workspace: Record, logged: Logged):
+    metrics = {name for some in found(workspace, "metrics") for name in some}
+    axes = {name for key in ("xAxis", "yAxis") for name in found(workspace, key)} - {"_step"}
+    keys = {name for row in logged.history for name in row}
+    assert metrics
+    for name in metrics | {axis.removeprefix("summary:") for axis in axes if not axis.startswith("config:")}:
+        assert name in logged.summary or name in keys, name
+    tables = [args[0]["value"] for args in found(workspace, "args") if args[0]["name"] == "tableKey"]
+    assert len(tables) == 3
+    for name in (*tables, "verdicts", *(key for some in found(workspace, "mediaKeys") for key in some)):
+        assert f"{name}.path" in keys, name
+    assert {axis for axis in axes if axis.startswith("config:")} == {"config:elo.value.k"}
+
+
+def test_its_columns_are_keys_of_the_configuration(workspace: Record, logged: Logged):
+    (columns,) = found(workspace, "columnOrder")
+    for column in columns[1:]:
+        top, _, rest = column.removeprefix("config:").partition(".value")
+        value = logged.config[top]
+        assert value[rest.removeprefix(".")] if rest else value
+
+
+def test_of_several_runs_it_shows_what_all_of_them_have(logged: Logged, swept: list[Logged], folder: Path):
+    """A sweep over one dimension, beside a run of three."""
+    ran = dashboard("runs=[tracked,both]", "dashboard.file=shared.json", folder=folder)
+    assert ran.code == 0, ran.err
+    some = panels(json.loads((folder / "shared.json").read_text(encoding="utf-8")))
+    assert [panel["config"]["chartTitle"].partition(":")[0] for panel in some["Ratings, with 95 % over prompts"]] == [
+        "factuality"
+    ] * len(PROBES)
+
+
+def test_a_group_is_a_filter(workspace: Record):
+    (run_set,) = workspace["spec"]["section"]["runSets"]
+    (chosen,) = run_set["filters"]["filters"]
+    assert (chosen["key"]["name"], chosen["value"]) == ("group", "both")
+
+
+def test_with_a_key_a_dashboard_is_saved_to_the_server(workspace: Record, folder: Path):
+    with serving() as server:
+        saved = dashboard("runs=[tracked]", "dashboard.file=saved.json", folder=folder, **server.variables)
+        assert saved.code == 0, saved.err
+        server.is_closed = True
+        refused = dashboard("runs=[tracked]", folder=folder, **server.variables)
+    (view,) = server.views
+    assert (view["entityName"], view["projectName"], view["displayName"]) == ("me", "elo_exp", "elo_exp elo_exp")
+    assert len(json.loads(view["spec"])["section"]["panelBankConfig"]["sections"]) == len(panels(workspace))
+    assert saved.out.splitlines() == [
+        f"{server.variables['WANDB_BASE_URL']}/me/elo_exp?nw={view['name'][3:-2]}",
+        "saved.json",
+    ]
+    assert refused.code == 2
+    assert refused.err.startswith("elo_exp: the workspace cannot be saved to Weights & Biases (")
+    assert "permission denied). The JSON file is there." in refused.err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("runs=[]", "runs: names no run folder. Name a sweep, or some runs of the project"),
+        ("runs=[tracked] tracker=local", "tracker: has no workspaces. A dashboard is for tracker=wandb"),
+    ],
+)
+def test_what_has_no_dashboard_is_one_line(given: str, said: str, logged: Logged, folder: Path):
+    refused = dashboard(*given.split(), folder=folder)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert said in refused.err
+
+
 # Local files
 
 
@@ -335,7 +507,8 @@ def test_local_writes_the_same_numbers_as_wandb(local: Ran, logged: Logged):
         if "n_perms" in row
     ]
     tables = {value["name"]: value["rows"] for value in values(local, "table")}
-    assert {name: len(rows) for name, rows in tables.items()} == {"judge_quality": len(DIMENSIONS)}
+    assert {name: len(rows) for name, rows in tables.items()} == {"judge_quality": 3, "verdicts": 3 * 2 * 40}
+    assert tables["verdicts"] == logged.table("verdicts")
 
 
 def test_local_writes_the_figures_with_their_numbers_and_names_the_files(local: Ran):

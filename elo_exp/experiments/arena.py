@@ -26,6 +26,7 @@ from elo_exp.experiments.arena_play import Play, rate, survey
 from elo_exp.manifest import input_hashes
 from elo_exp.records import UserError
 from elo_exp.reports import report
+from elo_exp.reports.verdicts import verdict_rows
 from elo_exp.results import JudgeQuality, Leaderboard, Plot, Standings
 from elo_exp.settings import Settings, parse_shard
 from elo_exp.statistics import comparisons, diagnostics
@@ -202,7 +203,8 @@ class ArenaResult:
         return arena_report.metrics(self.placement, self.quality)
 
     def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        return {"judge_quality": [self._quality_row()]}
+        verdicts = list(verdict_rows(self.play.comparisons, self.play.judgments))
+        return {"judge_quality": [self._quality_row()], "verdicts": verdicts}
 
     def series(self) -> Sequence[Mapping[str, float]]:
         return []

@@ -1,0 +1,282 @@
+"""Finished runs side by side: what they conclude, what they cost, and in what they differ.
+
+python -m elo_exp experiment=compare 'runs=[outputs/pilot_...,outputs/headline_...]'
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from elo_exp import runs
+from elo_exp.experiments import Parts
+from elo_exp.figures import compare_plots
+from elo_exp.records import Battle, UserError
+from elo_exp.reports import compare_page, compare_report
+from elo_exp.reports.compare_report import Comparison, Overlap, Row
+from elo_exp.results import Plot
+from elo_exp.runs import FinishedRun, FoundRuns
+from elo_exp.settings import Settings
+from elo_exp.statistics import agreement
+from elo_exp.statistics.shifts import Influence, Shift, adjusted, influence, shifts, with_errors
+
+logger = logging.getLogger(__name__)
+
+NEEDS: frozenset[str] = frozenset()
+_FITTED = "bradley_terry"  # the method whose parts by prompt are known
+_ELSEWHERE = ("tracker", "cache_dir", "figures")  # settings that change no result
+_SAME_FIT = 0.01  # rating points between a run's rating and the fit of its battles
+
+
+def check(settings: Settings, parts: Parts) -> None:
+    for left_out in _found(settings).left_out:
+        logger.warning("warning: left out of the comparison: %s", left_out)
+
+
+def errand(settings: Settings, parts: Parts) -> str | None:
+    if settings.plan:
+        raise UserError("plan: experiment=compare asks no judge and pays for nothing. Leave plan=true out.")
+    return None
+
+
+def run(settings: Settings, parts: Parts) -> CompareResult:
+    chosen = _found(settings).runs
+    battles = {r.name: r.battles() for r in chosen}
+    overlaps, moved = _overlaps(chosen, battles)
+    rows = [
+        _rating_row(r, dimension, method, model, moved.get((r.name, dimension, method, model)))
+        for dimension in dict.fromkeys(chain.from_iterable(r.dimensions for r in chosen))
+        for r in chosen
+        for method in r.methods(dimension)
+        for model in r.board(method, dimension)
+    ]
+    found = Comparison(
+        runs=[_run_row(r) for r in chosen],
+        ratings=rows,
+        judge=[_judge_row(r, dimension) for r in chosen for dimension in r.dimensions],
+        overlaps=overlaps,
+        answers=list(_answer_rows(chosen)),
+        settings=runs.differing({r.name: _settings(r) for r in chosen}),
+        inputs=_inputs(chosen),
+        versions=runs.differing({r.name: _versions(r) for r in chosen}),
+    )
+    return CompareResult(found)
+
+
+def _found(settings: Settings) -> FoundRuns:
+    """Raises UserError where there are not two runs that can be compared with the first."""
+    if not settings.runs:
+        raise UserError("runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]', a sweep, or 'runs=[DIR/*]'.")
+    found = runs.read(settings.runs)
+    chosen = found.runs
+    if len(chosen) < 2:
+        said = f"one finished run, {chosen[0].folder}" if chosen else "no finished run"
+        raise UserError(f"runs: found {said}. Comparing takes two or more.")
+    first, *others = chosen
+    for other in others:
+        if not _entrants(first) & _entrants(other):
+            raise UserError(
+                f"runs: {other.name} has no entrant and dimension in common with {first.name}: "
+                f"{_said(other)}, against {_said(first)}. Compare runs that share some."
+            )
+    return found
+
+
+def _entrants(r: FinishedRun) -> set[tuple[str, str]]:
+    return {
+        (dimension, model)
+        for dimension in r.dimensions
+        for m in r.methods(dimension)
+        for model in r.board(m, dimension)
+    }
+
+
+def _said(r: FinishedRun) -> str:
+    some = sorted({model for _, model in _entrants(r)})
+    more = f" and {len(some) - 4} more" if len(some) > 4 else ""
+    return f"{', '.join(some[:4])}{more} on {', '.join(r.dimensions)}"
+
+
+# Ratings, and how far they moved from those of the first run
+
+
+def _overlaps(
+    chosen: Sequence[FinishedRun], battles: Mapping[str, Mapping[str, Sequence[Battle]]]
+) -> tuple[list[Overlap], dict[tuple[str, str, str, str], Shift]]:
+    """What each run shares with the first, and the shifts by run, dimension, method and model."""
+    first, *others = chosen
+    overlaps: list[Overlap] = []
+    moved: dict[tuple[str, str, str, str], Shift] = {}
+    for dimension in first.dimensions:
+        fit = _fit(first, battles[first.name].get(dimension, []), dimension)
+        for other in (r for r in others if dimension in r.dimensions):
+            pair = [battles[r.name].get(dimension, []) for r in (first, other)]
+            again = _fit(other, pair[1], dimension)
+            overlaps.append(_overlap(first, other, pair, dimension, [fit, again]))
+            for method in first.methods(dimension):
+                by = shifts(_rated(first, method, dimension), _rated(other, method, dimension))
+                if method == _FITTED and isinstance(fit, Influence) and isinstance(again, Influence):
+                    by = with_errors(by, fit, again)
+                moved |= {(other.name, dimension, method, model): shift for model, shift in by.items()}
+    known = adjusted(list(moved.values()))
+    return overlaps, dict(zip(moved, known, strict=True))
+
+
+def _rated(r: FinishedRun, method: str, dimension: str) -> dict[str, float]:
+    return {model: x.rating for model, x in r.board(method, dimension).items() if x.rating is not None}
+
+
+def _fit(r: FinishedRun, some: Sequence[Battle], dimension: str) -> Influence | str:
+    """The run's Bradley-Terry ratings by the parts of its prompts; in words, why they are not known."""
+    stored = _rated(r, _FITTED, dimension)
+    if not stored:
+        return f"{r.name} has no Bradley-Terry ratings"
+    if not some:
+        return f"{r.name} left no battles.jsonl"
+    fit = influence(some, use=r.manifest["config"]["rating"][_FITTED]["use"])
+    if fit is None:
+        return f"the battles of {r.name} do not say which prompt they are on, or are on one"
+    again = shifts(stored, dict(zip(fit.models, fit.ratings.tolist(), strict=True)))
+    if set(fit.models) != set(stored) or any(abs(shift.shift) > _SAME_FIT for shift in again.values()):
+        return f"the ratings of {r.name} are not those of its battles.jsonl"
+    return fit
+
+
+def _overlap(
+    first: FinishedRun,
+    other: FinishedRun,
+    pair: Sequence[Sequence[Battle]],
+    dimension: str,
+    fits: Sequence[Influence | str],
+) -> Overlap:
+    before, after = ({b.question_id for b in some if b.question_id is not None} for some in pair)
+    why = next((fit for fit in fits if isinstance(fit, str)), None)
+    return Overlap(
+        run=other.name,
+        dimension=dimension,
+        n_prompts_before=len(before),
+        n_prompts=len(after),
+        n_shared_prompts=len(before & after),
+        same_verdicts=bool(pair[0]) and _verdicts(pair[0]) == _verdicts(pair[1]),
+        agreement=agreement.kappa(*pair, names=(first.name, other.name), dimension=dimension),
+        no_interval=why,
+    )
+
+
+def _verdicts(some: Sequence[Battle]) -> list[tuple[str, ...]]:
+    names = ("question_id", "model_a", "model_b", "winner", "verdict_ab", "verdict_ba")
+    return sorted(tuple(str(getattr(battle, name)) for name in names) for battle in some)
+
+
+# Rows
+
+
+def _rating_row(r: FinishedRun, dimension: str, method: str, model: str, shift: Shift | None) -> Row:
+    moved = {} if shift is None else shift.to_dict()
+    names = ("std_error", "ci_low", "ci_high", "p_value", "p_holm")
+    return {
+        "run": r.name,
+        "dimension": dimension,
+        "method": method,
+        **r.board(method, dimension)[model].to_dict(),
+        "shift": moved.get("shift"),
+        **{f"shift_{name}": moved.get(name) for name in names},
+    }
+
+
+def _run_row(r: FinishedRun) -> Row:
+    names = ("experiment", "mode", "judge_model", "selected_prompt_count", "n_battles", "started_at", "finished_at")
+    return {"run": r.name, "folder": str(r.folder)} | {name: r.manifest.get(name) for name in (*names, "usage")}
+
+
+def _judge_row(r: FinishedRun, dimension: str) -> Row:
+    """Nulls where no judge was asked in the run."""
+    of: Mapping[str, Any] = next((q for q in r.manifest.get("judge_quality", ()) if q["dimension"] == dimension), {})
+    names = (
+        "n_judgments",
+        "n_flips",
+        "n_two_order",
+        "flip_rate",
+        "first_shown_rate",
+        "tie_rate",
+        "n_invalid",
+        "invalid_rate",
+    )
+    convergence = r.parameters("elo", dimension).get("convergence")
+    return {
+        "run": r.name,
+        "dimension": dimension,
+        **{name: of.get(name) for name in names},
+        "elo_convergence": convergence,
+    }
+
+
+def _answer_rows(chosen: Sequence[FinishedRun]) -> Iterator[Row]:
+    """How many answers on shared prompts are the same as in the first run, by entrant."""
+    first, *others = chosen
+    before = {entrant: first.responses(entrant) for entrant in first.manifest.get("entrants", ())}
+    for other in others:
+        for entrant, texts in before.items():
+            after = other.responses(entrant)
+            shared = [prompt for prompt in texts if prompt in after]
+            if shared:
+                n_same = sum(texts[prompt] == after[prompt] for prompt in shared)
+                yield {"run": other.name, "entrant": entrant, "n_shared": len(shared), "n_same": n_same}
+
+
+def _settings(r: FinishedRun) -> dict[str, Any]:
+    return {name: value for name, value in r.manifest["config"].items() if name not in _ELSEWHERE}
+
+
+def _versions(r: FinishedRun) -> dict[str, Any]:
+    return {"git_commit": r.manifest.get("git_commit"), **r.manifest.get("versions", {})}
+
+
+def _inputs(chosen: Sequence[FinishedRun]) -> list[Row]:
+    """The SHA-256 of each input file that at least two runs read."""
+    hashes = {r.name: r.manifest.get("input_hashes", {}) for r in chosen}
+    found: list[Row] = []
+    for name in dict.fromkeys(chain.from_iterable(hashes.values())):
+        by_run = {run_name: some[name] for run_name, some in hashes.items() if name in some}
+        if len(by_run) > 1:
+            found.append({"input": name, "same": len(set(by_run.values())) == 1, "sha256": by_run})
+    return found
+
+
+class CompareResult:
+    """Runs side by side, and what is made of it."""
+
+    def __init__(self, found: Comparison) -> None:
+        self.found = found
+
+    @property
+    def headline(self) -> float:
+        """The largest shift from the first run, in rating points."""
+        return max((abs(row["shift"]) for row in compare_report.moved(self.found)), default=0.0)
+
+    def facts(self) -> Mapping[str, Any]:
+        return {"compared": [row["folder"] for row in self.found.runs]}
+
+    def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
+        return compare_report.write(run_dir, self.found, plots)
+
+    def metrics(self) -> Mapping[str, float]:
+        return compare_report.metrics(self.found)
+
+    def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        return {"compare": self.found.ratings}
+
+    def series(self) -> Sequence[Mapping[str, float]]:
+        return []
+
+    def plots(self) -> Sequence[Plot]:
+        return compare_plots.all_plots(self.found.ratings, list(self.found.number), self.found.method)
+
+    def table(self) -> str:
+        return compare_report.table(self.found)
+
+    def page(self, title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
+        return compare_page.page(self.found, plots, title=title, manifest=manifest)

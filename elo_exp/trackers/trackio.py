@@ -1,0 +1,105 @@
+"""The same calls into trackio's store on this machine: a dashboard (`trackio show`) without an account or a network."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from elo_exp.records import UserError
+from elo_exp.results import Plot, RunInfo
+
+if TYPE_CHECKING:
+    import trackio
+    from trackio.run import Run
+
+logger = logging.getLogger(__name__)
+
+_ELSEWHERE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")  # by which trackio would send runs to others
+
+
+@dataclass(kw_only=True)
+class TrackioTracker:
+    """Writes where trackio does: TRACKIO_DIR, or its own folder of the user's cache."""
+
+    project: str
+
+    def __post_init__(self) -> None:
+        if importlib.util.find_spec("trackio") is None:
+            raise UserError(
+                "tracker: needs the package trackio, which is not installed: pip install 'elo-exp[trackio]'."
+            )
+        for name in _ELSEWHERE:
+            if os.environ.get(name):
+                raise UserError(f"tracker: found {name} set. tracker=trackio keeps runs on this machine: unset it.")
+
+    @contextmanager
+    def open(self, info: RunInfo) -> Iterator[_TrackioRun]:
+        import trackio
+
+        with redirect_stdout(io.StringIO()):  # where it would say how to look at the run
+            run = trackio.init(
+                project=self.project,
+                name=info.name,
+                group=info.group,
+                config={**info.config, **info.labels, "job_type": info.job_type},
+                embed=False,
+                auto_log_gpu=False,
+                auto_log_cpu=False,
+            )
+        logger.info("followed by trackio: trackio show --project %s", self.project)
+        exit_code = 1
+        try:
+            yield _TrackioRun(run)
+            exit_code = 0
+        finally:
+            run.log({"exit_code": exit_code}, step=0)  # trackio has no failed runs
+            with redirect_stdout(io.StringIO()):
+                trackio.finish()  # type: ignore[no-untyped-call]
+
+
+class _TrackioRun:
+    """Final values are the metrics of step 0; series have the numbers of their steps."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def log_summary(self, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=0)
+
+    def log_series(self, step: str, rows: Sequence[Mapping[str, float]]) -> None:
+        for row in rows:
+            self._run.log({name: value for name, value in row.items() if name != step}, step=int(row[step]))
+
+    def log_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._run.log({name: _table(rows)}, step=0)
+
+    def log_plot(self, plot: Plot) -> None:
+        import trackio
+
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / f"{plot.name}.png"
+            path.write_bytes(plot.png)
+            image = trackio.Image(path, caption=plot.caption)
+            self._run.log({f"figures/{plot.name}": image, f"tables/{plot.name}": _table(plot.rows)}, step=0)
+
+    def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
+        import trackio
+
+        artifact = trackio.Artifact(f"run-{self._run.id}", type="run")
+        for path in paths:
+            artifact.add_file(str(path), name=str(path.relative_to(run_dir)))
+        self._run.log_artifact(artifact)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> trackio.Table:
+    import trackio
+
+    return trackio.Table(columns=list(rows[0]) if rows else [], data=[list(row.values()) for row in rows])

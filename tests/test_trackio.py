@@ -1,0 +1,96 @@
+"""tracker=trackio: the same run in trackio's store on this machine, read back by trackio's own reader."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elo_exp.records import UserError
+from elo_exp.trackers.trackio import TrackioTracker
+from tests.commands import SMALL, Ran, attempt, attempt_program, run
+
+READ = """
+import json
+from trackio.sqlite_storage import SQLiteStorage
+run, = SQLiteStorage.get_runs("elo_exp")
+config = SQLiteStorage.get_run_config("elo_exp", run)
+print(json.dumps({"run": run, "config": config, "logs": SQLiteStorage.get_logs("elo_exp", run)}, default=str))
+"""
+GIVEN = (*SMALL, "rubric=[factuality]", "tracker=trackio")
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("trackio")
+    return run(*GIVEN, "hydra.run.dir=followed", folder=folder, TRACKIO_DIR=str(folder / "store"))
+
+
+@pytest.fixture(scope="module")
+def kept(followed: Ran) -> dict[str, Any]:
+    return read(followed.folder)
+
+
+def read(folder: Path) -> dict[str, Any]:
+    done = attempt_program(sys.executable, "-c", READ, folder=folder, TRACKIO_DIR=str(folder / "store"))
+    assert done.code == 0, done.err
+    return dict(json.loads(done.out.splitlines()[-1]))
+
+
+def logged(kept: dict[str, Any], name: str) -> Any:
+    (value,) = (row[name] for row in kept["logs"] if name in row)
+    return value
+
+
+def test_a_run_is_kept_with_its_configuration(kept: dict[str, Any]):
+    assert kept["run"] == "followed"
+    assert kept["config"]["elo"]["n_perms"] == 20
+    assert (kept["config"]["judge_model"], kept["config"]["job_type"]) == ("lexical", "tournament")
+
+
+def test_final_values_have_the_names_that_they_have_everywhere(kept: dict[str, Any], followed: Ran):
+    primary = followed.read("elo_results.json")["primary"]["factuality"]
+    for model, entry in primary.items():
+        assert logged(kept, f"elo/factuality/{model}") == entry["mean"]
+    assert logged(kept, "usage/judge_calls") > 0
+    assert logged(kept, "exit_code") == 0
+
+
+def test_traces_run_over_the_match_orders(kept: dict[str, Any]):
+    trace = [row for row in kept["logs"] if "trace/factuality/probe_hedged" in row]
+    assert [row["step"] for row in trace] == list(range(1, 21))
+    assert trace[-1]["trace/factuality/probe_hedged"] == logged(kept, "elo/factuality/probe_hedged")
+
+
+def test_figures_are_images_and_tables(kept: dict[str, Any], followed: Ran):
+    image = logged(kept, "figures/ratings")
+    assert image["caption"].startswith("Who is better")
+    picture = followed.folder / "store/media" / image["file_path"]
+    assert picture.read_bytes() == (followed.run_dir / "figures/ratings.png").read_bytes()
+    assert {row["dimension"] for row in logged(kept, "tables/ratings")["_value"]} == {"factuality"}
+    assert len(logged(kept, "verdicts")["_value"]) == 2 * 40
+
+
+def test_the_console_is_that_of_any_run(followed: Ran):
+    assert "Trackio" not in followed.out
+    assert "followed by trackio: trackio show --project elo_exp" in followed.err
+
+
+def test_a_run_that_fails_says_so(tmp_path: Path):
+    (tmp_path / "bank.jsonl").write_text('{"prompt_id": "p1", "source": "own", "subject": "s", "text": "Is it?"}\n')
+    for name in ("probe_reference", "probe_hedged"):
+        (tmp_path / f"responses_{name}.jsonl").write_text('{"prompt_id": "p2", "response_text": "Yes."}\n')
+    entrants = ("entrant=[probe_reference,probe_hedged]", "prompts.bank_path=bank.jsonl", "recorded_dir=.")
+    refused = attempt(*GIVEN, *entrants, folder=tmp_path, TRACKIO_DIR=str(tmp_path / "store"))
+    assert refused.code == 2
+    assert logged(read(tmp_path), "exit_code") == 1
+
+
+@pytest.mark.parametrize("name", ["TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"])
+def test_nothing_is_sent_to_others(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(name, "https://example.org")
+    with pytest.raises(UserError, match=f"tracker: found {name} set. tracker=trackio keeps runs on this machine"):
+        TrackioTracker(project="elo_exp")
