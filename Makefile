@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-faults bench bench-generate bench-oracle lint
+.PHONY: demo test test-slow test-faults bench bench-generate bench-oracle docs lint
 
 demo: .venv/demo
 	$(BIN)/python -m elo_exp
@@ -21,6 +21,7 @@ bench: .venv/bench
 	$(BIN)/python -m tests.benchmarks.bench_bradley_terry
 	$(BIN)/python -m tests.benchmarks.bench_rate
 	$(BIN)/python -m tests.benchmarks.bench_judging
+	$(BIN)/python -m tests.benchmarks.bench_sweep
 
 bench-generate: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.bench_generate
@@ -28,6 +29,9 @@ bench-generate: .venv/dev
 
 bench-oracle: .venv/dev
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.bench_oracle
+
+docs: .venv/dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 lint: .venv/dev
 	$(BIN)/ruff check .

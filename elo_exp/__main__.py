@@ -11,18 +11,20 @@ to the run folder and the tracker.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from elo_exp import CONF, config, mistakes, sweeps, usage
-from elo_exp.experiments import Experiment, Parts, Result, arena, oracle, rate, store, tournament
+from elo_exp import CONF, composing, config, memory, mistakes, sweeps, usage
+from elo_exp.experiments import Experiment, Parts, Result, arena, compare, dashboard, oracle, rate, store, tournament
 from elo_exp.files import write_whole
 from elo_exp.manifest import Manifest
 from elo_exp.results import Plot, RunInfo
@@ -37,6 +39,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     "arena": arena,
     "oracle": oracle,
     "store": store,
+    "compare": compare,
+    "dashboard": dashboard,
 }
 
 
@@ -46,6 +50,12 @@ def run(cfg: DictConfig) -> float:
     config.take_ratings(cfg)
     settings = config.settings(cfg)
     experiment = EXPERIMENTS[one_of("experiment.name", settings.experiment.name, EXPERIMENTS)]
+    info = config.run_info(cfg)
+    if info.group is not None:
+        if settings.resume and sweeps.is_finished(info):
+            print(f"job {info.run_dir.name}: it has finished before, and is not run again")
+            return sweeps.headline(info)
+        sweeps.forget_failure(info.run_dir)
     parts = config.build(cfg, settings, experiment.NEEDS)
     with parts.store:
         experiment.check(settings, parts)
@@ -53,30 +63,40 @@ def run(cfg: DictConfig) -> float:
             print(text)
             return 0.0
         logger.info("%s: %s", settings.experiment.prefix, parts.summary())
-        info = config.run_info(cfg)
-        result = _run_tracked(experiment, settings, parts, info)
-    print(result.table(), info.run_dir, sep="\n")
+        result = _run_tracked(experiment, settings, parts, dataclasses.replace(info, labels=parts.labels()))
+    if info.group is None:
+        print(result.table(), info.run_dir, sep="\n")
+    else:
+        print(f"job {info.run_dir.name}: {info.name}")
     return result.headline
 
 
 def _run_tracked(experiment: Experiment, settings: Settings, parts: Parts, info: RunInfo) -> Result:
+    draws = settings.figures if settings.figures is not None else info.group is None
     with parts.tracker.open(info) as tracked:
         with Manifest(info, parts.store.usage) as manifest:
             result = experiment.run(settings, parts)
-            manifest.complete(result.facts())
-            plots = result.plots() if settings.figures else []
+            manifest.complete({**result.facts(), "headline": result.headline})
+            plots = result.plots() if draws else []
             page = write_whole(info.run_dir / "report.html", result.page(info.run_dir.name, manifest.content, plots))
             written = [manifest.path, page, *result.write(info.run_dir, plots)]
         spend = {f"usage/{name}": value for name, value in parts.store.usage.metrics().items()}
-        _track(tracked, result, {**result.metrics(), **spend}, plots)
+        tables = result.tables() if draws or info.group is None else {}  # the same in many jobs of a sweep
+        _track(tracked, result, {**result.metrics(), **spend}, tables, plots)
         tracked.log_files(info.run_dir, written)
     return result
 
 
-def _track(tracked: TrackedRun, result: Result, metrics: Mapping[str, float], plots: Sequence[Plot]) -> None:
+def _track(
+    tracked: TrackedRun,
+    result: Result,
+    metrics: Mapping[str, float],
+    tables: Mapping[str, Sequence[Mapping[str, Any]]],
+    plots: Sequence[Plot],
+) -> None:
     tracked.log_summary(metrics)
     tracked.log_series("n_perms", result.series())
-    for name, rows in result.tables().items():
+    for name, rows in tables.items():
         tracked.log_table(name, rows)
     for plot in plots:
         tracked.log_plot(plot)
@@ -84,13 +104,17 @@ def _track(tracked: TrackedRun, result: Result, metrics: Mapping[str, float], pl
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
 def job(cfg: DictConfig) -> float:
-    if not config.is_multirun() and HydraConfig.get().sweeper.params:
+    if config.is_multirun():
+        memory.start()
+    elif HydraConfig.get().sweeper.params:
         logger.warning("warning: a sweep is chosen, but one job runs. Add -m to sweep.")
     try:
         return run(cfg)
     except Exception as error:
         if config.is_multirun():
             sweeps.note_failure(Path(HydraConfig.get().runtime.output_dir), error)
+            if not mistakes.can_be_sent(error):
+                raise RuntimeError(f"{type(error).__name__}: {error}") from error
             raise
         if mistakes.explain(error) is None:
             raise
@@ -111,6 +135,7 @@ def main() -> None:
         if "--help" in arguments or "-h" in arguments:
             print(usage.help_text(arguments), flush=True)
         else:
+            composing.take_mode_from_the_command()
             job()
     except KeyboardInterrupt:
         print("elo_exp: interrupted. Every answer so far is stored; the same command goes on.", file=sys.stderr)

@@ -6,12 +6,13 @@ key, a wrong type or a value out of range is one line naming the setting, before
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib
 import json
 import re
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from elo_exp import HOME, mistakes
+from elo_exp import HOME, memory, mistakes
 from elo_exp.experiments import Parts
 from elo_exp.records import UserError
 from elo_exp.results import RunInfo
 from elo_exp.settings import Settings
 from elo_exp.store import Store
+from elo_exp.trackers import Tracker
 
 
 @dataclass
@@ -36,6 +38,9 @@ class Schema(Settings):
 
     entrant: dict[str, Any] = field(default_factory=dict)
     judge: Any = None
+    oracle_judge: Any = None
+    scoring: Any = None
+    oracle_scoring: Any = None
     elo: Any = None
     rating: dict[str, Any] = field(default_factory=dict)
     rubric: dict[str, Any] = field(default_factory=dict)
@@ -78,7 +83,15 @@ def take_ratings(cfg: DictConfig) -> None:
 def settings(cfg: DictConfig) -> Settings:
     """The scalar settings, checked. Raises UserError for an unknown key or a value out of range."""
     mistakes.refuse_unknown(cfg, Schema, where="")
-    scalars = OmegaConf.masked_copy(cfg, [f.name for f in dataclasses.fields(Settings)])
+    names = [f.name for f in dataclasses.fields(Settings)]
+    if not memory.is_on():
+        return _settings(cfg, names)
+    chosen = plain(cfg)
+    return memory.once("settings", lambda: _settings(cfg, names), by=repr([chosen[name] for name in names]))
+
+
+def _settings(cfg: DictConfig, names: Sequence[str]) -> Settings:
+    scalars = OmegaConf.masked_copy(cfg, list(names))
     values = OmegaConf.merge(OmegaConf.structured(Settings), scalars)
     checked = OmegaConf.to_object(values)
     assert isinstance(checked, Settings)
@@ -88,12 +101,17 @@ def settings(cfg: DictConfig) -> Settings:
 
 def build(cfg: DictConfig, chosen: Settings, needs: Collection[str]) -> Parts:
     """The parts that an experiment needs. Nothing is generated, judged or written but the empty store."""
+    if chosen.experiment.name == "oracle" and chosen.oracle.logged is not None:
+        needs = {"estimator"}  # what is on record needs nobody to answer and to judge
     entrants = dict(cfg.entrant) if "entrant" in needs else {}
     if chosen.recorded_dir is not None:
         entrants = {name: _recorded(name, chosen.recorded_dir) for name in entrants}
     return Parts(
         entrants={name: _part(node, f"entrant.{name}") for name, node in entrants.items()},
         judge=_part(cfg.judge, "judge") if "judge" in needs else None,
+        oracle_judge=_oracle_judge(cfg, chosen) if "oracle_judge" in needs else None,
+        scoring=_part(cfg.scoring, "scoring") if "scoring" in needs else None,
+        oracle_scoring=_part(cfg.oracle_scoring, "oracle_scoring") if "scoring" in needs else None,
         rubrics=[_part(node, f"rubric.{name}") for name, node in cfg.rubric.items()] if "rubric" in needs else [],
         elo=_part(cfg.elo, "elo"),
         ratings={name: _part(node, f"rating.{name}") for name, node in cfg.rating.items()},
@@ -103,9 +121,15 @@ def build(cfg: DictConfig, chosen: Settings, needs: Collection[str]) -> Parts:
     )
 
 
+def build_tracker(node: Mapping[str, Any]) -> Tracker:
+    """The tracker that a run had, from its manifest."""
+    tracker: Tracker = _part(OmegaConf.create(dict(node)), "tracker")
+    return tracker
+
+
 def plain(cfg: DictConfig) -> dict[str, Any]:
     """The configuration as resolved plain data, for the manifest and the tracker."""
-    container = OmegaConf.to_container(cfg, resolve=True)
+    container = memory.once("plain", lambda: OmegaConf.to_container(cfg, resolve=True), of=(cfg,))
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}
 
@@ -137,6 +161,16 @@ def is_multirun() -> bool:
     return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
 
 
+def _oracle_judge(cfg: DictConfig, chosen: Settings) -> Any:
+    """The second judge; one that is paid has a cap of its own."""
+    if "budget_usd" not in cfg.oracle_judge:
+        return _part(cfg.oracle_judge, "oracle_judge")
+    cfg.oracle_judge.budget_usd = chosen.oracle.budget_usd
+    judge = _part(cfg.oracle_judge, "oracle_judge")
+    judge.budget_setting = "oracle.budget_usd"
+    return judge
+
+
 def _recorded(name: str, folder: str) -> DictConfig:
     return OmegaConf.create(
         {"_target_": "elo_exp.entrants.recorded.RecordedEntrant", "entrant_id": str(name), "path": folder}
@@ -156,22 +190,28 @@ def _part(node: Any, where: str) -> Any:
     mistakes.refuse_unknown(node, part, where=f"{where}.", besides={"_target_"})
     resolved = OmegaConf.to_container(node, resolve=True)
     assert isinstance(resolved, dict)
-    values = OmegaConf.create({key: value for key, value in resolved.items() if key != "_target_"})
-    missing = sorted(OmegaConf.missing_keys(values))
-    if missing:
-        raise UserError(f"{where}.{missing[0]}: has no value yet. Set it with {where}.{missing[0]}=...")
+    values = {str(key): value for key, value in resolved.items() if key != "_target_"}
     try:
-        typed = OmegaConf.merge(OmegaConf.structured(part), values)
-        checked = OmegaConf.to_container(typed)
-        assert isinstance(checked, dict)
-        return part(**{str(key): value for key, value in checked.items() if key in values})
+        checked = memory.once("part", lambda: _checked(part, values, where), of=(part,), by=repr(values))
+        return part(**copy.deepcopy(checked))
     except OmegaConfBaseException as error:
-        raise UserError(mistakes.wrong_type(error, part, values, where)) from None
+        raise UserError(mistakes.wrong_type(error, part, OmegaConf.create(values), where)) from None
     except UserError as error:
         own = re.split("[:.]", str(error))[0] in {f.name for f in dataclasses.fields(part)}
         raise UserError(f"{where}.{error}" if own else str(error)) from None
     except TypeError as error:
         raise UserError(f"{where}: {mistakes.first_line(error)}") from None
+
+
+def _checked(part: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The values as the types of the part's fields."""
+    node = OmegaConf.create(dict(values))
+    missing = sorted(OmegaConf.missing_keys(node))
+    if missing:
+        raise UserError(f"{where}.{missing[0]}: has no value yet. Set it with {where}.{missing[0]}=...")
+    typed = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(part), node))
+    assert isinstance(typed, dict)
+    return {str(key): value for key, value in typed.items() if key in values}
 
 
 def _import(target: str, where: str) -> Any:

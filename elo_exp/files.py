@@ -73,9 +73,12 @@ def write_json(path: Path, value: object) -> Path:
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     """One JSON object a line; compressed if the name ends in .gz."""
-    lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-    text = "".join(lines)
+    text = jsonl(rows)
     return write_whole(path, gzip.compress(_encoded(text), mtime=0) if path.suffix == ".gz" else text)
+
+
+def jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:

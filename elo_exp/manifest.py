@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -68,6 +69,7 @@ def input_hashes(paths: Mapping[str, Path]) -> dict[str, str]:
     return {name: sha256(path) for name, path in paths.items() if path.is_file()}
 
 
+@functools.cache
 def _versions() -> dict[str, str]:
     found = {"elo_exp": __version__, "python": sys.version.split()[0]}
     for package in _PACKAGES:
@@ -78,6 +80,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
+@functools.cache
 def _git_commit() -> str | None:
     """The commit of the checkout, with '+changes' where the tree differs from it; None outside one."""
     if not (HOME / ".git").exists():

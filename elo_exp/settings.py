@@ -16,12 +16,13 @@ USES = ("both", "consistent")
 OPPONENTS = ("random", "informative")
 BATTLES_FORMATS = ("jsonl", "parquet")
 CALIBRATIONS = ("monotone", "two_stage")
+PROMPT_SOURCES = ("bank", "arena")
 COMPATS = ("cje-0.3",)
 
 
 @dataclass
 class ExperimentSettings:
-    name: str  # which script runs: tournament, rate, arena, oracle, store
+    name: str  # which script runs: tournament, rate, arena, oracle, store, compare, dashboard
     prefix: str  # what its run folders are called
 
 
@@ -65,6 +66,12 @@ class StoreSettings:
     file: str | None
     batch: str | None
     confirm: bool
+
+
+@dataclass
+class DashboardSettings:
+    group: str | None
+    file: str
 
 
 @dataclass
@@ -150,6 +157,14 @@ class ArenaSettings:
 
 @dataclass
 class OracleSettings:
+    prompts: str
+    n_prompts: int | None
+    logging_policy: str | None
+    label_fraction: float
+    validation_fraction: float
+    budget_usd: float
+    check_nats: float
+    check_answers: int
     logged: str | None
     fresh_dir: str | None
     probe_dir: str | None
@@ -164,6 +179,19 @@ class OracleSettings:
     ablation: bool
 
     def check(self) -> None:
+        one_of("oracle.prompts", self.prompts, PROMPT_SOURCES)
+        if self.n_prompts is not None and self.n_prompts < 1:
+            raise UserError(f"oracle.n_prompts: found {self.n_prompts}. Expected 1 or more, or null for all.")
+        if not 0 < self.label_fraction <= 1:
+            raise UserError(f"oracle.label_fraction: found {self.label_fraction:g}. Expected above 0 and up to 1.")
+        if not 0 <= self.validation_fraction <= 1:
+            raise UserError(f"oracle.validation_fraction: found {self.validation_fraction:g}. Expected 0 to 1.")
+        if not self.budget_usd >= 0:
+            raise UserError(f"oracle.budget_usd: found {self.budget_usd}. Expected 0 or more dollars.")
+        if not self.check_nats >= 0:
+            raise UserError(f"oracle.check_nats: found {self.check_nats}. Expected 0 or more nats.")
+        if self.check_answers < 1:
+            raise UserError(f"oracle.check_answers: found {self.check_answers}. Expected 1 or more.")
         one_of("oracle.calibration", self.calibration, CALIBRATIONS)
         if not 2 <= self.n_folds <= 20:
             raise UserError(f"oracle.n_folds: found {self.n_folds}. Expected 2 to 20.")
@@ -182,14 +210,19 @@ class Settings:
     prompts: PromptsSettings
     judging: JudgingSettings
     plan: bool  # show what judging would cost, and pay nothing
+    status: bool  # show what an experiment that goes in steps has and lacks, and do nothing
     shard: str | None  # i/n: answer this share of the prompts, and stop
     allow_missing: bool
     recorded_dir: str | None
-    figures: bool  # draw them: they take most of the time of a run that asks nobody
+    figures: bool | None  # draw them: they take most of the time of a run that asks nobody; None: not in a sweep's jobs
+    resume: bool  # of a sweep: leave its finished jobs as they are
+    sweep_pair: list[str] | None  # whose difference is drawn by K and n_perms; None: the two best
     cache_dir: str
     store: StoreSettings
     arena: ArenaSettings
     like: str | None  # a run folder whose rating settings are taken
+    dashboard: DashboardSettings
+    runs: list[str]  # finished run folders, to be compared with the first of them
     oracle: OracleSettings
     compat: str | None  # whose published formulas take the place of ours
     battles: str | None
@@ -202,12 +235,16 @@ class Settings:
         self.judging.check()
         self.arena.check()
         self.oracle.check()
+        if self.status and self.experiment.name != "oracle":
+            raise UserError(f"status: found true with experiment={self.experiment.name}. Expected experiment=oracle.")
         if self.compat is not None:
             one_of("compat", self.compat, COMPATS)
         one_of("battles_on_error", self.battles_on_error, ON_ERROR)
         for source, count in self.mode.strata.items():
             if count < 1:
                 raise UserError(f"mode.strata.{source}: found {count}. Expected 1 or more prompts.")
+        if self.sweep_pair is not None and len(set(self.sweep_pair)) != 2:
+            raise UserError(f"sweep_pair: found {self.sweep_pair}. Expected two entrants: 'sweep_pair=[one,other]'.")
         if self.mode.pilot_seed < 0:
             raise UserError(f"mode.pilot_seed: found {self.mode.pilot_seed}. Expected 0 or more.")
         if not self.cache_dir:

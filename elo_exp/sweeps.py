@@ -1,9 +1,12 @@
-"""What the jobs of a multirun say together, written even when some of them fail."""
+"""The multirun around the jobs: its folder, which jobs of it are finished, and its summary, whatever became of them."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import math
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,120 +14,151 @@ from typing import Any, ClassVar
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from elo_exp.figures import plots
-from elo_exp.files import write_csv, write_json, write_whole
-from elo_exp.reports import sweep_report
+from elo_exp import __version__, composing, config, mistakes
+from elo_exp.files import write_whole
+from elo_exp.manifest import input_hashes
+from elo_exp.reports import sweep_jobs, sweep_summary
+from elo_exp.reports.sweep_summary import SweepSummary
+from elo_exp.results import RunInfo
 
 logger = logging.getLogger(__name__)
 
-_ERROR = "error.txt"
-_AXES = ("elo.k=", "elo.n_perms=")  # the figure's own; whatever else was swept gets panels of its own
+_UNFINISHED = ".unfinished"  # in a sweep's folder until its last job has finished: the command, locked while it runs
+_NO_MATTER = ("resume=", "hydra.sweep.dir=")  # overrides that leave a command the same
 
 
 class SweepWatch(Callback):
     """Remembers a multirun's folder. Hydra leaves out its own end-of-multirun event when a job fails."""
 
     folder: ClassVar[Path | None] = None
+    lock: ClassVar[int | None] = None
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        SweepWatch.folder = Path(config.hydra.sweep.dir)
+        SweepWatch.folder = folder = Path(config.hydra.sweep.dir)
+        if SweepWatch.lock is None:
+            command = _command(config.hydra.overrides, config.hydra.sweeper)
+            write_whole(folder / _UNFINISHED, json.dumps(command))
+            SweepWatch.lock = _locked(folder / _UNFINISHED, command)
+        composing.compose_once()
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        (Path(config.hydra.sweep.dir) / _UNFINISHED).unlink(missing_ok=True)
 
     @classmethod
     def finish(cls) -> None:
         """Write the summary of the multirun that ran in this process, if one did."""
         if cls.folder is not None and cls.folder.is_dir():
             folder, cls.folder = cls.folder, None
-            if lines := write_summary(folder):
-                print(*lines, sep="\n")
+            if summary := sweep_summary.write(folder):
+                more = (
+                    ["the same command goes on: it runs what did not finish"] if (folder / _UNFINISHED).exists() else []
+                )
+                print(*summary.lines, *more, folder.resolve(), sep="\n")
+                _track(folder, summary)
+        if cls.lock is not None:
+            os.close(cls.lock)
+            cls.lock = None
+
+
+def _track(folder: Path, summary: SweepSummary) -> None:
+    """One more run in the group of the jobs: their table, and the figures of all of them."""
+    if not summary.config:
+        return
+    info = RunInfo(
+        run_dir=folder,
+        name="sweep-summary",
+        group=folder.name,
+        job_type="sweep-summary",
+        config=summary.config,
+    )
+    with config.build_tracker(summary.config["tracker"]).open(info) as tracked:
+        tracked.log_summary({"sweep/jobs": summary.n_jobs, "sweep/finished": summary.n_finished})
+        tracked.log_table("sweep", summary.rows)
+        for plot in summary.plots:
+            tracked.log_plot(plot)
+
+
+def place(fresh: str, resume: bool, overrides: DictConfig, sweeper: DictConfig) -> str:
+    """The folder of a sweep: that of the same command's unfinished one, if nobody is at work on it, else `fresh`."""
+    if not resume:
+        return fresh
+    command = _command(overrides, sweeper)
+    marks = Path(fresh).parent.glob(f"*/{_UNFINISHED}")
+    for mark in sorted(marks, key=lambda path: path.parent.name, reverse=True):
+        if (lock := _locked(mark, command)) is not None:
+            SweepWatch.lock = lock
+            print(f"going on with the unfinished sweep {mark.parent}; resume=false begins a new one")
+            return str(mark.parent)
+    return fresh
+
+
+OmegaConf.register_new_resolver("sweep_folder", place, use_cache=True, replace=True)
+
+
+def _command(overrides: DictConfig, sweeper: DictConfig) -> list[str]:
+    """What was asked for, as far as it can change a result, in the words of the user: not all can be resolved yet."""
+    params = _words(sweeper).get("params") or {}
+    said = _words(overrides)
+    asked = [*(f"{name}={value}" for name, value in params.items()), *said["hydra"], *said["task"]]
+    return [word for word in asked if not word.startswith(_NO_MATTER)]
+
+
+def _words(node: DictConfig) -> dict[str, Any]:
+    content = OmegaConf.to_container(node, resolve=False)
+    assert isinstance(content, dict)
+    return {str(key): value for key, value in content.items()}
+
+
+def _locked(mark: Path, command: list[str]) -> int | None:
+    """A descriptor that holds this command's mark until this process ends, however it does; None where it is of another
+    command, held by another process, gone or not ours."""
+    try:
+        if json.loads(mark.read_text(encoding="utf-8")) != command:
+            return None
+        handle = os.open(mark, os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def is_finished(info: RunInfo) -> bool:
+    """Whether this job of a sweep has been run to its end already, with the same settings, prompts, rubrics or battles,
+    and the same elo_exp."""
+    found = sweep_jobs.manifest(info.run_dir)
+    if not found.get("finished_at") or (info.run_dir / sweep_jobs.ERROR).exists():
+        return False
+    return bool(
+        {**found["config"], "resume": info.config["resume"]} == json.loads(json.dumps(info.config))
+        and found["versions"]["elo_exp"] == __version__
+        and input_hashes(_inputs(info.config, found["input_hashes"])) == found["input_hashes"]
+    )
+
+
+def _inputs(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Path]:
+    """The files that the settings name, of those whose hashes a manifest has."""
+    paths = {"bank": settings["prompts"]["bank_path"], "battles": settings["battles"]}
+    paths |= {rubric["dimension"]: rubric["path"] for rubric in settings["rubric"].values()}
+    return {name: Path(path) for name, path in paths.items() if name in names}
+
+
+def headline(info: RunInfo) -> float:
+    """Of a finished job."""
+    return float(sweep_jobs.manifest(info.run_dir).get("headline", math.nan))
 
 
 def note_failure(job_dir: Path, error: Exception) -> None:
     """Leave a failed job's error where the summary finds it; its own manifest may never have begun."""
     text = f"{type(error).__name__}: {error}"
-    logger.error("job %s failed: %s", job_dir.name, text)
-    write_whole(job_dir / _ERROR, text + "\n")
+    is_ours = mistakes.explain(error) is None  # a launcher brings its words here, and not where it was raised
+    logger.error("job %s failed: %s", job_dir.name, text, exc_info=error if is_ours else None)
+    write_whole(job_dir / sweep_jobs.ERROR, text + "\n")
 
 
-def write_summary(folder: Path) -> list[str]:
-    """report.html, sweep_summary.csv, sweep_jobs.json and the figure of rating against K; the lines to tell the user,
-    if any job ran."""
-    jobs = sorted((p for p in folder.iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
-    if not any((job / name).exists() for job in jobs for name in ("manifest.json", _ERROR)):
-        return []  # nothing ran, or errands such as plan=true
-    manifests: dict[Path, dict[str, Any]] = {}
-    status = []
-    for job in jobs:
-        manifest = _read(job / "manifest.json")
-        error = job / _ERROR
-        finished = bool(manifest.get("finished_at")) and not error.exists()
-        overrides = job / ".hydra" / "overrides.yaml"
-        status.append(
-            {
-                "job": job.name,
-                "finished": finished,
-                "error": error.read_text(encoding="utf-8").strip() if error.exists() else None,
-                "overrides": list(OmegaConf.load(overrides)) if overrides.exists() else None,
-                "started_at": manifest.get("started_at"),
-                "finished_at": manifest.get("finished_at"),
-                "usage": manifest.get("usage"),
-            }
-        )
-        if finished:
-            manifests[job] = manifest
-    write_json(folder / "sweep_jobs.json", status)
-    fixed = set.intersection(*(set(m["overrides"]) for m in manifests.values())) if manifests else set()
-    rows = [row for job, manifest in manifests.items() for row in _rows(job, manifest, fixed)]
-    failed = [entry for entry in status if not entry["finished"]]
-    lines = [f"job {entry['job']} failed: {entry['error'] or 'it was stopped'}" for entry in failed]
-    drawn = [row for row in rows if row["rating"] is not None]
-    figures = [plots.sweep_lines(drawn)] if drawn else []
-    for plot in figures:
-        write_whole(folder / f"{plot.name}.png", plot.png)
-    if rows:
-        write_csv(folder / "sweep_summary.csv", rows)
-    write_whole(folder / "report.html", sweep_report.page(folder.name, status, rows, figures))
-    return [*lines, f"sweep: {len(jobs) - len(failed)} of {len(jobs)} jobs finished", str(folder.resolve())]
-
-
-def _rows(job: Path, manifest: Mapping[str, Any], fixed: Collection[str]) -> list[dict[str, Any]]:
-    """A row for each dimension and model of a job; `setting` is what was swept besides K and n_perms."""
-    swept = [o for o in manifest["overrides"] if o not in fixed and not o.startswith(_AXES)]
-    rows = []
-    for dimension, boards in _read(job / "ratings.json").get("dimensions", {}).items():
-        elo, bradley_terry = (_ratings(boards.get(method)) for method in ("elo", "bradley_terry"))
-        parameters = boards["elo"]["parameters"] if elo else {}
-        for model in manifest.get("entrants", sorted({*elo, *bradley_terry})):
-            rating, fitted = elo.get(model, {}), bradley_terry.get(model, {})
-            if not (rating or fitted):
-                continue
-            rows.append(
-                {
-                    "job": job.name,
-                    "overrides": " ".join(manifest["overrides"]),
-                    "setting": " ".join(swept),
-                    "dimension": dimension,
-                    "k": manifest["config"]["elo"]["k"],
-                    "n_perms": manifest["n_perms"],
-                    "model": model,
-                    "rating": rating.get("rating"),
-                    "ordering_error": rating.get("ordering_error"),
-                    "convergence": parameters.get("convergence"),
-                    "bradley_terry": fitted.get("rating"),
-                    "bradley_terry_ci_low": fitted.get("ci_low"),
-                    "bradley_terry_ci_high": fitted.get("ci_high"),
-                    "bradley_terry_flag": fitted.get("flag"),
-                }
-            )
-    return rows
-
-
-def _ratings(board: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    return {rating["model"]: rating for rating in board["ratings"]} if board else {}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError):
-        return {}
-    return dict(content)
+def forget_failure(job_dir: Path) -> None:
+    """Before a job is tried again."""
+    (job_dir / sweep_jobs.ERROR).unlink(missing_ok=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
-import math
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -329,20 +328,3 @@ def test_three_that_beat_one_another_in_a_circle_do_so_on_every_prompt():
 def test_without_a_circle_there_is_none_to_draw():
     order = [battle(a, b, "model_a", q) for q in range(5) for a, b in itertools.combinations("abcd", 2)]
     assert fit_plots.circles(standings({"factuality": order})) is None
-
-
-# A sweep
-
-
-def test_a_sweep_is_drawn_for_each_number_of_match_orders_and_each_setting():
-    swept = itertools.product((8.0, 16.0), (100, 500), ("", "elo.ties=half"), ("factuality", "calibration"), "ab")
-    rows = [
-        {"k": k, "n_perms": n, "setting": setting, "dimension": dimension, "model": model}
-        | {"rating": 1400 + k + math.sqrt(n) * (model == "a"), "ordering_error": 1.0}
-        for k, n, setting, dimension, model in swept
-    ]
-    plot = plots.sweep_lines(rows)
-    assert list(plot.rows) == rows
-    words = [word.strip() for word in written(plot)]
-    assert words.count("factuality") == 4
-    assert {"100 match orders elo.ties=half", "500 match orders"} <= set(words)

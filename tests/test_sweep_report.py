@@ -96,6 +96,14 @@ def test_jobs_with_the_same_bradley_terry_ratings_share_a_line():
     assert [line[0] for line in apart] == ["0", "1"]
 
 
+def test_many_jobs_in_a_row_are_named_by_their_ends():
+    jobs = [job(n, f"elo.k={n + 1}") for n in range(6)]
+    rows = [row(n, model, 1450.0, 1500.0) for n in range(6) if n != 4 for model in ("ann", "bob")]
+    assert "0, 1, 2, 3, 5" in [line[0] for line in read(jobs, rows).cells]
+    rows = [row(n, model, 1450.0, 1500.0) for n in range(6) for model in ("ann", "bob")]
+    assert "0 to 5" in [line[0] for line in read(jobs, rows).cells]
+
+
 def test_a_model_without_a_rating_is_named_with_the_reason():
     rows = [row(0, "ann", 1450.0), row(0, "bob", 1350.0, 1300.0)]
     assert ["0", "4", "unbeaten", "1300 / 1280 to 1320"] in read(rows=rows).cells

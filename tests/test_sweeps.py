@@ -6,16 +6,19 @@ python -m elo_exp -m elo.k=8,16,32 elo.n_perms=10,20
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from elo_exp.reports import sweep_summary
 from tests.commands import QUICK, Ran, attempt, run
 from tests.pages import Reader
 
 DIMENSIONS = ["factuality", "calibration"]
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
+ITS_OWN = {"started_at", "finished_at", "config", "overrides"}  # of the manifest of each run
 SMALL = ("judging.limit_pairs=40", "tracker=local", "rubric=[factuality,calibration]")
 
 
@@ -45,7 +48,7 @@ def test_every_job_has_a_numbered_folder_in_one_folder_of_the_sweep(swept: Ran):
     folder = swept.run_dir
     assert re.fullmatch(r"multirun_(demo_)?\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]{4}", folder.name)
     assert [path.name for path in (swept.folder / "outputs").iterdir() if path.name != "cache"] == [folder.name]
-    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == list("012345")
+    assert sorted(path.name for path in folder.iterdir() if path.name.isdigit()) == list("012345")
     for job, (k, n_perms) in enumerate(JOBS):
         manifest = read(folder / str(job) / "manifest.json")
         assert manifest["finished_at"]
@@ -80,9 +83,10 @@ def test_jobs_differ_in_what_was_swept_and_in_nothing_else(swept: Ran):
 def test_the_summary_has_a_row_for_each_job_dimension_and_entrant(swept: Ran):
     rows = table(swept.run_dir / "sweep_summary.csv")
     assert len(rows) == 6 * len(DIMENSIONS) * len(PROBES)
-    columns = ["job", "overrides", "setting", "dimension", "k", "n_perms", "model", "rating", "ordering_error"]
+    columns = ["job", "overrides", "setting", "mode", "judge", "seed", "dimension", "k", "n_perms", "model", "rating"]
     interval = ["bradley_terry_ci_low", "bradley_terry_ci_high"]
-    assert list(rows[0]) == [*columns, "convergence", "bradley_terry", *interval, "bradley_terry_flag"]
+    more = ["ordering_error", "convergence", "bradley_terry", *interval, "bradley_terry_flag"]
+    assert list(rows[0]) == [*columns, *more]
     assert {row["setting"] for row in rows} == {""}  # nothing was swept but K and n_perms
     assert [(int(row["job"]), row["dimension"], row["model"]) for row in rows] == [
         (job, dimension, name) for job in range(6) for dimension in DIMENSIONS for name in PROBES
@@ -112,11 +116,43 @@ def test_the_report_leads_to_those_of_the_jobs(swept: Ran):
     assert "6 of 6 jobs finished; elo.k = 8, 16, 32; elo.n_perms = 10, 20" in page.said
     heads = [row for row in page.cells if row[:4] == ["job", "elo.k", "elo.n_perms", "converged"]]
     assert [sorted(row[4:]) for row in heads] == [sorted(PROBES)] * len(DIMENSIONS)
-    assert len(page.given("src")) == 1
+    assert len(page.given("src")) == 2
 
 
-def test_rating_against_k_is_drawn_for_each_number_of_permutations(swept: Ran):
-    assert is_png(swept.run_dir / "k_by_n_perms.png")
+@pytest.mark.parametrize("name", ["k_by_n_perms", "pair_by_k_and_n_perms"])
+def test_the_figures_are_pictures_of_pixels_and_of_lines_with_their_numbers(swept: Ran, name: str):
+    figures = swept.run_dir / "figures"
+    assert is_png(figures / f"{name}.png")
+    assert (figures / f"{name}.svg").read_text(encoding="utf-8").rstrip().endswith("</svg>")
+    assert table(figures / f"{name}.csv")
+
+
+def test_the_jobs_of_a_sweep_have_no_figures_of_their_own(swept: Ran):
+    assert not list(swept.run_dir.glob("[0-9]/figures"))
+    assert (swept.run_dir / "0/report.html").is_file()
+
+
+def test_the_summary_is_one_more_run_in_the_group(swept: Ran):
+    lines = (swept.run_dir / "tracker/log.jsonl").read_text(encoding="utf-8").splitlines()
+    begun, *logged = ((row["kind"], row["value"]) for row in map(json.loads, lines))
+    assert (begun[1]["name"], begun[1]["group"]) == ("sweep-summary", swept.run_dir.name)
+    said = dict(logged)
+    assert said["summary"] == {"sweep/jobs": 6, "sweep/finished": 6}
+    assert len(said["table"]["rows"]) == 6 * len(DIMENSIONS) * len(PROBES)
+    assert [value["name"] for kind, value in logged if kind == "figure"] == ["k_by_n_perms", "pair_by_k_and_n_perms"]
+
+
+def test_a_job_has_the_same_results_as_alone(swept: Ran):
+    """What the jobs share is worked out once, and nothing else is taken from one job to the next."""
+    chosen = ("elo.k=32", "elo.n_perms=20")
+    alone = run(*chosen, *SMALL, f"cache_dir={swept.folder / 'outputs/cache'}", folder=swept.folder / "alone")
+    job = swept.run_dir / str(JOBS.index((32, 20)))
+    for name in ("elo_results.json", "ratings.json", "battles.jsonl", "pairwise_winrates.csv", "matches/matches.jsonl"):
+        assert (job / name).read_bytes() == (alone.run_dir / name).read_bytes()
+    for path in [*(alone.run_dir / "responses").iterdir(), *(alone.run_dir / "verdicts").iterdir()]:
+        assert (job / path.relative_to(alone.run_dir)).read_bytes() == path.read_bytes()
+    mine, its = (json.loads((folder / "manifest.json").read_bytes()) for folder in (alone.run_dir, job))
+    assert {name: mine[name] for name in mine.keys() - ITS_OWN} == {name: its[name] for name in its.keys() - ITS_OWN}
 
 
 def test_every_job_is_listed_with_what_it_was_asked_and_what_it_spent(swept: Ran):
@@ -129,6 +165,7 @@ def test_every_job_is_listed_with_what_it_was_asked_and_what_it_spent(swept: Ran
 
 def test_the_console_ends_with_the_count_of_jobs_and_the_folder_of_the_sweep(swept: Ran):
     assert swept.out.splitlines()[-2] == "sweep: 6 of 6 jobs finished"
+    assert "probe_reference +" in swept.out
     assert swept.run_dir.is_dir()
 
 
@@ -145,7 +182,7 @@ def test_a_failing_job_does_not_keep_the_others_from_finishing(broken: Ran):
         ("0", 8),
         ("2", 16),
     }
-    assert is_png(broken.run_dir / "k_by_n_perms.png")
+    assert is_png(broken.run_dir / "figures/k_by_n_perms.png")
 
 
 def test_the_failed_job_is_named_with_its_reason(broken: Ran):
@@ -200,3 +237,72 @@ def test_a_sweep_over_modes_stays_one_sweep(tmp_path: Path):
     assert [(m["mode"], m["selected_prompt_count"]) for m in manifests] == [("demo", 143), ("pilot", 50)]
     rows = table(ran.run_dir / "sweep_summary.csv")
     assert {(row["job"], row["setting"]) for row in rows} == {("0", "mode=demo"), ("1", "mode=pilot")}
+
+
+def test_pilot_and_headline_are_drawn_with_their_intervals(tmp_path: Path):
+    parts = ("judge=lexical", "entrant=[probe_reference,probe_hedged]")
+    ran = run("-m", "sweep=pilot_vs_headline", *parts, *QUICK, folder=tmp_path)
+    slopes = table(ran.run_dir / "figures/rating_slopes.csv")
+    assert [(row["run"], row["model"]) for row in slopes] == [
+        (mode, model) for mode in ("pilot", "headline") for model in PROBES[:2]
+    ]
+    for row in table(ran.run_dir / "sweep_summary.csv"):
+        (drawn,) = (s for s in slopes if (s["run"], s["model"]) == (row["mode"], row["model"]))
+        assert (drawn["rating"], drawn["ci_low"]) == (row["bradley_terry"], row["bradley_terry_ci_low"])
+    assert is_png(ran.run_dir / "0/figures/ratings.png")  # two jobs, each a run of its own
+
+
+def test_seeds_are_drawn_beside_the_ordering_error(tmp_path: Path):
+    ran = run("-m", "sweep=seeds", "elo.seed=1,2,3", *QUICK, folder=tmp_path)
+    drawn = table(ran.run_dir / "figures/seeds.csv")
+    assert {row["seed"] for row in drawn} == {"1", "2", "3"}
+    for model in PROBES:
+        assert abs(sum(float(row["deviation"]) for row in drawn if row["model"] == model)) < 1e-6
+
+
+def test_judges_of_the_same_responses_are_compared_with_each_other(tmp_path: Path):
+    """A judge that repeats the verdicts of another agrees with it in all: kappa and rank correlation are 1."""
+    first = run(*QUICK, folder=tmp_path)
+    mine = tmp_path / "mine/judge/echo.yaml"
+    mine.parent.mkdir(parents=True)
+    mine.write_text(
+        f"_target_: elo_exp.judges.replay.ReplayJudge\npath: {first.run_dir / 'verdicts'}\njudge_model: echo\n",
+        encoding="utf-8",
+    )
+    changed = [path for path in (first.run_dir / "verdicts").iterdir() if _rename_judge(path, "echo")]
+    assert changed
+    chosen = ("--config-dir", str(mine.parents[1]), "sweep=judges", "judge=lexical,echo")
+    ran = run("-m", *chosen, *QUICK, "figures=false", folder=tmp_path)
+    (row,) = table(ran.run_dir / "sweep_judges.csv")
+    assert (row["first"], row["second"], row["n_comparisons"]) == ("lexical", "echo", "40")
+    assert (float(row["kappa"]), float(row["rho"])) == (1, 1)
+    assert is_png(ran.run_dir / "figures/judges_agreement.png")
+    usages = [read(ran.run_dir / job / "manifest.json")["usage"] for job in "01"]
+    assert [usage["responses_generated"] for usage in usages] == [0, 0]
+
+
+def _rename_judge(path: Path, name: str) -> bool:
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"judge_model": "lexical"', f'"judge_model": "{name}"'), encoding="utf-8")
+    return path.read_text(encoding="utf-8") != text
+
+
+@pytest.mark.parametrize("pair", [["probe_hedged", "probe_swapped"], ["probe_hedged", "nobody"]])
+def test_the_pair_whose_difference_is_drawn_may_be_chosen(swept: Ran, tmp_path: Path, pair: list[str]):
+    folder = Path(shutil.copytree(swept.run_dir, tmp_path / "sweep"))
+    last = folder / "5/manifest.json"
+    manifest = read(last)
+    manifest["config"]["sweep_pair"] = pair
+    last.write_text(json.dumps(manifest), encoding="utf-8")
+    summary = sweep_summary.write(folder)
+    assert summary is not None
+    cells = table(folder / "figures/pair_by_k_and_n_perms.csv")
+    if "nobody" in pair:
+        assert "sweep_pair: no job rates nobody, so the two best are drawn" in summary.lines
+        assert {cell["first"] for cell in cells} == {"probe_reference"}
+        return
+    rated = {(row["job"], row["dimension"], row["model"]): row["rating"] for row in summary.rows}
+    for cell in cells:
+        first, second = (rated[cell["job"], cell["dimension"], model] for model in pair)
+        assert float(cell["difference"]) == pytest.approx(first - second)
+        assert cell["leader"] == (pair[0] if first > second else pair[1])

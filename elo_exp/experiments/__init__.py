@@ -14,6 +14,7 @@ from elo_exp.ratings import RatingMethod
 from elo_exp.ratings.elo import PermutationElo
 from elo_exp.results import Plot
 from elo_exp.rubrics import Rubric
+from elo_exp.scoring import ScoreRubric
 from elo_exp.settings import Settings
 from elo_exp.store import Store
 from elo_exp.trackers import Tracker
@@ -23,6 +24,9 @@ from elo_exp.trackers import Tracker
 class Parts:
     entrants: Mapping[str, Entrant]
     judge: Judge | None
+    oracle_judge: Judge | None = None  # labels a slice of what the judge scores
+    scoring: ScoreRubric | None = None
+    oracle_scoring: ScoreRubric | None = None
     rubrics: Sequence[Rubric]
     elo: PermutationElo
     ratings: Mapping[str, RatingMethod]
@@ -30,12 +34,19 @@ class Parts:
     tracker: Tracker
     store: Store
 
+    def labels(self) -> dict[str, str]:
+        """By which a tracker groups runs, whatever their parts are made of."""
+        found = {"entrants": ", ".join(self.entrants), "dimensions": ", ".join(r.dimension for r in self.rubrics)}
+        found["judge_model"] = self.judge.model if self.judge else ""
+        return {name: said for name, said in found.items() if said}
+
     def summary(self) -> str:
         """The parts in one line."""
         chosen = [f"{len(self.entrants)} entrants"] if self.entrants else []
         chosen += [f"judge {self.judge.model}"] if self.judge else []
+        chosen += [f"oracle {self.oracle_judge.model}"] if self.oracle_judge else []
         if self.estimators:
-            return f"estimators {', '.join(self.estimators)}"
+            return "; ".join([*chosen, f"estimators {', '.join(self.estimators)}"])
         chosen += [f"rubrics {', '.join(r.dimension for r in self.rubrics)}"] if self.rubrics else []
         return "; ".join([*chosen, f"ratings elo, {', '.join(self.ratings)}" if self.ratings else "ratings elo"])
 
@@ -45,7 +56,7 @@ class Experiment(Protocol):
 
     @property
     def NEEDS(self) -> frozenset[str]:  # noqa: N802
-        """Of the groups entrant, judge, rubric and estimator, those that must be built."""
+        """Of the groups entrant, judge, oracle_judge, scoring, rubric and estimator, those that must be built."""
 
     def check(self, settings: Settings, parts: Parts) -> None:
         """Raise UserError for whatever can be known to be wrong before anything is begun."""

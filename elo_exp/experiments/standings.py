@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from elo_exp import memory
 from elo_exp.experiments import Parts
 from elo_exp.figures import order_plots, plots
 from elo_exp.records import Battle
@@ -21,20 +22,29 @@ _SEED = 20260425  # of the draws behind rank sets; the Monte-Carlo error of a ch
 
 def rate(parts: Parts, battles: Mapping[str, Sequence[Battle]], *, models: Sequence[str]) -> Standings:
     """Every rating of these battles, by dimension; `models` in the order that fixes their colours."""
-    companions = {name: _with_ranks(method.rate(battles)) for name, method in parts.ratings.items()}
     return Standings(
         models=tuple(models),
         battles=battles,
         k=float(parts.elo.k),
         elo=parts.elo.sweep(battles),
         elo_limit=parts.elo.limit(battles),
-        companions=companions,
-        differences={name: comparisons.differences(boards) for name, boards in companions.items()},
-        precision={name: comparisons.precision(boards) for name, boards in companions.items()},
-        diagnoses={dimension: _diagnose(some, dimension) for dimension, some in battles.items()},
-        agreement=agreement.between_dimensions(battles),
-        win_rates=[rate for dimension, some in battles.items() for rate in winrates.count(some, dimension=dimension)],
+        **memory.once("without Elo", lambda: _without_elo(parts, battles), of=(battles,), by=repr(parts.ratings)),
     )
+
+
+def _without_elo(parts: Parts, battles: Mapping[str, Sequence[Battle]]) -> dict[str, Any]:
+    """What depends neither on K nor on the order of matches."""
+    companions = {name: _with_ranks(method.rate(battles)) for name, method in parts.ratings.items()}
+    return {
+        "companions": companions,
+        "differences": {name: comparisons.differences(boards) for name, boards in companions.items()},
+        "precision": {name: comparisons.precision(boards) for name, boards in companions.items()},
+        "diagnoses": {dimension: _diagnose(some, dimension) for dimension, some in battles.items()},
+        "agreement": agreement.between_dimensions(battles),
+        "win_rates": [
+            rate for dimension, some in battles.items() for rate in winrates.count(some, dimension=dimension)
+        ],
+    }
 
 
 def _diagnose(battles: Sequence[Battle], dimension: str) -> dict[str, Any]:

@@ -8,15 +8,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from elo_exp import bank, battles, bill, pairs, stages
+from elo_exp import bank, battles, bill, memory, pairs, stages
 from elo_exp.entrants import HostedEntrant
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.judges import PaidJudge
 from elo_exp.manifest import input_hashes
 from elo_exp.pairs import Responses
-from elo_exp.records import Comparison, Judgment, Prompt, UserError
+from elo_exp.records import Battle, Comparison, Judgment, Prompt, UserError
 from elo_exp.reports import report
+from elo_exp.reports.verdicts import verdict_rows
 from elo_exp.results import JudgeQuality, Plot, Standings
 from elo_exp.settings import Settings, parse_shard
 from elo_exp.statistics import agreement, diagnostics, effects
@@ -37,7 +38,7 @@ class TournamentResult(StandingsResult):
         comparisons: Mapping[str, Sequence[Comparison]],
         judgments: Mapping[str, Sequence[Judgment]],
     ) -> None:
-        self.quality = [diagnostics.judge_quality(some, dimension=name) for name, some in judgments.items()]
+        self.quality = memory.once("quality", lambda: _quality(judgments), of=(judgments,))
         super().__init__(standings, {**facts, "judge_quality": [_quality_row(q) for q in self.quality]})
         self._responses = responses
         self._comparisons = comparisons
@@ -53,7 +54,10 @@ class TournamentResult(StandingsResult):
         return report.metrics(self.standings, self.quality)
 
     def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        return {"judge_quality": [_quality_row(q) for q in self.quality]}
+        verdicts = [
+            row for name, some in self._judgments.items() for row in verdict_rows(self._comparisons[name], some)
+        ]
+        return {"judge_quality": [_quality_row(q) for q in self.quality], "verdicts": verdicts}
 
     def table(self) -> str:
         return report.table(self.standings, self.quality)
@@ -104,8 +108,9 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
     judging = settings.judging
     every_prompt, prompts = _prompts(settings)
 
-    responses = stages.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
-    comparisons = _paired(settings, parts, prompts, responses)
+    made = stages.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
+    responses = memory.same("responses", made)
+    comparisons = memory.same("comparisons", _paired(settings, parts, prompts, responses))
     judgments = stages.judge_pairs(
         comparisons,
         parts.rubrics,
@@ -115,7 +120,7 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
         stored_only=judging.stored_only,
         allow_missing=settings.allow_missing,
     )
-    games = {dimension: battles.from_judgments(some) for dimension, some in judgments.items()}
+    games = memory.once("battles", lambda: _battles(judgments), of=(judgments,))
     facts = {
         "judge_model": parts.judge.model,
         "entrants": list(parts.entrants),
@@ -149,15 +154,21 @@ def _with_texts(
     initial_rating: float,
 ) -> Standings:
     """With what can be told of the judge from the responses and from repeated queries."""
-    diagnoses = {}
-    for dimension, found in standings.diagnoses.items():
-        lengths = effects.response_lengths(comparisons[dimension])
-        battles_ = standings.battles[dimension]
-        length = effects.length_control(
-            battles_, lengths, dimension=dimension, initial_rating=initial_rating, use="both"
-        )
-        repeats = agreement.repeat_agreement(judgments[dimension], dimension=dimension)
-        diagnoses[dimension] = {**found, "length": asdict(length), "repeats": repeats.to_dict()}
+
+    def diagnose() -> dict[str, dict[str, Any]]:
+        diagnoses = {}
+        for dimension, battles_ in standings.battles.items():
+            lengths = effects.response_lengths(comparisons[dimension])
+            length = effects.length_control(
+                battles_, lengths, dimension=dimension, initial_rating=initial_rating, use="both"
+            )
+            repeats = agreement.repeat_agreement(judgments[dimension], dimension=dimension)
+            diagnoses[dimension] = {"length": asdict(length), "repeats": repeats.to_dict()}
+        return diagnoses
+
+    sources = (standings.battles, comparisons, judgments)
+    with_texts = memory.once("texts", diagnose, of=sources, by=initial_rating)
+    diagnoses = {dimension: {**found, **with_texts[dimension]} for dimension, found in standings.diagnoses.items()}
     return dataclasses.replace(standings, diagnoses=diagnoses)
 
 
@@ -190,6 +201,14 @@ def _prompts(settings: Settings) -> tuple[list[Prompt], list[Prompt]]:
     """The whole bank, and the prompts that this mode takes of it."""
     every = bank.load(Path(settings.prompts.bank_path))
     return every, bank.select(every, settings.mode.strata, seed=settings.mode.pilot_seed)
+
+
+def _battles(judgments: Mapping[str, Sequence[Judgment]]) -> dict[str, list[Battle]]:
+    return {dimension: battles.from_judgments(some) for dimension, some in judgments.items()}
+
+
+def _quality(judgments: Mapping[str, Sequence[Judgment]]) -> list[JudgeQuality]:
+    return [diagnostics.judge_quality(some, dimension=name) for name, some in judgments.items()]
 
 
 def _quality_row(quality: JudgeQuality) -> dict[str, Any]:

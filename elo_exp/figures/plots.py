@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from elo_exp.figures import canvas, certainty, fit_plots, judge_plots, order_plots
-from elo_exp.figures.canvas import Panel, panel_width, row_span, span, ticks
+from elo_exp.figures.canvas import Panel, panel_width, row_span, ticks
 from elo_exp.figures.lettering import length, short
 from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import (
@@ -18,7 +17,6 @@ from elo_exp.figures.shown import (
     best_first,
     entrant_colors,
     interval,
-    model_key,
     n_matches,
     of_best,
     rated,
@@ -221,46 +219,3 @@ def _matrix(panel: Panel, cells: Sequence[Row], models: Sequence[str], *, has_te
     panel.labels([short(model) for model in models], size=size)
     for x, model in enumerate(models):
         panel.write(x, 0, short(model), on="x", move=(2, -5), size=size, align=(1, 1), angle=45)
-
-
-# A sweep
-
-
-def sweep_lines(rows: Sequence[Row]) -> Plot:
-    """Rating against K over the jobs of a sweep: a panel for each dimension, a line of them for each n_perms and for
-    whatever else was swept."""
-    dimensions = list(dict.fromkeys(row["dimension"] for row in rows))
-    settings = sorted({(row["n_perms"], row["setting"]) for row in rows})
-    places = list(itertools.product(settings, dimensions))
-    colors = canvas.colors(list(dict.fromkeys(row["model"] for row in rows)))
-    ks = sorted({row["k"] for row in rows})
-    ends = [row["rating"] + sign * Z95 * row["ordering_error"] for row in rows for sign in (-1, 1)]
-    low, high = span(ends)
-    sheet = Sheet(
-        "How Elo depends on K and on the number of match orders",
-        [dimension for _, dimension in places],
-        width=2.9,
-        height=2.0,
-        left=0.75,
-        shared_left=True,
-        n_columns=len(dimensions),
-        key=model_key({model: color for model, color in colors.items() if color != canvas.GREY}),
-    )
-    for panel, ((n_perms, setting), dimension) in zip(sheet.panels, places, strict=True):
-        panel.heading(dimension, f"{n_perms:,} match orders {setting}")
-        panel.scale((ks[0] / 1.3, ks[-1] * 1.3), (low, high), log_x=True)
-        panel.x_axis({k: f"{k:g}" for k in ks}, "K")
-        panel.y_axis(ticks(low, high), "mean Elo")
-        for model, color in colors.items():
-            wanted = (n_perms, setting, dimension, model)
-            line = [r for r in rows if (r["n_perms"], r["setting"], r["dimension"], r["model"]) == wanted]
-            line.sort(key=lambda r: r["k"])
-            at, mean, error = ([r[name] for r in line] for name in ("k", "rating", "ordering_error"))
-            panel.line(at, mean, color, marker="o", ms=3.5)
-            bars = [((k, m - Z95 * e), (k, m + Z95 * e)) for k, m, e in zip(at, mean, error, strict=True)]
-            panel.segments(bars, color, 1.2)
-    caption = (
-        "Elo by K, a line of panels for each number of match orders and for whatever else was swept. "
-        "Bar: ordering error (Monte Carlo), 95 %."
-    )
-    return sheet.finish("k_by_n_perms", rows, caption)

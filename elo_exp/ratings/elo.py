@@ -5,6 +5,7 @@ Letters: p permutation, t match, m model, k value of K; q of n prompts; b of n_b
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from elo_exp import memory
 from elo_exp.battles import models, n_battles
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Z95, Leaderboard, Rating, ranked
@@ -89,7 +91,12 @@ class PermutationElo:
                 initial_rating=self.initial_rating,
                 shuffle=self.shuffle,
             )
-            errors = self._std_errors({d: battles[d] for d in playable}, matches)
+            errors = memory.once(
+                "errors of Elo",
+                lambda: self._std_errors({d: battles[d] for d in playable}, matches),
+                of=(battles,),
+                by=repr(dataclasses.replace(self, n_perms=1, k_sweep=[])),  # on which they do not depend
+            )
             for dimension, ratings_pmk in zip(playable, ratings, strict=True):
                 names = models(battles[dimension])
                 played = n_battles(self._played(battles[dimension]))

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.files import write_csv, write_json, write_jsonl, write_whole
+from elo_exp import memory
+from elo_exp.files import jsonl, write_csv, write_json, write_whole
 from elo_exp.pairs import Responses
 from elo_exp.records import Comparison, Judgment
 from elo_exp.reports.findings import METHODS, companion, unrated
@@ -29,14 +30,19 @@ _MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
 def write_standings(run_dir: Path, standings: Standings, plots: Sequence[Plot]) -> list[Path]:
     """The ratings artifacts, which every experiment that rates battles has in common."""
     rates = [rate.to_dict() for rate in standings.win_rates]
+    battles = memory.once("battles.jsonl", lambda: _battles_jsonl(standings), of=(standings.battles,))
     return [
         write_json(run_dir / "elo_results.json", elo_results(standings)),
         write_whole(run_dir / "elo_per_perm.npz", _per_permutation(standings)),
         write_csv(run_dir / "pairwise_winrates.csv", rates),
-        write_jsonl(run_dir / "battles.jsonl", (b.to_dict() for some in standings.battles.values() for b in some)),
+        write_whole(run_dir / "battles.jsonl", battles),
         write_json(run_dir / "ratings.json", ratings_json(standings)),
         *write_plots(run_dir, plots),
     ]
+
+
+def _battles_jsonl(standings: Standings) -> str:
+    return jsonl(battle.to_dict() for some in standings.battles.values() for battle in some)
 
 
 def write_plots(run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
@@ -57,18 +63,28 @@ def write_judging(
     judgments: Mapping[str, Sequence[Judgment]],
 ) -> list[Path]:
     """What the ratings were concluded from."""
-    matches = [{name: getattr(c, name) for name in _MATCH_FIELDS} for some in comparisons.values() for c in some]
-    return [
-        *(
-            write_jsonl(run_dir / "responses" / f"responses_{name}.jsonl", (r.to_dict() for r in some.values()))
-            for name, some in responses.items()
-        ),
-        write_jsonl(run_dir / "matches" / "matches.jsonl", matches),
-        *(
-            write_jsonl(run_dir / "verdicts" / f"{dimension}.jsonl", (j.to_dict() for j in some))
-            for dimension, some in judgments.items()
-        ),
-    ]
+    texts = {
+        **memory.once("responses.jsonl", lambda: _responses_jsonl(responses), of=(responses,)),
+        **memory.once("matches.jsonl", lambda: _matches_jsonl(comparisons), of=(comparisons,)),
+        **memory.once("verdicts.jsonl", lambda: _verdicts_jsonl(judgments), of=(judgments,)),
+    }
+    return [write_whole(run_dir / name, text) for name, text in texts.items()]
+
+
+def _responses_jsonl(responses: Responses) -> dict[str, str]:
+    return {
+        f"responses/responses_{name}.jsonl": jsonl(r.to_dict() for r in some.values())
+        for name, some in responses.items()
+    }
+
+
+def _matches_jsonl(comparisons: Mapping[str, Sequence[Comparison]]) -> dict[str, str]:
+    matches = ({name: getattr(c, name) for name in _MATCH_FIELDS} for some in comparisons.values() for c in some)
+    return {"matches/matches.jsonl": jsonl(matches)}
+
+
+def _verdicts_jsonl(judgments: Mapping[str, Sequence[Judgment]]) -> dict[str, str]:
+    return {f"verdicts/{dimension}.jsonl": jsonl(j.to_dict() for j in some) for dimension, some in judgments.items()}
 
 
 def elo_results(standings: Standings) -> dict[str, Any]:
@@ -157,12 +173,9 @@ def metrics(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> dict[
             for rating in board.ratings if board else ():
                 if rating.rating is not None:
                     found[f"{method}/{dimension}/{rating.model}"] = rating.rating
-                if rating.std_error is not None:
-                    found[f"{method}_std_error/{dimension}/{rating.model}"] = rating.std_error
-                if rating.p_best is not None:
-                    found[f"{method}_p_best/{dimension}/{rating.model}"] = rating.p_best
-                if rating.ordering_error is not None:
-                    found[f"{method}_ordering_error/{dimension}/{rating.model}"] = rating.ordering_error
+                for name in ("std_error", "ci_low", "ci_high", "p_best", "ordering_error"):
+                    if (value := getattr(rating, name)) is not None:
+                        found[f"{method}_{name}/{dimension}/{rating.model}"] = value
         position = standings.diagnoses.get(dimension, {}).get("position", {})
         if position.get("p_first") is not None:
             found[f"judge/{dimension}/p_first"] = position["p_first"]

@@ -70,7 +70,7 @@ def page(title: str, jobs: Sequence[Job], rows: Sequence[Row], plots: Sequence[P
         "Who leads": _leaders(rows),
         "Jobs": _jobs(jobs, choices),
         "Ratings": _ratings(rows, choices),
-        "Figures": (figure(plot, numbers="sweep_summary.csv") for plot in plots),
+        "Figures": (figure(plot, numbers=f"figures/{plot.name}.csv") for plot in plots),
         "What it cost": cost(_total([job["usage"] for job in jobs if job["usage"]])),
         "How it was made": _making(jobs, choices),
     }
@@ -206,8 +206,13 @@ def _bradley_terry(rows: Sequence[Row], models: Sequence[str], choices: _Choices
     sharing: dict[tuple[Markup | str, ...], list[str]] = {}
     for job, some in _by(rows, "job").items():
         sharing.setdefault(tuple(_cells(some, models, _bradley_terry_cell)), []).append(job)
-    lines = [[", ".join(jobs), *choices.cells(*jobs), *cells] for cells, jobs in sharing.items()]
+    lines = [[_listed(jobs), *choices.cells(*jobs), *cells] for cells, jobs in sharing.items()]
     return table("Bradley-Terry", head, lines)
+
+
+def _listed(jobs: Sequence[str]) -> str:
+    in_a_row = [int(job) for job in jobs] == list(range(int(jobs[0]), int(jobs[0]) + len(jobs)))
+    return f"{jobs[0]} to {jobs[-1]}" if in_a_row and len(jobs) > 3 else ", ".join(jobs)
 
 
 def _cells(rows: Sequence[Row], models: Sequence[str], cell: Callable[[Row], Markup | str]) -> list[Markup | str]:

@@ -1,0 +1,83 @@
+"""What Hydra composes more often than it needs to: the configuration of a run, and those of a sweep's jobs.
+
+Hydra composes a run twice, to see whether the configuration makes a sweep of it and to run it; and every job of a sweep
+anew and twice, to see whether it can be and to run it.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any, cast
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.hydra import Hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.plugins.config_source import ConfigResult
+from omegaconf import DictConfig, OmegaConf
+
+
+def take_mode_from_the_command() -> None:
+    """Let Hydra compose for its mode only where the command sets hydra.mode: in all other cases -m tells."""
+    compose = Hydra.get_mode
+
+    def get_mode(self: Hydra, config_name: str | None, overrides: list[str]) -> Any:
+        said = any(override.lstrip("+~").startswith("hydra.mode") for override in overrides)
+        return compose(self, config_name, overrides) if said else None
+
+    setattr(Hydra, "get_mode", get_mode)  # noqa: B010  (mypy has no other word for it)
+
+
+def compose_once() -> None:
+    """Give the running Hydra a loader that remembers; to be called before a sweep begins."""
+    hydra = GlobalHydra.instance().hydra
+    if hydra is not None:
+        hydra.config_loader = RememberingLoader(hydra.config_loader.get_search_path())
+
+
+class RememberingLoader(ConfigLoaderImpl):
+    """Composes the choices of groups once, and sets each job's values in a copy, as Hydra does in what it composed."""
+
+    def __init__(self, config_search_path: Any) -> None:
+        super().__init__(config_search_path)
+        self.repository = _RememberingRepository(config_search_path)
+        self._composed: dict[tuple[str, ...], bytes] = {}
+
+    def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
+        overrides = OverridesParser.create().parse_overrides(sweep_overrides)
+        choices = tuple(str(override.input_line) for override in overrides if self._is_choice(override))
+        if choices not in self._composed:
+            self._composed[choices] = pickle.dumps(super().load_sweep_config(master_config, list(choices)))
+        job = cast(DictConfig, pickle.loads(self._composed[choices]))
+        self._apply_overrides_to_config([o for o in overrides if not self._is_choice(o)], job)
+        names = job.hydra.job.config.override_dirname
+        job.hydra.overrides.task = [override.input_line for override in overrides]
+        job.hydra.job.override_dirname = get_overrides_dirname(
+            overrides, kv_sep=names.kv_sep, item_sep=names.item_sep, exclude_keys=names.exclude_keys
+        )
+        OmegaConf.copy_cache(from_config=master_config, to_config=job)
+        return job
+
+    def _is_choice(self, override: Override) -> bool:
+        return not isinstance(override.value(), dict) and self.repository.group_exists(override.key_or_group)
+
+
+class _RememberingRepository(ConfigRepository):
+    def __init__(self, config_search_path: Any) -> None:
+        super().__init__(config_search_path)
+        self._files: dict[tuple[str, ...], bytes] = {}
+
+    def __deepcopy__(self, memo: object) -> _RememberingRepository:
+        """Each composition works on a copy, which remembers the same files."""
+        twin = copy.copy(self)
+        twin.sources = list(self.sources)
+        return twin
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        place = (config_path, *(source.path for source in self.sources))
+        if place not in self._files:
+            self._files[place] = pickle.dumps(super().load_config(config_path))
+        return cast("ConfigResult | None", pickle.loads(self._files[place]))

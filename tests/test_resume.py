@@ -1,0 +1,157 @@
+"""A sweep that was stopped goes on by the same command: its finished jobs are left as they are, the rest is run."""
+
+import fcntl
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from elo_exp import HOME
+from tests.commands import QUICK, Ran, attempt, run, start
+
+SWEEP = ("-m", "elo.k=4,8,16,32", "elo.n_perms=5", "judging.limit_pairs=40", "tracker=local", "rubric=[factuality]")
+
+
+def manifests(folder: Path) -> dict[str, bytes]:
+    """Of the finished jobs."""
+    found = {path.parent.name: path.read_bytes() for path in folder.glob("*/manifest.json")}
+    return {job: text for job, text in found.items() if json.loads(text)["finished_at"]}
+
+
+def judge_calls(folder: Path) -> int:
+    return sum(json.loads(text)["usage"]["judge_calls"] for text in manifests(folder).values())
+
+
+def sweeps(folder: Path) -> list[Path]:
+    return sorted((folder / "outputs").glob("multirun_*"))
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], Ran]:
+    """What was finished when the sweep was killed, and the same command again."""
+    folder = tmp_path_factory.mktemp("killed")
+    process = start(*SWEEP, folder=folder)
+    give_up = time.monotonic() + 60
+    while not any(manifests(sweep) for sweep in sweeps(folder)):
+        assert time.monotonic() < give_up
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    (sweep,) = sweeps(folder)
+    return manifests(sweep), run(*SWEEP, folder=folder)
+
+
+def test_the_same_command_goes_on_in_the_same_folder(killed: tuple[dict[str, bytes], Ran]):
+    before, again = killed
+    assert 0 < len(before) < 4
+    assert sweeps(again.folder) == [again.run_dir]
+    assert f"going on with the unfinished sweep outputs/{again.run_dir.name}" in again.out
+
+
+def test_finished_jobs_are_left_as_they_are(killed: tuple[dict[str, bytes], Ran]):
+    before, again = killed
+    after = manifests(again.run_dir)
+    assert sorted(after) == list("0123")
+    assert {job: after[job] for job in before} == before
+    for job in before:
+        assert f"job {job}: it has finished before, and is not run again" in again.out
+
+
+def test_no_judge_is_asked_twice(killed: tuple[dict[str, bytes], Ran]):
+    _, again = killed
+    first = json.loads(manifests(again.run_dir)["0"])["usage"]
+    assert judge_calls(again.run_dir) == first["verdicts_distinct"] > 0
+
+
+def test_the_summary_is_complete(killed: tuple[dict[str, bytes], Ran]):
+    _, again = killed
+    assert "sweep: 4 of 4 jobs finished" in again.out
+    jobs = json.loads((again.run_dir / "sweep_jobs.json").read_text(encoding="utf-8"))
+    assert [job["finished"] for job in jobs] == [True] * 4
+    assert (again.run_dir / "figures/k_by_n_perms.png").is_file()
+
+
+def test_what_has_finished_is_run_anew_by_the_same_command(killed: tuple[dict[str, bytes], Ran]):
+    _, again = killed
+    third = run(*SWEEP, folder=again.folder)
+    assert third.run_dir != again.run_dir
+    assert judge_calls(third.run_dir) == 0
+
+
+def with_a_missing_bank(folder: Path, *more: str) -> Ran:
+    """Two jobs, of which the second reads a file that is not there before somebody writes it."""
+    return attempt(
+        "-m", f"prompts.bank_path={bank(folder, 'one')},{folder / 'two.jsonl'}", *QUICK, *more, folder=folder
+    )
+
+
+def bank(folder: Path, name: str) -> Path:
+    """A copy of the shipped prompts, made where there is none yet."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.jsonl"
+    if not path.exists():
+        path.write_bytes((HOME / "prompts/bank.jsonl").read_bytes())
+    return path
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return with_a_missing_bank(tmp_path_factory.mktemp("failed"))
+
+
+def test_a_sweep_that_is_at_work_is_left_alone(failed: Ran):
+    """The file that marks it is locked by the process that runs it."""
+    mark = os.open(failed.run_dir / ".unfinished", os.O_RDWR)
+    fcntl.flock(mark, fcntl.LOCK_EX)
+    try:
+        beside = with_a_missing_bank(failed.folder)
+    finally:
+        os.close(mark)
+    assert beside.run_dir != failed.run_dir
+    (beside.run_dir / ".unfinished").unlink()
+
+
+def test_another_command_or_resume_false_begins_anew(failed: Ran):
+    other = with_a_missing_bank(failed.folder, "elo.k=8")
+    anew = with_a_missing_bank(failed.folder, "elo.k=8", "resume=false")
+    assert len({failed.run_dir, other.run_dir, anew.run_dir}) == 3
+
+
+def test_a_job_whose_prompts_have_changed_since_is_run_again(tmp_path: Path):
+    first = with_a_missing_bank(tmp_path)
+    before = manifests(first.run_dir)
+    changed = bank(tmp_path, "one")
+    changed.write_text("".join(changed.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
+    again = with_a_missing_bank(tmp_path)
+    assert again.run_dir == first.run_dir
+    assert list(before) == list(manifests(again.run_dir)) == ["0"]
+    assert manifests(again.run_dir) != before
+
+
+def test_a_failed_job_is_tried_again_and_the_others_are_not(failed: Ran):
+    before = manifests(failed.run_dir)
+    assert (failed.code, list(before)) == (2, ["0"])
+    assert "the same command goes on: it runs what did not finish" in failed.out
+    bank(failed.folder, "two")
+    mended = with_a_missing_bank(failed.folder)
+    assert mended.code == 0
+    assert mended.run_dir == failed.run_dir
+    after = manifests(mended.run_dir)
+    assert after["0"] == before["0"]
+    assert "1" in after
+    assert not (mended.run_dir / "1/error.txt").exists()
+
+
+def test_a_job_whose_settings_have_changed_is_run_again(tmp_path: Path):
+    """In a folder that was named by hand."""
+    sweep = ("-m", *QUICK, f"hydra.sweep.dir={tmp_path / 'sweep'}")
+    run(*sweep, "elo.k=8,16", folder=tmp_path)
+    ran = run(*sweep, "elo.k=8,32", folder=tmp_path)
+    assert "job 0: it has finished before" in ran.out
+    assert "job 1: it has finished before" not in ran.out
+    ks = [json.loads(text)["config"]["elo"]["k"] for _, text in sorted(manifests(ran.run_dir).items())]
+    assert ks == [8, 32]
