@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +102,15 @@ def input_hashes(arena: ArenaSettings) -> dict[str, str]:
 def texts(arena: ArenaSettings, at: Collection[At]) -> dict[At, Texts | str]:
     """What was asked and answered in these battles; or why one cannot be judged again, in words."""
     return {row.at: _texts(row, arena) for row in arena_rows.whole(arena, at)}
+
+
+def questions(arena: ArenaSettings) -> Iterator[tuple[str | None, str | None]]:
+    """Of every row the language that it names, and what the user said first; None where it does not say."""
+    c = arena.columns
+    for row in arena_rows.whole(arena, [row.at for row in arena_rows.light(arena)]):
+        said = [_said(_messages(row, column), "user") for column in (c.conversation_a, c.conversation_b) if column]
+        said += [_plain(row, arena, c.prompt)] if c.prompt is not None else []
+        yield _text(row, c.language), next((text for text in said if text is not None), None)
 
 
 def _wanted_languages(arena: ArenaSettings) -> set[str] | None:

@@ -1,6 +1,7 @@
 """What cheap judge scores, calibrated on some labels, say of policies, and what must not be believed.
 
-python -m elo_exp experiment=oracle oracle.logged=FILE oracle.fresh_dir=DIR
+python -m elo_exp experiment=oracle                                             # policies answer, are scored, labelled
+python -m elo_exp experiment=oracle oracle.logged=FILE oracle.fresh_dir=DIR     # all of that is on record
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elo_exp.experiments import Parts
+from elo_exp.arena import sources as arenas
+from elo_exp.experiments import Parts, oracle_collect
+from elo_exp.experiments.oracle_collect import Collecting, Collection
 from elo_exp.manifest import input_hashes
 from elo_exp.oracle import cje, logged
 from elo_exp.oracle import page as oracle_page
@@ -21,23 +24,38 @@ from elo_exp.oracle.analysis import Analysis, Options, analyse
 from elo_exp.oracle.dataset import Dataset, dataset
 from elo_exp.oracle.evidence import FRESH_DRAWS
 from elo_exp.oracle.logged import FreshDraw, Truth
+from elo_exp.oracle.samples import Collected
 from elo_exp.records import UserError
 from elo_exp.results import Plot
 from elo_exp.settings import OracleSettings, Settings, one_of
 
 logger = logging.getLogger(__name__)
 
-NEEDS = frozenset({"estimator"})
+NEEDS = frozenset({"entrant", "judge", "oracle_judge", "scoring", "estimator"})
 
 
 def check(settings: Settings, parts: Parts) -> None:
-    chosen = settings.oracle
-    if chosen.logged is None:
-        raise UserError(
-            "oracle.logged: names no file. Set it with oracle.logged=FILE, of the logging policy's answers."
-        )
     if not parts.estimators:
         raise UserError("estimator: none is chosen. Choose at least one: 'estimator=[direct]'.")
+    if settings.compat is not None:
+        _check_compat(settings.oracle, parts)
+    if settings.oracle.logged is None:
+        _check_no_files(settings.oracle)
+        oracle_collect.check(settings, parts)
+    else:
+        _check_files(settings.oracle, parts)
+
+
+def _check_no_files(chosen: OracleSettings) -> None:
+    for name, folder in (("fresh_dir", chosen.fresh_dir), ("probe_dir", chosen.probe_dir)):
+        if folder is not None:
+            raise UserError(
+                f"oracle.logged: names no file. Set it with oracle.logged=FILE, of the logging policy's answers, or "
+                f"leave oracle.{name} out, and policies answer."
+            )
+
+
+def _check_files(chosen: OracleSettings, parts: Parts) -> None:
     of_fresh = [name for name, estimator in parts.estimators.items() if FRESH_DRAWS in estimator.rests_on]
     if of_fresh and chosen.fresh_dir is None:
         raise UserError(
@@ -47,8 +65,6 @@ def check(settings: Settings, parts: Parts) -> None:
     for name, path in (("fresh_dir", chosen.fresh_dir), ("probe_dir", chosen.probe_dir)):
         if path is not None and not Path(path).is_dir():
             raise UserError(f"oracle.{name}: found no folder {path}. Check the path.")
-    if settings.compat is not None:
-        _check_compat(chosen, parts)
 
 
 def _check_compat(chosen: OracleSettings, parts: Parts) -> None:
@@ -61,28 +77,60 @@ def _check_compat(chosen: OracleSettings, parts: Parts) -> None:
 
 
 def errand(settings: Settings, parts: Parts) -> str | None:
-    if settings.plan:
-        raise UserError("plan: recorded answers are analysed and nothing is paid for. Leave plan=true out.")
-    return None
+    """With status=true what is done, with plan=true what judge and oracle would cost, with shard=i/n a share of the
+    answers."""
+    for name in ("plan", "status"):
+        if settings.oracle.logged is not None and getattr(settings, name):
+            raise UserError(f"{name}: recorded answers are analysed and nothing is paid for. Leave {name}=true out.")
+    if settings.oracle.logged is not None or not (settings.plan or settings.status or settings.shard):
+        return None
+    collecting = Collecting(settings, parts)
+    if settings.status:
+        return collecting.status()
+    return collecting.plan() if settings.plan else collecting.share(str(settings.shard))
 
 
 def run(settings: Settings, parts: Parts) -> OracleResult:
-    data = read(settings.oracle)
+    chosen = settings.oracle
+    collection = None if chosen.logged is not None else Collecting(settings, parts).run()
+    data = read(chosen) if collection is None else gathered(chosen, collection.found)
     n_draws = sum(len(draws) for draws in data.fresh.values())
-    logger.info("read %d logged answers, %d of them labelled, and %d draws", len(data.logged), data.n_labels, n_draws)
-    truth = logged.read_truth(Path(settings.oracle.truth)) if settings.oracle.truth is not None else {}
+    logger.info(
+        "analysing %d logged answers, %d of them labelled, and %d draws", len(data.logged), data.n_labels, n_draws
+    )
+    truth = logged.read_truth(Path(chosen.truth)) if chosen.truth is not None else {}
     options = Options(
-        calibration=settings.oracle.calibration,
-        by_variance=settings.oracle.by_variance,
-        max_residual=settings.oracle.max_residual,
-        half_widths=tuple(settings.oracle.half_widths),
+        calibration=chosen.calibration,
+        by_variance=chosen.by_variance,
+        max_residual=chosen.max_residual,
+        half_widths=tuple(chosen.half_widths),
         compat=settings.compat,
     )
     return OracleResult(
         analyse(data, parts.estimators, options),
         truth,
-        ablate(data, parts.estimators, options, truth) if settings.oracle.ablation else [],
-        _inputs(settings.oracle),
+        ablate(data, parts.estimators, options, truth) if chosen.ablation else [],
+        _inputs(settings, collection),
+        collection,
+    )
+
+
+def gathered(chosen: OracleSettings, found: Collected) -> Dataset:
+    """The answers of Phase 1 as an analysis has them. Raises UserError where too few have a score or a label."""
+    answers = found.logged()
+    if not answers:
+        raise UserError(
+            f"judge: no answer of {found.logging_policy} has a score that can be read. See the store's replies."
+        )
+    fresh = {policy: found.fresh(policy) for policy in found.targets}
+    probe = {policy: found.probe(policy) for policy in found.targets}
+    return dataset(
+        answers,
+        fresh={policy: draws for policy, draws in fresh.items() if draws},
+        probe={policy: draws for policy, draws in probe.items() if draws},
+        policies=found.targets,
+        n_folds=chosen.n_folds,
+        seed=chosen.seed,
     )
 
 
@@ -119,7 +167,13 @@ def _draws(folder: str | None, policies: Sequence[str]) -> dict[str, list[FreshD
     return {policy: draws for policy, draws in found.items() if draws is not None}
 
 
-def _inputs(chosen: OracleSettings) -> dict[str, str]:
+def _inputs(settings: Settings, collection: Collection | None) -> dict[str, str]:
+    chosen = settings.oracle
+    if collection is not None:
+        paths = {name: Path(rubric.path) for name, rubric in collection.rubrics.items()}
+        if chosen.prompts == "arena":
+            return {**arenas.input_hashes(settings.arena), **input_hashes(paths)}
+        return input_hashes({"bank": Path(settings.prompts.bank_path), **paths})
     paths = {"logged": Path(str(chosen.logged))}
     for name, folder in (("fresh", chosen.fresh_dir), ("probe", chosen.probe_dir)):
         if folder is not None:
@@ -136,11 +190,13 @@ class OracleResult:
         truth: Mapping[str, Truth],
         ablation: Sequence[AblationRow],
         inputs: Mapping[str, str],
+        collection: Collection | None = None,
     ) -> None:
         self.analysis = analysis
         self.truth = truth
         self.ablation = ablation
         self._inputs = inputs
+        self._collection = collection
 
     @property
     def headline(self) -> float:
@@ -156,10 +212,12 @@ class OracleResult:
             "n_labels": data.n_labels,
             "n_draws": {policy: len(draws) for policy, draws in data.fresh.items()},
             "n_probe": {policy: len(draws) for policy, draws in data.probe.items()},
+            **({"collection": self._collection.info} if self._collection else {}),
         }
 
     def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
-        return oracle_report.write(run_dir, self.analysis, self.truth, self.ablation, plots)
+        collected = self._collection.write(run_dir) if self._collection else []
+        return [*collected, *oracle_report.write(run_dir, self.analysis, self.truth, self.ablation, plots)]
 
     def metrics(self) -> Mapping[str, float]:
         return oracle_report.metrics(self.analysis, self.truth)
@@ -174,7 +232,16 @@ class OracleResult:
         return oracle_plots.all_plots(self.analysis, self.truth)
 
     def table(self) -> str:
-        return oracle_report.table(self.analysis, self.truth)
+        collected = [self._collection.table()] if self._collection else []
+        return "\n".join([*collected, oracle_report.table(self.analysis, self.truth)])
 
     def page(self, title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
-        return oracle_page.page(self.analysis, self.truth, self.ablation, plots, title=title, manifest=manifest)
+        return oracle_page.page(
+            self.analysis,
+            self.truth,
+            self.ablation,
+            plots,
+            title=title,
+            manifest=manifest,
+            collected=self._collection.summaries if self._collection else (),
+        )

@@ -10,6 +10,7 @@ from elo_exp.oracle.analysis import Analysis
 from elo_exp.oracle.estimates import PolicyEstimate
 from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT
 from elo_exp.oracle.logged import Truth
+from elo_exp.oracle.validation import PolicySummary
 from elo_exp.reports import html
 from elo_exp.reports.markup import NONE, Markup, between, codes, document, listed, maybe, percent, table, tag
 from elo_exp.results import Plot
@@ -37,8 +38,13 @@ def page(
     *,
     title: str,
     manifest: Mapping[str, Any],
+    collected: Sequence[PolicySummary] = (),
 ) -> str:
-    """The whole report as one HTML file. `manifest`: what manifest.json says."""
+    """The whole report as one HTML file.
+
+    manifest   what manifest.json says
+    collected  what the run itself has made of each policy
+    """
     sections = {
         "What may be reported": _verdicts(analysis),
         "Estimates": _estimates(analysis, truth),
@@ -46,6 +52,7 @@ def page(
         "Can the data tell": _checks(analysis),
         "How many labels it takes": _budget(analysis),
         "What calibration is worth": _ablation(ablation),
+        "What was collected": _collected(collected),
         "How it was made": _making(manifest),
     }
     data = analysis.data
@@ -141,7 +148,7 @@ def _checks(analysis: Analysis) -> Iterator[Markup]:
     weights = [
         [
             *(w.policy, f"{w.n:,}", f"{w.n_failed:,}", f"{w.n_exactly_one:,}", f"{w.n_extreme:,}"),
-            *(NONE if ess is None else f"{100 * ess / w.n:.2g} %" for ess in (w.ess, w.ess_calibrated)),
+            *(NONE if ess is None else f"{100 * ess / w.n:.3g} %" for ess in (w.ess, w.ess_calibrated)),
             *(maybe(w.tail_index, 2), maybe(w.hellinger, 2)),
             NONE if w.target_coverage is None else percent(w.target_coverage),
         ]
@@ -188,6 +195,31 @@ def _ablation(ablation: Sequence[AblationRow]) -> Iterator[Markup]:
     yield tag("p", "Over all policies whose truth is known, also where the estimate is refused.", class_="note")
 
 
+def _collected(summaries: Sequence[PolicySummary]) -> Iterator[Markup]:
+    if not summaries:
+        return
+    names = [
+        "!policy",
+        "answers",
+        "cut off",
+        "log p unknown",
+        "weight 1",
+        "beyond 1/5 .. 5",
+        "scores",
+        "mean",
+        "labels",
+    ]
+    rows = [
+        [
+            *(s.policy, f"{s.n_responses:,}", f"{s.n_cut_off:,}", f"{s.n_null:,}", f"{s.n_exactly_one:,}"),
+            *(f"{s.n_extreme:,}", f"{s.scores.n:,}", maybe(s.scores.mean, 3)),
+            *(f"{s.labels.n:,}", maybe(s.labels.mean, 3), f"{s.scores.n_unreadable + s.labels.n_unreadable:,}"),
+        ]
+        for s in summaries
+    ]
+    yield table("Answers, scores and labels of this run", [*names, "mean", "unreadable"], rows, wide=True)
+
+
 def _making(manifest: Mapping[str, Any]) -> Iterator[Markup]:
     oracle = manifest.get("config", {}).get("oracle", {})
     rows: dict[str, object] = {
@@ -195,6 +227,10 @@ def _making(manifest: Mapping[str, Any]) -> Iterator[Markup]:
         "Calibration": f"{oracle.get('calibration')}, {oracle.get('n_folds')} folds by seed {oracle.get('seed')}",
         "Fresh draws": ", ".join(f"{name} {n:,}" for name, n in manifest.get("n_draws", {}).items()),
         "Probes": ", ".join(f"{name} {n:,}" for name, n in manifest.get("n_probe", {}).items()),
+        "Log-probabilities": "; ".join(
+            f"{check['differences']}: {check['n_checked']:,} compared, {check['max_difference']:.2g} nats apart at most"
+            for check in manifest.get("collection", {}).get("checks", ())
+        ),
         "Commit": codes([manifest["git_commit"]] if manifest.get("git_commit") else ()),
         "Versions": ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items()),
         "Inputs": codes(f"{name} sha256:{digest[:12]}" for name, digest in manifest.get("input_hashes", {}).items()),

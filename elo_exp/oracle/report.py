@@ -157,7 +157,7 @@ def _title(analysis: Analysis, policy: str, truth: Truth | None) -> str:
     facts += [f"{len(analysis.data.fresh[policy]):,} fresh draws"] if policy in analysis.data.fresh else []
     facts += [f"{len(analysis.calibration.labelled):,} labels"]
     checks = [f"overlap of judge scores {overlap.affinity:.2f}"]
-    checks += [f"raw ESS {100 * w.ess / w.n:.2g} %" for w in weights if w.ess is not None]
+    checks += [f"raw ESS {100 * w.ess / w.n:.3g} %" for w in weights if w.ess is not None]
     off = f" ({audit.residual:+.3f} ± {audit.half_width:.3f})" if audit.residual is not None else ""
     checks += [f"transport {audit.status.replace('_', ' ')}{off}"]
     checks += [f"truth {truth.mean:.4f}"] if truth is not None else []

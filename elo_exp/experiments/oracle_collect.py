@@ -1,0 +1,303 @@
+"""Phase 1 of the oracle experiment, step by step: what is asked, answered, teacher-forced, scored and labelled.
+
+Each answer is stored as it is made, so that a run that was stopped goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from elo_exp import bank, bill, stages
+from elo_exp.arena import rows as arena_rows
+from elo_exp.experiments import Parts
+from elo_exp.files import utc_now, write_json, write_jsonl
+from elo_exp.judges import Judge, PaidJudge
+from elo_exp.oracle import questions, validation
+from elo_exp.oracle.dataset import MIN_LABELS
+from elo_exp.oracle.logged import FreshDraw, LoggedSample
+from elo_exp.oracle.samples import Collected
+from elo_exp.oracle.validation import PolicySummary
+from elo_exp.pairs import Responses
+from elo_exp.records import Item, Prompt, Score, UserError
+from elo_exp.scoring import ScoreRubric
+from elo_exp.settings import Settings, one_of, parse_shard
+from elo_exp.stages import LogprobCheck
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collection:
+    """What Phase 1 leaves behind."""
+
+    found: Collected
+    checks: Sequence[LogprobCheck]
+    judge_model: str
+    oracle_model: str
+    rubrics: Mapping[str, ScoreRubric]  # scoring, the judge's; oracle_scoring, the oracle's
+
+    @cached_property
+    def _files(self) -> dict[str, list[dict[str, Any]]]:
+        """Rows by name, in the format that oracle.logged, oracle.fresh_dir and oracle.probe_dir read."""
+        found = self.found
+        rows: dict[str, Sequence[LoggedSample | FreshDraw]] = {"logged.jsonl": found.logged()}
+        rows |= {f"fresh/{policy}.jsonl": found.fresh(policy) for policy in found.targets}
+        rows |= {f"probe/{policy}.jsonl": found.probe(policy) for policy in found.targets}
+        return {name: found.with_texts(some) for name, some in rows.items() if some}
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """What there is and how sound it is, as JSON."""
+        return {
+            "logging_policy": self.found.logging_policy,
+            "n_prompts": len(self.found.prompts),
+            "judge_model": self.judge_model,
+            "oracle_model": self.oracle_model,
+            "rubric_versions": {name: rubric.version for name, rubric in self.rubrics.items()},
+            "checks": [found.to_dict() for found in self.checks],
+            "policies": [summary.to_dict() for summary in self.summaries],
+            "n_rows": {name: len(rows) for name, rows in self._files.items()},
+        }
+
+    @cached_property
+    def summaries(self) -> list[PolicySummary]:
+        return validation.summaries(self.found)
+
+    def write(self, run_dir: Path) -> list[Path]:
+        return [
+            write_json(run_dir / "dataset_info.json", {"created_at": utc_now(), **self.info}),
+            *(write_jsonl(run_dir / name, rows) for name, rows in self._files.items()),
+        ]
+
+    def table(self) -> str:
+        lines = [
+            f"{found.differences}: {found.n_checked:,} compared, {found.max_difference:.2g} nats apart at most"
+            for found in self.checks
+        ]
+        return "\n".join([validation.table(self.summaries), *lines, ""])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rater:
+    """A judge, the rubric that it goes by, and of each policy the prompts of the answers that it is shown."""
+
+    judge: Judge
+    rubric: ScoreRubric
+    shown: Mapping[str, Sequence[str]]
+
+    def items(self, prompts: Mapping[str, Prompt], responses: Responses) -> list[Item]:
+        """Those of the answers that there are."""
+        return [
+            self.rubric.item(prompts[prompt_id], some[prompt_id])
+            for policy, some in responses.items()
+            for prompt_id in self.shown[policy]
+            if prompt_id in some
+        ]
+
+
+def check(settings: Settings, parts: Parts) -> None:
+    """Raise UserError for whatever can be known to be wrong of policies and judges before they are asked."""
+    chosen = settings.oracle
+    if not parts.entrants:
+        raise UserError("entrant: none is chosen. Choose the logging policy and others: 'entrant=[base,other]'.")
+    logging_policy = one_of("oracle.logging_policy", _logging_policy(settings, parts), parts.entrants)
+    for name, entrant in parts.entrants.items():
+        if entrant.entrant_id != name:
+            raise UserError(
+                f"entrant.{name}.entrant_id: found {entrant.entrant_id!r}. Expected {name}, as in the files."
+            )
+    stages.as_policies(parts.entrants, logging_policy=logging_policy)
+    targets = [name for name in parts.entrants if name != logging_policy]
+    if not targets:
+        raise UserError(f"entrant: found {logging_policy} alone. Choose policies beside it, to be estimated.")
+    for policy in chosen.policies or ():
+        one_of("oracle.policies", policy, targets)
+        if (chosen.policies or []).count(policy) > 1:
+            raise UserError(f"oracle.policies: {policy!r} is named twice. Name each once.")
+    if chosen.prompts == "arena":
+        arena_rows.check(settings.arena)
+    _check_judges(parts)
+
+
+def _logging_policy(settings: Settings, parts: Parts) -> str:
+    return settings.oracle.logging_policy or next(iter(parts.entrants))
+
+
+def _check_judges(parts: Parts) -> None:
+    assert parts.judge is not None
+    assert parts.oracle_judge is not None
+    judge = (parts.judge.model, parts.judge.settings(), parts.scoring)
+    if judge == (parts.oracle_judge.model, parts.oracle_judge.settings(), parts.oracle_scoring):
+        raise UserError(
+            "judge@oracle_judge: is the judge itself, and every label would be its score. Choose another, or show it "
+            "more: scoring@oracle_scoring=reference."
+        )
+    if isinstance(parts.judge, PaidJudge) and parts.oracle_judge.model == "lexical":
+        raise UserError(
+            f"judge@oracle_judge: found lexical, which only compares words, as the oracle for {parts.judge.model}. "
+            "Choose a better judge than that: judge@oracle_judge=opus."
+        )
+
+
+class Collecting:
+    """The steps of Phase 1, for the prompts and slices that the settings draw. Raises UserError where they would give
+    too few labels."""
+
+    def __init__(self, settings: Settings, parts: Parts) -> None:
+        assert parts.judge is not None
+        assert parts.oracle_judge is not None
+        assert parts.scoring is not None
+        assert parts.oracle_scoring is not None
+        chosen = settings.oracle
+        self._settings, self._store = settings, parts.store
+        self.logging_policy = _logging_policy(settings, parts)
+        names = [self.logging_policy]
+        names += [name for name in chosen.policies or parts.entrants if name != self.logging_policy]
+        entrants = {name: parts.entrants[name] for name in names}
+        self._policies = stages.as_policies(entrants, logging_policy=self.logging_policy)
+        self._prompts = _prompts(settings, [parts.scoring, parts.oracle_scoring])
+        self._by_id = {prompt.prompt_id: prompt for prompt in self._prompts}
+        shares = dict.fromkeys(names, chosen.validation_fraction) | {self.logging_policy: chosen.label_fraction}
+        slices = {name: self._slice(name, share) for name, share in shares.items()}
+        everything = {name: list(self._by_id) for name in names}
+        self._judge = Rater(judge=parts.judge, rubric=parts.scoring, shown=everything)
+        self._oracle = Rater(judge=parts.oracle_judge, rubric=parts.oracle_scoring, shown=slices)
+        if (n := len(slices[self.logging_policy])) < MIN_LABELS:
+            raise UserError(
+                f"oracle.label_fraction: {chosen.label_fraction:g} of {len(self._prompts)} logged answers are {n} "
+                f"labels. Expected {MIN_LABELS} or more: raise it, or oracle.n_prompts."
+            )
+
+    def _slice(self, policy: str, share: float) -> list[str]:
+        """The prompts of the answers of a policy that are labelled."""
+        drawn = questions.drawn(self._by_id, seed=self._settings.oracle.seed, purpose=f"labels of {policy}")
+        return drawn[: round(share * len(drawn))]
+
+    def run(self) -> Collection:
+        """All steps. Raises UserError for a log-probability that is not what it should be, and where a budget does not
+        reach; of the oracle's that is known before the judge is paid."""
+        self._preflight()
+        responses, logprobs, checks = self._answer(self._prompts)
+        oracle = self._oracle
+        stages.plan_scores(oracle.items(self._by_id, responses), oracle.rubric, oracle.judge, self._store).check()
+        collected = Collected(
+            prompts=self._prompts,
+            logging_policy=self.logging_policy,
+            responses=responses,
+            logprobs=logprobs,
+            scores=self._rated(self._judge, responses),
+            labels=self._rated(oracle, responses),
+        )
+        return Collection(
+            found=collected,
+            checks=checks,
+            judge_model=self._judge.judge.model,
+            oracle_model=oracle.judge.model,
+            rubrics={"scoring": self._judge.rubric, "oracle_scoring": oracle.rubric},
+        )
+
+    def _preflight(self) -> None:
+        """What would stop the first paid call is said before models work for hours."""
+        if not stages.all_generated(self._prompts, self._policies, self._store):
+            for rater in (self._judge, self._oracle):
+                if isinstance(rater.judge, PaidJudge):
+                    rater.judge.preflight()
+
+    def _answer(
+        self, prompts: Sequence[Prompt]
+    ) -> tuple[Responses, dict[str, dict[str, float | None]], list[LogprobCheck]]:
+        """The logging policy first, and how likely every policy is to say the same: policies that cannot be compared
+        are found out before they answer themselves."""
+        chosen, store, allow_missing = self._settings.oracle, self._store, self._settings.allow_missing
+        first = {self.logging_policy: self._policies[self.logging_policy]}
+        logged = stages.generate(prompts, first, store, allow_missing=allow_missing)
+        answers = logged[self.logging_policy]
+        logprobs = stages.teacher_force(prompts, answers, self._policies, store)
+        checks = [
+            stages.generation_check(answers, logprobs[self.logging_policy], allowed=chosen.check_nats),
+            stages.clone_check(
+                prompts,
+                answers,
+                self._policies,
+                logging_policy=self.logging_policy,
+                n_answers=chosen.check_answers,
+                seed=chosen.seed,
+            ),
+        ]
+        for found in checks:
+            found.check()
+        targets = {name: policy for name, policy in self._policies.items() if name not in first}
+        return {**logged, **stages.generate(prompts, targets, store, allow_missing=allow_missing)}, logprobs, checks
+
+    def _rated(self, rater: Rater, responses: Responses) -> dict[str, dict[str, Score]]:
+        """What the judge says of each answer that it is shown, by policy and prompt."""
+        items = rater.items(self._by_id, responses)
+        allow_missing = self._settings.allow_missing
+        scores = stages.score_responses(items, rater.rubric, rater.judge, self._store, allow_missing=allow_missing)
+        found: dict[str, dict[str, Score]] = {policy: {} for policy in responses}
+        for score in scores:
+            found[score.policy][score.prompt_id] = score
+        return found
+
+    def share(self, shard: str) -> str:
+        """Answers and log-probabilities of a share of the prompts are made; what was done, in words."""
+        self._answer(stages.sharded(self._prompts, parse_shard(shard)))
+        usage = self._store.usage
+        there = usage.responses_stored + usage.logprobs_stored
+        return (
+            f"shard {shard}: {usage.responses_generated} responses and {usage.logprobs_forced} log-probabilities made"
+            f"{f', {there} were there' if there else ''}; run without shard= to score them"
+        )
+
+    def plan(self) -> str:
+        """What judge and oracle would be asked and paid. No model and no judge is asked."""
+        allow_missing = self._settings.allow_missing
+        responses = stages.assumed(self._prompts, self._policies, self._store, allow_missing=allow_missing)
+        plans = [
+            (what, stages.plan_scores(rater.items(self._by_id, responses), rater.rubric, rater.judge, self._store))
+            for what, rater in (("judge: all answers", self._judge), ("oracle: its slices of them", self._oracle))
+        ]
+        return "\n".join(f"{what}\n{bill.plan_table(plan)}" for what, plan in plans)
+
+    def status(self) -> str:
+        """What the store holds of each policy and step, as a table. Nobody is asked."""
+        responses = stages.stored_responses(self._prompts, self._policies, self._store)
+        n_forced = stages.n_forced(self._prompts, responses[self.logging_policy], self._policies, self._store)
+        rows = {}
+        for policy, some in responses.items():
+            done = [(len(some), len(self._prompts)), (n_forced[policy], len(self._prompts))]
+            for rater in (self._judge, self._oracle):
+                items = rater.items(self._by_id, {policy: some})
+                n = stages.n_scored(items, rater.rubric, rater.judge, self._store)
+                done.append((n, len(rater.shown[policy])))
+            rows[policy] = done
+        return validation.status_table(rows)
+
+
+def _prompts(settings: Settings, rubrics: Sequence[ScoreRubric]) -> list[Prompt]:
+    """What the policies are asked: prompts that all rubrics apply to."""
+    chosen = settings.oracle
+    if chosen.prompts == "arena":
+        return _usable(questions.of_arena(settings.arena, chosen.n_prompts, seed=chosen.seed), rubrics)
+    whole = bank.load(Path(settings.prompts.bank_path))
+    some = bank.select(whole, settings.mode.strata, seed=settings.mode.pilot_seed)
+    return questions.of_bank(_usable(some, rubrics), chosen.n_prompts, seed=chosen.seed)
+
+
+def _usable(prompts: Sequence[Prompt], rubrics: Sequence[ScoreRubric]) -> list[Prompt]:
+    found = [prompt for prompt in prompts if all(rubric.applies_to(prompt) for rubric in rubrics)]
+    if not found:
+        raise UserError(
+            f"scoring: none of {len(prompts)} prompts has the reference answer that is to be shown. Choose rubrics "
+            "that show none: scoring=score scoring@oracle_scoring=score."
+        )
+    if len(found) < len(prompts):
+        logger.info(
+            "%d of %d prompts have no reference answer and are left out", len(prompts) - len(found), len(prompts)
+        )
+    return found
