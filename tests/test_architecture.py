@@ -17,11 +17,11 @@ PACKAGE = Path(elo_exp.__file__).parent
 SOCKETS = ("entrants", "judges", "ratings", "estimators", "trackers")
 LEVELS = {  # a module's own name goes before its package's
     0: [
-        *["records", "results", "settings", "files", "store", "progress", "usage"],
+        *["records", "results", "settings", "files", "store", "memory", "progress", "usage"],
         *["statistics.diagnoses", "oracle.estimates"],
     ],
     1: [
-        *["bank", "rubrics", "pairs", "battles", "planning"],
+        *["bank", "instructions", "rubrics", "scoring", "pairs", "battles", "planning", "runs"],
         *["asking.*", "models.*", "statistics.*", "arena.*", "oracle.*"],
     ],
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
@@ -30,10 +30,10 @@ LEVELS = {  # a module's own name goes before its package's
         *["oracle.analysis", "oracle.ablation", "oracle.plots", "oracle.report", "oracle.page"],
     ],
     4: ["experiments.__init__", "experiments.*"],
-    5: ["config", "mistakes", "sweeps", "__main__"],
+    5: ["composing", "config", "mistakes", "sweeps", "__main__"],
 }
 ROOT = "__init__"  # the version and the place of conf/: everybody's
-KNOW_HYDRA = {"config", "mistakes", "sweeps", "__main__"}
+KNOW_HYDRA = {"composing", "config", "mistakes", "sweeps", "__main__"}
 ELO = "ratings.elo"  # every experiment rates with it, so its type has a name of its own among the parts
 HEAVY = {
     "torch",
@@ -41,10 +41,14 @@ HEAVY = {
     "peft",
     "huggingface_hub",
     "safetensors",
+    "tokenizers",
+    "llama_cpp",
     "jinja2",
     "anthropic",
     "openai",
     "wandb",
+    "wandb_workspaces",
+    "trackio",
     "matplotlib",
     "pandas",
     "pyarrow",
@@ -203,5 +207,7 @@ def test_experiments_do_not_import_each_other():
         "experiments.arena",
         "experiments.oracle",
         "experiments.store",
+        "experiments.compare",
+        "experiments.dashboard",
     }
     assert [str(statement) for statement, importer, name in OURS if {importer, name} <= scripts] == []

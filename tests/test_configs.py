@@ -18,9 +18,11 @@ from tests.commands import LOCAL, attempt, run
 PART_GROUPS = (
     "entrant",
     "judge",
+    "scoring",
     "elo",
     "rating",
     "rubric",
+    "scoring",
     "estimator",
     "tracker",
 )  # their files name a class to build
@@ -66,6 +68,7 @@ def files_to_read(tmp_path: Path) -> dict[str, list[str]]:
         **{n: [f"entrant.{n}.{part}_dir={tmp_path}" for part in ("security", "robustness")] for n in heads},
         "entrant/openai_compatible": [f"entrant.openai_compatible.{name}={value}" for name, value in hosted.items()],
         "judge/openai_compatible": [f"judge.{name}={value}" for name, value in hosted.items()],
+        "entrant/llama_cpp": ["entrant.llama_cpp.path=mine.gguf"],
         "entrant/huggingface": ["entrant.huggingface.model=mine/model"],
         "judge/local": ["judge.model=mine/model"],
         "recorded": [f"entrant.recorded.path={tmp_path}/responses.jsonl"],

@@ -1,0 +1,320 @@
+"""The configuration reference, read from conf/: every setting with its default, its type and what is said of it there.
+
+What a key means stands behind it in its yaml. Where nothing does, it is what the same key says elsewhere: in the file
+that this one starts from, at the field of the dataclass that checks it, in the docstring of the class that it builds.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+
+from elo_exp import CONF
+from elo_exp.settings import Settings
+
+GROUPS = {
+    "mode": "How much to spend.",
+    "experiment": "Which script runs.",
+    "entrant": "Who answers; several: `'entrant=[one,two]'`.",
+    "judge": "Who compares. `judge@oracle_judge=NAME` chooses the second judge of `experiment=oracle`, whose settings "
+    "begin with `oracle_judge.`",
+    "rubric": "What is asked of the judge; several.",
+    "scoring": "What the judges of `experiment=oracle` are asked of one answer. `scoring@oracle_scoring=NAME` is for "
+    "the second; its settings begin with `oracle_scoring.`",
+    "elo": "Elo averaged over match orders.",
+    "rating": "What is computed beside Elo; several.",
+    "arena": "Which human battles.",
+    "estimator": "What a policy is worth; several.",
+    "tracker": "Where runs are followed.",
+    "sweep": "Named sweeps, for `-m`.",
+}
+_SWEEPER = "hydra.sweeper"  # the package of a file that holds nothing but what is swept over
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """`path` as on the command line; `default` as yaml; `kind` is its type, empty where nothing checks one."""
+
+    path: str
+    default: str
+    kind: str
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """A file of a group: what it says of itself, the files that it starts from, what it chooses of other groups or
+    sweeps over, and its settings."""
+
+    group: str
+    name: str
+    about: str
+    starts_from: tuple[str, ...]
+    chooses: tuple[str, ...]
+    sweeps: tuple[str, ...]
+    settings: tuple[Setting, ...]
+
+
+def settings() -> list[Setting]:
+    """Those of config.yaml, in its order."""
+    return _settings(CONF / "config.yaml", package="")
+
+
+def options() -> list[Option]:
+    """Every file of every group of GROUPS."""
+    return [_option(path) for group in GROUPS for path in sorted((CONF / group).glob("*.yaml"))]
+
+
+def settings_page() -> str:
+    """In Markdown."""
+    every = settings()
+    sections = dict.fromkeys(setting.path.partition(".")[0] for setting in every if "." in setting.path)
+    text = [
+        "# Settings",
+        "What `conf/config.yaml` holds, as it would be given on the command line. An unknown name, a wrong type and a "
+        "value out of range are one line and exit code 2, before anything is spent; `--cfg job` prints all settings as "
+        "a run would have them. Entrants, judges and the other parts have their own: [Options](options.md).",
+        "## The run",
+        _listed([setting for setting in every if "." not in setting.path]),
+    ]
+    for section in sections:
+        inside = [setting for setting in every if setting.path.startswith(f"{section}.")]
+        text += [f"## {section}", _prose(_notes(CONF / "config.yaml")[section]), _listed(inside)]
+    return "\n\n".join(text) + "\n"
+
+
+def options_page() -> str:
+    """In Markdown."""
+    text = [
+        "# Options",
+        "Every choice is a file in `conf/`, made with `group=option`; `--config-dir DIR` adds yours. Each is listed "
+        "with its settings and their values. What a file does not say it has from the one that it starts from; `???` "
+        "must be given.",
+    ]
+    every = options()
+    for group, about in GROUPS.items():
+        sections = (_section(option) for option in every if option.group == group)
+        text += [f"## {group}", about, *itertools.chain.from_iterable(sections)]
+    return "\n\n".join(text) + "\n"
+
+
+def _section(option: Option) -> Iterator[str]:
+    yield f"### {option.group}={option.name} {{#{option.group}-{option.name}}}"
+    if option.about:
+        yield _prose(option.about)
+    if option.starts_from:
+        names = ", ".join(f"[{name}](#{option.group}-{name})" for name in option.starts_from)
+        yield f"Starts from {names}."
+    if option.chooses:
+        yield f"Chooses {', '.join(f'`{choice}`' for choice in option.chooses)}."
+    if option.sweeps:
+        yield f"Sweeps over {', '.join(f'`{swept}`' for swept in option.sweeps)}."
+    if option.settings:
+        yield _listed(option.settings)
+
+
+def _listed(settings: Sequence[Setting]) -> str:
+    """A definition list: each setting as it is given on the command line, and what it means."""
+    return "\n\n".join(f"`{s.path}={s.default}` {s.kind}\n:   {_prose(s.note)}" for s in settings)
+
+
+def _prose(comment: str) -> str:
+    """A comment as Markdown: its signs are no mark-up, but for code; a page of docs/ is a link."""
+    parts = comment.split("`")
+    parts[::2] = [re.sub(r"([*_\[\]])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]]
+    return re.sub(r"docs/(\w+)\.md", r"[docs/\1.md](../\1.md)", "`".join(parts))
+
+
+def _option(path: Path) -> Option:
+    text = path.read_text(encoding="utf-8")
+    content = yaml.safe_load(text) or {}
+    header = re.match(r"(?:#.*\n)*", text)
+    lines = [line[1:].strip() for line in (header[0] if header else "").splitlines()]
+    package = next((line.split()[1] for line in lines if line.startswith("@package")), path.parent.name)
+    package = "" if package == "_global_" else package
+    about = " ".join(line for line in lines if not line.startswith("@package"))
+    if not about and "_target_" in content:
+        about = _first_paragraph(_import(content["_target_"]))
+    swept = (content if package == _SWEEPER else content.get("hydra", {}).get("sweeper", {})).get("params", {})
+    return Option(
+        group=path.parent.name,
+        name=path.stem,
+        about=about,
+        starts_from=tuple(base.partition("@")[0] for base in _bases(content)),
+        chooses=tuple(_choices(content)),
+        sweeps=tuple(f"{key}={values}" for key, values in swept.items()),
+        settings=tuple(_settings(path, package=package)),
+    )
+
+
+def _bases(content: Mapping[str, Any]) -> list[str]:
+    """The files of the same group in a defaults list."""
+    return [entry for entry in content.get("defaults", ()) if isinstance(entry, str) and entry != "_self_"]
+
+
+def _choices(content: Mapping[str, Any]) -> Iterator[str]:
+    """`judge=opus` for `override /judge: opus` in a defaults list."""
+    for entry in content.get("defaults", ()):
+        for key, value in entry.items() if isinstance(entry, Mapping) else ():
+            group = key.removeprefix("override /")
+            yield f"'{group}=[{','.join(value)}]'" if isinstance(value, list) else f"{group}={value}"
+
+
+def _settings(path: Path, *, package: str) -> list[Setting]:
+    notes = _notes(path)
+    target = _target(path)
+    found = []
+    for key, default in _leaves(path, package, target):
+        full = f"{package}.{key}".strip(".")
+        note = notes.get(key) or _from_bases(path, key) or _from_class(target, key) or _from_elsewhere(full)
+        kind = _kinds(target).get(key) or _schema().get(full, ("", ""))[0]
+        found.append(Setting(path=full, default=default, kind=kind.replace(" | None", " or null"), note=note))
+    return found
+
+
+def _leaves(path: Path, package: str, target: Any) -> Iterator[tuple[str, str]]:
+    """Keys with dots and defaults. A mapping is descended into where the schema has fields for what is in it; hydra's
+    own settings and the class that a part builds are left out."""
+    root = yaml.compose(path.read_text(encoding="utf-8"))
+
+    def walk(node: yaml.MappingNode, prefix: str) -> Iterator[tuple[str, str]]:
+        for key_node, value in node.value:
+            key = f"{prefix}{key_node.value}"
+            if key in ("defaults", "hydra", "_target_") or package == _SWEEPER:
+                continue
+            full = f"{package}.{key}".strip(".")
+            is_one = full in _schema() or key in _kinds(target)
+            if isinstance(value, yaml.MappingNode) and not is_one:
+                yield from walk(value, f"{key}.")
+            else:
+                yield key, _default(value)
+
+    if isinstance(root, yaml.MappingNode):
+        yield from walk(root, "")
+
+
+def _default(node: yaml.Node) -> str:
+    """As in the file, on one line; of a mapping of mappings only the names."""
+    plain = yaml.safe_load(yaml.serialize(node))
+    if isinstance(plain, dict) and any(isinstance(value, dict) for value in plain.values()):
+        return f"{{{', '.join(f'{name}: ...' for name in plain)}}}"
+    text = yaml.safe_dump(plain, default_flow_style=True, width=10_000, sort_keys=False, allow_unicode=True)
+    return text.removesuffix("...\n").strip()
+
+
+@cache
+def _notes(path: Path) -> dict[str, str]:
+    """By key with dots: the comment behind it, else the comment lines right above it."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    found: dict[str, str] = {}
+
+    def walk(node: yaml.MappingNode, prefix: str) -> None:
+        for key_node, value in node.value:
+            key = f"{prefix}{key_node.value}"
+            is_block = isinstance(value, yaml.MappingNode) and not value.flow_style
+            end = key_node.end_mark if is_block else value.end_mark
+            behind = re.match(r"\s*:?\s*#\s*(.*)", lines[end.line][end.column :] if end.line < len(lines) else "")
+            found[key] = behind[1] if behind else _above(lines, key_node.start_mark.line)
+            if isinstance(value, yaml.MappingNode):
+                walk(value, f"{key}.")
+
+    root = yaml.compose("\n".join(lines))
+    if isinstance(root, yaml.MappingNode):
+        walk(root, "")
+    return found
+
+
+def _above(lines: list[str], line: int) -> str:
+    """The header of a file is of the file, and of no key."""
+    start = line
+    while start and lines[start - 1].lstrip().startswith("#"):
+        start -= 1
+    return " ".join(text.strip().lstrip("# ") for text in lines[start:line]) if start else ""
+
+
+def _from_bases(path: Path, key: str) -> str:
+    for base in _bases(yaml.safe_load(path.read_text(encoding="utf-8")) or {}):
+        start = path.with_name(f"{base.partition('@')[0]}.yaml")
+        if start.is_file() and (note := _notes(start).get(key) or _from_bases(start, key)):
+            return note
+    return ""
+
+
+def _from_class(target: Any, key: str) -> str:
+    """The entry of a class's docstring that begins with the name of the field and at least two spaces."""
+    doc = (inspect.getdoc(target) or "") if target else ""
+    entry = re.search(rf"^{re.escape(key)} {{2,}}(.+(?:\n {{8,}}.+)*)", doc, re.MULTILINE)
+    return " ".join(entry[1].split()) if entry else ""
+
+
+def _from_elsewhere(path: str) -> str:
+    """What config.yaml says of what a mode or an experiment changes, else the files of its group, else settings.py."""
+    return _notes(CONF / "config.yaml").get(path) or _group_note(path) or _schema().get(path, ("", ""))[1]
+
+
+def _group_note(path: str) -> str:
+    """`entrant_id` is the same in all of conf/entrant; conf/rating/davidson.yaml says what `rating.davidson.use` is."""
+    group, _, rest = path.partition(".")
+    inside = rest.partition(".")[2]
+    files = sorted((CONF / group).glob("*.yaml"), key=lambda file: not rest.startswith(f"{file.stem}."))
+    keys = (f"{group}.{rest}", rest, inside)  # in a file of the whole configuration, of the group, of one of several
+    return next((note for file in files for key in keys if key and (note := _notes(file).get(key))), "")
+
+
+def _target(path: Path) -> Any:
+    """The class that a file builds, its own or that of a file that it starts from; None for plain settings."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    if "_target_" in content:
+        return _import(content["_target_"])
+    starts = (path.with_name(f"{base.partition('@')[0]}.yaml") for base in _bases(content))
+    return next((_target(start) for start in starts if start.is_file()), None)
+
+
+def _import(target: str) -> Any:
+    module, _, name = target.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def _kinds(target: Any) -> dict[str, str]:
+    return {field.name: str(field.type) for field in dataclasses.fields(target)} if target else {}
+
+
+@cache
+def _schema() -> dict[str, tuple[str, str]]:
+    """Type and comment of every field of settings.py that is no section, by path."""
+    return dict(_fields(Settings, ""))
+
+
+def _fields(schema: Any, prefix: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    hints, comments = get_type_hints(schema), _comments(schema)
+    for field in dataclasses.fields(schema):
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from _fields(hints[field.name], f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}", (str(field.type), comments[field.name])
+
+
+def _comments(schema: Any) -> dict[str, str]:
+    source = inspect.getsource(schema)
+    (body,) = ast.parse(source).body
+    assert isinstance(body, ast.ClassDef)
+    fields = [node for node in body.body if isinstance(node, ast.AnnAssign)]
+    lines = source.splitlines()
+    return {ast.unparse(node.target): lines[node.lineno - 1].partition("  # ")[2] for node in fields}
+
+
+def _first_paragraph(target: Any) -> str:
+    """Of a class's docstring, else of its module's."""
+    docs = (inspect.getdoc(target) or "", inspect.getdoc(inspect.getmodule(target)) or "")
+    return next(" ".join(doc.partition("\n\n")[0].split()) for doc in docs if re.match("[A-Z]", doc))

@@ -1,0 +1,148 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # May the judge be believed?
+#
+# Look at the judge before the ratings. Every comparison was asked in both orders: a judge that names the other
+# response when they change places has been deciding by something else.
+#
+# Set `ELO_EXP_RUN` to the folder of a tournament of yours. Without it, the demo is run with a judge that is spoilt on
+# purpose: on a fifth of the comparisons it prefers whatever is shown first.
+
+# %%
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+
+import matplotlib.pyplot as plt
+from IPython.display import Image, Markdown, display
+
+from elo_exp import runs
+from elo_exp.files import read_jsonl
+
+folder = os.environ.get("ELO_EXP_RUN")
+if folder is None:
+    folder = tempfile.mkdtemp()
+    made = [f"hydra.run.dir={folder}", f"cache_dir={folder}/cache", "tracker=local", "judge.position_effect=0.2"]
+    subprocess.run([sys.executable, "-m", "elo_exp", *made], check=True, capture_output=True)
+(run,) = runs.read([folder]).runs
+
+
+def table(head, lines):
+    cells = [head, ["---"] * len(head), *lines]
+    display(Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in cells)))
+
+
+def figure(name):
+    display(Image(filename=run.folder / "figures" / f"{name}.png", width=940))
+
+
+def share(value):
+    return "" if value is None else f"{value:.0%}"
+
+
+# %% [markdown]
+# ## In numbers
+#
+# *first shown* should be 50 %. A tie is an answer; an invalid verdict is none, and counts nowhere.
+
+# %%
+table(
+    ["dimension", "comparisons", "flipped", "first shown wins", "ties", "invalid"],
+    [
+        (
+            *(q["dimension"], q["n_judgments"], share(q["flip_rate"])),
+            *(share(q["first_shown_rate"]), share(q["tie_rate"]), share(q["invalid_rate"])),
+        )
+        for q in run.manifest["judge_quality"]
+    ],
+)
+
+# %% [markdown]
+# ## The pull of the first place
+#
+# Between two equal responses the first shown should win half of the decisive verdicts.
+
+# %%
+figure("position_effect")
+
+# %% [markdown]
+# ## The pull of length
+#
+# How often the longer response wins says little by itself: it may be the better one. The second figure has the
+# ratings as they would be at equal length.
+
+# %%
+figure("length_effect")
+
+# %%
+figure("length_ratings")
+
+# %% [markdown]
+# ## Which prompts does it waver on?
+#
+# A judge that flips on some prompts and not on others finds these hard; one that flips everywhere alike has a habit.
+
+# %%
+judgments = {d: [row for _, row in read_jsonl(run.folder / "verdicts" / f"{d}.jsonl")] for d in run.dimensions}
+flips = {d: Counter(row["prompt_id"] for row in some if row["inconsistent"]) for d, some in judgments.items()}
+
+drawn, axes = plt.subplots(1, len(flips), figsize=(3.2 * len(flips), 2.6), squeeze=False, sharey=True)
+for axis, (dimension, by_prompt) in zip(axes[0], flips.items(), strict=True):
+    prompts = {row["prompt_id"] for row in judgments[dimension]}
+    counts = Counter(by_prompt[prompt] for prompt in prompts)
+    axis.bar(list(counts), list(counts.values()))
+    axis.set(title=dimension, xlabel="flipped comparisons of a prompt", ylabel="prompts" if axis is axes[0][0] else "")
+drawn.tight_layout()
+plt.show()
+
+# %%
+every = sum(flips.values(), Counter())
+table(["prompt", "flipped comparisons"], every.most_common(8))
+
+# %% [markdown]
+# ## The most contested comparisons
+#
+# Of the prompt with the most flips, what the judge saw and what it said in either order. Read them: is it the judge,
+# or are the responses equally good?
+
+# %%
+worst = every.most_common(1)[0][0] if every else None
+contested = [row for some in judgments.values() for row in some if row["prompt_id"] == worst and row["inconsistent"]]
+for row in contested[:3]:
+    one, other = row["entrant_a"], row["entrant_b"]
+    display(Markdown(f"### {row['dimension']}, {worst}: {one} against {other}"))
+    for entrant in (one, other):
+        display(Markdown(f"**{entrant}**\n\n> {run.responses(entrant)[worst]}"))
+    for verdict in row["raw"]:
+        first = other if verdict["position_swap"] else one
+        display(Markdown(f"{first} first: **{verdict['verdict']}** — {verdict['reasoning']}"))
+
+# %% [markdown]
+# ## Does any ranking explain it?
+#
+# Pairs that stand far from what their ratings predict (beyond 3 standard errors), and circles: a beats b beats c
+# beats a.
+
+# %%
+figure("pair_residuals")
+
+# %%
+table(
+    ["dimension", "p of the pairs, if a ranking explains them", "triples in a circle"],
+    [
+        (dimension, f"{said['transitivity']['p_value']:.2g}", share(said["cycles"]["share"]))
+        for dimension, said in run.ratings["judge"].items()
+        if said["transitivity"]["p_value"] is not None
+    ],
+)
