@@ -165,6 +165,9 @@ def _oracle_judge(cfg: DictConfig, chosen: Settings) -> Any:
     """The second judge; one that is paid has a cap of its own."""
     if "budget_usd" not in cfg.oracle_judge:
         return _part(cfg.oracle_judge, "oracle_judge")
+    if not OmegaConf.is_interpolation(cfg.oracle_judge, "budget_usd"):
+        found = cfg.oracle_judge.budget_usd
+        raise UserError(f"oracle_judge.budget_usd: found {found}. Leave it out: the oracle's cap is oracle.budget_usd.")
     cfg.oracle_judge.budget_usd = chosen.oracle.budget_usd
     judge = _part(cfg.oracle_judge, "oracle_judge")
     judge.budget_setting = "oracle.budget_usd"

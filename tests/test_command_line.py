@@ -38,8 +38,8 @@ MISTAKES = {
     "mode=fast": "mode=fast: no such mode. Known here: demo, headline, pilot.",
     "'entrant=[probe_referenc,probe_hedged]'": "no such entrant. Did you mean 'probe_reference'?",
     "'rating=[trueskill]'": "rating=trueskill: no such rating. Known here: bradley_terry, davidson, rao_kupper.",
-    "experiment.name=nope": "experiment.name: found 'nope'. Expected one of tournament, rate, arena, oracle, store, compare, "
-    "dashboard.",
+    "experiment.name=nope": "experiment.name: found 'nope'. Expected one of tournament, rate, arena, oracle, store, "
+    "compare, dashboard.",
     "+elo.foo=1": "elo.foo: unknown setting. Known here: k, n_perms",
     "+judging.foo=1": "judging.foo: unknown setting. Known here: limit_pairs",
     "+foo=1": "foo: unknown setting. Known here: experiment, mode",

@@ -135,6 +135,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["oracle.prompts=arena"], "arena.path: names no file. Set it with arena.path=FILE, or choose a data set: "),
         (["scoring@oracle_scoring=score"], "judge@oracle_judge: is the judge itself, and every label would be "),
         (["judge=haiku"], "judge@oracle_judge: found lexical, which only compares words, as the oracle for cl"),
+        (["judge@oracle_judge=opus", "oracle_judge.budget_usd=5"], "oracle_judge.budget_usd: found 5. Leave it out: "),
         (["oracle.n_prompts=15"], "oracle.label_fraction: 0.5 of 15 logged answers are 8 labels. Expected 10 or more"),
     ],
 )  # fmt: skip
