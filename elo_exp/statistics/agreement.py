@@ -30,13 +30,16 @@ def kappa(
     agreement then does not hang on names. Where one side has several verdicts on a comparison, each is paired with each
     of the other side, and the comparison counts once: it is the agreement of a verdict drawn from each.
     """
-    said = [votes_by_comparison(some) for some in (first, second)]
-    shared = [key for key in said[0] if key in said[1]]
+    return _kappa(votes_by_comparison(first), votes_by_comparison(second), names=names, dimension=dimension)
+
+
+def _kappa(first: _Votes, second: _Votes, *, names: tuple[str, str], dimension: str | None) -> Agreement:
+    shared = [key for key in first if key in second]
     rows = [
-        (place, i, j, n_i * n_j / (said[0][key].total() * said[1][key].total()))
+        (place, i, j, n_i * n_j / (first[key].total() * second[key].total()))
         for place, key in enumerate(shared)
-        for i, n_i in said[0][key].items()
-        for j, n_j in said[1][key].items()
+        for i, n_i in first[key].items()
+        for j, n_j in second[key].items()
     ]
     both_ways = [(place, i, j, w / 2) for place, i, j, w in rows]
     both_ways += [(place, _OTHER[i], _OTHER[j], w / 2) for place, i, j, w in rows]
@@ -53,12 +56,17 @@ def majority(battles: Sequence[Battle]) -> list[Battle]:
 
 def between_judges(battles: Mapping[str, Sequence[Battle]], *, dimension: str) -> list[Agreement]:
     """Every two judges, on one dimension."""
-    return [kappa(battles[a], battles[b], names=(a, b), dimension=dimension) for a, b in combinations(battles, 2)]
+    return _every_two(battles, dimension=dimension)
 
 
 def between_dimensions(battles: Mapping[str, Sequence[Battle]]) -> list[Agreement]:
     """Every two dimensions, by one judge: low, if they ask about different things."""
-    return [kappa(battles[a], battles[b], names=(a, b), dimension=None) for a, b in combinations(battles, 2)]
+    return _every_two(battles, dimension=None)
+
+
+def _every_two(battles: Mapping[str, Sequence[Battle]], *, dimension: str | None) -> list[Agreement]:
+    votes = {name: votes_by_comparison(some) for name, some in battles.items()}
+    return [_kappa(votes[a], votes[b], names=(a, b), dimension=dimension) for a, b in combinations(votes, 2)]
 
 
 def repeat_agreement(judgments: Sequence[Judgment], *, dimension: str) -> Agreement:
@@ -84,6 +92,7 @@ _OTHER = (SECOND, TIE, FIRST)
 _WINNERS = ("model_a", "tie", "model_b")
 _LETTERS = {"A": FIRST, "TIE": TIE, "B": SECOND}
 _Comparison = tuple[str, str, str]  # prompt, and the two models by name
+_Votes = Mapping[_Comparison, Counter[int]]
 
 
 def votes_by_comparison(battles: Sequence[Battle]) -> dict[_Comparison, Counter[int]]:
