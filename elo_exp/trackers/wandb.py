@@ -53,7 +53,12 @@ class WandbTracker:
         import wandb
 
         mode = self._mode()
-        settings = wandb.Settings(silent=True, console="off", x_disable_stats=True)
+        settings = wandb.Settings(
+            silent=True,
+            console="off",
+            x_disable_stats=True,
+            x_save_requirements=info.group is None,  # looking up every package takes .1 s, in each job of a sweep
+        )
         arguments: dict[str, Any] = {
             "project": self.project,
             "entity": self.entity,
