@@ -225,8 +225,8 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
             console.print(f"  {sentence}", highlight=False)
         if (precision := sure.get(dimension)) and precision.detectable is not None:
             console.print(_findings(standings, method, precision), highlight=False)
-        for line in _other_judges(standings, dimension)[:_MAX_JUDGES]:
-            console.print(line, highlight=False)
+        if others := _other_judges(standings, dimension)[:_MAX_JUDGES]:
+            console.print("\n".join(others) + "\n", highlight=False)
     if quality:
         console.print(_LEGEND)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
