@@ -233,7 +233,7 @@ def weights(analysis: Analysis) -> Plot | None:
 
 
 def _share(ess: float | None, n: int) -> str:
-    return "-" if ess is None else f"{100 * ess / n:.2g}%"
+    return "-" if ess is None else f"{100 * ess / n:.3g}%"
 
 
 # Labels
