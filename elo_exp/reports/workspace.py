@@ -161,7 +161,8 @@ def _judge(found: Logged) -> Iterator[Any]:
     for rate in JudgeQuality.RATES:
         metrics: list[Any] = [f"judge/{dimension}/{rate}" for dimension in found.dimensions]
         yield BarPlot(title=rate.replace("_", " "), metrics=metrics)
-    yield WeavePanelSummaryTable(table_name="verdicts")
+    if found.figures:  # the jobs of a sweep that have none have no tables either
+        yield WeavePanelSummaryTable(table_name="verdicts")
 
 
 def _spend() -> Iterator[Any]:
