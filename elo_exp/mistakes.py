@@ -70,7 +70,7 @@ def _in_a_sweep(key: str) -> str:
     """Hydra looks at a sweep's other settings before it has chosen what is swept over."""
     group = key.partition(".")[0]
     if any(word.startswith(f"{group}=") and "," in word for word in sys.argv):
-        return f" In a sweep over {group}, write ++{key}=..., which each of its jobs understands."
+        return f" In a sweep over {group}, write ++{key}=..., if all of its options have it."
     return ""
 
 
