@@ -31,7 +31,7 @@ HEAVY = {
 MISTAKES = {
     # a name that is not there
     "elo.kk=3": "elo.kk: unknown setting. Did you mean 'k'?",
-    "-m judge=haiku,sonnet judge.chunk_size=9": "In a sweep over judge, write ++judge.chunk_size=..., which each of",
+    "-m judge=haiku,sonnet judge.chunk_size=9": "In a sweep over judge, write ++judge.chunk_size=..., if all of its",
     "judge.margn=0.1": "judge.margn: unknown setting. Did you mean 'margin'?",
     "jugde=lexical": "jugde: unknown setting. Did you mean 'judge'?",
     "judge=opuss": "judge=opuss: no such judge. Did you mean 'opus'? Known here: claude, haiku, lexical",
