@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from elo_exp.figures.sheets import Sheet
+from elo_exp.records import UserError
 from elo_exp.results import Plot, RunInfo
 from elo_exp.trackers.wandb import WandbTracker
 from tests.commands import LOCAL, SCRIPTS, SMALL, Ran, attempt, attempt_program, command, environment, run
@@ -281,6 +282,24 @@ def test_wandb_mode_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with WandbTracker(project="elo_exp", entity=None, mode="auto").open(info) as tracked:
         tracked.log_summary({"elo/factuality/probe_hedged": 1400.0})
     assert not list(tmp_path.rglob("*.wandb"))
+
+
+def test_a_project_that_wandb_refuses_is_the_user_s_mistake(tmp_path: Path):
+    info = RunInfo(run_dir=tmp_path, name="none", group=None, job_type="tournament", config={})
+    tracker = WandbTracker(project="a/b", entity=None, mode="offline")
+    with pytest.raises(UserError, match="'a/b': cannot contain characters.*Check tracker"), tracker.open(info):
+        pytest.fail("the run has begun")
+
+
+def test_so_is_a_variable_before_anything_is_judged(tmp_path: Path):
+    ran = attempt(*SMALL, folder=tmp_path, strict=False, WANDB_BASE_URL="nowhere")
+    assert ran.code == 2
+    said = ran.err.splitlines()[-1]
+    assert said.startswith(
+        "elo_exp: tracker: Weights & Biases refuses a setting: base_url: Input should be a valid URL"
+    )
+    assert "Traceback" not in ran.err
+    assert not list(tmp_path.rglob("verdicts"))
 
 
 MIXED = [{"model": "a", "points": 1, "flag": None}, {"model": "b", "points": 2.5, "flag": "unbeaten"}]

@@ -6,12 +6,14 @@ import logging
 import netrc
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from elo_exp.records import UserError
 from elo_exp.results import Plot, RunInfo
 from elo_exp.settings import one_of
 
@@ -41,42 +43,53 @@ class WandbTracker:
 
     @contextmanager
     def open(self, info: RunInfo) -> Iterator[_WandbRun]:
-        run = self._start(info)
-        exit_code = 1
-        try:
-            yield _WandbRun(run)
-            exit_code = 0
-        finally:
-            run.finish(exit_code=exit_code)
+        settings = self._settings(info)
+        with ThreadPoolExecutor(1) as starter:  # W&B's service takes .2 s to answer, and a server longer
+            starting = starter.submit(self._start, settings, {**info.config, **info.labels})
+            exit_code = 1
+            try:
+                yield _WandbRun(starting)
+                exit_code = 0
+            finally:
+                starting.result().finish(exit_code=exit_code)
 
-    def _start(self, info: RunInfo) -> wandb.Run:
+    def _settings(self, info: RunInfo) -> wandb.Settings:
+        """These and the user's own, from the environment and W&B's files. Raises UserError for what W&B refuses."""
+        import wandb
+
+        try:
+            wandb.setup()
+            return wandb.Settings(
+                project=self.project,
+                entity=self.entity,
+                run_group=info.group,
+                run_job_type=info.job_type,
+                run_name=info.name,
+                root_dir=str(info.run_dir),
+                reinit="finish_previous",
+                silent=True,
+                console="off",
+                x_disable_stats=True,
+                x_save_requirements=False,  # they take .1 s to look up, and the manifest names those that matter
+            )
+        except (wandb.errors.UsageError, ValueError) as error:
+            lines = str(error).splitlines()  # of a ValueError the second names the setting, and the third says why
+            said = ": ".join(line.strip() for line in lines[1:3]) or lines[0]
+            raise UserError(
+                f"tracker: Weights & Biases refuses a setting: {said}. Check tracker.* and the variables WANDB_*."
+            ) from None
+
+    def _start(self, settings: wandb.Settings, config: Mapping[str, Any]) -> wandb.Run:
         import wandb
 
         mode = self._mode()
-        settings = wandb.Settings(
-            silent=True,
-            console="off",
-            x_disable_stats=True,
-            x_save_requirements=info.group is None,  # looking up every package takes .1 s, in each job of a sweep
-        )
-        arguments: dict[str, Any] = {
-            "project": self.project,
-            "entity": self.entity,
-            "group": info.group,
-            "job_type": info.job_type,
-            "name": info.name,
-            "config": {**info.config, **info.labels},
-            "dir": str(info.run_dir),
-            "reinit": "finish_previous",
-            "settings": settings,
-        }
         if mode != "online":
-            return wandb.init(mode=mode, **arguments)
+            return wandb.init(mode=mode, settings=settings, config=dict(config))
         try:
-            return wandb.init(mode="online", **arguments)
+            return wandb.init(mode="online", settings=settings, config=dict(config))
         except (wandb.errors.CommError, wandb.errors.UsageError) as error:
             logger.warning("warning: Weights & Biases cannot be reached (%s); this run is logged offline", error)
-            return wandb.init(mode="offline", **arguments)
+            return wandb.init(mode="offline", settings=settings, config=dict(config))
 
     def _mode(self) -> Mode:
         if self.mode != "auto":
@@ -87,8 +100,12 @@ class WandbTracker:
 
 
 class _WandbRun:
-    def __init__(self, run: wandb.Run) -> None:
-        self._run = run
+    def __init__(self, starting: Future[wandb.Run]) -> None:
+        self._starting = starting
+
+    @property
+    def _run(self) -> wandb.Run:
+        return self._starting.result()
 
     def log_summary(self, metrics: Mapping[str, float]) -> None:
         self._run.summary.update(dict(metrics))
