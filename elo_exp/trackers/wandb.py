@@ -57,6 +57,7 @@ class WandbTracker:
         """These and the user's own, from the environment and W&B's files. Raises UserError for what W&B refuses."""
         import wandb
 
+        wandb.util.pd_available = False  # it would import pandas to see that nothing here is a data frame: .3 s
         try:
             wandb.setup()
             return wandb.Settings(
