@@ -21,7 +21,7 @@ from elo_exp.records import UserError
 from elo_exp.results import Plot, RunInfo
 from elo_exp.trackers.wandb import WandbTracker
 from tests.commands import LOCAL, SCRIPTS, SMALL, Ran, attempt, attempt_program, command, environment, run
-from tests.wandb_server import serving
+from tests.wandb_server import KEY, serving
 
 DIMENSIONS = ["factuality", "calibration", "clinical_utility"]
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
@@ -279,14 +279,14 @@ def test_a_job_is_named_after_what_was_asked_of_it(swept: list[Logged]):
 def test_wandb_mode_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("WANDB_MODE", "disabled")
     info = RunInfo(run_dir=tmp_path, name="none", group=None, job_type="tournament", config={"elo": {"k": 16}})
-    with WandbTracker(project="elo_exp", entity=None, mode="auto").open(info) as tracked:
+    with WandbTracker(project="elo_exp", entity=None, mode="auto", wait_s=30).open(info) as tracked:
         tracked.log_summary({"elo/factuality/probe_hedged": 1400.0})
     assert not list(tmp_path.rglob("*.wandb"))
 
 
 def test_a_project_that_wandb_refuses_is_the_user_s_mistake(tmp_path: Path):
     info = RunInfo(run_dir=tmp_path, name="none", group=None, job_type="tournament", config={})
-    tracker = WandbTracker(project="a/b", entity=None, mode="offline")
+    tracker = WandbTracker(project="a/b", entity=None, mode="offline", wait_s=30)
     with pytest.raises(UserError, match="'a/b': cannot contain characters.*Check tracker"), tracker.open(info):
         pytest.fail("the run has begun")
 
@@ -302,6 +302,16 @@ def test_so_is_a_variable_before_anything_is_judged(tmp_path: Path):
     assert not list(tmp_path.rglob("verdicts"))
 
 
+def test_a_server_that_does_not_answer_is_waited_for_once(tmp_path: Path):
+    no_server = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9"}
+    jobs = ("-m", "elo.k=8,16", "tracker.wait_s=1", "hydra.sweep.dir=both")
+    ran = run(*jobs, *SMALL, "rubric=[factuality]", folder=tmp_path, strict=False, **no_server)
+    assert ran.err.count("cannot be reached") == 1
+    assert "2 of 2 jobs finished" in ran.out
+    for job in ("0", "1"):
+        assert Logged(tmp_path / "both" / job, tmp_path).of("exit")[0]["exit_code"] == 0
+
+
 MIXED = [{"model": "a", "points": 1, "flag": None}, {"model": "b", "points": 2.5, "flag": "unbeaten"}]
 LINES = [{"n": n, "loss": 1.0 / n, "floor": 0.1} for n in (1, 2, 4)]
 
@@ -315,7 +325,7 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logged]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
             patch.setenv(name, str(folder))
-        with WandbTracker(project="elo_exp", entity=None, mode="offline").open(info) as tracked:
+        with WandbTracker(project="elo_exp", entity=None, mode="offline", wait_s=30).open(info) as tracked:
             tracked.log_table("mixed", MIXED)
             tracked.log_plot(Plot(name="curve", png=png, rows=LINES, x="n", y=("loss", "floor")))
         yield Logged(folder, folder)

@@ -28,11 +28,14 @@ MODES = ("auto", "online", "offline", "disabled")
 
 @dataclass(kw_only=True)
 class WandbTracker:
-    """mode  auto: WANDB_MODE if that is set, else online where a key is at hand, else offline"""
+    """mode    auto: WANDB_MODE if that is set, else online where a key is at hand, else offline
+    wait_s  seconds for the server to answer; a run that it does not answer is logged offline
+    """
 
     project: str
     entity: str | None
     mode: str
+    wait_s: float
 
     def __post_init__(self) -> None:
         one_of("mode", self.mode, MODES)
@@ -67,6 +70,7 @@ class WandbTracker:
                 run_job_type=info.job_type,
                 run_name=info.name,
                 root_dir=str(info.run_dir),
+                init_timeout=self.wait_s,
                 reinit="finish_previous",
                 silent=True,
                 console="off",
@@ -89,7 +93,10 @@ class WandbTracker:
         try:
             return wandb.init(mode="online", settings=settings, config=dict(config))
         except (wandb.errors.CommError, wandb.errors.UsageError) as error:
-            logger.warning("warning: Weights & Biases cannot be reached (%s); this run is logged offline", error)
+            logger.warning(
+                "warning: Weights & Biases cannot be reached (%s); runs are logged offline from here on", error
+            )
+            os.environ["WANDB_MODE"] = "offline"  # the jobs of a sweep would wait each
             return wandb.init(mode="offline", settings=settings, config=dict(config))
 
     def _mode(self) -> Mode:
