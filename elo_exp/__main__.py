@@ -56,7 +56,7 @@ def run(cfg: DictConfig) -> float:
             print(f"job {info.run_dir.name}: it has finished before, and is not run again")
             return sweeps.headline(info)
         sweeps.forget_failure(info.run_dir)
-    parts = config.build(cfg, settings, experiment.NEEDS)
+    parts = config.build(cfg, settings, experiment.NEEDS, info.overrides)
     with parts.store:
         experiment.check(settings, parts)
         if (text := experiment.errand(settings, parts)) is not None:

@@ -53,6 +53,14 @@ OmegaConf.register_new_resolver("home", lambda path: str(HOME / path), replace=T
 OmegaConf.register_new_resolver("token", lambda: secrets.token_hex(2), use_cache=True, replace=True)
 
 
+def _of_run(run: str, errand: str | None, *, _root_: DictConfig) -> str | None:
+    """The first for a run, the second for plan=true and status=true, which leave no run folder."""
+    return errand if _root_.plan or _root_.status else run
+
+
+OmegaConf.register_new_resolver("of_run", _of_run, replace=True)
+
+
 _LIKE = ("elo", "rating", "arena")  # what is taken of a run
 
 
@@ -99,8 +107,11 @@ def _settings(cfg: DictConfig, names: Sequence[str]) -> Settings:
     return checked
 
 
-def build(cfg: DictConfig, chosen: Settings, needs: Collection[str]) -> Parts:
-    """The parts that an experiment needs. Nothing is generated, judged or written but the empty store."""
+def build(cfg: DictConfig, chosen: Settings, needs: Collection[str], changed: Sequence[str] = ()) -> Parts:
+    """The parts that an experiment needs. Nothing is generated, judged or written but the empty store.
+
+    changed  the overrides of the command
+    """
     if chosen.experiment.name == "oracle" and chosen.oracle.logged is not None:
         needs = {"estimator"}  # what is on record needs nobody to answer and to judge
     entrants = dict(cfg.entrant) if "entrant" in needs else {}
@@ -115,9 +126,11 @@ def build(cfg: DictConfig, chosen: Settings, needs: Collection[str]) -> Parts:
         rubrics=[_part(node, f"rubric.{name}") for name, node in cfg.rubric.items()] if "rubric" in needs else [],
         elo=_part(cfg.elo, "elo"),
         ratings={name: _part(node, f"rating.{name}") for name, node in cfg.rating.items()},
+        rates="rating" in needs,
         estimators=_parts(cfg.estimator, "estimator") if "estimator" in needs else {},
         tracker=_part(cfg.tracker, "tracker"),
         store=Store(Path(chosen.cache_dir) / "store.sqlite"),
+        named=frozenset(re.split("[=@]", override.lstrip("+~"))[0] for override in changed),
     )
 
 

@@ -127,6 +127,10 @@ def test_the_console_says_it_run_by_run(ran: Ran):
     assert "10 of its 20 prompts are among the 10 of run 1" in ran.out
 
 
+def test_what_is_done_meanwhile_names_no_ratings(ran: Ran):
+    assert ran.err.splitlines()[0] == "compare: asks nobody and rates nothing"
+
+
 def test_the_same_verdicts_are_said_to_be_the_same(folder: Path):
     ran = compare(folder, "whole", "again")
     assert "run 2: the same verdicts as in run 1, so its Bradley-Terry ratings are the same" in ran.out

@@ -109,6 +109,12 @@ def test_a_rubric_file_says_in_which_dimension_it_judges(tmp_path: Path):
         assert [r.shows_expected_behavior for r in parts.rubrics] == [False, True, False]
 
 
+@pytest.mark.parametrize("errand", ["plan", "status"])
+def test_what_asks_nobody_leaves_no_run_folder(errand: str):
+    hydra = composed(f"{errand}=true", "cache_dir=answers").hydra
+    assert (hydra.run.dir, hydra.output_subdir) == ("answers", None)
+
+
 def test_every_experiment_has_a_file_and_every_file_an_experiment():
     assert {name for group, name in OPTIONS if group == "experiment"} == set(EXPERIMENTS)
 

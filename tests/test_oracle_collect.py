@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from elo_exp.experiments.oracle_collect import Collecting
-from elo_exp.files import write_jsonl
+from elo_exp.files import write_jsonl, write_whole
 from elo_exp.oracle.samples import Collected
 from elo_exp.oracle.validation import Numbers, summaries, table
 from elo_exp.records import Prompt, Response, Score, UserError
+from tests.commands import attempt
 from tests.oracle_demo import parts_of, said, small
 
 TEXTS = ("One.", "Two.", "", "Four.", "Five.")
@@ -134,8 +135,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["oracle.policies=[tiny_base]"], "oracle.policies: found 'tiny_base'. Expected one of tiny_clone, tiny_unh"),
         (["oracle.prompts=arena"], "arena.path: names no file. Set it with arena.path=FILE, or choose a data set: "),
         (["scoring@oracle_scoring=score"], "judge@oracle_judge: is the judge itself, and every label would be "),
-        (["judge=haiku"], "judge@oracle_judge: found lexical, which only compares words, as the oracle for cl"),
+        (["judge=haiku", "entrant=[tiny_base,tiny_clone]"], "judge@oracle_judge: found lexical, which only compares "),
         (["judge@oracle_judge=opus", "oracle_judge.budget_usd=5"], "oracle_judge.budget_usd: found 5. Leave it out: "),
+        (["judge@oracle_judge=opus"], "entrant: none is named, and claude-opus-5-5 would judge the demonstration's "),
+        (["mode=pilot", "judge@oracle_judge=opus"], "entrant: none is named, and claude-sonnet-5-5 and claude-opus-"),
+        (["judge@oracle_judge=opus", "entrant.tiny_base.batch_size=1"], "entrant: none is named, and claude-opus-5-5"),
         (["oracle.n_prompts=15"], "oracle.label_fraction: 0.5 of 15 logged answers are 8 labels. Expected 10 or more"),
     ],
 )  # fmt: skip
@@ -143,6 +147,26 @@ def test_a_mistake_is_said_before_anybody_is_asked(folder: Path, overrides: list
     with pytest.raises(UserError) as refusal, parts_of(folder, *overrides) as (settings, parts):
         Collecting(settings, parts)
     assert str(refusal.value).startswith(words)
+
+
+@pytest.mark.parametrize("named", [["replay", "path=labels.jsonl"], ["local", "model=./mine"]])
+def test_a_judge_that_is_free_may_judge_the_demonstration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: list[str]
+):
+    monkeypatch.chdir(tmp_path)
+    write_jsonl(tmp_path / "labels.jsonl", [{"prompt_id": "p", "policy": "tiny_base", "judge_score": 0.5}])
+    for name in ("config.json", "model.safetensors"):
+        write_whole(tmp_path / "mine" / name, "")
+    oracle, wants = named
+    planned = str(said(tmp_path, f"judge@oracle_judge={oracle}", f"oracle_judge.{wants}", "plan=true"))
+    assert planned.count("which costs nothing") == 2
+
+
+def test_nobody_pays_for_the_demonstration_unawares(folder: Path):
+    ran = attempt("mode=pilot", "experiment=oracle", "judge@oracle_judge=opus", "tracker=local", folder=folder)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("elo_exp: entrant: none is named, and claude-sonnet-5-5 and claude-opus-5-5 would judge")
+    assert ran.err.count("\n") == 1
 
 
 def arena(folder: Path, n: int) -> list[str]:

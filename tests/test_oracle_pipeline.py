@@ -6,7 +6,10 @@ One story runs through this file: a run that is killed, one that goes on, one th
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +17,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elo_exp.asking.holdings import Filter, Holding, count
+from elo_exp.experiments import oracle
 from elo_exp.experiments.oracle import OracleResult
 from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.records import UserError
 from elo_exp.results import Usage
-from tests.commands import start
-from tests.oracle_demo import N_LABELS, N_PROBES, N_PROMPTS, POLICIES, ran, said, small
+from elo_exp.store import Store
+from tests.anthropic_server import AnthropicServer
+from tests.anthropic_verdicts import Says, plain_text, sha256
+from tests.commands import attempt, start
+from tests.openai_server import alone
+from tests.oracle_demo import N_LABELS, N_PROBES, N_PROMPTS, POLICIES, parts_of, ran, said, small
 from tests.pages import Reader
 from tests.stores import rows
 
@@ -231,3 +240,121 @@ def test_an_oracle_that_is_too_dear_is_refused_before_the_judge_is_paid(told: To
     with pytest.raises(UserError, match=r"oracle.budget_usd: \d+ scores by big are expected to cost .* cap is \$1"):
         ran(told.folder, *given)
     assert "missing: 465 scores, 138 labels." in str(said(told.folder, *given, "status=true"))
+
+
+# Two judges that are paid
+
+
+N_PAID = 10  # prompts, answered by two policies: all answers are scored, the logged ones labelled
+N_CHECKED = 2  # of the target's, labelled too
+JUDGE, ORACLE = "claude-haiku-5-5", "claude-opus-5-5"
+# The oracle's labels come one at a time, and are dearer than they are expected to be.
+PAID = (
+    *small("tiny_base", "tiny_premium"),
+    *("judge=haiku", "judge.poll_initial_seconds=0.01", "judge.poll_max_seconds=0.02", "judging.budget_usd=1"),
+    *("judge@oracle_judge=opus", "oracle_judge.transport=messages", "oracle_judge.concurrency=1"),
+    *(f"oracle.n_prompts={N_PAID}", "oracle.label_fraction=1", "oracle_judge.expected_output_tokens=1"),
+)
+LOW_CAP = 0.15
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a run concluded, or in which words it was refused."""
+
+    estimates: list[dict[str, Any]]
+    refusal: str = ""
+
+
+def in_this_process(folder: Path, *given: str) -> Ended:
+    with parts_of(folder, *given) as (settings, parts):
+        try:
+            return Ended(estimates(oracle.run(settings, parts)))
+        except UserError as refusal:
+            return Ended([], str(refusal))
+        finally:
+            for judge in (parts.judge, parts.oracle_judge):  # a client's sockets are the process's until it ends
+                if (client := vars(judge._api).get("_client")) is not None:
+                    client.close()
+
+
+def by_the_command(folder: Path, *given: str) -> Ended:
+    variables = {name: os.environ[name] for name in ("ANTHROPIC_API_KEY", "NO_PROXY")}
+    places = (f"cache_dir={folder}/cache", "tracker=local", "figures=false")
+    ran = attempt("experiment=oracle", *places, *given, folder=folder, **variables)
+    if ran.code == 0:
+        return Ended(ran.read("estimates.json"))
+    assert ran.code == 2, ran.err
+    (line,) = (line for line in ran.err.splitlines() if line.startswith("elo_exp: "))
+    assert ran.err.endswith(f"{line}\n")
+    return Ended([], line.removeprefix("elo_exp: "))
+
+
+@dataclass(frozen=True)
+class Paid:
+    """Four runs on one store, in this order, and what the server was asked and the judges were paid in between."""
+
+    server: AnthropicServer
+    wrong_key: Ended
+    n_billed_wrong_key: int
+    low_cap: Ended
+    paid_low_cap: dict[str | None, Holding]
+    raised: Ended
+    n_calls_raised: int
+    again: Ended
+    paid: dict[str | None, Holding]
+
+
+@pytest.fixture(scope="module", params=[in_this_process, pytest.param(by_the_command, marks=pytest.mark.slow)])
+def paid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Paid:
+    folder = tmp_path_factory.mktemp("paid")
+    with pytest.MonkeyPatch.context() as machine, AnthropicServer(outcomes=number, thinking_tokens=1000) as server:
+        alone(machine, folder)
+
+        def run(key: str, cap: float) -> Ended:
+            machine.setenv("ANTHROPIC_API_KEY", key)
+            urls = (f"{judge}.base_url={server.url}" for judge in ("judge", "oracle_judge"))
+            return request.param(folder, *PAID, *urls, f"oracle.budget_usd={cap}")
+
+        wrong_key, n_billed = run("wrong-key", 5), server.meter.billed_bodies.total()
+        low_cap, paid_low_cap = run("test-key", LOW_CAP), holdings(folder)
+        raised, n_calls = run("test-key", 5), len(server.meter.calls)
+        again = run("test-key", 5)
+        return Paid(server, wrong_key, n_billed, low_cap, paid_low_cap, raised, n_calls, again, holdings(folder))
+
+
+def number(params: Mapping[str, Any], _: int) -> Says:
+    """A score that depends on what is shown and to whom."""
+    score = int(sha256([params["model"], plain_text(params["messages"][-1]["content"])])[:8], 16) % 11
+    return Says(json.dumps({"score": score, "evidence": ""}))
+
+
+def holdings(folder: Path) -> dict[str | None, Holding]:
+    """What the store has of each judge."""
+    with Store(folder / "cache" / "store.sqlite") as store:
+        return {held.source: held for held in count(store, Filter(rubric="usefulness"))}
+
+
+def test_a_wrong_key_ends_the_run_in_one_line_before_anything_is_paid(paid: Paid):
+    assert "Check ANTHROPIC_API_KEY" in paid.wrong_key.refusal
+    assert paid.n_billed_wrong_key == 0
+
+
+def test_the_oracles_cap_stops_the_oracle_alone_and_what_is_paid_is_kept(paid: Paid):
+    judge, oracle_ = paid.paid_low_cap[JUDGE], paid.paid_low_cap[ORACLE]
+    assert re.match(r"oracle\.budget_usd: \$0\.\d\d of \$0\.15 are spent, and the next", paid.low_cap.refusal)
+    assert judge.n == 2 * N_PAID
+    assert 0 < oracle_.n < N_PAID + N_CHECKED
+    assert 0 < oracle_.dollars <= LOW_CAP
+
+
+def test_a_higher_cap_goes_on_and_every_query_of_both_is_paid_for_once(paid: Paid):
+    assert (paid.paid[JUDGE].n, paid.paid[ORACLE].n) == (2 * N_PAID, N_PAID + N_CHECKED)
+    assert list(paid.server.meter.billed_bodies.values()) == [1] * (3 * N_PAID + N_CHECKED)
+    assert paid.paid[JUDGE] == paid.paid_low_cap[JUDGE]
+
+
+def test_the_same_command_again_asks_neither_and_estimates_the_same(paid: Paid):
+    assert len(paid.server.meter.calls) == paid.n_calls_raised
+    assert paid.again == paid.raised
+    assert paid.raised.estimates

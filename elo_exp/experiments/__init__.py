@@ -30,9 +30,11 @@ class Parts:
     rubrics: Sequence[Rubric]
     elo: PermutationElo
     ratings: Mapping[str, RatingMethod]
+    rates: bool = True  # whether battles are rated, by elo and these
     estimators: Mapping[str, Estimator] = field(default_factory=dict)
     tracker: Tracker
     store: Store
+    named: frozenset[str] = frozenset()  # the groups and settings that the command names
 
     def labels(self) -> dict[str, str]:
         """By which a tracker groups runs, whatever their parts are made of."""
@@ -45,10 +47,10 @@ class Parts:
         chosen = [f"{len(self.entrants)} entrants"] if self.entrants else []
         chosen += [f"judge {self.judge.model}"] if self.judge else []
         chosen += [f"oracle {self.oracle_judge.model}"] if self.oracle_judge else []
-        if self.estimators:
-            return "; ".join([*chosen, f"estimators {', '.join(self.estimators)}"])
         chosen += [f"rubrics {', '.join(r.dimension for r in self.rubrics)}"] if self.rubrics else []
-        return "; ".join([*chosen, f"ratings elo, {', '.join(self.ratings)}" if self.ratings else "ratings elo"])
+        chosen += [f"estimators {', '.join(self.estimators)}"] if self.estimators else []
+        chosen += [f"ratings {', '.join(['elo', *self.ratings])}"] if self.rates else []
+        return "; ".join(chosen) or "asks nobody and rates nothing"
 
 
 class Experiment(Protocol):
@@ -56,7 +58,8 @@ class Experiment(Protocol):
 
     @property
     def NEEDS(self) -> frozenset[str]:  # noqa: N802
-        """Of the groups entrant, judge, oracle_judge, scoring, rubric and estimator, those that must be built."""
+        """Of the groups entrant, judge, oracle_judge, scoring, rubric and estimator, those that must be built; and
+        rating, where battles are rated."""
 
     def check(self, settings: Settings, parts: Parts) -> None:
         """Raise UserError for whatever can be known to be wrong before anything is begun."""

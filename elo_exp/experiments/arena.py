@@ -31,7 +31,7 @@ from elo_exp.results import JudgeQuality, Leaderboard, Plot, Standings
 from elo_exp.settings import Settings, parse_shard
 from elo_exp.statistics import comparisons, diagnostics
 
-NEEDS = frozenset({"entrant", "judge", "rubric"})
+NEEDS = frozenset({"entrant", "judge", "rubric", "rating"})
 
 
 def check(settings: Settings, parts: Parts) -> None:

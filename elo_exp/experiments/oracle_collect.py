@@ -17,6 +17,7 @@ from elo_exp.arena import rows as arena_rows
 from elo_exp.experiments import Parts
 from elo_exp.files import utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge, PaidJudge
+from elo_exp.models import tiny
 from elo_exp.oracle import questions, validation
 from elo_exp.oracle.dataset import MIN_LABELS
 from elo_exp.oracle.logged import FreshDraw, LoggedSample
@@ -105,6 +106,7 @@ def check(settings: Settings, parts: Parts) -> None:
     chosen = settings.oracle
     if not parts.entrants:
         raise UserError("entrant: none is chosen. Choose the logging policy and others: 'entrant=[base,other]'.")
+    _check_worth_paying(parts)
     logging_policy = one_of("oracle.logging_policy", _logging_policy(settings, parts), parts.entrants)
     for name, entrant in parts.entrants.items():
         if entrant.entrant_id != name:
@@ -141,6 +143,19 @@ def _check_judges(parts: Parts) -> None:
         raise UserError(
             f"judge@oracle_judge: found lexical, which only compares words, as the oracle for {parts.judge.model}. "
             "Choose a better judge than that: judge@oracle_judge=opus."
+        )
+
+
+def _check_worth_paying(parts: Parts) -> None:
+    """Raise UserError where the demonstration's policies, which stand in where nobody names others, would be judged for
+    money."""
+    paid = [judge.model for judge in (parts.judge, parts.oracle_judge) if isinstance(judge, PaidJudge)]
+    random = [str(getattr(entrant, "model", "")).startswith(tiny.PREFIX) for entrant in parts.entrants.values()]
+    if paid and all(random) and "entrant" not in parts.named:
+        raise UserError(
+            f"entrant: none is named, and {' and '.join(paid)} would judge the demonstration's models of random "
+            "weights. Name your policies: 'entrant=[base,other]'. To try the judges on random ones, name these: "
+            "'entrant=[tiny_base,tiny_clone]'."
         )
 
 

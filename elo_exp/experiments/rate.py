@@ -20,7 +20,7 @@ from elo_exp.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-NEEDS: frozenset[str] = frozenset()
+NEEDS = frozenset({"rating"})
 OVERALL = "overall"  # the dimension of battles that name none
 
 

@@ -23,7 +23,7 @@ from elo_exp.settings import Settings, parse_shard
 from elo_exp.statistics import agreement, diagnostics, effects
 from elo_exp.statistics.diagnoses import Agreement, RankCorrelation
 
-NEEDS = frozenset({"entrant", "judge", "rubric"})
+NEEDS = frozenset({"entrant", "judge", "rubric", "rating"})
 
 
 class TournamentResult(StandingsResult):
