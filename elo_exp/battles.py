@@ -192,5 +192,11 @@ def n_battles(battles: Sequence[Battle]) -> Counter[str]:
     return Counter(_sides(battles))
 
 
+def n_prompts(battles: Sequence[Battle]) -> int:
+    """How many there are; a battle that names none has one of its own."""
+    named = Counter(battle.question_id for battle in battles)
+    return len(named) if None not in named else len(named) - 1 + named[None]
+
+
 def _sides(battles: Sequence[Battle]) -> Iterator[str]:
     return itertools.chain(map(attrgetter("model_a"), battles), map(attrgetter("model_b"), battles))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 from elo_exp.records import Comparison, Item, JudgeRequest, UserError
+from elo_exp.statistics.student import t_quantile
 
 # Variance, over prompts, of one prompt's contribution to the difference of two ratings, in squared Elo points, in a
 # round robin of m entrants judged in both orders: QUALITY + OPPONENTS * 2 / m. The responses to a prompt differ in
@@ -144,19 +144,23 @@ def minimum_detectable_difference(n_prompts: int, n_entrants: int, *, n_tests: i
 def detectable(sigma: float, n_prompts: int, *, n_tests: int = 1) -> float:
     """The difference that a two-sided test at 5 % finds with 80 % power, Bonferroni over `n_tests`.
 
-    (z(1 - .05 / (2 n_tests)) + z(.8)) sigma / sqrt(n_prompts); Miller (2024). Infinite without a prompt.
+    (t(1 - .05 / (2 n_tests)) + t(.8)) sigma / sqrt(n_prompts), with n_prompts - 1 degrees of freedom; Miller (2024),
+    who has normal quantiles. Infinite for fewer than two prompts.
 
     sigma  standard deviation of one prompt's part in the difference, in the unit of the result
     """
-    return _z(n_tests) * sigma / math.sqrt(n_prompts) if n_prompts > 0 else math.inf
+    return _errors_apart(n_prompts, n_tests) * sigma / math.sqrt(n_prompts) if n_prompts > 1 else math.inf
 
 
 def prompts_needed(sigma: float, difference: float, *, n_tests: int = 1) -> int:
     """How many prompts make a difference `detectable`."""
-    return max(1, math.ceil((_z(n_tests) * sigma / difference) ** 2))
+    n = max(2, math.ceil((_errors_apart(math.inf, n_tests) * sigma / difference) ** 2))
+    while detectable(sigma, n, n_tests=n_tests) > difference:
+        n += 1
+    return n
 
 
-def _z(n_tests: int) -> float:
+def _errors_apart(n_prompts: float, n_tests: int) -> float:
     """The standard errors that lie between no difference and one that is found with 80 % power."""
-    normal = NormalDist()
-    return normal.inv_cdf(1 - 0.05 / (2 * n_tests)) + normal.inv_cdf(0.8)
+    df = n_prompts - 1
+    return t_quantile(df, level=1 - 0.05 / n_tests) + t_quantile(df, level=0.6)

@@ -22,7 +22,7 @@ TOKEN_CLASSES = (
     "output_tokens",
 )
 CONVERGED = 0.95  # the share of its way that Elo must have gone for its gaps to be read
-Z95 = 1.96  # standard errors on each side of a 95 % normal interval, rounded as in elo_results.json
+Z95 = 1.96  # ordering errors on each side of what elo_results.json calls a 95 % interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Leaderboard:
     covariance: np.ndarray | None = None  # (m, m), squared rating points, rows and columns as `models`; NaN: not rated
     parameters: Mapping[str, float] = field(default_factory=dict)  # what else is estimated: a tie parameter, its error
     rank_chances: np.ndarray | None = None  # (m, m), rows as `models`, columns ranks from 1; NaN for one not rated
-    n_clusters: int | None = None  # prompts: how many independent observations the covariance rests on
+    n_clusters: int | None = None  # prompts: how many independent observations the errors come from
 
     def rating(self, model: str) -> Rating:
         return next(r for r in self.ratings if r.model == model)

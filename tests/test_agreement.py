@@ -33,7 +33,6 @@ from elo_exp.statistics.likelihood import Games
 from elo_exp.statistics.transitivity import (
     cycles,
     cycles_by_triple,
-    f_survival,
     pair_residuals,
     transitivity_of_games,
     transitivity_test,
@@ -91,7 +90,7 @@ def test_statsmodels_finds_the_same_kappa_and_error(seed: int) -> None:
     found, second_opinion = agree(said(one), said(other)), cohens_kappa(both_ways(one, other))
     assert found.kappa == pytest.approx(second_opinion.kappa)
     assert found.std_error == pytest.approx(second_opinion.std_kappa * math.sqrt(200 / 199), rel=1e-9)
-    assert found.ci_low == pytest.approx(second_opinion.kappa - 1.96 * (found.std_error or 0))
+    assert found.ci_low == pytest.approx(second_opinion.kappa - stats.t.ppf(0.975, 199) * (found.std_error or 0))
 
 
 def test_comparisons_of_one_prompt_are_one_observation() -> None:
@@ -264,13 +263,6 @@ def test_two_models_or_a_board_without_order_have_no_rank_correlation() -> None:
 
 
 # Transitivity
-
-
-@pytest.mark.parametrize("df", [1, 2, 3, 10, 36, 300])
-@pytest.mark.parametrize("df_error", [1, 7, 47, 140, 100_000])
-def test_scipy_finds_the_same_probability(df: int, df_error: int) -> None:
-    for f in (0.0, 0.01, 0.5, 1.0, 1.7, 4.0, 30.0):
-        assert f_survival(f, df, df_error) == pytest.approx(stats.f.sf(f, df, df_error), rel=1e-9, abs=1e-15)
 
 
 def test_with_many_prompts_the_test_is_that_of_chi_square() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import choix
 import numpy as np
 import pytest
+from scipy import stats
 import statsmodels.api as statsmodels
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -180,9 +181,7 @@ def test_with_a_game_a_prompt_two_models_have_the_textbook_error() -> None:
     expected = POINTS / 2 * math.sqrt(1 / (100 * 0.75 * 0.25) * 100 / 99)
     rating = board.rating("a")
     assert rating.std_error == pytest.approx(expected)
-    assert (rating.ci_low, rating.ci_high) == pytest.approx(
-        (rating.rating - 1.96 * expected, rating.rating + 1.96 * expected)
-    )
+    assert (rating.ci_low, rating.ci_high) == pytest.approx(stats.t.interval(0.95, 99, rating.rating, expected))
 
 
 def test_asking_the_same_again_about_the_same_prompts_makes_nobody_surer() -> None:
@@ -327,14 +326,14 @@ def test_battles_without_a_question_are_drawn_one_by_one() -> None:
         np.testing.assert_allclose(row, 1400 + POINTS * (other - other.mean()), atol=1e-4)
 
 
-def test_its_interval_is_normal_with_the_standard_deviation_of_the_resamples() -> None:
+def test_its_interval_is_student_s_with_the_standard_deviation_of_the_resamples() -> None:
     board = rate(Tournament().battles(50, np.random.default_rng(3)), interval="bootstrap")
     assert board.samples.shape == (1000, 4)
     assert board.parameters == {"n_bootstraps": 1000, "n_dropped": 0}
     np.testing.assert_allclose(board.covariance, np.cov(board.samples, rowvar=False))
     rating = board.rating("b")
     assert rating.std_error == pytest.approx(board.samples[:, 1].std(ddof=1))
-    assert rating.ci_high - rating.rating == pytest.approx(1.96 * rating.std_error)
+    assert rating.ci_high - rating.rating == pytest.approx(stats.t.ppf(0.975, 49) * rating.std_error)
     assert rating.rating == rate(Tournament().battles(50, np.random.default_rng(3))).rating("b").rating
 
 
@@ -572,6 +571,7 @@ def test_whatever_the_battles_no_rating_is_nan_or_infinite(interval: str, data: 
         ({"n_bootstraps": 1}, "n_bootstraps: found 1. Expected 2 or more."),
         ({"seed": -1}, "seed: found -1. Expected 0 or more."),
         ({"initial_rating": math.nan}, "initial_rating: found nan. Expected a finite number."),
+        ({"initial_rating": -1e308}, "initial_rating: found -1e+308. Expected at most 1000000 points from 0."),
     ],
 )
 def test_settings_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:

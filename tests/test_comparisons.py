@@ -97,7 +97,7 @@ def test_a_worked_example_of_differences() -> None:
         ("bob", "cat", 45),
     ]
     assert [d.std_error for d in found] == pytest.approx([30, 30, 30])
-    assert (found[0].ci_low, found[0].ci_high) == pytest.approx((60 - 1.96 * 30, 60 + 1.96 * 30))
+    assert (found[0].ci_low, found[0].ci_high) == pytest.approx((60 - 1.959964 * 30, 60 + 1.959964 * 30))
     assert [d.p_value for d in found] == pytest.approx([0.0455, 0.000465, 0.1336], rel=1e-3)
     assert [d.p_holm for d in found] == pytest.approx([2 * 0.0455, 3 * 0.000465, 0.1336], rel=1e-3)
     assert [d.significant for d in found] == [False, True, False]
@@ -113,17 +113,17 @@ def test_a_worked_example_of_rank_sets() -> None:
 
 def test_a_worked_example_of_precision() -> None:
     """100 prompts leave an error of 30 points: one prompt has 300. A difference is found with 80 % power at
-    1.96 + 0.84 = 2.80 errors; with three tests at 2.39 + 0.84 = 3.24."""
+    1.98 + 0.85 = 2.83 errors, of 99 degrees of freedom; with three tests at 2.44 + 0.85 = 3.28."""
     (found,) = precision({"factuality": board(THREE, EQUALLY_SURE, n_clusters=100)})
     assert found == Precision(
         dimension="factuality",
         n_prompts=100,
         n_tests=3,
         sigma=pytest.approx(300),
-        detectable=pytest.approx(2.80 * 30, rel=2e-3),
-        detectable_corrected=pytest.approx(3.24 * 30, rel=2e-3),
-        prompts_needed={"20": 1766, "40": 442, "60": 197},
-        prompts_needed_corrected={"20": 2356, "40": 589, "60": 262},
+        detectable=pytest.approx(2.83 * 30, rel=2e-3),
+        detectable_corrected=pytest.approx(3.28 * 30, rel=2e-3),
+        prompts_needed={"20": 1768, "40": 444, "60": 199},
+        prompts_needed_corrected={"20": 2359, "40": 592, "60": 265},
     )
 
 
@@ -339,9 +339,9 @@ def test_the_table_of_what_a_run_can_find(
     assert {(p.n_prompts, p.n_tests) for p in found} == {(143, 6)}
     assert np.mean([p.detectable for p in found]) == pytest.approx(mde, rel=0.025)
     assert np.mean([p.detectable_corrected for p in found]) == pytest.approx(corrected, rel=0.025)
-    assert np.mean([detectable(p.sigma, 50) for p in found]) == pytest.approx(mde_of_50, rel=0.025)
+    assert np.mean([detectable(p.sigma, 50) for p in found]) == pytest.approx(mde_of_50, rel=0.045)  # normal
     for effect, prompts in [("20", for_20), ("40", for_40), ("60", for_60)]:
-        assert np.mean([p.prompts_needed[effect] for p in found]) == pytest.approx(prompts, rel=0.05)
+        assert np.mean([p.prompts_needed[effect] for p in found]) == pytest.approx(prompts, rel=0.06)
     assert np.mean([p.prompts_needed_corrected["40"] for p in found]) == pytest.approx(for_40_corrected, rel=0.05)
 
 
@@ -364,7 +364,7 @@ def planned_prompts(gap: int) -> int:
     return next(n for n in itertools.count(1) if minimum_detectable_difference(n, 4) <= gap)
 
 
-@pytest.mark.parametrize(("gap", "n_prompts"), [(40, 343), (60, 153), (100, 55)])
+@pytest.mark.parametrize(("gap", "n_prompts"), [(40, 345), (60, 155), (100, 57)])
 def test_the_planned_number_of_prompts_has_the_planned_power(gap: int, n_prompts: int) -> None:
     assert planned_prompts(gap) == n_prompts
     assert 0.74 < power(gap, n_prompts=n_prompts, n=300) < 0.86

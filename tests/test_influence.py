@@ -7,24 +7,13 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from elo_exp.oracle.calibration import calibrate
 from elo_exp.oracle.dataset import Dataset, Rows
 from elo_exp.oracle.evidence import evidence
-from elo_exp.oracle.influence import clustered, t_quantile
+from elo_exp.oracle.influence import clustered
 from tests.data import shipped
 from tests.oracle_simulation import World
-
-
-@pytest.mark.parametrize("df", [1.0, 2.5, 4.0, 30.0, 1e3])
-def test_the_t_quantile_is_that_of_an_independent_library(df: float):
-    assert t_quantile(df) == pytest.approx(stats.t.ppf(0.975, df))
-    assert t_quantile(df, level=0.99) == pytest.approx(stats.t.ppf(0.995, df))
-
-
-def test_with_endless_degrees_of_freedom_it_is_normal():
-    assert t_quantile(math.inf) == pytest.approx(stats.norm.ppf(0.975))
 
 
 def test_the_error_of_a_mean_is_the_one_of_the_textbook():

@@ -39,9 +39,11 @@ def test_the_table_of_what_can_be_resolved(n_prompts: int, n_entrants: int, elo:
     50       4          105   131
     143      2           76    94
     50       2          128   159
+
+    The table is of normal tests; Student's find what is 2 % (one test) or 4 % (six) larger with 50 prompts.
     """
-    assert minimum_detectable_difference(n_prompts, n_entrants) == pytest.approx(elo, rel=0.015)
-    assert minimum_detectable_difference(n_prompts, n_entrants, n_tests=6) == pytest.approx(bonferroni, rel=0.015)
+    assert minimum_detectable_difference(n_prompts, n_entrants) == pytest.approx(elo, rel=0.025)
+    assert minimum_detectable_difference(n_prompts, n_entrants, n_tests=6) == pytest.approx(bonferroni, rel=0.04)
 
 
 @pytest.mark.parametrize(("elo", "four_way", "pair"), [(20, 1363, 1995), (40, 343, 503), (60, 154, 227), (100, 57, 85)])
@@ -53,25 +55,26 @@ def test_the_prompts_that_a_difference_needs(elo: float, four_way: int, pair: in
 
 @pytest.mark.parametrize("n_tests", [1, 3, 6, 45])
 @pytest.mark.parametrize("n_prompts", [10, 50, 143, 2000])
-def test_second_opinion_the_power_of_a_normal_test(n_prompts: int, n_tests: int) -> None:
-    from statsmodels.stats.power import NormalIndPower  # type: ignore[import-untyped]
+def test_second_opinion_the_power_of_a_t_test(n_prompts: int, n_tests: int) -> None:
+    from statsmodels.stats.power import TTestPower  # type: ignore[import-untyped]
 
-    effect = NormalIndPower().solve_power(nobs1=n_prompts, alpha=0.05 / n_tests, power=0.8, ratio=0)
+    effect = TTestPower().solve_power(nobs=n_prompts, alpha=0.05 / n_tests, power=0.8)
     sigma = math.sqrt(36_100 + 67_600 * 2 / 4)  # Elo points, of one prompt's part in a difference
-    assert minimum_detectable_difference(n_prompts, 4, n_tests=n_tests) == pytest.approx(effect * sigma, rel=1e-4)
+    found = minimum_detectable_difference(n_prompts, 4, n_tests=n_tests)
+    assert found == pytest.approx(effect * sigma, rel=0.7 / n_prompts)  # the sum of two quantiles is not quite exact
 
 
-@given(n_prompts=st.integers(1, 10**6), n_entrants=st.integers(2, 100), n_tests=st.integers(1, 1000))
+@given(n_prompts=st.integers(2, 10**6), n_entrants=st.integers(2, 100), n_tests=st.integers(1, 1000))
 def test_law_more_prompts_and_more_opponents_resolve_more_and_more_tests_less(
     n_prompts: int, n_entrants: int, n_tests: int
 ) -> None:
     found = minimum_detectable_difference(n_prompts, n_entrants, n_tests=n_tests)
-    assert minimum_detectable_difference(4 * n_prompts, n_entrants, n_tests=n_tests) == pytest.approx(found / 2)
+    assert minimum_detectable_difference(4 * n_prompts, n_entrants, n_tests=n_tests) <= found / 2 * (1 + 1e-9)
     assert minimum_detectable_difference(n_prompts, n_entrants + 1, n_tests=n_tests) < found
     assert minimum_detectable_difference(n_prompts, n_entrants, n_tests=n_tests + 1) > found
 
 
-@pytest.mark.parametrize(("n_prompts", "n_entrants"), [(0, 4), (143, 1), (143, 0), (0, 0)])
+@pytest.mark.parametrize(("n_prompts", "n_entrants"), [(0, 4), (1, 4), (143, 1), (143, 0), (0, 0)])
 def test_without_prompts_or_opponents_nothing_can_be_resolved(n_prompts: int, n_entrants: int) -> None:
     assert minimum_detectable_difference(n_prompts, n_entrants) == math.inf
 

@@ -95,9 +95,10 @@ def test_the_spread_over_seeds_stands_beside_the_ordering_error():
 
 
 def test_kappa_stands_above_the_diagonal_and_the_rank_correlation_below():
-    agreement = {"dimension": "factuality", "n_comparisons": 40, "kappa": 0.5, "std_error": 0.1, "rho": -1.0}
+    agreement = {"dimension": "factuality", "n_comparisons": 40, "n_prompts": 4, "kappa": 0.5, "std_error": 0.1}
+    agreement |= {"rho": -1.0}
     plot = sweep_agreement.judges_grid([agreement | {"first": "opus", "second": "haiku"}])
-    assert {"0.50 ±.20", "n=40", "−1.00"} <= set(written(plot))
+    assert {"0.50 ±.32", "n=40", "−1.00"} <= set(written(plot))
 
 
 def test_judges_of_which_nothing_is_known_have_empty_cells():

@@ -9,8 +9,9 @@ from elo_exp.figures.canvas import Panel, percents, row_span, span, ticks
 from elo_exp.figures.lettering import length, short
 from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import said_p
-from elo_exp.results import Z95, Plot, Standings
+from elo_exp.results import Plot, Standings
 from elo_exp.statistics import transitivity
+from elo_exp.statistics.student import half_width
 from elo_exp.statistics.winrates import shares
 
 Rows = list[dict[str, Any]]
@@ -40,8 +41,7 @@ def calibration(standings: Standings) -> Plot | None:
     names = list(dict.fromkeys(row["dimension"] for row in rows))
     seen = [row["expected"] for row in rows]
     for name, error in (("observed", "std_error"), ("observed_decisive", "std_error_decisive")):
-        known = [(row[name], Z95 * (row[error] or 0.0)) for row in rows if row[name] is not None]
-        seen += [share + sign * half for share, half in known for sign in (-1, 1)]
+        seen += [end for row in rows if row[name] is not None for end in _ends(row, name, error)]
     low, high = span(min(max(share, 0.0), 1.0) for share in seen)
     sheet = Sheet(
         "Do the ratings predict who wins?",
@@ -89,9 +89,11 @@ def _calibration_rows(standings: Standings, dimension: str) -> Rows:
                 "favourite": names[not is_favourite],
                 "other": names[is_favourite],
                 "expected": max(pair["expected"], 1 - pair["expected"]),
+                "n_prompts": every.n_prompts,
                 "n_games": every.n_games,
                 "observed": every.share if is_favourite else 1 - every.share,
                 "std_error": every.std_error,
+                "n_prompts_decisive": won.n_prompts if won else 0,
                 "n_decisive": won.n_games if won else 0,
                 "observed_decisive": won and (won.share if is_favourite else 1 - won.share),
                 "std_error_decisive": won and won.std_error,
@@ -103,10 +105,16 @@ def _calibration_rows(standings: Standings, dimension: str) -> Rows:
 def _observed(panel: Panel, rows: Rows, name: str, error: str, color: str, *, hollow: bool = False) -> None:
     known = [row for row in rows if row[name] is not None]
     if len(rows) <= _MAX_BARS:
-        bars = [(row["expected"], row[name], Z95 * row[error]) for row in known if row[error] is not None]
-        panel.segments([((x, y - e), (x, y + e)) for x, y, e in bars], color, 1.3, alpha=0.7)
+        bars = [(row["expected"], *_ends(row, name, error)) for row in known if row[error] is not None]
+        panel.segments([((x, low), (x, high)) for x, low, high in bars], color, 1.3, alpha=0.7)
     at = [row["expected"] for row in known], [row[name] for row in known]
     panel.dots(*at, color, 5.5 if len(rows) <= _MAX_BARS else 3, hollow=hollow)
+
+
+def _ends(row: dict[str, Any], name: str, error: str) -> tuple[float, float]:
+    """Of the 95 % interval of a share."""
+    half = half_width(row[name.replace("observed", "n_prompts")]) * (row[error] or 0.0)
+    return row[name] - half, row[name] + half
 
 
 def _of_games(rows: Rows, name: str) -> str:

@@ -11,8 +11,9 @@ from elo_exp.figures.canvas import Panel, panel_width, percents, row_span, span,
 from elo_exp.figures.lettering import length, short
 from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import colored, model_key, of_best
-from elo_exp.results import Z95, Plot, Standings
+from elo_exp.results import Plot, Standings
 from elo_exp.statistics.likelihood import Array
+from elo_exp.statistics.student import half_width
 
 Rows = list[dict[str, Any]]
 
@@ -109,7 +110,7 @@ def length_effect(standings: Standings) -> Plot | None:
     ]
     if not rows:
         return None
-    ends = [row["win_rate"] + sign * Z95 * (row["std_error"] or 0.0) for row in rows for sign in (-1, 1)]
+    ends = [row["win_rate"] + sign * _half(row) for row in rows for sign in (-1, 1)]
     low, high = span([0.4, 0.6, *(min(max(end, 0.0), 1.0) for end in ends)])
     sheet = Sheet(
         "Does the judge prefer what is longer?",
@@ -156,9 +157,13 @@ def _terciles(panel: Panel, rows: Rows) -> None:
         x = (row["shortest"] + row["longest"]) / 2
         panel.segments([((row["shortest"], row["win_rate"]), (row["longest"], row["win_rate"]))], _BLUE, 0.8, alpha=0.6)
         if row["std_error"] is not None:
-            error = Z95 * row["std_error"]
-            panel.segments([((x, row["win_rate"] - error), (x, row["win_rate"] + error))], _BLUE, 2)
+            panel.segments([((x, row["win_rate"] - _half(row)), (x, row["win_rate"] + _half(row)))], _BLUE, 2)
         panel.dots([x], [row["win_rate"]], _BLUE, 5.5)
+
+
+def _half(tercile: dict[str, Any]) -> float:
+    """Of its 95 % interval."""
+    return half_width(tercile["n_prompts"]) * (tercile["std_error"] or 0.0)
 
 
 def _longer_wins(log_odds: Array) -> Array:

@@ -25,6 +25,7 @@ from elo_exp.figures.shown import (
 )
 from elo_exp.results import Z95, Plot, Standings
 from elo_exp.statistics import winrates
+from elo_exp.statistics.student import half_width
 
 Row = Mapping[str, Any]
 
@@ -192,6 +193,7 @@ def _win_rate_rows(standings: Standings) -> list[dict[str, Any]]:
             {
                 **rate.to_dict(),
                 "n": share.n_games,
+                "n_prompts": share.n_prompts,
                 "win_share_a": share.share,
                 "std_error": share.std_error,
                 "significant": holds.get((rate.dimension, rate.entrant_a, rate.entrant_b)),
@@ -211,7 +213,8 @@ def _matrix(panel: Panel, cells: Sequence[Row], models: Sequence[str], *, has_te
         shares[a, b], shares[b, a] = cell["win_share_a"], 1 - cell["win_share_a"]
         for (i, j), share in (((a, b), cell["win_share_a"]), ((b, a), 1 - cell["win_share_a"])) if has_text else ():
             color = "white" if abs(share - 0.5) > 0.3 else canvas.INK
-            error = "" if cell["std_error"] is None else f" ±{Z95 * cell['std_error']:.2f}".replace("0.", ".")
+            half = None if cell["std_error"] is None else half_width(cell["n_prompts"]) * cell["std_error"]
+            error = "" if half is None else f" ±{half:.2f}".replace("0.", ".")
             is_bold = bool(cell["significant"])
             panel.write(j, i, f"{share:.2f}{error}", move=(0, 4.5), size=7.5, color=color, bold=is_bold)
             panel.write(j, i, f"n={cell['n']:,}", move=(0, -5.5), size=7, color=color)

@@ -17,6 +17,7 @@ from elo_exp.figures.lettering import short
 from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import MAX_MODELS, METHOD, of_best, room
 from elo_exp.results import Z95, Plot
+from elo_exp.statistics.student import half_width
 
 Row = Mapping[str, Any]
 
@@ -148,7 +149,8 @@ def _judge_cells(panel: Panel, row: Row, i: int, j: int, grid: Any) -> None:
     if row["kappa"] is not None:
         grid[i, j] = 0.5 + row["kappa"] / 2
         color = "white" if abs(row["kappa"]) > 0.6 else canvas.INK
-        error = "" if row["std_error"] is None else f" ±{Z95 * row['std_error']:.2f}".replace("0.", ".")
+        half = None if row["std_error"] is None else half_width(row["n_prompts"]) * row["std_error"]
+        error = "" if half is None else f" ±{half:.2f}".replace("0.", ".")
         panel.write(j, i, f"{row['kappa']:.2f}{error}".replace("-", "−"), move=(0, 4.5), size=7.5, color=color)
         panel.write(j, i, f"n={row['n_comparisons']:,}", move=(0, -5.5), size=7, color=color)
     if row["rho"] is not None:

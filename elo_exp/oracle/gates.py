@@ -14,7 +14,8 @@ from elo_exp.oracle import audits
 from elo_exp.oracle.audits import MIN_AUDIT, MIN_ESS, TargetLabels
 from elo_exp.oracle.estimates import STATUSES, ScoreOverlap, WeightDiagnostics
 from elo_exp.oracle.evidence import CALIBRATED_WEIGHTS, FRESH_DRAWS, RAW_WEIGHTS, Evidence, NotEstimableError
-from elo_exp.oracle.influence import Estimate, t_quantile
+from elo_exp.oracle.influence import Estimate
+from elo_exp.statistics.student import t_quantile
 
 REPORT, CAUTION, REFUSE = STATUSES
 Verdict = tuple[str, str]  # status, reason

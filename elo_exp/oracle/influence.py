@@ -17,17 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
 from elo_exp.oracle.calibration import Calibration
 from elo_exp.oracle.dataset import Rows
 from elo_exp.statistics.likelihood import Array, Mask
-from elo_exp.statistics.transitivity import f_survival
-
-_MANY = 1e4  # degrees of freedom: as good as normal
-_STEPS = 80
+from elo_exp.statistics.student import t_quantile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,14 +139,3 @@ def clustered(parts: Array, present: Mask) -> tuple[float, float]:
     kurtosis = g * float((squares**2).sum() / squares.sum() ** 2)
     df = 2 * g / (kurtosis - 1) if kurtosis > 1 else g - 1.0
     return largest * math.sqrt(g / (g - 1) * float(squares.sum())), min(max(df, 1.0), g - 1.0)
-
-
-def t_quantile(df: float, *, level: float = 0.95) -> float:
-    """How many standard errors lie on each side of an interval of this level, with so many degrees of freedom."""
-    if df >= _MANY:
-        return NormalDist().inv_cdf((1 + level) / 2)
-    low, high = 0.0, 1e3
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if f_survival(middle**2, 1, df) > 1 - level else (low, middle)
-    return high

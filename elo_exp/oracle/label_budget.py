@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from elo_exp.oracle.estimates import LabelBudget
-from elo_exp.oracle.influence import Estimate, t_quantile
+from elo_exp.oracle.influence import Estimate
+from elo_exp.statistics.student import t_quantile
 
 
 def label_budget(

@@ -47,7 +47,7 @@ class BradleyTerry:
 
     use             both: the two orders of a pair are two games; consistent: one game, the reconciled winner
     interval        sandwich: the prompt-clustered sandwich; bootstrap: prompts are drawn with replacement
-                    `n_bootstraps` times, the same draws for every dimension, and the interval is normal with the
+                    `n_bootstraps` times, the same draws for every dimension, and the error is the
                     standard deviation of the fits, which are the leaderboard's samples; percentile: the same with the
                     2.5 and 97.5 percentiles of the fits. The rating itself is always that of all battles
     baseline_model  whose rating is `initial_rating`, in place of the mean of all; errors are then of the distance to it

@@ -14,17 +14,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from elo_exp import memory
-from elo_exp.battles import models, n_battles
+from elo_exp.battles import models, n_battles, n_prompts
 from elo_exp.records import Battle, UserError
-from elo_exp.results import Z95, Leaderboard, Rating, ranked
+from elo_exp.results import Leaderboard, Rating, ranked
 from elo_exp.settings import one_of
+from elo_exp.statistics.boards import check_initial_rating
 from elo_exp.statistics.bootstrap import drawn_prompts
 from elo_exp.statistics.likelihood import POINTS, Array, Games, abilities, games
 from elo_exp.statistics.permutations import Matches, replay, replay_resamples
+from elo_exp.statistics.student import half_width
 
 logger = logging.getLogger(__name__)
 
 TIES = ("drop", "half")
+_MAX_K = 1000  # a match moves a rating by up to 5.8 in log-odds; far beyond, the exponential of a gap overflows
 _ROUNDING = 1e-12  # squared rating points: less scatter than this is none
 
 
@@ -53,8 +56,10 @@ class PermutationElo:
 
     def __post_init__(self) -> None:
         for name, k in [("k", self.k), *(("k_sweep", k) for k in self.k_sweep)]:
-            if not 0 < k < math.inf:
+            if not k > 0:
                 raise UserError(f"{name}: found {k:g}. Expected a number above 0.")
+            if k > _MAX_K:
+                raise UserError(f"{name}: found {k:g}. Expected at most {_MAX_K}: 8 to 32 are usual.")
         for name, count in (("n_perms", self.n_perms), ("perms_per_bootstrap", self.perms_per_bootstrap)):
             if count < 1:
                 raise UserError(f"{name}: found {count}. Expected 1 or more.")
@@ -62,8 +67,7 @@ class PermutationElo:
             raise UserError(f"n_bootstraps: found {self.n_bootstraps}. Expected 2 or more, or 0 for none.")
         if self.seed < 0:
             raise UserError(f"seed: found {self.seed}. Expected 0 or more.")
-        if not math.isfinite(self.initial_rating):
-            raise UserError(f"initial_rating: found {self.initial_rating}. Expected a finite number.")
+        check_initial_rating(self.initial_rating)
         one_of("ties", self.ties, TIES)
 
     @property
@@ -99,14 +103,15 @@ class PermutationElo:
             )
             for dimension, ratings_pmk in zip(playable, ratings, strict=True):
                 names = models(battles[dimension])
-                played = n_battles(self._played(battles[dimension]))
+                played = self._played(battles[dimension])
                 boards[dimension] = {
                     k: leaderboard(
                         names,
                         ratings_pmk[:, :, i],
-                        played=played,
+                        played=n_battles(played),
                         k=k,
                         n_matches=len(matches[dimension]),
+                        n_prompts=n_prompts(played),
                         std_errors=errors[dimension] if k == self.k else np.full(len(names), np.nan),
                     )
                     for i, k in enumerate(self.ks)
@@ -204,9 +209,11 @@ def leaderboard(
     played: Mapping[str, int],
     k: float,
     n_matches: int,
+    n_prompts: int,
     std_errors: Array,
 ) -> Leaderboard:
     """Mean over permutations and its Monte-Carlo error; samples (p, m), std_errors (m,), NaN where unknown."""
+    width = half_width(n_prompts)
     n_perms = len(samples)
     ordering = samples.std(axis=0, ddof=1) / math.sqrt(n_perms) if n_perms > 1 else np.zeros(len(names))
     sure = [error if math.isfinite(error) else None for error in std_errors.tolist()]
@@ -215,8 +222,8 @@ def leaderboard(
             model=name,
             rating=mean,
             std_error=error,
-            ci_low=None if error is None else mean - Z95 * error,
-            ci_high=None if error is None else mean + Z95 * error,
+            ci_low=None if error is None else mean - width * error,
+            ci_high=None if error is None else mean + width * error,
             ordering_error=sem,
             n_battles=played.get(name, 0),
         )
@@ -228,5 +235,6 @@ def leaderboard(
         ratings=ranked(ratings),
         samples=samples,
         n_matches=n_matches,
+        n_clusters=n_prompts,
         parameters={"k": k, "convergence": convergence(k, n_matches=n_matches, n_models=len(names))},
     )

@@ -13,10 +13,11 @@ from itertools import combinations
 import numpy as np
 
 from elo_exp.records import Battle, Judgment
-from elo_exp.results import Z95, Leaderboard
+from elo_exp.results import Leaderboard
 from elo_exp.statistics.covariates import mean_error
 from elo_exp.statistics.diagnoses import Agreement, RankCorrelation
 from elo_exp.statistics.likelihood import Array
+from elo_exp.statistics.student import half_width
 
 # Kappa
 
@@ -151,8 +152,8 @@ def _agreement(
         agreement=observed,
         kappa=value,
         std_error=error,
-        ci_low=None if error is None else max(-1.0, value - Z95 * error),
-        ci_high=None if error is None else min(1.0, value + Z95 * error),
+        ci_low=None if error is None else max(-1.0, value - half_width(counts["n_prompts"]) * error),
+        ci_high=None if error is None else min(1.0, value + half_width(counts["n_prompts"]) * error),
     )
 
 

@@ -9,8 +9,11 @@ import numpy as np
 
 from elo_exp.battles import n_battles
 from elo_exp.records import Battle, UserError
-from elo_exp.results import Z95, Leaderboard, Rating, ranked
+from elo_exp.results import Leaderboard, Rating, ranked
 from elo_exp.statistics.likelihood import POINTS, Array, Mask
+from elo_exp.statistics.student import half_width
+
+_MAX_INITIAL_RATING = 1_000_000
 
 
 def leaderboard(
@@ -26,7 +29,7 @@ def leaderboard(
     samples: Array | None = None,
     parameters: Mapping[str, float] | None = None,
 ) -> Leaderboard:
-    """Ratings initial_rating + 173.7 theta with normal 95 % intervals; none where the variance is NaN.
+    """Ratings initial_rating + 173.7 theta with 95 % intervals by Student's t; none where the variance is NaN.
 
     theta       (m,) log-odds of the models of the battles, sorted by name; NaN for one that has no finite ability
     covariance  (m, m) of them
@@ -36,8 +39,9 @@ def leaderboard(
     counts = n_battles(battles)
     names = tuple(sorted(counts))
     error = POINTS * np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    width = half_width(n_clusters)
     ratings = [
-        _rating(name, initial_rating + POINTS * float(theta[i]), float(error[i]), n_battles=counts[name])
+        _rating(name, initial_rating + POINTS * float(theta[i]), float(error[i]), width, n_battles=counts[name])
         if math.isfinite(theta[i])
         else Rating(model=name, rating=None, n_battles=counts[name], flag=flags[i])
         for i, name in enumerate(names)
@@ -54,15 +58,15 @@ def leaderboard(
     )
 
 
-def _rating(name: str, rating: float, std_error: float, *, n_battles: int) -> Rating:
+def _rating(name: str, rating: float, std_error: float, width: float, *, n_battles: int) -> Rating:
     if not math.isfinite(std_error):
         return Rating(model=name, rating=rating, n_battles=n_battles)
     return Rating(
         model=name,
         rating=rating,
         std_error=std_error,
-        ci_low=rating - Z95 * std_error,
-        ci_high=rating + Z95 * std_error,
+        ci_low=rating - width * std_error,
+        ci_high=rating + width * std_error,
         n_battles=n_battles,
     )
 
@@ -85,6 +89,8 @@ def why_unrated(wins: Array) -> dict[int, str]:
 
 
 def check_initial_rating(value: float) -> None:
-    """Raise UserError for a rating scale without a middle."""
+    """Raise UserError for a middle of the scale so far out that differences would be lost to rounding."""
     if not math.isfinite(value):
         raise UserError(f"initial_rating: found {value}. Expected a finite number.")
+    if abs(value) > _MAX_INITIAL_RATING:
+        raise UserError(f"initial_rating: found {value:g}. Expected at most {_MAX_INITIAL_RATING} points from 0.")

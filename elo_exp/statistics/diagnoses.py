@@ -58,6 +58,7 @@ class LengthTercile(Record):
     dimension: str
     shortest: int  # the least difference, in characters
     longest: int
+    n_prompts: int
     n_games: int
     win_rate: float
     std_error: float | None = None  # prompt-clustered

@@ -13,10 +13,10 @@ import numpy as np
 
 from elo_exp.battles import models
 from elo_exp.records import Battle, Comparison
-from elo_exp.results import Z95
 from elo_exp.statistics.covariates import Fit, fit, mean_error
 from elo_exp.statistics.diagnoses import LengthControl, LengthEffect, LengthRating, LengthTercile, PositionEffect
 from elo_exp.statistics.likelihood import POINTS, Array, Games, Mask, games, results
+from elo_exp.statistics.student import half_width
 
 Lengths = Mapping[tuple[str, str], int]  # characters, by prompt and model
 
@@ -50,8 +50,8 @@ def position_effect(battles: Sequence[Battle], *, dimension: str) -> PositionEff
         effect=_finite(effect),
         std_error=_finite(error),
         p_first=_finite(_probability(effect)),
-        ci_low=_finite(_probability(effect - Z95 * error)),
-        ci_high=_finite(_probability(effect + Z95 * error)),
+        ci_low=_finite(_probability(effect - half_width(played.n_clusters) * error)),
+        ci_high=_finite(_probability(effect + half_width(played.n_clusters) * error)),
     )
 
 
@@ -103,8 +103,8 @@ def length_control(
             scale=scale or None,
             effect=_finite(effect),
             std_error=_finite(error),
-            ci_low=_finite(effect - Z95 * error),
-            ci_high=_finite(effect + Z95 * error),
+            ci_low=_finite(effect - half_width(played.n_clusters) * error),
+            ci_high=_finite(effect + half_width(played.n_clusters) * error),
         ),
         ratings=_length_ratings(
             models(known), played, of_game, found, dimension=dimension, initial_rating=initial_rating
@@ -174,6 +174,7 @@ def _terciles(games: Games, difference: Array, dimension: str) -> tuple[LengthTe
                 dimension=dimension,
                 shortest=int(apart[chosen].min()),
                 longest=int(apart[chosen].max()),
+                n_prompts=len(np.unique(games.cluster[chosen])),
                 n_games=int(chosen.sum()),
                 win_rate=rate,
                 std_error=mean_error(longer[chosen] - rate, games.cluster[chosen]),

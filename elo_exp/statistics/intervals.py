@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 
 from elo_exp.records import UserError
-from elo_exp.results import Z95, Leaderboard, Rating
+from elo_exp.results import Leaderboard, Rating
 from elo_exp.statistics.likelihood import Array
+from elo_exp.statistics.student import half_width
 
 _ENDS = (2.5, 97.5)  # percentiles
 
@@ -47,11 +48,12 @@ def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
     if samples is not None:
         samples = samples - samples[:, [fixed]] + at
     variance = {} if covariance is None else dict(zip(board.models, np.diag(covariance).tolist(), strict=True))
-    moved = tuple(_moved(r, at - rating, variance.get(r.model)) for r in board.ratings)
+    width = half_width(board.n_clusters)
+    moved = tuple(_moved(r, at - rating, variance.get(r.model), width) for r in board.ratings)
     return dataclasses.replace(board, ratings=moved, covariance=covariance, samples=samples)
 
 
-def _moved(rating: Rating, by: float, variance: float | None) -> Rating:
+def _moved(rating: Rating, by: float, variance: float | None, width: float) -> Rating:
     if rating.rating is None:
         return rating
     points = rating.rating + by
@@ -59,5 +61,5 @@ def _moved(rating: Rating, by: float, variance: float | None) -> Rating:
         return dataclasses.replace(rating, rating=points)
     error = max(variance, 0.0) ** 0.5
     return dataclasses.replace(
-        rating, rating=points, std_error=error, ci_low=points - Z95 * error, ci_high=points + Z95 * error
+        rating, rating=points, std_error=error, ci_low=points - width * error, ci_high=points + width * error
     )

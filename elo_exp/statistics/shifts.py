@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from elo_exp.records import Battle, Record
-from elo_exp.results import Z95
 from elo_exp.statistics.comparisons import holm
 from elo_exp.statistics.likelihood import POINTS, Array, abilities, games, information, mean_zero, win_probability
+from elo_exp.statistics.student import degrees_of_freedom, half_width, p_values
 
 _ROUNDING = 1e-3  # a standard error below this, in rating points, is none
 
@@ -87,18 +87,19 @@ def with_errors(found: Mapping[str, Shift], before: Influence, after: Influence)
         columns = fit.parts[:, [fit.models.index(model) for model in found]]
         parts[[place[prompt] for prompt in fit.prompts]] += sign * (columns - columns.mean(axis=1, keepdims=True))
     errors = np.sqrt((parts**2).sum(axis=0)).tolist()
-    return {model: _sure(found[model], error) for model, error in zip(found, errors, strict=True)}
+    n_prompts = int(np.count_nonzero(parts.any(axis=1)))
+    return {model: _sure(found[model], error, n_prompts) for model, error in zip(found, errors, strict=True)}
 
 
-def _sure(shift: Shift, error: float) -> Shift:
+def _sure(shift: Shift, error: float, n_prompts: int) -> Shift:
     if error < _ROUNDING:
         return shift
     return dataclasses.replace(
         shift,
         std_error=error,
-        ci_low=shift.shift - Z95 * error,
-        ci_high=shift.shift + Z95 * error,
-        p_value=math.erfc(abs(shift.shift) / error / math.sqrt(2.0)),
+        ci_low=shift.shift - half_width(n_prompts) * error,
+        ci_high=shift.shift + half_width(n_prompts) * error,
+        p_value=float(p_values(np.asarray(shift.shift / error), degrees_of_freedom(n_prompts))),
     )
 
 

@@ -29,10 +29,8 @@ from elo_exp.statistics.likelihood import (
     strongest_component,
     win_probability,
 )
+from elo_exp.statistics.student import f_survival
 
-_TINY = 1e-300
-_MAX_TERMS = 1000
-_PRECISION = 1e-15
 _MAX_TABLE = 2 * 10**7  # prompts x pairs: 160 MB; with more, ratings are of crowds whose pairs hardly share a prompt
 _SINGULAR = 1e-10  # of the largest variance: what rounding leaves of one that is zero
 
@@ -225,35 +223,3 @@ def _tables(net: Mapping[tuple[str, str], int], names: Collection[str]) -> tuple
 
 
 # The F distribution
-
-
-def f_survival(f: float, df: float, df_error: float) -> float:
-    """The probability that F with these degrees of freedom is larger than f."""
-    return _incomplete_beta(df_error / (df_error + df * f), df_error / 2.0, df / 2.0)
-
-
-def _incomplete_beta(x: float, a: float, b: float) -> float:
-    """The regularised I_x(a, b), by its continued fraction (DLMF 8.17.22) where that converges fast."""
-    if x <= 0.0 or x >= 1.0:
-        return float(x >= 1.0)
-    if x > (a + 1.0) / (a + b + 2.0):
-        return 1.0 - _incomplete_beta(1.0 - x, b, a)
-    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    return math.exp(log_front) / a / _fraction(x, a, b)
-
-
-def _fraction(x: float, a: float, b: float) -> float:
-    """1 + d_1 / (1 + d_2 / (1 + ...)), by the method of Lentz."""
-    value, c, d = 1.0, 1.0, 0.0
-    for n in range(1, _MAX_TERMS):
-        k = n // 2
-        if n % 2:
-            term = -(a + k) * (a + b + k) * x / ((a + 2 * k) * (a + 2 * k + 1))
-        else:
-            term = k * (b - k) * x / ((a + 2 * k - 1) * (a + 2 * k))
-        d = 1.0 / (1.0 + term * d or _TINY)
-        c = 1.0 + term / c or _TINY
-        value *= c * d
-        if abs(c * d - 1.0) < _PRECISION:
-            break
-    return value

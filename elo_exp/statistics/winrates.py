@@ -56,6 +56,7 @@ def win_share(rate: WinRate) -> float | None:
 class Share:
     """How often the first of a pair, by name, wins."""
 
+    n_prompts: int
     n_games: int
     share: float
     std_error: float | None  # prompt-clustered; None where the prompts do not differ
@@ -82,7 +83,10 @@ def shares(battles: Sequence[Battle], *, use: str, ties: str) -> dict[tuple[str,
     squares = np.bincount(of_pair, moved**2, len(n_games))
     return {
         (names[met.first[p]], names[met.second[p]]): Share(
-            n_games=int(n_games[p]), share=float(mean[p]), std_error=_error(squares[p], n_prompts[p], n_games[p])
+            n_prompts=int(n_prompts[p]),
+            n_games=int(n_games[p]),
+            share=float(mean[p]),
+            std_error=_error(squares[p], n_prompts[p], n_games[p]),
         )
         for p in np.flatnonzero(n_games)
     }
