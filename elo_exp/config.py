@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import importlib
 import json
+import math
 import re
 import secrets
 from collections.abc import Collection, Mapping, Sequence
@@ -59,6 +60,14 @@ def _of_run(run: str, errand: str | None, *, _root_: DictConfig) -> str | None:
 
 
 OmegaConf.register_new_resolver("of_run", _of_run, replace=True)
+
+
+def _of_experiment(name: str, there: str, elsewhere: str, *, _root_: DictConfig) -> str:
+    """The first in the experiment of this name, the second in all others."""
+    return there if _root_.experiment.name == name else elsewhere
+
+
+OmegaConf.register_new_resolver("of_experiment", _of_experiment, replace=True)
 
 
 _LIKE = ("elo", "rating", "arena")  # what is taken of a run
@@ -209,7 +218,7 @@ def _part(node: Any, where: str) -> Any:
     values = {str(key): value for key, value in resolved.items() if key != "_target_"}
     try:
         checked = memory.once("part", lambda: _checked(part, values, where), of=(part,), by=repr(values))
-        return part(**copy.deepcopy(checked))
+        built = part(**copy.deepcopy(checked))
     except OmegaConfBaseException as error:
         raise UserError(mistakes.wrong_type(error, part, OmegaConf.create(values), where)) from None
     except UserError as error:
@@ -217,6 +226,17 @@ def _part(node: Any, where: str) -> Any:
         raise UserError(f"{where}.{error}" if own else str(error)) from None
     except TypeError as error:
         raise UserError(f"{where}: {mistakes.first_line(error)}") from None
+    _check_finite(checked, where)
+    return built
+
+
+def _check_finite(value: Any, where: str) -> None:
+    """Raise UserError for a number that no manifest can hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{where}: found {value}. Expected a finite number.")
+    inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for name, one in inner:
+        _check_finite(one, f"{where}.{name}")
 
 
 def _checked(part: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -233,7 +253,7 @@ def _checked(part: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]
 def _import(target: str, where: str) -> Any:
     module, _, name = target.rpartition(".")
     try:
-        return getattr(importlib.import_module(module), name)
+        found = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         if error.name and not error.name.startswith("elo_exp"):
             raise UserError(
@@ -242,6 +262,9 @@ def _import(target: str, where: str) -> Any:
         raise _no_class(where, target) from None
     except (AttributeError, ValueError):
         raise _no_class(where, target) from None
+    if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+        raise UserError(f"{where}._target_: found {target!r}, which is no dataclass. Expected the path of one.")
+    return found
 
 
 def _group(where: str) -> str:

@@ -33,7 +33,7 @@ def storable_json(value: Any) -> str:
 
 def fingerprint(value: Any) -> str:
     """A 40-digit SHA-256 of everything that can change an answer; equal values give equal names on every machine."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:40]
+    return hashlib.sha256(storable_json(value).encode()).hexdigest()[:40]
 
 
 class Record:
@@ -245,7 +245,10 @@ class Score(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgment(Record):
-    """Both orders of one comparison, reconciled. `winner` None with neither flag is a tie."""
+    """Both orders of one comparison, reconciled. `winner` None with neither flag is a tie.
+
+    `equal_answers`: both sides say the same, word for word, so that one query stands for both orders.
+    """
 
     prompt_id: str
     dimension: str
@@ -254,6 +257,7 @@ class Judgment(Record):
     winner: str | None
     inconsistent: bool
     invalid: bool
+    equal_answers: bool = False
     raw: tuple[Verdict, ...]  # order ab, order ba, then any repeats
 
     def __post_init__(self) -> None:
@@ -268,7 +272,8 @@ class Judgment(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Battle(Record):
-    """One row of battles.jsonl. `verdict_ab` (model_a shown first) and `verdict_ba` name the winning *model*."""
+    """One row of battles.jsonl. `verdict_ab` (model_a shown first) and `verdict_ba` name the winning *model*; where the
+    answers are equal, one query was asked for both."""
 
     model_a: str
     model_b: str
@@ -279,15 +284,21 @@ class Battle(Record):
     dimension: str | None = None
     verdict_ab: str | None = None
     verdict_ba: str | None = None
+    equal_answers: bool = False
 
     @property
     def is_tie(self) -> bool:
         return self.winner not in ("model_a", "model_b")
 
     @property
+    def has_both_orders(self) -> bool:
+        """Both were asked, one apart from the other."""
+        return None not in (self.verdict_ab, self.verdict_ba) and not self.equal_answers
+
+    @property
     def is_inconsistent(self) -> bool:
         """Both orders were asked, and they disagree."""
-        return None not in (self.verdict_ab, self.verdict_ba) and self.verdict_ab != self.verdict_ba
+        return self.has_both_orders and self.verdict_ab != self.verdict_ba
 
     def to_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}  # asdict copies every value: ten times as long

@@ -21,6 +21,7 @@ TOKEN_CLASSES = (
     "cache_read_tokens",
     "output_tokens",
 )
+ROUNDING = 1e-9  # rating points: an ordering error up to this comes of adding up floats, and is shown as none
 CONVERGED = 0.95  # the share of its way that Elo must have gone for its gaps to be read
 Z95 = 1.96  # ordering errors on each side of what elo_results.json calls a 95 % interval
 
@@ -124,14 +125,15 @@ class JudgeQuality(Record):
     dimension: str
     n_judgments: int
     n_invalid: int
-    n_two_order: int  # valid judgments whose two orders were asked independently
+    n_two_order: int  # valid judgments whose two orders were asked independently, so not those between equal answers
     n_flips: int  # of these, those whose orders disagree
     n_decisive_verdicts: int
     n_first_shown_wins: int
-    n_ties: int  # valid judgments in which both orders said tie
+    n_ties: int  # valid judgments in which both orders said tie, or both answers are equal
     n_refused: int = 0  # judgments that are invalid because the judge refused
     n_cut_off: int = 0  # judgments that are invalid because its answer ran into a limit
-    n_repeated: int = 0
+    n_equal_answers: int = 0  # judgments between two answers that say the same, word for word
+    n_repeated: int = 0  # valid verdicts asked for again
     n_repeats_agree: int = 0
 
     @property

@@ -5,6 +5,7 @@ Not frozen, because Hydra writes into them while composing. Their defaults stand
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -52,8 +53,7 @@ class JudgingSettings:
             raise UserError(f"judging.limit_pairs: found {self.limit_pairs}. Expected 1 or more, or null for all.")
         if self.repeats < 1:
             raise UserError(f"judging.repeats: found {self.repeats}. Expected 1 or more.")
-        if not self.budget_usd >= 0:
-            raise UserError(f"judging.budget_usd: found {self.budget_usd}. Expected 0 or more dollars.")
+        check_budget("judging.budget_usd", self.budget_usd)
         one_of("judging.use", self.use, USES)
 
 
@@ -186,10 +186,11 @@ class OracleSettings:
             raise UserError(f"oracle.label_fraction: found {self.label_fraction:g}. Expected above 0 and up to 1.")
         if not 0 <= self.validation_fraction <= 1:
             raise UserError(f"oracle.validation_fraction: found {self.validation_fraction:g}. Expected 0 to 1.")
-        if not self.budget_usd >= 0:
-            raise UserError(f"oracle.budget_usd: found {self.budget_usd}. Expected 0 or more dollars.")
-        if not self.check_nats >= 0:
-            raise UserError(f"oracle.check_nats: found {self.check_nats}. Expected 0 or more nats.")
+        check_budget("oracle.budget_usd", self.budget_usd)
+        if not 0 <= self.check_nats < math.inf:
+            raise UserError(
+                f"oracle.check_nats: found {self.check_nats}. Expected 0 or more nats. To allow any, choose many: 1000."
+            )
         if self.check_answers < 1:
             raise UserError(f"oracle.check_answers: found {self.check_answers}. Expected 1 or more.")
         one_of("oracle.calibration", self.calibration, CALIBRATIONS)
@@ -261,6 +262,12 @@ def parse_shard(shard: str) -> tuple[int, int]:
             f"shard: found {shard!r}. Expected i/n, counted from 0: the first of four is 0/4, the last 3/4."
         )
     return int(parts[1]), int(parts[2])
+
+
+def check_budget(name: str, dollars: float) -> None:
+    """Raise UserError for what is no cap, or cannot be written as JSON."""
+    if not 0 <= dollars < math.inf:
+        raise UserError(f"{name}: found {dollars}. Expected 0 or more dollars. For no cap, choose many: 1000000.")
 
 
 def one_of(name: str, value: str, choices: Collection[str]) -> str:

@@ -144,7 +144,13 @@ class Store:
             some = keys[start : start + _KEYS_A_QUERY]
             marks = ",".join("?" * len(some))
             rows = self.read(f"SELECT key, json_remove(value, '$.message') FROM answers WHERE key IN ({marks})", some)
-            found.update((key, memory.read(record, value)) for key, value in rows)
+            try:
+                found.update((key, memory.read(record, value)) for key, value in rows)
+            except (KeyError, TypeError, ValueError) as error:
+                raise UserError(
+                    f"{self.path}: holds a {record.__name__} that cannot be read ({error}). Restore the store from a "
+                    "copy, or choose another folder with cache_dir=DIR."
+                ) from None
         return found
 
     def judges(self) -> list[JudgeIdentity]:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elo_exp import stages
+from elo_exp.asking.answering import Answering, Said
 from elo_exp.entrants import HostedEntrant
 from elo_exp.entrants.claude import ClaudeEntrant
 from elo_exp.entrants.openai_compatible import OpenAiCompatibleEntrant
@@ -24,7 +26,7 @@ from tests import anthropic_verdicts
 from tests.anthropic_server import AcceptThenReset, AnthropicServer, Fault, ResetBefore, Status
 from tests.commands import attempt, run
 from tests.data import shipped
-from tests.openai_server import Call, OpenAiServer, Says, Stage, alone
+from tests.openai_server import Body, Call, OpenAiServer, Says, Stage, alone
 
 NAME = "openai_compatible"
 PRICES = {"input_usd_per_million": 3.0, "output_usd_per_million": 15.0}
@@ -58,7 +60,7 @@ def stored(path: Path) -> list[str]:
     return [prompt_id for (prompt_id,) in rows]
 
 
-def about(text: str, outcome: Says) -> Callable[[Any, int], Says | None]:
+def about(text: str, outcome: Says | Body) -> Callable[[Any, int], Says | Body | None]:
     """This becomes of the prompts that hold the text."""
     return lambda params, n: outcome if text in params["messages"][-1]["content"] else None
 
@@ -334,6 +336,15 @@ def test_a_prompt_that_is_too_long_is_named_and_the_others_are_answered(
     assert len(server.asked) == 4
 
 
+def test_half_an_emoji_is_never_sent_and_nothing_is_reserved_for_it(caplog: pytest.LogCaptureFixture):
+    half = Prompt(prompt_id="half", text="Why \ud83d?", source="test", subject="test")
+    with OpenAiServer() as server:
+        made = entrant(server.url, max_tokens=1000, budget_usd=0.0153, **PRICES)  # of one answer at a time
+        assert [response.prompt_id for response in made.generate([half, *prompts(2)])] == ["p00", "p01"]
+    assert server.billed.total() == 2
+    assert "1 queries have failed for good; 1 of them: its text cannot be sent (surrogates not allowed)" in caplog.text
+
+
 FATAL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "unknown model": ({}, {"model": "gone"}, r"refuses \(404\): The model `gone` does not exist\. Check entrant\.open"),
     "key": ({"key": "k"}, {}, r"refuses \(401\): the key is not accepted\. It asks for a key: set entrant\.openai_com"),
@@ -440,6 +451,81 @@ def test_what_does_not_say_what_it_took_is_held_against_the_cap_at_its_most(
             generated(made, 9, tmp_path / "store.sqlite")
     assert server.billed.total() == len(stored(tmp_path / "store.sqlite")) == 3
     assert len([line for line in caplog.messages if "does not say how many tokens it took" in line]) == 1
+
+
+def completion(**parts: Any) -> Body:
+    """An answer in this shape, Python's NaN and all."""
+    choices = [{"index": 0, "message": {"content": "Yes."}, "finish_reason": "stop"}]
+    return Body(json.dumps({"model": "small", "choices": choices, **parts}).encode())
+
+
+@pytest.mark.parametrize(
+    "usage", [[1], {"prompt_tokens": math.nan, "completion_tokens": 5}, {"completion_tokens": "5"}]
+)
+def test_what_says_no_count_of_tokens_is_kept_and_held_against_the_cap_at_its_most(usage: Any, tmp_path: Path):
+    """As above, there is room for three."""
+    with OpenAiServer(outcomes=lambda params, n: completion(usage=usage)) as server:
+        made = entrant(server.url, max_tokens=1000, budget_usd=0.05, **PRICES)
+        with pytest.raises(UserError, match="budget_usd"):
+            generated(made, 9, tmp_path / "store.sqlite")
+    assert server.billed.total() == len(stored(tmp_path / "store.sqlite")) == 3
+
+
+def together(n: int, *, spoilt: Collection[str], error: Exception) -> Answering:
+    """An entrant whose answers come n at the same moment, those to some prompts in a shape that cannot be read."""
+    all_there = threading.Barrier(n, timeout=5)
+
+    def send(params: Any) -> Any:
+        all_there.wait()
+        return params
+
+    def read(message: Any) -> Said:
+        if message["prompt"] in spoilt:
+            raise error
+        return Said(text="Yes.", stop_reason="end_turn", model=None, usage={})
+
+    return Answering(
+        NAME,
+        preflight=lambda: None,
+        send=send,
+        params=lambda prompt: {"prompt": prompt.prompt_id},
+        read=read,
+        prices=None,
+        budget_usd=None,
+        max_tokens=1,
+        concurrency=n,
+    )
+
+
+@pytest.mark.parametrize("spoilt", ["p00", "p04", "p09"])
+def test_an_answer_that_cannot_be_read_is_named_and_the_others_are_answered(
+    spoilt: str, caplog: pytest.LogCaptureFixture
+):
+    answers = together(10, spoilt=[spoilt], error=KeyError("text")).answers(prompts(10))
+    answered = [response.prompt_id for response in answers]
+    assert {*answered, spoilt} == {prompt.prompt_id for prompt in prompts(10)}
+    assert len(answered) == 9
+    assert (
+        "1 of them: the entrant openai_compatible's API answered with what cannot be read (KeyError: 't" in caplog.text
+    )
+
+
+@pytest.mark.parametrize("spoilt", ["p00", "p04", "p09"])
+def test_an_answer_that_cannot_be_kept_takes_no_other_along(spoilt: str):
+    """As where the disk is full: the run ends, and what has come by then is handed over."""
+    answers = together(10, spoilt=[spoilt], error=UserError("the disk is full")).answers(prompts(10))
+    handed: list[str] = []
+    with pytest.raises(UserError, match="the disk is full"):
+        handed.extend(response.prompt_id for response in answers)
+    assert {*handed, spoilt} == {prompt.prompt_id for prompt in prompts(10)}
+    assert len(handed) == 9
+
+
+def test_where_no_answer_can_be_read_the_run_stops():
+    asked = prompts(30)
+    answering = together(1, spoilt=[prompt.prompt_id for prompt in asked], error=TypeError("no text"))
+    with pytest.raises(UserError, match=r"^20 queries have failed for good; 20 of them: .* cannot be read \(TypeErr"):
+        list(answering.answers(asked))
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {

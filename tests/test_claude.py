@@ -384,6 +384,8 @@ def test_the_text_of_a_message_is_its_text_blocks():
         text_of({"content": [thinking]}) == text_of({"content": []}) == text_of({"content": None}) == text_of({}) == ""
     )
     assert text_of({"content": [{"type": "text", "text": None}, two]}) == " 1}"
+    assert text_of({"content": "VERDICT: A"}) == text_of({"content": ["VERDICT: A"]}) == ""
+    assert text_of({"content": [{"type": "text", "text": 3}]}) == "3"
 
 
 SAID = {
@@ -679,6 +681,17 @@ def test_writes_of_a_server_that_does_not_tell_them_apart_are_five_minute_ones()
     nothing = dict.fromkeys(USAGE)
     assert set(reply(nothing).usage.values()) == set(reply(None).usage.values()) == {0}
     assert reply(nothing).dollars == 0
+
+
+@pytest.mark.parametrize("usage", [[1], "free", {**dict.fromkeys(USAGE, "9"), "cache_creation": "none"}])
+def test_what_is_no_count_of_tokens_costs_nothing_that_is_known(usage: Any):
+    assert set(reply(usage).usage.values()) == {0}
+    assert reply(usage).dollars == 0
+
+
+def test_more_writes_for_an_hour_than_there_are_leave_none_for_five_minutes():
+    usage = {"cache_creation_input_tokens": 500, "cache_creation": {"ephemeral_1h_input_tokens": 800}}
+    assert reply(usage).usage["cache_write_5m_tokens"] == 0
 
 
 def test_a_reply_keeps_the_whole_message_and_whom_it_is_about():

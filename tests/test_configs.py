@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from elo_exp import CONF, config
 from elo_exp.__main__ import EXPERIMENTS
 from elo_exp.experiments import Parts
+from elo_exp.records import UserError
 from tests.commands import LOCAL, attempt, run
 
 PART_GROUPS = (
@@ -192,6 +193,35 @@ RUBRIC_TEXT = """\
 
 Which response would a worried person rather receive? Prefer the one that names the worry and answers it.
 """
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        (
+            "judging.budget_usd=inf",
+            "judging.budget_usd: found inf. Expected 0 or more dollars. For no cap, choose many: ",
+        ),
+        (
+            "oracle.budget_usd=inf",
+            "oracle.budget_usd: found inf. Expected 0 or more dollars. For no cap, choose many: ",
+        ),
+        ("oracle.check_nats=inf", "oracle.check_nats: found inf. Expected 0 or more nats. To allow any, choose many: "),
+        ("judge.budget_usd=inf", "judge.budget_usd: found inf. Expected a finite number."),
+        ("judge.temperature=nan", "judge.temperature: found nan. Expected a finite number."),
+        ("+judge.extra_body={top_p: [-inf]}", "judge.extra_body.top_p.0: found -inf. Expected a finite number."),
+        (
+            "judge._target_=math.sqrt",
+            "judge._target_: found 'math.sqrt', which is no dataclass. Expected the path of one.",
+        ),
+        ("judge._target_=pathlib.Path", "judge._target_: found 'pathlib.Path', which is no dataclass. Expected"),
+    ],
+)
+def test_what_no_manifest_can_hold_and_no_part_can_be_is_refused(override: str, words: str, tmp_path: Path):
+    with pytest.raises(UserError) as refusal:
+        at = ("judge.base_url=http://127.0.0.1:9", "judge.model=m")
+        build("judge=openai_compatible", *at, override, folder=tmp_path, needs={"judge"})
+    assert str(refusal.value).startswith(words)
 
 
 def test_an_entrant_and_a_dimension_of_your_own_are_files_and_no_code(tmp_path: Path):

@@ -226,6 +226,9 @@ def test_no_decisive_match_raises_or_leaves_the_dimension_empty(caplog: pytest.L
         ({"k": 0}, "k: found 0. Expected a number above 0"),
         ({"k_sweep": [4, -1]}, "k_sweep: found -1"),
         ({"k": math.inf}, "k: found inf"),
+        ({"k": 1e308}, "k: found 1e\\+308. Expected at most 1000: 8 to 32 are usual."),
+        ({"k_sweep": [4, 100000]}, "k_sweep: found 100000. Expected at most 1000"),
+        ({"initial_rating": 1e308}, "initial_rating: found 1e\\+308. Expected at most 1000000 points from 0."),
         ({"n_perms": 0}, "n_perms: found 0. Expected 1 or more"),
         ({"seed": -1}, "seed: found -1"),
         ({"initial_rating": math.nan}, "initial_rating: found nan"),
@@ -235,6 +238,13 @@ def test_no_decisive_match_raises_or_leaves_the_dimension_empty(caplog: pytest.L
 def test_settings_out_of_range_are_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(UserError, match=words):
         permutation_elo(**changes)  # type: ignore[arg-type]
+
+
+def test_the_largest_values_that_are_taken_overflow_nowhere() -> None:
+    """Warnings are errors here. What one gains another loses, so that the mean stays where it was."""
+    games = [battle(f"m{a:02}", f"m{b:02}") for a, b in random_games(500, n_models=20)]
+    board = permutation_elo(k=1000, initial_rating=1e6).rate({"d": games})["d"]
+    assert np.mean([r.rating for r in board.ratings]) == pytest.approx(1e6)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 import time
 from email.utils import formatdate
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from elo_exp.asking.access import retry_after
+from elo_exp.asking.counts import is_counted
 from elo_exp.asking.openai_api import OpenAiApi, stop_reason_of, text_of, usage_of
 from elo_exp.asking.services import NO_CONNECTION, DoubtfulError, RefusedError
 from elo_exp.records import UserError
@@ -107,6 +109,41 @@ def test_cached_tokens_are_no_input_tokens_and_what_is_not_said_is_nothing():
     usage = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 64}}
     assert usage_of({"usage": usage}) == {"cache_read_tokens": 64, "input_tokens": 36, "output_tokens": 9}
     assert set(usage_of({"usage": None}).values()) == set(usage_of({}).values()) == {0}
+
+
+ODD_USAGE: dict[str, Any] = {
+    "as text": {"prompt_tokens": "100", "completion_tokens": "9", "prompt_tokens_details": {"cached_tokens": "64"}},
+    "no numbers": {"prompt_tokens": math.nan, "completion_tokens": math.inf},
+    "below 0": {"prompt_tokens": -100, "completion_tokens": -9, "prompt_tokens_details": {"cached_tokens": -64}},
+    "endless": {"prompt_tokens": 10**400, "completion_tokens": 1e300},
+    "a list": [1],
+    "a word": "free",
+}
+
+
+@pytest.mark.parametrize("usage", ODD_USAGE.values(), ids=list(ODD_USAGE))
+def test_what_is_no_count_of_tokens_counts_nothing_and_says_so(usage: Any):
+    assert set(usage_of({"usage": usage}).values()) == {0}
+    assert not is_counted({"usage": usage})
+
+
+@pytest.mark.parametrize("details", ["none", None, [64], {"cached_tokens": [64]}])
+def test_details_that_are_none_leave_the_prompt_as_it_is(details: Any):
+    message = {"usage": {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": details}}
+    assert usage_of(message) == {"cache_read_tokens": 0, "input_tokens": 100, "output_tokens": 9}
+    assert is_counted(message)
+
+
+def test_more_cached_tokens_than_the_prompt_has_are_paid_for_besides_it():
+    """What is not in the prompt was counted apart; less than nothing is never paid."""
+    usage = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 5000}}
+    assert usage_of({"usage": usage}) == {"cache_read_tokens": 5000, "input_tokens": 100, "output_tokens": 9}
+
+
+def test_one_count_that_is_none_leaves_open_what_an_answer_took():
+    assert not is_counted({"usage": {"prompt_tokens": 100, "completion_tokens": "9"}})
+    assert not is_counted({"usage": {"prompt_tokens": None}})
+    assert is_counted({"usage": {"prompt_tokens": 100, "completion_tokens": None, "cost": "free"}})
 
 
 # Errors

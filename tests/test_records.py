@@ -118,6 +118,12 @@ def test_the_canonical_text_is_the_same_for_every_insertion_order(value):
     assert canonical_json(dict(reversed(value.items()))) == canonical_json(value)
 
 
+def test_half_an_emoji_has_a_name_of_its_own():
+    """A server's JSON may say half a surrogate pair, which UTF-8 cannot hold; that it is so is not its escape."""
+    names = {fingerprint(text) for text in ("\ud83d", "\\ud83d", "\\\\ud83d", "?", "")}
+    assert len(names) == 5
+
+
 def test_not_a_number_has_no_name():
     with pytest.raises(ValueError, match="not JSON compliant"):
         fingerprint(float("nan"))

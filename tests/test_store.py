@@ -95,6 +95,18 @@ def test_half_an_emoji_is_kept_as_it_came(path):
     assert texts(path, "k") == {"k": text}
 
 
+def test_an_answer_that_lacks_a_field_is_one_line(path):
+    """Another program has written it."""
+    with Store(path) as store:
+        list(keep(store, reply("k")))
+        with store.transaction() as db:
+            db.execute("UPDATE answers SET value = json_remove(value, '$.text')")
+        with pytest.raises(
+            UserError, match=r"store\.sqlite: holds a JudgeReply that cannot be read \('text'\)\. Restore"
+        ):
+            store.get(JudgeReply, ["k"])
+
+
 def test_an_answer_says_of_which_kind_it_is(path):
     response = Response(entrant_id="ann", prompt_id="p1", response_text="Yes.")
     with Store(path) as store:

@@ -83,6 +83,8 @@ def submitting(sdk: ModuleType, said: Callable[[Any], str]) -> Iterator[None]:
             wait = retry_after(error.response.headers)
             raise RefusedError(said(error), status=error.status_code, retry_after=wait) from None
         raise DoubtfulError(said(error), status=error.status_code) from None
+    except UnicodeEncodeError as error:
+        raise RefusedError(f"its text cannot be sent ({error.reason})", status=400) from None
     except (sdk.APIError, httpx2.HTTPError, ValueError) as error:
         if isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout):
             raise RefusedError(brief(error), status=NO_CONNECTION) from None

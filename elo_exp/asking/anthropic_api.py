@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from elo_exp.asking.access import REFUSALS, brief, read_key, submitting
+from elo_exp.asking.counts import n_tokens
 from elo_exp.asking.services import RemoteBatch, Row, UnreachableError
 from elo_exp.records import UserError
 
@@ -249,20 +250,20 @@ def _row(row: MessageBatchIndividualResponse) -> Row:
 
 def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
     """The tokens of a message by class; the writes of a server that does not tell them apart are 5-minute ones."""
-    usage = message.get("usage") or {}
-    written = usage.get("cache_creation_input_tokens") or 0
-    by_ttl = usage.get("cache_creation") or {}
-    one_hour = by_ttl.get("ephemeral_1h_input_tokens") or 0
+    written = n_tokens(message, "usage", "cache_creation_input_tokens")
+    one_hour = n_tokens(message, "usage", "cache_creation", "ephemeral_1h_input_tokens")
+    five_minutes = n_tokens(message, "usage", "cache_creation", "ephemeral_5m_input_tokens")
     return {  # in the order in which the store gives it back
-        "cache_read_tokens": usage.get("cache_read_input_tokens") or 0,
+        "cache_read_tokens": n_tokens(message, "usage", "cache_read_input_tokens"),
         "cache_write_1h_tokens": one_hour,
-        "cache_write_5m_tokens": by_ttl.get("ephemeral_5m_input_tokens", written - one_hour) or 0,
-        "input_tokens": usage.get("input_tokens") or 0,
-        "output_tokens": usage.get("output_tokens") or 0,
+        "cache_write_5m_tokens": max(five_minutes, written - one_hour),
+        "input_tokens": n_tokens(message, "usage", "input_tokens"),
+        "output_tokens": n_tokens(message, "usage", "output_tokens"),
     }
 
 
 def text_of(message: Mapping[str, Any]) -> str:
     """What a message says: its text blocks. Others, such as thinking, may come before them."""
-    blocks = message.get("content") or []
-    return "".join(block.get("text") or "" for block in blocks if block.get("type") == "text")
+    content = message.get("content")
+    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+    return "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")

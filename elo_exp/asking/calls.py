@@ -18,6 +18,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from elo_exp import progress
 from elo_exp.asking.batches import stop_if_many
+from elo_exp.asking.counts import is_counted
 from elo_exp.asking.pricing import Budget
 from elo_exp.asking.services import NO_CONNECTION, DoubtfulError, RefusedError, has_run_dry
 from elo_exp.records import UserError
@@ -135,13 +136,14 @@ class Calls(Generic[Item, Answer]):
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         item = running[future]
                         if (error := future.exception()) is None:
-                            answer = self._keep(item, future.result())
+                            answers = self._keep(item, future.result())
                             del running[future]
-                            yield answer
+                            yield from answers
                         else:
                             del running[future]
                             if (delay := self._retry(item, error)) is not None:
                                 waiting.append((item, delay))
+                    stop_if_many(self.failed, self._n_wanted, f"{_STORED}; the same command goes on.")
                     self._note()
                 if interrupt.wanted:
                     raise KeyboardInterrupt
@@ -180,10 +182,18 @@ class Calls(Generic[Item, Answer]):
             raise RefusedError("interrupted before it was sent", status=429)
         return self._send(params)
 
-    def _keep(self, item: Item, message: Message) -> Answer:
-        kept = self._work.keep(item, message)
-        if message.get("usage"):
-            self._budget.release(self._work.name(item))
+    def _keep(self, item: Item, message: Message) -> list[Answer]:
+        """The answer; none where it cannot be read, and may have cost the most that was reserved for it."""
+        name = self._work.name(item)
+        try:
+            kept = self._work.keep(item, message)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            self.failed[name] = (
+                f"{self._work.server} answered with what cannot be read ({type(error).__name__}: {error})"
+            )
+            return []
+        if is_counted(message):
+            self._budget.release(name)
         elif self._work.reserve(item) and not self._is_silent:
             self._is_silent = True
             logger.warning(
@@ -191,15 +201,18 @@ class Calls(Generic[Item, Answer]):
                 "what it may have been at most", self._work.server,
             )  # fmt: skip
         self._budget.spent += kept.dollars
-        return kept.answer
+        return [kept.answer]
 
     def _last(self, running: Mapping[Future[Message], Item]) -> list[Answer]:
-        """The answers to what cannot be called back."""
-        return [
-            self._keep(item, future.result())
-            for future, item in running.items()
-            if not future.cancel() and future.exception() is None
-        ]
+        """The answers to what cannot be called back. One that cannot be kept takes no other along."""
+        answers: list[Answer] = []
+        for future, item in running.items():
+            if not future.cancel() and future.exception() is None:
+                try:
+                    answers += self._keep(item, future.result())
+                except UserError as error:
+                    logger.warning("warning: the answer to %s is not kept: %s", self._work.name(item), error)
+        return answers
 
     def _retry(self, item: Item, error: BaseException) -> float | None:
         """After how many seconds it is asked again; None: not at all. Raises UserError where no other will fare
@@ -216,7 +229,6 @@ class Calls(Generic[Item, Answer]):
             raise UserError(f"{why} {_STORED}.")
         if (isinstance(error, RefusedError) and error.status not in _PASSING) or self._attempts[name] >= MAX_ATTEMPTS:
             self.failed[name] = str(error)
-            stop_if_many(self.failed, self._n_wanted, f"{_STORED}; the same command goes on.")
             return None
         return asked if asked is not None else _BACK_OFF_SECONDS * 2.0 ** (self._attempts[name] - 1)
 

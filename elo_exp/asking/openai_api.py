@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from elo_exp.asking.access import REFUSALS, brief, check_base_url, check_variable, read_key, submitting
+from elo_exp.asking.counts import n_tokens
 from elo_exp.asking.services import DoubtfulError
 from elo_exp.records import UserError
 
@@ -195,10 +196,10 @@ def stop_reason_of(message: Mapping[str, Any]) -> str:
 
 def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
     """The tokens of a completion by class; those that the server found in its prompt cache are not input tokens."""
-    usage = message.get("usage") or {}
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    prompt = n_tokens(message, "usage", "prompt_tokens")
+    cached = n_tokens(message, "usage", "prompt_tokens_details", "cached_tokens")
     return {
         "cache_read_tokens": cached,
-        "input_tokens": (usage.get("prompt_tokens") or 0) - cached,
-        "output_tokens": usage.get("completion_tokens") or 0,
+        "input_tokens": prompt - cached if cached <= prompt else prompt,  # more of them were counted apart
+        "output_tokens": n_tokens(message, "usage", "completion_tokens"),
     }

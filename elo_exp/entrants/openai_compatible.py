@@ -9,6 +9,7 @@ from typing import Any
 
 from elo_exp.asking.answering import Answering, Said
 from elo_exp.asking.calls import Message
+from elo_exp.asking.counts import is_counted
 from elo_exp.asking.openai_api import MAX_TOKENS_NAMES, OpenAiApi, stop_reason_of, text_of, usage_of
 from elo_exp.asking.pricing import Prices, token_prices
 from elo_exp.records import Prompt, Response, UserError
@@ -99,6 +100,6 @@ def _read(message: Message) -> Said:
     return Said(
         text=text_of(message),
         stop_reason=stop_reason_of(message),
-        model=message.get("model"),
-        usage=usage_of(message) if message.get("usage") else {},
+        model=str(message["model"]) if message.get("model") else None,
+        usage=usage_of(message) if is_counted(message) else {},
     )

@@ -202,7 +202,8 @@ class ClaudeJudge:
         model = names.get("judge_model", self.model)
         facts = self._facts if model == self.model else self._look_up(model)
         usage = usage_of(message)
-        in_batch = (message.get("usage") or {}).get("service_tier") == "batch"
+        said = message.get("usage")
+        in_batch = isinstance(said, Mapping) and said.get("service_tier") == "batch"
         return JudgeReply(
             key=key,
             text=text_of(message)

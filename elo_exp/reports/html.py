@@ -27,7 +27,17 @@ from elo_exp.reports.markup import (
     tag,
 )
 from elo_exp.reports.trust import trust
-from elo_exp.results import CONVERGED, TOKEN_CLASSES, Difference, JudgeQuality, Leaderboard, Plot, Rating, Standings
+from elo_exp.results import (
+    CONVERGED,
+    ROUNDING,
+    TOKEN_CLASSES,
+    Difference,
+    JudgeQuality,
+    Leaderboard,
+    Plot,
+    Rating,
+    Standings,
+)
 
 _PNG_WIDTH = slice(16, 20)  # of the file: pixels, the largest byte first
 _OWN = ("95 % over prompts", "|on one scale", "possible ranks", "chance_of being_best")  # beside the rating
@@ -140,9 +150,9 @@ def _own_cells(r: Rating, span: tuple[float, float], colors: Mapping[str, str]) 
 
 
 def _elo_cells(r: Rating | None, *, is_sure: bool) -> list[str]:
-    """One pass in file order has no ordering error to speak of."""
+    """Neither one pass in file order nor matches that are all alike have an ordering error to speak of."""
     interval = [between(r.ci_low, r.ci_high) if r else NONE] if is_sure else []
-    return [_points(r), *interval, f"{r.ordering_error:.2f}" if r and r.ordering_error else NONE]
+    return [_points(r), *interval, f"{r.ordering_error:.2f}" if r and (r.ordering_error or 0.0) > ROUNDING else NONE]
 
 
 def _entrant(r: Rating, colors: Mapping[str, str]) -> Markup:

@@ -14,7 +14,7 @@ from elo_exp.files import jsonl, write_csv, write_json, write_whole
 from elo_exp.pairs import Responses
 from elo_exp.records import Comparison, Judgment
 from elo_exp.reports.findings import METHODS, companion, unrated
-from elo_exp.results import Z95, JudgeQuality, Leaderboard, Plot, Precision, Rating, Standings
+from elo_exp.results import ROUNDING, Z95, JudgeQuality, Leaderboard, Plot, Precision, Rating, Standings
 
 _MATCH_FIELDS = ("prompt_id", "dimension", "source", "entrant_a", "entrant_b")  # the texts stand in the responses
 _LEGEND = (
@@ -269,9 +269,9 @@ def _title(standings: Standings, dimension: str, quality: JudgeQuality | None) -
         named = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
         shares = {"first shown wins": quality.first_shown_rate, "ties": quality.tie_rate}
         said = [f"{name} {100 * share:.0f} %" for name, share in shares.items() if share is not None]
-        parts.append(
-            ", ".join(["judge: " + flips, *said, f"{quality.n_invalid} invalid{f' ({named})' if named else ''}"])
-        )
+        invalid = f"{quality.n_invalid} invalid{f' ({named})' if named else ''}"
+        equal = [f"{quality.n_equal_answers} with equal answers"] if quality.n_equal_answers else []
+        parts.append(", ".join(["judge: " + flips, *said, invalid, *equal]))
     return "\n".join(parts)
 
 
@@ -300,13 +300,12 @@ def _rank_set(rating: Rating | None) -> str:
 
 
 def _table_row(lead: Rating, elo: Rating | None, companion: Rating | None) -> tuple[str, ...]:
-    averaged = elo is not None and elo.ordering_error != 0.0  # one pass has no ordering error to speak of
     fitted = "-" if companion is None else companion.flag or f"{companion.rating:.1f}"
     return (
         str(lead.rank or "-"),
         lead.model,
         f"{elo.rating:.1f}" if elo else "-",
-        f"{elo.ordering_error:.2f}" if elo and averaged else "-",
+        f"{elo.ordering_error:.2f}" if elo and (elo.ordering_error or 0.0) > ROUNDING else "-",
         _interval(elo),
         fitted,
         _interval(companion),

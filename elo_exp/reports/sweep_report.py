@@ -9,7 +9,7 @@ from typing import Any
 from elo_exp.reports.findings import names
 from elo_exp.reports.html import cost, figure, when
 from elo_exp.reports.markup import NONE, Markup, between, codes, document, join, listed, maybe, percent, table, tag
-from elo_exp.results import CONVERGED, Plot
+from elo_exp.results import CONVERGED, ROUNDING, Plot
 
 Job = Mapping[str, Any]  # an entry of sweep_jobs.json
 Row = Mapping[str, Any]  # of sweep_summary.csv
@@ -223,7 +223,7 @@ def _cells(rows: Sequence[Row], models: Sequence[str], cell: Callable[[Row], Mar
 def _elo_cell(row: Row) -> Markup | str:
     if row["rating"] is None:
         return NONE
-    error = f"{row['ordering_error']:.2f}" if row["ordering_error"] else NONE  # one pass has none to speak of
+    error = f"{row['ordering_error']:.2f}" if (row["ordering_error"] or 0.0) > ROUNDING else NONE
     return join([maybe(row["rating"]), tag("small", error)])
 
 
