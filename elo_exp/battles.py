@@ -26,6 +26,7 @@ REQUIRED = ("model_a", "model_b", "winner")
 OPTIONAL = ("source", "question_id", "judge_model", "dimension", "verdict_ab", "verdict_ba")
 KINDS = (".jsonl", ".csv", ".parquet")
 _MAX_FIELD = 2**31 - 1  # characters of a CSV field: other columns may hold whole conversations
+_NAMED = 5  # of many judges, how many a warning names
 _WINNER = {"a": "model_a", "b": "model_b", "tie": "tie"}
 
 
@@ -48,6 +49,7 @@ def _battle(judgment: Judgment) -> Battle:
         dimension=judgment.dimension,
         verdict_ab=ab,
         verdict_ba=None if one_order else ba,
+        equal_answers=judgment.equal_answers,
     )
 
 
@@ -104,7 +106,20 @@ def read(
             "battles_columns.question_id=COLUMN.",
             *(path, found),
         )
+    _warn_of_judges(path, battles, columns.get("judge_model"))
     return BattlesFile(battles=battles, n_dropped=len(dropped), n_filtered=filtered)
+
+
+def _warn_of_judges(path: Path, battles: Sequence[Battle], column: str | None) -> None:
+    """Where the battles of one dimension are those of several judges."""
+    heard = {(battle.dimension, battle.judge_model) for battle in battles if battle.judge_model}
+    if len(heard) > len({dimension for dimension, _ in heard}):
+        judges = sorted({str(judge) for _, judge in heard})
+        logger.warning(
+            "%s: the verdicts of %d judges are pooled (%s). battles_columns.dimension=%s rates each apart, "
+            "battles_filter.judge_model=NAME one alone.",
+            *(path, len(judges), ", ".join(judges[:_NAMED]) + (", ..." if len(judges) > _NAMED else ""), column),
+        )
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -168,7 +183,7 @@ def _parse(place: str, row: Mapping[str, Any], columns: Mapping[str, str | None]
             raise UserError(f"{place}: {name} is {values[name]!r}. Expected one of {', '.join(WINNERS)}.")
     if values["model_a"] == values["model_b"]:
         raise UserError(f"{place}: {values['model_a']!r} battles itself. Expected two different models.")
-    return Battle(**values)
+    return Battle(**values, equal_answers=str(row.get("equal_answers")).lower() == "true")
 
 
 def _is_missing(value: Any) -> bool:

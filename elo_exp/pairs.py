@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 from elo_exp.records import Comparison, Judgment, Prompt, Response, UserError, Verdict
@@ -61,8 +61,10 @@ def reconcile(comparison: Comparison, ab: Verdict, ba: Verdict, repeats: Sequenc
     """One judgment of two verdicts.
 
     Invalid in either order: no winner, and not a tie. Both orders name the same entrant: it wins. Both say tie: a
-    tie. Anything else: a tie marked inconsistent. `repeats` are kept with it and decide nothing.
+    tie. Anything else: a tie, marked inconsistent unless the answers are equal, where one query stands for both orders
+    and its letter names another entrant in each. `repeats` are kept with it and decide nothing.
     """
+    equal = comparison.response_a == comparison.response_b
     first, second = outcome(ab), outcome(ba)
     invalid = first is None or second is None
     winner = {"a": comparison.entrant_a, "b": comparison.entrant_b}.get(first or "") if first == second else None
@@ -72,7 +74,20 @@ def reconcile(comparison: Comparison, ab: Verdict, ba: Verdict, repeats: Sequenc
         entrant_a=comparison.entrant_a,
         entrant_b=comparison.entrant_b,
         winner=winner,
-        inconsistent=not invalid and first != second,
+        inconsistent=not invalid and first != second and not equal,
         invalid=invalid,
+        equal_answers=equal,
         raw=(ab, ba, *repeats),
     )
+
+
+def repeated(judgment: Judgment) -> Iterator[tuple[Verdict, Verdict]]:
+    """Each repeated verdict after the first one of its order, both valid.
+
+    One that is the other order's turned round is no observation, nor is the second order of equal answers.
+    """
+    for again in judgment.raw[2:]:
+        before = judgment.raw[1] if again.position_swap else judgment.raw[0]
+        is_second = before.mirrored or again.mirrored or (judgment.equal_answers and again.position_swap)
+        if not is_second and "INVALID" not in (before.verdict, again.verdict):
+            yield before, again

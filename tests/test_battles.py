@@ -270,6 +270,39 @@ def test_malformed_rows_may_be_dropped_and_are_counted(tmp_path, caplog):
     assert f"{path}: dropped 5 malformed rows; the first: {path}:2: winner is 'ann'" in caplog.text
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
+def test_which_battles_are_of_equal_answers_is_read_again(tmp_path, ending):
+    some = [Battle(**GOOD, verdict_ab="model_a", verdict_ba="model_b", equal_answers=equal) for equal in (True, False)]
+    found = read(write(tmp_path / f"battles.{ending}", [battle.to_dict() for battle in some]))
+    assert [battle.equal_answers for battle in found.battles] == [True, False]
+
+
+POOLED = [{**GOOD, "judge_model": name, "question_id": "q1"} for name in ("opus", "haiku")]
+
+
+def test_that_the_verdicts_of_several_judges_are_pooled_is_said(tmp_path, caplog):
+    path = write(tmp_path / "battles.jsonl", POOLED)
+    read(path)
+    assert caplog.messages == [
+        f"{path}: the verdicts of 2 judges are pooled (haiku, opus). battles_columns.dimension=judge_model rates each "
+        "apart, battles_filter.judge_model=NAME one alone."
+    ]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"filters": {"judge_model": "opus"}},
+        {"columns": {**COLUMNS, "dimension": "judge_model"}},
+        {"columns": {**COLUMNS, "judge_model": None}},
+    ],
+    ids=["one is chosen", "each is rated apart", "nobody asks who judged"],
+)
+def test_nothing_is_said_where_no_judges_are_pooled(tmp_path, caplog, how):
+    read(write(tmp_path / "battles.jsonl", POOLED), **how)
+    assert not caplog.messages
+
+
 def test_a_misspelt_column_is_answered_with_the_columns_there_are(tmp_path):
     path = write(tmp_path / "battles.csv", [{"left": "ann", "right": "bob", "winner": "left"}])
     words = refused(path, columns={**LEFT_RIGHT, "model_b": "rihgt"})

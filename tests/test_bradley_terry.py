@@ -17,10 +17,10 @@ from typing import Any
 import choix
 import numpy as np
 import pytest
-from scipy import stats
 import statsmodels.api as statsmodels
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle, UserError

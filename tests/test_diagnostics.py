@@ -8,13 +8,16 @@ from itertools import product
 import pytest
 
 from elo_exp.pairs import reconcile
-from elo_exp.records import Judgment, Verdict
+from elo_exp.records import Comparison, Judgment, Verdict
 from elo_exp.results import JudgeQuality
+from elo_exp.statistics.agreement import repeat_agreement
 from elo_exp.statistics.diagnostics import judge_quality
 from tests.data import COMPARISON
 
+EQUAL = dataclasses.replace(COMPARISON, response_b=COMPARISON.response_a)
 
-def judgment(ab: str, ba: str, *repeats: str, mirrored: bool = False) -> Judgment:
+
+def judgment(ab: str, ba: str, *repeats: str, mirrored: bool = False, comparison: Comparison = COMPARISON) -> Judgment:
     """From the judge's letters, ann shown first, then bob, then ann again, and so on."""
     verdicts = [
         Verdict(
@@ -28,7 +31,7 @@ def judgment(ab: str, ba: str, *repeats: str, mirrored: bool = False) -> Judgmen
         )
         for i, letter in enumerate([ab, ba, *repeats])
     ]
-    return reconcile(COMPARISON, verdicts[0], verdicts[1], verdicts[2:])
+    return reconcile(comparison, verdicts[0], verdicts[1], verdicts[2:])
 
 
 def quality(*judgments: Judgment) -> JudgeQuality:
@@ -36,7 +39,7 @@ def quality(*judgments: Judgment) -> JudgeQuality:
 
 
 def test_a_worked_example():
-    """Eight judgments of ann against bob, ann shown first and then bob.
+    """Nine judgments of ann against bob, ann shown first and then bob.
 
     letters        judgment       orders asked   flip   decisive   for the first shown
     A   B          ann            2                     2          1
@@ -47,8 +50,9 @@ def test_a_worked_example():
     TIE TIE        tie            2                     0          0
     A   INVALID    invalid
     A   B turned   ann            1
+    A   A          tie: equal     1
     ------------------------------------------------------------------
-    8 judgments    1 invalid      6              3      9          5
+    9 judgments    1 invalid      6              3      9          5
     """
     judged = quality(
         judgment("A", "B"),
@@ -59,18 +63,20 @@ def test_a_worked_example():
         judgment("TIE", "TIE"),
         judgment("A", "INVALID"),
         judgment("A", "B", mirrored=True),
+        judgment("A", "A", comparison=EQUAL),
     )
     assert judged == JudgeQuality(
         dimension="factuality",
-        n_judgments=8,
+        n_judgments=9,
         n_invalid=1,
         n_two_order=6,
         n_flips=3,
         n_decisive_verdicts=9,
         n_first_shown_wins=5,
-        n_ties=1,
+        n_ties=2,
+        n_equal_answers=1,
     )
-    assert (judged.flip_rate, judged.first_shown_rate, judged.invalid_rate) == (3 / 6, 5 / 9, 1 / 8)
+    assert (judged.flip_rate, judged.first_shown_rate, judged.invalid_rate) == (3 / 6, 5 / 9, 1 / 9)
 
 
 def test_a_judge_that_always_takes_the_first_shown_flips_every_time():
@@ -104,6 +110,21 @@ def test_a_repeat_is_compared_with_the_first_answer_to_the_same_order():
 def test_a_judge_that_repeats_its_flip_agrees_with_itself():
     judged = quality(judgment("A", "A", "A", "A"))
     assert (judged.n_flips, judged.n_repeated, judged.n_repeats_agree) == (1, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("again", "n_repeated"),
+    [
+        (judgment("A", "B", "A", "B", mirrored=True), 1),
+        (judgment("A", "A", "B", "B", comparison=EQUAL), 1),
+        (judgment("A", "INVALID", "A", "B"), 1),
+        (judgment("A", "B", "INVALID", "TIE"), 1),
+    ],
+    ids=["turned round", "equal answers", "no first answer", "no second answer"],
+)
+def test_a_repeat_is_counted_once_and_as_often_as_its_agreement_is_taken_from(again, n_repeated):
+    assert quality(again).n_repeated == n_repeated
+    assert repeat_agreement([again], dimension="factuality").n_comparisons == n_repeated
 
 
 def test_repeats_change_no_other_number():

@@ -13,15 +13,16 @@ import pytest
 import statsmodels.api as statsmodels
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from elo_exp import battles, files
 from elo_exp.battles import from_judgments
 from elo_exp.pairs import reconcile
-from elo_exp.records import Battle, Judgment, UserError, Verdict
+from elo_exp.records import Battle, Comparison, Judgment, UserError, Verdict
 from elo_exp.statistics.covariates import Fit, fit
 from elo_exp.statistics.diagnoses import LengthControl, LengthEffect, PositionEffect
 from elo_exp.statistics.effects import length_control, position_effect, response_lengths
-from elo_exp.statistics.likelihood import POINTS, Games, bradley_terry_mle, games
+from elo_exp.statistics.likelihood import POINTS, Games, bradley_terry_mle, games, results
 from elo_exp.statistics.sandwich import clustered_covariance
 from tests.data import COMPARISON, shared_data
 from tests.simulation import Tournament
@@ -72,8 +73,8 @@ def test_the_interval_by_hand() -> None:
                       two_orders("B", "A", "q4")])  # fmt: skip
     error = math.sqrt(5 / 4 * (3 * 0.4**2 + 2 * 0.6**2)) / 1.6
     assert found.std_error == pytest.approx(error)
-    assert found.ci_low == pytest.approx(1 / (1 + math.exp(-(math.log(4) - 1.96 * error))))
-    assert found.ci_high == pytest.approx(1 / (1 + math.exp(-(math.log(4) + 1.96 * error))))
+    ends = stats.t.interval(0.95, 4, math.log(4), error)
+    assert (found.ci_low, found.ci_high) == pytest.approx(tuple(1 / (1 + math.exp(-end)) for end in ends))
 
 
 def test_a_better_entrant_is_no_position_effect() -> None:
@@ -172,13 +173,23 @@ def test_law_whoever_is_called_what_the_effect_is_the_same(seed: int) -> None:
 NOTHING = PositionEffect(dimension="d", n_prompts=0, n_verdicts=0, n_decisive=0)
 
 
-def judged(ab: str, ba: str, *, mirrored: bool = False) -> Judgment:
+def judged(ab: str, ba: str, *, mirrored: bool = False, comparison: Comparison = COMPARISON) -> Judgment:
     verdicts = [
         Verdict(cache_key="0f", rubric_version="v1", judge_model="opus", position_swap=swap, verdict=letter,
                 mirrored=mirrored and swap)
         for swap, letter in ((False, ab), (True, ba))
     ]  # fmt: skip
-    return reconcile(COMPARISON, verdicts[0], verdicts[1])
+    return reconcile(comparison, verdicts[0], verdicts[1])
+
+
+@pytest.mark.parametrize("letters", ["AA", "BB"])
+def test_equal_answers_say_nothing_of_order_and_are_rated_as_before(letters: str) -> None:
+    """One reply stands for both orders, and cannot show that the order mattered; a win each draws the two together."""
+    equal = dataclasses.replace(COMPARISON, response_b=COMPARISON.response_a)
+    differ, same = (from_judgments([judged(*letters, comparison=c)]) for c in (COMPARISON, equal))
+    assert (position(differ).n_verdicts, position(same)) == (2, NOTHING)
+    assert [(b.is_inconsistent, b.winner) for b in (*differ, *same)] == [(True, "tie"), (False, "tie")]
+    assert results(same[0], use="both") == results(differ[0], use="both")
 
 
 def test_verdicts_that_say_nothing_of_order_are_left_out() -> None:

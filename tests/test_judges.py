@@ -238,14 +238,27 @@ def test_a_full_position_effect_always_takes_the_first_shown(tmp_path):
     assert judgment.inconsistent
 
 
+def test_equal_answers_are_one_query_and_show_no_taste_for_a_position(tmp_path):
+    """The judge names the first shown, and is asked once: who is shown there is all that its answer turns on."""
+    same = comparison("Firm pressure.", "Firm pressure.")
+    (judgment,) = judged(shipped("judge", "lexical", position_effect=1.0), tmp_path, same)
+    assert judgment.raw[0].cache_key == judgment.raw[1].cache_key
+    (again,) = judged(replay(saved(tmp_path / "verdicts", {"factuality": [judgment]})), tmp_path / "verdicts", same)
+    for found in (judgment, again):
+        assert (letters(found), found.winner, found.inconsistent, found.equal_answers) == ("A A", None, False, True)
+        quality = judge_quality([found], dimension="factuality")
+        assert (quality.flip_rate, quality.first_shown_rate, quality.n_equal_answers) == (None, None, 1)
+
+
 def test_a_position_effect_shows_up_in_about_its_share_of_the_judgments(probed, tmp_path):
-    """0.3 of 858 comparisons: within three standard deviations (0.016). Each of them is A in both orders, each flips,
-    and nothing else does."""
+    """0.3 of 733 comparisons of unlike answers: within three standard deviations (0.017). Each of them is A in both
+    orders, each flips, and nothing else does."""
     judge = shipped("judge", "lexical", position_effect=0.3)
     judgments = judge_all(judge, tmp_path, probed)["clinical_utility"]
     quality = judge_quality(judgments, dimension="clinical_utility")
-    assert quality.flip_rate == pytest.approx(0.3, abs=0.047)
-    assert sum(letters(j) == "A A" for j in judgments) == quality.n_flips
+    assert (quality.n_judgments, quality.n_two_order, quality.n_equal_answers) == (858, 733, 125)
+    assert quality.flip_rate == pytest.approx(0.3, abs=0.051)
+    assert sum(letters(j) == "A A" and not j.equal_answers for j in judgments) == quality.n_flips
     assert quality.first_shown_rate > 0.6
 
 
@@ -337,6 +350,26 @@ def test_repeats_are_not_replayed_as_first_answers(tmp_path):
     assert letters(again) == "A B"
 
 
+def test_repeats_are_given_again_as_repeats(tmp_path):
+    (judgment,) = judged(LEXICAL, tmp_path, comparison(), repeats=2)
+    row = judgment.to_dict()
+    row["raw"][3]["verdict"] = "TIE"
+    (again,) = judged(replay(write_jsonl(tmp_path / "v.jsonl", [row])), tmp_path, comparison(), repeats=2)
+    assert (letters(again), [v.repeat for v in again.raw]) == ("A B A TIE", [0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("n_recorded", [1, 2])
+def test_more_repeats_than_are_on_file_are_refused(tmp_path, n_recorded):
+    recorded = judged(LEXICAL, tmp_path, comparison(), repeats=n_recorded)
+    path = saved(tmp_path / "verdicts", {"factuality": recorded})
+    with pytest.raises(UserError) as error:
+        judged(replay(path), tmp_path, comparison(), repeats=3)
+    assert str(error.value) == (
+        f"judging.repeats: found 3, but {path} holds {n_recorded} for each order at most. "
+        f"Nobody can be asked again: set judging.repeats={n_recorded}."
+    )
+
+
 # Replaying battles
 
 BATTLE = {"model_a": "ann", "model_b": "bob", "winner": "model_b", "question_id": "p1", "judge_model": "crowd"}
@@ -353,6 +386,27 @@ def test_a_battle_with_one_verdict_answers_both_orders_and_says_that_it_is_one(t
     assert judge_quality([judgment], dimension="factuality").flip_rate is None
     (battle,) = from_judgments([judgment])
     assert (battle.winner, battle.verdict_ba) == ("model_b", None)
+
+
+@pytest.mark.parametrize("rows", [(0, 1), (1, 0)], ids=["in order", "the second order first"])
+@pytest.mark.parametrize(
+    ("winners", "said", "inconsistent"),
+    [
+        (("model_a", "model_a"), "A A", True),
+        (("model_a", "model_b"), "A B", False),
+        (("tie", "model_a"), "TIE A", True),
+    ],
+)
+def test_two_battles_with_the_sides_exchanged_are_the_two_orders(tmp_path, caplog, rows, winners, said, inconsistent):
+    """Ann is shown first in the one and bob in the other; neither row is the other turned round."""
+    straight = {**BATTLE, "winner": winners[0]}
+    exchanged = {**BATTLE, "model_a": "bob", "model_b": "ann", "winner": winners[1]}
+    path = battles(tmp_path, *([straight, exchanged][i] for i in rows))
+    (judgment,) = judged(replay(path), tmp_path, comparison())
+    assert (letters(judgment), judgment.inconsistent) == (said, inconsistent)
+    assert [v.mirrored for v in judgment.raw] == [False, False]
+    assert judge_quality([judgment], dimension="factuality").n_flips == inconsistent
+    assert not caplog.messages
 
 
 def test_the_order_that_was_shown_is_the_one_that_is_not_mirrored(tmp_path):
@@ -399,6 +453,14 @@ def test_of_several_judges_the_one_named_is_replayed(tmp_path):
     judge = replay(path, "gpt-4")
     assert judged(judge, tmp_path, comparison())[0].winner == "ann"
     assert (judge.model, replay(path).model) == ("gpt-4", "replay")
+
+
+def test_that_a_file_holds_several_judges_is_said(tmp_path, caplog):
+    path = battles(tmp_path, *({**BATTLE, "question_id": f"p{i}", "judge_model": f"j{i}"} for i in range(1, 8)))
+    replay(path)
+    assert caplog.messages == [f"{path}: 7 judges (j1, j2, j3, j4, j5, ...); name one as judge.judge_model"]
+    replay(path, "j1")
+    assert len(caplog.messages) == 1
 
 
 def test_of_several_verdicts_on_a_pair_the_first_is_taken_and_the_others_are_counted(tmp_path, caplog):
@@ -471,6 +533,34 @@ def test_a_row_that_is_neither_verdict_nor_battle_is_named(tmp_path, row, words)
         replay(path)
     assert str(error.value).startswith(f"{path}:2: ")
     assert words in str(error.value)
+
+
+VERDICTS = {
+    "prompt_id": "p1",
+    "dimension": "factuality",
+    "entrant_a": "ann",
+    "entrant_b": "bob",
+    "raw": [{"judge_model": "opus", "position_swap": False, "verdict": "A"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"prompt_id": ["p1"]}, "a value has another shape (unhashable type: 'list'). Expected a verdict (prompt_id,"),
+        (
+            {"raw": None},
+            "a value has another shape ('NoneType' object is not iterable). Expected a verdict (prompt_id,",
+        ),
+        ({"raw": [{**VERDICTS["raw"][0], "repeat": "1"}]}, "repeat is '1'. Expected a whole number."),
+    ],
+    ids=["a list for a name", "no list of verdicts", "a text for a number"],
+)
+def test_a_value_of_another_shape_is_said_to_be_one(tmp_path, changes, words):
+    path = write_jsonl(tmp_path / "v.jsonl", [VERDICTS, {**VERDICTS, **changes}])
+    with pytest.raises(UserError) as error:
+        replay(path)
+    assert str(error.value).startswith(f"{path}:2: {words}")
 
 
 def test_a_judge_that_is_not_in_the_file_is_refused(tmp_path):

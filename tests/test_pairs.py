@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import combinations, product
 
 import pytest
@@ -49,6 +50,18 @@ def verdict(letter: str, *, position_swap: bool) -> Verdict:
 def judged(ab: str, ba: str, comparison: Comparison = COMPARISON) -> Judgment:
     """The judgment of two verdicts, each in the positions that the judge saw."""
     return reconcile(comparison, verdict(ab, position_swap=False), verdict(ba, position_swap=True))
+
+
+@pytest.mark.parametrize("letter", ["A", "B", "TIE"])
+def test_equal_answers_are_a_tie_whatever_the_judge_says_of_them(letter):
+    """One query stands for both orders, so that its answer comes back in the same letter."""
+    equal = dataclasses.replace(COMPARISON, response_b=COMPARISON.response_a)
+    assert FACTUALITY.request(equal, judge="x", position_swap=False).key == (
+        FACTUALITY.request(equal, judge="x", position_swap=True).key
+    )
+    tie = judged(letter, letter, equal)
+    assert (tie.winner, tie.inconsistent, tie.invalid, tie.equal_answers) == (None, False, False, True)
+    assert judged("INVALID", "INVALID", equal).invalid
 
 
 # Pairing up

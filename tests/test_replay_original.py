@@ -252,7 +252,7 @@ def test_of_several_judges_the_one_named_is_replayed(tmp_path, caplog):
     assert judged(replay(path, "sonnet"), tmp_path)[0].winner == "bob"
     assert warnings(caplog, path) == []
     assert judged(replay(path), tmp_path)[0].winner == "bob"
-    assert warnings(caplog, path)[-1] == "several judges; name one as judge.judge_model: ['opus', 'sonnet']"
+    assert warnings(caplog, path)[-1] == "2 judges (opus, sonnet); name one as judge.judge_model"
     with pytest.raises(UserError, match=f"judge_model: {path} holds no verdict of 'haiku'."):
         replay(path, "haiku")
 

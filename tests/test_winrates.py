@@ -111,7 +111,9 @@ def test_ties_are_half_a_win_or_left_out():
 
 def test_prompts_that_do_not_differ_say_nothing_of_an_error():
     battles = [battle("ann", "bob", "model_a")] * 3
-    assert shares(battles, use="both", ties="half") == {("ann", "bob"): Share(n_prompts=3, n_games=3, share=1.0, std_error=None)}
+    assert shares(battles, use="both", ties="half") == {
+        ("ann", "bob"): Share(n_prompts=3, n_games=3, share=1.0, std_error=None)
+    }
 
 
 @given(BATTLES)

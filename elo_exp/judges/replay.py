@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 _CHUNK = 256  # replies in one transaction; they cost nothing to make again
 # The original program's cache of verdicts: one file a dimension, one row an order, the judge's whole reply in it.
 _FILE = re.compile(r"judgments_(.+)\.jsonl(\.gz)?")
+_NAMED = 5  # of many judges, how many a warning names
+_VERSION = 2  # part of every key: raise it when a file is read in another way
 _ABOUT = {"dimension": str, "prompt_id": str, "entrant_a": str, "entrant_b": str, "position_swap": bool}
 _SAID = re.compile(r"^[ \t]*VERDICT:[ \t]*(\w*)", re.IGNORECASE | re.MULTILINE)
 
@@ -32,7 +34,7 @@ class _Recorded:
     mirrored: bool = False
 
 
-_Verdicts = dict[tuple[str, str, str, str | None], _Recorded]
+_Verdicts = dict[tuple[str, str, str, str | None, int], _Recorded]  # prompt, first and second shown, dimension, repeat
 _Scores = dict[tuple[str, str, int], float | None]  # by prompt, policy and draw, in [0, 1]
 
 
@@ -42,10 +44,11 @@ class ReplayJudge:
                  of either, or battles (.jsonl, also .gz), or scores
     judge_model  of a file with several judges, the one to replay; None takes every row
 
-    A battle with one verdict answers both orders with it, the second marked as mirrored. Where a file holds several
-    verdicts on one pair, the first is taken (of the original's rows the last, as it did itself) and the number of the
-    others is reported. The original wrote TIE for a reply that it could not read: its verdicts are invalid where the
-    reply, kept beside them, does not say the same.
+    A battle with one verdict answers both orders with it, the second marked as mirrored, unless the file holds a battle
+    with the sides exchanged, which is the second order. Where it holds several verdicts on one order, the first is
+    taken (of the original's rows the last, as it did itself) and the number of the others is reported. Repeats are
+    those on file: verdicts of a run may have them. The original wrote TIE for a reply that it could not read: its
+    verdicts are invalid where the reply, kept beside them, does not say the same.
 
     A row of scores holds prompt_id, policy (or entrant_id), draw_idx (0 where it is absent) and judge_score in [0, 1],
     or null for one that could not be read. Of an interval it says nothing.
@@ -72,25 +75,36 @@ class ReplayJudge:
         for note, n in self._notes.items():
             logger.warning("%s: %d %s", path, n, note)
         if len(self._judges) > 1:
-            logger.warning("%s: several judges; name one as judge.judge_model: %s", path, sorted(self._judges))
+            named = ", ".join(sorted(self._judges)[:_NAMED]) + (", ..." if len(self._judges) > _NAMED else "")
+            logger.warning("%s: %d judges (%s); name one as judge.judge_model", path, len(self._judges), named)
         self._digest = [[_dimension(file), files.sha256(file)] for file in paths]
+        self.input_paths = {"": path, **({file.name: file for file in paths} if path.is_dir() else {})}
 
     @property
     def model(self) -> str:
         return self.judge_model or "replay"
 
     def settings(self) -> Mapping[str, Any]:
-        return {"judge": "replay", "files": self._digest, "judge_model": self.judge_model}
+        return {"judge": "replay", "version": _VERSION, "files": self._digest, "judge_model": self.judge_model}
 
     def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
+        self._check_repeats(max((request.repeat for request in requests), default=0))
         replies = (reply for request in requests if (reply := self._reply(request)))
         return store.keep(replies, key=lambda reply: reply.key, chunk=_CHUNK)
+
+    def _check_repeats(self, wanted: int) -> None:
+        on_file = max((key[-1] for key in self._verdicts), default=0)
+        if wanted > on_file:
+            raise UserError(
+                f"judging.repeats: found {wanted + 1}, but {self.path} holds {on_file + 1} for each order at most. "
+                f"Nobody can be asked again: set judging.repeats={on_file + 1}."
+            )
 
     def _reply(self, request: JudgeRequest) -> JudgeReply | None:
         shown = request.subject
         if isinstance(shown, Item):
             return self._scored(request, (shown.prompt_id, shown.entrant_id, shown.draw_idx))
-        recorded = self._find(shown)
+        recorded = self._find(shown, request.repeat)
         if recorded is None:
             return None
         sides = {shown.entrant_a: "A", shown.entrant_b: "B"}
@@ -125,14 +139,14 @@ class ReplayJudge:
             **request.names,
         )
 
-    def _find(self, shown: Comparison) -> _Recorded | None:
+    def _find(self, shown: Comparison, repeat: int) -> _Recorded | None:
         for dimension in (shown.dimension, None):
-            if found := self._verdicts.get((shown.prompt_id, shown.entrant_a, shown.entrant_b, dimension)):
+            if found := self._verdicts.get((shown.prompt_id, shown.entrant_a, shown.entrant_b, dimension, repeat)):
                 return found
         return None
 
     def _read(self, path: Path) -> None:
-        """Take a file's verdicts in, and count those on pairs that had one already."""
+        """Take a file's verdicts in, and count those on orders that had one already."""
         for place, row in files.read_jsonl(path):
             if "judge_score" in row:
                 self._take_score(place, row)
@@ -141,18 +155,22 @@ class ReplayJudge:
                 shaped = _as_judgment(path, place, row) if "cache_key" in row else row
                 verdicts = self._from_judgment(place, shaped) if "raw" in shaped else self._from_battle(place, shaped)
             except (KeyError, TypeError, IndexError) as error:
+                fault = f"has no {error}" if isinstance(error, KeyError) else f"a value has another shape ({error})"
                 raise UserError(
-                    f"{place}: has no {error}. Expected a verdict (prompt_id, dimension, entrant_a, entrant_b, raw), "
+                    f"{place}: {fault}. Expected a verdict (prompt_id, dimension, entrant_a, entrant_b, raw), "
                     "a battle (model_a, model_b, winner, question_id), a score (prompt_id, policy, judge_score) or a "
                     "row of the original's judgments_<dimension>.jsonl (cache_key, judge_model, verdict, reasoning, "
                     "metadata)."
                 ) from None
             taken = "last" if "cache_key" in row else "first"
             for key, recorded in verdicts.items():
-                if key in self._verdicts and not recorded.mirrored:
-                    self._notes[f"further verdicts on pairs that had one; the {taken} was taken"] += 1
-                if key not in self._verdicts or taken == "last":
+                known = self._verdicts.get(key)
+                if known is None or (known.mirrored and not recorded.mirrored):
                     self._verdicts[key] = recorded
+                elif not recorded.mirrored:
+                    self._notes[f"further verdicts on pairs that had one; the {taken} was taken"] += 1
+                    if taken == "last":
+                        self._verdicts[key] = recorded
 
     def _take_score(self, place: str, row: Mapping[str, Any]) -> None:
         if self.judge_model not in (None, row.get("judge_model")):
@@ -172,15 +190,17 @@ class ReplayJudge:
         prompt, a, b = row["prompt_id"], row["entrant_a"], row["entrant_b"]
         found = {}
         for raw in row["raw"]:
-            if self.judge_model not in (None, raw["judge_model"]) or raw.get("repeat", 0):
+            if self.judge_model not in (None, raw["judge_model"]):
                 continue
+            if not isinstance(repeat := raw.get("repeat") or 0, int):
+                raise UserError(f"{place}: repeat is {repeat!r}. Expected a whole number.")
             self._judges.add(str(raw["judge_model"]))
             is_original = "cache_key" in row or "pair" in raw  # only the original's verdicts/ repeat the pair
             verdict = self._borne_out(place, raw) if is_original else raw["verdict"]
             shown = (b, a) if raw["position_swap"] else (a, b)
             names = {"A": shown[0], "B": shown[1], "TIE": "tie"}
             recorded = _Recorded(names.get(verdict, "invalid"), bool(raw.get("mirrored", False)))
-            found[(prompt, *shown, row["dimension"])] = recorded
+            found[(prompt, *shown, row["dimension"], repeat)] = recorded
         return found
 
     def _borne_out(self, place: str, row: Mapping[str, Any]) -> str:
@@ -199,6 +219,8 @@ class ReplayJudge:
     def _from_battle(self, place: str, row: Mapping[str, Any]) -> _Verdicts:
         if self.judge_model not in (None, row.get("judge_model")):
             return {}
+        if row.get("judge_model"):
+            self._judges.add(str(row["judge_model"]))
         for name in ("winner", "verdict_ab", "verdict_ba"):
             found = row["winner"] if name == "winner" else row.get(name)
             if found not in (None, *WINNERS):
@@ -210,12 +232,12 @@ class ReplayJudge:
             winner = names[row["winner"]]
             first_b = row.get("shown_first") == "b"
             return {
-                (prompt, a, b, dimension): _Recorded(winner, first_b),
-                (prompt, b, a, dimension): _Recorded(winner, not first_b),
+                (prompt, a, b, dimension, 0): _Recorded(winner, first_b),
+                (prompt, b, a, dimension, 0): _Recorded(winner, not first_b),
             }
         return {
-            (prompt, a, b, dimension): _Recorded(names[both[0]]),
-            (prompt, b, a, dimension): _Recorded(names[both[1]]),
+            (prompt, a, b, dimension, 0): _Recorded(names[both[0]]),
+            (prompt, b, a, dimension, 0): _Recorded(names[both[1]]),
         }
 
 

@@ -23,7 +23,7 @@ _PLACE = ("prefers the second shown", "no taste for a place found", "prefers the
 _LENGTH = ("prefers the shorter", "no taste for length found", "prefers the longer")
 _OF_BEHAVIOUR = (
     "A judge that looks only at the answers never flips, and lets the first shown win as often as the second. Ties are "
-    "of single verdicts, before the two orders are reconciled."
+    "of single verdicts, before the two orders are reconciled. Of two equal answers, which are one query, none counts."
 )
 _OF_PLACE = (
     "How often the first shown would win if both were equally good, ties left out; 95 % over prompts. From pairs that "

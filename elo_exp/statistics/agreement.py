@@ -12,6 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
+from elo_exp.pairs import repeated
 from elo_exp.records import Battle, Judgment
 from elo_exp.results import Leaderboard
 from elo_exp.statistics.covariates import mean_error
@@ -73,16 +74,12 @@ def _every_two(battles: Mapping[str, Sequence[Battle]], *, dimension: str | None
 def repeat_agreement(judgments: Sequence[Judgment], *, dimension: str) -> Agreement:
     """A judge with itself: each repeated verdict with the first one of its order, in the letters that it saw.
 
-    A judge that always names the first shown agrees with itself by chance alone, and has no kappa. A verdict that is
-    the other order's turned round is no second observation, and an invalid one none at all.
+    A judge that always names the first shown agrees with itself by chance alone, and has no kappa.
     """
     rows: list[tuple[int, int, int, float]] = []
     prompts: list[str] = []
     for judgment in judgments:
-        for again in judgment.raw[2:]:
-            before = judgment.raw[1] if again.position_swap else judgment.raw[0]
-            if before.mirrored or again.mirrored or "INVALID" in (before.verdict, again.verdict):
-                continue
+        for before, again in repeated(judgment):
             rows.append((len(prompts), _LETTERS[before.verdict], _LETTERS[again.verdict], 1.0))
             prompts.append(judgment.prompt_id)
     return _agreement(rows, prompts, names=("first answer", "repeat"), dimension=dimension)

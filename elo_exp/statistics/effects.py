@@ -24,11 +24,11 @@ Lengths = Mapping[tuple[str, str], int]  # characters, by prompt and model
 def position_effect(battles: Sequence[Battle], *, dimension: str) -> PositionEffect:
     """From the single verdicts of the battles that were asked in both orders.
 
-    A battle of one order, or of one that is the other turned round, says nothing of order and is left out. So are ties:
-    of verdicts between equals that name a winner, p_first name the first shown, however many there are (Davidson 1970);
-    with a tie as half a win, ties would hide a part of the effect.
+    A battle of one order, of one that is the other turned round, or of equal answers says nothing of order and is left
+    out. So are ties: of verdicts between equals that name a winner, p_first name the first shown, however many there
+    are (Davidson 1970); with a tie as half a win, ties would hide a part of the effect.
     """
-    asked = [b for b in battles if b.verdict_ab is not None and b.verdict_ba is not None]
+    asked = [b for b in battles if b.has_both_orders]
     verdicts = games(asked, models(asked), use="both")
     shown_first = np.tile([1.0, -1.0], len(asked))  # the first of the game, or the second
     decisive = verdicts.score != 0.5
