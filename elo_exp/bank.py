@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import numpy as np
 
 from elo_exp.files import read_jsonl
 from elo_exp.records import Prompt, UserError
+
+logger = logging.getLogger(__name__)
 
 BEHAVIORS = ("answer", "hedge", "abstain")
 _REQUIRED = ("prompt_id", "source", "subject", "text")
@@ -28,7 +32,26 @@ def load(path: Path) -> list[Prompt]:
         prompts.append(prompt)
     if not prompts:
         raise UserError(f"{path}: holds no prompts. Expected one JSON object a line.")
+    _check_texts(path, prompts)
     return prompts
+
+
+def _check_texts(path: Path, prompts: Sequence[Prompt]) -> None:
+    """Warn of prompts that differ in their ids alone."""
+    first: dict[str, str] = {}
+    again = [(p.prompt_id, of) for p in prompts if (of := first.setdefault(p.text.strip(), p.prompt_id)) != p.prompt_id]
+    if again:
+        (one, other), *_ = again
+        _warn_once(
+            f"{path}: {len(again)} of {len(prompts)} prompts repeat the text of another ({one!r} that of {other!r}). "
+            "They count as independent, which makes intervals too narrow. Remove them."
+        )
+
+
+@cache
+def _warn_once(line: str) -> None:
+    """Once in a command, in which several parts read the bank."""
+    logger.warning("warning: %s", line)
 
 
 def _prompt(place: str, row: Mapping[str, Any]) -> Prompt:

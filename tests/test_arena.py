@@ -6,6 +6,7 @@ The tests named after a defect are of those that a public pipeline for the same 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import gzip
 import json
 import re
@@ -21,6 +22,7 @@ from elo_exp.arena.sources import Arena
 from elo_exp.experiments import arena
 from elo_exp.files import write_jsonl
 from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.ratings.davidson import Davidson
 from elo_exp.records import Battle, UserError
 from elo_exp.statistics.likelihood import POINTS
 from tests.arena_files import TheJudge, World, parts_of, placed
@@ -104,6 +106,59 @@ def test_a_plan_asks_nothing_and_counts_both_orders(folder: Path) -> None:
     assert judge.seen == []
 
 
+@pytest.mark.parametrize("opponents", ["random", "informative"])
+@pytest.mark.parametrize(
+    ("world", "n_battles", "limit", "of_each", "of_humans"),
+    [
+        (WORLD, 30, 5, 5, 0),
+        (WORLD, 30, 1000, 30, 20),
+        (TWO, 30, 2, 1, 0),
+        (TWO, 30, 33, 16, 0),
+        (TWO, 12, 30, 12, 6),
+    ],
+)
+def test_a_limit_is_of_all_pairs_and_shared_by_the_models(
+    world: World, n_battles: int, limit: int, of_each: int, of_humans: int, opponents: str, folder: Path
+) -> None:
+    """Of a plan as of a run. The humans' battles get what the models leave; no answer is made that is not judged."""
+    n_pairs = len(world.placed) * of_each + of_humans
+    limited = (f"arena.n_battles={n_battles}", f"judging.limit_pairs={limit}", f"arena.opponents={opponents}")
+    with parts_of(world, folder, *limited, "plan=true") as parts:
+        plan = arena.errand(*parts)
+    assert plan is not None
+    assert re.search(rf"preference +{n_pairs} +{2 * n_pairs} ", plan), plan
+    judge = TheJudge()
+    play = placed(world, folder, *limited, judge=judge).play
+    assert len(judge.seen) == 2 * n_pairs
+    assert Counter(c.entrant_a for c in play.comparisons if c.entrant_a in world.placed) == dict.fromkeys(
+        world.placed, of_each
+    )
+    assert {name: len(some) for name, some in play.responses.items()} == dict.fromkeys(world.placed, of_each)
+
+
+def test_a_plan_lets_no_model_answer(folder: Path) -> None:
+    """Where the placed model is one that is asked, here at a port where nobody listens."""
+    chosen = ("entrant=[openai_compatible]", "entrant.openai_compatible.base_url=http://localhost:9/v1")
+    model = ("entrant.openai_compatible.model=m", "entrant.openai_compatible.max_tokens=100")
+    ran = command(folder, *chosen, *model, "plan=true")
+    assert f"{N_DRAWN} answers are yet to be made, taken to be of 400 characters" in ran.err
+    assert re.search(rf"preference +{N_DRAWN + 20} +{2 * (N_DRAWN + 20)} ", ran.out)
+
+
+def test_a_limit_without_a_battle_for_each_model_is_refused(folder: Path) -> None:
+    with (
+        pytest.raises(UserError, match="judging.limit_pairs: found 1 for 2 models to place. Expected 2 or more"),
+        parts_of(TWO, folder, "judging.limit_pairs=1"),
+    ):
+        pass
+
+
+def test_a_share_of_a_limited_run_answers_nothing_else(folder: Path) -> None:
+    with parts_of(TWO, folder, "judging.limit_pairs=24", "shard=0/2") as (settings, parts):
+        said = arena.errand(settings, parts)
+    assert said == "shard 0/2: 12 responses made; run without shard= to judge"  # 6 of 12 prompts, two models
+
+
 def test_a_share_of_the_answers_can_be_made_elsewhere(folder: Path) -> None:
     with parts_of(TWO, folder, "arena.n_battles=50", "shard=1/4") as (settings, parts):
         said = arena.errand(settings, parts)
@@ -122,6 +177,36 @@ def test_informative_opponents_are_nearer_and_the_same_each_time(folder: Path) -
     judge = TheJudge()
     placed(WORLD, folder, "arena.n_battles=100", "arena.opponents=informative", judge=judge)
     assert judge.seen == []
+
+
+def test_another_rating_takes_the_place_of_bradley_terry(folder: Path) -> None:
+    """On the same scale: the two models stand in their order, with the intervals that their method has."""
+    chosen = ("arena.n_battles=60", "arena.n_calibration=0", "elo.n_perms=1", "rating=[davidson]")
+    world = [o for o in TWO.overrides(folder) if "bradley_terry" not in o]
+    judge = ("judge=lexical", "judge.default_signal=overlap", "judge.margin=0.01")
+    ran = run(f"--config-dir={folder}/mine", *world, *chosen, *judge, folder=folder)
+    found = ran.read("elo_ratings.json")
+    assert (found["rating_settings"]["method"], found["n_bootstraps"]) == ("davidson", 0)
+    rated = {r["model"]: r for r in found["ratings"]}
+    assert rated["other"]["rating"] < rated["mine"]["rating"] < rated["mine"]["ci_high"]
+    assert sum(r["rating"] for r in rated.values()) / len(rated) == pytest.approx(1000.0)
+
+
+def test_where_nobody_has_a_rating_that_is_said(tmp_path: Path) -> None:
+    """By Davidson: the best has won or tied each of its battles, so that gaps and ties would grow for ever."""
+    world = World(anchors={"high": 50_000.0, "low": 0.0}, placed={"mine": 99_000.0}, n_battles=40)
+    with parts_of(world, world.write(tmp_path), "arena.n_battles=20") as (settings, parts):
+        davidson = Davidson(initial_rating=1000.0, use="both")
+        found = arena.run(settings, dataclasses.replace(parts, ratings={"davidson": davidson}))
+    assert {r.model: r.rating for r in found.placement.board.ratings} == dict.fromkeys(("high", "low", "mine"))
+    assert "mine: no rating (unbeaten) by 20 judged battles." in found.table()
+    assert [plot.name for plot in found.plots()] == ["predicted_and_observed"]
+    assert Reader(found.page("run", {}, found.plots())).said
+
+
+def test_an_interval_that_is_chosen_is_taken(folder: Path) -> None:
+    with parts_of(WORLD, folder, "rating.bradley_terry.interval=sandwich") as (_, parts):
+        assert parts.ratings["bradley_terry"].interval == "sandwich"
 
 
 def test_a_model_that_wins_everything_is_flagged_and_gets_no_number(tmp_path: Path) -> None:
@@ -202,9 +287,38 @@ def test_decimals_in_the_evidence_change_no_verdict(folder: Path) -> None:
     assert {v.verdict for j in found.play.judgments for v in j.raw} == {"B"}
 
 
-def test_a_run_without_any_valid_verdict_says_so(folder: Path) -> None:
+@pytest.mark.parametrize("opponents", ["random", "informative"])
+def test_a_run_without_any_valid_verdict_says_so(opponents: str, folder: Path) -> None:
+    judge = TheJudge(spoilt="?", every=1)
     with pytest.raises(UserError, match="mine: none of its 20 battles has a valid verdict"):
-        placed(WORLD, folder, "arena.n_battles=20", judge=TheJudge(spoilt="?", every=1))
+        placed(WORLD, folder, "arena.n_battles=20", f"arena.opponents={opponents}", judge=judge)
+
+
+@pytest.mark.parametrize("opponents", ["random", "informative"])
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("judging.stored_only=true",), "20 drawn battles have texts to judge, it has answered 20 of their prompts"),
+        (("recorded_dir={folder}/else",), "20 drawn battles have texts to judge, it has answered 0 of their prompts"),
+        (("arena.max_chars=1",), "0 drawn battles have texts to judge, it has answered 0 of their prompts"),
+    ],
+)
+def test_a_model_of_which_nothing_was_judged_is_told_why(
+    overrides: tuple[str, ...], message: str, opponents: str, folder: Path
+) -> None:
+    write_jsonl(folder / "else" / "responses_mine.jsonl", [{"prompt_id": "else", "response_text": "Never asked for."}])
+    chosen = ("arena.n_battles=20", f"arena.opponents={opponents}", "allow_missing=true")
+    with pytest.raises(UserError) as refusal:
+        placed(WORLD, folder, *chosen, *(override.format(folder=folder) for override in overrides))
+    assert str(refusal.value).startswith("mine: none of its battles has a verdict, so it cannot be placed")
+    assert message in str(refusal.value)
+
+
+def test_informative_rounds_draw_no_battle_without_texts_again(folder: Path) -> None:
+    rows = [row | {"prompt": ""} if i % 2 else row for i, row in enumerate(WORLD.rows())]
+    write_jsonl(folder / "arena.jsonl", rows)
+    play = placed(WORLD, folder, "arena.n_battles=80", "arena.opponents=informative").play
+    assert len(play.drawn["mine"]) + len(play.unusable) == 80
 
 
 def test_both_orders_are_one_observation_of_their_prompt(folder: Path) -> None:
@@ -264,7 +378,8 @@ def test_the_manifest_says_what_was_drawn_and_left_out(ran: Ran) -> None:
     assert (about["n_rows"], about["n_battles"], about["n_anchors"]) == (600, 600, 10)
     assert about["n_drawn"] == {"mine": N_DRAWN, "other": N_DRAWN}
     assert len(about["draw_fingerprint"]) == len(about["fingerprint"]) == 40
-    assert set(manifest["input_hashes"]) == {"arena arena.jsonl", "preference"}
+    rubric = {f"rubric preference{what}" for what in ("", " system", " template", " schema")}
+    assert set(manifest["input_hashes"]) == {"arena arena.jsonl", "entrant mine", "entrant other", *rubric}
     assert manifest["selected_prompt_count"] == N_DRAWN
 
 

@@ -133,6 +133,26 @@ def test_an_id_that_comes_twice_is_refused_with_both_places(tmp_path):
         bank.load(path)
 
 
+def test_prompts_that_repeat_the_text_of_another_are_warned_of_once(tmp_path, caplog):
+    rows = [
+        row(prompt_id="p1"),
+        row(prompt_id="p2", text="How?"),
+        row(prompt_id="p3"),
+        row(prompt_id="p4", text="Why?\n"),
+    ]
+    path = write_jsonl(tmp_path / "bank.jsonl", rows)
+    assert len(bank.load(path)) == len(bank.load(path)) == 4
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
+        f"warning: {path}: 2 of 4 prompts repeat the text of another ('p3' that of 'p1'). They count as independent"
+    )
+
+
+def test_the_shipped_bank_repeats_no_text(caplog):
+    bank.load(BANK)
+    assert not caplog.records
+
+
 def test_an_empty_bank_is_refused(tmp_path):
     path = write_jsonl(tmp_path / "bank.jsonl", [])
     with pytest.raises(UserError, match="holds no prompts. Expected one JSON object a line."):

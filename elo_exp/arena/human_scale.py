@@ -137,6 +137,8 @@ def _on_human_scale(
 ) -> dict[str, float]:
     """Rating points; of the models that won and lost something, with the anchors where the humans have them."""
     points = {r.model: r.rating for r in board.ratings if r.rating is not None and r.model in theta}
+    if not points:
+        return {}
     level = math.fsum(rating - POINTS * theta[model] for model, rating in points.items()) / len(points)
     found = {}
     for model in dict.fromkeys(battle.model_a for battle in judged):

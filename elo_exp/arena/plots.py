@@ -22,7 +22,9 @@ _FEW = 25  # opponents, so few that each is drawn with its own error
 
 
 def all_plots(placement: Placement) -> list[Plot]:
-    return [leaderboard(placement), predicted_and_observed(placement)]
+    """Without the leaderboard where nobody has a rating."""
+    rated = [r for r in placement.board.ratings if r.rating is not None]
+    return [*([leaderboard(placement)] if rated else []), predicted_and_observed(placement)]
 
 
 def leaderboard(placement: Placement) -> Plot:
@@ -109,9 +111,17 @@ def _shares(panel: Panel, group: Sequence[Opponent], color: str) -> None:
     predicted, observed = (
         float(np.average([getattr(o, name) for o in group], weights=weight)) for name in ("predicted", "observed")
     )
-    error = Z95 * math.sqrt(observed * (1 - observed) / sum(o.n_battles for o in group))
-    panel.segments([((predicted, observed - error), (predicted, observed + error))], color, 1.2)
+    low, high = share_interval(observed, sum(o.n_battles for o in group))
+    panel.segments([((predicted, low), (predicted, high))], color, 1.2)
     panel.dots([predicted], [observed], color, 5)
+
+
+def share_interval(share: float, n: int) -> tuple[float, float]:
+    """95 % of a share of n battles, within [0, 1] and of some length also where all or none was won (Wilson 1927)."""
+    weight = Z95**2 / n
+    center = (share + weight / 2) / (1 + weight)
+    half = math.sqrt(weight * share * (1 - share) + weight**2 / 4) / (1 + weight)
+    return center - half, center + half
 
 
 def _bins(known: Sequence[Opponent]) -> list[list[Opponent]]:

@@ -6,6 +6,7 @@ python -m elo_exp experiment=arena arena=lmarena_140k 'entrant=[mine]' judge=opu
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +24,6 @@ from elo_exp.arena.human_scale import calibrate
 from elo_exp.arena.placement import Placement
 from elo_exp.experiments import Parts
 from elo_exp.experiments.arena_play import Play, rate, survey
-from elo_exp.manifest import input_hashes
 from elo_exp.records import UserError
 from elo_exp.reports import report
 from elo_exp.reports.verdicts import verdict_rows
@@ -32,6 +32,10 @@ from elo_exp.settings import Settings, parse_shard
 from elo_exp.statistics import comparisons, diagnostics
 
 NEEDS = frozenset({"entrant", "judge", "rubric", "rating"})
+
+
+def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
+    return {**arenas.input_paths(settings.arena), **parts.inputs()}
 
 
 def check(settings: Settings, parts: Parts) -> None:
@@ -44,6 +48,12 @@ def check(settings: Settings, parts: Parts) -> None:
             f"rubric: found {names or 'none'}. A placement asks one thing, as the humans were asked, and of prompts "
             "without a reference answer: 'rubric=[preference]'."
         )
+    limit, n_placed = settings.judging.limit_pairs, len(parts.entrants)
+    if limit is not None and limit < n_placed:
+        raise UserError(
+            f"judging.limit_pairs: found {limit} for {n_placed} models to place. Expected {n_placed} or more, a battle "
+            "of each, or null for all."
+        )
     if len(parts.ratings) != 1:
         raise UserError(f"rating: found {len(parts.ratings)}. A placement is rated by one: 'rating=[bradley_terry]'.")
     if settings.shard is not None and settings.arena.opponents == "informative":
@@ -52,7 +62,7 @@ def check(settings: Settings, parts: Parts) -> None:
 
 def errand(settings: Settings, parts: Parts) -> str | None:
     """With shard=i/n: a share of the answers. With plan=true: what judging would cost; of informative opponents, what
-    as many random ones would. The judge is asked nothing."""
+    as many random ones would; nobody is asked."""
     if settings.shard is None and not settings.plan:
         return None
     assert parts.judge is not None
@@ -64,7 +74,8 @@ def errand(settings: Settings, parts: Parts) -> str | None:
         usage = parts.store.usage
         done = f", {usage.responses_stored} were there" if usage.responses_stored else ""
         return f"shard {settings.shard}: {usage.responses_generated} responses made{done}; run without shard= to judge"
-    asked = {play.dimension: [*play.enter(dict.fromkeys(parts.entrants, drawn)), *play.human_pairs(drawn)]}
+    play.assume(drawn)
+    asked = {play.dimension: [*play.compare(dict.fromkeys(parts.entrants, drawn)), *play.human_pairs(drawn)]}
     repeats = settings.judging.repeats
     return bill.plan_table(stages.plan_pairs(asked, parts.rubrics, parts.judge, parts.store, repeats=repeats))
 
@@ -73,8 +84,9 @@ def run(settings: Settings, parts: Parts) -> ArenaResult:
     play = Play(settings, parts, survey(settings, parts))
     if settings.arena.opponents == "random":
         drawn = play.random()
-        entered = play.enter(dict.fromkeys(parts.entrants, drawn))
-        play.judge(entered, play.human_pairs(drawn))
+        entered = dict.fromkeys(parts.entrants, drawn)
+        play.answer(entered)
+        play.judge(play.compare(entered), play.human_pairs(drawn))
     else:
         play.informative_rounds()
     return ArenaResult(_placement(settings, parts, play), settings, parts, play)
@@ -87,10 +99,7 @@ def _placement(settings: Settings, parts: Parts, play: Play) -> Placement:
     judged = [battle for battle in every if battle.model_a in placed]
     for name in placed:
         if not any(battle.model_a == name for battle in judged):
-            raise UserError(
-                f"{name}: none of its {len(play.drawn[name])} battles has a valid verdict, so it cannot be placed. The "
-                "verdicts are in the store; look at them with experiment=store."
-            )
+            raise UserError(f"{name}: {_why_unplaced(name, play)}")
     again = [battle for battle in every if battle.model_a not in placed]
     board = rate(parts, play.dimension, [*judged, *human])
     return Placement(
@@ -104,6 +113,21 @@ def _placement(settings: Settings, parts: Parts, play: Play) -> Placement:
         opponents=placement.opponents(judged, board, use=settings.judging.use),
         calibration=calibrate(human, again, judged, board, judge_model=parts.judge.model) if again else None,
         human_board=_by_humans(settings, parts, play),
+    )
+
+
+def _why_unplaced(name: str, play: Play) -> str:
+    n_judged = sum(judgment.entrant_a == name for judgment in play.judgments)
+    if n_judged:
+        return (
+            f"none of its {n_judged} battles has a valid verdict, so it cannot be placed. The verdicts are in the "
+            "store; look at them with experiment=store."
+        )
+    n_answered = sum(comparison.entrant_a == name for comparison in play.comparisons)
+    return (
+        f"none of its battles has a verdict, so it cannot be placed. {len(play.drawn[name])} drawn battles have texts "
+        f"to judge, it has answered {n_answered} of their prompts. Draw more (arena.n_battles, judging.limit_pairs), "
+        "or supply the answers and verdicts that are missing."
     )
 
 
@@ -150,13 +174,9 @@ class ArenaResult:
                 "n_human_battles": len(play.field.human),
                 "n_drawn": {name: len(some) for name, some in play.drawn.items()},
                 "draw_fingerprint": placement.draw_fingerprint(drawn),
-                "not_judged": dict(play.unusable),
+                "not_judged": dict(Counter(play.unusable.values())),
             },
             "judge_quality": [self._quality_row()],
-            "input_hashes": {
-                **arenas.input_hashes(self._settings.arena),
-                **input_hashes({rubric.dimension: Path(rubric.path)}),
-            },
         }
 
     def _quality_row(self) -> dict[str, Any]:

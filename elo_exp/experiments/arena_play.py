@@ -60,50 +60,58 @@ class Play:
     def __init__(self, settings: Settings, parts: Parts, found: Field) -> None:
         assert parts.judge is not None
         (rubric,) = parts.rubrics
+        chosen, n_placed = settings.arena, len(parts.entrants)
+        wanted = n_placed * chosen.n_battles
+        limit = settings.judging.limit_pairs or wanted + chosen.n_calibration
+        self.n_battles = min(chosen.n_battles, limit // n_placed)  # of each placed model
+        self.n_calibration = min(chosen.n_calibration, max(0, limit - wanted))
         self.settings, self.parts, self.rubric, self.judge_part = settings, parts, rubric, parts.judge
         self.dimension = rubric.dimension
         self.responses: dict[str, dict[str, Response]] = {name: {} for name in parts.entrants}
         self.comparisons: list[Comparison] = []
         self.judgments: list[Judgment] = []
         self.drawn: dict[str, list[Draw]] = {name: [] for name in parts.entrants}
-        self.unusable: Counter[str] = Counter()  # draws without texts that can be judged, by the reason
+        self.unusable: dict[At, str] = {}  # why drawn battles have no texts that can be judged
         self.field = found
         self._texts: dict[At, Texts] = {}
         self._prompts: dict[str, Prompt] = {}
+        self._again: dict[tuple[str | None, str, str], Comparison] = {}
 
     def random(self) -> list[Draw]:
         """The battles of the draw, which all placed models enter."""
-        return self._usable(placement.first(self.field.candidates, self.settings.arena.n_battles))
+        return self._usable(placement.first(self.field.candidates, self.n_battles))
 
     def informative_rounds(self) -> None:
         """A first round at random, then opponents near what the rounds before it say of each placed model."""
-        chosen = self.settings.arena
-        for i in range(chosen.rounds):
-            n = chosen.n_battles * (i + 1) // chosen.rounds - chosen.n_battles * i // chosen.rounds
+        rounds = min(self.settings.arena.rounds, self.n_battles)
+        for i in range(rounds):
+            n = self.n_battles * (i + 1) // rounds - self.n_battles * i // rounds
             drawn = {name: self._usable(self._next(name, n)) for name in self.parts.entrants}
-            entered = self.enter(drawn)
-            self.judge(entered, self.human_pairs(next(iter(drawn.values()))) if i == 0 else [])
+            self.answer(drawn)
+            self.judge(self.compare(drawn), self.human_pairs(next(iter(drawn.values()))))
 
     def _next(self, name: str, n: int) -> list[Draw]:
-        candidates = self.field.candidates
-        if not self.drawn[name]:
-            return placement.first(candidates, n)
+        candidates = [draw for draw in self.field.candidates if draw.at not in self.unusable]
         judged = [b for b in battles.from_judgments(self.judgments) if b.model_a == name]
         board = rate(self.parts, self.dimension, [*judged, *self.field.human])
         ratings = {r.model: r.rating for r in board.ratings if r.rating is not None}
+        if not judged or not ratings:
+            taken = {draw.at for draw in self.drawn[name]}
+            return placement.first([draw for draw in candidates if draw.at not in taken], n)
         estimate = placement.estimate(board, name)
         known = [draw for draw in candidates if draw.opponent in ratings]
         return placement.informative(known, self.drawn[name], ratings, estimate, n)
 
     def _usable(self, draws: Sequence[Draw]) -> list[Draw]:
         """Those whose texts can be judged; their texts are read."""
-        found = arenas.texts(self.settings.arena, [d.at for d in draws if d.at not in self._texts])
+        new = [draw.at for draw in draws if draw.at not in self._texts and draw.at not in self.unusable]
+        found = arenas.texts(self.settings.arena, new)
         self._texts |= {at: texts for at, texts in found.items() if isinstance(texts, Texts)}
-        reasons = Counter(reason for reason in found.values() if isinstance(reason, str))
-        if reasons:
-            named = ", ".join(f"{n} {reason}" for reason, n in reasons.most_common())
+        unusable = {at: reason for at, reason in found.items() if isinstance(reason, str)}
+        if unusable:
+            named = ", ".join(f"{n} {reason}" for reason, n in Counter(unusable.values()).most_common())
             logger.info("of %d drawn battles some cannot be judged: %s", len(found), named)
-        self.unusable += reasons
+        self.unusable |= unusable
         return [draw for draw in draws if draw.at in self._texts]
 
     def prompts(self, draws: Sequence[Draw]) -> list[Prompt]:
@@ -120,10 +128,11 @@ class Play:
             asked[draw.question_id] = prompt
         return list(asked.values())
 
-    def enter(self, draws: Mapping[str, Sequence[Draw]]) -> list[Comparison]:
-        """The placed models' answers, made where the store has none, each against the answer that is on record."""
-        self._answer(draws)
-        found = [
+    def compare(self, draws: Mapping[str, Sequence[Draw]]) -> list[Comparison]:
+        """Each answer of the placed models against the one that is on record."""
+        for name, some in draws.items():
+            self.drawn[name] += some
+        return [
             self.rubric.compare(
                 self._prompts[draw.question_id],
                 entrant_a=name,
@@ -135,13 +144,17 @@ class Play:
             for draw in some
             if draw.question_id in self.responses[name]
         ]
-        for name, some in draws.items():
-            self.drawn[name] += some
-        limit = self.settings.judging.limit_pairs
-        return found if limit is None else found[: max(0, limit - len(self.comparisons))]
 
-    def _answer(self, draws: Mapping[str, Sequence[Draw]]) -> None:
-        """Placed models with the same prompts answer together, so that equal weights are loaded once."""
+    def assume(self, draws: Sequence[Draw]) -> None:
+        """What a plan takes for the answers of all placed models. No model is asked."""
+        prompts, allow_missing = self.prompts(draws), self.settings.allow_missing
+        made = stages.assumed(prompts, self.parts.entrants, self.parts.store, allow_missing=allow_missing)
+        for name, some in made.items():
+            self.responses[name] |= some
+
+    def answer(self, draws: Mapping[str, Sequence[Draw]]) -> None:
+        """The placed models' answers, made where the store has none. Models with the same prompts answer together, so
+        that equal weights are loaded once."""
         prompts = {name: self.prompts(some) for name, some in draws.items()}
         entrants, store = self.parts.entrants, self.parts.store
         for some in prompts.values():
@@ -160,7 +173,7 @@ class Play:
         for name, entrant in entrants.items():
             if isinstance(entrant, HostedEntrant) and not stages.all_generated(prompts, {name: entrant}, store):
                 entrant.preflight()
-        asks = not (self.settings.plan or self.settings.judging.stored_only)
+        asks = not self.settings.judging.stored_only
         if asks and isinstance(self.judge_part, PaidJudge) and not stages.all_generated(prompts, entrants, store):
             self.judge_part.preflight()
 
@@ -169,14 +182,14 @@ class Play:
         return texts.response_a if draw.side == "a" else texts.response_b
 
     def human_pairs(self, draws: Sequence[Draw]) -> list[Comparison]:
-        """Battles as the humans judged them, of the first draws."""
+        """Battles as the humans judged them, of these draws, as long as some are wanted still."""
         by_at = dict(zip(self.field.arena.at, self.field.arena.battles, strict=True))
         found: dict[tuple[str | None, str, str], Comparison] = {}
         for draw in draws:
             battle, texts = by_at[draw.at], self._texts[draw.at]
             key = question_and_pair(battle)
-            if key not in found and len(found) < self.settings.arena.n_calibration:
-                found[key] = self.rubric.compare(
+            if key not in self._again and len(self._again) < self.n_calibration:
+                self._again[key] = found[key] = self.rubric.compare(
                     self._prompts[draw.question_id],
                     entrant_a=battle.model_a,
                     entrant_b=battle.model_b,
