@@ -12,6 +12,7 @@ to the run folder and the tracker.
 from __future__ import annotations
 
 import dataclasses
+import io
 import logging
 import os
 import sys
@@ -74,7 +75,7 @@ def run(cfg: DictConfig) -> float:
 def _run_tracked(experiment: Experiment, settings: Settings, parts: Parts, info: RunInfo) -> Result:
     draws = settings.figures if settings.figures is not None else info.group is None
     with parts.tracker.open(info) as tracked:
-        with Manifest(info, parts.store.usage) as manifest:
+        with Manifest(info, parts.store.usage, experiment.inputs(settings, parts)) as manifest:
             result = experiment.run(settings, parts)
             manifest.complete({**result.facts(), "headline": result.headline})
             plots = result.plots() if draws else []
@@ -129,6 +130,8 @@ def _refuse(error: Exception) -> int:
 
 def main() -> None:
     """The command: one line and exit code 2 for the user's mistakes, a traceback for ours."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # not every console has the characters of a table
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands every error on instead of printing its own digest of it
     arguments = sys.argv[1:]
     try:

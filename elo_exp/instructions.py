@@ -43,6 +43,11 @@ class Instructions(ABC):
     tags: ClassVar[re.Pattern[str]]  # texts under judgment may not close their own block or open another
 
     def __post_init__(self) -> None:
+        if not self.dimension or self.dimension != files.safe_name(self.dimension).strip(". "):
+            raise UserError(
+                f"dimension: found {self.dimension!r}. Expected a name that files can have, such as 'empathy': without "
+                "slashes, and no dot at either end."
+            )
         self.text = read(self.path)
         self.version = _version(self.path, self.text)
         self.header = read(self.system_path)
@@ -55,6 +60,10 @@ class Instructions(ABC):
                 f"{', '.join(self.placeholders)}."
             ) from None
         self.schema = self._schema()
+
+    @property
+    def input_paths(self) -> Mapping[str, Path]:
+        return {"": Path(self.path), "system": Path(self.system_path), "template": Path(self.template_path)}
 
     @abstractmethod
     def _schema(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,8 +23,10 @@ _PACKAGES = ("hydra-core", "omegaconf", "numpy", "matplotlib", "wandb", "anthrop
 class Manifest:
     """A context manager. A manifest whose `finished_at` is null belongs to a run that did not finish."""
 
-    def __init__(self, info: RunInfo, usage: Usage) -> None:
+    def __init__(self, info: RunInfo, usage: Usage, inputs: Mapping[str, Path]) -> None:
+        """`inputs`: the files and folders that decide what the run concludes, hashed before it begins."""
         self._usage = usage
+        input_paths = _each_once(inputs)
         config = info.config
         self.path = info.run_dir / "manifest.json"
         self._content: dict[str, Any] = {
@@ -39,6 +42,8 @@ class Manifest:
             "overrides": list(info.overrides),
             "git_commit": _git_commit(),
             "versions": _versions(),
+            "input_paths": input_paths,
+            "input_hashes": input_hashes(input_paths),
             "config": config,
         }
 
@@ -64,9 +69,24 @@ class Manifest:
         write_json(self.path, self._content)
 
 
-def input_hashes(paths: Mapping[str, Path]) -> dict[str, str]:
-    """The SHA-256 of each input file that is there."""
-    return {name: sha256(path) for name, path in paths.items() if path.is_file()}
+def _each_once(inputs: Mapping[str, Path]) -> dict[str, str]:
+    """Each path under the first of its names."""
+    names: dict[str, str] = {}
+    for name, path in inputs.items():
+        names.setdefault(str(path), name)
+    return {name: path for path, name in names.items()}
+
+
+def input_hashes(paths: Mapping[str, str]) -> dict[str, str]:
+    """The SHA-256 of each file that is there, and of a folder that of the names in it: what is added is noticed."""
+    found = {}
+    for name, path in ((name, Path(path)) for name, path in paths.items()):
+        if path.is_file():
+            found[name] = sha256(path)
+        elif path.is_dir():
+            names = sorted(inside.name for inside in path.iterdir() if not inside.name.startswith("."))
+            found[name] = hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
+    return found
 
 
 @functools.cache

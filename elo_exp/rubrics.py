@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from elo_exp.instructions import Instructions, nonce, read, read_reply, tags_of
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest, Prompt, UserError, Verdict
@@ -21,6 +22,10 @@ class Rubric(Instructions):
 
     placeholders = ("question", "reference", "expected", "response_a", "response_b", "nonce")
     tags = tags_of("response_a", "response_b")
+
+    @property
+    def input_paths(self) -> Mapping[str, Path]:
+        return {**super().input_paths, "schema": Path(self.schema_path)}
 
     def _schema(self) -> str:
         try:
@@ -78,6 +83,18 @@ class Rubric(Instructions):
             timestamp=reply.timestamp,
             usage=reply.usage,
         )
+
+
+def check_dimensions(rubrics: Sequence[Rubric]) -> None:
+    """Raise UserError where two rubrics are of one dimension, whose verdicts nobody could tell apart."""
+    paths: dict[str, str] = {}
+    for rubric in rubrics:
+        if rubric.dimension in paths:
+            raise UserError(
+                f"rubric: two are of the dimension {rubric.dimension!r}, {paths[rubric.dimension]} and {rubric.path}. "
+                "Give each a dimension of its own: rubric.NAME.dimension=..."
+            )
+        paths[rubric.dimension] = rubric.path
 
 
 def _read_verdict(text: str) -> tuple[str | None, str]:

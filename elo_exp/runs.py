@@ -41,11 +41,14 @@ class FinishedRun:
 
     def battles(self) -> dict[str, list[Battle]]:
         """By dimension; none where the run wrote no battles.jsonl. A battle that names no dimension is of the only
-        one."""
+        one. Raises UserError for a row that is no battle."""
         path = self.folder / "battles.jsonl"
         found: dict[str, list[Battle]] = {}
-        for _, row in read_jsonl(path) if path.is_file() else ():
-            battle = Battle.from_dict(row)
+        for place, row in read_jsonl(path) if path.is_file() else ():
+            try:
+                battle = Battle.from_dict(row)
+            except KeyError as error:
+                raise UserError(f"{place}: has no {error}. Expected a battle, as the run wrote it.") from None
             found.setdefault(battle.dimension or self.dimensions[0], []).append(battle)
         return found
 
@@ -116,7 +119,22 @@ def _content(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise UserError(
             f"{folder} has no ratings to compare, being of experiment={kind}. Expected tournament, rate or arena."
         )
-    return manifest, _json(folder / "ratings.json")
+    ratings = _json(folder / "ratings.json")
+    _check(folder, manifest, ratings)
+    return manifest, ratings
+
+
+def _check(folder: Path, manifest: Mapping[str, Any], ratings: Mapping[str, Any]) -> None:
+    """Raise UserError where a part is missing that every run writes."""
+    if not isinstance(manifest.get("config"), dict) or not isinstance(manifest["config"].get("rating"), dict):
+        raise UserError(f"{folder / 'manifest.json'} has no config of ratings. Expected what a run wrote.")
+    try:
+        for boards in ratings["dimensions"].values():
+            for board in boards.values():
+                for row in board["ratings"]:
+                    Rating.from_dict(row)
+    except (AttributeError, KeyError, TypeError):
+        raise UserError(f"{folder / 'ratings.json'} has no ratings by dimension. Expected what a run wrote.") from None
 
 
 def _json(path: Path) -> dict[str, Any]:

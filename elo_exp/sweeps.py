@@ -7,7 +7,6 @@ import json
 import logging
 import math
 import os
-from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -127,23 +126,16 @@ def _locked(mark: Path, command: list[str]) -> int | None:
 
 
 def is_finished(info: RunInfo) -> bool:
-    """Whether this job of a sweep has been run to its end already, with the same settings, prompts, rubrics or battles,
-    and the same elo_exp."""
+    """Whether this job of a sweep has been run to its end already, with the same settings, the same bytes in the files
+    that it read, and the same elo_exp."""
     found = sweep_jobs.manifest(info.run_dir)
     if not found.get("finished_at") or (info.run_dir / sweep_jobs.ERROR).exists():
         return False
     return bool(
         {**found["config"], "resume": info.config["resume"]} == json.loads(json.dumps(info.config))
         and found["versions"]["elo_exp"] == __version__
-        and input_hashes(_inputs(info.config, found["input_hashes"])) == found["input_hashes"]
+        and input_hashes(found.get("input_paths", {})) == found.get("input_hashes")
     )
-
-
-def _inputs(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Path]:
-    """The files that the settings name, of those whose hashes a manifest has."""
-    paths = {"bank": settings["prompts"]["bank_path"], "battles": settings["battles"]}
-    paths |= {rubric["dimension"]: rubric["path"] for rubric in settings["rubric"].values()}
-    return {name: Path(path) for name, path in paths.items() if name in names}
 
 
 def headline(info: RunInfo) -> float:

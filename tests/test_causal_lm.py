@@ -241,16 +241,6 @@ def test_a_template_that_refuses_the_messages_is_a_line(base, template, words):
     assert "\n" not in str(error.value)
 
 
-def test_a_template_may_stand_in_a_file(tmp_path):
-    (tmp_path / "mine.jinja").write_text(TEMPLATE, encoding="utf-8")
-    assert causal_lm.read_template(str(tmp_path / "mine.jinja")) == TEMPLATE
-    assert [causal_lm.read_template(text) for text in (None, "none", "{{ messages }}")] == [
-        None, "none", "{{ messages }}",
-    ]  # fmt: skip
-    with pytest.raises(UserError, match="absent.jinja: cannot be read"):
-        causal_lm.read_template("absent.jinja")
-
-
 # What cannot be loaded
 
 

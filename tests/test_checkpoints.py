@@ -48,6 +48,21 @@ def known(model: Path | str, *adapters: Path | str, cache: Path = Path("absent")
     return checkpoints.identity(checkpoints.pinned(wanted), cache)
 
 
+def test_a_template_may_stand_in_a_file(tmp_path):
+    file = tmp_path / "mine.jinja"
+    file.write_text("{{ messages }}", encoding="utf-8")
+    assert checkpoints.read_template(str(file)) == "{{ messages }}"
+    assert checkpoints.template_paths(str(file)) == {"template": file}
+    with pytest.raises(UserError, match="absent.jinja: cannot be read"):
+        checkpoints.read_template("absent.jinja")
+
+
+@pytest.mark.parametrize("text", [None, "none", "{{ messages }}"])
+def test_another_template_is_no_file(text):
+    assert checkpoints.read_template(text) == text
+    assert checkpoints.template_paths(text) == {}
+
+
 # Folders
 
 

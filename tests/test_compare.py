@@ -106,7 +106,8 @@ def test_settings_that_differ_are_listed_and_no_others(found: dict[str, Any]):
 
 
 def test_inputs_are_compared_by_their_hashes(found: dict[str, Any]):
-    assert {row["input"]: row["same"] for row in found["inputs"]} == {"bank": True, "factuality": True}
+    rubric = [f"rubric factuality{what}" for what in ("", " system", " template", " schema")]
+    assert {row["input"]: row["same"] for row in found["inputs"]} == dict.fromkeys(["bank", *rubric], True)
 
 
 def test_the_judge_and_what_it_cost_stand_beside_each_other(found: dict[str, Any]):
@@ -267,6 +268,25 @@ def test_a_run_that_is_named_must_have_finished_and_must_rate(
     assert said in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("manifest.json", {"finished_at": "now"}, "manifest.json has no config of ratings. Expected what a run wrote."),
+        ("ratings.json", {"dimensions": 3}, "ratings.json has no ratings by dimension. Expected what a run wrote."),
+        ("ratings.json", {"dimensions": {"factuality": {"elo": {"ratings": [{"x": 1}]}}}}, "has no ratings by dim"),
+        ("ratings.json", {}, "ratings.json has no ratings by dimension."),
+        ("battles.jsonl", {"x": 1}, "battles.jsonl:1: has no 'model_a'. Expected a battle, as the run wrote it."),
+    ],
+)
+def test_a_damaged_run_is_refused_in_one_line(folder: Path, tmp_path: Path, file: str, content: Any, said: str):
+    for name in ("manifest.json", "ratings.json"):
+        shutil.copy(folder / "whole" / name, tmp_path / name)
+    (tmp_path / file).write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError) as refused:
+        runs.read([str(tmp_path)]).runs[0].battles()
+    assert said in str(refused.value)
+
+
 # Intervals only where they can be had
 
 
@@ -277,6 +297,14 @@ def test_without_its_battles_a_run_has_shifts_and_no_interval(folder: Path):
     assert "no interval of the shifts: bare left no battles.jsonl" in ran.out
     moved = rows(ran.read("compare.json"), run="bare", method="bradley_terry")
     assert all(row["shift"] is not None and row["shift_std_error"] is None for row in moved)
+
+
+def test_battles_on_another_dimension_are_not_said_to_be_no_file(folder: Path):
+    shutil.copytree(folder / "whole", folder / "elsewhere")
+    battles = folder / "elsewhere/battles.jsonl"
+    battles.write_text(battles.read_text(encoding="utf-8").replace('"factuality"', '"calibration"'), encoding="utf-8")
+    said = compare(folder, "pilot", "elsewhere").out
+    assert "no interval of the shifts: elsewhere has no battle on factuality" in said
 
 
 def test_ratings_of_other_battles_than_the_file_holds_have_no_interval(folder: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from elo_exp import bank
 from elo_exp.entrants.probe import ProbeEntrant
 from elo_exp.entrants.recorded import RecordedEntrant
-from elo_exp.files import write_jsonl
+from elo_exp.files import write_jsonl, write_whole
 from elo_exp.records import Prompt, Response, UserError, fingerprint
 from tests.data import BANK, PROBES, shipped
 
@@ -287,6 +288,18 @@ def test_two_different_responses_to_one_prompt_are_refused(file):
 )
 def test_a_bad_row_is_named(file, bad, words):
     assert refused(file, ROW, bad) == f"{file}{words}"
+
+
+@pytest.mark.parametrize(
+    "field", ['"p_correct": NaN', '"p_correct": 1e999', '"diagnostics": {"logprobs": [-0.5, -Infinity]}']
+)
+def test_what_is_no_number_in_json_is_refused_where_it_stands(file, field):
+    """Python's json writes such, and reads it."""
+    other = {**ROW, "prompt_id": "p2"}
+    write_whole(file, f"{json.dumps(ROW)}\n{json.dumps(other)[:-1]}, {field}}}\n")
+    with pytest.raises(UserError) as refusal:
+        RecordedEntrant(entrant_id="ann", path=str(file))
+    assert str(refusal.value) == f"{file}:2: holds NaN or Infinity, which JSON has not. Write null, or leave it out."
 
 
 def test_a_folder_without_the_entrants_file_is_refused(tmp_path):

@@ -138,6 +138,7 @@ def test_a_template_in_a_file_counts_by_what_it_says(models, tmp_path):
     (tmp_path / "mine.jinja").write_text(text)
     in_file, in_words = (entrant(models / "base", chat_template=t) for t in (str(tmp_path / "mine.jinja"), text))
     assert in_file.inputs(PROMPTS[0]) == in_words.inputs(PROMPTS[0])
+    assert (in_file.input_paths, in_words.input_paths) == ({"template": tmp_path / "mine.jinja"}, {})
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,8 @@ def test_the_table_says_which_numbers_may_be_used(ran: Ran):
 
 def test_the_manifest_names_every_input(ran: Ran):
     manifest = ran.read("manifest.json")
-    assert {"logged", "fresh/clone.jsonl", "probe/unhelpful.jsonl"} <= set(manifest["input_hashes"])
+    files = {"logged", "truth", "fresh/clone.jsonl", "probe/unhelpful.jsonl"}
+    assert {*files, "fresh", "probe"} <= set(manifest["input_hashes"])
     assert (manifest["n_logged"], manifest["n_labels"], manifest["n_probe"]["clone"]) == (1000, 480, 50)
 
 

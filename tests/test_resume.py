@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -10,9 +11,13 @@ from pathlib import Path
 import pytest
 
 from elo_exp import HOME
+from elo_exp import sweeps as sweeping
+from elo_exp.results import RunInfo
 from tests.commands import QUICK, Ran, attempt, run, start
 
 SWEEP = ("-m", "elo.k=4,8,16,32", "elo.n_perms=5", "judging.limit_pairs=40", "tracker=local", "rubric=[factuality]")
+
+RUBRIC = ("path", "system_path", "template_path", "schema_path")
 
 
 def manifests(folder: Path) -> dict[str, bytes]:
@@ -130,6 +135,74 @@ def test_a_job_whose_prompts_have_changed_since_is_run_again(tmp_path: Path):
     assert again.run_dir == first.run_dir
     assert list(before) == list(manifests(again.run_dir)) == ["0"]
     assert manifests(again.run_dir) != before
+
+
+@pytest.fixture(scope="module")
+def on_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished job that reads answers, verdicts, prompts and rubric from files of its own."""
+    folder = tmp_path_factory.mktemp("on_file")
+    names = ("rubrics/factuality.md", "prompts/judge_system.md", "prompts/pairwise.md", "prompts/verdict_schema.json")
+    paths = {name: shutil.copy(HOME / path, folder) for name, path in zip(RUBRIC, names, strict=True)}
+    own = [f"rubric.factuality.{name}={path}" for name, path in paths.items()]
+    own.append(f"prompts.bank_path={bank(folder, 'bank')}")
+    run(*QUICK, *own, "hydra.run.dir=asked", folder=folder)
+    read = ("recorded_dir=asked/responses", "judge=replay", "judge.path=asked/verdicts")
+    run("-m", *QUICK, *own, *read, "hydra.sweep.dir=sweep", folder=folder)
+    return folder / "sweep/0"
+
+
+def is_finished(job: Path) -> bool:
+    config = json.loads((job / "manifest.json").read_text(encoding="utf-8"))["config"]
+    return sweeping.is_finished(RunInfo(run_dir=job, name="", group="sweep", job_type="tournament", config=config))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "bank.jsonl",
+        "asked/responses/responses_probe_hedged.jsonl",
+        "asked/verdicts/factuality.jsonl",
+        "factuality.md",
+        "judge_system.md",
+        "pairwise.md",
+        "verdict_schema.json",
+    ],
+)
+def test_a_change_of_any_file_that_a_job_reads_is_noticed(on_file: Path, monkeypatch: pytest.MonkeyPatch, changed: str):
+    monkeypatch.chdir(on_file.parents[1])
+    file = Path(changed)
+    before = file.read_bytes()
+    assert is_finished(on_file)
+    file.write_bytes(before + b"\n")
+    assert not is_finished(on_file)
+    file.write_bytes(before)
+    assert is_finished(on_file)
+
+
+def test_a_file_that_is_new_in_a_folder_of_verdicts_is_noticed(on_file: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(on_file.parents[1])
+    verdicts = Path("asked/verdicts")
+    more = shutil.copy(verdicts / "factuality.jsonl", verdicts / "more.jsonl")
+    assert not is_finished(on_file)
+    Path(more).unlink()
+
+
+def test_a_job_whose_answers_have_changed_is_run_again(tmp_path: Path):
+    """The second job finds no answers at first; until they are there, those of the first are replaced."""
+    made = run(*QUICK, folder=tmp_path).run_dir / "responses"
+    shutil.copytree(made, tmp_path / "one")
+    sweep = ("-m", *QUICK, "recorded_dir=one,two", "hydra.sweep.dir=sweep")
+    attempt(*sweep, folder=tmp_path)
+    before = manifests(tmp_path / "sweep")
+    shutil.copytree(made, tmp_path / "two")
+    answers = tmp_path / "one/responses_probe_swapped.jsonl"
+    answers.write_text(answers.read_text(encoding="utf-8").replace("Certainly. ", ""), encoding="utf-8")
+    again = run(*sweep, folder=tmp_path)
+    after = manifests(tmp_path / "sweep")
+    assert list(before) == ["0"]
+    assert (sorted(after), "finished before" in again.out) == (["0", "1"], False)
+    written = tmp_path / "sweep/0/responses/responses_probe_swapped.jsonl"
+    assert "Certainly. " not in written.read_text(encoding="utf-8")
 
 
 def test_a_failed_job_is_tried_again_and_the_others_are_not(failed: Ran):

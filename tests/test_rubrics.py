@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp.records import JudgeReply, JudgeRequest, Prompt, UserError
-from elo_exp.rubrics import Rubric
+from elo_exp.rubrics import Rubric, check_dimensions
 from tests.data import DIMENSIONS, shipped
 
 PROMPT = Prompt(
@@ -76,6 +76,29 @@ def test_a_rubric_without_a_version_header_is_refused(tmp_path, text):
 def test_a_rubric_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"absent\.md: cannot be read"):
         shipped("rubric", "factuality", path=str(tmp_path / "absent.md"))
+
+
+@pytest.mark.parametrize("name", ["", " ", ".", "..", "../../esc", "a/b", "a\\b", "a\nb", ".hidden", "a:b", "a%2Fb"])
+def test_a_dimension_that_is_no_name_of_a_file_is_refused(name):
+    with pytest.raises(UserError) as error:
+        shipped("rubric", "factuality", dimension=name)
+    assert str(error.value).startswith(f"dimension: found {name!r}. Expected a name that files can have")
+
+
+@pytest.mark.parametrize("name", ["empathy", "bedside manner", "Höflichkeit", "v1.2"])
+def test_a_dimension_may_have_any_other_name(name):
+    assert shipped("rubric", "factuality", dimension=name).dimension == name
+
+
+def test_two_rubrics_of_one_dimension_are_refused():
+    twice = [FACTUALITY, UTILITY, shipped("rubric", "calibration", dimension="factuality")]
+    check_dimensions(twice[:2])
+    with pytest.raises(UserError) as error:
+        check_dimensions(twice)
+    paths = f"{FACTUALITY.path} and {CALIBRATION.path}"
+    assert f"rubric: two are of the dimension 'factuality', {paths}. Give each a dimension of its own" in str(
+        error.value
+    )
 
 
 def test_a_schema_that_is_not_json_is_refused(tmp_path):

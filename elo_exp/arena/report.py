@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from elo_exp.arena.human_scale import Calibration
 from elo_exp.arena.placement import Placement
 from elo_exp.arena.plots import source
 from elo_exp.figures import canvas
-from elo_exp.files import write_csv, write_json, write_jsonl, write_whole
+from elo_exp.files import safe_name, write_csv, write_json, write_jsonl, write_whole
 from elo_exp.records import Battle
 from elo_exp.reports import html, report
 from elo_exp.reports.findings import METHODS
@@ -52,7 +53,8 @@ def _write_battles(run_dir: Path, battles: Sequence[Battle], kind: str) -> Path:
     from pyarrow import parquet
 
     data = io.BytesIO()
-    fields = pyarrow.schema([(name, pyarrow.string()) for name in Battle.__dataclass_fields__])
+    types = {"bool": pyarrow.bool_()}
+    fields = pyarrow.schema([(f.name, types.get(str(f.type), pyarrow.string())) for f in dataclasses.fields(Battle)])
     parquet.write_table(pyarrow.Table.from_pylist(list(rows), schema=fields), data)
     return write_whole(run_dir / "battles.parquet", data.getvalue())
 
@@ -67,7 +69,7 @@ def write_bootstraps(run_dir: Path, boards: Mapping[str, Leaderboard]) -> list[P
         columns = [i for i, model in enumerate(board.models) if board.rating(model).rating is not None]
         names = [board.models[i] for i in columns]
         rows = [dict(zip(names, row, strict=True)) for row in board.samples[:, columns].tolist()]
-        stem = "bootstrap_ratings" if len(boards) == 1 else f"bootstrap_ratings_{dimension}"
+        stem = "bootstrap_ratings" if len(boards) == 1 else f"bootstrap_ratings_{safe_name(dimension)}"
         written.append(write_csv(run_dir / f"{stem}.csv", rows))
     return written
 

@@ -10,9 +10,9 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from elo_exp import files
 from elo_exp.arena import rows as arena_rows
 from elo_exp.arena.rows import At, Row
 from elo_exp.records import WINNERS, Battle, UserError, fingerprint
@@ -94,9 +94,10 @@ def read(arena: ArenaSettings) -> Arena:
     )
 
 
-def input_hashes(arena: ArenaSettings) -> dict[str, str]:
-    """Of each file of the arena, the SHA-256."""
-    return {f"arena {path.name}": files.sha256(path) for path in arena_rows.paths(arena)}
+def input_paths(arena: ArenaSettings) -> dict[str, Path]:
+    """The files of the arena and their folder; none of a data set, which its revision names."""
+    folder = {"arena": Path(arena.path)} if arena.path is not None and Path(arena.path).is_dir() else {}
+    return {**folder, **{f"arena {path.name}": path for path in arena_rows.paths(arena)}}
 
 
 def texts(arena: ArenaSettings, at: Collection[At]) -> dict[At, Texts | str]:

@@ -65,7 +65,7 @@ class HuggingFaceEntrant:
                 "temperature and top_p=1.0: other answers are not drawn with the probabilities that the model gives."
             )
         self._decoding = Decoding(temperature=self.temperature, top_p=self.top_p, max_new_tokens=self.max_new_tokens)
-        self._template = causal_lm.read_template(self.chat_template)
+        self._template = checkpoints.read_template(self.chat_template)
         self._wanted = Checkpoint(
             model=self.model,
             revision=self.revision,
@@ -74,6 +74,10 @@ class HuggingFaceEntrant:
             adapters=tuple(self.adapters),
             trust_remote_code=self.trust_remote_code,
         )
+
+    @property
+    def input_paths(self) -> Mapping[str, Path]:
+        return checkpoints.template_paths(self.chat_template)
 
     @cached_property
     def weights(self) -> Checkpoint:

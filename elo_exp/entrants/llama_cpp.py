@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp.files import utc_now
-from elo_exp.models import causal_lm, checkpoints, gguf, teacher_forcing
+from elo_exp.models import checkpoints, gguf, teacher_forcing
 from elo_exp.models.generation import Decoding, check_lengths, prompt_seed
 from elo_exp.models.gguf import GgufFile, GgufModel, log_softmax
 from elo_exp.models.teacher_forcing import recorded_ids
@@ -42,7 +42,11 @@ class LlamaCppEntrant:
 
     def __post_init__(self) -> None:
         Decoding(temperature=self.temperature, top_p=1.0, max_new_tokens=self.max_new_tokens)
-        self._template = causal_lm.read_template(self.chat_template)
+        self._template = checkpoints.read_template(self.chat_template)
+
+    @property
+    def input_paths(self) -> Mapping[str, Path]:
+        return checkpoints.template_paths(self.chat_template)
 
     @property
     def logprobs(self) -> bool:

@@ -74,7 +74,7 @@ class ProductOfExpertsEntrant:
         if self.temperature is not None and not 0 < self.temperature < float("inf"):
             raise UserError(f"temperature: found {self.temperature}. Expected more than 0, or null for greedy.")
         self._files = self._find()
-        self._template = causal_lm.read_template(self.chat_template)
+        self._template = checkpoints.read_template(self.chat_template)
         self._wanted = Checkpoint(
             model=self.model,
             revision=self.revision,
@@ -82,6 +82,10 @@ class ProductOfExpertsEntrant:
             device=self.device,
             trust_remote_code=self.trust_remote_code,
         )
+
+    @property
+    def input_paths(self) -> Mapping[str, Path]:
+        return checkpoints.template_paths(self.chat_template)
 
     def _find(self) -> adapters.HeadFiles:
         if self.security_dir is None:

@@ -43,6 +43,10 @@ class ProbeEntrant:
             raise UserError(f"lapse_rate: found {self.lapse_rate}. Expected a share in [0, 1].")
         self._donors = _donors(bank.load(Path(self.bank_path)))
 
+    @property
+    def input_paths(self) -> Mapping[str, Path]:
+        return {"bank": Path(self.bank_path)}
+
     def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
         return {"loader": "probe", "version": VERSION, "text": self._answer(prompt)}
 

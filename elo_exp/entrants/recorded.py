@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.files import read_jsonl
-from elo_exp.records import Prompt, Response, UserError
+from elo_exp.records import Prompt, Response, UserError, canonical_json
 
 
 @dataclass(kw_only=True)
@@ -23,10 +23,13 @@ class RecordedEntrant:
     path: str
 
     def __post_init__(self) -> None:
-        file = Path(self.path)
-        if file.is_dir():
-            file = file / f"responses_{self.entrant_id}.jsonl"
-        self._responses = _read(file, self.entrant_id)
+        path = Path(self.path)
+        self._file = path / f"responses_{self.entrant_id}.jsonl" if path.is_dir() else path
+        self._responses = _read(self._file, self.entrant_id)
+
+    @property
+    def input_paths(self) -> Mapping[str, Path]:
+        return {"": self._file}
 
     def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
         response = self._responses.get(prompt.prompt_id)
@@ -59,4 +62,8 @@ def _response(place: str, row: Mapping[str, Any]) -> Response:
         if not isinstance(row.get(name), str):
             raise UserError(f"{place}: found {row.get(name)!r} as {name!r}. Expected a text.")
     response = Response.from_dict(row)
+    try:
+        canonical_json(response.to_dict())
+    except ValueError:
+        raise UserError(f"{place}: holds NaN or Infinity, which JSON has not. Write null, or leave it out.") from None
     return replace(response, diagnostics=response.diagnostics or {})

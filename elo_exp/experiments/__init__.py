@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from elo_exp.entrants import Entrant
 from elo_exp.estimators import Estimator
@@ -18,6 +18,16 @@ from elo_exp.scoring import ScoreRubric
 from elo_exp.settings import Settings
 from elo_exp.store import Store
 from elo_exp.trackers import Tracker
+
+
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """A part that is made of files beside its settings."""
+
+    @property
+    def input_paths(self) -> Mapping[str, Path]:
+        """Files, and folders of which all files are read, by what they are to the part; '' is the chief of them. Not
+        the weights of models, which the keys of answers hold."""
 
 
 @dataclass(kw_only=True)
@@ -42,6 +52,19 @@ class Parts:
         found["judge_model"] = self.judge.model if self.judge else ""
         return {name: said for name, said in found.items() if said}
 
+    def inputs(self) -> dict[str, Path]:
+        """The files that the parts are made of, by part and what they are to it: "rubric factuality system"."""
+        named: dict[str, object] = {f"entrant {name}": entrant for name, entrant in self.entrants.items()}
+        named |= {"judge": self.judge, "oracle_judge": self.oracle_judge}
+        named |= {"scoring": self.scoring, "oracle_scoring": self.oracle_scoring}
+        named |= {f"rubric {rubric.dimension}": rubric for rubric in self.rubrics}
+        return {
+            f"{name} {what}".rstrip(): path
+            for name, part in named.items()
+            if isinstance(part, ReadsFiles)
+            for what, path in part.input_paths.items()
+        }
+
     def summary(self) -> str:
         """The parts in one line."""
         chosen = [f"{len(self.entrants)} entrants"] if self.entrants else []
@@ -60,6 +83,10 @@ class Experiment(Protocol):
     def NEEDS(self) -> frozenset[str]:  # noqa: N802
         """Of the groups entrant, judge, oracle_judge, scoring, rubric and estimator, those that must be built; and
         rating, where battles are rated."""
+
+    def inputs(self, settings: Settings, parts: Parts) -> Mapping[str, Path]:
+        """The files, and the folders of such, that decide what a run concludes, by what they are to it. A finished job
+        of a sweep is run again where one has changed."""
 
     def check(self, settings: Settings, parts: Parts) -> None:
         """Raise UserError for whatever can be known to be wrong before anything is begun."""

@@ -31,6 +31,10 @@ _ELSEWHERE = ("tracker", "cache_dir", "figures")  # settings that change no resu
 _SAME_FIT = 0.01  # rating points between a run's rating and the fit of its battles
 
 
+def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
+    return {f"run {r.name}": r.folder / "manifest.json" for r in runs.read(settings.runs).runs}
+
+
 def check(settings: Settings, parts: Parts) -> None:
     for left_out in _found(settings).left_out:
         logger.warning("warning: left out of the comparison: %s", left_out)
@@ -135,7 +139,8 @@ def _fit(r: FinishedRun, some: Sequence[Battle], dimension: str) -> Influence | 
     if not stored:
         return f"{r.name} has no Bradley-Terry ratings"
     if not some:
-        return f"{r.name} left no battles.jsonl"
+        is_there = (r.folder / "battles.jsonl").is_file()
+        return f"{r.name} has no battle on {dimension}" if is_there else f"{r.name} left no battles.jsonl"
     fit = influence(some, use=r.manifest["config"]["rating"][_FITTED]["use"])
     if fit is None:
         return f"the battles of {r.name} do not say which prompt they are on, or are on one"

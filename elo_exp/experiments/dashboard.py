@@ -6,6 +6,7 @@ python -m elo_exp experiment=dashboard 'runs=[outputs/multirun_...]'
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -30,6 +31,10 @@ class Project(Protocol):
     @property
     def is_online(self) -> bool:
         """Whether a key is at hand, and nobody wishes to stay offline."""
+
+
+def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
+    return {}
 
 
 def check(settings: Settings, parts: Parts) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 from elo_exp.arena import sources as arenas
 from elo_exp.experiments import Parts, oracle_collect
 from elo_exp.experiments.oracle_collect import Collecting, Collection
-from elo_exp.manifest import input_hashes
 from elo_exp.oracle import cje, logged
 from elo_exp.oracle import page as oracle_page
 from elo_exp.oracle import plots as oracle_plots
@@ -32,6 +31,20 @@ from elo_exp.settings import OracleSettings, Settings, one_of
 logger = logging.getLogger(__name__)
 
 NEEDS = frozenset({"entrant", "judge", "oracle_judge", "scoring", "estimator"})
+
+
+def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
+    chosen = settings.oracle
+    paths = {} if chosen.truth is None else {"truth": Path(chosen.truth)}
+    if chosen.logged is None:
+        bank = {"bank": Path(settings.prompts.bank_path)}
+        asked = arenas.input_paths(settings.arena) if chosen.prompts == "arena" else bank
+        return {**asked, **paths, **parts.inputs()}
+    for name, folder in (("fresh", chosen.fresh_dir), ("probe", chosen.probe_dir)):
+        if folder is not None:
+            files = {f"{name}/{path.name}": path for path in sorted(Path(folder).glob("*.jsonl*"))}
+            paths |= {name: Path(folder), **files}
+    return {"logged": Path(chosen.logged), **paths}
 
 
 def check(settings: Settings, parts: Parts) -> None:
@@ -110,7 +123,6 @@ def run(settings: Settings, parts: Parts) -> OracleResult:
         analyse(data, parts.estimators, options),
         truth,
         ablate(data, parts.estimators, options, truth) if chosen.ablation else [],
-        _inputs(settings, collection),
         collection,
     )
 
@@ -167,20 +179,6 @@ def _draws(folder: str | None, policies: Sequence[str]) -> dict[str, list[FreshD
     return {policy: draws for policy, draws in found.items() if draws is not None}
 
 
-def _inputs(settings: Settings, collection: Collection | None) -> dict[str, str]:
-    chosen = settings.oracle
-    if collection is not None:
-        paths = {name: Path(rubric.path) for name, rubric in collection.rubrics.items()}
-        if chosen.prompts == "arena":
-            return {**arenas.input_hashes(settings.arena), **input_hashes(paths)}
-        return input_hashes({"bank": Path(settings.prompts.bank_path), **paths})
-    paths = {"logged": Path(str(chosen.logged))}
-    for name, folder in (("fresh", chosen.fresh_dir), ("probe", chosen.probe_dir)):
-        if folder is not None:
-            paths |= {f"{name}/{path.name}": path for path in sorted(Path(folder).glob("*.jsonl*"))}
-    return input_hashes(paths)
-
-
 class OracleResult:
     """An analysis, and what is made of it."""
 
@@ -189,13 +187,11 @@ class OracleResult:
         analysis: Analysis,
         truth: Mapping[str, Truth],
         ablation: Sequence[AblationRow],
-        inputs: Mapping[str, str],
         collection: Collection | None = None,
     ) -> None:
         self.analysis = analysis
         self.truth = truth
         self.ablation = ablation
-        self._inputs = inputs
         self._collection = collection
 
     @property
@@ -205,7 +201,6 @@ class OracleResult:
     def facts(self) -> Mapping[str, Any]:
         data = self.analysis.data
         return {
-            "input_hashes": self._inputs,
             "logging_policy": data.logging_policy,
             "policies": list(data.policies),
             "n_logged": len(data.logged),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from elo_exp import battles
@@ -13,7 +13,6 @@ from elo_exp.arena import report as arena_report
 from elo_exp.arena import sources as arenas
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
-from elo_exp.manifest import input_hashes
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Plot
 from elo_exp.settings import Settings
@@ -30,6 +29,11 @@ class RateResult(StandingsResult):
     def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
         boards = self.standings.companions.get("bradley_terry", {})
         return [*super().write(run_dir, plots), *arena_report.write_bootstraps(run_dir, boards)]
+
+
+def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
+    battles_ = {} if settings.battles is None else {"battles": Path(settings.battles)}
+    return {**battles_, **(arenas.input_paths(settings.arena) if _takes_human_battles(settings) else {})}
 
 
 def check(settings: Settings, parts: Parts) -> None:
@@ -60,7 +64,6 @@ def run(settings: Settings, parts: Parts) -> RateResult:
     for battle in rated:
         by_dimension.setdefault(battle.dimension or OVERALL, []).append(battle)
     facts = {
-        "input_hashes": input_hashes({"battles": path}),
         "n_battles": len(rated),
         "n_filtered": read.n_filtered,
         "n_dropped": read.n_dropped,
@@ -70,7 +73,11 @@ def run(settings: Settings, parts: Parts) -> RateResult:
 
 def _human_battles(settings: Settings) -> list[Battle]:
     """Those that an arena run left out of its file, from its arena again."""
-    if settings.like is None or settings.arena.inline_human:
+    if not _takes_human_battles(settings):
         return []
     arena = arenas.read(settings.arena)
     return placement.among(arena.battles, placement.anchors(arena, settings.arena.min_battles))
+
+
+def _takes_human_battles(settings: Settings) -> bool:
+    return settings.like is not None and not settings.arena.inline_human

@@ -31,6 +31,10 @@ class BatchJudge(Protocol):
     def cancel(self, store: Store) -> int: ...
 
 
+def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
+    return {}
+
+
 def check(settings: Settings, parts: Parts) -> None:
     chosen = settings.store
     one_of("store.action", chosen.action, ACTIONS)

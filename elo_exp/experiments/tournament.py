@@ -13,12 +13,12 @@ from elo_exp.entrants import HostedEntrant
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.judges import PaidJudge
-from elo_exp.manifest import input_hashes
 from elo_exp.pairs import Responses
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, UserError
 from elo_exp.reports import report
 from elo_exp.reports.verdicts import verdict_rows
 from elo_exp.results import JudgeQuality, Plot, Standings
+from elo_exp.rubrics import check_dimensions
 from elo_exp.settings import Settings, parse_shard
 from elo_exp.statistics import agreement, diagnostics, effects
 from elo_exp.statistics.diagnoses import Agreement, RankCorrelation
@@ -63,10 +63,15 @@ class TournamentResult(StandingsResult):
         return report.table(self.standings, self.quality)
 
 
+def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
+    return {"bank": Path(settings.prompts.bank_path), **parts.inputs()}
+
+
 def check(settings: Settings, parts: Parts) -> None:
     pairs.check_entrants(list(parts.entrants))
     if not parts.rubrics:
         raise UserError("rubric: none is chosen. Choose at least one: 'rubric=[factuality]'.")
+    check_dimensions(parts.rubrics)
     _, prompts = _prompts(settings)
     asks = not (settings.plan or settings.judging.stored_only or settings.shard)
     assert parts.judge is not None
@@ -131,9 +136,6 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
             name: sum(response.finish_reason == "length" for response in some.values())
             for name, some in responses.items()
         },
-        "input_hashes": input_hashes(
-            {"bank": Path(settings.prompts.bank_path)} | {r.dimension: Path(r.path) for r in parts.rubrics}
-        ),
     }
     standings = rate(parts, games, models=list(parts.entrants))
     standings = _with_texts(standings, comparisons, judgments, initial_rating=parts.elo.initial_rating)

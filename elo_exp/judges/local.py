@@ -52,7 +52,7 @@ class LocalJudge:
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise UserError(f"batch_size: found {self.batch_size}. Expected 1 or more requests.")
-        self._template = causal_lm.read_template(self.chat_template)
+        self._template = checkpoints.read_template(self.chat_template)
         self._wanted = Checkpoint(
             model=self.model,
             revision=self.revision,
@@ -61,6 +61,10 @@ class LocalJudge:
             adapters=tuple(self.adapters),
             trust_remote_code=self.trust_remote_code,
         )
+
+    @property
+    def input_paths(self) -> Mapping[str, Path]:
+        return checkpoints.template_paths(self.chat_template)
 
     @cached_property
     def _checkpoint(self) -> Checkpoint:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.files import open_text
 from elo_exp.records import UserError
 from elo_exp.settings import one_of
 
@@ -180,14 +179,6 @@ def chat_ids(lm: CausalLM, prompt_text: str, *, system_prompt: str | None, chat_
             "another with chat_template=FILE.jinja" + (", or leave system_prompt out." if system else ".")
         ) from None
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def read_template(template: str | None) -> str | None:
-    """A chat template as chat_ids takes it, where it may also be the name of a .jinja file: what that holds."""
-    if template is None or not template.endswith(".jinja"):
-        return template
-    with open_text(Path(template).expanduser()) as file:
-        return file.read()
 
 
 def require_packages(model: str) -> None:

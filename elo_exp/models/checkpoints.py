@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from elo_exp.files import sha256, write_json
+from elo_exp.files import open_text, sha256, write_json
 from elo_exp.models.causal_lm import Checkpoint, name_and_revision
 from elo_exp.records import UserError
 
@@ -58,6 +58,19 @@ def identity(checkpoint: Checkpoint, cache_dir: Path) -> dict[str, Any]:
 def file_identity(path: Path, cache_dir: Path) -> str:
     """The SHA-256 of a model that is one file, remembered in the same place."""
     return _hashes([path], cache_dir / "file_hashes.json")[path.name]
+
+
+def template_paths(template: str | None) -> dict[str, Path]:
+    """The .jinja file that a chat template may be the name of."""
+    return {"template": Path(template).expanduser()} if template is not None and template.endswith(".jinja") else {}
+
+
+def read_template(template: str | None) -> str | None:
+    """A chat template as chat_ids takes it, where it may also be the name of a .jinja file: what that holds."""
+    for path in template_paths(template).values():
+        with open_text(path) as file:
+            return file.read()
+    return template
 
 
 def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]:
