@@ -12,8 +12,8 @@ PAGES = [
     *(HOME / name for name in ("README.md", "CONTRIBUTING.md", "prompts/README.md", "notebooks/README.md")),
     *sorted((HOME / "docs").rglob("*.md")),
 ]
-_PROGRAMS = r"(?:python|elo-exp|make|pip|export|jupytext|mkdocs|\.venv/bin/\S+)"
-_CODE = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^    .*\n)+)", re.MULTILINE | re.DOTALL)
+_PROGRAMS = r"(?:python|elo-exp|make|pip|export|sbatch|jupytext|mkdocs|trackio|\.venv/bin/\S+)"
+_CODE = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^    [^\n]*\n)+)", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`]+)`")
 
 
@@ -68,10 +68,9 @@ def commands(page: str) -> list[Command]:
 
 
 def in_block(text: str) -> Iterator[str]:
-    """The commands of a block: one that is wrapped on one line, two joined by && as two, sbatch's own by itself."""
+    """The commands of a block: one that is wrapped on one line, two joined by && as two."""
     for line in text.replace("\\\n", " ").splitlines():
-        wrapped = re.match(r"sbatch .*--wrap '(.*)'", line)
-        for part in re.split("&&|;", wrapped[1]) if wrapped else re.sub(r"\s#\s.*", "", line).split("&&"):
+        for part in [line] if line.startswith("sbatch") else re.sub(r"\s#\s.*", "", line).split("&&"):
             if _is_command(command := " ".join(part.split())):
                 yield command
 
@@ -83,3 +82,8 @@ def _is_command(text: str) -> bool:
 def relative(path: object) -> str:
     """From the root of the repository."""
     return str(path).removeprefix(f"{HOME}/")
+
+
+TUTORIALS = [f"docs/tutorials/{name}.md" for name in ("tournament", "rate", "arena", "oracle")]
+WALKED = {line for page in TUTORIALS for block in shown(page) for line in in_block(block.text)}
+"""The commands whose output a tutorial shows, and those before them."""

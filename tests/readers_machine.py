@@ -1,0 +1,286 @@
+"""The machine of somebody who does what the pages say: a checkout, made small, and whatever the commands ask for.
+
+A shell is given each command as the page shows it. What makes it small is the checkout: fewer prompts, match orders and
+tokens (MADE_SMALL). APIs are servers on this machine, the hub of models is a cache, and Slurm begins its jobs here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from elo_exp import HOME
+from tests import readers_files
+from tests.anthropic_server import AnthropicServer
+from tests.anthropic_verdicts import Says, longer, plain_text
+from tests.commands import Ran, attempt_program, environment
+from tests.documented import WALKED, Command, commands
+from tests.openai_server import OpenAiServer
+
+COPIED = ("conf", "elo_exp", "notebooks", "prompts", "rubrics", "tests", "Makefile", "README.md", "pyproject.toml")
+PAGES_WITH_MODELS = [
+    "README.md",
+    *(f"docs/{name}.md" for name in ("clusters", "entrants", "oracle", "poe", "tutorials/oracle")),
+]
+IMPORTS = (
+    *("anthropic", "matplotlib.pyplot", "openai", "pandas", "rich.console", "wandb"),
+    *("hydra_plugins.hydra_joblib_launcher.joblib_launcher", "hydra_plugins.hydra_submitit_launcher.submitit_launcher"),
+    *(f"elo_exp.experiments.{name}" for name in ("arena", "compare", "dashboard", "oracle", "rate", "tournament")),
+)
+
+# The beginning of a command that is not given here -> who gives it.
+NOT_GIVEN = {
+    r"make (test|lint|docs)$|python -m pytest|\.ci/run": "continuous integration, by .ci/run",
+    r"make (bench|test-slow|test-faults)$": "whoever has half an hour",
+    r"python -m venv|pip ": "test_docs.py, without a network",
+    r"python -m tests\.\w+_server|trackio show": "test_docs_commands.py, which ends them, too",
+    r"export ": "a page, with each command that follows",
+}
+
+# A file of the checkout -> settings in it, and what they are here.
+MADE_SMALL: dict[str, dict[str, object]] = {
+    "conf/config.yaml": {
+        **{"figures": "false", "min_battles": 5, "n_battles": 8, "n_calibration": 4},
+        **{"n_prompts": 12, "label_fraction": 1.0, "check_answers": 2},
+    },
+    "conf/elo/default.yaml": {"n_perms": 10, "n_bootstraps": 10},
+    "conf/sweep/judges.yaml": {"figures": "false"},
+    "conf/sweep/pilot_vs_headline.yaml": {"figures": "false"},
+    "conf/mode/pilot.yaml": {"strata": "{medmcqa_open: 3, medqa: 3, curated: 2}"},
+    "conf/judge/claude.yaml": {"poll_initial_seconds": 0.02, "poll_max_seconds": 0.1},
+    "conf/judge/local.yaml": {"dtype": "float32"},
+    "conf/entrant/huggingface.yaml": {"max_new_tokens": 4},
+    "conf/entrant/poe.yaml": {"max_new_tokens": 4},
+    "conf/entrant/tiny_base.yaml": {"max_new_tokens": 8},
+    "tests/benchmarks/bench_generate.py": {"N_PROMPTS": 2, "MAX_NEW_TOKENS": 3, "REPEATS": 1},
+    "tests/benchmarks/bench_oracle.py": {"SIZES": "(400,)"},
+    "tests/benchmarks/bench_poe.py": {
+        "HIDDEN, LAYERS, INNER, VOCABULARY, CONTEXT": "32, 4, 64, 256, 256",
+        **{"SHORT, LONG, REPEATS": "2, 8, 1", "WAYS": '("one_head", "speculative")'},
+    },
+    "tests/benchmarks/bench_sweep.py": {"KS": "(8, 16)", "N_PERMS": "(10,)", "TRACKERS": '("local",)'},
+}
+
+# What stands in a command for something of the reader's, or for a machine that is not here -> what is here.
+STANDS_FOR = {
+    r"battles=FILE": "battles=battles.jsonl",
+    r"RUN\b": "outputs/arena_1",
+    r"DIR1": "outputs/first",
+    r"DIR2": "outputs/k64",
+    r"_\.\.\.": "_1",
+    r"arena=lmarena_140k": "arena=lmarena_140k arena.path=lmarena.jsonl",
+    r"arena.path=(FILE|\.\.\.)": "arena.path=votes/arena.jsonl",
+    r"judge.path=FILE": "judge.path=verdicts.jsonl",
+    r"prompts.bank_path=FILE": "prompts.bank_path=prompts/bank.jsonl",
+    r"recorded_dir=DIR": "recorded_dir=responses",
+    r"export store.file=F": "export store.file=answers.jsonl",
+    r"store.file=F\b": "store.file=other/store.sqlite",
+    r"poe.model=DIR": "poe.model=models/olmo",
+    r"security_dir=DIR": "security_dir=heads",
+    r"build_bank.py": "build_bank.py --medmcqa medmcqa.jsonl --medqa medqa.jsonl",
+    r"cuda:\$\{hydra:job.num\}": "cpu",
+}
+
+# A page -> what has been done before its commands are given, besides the first two runs of the tutorials.
+BEFORE = {
+    "CONTRIBUTING.md": ["git init --quiet"],
+    "docs/arena.md": [
+        "python -m elo_exp experiment=arena arena.path=votes/arena.jsonl hydra.run.dir=outputs/arena_1 'entrant=[mine]'"
+    ],
+    "docs/compare.md": [
+        "python -m elo_exp mode=pilot judge=lexical recorded_dir=responses hydra.run.dir=outputs/pilot_1",
+        "python -m elo_exp mode=headline judge=lexical recorded_dir=responses hydra.run.dir=outputs/headline_1",
+        "cp -r outputs/headline_1 outputs/headline_2",
+        "python -m elo_exp -m elo.k=8,16 hydra.sweep.dir=outputs/multirun_1",
+    ],
+    "docs/judging.md": ["python -m elo_exp cache_dir=other"],
+    "docs/oracle.md": [
+        "python -m elo_exp experiment=oracle hydra.run.dir=outputs/oracle",
+        "cp -r outputs/oracle/logged.jsonl outputs/oracle/fresh .",
+    ],
+}
+BEFORE["docs/tutorials/oracle.md"] = BEFORE["docs/oracle.md"][:1]
+FIRST = ["python -m elo_exp hydra.run.dir=outputs/first", "python -m elo_exp elo.k=64 hydra.run.dir=outputs/k64"]
+
+# Of a command, the first of these that is in it -> what it says. Those with none of them name their run folder.
+SAYS = {
+    "make bench-generate": r"tokens/s .* equal answers(.*\n)+.* speculative",
+    "make bench-oracle": r"us a row and estimate\n +400 ",
+    "bench_sweep": r"^tracker=local: 2 jobs; .* 0 in the others$",
+    "build_bank": r"^my_bank.jsonl: 24 medmcqa_open, 69 medqa, 4 curated$",
+    "jupytext": r"Writing notebooks/judge_audit.ipynb",
+    "pre-commit": r"installed at .git/hooks/pre-commit",
+    " --help": r"python -m elo_exp mode=headline judge=opus",
+    "plan=true": r"^plan: judge (.*\n)+  resolves: ",
+    "action=wait": r"^nothing under way",
+    "action=cancel": r"^nothing is left to end",
+    "action=export": r"^[1-9][\d,]* answers written to answers.jsonl",
+    "action=merge": r"[1-9][\d,]* answers there",
+    "action=purge": r"^[1-9][\d,]* answers, .* would go\.",
+    "experiment=store": r"^  verdicts  (.*\n)+nothing under way",
+    "experiment=dashboard": r"^the workspace is in outputs/dashboard.json",
+    "submitit_slurm": r"\A\Z",
+    "shard=": r"shard \d/\d: \d+ responses made",
+    "elo_exp.* -m ": r"sweep: (\d+) of \1 jobs finished",
+}
+WRITES = {
+    "experiment=arena": ["elo_ratings.json", "battles.jsonl"],
+    "experiment=oracle": ["estimates.json", "weight_diagnostics.json"],
+    "experiment=compare": ["compare.json", "compare.csv"],
+    "": ["ratings.json", "elo_results.json", "report.html"],
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that has ended, and how many answers it was billed for by whatever API."""
+
+    command: Command
+    ran: Ran
+    n_billed: int
+
+
+@dataclass
+class Machine:
+    folder: Path
+    variables: dict[str, str]
+    anthropic: AnthropicServer
+    openai: OpenAiServer
+    done: dict[str, dict[str, Done]] = field(default_factory=dict)
+
+    def page(self, page: str) -> dict[str, Done]:
+        """What became of the commands of a page, by their lines, given in the order of the page."""
+        if page not in self.done:
+            readers_files.write_parts(self.folder, page, self.here)
+            for line in BEFORE.get(page, []):
+                assert self.shell(line).code == 0, line
+            exports = "".join(f"{each.line}; " for each in commands(page) if each.line.startswith("export "))
+            self.done[page] = {each.line: self.give(each, exports) for each in commands(page) if is_given(each)}
+        return self.done[page]
+
+    def give(self, command: Command, exports: str) -> Done:
+        before = self._n_billed()
+        ran = self.shell(exports + self.here(command.line))
+        return Done(command, ran, self._n_billed() - before)
+
+    def shell(self, line: str) -> Ran:
+        return attempt_program("bash", "-c", line, folder=self.folder, **self.variables)
+
+    def here(self, text: str) -> str:
+        """With what there is on this machine in place of what stands for it."""
+        for pattern, what in STANDS_FOR.items():
+            text = re.sub(pattern, lambda _, what=what: what, text)
+        return re.sub(r"http://localhost:\d+/v1", self.openai.url, text)
+
+    def _n_billed(self) -> int:
+        return self.anthropic.meter.billed_bodies.total() + self.openai.billed.total()
+
+
+def is_given(command: Command) -> bool:
+    """It is given here, and its output not compared with a tutorial's."""
+    return command.line not in WALKED and not any(re.match(words, command.line) for words in NOT_GIVEN)
+
+
+def ended_well(done: Done) -> None:
+    """It ended without an error, said what it should, and left the files of its experiment."""
+    line, ran = done.command.line, done.ran
+    assert ran.code == 0, ran.err
+    assert "Traceback" not in ran.err
+    if expected := next((says for words, says in SAYS.items() if re.search(words, line)), None):
+        assert re.search(expected, ran.out, re.MULTILINE), ran.out
+        return
+    run_dir = Path(re.findall(r"(?m)^/.*/outputs/[\w-]+$", ran.out)[-1])
+    assert json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))["finished_at"]
+    files = next(files for words, files in WRITES.items() if words in line)
+    assert [name for name in files if not (run_dir / name).is_file()] == []
+
+
+@contextmanager
+def machine(
+    folder: Path, *, imports: Sequence[str] = (), also: Callable[[Path], None] = lambda _: None
+) -> Iterator[Machine]:
+    """`imports`: what its Python has imported besides IMPORTS. `also` puts more into its folder."""
+    with (
+        AnthropicServer(verdicts=longer, outcomes=answered) as anthropic,
+        OpenAiServer(models=("big", "qwen", "llama3.2", "meta-llama/Llama-3.1-8B-Instruct")) as openai,
+        tempfile.TemporaryDirectory() as sockets,
+    ):
+        variables = {
+            **{"PATH": f"{folder}/bin:{environment(folder)['PATH']}", "PYTHONPATH": str(folder)},
+            **{"TMPDIR": str(folder / "tmp"), "TRACKIO_DIR": str(folder / "trackio")},
+            **{"HF_HOME": str(folder / "hub"), "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"},
+            **{"ANTHROPIC_API_KEY": anthropic.key, "NO_PROXY": "127.0.0.1"},
+            **{"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ELO_EXP_PYTHON": f"{sockets}/python"},
+        }
+        made = Machine(folder, variables, anthropic, openai)
+        check_out(folder, anthropic.url)
+        readers_files.write(folder)
+        also(folder)
+        with _python(made, imports):
+            for line in FIRST:
+                ran = made.shell(line)
+                assert ran.code == 0, ran.err
+            yield made
+
+
+@contextmanager
+def _python(made: Machine, imports: Sequence[str]) -> Iterator[None]:
+    """The server behind bin/python: see forking.py."""
+    program = (sys.executable, str(HOME / "tests" / "forking.py"), "serve", made.variables["ELO_EXP_PYTHON"])
+    variables = {**environment(made.folder), **made.variables}
+    server = subprocess.Popen(
+        (*program, *IMPORTS, *imports),
+        cwd=made.folder,
+        env=variables,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "serving\n"
+        yield
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.communicate()
+
+
+def check_out(folder: Path, anthropic_url: str) -> None:
+    """A copy of the checkout with smaller settings, and rubrics short enough for a model on one core."""
+    for name in COPIED:
+        copy = shutil.copytree if (HOME / name).is_dir() else shutil.copy
+        copy(HOME / name, folder / name)
+    for name in ("conf/judge/claude.yaml", "conf/entrant/claude.yaml"):
+        change(folder / name, {"base_url": anthropic_url})
+    for name, settings in MADE_SMALL.items():
+        change(folder / name, settings)
+    for told in (*(folder / "rubrics").glob("*.md"), *(folder / "prompts").glob("*_system.md")):
+        told.write_text("".join(told.read_text(encoding="utf-8").splitlines(keepends=True)[:9]), encoding="utf-8")
+
+
+def change(file: Path, settings: dict[str, object]) -> None:
+    text = file.read_text(encoding="utf-8")
+    for name, value in settings.items():
+        text, n = re.subn(rf"(?m)^( *{name}(?::| =)).*$", lambda found, value=value: f"{found[1]} {value}", text)
+        assert n == 1, f"{file}: {name} is there {n} times"
+    file.write_text(text, encoding="utf-8")
+
+
+def answered(params: dict[str, Any], n: int) -> Says | None:
+    """What Claude says where it is not asked to compare: a score by the question's length, or an answer."""
+    asked = plain_text(params["messages"][0]["content"])
+    if "<response_a" in asked:
+        return None
+    if "<response id=" in asked:
+        return Says(f'{{"evidence": "it", "score": {len(asked) % 11}}}')
+    return Says(f"It depends on {asked[:60]}")
