@@ -143,7 +143,7 @@ class Calls(Generic[Item, Answer]):
                             del running[future]
                             if (delay := self._retry(item, error)) is not None:
                                 waiting.append((item, delay))
-                    stop_if_many(self.failed, self._n_wanted, f"{_STORED}; the same command goes on.")
+                        stop_if_many(self.failed, self._n_wanted, f"{_STORED}; the same command goes on.")
                     self._note()
                 if interrupt.wanted:
                     raise KeyboardInterrupt
