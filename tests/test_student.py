@@ -21,7 +21,7 @@ LEVELS = (0.6, 0.95, 0.99, 1 - 0.05 / 18)
 @pytest.mark.parametrize("df", [1.0, 1.3, 2.5, 4.0, 30.0, 142.0, 1e3, 9e3])
 def test_the_quantile_is_that_of_scipy(df: float):
     for level in LEVELS:
-        assert t_quantile(df, level=level) == pytest.approx(stats.t.ppf((1 + level) / 2, df), rel=1e-9)
+        assert t_quantile(df, level=level) == pytest.approx(stats.t.ppf((1 + level) / 2, df), rel=1e-6)
 
 
 @pytest.mark.parametrize("df", [1, 2, 3, 9, 142, 5000])
