@@ -11,6 +11,7 @@ from scipy import stats
 
 from elo_exp.planning import detectable, prompts_needed
 from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.ratings.elo import PermutationElo
 from elo_exp.statistics.comparisons import differences, with_ranks
 from elo_exp.statistics.student import f_survival, half_width, p_values, t_quantile
 from tests.simulation import Tournament
@@ -89,3 +90,13 @@ def test_of_few_prompts_a_difference_between_equals_is_found_in_5_percent_of_the
     """By normal p values it is 44 % of those of three prompts, and 47 % exclude a rank."""
     assert held.differences < 0.09
     assert held.ranks < 0.1
+
+
+def test_of_four_prompts_elo_s_intervals_nearly_do():
+    """By the plain standard deviation of resamples it is 91 %."""
+    equals, rng = Tournament(ratings=(0.0,) * 4), np.random.default_rng(4)
+    elo = PermutationElo(k=16, k_sweep=[], n_perms=50, n_bootstraps=100, perms_per_bootstrap=10, initial_rating=0,
+                         seed=1, ties="drop", shuffle=True)  # fmt: skip
+    boards = [board for _ in range(400) for board in elo.rate({"d": equals.battles(4, rng)}).values()]
+    inside = [r.ci_low <= 0 <= (r.ci_high or 0) for board in boards for r in board.ratings if r.ci_low is not None]
+    assert 0.92 < np.mean(inside) < 0.96
