@@ -156,14 +156,18 @@ def test_after_a_kill_the_same_command_finishes_and_pays_for_nothing_twice(
 @pytest.mark.slow
 def test_ctrl_c_ends_all_workers_and_leaves_the_batch_to_the_next(tmp_path: Path, server: AnthropicServer):
     """The terminal sends it to every process of the command."""
-    sweep = start("-m", "elo.k=8,16", *JOBLIB, *paid(server, tmp_path), folder=tmp_path, **key(server))
+    command = ("-m", "elo.k=8,16", *JOBLIB, *paid(server, tmp_path))
+    sweep = start(*command, folder=tmp_path, **key(server))
     for process in [sweep.pid, *workers(store(tmp_path), 2)]:
         os.kill(process, signal.SIGINT)
     broken = ended(sweep, tmp_path)
     assert broken.code == 130
     assert broken.err.splitlines()[-1].startswith("elo_exp: interrupted.")
     assert "Traceback" not in broken.err
-    assert rows(store(tmp_path), "SELECT * FROM claims") == []
+    again = run(*command, folder=tmp_path, **key(server))  # though a worker that was too slow has left its claims
+    assert "sweep: 2 of 2 jobs finished" in again.out
+    assert len(server.batches) == 1
+    assert set(server.meter.billed_bodies.values()) == {1}
 
 
 @pytest.mark.parametrize(
