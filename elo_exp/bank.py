@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.files import read_jsonl
+from elo_exp.files import read_texts
 from elo_exp.records import Prompt, UserError
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ def load(path: Path) -> list[Prompt]:
     """Every prompt of a bank, in file order. Raises UserError naming file, line and remedy for the first bad row."""
     prompts = []
     first_seen: dict[str, str] = {}
-    for place, row in read_jsonl(path):
+    for place, row in read_texts(path):
         prompt = _prompt(place, row)
         if earlier := first_seen.get(prompt.prompt_id):
             raise UserError(f"{place}: prompt_id {prompt.prompt_id!r} stands already at {earlier}. Give each its own.")

@@ -38,7 +38,6 @@ _NETWORK = (
     *("orangefs", "panfs", "rclone", "s3fs", "smb", "sshfs", "vboxsf", "virtiofs", "wekafs"),
 )
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f/\\:*?"<>|%]')  # of files, on the systems that there are
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _UTF8 = "utf-8-sig"  # UTF-8, with or without the mark that some programs put first
 
 
@@ -99,28 +98,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows with their place ('file:line'), blank lines skipped. Raises UserError for what is not a JSON object, and for
-    half a surrogate pair, which JSON can say and no model be told."""
-    for place, line, row in _rows(path):
-        if _SURROGATE.search(line) and _has_half_a_pair(row):
-            raise UserError(f"{place}: holds half a surrogate pair, a \\ud... alone. Write the whole character.")
-        yield place, row
-
-
-def read_stored(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The same of answers that are paid for, whatever they hold."""
-    return ((place, row) for place, _, row in _rows(path))
-
-
-def _has_half_a_pair(row: Mapping[str, Any]) -> bool:
-    try:
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
-def _rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Rows with their place ('file:line'), blank lines skipped. Raises UserError for what is not a JSON object."""
     with open_text(path) as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
@@ -132,7 +110,20 @@ def _rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
                 raise UserError(f"{place}: not JSON ({error}). Expected one JSON object a line.") from None
             if not isinstance(row, dict):
                 raise UserError(f"{place}: found a {type(row).__name__}. Expected one JSON object a line.")
-            yield place, line, row
+            yield place, row
+
+
+def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The same of what models will be told. Raises UserError for half a surrogate pair, which JSON can say and no
+    model be sent."""
+    for place, row in read_jsonl(path):
+        try:
+            json.dumps(row, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"{place}: holds half a surrogate pair, a \\ud... alone. Write the whole character."
+            ) from None
+        yield place, row
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from elo_exp.files import (
     network_filesystem,
     open_text,
     read_jsonl,
-    read_stored,
+    read_texts,
     safe_name,
     sha256,
     utc_now,
@@ -125,15 +125,15 @@ def test_what_was_written_as_jsonl_is_read_back(tmp_path_factory, rows):
 
 
 def test_half_an_emoji_is_refused_where_it_stands_and_a_whole_one_is_not(tmp_path):
-    """An escape in JSON may be half a surrogate pair, which no model can be sent. What is paid for is read with it."""
+    """An escape in JSON may be half a surrogate pair, which no model can be sent. What is on record is read with it."""
     lines = [r'{"text": "\ud83d\ude00 and \\ud83d"}', r'{"text": ["cut \uD83d"]}']
     path = write_whole(tmp_path / "x.jsonl", "\n".join(lines))
-    rows = read_jsonl(path)
+    rows = read_texts(path)
     assert next(rows) == (f"{path}:1", {"text": "\U0001f600 and \\ud83d"})
     with pytest.raises(UserError) as error:
         next(rows)
     assert str(error.value) == rf"{path}:2: holds half a surrogate pair, a \ud... alone. Write the whole character."
-    assert [row for _, row in read_stored(path)][1] == {"text": ["cut \ud83d"]}
+    assert [row for _, row in read_jsonl(path)][1] == {"text": ["cut \ud83d"]}
 
 
 def test_each_row_comes_with_its_place_and_blank_lines_count(tmp_path):
@@ -145,7 +145,7 @@ def test_a_file_whose_name_says_so_is_written_and_read_compressed(tmp_path):
     rows = [{"n": 1}, {"unit": "µg"}, {"half an emoji": "\ud83d"}]
     plain, zipped = (write_jsonl(tmp_path / name, rows) for name in ("x.jsonl", "x.jsonl.gz"))
     assert gzip.decompress(zipped.read_bytes()) == plain.read_bytes()
-    assert [row for _, row in read_stored(zipped)] == [row for _, row in read_stored(plain)] == rows
+    assert [row for _, row in read_jsonl(zipped)] == [row for _, row in read_jsonl(plain)] == rows
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.asking.claims import OPEN
-from elo_exp.files import read_stored, utc_now, write_jsonl
+from elo_exp.files import read_jsonl, utc_now, write_jsonl
 from elo_exp.records import ForcedLogprob, JudgeReply, Record, Response, UserError, storable_json
 from elo_exp.store import APPLICATION_ID, SCHEMA_VERSION, Store
 
@@ -98,7 +98,7 @@ def load(store: Store, path: Path) -> tuple[int, int]:
 
     Raises UserError for the first row that is not an exported answer, and then brings in nothing.
     """
-    rows = [_checked(place, row) for place, row in read_stored(path)]
+    rows = [_checked(place, row) for place, row in read_jsonl(path)]
     with store.transaction() as db:
         n_new = db.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows).rowcount
     return len(rows), n_new
