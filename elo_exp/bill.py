@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator
 
 from elo_exp.planning import Plan, PlanRow
@@ -30,7 +31,8 @@ def plan_table(plan: Plan) -> str:
     for row in plan.rows:
         numbers = _plan_numbers(row)
         cells = [f"{n:,}" for n in numbers[:6]] + [f"{dollars:,.2f}" for dollars in numbers[6:]]
-        grid.add_row(row.dimension, *cells, *([] if plan.of_scores else [f"{row.resolves:.0f} Elo"]))
+        resolves = f"{row.resolves:.0f} Elo" if math.isfinite(row.resolves) else "-"
+        grid.add_row(row.dimension, *cells, *([] if plan.of_scores else [resolves]))
     console.print(f"plan: judge {plan.judge_model}, {_plan_words(plan)}", highlight=False)
     console.print(grid)
     for note in _plan_notes(plan):

@@ -304,7 +304,7 @@ def test_so_is_a_variable_before_anything_is_judged(tmp_path: Path):
 
 def test_a_server_that_does_not_answer_is_waited_for_once(tmp_path: Path):
     no_server = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9"}
-    jobs = ("-m", "elo.k=8,16", "tracker.wait_s=1", "hydra.sweep.dir=both")
+    jobs = ("-m", "elo.k=8,16", "tracker.mode=online", "tracker.wait_s=1", "hydra.sweep.dir=both")
     ran = run(*jobs, *SMALL, "rubric=[factuality]", folder=tmp_path, strict=False, **no_server)
     assert ran.err.count("cannot be reached") == 1
     assert "2 of 2 jobs finished" in ran.out

@@ -93,9 +93,9 @@ class Play:
     def _next(self, name: str, n: int) -> list[Draw]:
         candidates = [draw for draw in self.field.candidates if draw.at not in self.unusable]
         judged = [b for b in battles.from_judgments(self.judgments) if b.model_a == name]
-        board = rate(self.parts, self.dimension, [*judged, *self.field.human])
-        ratings = {r.model: r.rating for r in board.ratings if r.rating is not None}
-        if not judged or not ratings:
+        board = rate(self.parts, self.dimension, [*judged, *self.field.human]) if judged else None
+        ratings = {r.model: r.rating for r in board.ratings if r.rating is not None} if board else {}
+        if board is None or not ratings:
             taken = {draw.at for draw in self.drawn[name]}
             return placement.first([draw for draw in candidates if draw.at not in taken], n)
         estimate = placement.estimate(board, name)

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 Mode = Literal["online", "offline", "disabled"]
 MODES = ("auto", "online", "offline", "disabled")
+_unreachable: list[str] = []  # projects whose server did not answer: the next jobs of a sweep do not wait for it again
 
 
 @dataclass(kw_only=True)
@@ -49,12 +50,13 @@ class WandbTracker:
         settings = self._settings(info)
         with ThreadPoolExecutor(1) as starter:  # W&B's service takes .2 s to answer, and a server longer
             starting = starter.submit(self._start, settings, {**info.config, **info.labels})
-            exit_code = 1
             try:
                 yield _WandbRun(starting)
-                exit_code = 0
-            finally:
-                starting.result().finish(exit_code=exit_code)
+            except BaseException:
+                if starting.exception() is None:
+                    starting.result().finish(exit_code=1)
+                raise
+            starting.result().finish(exit_code=0)
 
     def _settings(self, info: RunInfo) -> wandb.Settings:
         """These and the user's own, from the environment and W&B's files. Raises UserError for what W&B refuses."""
@@ -96,15 +98,13 @@ class WandbTracker:
             logger.warning(
                 "warning: Weights & Biases cannot be reached (%s); runs are logged offline from here on", error
             )
-            os.environ["WANDB_MODE"] = "offline"  # the jobs of a sweep would wait each
+            _unreachable.append(self.project)
             return wandb.init(mode="offline", settings=settings, config=dict(config))
 
     def _mode(self) -> Mode:
-        if self.mode != "auto":
-            return cast(Mode, self.mode)
-        if (wished := os.environ.get("WANDB_MODE")) in MODES[1:]:
-            return cast(Mode, wished)
-        return "online" if _has_key() else "offline"
+        wished = os.environ.get("WANDB_MODE") if self.mode == "auto" else self.mode
+        mode = cast(Mode, wished) if wished in MODES[1:] else "online" if _has_key() else "offline"
+        return "offline" if mode == "online" and _unreachable else mode
 
 
 class _WandbRun:
