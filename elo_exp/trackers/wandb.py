@@ -61,10 +61,11 @@ class WandbTracker:
     def _settings(self, info: RunInfo) -> wandb.Settings:
         """These and the user's own, from the environment and W&B's files. Raises UserError for what W&B refuses."""
         import wandb
+        from wandb.sdk import wandb_setup
 
         wandb.util.pd_available = False  # it would import pandas to see that nothing here is a data frame: .3 s
         try:
-            wandb.setup()
+            _ = wandb_setup.singleton().settings  # reads them; wandb.setup() would also wait .2 s for the service
             return wandb.Settings(
                 project=self.project,
                 entity=self.entity,
