@@ -6,7 +6,7 @@ Letters: m models; p of the pairs i < j that met; q of n prompts; c of the three
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
@@ -38,10 +38,11 @@ def kappa(
 def _kappa(first: _Votes, second: _Votes, *, names: tuple[str, str], dimension: str | None) -> Agreement:
     shared = [key for key in first if key in second]
     rows = [
-        (place, i, j, n_i * n_j / (first[key].total() * second[key].total()))
+        (place, i, j, n_i * n_j / (sum(first[key]) * sum(second[key])))
         for place, key in enumerate(shared)
-        for i, n_i in first[key].items()
-        for j, n_j in second[key].items()
+        for i, n_i in enumerate(first[key])
+        for j, n_j in enumerate(second[key])
+        if n_i and n_j
     ]
     both_ways = [(place, i, j, w / 2) for place, i, j, w in rows]
     both_ways += [(place, _OTHER[i], _OTHER[j], w / 2) for place, i, j, w in rows]
@@ -90,12 +91,12 @@ _OTHER = (SECOND, TIE, FIRST)
 _WINNERS = ("model_a", "tie", "model_b")
 _LETTERS = {"A": FIRST, "TIE": TIE, "B": SECOND}
 _Comparison = tuple[str, str, str]  # prompt, and the two models by name
-_Votes = Mapping[_Comparison, Counter[int]]
+_Votes = Mapping[_Comparison, Sequence[int]]  # how often FIRST, TIE and SECOND
 
 
-def votes_by_comparison(battles: Sequence[Battle]) -> dict[_Comparison, Counter[int]]:
+def votes_by_comparison(battles: Sequence[Battle]) -> _Votes:
     """How often each winner was named. A battle without a question is on no comparison that another could share."""
-    votes: defaultdict[_Comparison, Counter[int]] = defaultdict(Counter)
+    votes: defaultdict[_Comparison, list[int]] = defaultdict(lambda: [0, 0, 0])
     for b in battles:
         if (comparison := _comparison(b)) is not None:
             category = TIE if b.is_tie else _WINNERS.index(b.winner)
@@ -110,9 +111,9 @@ def _comparison(battle: Battle) -> _Comparison | None:
     return battle.question_id, first, second
 
 
-def _mode(votes: Counter[int]) -> int:
-    (winner, most), *others = votes.most_common()
-    return TIE if others and others[0][1] == most else winner
+def _mode(votes: Sequence[int]) -> int:
+    most = max(votes)
+    return TIE if votes.count(most) > 1 else votes.index(most)
 
 
 def _agreement(
