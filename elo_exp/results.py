@@ -232,6 +232,7 @@ class Plot:
 
     x, y  of lines: the column that runs from left to right, and those that are drawn, a line for each `line` in them,
           or for each model
+    curves  the rows are points of curves, of which nobody reads a table: trackers show none of them
     """
 
     name: str
@@ -241,6 +242,7 @@ class Plot:
     svg: str = ""
     x: str | None = None
     y: tuple[str, ...] = ()
+    curves: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -196,7 +196,7 @@ def detectable_differences(standings: Standings) -> Plot | None:
         "first step, which is Bonferroni."
     )
     lines = ("detectable", "corrected")
-    return sheet.finish("detectable_differences", rows, caption, x="n_prompts", y=lines)
+    return sheet.finish("detectable_differences", rows, caption, x="n_prompts", y=lines, curves=True)
 
 
 def _power(panel: Panel, precision: Precision, rows: Rows) -> None:
@@ -214,7 +214,7 @@ def _power(panel: Panel, precision: Precision, rows: Rows) -> None:
 
 def _curve(precision: Precision) -> Iterator[dict[str, Any]]:
     assert precision.sigma is not None and precision.n_prompts is not None
-    for n in sorted({*np.geomspace(20, 2000, 60).astype(int).tolist(), *_SIZES, precision.n_prompts}):
+    for n in sorted({*np.geomspace(20, 2000, 25).astype(int).tolist(), *_SIZES, precision.n_prompts}):
         yield {
             "dimension": precision.dimension,
             "n_prompts": n,

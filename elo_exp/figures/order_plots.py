@@ -148,7 +148,7 @@ def permutation_traces(standings: Standings) -> Plot | None:
         "as they are added. Funnel: the ordering error (Monte Carlo), 95 %, of the rating that moves most. Dashed: "
         "where Elo would end if it had converged, less where it ended."
     )
-    return sheet.finish("permutation_traces", rows, caption + _with_color(standings))
+    return sheet.finish("permutation_traces", rows, caption + _with_color(standings), curves=True)
 
 
 def _traces(panel: Panel, rows: Rows, colors: Mapping[str, str], standings: Standings) -> None:
@@ -233,7 +233,7 @@ def order_effect(standings: Standings) -> Plot | None:
         "Where single orders of the same matches put each entrant, by K. The order effect only: the outcomes never "
         "change, so the width says nothing of how sure a rating is."
     )
-    return sheet.finish("order_effect", rows, caption + _with_color(standings))
+    return sheet.finish("order_effect", rows, caption + _with_color(standings), curves=True)
 
 
 def _outline(ratings: Array) -> list[tuple[float, float]]:

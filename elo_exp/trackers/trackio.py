@@ -87,8 +87,10 @@ class _TrackioRun:
         with TemporaryDirectory() as folder:
             path = Path(folder) / f"{plot.name}.png"
             path.write_bytes(plot.png)
-            image = trackio.Image(path, caption=plot.caption)
-            self._run.log({f"figures/{plot.name}": image, f"tables/{plot.name}": _table(plot.rows)}, step=0)
+            media: dict[str, Any] = {f"figures/{plot.name}": trackio.Image(path, caption=plot.caption)}
+            if not plot.curves:
+                media[f"tables/{plot.name}"] = _table(plot.rows)
+            self._run.log(media, step=0)
 
     def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
         import trackio

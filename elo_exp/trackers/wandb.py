@@ -133,12 +133,14 @@ class _WandbRun:
         """The picture, its rows as a table, and of lines a chart for each dimension."""
         import wandb
 
-        charts = {f"charts/{name}": chart for name, chart in _charts(plot)}
+        media: dict[str, Any] = {f"charts/{name}": chart for name, chart in _charts(plot)}
+        if not plot.curves:
+            media[f"tables/{plot.name}"] = _table(plot.rows)
         with TemporaryDirectory() as folder:  # of a file W&B takes the bytes, of anything else it makes a PNG anew
             path = Path(folder) / f"{plot.name}.png"
             path.write_bytes(plot.png)
-            image = wandb.Image(str(path), caption=plot.caption)
-            self._run.log({f"figures/{plot.name}": image, f"tables/{plot.name}": _table(plot.rows), **charts})
+            media[f"figures/{plot.name}"] = wandb.Image(str(path), caption=plot.caption)
+            self._run.log(media)
 
     def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
         import wandb
