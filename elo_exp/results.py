@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -230,19 +231,24 @@ class Standings:
 class Plot:
     """A figure as PNG and SVG, and the rows that it was drawn from.
 
+    packing  of the PNG, which goes on while the next figure is drawn
     x, y  of lines: the column that runs from left to right, and those that are drawn, a line for each `line` in them,
           or for each model
     curves  the rows are points of curves, of which nobody reads a table: trackers show none of them
     """
 
     name: str
-    png: bytes
+    packing: Future[bytes]
     rows: Sequence[Mapping[str, Any]]
     caption: str = ""
     svg: str = ""
     x: str | None = None
     y: tuple[str, ...] = ()
     curves: bool = False
+
+    @property
+    def png(self) -> bytes:
+        return self.packing.result()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

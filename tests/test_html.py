@@ -24,7 +24,7 @@ from elo_exp.records import Battle
 from elo_exp.reports import html, report
 from elo_exp.results import JudgeQuality, Plot, Standings, Usage
 from tests.data import DIMENSIONS, PROBES, shipped
-from tests.pages import Reader
+from tests.pages import Reader, packed
 from tests.simulation import Tournament
 
 NASTY = '<b>&"x'
@@ -149,7 +149,7 @@ def test_names_are_text_whatever_they_hold():
     some = rated(simulated(models, [dimension], n_prompts=20), models, "bradley_terry")
     text = html.page(
         some,
-        [Plot(name='"><u>', png=b"x", rows=[])],
+        [Plot(name='"><u>', packing=packed(b"x"), rows=[])],
         title="<s>$body",
         manifest=MANIFEST | {"judge_model": "<q>"},
         quality=[dataclasses.replace(QUALITY, dimension=dimension)],

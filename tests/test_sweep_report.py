@@ -11,7 +11,7 @@ import pytest
 
 from elo_exp.reports import sweep_report
 from elo_exp.results import Plot, Usage
-from tests.pages import Reader
+from tests.pages import Reader, packed
 
 NASTY = "</table><script>alert(1)</script> !a_b"
 
@@ -55,7 +55,7 @@ def read(jobs: Sequence[Any] = TWO, rows: Sequence[Any] = ROWS, plots: Sequence[
 
 
 def test_it_links_to_the_reports_of_its_jobs_and_to_nothing_else():
-    text = sweep_report.page("multirun", TWO, ROWS, [Plot(name="k_by_n_perms", png=b"x", rows=[])])
+    text = sweep_report.page("multirun", TWO, ROWS, [Plot(name="k_by_n_perms", packing=packed(b"x"), rows=[])])
     reader = Reader(text)
     assert not re.search(r"https?://|@import|url\(|<script|<link|javascript:", text)
     assert reader.given("href") == ["0/report.html", "1/report.html"]

@@ -324,14 +324,14 @@ LINES = [{"n": n, "loss": 1.0 / n, "floor": 0.1} for n in (1, 2, 4)]
 def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logged]:
     """A run of one table and of one figure whose lines are in no dimension."""
     folder = tmp_path_factory.mktemp("by_hand")
-    png = Sheet("", ["empty"], width=1, height=1, left=0).finish("curve", [], "").png
+    packing = Sheet("", ["empty"], width=1, height=1, left=0).finish("curve", [], "").packing
     info = RunInfo(run_dir=folder, name="by hand", group=None, job_type="oracle", config={})
     with pytest.MonkeyPatch.context() as patch:
         for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
             patch.setenv(name, str(folder))
         with WandbTracker(project="elo_exp", entity=None, mode="offline", wait_s=30).open(info) as tracked:
             tracked.log_table("mixed", MIXED)
-            tracked.log_plot(Plot(name="curve", png=png, rows=LINES, x="n", y=("loss", "floor")))
+            tracked.log_plot(Plot(name="curve", packing=packing, rows=LINES, x="n", y=("loss", "floor")))
         yield Logged(folder, folder)
 
 

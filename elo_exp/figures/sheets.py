@@ -10,6 +10,7 @@ import math
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -84,8 +85,11 @@ class Sheet:
             self._figure.add_artist(patch)
         canvas: Any = FigureCanvasAgg(self._figure)
         canvas.draw()
-        png = _png(np.asarray(canvas.buffer_rgba())[:, :, :3])
-        return Plot(name=name, png=png, svg=svg, rows=rows, caption=caption, **more)
+        pixels = np.asarray(canvas.buffer_rgba())[:, :, :3]
+        packer = ThreadPoolExecutor(1)  # one for each figure: a thread that stayed would be missing in a forked process
+        packing = packer.submit(_png, pixels)
+        packer.shutdown(wait=False)
+        return Plot(name=name, packing=packing, svg=svg, rows=rows, caption=caption, **more)
 
     def _svg(self) -> str:
         from matplotlib import rc_context
