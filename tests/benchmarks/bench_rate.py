@@ -5,6 +5,9 @@
 A file of headline size, 858 battles in each of three dimensions, rated in a fresh process; then a process that does
 nothing but import the same modules. Seconds of processor time and by the clock, each the fastest of the repeats, with
 figures and reports and all that is written; the time of drawing figures is a part of it, and shown by itself.
+
+Machines differ, and one machine from hour to hour. What is over the imports is therefore also said in seconds of the
+machine on which the target of one second was set, where plain Python plays an Elo match in a quarter of a microsecond.
 """
 
 from __future__ import annotations
@@ -22,12 +25,14 @@ from pathlib import Path
 import numpy as np
 
 from elo_exp.files import write_jsonl
+from tests.benchmarks.bench_elo import games, plain_sweep
 from tests.data import DIMENSIONS
 from tests.simulation import Tournament
 
 N_PROMPTS = 143
 REPEATS = 5
 TRACKERS = ("local", "wandb")
+A_MATCH = 0.25e-6  # seconds in plain Python, where the target was set
 # The command, leaving behind what it imported, and the processor time and the seconds of its figures.
 COMMAND = """
 import json, runpy, sys, time
@@ -78,7 +83,8 @@ def write_battles(path: Path) -> None:
 
 def run(program: str, *arguments: str, folder: Path) -> Took:
     """A program in a process of its own, with an empty home and no Weights & Biases settings."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB_", "HYDRA_"))}
+    dropped = ("WANDB_", "HYDRA_", "PYTHONDONTWRITEBYTECODE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     environment = kept | {"HOME": str(folder), "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(
@@ -88,8 +94,16 @@ def run(program: str, *arguments: str, folder: Path) -> Took:
     return Took(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, clock)
 
 
+def a_match() -> float:
+    """Seconds that plain Python takes here and now for one match of Elo, shuffled."""
+    played, n_perms = [games(858, np.random.default_rng(0))], 200
+    start = time.perf_counter()
+    plain_sweep(played, n_perms, ks=(16.0,))
+    return (time.perf_counter() - start) / (858 * n_perms)
+
+
 def main() -> None:
-    print("                            whole            imports             figures           the rest")
+    print("                            whole            imports             figures    over the imports   there")
     print("  tracker         processor clock    processor clock    processor clock    processor clock   seconds")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -99,12 +113,15 @@ def main() -> None:
             settings = ["experiment=rate", "battles=battles.jsonl", "battles_columns.dimension=dimension"]
             nothing = Took(float("inf"), float("inf"))
             whole = imports = figures = nothing
+            match = float("inf")
             for _ in range(REPEATS + 1):  # the first looks for the fonts of the machine
                 whole = whole.fastest(run(COMMAND, note, *settings, f"tracker={tracker}", folder=folder))
                 figures = figures.fastest(Took(*json.loads(Path(note).read_text(encoding="utf-8"))["figures"]))
                 imports = imports.fastest(run(IMPORTS, note, folder=folder))
-            found = [whole, imports, figures, whole - imports - figures]
-            print(f"  {tracker:<12}" + "".join(f"{took.processor:>13.2f}{took.clock:>6.2f}" for took in found))
+                match = min(match, a_match())
+            found = [whole, imports, figures, whole - imports]
+            columns = "".join(f"{took.processor:>13.2f}{took.clock:>6.2f}" for took in found)
+            print(f"  {tracker:<12}{columns}{found[-1].clock * A_MATCH / match:>10.2f}   {match * 1e6:.2f} us a match")
 
 
 if __name__ == "__main__":
