@@ -40,7 +40,7 @@ IMPORTS = (
 
 # The beginning of a command that is not given here -> who gives it.
 NOT_GIVEN = {
-    r"make (test|lint|docs)$|python -m pytest|\.ci/run": "continuous integration, by .ci/run",
+    r"make (demo|test|lint|docs)$|python -m pytest|\.ci/run": "continuous integration, by .ci/run",
     r"make (bench|test-slow|test-faults)$": "whoever has half an hour",
     r"python -m venv|pip ": "test_docs.py, without a network",
     r"python -m tests\.\w+_server|trackio show": "test_docs_commands.py, which ends them, too",
