@@ -76,6 +76,15 @@ def test_every_k_and_dimension_equals_the_plain_loop(lengths: tuple[int, ...]) -
             np.testing.assert_allclose(ratings[:, :, i], expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("way", permutations._WAYS)
+def test_ratings_do_not_depend_on_which_way_to_write_them_is_faster(way: object, monkeypatch: pytest.MonkeyPatch):
+    games = random_games(60)
+    played = {"ks": [1, 16, 32], "n_perms": 12, "seed": 5, "initial_rating": 1400}
+    (found,) = replay([matches(games)], **played)
+    monkeypatch.setattr(permutations, "_WAYS", (way,))
+    np.testing.assert_array_equal(replay([matches(games)], **played)[0], found)
+
+
 def test_blocks_of_permutations_continue_one_random_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     games = random_games(50)
     whole = replay([matches(games)], ks=[16], n_perms=30, seed=3, initial_rating=1400)

@@ -162,6 +162,9 @@ def _assign(rows: _Rows, at: Index, values: _Rows) -> None:
     rows[at] = values
 
 
+_WAYS = (_put, _assign)
+
+
 def _fastest_way_to_write(rows: _Rows) -> Callable[[_Rows, Index, _Rows], None]:
     """An assignment takes 2 to 7 ns a row by its size; put divides integers for each, 2 to 12 ns by the processor.
 
@@ -169,7 +172,7 @@ def _fastest_way_to_write(rows: _Rows) -> Callable[[_Rows, Index, _Rows], None]:
     """
     at = np.arange(min(len(rows), 1000))
     values = rows[at]
-    return min((_put, _assign), key=lambda write: min(timeit.repeat(lambda: write(rows, at, values), number=1)))
+    return min(_WAYS, key=lambda write: min(timeit.repeat(lambda: write(rows, at, values), number=1)))
 
 
 def _step_index(
