@@ -1,7 +1,7 @@
 """What a shell may have set that programs which tests start should not inherit.
 
 Ctrl-C reaches them, also where the shell has turned it off for tests in the background. What they compile is kept, also
-where Python is told to keep nothing: some five hundred processes would each compile it again, for half a second.
+where Python is told to keep nothing: hundreds of processes would each compile it again, for half a second.
 """
 
 import os

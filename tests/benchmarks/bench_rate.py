@@ -6,8 +6,8 @@ A file of headline size, 858 battles in each of three dimensions, rated in a fre
 nothing but import the same modules. Seconds of processor time and by the clock, each the fastest of the repeats, with
 figures and reports and all that is written; the time of drawing figures is a part of it, and shown by itself.
 
-Machines differ, and one machine from hour to hour. What is over the imports is therefore also said in seconds of the
-machine on which the target of one second was set, where plain Python plays an Elo match in a quarter of a microsecond.
+Machines differ, and one machine from hour to hour. What is over the imports is therefore also said in seconds of a
+machine on which plain Python plays an Elo match in a quarter of a microsecond, as in the figures behind the targets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.simulation import Tournament
 N_PROMPTS = 143
 REPEATS = 5
 TRACKERS = ("local", "wandb")
-A_MATCH = 0.25e-6  # seconds in plain Python, where the target was set
+A_MATCH = 0.25e-6  # seconds in plain Python on that machine
 # The command, leaving behind what it imported, and the processor time and the seconds of its figures.
 COMMAND = """
 import json, runpy, sys, time
