@@ -92,7 +92,7 @@ def predicted_and_observed(placement: Placement) -> Plot:
         panel.scale((0, 1), (-0.03, 1.03))
         panel.x_axis(percents(0, 1), "wins by the ratings")
         panel.y_axis(percents(0, 1), "wins by the judge, a tie half")
-        panel.segments([((0, 0), (1, 1))], canvas.INK, 1, linestyles=[(0, (4, 3))])
+        panel.segments([((0, 0), (1, 1))], canvas.INK, 1, ls=(0, (4, 3)))
         if len(known) > _FEW:
             for opponent in known:
                 size = math.sqrt(6 + 4 * opponent.n_battles)

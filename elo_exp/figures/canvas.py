@@ -16,6 +16,7 @@ from elo_exp.statistics.likelihood import Array
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
+    from matplotlib.path import Path
     from matplotlib.transforms import BboxBase, Transform
 
 # Okabe and Ito's, which colour-blind readers can tell apart, with grey in place of black and without yellow.
@@ -163,30 +164,37 @@ class Panel:
         self._draw(Line2D(x, y, color=color, transform=self._data, **{"lw": 1.5, **more}))
 
     def segments(self, lines: Sequence[Any], color: Any, lw: float, *, on: Spot = "data", **more: Any) -> None:
-        """Lines through points (x, y), drawn at once; `color`: one for all, or one for each."""
-        from matplotlib.collections import LineCollection
+        """Lines through points (x, y); `color`: one for all, or one for each."""
+        from matplotlib.patches import PathPatch
 
-        transform = self._transform(on)
-        self._draw(LineCollection(lines, colors=color, lw=lw, capstyle="butt", transform=transform, **more))
+        look = {"fill": False, "lw": lw, "capstyle": "butt", "transform": self._transform(on), "zorder": 2, **more}
+        for one, chosen in _by_color(color, len(lines)).items():
+            self._draw(PathPatch(_through([lines[i] for i in chosen]), edgecolor=one, **look))
 
-    def shapes(self, outlines: Sequence[Array], color: Any, **more: Any) -> None:
-        """Filled polygons (n, 2), drawn at once."""
-        from matplotlib.collections import PolyCollection
+    def shapes(self, outlines: Sequence[Array], color: Any, *, lw: float = 0, **more: Any) -> None:
+        """Filled polygons (n, 2) that do not overlap; `color`: one for all, or one for each."""
+        from matplotlib.patches import PathPatch
 
-        look = {"facecolors": color, "linewidths": 0, **more}
-        self._draw(PolyCollection(outlines, transform=self._data, **look))
+        for one, chosen in _by_color(color, len(outlines)).items():
+            path = _through([np.vstack([outlines[i], outlines[i][:1]]) for i in chosen])
+            self._draw(PathPatch(path, color=one, lw=lw, transform=self._data, **more))
 
     def band(self, x: Array, low: Array, high: Array, color: str, *, alpha: float) -> None:
         around = np.column_stack([np.concatenate([x, x[::-1]]), np.concatenate([low, high[::-1]])])
         self.shapes([around], color, alpha=alpha)
 
     def hatch(self, start: float, end: float) -> None:
-        """Of what lies between two x."""
-        from matplotlib.patches import Rectangle
+        """Slanted lines over what lies between two x."""
+        from matplotlib.patches import PathPatch
+        from matplotlib.transforms import Bbox, IdentityTransform
 
-        transform = self._transform("x")
-        look: dict[str, Any] = {"fill": False, "hatch": "///", "ec": GREY, "alpha": 0.5, "lw": 0, "zorder": 0.2}
-        self._draw(Rectangle((start, 0), end - start, 1, transform=transform, **look))
+        region = Bbox.intersection(Bbox(self._transform("x").transform([(start, 0), (end, 1)])), self._box)
+        if region is None:
+            return
+        starts = np.arange(region.x0 - region.height, region.x1, DPI / 9)
+        lines = [((x, region.y0), (x + region.height, region.y1)) for x in starts]
+        look: dict[str, Any] = {"fill": False, "ec": GREY, "alpha": 0.45, "lw": 1, "zorder": 0.2}
+        self._draw(PathPatch(_through(lines), transform=IdentityTransform(), **look), region)
 
     def dots(
         self,
@@ -201,10 +209,8 @@ class Panel:
         """Marks of `size` points across, whole also at the panel's edge; `color`: one for all, or one for each."""
         from matplotlib.lines import Line2D
 
-        each = [color] * len(x) if isinstance(color, str) else color
-        for one in dict.fromkeys(each):
-            chosen = [i for i, other in enumerate(each) if other == one]
-            look = {"mec": one, "mfc": "white", "mew": 1.2} if hollow else {"mfc": one, "mew": 0}
+        for one, chosen in _by_color(color, len(x)).items():
+            look: dict[str, Any] = {"mec": one, "mfc": "white", "mew": 1.2} if hollow else {"mfc": one, "mew": 0}
             at = [x[i] for i in chosen], [y[i] for i in chosen]
             dots = Line2D(*at, ls="", marker=marker, ms=size, transform=self._data, zorder=3, **look)
             self._figure.add_artist(dots)
@@ -227,6 +233,23 @@ class Panel:
         both = (self._data, self._inside) if on == "x" else (self._inside, self._data)
         return blended_transform_factory(*both)
 
-    def _draw(self, artist: Artist) -> None:
-        artist.set_clip_box(self._box)
+    def _draw(self, artist: Artist, within: BboxBase | None = None) -> None:
+        artist.set_clip_box(within or self._box)
         self._figure.add_artist(artist)
+
+
+def _through(lines: Sequence[Any]) -> Path:
+    """One path of lines, each through points (x, y)."""
+    from matplotlib.path import Path
+
+    codes = np.full(sum(map(len, lines)), Path.LINETO)
+    codes[np.cumsum([0, *map(len, lines[:-1])])] = Path.MOVETO
+    return Path(np.concatenate(lines), codes)
+
+
+def _by_color(color: str | Sequence[str], n: int) -> dict[str, list[int]]:
+    """Which of n things have which colour: one for all, or one for each."""
+    found: dict[str, list[int]] = {}
+    for i, one in enumerate([color] * n if isinstance(color, str) else color):
+        found.setdefault(one, []).append(i)
+    return found

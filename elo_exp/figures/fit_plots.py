@@ -152,7 +152,7 @@ def pair_residuals(standings: Standings) -> Plot | None:
         panel.rows(labels[panel.name])
         panel.x_axis(ticks(-reach, reach), "first wins more than expected, standard errors")
         band = [((x, 0), (x, 1)) for x in (-_APART, _APART)]
-        panel.segments(band, canvas.INK, 0.8, on="x", linestyles=":")
+        panel.segments(band, canvas.INK, 0.8, on="x", ls=":")
         panel.segments([((0, 0), (0, 1))], canvas.INK, 1, on="x")
         z = [row["z"] for row in drawn[panel.name]]
         colors = [_ORANGE if abs(x) > _APART else _GREY for x in z]

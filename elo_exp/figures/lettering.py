@@ -7,6 +7,7 @@ no sign starts a formula, and one that the font lacks is a box.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ import numpy as np
 from elo_exp.statistics.likelihood import Array
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from matplotlib.patches import PathPatch
     from matplotlib.transforms import Transform
+
+    from elo_exp.figures.renderer import Renderer
 
 _MAX_NAME = 28  # characters; of a longer name both ends are shown
 _EM = 100  # points: the size at which outlines are taken
@@ -43,9 +44,22 @@ class Word:
     angle: float  # degrees
     bold: bool
 
-    def place(self, dpi: float) -> Array:
-        """(2,) points from the lower left corner of the figure."""
-        return np.asarray(self.transform.transform((self.x, self.y)) * 72 / dpi + self.move)
+    def outline(self, x: float, y: float) -> tuple[Array, list[int]]:
+        """Vertices (v, 2) and their codes, in points like the place where it stands."""
+        vertices, codes = _outline(self.text, self.bold)
+        at = self.align[0] * vertices[:, 0].max(initial=0.0), self.align[1] * _CAPITAL
+        turn = math.radians(self.angle)
+        turned = (vertices - at) @ [[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]]
+        return self.size * turned + (x, y), codes
+
+    def element(self, x: float, y: float) -> str:
+        """Of SVG, whose y runs downwards."""
+        return (
+            f'<text transform="translate({x:.2f} {y:.2f}) rotate({-self.angle:g})" '
+            f'y="{self.align[1] * _CAPITAL * self.size:.2f}" text-anchor="{_ANCHOR[self.align[0]]}" '
+            f'fill="{self.color}" font-size="{self.size}" font-weight="{"bold" if self.bold else "normal"}">'
+            f"{escape(' '.join(self.text.split()))}</text>"
+        )
 
 
 def length(text: str, size: float, *, bold: bool = False) -> float:
@@ -67,41 +81,20 @@ def short(name: str) -> str:
     return name if len(name) <= _MAX_NAME else f"{name[:kept]}…{name[-kept:]}"
 
 
-def as_patches(words: Sequence[Word], figure: Figure) -> list[PathPatch]:
-    """One for each colour."""
-    from matplotlib.patches import PathPatch
+def draw(words: Sequence[Word], renderer: Renderer) -> None:
+    """Above all that is drawn so far; as pixels those of one colour at once."""
     from matplotlib.path import Path
-    from matplotlib.transforms import Affine2D
 
-    found = []
-    for color in dict.fromkeys(word.color for word in words):
-        vertices, codes = [], []
-        for word in (word for word in words if word.color == color):
-            outline, moves = _outline(word.text, word.bold)
-            at = np.array([word.align[0] * outline[:, 0].max(initial=0.0), word.align[1] * _CAPITAL])
-            turn = math.radians(word.angle)
-            turned = (outline - at) @ [[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]]
-            vertices.append(word.size * turned + word.place(figure.dpi))
-            codes += moves
-        if codes:
-            points = Affine2D().scale(figure.dpi / 72)
-            path = Path(np.concatenate(vertices), codes)
-            found.append(PathPatch(path, transform=points, facecolor=color, lw=0, zorder=5))
-    return found
-
-
-def as_svg(words: Sequence[Word], figure: Figure) -> str:
-    """The elements of an SVG whose unit is the point."""
-    lines = []
+    outlines: dict[str, list[tuple[Array, list[int]]]] = {}
+    renderer.write('<g font-family="DejaVu Sans, Verdana, sans-serif">')
     for word in words:
-        text, (x, y) = " ".join(word.text.split()), word.place(figure.dpi)
-        drop = word.align[1] * _CAPITAL * word.size
-        lines.append(
-            f'<text transform="translate({x:.2f} {72 * figure.get_figheight() - y:.2f}) rotate({-word.angle:g})" '
-            f'y="{drop:.2f}" text-anchor="{_ANCHOR[word.align[0]]}" fill="{word.color}" font-size="{word.size}" '
-            f'font-weight="{"bold" if word.bold else "normal"}">{escape(text)}</text>'
-        )
-    return '<g font-family="DejaVu Sans, Verdana, sans-serif">\n' + "\n".join(lines) + "\n</g>\n"
+        x, y = word.transform.transform((word.x, word.y)) * 72 / renderer.dpi + word.move
+        renderer.write(word.element(x, renderer.height - y))
+        outlines.setdefault(word.color, []).append(word.outline(x, y))
+    renderer.write("</g>")
+    for color, some in outlines.items():
+        vertices, codes = zip(*some, strict=True)
+        renderer.paint(Path(np.concatenate(vertices), list(itertools.chain(*codes))), color)
 
 
 @functools.lru_cache(maxsize=4096)

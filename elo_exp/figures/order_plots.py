@@ -99,7 +99,7 @@ def _by_k(panel: Panel, rows: Rows, colors: Mapping[str, str]) -> None:
         panel.band(k, mean - sd, mean + sd, color, alpha=0.13)
         panel.line(k, mean, color, marker="o", ms=3.5)
         if (limit := lines[model][0]["elo_limit"]) is not None:
-            panel.segments([((0, limit), (1, limit))], color, 1, on="y", linestyles=[_DASHED], alpha=0.8)
+            panel.segments([((0, limit), (1, limit))], color, 1, on="y", ls=_DASHED, alpha=0.8)
     if short := [row["k"] for row in rows if row["convergence"] < CONVERGED]:
         longer = min([row["k"] for row in rows if row["k"] > max(short)], default=2 * max(short))
         panel.hatch(max(short) / 100, math.sqrt(max(short) * longer))
@@ -141,7 +141,7 @@ def permutation_traces(standings: Standings) -> Plot | None:
         panel.y_axis(ticks(-reach, reach), f"running mean Elo − its end, K = {standings.k:g}")
         n = np.geomspace(1, n_perms, 60)
         panel.band(n, -Z95 * scatter / np.sqrt(n), Z95 * scatter / np.sqrt(n), canvas.GREY, alpha=0.35)
-        panel.segments([((0, y), (1, y)) for y in (-1, 1)], canvas.INK, 0.8, on="y", linestyles=":")
+        panel.segments([((0, y), (1, y)) for y in (-1, 1)], canvas.INK, 0.8, on="y", ls=":")
         _traces(panel, [row for row in rows if row["dimension"] == panel.name], colors, standings)
     caption = (
         f"Whether there were enough match orders: how far the running mean Elo (K = {standings.k:g}) is from its end "
@@ -159,7 +159,7 @@ def _traces(panel: Panel, rows: Rows, colors: Mapping[str, str], standings: Stan
         end = line[-1]["running_mean"]
         panel.line([row["n_perms"] for row in line], [row["running_mean"] - end for row in line], color, lw=1.2)
         if (limit := standings.elo_limit[panel.name].get(model)) is not None:
-            panel.segments([((0, limit - end), (1, limit - end))], color, 1, on="y", linestyles=[_DASHED])
+            panel.segments([((0, limit - end), (1, limit - end))], color, 1, on="y", ls=_DASHED)
 
 
 def trace_rows(standings: Standings) -> Rows:
@@ -259,7 +259,7 @@ def _violins(panel: Panel, rows: Rows, colors: Mapping[str, str], standings: Sta
         half = place[k] + _WIDEST * density / density.max()
         shapes.append(np.column_stack([[place[k], *half, place[k]], [rating[0], *rating, rating[-1]]]))
     faces = [colors[model] for _, model in outlines]
-    panel.shapes(shapes, faces, alpha=0.4, edgecolors=faces, linewidths=0.6)
+    panel.shapes(shapes, faces, alpha=0.4, lw=0.6)
     limits = {(k, model): standings.elo_limit[panel.name].get(model) for k, model in outlines}
     known = {(place[k], model): limit for (k, model), limit in limits.items() if limit is not None}
     marks = [((x - 0.22, limit), (x - 0.06, limit)) for (x, _), limit in known.items()]

@@ -5,7 +5,6 @@ Every panel gets its place in inches, for the words around it have a known lengt
 
 from __future__ import annotations
 
-import io
 import math
 import struct
 import zlib
@@ -16,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from elo_exp.figures import lettering
 from elo_exp.figures.canvas import DPI, INK, Look, Panel
-from elo_exp.figures.lettering import Word, as_patches, as_svg, length
+from elo_exp.figures.lettering import Word, length
 from elo_exp.results import Plot
 
 _MARGIN = 0.15  # inches round the sheet
@@ -78,30 +78,16 @@ class Sheet:
 
     def finish(self, name: str, rows: Sequence[Mapping[str, Any]], caption: str, **more: Any) -> Plot:
         """The figure as PNG and as SVG, with its rows, and what it shows in words."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from elo_exp.figures.renderer import Renderer
 
-        svg = self._svg()
-        for patch in as_patches(self._words, self._figure):
-            self._figure.add_artist(patch)
-        canvas: Any = FigureCanvasAgg(self._figure)
-        canvas.draw()
-        pixels = np.asarray(canvas.buffer_rgba())[:, :, :3]
+        renderer = Renderer(self._figure)
+        self._figure.draw(renderer)
+        lettering.draw(self._words, renderer)
+        pixels = renderer.pixels()[:, :, :3]
         packer = ThreadPoolExecutor(1)  # one for each figure: a thread that stayed would be missing in a forked process
         packing = packer.submit(_png, pixels)
         packer.shutdown(wait=False)
-        return Plot(name=name, packing=packing, svg=svg, rows=rows, caption=caption, **more)
-
-    def _svg(self) -> str:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-        text = io.StringIO()
-        with rc_context({"svg.hashsalt": ""}):  # the same names in every run
-            canvas: Any = FigureCanvasSVG(self._figure)
-            canvas.print_svg(text, metadata={"Date": None, "Creator": None})
-        self._figure.dpi = DPI
-        shapes, end = text.getvalue().rsplit("</svg>", 1)
-        return f"{shapes}{as_svg(self._words, self._figure)}</svg>{end}"
+        return Plot(name=name, packing=packing, svg=renderer.svg(), rows=rows, caption=caption, **more)
 
     def _write_head(self, title: str, signs: Sequence[tuple[str, Look, float, int]], down: float) -> None:
         from matplotlib.lines import Line2D

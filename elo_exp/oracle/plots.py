@@ -176,7 +176,7 @@ def _scores(panel: Panel, rows: PlotRows) -> None:
     steps = [(x, r["share_policy"]) for r in rows for x in (r["low"], r["high"])]
     panel.line([x for x, _ in steps], [y for _, y in steps], _BLUE, lw=1.6)
     ends = [r["score"] for r in rows if r["n_labels"]]
-    panel.segments([((x, 0), (x, 1)) for x in (min(ends), max(ends))], _ORANGE, 1.2, on="x", linestyles=":")
+    panel.segments([((x, 0), (x, 1)) for x in (min(ends), max(ends))], _ORANGE, 1.2, on="x", ls=":")
 
 
 # Weights

@@ -1,0 +1,120 @@
+"""A figure as pixels and as SVG, drawn once.
+
+Matplotlib would go through all shapes for each of the two, and its own writer of SVG takes longer than the pixels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.backend_bases import GraphicsContextBase, RendererBase
+from matplotlib.backends.backend_agg import RendererAgg
+from matplotlib.colors import to_hex, to_rgba
+from matplotlib.figure import Figure
+from matplotlib.path import Path
+from matplotlib.transforms import Affine2D, Transform
+
+_LETTERS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "C"}
+_CAPS = {"butt": "butt", "round": "round", "projecting": "square"}
+
+
+class Renderer(RendererBase):
+    """Paints the shapes of a figure, and writes them as SVG whose unit is the point."""
+
+    def __init__(self, figure: Figure) -> None:
+        super().__init__()
+        self.dpi = figure.dpi
+        across, down = figure.get_size_inches()
+        self.width, self.height = 72 * across, 72 * down  # points
+        self._agg: Any = RendererAgg(round(self.dpi * across), round(self.dpi * down), self.dpi)  # type: ignore[no-untyped-call]
+        self._turned = Affine2D().scale(72 / self.dpi, -72 / self.dpi)  # pixels counted upwards to points downwards
+        self._on_sheet = Affine2D(self._turned.get_matrix()).translate(0, self.height)
+        self._elements: list[str] = []
+        self._clips: dict[tuple[float, ...], str] = {}
+
+    def points_to_pixels(self, points: float) -> float:  # type: ignore[override]
+        return points * self.dpi / 72
+
+    def draw_path(self, gc: GraphicsContextBase, path: Path, transform: Transform, face: Any = None) -> None:
+        self._agg.draw_path(gc, path, transform, face)
+        self.write(f'<path d="{_outline(path, transform + self._on_sheet)}"{self._look(gc, face)}/>')
+
+    def draw_markers(
+        self,
+        gc: GraphicsContextBase,
+        marker: Path,
+        marker_transform: Transform,
+        path: Path,
+        transform: Transform,
+        face: Any = None,
+    ) -> None:
+        self._agg.draw_markers(gc, marker, marker_transform, path, transform, face)
+        outline = _outline(marker, marker_transform + self._turned)
+        places = (transform + self._on_sheet).transform(path.vertices).tolist()
+        marks = "".join(f'<path transform="translate({x:.2f} {y:.2f})" d="{outline}"/>' for x, y in places)
+        self.write(f"<g{self._look(gc, face)}>{marks}</g>")
+
+    def paint(self, path: Path, color: str) -> None:
+        """Fill an outline, in points from the lower left corner, only as pixels."""
+        gc = self.new_gc()
+        gc.set_linewidth(0)
+        self._agg.draw_path(gc, path, Affine2D().scale(self.dpi / 72), to_rgba(color))
+
+    def write(self, element: str) -> None:
+        """Only as SVG."""
+        self._elements.append(element)
+
+    def pixels(self) -> npt.NDArray[np.uint8]:
+        """(h, w, 4)"""
+        return np.asarray(self._agg.buffer_rgba())
+
+    def svg(self) -> str:
+        clips = "".join(
+            f'<clipPath id="{name}"><path d="M{x0:.2f} {y0:.2f}H{x1:.2f}V{y1:.2f}H{x0:.2f}Z"/></clipPath>'
+            for (x0, y0, x1, y1), name in self._clips.items()
+        )
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width:.2f}pt" height="{self.height:.2f}pt" '
+            f'viewBox="0 0 {self.width:.2f} {self.height:.2f}" stroke-linejoin="round">\n<defs>{clips}</defs>\n'
+            + "\n".join(self._elements)
+            + "\n</svg>\n"
+        )
+
+    def _look(self, gc: GraphicsContextBase, face: Any) -> str:
+        """Attributes of an element."""
+        look = _color("fill", face)
+        if gc.get_linewidth():
+            cap, (offset, dashes) = _CAPS[gc.get_capstyle()], gc.get_dashes()
+            look += _color("stroke", gc.get_rgb()) + f' stroke-width="{gc.get_linewidth():g}"'
+            look += f' stroke-linecap="{cap}"' if cap != "butt" else ""
+            if dashes is not None:
+                lengths = " ".join(f"{x:g}" for x in np.asarray(dashes))
+                look += f' stroke-dasharray="{lengths}" stroke-dashoffset="{offset:g}"'
+        if (clip := gc.get_clip_rectangle()) is not None:
+            corners = self._on_sheet.transform(clip.corners()[[0, 3]])
+            name = self._clips.setdefault(tuple(corners.ravel()), f"panel{len(self._clips)}")
+            look += f' clip-path="url(#{name})"'
+        return look
+
+
+def _color(name: str, color: Any) -> str:
+    """As attributes; `name`: fill or stroke."""
+    if color is None:
+        return f' {name}="none"'
+    *_, opacity = to_rgba(color)
+    return f' {name}="{to_hex(color)}"' + (f' {name}-opacity="{opacity:g}"' if opacity != 1 else "")
+
+
+def _outline(path: Path, transform: Transform) -> str:
+    """Its commands in SVG."""
+    clean: Any = path.cleaned(transform, remove_nans=True)
+    words, last = [], None
+    for code, (x, y) in zip(clean.codes.tolist(), clean.vertices.tolist(), strict=True):
+        if code in _LETTERS:
+            words.append(f"{_LETTERS[code] if code != last else ''}{x:.2f} {y:.2f}")
+        elif code == Path.CLOSEPOLY:
+            words.append("Z")
+        last = code
+    return " ".join(words)
