@@ -142,6 +142,7 @@ def main() -> None:
         if "--help" in arguments or "-h" in arguments:
             print(usage.help_text(arguments), flush=True)
         else:
+            composing.read_yaml_in_c()
             composing.take_mode_from_the_command()
             job()
     except KeyboardInterrupt:

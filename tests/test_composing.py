@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+import yaml
 from hydra import initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
@@ -40,6 +41,15 @@ def test_a_job_is_composed_as_by_hydra(loaders: tuple[ConfigLoader, ConfigLoader
     expected, found = (loader.load_sweep_config(sweep, list(overrides)) for loader in (hydras, ours))
     assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(expected)
     assert found.hydra.sweep.dir == "somewhere"
+
+
+def test_yaml_in_c_says_the_same_as_yaml_in_python(monkeypatch: pytest.MonkeyPatch):
+    files = sorted(CONF.rglob("*.yaml"))
+    in_python = [OmegaConf.load(path) for path in files]
+    monkeypatch.setattr(yaml, "SafeLoader", yaml.SafeLoader)  # put back at the end
+    composing.read_yaml_in_c()
+    assert yaml.SafeLoader is yaml.CSafeLoader  # which the wheels of PyYAML have
+    assert [OmegaConf.load(path) for path in files] == in_python
 
 
 @pytest.mark.parametrize("override", ["elo.kk=3", "judge=nobody"])
