@@ -544,12 +544,11 @@ def test_local_writes_the_same_numbers_as_wandb(local: Ran, logged: Logged):
     assert tables["verdicts"] == logged.table("verdicts")
 
 
-def test_local_writes_the_figures_with_their_numbers_and_names_the_files(local: Ran):
+def test_local_writes_the_figures_and_names_the_files(local: Ran):
     paths = {value["name"]: local.run_dir / "tracker" / value["path"] for value in values(local, "figure")}
     assert set(paths) == FIGURES
     for path in paths.values():
-        for kept in (path, path.with_suffix(".csv")):
-            assert kept.read_bytes() == (local.run_dir / "figures" / kept.name).read_bytes()
+        assert path.read_bytes() == (local.run_dir / "figures" / path.name).read_bytes()
     (files,) = values(local, "files")
     assert {"manifest.json", "elo_results.json", "figures/ratings.png", "verdicts/calibration.jsonl"} <= set(files)
     assert all((local.run_dir / name).is_file() for name in files)

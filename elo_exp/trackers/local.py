@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from elo_exp.files import utc_now, write_csv
+from elo_exp.files import utc_now
 from elo_exp.results import Plot, RunInfo
 
 
 @dataclass(kw_only=True)
 class LocalTracker:
-    """Writes tracker/log.jsonl, one object a call, and tracker/figures/: each figure as PNG, its rows as CSV."""
+    """Writes tracker/log.jsonl, one object a call, and tracker/figures/: each figure as PNG."""
 
     @contextmanager
     def open(self, info: RunInfo) -> Iterator[_LocalRun]:
@@ -54,7 +54,6 @@ class _LocalRun:
         path = self._folder / "figures" / f"{plot.name}.png"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(plot.png)
-        write_csv(path.with_suffix(".csv"), plot.rows)
         self.write("figure", {"name": plot.name, "path": str(path.relative_to(self._folder))})
 
     def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
