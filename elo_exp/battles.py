@@ -75,6 +75,7 @@ def read(
     dropped: list[str] = []
     filtered = 0
     pooled: set[str] = set()
+    kept = {name: value for name, value in filters.items() if value is not None}
     for place, row in _rows(path):
         if columns.get("dimension") is None and row.get("dimension"):
             pooled.add(str(row["dimension"]))
@@ -85,7 +86,7 @@ def read(
                 raise UserError(f"{error} battles_on_error=drop leaves such rows out.") from None
             dropped.append(str(error))
             continue
-        if all(getattr(battle, name) == value for name, value in filters.items() if value is not None):
+        if all(getattr(battle, name) == value for name, value in kept.items()):
             battles.append(battle)
         else:
             filtered += 1
@@ -96,7 +97,7 @@ def read(
             "%d dimensions are pooled (%s); battles_columns.dimension=dimension rates each", len(pooled), sorted(pooled)
         )
     if not battles:
-        wanted = " and ".join(f"{name}={value}" for name, value in filters.items() if value is not None)
+        wanted = " and ".join(f"{name}={value}" for name, value in kept.items())
         counts = f"{filtered} filtered out" + (f", {len(dropped)} dropped: {dropped[0]}" if dropped else "")
         raise UserError(f"{path}: no battle is left{f' with {wanted}' if wanted else ''} ({counts}).")
     if all(battle.question_id is None for battle in battles):
