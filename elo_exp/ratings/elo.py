@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -157,10 +159,9 @@ class PermutationElo:
             return {dimension: np.full(matches[dimension].n_models, np.nan) for dimension in battles}
         clusters = {d: games(self._played(some), models(some), use="consistent") for d, some in battles.items()}
         draws = drawn_prompts(list(clusters.values()), n_bootstraps=self.n_bootstraps, seed=self.seed)
-        return {
-            dimension: self._std_error(matches[dimension], clusters[dimension], drawn)
-            for dimension, drawn in zip(clusters, draws, strict=True)
-        }
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy leaves Python to the others while it counts
+            errors = pool.map(self._std_error, [matches[d] for d in clusters], clusters.values(), draws)
+            return dict(zip(clusters, errors, strict=True))
 
     def _std_error(self, matches: Matches, clusters: Games, drawn: Array) -> Array:
         """From how often each prompt is drawn (b, q): the standard deviation between the resamples' means, less what
