@@ -6,8 +6,9 @@ A file of headline size, 858 battles in each of three dimensions, rated in a fre
 nothing but import the same modules. Seconds of processor time and by the clock, each the fastest of the repeats, with
 figures and reports and all that is written; the time of drawing figures is a part of it, and shown by itself.
 
-Machines differ, and one machine from hour to hour. What is over the imports is therefore also said in seconds of a
-machine on which plain Python plays an Elo match in a quarter of a microsecond, as in the figures behind the targets.
+Machines differ, and one machine from minute to minute. What is over the imports is therefore also said in seconds of a
+machine on which plain Python plays an Elo match in a quarter of a microsecond, as in the figures behind the targets:
+each repeat by the matches that are played right after it, of the repeats the middle one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -30,7 +32,7 @@ from tests.data import DIMENSIONS
 from tests.simulation import Tournament
 
 N_PROMPTS = 143
-REPEATS = 5
+REPEATS = 7
 TRACKERS = ("local", "wandb")
 A_MATCH = 0.25e-6  # seconds in plain Python on that machine
 # The command, leaving behind what it imported, and the processor time and the seconds of its figures.
@@ -113,15 +115,17 @@ def main() -> None:
             settings = ["experiment=rate", "battles=battles.jsonl", "battles_columns.dimension=dimension"]
             nothing = Took(float("inf"), float("inf"))
             whole = imports = figures = nothing
-            match = float("inf")
+            there, matches = [], []
             for _ in range(REPEATS + 1):  # the first looks for the fonts of the machine
-                whole = whole.fastest(run(COMMAND, note, *settings, f"tracker={tracker}", folder=folder))
+                command = run(COMMAND, note, *settings, f"tracker={tracker}", folder=folder)
+                nothing_but = run(IMPORTS, note, folder=folder)
+                matches.append(a_match())
+                there.append((command - nothing_but).clock * A_MATCH / matches[-1])
+                whole, imports = whole.fastest(command), imports.fastest(nothing_but)
                 figures = figures.fastest(Took(*json.loads(Path(note).read_text(encoding="utf-8"))["figures"]))
-                imports = imports.fastest(run(IMPORTS, note, folder=folder))
-                match = min(match, a_match())
             found = [whole, imports, figures, whole - imports]
             columns = "".join(f"{took.processor:>13.2f}{took.clock:>6.2f}" for took in found)
-            print(f"  {tracker:<12}{columns}{found[-1].clock * A_MATCH / match:>10.2f}   {match * 1e6:.2f} us a match")
+            print(f"  {tracker:<12}{columns}{median(there):>10.2f}   {median(matches) * 1e6:.2f} us a match")
 
 
 if __name__ == "__main__":
