@@ -77,7 +77,7 @@ def run(cfg: DictConfig) -> float:
 def _run_tracked(experiment: Experiment, settings: Settings, parts: Parts, info: RunInfo) -> Result:
     draws = settings.figures if settings.figures is not None else info.group is None
     with parts.tracker.open(info) as tracked:
-        with Manifest(info, parts.store.usage, experiment.inputs(settings, parts)) as manifest:
+        with Manifest(info, parts.store.usage, experiment.inputs(settings, parts), parts.weights()) as manifest:
             result = experiment.run(settings, parts)
             manifest.complete({**result.facts(), "headline": result.headline})
             plots = result.plots() if draws else []

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from elo_exp import HOME, __version__
 from elo_exp.files import sha256, utc_now, write_json
+from elo_exp.models import checkpoints
 from elo_exp.results import RunInfo, Usage
 
 _PACKAGES = ("hydra-core", "omegaconf", "numpy", "matplotlib", "wandb", "anthropic", "torch", "transformers", "peft")
@@ -23,8 +24,13 @@ _PACKAGES = ("hydra-core", "omegaconf", "numpy", "matplotlib", "wandb", "anthrop
 class Manifest:
     """A context manager. A manifest whose `finished_at` is null belongs to a run that did not finish."""
 
-    def __init__(self, info: RunInfo, usage: Usage, inputs: Mapping[str, Path]) -> None:
-        """`inputs`: the files and folders that decide what the run concludes, hashed before it begins."""
+    def __init__(
+        self, info: RunInfo, usage: Usage, inputs: Mapping[str, Path], weights: Mapping[str, Sequence[Path]]
+    ) -> None:
+        """The files and folders that decide what the run concludes are hashed before it begins.
+
+        weights  files that models are loaded from, by the part that is the model
+        """
         self._usage = usage
         input_paths = _each_once(inputs)
         config = info.config
@@ -44,6 +50,9 @@ class Manifest:
             "versions": _versions(),
             "input_paths": input_paths,
             "input_hashes": input_hashes(input_paths),
+            "weights": {
+                name: checkpoints.hashes(paths, Path(config["cache_dir"])) for name, paths in weights.items() if paths
+            },
             "config": config,
         }
 

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from elo_exp import __version__, composing, config, mistakes
 from elo_exp.files import write_whole
 from elo_exp.manifest import input_hashes
+from elo_exp.models import checkpoints
 from elo_exp.reports import sweep_jobs, sweep_summary
 from elo_exp.reports.sweep_summary import SweepSummary
 from elo_exp.results import RunInfo
@@ -127,7 +129,7 @@ def _locked(mark: Path, command: list[str]) -> int | None:
 
 def is_finished(info: RunInfo) -> bool:
     """Whether this job of a sweep has been run to its end already, with the same settings, the same bytes in the files
-    that it read, and the same elo_exp."""
+    that it read and in the weights of its models, and the same elo_exp."""
     found = sweep_jobs.manifest(info.run_dir)
     if not found.get("finished_at") or (info.run_dir / sweep_jobs.ERROR).exists():
         return False
@@ -135,7 +137,14 @@ def is_finished(info: RunInfo) -> bool:
         {**found["config"], "resume": info.config["resume"]} == json.loads(json.dumps(info.config))
         and found["versions"]["elo_exp"] == __version__
         and input_hashes(found.get("input_paths", {})) == found.get("input_hashes")
+        and all(_are(hashes, Path(info.config["cache_dir"])) for hashes in found.get("weights", {}).values())
     )
+
+
+def _are(hashes: Mapping[str, str], cache_dir: Path) -> bool:
+    """Whether files by their paths still hold what they held."""
+    paths = [Path(path) for path in hashes]
+    return all(path.is_file() for path in paths) and checkpoints.hashes(paths, cache_dir) == hashes
 
 
 def headline(info: RunInfo) -> float:

@@ -19,7 +19,7 @@ import pytest
 from elo_exp import bank, stages
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
 from elo_exp.entrants.probe import ProbeEntrant
-from elo_exp.files import write_jsonl
+from elo_exp.files import sha256, write_jsonl
 from elo_exp.models import causal_lm
 from elo_exp.models.generation import prompt_seed
 from elo_exp.records import Prompt, Response, UserError, fingerprint
@@ -322,6 +322,15 @@ def test_its_answers_are_those_of_a_run_that_was_not_killed(models, place, resum
     for name, of in unkilled.items():
         found = {row["prompt_id"]: row["response_text"] for row in resumed.rows(f"responses/responses_{name}.jsonl")}
         assert found == {prompt_id: made.response_text for prompt_id, made in answers(of, prompts).items()}
+
+
+def test_the_manifest_has_the_hashes_of_weights_in_folders(models, resumed):
+    """The base model comes from the hub, by its commit."""
+    weights = resumed.read("manifest.json")["weights"]
+    assert set(weights) == {"entrant other", "judge"}
+    for folder, hashes in zip((models / "other", models / "judge"), weights.values(), strict=True):
+        assert hashes[f"{folder}/model.safetensors"] == sha256(folder / "model.safetensors")
+        assert f"{folder}/config.json" in hashes
 
 
 def test_the_models_meet_and_the_judge_asks_nobody(models, resumed):

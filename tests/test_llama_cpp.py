@@ -159,6 +159,7 @@ def test_a_file_that_is_no_model_is_named(model, tmp_path):
 def test_a_file_that_is_not_there_is_named_without_llama_cpp(tmp_path):
     with pytest.raises(UserError, match="absent.gguf: no such file. Expected a model as .gguf."):
         entrant(tmp_path / "absent.gguf").inputs(PROMPTS[0])
+    assert entrant(tmp_path / "absent.gguf").weight_paths == []
 
 
 def test_an_answer_is_known_by_the_content_of_the_file_and_the_settings(tmp_path):

@@ -338,6 +338,13 @@ def answers(entrant: Any, prompts: Sequence[Prompt] = PROMPTS[:3]) -> list[Respo
     return [replace(response, timestamp=None) for response in entrant.generate(prompts)]
 
 
+def test_the_files_of_its_weights_are_those_of_the_model_and_of_every_head(folder):
+    unsure = {"uncertainty_path": str(folder / "uncertainty" / "final.pt"), "needs_uncertainty": True}
+    paths = entrant(folder, **unsure).weight_paths
+    assert {path.relative_to(folder).parts[0] for path in paths} == {"model", "security", "robustness", "uncertainty"}
+    assert all(path.is_file() for path in paths)
+
+
 def test_the_three_entrants_draft_with_the_same_head_on_one_prompt(folder):
     by_entrant = [
         [a.diagnostics["draft_head_idx"] for a in answers(entrant(folder, name, max_new_tokens=1), PROMPTS)]

@@ -12,6 +12,7 @@ import pytest
 
 from elo_exp import HOME
 from elo_exp import sweeps as sweeping
+from elo_exp.models import checkpoints
 from elo_exp.results import RunInfo
 from tests.commands import QUICK, Ran, attempt, run, start
 
@@ -185,6 +186,27 @@ def test_a_file_that_is_new_in_a_folder_of_verdicts_is_noticed(on_file: Path, mo
     more = shutil.copy(verdicts / "factuality.jsonl", verdicts / "more.jsonl")
     assert not is_finished(on_file)
     Path(more).unlink()
+
+
+def test_weights_that_have_changed_are_noticed(on_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(on_file.parents[1])
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}", encoding="utf-8")
+    (model / "model.safetensors").write_bytes(bytes(3 << 20))  # the hash of a file of this size is remembered
+    (model / "notes.md").write_text("no file of the model", encoding="utf-8")
+    job = Path(shutil.copytree(on_file, tmp_path / "job"))
+    manifest = json.loads((job / "manifest.json").read_text(encoding="utf-8"))
+    hashes = checkpoints.hashes(checkpoints.weight_paths(str(model)), Path(manifest["config"]["cache_dir"]))
+    manifest["weights"] = {"entrant mine": hashes}
+    (job / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    assert is_finished(job)
+    (model / "notes.md").write_text("other notes", encoding="utf-8")
+    assert is_finished(job)
+    (model / "model.safetensors").write_bytes(bytes(3 << 20)[:-1] + b"1")
+    assert not is_finished(job)
+    (model / "model.safetensors").unlink()
+    assert not is_finished(job)
 
 
 def test_a_job_whose_answers_have_changed_is_run_again(tmp_path: Path):

@@ -79,6 +79,10 @@ class HuggingFaceEntrant:
     def input_paths(self) -> Mapping[str, Path]:
         return checkpoints.template_paths(self.chat_template)
 
+    @property
+    def weight_paths(self) -> Sequence[Path]:
+        return checkpoints.weight_paths(self.model, self.adapters)
+
     @cached_property
     def weights(self) -> Checkpoint:
         return checkpoints.pinned(tiny.built(self._wanted, Path(self.cache_dir)))

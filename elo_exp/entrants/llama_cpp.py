@@ -49,6 +49,10 @@ class LlamaCppEntrant:
         return checkpoints.template_paths(self.chat_template)
 
     @property
+    def weight_paths(self) -> Sequence[Path]:
+        return [self.weights.path] if self.weights.path.is_file() else []
+
+    @property
     def logprobs(self) -> bool:
         return True
 

@@ -87,6 +87,10 @@ class ProductOfExpertsEntrant:
     def input_paths(self) -> Mapping[str, Path]:
         return checkpoints.template_paths(self.chat_template)
 
+    @property
+    def weight_paths(self) -> Sequence[Path]:
+        return [*checkpoints.weight_paths(self.model), *self._files.paths]
+
     def _find(self) -> adapters.HeadFiles:
         if self.security_dir is None:
             raise UserError(

@@ -26,8 +26,16 @@ class ReadsFiles(Protocol):
 
     @property
     def input_paths(self) -> Mapping[str, Path]:
-        """Files, and folders of which all files are read, by what they are to the part; '' is the chief of them. Not
-        the weights of models, which the keys of answers hold."""
+        """Files, and folders of which all files are read, by what they are to the part; '' is the chief of them."""
+
+
+@runtime_checkable
+class HasWeights(Protocol):
+    """A part that is a model of this machine."""
+
+    @property
+    def weight_paths(self) -> Sequence[Path]:
+        """The files that loading reads; none of a model of the hub."""
 
 
 @dataclass(kw_only=True)
@@ -54,8 +62,7 @@ class Parts:
 
     def inputs(self) -> dict[str, Path]:
         """The files that the parts are made of, by part and what they are to it: "rubric factuality system"."""
-        named: dict[str, object] = {f"entrant {name}": entrant for name, entrant in self.entrants.items()}
-        named |= {"judge": self.judge, "oracle_judge": self.oracle_judge}
+        named = self._asked()
         named |= {"scoring": self.scoring, "oracle_scoring": self.oracle_scoring}
         named |= {f"rubric {rubric.dimension}": rubric for rubric in self.rubrics}
         return {
@@ -64,6 +71,14 @@ class Parts:
             if isinstance(part, ReadsFiles)
             for what, path in part.input_paths.items()
         }
+
+    def weights(self) -> dict[str, Sequence[Path]]:
+        """The files that the models of the parts are loaded from, by part."""
+        return {name: part.weight_paths for name, part in self._asked().items() if isinstance(part, HasWeights)}
+
+    def _asked(self) -> dict[str, object]:
+        entrants = {f"entrant {name}": entrant for name, entrant in self.entrants.items()}
+        return {**entrants, "judge": self.judge, "oracle_judge": self.oracle_judge}
 
     def summary(self) -> str:
         """The parts in one line."""

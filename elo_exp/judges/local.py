@@ -66,6 +66,10 @@ class LocalJudge:
     def input_paths(self) -> Mapping[str, Path]:
         return checkpoints.template_paths(self.chat_template)
 
+    @property
+    def weight_paths(self) -> Sequence[Path]:
+        return checkpoints.weight_paths(self.model, self.adapters)
+
     @cached_property
     def _checkpoint(self) -> Checkpoint:
         return checkpoints.pinned(self._wanted)

@@ -52,10 +52,17 @@ class HeadFiles:
     heads: tuple[tuple[AdapterFile, ...], ...]
     uncertainty: AdapterFile | None
 
+    @property
+    def paths(self) -> list[Path]:
+        return [file.path for some in self._all for file in some]
+
     def digest(self) -> str:
         """A name of all that is in the files and of how it is scaled."""
-        files = [*self.heads, [self.uncertainty] if self.uncertainty else []]
-        return fingerprint([self.depth, [[[sha256(f.path), f.alpha] for f in some] for some in files]])
+        return fingerprint([self.depth, [[[sha256(f.path), f.alpha] for f in some] for some in self._all]])
+
+    @property
+    def _all(self) -> list[Sequence[AdapterFile]]:
+        return [*self.heads, [self.uncertainty] if self.uncertainty else []]
 
 
 @dataclass(frozen=True, kw_only=True)

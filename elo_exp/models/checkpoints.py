@@ -57,7 +57,13 @@ def identity(checkpoint: Checkpoint, cache_dir: Path) -> dict[str, Any]:
 
 def file_identity(path: Path, cache_dir: Path) -> str:
     """The SHA-256 of a model that is one file, remembered in the same place."""
-    return _hashes([path], cache_dir / "file_hashes.json")[path.name]
+    return hashes([path], cache_dir)[str(path)]
+
+
+def weight_paths(model: str, adapters: Sequence[str] = ()) -> list[Path]:
+    """The files that loading reads of a model and of adapters that are folders; none of a name of the hub."""
+    folders = [Path(name).expanduser() for name in (model, *(name_and_revision(adapter)[0] for adapter in adapters))]
+    return [path for folder in folders if folder.is_dir() for path in _files(folder)]
 
 
 def template_paths(template: str | None) -> dict[str, Path]:
@@ -122,7 +128,7 @@ def _commit(name: str, revision: str, config: str) -> str:
 def _identity(place: str, commit: str | None, cache_dir: Path) -> dict[str, Any]:
     if commit:
         return {"hub": place, "commit": commit}
-    return {"files": _hashes(_files(Path(place)), cache_dir / "file_hashes.json")}
+    return {"files": {Path(path).name: digest for path, digest in hashes(_files(Path(place)), cache_dir).items()}}
 
 
 def _files(folder: Path) -> list[Path]:
@@ -132,8 +138,9 @@ def _files(folder: Path) -> list[Path]:
     return [path for path in found if path.is_file() and not (safe and path.suffix == ".bin")]
 
 
-def _hashes(paths: Sequence[Path], memory: Path) -> dict[str, str]:
-    """The SHA-256 of each file by its name."""
+def hashes(paths: Sequence[Path], cache_dir: Path) -> dict[str, str]:
+    """The SHA-256 of each file by its path. Raises OSError for one that is not there."""
+    memory = cache_dir / "file_hashes.json"
     marks = {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}
     known = _remembered(memory)
     unread = [p for p in paths if marks[p][0] < _LARGE or known.get(str(p), ())[:2] != [*marks[p]]]
@@ -144,7 +151,7 @@ def _hashes(paths: Sequence[Path], memory: Path) -> dict[str, str]:
     if n_bytes:
         new = {str(path): [*marks[path], digest] for path, digest in read.items() if marks[path][0] >= _LARGE}
         write_json(memory, {**_remembered(memory), **new})
-    return {path.name: read[path] if path in read else known[str(path)][2] for path in paths}
+    return {str(path): read[path] if path in read else known[str(path)][2] for path in paths}
 
 
 def _remembered(memory: Path) -> Mapping[str, Any]:
