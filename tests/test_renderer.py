@@ -99,6 +99,21 @@ def test_a_value_that_is_missing_breaks_a_line():
     assert str(line.get("d")).count("M") == 2
 
 
+def test_what_stands_alone_between_missing_values_is_joined_to_nothing():
+    root, _ = drawn(lambda panel: panel.line([0.1, 0.4, 0.5, 0.6, 0.9], [0.5, np.nan, 0.5, np.nan, 0.5], RED))
+    (line,) = of_color(root, "stroke", RED)
+    assert "L" not in str(line.get("d"))
+    assert str(line.get("d")).count("M") == 3
+
+
+def test_a_mark_of_a_missing_value_is_in_neither():
+    root, pixels = drawn(lambda panel: panel.line([0.2, 0.5, 0.8], [0.5, np.nan, 0.5], RED, ls="", marker="o", mew=0))
+    (group,) = of_color(root, "fill", RED)
+    assert len(group) == 2
+    starts = np.diff(is_color(pixels, RED).any(axis=0).astype(int)) == 1
+    assert starts.sum() == 2
+
+
 def test_cells_of_a_grid_have_their_colors_in_both():
     shares = np.array([[0.0, 0.25], [0.75, np.nan]])
 

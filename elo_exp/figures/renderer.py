@@ -32,7 +32,7 @@ class Renderer(RendererBase):
         self._turned = Affine2D().scale(72 / self.dpi, -72 / self.dpi)  # pixels counted upwards to points downwards
         self._on_sheet = Affine2D(self._turned.get_matrix()).translate(0, self.height)
         self._elements: list[str] = []
-        self._clips: dict[tuple[float, ...], str] = {}
+        self._clips: dict[str, str] = {}
 
     def points_to_pixels(self, points: float) -> float:  # type: ignore[override]
         return points * self.dpi / 72
@@ -52,8 +52,9 @@ class Renderer(RendererBase):
     ) -> None:
         self._agg.draw_markers(gc, marker, marker_transform, path, transform, face)
         outline = _outline(marker, marker_transform + self._turned)
-        places = (transform + self._on_sheet).transform(path.vertices).tolist()
-        marks = "".join(f'<path transform="translate({x:.2f} {y:.2f})" d="{outline}"/>' for x, y in places)
+        places = (transform + self._on_sheet).transform(path.vertices)
+        known = places[np.isfinite(places).all(axis=1)].tolist()
+        marks = "".join(f'<path transform="translate({x:.2f} {y:.2f})" d="{outline}"/>' for x, y in known)
         self.write(f"<g{self._look(gc, face)}>{marks}</g>")
 
     def paint(self, path: Path, color: str) -> None:
@@ -71,10 +72,7 @@ class Renderer(RendererBase):
         return np.asarray(self._agg.buffer_rgba())
 
     def svg(self) -> str:
-        clips = "".join(
-            f'<clipPath id="{name}"><path d="M{x0:.2f} {y0:.2f}H{x1:.2f}V{y1:.2f}H{x0:.2f}Z"/></clipPath>'
-            for (x0, y0, x1, y1), name in self._clips.items()
-        )
+        clips = "".join(f'<clipPath id="{name}"><path d="{d}"/></clipPath>' for name, d in self._clips.items())
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width:.2f}pt" height="{self.height:.2f}pt" '
             f'viewBox="0 0 {self.width:.2f} {self.height:.2f}" stroke-linejoin="round">\n<defs>{clips}</defs>\n'
@@ -93,8 +91,9 @@ class Renderer(RendererBase):
                 lengths = " ".join(f"{x:g}" for x in np.asarray(dashes))
                 look += f' stroke-dasharray="{lengths}" stroke-dashoffset="{offset:g}"'
         if (clip := gc.get_clip_rectangle()) is not None:
-            corners = self._on_sheet.transform(clip.corners()[[0, 3]])
-            name = self._clips.setdefault(tuple(corners.ravel()), f"panel{len(self._clips)}")
+            x0, y0, x1, y1 = (f"{x:.2f}" for x in self._on_sheet.transform(clip.corners()[[0, 3]]).ravel())
+            name = f"within_{x0}_{y0}_{x1}_{y1}"  # no other one in a page that holds several figures
+            self._clips[name] = f"M{x0} {y0}H{x1}V{y1}H{x0}Z"
             look += f' clip-path="url(#{name})"'
         return look
 
@@ -113,7 +112,8 @@ def _outline(path: Path, transform: Transform) -> str:
     words, last = [], None
     for code, (x, y) in zip(clean.codes.tolist(), clean.vertices.tolist(), strict=True):
         if code in _LETTERS:
-            words.append(f"{_LETTERS[code] if code != last else ''}{x:.2f} {y:.2f}")
+            is_said = code == last != Path.MOVETO  # what follows a second point of one M would be a line to it
+            words.append(f"{'' if is_said else _LETTERS[code]}{x:.2f} {y:.2f}")
         elif code == Path.CLOSEPOLY:
             words.append("Z")
         last = code
