@@ -9,9 +9,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp import HOME
-from tests import readers_files
+from tests import forking, readers_files
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, longer, plain_text
-from tests.commands import Ran, attempt_program, environment
+from tests.commands import IMPORTS, Ran, attempt_program, environment
 from tests.documented import WALKED, Command, commands
 from tests.openai_server import OpenAiServer
 
@@ -32,11 +29,7 @@ PAGES_WITH_MODELS = [
     "README.md",
     *(f"docs/{name}.md" for name in ("clusters", "entrants", "oracle", "poe", "tutorials/oracle")),
 ]
-IMPORTS = (
-    *("anthropic", "matplotlib.pyplot", "openai", "pandas", "rich.console", "wandb"),
-    *("hydra_plugins.hydra_joblib_launcher.joblib_launcher", "hydra_plugins.hydra_submitit_launcher.submitit_launcher"),
-    *(f"elo_exp.experiments.{name}" for name in ("arena", "compare", "dashboard", "oracle", "rate", "tournament")),
-)
+ALSO = ("anthropic", "openai", "pandas", "wandb", "hydra_plugins.hydra_submitit_launcher.submitit_launcher")
 
 # The beginning of a command that is not given here -> who gives it.
 NOT_GIVEN = {
@@ -209,7 +202,7 @@ def ended_well(done: Done) -> None:
 def machine(
     folder: Path, *, imports: Sequence[str] = (), also: Callable[[Path], None] = lambda _: None
 ) -> Iterator[Machine]:
-    """`imports`: what its Python has imported besides IMPORTS. `also` puts more into its folder."""
+    """`imports`: what its Python has imported besides those of commands.py. `also` puts more into its folder."""
     with (
         AnthropicServer(verdicts=longer, outcomes=answered) as anthropic,
         OpenAiServer(models=("big", "qwen", "llama3.2", "meta-llama/Llama-3.1-8B-Instruct")) as openai,
@@ -226,33 +219,14 @@ def machine(
         check_out(folder, anthropic.url)
         readers_files.write(folder)
         also(folder)
-        with _python(made, imports):
+        python = variables["ELO_EXP_PYTHON"]
+        with forking.begin(
+            python, [*IMPORTS, *ALSO, *imports], folder=folder, variables=environment(folder) | variables
+        ):
             for line in FIRST:
                 ran = made.shell(line)
                 assert ran.code == 0, ran.err
             yield made
-
-
-@contextmanager
-def _python(made: Machine, imports: Sequence[str]) -> Iterator[None]:
-    """The server behind bin/python: see forking.py."""
-    program = (sys.executable, str(HOME / "tests" / "forking.py"), "serve", made.variables["ELO_EXP_PYTHON"])
-    variables = {**environment(made.folder), **made.variables}
-    server = subprocess.Popen(
-        (*program, *IMPORTS, *imports),
-        cwd=made.folder,
-        env=variables,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        assert server.stdout is not None
-        assert server.stdout.readline() == "serving\n"
-        yield
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.communicate()
 
 
 def check_out(folder: Path, anthropic_url: str) -> None:

@@ -41,11 +41,12 @@ def folder(tmp_path: Path) -> Path:
     return TWO.write(tmp_path)
 
 
-def command(folder: Path, *overrides: str, world: World = TWO) -> Ran:
+def command(folder: Path, *overrides: str, world: World = TWO, anew: bool = False) -> Ran:
     """As on the command line."""
     few = (f"arena.n_battles={N_DRAWN}", "elo.n_perms=20", "elo.n_bootstraps=0")
     judge = ("judge=lexical", "judge.default_signal=overlap", "judge.margin=0.01")
-    return run(f"--config-dir={folder}/mine", *world.overrides(folder), *few, *judge, *overrides, folder=folder)
+    given = (f"--config-dir={folder}/mine", *world.overrides(folder), *few, *judge, *overrides)
+    return run(*given, folder=folder, anew=anew)
 
 
 @pytest.fixture(scope="module")
@@ -661,7 +662,7 @@ def test_a_hundred_thousand_human_battles_are_rated_in_seconds(
     )
     folder = world.write(tmp_path)
     before = time.perf_counter()
-    ran = command(folder, "rating.bradley_terry.n_bootstraps=1000", "arena.n_battles=500", world=world)
+    ran = command(folder, "rating.bradley_terry.n_bootstraps=1000", "arena.n_battles=500", world=world, anew=True)
     seconds = time.perf_counter() - before
     megabytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3
     with capsys.disabled():

@@ -1,6 +1,6 @@
 """What the command says: help at once, one line for a mistake, and at the end where the results are.
 
-Every command here is a process of its own.
+Every command here is a process of its own, those that are given `anew` with a Python of their own.
 """
 
 import re
@@ -120,7 +120,7 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(line: str, words: str, answ
 
 
 def test_a_mistake_in_every_job_of_a_sweep_is_said_before_any_job_runs(tmp_path: Path):
-    ran = attempt("-m", "elo.kk=1,2", "tracker=local", folder=tmp_path)
+    ran = attempt("-m", "elo.kk=1,2", "tracker=local", folder=tmp_path, anew=True)
     assert ran.err.startswith("elo_exp: elo.kk: unknown setting. Did you mean 'k'?")
     assert ran.err.count("\n") == 1
     assert ran.code == 2
@@ -152,7 +152,7 @@ def test_the_table_stands_above_it_on_stdout_and_what_happens_on_stderr(small: R
 def test_two_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path):
     """They share the store too, so neither judges what the other has judged already."""
     with ThreadPoolExecutor(2) as at_once:
-        first, second = at_once.map(lambda _: run(*QUICK, folder=tmp_path), range(2))
+        first, second = at_once.map(lambda anew: run(*QUICK, folder=tmp_path, anew=anew), (False, True))
     assert first.run_dir != second.run_dir
     for ran in (first, second):
         assert re.fullmatch(r"demo_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]{4}", ran.run_dir.name)
@@ -161,7 +161,7 @@ def test_two_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path):
 
 
 def test_help_names_every_group_and_how_to_choose(tmp_path: Path):
-    ran = run("--help", folder=tmp_path)
+    ran = run("--help", folder=tmp_path, anew=True)
     for group in ("elo", "entrant", "experiment", "judge", "mode", "rating", "rubric", "sweep", "tracker"):
         assert re.search(rf"^ *{group} +\w+", ran.out, re.MULTILINE), group
     assert "python -m elo_exp mode=headline judge=opus" in ran.out

@@ -1124,7 +1124,7 @@ KEY = {"ANTHROPIC_API_KEY": "test-key", "NO_PROXY": "127.0.0.1"}
 def begin(here: World, folder: Path) -> subprocess.Popen[str]:
     folder.mkdir(exist_ok=True)
     return subprocess.Popen(
-        commands.command(*judge_arguments(here)),
+        commands.command(*judge_arguments(here), anew=True),
         cwd=folder,
         env=commands.environment(folder) | KEY,
         stdout=subprocess.PIPE,

@@ -24,7 +24,7 @@ from elo_exp.models import causal_lm
 from elo_exp.models.generation import prompt_seed
 from elo_exp.records import Prompt, Response, UserError, fingerprint
 from elo_exp.store import Store
-from tests.commands import Ran, attempt_program, command, run, start
+from tests.commands import Ran, attempt_program, run, start
 from tests.data import BANK, shipped
 from tests.hub_server import Hub, serving
 from tests.tiny_models import tiny_adapter, tiny_model
@@ -345,7 +345,7 @@ def test_the_models_meet_and_the_judge_asks_nobody(models, resumed):
 
 def test_the_second_run_needs_no_network_and_no_torch(place, hub, arguments, resumed):
     hub.asked.clear()
-    program = [sys.executable, "-W", "error", "-c", BLOCK, *command(*arguments)[5:]]
+    program = [sys.executable, "-W", "error", "-c", BLOCK, *arguments]
     variables = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(place / "hub"), "PYTHONPATH": str(Path(__file__).parents[1])}
     again = attempt_program(*program, folder=place, **variables)
     assert again.code == 0, again.err

@@ -210,7 +210,7 @@ def test_an_error_that_cannot_leave_its_process_is_told_in_words_and_in_full_in_
     (tmp_path / "judge").mkdir()
     (tmp_path / "judge/odd.yaml").write_text("_target_: odd.OddJudge\nmodel: odd\n")
     chosen = ("--config-dir", ".", "-m", "judge=odd,lexical", *JOBLIB, "judging.limit_pairs=2", "tracker=local")
-    ran = attempt(*chosen, folder=tmp_path, PYTHONPATH=os.pathsep.join([str(HOME), str(tmp_path)]))
+    ran = attempt(*chosen, folder=tmp_path, anew=True, PYTHONPATH=os.pathsep.join([str(HOME), str(tmp_path)]))
     assert ran.code == 1
     assert ran.err.splitlines()[-1] == "RuntimeError: OddError: a bug"
     assert "job 0 failed: OddError: a bug" in ran.out

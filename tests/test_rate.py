@@ -262,7 +262,7 @@ def test_resamples_of_a_dimension_with_a_slash_stay_in_the_run_folder(tmp_path: 
 
 def test_a_console_without_the_characters_of_a_table_gets_their_escapes(tmp_path: Path) -> None:
     path = write(tmp_path / "battles.jsonl", [row(a.replace("A", "µ"), b, w) for a, b, w in SEVEN_TO_THREE])
-    ran = run(*RATE, f"battles={path}", "elo.n_bootstraps=0", folder=tmp_path, PYTHONIOENCODING="ascii")
+    ran = run(*RATE, f"battles={path}", "elo.n_bootstraps=0", folder=tmp_path, anew=True, PYTHONIOENCODING="ascii")
     assert r"\xb1 SEM" in ran.out
     assert any(r"\xb5" in line.split() for line in ran.out.splitlines())
 

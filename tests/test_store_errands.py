@@ -231,7 +231,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
     with AnthropicServer(verdicts=longer, polls_to_end=NEVER) as server:
         given, store = (*SMALL, f"judge.base_url={server.url}"), ("experiment=store", *asking(server))
         process = subprocess.Popen(
-            command(*given, "judging.budget_usd=5"),
+            command(*given, "judging.budget_usd=5", anew=True),
             cwd=folder,
             env=environment(folder) | KEY | HERE,
             stdin=subprocess.DEVNULL,
