@@ -24,7 +24,8 @@ from tests import forking
 SCRIPTS = Path(sys.executable).parent
 SMALL = ("judging.limit_pairs=40", "elo.n_perms=20")  # enough for every artifact, in two seconds
 LOCAL = (*SMALL, "tracker=local")
-QUICK = (*LOCAL, "rubric=[factuality]")
+DRAWN = (*LOCAL, "rubric=[factuality]")
+QUICK = (*DRAWN, "figures=false")  # they take as long as all the rest
 _SECONDS = 120  # a run that takes this long hangs
 IMPORTS = (  # without anthropic, openai and wandb: what is logged and said depends on when they are imported
     *("matplotlib.pyplot", "matplotlib.backends.backend_svg", "rich.console", "tests.warm"),

@@ -58,7 +58,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 @pytest.fixture(scope="module")
 def shared(ran: Ran) -> Ran:
     """The same by another judge, its file of battles without those that anybody can read from the arena."""
-    return command(ran.folder, "judge.position_effect=0.3", "arena.inline_human=false", "arena.battles_format=parquet")
+    chosen = ("judge.position_effect=0.3", "arena.inline_human=false", "arena.battles_format=parquet", "figures=false")
+    return command(ran.folder, *chosen)
 
 
 # Where it stands
@@ -182,7 +183,7 @@ def test_informative_opponents_are_nearer_and_the_same_each_time(folder: Path) -
 
 def test_another_rating_takes_the_place_of_bradley_terry(folder: Path) -> None:
     """On the same scale: the two models stand in their order, with the intervals that their method has."""
-    chosen = ("arena.n_battles=60", "arena.n_calibration=0", "elo.n_perms=1", "rating=[davidson]")
+    chosen = ("arena.n_battles=60", "arena.n_calibration=0", "elo.n_perms=1", "rating=[davidson]", "figures=false")
     world = [o for o in TWO.overrides(folder) if "bradley_terry" not in o]
     judge = ("judge=lexical", "judge.default_signal=overlap", "judge.margin=0.01")
     ran = run(f"--config-dir={folder}/mine", *world, *chosen, *judge, folder=folder)
@@ -418,7 +419,7 @@ def of_rate(ran: Ran) -> dict[str, dict[str, Any]]:
 def test_the_battles_of_a_run_give_its_ratings_again(name: str, file: str, request: pytest.FixtureRequest) -> None:
     """To 1e-9, with the resamples and so the intervals; also where the human battles are read from the arena again."""
     first: Ran = request.getfixturevalue(name)
-    given = (f"battles={first.run_dir / file}", f"like={first.run_dir}", "tracker=local")
+    given = (f"battles={first.run_dir / file}", f"like={first.run_dir}", "tracker=local", "figures=false")
     again = run("experiment=rate", *given, folder=first.folder)
     found = of_rate(again)
     for rating in first.read("elo_ratings.json")["ratings"]:

@@ -16,15 +16,14 @@ from tests.commands import QUICK, Ran, attempt, run
 from tests.pages import Reader
 
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
-FAST = (*QUICK, "figures=false")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pilot on 60 pairs, the whole on 120 of which these are the first, and the battles of the whole rated again."""
     folder = tmp_path_factory.mktemp("compared")
-    run(*FAST, "judging.limit_pairs=60", "elo.k=8", "hydra.run.dir=pilot", folder=folder)
-    run(*FAST, "judging.limit_pairs=120", "hydra.run.dir=whole", folder=folder)
+    run(*QUICK, "judging.limit_pairs=60", "elo.k=8", "hydra.run.dir=pilot", folder=folder)
+    run(*QUICK, "judging.limit_pairs=120", "hydra.run.dir=whole", folder=folder)
     columns = "battles_columns.dimension=dimension"
     rate = (
         "experiment=rate",

@@ -302,7 +302,7 @@ def test_the_console_ends_with_the_table_and_the_folder(demo: Ran):
 
 def test_a_position_effect_shows_as_flips(small: Ran, tmp_path: Path):
     """A judge that prefers the first response in 30 % of the pairs contradicts itself on most of those."""
-    biased = run(*LOCAL, "judge.position_effect=0.3", folder=tmp_path)
+    biased = run(*LOCAL, "judge.position_effect=0.3", "figures=false", folder=tmp_path)
     assert [q["n_flips"] for q in small.read("manifest.json")["judge_quality"]] == [0, 0, 0]
     for quality in biased.read("manifest.json")["judge_quality"]:
         assert 0.1 < quality["flip_rate"] < 0.5
@@ -314,7 +314,7 @@ def test_a_position_effect_shows_as_flips(small: Ran, tmp_path: Path):
 
 def test_the_bank_of_the_original_runs(tmp_path: Path):
     bank = shared_data("tap_bank.jsonl")
-    ran = run("tracker=local", "elo.n_perms=20", f"prompts.bank_path={bank}", folder=tmp_path)
+    ran = run("tracker=local", "elo.n_perms=20", "figures=false", f"prompts.bank_path={bank}", folder=tmp_path)
     assert ran.read("manifest.json")["bank_size"] == N_PROMPTS
     assert Counter(row["dimension"] for row in ran.rows("matches/matches.jsonl")) == DIMENSIONS
     factuality = ran.read("elo_results.json")["primary"]["factuality"]
@@ -343,7 +343,7 @@ def test_stored_only_rates_what_is_stored(small: Ran):
 
 def test_stored_only_says_what_is_missing(small: Ran):
     """The pairs that the store knows are rated, the others are counted by dimension."""
-    more = run(*LOCAL, "judging.limit_pairs=60", "judging.stored_only=true", folder=small.folder)
+    more = run(*LOCAL, "judging.limit_pairs=60", "judging.stored_only=true", "figures=false", folder=small.folder)
     missing = usage(more)["verdicts_missing"]
     assert 0 < missing <= 3 * 2 * 20
     assert f"{missing} of 360 verdicts are missing (calibration " in more.err
@@ -374,7 +374,7 @@ def test_a_dimension_without_a_decisive_match_has_no_ratings_and_the_others_have
 
 
 def test_replaying_the_verdicts_gives_the_same_ratings(small: Ran):
-    judge = ("judge=replay", f"judge.path={small.run_dir}/verdicts")
+    judge = ("judge=replay", f"judge.path={small.run_dir}/verdicts", "figures=false")
     replayed = run(*LOCAL, *judge, "cache_dir=fresh", folder=small.folder)  # a store that has heard no other judge
     for name in ("elo_results.json", "elo_per_perm.npz", "ratings.json", "pairwise_winrates.csv"):
         assert (replayed.run_dir / name).read_bytes() == (small.run_dir / name).read_bytes(), name
@@ -392,7 +392,7 @@ def numbers(value: Any) -> Any:
 
 
 def test_rating_the_battles_file_by_dimension_gives_the_same_ratings(demo: Ran):
-    given = ("experiment=rate", f"battles={demo.run_dir}/battles.jsonl", "tracker=local")
+    given = ("experiment=rate", f"battles={demo.run_dir}/battles.jsonl", "tracker=local", "figures=false")
     rated = run(*given, "battles_columns.dimension=dimension", folder=demo.folder)
     whole = demo.read("ratings.json")
     for found in whole["judge"].values():  # what takes the texts to know

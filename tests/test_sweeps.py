@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from elo_exp.reports import sweep_summary
-from tests.commands import QUICK, Ran, attempt, run
+from tests.commands import DRAWN, QUICK, Ran, attempt, run
 from tests.pages import Reader
 
 DIMENSIONS = ["factuality", "calibration"]
@@ -241,7 +241,7 @@ def test_a_sweep_over_modes_stays_one_sweep(tmp_path: Path):
 
 def test_pilot_and_headline_are_drawn_with_their_intervals(tmp_path: Path):
     parts = ("judge=lexical", "entrant=[probe_reference,probe_hedged]")
-    ran = run("-m", "sweep=pilot_vs_headline", *parts, *QUICK, folder=tmp_path)
+    ran = run("-m", "sweep=pilot_vs_headline", *parts, *DRAWN, folder=tmp_path)
     slopes = table(ran.run_dir / "figures/rating_slopes.csv")
     assert [(row["run"], row["model"]) for row in slopes] == [
         (mode, model) for mode in ("pilot", "headline") for model in PROBES[:2]
@@ -272,7 +272,7 @@ def test_judges_of_the_same_responses_are_compared_with_each_other(tmp_path: Pat
     changed = [path for path in (first.run_dir / "verdicts").iterdir() if _rename_judge(path, "echo")]
     assert changed
     chosen = ("--config-dir", str(mine.parents[1]), "sweep=judges", "judge=lexical,echo")
-    ran = run("-m", *chosen, *QUICK, "figures=false", folder=tmp_path)
+    ran = run("-m", *chosen, *QUICK, folder=tmp_path)
     (row,) = table(ran.run_dir / "sweep_judges.csv")
     assert (row["first"], row["second"], row["n_comparisons"]) == ("lexical", "echo", "40")
     assert (float(row["kappa"]), float(row["rho"])) == (1, 1)
