@@ -82,6 +82,9 @@ STANDS_FOR = {
     r"security_dir=DIR": "security_dir=heads",
     r"build_bank.py": "build_bank.py --medmcqa medmcqa.jsonl --medqa medqa.jsonl",
     r"cuda:\$\{hydra:job.num\}": "cpu",
+    r"%g/8 0 7": "%g/2 0 1",
+    r"array=0-7": "array=0-1",
+    r"TASK_ID/8": "TASK_ID/2",
 }
 
 # A page -> what has been done before its commands are given, besides the first two runs of the tutorials.

@@ -39,20 +39,20 @@ def cluster(reader: Machine, words: str) -> str:
 
 
 def test_the_answers_of_an_array_are_there_for_the_next(reader: Machine):
-    """Eight shares of 16 prompts for two entrants: sbatch finds what the launcher's jobs have made."""
-    assert cluster(reader, "sbatch --array").count(": 0 responses made, 4 were there") == 8
+    """Two shares of 16 prompts for two entrants: sbatch finds what the launcher's jobs have made."""
+    assert cluster(reader, "sbatch --array").count(": 0 responses made, 16 were there") == 2
 
 
 def test_what_a_job_has_printed_is_in_the_folder_that_the_page_names(reader: Machine):
     cluster(reader, "submitit_slurm")
     logs = (reader.folder / "outputs").glob("multirun_*/.submitit/*/*_log.out")
     assert sorted(line for log in logs for line in log.read_text(encoding="utf-8").splitlines() if "shard" in line) == [
-        f"shard {n}/8: 4 responses made; run without shard= to judge" for n in range(8)
+        f"shard {n}/2: 16 responses made; run without shard= to judge" for n in range(2)
     ]
 
 
 def test_after_the_merge_no_answer_is_missing(reader: Machine):
-    assert cluster(reader, "store.file=$(ls").count("4 answers there") == 8
+    assert cluster(reader, "store.file=$(ls").count("16 answers there") == 2
     assert cluster(reader, "shard=0/1") == "shard 0/1: 0 responses made, 32 were there; run without shard= to judge\n"
 
 
