@@ -16,6 +16,7 @@ from elo_exp.figures.sheets import Sheet
 from elo_exp.results import Plot
 
 SVG = "{http://www.w3.org/2000/svg}"
+HREF = "{http://www.w3.org/1999/xlink}href"
 RED, BLUE = "#d00000", "#0000d0"
 
 
@@ -54,9 +55,10 @@ def test_marks_are_at_the_same_places():
     root, pixels = drawn(lambda panel: panel.dots([0.1, 0.5, 0.9], [0.2, 0.8, 0.4], [RED, BLUE, RED], 6))
     for color, n in ((RED, 2), (BLUE, 1)):
         (group,) = of_color(root, "fill", color)
-        places = [points(str(mark.get("transform")))[0] for mark in group]
+        places = [(float(str(mark.get("x"))), float(str(mark.get("y")))) for mark in group]
         assert [color_at(pixels, *place) for place in places] == [color] * n
-        at = points(str(group[0].get("d")))
+        (shape,) = (path for path in root.iter(f"{SVG}path") if f"#{path.get('id')}" == group[0].get(HREF))
+        at = points(str(shape.get("d")))
         assert np.ptp(at, axis=0) == pytest.approx([6, 6], abs=0.5)  # points across
         inside = np.column_stack(np.nonzero(is_color(pixels, color))).mean(axis=0)[::-1] / 2
         assert inside == pytest.approx(np.mean(places, axis=0), abs=0.5)
@@ -124,6 +126,7 @@ def test_cells_of_a_grid_have_their_colors_in_both():
     root, pixels = drawn(draw)
     cells = of_color(root, "stroke", "#ffffff")
     assert len({cell.get("fill") for cell in cells}) == 4
+    assert {cell.get("shape-rendering") for cell in cells} == {"crispEdges"}  # others show seams between them
     for cell in cells:
         assert color_at(pixels, *points(str(cell.get("d")))[:4].mean(axis=0)) == cell.get("fill")
 

@@ -5,6 +5,7 @@ Matplotlib would go through all shapes for each of the two, and its own writer o
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from matplotlib.path import Path
 from matplotlib.transforms import Affine2D, Transform
 
 _LETTERS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "C"}
+_NAMESPACES = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
 _CAPS = {"butt": "butt", "round": "round", "projecting": "square"}
 
 
@@ -32,7 +34,7 @@ class Renderer(RendererBase):
         self._turned = Affine2D().scale(72 / self.dpi, -72 / self.dpi)  # pixels counted upwards to points downwards
         self._on_sheet = Affine2D(self._turned.get_matrix()).translate(0, self.height)
         self._elements: list[str] = []
-        self._clips: dict[str, str] = {}
+        self._defined: dict[str, str] = {}  # by names that no other one has in a page of several figures
 
     def points_to_pixels(self, points: float) -> float:  # type: ignore[override]
         return points * self.dpi / 72
@@ -54,7 +56,9 @@ class Renderer(RendererBase):
         outline = _outline(marker, marker_transform + self._turned)
         places = (transform + self._on_sheet).transform(path.vertices)
         known = places[np.isfinite(places).all(axis=1)].tolist()
-        marks = "".join(f'<path transform="translate({x:.2f} {y:.2f})" d="{outline}"/>' for x, y in known)
+        name = f"mark_{zlib.crc32(outline.encode()):08x}"
+        self._defined[name] = f'<path id="{name}" d="{outline}"/>'
+        marks = "".join(f'<use xlink:href="#{name}" x="{x:.2f}" y="{y:.2f}"/>' for x, y in known)
         self.write(f"<g{self._look(gc, face)}>{marks}</g>")
 
     def paint(self, path: Path, color: str) -> None:
@@ -72,13 +76,16 @@ class Renderer(RendererBase):
         return np.asarray(self._agg.buffer_rgba())
 
     def svg(self) -> str:
-        clips = "".join(f'<clipPath id="{name}"><path d="{d}"/></clipPath>' for name, d in self._clips.items())
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width:.2f}pt" height="{self.height:.2f}pt" '
-            f'viewBox="0 0 {self.width:.2f} {self.height:.2f}" stroke-linejoin="round">\n<defs>{clips}</defs>\n'
-            + "\n".join(self._elements)
-            + "\n</svg>\n"
+        size = (
+            f'width="{self.width:.2f}pt" height="{self.height:.2f}pt" viewBox="0 0 {self.width:.2f} {self.height:.2f}"'
         )
+        lines = [
+            f'<svg {_NAMESPACES} {size} stroke-linejoin="round">',
+            f"<defs>{''.join(self._defined.values())}</defs>",
+            *self._elements,
+            "</svg>\n",
+        ]
+        return "\n".join(lines)
 
     def _look(self, gc: GraphicsContextBase, face: Any) -> str:
         """Attributes of an element."""
@@ -92,9 +99,11 @@ class Renderer(RendererBase):
                 look += f' stroke-dasharray="{lengths}" stroke-dashoffset="{offset:g}"'
         if (clip := gc.get_clip_rectangle()) is not None:
             x0, y0, x1, y1 = (f"{x:.2f}" for x in self._on_sheet.transform(clip.corners()[[0, 3]]).ravel())
-            name = f"within_{x0}_{y0}_{x1}_{y1}"  # no other one in a page that holds several figures
-            self._clips[name] = f"M{x0} {y0}H{x1}V{y1}H{x0}Z"
+            name = f"within_{x0}_{y0}_{x1}_{y1}"
+            self._defined[name] = f'<clipPath id="{name}"><path d="M{x0} {y0}H{x1}V{y1}H{x0}Z"/></clipPath>'
             look += f' clip-path="url(#{name})"'
+        if not gc.get_antialiased():  # cells of a grid, which would show seams
+            look += ' shape-rendering="crispEdges"'
         return look
 
 
