@@ -57,37 +57,42 @@ def logits(heads: MultiHead, indices: Sequence[int], *pieces: Sequence[int]) -> 
         return torch.cat([heads.logits(batch(heads.trunk(ids, trunk), cache)) for ids in pieces], dim=1)
 
 
+def same(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """But for the rounding of float32, which differs from processor to processor."""
+    return bool((found - expected).abs().max() < 1e-5 * expected.abs().max())
+
+
 def test_the_heads_of_a_batch_are_the_whole_models_with_their_updates_merged_in(model, given):
     together = logits(MultiHead(model, depth=DEPTH, updates=given), [0, 1, 2], IDS)
     apart = jury_logits([merged(model, update, DEPTH) for update in given], IDS)
-    assert (together - apart).abs().max() < 1e-5 * apart.abs().max()
+    assert same(together, apart)
     assert (apart[0] - apart[1]).abs().max() > 0.1 * apart.abs().max()  # the heads differ, or this would show nothing
 
 
 def test_merged_copies_of_the_layers_give_the_same(model, given):
     batch = logits(MultiHead(model, depth=DEPTH, updates=given), [2, 0], IDS)
     copies = logits(MultiHead(model, depth=DEPTH, updates=given, merge=True), [2, 0], IDS)
-    assert (batch - copies).abs().max() < 1e-5
+    assert same(batch, copies)
 
 
 def test_some_of_the_heads_are_evaluated_in_the_order_asked_for(model, given):
     heads = MultiHead(model, depth=DEPTH, updates=given)
     every = logits(heads, [0, 1, 2], IDS)
-    assert torch.allclose(logits(heads, [2, 0], IDS), every[[2, 0]], atol=1e-5)
-    assert torch.allclose(logits(heads, [1], IDS), every[[1]], atol=1e-5)
+    assert same(logits(heads, [2, 0], IDS), every[[2, 0]])
+    assert same(logits(heads, [1], IDS), every[[1]])
 
 
 def test_heads_without_updates_are_the_model(model):
     heads = MultiHead(model, depth=DEPTH, updates=[{}, {}])
     whole = jury_logits([model, model], IDS)
-    assert torch.allclose(logits(heads, [0, 1], IDS), whole, atol=1e-5)
+    assert same(logits(heads, [0, 1], IDS), whole)
 
 
 @pytest.mark.parametrize("merge", [False, True], ids=["batch", "merged"])
 def test_pieces_are_as_good_as_the_whole(model, given, merge):
     heads = MultiHead(model, depth=DEPTH, updates=given, merge=merge)
     whole = logits(heads, [0, 1, 2], IDS)
-    assert torch.allclose(logits(heads, [0, 1, 2], IDS[:5], IDS[5:6], IDS[6:]), whole, atol=1e-5)
+    assert same(logits(heads, [0, 1, 2], IDS[:5], IDS[5:6], IDS[6:]), whole)
 
 
 def test_what_was_rolled_back_leaves_no_trace(model, given):
@@ -126,7 +131,7 @@ def test_a_head_may_have_updates_in_some_places_only(model, given):
     sparse: list[Update] = [{(1, "up_proj"): given[0][1, "up_proj"]}, {(0, "down_proj"): given[1][0, "down_proj"]}, {}]
     together = logits(MultiHead(model, depth=DEPTH, updates=sparse), [0, 1, 2], IDS)
     apart = jury_logits([merged(model, update, DEPTH) for update in sparse], IDS)
-    assert (together - apart).abs().max() < 1e-5 * apart.abs().max()
+    assert same(together, apart)
 
 
 # Models that cannot be taken apart
@@ -168,9 +173,7 @@ def test_a_model_of_another_build_is_refused(name, config, words):
 def test_other_models_of_the_same_build_are_welcome():
     for name in ("Qwen2", "Mistral", "Gemma"):
         model = other(name, sliding_window=None)
-        assert torch.allclose(
-            logits(MultiHead(model, depth=DEPTH, updates=[{}]), [0], IDS), jury_logits([model], IDS), atol=1e-5
-        )
+        assert same(logits(MultiHead(model, depth=DEPTH, updates=[{}]), [0], IDS), jury_logits([model], IDS))
 
 
 def test_heads_as_deep_as_the_model_are_refused(tmp_path):
