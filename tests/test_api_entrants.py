@@ -460,7 +460,8 @@ def completion(**parts: Any) -> Body:
 
 
 @pytest.mark.parametrize(
-    "usage", [[1], {"prompt_tokens": math.nan, "completion_tokens": 5}, {"completion_tokens": "5"}]
+    "usage",
+    [[1], {"prompt_tokens": math.nan, "completion_tokens": 5}, {"completion_tokens": "5"}, {"total_tokens": 4}],
 )
 def test_what_says_no_count_of_tokens_is_kept_and_held_against_the_cap_at_its_most(usage: Any, tmp_path: Path):
     """As above, there is room for three."""

@@ -143,7 +143,9 @@ def test_more_cached_tokens_than_the_prompt_has_are_paid_for_besides_it():
 def test_one_count_that_is_none_leaves_open_what_an_answer_took():
     assert not is_counted({"usage": {"prompt_tokens": 100, "completion_tokens": "9"}})
     assert not is_counted({"usage": {"prompt_tokens": None}})
-    assert is_counted({"usage": {"prompt_tokens": 100, "completion_tokens": None, "cost": "free"}})
+    assert not is_counted({"usage": {"prompt_tokens": 100, "completion_tokens": None}})
+    assert not is_counted({"usage": {"total_tokens": 109}})
+    assert is_counted({"usage": {"prompt_tokens": 100, "completion_tokens": 0, "cached_tokens": None, "cost": "free"}})
 
 
 # Errors
@@ -203,6 +205,7 @@ NOT_COMPLETIONS = {
     "no choice": (b'{"choices": []}', "something else than a chat completion"),
     "another shape": (b'["choices"]', "something else than a chat completion"),
     "an error": (b'{"error": {"message": "No GPU."}}', "something else than a chat completion (No GPU)"),
+    "too deep to parse": (b'{"choices": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "recursion"),
 }
 
 

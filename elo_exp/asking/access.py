@@ -85,7 +85,7 @@ def submitting(sdk: ModuleType, said: Callable[[Any], str]) -> Iterator[None]:
         raise DoubtfulError(said(error), status=error.status_code) from None
     except UnicodeEncodeError as error:
         raise RefusedError(f"its text cannot be sent ({error.reason})", status=400) from None
-    except (sdk.APIError, httpx2.HTTPError, ValueError) as error:
+    except (sdk.APIError, httpx2.HTTPError, ValueError, RecursionError) as error:
         if isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout):
             raise RefusedError(brief(error), status=NO_CONNECTION) from None
         raise DoubtfulError(brief(error)) from None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _MOST_TOKENS = 10**9  # no call takes as many: what says so counts something else
+_PAID = (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))  # each by one of its names
 
 
 def n_tokens(message: Any, *path: str) -> int:
@@ -17,12 +18,13 @@ def n_tokens(message: Any, *path: str) -> int:
 
 
 def is_counted(message: Mapping[str, Any]) -> bool:
-    """Whether an answer says what it took, and all that it says there are counts: else its cost is not known."""
+    """Whether an answer says what it took in and gave out, and all that it says there are counts: else its cost is not
+    known."""
     usage = message.get("usage")
     if not isinstance(usage, Mapping):
         return False
-    said = [count for name, count in usage.items() if name.endswith("_tokens") and count is not None]
-    return bool(said) and all(map(_is_count, said))
+    said = {name: count for name, count in usage.items() if name.endswith("_tokens") and count is not None}
+    return all(any(name in said for name in names) for names in _PAID) and all(map(_is_count, said.values()))
 
 
 def _is_count(value: Any) -> bool:
