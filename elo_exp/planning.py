@@ -15,7 +15,6 @@ from elo_exp.statistics.student import t_quantile
 # fitted to simulations in which 28 % of decisive verdicts flip with the order: an assumption until a pilot has run.
 QUALITY_VARIANCE = 36_100.0
 OPPONENT_VARIANCE = 67_600.0
-_VERDICTS = ("verdicts", "judging.limit_pairs=..., mode=pilot")  # what a tournament asks for, and how to ask for less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,9 @@ class Plan:
     def check(self) -> None:
         """Raise UserError where the cap would stop the run before its end."""
         if self.budget_usd is not None and self.to_pay and self.dollars > self.budget_usd:
-            verdicts, less = ("scores", "oracle.n_prompts=...") if self.of_scores else _VERDICTS
+            verdicts, less = (
+                ("scores", "oracle.n_prompts=N") if self.of_scores else ("verdicts", "judging.limit_pairs=N")
+            )
             raise UserError(
                 f"{self.budget_setting}: {self.to_pay} {verdicts} by {self.judge_model} are expected to cost "
                 f"${self.dollars:.4f}, and the cap is ${self.budget_usd:.4f}. Raise it with {self.budget_setting}=..., "

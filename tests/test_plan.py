@@ -484,7 +484,7 @@ def test_the_cap_and_the_cost_can_be_told_apart(refusals: Refusals):
     line = refusals.ran["judging.budget_usd=0.01"].err.splitlines()[-1]
     cost, cap = re.findall(r"\$(\d+\.\d+)", line)[:2]
     assert float(cost) > float(cap) == 0.01
-    assert "Raise it with judging.budget_usd=..., or ask for less: judging.limit_pairs=..., mode=pilot" in line
+    assert "Raise it with judging.budget_usd=..., or ask for less: judging.limit_pairs=N" in line
     assert "Nothing was spent." in line
 
 

@@ -220,7 +220,7 @@ def test_a_run_that_cannot_end_within_its_cap_is_refused_before_it_begins() -> N
         plan_of(row_of(12.5), row_of(12.25, to_pay=1), budget_usd=20).check()
     assert str(error.value) == (
         "judging.budget_usd: 1601 verdicts by claude-opus-5-5 are expected to cost $24.7500, and the cap is "
-        "$20.0000. Raise it with judging.budget_usd=..., or ask for less: judging.limit_pairs=..., mode=pilot. Nothing "
+        "$20.0000. Raise it with judging.budget_usd=..., or ask for less: judging.limit_pairs=N. Nothing "
         "was spent."
     )
 
