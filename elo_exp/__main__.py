@@ -12,11 +12,13 @@ to the run folder and the tracker.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import gc
 import io
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -121,7 +123,17 @@ def job(cfg: DictConfig) -> float:
             raise
         if mistakes.explain(error) is None:
             raise
+        _forget(Path(HydraConfig.get().runtime.output_dir))
         sys.exit(_refuse(error))
+
+
+def _forget(run_dir: Path) -> None:
+    """A run that is refused before it has begun leaves no folder with only its configuration and its log."""
+    if {path.name for path in run_dir.iterdir()} == {".hydra", "elo_exp.log"}:
+        shutil.rmtree(run_dir / ".hydra", ignore_errors=True)
+        with contextlib.suppress(OSError):  # where an open log cannot be deleted, the folder stays
+            (run_dir / "elo_exp.log").unlink()
+            run_dir.rmdir()
 
 
 def _refuse(error: Exception) -> int:

@@ -119,6 +119,12 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(line: str, words: str, answ
     assert ran.out == ""
 
 
+def test_a_refused_run_leaves_no_folder(answers: dict[str, Ran]):
+    """Nothing but the store's, of which the parts' checks may have asked."""
+    folder = answers["elo.kk=3"].folder / "outputs"
+    assert {path.name for path in folder.glob("*")} <= {"cache"}
+
+
 def test_a_mistake_in_every_job_of_a_sweep_is_said_before_any_job_runs(tmp_path: Path):
     ran = attempt("-m", "elo.kk=1,2", "tracker=local", folder=tmp_path, anew=True)
     assert ran.err.startswith("elo_exp: elo.kk: unknown setting. Did you mean 'k'?")
