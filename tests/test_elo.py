@@ -196,6 +196,13 @@ def test_many_passes_with_a_small_k_end_at_bradley_terry() -> None:
         assert board.rating(model).rating == pytest.approx(limit[model], abs=1)
 
 
+@pytest.mark.parametrize("c_beats_a", [[], [("c", "a")] * 5], ids=["c only loses", "c wins, too"])
+def test_there_is_no_limit_where_somebody_moves_for_ever(c_beats_a: list[tuple[str, str]]) -> None:
+    """Who only loses sinks without end, and the others rise by as much."""
+    games = [("a", "b")] * 30 + [("b", "a")] * 10 + [("b", "c")] * 24 + c_beats_a
+    assert set(permutation_elo().limit({"d": [battle(w, x) for w, x in games]})["d"]) == set("abc" if c_beats_a else "")
+
+
 def test_k_joins_the_sweep_and_fractions_are_kept() -> None:
     boards = permutation_elo(k=2.5, k_sweep=[1, 8]).sweep({"d": [battle("a", "b")]})["d"]
     assert list(boards) == [1.0, 2.5, 8.0]

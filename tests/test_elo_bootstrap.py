@@ -140,3 +140,13 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, int]):
     (name,) = changes
     with pytest.raises(UserError, match=f"^{name}: found"):
         elo(**changes)
+
+
+@pytest.mark.parametrize("ties", ["drop", "half"])
+@pytest.mark.parametrize("winner", ["model_a", "model_b", "tie"])
+def test_who_only_wins_loses_or_ties_has_no_interval_and_the_others_have(winner: str, ties: str):
+    """d against each of the others on every prompt; with ties dropped, d that only ties does not play."""
+    battles = [battle for battle in simulated(1, 40) if "d" not in (battle.model_a, battle.model_b)]
+    battles += [Battle(model_a="d", model_b="abc"[q % 3], winner=winner, question_id=f"{q}") for q in range(40)]
+    found = std_errors(elo(ties=ties), battles)
+    assert {model for model, error in found.items() if error is None} == {"d"}

@@ -22,7 +22,7 @@ from elo_exp.results import Leaderboard, Rating, ranked
 from elo_exp.settings import one_of
 from elo_exp.statistics.boards import check_initial_rating
 from elo_exp.statistics.bootstrap import drawn_prompts
-from elo_exp.statistics.likelihood import POINTS, Array, Games, abilities, games
+from elo_exp.statistics.likelihood import POINTS, Array, Games, Mask, abilities, games
 from elo_exp.statistics.permutations import Matches, replay, replay_resamples
 from elo_exp.statistics.student import half_width
 
@@ -43,7 +43,8 @@ class PermutationElo:
 
     The standard error, at `k`, is the scatter of this mean over `n_bootstraps` draws of the prompts with replacement,
     the same draws for every dimension, each averaged over `perms_per_bootstrap` orders; what these few orders add to
-    the scatter is taken off. There is none where no prompt differs from another, nor with `n_bootstraps` 0.
+    the scatter is taken off. There is none where no prompt differs from another, nor with `n_bootstraps` 0, nor of a
+    model whose matches all ended alike: draws of them cannot show how far off it is.
     """
 
     k: float
@@ -123,7 +124,7 @@ class PermutationElo:
     def limit(self, battles: Mapping[str, Sequence[Battle]]) -> dict[str, dict[str, float]]:
         """Where small K and many passes lead: the Bradley-Terry ratings of the matches that are played.
 
-        Models without a finite one are left out.
+        None where a model has no finite one: it goes on for ever, and takes the others' mean along.
         """
         return {dimension: self._limit(some) for dimension, some in battles.items()}
 
@@ -132,10 +133,10 @@ class PermutationElo:
         names = models(played)
         if not names:
             return {}
-        theta = abilities(games(played, names, use="consistent").wins()).tolist()
-        return {
-            name: self.initial_rating + POINTS * t for name, t in zip(names, theta, strict=True) if math.isfinite(t)
-        }
+        theta = abilities(games(played, names, use="consistent").wins())
+        if not np.isfinite(theta).all():
+            return {}
+        return {name: self.initial_rating + POINTS * t for name, t in zip(names, theta.tolist(), strict=True)}
 
     def _played(self, battles: Sequence[Battle]) -> list[Battle]:
         return [b for b in battles if self.ties == "half" or not b.is_tie]
@@ -154,7 +155,7 @@ class PermutationElo:
         return Matches(n_models=len(names), first=first, second=second, tied=tied.astype(bool))
 
     def _std_errors(self, battles: Mapping[str, Sequence[Battle]], matches: Mapping[str, Matches]) -> dict[str, Array]:
-        """(m,) of each dimension at `k`, in rating points; NaN for a model whose rating no draw of prompts moves."""
+        """(m,) of each dimension at `k`, in rating points; NaN where draws of prompts do not tell."""
         if not self.n_bootstraps:
             return {dimension: np.full(matches[dimension].n_models, np.nan) for dimension in battles}
         clusters = {d: games(self._played(some), models(some), use="consistent") for d, some in battles.items()}
@@ -183,7 +184,7 @@ class PermutationElo:
         if n_orders > 1:
             variance -= ratings.var(axis=1, ddof=1).mean(axis=0) / n_orders
         variance *= clusters.n_clusters / (clusters.n_clusters - 1)
-        return np.asarray(np.sqrt(np.where(variance > _ROUNDING, variance, np.nan)))
+        return np.asarray(np.sqrt(np.where((variance > _ROUNDING) & _ended_otherwise(matches), variance, np.nan)))
 
 
 def _prompts_differ(matches: Matches, clusters: Games) -> bool:
@@ -193,6 +194,14 @@ def _prompts_differ(matches: Matches, clusters: Games) -> bool:
     n = outcome.max() + 1
     said, times = np.unique(clusters.cluster * n + outcome, return_counts=True)
     return bool(len(said) < n * clusters.n_clusters or len(set(zip(said % n, times, strict=True))) > n)
+
+
+def _ended_otherwise(matches: Matches) -> Mask:
+    """(m,): whether a model's matches ended in more ways than one."""
+    decided = ~matches.tied
+    sides = (matches.first[decided], matches.second[decided], [*matches.first[~decided], *matches.second[~decided]])
+    ways = [np.bincount(np.asarray(side, dtype=np.intp), minlength=matches.n_models) > 0 for side in sides]
+    return np.asarray(np.sum(ways, axis=0) > 1)
 
 
 def convergence(k: float, *, n_matches: int, n_models: int) -> float:
