@@ -204,7 +204,10 @@ def test_elo_that_has_gone_less_than_95_percent_of_its_way_is_flagged(
         dimension: {k: dataclasses.replace(board, parameters={"convergence": convergence}) for k, board in by_k.items()}
         for dimension, by_k in standings.elo.items()
     }
-    assert ("Raise K." in read(dataclasses.replace(standings, elo=elo)).said) == is_flagged
+    changed = dataclasses.replace(standings, elo=elo)
+    said = read(changed).said
+    assert ("Elo has gone only 94 % of its way" in said) == is_flagged
+    assert f"Elo at K = 16, {94 if is_flagged else 95} % converged" in report.table(changed)
 
 
 def test_the_best_is_named_when_it_is_better_than_everybody(standings: Standings, page: str):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elo_exp.files import write_csv, write_json
-from elo_exp.reports.findings import METHODS, names
+from elo_exp.reports.findings import METHODS, converged, names
 from elo_exp.reports.markup import (
     NONE,
     between,
@@ -170,7 +170,8 @@ def shares(found: Comparison, overlap: Overlap) -> str:
 
 def judge_cells(found: Comparison) -> Iterator[list[str]]:
     for row in sorted(found.judge, key=lambda row: found.dimensions.index(row["dimension"])):
-        rates = [row[name] for name in ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate", "elo_convergence")]
+        rates = [row[name] for name in ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")]
+        rates.append(None if row["elo_convergence"] is None else converged(row["elo_convergence"]))
         if any(rate is not None for rate in rates):
             shares = [NONE if rate is None else percent(rate) for rate in rates]
             yield [row["dimension"], str(found.number[row["run"]]), *shares]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from elo_exp.reports.markup import between, p_value, percent, tag
-from elo_exp.results import Difference, Leaderboard, Standings
+from elo_exp.results import CONVERGED, Difference, Leaderboard, Standings
 
 METHODS = {"bradley_terry": "Bradley-Terry", "davidson": "Davidson", "rao_kupper": "Rao-Kupper", "elo": "Elo"}
 _MAX_NAMES = 4  # in a sentence
@@ -54,6 +55,11 @@ def unrated(board: Leaderboard | None) -> list[str]:
     """Who has no rating, a sentence for each reason."""
     by_flag = {flag: [r.model for r in board.ratings if r.flag == flag] for flag in _FLAGS} if board else {}
     return [f"Not rated: {names(models)} ({flag}: {_FLAGS[flag]})." for flag, models in by_flag.items() if models]
+
+
+def converged(share: float) -> float:
+    """The share of its way that Elo has gone, to be said in whole percent: too little is not rounded to enough."""
+    return math.floor(100 * share + 1e-9) / 100 if share < CONVERGED else share
 
 
 def names(models: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from html import escape
 from typing import Any
 
 from elo_exp.figures import canvas
-from elo_exp.reports.findings import METHODS, companion, verdict
+from elo_exp.reports.findings import METHODS, companion, converged, verdict
 from elo_exp.reports.markup import (
     NONE,
     Markup,
@@ -109,8 +109,8 @@ def _leaderboards(standings: Standings, method: str) -> Iterator[Markup]:
         yield tag("h3", dimension)
         yield tag("p", _games(standings, dimension, board, elo), class_="note")
         if elo and elo.parameters.get("convergence", 1.0) < CONVERGED:
-            share = percent(elo.parameters["convergence"])
-            yield tag("p", f"Elo has gone only {share} of its way: its gaps are too small. Raise K.", class_="warn")
+            share = percent(converged(elo.parameters["convergence"]))
+            yield tag("p", f"Elo has gone only {share} of its way: its gaps would still grow. Raise K.", class_="warn")
         if board is None:
             continue
         others = {name: by.get(dimension) for name, by in standings.companions.items() if name != method}
@@ -135,7 +135,7 @@ def _games(standings: Standings, dimension: str, board: Leaderboard | None, elo:
     parts = [f"{len(battles):,} battles, {sum(not b.is_tie for b in battles):,} of them decisive"]
     parts += [f"{board.n_clusters:,} prompts"] if board and board.n_clusters else []
     if elo:
-        parts += [f"Elo at K = {standings.k:g}, {percent(elo.parameters.get('convergence', 1.0))} converged"]
+        parts += [f"Elo at K = {standings.k:g}, {percent(converged(elo.parameters.get('convergence', 1.0)))} converged"]
     return "; ".join(parts)
 
 

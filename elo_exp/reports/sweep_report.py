@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.reports.findings import names
+from elo_exp.reports.findings import converged, names
 from elo_exp.reports.html import cost, figure, when
 from elo_exp.reports.markup import NONE, Markup, between, codes, document, join, listed, maybe, percent, table, tag
 from elo_exp.results import CONVERGED, ROUNDING, Plot
@@ -237,7 +237,7 @@ def _bradley_terry_cell(row: Row) -> Markup | str:
 def _converged(row: Row) -> Markup | str:
     if row["convergence"] is None:
         return NONE
-    return tag("span", percent(row["convergence"]), class_="no" if _is_short(row) else "")
+    return tag("span", percent(converged(row["convergence"])), class_="no" if _is_short(row) else "")
 
 
 def _is_short(row: Row) -> bool:
