@@ -51,10 +51,11 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 def run(cfg: DictConfig) -> float:
     """One experiment from its configuration to its run folder; the headline number lets a sweeper compare jobs."""
-    mistakes.refuse_duplicates(config.overrides())
+    mistakes.refuse_lists(config.overrides(), cfg)
     config.take_ratings(cfg)
     settings = config.settings(cfg)
     experiment = EXPERIMENTS[one_of("experiment.name", settings.experiment.name, EXPERIMENTS)]
+    mistakes.refuse_elsewhere(config.overrides(), settings.experiment.name)
     info = config.run_info(cfg)
     if info.group is not None:
         if settings.resume and sweeps.is_finished(info):

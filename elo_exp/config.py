@@ -127,7 +127,7 @@ def build(cfg: DictConfig, chosen: Settings, needs: Collection[str], changed: Se
     if chosen.recorded_dir is not None:
         entrants = {name: _recorded(name, chosen.recorded_dir) for name in entrants}
     return Parts(
-        entrants={name: _part(node, f"entrant.{name}") for name, node in entrants.items()},
+        entrants={str(name): _entrant(str(name), node) for name, node in entrants.items()},
         judge=_part(cfg.judge, "judge") if "judge" in needs else None,
         oracle_judge=_oracle_judge(cfg, chosen) if "oracle_judge" in needs else None,
         scoring=_part(cfg.scoring, "scoring") if "scoring" in needs else None,
@@ -200,6 +200,16 @@ def _recorded(name: str, folder: str) -> DictConfig:
     return OmegaConf.create(
         {"_target_": "elo_exp.entrants.recorded.RecordedEntrant", "entrant_id": str(name), "path": folder}
     )
+
+
+def _entrant(name: str, node: Any) -> Any:
+    entrant = _part(node, f"entrant.{name}")
+    if entrant.entrant_id != name:
+        raise UserError(
+            f"entrant.{name}.entrant_id: found {entrant.entrant_id!r}. Expected {name!r}: an entrant has one name, in "
+            "the configuration and in every file."
+        )
+    return entrant
 
 
 def _parts(nodes: DictConfig, group: str) -> dict[str, Any]:

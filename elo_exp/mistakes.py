@@ -18,6 +18,11 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from elo_exp import CONF
 from elo_exp.records import UserError
 
+_READ_BY = {  # settings of some experiments only
+    **dict.fromkeys(("battles", "battles_columns", "battles_filter", "battles_on_error"), ("rate",)),
+    **{"runs": ("compare", "dashboard"), "dashboard": ("dashboard",), "store": ("store",)},
+    **{"arena": ("arena", "rate", "oracle"), "oracle": ("oracle",)},
+}
 _LAUNCHERS = {"joblib": "joblib", "submitit": "slurm", "ray": "ray"}  # the extra that brings each
 
 
@@ -98,14 +103,35 @@ def refuse_unknown(node: DictConfig, schema: Any, *, where: str, besides: Collec
             refuse_unknown(node[key], inner, where=f"{where}{key}.")
 
 
-def refuse_duplicates(overrides: Sequence[str]) -> None:
-    """Raise UserError where a group's list names an option twice; Hydra would keep one of them in silence."""
-    for group, _, value in (override.partition("=") for override in overrides):
+def refuse_lists(overrides: Sequence[str], cfg: DictConfig) -> None:
+    """Raise UserError where a group's list names an option twice, or one whose file, a copy perhaps, puts it in the
+    place of another name; Hydra would keep one of the two in silence."""
+    last = dict(override.partition("=")[::2] for override in overrides)  # which wins
+    for group, value in last.items():
         chosen = yaml.safe_load(value) if group in ("entrant", "rating", "rubric", "estimator") else None
         names = chosen if isinstance(chosen, list) else []
         for name in names:
             if names.count(name) > 1:
                 raise UserError(f"{group}: {name!r} is chosen {names.count(name)} times. Choose each once.")
+        places = [str(name).rpartition("/")[2] for name in names]
+        lost = [place for place in places if place not in cfg[group]]
+        if lost and ("_target_" in cfg[group] or len(cfg[group]) < len(names)):
+            raise UserError(
+                f"{group}: {lost[0]}.yaml puts what it holds elsewhere. Expected its first line to be "
+                f"'# @package {group}.{lost[0]}'."
+            )
+
+
+def refuse_elsewhere(overrides: Sequence[str], experiment: str) -> None:
+    """Raise UserError for a setting on the command line that this experiment does not read: another was meant."""
+    for override in overrides:
+        name = re.split("[.=@]", override.lstrip("+~"))[0]
+        readers = _READ_BY.get(name, (experiment,))
+        if experiment not in readers:
+            raise UserError(
+                f"{override}: experiment={experiment} does not read {name}. Add experiment={' or '.join(readers)}, or "
+                "leave it out."
+            )
 
 
 def wrong_type(error: OmegaConfBaseException, part: Any, values: DictConfig, where: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from elo_exp import HOME
 from tests.commands import QUICK, SCRIPTS, Ran, attempt, attempt_program, run
 
 HEAVY = {
@@ -71,6 +72,16 @@ MISTAKES = {
     "'rubric=[]'": "rubric: none is chosen. Choose at least one",
     "judge=replay": "judge.path: has no value yet. Set it with judge.path=...",
     "experiment=rate": "battles: names no file. Set it with battles=FILE",
+    # what another experiment reads
+    "battles=notes.txt": "battles=notes.txt: experiment=tournament does not read battles. Add experiment=rate, or",
+    "'runs=[one,other]'": "experiment=tournament does not read runs. Add experiment=compare or dashboard, or",
+    "experiment=rate battles=notes.txt store.action=wait": "experiment=rate does not read store. Add experiment=store",
+    "arena=lmarena_140k": "experiment=tournament does not read arena. Add experiment=arena or rate or oracle, or leave",
+    # a copied file that still has the first line, or the name, of the one that it was copied from
+    "--config-dir=mine 'entrant=[probe_hedged,probe_partial,copied]'": "entrant: copied.yaml puts what it holds "
+    "elsewhere. Expected its first line to be '# @package entrant.copied'.",
+    "--config-dir=mine 'entrant=[probe_hedged,unplaced]'": "first line to be '# @package entrant.unplaced'",
+    "--config-dir=mine 'entrant=[probe_hedged,unnamed]'": "entrant.unnamed.entrant_id: found 'probe_partial'. Expected",
     # a file or folder that is not there, or not what it should be
     "prompts.bank_path=missing.jsonl": "missing.jsonl: cannot be read (No such file or directory)",
     "judge=replay judge.path=missing.jsonl": "missing.jsonl: cannot be read (No such file or directory)",
@@ -99,6 +110,15 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
     own = folder / "mine" / "judge"
     own.mkdir(parents=True)
     (own / "broken.yaml").write_text("margin: [0.1\n", encoding="utf-8")
+    entrant = (HOME / "conf/entrant/probe_partial.yaml").read_text(encoding="utf-8")
+    (own.parent / "entrant").mkdir()
+    for name, first_line in {
+        "copied": "# @package entrant.probe_partial",
+        "unplaced": "# an entrant of my own",
+        "unnamed": "# @package entrant.unnamed",
+    }.items():
+        text = first_line + entrant[entrant.index("\n") :]
+        (own.parent / "entrant" / f"{name}.yaml").write_text(text, encoding="utf-8")
     (own / "elsewhere.yaml").write_text("_target_: elo_exp.judges.lexical.Lexicon\n", encoding="utf-8")
 
     def answer(line: str) -> Ran:
