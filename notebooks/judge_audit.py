@@ -40,15 +40,26 @@ if folder is None:
 
 def table(head, lines):
     cells = [head, ["---"] * len(head), *lines]
-    display(Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in cells)))
+    text = "\n".join(f"| {' | '.join(map(str, line))} |" for line in cells)
+    display(Markdown(text if lines else "*This run has none of these.*"))
 
 
 def figure(name):
-    display(Image(filename=run.folder / "figures" / f"{name}.png", width=940))
+    path = run.folder / "figures" / f"{name}.png"
+    display(Image(filename=path, width=940) if path.is_file() else Markdown(f"*This run has no figure `{name}`.*"))
+
+
+def number(value, form):
+    return "-" if value is None else f"{value:{form}}"
 
 
 def share(value):
-    return "" if value is None else f"{value:.0%}"
+    return number(value, ".0%")
+
+
+quality = run.manifest.get("judge_quality", [])
+if not quality:
+    display(Markdown("*This run asked no judge: it has battles, but neither verdicts nor responses.*"))
 
 
 # %% [markdown]
@@ -64,7 +75,7 @@ table(
             *(q["dimension"], q["n_judgments"], share(q["flip_rate"])),
             *(share(q["first_shown_rate"]), share(q["tie_rate"]), share(q["invalid_rate"])),
         )
-        for q in run.manifest["judge_quality"]
+        for q in quality
     ],
 )
 
@@ -94,17 +105,20 @@ figure("length_ratings")
 # A judge that flips on some prompts and not on others finds these hard; one that flips everywhere alike has a habit.
 
 # %%
-judgments = {d: [row for _, row in read_jsonl(run.folder / "verdicts" / f"{d}.jsonl")] for d in run.dimensions}
+dimensions = [q["dimension"] for q in quality]
+judgments = {d: [row for _, row in read_jsonl(run.folder / "verdicts" / f"{d}.jsonl")] for d in dimensions}
 flips = {d: Counter(row["prompt_id"] for row in some if row["inconsistent"]) for d, some in judgments.items()}
 
-drawn, axes = plt.subplots(1, len(flips), figsize=(3.2 * len(flips), 2.6), squeeze=False, sharey=True)
-for axis, (dimension, by_prompt) in zip(axes[0], flips.items(), strict=True):
-    prompts = {row["prompt_id"] for row in judgments[dimension]}
-    counts = Counter(by_prompt[prompt] for prompt in prompts)
-    axis.bar(list(counts), list(counts.values()))
-    axis.set(title=dimension, xlabel="flipped comparisons of a prompt", ylabel="prompts" if axis is axes[0][0] else "")
-drawn.tight_layout()
-plt.show()
+if flips:
+    drawn, axes = plt.subplots(1, len(flips), figsize=(3.2 * len(flips), 2.6), squeeze=False, sharey=True)
+    for axis, (dimension, by_prompt) in zip(axes[0], flips.items(), strict=True):
+        prompts = {row["prompt_id"] for row in judgments[dimension]}
+        counts = Counter(by_prompt[prompt] for prompt in prompts)
+        axis.bar(list(counts), list(counts.values()))
+        axis.set(title=dimension, xlabel="flipped comparisons of a prompt")
+    axes[0][0].set_ylabel("prompts")
+    drawn.tight_layout()
+    plt.show()
 
 # %%
 every = sum(flips.values(), Counter())
@@ -119,6 +133,8 @@ table(["prompt", "flipped comparisons"], every.most_common(8))
 # %%
 worst = every.most_common(1)[0][0] if every else None
 contested = [row for some in judgments.values() for row in some if row["prompt_id"] == worst and row["inconsistent"]]
+if not contested:
+    display(Markdown("*This run has none of these.*"))
 for row in contested[:3]:
     one, other = row["entrant_a"], row["entrant_b"]
     display(Markdown(f"### {row['dimension']}, {worst}: {one} against {other}"))
@@ -141,8 +157,7 @@ figure("pair_residuals")
 table(
     ["dimension", "p of the pairs, if a ranking explains them", "triples in a circle"],
     [
-        (dimension, f"{said['transitivity']['p_value']:.2g}", share(said["cycles"]["share"]))
+        (dimension, number(said["transitivity"]["p_value"], ".2g"), share(said["cycles"]["share"]))
         for dimension, said in run.ratings["judge"].items()
-        if said["transitivity"]["p_value"] is not None
     ],
 )

@@ -11,11 +11,11 @@
 # %% [markdown]
 # # Who is better, and how sure may I be?
 #
-# Set `ELO_EXP_RUN` to the folder of a tournament of yours. Without it, the demo is run: four probes, whose right
-# order is known, judged by a baseline that counts words and, on a fifth of the comparisons, prefers whatever is shown
-# first.
+# Set `ELO_EXP_RUN` to the folder of a tournament of yours, or of an `experiment=rate`. Without it, the demo is run:
+# four probes, whose right order is known, judged by a baseline that counts words and, on a fifth of the comparisons,
+# prefers whatever is shown first.
 #
-# Every number here is in the run's `ratings.json`.
+# Every number here is in the run's `ratings.json`; one that is not known is shown as `-`.
 
 # %%
 import os
@@ -38,21 +38,35 @@ if folder is None:
 
 def table(head, lines):
     cells = [head, ["---"] * len(head), *lines]
-    display(Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in cells)))
+    text = "\n".join(f"| {' | '.join(map(str, line))} |" for line in cells)
+    display(Markdown(text if lines else "*This run has none of these.*"))
 
 
 def figure(name):
-    display(Image(filename=run.folder / "figures" / f"{name}.png", width=940))
+    path = run.folder / "figures" / f"{name}.png"
+    display(Image(filename=path, width=940) if path.is_file() else Markdown(f"*This run has no figure `{name}`.*"))
+
+
+def number(value, form=".0f"):
+    return "-" if value is None else f"{value:{form}}"
+
+
+def between(low, high):
+    return "-" if low is None else f"{number(low)} .. {number(high)}"
 
 
 ran = run.manifest
-print(f"{len(ran['entrants'])} entrants, {ran['selected_prompt_count']} prompts, judge {ran['judge_model']}")
+if "judge_model" in ran:
+    print(f"{len(ran['entrants'])} entrants, {ran['selected_prompt_count']} prompts, judge {ran['judge_model']}")
+else:
+    print(f"{ran['n_battles']} recorded battles; this run asked no judge")
 
 # %% [markdown]
 # ## The leaderboard
 #
 # Bradley-Terry does not depend on the order of the battles. The interval says how far another draw of prompts might
-# move the rating; the ranks are those that the prompts leave possible, for all entrants at once.
+# move the rating; the ranks are those that the prompts leave possible, for all entrants at once. Where there is
+# no rating, the reason stands in its place, such as `winless`.
 
 # %%
 for dimension in run.dimensions:
@@ -62,13 +76,12 @@ for dimension in run.dimensions:
         [
             (
                 r.model,
-                f"{r.rating:.0f}",
-                f"{r.ci_low:.0f} .. {r.ci_high:.0f}",
-                f"{r.rank_low} .. {r.rank_high}",
-                f"{r.p_best:.0%}",
+                r.flag or number(r.rating),
+                between(r.ci_low, r.ci_high),
+                between(r.rank_low, r.rank_high),
+                number(r.p_best, ".0%"),
             )
             for r in run.board("bradley_terry", dimension).values()
-            if r.rating is not None
         ],
     )
 
@@ -86,10 +99,10 @@ table(
     ["dimension", "better", "than", "by", "95 %", "p", "holds"],
     [
         (
-            *(d["dimension"], d["higher"], d["lower"], f"{d['difference']:.0f}"),
-            *(f"{d['ci_low']:.0f} .. {d['ci_high']:.0f}", f"{d['p_holm']:.1g}", "yes" if d["significant"] else "no"),
+            *(d["dimension"], d["higher"], d["lower"], number(d["difference"]), between(d["ci_low"], d["ci_high"])),
+            *(number(d["p_holm"], ".1g"), {True: "yes", False: "no", None: "-"}[d["significant"]]),
         )
-        for d in run.ratings["differences"]["bradley_terry"]
+        for d in run.ratings["differences"].get("bradley_terry", ())
     ],
 )
 
@@ -104,10 +117,10 @@ figure("differences")
 
 # %%
 table(
-    ["dimension", "prompts", "finds a difference of", "prompts for 40 points"],
+    ["dimension", "prompts", "finds a difference of, points", "prompts for 40 points"],
     [
-        (p["dimension"], p["n_prompts"], f"{p['detectable']:.0f} points", p["prompts_needed"]["40"])
-        for p in run.ratings["precision"]["bradley_terry"]
+        (p["dimension"], number(p["n_prompts"]), number(p["detectable"]), number(p["prompts_needed"].get("40")))
+        for p in run.ratings["precision"].get("bradley_terry", ())
     ],
 )
 
@@ -128,13 +141,11 @@ start = ran["config"]["elo"]["initial_rating"]
 drawn, axes = plt.subplots(1, len(run.dimensions), figsize=(3.2 * len(run.dimensions), 3.2), squeeze=False)
 for axis, dimension in zip(axes[0], run.dimensions, strict=True):
     elo = run.board("elo", dimension)
-    both = [
-        (r, elo[r.model]) for r in run.board("bradley_terry", dimension).values() if r.rating and elo[r.model].rating
-    ]
-    for bradley_terry, by_elo in both:
-        axis.errorbar(
-            bradley_terry.rating, by_elo.rating, 1.96 * by_elo.std_error, 1.96 * bradley_terry.std_error, fmt="o"
-        )
+    for fitted in run.board("bradley_terry", dimension).values():
+        if fitted.rating is not None and fitted.model in elo:
+            played = elo[fitted.model]
+            half = [error and 1.96 * error for error in (played.std_error, fitted.std_error)]
+            axis.errorbar(fitted.rating, played.rating, *half, fmt="o")
     axis.set(title=dimension, xlabel="Bradley-Terry", ylabel="Elo" if axis is axes[0][0] else "")
     axis.axline((start, start), slope=1, color="grey", linewidth=0.8)
 drawn.tight_layout()

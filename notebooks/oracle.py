@@ -56,15 +56,28 @@ def rows(name):
 
 def table(head, lines):
     cells = [head, ["---"] * len(head), *lines]
-    display(Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in cells)))
+    text = "\n".join(f"| {' | '.join(map(str, line))} |" for line in cells)
+    display(Markdown(text if lines else "*This run has none of these.*"))
 
 
 def number(value):
-    return "" if value is None else f"{value:.3f}"
+    return "-" if value is None else f"{value:.3f}"
+
+
+def between(low, high):
+    return "-" if low is None else f"{number(low)} .. {number(high)}"
 
 
 def figure(name):
-    display(Image(filename=run / "figures" / f"{name}.png", width=760))
+    path = run / "figures" / f"{name}.png"
+    display(Image(filename=path, width=760) if path.is_file() else Markdown(f"*This run has no figure `{name}`.*"))
+
+
+ran = read("manifest.json")
+print(f"{ran['n_logged']} logged answers of {ran['logging_policy']}, {ran['n_labels']} of them labelled")
+collected = "collection" in ran
+if not collected:
+    display(Markdown("*This run read recorded answers: neither they nor their counts are in its folder.*"))
 
 
 # %% [markdown]
@@ -74,10 +87,11 @@ def figure(name):
 # says exactly the same; a policy for which the answer is much less likely will hardly count it.
 
 # %%
-logged = rows("logged.jsonl")
-answer = next(row for row in logged if row["oracle_label"] is not None)
-said = {answer["policy"]: answer["total_logprob"], **answer["target_logps"]}
-print(f"score {answer['judge_score']:.3f}, label {answer['oracle_label']:.3f}")
+said = {}
+if collected:
+    answer = next(row for row in rows("logged.jsonl") if row["oracle_label"] is not None)
+    said = {answer["policy"]: answer["total_logprob"], **answer["target_logps"]}
+    print(f"score {answer['judge_score']:.3f}, label {answer['oracle_label']:.3f}")
 table(["policy", "log-probability of the answer"], [(policy, number(value)) for policy, value in said.items()])
 
 # %% [markdown]
@@ -87,7 +101,7 @@ table(["policy", "log-probability of the answer"], [(policy, number(value)) for 
 # drawn, and a clone's weights are exactly 1.
 
 # %%
-info = read("dataset_info.json")
+info = read("dataset_info.json") if collected else {"checks": [], "policies": []}
 table(
     ["compared", "answers", "furthest apart, in nats", "allowed"],
     [(c["differences"], c["n_checked"], f"{c['max_difference']:.1e}", c["allowed"]) for c in info["checks"]],
@@ -138,7 +152,7 @@ table(
     ["policy", "estimator", "value", "95 %", "use", "why not"],
     [
         (
-            *(e["policy"], e["estimator"], number(e["value"]), f"{number(e['ci_low'])} .. {number(e['ci_high'])}"),
+            *(e["policy"], e["estimator"], number(e["value"]), between(e["ci_low"], e["ci_high"])),
             *(e["status"], e["reason"]),
         )
         for e in read("estimates.json")

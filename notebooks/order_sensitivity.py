@@ -14,8 +14,8 @@
 # Elo goes through the battles one by one, and where it ends depends on the order. So it is averaged over many orders.
 # This notebook looks at the single orders, at what is left after averaging, and at K.
 #
-# Set `ELO_EXP_RUN` to the folder of a tournament of yours; without it, the demo is run. Boubdir et al., *Elo
-# Uncovered* (2023), asked these questions first.
+# Set `ELO_EXP_RUN` to the folder of a tournament of yours, or of an `experiment=rate`; without it, the demo is run.
+# Boubdir et al., *Elo Uncovered* (2023), asked these questions first.
 
 # %%
 import json
@@ -40,11 +40,17 @@ if folder is None:
 
 def table(head, lines):
     cells = [head, ["---"] * len(head), *lines]
-    display(Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in cells)))
+    text = "\n".join(f"| {' | '.join(map(str, line))} |" for line in cells)
+    display(Markdown(text if lines else "*This run has none of these.*"))
 
 
 def figure(name):
-    display(Image(filename=run.folder / "figures" / f"{name}.png", width=940))
+    path = run.folder / "figures" / f"{name}.png"
+    display(Image(filename=path, width=940) if path.is_file() else Markdown(f"*This run has no figure `{name}`.*"))
+
+
+def number(value, form):
+    return "-" if value is None else f"{value:{form}}"
 
 
 results = json.loads((run.folder / "elo_results.json").read_text(encoding="utf-8"))
@@ -57,20 +63,26 @@ print(f"K = {results['default_k']:g}, {run.manifest['n_perms']} orders")
 # Each count is an order of the same battles. Where two entrants overlap, some orders put the worse one first.
 
 # %%
-drawn, axes = plt.subplots(1, len(run.dimensions), figsize=(3.6 * len(run.dimensions), 3), squeeze=False)
-for axis, dimension in zip(axes[0], run.dimensions, strict=True):
-    data = orders[f"{dimension}__data"]
-    bins = np.linspace(data.min(), data.max(), 60)
-    for column, entrant in enumerate(orders[f"{dimension}__entrants"]):
-        axis.hist(data[:, column], bins, alpha=0.6, label=entrant)
-    axis.set(title=dimension, xlabel="Elo in one order", yticks=[])
-axes[0][0].legend(fontsize=7)
-drawn.tight_layout()
-plt.show()
+played = [dimension for dimension in run.dimensions if f"{dimension}__data" in orders]
+for dimension in run.dimensions:
+    if dimension not in played:
+        display(Markdown(f"*{dimension} has no Elo: there was no match to play.*"))
+
+if played:
+    drawn, axes = plt.subplots(1, len(played), figsize=(3.6 * len(played), 3), squeeze=False)
+    for axis, dimension in zip(axes[0], played, strict=True):
+        data = orders[f"{dimension}__data"]
+        bins = np.linspace(data.min(), data.max(), 60)
+        for column, entrant in enumerate(orders[f"{dimension}__entrants"]):
+            axis.hist(data[:, column], bins, alpha=0.6, label=entrant)
+        axis.set(title=dimension, xlabel="Elo in one order", yticks=[])
+    axes[0][0].legend(fontsize=7)
+    drawn.tight_layout()
+    plt.show()
 
 # %%
 lines = []
-for dimension in run.dimensions:
+for dimension in played:
     for column, entrant in enumerate(orders[f"{dimension}__entrants"]):
         one = orders[f"{dimension}__data"][:, column]
         mean = results["primary"][dimension][entrant]
@@ -98,10 +110,9 @@ figure("permutation_traces")
 table(
     ["dimension", "entrant", "error of averaging", "error over prompts"],
     [
-        (dimension, r.model, f"{r.ordering_error:.2f}", f"{r.std_error:.1f}")
+        (dimension, r.model, number(r.ordering_error, ".2f"), number(r.std_error, ".1f"))
         for dimension in run.dimensions
         for r in run.board("elo", dimension).values()
-        if r.std_error is not None
     ],
 )
 
@@ -119,6 +130,6 @@ lines = []
 for dimension in run.dimensions:
     for k, board in results["k_sensitivity"][dimension].items():
         best = sorted(board, key=lambda name: -board[name]["mean"])
-        gap = board[best[0]]["mean"] - board[best[-1]]["mean"] if best else 0
+        gap = board[best[0]]["mean"] - board[best[-1]]["mean"]
         lines.append((dimension, k, " > ".join(best), f"{gap:.0f}"))
 table(["dimension", "K", "order", "first to last, points"], lines)

@@ -1,20 +1,51 @@
-"""Every notebook runs from its first cell to its last on a run folder, and shows figures and tables."""
+"""Every notebook runs from its first cell to its last on a run folder, and shows figures and tables; of what a run does
+not have it says so."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import jupytext
 import pytest
 from nbclient import NotebookClient
-from nbformat import NotebookNode
+from nbformat import NotebookNode, v4
 
 from elo_exp import HOME
-from tests.commands import run
+from elo_exp.files import write_jsonl
+from tests.commands import DRAWN, run
 from tests.oracle_demo import small
 
 NOTEBOOKS = sorted(path.stem for path in (HOME / "notebooks").glob("*.py"))
 SMALL = ("tracker=local", "judge.position_effect=0.2", "judging.limit_pairs=120", "elo.n_perms=50")
+ESTIMATORS = "estimator=[ips,snips,dr_cpo,direct]"
+LACKING = {
+    "leaderboard of winless": (
+        "3 entrants, 12 prompts, judge lexical",
+        "| base_olmo | 1400 | - | - | - |",
+        "| security_only | winless | - | - | - |",
+        "| factuality | base_olmo | full_poe | 0 | - | - | - |",
+        "| factuality | 12 | - | - |",
+        "no figure `differences`",
+    ),
+    "leaderboard of undrawn": ("no figure `ratings`", "no figure `pairwise_winrates`"),
+    "leaderboard of no judge": ("5 recorded battles; this run asked no judge", "| c | winless | - | - | - |"),
+    "judge_audit of winless": ("no figure `pair_residuals`", "| factuality | - | 0% |"),
+    "judge_audit of undrawn": ("no figure `position_effect`", "| factuality | 36 | 0% |"),
+    "judge_audit of no judge": (
+        "This run asked no judge: it has battles, but neither verdicts nor responses.",
+        "| facts | - | - |",
+    ),
+    "order_sensitivity of winless": ("| factuality | base_olmo | 0.36 | - |",),
+    "order_sensitivity of undrawn": ("no figure `permutation_traces`", "no figure `k_sensitivity`"),
+    "order_sensitivity of no judge": ("tone has no Elo: there was no match to play.", "| facts | 16.0 | a > b > c |"),
+    "oracle of recorded": (
+        "40 logged answers of tiny_base, 20 of them labelled",
+        "This run read recorded answers: neither they nor their counts are in its folder.",
+        "no figure `calibration`",
+        "| tiny_clone | ips | - | - | refuse |",
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -25,29 +56,96 @@ def tournament(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policies = small("tiny_base", "tiny_clone", "tiny_unhelpful")
-    few = ("oracle.n_prompts=40", "estimator=[ips,snips,dr_cpo,direct]")
+    few = ("oracle.n_prompts=40", ESTIMATORS)
     return run("experiment=oracle", "tracker=local", *few, *policies, folder=tmp_path_factory.mktemp("oracle")).run_dir
+
+
+@pytest.fixture(scope="module")
+def lacking(oracle: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Small runs that have less than the demo's.
+
+    winless    two entrants never differ, and win every battle against the third: their intervals are not known either
+    undrawn    the same without figures
+    no judge   battles from elsewhere; in the dimension `tone` Elo has nothing to play
+    recorded   the oracle's answers analysed again, without figures
+    """
+    folder = tmp_path_factory.mktemp("lacking")
+    answers = {f"p{n}": f"Sleep {n} hours, in the dark." for n in range(12)}
+    asked = {"source": "own", "subject": "sleep", "text": "How long?"}
+    write_jsonl(folder / "bank.jsonl", [{"prompt_id": p, "gold_answer": a, **asked} for p, a in answers.items()])
+    for name, poor in (("base_olmo", None), ("full_poe", None), ("security_only", "No.")):
+        responses = [{"prompt_id": p, "response_text": poor or answer} for p, answer in answers.items()]
+        write_jsonl(folder / f"responses_{name}.jsonl", responses)
+    rows = ("a,b,model_a,facts", "a,b,model_b,facts", "a,c,model_a,facts", "b,c,model_a,facts", "a,b,tie,tone")
+    (folder / "battles.csv").write_text("\n".join(["model_a,model_b,winner,dimension", *rows]), encoding="utf-8")
+    chosen = ("entrant=[base_olmo,full_poe,security_only]", "recorded_dir=.", "prompts.bank_path=bank.jsonl", *DRAWN)
+    files = (f"oracle.logged={oracle}/logged.jsonl", f"oracle.fresh_dir={oracle}/fresh", ESTIMATORS)
+    battles = ("battles=battles.csv", "battles_columns.dimension=dimension", "elo.n_perms=20")
+    given = {
+        "winless": chosen,
+        "undrawn": (*chosen, "figures=false"),
+        "no judge": ("experiment=rate", *battles, "tracker=local", "figures=false"),
+        "recorded": ("experiment=oracle", *files, "tracker=local", "figures=false"),
+    }
+    return {kind: run(*arguments, folder=folder).run_dir for kind, arguments in given.items()}
+
+
+@pytest.fixture(scope="module")
+def of_lacking(lacking: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[NotebookNode]]:
+    """What the notebooks show of these runs, by notebook and run: all in one kernel, as it takes long to start."""
+    cells = {}
+    for case in LACKING:
+        name, kind = case.split(" of ")
+        begin = f"%reset -f\nimport os\nos.environ['ELO_EXP_RUN'] = {str(lacking[kind])!r}"
+        cells[case] = [v4.new_code_cell(begin), *jupytext.read(HOME / "notebooks" / f"{name}.py").cells]
+    every = v4.new_notebook(cells=[cell for some in cells.values() for cell in some])
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        execute(every, tmp_path_factory.mktemp("kernel"), monkeypatch, allow_errors=True)
+    return {case: outputs(some) for case, some in cells.items()}
 
 
 @pytest.fixture
 def executed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NotebookNode:
     """The notebook that the test names, in a kernel of its own."""
     kind = "oracle" if request.param == "oracle" else "tournament"
-    variables = {"ELO_EXP_RUN": request.getfixturevalue(kind), "HOME": tmp_path, "JUPYTER_PLATFORM_DIRS": 1}
-    for name, value in variables.items():
-        monkeypatch.setenv(name, str(value))
-    notebook = jupytext.read(HOME / "notebooks" / f"{request.param}.py")
-    client = NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}})
-    return client.execute()
+    monkeypatch.setenv("ELO_EXP_RUN", str(request.getfixturevalue(kind)))
+    return execute(jupytext.read(HOME / "notebooks" / f"{request.param}.py"), tmp_path, monkeypatch)
+
+
+def execute(
+    notebook: NotebookNode, folder: Path, monkeypatch: pytest.MonkeyPatch, *, allow_errors: bool = False
+) -> NotebookNode:
+    """With its outputs, which are put into the notebook that is given."""
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+    resources = {"metadata": {"path": str(folder)}}
+    return NotebookClient(notebook, timeout=60, allow_errors=allow_errors, resources=resources).execute()
+
+
+def outputs(cells: list[NotebookNode]) -> list[NotebookNode]:
+    return [output for cell in cells if cell.cell_type == "code" for output in cell.outputs]
+
+
+def complaints(shown: list[NotebookNode]) -> list[NotebookNode]:
+    return [output for output in shown if output.output_type == "error" or output.get("name") == "stderr"]
 
 
 @pytest.mark.parametrize("executed", NOTEBOOKS, indirect=True)
 def test_a_notebook_runs_and_shows_figures_and_tables(executed: NotebookNode):
-    shown = [output for cell in executed.cells if cell.cell_type == "code" for output in cell.outputs]
-    assert [output for output in shown if output.output_type in ("error",) or output.get("name") == "stderr"] == []
+    shown = outputs(executed.cells)
+    assert complaints(shown) == []
     kinds = [kind for output in shown for kind in output.get("data", {})]
     assert kinds.count("image/png") >= 3
     assert kinds.count("text/markdown") >= 3
+
+
+@pytest.mark.parametrize("case", LACKING)
+def test_what_a_run_does_not_have_is_said(case: str, of_lacking: dict[str, list[NotebookNode]]):
+    shown = of_lacking[case]
+    assert complaints(shown) == []
+    text = "\n".join(output.get("text") or output.data.get("text/markdown", "") for output in shown)
+    assert [words for words in LACKING[case] if words not in text] == []
+    assert not re.search(r"\b(None|nan)\b", text)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
