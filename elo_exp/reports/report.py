@@ -17,11 +17,12 @@ from elo_exp.reports.findings import METHODS, companion, converged, unrated
 from elo_exp.results import ROUNDING, Z95, JudgeQuality, Leaderboard, Plot, Precision, Rating, Standings
 
 _MATCH_FIELDS = ("prompt_id", "dimension", "source", "entrant_a", "entrant_b")  # the texts stand in the responses
-_LEGEND = (
-    "± SEM: ordering error (Monte Carlo), which more permutations shrink; it says nothing of how sure a rating is. "
+_SEM = "± SEM: ordering error (Monte Carlo), which more permutations shrink; it says nothing of how sure a rating is."
+_ORDERS = (
     "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge; Bradley-Terry counts both, "
-    "a tie as half a win. ranks: those that the prompts leave possible, for all entrants at once with 95 %."
+    "a tie as half a win."
 )
+_RANKS = "ranks: those that the prompts leave possible, for all entrants at once with 95 %."
 _SURE = "95 % over prompts"
 _MAX_JUDGES = 6  # pairs of judges, of a dimension on the console
 _MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
@@ -227,8 +228,7 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
             console.print(_findings(standings, method, precision), highlight=False)
         if others := _other_judges(standings, dimension)[:_MAX_JUDGES]:
             console.print("\n".join(others) + "\n", highlight=False)
-    if quality:
-        console.print(_LEGEND)
+    console.print(" ".join([_SEM, *[_ORDERS] * bool(quality), _RANKS]))
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
