@@ -42,6 +42,7 @@ class Rating(Record):
     rank_high: int | None = None
     p_best: float | None = None  # that no other model is better, as far as the covariance goes
     n_battles: int = 0
+    n_prompts: int | None = None  # on which it has met others: how many observations its error comes from
     flag: str | None = None  # unbeaten, winless, disconnected or separated: why there is no rating
 
 

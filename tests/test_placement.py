@@ -231,7 +231,7 @@ def test_a_baseline_has_its_rating_and_no_error() -> None:
     new, m2_column = (free.models.index(name) for name in ("new", "m2"))
     distance = free.samples[:, new] - free.samples[:, m2_column]
     assert fixed.rating("new").ci_low == pytest.approx(1000 + np.percentile(distance, 2.5))
-    assert fixed.rating("new").std_error == pytest.approx(distance.std(ddof=1))
+    assert fixed.rating("new").std_error == pytest.approx(distance.std(ddof=1), rel=0.01)  # of its own prompts
 
 
 @pytest.mark.parametrize("name", ["nobody", "loser"])

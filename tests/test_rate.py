@@ -114,8 +114,8 @@ def test_real_judges_agree_on_the_order_of_models_rather_than_on_a_pair(by_judge
     [
         ("crowd", "sandwich", 1.71),
         ("crowd", "bootstrap", 1.75),
-        ("gpt-4", "sandwich", 1.32),
-        (JUDGES[2], "sandwich", 1.10),
+        ("gpt-4", "sandwich", 1.34),
+        (JUDGES[2], "sandwich", 1.12),
     ],
 )
 def test_real_errors_are_larger_over_prompts_than_over_rows(
@@ -129,7 +129,7 @@ def test_real_errors_are_larger_over_prompts_than_over_rows(
     assert error["prompts"] / error["rows"] == pytest.approx(ratio, abs=0.08 if interval == "bootstrap" else 0.01)
     if judge == "crowd" and interval == "sandwich":
         width = {name: np.mean([r.ci_high - r.ci_low for r in board.ratings]) for name, board in boards.items()}
-        assert width == pytest.approx({"prompts": 138, "rows": 73}, abs=0.5)
+        assert width == pytest.approx({"prompts": 139, "rows": 73}, abs=0.5)
 
 
 # Battles that cannot be rated, or not well, through the command: the right answer, a named flag, or one clear line

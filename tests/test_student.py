@@ -93,10 +93,10 @@ def test_of_few_prompts_a_difference_between_equals_is_found_in_5_percent_of_the
 
 
 def test_of_four_prompts_elo_s_intervals_nearly_do():
-    """By the plain standard deviation of resamples it is 91 %."""
+    """By the plain standard deviation of resamples it is 91 %; whoever only won or lost has none."""
     equals, rng = Tournament(ratings=(0.0,) * 4), np.random.default_rng(4)
     elo = PermutationElo(k=16, k_sweep=[], n_perms=50, n_bootstraps=100, perms_per_bootstrap=10, initial_rating=0,
                          seed=1, ties="drop", shuffle=True)  # fmt: skip
     boards = [board for _ in range(400) for board in elo.rate({"d": equals.battles(4, rng)}).values()]
     inside = [r.ci_low <= 0 <= (r.ci_high or 0) for board in boards for r in board.ratings if r.ci_low is not None]
-    assert 0.92 < np.mean(inside) < 0.96
+    assert 0.94 < np.mean(inside) < 0.995

@@ -12,7 +12,7 @@ import numpy as np
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard
 from elo_exp.settings import USES, one_of
-from elo_exp.statistics.boards import check_initial_rating, leaderboard, spread, why_unrated
+from elo_exp.statistics.boards import check_initial_rating, leaderboard, why_unrated
 from elo_exp.statistics.bootstrap import resampled_abilities
 from elo_exp.statistics.intervals import pinned, with_percentiles
 from elo_exp.statistics.likelihood import Array, Games, Mask, abilities, games
@@ -100,20 +100,17 @@ class BradleyTerry:
         return {name: _with_samples(fit, some, name) for (name, fit), some in zip(differ.items(), samples, strict=True)}
 
     def _leaderboard(self, fit: _Fit) -> Leaderboard:
-        samples = None
-        if fit.samples is not None:
-            samples = np.full((len(fit.samples), len(fit.rated)), np.nan)
-            samples[:, fit.rated] = fit.samples
         return leaderboard(
             fit.battles,
-            spread(fit.theta, fit.rated),
-            spread(fit.covariance, fit.rated),
+            fit.theta,
+            fit.covariance,
             method="bradley_terry",
             initial_rating=self.initial_rating,
             flags=why_unrated(fit.wins),
+            played=fit.played,
+            rated=fit.rated,
             n_matches=fit.n_matches,
-            n_clusters=fit.played.n_clusters,
-            samples=samples,
+            samples=fit.samples,
             parameters=fit.parameters,
         )
 

@@ -20,16 +20,16 @@ from elo_exp.battles import models, n_battles, n_prompts
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard, Rating, ranked
 from elo_exp.settings import one_of
-from elo_exp.statistics.boards import check_initial_rating
+from elo_exp.statistics.boards import check_initial_rating, with_interval
 from elo_exp.statistics.bootstrap import drawn_prompts
 from elo_exp.statistics.likelihood import POINTS, Array, Games, Mask, abilities, games
 from elo_exp.statistics.permutations import Matches, replay, replay_resamples
-from elo_exp.statistics.student import half_width
 
 logger = logging.getLogger(__name__)
 
 TIES = ("drop", "half")
 _MAX_K = 1000  # a match moves a rating by up to 5.8 in log-odds; far beyond, the exponential of a gap overflows
+_LEAST_SHARE = 0.4  # of the scatter of 200 resamples, known to within a tenth of itself; a smaller rest is mostly noise
 _ROUNDING = 1e-12  # squared rating points: less scatter than this is none
 
 
@@ -43,8 +43,9 @@ class PermutationElo:
 
     The standard error, at `k`, is the scatter of this mean over `n_bootstraps` draws of the prompts with replacement,
     the same draws for every dimension, each averaged over `perms_per_bootstrap` orders; what these few orders add to
-    the scatter is taken off. There is none where no prompt differs from another, nor with `n_bootstraps` 0, nor of a
-    model whose matches all ended alike: draws of them cannot show how far off it is.
+    the scatter is taken off, and what the `n_perms` of the mean add is put on. There is none where no prompt differs
+    from another, nor with `n_bootstraps` 0, nor of a model whose matches were all on one prompt or all ended alike:
+    draws of them cannot show how far off it is.
     """
 
     k: float
@@ -99,14 +100,17 @@ class PermutationElo:
                 shuffle=self.shuffle,
             )
             errors = memory.once(
-                "errors of Elo",
-                lambda: self._std_errors({d: battles[d] for d in playable}, matches),
+                "variances of Elo",
+                lambda: self._variances({d: battles[d] for d in playable}, matches),
                 of=(battles,),
                 by=repr(dataclasses.replace(self, n_perms=1, k_sweep=[])),  # on which they do not depend
             )
             for dimension, ratings_pmk in zip(playable, ratings, strict=True):
                 names = models(battles[dimension])
                 played = self._played(battles[dimension])
+                own_prompts = games(played, names, use="consistent").clusters_met().tolist()
+                of_prompts, of_one_order = errors[dimension]
+                std_errors = np.sqrt(of_prompts + of_one_order / self.n_perms)
                 boards[dimension] = {
                     k: leaderboard(
                         names,
@@ -115,7 +119,8 @@ class PermutationElo:
                         k=k,
                         n_matches=len(matches[dimension]),
                         n_prompts=n_prompts(played),
-                        std_errors=errors[dimension] if k == self.k else np.full(len(names), np.nan),
+                        own_prompts=own_prompts,
+                        std_errors=std_errors if k == self.k else np.full(len(names), np.nan),
                     )
                     for i, k in enumerate(self.ks)
                 }
@@ -154,22 +159,26 @@ class PermutationElo:
         first, second, tied = np.array(sides, dtype=np.intp).reshape(-1, 3).T
         return Matches(n_models=len(names), first=first, second=second, tied=tied.astype(bool))
 
-    def _std_errors(self, battles: Mapping[str, Sequence[Battle]], matches: Mapping[str, Matches]) -> dict[str, Array]:
-        """(m,) of each dimension at `k`, in rating points; NaN where draws of prompts do not tell."""
+    def _variances(self, battles: Mapping[str, Sequence[Battle]], matches: Mapping[str, Matches]) -> dict[str, Array]:
+        """(2, m) of each dimension at `k`, in squared rating points: of other prompts, NaN where draws of them do not
+        tell; and of the order of the matches."""
         if not self.n_bootstraps:
-            return {dimension: np.full(matches[dimension].n_models, np.nan) for dimension in battles}
+            return {dimension: np.full((2, matches[dimension].n_models), np.nan) for dimension in battles}
         clusters = {d: games(self._played(some), models(some), use="consistent") for d, some in battles.items()}
         draws = drawn_prompts(list(clusters.values()), n_bootstraps=self.n_bootstraps, seed=self.seed)
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy leaves Python to the others while it counts
-            errors = pool.map(self._std_error, [matches[d] for d in clusters], clusters.values(), draws)
-            return dict(zip(clusters, errors, strict=True))
+            found = pool.map(self._variance, [matches[d] for d in clusters], clusters.values(), draws)
+            return dict(zip(clusters, found, strict=True))
 
-    def _std_error(self, matches: Matches, clusters: Games, drawn: Array) -> Array:
-        """From how often each prompt is drawn (b, q): the standard deviation between the resamples' means, less what
-        the variance between the orders of one resample explains. Resamples of n prompts scatter by (n - 1) / n of the
-        variance that new prompts have: of four, intervals would hold the truth in 91 % of runs, and do in 94 %."""
-        if not _prompts_differ(matches, clusters):
-            return np.full(matches.n_models, np.nan)
+    def _variance(self, matches: Matches, clusters: Games, drawn: Array) -> Array:
+        """From how often each prompt is drawn (b, q): the variance between the resamples' means, less what the variance
+        between the orders of one resample explains; of a difference of two estimates of one size only noise would be
+        left. Resamples of n prompts scatter by (n - 1) / n of the variance that new prompts have, n being those that a
+        model was on: of four, intervals would hold the truth in too few runs."""
+        n_prompts = clusters.clusters_met()
+        tells = (n_prompts > 1) & _ended_otherwise(matches)
+        if not (tells.any() and _prompts_differ(matches, clusters)):
+            return np.full((2, matches.n_models), np.nan)
         ratings = replay_resamples(
             matches,
             drawn[:, clusters.cluster].astype(np.intp),
@@ -179,12 +188,12 @@ class PermutationElo:
             initial_rating=self.initial_rating,
             shuffle=self.shuffle,
         )
-        variance = ratings.mean(axis=1).var(axis=0, ddof=1)
+        between = ratings.mean(axis=1).var(axis=0, ddof=1)
         n_orders = ratings.shape[1]
-        if n_orders > 1:
-            variance -= ratings.var(axis=1, ddof=1).mean(axis=0) / n_orders
-        variance *= clusters.n_clusters / (clusters.n_clusters - 1)
-        return np.asarray(np.sqrt(np.where((variance > _ROUNDING) & _ended_otherwise(matches), variance, np.nan)))
+        of_one_order = ratings.var(axis=1, ddof=1).mean(axis=0) if n_orders > 1 else np.zeros(matches.n_models)
+        of_prompts = np.maximum(between - of_one_order / n_orders, _LEAST_SHARE * between)
+        of_prompts *= n_prompts / np.maximum(n_prompts - 1, 1)
+        return np.stack([np.where((of_prompts > _ROUNDING) & tells, of_prompts, np.nan), of_one_order])
 
 
 def _prompts_differ(matches: Matches, clusters: Games) -> bool:
@@ -222,24 +231,24 @@ def leaderboard(
     k: float,
     n_matches: int,
     n_prompts: int,
+    own_prompts: Sequence[int],
     std_errors: Array,
 ) -> Leaderboard:
-    """Mean over permutations and its Monte-Carlo error; samples (p, m), std_errors (m,), NaN where unknown."""
-    width = half_width(n_prompts)
+    """Mean over permutations and its Monte-Carlo error.
+
+    samples      (p, m)
+    n_prompts    on which matches were played
+    own_prompts  (m,): on which each model played
+    std_errors   (m,), NaN where unknown
+    """
     n_perms = len(samples)
     ordering = samples.std(axis=0, ddof=1) / math.sqrt(n_perms) if n_perms > 1 else np.zeros(len(names))
-    sure = [error if math.isfinite(error) else None for error in std_errors.tolist()]
+    columns = (names, samples.mean(axis=0).tolist(), ordering.tolist(), own_prompts, std_errors.tolist())
     ratings = [
-        Rating(
-            model=name,
-            rating=mean,
-            std_error=error,
-            ci_low=None if error is None else mean - width * error,
-            ci_high=None if error is None else mean + width * error,
-            ordering_error=sem,
-            n_battles=played.get(name, 0),
+        with_interval(
+            Rating(model=name, rating=mean, ordering_error=sem, n_battles=played.get(name, 0), n_prompts=n), error
         )
-        for name, mean, sem, error in zip(names, samples.mean(axis=0).tolist(), ordering.tolist(), sure, strict=True)
+        for name, mean, sem, n, error in zip(*columns, strict=True)
     ]
     return Leaderboard(
         method="elo",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from elo_exp.reports.markup import between, p_value, percent, tag
@@ -52,14 +51,20 @@ def verdict(board: Leaderboard | None, pairs: Sequence[Difference]) -> tuple[boo
 
 
 def unrated(board: Leaderboard | None) -> list[str]:
-    """Who has no rating, a sentence for each reason."""
-    by_flag = {flag: [r.model for r in board.ratings if r.flag == flag] for flag in _FLAGS} if board else {}
-    return [f"Not rated: {names(models)} ({flag}: {_FLAGS[flag]})." for flag, models in by_flag.items() if models]
+    """Who has no rating, a sentence for each reason; and whose rating has no error because it rests on one prompt."""
+    if board is None:
+        return []
+    by_flag = {flag: [r.model for r in board.ratings if r.flag == flag] for flag in _FLAGS}
+    said = [f"Not rated: {names(models)} ({flag}: {_FLAGS[flag]})." for flag, models in by_flag.items() if models]
+    alone = [r.model for r in board.ratings if r.n_prompts == 1 and board.n_clusters != 1]
+    if alone:
+        said.append(f"Rated on one prompt alone, which cannot tell how sure that is: {names(alone)}.")
+    return said
 
 
 def converged(share: float) -> float:
     """The share of its way that Elo has gone, to be said in whole percent: too little is not rounded to enough."""
-    return math.floor(100 * share + 1e-9) / 100 if share < CONVERGED else share
+    return min(share, CONVERGED - 0.01) if share < CONVERGED else share
 
 
 def names(models: Sequence[str]) -> str:

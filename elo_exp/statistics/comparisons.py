@@ -62,7 +62,7 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
     equal = rated.ratings[:, None] == rated.ratings[None, :]
     low = np.where(equal, 1 + above.sum(axis=1), m).min(axis=1)
     high = np.where(equal, m - above.sum(axis=0), 1).max(axis=1)
-    best = _rank_shares(rated.ratings[:, None] + noise)[:, 0] if rated.is_random else None
+    best = _rank_shares(rated.drawn(noise))[:, 0] if rated.is_random else None
     row = {model: i for i, model in enumerate(rated.models)}
     ratings = tuple(
         dataclasses.replace(
@@ -78,13 +78,22 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
     return dataclasses.replace(board, ratings=ratings)
 
 
-def _largest_by_chance(rated: _Rated, noise: Array) -> float:
-    """The 95 % quantile of the largest |t|: by the draws, or by Bonferroni where there are too few prompts to tell how
-    ratings vary together. With as many as models, the draws exclude a true rank in 11 % of runs of four equals."""
-    if rated.df >= 2 * len(rated.models):
-        return max_t_quantile(noise, rated.std_errors)
+def _largest_by_chance(rated: _Rated, noise: Array) -> Array:
+    """The 95 % quantile of the largest |t|, for each pair (m, m): by the draws, or by Bonferroni where too few prompts
+    tell how ratings vary together, and for a pair that met others on fewer than all. With as many prompts as models,
+    the draws exclude a true rank in 11 % of runs of four equals."""
     n_pairs = int(np.isfinite(rated.std_errors).sum()) // 2
-    return t_quantile(rated.df, level=1 - ALPHA / n_pairs)
+    by_pair = _t_quantiles(rated.df_of_gaps, level=1 - ALPHA / n_pairs)
+    if rated.df < 2 * len(rated.models):
+        return by_pair
+    by_draws = max_t_quantile(noise, rated.std_errors)
+    return np.where(rated.df_of_gaps < rated.df, np.maximum(by_pair, by_draws), by_draws)
+
+
+def _t_quantiles(df: Array, *, level: float = 0.95) -> Array:
+    """Of each number of degrees of freedom; there are few different ones."""
+    different, place = np.unique(df, return_inverse=True)
+    return np.array([t_quantile(one, level=level) for one in different.tolist()])[place].reshape(df.shape)
 
 
 def max_t_quantile(noise: Array, std_errors: Array) -> float:
@@ -114,7 +123,7 @@ def rank_probabilities(board: Leaderboard, rng: np.random.Generator) -> Array | 
     rated = _rated(board)
     if not (rated.is_known and rated.is_random):
         return None
-    shares = _rank_shares(rated.ratings[:, None] + rated.noise(rng))
+    shares = _rank_shares(rated.drawn(rated.noise(rng)))
     m = len(board.models)
     found = np.full((m, m), np.nan)
     rows = [board.models.index(model) for model in rated.models]
@@ -140,12 +149,18 @@ class _Rated:
     ratings: Array  # (m,)
     covariance: Array  # (m, m)
     std_errors: Array  # (m, m): of the differences; NaN where there is none, as between a model and itself
-    df: float  # degrees of freedom of all these errors
+    df: float  # degrees of freedom of an error that all prompts tell
+    own_df: Array  # (m,): of what the prompts tell that a model was on
+
+    @property
+    def df_of_gaps(self) -> Array:
+        """(m, m): of the errors of the differences."""
+        return np.minimum(self.own_df[:, None], self.own_df[None, :])
 
     @property
     def is_known(self) -> bool:
         """Whether the covariance says of any two models how sure their difference is."""
-        return bool(np.isfinite(self.covariance).all() and np.isfinite(self.std_errors).any())
+        return bool(np.isfinite(self.std_errors).any())
 
     @property
     def is_random(self) -> bool:
@@ -154,13 +169,22 @@ class _Rated:
         return bool(np.isfinite(self.std_errors[apart]).all())
 
     def noise(self, rng: np.random.Generator) -> Array:
-        """Draws (m, s) from t(0, covariance), which is singular: ratings have a fixed mean."""
-        values, vectors = np.linalg.eigh(self.covariance)
+        """Draws (m, s) from t(0, covariance), which is singular: ratings have a fixed mean. 0 for a model without a
+        variance."""
+        known = np.isfinite(np.diag(self.covariance))
+        values, vectors = np.linalg.eigh(self.covariance[np.ix_(known, known)])
         scale = np.sqrt(np.maximum(values, 0.0) + _TIE_BREAK**2)
         draws = (vectors * scale) @ rng.standard_normal((len(values), N_DRAWS))
         if math.isfinite(self.df):
             draws /= np.sqrt(rng.chisquare(self.df, N_DRAWS) / self.df)
-        return np.asarray(draws)
+        whole = np.zeros((len(known), N_DRAWS))
+        whole[known] = draws
+        return whole
+
+    def drawn(self, noise: Array) -> Array:
+        """Ratings (m, s) with this noise, that of a model on few prompts being as much wider as its interval."""
+        stretch = _t_quantiles(self.own_df) / t_quantile(self.df)
+        return np.asarray(self.ratings[:, None] + stretch[:, None] * noise)
 
 
 def _rated(board: Leaderboard) -> _Rated:
@@ -176,15 +200,20 @@ def _rated(board: Leaderboard) -> _Rated:
         covariance=covariance,
         std_errors=np.sqrt(np.where(of_gap > _NO_ERROR**2, of_gap, np.nan)),
         df=degrees_of_freedom(board.n_clusters),
+        own_df=np.array(
+            [degrees_of_freedom(board.rating(model).n_prompts or board.n_clusters) for model in placed],
+            dtype=np.float64,
+        ),
     )
 
 
 def _pairs(dimension: str, rated: _Rated) -> list[Difference]:
     first, second = np.triu_indices(len(rated.models), k=1)
     gaps, errors = rated.ratings[first] - rated.ratings[second], rated.std_errors[first, second]
-    p = p_values(np.nan_to_num(gaps / errors), rated.df)
-    width = t_quantile(rated.df)
-    found = zip(first.tolist(), second.tolist(), gaps.tolist(), errors.tolist(), p.tolist(), strict=True)
+    df = rated.df_of_gaps[first, second]
+    p = _p_values(np.nan_to_num(gaps / errors), df)
+    widths = (_t_quantiles(df) * errors).tolist()
+    columns = (first.tolist(), second.tolist(), gaps.tolist(), errors.tolist(), widths, p.tolist())
     return [
         Difference(
             dimension=dimension,
@@ -192,12 +221,19 @@ def _pairs(dimension: str, rated: _Rated) -> list[Difference]:
             lower=rated.models[j],
             difference=gap,
             std_error=error if (known := math.isfinite(error)) else None,
-            ci_low=gap - width * error if known else None,
-            ci_high=gap + width * error if known else None,
+            ci_low=gap - width if known else None,
+            ci_high=gap + width if known else None,
             p_value=p_value if known else None,
         )
-        for i, j, gap, error, p_value in found
+        for i, j, gap, error, width, p_value in zip(*columns, strict=True)
     ]
+
+
+def _p_values(t: Array, df: Array) -> Array:
+    found = np.empty_like(t)
+    for one in np.unique(df).tolist():
+        found[df == one] = p_values(t[df == one], one)
+    return found
 
 
 def _judged(pair: Difference, p_holm: float) -> Difference:

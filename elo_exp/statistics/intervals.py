@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 
 from elo_exp.records import UserError
 from elo_exp.results import Leaderboard, Rating
+from elo_exp.statistics.boards import with_interval
 from elo_exp.statistics.likelihood import Array
-from elo_exp.statistics.student import half_width
 
 _ENDS = (2.5, 97.5)  # percentiles
 
@@ -48,18 +49,16 @@ def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
     if samples is not None:
         samples = samples - samples[:, [fixed]] + at
     variance = {} if covariance is None else dict(zip(board.models, np.diag(covariance).tolist(), strict=True))
-    width = half_width(board.n_clusters)
-    moved = tuple(_moved(r, at - rating, variance.get(r.model), width) for r in board.ratings)
+    n_prompts = board.rating(model).n_prompts
+    moved = tuple(_moved(r, at - rating, variance.get(r.model, math.nan), n_prompts) for r in board.ratings)
     return dataclasses.replace(board, ratings=moved, covariance=covariance, samples=samples)
 
 
-def _moved(rating: Rating, by: float, variance: float | None, width: float) -> Rating:
+def _moved(rating: Rating, by: float, variance: float, n_prompts: int | None) -> Rating:
+    """By so much, and with an interval of the distance to a model that met others on so many prompts."""
     if rating.rating is None:
         return rating
-    points = rating.rating + by
-    if rating.std_error is None or variance is None:
-        return dataclasses.replace(rating, rating=points)
-    error = max(variance, 0.0) ** 0.5
-    return dataclasses.replace(
-        rating, rating=points, std_error=error, ci_low=points - width * error, ci_high=points + width * error
-    )
+    moved = dataclasses.replace(rating, rating=rating.rating + by)
+    error = math.sqrt(variance) if variance > 0.0 else variance
+    known = [n for n in (rating.n_prompts, n_prompts) if n is not None]
+    return with_interval(moved, 0.0 if error < 0.0 else error, n_prompts=min(known, default=None))

@@ -48,6 +48,14 @@ class Games:
     def n_clusters(self) -> int:
         return int(self.cluster.max(initial=-1)) + 1
 
+    def clusters_met(self) -> Index:
+        """(m,): in how many clusters each model plays."""
+        m, n = self.n_models, self.n_clusters
+        if n == len(self.score):
+            return np.bincount(self.first, minlength=m) + np.bincount(self.second, minlength=m)
+        keys = np.unique(np.concatenate([self.cluster * m + self.first, self.cluster * m + self.second]))
+        return np.bincount(keys % m, minlength=m)
+
     @property
     def place(self) -> Index:
         """(g,): i m + j, where a game of i, the first, against j stands in a matrix (m, m)."""

@@ -17,7 +17,7 @@ import numpy as np
 from elo_exp.battles import models
 from elo_exp.records import Battle
 from elo_exp.results import Leaderboard
-from elo_exp.statistics.boards import leaderboard, spread, why_unrated
+from elo_exp.statistics.boards import leaderboard, why_unrated
 from elo_exp.statistics.likelihood import (
     Array,
     Games,
@@ -103,13 +103,14 @@ def _leaderboard(
     n_rated = int(rated.sum())
     return leaderboard(
         battles,
-        spread(fit.theta if fit else np.zeros(0), rated),
-        spread(fit.covariance[:n_rated, :n_rated] if fit else np.zeros((0, 0)), rated),
+        fit.theta if fit else np.zeros(0),
+        fit.covariance[:n_rated, :n_rated] if fit else np.zeros((0, 0)),
         method=method,
         initial_rating=initial_rating,
         flags=flags,
+        played=played,
+        rated=rated,
         n_matches=len(every.score),
-        n_clusters=played.n_clusters,
         parameters=_parameters(fit, model) if fit else {},
     )
 

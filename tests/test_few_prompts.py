@@ -1,0 +1,169 @@
+"""A model that met the others on few of the prompts: how sure one may be of it is told by those few alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.ratings.davidson import Davidson
+from elo_exp.ratings.elo import PermutationElo
+from elo_exp.records import Battle
+from elo_exp.reports.findings import unrated
+from elo_exp.results import Difference, Leaderboard
+from elo_exp.statistics.boards import leaderboard
+from elo_exp.statistics.comparisons import differences, rank_probabilities, with_ranks
+from elo_exp.statistics.likelihood import POINTS, abilities, games, information, win_probability
+from elo_exp.statistics.sandwich import clustered_covariance
+from elo_exp.statistics.student import t_quantile
+from tests.simulation import Tournament
+
+N_PROMPTS = 100
+EQUALS = Tournament(ratings=(0.0,) * 4)
+
+
+def battles(seed: int, n_prompts: int, tournament: Tournament = EQUALS) -> list[Battle]:
+    """Four models on 100 prompts, of which d is on so many."""
+    some = tournament.battles(N_PROMPTS, np.random.default_rng(seed))
+    few = {f"q{q}" for q in range(n_prompts)}
+    return [b for b in some if "d" not in (b.model_a, b.model_b) or b.question_id in few]
+
+
+def bradley_terry(**changes: Any) -> BradleyTerry:
+    settings = {"initial_rating": 1400, "use": "both", "interval": "sandwich", "n_bootstraps": 100, "seed": 0}
+    return BradleyTerry(**{**settings, **changes})
+
+
+def board(some: Sequence[Battle], **changes: Any) -> Leaderboard:
+    return bradley_terry(**changes).rate({"x": some})["x"]
+
+
+def gaps_of_d(one: Leaderboard) -> list[Difference]:
+    return [pair for pair in differences({"x": one}) if "d" in (pair.higher, pair.lower)]
+
+
+@pytest.mark.parametrize(("n_prompts", "at_least"), [(2, 0.95), (3, 0.95), (5, 0.95), (10, 0.92), (40, 0.91)])
+def test_intervals_hold_the_truth_however_few_the_prompts(n_prompts: int, at_least: float):
+    """Of 100 tournaments, whose own error is 2 %. With an error from all 100 prompts it is 70 % of them on two."""
+    boards = [board(battles(seed, n_prompts)) for seed in range(100)]
+    pairs = [pair for one in boards for pair in gaps_of_d(one) if pair.ci_low is not None]
+    assert len(pairs) >= 290
+    assert np.mean([pair.ci_low <= 0 <= (pair.ci_high or 0.0) for pair in pairs]) >= at_least
+
+
+def test_of_one_prompt_there_is_no_error_and_nobody_is_called_best():
+    one = with_ranks(board(battles(3, 1)), np.random.default_rng(0))
+    d = one.rating("d")
+    assert (d.n_prompts, d.std_error, d.ci_low, d.ci_high, d.rank_low, d.rank_high) == (1, None, None, None, 1, 4)
+    assert {pair.p_value for pair in gaps_of_d(one)} == {None}
+    assert {r.p_best for r in one.ratings} == {None}
+    assert rank_probabilities(one, np.random.default_rng(0)) is None
+    assert all(r.std_error and r.n_prompts == N_PROMPTS for r in one.ratings if r.model != "d")
+    assert unrated(one) == ["Rated on one prompt alone, which cannot tell how sure that is: d."]
+
+
+def test_the_others_are_as_sure_as_before():
+    with_d, without = (with_ranks(board(some), np.random.default_rng(0)) for some in (battles(3, 1), battles(3, 0)))
+    for model in "abc":
+        assert with_d.rating(model).std_error == pytest.approx(without.rating(model).std_error, rel=0.05)
+
+
+def test_prompts_that_happen_to_agree_make_no_interval_of_no_width():
+    """Three prompts of one and the same balance, on which d wins two of three."""
+    few = [Battle(model_a="d", model_b="a", winner=f"model_{w}", question_id=f"q{q}") for q in range(3) for w in "aab"]
+    (gap,) = [pair for pair in gaps_of_d(board([*battles(5, 0), *few])) if "a" in (pair.higher, pair.lower)]
+    alone = POINTS / np.sqrt(9 * 2 / 9)  # nine independent games, won by two of three
+    assert gap.std_error is not None and gap.std_error > 0.99 * alone
+    assert (gap.ci_high or 0.0) - (gap.ci_low or 0.0) == pytest.approx(2 * t_quantile(2) * gap.std_error)
+
+
+def test_from_twenty_prompts_on_the_error_is_that_of_its_own_prompts():
+    """k / (k - 1) in place of n / (n - 1), exactly."""
+    played = games(some := battles(1, 25), use="both")
+    theta = abilities(played.wins())
+    whole = clustered_covariance(theta, played)
+    d = board(some).rating("d")
+    assert d.std_error == pytest.approx(POINTS * np.sqrt(whole[3, 3] * 25 / 24 * 99 / 100))
+    wins = played.wins()
+    assert np.isfinite(information(win_probability(theta), wins + wins.T)).all()
+
+
+def test_where_all_are_on_all_prompts_nothing_changes():
+    played = games(some := battles(1, N_PROMPTS), use="both")
+    theta = abilities(played.wins())
+    plain = POINTS * np.sqrt(np.diag(clustered_covariance(theta, played)))
+    assert [board(some).rating(model).std_error for model in "abcd"] == pytest.approx(plain.tolist(), rel=1e-12)
+
+
+def test_a_distance_to_a_model_of_few_prompts_is_as_unsure_as_it():
+    some = battles(2, 4)
+    pinned = board(some, baseline_model="d")
+    (gap,) = [pair for pair in gaps_of_d(board(some)) if "a" in (pair.higher, pair.lower)]
+    a = pinned.rating("a")
+    assert a.std_error == pytest.approx(gap.std_error)
+    assert (a.ci_high or 0.0) - (a.ci_low or 0.0) == pytest.approx((gap.ci_high or 0.0) - (gap.ci_low or 0.0))
+    alone = board(battles(3, 1), baseline_model="d")
+    assert {(r.std_error, r.ci_low) for r in alone.ratings if r.model != "d"} == {(None, None)}
+
+
+@pytest.mark.parametrize("interval", ["bootstrap", "percentile"])
+def test_a_bootstrap_says_no_more_than_the_prompts(interval: str):
+    d = board(battles(4, 6), interval=interval, n_bootstraps=300).rating("d")
+    assert d.std_error is None or d.std_error > 20
+
+
+def test_ties_as_an_outcome_are_no_surer():
+    found = Davidson(initial_rating=1400, use="both").rate({"x": battles(3, 1)})["x"].rating("d")
+    assert found.rating is not None
+    assert (found.std_error, found.n_prompts) == (None, 1)
+
+
+def elo(**changes: Any) -> PermutationElo:
+    settings: Mapping[str, Any] = {"k": 16, "k_sweep": [], "n_perms": 50, "n_bootstraps": 100, "shuffle": True}
+    settings = {**settings, "perms_per_bootstrap": 10, "initial_rating": 1400, "seed": 1, "ties": "drop"}
+    return PermutationElo(**{**settings, **changes})
+
+
+def test_elo_has_no_interval_of_one_prompt_and_a_wide_one_of_few():
+    boards = [elo().rate({"x": battles(3, n)})["x"].rating("d") for n in (1, 4, N_PROMPTS)]
+    assert boards[0].std_error is None
+    _, few, all_of_them = boards
+    assert few.n_prompts is not None and few.n_prompts <= 4
+    assert few.std_error and all_of_them.std_error
+    assert (few.ci_high or 0.0) - (few.ci_low or 0.0) > 2 * ((all_of_them.ci_high or 0.0) - (all_of_them.ci_low or 0.0))
+
+
+def test_of_one_order_elo_s_interval_holds_what_many_orders_find():
+    """It did so in 3 of 15: the error of the one order was not in it."""
+    some = EQUALS.battles(400, np.random.default_rng(0))
+    many = elo(n_perms=2000).rate({"x": some})["x"]
+    ones = [elo(n_perms=1, seed=seed).rate({"x": some})["x"] for seed in range(40)]
+    held = [one.rating(m).ci_low <= many.rating(m).rating <= one.rating(m).ci_high for one in ones for m in "abcd"]
+    assert np.mean(held) > 0.9
+
+
+def test_of_much_data_elo_s_error_is_no_noise():
+    """What ten orders of each draw add is as large as what the prompts do: the rest of a difference was none at all
+    with one seed, and 6 points with another."""
+    some = EQUALS.battles(1500, np.random.default_rng(0))
+    errors = np.array(
+        [[r.std_error or np.nan for r in elo(n_perms=200, seed=n).rate({"x": some})["x"].ratings] for n in range(6)]
+    )
+    assert np.isfinite(errors).all()
+    assert errors.max() < 1.6 * errors.min()
+
+
+def test_the_covariance_of_a_leaderboard_is_made_of_its_games():
+    """The seam between the methods and a leaderboard: what is not among the rated is NaN there."""
+    some = battles(1, 5)
+    played = games(some, use="both")
+    theta = abilities(played.wins())
+    made = leaderboard(
+        some, theta, clustered_covariance(theta, played), method="m", initial_rating=0.0, flags={}, played=played,
+        rated=np.ones(4, dtype=bool), n_matches=len(played.score),
+    )  # fmt: skip
+    assert made.covariance is not None and made.covariance.shape == (4, 4)
+    assert [made.rating(model).n_prompts for model in "abcd"] == [N_PROMPTS] * 3 + [5]
