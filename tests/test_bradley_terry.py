@@ -497,6 +497,14 @@ def test_of_equally_large_groups_the_one_with_more_games_is_rated() -> None:
     np.testing.assert_array_equal(strongest_component(wins), [False, False, True, True])
 
 
+def test_of_equally_large_groups_the_better_one_is_rated_however_few_its_games() -> None:
+    wins = np.zeros((4, 4))
+    wins[0, 1] = wins[1, 0] = 1
+    wins[2, 3] = wins[3, 2] = 9
+    wins[0, 2] = 1
+    np.testing.assert_array_equal(strongest_component(wins), [True, True, False, False])
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [

@@ -234,6 +234,17 @@ def test_an_unbeaten_entrant_may_be_better_than_the_best():
     assert "Not rated: u (unbeaten: no finite rating, and perhaps better than all that have one)." in said
 
 
+def test_nor_is_anybody_the_best_while_a_group_stands_apart():
+    """u and v, who met nobody else, may be better than all."""
+    battles = simulated("abc", ["d"], gap=9.0)["d"]
+    battles += [
+        Battle(model_a="u", model_b="v", winner=f"model_{w}", question_id=f"q{q}") for q in range(9) for w in "ab"
+    ]
+    said = read(rated({"d": battles}, "abcuv", "bradley_terry")).said
+    assert "a is the best of those that can be rated:" in said
+    assert "Not rated: u, v (disconnected: no chain of wins leads to the others and back)." in said
+
+
 def test_it_says_how_the_judge_behaved(page: str):
     row = ["factuality", "105", "21 % (21 of 100)", "60 % (108 of 180)", "10 %", "5 (3 refused, 1 cut off)"]
     assert row in Reader(page).cells

@@ -42,7 +42,8 @@ def verdict(board: Leaderboard | None, pairs: Sequence[Difference]) -> tuple[boo
     share = percent(1 / (1 + 10 ** (-gap / 400)))
     ahead.append(f" ({_evidence(against, against.p_holm)}), which means winning {share} of the battles between them, ")
     ahead.append("a tie being half a win.")
-    best = "the best of those that can be rated" if any(r.flag == "unbeaten" for r in ratings) else "the best"
+    may_be_above = any(r.flag not in (None, "winless") for r in ratings)
+    best = "the best of those that can be rated" if may_be_above else "the best"
     if level := [d.lower for d in others.values() if not d.significant]:
         doubt = f" {first.model} may be no better than {names(level)}."
         said = tag("b", f"The prompts do not tell who is {best}.")

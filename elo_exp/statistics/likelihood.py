@@ -229,7 +229,8 @@ def abilities(wins: Array) -> Array:
 
 def strongest_component(wins: Array) -> Mask:
     """Which models (m,) have finite ratings together: the largest set in which a chain of wins or ties leads from
-    everyone to everyone (Ford 1957). Of equally large sets, the one with the most games; of none of two, nobody."""
+    everyone to everyone (Ford 1957). Of equally large sets, the one from which chains lead to the most models, that is
+    the better one, then the one with the most games; of none of two, nobody."""
     reach = ((wins > 0) | np.eye(len(wins), dtype=bool)).astype(np.float32)
     while not reach.all():
         further = (reach @ reach > 0).astype(np.float32)
@@ -239,7 +240,8 @@ def strongest_component(wins: Array) -> Mask:
     together = (reach > 0) & (reach.T > 0)
     n_games = wins.sum(axis=1) + wins.sum(axis=0)
     size, size_in_games = together.sum(axis=1).tolist(), (together @ n_games).tolist()
-    best = max(range(len(wins)), key=lambda i: (size[i], size_in_games[i]))
+    n_below = reach.sum(axis=1).tolist()
+    best = max(range(len(wins)), key=lambda i: (size[i], n_below[i], size_in_games[i]))
     return np.asarray(together[best] & (size[best] > 1))
 
 
