@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from elo_exp.figures import fit_plots, judge_plots, order_plots, plots
-from elo_exp.figures.lettering import fitted, length, short
+from elo_exp.figures import fit_plots, judge_plots, order_plots, plots, shown
+from elo_exp.figures.lettering import fitted, length
+from elo_exp.figures.names import labels
 from elo_exp.records import Battle
 from elo_exp.results import Plot, Standings
 from tests.standings import standings, tournament, with_lengths
@@ -125,6 +126,18 @@ def test_of_a_crowd_the_best_are_shown_and_all_are_in_the_rows(crowd: Standings)
     assert plot.caption.endswith("Only the best 40 of 59 entrants are shown.")
 
 
+def test_of_a_crowd_each_has_the_same_label_of_its_own_in_every_figure(crowd: Standings):
+    called = labels(crowd.models)
+    assert len(set(called.values())) == 59
+    best = shown.best_first(crowd)
+    words = {plot.name: set(written(plot)) for plot in plots.all_plots(crowd)}
+    for name, n in (("ratings", 40), ("pairwise_winrates", 40), ("k_sensitivity", 7), ("permutation_traces", 7)):
+        assert {called[model] for model in best[:n]} <= words[name]
+        assert not {called[model] for model in best[n:]} & words[name]
+    over = {f"{called[d.higher]} over {called[d.lower]}" for d in crowd.differences["bradley_terry"]}
+    assert len(over & words["differences"]) == 28
+
+
 def test_names_and_dimensions_may_be_anything():
     battles = [dataclasses.replace(b, model_a=NASTY[b.model_a], model_b=NASTY[b.model_b]) for b in tournament()]
     words = {plot.name: written(plot) for plot in plots.all_plots(standings({"$_{<i>": battles}))}
@@ -155,11 +168,6 @@ def test_an_interval_says_of_what_kind_it_is_and_what_it_rests_on(drawn: dict[st
 def test_without_an_interval_none_is_spoken_of(drawn: dict[str, Plot]):
     """Elo is rated here without a bootstrap of the prompts."""
     assert "Elo: no interval; Bradley-Terry: 95 % by the prompt-clustered sandwich" in drawn["ratings"].caption
-
-
-def test_a_long_name_keeps_both_its_ends():
-    assert short("a-model-of-7-billion") == "a-model-of-7-billion"
-    assert short("organisation/a-model-of-7-billion") == "organisation/…-of-7-billion"
 
 
 def test_a_heading_is_cut_where_the_next_begins():

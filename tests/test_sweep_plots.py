@@ -63,6 +63,13 @@ def test_a_cell_says_the_difference_who_leads_and_whether_elo_has_converged():
     assert [words.count(word) for word in ("−20*", "−28", "a")] == [4, 4, 8]
 
 
+def test_a_cell_tells_long_names_apart():
+    long = {model: f"organisation/the-model-called-{model}-with-a-long-name" for model in "ab"}
+    words = written(sweep_plots.pair_grid([r | {"model": long[r["model"]]} for r in grid("")], long["a"], long["b"]))
+    assert words.count("…-called-a-with-a-long-name") == 8
+    assert "…-called-b-with-a-long-name leads" in words
+
+
 @pytest.mark.parametrize(
     ("swept", "names"),
     [

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from elo_exp.arena.placement import Opponent, Placement
-from elo_exp.figures import canvas
+from elo_exp.figures import canvas, names
 from elo_exp.figures.canvas import Panel, percents, row_span, span, ticks
-from elo_exp.figures.lettering import length, short
+from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
 from elo_exp.results import Z95, Plot, Rating
 
@@ -33,13 +33,16 @@ def leaderboard(placement: Placement) -> Plot:
     n_rows = math.ceil(len(rated) / math.ceil(len(rated) / _ROWS_A_COLUMN))
     columns = [rated[i : i + n_rows] for i in range(0, len(rated), n_rows)]
     colors = canvas.colors(placement.placed)
+    called = _called(placement)
+    places = {r.model: f"{called[r.model]}  {r.rank}" for r in rated}
     low, high = span(x for r in rated for x in (r.rating, r.ci_low, r.ci_high) if x is not None)
+    placed = ", ".join(called[model] for model in placement.placed)
     sheet = Sheet(
-        f"{placement.arena}, with {', '.join(map(short, placement.placed))} by {short(placement.judge_model)}",
+        f"{placement.arena}, with {placed} by {names.short(placement.judge_model)}",
         [""] * len(columns),
         width=2.4,
         height=_INCHES_A_ROW * n_rows,
-        left=max(length(_place(r), 7, bold=True) for r in rated) + 0.15,
+        left=max(length(place, 7, bold=True) for place in places.values()) + 0.15,
         heading=0,
         n_columns=len(columns),
     )
@@ -47,7 +50,7 @@ def leaderboard(placement: Placement) -> Plot:
         panel.scale((low, high), row_span(n_rows))
         panel.x_axis(ticks(low, high), "rating")
         for y, rating in enumerate(some):
-            color, place = colors.get(rating.model, canvas.INK), _place(rating)
+            color, place = colors.get(rating.model, canvas.INK), places[rating.model]
             is_placed = rating.model in colors
             panel.write(0, y, place, on="y", move=(-6, 0), align=(1, 0.5), size=7, color=color, bold=is_placed)
         for color in dict.fromkeys((_HUMAN, *colors.values())):
@@ -63,8 +66,9 @@ def source(placement: Placement, model: str) -> str:
     return "evaluated" if model in placement.placed else "human"
 
 
-def _place(rating: Rating) -> str:
-    return f"{short(rating.model)}  {rating.rank}"
+def _called(placement: Placement) -> Mapping[str, str]:
+    """The labels of all models, the same in both figures."""
+    return names.labels([*(r.model for r in placement.board.ratings), *placement.placed])
 
 
 def _draw(panel: Panel, ratings: Mapping[int, Rating], color: str) -> None:
@@ -88,7 +92,7 @@ def predicted_and_observed(placement: Placement) -> Plot:
     colors = canvas.colors(placement.placed)
     for panel in sheet.panels:
         known = [o for o in placement.opponents if o.model == panel.name and o.predicted is not None]
-        panel.heading(panel.name, f"{len(known)} opponents")
+        panel.heading(_called(placement)[panel.name], f"{len(known)} opponents")
         panel.scale((0, 1), (-0.03, 1.03))
         panel.x_axis(percents(0, 1), "wins by the ratings")
         panel.y_axis(percents(0, 1), "wins by the judge, a tie half")

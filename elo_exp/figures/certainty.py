@@ -10,9 +10,8 @@ import numpy as np
 
 from elo_exp.figures import canvas
 from elo_exp.figures.canvas import Panel, panel_width, row_span, span, ticks
-from elo_exp.figures.lettering import length, short
 from elo_exp.figures.sheets import Sheet
-from elo_exp.figures.shown import METHOD, interval, of_best, room, said_p, sample
+from elo_exp.figures.shown import METHOD, interval, labels, of_best, room, said_p, sample
 from elo_exp.planning import detectable
 from elo_exp.results import Difference, Leaderboard, Plot, Precision, Standings
 
@@ -43,13 +42,14 @@ def differences(standings: Standings) -> Plot | None:
     drawn = [d for d in known if {d.higher, d.lower} <= set(best[d.dimension])]
     names = [name for name in standings.dimensions if any(d.dimension == name for d in drawn)]
     of_panel = {n: sorted((d for d in drawn if d.dimension == n), key=lambda d: -d.difference) for n in names}
-    labels = {name: [_over(d) for d in pairs] for name, pairs in of_panel.items()}
+    called = labels(standings)
+    said = {name: [f"{called[d.higher]} over {called[d.lower]}" for d in pairs] for name, pairs in of_panel.items()}
     sheet = Sheet(
         "Which differences hold",
         names,
         width=2.3,
         height=0.3 * max(map(len, of_panel.values())) + 0.15,
-        left=max(length(label, 8) for some in labels.values() for label in some) + 0.12,
+        left=room([label for some in said.values() for label in some]),
         right=0.8,
         key=[
             ("holds (Holm, 5 %)", {"color": _BLUE, "lw": 8, "alpha": 0.45}),
@@ -60,8 +60,8 @@ def differences(standings: Standings) -> Plot | None:
     low, high = span(x for d in drawn for x in (0.0, d.ci_low, d.ci_high) if x is not None)
     for panel in sheet.panels:
         panel.heading(panel.name, "Holm p on the right")
-        panel.scale((low, high), row_span(len(labels[panel.name])))
-        panel.rows(labels[panel.name])
+        panel.scale((low, high), row_span(len(said[panel.name])))
+        panel.rows(said[panel.name])
         panel.x_axis(ticks(low, high), "difference, Bradley-Terry points")
         _ridges(panel, of_panel[panel.name])
     caption = (
@@ -90,10 +90,6 @@ def _ridges(panel: Panel, pairs: Sequence[Difference]) -> None:
     panel.dots([pair.difference for pair in pairs], [y + 0.2 for y in range(len(pairs))], colors, 4.5)
 
 
-def _over(pair: Difference) -> str:
-    return f"{short(pair.higher)} over {short(pair.lower)}"
-
-
 # Ranks
 
 
@@ -105,12 +101,13 @@ def rank_chances(standings: Standings) -> Plot | None:
     rows = [row for dimension, board in boards.items() for row in _rank_rows(dimension, board)]
     best = {d: [r.model for r in b.ratings if r.rating is not None][:_MAX_RANK_MODELS] for d, b in boards.items()}
     size = max(map(len, best.values()))
+    called = labels(standings)
     sheet = Sheet(
         "Which ranks are possible",
         list(boards),
         width=0.45 * size,
         height=0.34 * size,
-        left=room([model for some in best.values() for model in some]),
+        left=room([called[model] for some in best.values() for model in some]),
         key=[
             ("chance of the rank", {"color": canvas.shade("Blues", 0.7), "lw": 9}),
             ("possible for all at once, 95 %", {"color": _ORANGE, "lw": 2}),
@@ -119,6 +116,7 @@ def rank_chances(standings: Standings) -> Plot | None:
     for panel in sheet.panels:
         panel.heading(panel.name, f"over {boards[panel.name].n_clusters:,} prompts")
         _ranks(panel, boards[panel.name], best[panel.name])
+        panel.labels([called[model] for model in best[panel.name]])
     caption = (
         "How likely each rank is. Frame: the ranks that are possible for all entrants at once with 95 % (max-t, "
         f"{interval(next(iter(boards.values())))}).{sample(standings, list(boards))}"
@@ -133,7 +131,6 @@ def _ranks(panel: Panel, board: Leaderboard, models: Sequence[str]) -> None:
     shares = board.rank_chances[[board.models.index(model) for model in models], :m]
     panel.scale((-0.5, m - 0.5), (m - 0.5, -0.5))
     panel.grid(shares, "Blues")
-    panel.labels([short(model) for model in models])
     for (y, x), share in np.ndenumerate(shares):
         if share >= 0.005:
             panel.write(x, y, f"{share:.0%}", color="white" if share > 0.6 else canvas.INK)

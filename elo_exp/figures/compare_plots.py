@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from elo_exp.figures import canvas
+from elo_exp.figures import canvas, names
 from elo_exp.figures.canvas import Look, Panel, panel_width, row_span, span, ticks
-from elo_exp.figures.lettering import length, short
+from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import model_key, of_best, said_p
 from elo_exp.reports.findings import METHODS
@@ -27,7 +27,13 @@ def all_plots(rows: Sequence[Row], runs: Sequence[str], method: str) -> list[Plo
     if not rated:
         return []
     known = [row for row in rated if row["shift_std_error"] is not None]
-    return [slopes(rated, runs, method), *([shifts(known, runs)] if known else [])]
+    called = _called(rated)
+    return [slopes(rated, runs, method), *([shifts(known, runs, called)] if known else [])]
+
+
+def _called(rows: Iterable[Row]) -> Mapping[str, str]:
+    """The models' labels."""
+    return names.labels(row["model"] for row in rows)
 
 
 def slopes(rows: Sequence[Row], runs: Sequence[str], method: str) -> Plot:
@@ -45,7 +51,7 @@ def slopes(rows: Sequence[Row], runs: Sequence[str], method: str) -> Plot:
         left=0.7,
         shared_left=True,
         heading=1,
-        key=[*model_key(colored), *_run_key(runs)],
+        key=[*model_key(colored, _called(rows)), *_run_key(runs)],
     )
     drawn_at = {name: [row[f"drawn_{name}"] for row in drawn] for name in ("rating", "ci_low", "ci_high")}
     low, high = span(at for ends in drawn_at.values() for at in ends if at is not None)
@@ -104,14 +110,15 @@ def _lines(panel: Panel, rows: Sequence[Row], runs: Sequence[str], colors: Mappi
         panel.segments(bars, colors[model], 2.5, alpha=0.45)
 
 
-def shifts(rows: Sequence[Row], runs: Sequence[str]) -> Plot:
-    """How far each entrant moved from the first run, with the interval over prompts; a panel for each dimension."""
+def shifts(rows: Sequence[Row], runs: Sequence[str], called: Mapping[str, str]) -> Plot:
+    """How far each entrant moved from the first run, with the interval over prompts; a panel for each dimension.
+    `called`: the models' labels."""
     of_panel: dict[str, list[Row]] = {}
     for row in rows:
         of_panel.setdefault(row["dimension"], []).append(row)
     by_run = {d: sorted(some, key=lambda row: (runs.index(row["run"]), -row["shift"])) for d, some in of_panel.items()}
     shown = {dimension: some[:_MAX_SHIFTS] for dimension, some in by_run.items()}
-    labels = {name: [_label(row, runs) for row in some] for name, some in shown.items()}
+    labels = {name: [_label(called[row["model"]], row, runs) for row in some] for name, some in shown.items()}
     sheet = Sheet(
         "How far ratings moved from the first run",
         list(shown),
@@ -151,11 +158,11 @@ _ENDS = ("shift_ci_low", "shift_ci_high")
 _KEPT = ("run", "dimension", "model")
 
 
-def _label(row: Row, runs: Sequence[str]) -> str:
-    name = short(row["model"])
+def _label(name: str, row: Row, runs: Sequence[str]) -> str:
     return name if len(runs) == 2 else f"{name}, run {runs.index(row['run']) + 1}"
 
 
 def _run_key(runs: Sequence[str]) -> list[tuple[str, Look]]:
     """What the numbers of the runs stand for, where they are few."""
-    return [(f"run {n}: {short(run)}", {"lw": 0}) for n, run in enumerate(runs, start=1)] if len(runs) <= 8 else []
+    called = names.labels(runs)
+    return [(f"run {n}: {called[run]}", {"lw": 0}) for n, run in enumerate(runs, start=1)] if len(runs) <= 8 else []

@@ -6,9 +6,8 @@ from typing import Any
 
 from elo_exp.figures import canvas
 from elo_exp.figures.canvas import Panel, percents, row_span, span, ticks
-from elo_exp.figures.lettering import length, short
 from elo_exp.figures.sheets import Sheet
-from elo_exp.figures.shown import said_p
+from elo_exp.figures.shown import labels, room, said_p
 from elo_exp.results import Plot, Standings
 from elo_exp.statistics import transitivity
 from elo_exp.statistics.student import half_width
@@ -132,14 +131,15 @@ def pair_residuals(standings: Standings) -> Plot | None:
         return None
     names = list(dict.fromkeys(row["dimension"] for row in rows))
     drawn = {name: _furthest([row for row in rows if row["dimension"] == name]) for name in names}
-    labels = {name: [f"{short(r['model_a'])} v {short(r['model_b'])}" for r in some] for name, some in drawn.items()}
+    called = labels(standings)
+    said = {n: [f"{called[r['model_a']]} v {called[r['model_b']]}" for r in some] for n, some in drawn.items()}
     reach = 1.1 * max(3.0, *(abs(row["z"]) for row in rows))
     sheet = Sheet(
         "Which pairs stand apart from their ratings?",
         names,
         width=2.3,
         height=0.24 * max(map(len, drawn.values())) + 0.15,
-        left=max(length(label, 8) for some in labels.values() for label in some) + 0.12,
+        left=room([label for some in said.values() for label in some]),
         key=[
             ("further than two standard errors", {"color": _ORANGE, "lw": 8}),
             ("within, as nineteen of twenty are by chance", {"color": _GREY, "lw": 8}),
@@ -148,8 +148,8 @@ def pair_residuals(standings: Standings) -> Plot | None:
     for panel in sheet.panels:
         test = standings.diagnoses[panel.name]["transitivity"]
         panel.heading(panel.name, _explained(test["p_value"]))
-        panel.scale((-reach, reach), row_span(len(labels[panel.name])))
-        panel.rows(labels[panel.name])
+        panel.scale((-reach, reach), row_span(len(said[panel.name])))
+        panel.rows(said[panel.name])
         panel.x_axis(ticks(-reach, reach), "first wins more than expected, standard errors")
         band = [((x, 0), (x, 1)) for x in (-_APART, _APART)]
         panel.segments(band, canvas.INK, 0.8, on="x", ls=":")
@@ -203,26 +203,27 @@ def circles(standings: Standings) -> Plot | None:
     drawn = {
         n: sorted((r for r in rows if r["dimension"] == n), key=lambda r: -r["share"])[:_MAX_TRIPLES] for n in names
     }
-    labels = {n: [", ".join(short(r[f"model_{x}"]) for x in "abc") for r in some] for n, some in drawn.items()}
+    called = labels(standings)
+    said = {n: [", ".join(called[r[f"model_{x}"]] for x in "abc") for r in some] for n, some in drawn.items()}
     high = 1.15 * max(0.05, *(row["share"] for row in rows))
     sheet = Sheet(
         "Where do three entrants beat one another in a circle?",
         names,
         width=2.0,
         height=0.26 * max(map(len, drawn.values())) + 0.15,
-        left=max(length(label, 8) for some in labels.values() for label in some) + 0.12,
+        left=room([label for some in said.values() for label in some]),
         right=0.8,
     )
     for panel in sheet.panels:
         every = standings.diagnoses[panel.name]["cycles"]
         panel.heading(panel.name, f"any circle on {every['n_cyclic_prompts']:,} of {every['n_prompts']:,} prompts")
-        panel.scale((0, high), row_span(len(labels[panel.name])))
-        panel.rows(labels[panel.name])
+        panel.scale((0, high), row_span(len(said[panel.name])))
+        panel.rows(said[panel.name])
         panel.x_axis(percents(0, high), "prompts with a circle")
         panel.segments([((0, y), (row["share"], y)) for y, row in enumerate(drawn[panel.name])], _BLUE, 7)
         for y, row in enumerate(drawn[panel.name]):
-            said = f"{row['n_cyclic_prompts']:,} of {row['n_prompts']:,}"
-            panel.write(1, y, said, on="y", move=(6, 0), size=7.5, color=canvas.PALE, align=(0, 0.5))
+            share = f"{row['n_cyclic_prompts']:,} of {row['n_prompts']:,}"
+            panel.write(1, y, share, on="y", move=(6, 0), size=7.5, color=canvas.PALE, align=(0, 0.5))
     caption = (
         "Of every three entrants, the share of prompts on which a beats b, b beats c, and c beats a; a tie breaks a "
         "circle. On the right: of so many prompts on which all three met."

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.figures import canvas
+from elo_exp.figures import canvas, names
 from elo_exp.figures.canvas import Panel, panel_width, percents, row_span, span, ticks
-from elo_exp.figures.lettering import length, short
+from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
-from elo_exp.figures.shown import colored, model_key, of_best
+from elo_exp.figures.shown import colored, labels, model_key, of_best
 from elo_exp.results import Plot, Standings
 from elo_exp.statistics.likelihood import Array
 from elo_exp.statistics.student import half_width
@@ -49,7 +49,8 @@ def position_effect(standings: Standings) -> Plot | None:
     ]
     if not rows:
         return None
-    labels = [f"{row['dimension']} ({short(row['judge'])})" if row["judge"] else row["dimension"] for row in rows]
+    judges = names.labels(row["judge"] for row in rows)
+    said = [f"{row['dimension']} ({judges[row['judge']]})" if row["judge"] else row["dimension"] for row in rows]
     sure = [x for row in rows for x in (row["p_first"], row["ci_low"], row["ci_high"]) if x is not None]
     reach = max(0.08, *(abs(x - 0.5) for x in sure))
     low, high = span([0.5 - reach, 0.5 + reach])
@@ -58,14 +59,14 @@ def position_effect(standings: Standings) -> Plot | None:
         [""],
         width=3.6,
         height=0.4 * len(rows) + 0.1,
-        left=max(length(label, 8) for label in labels) + 0.15,
+        left=max(length(label, 8) for label in said) + 0.15,
         right=length(_FLIPS, 8) + 0.2,
         heading=1,
         bottom=0.65,
     )
     (panel,) = sheet.panels
     panel.scale((low, high), row_span(len(rows)))
-    panel.rows(labels)
+    panel.rows(said)
     panel.x_axis(percents(low, high), "first shown wins, of equals, where one does")
     panel.write(0, 0, "← prefers the second", on="panel", move=(0, -34), color=canvas.PALE, align=(0, 1))
     panel.write(1, 0, "prefers the first →", on="panel", move=(0, -34), color=canvas.PALE, align=(1, 1))
@@ -191,7 +192,7 @@ def length_ratings(standings: Standings) -> Plot | None:
         left=0.7,
         right=0.4,
         shared_left=True,
-        key=model_key(colors),
+        key=model_key(colors, labels(standings)),
     )
     for panel in sheet.panels:
         panel.heading(panel.name, "Bradley-Terry, ties half")

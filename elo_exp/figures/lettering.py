@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from elo_exp.figures.renderer import Renderer
 
-_MAX_NAME = 28  # characters; of a longer name both ends are shown
 _EM = 100  # points: the size at which outlines are taken
 _CAPITAL = 0.73  # the height of a capital, in sizes of the font
 _ANCHOR = {0: "start", 0.5: "middle", 1: "end"}
@@ -73,12 +72,6 @@ def fitted(text: str, size: float, room: float, *, bold: bool = False) -> str:
     while len(cut) > 1 and length(cut, size, bold=bold) > room:
         cut = f"{cut.removesuffix('…')[:-1]}…"
     return cut
-
-
-def short(name: str) -> str:
-    """A name that fits beside a panel."""
-    kept = (_MAX_NAME - 1) // 2
-    return name if len(name) <= _MAX_NAME else f"{name[:kept]}…{name[-kept:]}"
 
 
 def draw(words: Sequence[Word], renderer: Renderer) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from elo_exp.figures import canvas
 from elo_exp.figures.canvas import Panel, panel_width, span, ticks
 from elo_exp.figures.sheets import Sheet
-from elo_exp.figures.shown import colored, model_key, n_matches, of_best, rated, sample
+from elo_exp.figures.shown import colored, labels, model_key, n_matches, of_best, rated, sample
 from elo_exp.results import CONVERGED, Z95, Plot, Standings
 from elo_exp.statistics.likelihood import Array
 
@@ -65,7 +65,7 @@ def k_sensitivity(standings: Standings) -> Plot:
         left=0.7,
         shared_left=True,
         key=[
-            *model_key(colors),
+            *model_key(colors, labels(standings)),
             ("scatter over match orders (one standard deviation)", {"color": canvas.GREY, "lw": 8, "alpha": 0.35}),
             ("Bradley-Terry of the same matches", _LIMIT),
         ],
@@ -126,7 +126,7 @@ def permutation_traces(standings: Standings) -> Plot | None:
         left=0.6,
         shared_left=True,
         key=[
-            *model_key(colors),
+            *model_key(colors, labels(standings)),
             ("± 1.96 ordering errors (SEM)", {"color": canvas.GREY, "lw": 8, "alpha": 0.45}),
             ("± 1 point", {"color": canvas.INK, "lw": 0.8, "ls": ":"}),
             ("Bradley-Terry of the same matches", _LIMIT),
@@ -217,7 +217,7 @@ def order_effect(standings: Standings) -> Plot | None:
         left=0.7,
         shared_left=True,
         key=[
-            *model_key(colors),
+            *model_key(colors, labels(standings)),
             ("mean over orders", {"lw": 0, "marker": "o", "ms": 4, "mfc": canvas.INK, "mew": 0}),
             ("Bradley-Terry of the same matches", {"color": canvas.INK, "lw": 1.6}),
         ],

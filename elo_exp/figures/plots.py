@@ -9,7 +9,7 @@ import numpy as np
 
 from elo_exp.figures import canvas, certainty, fit_plots, judge_plots, order_plots
 from elo_exp.figures.canvas import Panel, panel_width, row_span, ticks
-from elo_exp.figures.lettering import length, short
+from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import (
     MAX_MODELS,
@@ -17,6 +17,7 @@ from elo_exp.figures.shown import (
     best_first,
     entrant_colors,
     interval,
+    labels,
     n_matches,
     of_best,
     rated,
@@ -57,13 +58,14 @@ def ratings(standings: Standings) -> Plot | None:
         return None
     rows = [row for dimension in names for row in _rating_rows(standings, dimension)]
     models = best_first(standings)[:MAX_MODELS]
+    called = [labels(standings)[model] for model in models]
     is_dense = len(models) > _FEW
     sheet = Sheet(
         "Who is better, and how sure that is",
         names,
         width=panel_width(len(names)),
         height=(0.22 if is_dense else 0.38) * len(models) + 0.1,
-        left=room(models),
+        left=room(called),
         right=0.85 + max(length(_flagged(row), 7.5) for row in rows),
         shared_left=True,
         key=[
@@ -79,7 +81,7 @@ def ratings(standings: Standings) -> Plot | None:
     for panel in sheet.panels:
         panel.heading(panel.name, n_matches(standings, panel.name))
         panel.scale((low, high), row_span(len(models)))
-        panel.rows([short(model) for model in models])
+        panel.rows(called)
         panel.x_axis(ticks(low, high), "rating")
         by_model = {row["model"]: row for row in rows if row["dimension"] == panel.name}
         lines = {y: by_model[model] for y, model in enumerate(models) if model in by_model}
@@ -156,6 +158,7 @@ def win_rates(standings: Standings) -> Plot:
     """How often the row beats the column, ties half."""
     rows = _win_rate_rows(standings)
     models = best_first(standings)[:MAX_MODELS]
+    called = [labels(standings)[model] for model in models]
     is_dense = len(models) > _FEW
     side, size = (0.2, 7.0) if is_dense else (0.68, 8.0)
     scale = [(f"{share:.0%}", {"lw": 9, "color": canvas.shade("RdBu", share)}) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
@@ -164,15 +167,18 @@ def win_rates(standings: Standings) -> Plot:
         standings.dimensions,
         width=max(side * len(models), 1.4),
         height=max(side * len(models), 0.8),
-        left=room(models, size),
-        bottom=0.75 * room(models, size) + 0.15,
+        left=room(called, size),
+        bottom=0.75 * room(called, size) + 0.15,
         shared_left=True,
         key=[*scale, *([] if is_dense else [("bold: their ratings differ (Holm, 5 %)", {"lw": 0})])],
     )
     for panel in sheet.panels:
         panel.heading(panel.name, "ties half")
         cells = [row for row in rows if row["dimension"] == panel.name]
-        _matrix(panel, cells, models, has_text=not is_dense, size=size)
+        _matrix(panel, cells, models, has_text=not is_dense)
+        panel.labels(called, size=size)
+        for x, label in enumerate(called):
+            panel.write(x, 0, label, on="x", move=(2, -5), size=size, align=(1, 1), angle=45)
     caption = (
         "How often the row beats the column, a tie counting half, of n battles; ± 95 % over prompts. Bold: the "
         f"Bradley-Terry difference holds after Holm's correction.{sample(standings, standings.dimensions)}"
@@ -202,7 +208,7 @@ def _win_rate_rows(standings: Standings) -> list[dict[str, Any]]:
     return rows
 
 
-def _matrix(panel: Panel, cells: Sequence[Row], models: Sequence[str], *, has_text: bool, size: float) -> None:
+def _matrix(panel: Panel, cells: Sequence[Row], models: Sequence[str], *, has_text: bool) -> None:
     place = {model: i for i, model in enumerate(models)}
     panel.scale((-0.5, len(models) - 0.5), (len(models) - 0.5, -0.5))
     shares = np.full((len(models), len(models)), np.nan)
@@ -219,6 +225,3 @@ def _matrix(panel: Panel, cells: Sequence[Row], models: Sequence[str], *, has_te
             panel.write(j, i, f"{share:.2f}{error}", move=(0, 4.5), size=7.5, color=color, bold=is_bold)
             panel.write(j, i, f"n={cell['n']:,}", move=(0, -5.5), size=7, color=color)
     panel.grid(shares, "RdBu")
-    panel.labels([short(model) for model in models], size=size)
-    for x, model in enumerate(models):
-        panel.write(x, 0, short(model), on="x", move=(2, -5), size=size, align=(1, 1), angle=45)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+from elo_exp.figures import names
 from elo_exp.figures.canvas import GREY, PALETTE, Look, colors
-from elo_exp.figures.lettering import length, short
+from elo_exp.figures.lettering import length
 from elo_exp.reports.markup import p_value
 from elo_exp.results import Leaderboard, Standings
 
@@ -40,14 +41,19 @@ def colored(standings: Standings) -> dict[str, str]:
     return {model: color for model, color in entrant_colors(standings).items() if color != GREY}
 
 
-def model_key(colors: Mapping[str, str]) -> list[tuple[str, Look]]:
-    """The key of lines that have the models' colours."""
-    return [(short(model), {"color": color, "lw": 2.5}) for model, color in colors.items()]
+def labels(standings: Standings) -> Mapping[str, str]:
+    """What each model is called, the same in every figure."""
+    return names.labels(standings.models)
 
 
-def room(names: Collection[str], size: float = 8) -> float:
-    """Inches that these names take beside a panel."""
-    return max((length(short(name), size) for name in names), default=0.0) + 0.12
+def model_key(colors: Mapping[str, str], called: Mapping[str, str]) -> list[tuple[str, Look]]:
+    """The key of lines that have the models' colours; `called`: their labels."""
+    return [(called[model], {"color": color, "lw": 2.5}) for model, color in colors.items()]
+
+
+def room(labels: Collection[str], size: float = 8) -> float:
+    """Inches that these take beside a panel."""
+    return max((length(label, size) for label in labels), default=0.0) + 0.12
 
 
 def n_matches(standings: Standings, dimension: str) -> str:

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.figures import canvas, compare_plots
+from elo_exp.figures import canvas, compare_plots, names
 from elo_exp.figures.canvas import Panel, panel_width, row_span, span, ticks
-from elo_exp.figures.lettering import short
 from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import MAX_MODELS, METHOD, of_best, room
 from elo_exp.results import Z95, Plot
@@ -40,6 +39,8 @@ def seeds_apart(rows: Sequence[Row]) -> Plot:
     """How far Elo moves with other random orders of the same matches, beside the ordering error that each job gives."""
     some = _one_group(rows)
     models = best_models(some)[:MAX_MODELS]
+    labels = names.labels(row["model"] for row in rows)
+    called = [labels[model] for model in models]
     drawn = [row for model in models for row in _seed_rows(some, model)]
     dimensions = list(dict.fromkeys(row["dimension"] for row in drawn))
     n_seeds = len({row["seed"] for row in drawn})
@@ -48,7 +49,7 @@ def seeds_apart(rows: Sequence[Row]) -> Plot:
         dimensions,
         width=panel_width(len(dimensions)),
         height=max(0.16 * n_seeds, 0.4) * len(models),
-        left=room(models),
+        left=room(called),
         right=0.9,
         shared_left=True,
         key=[("the Elo of one seed, with its ordering error, 95 %", {"color": canvas.PALE, "lw": 1.2, "marker": "o"})],
@@ -58,7 +59,7 @@ def seeds_apart(rows: Sequence[Row]) -> Plot:
     for panel in sheet.panels:
         panel.heading(panel.name, "right: spread over seeds / ordering error")
         panel.scale((low, high), row_span(len(models)))
-        panel.rows([short(model) for model in models])
+        panel.rows(called)
         panel.x_axis(ticks(low, high), "Elo less its mean over seeds")
         for y, model in enumerate(models):
             line = [row for row in drawn if (row["dimension"], row["model"]) == (panel.name, model)]
@@ -111,7 +112,9 @@ def judges_grid(rows: Sequence[Row]) -> Plot:
     every = list(dict.fromkeys(name for row in rows for name in (row["first"], row["second"])))
     judges = every[:_MAX_JUDGES]
     dimensions = list(dict.fromkeys(row["dimension"] for row in rows))
-    left = room(judges)
+    labels = names.labels(every)
+    called = [labels[judge] for judge in judges]
+    left = room(called)
     sheet = Sheet(
         "How far the judges agree",
         dimensions,
@@ -133,9 +136,9 @@ def judges_grid(rows: Sequence[Row]) -> Plot:
             if row["dimension"] == panel.name and {row["first"], row["second"]} <= set(judges):
                 _judge_cells(panel, row, judges.index(row["first"]), judges.index(row["second"]), grid)
         panel.grid(grid, "RdBu")
-        panel.labels([short(judge) for judge in judges])
-        for x, judge in enumerate(judges):
-            panel.write(x, 0, short(judge), on="x", move=(2, -5), align=(1, 1), angle=45)
+        panel.labels(called)
+        for x, label in enumerate(called):
+            panel.write(x, 0, label, on="x", move=(2, -5), align=(1, 1), angle=45)
     caption = (
         "Above the diagonal Cohen's kappa on the n comparisons that both judges made, ± 95 % over prompts; below it "
         "Spearman's correlation of their Bradley-Terry ratings. No number: there is no kappa where a judge always says "

@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.figures import canvas
+from elo_exp.figures import canvas, names
 from elo_exp.figures.canvas import Panel, span, ticks
-from elo_exp.figures.lettering import fitted, length, short
+from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import model_key
 from elo_exp.figures.sweep_agreement import Row, best_models, judges_grid, modes_apart, seeds_apart
 from elo_exp.results import CONVERGED, Z95, Plot
 
 _MAX_LINES = 5  # lines of panels, of as many numbers of match orders or settings
-_CELL = 1.1  # inches across at most, of a cell with a name in it
 
 
 def all_plots(rows: Sequence[Row], judges: Sequence[Row], pair: Sequence[str] | None) -> list[Plot]:
@@ -56,7 +55,7 @@ def k_lines(rows: Sequence[Row]) -> Plot:
         left=0.75,
         shared_left=True,
         n_columns=len(dimensions),
-        key=model_key({model: color for model, color in colors.items() if color != canvas.GREY}),
+        key=model_key({m: color for m, color in colors.items() if color != canvas.GREY}, _called(rows)),
     )
     for panel, ((n_perms, setting), dimension) in zip(sheet.panels, places, strict=True):
         panel.heading(dimension, f"{n_perms:,} match orders {setting}")
@@ -72,6 +71,11 @@ def k_lines(rows: Sequence[Row]) -> Plot:
     left_out = "" if len(settings) == len(every) else f" {len(settings)} of {len(every)} such lines are shown."
     by_k = [{**row, "line": _line_name(row, every)} for row in sorted(rows, key=lambda row: row["k"])]
     return sheet.finish("k_by_n_perms", by_k, caption + left_out, x="k", y=("rating",))
+
+
+def _called(rows: Sequence[Row]) -> Mapping[str, str]:
+    """The models' labels."""
+    return names.labels(row["model"] for row in rows)
 
 
 def _line_name(row: Row, settings: Sequence[tuple[int, str]]) -> str:
@@ -101,13 +105,14 @@ def pair_grid(rows: Sequence[Row], first: str, second: str) -> Plot:
     """How far two models are apart, by K and the number of match orders, zero in the middle of the colours
     (Boubdir et al. 2023, figures 3 and 4). A panel for each dimension and for whatever else was swept."""
     cells = list(_pair_rows(rows, first, second))
+    called = _called(rows)
     places = list(dict.fromkeys((cell["setting"], cell["dimension"]) for cell in cells))
     ks, n_perms = (sorted({cell[name] for cell in cells}) for name in ("k", "n_perms"))
     widest = max(abs(cell["difference"]) for cell in cells) or 1.0
     has_words = len(ks) <= 6
-    width = min(max(length(name, 6.5) for name in (first, second)) + 0.12, _CELL) if has_words else 0.45
+    width = max(length(called[name], 6.5) for name in (first, second)) + 0.12 if has_words else 0.45
     sheet = Sheet(
-        f"{short(first)} less {short(second)}, in Elo points",
+        f"{called[first]} less {called[second]}, in Elo points",
         [dimension for _, dimension in places],
         width=width * len(ks),
         height=max(0.42 * len(n_perms), 0.8),
@@ -115,8 +120,8 @@ def pair_grid(rows: Sequence[Row], first: str, second: str) -> Plot:
         shared_left=True,
         n_columns=len({cell["dimension"] for cell in cells}),
         key=[
-            (f"{short(first)} leads", {"lw": 9, "color": canvas.shade("RdBu", 0.85)}),
-            (f"{short(second)} leads", {"lw": 9, "color": canvas.shade("RdBu", 0.15)}),
+            (f"{called[first]} leads", {"lw": 9, "color": canvas.shade("RdBu", 0.85)}),
+            (f"{called[second]} leads", {"lw": 9, "color": canvas.shade("RdBu", 0.15)}),
             (f"* below {CONVERGED:.0%} converged", {"lw": 0}),
             ("lines: match orders", {"lw": 0}),
         ],
@@ -128,7 +133,7 @@ def pair_grid(rows: Sequence[Row], first: str, second: str) -> Plot:
         for cell in (c for c in cells if (c["setting"], c["dimension"]) == (setting, dimension)):
             at = n_perms.index(cell["n_perms"]), ks.index(cell["k"])
             grid[at] = 0.5 + 0.5 * cell["difference"] / widest
-            _pair_cell(panel, cell, *at, grid[at], leads=width - 0.06 if has_words else 0.0)
+            _pair_cell(panel, cell, *at, grid[at], leads=called.get(cell["leader"], "equal") if has_words else "")
         panel.grid(grid, "RdBu")
         panel.labels([f"{n:,}" for n in n_perms])
         for i, k in enumerate(ks):
@@ -160,11 +165,11 @@ def _pair_rows(rows: Sequence[Row], first: str, second: str) -> Iterator[dict[st
         }
 
 
-def _pair_cell(panel: Panel, cell: Row, y: int, x: int, share: float, *, leads: float) -> None:
-    """The difference and, with `leads` inches for it, who leads."""
+def _pair_cell(panel: Panel, cell: Row, y: int, x: int, share: float, *, leads: str) -> None:
+    """The difference and, where there is room, who leads."""
     color = "white" if abs(share - 0.5) > 0.3 else canvas.INK
     star = "*" if cell["convergence"] < CONVERGED else ""
     said = f"{cell['difference']:+.0f}{star}".replace("-", "−")
     panel.write(x, y, said, move=(0, 5 if leads else 0), size=7.5, color=color)
     if leads:
-        panel.write(x, y, fitted(cell["leader"] or "equal", 6.5, leads), move=(0, -5), size=6.5, color=color)
+        panel.write(x, y, leads, move=(0, -5), size=6.5, color=color)

@@ -11,6 +11,7 @@ import numpy as np
 from elo_exp.figures import canvas
 from elo_exp.figures.canvas import Panel, panel_width, percents, row_span, span, ticks
 from elo_exp.figures.lettering import length
+from elo_exp.figures.names import labels
 from elo_exp.figures.sheets import Sheet
 from elo_exp.oracle.analysis import Analysis
 from elo_exp.oracle.dataset import Rows
@@ -59,7 +60,7 @@ def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
     low, high = span([*ends, *(t.mean for p, t in truth.items() if p in analysis.data.policies)] or [0.0, 1.0])
     low, high = max(low, -0.2), min(high, 1.2)
     for panel in sheet.panels:
-        panel.heading(panel.name, _used(analysis.of(panel.name)))
+        panel.heading(labels(analysis.data.policies)[panel.name], _used(analysis.of(panel.name)))
         panel.scale((low, high), row_span(len(names)))
         panel.rows(names)
         panel.x_axis(ticks(low, high), "mean oracle label")
@@ -127,7 +128,7 @@ def calibration(analysis: Analysis) -> Plot:
         counts = of_policy.of_draw if of_policy.draws is not None else of_policy.hajek
         found = list(_score_rows(panel.name, labelled, data.logged, scores, counts))
         rows += found
-        panel.heading(panel.name, f"overlap of scores {overlap.affinity:.2f}")
+        panel.heading(labels(data.policies)[panel.name], f"overlap of scores {overlap.affinity:.2f}")
         panel.scale((-0.03, 1.03), (-0.02, 1.05))
         panel.x_axis(ticks(0, 1), "judge score")
         panel.y_axis(ticks(0, 1), "oracle label; share of scores")
@@ -206,7 +207,8 @@ def weights(analysis: Analysis) -> Plot | None:
     for panel, found in zip(sheet.panels, known, strict=True):
         of_policy = evidence(data, panel.name, analysis.calibration)
         panel.heading(
-            panel.name, f"ESS {_share(found.ess, found.n)}, calibrated {_share(found.ess_calibrated, found.n)}"
+            labels(data.policies)[panel.name],
+            f"ESS {_share(found.ess, found.n)}, calibrated {_share(found.ess_calibrated, found.n)}",
         )
         panel.scale((0, 1), (0, 1))
         panel.x_axis(percents(0, 1), "logged answers, the heaviest first")
@@ -259,7 +261,8 @@ def label_budget(analysis: Analysis) -> Plot | None:
     )
     for panel, budget in zip(sheet.panels, shown, strict=True):
         line = [row for row in rows if row["policy"] == panel.name]
-        panel.heading(panel.name, f"±{budget.half_width:.3f} with {budget.n_labels:,} labels")
+        called = labels(analysis.data.policies)[panel.name]
+        panel.heading(called, f"±{budget.half_width:.3f} with {budget.n_labels:,} labels")
         panel.scale((_LABELS[0], _LABELS[-1]), (low / 1.1, high * 1.1), log_x=True, log_y=True)
         panel.x_axis({x: f"{x:,}" for x in (50, 200, 1000, 5000)}, "oracle labels")
         panel.y_axis(
