@@ -138,6 +138,35 @@ def test_of_a_crowd_each_has_the_same_label_of_its_own_in_every_figure(crowd: St
     assert len(over & words["differences"]) == 28
 
 
+def test_of_a_crowd_a_caption_speaks_of_what_is_drawn(crowd: Standings, drawn: dict[str, Plot]):
+    """Cells without numbers, points without bars, and grey lines behind the coloured ones."""
+    of_crowd = {plot.name: plot.caption for plot in plots.all_plots(crowd)}
+    assert of_crowd["k_sensitivity"].endswith(" The best 7 of 59 entrants are in colour, the others grey.")
+    assert "where each line in colour would end" in of_crowd["k_sensitivity"]
+    assert of_crowd["permutation_traces"].endswith(" Only the best 7 of 59 entrants are shown.")
+    assert "in colour" not in drawn["k_sensitivity"].caption
+    for clause in ("of n battles", "± 95 %", "Bold"):
+        assert clause in drawn["pairwise_winrates"].caption
+        assert clause not in of_crowd["pairwise_winrates"]
+    assert "bar: 95 %" in drawn["calibration"].caption
+    assert "bar" not in of_crowd["calibration"]
+
+
+def test_bars_are_spoken_of_where_one_dimension_has_few_pairs_enough(crowd: Standings):
+    few, many = (
+        [battle(a, b, "model_a", q) for q in range(4) for a, b in ("ab", "bc", "ca")],
+        crowd.battles["factuality"],
+    )
+    plot = one(fit_plots.calibration(standings({"calibration": few[1:], "factuality": many}, n_perms=2)))
+    assert "bar (where there are 60 pairs at most): 95 %" in plot.caption
+
+
+def test_without_a_test_of_the_ratings_no_number_is_bold(found: Standings):
+    untested = plots.win_rates(dataclasses.replace(found, differences={}))
+    assert "Bold" not in untested.caption
+    assert not [word for word in written(untested) if word.startswith("bold")]
+
+
 def test_names_and_dimensions_may_be_anything():
     battles = [dataclasses.replace(b, model_a=NASTY[b.model_a], model_b=NASTY[b.model_b]) for b in tournament()]
     words = {plot.name: written(plot) for plot in plots.all_plots(standings({"$_{<i>": battles}))}

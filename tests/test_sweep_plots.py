@@ -56,6 +56,13 @@ def test_of_many_numbers_of_match_orders_five_have_panels_and_all_have_rows():
     assert len(plot.rows) == len(rows)
 
 
+def test_of_many_models_the_others_are_grey():
+    modes = {"pilot": 8.0, "headline": 16.0}
+    crowd = [row(model, job=mode, k=k, mode=mode) for mode, k in modes.items() for model in "abcdefghi"]
+    for plot in (sweep_plots.k_lines(crowd), sweep_agreement.modes_apart(crowd, list(modes))):
+        assert plot.caption.endswith(" The best 7 of 9 entrants are in colour, the others grey.")
+
+
 def test_a_cell_says_the_difference_who_leads_and_whether_elo_has_converged():
     plot = sweep_plots.pair_grid(grid(""), "b", "a")
     assert {(cell["k"], cell["difference"], cell["leader"]) for cell in plot.rows} == {(8, -20, "a"), (16, -28, "a")}

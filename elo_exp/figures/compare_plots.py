@@ -9,7 +9,7 @@ from elo_exp.figures import canvas, names
 from elo_exp.figures.canvas import Look, Panel, panel_width, row_span, span, ticks
 from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
-from elo_exp.figures.shown import model_key, of_best, said_p
+from elo_exp.figures.shown import in_color, model_key, of_best, said_p
 from elo_exp.reports.findings import METHODS
 from elo_exp.results import Plot
 from elo_exp.statistics.comparisons import ALPHA
@@ -67,7 +67,7 @@ def slopes(rows: Sequence[Row], runs: Sequence[str], method: str) -> Plot:
         f"How ratings differ from run to run. Bar: 95 % over prompts, of that run alone.{level} Runs that share "
         "prompts vary together, so the bars do not tell whether a rating moved."
     )
-    return sheet.finish("rating_slopes", drawn, caption + of_best(len(colored), len(models), "entrants in colour"))
+    return sheet.finish("rating_slopes", drawn, caption + in_color(len(colored), len(models)))
 
 
 def _best_first(rows: Sequence[Row]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from elo_exp.figures import canvas
@@ -65,7 +66,7 @@ def calibration(standings: Standings) -> Plot | None:
         _observed(panel, here, "observed_decisive", "std_error_decisive", _ORANGE, hollow=True)
         _observed(panel, here, "observed", "std_error", _BLUE)
     caption = (
-        "How often the favourite of each pair wins beside what its rating predicts; bar: 95 %, prompt-clustered. The "
+        f"How often the favourite of each pair wins beside what its rating predicts{_of_bars(rows, names)}. The "
         "ratings count a tie as half a win, so decisive games alone lie further from one half. n: "
         f"{'; '.join(_of_games(rows, name) for name in names)}."
     )
@@ -114,6 +115,15 @@ def _ends(row: dict[str, Any], name: str, error: str) -> tuple[float, float]:
     """Of the 95 % interval of a share."""
     half = half_width(row[name.replace("observed", "n_prompts")]) * (row[error] or 0.0)
     return row[name] - half, row[name] + half
+
+
+def _of_bars(rows: Rows, names: Sequence[str]) -> str:
+    """What the bars are, and which pairs have none."""
+    n_pairs = [sum(row["dimension"] == name for row in rows) for name in names]
+    if min(n_pairs) > _MAX_BARS or all(row["std_error"] is None for row in rows):
+        return ""
+    where = f" (where there are {_MAX_BARS} pairs at most)" if max(n_pairs) > _MAX_BARS else ""
+    return f"; bar{where}: 95 %, prompt-clustered"
 
 
 def _of_games(rows: Rows, name: str) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from elo_exp.figures import canvas
 from elo_exp.figures.canvas import Panel, panel_width, span, ticks
 from elo_exp.figures.sheets import Sheet
-from elo_exp.figures.shown import colored, labels, model_key, n_matches, of_best, rated, sample
+from elo_exp.figures.shown import colored, in_color, labels, model_key, n_matches, of_best, rated, sample
 from elo_exp.results import CONVERGED, Z95, Plot, Standings
 from elo_exp.statistics.likelihood import Array
 
@@ -79,11 +79,13 @@ def k_sensitivity(standings: Standings) -> Plot:
         panel.x_axis({k: f"{k:g}" for k in ks}, "K")
         panel.y_axis(ticks(low, high), "mean Elo")
         _by_k(panel, [row for row in rows if row["dimension"] == panel.name], colors)
+    grey = in_color(len(colors), len(standings.models))
     caption = (
-        "How Elo depends on K. Dashed: where each line would end if Elo had converged. Hatched: K is so small that "
-        f"less than {CONVERGED:.0%} of the way is gone.{sample(standings, rated(standings))}"
+        f"How Elo depends on K. Dashed: where each {'line in colour' if grey else 'line'} would end if Elo had "
+        f"converged. Hatched: K is so small that less than {CONVERGED:.0%} of the way is gone."
+        f"{sample(standings, rated(standings))}{grey}"
     )
-    return sheet.finish("k_sensitivity", rows, caption + _with_color(standings), x="k", y=("rating",))
+    return sheet.finish("k_sensitivity", rows, caption, x="k", y=("rating",))
 
 
 def _by_k(panel: Panel, rows: Rows, colors: Mapping[str, str]) -> None:

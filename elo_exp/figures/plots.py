@@ -161,6 +161,9 @@ def win_rates(standings: Standings) -> Plot:
     called = [labels(standings)[model] for model in models]
     is_dense = len(models) > _FEW
     side, size = (0.2, 7.0) if is_dense else (0.68, 8.0)
+    has_error, is_tested = (
+        not is_dense and any(row[name] is not None for row in rows) for name in ("std_error", "significant")
+    )
     scale = [(f"{share:.0%}", {"lw": 9, "color": canvas.shade("RdBu", share)}) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
     sheet = Sheet(
         "How often the row beats the column",
@@ -170,7 +173,7 @@ def win_rates(standings: Standings) -> Plot:
         left=room(called, size),
         bottom=0.75 * room(called, size) + 0.15,
         shared_left=True,
-        key=[*scale, *([] if is_dense else [("bold: their ratings differ (Holm, 5 %)", {"lw": 0})])],
+        key=[*scale, *([("bold: their ratings differ (Holm, 5 %)", {"lw": 0})] if is_tested else [])],
     )
     for panel in sheet.panels:
         panel.heading(panel.name, "ties half")
@@ -179,10 +182,10 @@ def win_rates(standings: Standings) -> Plot:
         panel.labels(called, size=size)
         for x, label in enumerate(called):
             panel.write(x, 0, label, on="x", move=(2, -5), size=size, align=(1, 1), angle=45)
-    caption = (
-        "How often the row beats the column, a tie counting half, of n battles; ± 95 % over prompts. Bold: the "
-        f"Bradley-Terry difference holds after Holm's correction.{sample(standings, standings.dimensions)}"
-    )
+    caption = "How often the row beats the column, a tie counting half"
+    caption += f"{'' if is_dense else ', of n battles'}{'; ± 95 % over prompts' if has_error else ''}."
+    caption += " Bold: the Bradley-Terry difference holds after Holm's correction." if is_tested else ""
+    caption += sample(standings, standings.dimensions)
     return sheet.finish("pairwise_winrates", rows, caption + of_best(len(models), len(standings.models)))
 
 

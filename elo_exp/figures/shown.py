@@ -66,6 +66,11 @@ def of_best(n_shown: int, n: int, things: str = "entrants") -> str:
     return f" Only the best {n_shown} of {n} {things} are shown." if n_shown < n else ""
 
 
+def in_color(n_colored: int, n: int) -> str:
+    """Whose lines have a colour where all are drawn, for a caption."""
+    return f" The best {n_colored} of {n} entrants are in colour, the others grey." if n_colored < n else ""
+
+
 def sample(standings: Standings, dimensions: Sequence[str]) -> str:
     """What the ratings rest on, for a caption."""
     said = []

@@ -11,7 +11,7 @@ from elo_exp.figures import canvas, names
 from elo_exp.figures.canvas import Panel, span, ticks
 from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
-from elo_exp.figures.shown import model_key
+from elo_exp.figures.shown import in_color, model_key
 from elo_exp.figures.sweep_agreement import Row, best_models, judges_grid, modes_apart, seeds_apart
 from elo_exp.results import CONVERGED, Z95, Plot
 
@@ -44,6 +44,7 @@ def k_lines(rows: Sequence[Row]) -> Plot:
     settings = [every[i] for i in dict.fromkeys(np.linspace(0, len(every) - 1, _MAX_LINES).round().astype(int))]
     places = [(setting, dimension) for setting in settings for dimension in dimensions]
     colors = canvas.colors(best_models(rows))
+    colored = {model: color for model, color in colors.items() if color != canvas.GREY}
     ks = sorted({row["k"] for row in rows})
     shown = [row for row in rows if (row["n_perms"], row["setting"]) in settings]
     low, high = span(row["rating"] + sign * Z95 * row["ordering_error"] for row in shown for sign in (-1, 1))
@@ -55,7 +56,7 @@ def k_lines(rows: Sequence[Row]) -> Plot:
         left=0.75,
         shared_left=True,
         n_columns=len(dimensions),
-        key=model_key({m: color for m, color in colors.items() if color != canvas.GREY}, _called(rows)),
+        key=model_key(colored, _called(rows)),
     )
     for panel, ((n_perms, setting), dimension) in zip(sheet.panels, places, strict=True):
         panel.heading(dimension, f"{n_perms:,} match orders {setting}")
@@ -69,6 +70,7 @@ def k_lines(rows: Sequence[Row]) -> Plot:
         "Bar: ordering error (Monte Carlo), 95 %."
     )
     left_out = "" if len(settings) == len(every) else f" {len(settings)} of {len(every)} such lines are shown."
+    left_out += in_color(len(colored), len(colors))
     by_k = [{**row, "line": _line_name(row, every)} for row in sorted(rows, key=lambda row: row["k"])]
     return sheet.finish("k_by_n_perms", by_k, caption + left_out, x="k", y=("rating",))
 
