@@ -13,7 +13,6 @@ import pytest
 from elo_exp.arena import human_scale, placement
 from elo_exp.arena.human_scale import calibrate, temperature
 from elo_exp.arena.placement import Draw
-from elo_exp.arena.plots import share_interval
 from elo_exp.arena.sources import Arena
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle, UserError
@@ -162,18 +161,6 @@ def test_predicted_and_observed_shares_by_hand() -> None:
     assert (m7.n_battles, m7.n_games, m7.observed) == (1, 1, 0.5)
     gap = (board.rating("new").rating or 0) - (board.rating("m0").rating or 0)
     assert m0.predicted == pytest.approx(1 / (1 + 10 ** (-gap / 400)))
-
-
-@pytest.mark.parametrize("n", [1, 10, 400])
-def test_a_share_of_none_or_all_has_an_interval(n: int) -> None:
-    """Wilson's holds the p with |share - p| <= 1.96 sqrt(p (1 - p) / n): of 1 those from n / (n + 1.96^2) on."""
-    least = n / (n + 1.96**2)
-    assert share_interval(1.0, n) == pytest.approx((least, 1.0))
-    assert share_interval(0.0, n) == pytest.approx((0.0, 1.0 - least))
-    for share in (0.05, 0.5, 0.75):
-        assert [abs(share - p) for p in share_interval(share, n)] == pytest.approx(
-            [1.96 * math.sqrt(p * (1 - p) / n) for p in share_interval(share, n)]
-        )
 
 
 # On what scale

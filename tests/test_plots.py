@@ -22,6 +22,8 @@ from elo_exp.figures.lettering import fitted, length
 from elo_exp.figures.names import labels
 from elo_exp.records import Battle
 from elo_exp.results import Plot, Standings
+from elo_exp.statistics.student import half_width
+from elo_exp.statistics.winrates import clustered_interval
 from tests.standings import standings, tournament, with_lengths
 
 OF_ELO = ["ratings", "k_sensitivity", "permutation_traces", "order_effect"]
@@ -153,11 +155,9 @@ def test_of_a_crowd_a_caption_speaks_of_what_is_drawn(crowd: Standings, drawn: d
 
 
 def test_bars_are_spoken_of_where_one_dimension_has_few_pairs_enough(crowd: Standings):
-    few, many = (
-        [battle(a, b, "model_a", q) for q in range(4) for a, b in ("ab", "bc", "ca")],
-        crowd.battles["factuality"],
-    )
-    plot = one(fit_plots.calibration(standings({"calibration": few[1:], "factuality": many}, n_perms=2)))
+    few = [battle(a, b, "model_a", q) for q in range(4) for a, b in ("ab", "bc", "ca")][1:]
+    both = standings({"calibration": few, "factuality": crowd.battles["factuality"]}, n_perms=2)
+    plot = one(fit_plots.calibration(both))
     assert "bar (where there are 60 pairs at most): 95 %" in plot.caption
 
 
@@ -317,8 +317,31 @@ def test_lengths_are_drawn_as_they_were_found(found: Standings, drawn: dict[str,
         terciles = [row for row in drawn["length_effect"].rows if row["dimension"] == dimension]
         assert [row["win_rate"] for row in terciles] == [tercile["win_rate"] for tercile in control["terciles"]]
         assert {row["effect"] for row in terciles} == {control["effect"]["effect"]}
+        for row in terciles:
+            ends = clustered_interval(row["win_rate"], row["std_error"], row["n_prompts"])
+            assert (row["win_rate_ci_low"], row["win_rate_ci_high"]) == ends
         ratings = [row for row in drawn["length_ratings"].rows if row["dimension"] == dimension]
         assert ratings == list(control["ratings"])
+
+
+def test_no_interval_of_a_share_leaves_the_figure():
+    """The longer response is the favourite, and wins on four of five prompts: Student's t of four degrees of freedom
+    reaches beyond 1."""
+    battles = [
+        battle(a, b, "model_a" if q < 4 else "tie", q) for q in range(5) for a, b in itertools.combinations("abcd", 2)
+    ]
+    lengths = {(f"q{q}", model): 400 - 40 * "abcd".index(model) - 3 * q for q in range(5) for model in "abcd"}
+    found = with_lengths(standings({"factuality": battles}), lengths)
+    for plot, share in (
+        (one(judge_plots.length_effect(found)), "win_rate"),
+        (one(fit_plots.calibration(found)), "observed"),
+    ):
+        known = [row for row in plot.rows if row["std_error"] is not None]
+        assert max(row[share] + half_width(5) * row["std_error"] for row in known) > 1
+        for row in known:
+            assert 0 <= row[f"{share}_ci_low"] < row[share] < row[f"{share}_ci_high"] <= 1
+        assert "Wilson" in plot.caption
+        assert not [w for w in written(plot) if w.endswith("%") and not 0 <= float(w[:-1]) <= 100]
 
 
 # Whether one rating is enough

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from elo_exp.records import Battle
 from elo_exp.results import WinRate
-from elo_exp.statistics.winrates import Share, count, shares, win_share
+from elo_exp.statistics.student import half_width
+from elo_exp.statistics.winrates import Share, clustered_interval, count, share_interval, shares, win_share
 
 NAMES = st.sampled_from(["ann", "bob", "zoe"])
 RESULTS = st.sampled_from(["model_a", "model_b", "tie", "tie (bothbad)"])
@@ -121,3 +123,33 @@ def test_the_shares_are_those_of_the_counts(battles: list[Battle]):
     found = shares(battles, use="consistent", ties="half")
     counted = {(r.entrant_a, r.entrant_b): win_share(r) for r in count(battles, dimension="factuality")}
     assert {pair: share.share for pair, share in found.items()} == pytest.approx(counted)
+
+
+# Intervals
+
+
+@pytest.mark.parametrize("n", [1, 10, 400])
+def test_a_share_of_none_or_all_has_an_interval(n: int) -> None:
+    """Wilson's holds the p with |share - p| <= 1.96 sqrt(p (1 - p) / n): of 1 those from n / (n + 1.96^2) on."""
+    least = n / (n + 1.96**2)
+    assert share_interval(1.0, n) == pytest.approx((least, 1.0))
+    assert share_interval(0.0, n) == pytest.approx((0.0, 1.0 - least))
+    for share in (0.05, 0.5, 0.75):
+        assert [abs(share - p) for p in share_interval(share, n)] == pytest.approx(
+            [1.96 * math.sqrt(p * (1 - p) / n) for p in share_interval(share, n)]
+        )
+
+
+def test_an_interval_of_prompts_is_wilsons_of_as_many_battles_as_have_the_error():
+    """A share of .9 with an error of .03 is as sure as one of .9 .1 / .03^2 = 100 battles; ten prompts tell the error,
+    so that 2.26 of them take the place of 1.96."""
+    assert clustered_interval(0.9, 0.03, 10) == pytest.approx(share_interval(0.9, 100, half_width=half_width(10)))
+    assert clustered_interval(0.5, 0.001, 10) == pytest.approx((0.5 - 0.00226, 0.5 + 0.00226), abs=1e-5)
+    assert clustered_interval(1.0, None, 10) is None
+
+
+@given(st.floats(0.001, 0.999), st.floats(1e-4, 1.0), st.integers(2, 200))
+def test_law_no_interval_leaves_what_a_share_can_be(share: float, std_error: float, n_prompts: int):
+    found = clustered_interval(share, std_error, n_prompts)
+    assert found is not None
+    assert 0 <= found[0] < share < found[1] <= 1

@@ -12,7 +12,8 @@ from elo_exp.figures import canvas, names
 from elo_exp.figures.canvas import Panel, percents, row_span, span, ticks
 from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
-from elo_exp.results import Z95, Plot, Rating
+from elo_exp.results import Plot, Rating
+from elo_exp.statistics.winrates import share_interval
 
 _ROWS_A_COLUMN = 45  # of the leaderboard
 _INCHES_A_ROW = 0.165
@@ -118,14 +119,6 @@ def _shares(panel: Panel, group: Sequence[Opponent], color: str) -> None:
     low, high = share_interval(observed, sum(o.n_battles for o in group))
     panel.segments([((predicted, low), (predicted, high))], color, 1.2)
     panel.dots([predicted], [observed], color, 5)
-
-
-def share_interval(share: float, n: int) -> tuple[float, float]:
-    """95 % of a share of n battles, within [0, 1] and of some length also where all or none was won (Wilson 1927)."""
-    weight = Z95**2 / n
-    center = (share + weight / 2) / (1 + weight)
-    half = math.sqrt(weight * share * (1 - share) + weight**2 / 4) / (1 + weight)
-    return center - half, center + half
 
 
 def _bins(known: Sequence[Opponent]) -> list[list[Opponent]]:

@@ -8,10 +8,9 @@ from typing import Any
 from elo_exp.figures import canvas
 from elo_exp.figures.canvas import Panel, percents, row_span, span, ticks
 from elo_exp.figures.sheets import Sheet
-from elo_exp.figures.shown import labels, room, said_p
+from elo_exp.figures.shown import labels, room, said_p, share_ends
 from elo_exp.results import Plot, Standings
 from elo_exp.statistics import transitivity
-from elo_exp.statistics.student import half_width
 from elo_exp.statistics.winrates import shares
 
 Rows = list[dict[str, Any]]
@@ -39,10 +38,8 @@ def calibration(standings: Standings) -> Plot | None:
     if not rows:
         return None
     names = list(dict.fromkeys(row["dimension"] for row in rows))
-    seen = [row["expected"] for row in rows]
-    for name, error in (("observed", "std_error"), ("observed_decisive", "std_error_decisive")):
-        seen += [end for row in rows if row[name] is not None for end in _ends(row, name, error)]
-    low, high = span(min(max(share, 0.0), 1.0) for share in seen)
+    drawn = ["expected", *(f"observed{of}{end}" for of in ("", "_decisive") for end in ("", "_ci_low", "_ci_high"))]
+    low, high = span(row[name] for row in rows for name in drawn if row[name] is not None)
     sheet = Sheet(
         "Do the ratings predict who wins?",
         names,
@@ -63,8 +60,8 @@ def calibration(standings: Standings) -> Plot | None:
         panel.x_axis(percents(low, high), "favourite wins, by Bradley-Terry")
         panel.y_axis(percents(low, high), "favourite wins, observed")
         panel.segments([((low, low), (high, high))], canvas.INK, 0.8)
-        _observed(panel, here, "observed_decisive", "std_error_decisive", _ORANGE, hollow=True)
-        _observed(panel, here, "observed", "std_error", _BLUE)
+        _observed(panel, here, "observed_decisive", _ORANGE, hollow=True)
+        _observed(panel, here, "observed", _BLUE)
     caption = (
         f"How often the favourite of each pair wins beside what its rating predicts{_of_bars(rows, names)}. The "
         "ratings count a tie as half a win, so decisive games alone lie further from one half. n: "
@@ -78,7 +75,7 @@ def _calibration_rows(standings: Standings, dimension: str) -> Rows:
     if not found or not found["transitivity"]["df"]:  # every pair has its own rating difference
         return []
     half, decisive = (shares(battles, use="both", ties=ties) for ties in ("half", "drop"))
-    rows = []
+    rows: Rows = []
     for pair in found["pair_residuals"]:
         names = pair["model_a"], pair["model_b"]
         is_favourite = pair["expected"] >= 0.5
@@ -99,22 +96,19 @@ def _calibration_rows(standings: Standings, dimension: str) -> Rows:
                 "std_error_decisive": won and won.std_error,
             }
         )
+    for row in rows:
+        for of in ("", "_decisive"):
+            row.update(share_ends(f"observed{of}", row[f"observed{of}"], row[f"std_error{of}"], row[f"n_prompts{of}"]))
     return rows
 
 
-def _observed(panel: Panel, rows: Rows, name: str, error: str, color: str, *, hollow: bool = False) -> None:
+def _observed(panel: Panel, rows: Rows, name: str, color: str, *, hollow: bool = False) -> None:
     known = [row for row in rows if row[name] is not None]
     if len(rows) <= _MAX_BARS:
-        bars = [(row["expected"], *_ends(row, name, error)) for row in known if row[error] is not None]
-        panel.segments([((x, low), (x, high)) for x, low, high in bars], color, 1.3, alpha=0.7)
+        bars = [[(row["expected"], row[f"{name}_ci_{end}"]) for end in ("low", "high")] for row in known]
+        panel.segments([bar for bar in bars if bar[0][1] is not None], color, 1.3, alpha=0.7)
     at = [row["expected"] for row in known], [row[name] for row in known]
     panel.dots(*at, color, 5.5 if len(rows) <= _MAX_BARS else 3, hollow=hollow)
-
-
-def _ends(row: dict[str, Any], name: str, error: str) -> tuple[float, float]:
-    """Of the 95 % interval of a share."""
-    half = half_width(row[name.replace("observed", "n_prompts")]) * (row[error] or 0.0)
-    return row[name] - half, row[name] + half
 
 
 def _of_bars(rows: Rows, names: Sequence[str]) -> str:
@@ -123,7 +117,7 @@ def _of_bars(rows: Rows, names: Sequence[str]) -> str:
     if min(n_pairs) > _MAX_BARS or all(row["std_error"] is None for row in rows):
         return ""
     where = f" (where there are {_MAX_BARS} pairs at most)" if max(n_pairs) > _MAX_BARS else ""
-    return f"; bar{where}: 95 %, prompt-clustered"
+    return f"; bar{where}: 95 %, Wilson's with the prompt-clustered error"
 
 
 def _of_games(rows: Rows, name: str) -> str:

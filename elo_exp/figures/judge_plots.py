@@ -10,10 +10,9 @@ from elo_exp.figures import canvas, names
 from elo_exp.figures.canvas import Panel, panel_width, percents, row_span, span, ticks
 from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
-from elo_exp.figures.shown import colored, labels, model_key, of_best
+from elo_exp.figures.shown import colored, labels, model_key, of_best, share_ends
 from elo_exp.results import Plot, Standings
 from elo_exp.statistics.likelihood import Array
-from elo_exp.statistics.student import half_width
 
 Rows = list[dict[str, Any]]
 
@@ -104,6 +103,7 @@ def length_effect(standings: Standings) -> Plot | None:
     rows = [
         {
             **tercile,
+            **share_ends("win_rate", tercile["win_rate"], tercile["std_error"], tercile["n_prompts"]),
             **{name: control["effect"][name] for name in ("scale", "effect", "ci_low", "ci_high")},
         }
         for control in found.values()
@@ -111,8 +111,8 @@ def length_effect(standings: Standings) -> Plot | None:
     ]
     if not rows:
         return None
-    ends = [row["win_rate"] + sign * _half(row) for row in rows for sign in (-1, 1)]
-    low, high = span([0.4, 0.6, *(min(max(end, 0.0), 1.0) for end in ends)])
+    drawn = ("win_rate", "win_rate_ci_low", "win_rate_ci_high")
+    low, high = span([0.4, 0.6, *(row[name] for row in rows for name in drawn if row[name] is not None)])
     sheet = Sheet(
         "Does the judge prefer what is longer?",
         list(found),
@@ -139,7 +139,8 @@ def length_effect(standings: Standings) -> Plot | None:
         _terciles(panel, [row for row in rows if row["dimension"] == panel.name])
     caption = (
         "How often the longer response wins, a tie counting half: games in three parts by how much longer it is, and "
-        "the logistic fit between equally good entrants. 95 % by the prompt-clustered sandwich."
+        "the logistic fit between equally good entrants. Bar: 95 %, Wilson's with the prompt-clustered error; band: "
+        "95 % by the prompt-clustered sandwich."
     )
     return sheet.finish("length_effect", rows, caption)
 
@@ -157,14 +158,9 @@ def _terciles(panel: Panel, rows: Rows) -> None:
     for row in rows:
         x = (row["shortest"] + row["longest"]) / 2
         panel.segments([((row["shortest"], row["win_rate"]), (row["longest"], row["win_rate"]))], _BLUE, 0.8, alpha=0.6)
-        if row["std_error"] is not None:
-            panel.segments([((x, row["win_rate"] - _half(row)), (x, row["win_rate"] + _half(row)))], _BLUE, 2)
+        if row["win_rate_ci_low"] is not None:
+            panel.segments([((x, row["win_rate_ci_low"]), (x, row["win_rate_ci_high"]))], _BLUE, 2)
         panel.dots([x], [row["win_rate"]], _BLUE, 5.5)
-
-
-def _half(tercile: dict[str, Any]) -> float:
-    """Of its 95 % interval."""
-    return half_width(tercile["n_prompts"]) * (tercile["std_error"] or 0.0)
 
 
 def _longer_wins(log_odds: Array) -> Array:

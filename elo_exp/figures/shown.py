@@ -10,6 +10,7 @@ from elo_exp.figures.canvas import GREY, PALETTE, Look, colors
 from elo_exp.figures.lettering import length
 from elo_exp.reports.markup import p_value
 from elo_exp.results import Leaderboard, Standings
+from elo_exp.statistics.winrates import clustered_interval
 
 METHOD = "bradley_terry"  # whose covariance is drawn
 MAX_MODELS = 40  # rows of a figure
@@ -81,6 +82,12 @@ def sample(standings: Standings, dimensions: Sequence[str]) -> str:
         parts += [f"{sum(not b.is_tie for b in battles):,} of {len(battles):,} battles decisive"]
         said.append(f"{dimension} {', '.join(parts)}")
     return f" n: {'; '.join(said)}."
+
+
+def share_ends(name: str, share: float | None, std_error: float | None, n_prompts: int) -> dict[str, float | None]:
+    """Columns `name`_ci_low and `name`_ci_high: 95 % of a share over prompts, which stays within [0, 1]."""
+    ends = None if share is None else clustered_interval(share, std_error, n_prompts)
+    return dict(zip((f"{name}_ci_low", f"{name}_ci_high"), ends or (None, None), strict=True))
 
 
 def said_p(p: float | None) -> str:

@@ -11,8 +11,9 @@ import numpy as np
 
 from elo_exp.battles import models
 from elo_exp.records import Battle
-from elo_exp.results import WinRate
+from elo_exp.results import Z95, WinRate
 from elo_exp.statistics.likelihood import games, pairs
+from elo_exp.statistics.student import half_width
 
 _NO_VARIATION = 1e-12  # of a game's: what rounding leaves of none
 
@@ -96,3 +97,28 @@ def _error(squares: float, n_prompts: int, n_games: int) -> float | None:
     if n_prompts < 2 or squares <= _NO_VARIATION * n_games:
         return None
     return math.sqrt(n_prompts / (n_prompts - 1) * squares) / float(n_games)
+
+
+# Intervals
+
+
+def share_interval(share: float, n: float, *, half_width: float = Z95) -> tuple[float, float]:
+    """95 % of a share of n battles, within [0, 1] and of some length also where all or none was won (Wilson 1927).
+
+    half_width  standard errors that a plain interval has on each side
+    """
+    weight = half_width**2 / n
+    center = (share + weight / 2) / (1 + weight)
+    half = math.sqrt(weight * share * (1 - share) + weight**2 / 4) / (1 + weight)
+    return max(center - half, 0.0), min(center + half, 1.0)
+
+
+def clustered_interval(share: float, std_error: float | None, n_prompts: int) -> tuple[float, float] | None:
+    """95 % of a share whose error comes from prompts, within [0, 1]; None where they do not tell an error.
+
+    It is Wilson's, of as many battles as have this error if each is an observation, with Student's t in place of 1.96
+    (Franco et al. 2019).
+    """
+    if std_error is None:
+        return None
+    return share_interval(share, share * (1 - share) / std_error**2, half_width=half_width(n_prompts))
