@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
 from elo_exp.figures import certainty
 from elo_exp.planning import detectable
 from elo_exp.records import Battle
-from elo_exp.results import Plot, Standings
+from elo_exp.results import Plot, Precision, Standings
+from tests.figure_words import overlaps, panels, words, written
 from tests.standings import standings, tournament
 
 
@@ -56,6 +58,40 @@ def test_the_curve_says_what_a_pilot_and_the_whole_bank_would_find(found: Standi
     at = {row["n_prompts"]: row["detectable"] for row in plot.rows}
     assert [at[50], at[143]] == [detectable(precision.sigma, n) for n in (50, 143)]
     assert (plot.x, plot.y) == ("n_prompts", ("detectable", "corrected"))
+
+
+def power(found: Standings, n_prompts: Sequence[int], *, n_tests: int = 18, sigma: float = 300.0) -> Plot:
+    """Of a dimension for each number of prompts."""
+    known = [Precision(dimension=f"d{i}", n_prompts=n, n_tests=n_tests, sigma=sigma) for i, n in enumerate(n_prompts)]
+    return drawn(certainty.detectable_differences(dataclasses.replace(found, precision={"bradley_terry": known})))
+
+
+@pytest.mark.parametrize("n_tests", [1, 2, 18, 600])
+@pytest.mark.parametrize(
+    "n_prompts",
+    [*((n,) for n in (3, 5, 12, 47, 50, 100, 129, 143, 500, 1000, 5000)), (12, 12), (143, 93, 50), (3, 1000, 46, 60)],
+    ids=str,
+)
+def test_every_number_beside_a_curve_stands_in_its_panel_and_clear_of_all_words(
+    found: Standings, n_prompts: tuple[int, ...], n_tests: int
+):
+    plot = power(found, n_prompts, n_tests=n_tests)
+    inside = [word.text for word in words(plot) if any(panel.holds(word) for panel in panels(plot))]
+    for row in plot.rows:
+        if row["this_run"]:
+            of_lines = [row["detectable"], row["corrected"]][: 1 if n_tests == 1 else 2]
+            assert {f"{points:,.0f}" for points in of_lines} <= set(inside)
+    assert overlaps(plot) == []
+
+
+def test_the_sizes_of_the_shipped_bank_are_marked_in_a_run_of_it(found: Standings):
+    """In a pilot, also where a prompt has no battle, and in none of one's own prompts."""
+    for n_prompts, said in (((143, 93), "50 and 143 prompts"), ((143,), "50 prompts"), ((49,), "143 prompts")):
+        plot = power(found, n_prompts)
+        assert said in written(plot)
+        assert {50, 143} <= {row["n_prompts"] for row in plot.rows}
+    for n_prompts in ((12, 9), (500,), (1000,)):
+        assert not [word for word in written(power(found, n_prompts)) if word.startswith(("50 ", "143 "))]
 
 
 def test_of_many_entrants_the_pairs_of_the_best_are_drawn_and_all_are_in_the_rows():

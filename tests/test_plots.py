@@ -24,6 +24,7 @@ from elo_exp.records import Battle
 from elo_exp.results import Plot, Standings
 from elo_exp.statistics.student import half_width
 from elo_exp.statistics.winrates import clustered_interval
+from tests.figure_words import written
 from tests.standings import standings, tournament, with_lengths
 
 OF_ELO = ["ratings", "k_sensitivity", "permutation_traces", "order_effect"]
@@ -66,12 +67,6 @@ def one(plot: Plot | None) -> Plot:
 
 def battle(a: str, b: str, winner: str, q: int, ab: str | None = None, ba: str | None = None) -> Battle:
     return Battle(model_a=a, model_b=b, winner=winner, question_id=f"q{q}", verdict_ab=ab, verdict_ba=ba)
-
-
-def written(plot: Plot) -> list[str]:
-    """The words of a figure."""
-    texts = ElementTree.fromstring(plot.svg).iter("{http://www.w3.org/2000/svg}text")
-    return ["".join(text.itertext()) for text in texts]
 
 
 def pixels(plot: Plot) -> np.ndarray:

@@ -5,6 +5,7 @@ Matplotlib's shapes are drawn without its axes, texts and layout, which take nin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -73,6 +74,16 @@ def ticks(low: float, high: float) -> dict[float, str]:
     found = MaxNLocator(_TICKS, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
     thousands = "," if max(abs(low), abs(high)) >= 1e4 else ""
     return {float(x): f"{x:{thousands}g}".replace("-", "−") for x in found if low <= x <= high}
+
+
+def log_ticks(low: float, high: float, *, most: int) -> dict[float, str]:
+    """The same for a logarithmic axis, and so many unless there are more powers of ten."""
+    powers = [10.0**n for n in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
+    for steps in ((1, 2, 5), (1, 3), (1,)):
+        found = [step * power for power in powers for step in steps if low <= step * power <= high]
+        if len(found) <= most:
+            break
+    return {x: f"{x:,.12g}" for x in found}
 
 
 def percents(low: float, high: float) -> dict[float, str]:

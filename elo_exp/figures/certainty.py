@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from elo_exp.figures import canvas
-from elo_exp.figures.canvas import Panel, panel_width, row_span, span, ticks
+from elo_exp.figures.canvas import Look, Panel, Span, log_ticks, panel_width, row_span, span, ticks
+from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import METHOD, interval, labels, of_best, room, said_p, sample
 from elo_exp.planning import detectable
@@ -19,7 +20,11 @@ Rows = list[dict[str, Any]]
 
 _MAX_PAIR_MODELS = 8  # whose differences are drawn: 28 pairs; all are in the rows
 _MAX_RANK_MODELS = 20
-_SIZES = (50, 143)  # prompts of a pilot and of the whole bank
+_SIZES = (50, 143)  # prompts of the shipped bank: of a pilot, and all of it
+_NEARLY_ALL = 0.9  # of a size: some prompts may have no battle that counts
+_FEWEST, _MOST = 20, 2000  # prompts, at least, between the ends of the curve
+_HEIGHT = 2.3  # inches of its panels
+_LINES = ("detectable", "corrected")
 _GREY = "#8A8A8A"
 _BLUE, _ORANGE = canvas.PALETTE[:2]
 
@@ -159,59 +164,108 @@ def _rank_rows(dimension: str, board: Leaderboard) -> Rows:
 
 
 def detectable_differences(standings: Standings) -> Plot | None:
-    """The smallest difference that so many prompts find four times in five, by this run's own variance."""
+    """The smallest difference that so many prompts find four times in five, by this run's own variance; of a run of the
+    shipped bank also what its pilot and the whole of it find."""
     known = [p for p in standings.precision.get(METHOD, ()) if p.sigma is not None and p.n_prompts]
     if not known:
         return None
-    rows = [row for p in known for row in _curve(p)]
-    low, high = min(row["detectable"] for row in rows), max(row["corrected"] for row in rows)
-    span = min(row["n_prompts"] for row in rows), max(row["n_prompts"] for row in rows)
-    several = [(f"any of {known[0].n_tests} differences (Holm)", {"color": _BLUE, "lw": 1.2, "ls": "--"})]
+    n_prompts = [p.n_prompts for p in known if p.n_prompts]
+    sizes = _SIZES if any(_NEARLY_ALL * size <= n <= size for n in n_prompts for size in _SIZES) else ()
+    ends = min(_FEWEST, *n_prompts), max(_MOST, 3 * max(n_prompts))
+    curves = [list(_curve(p, sizes, ends)) for p in known]
+    wide = panel_width(len(known))
+    x, y = _scales(curves, ends, wide)
+    marked = [_marked(rows, sizes, x, y, wide) for rows in curves]
+    key: list[tuple[str, Look]] = [("one pair", {"color": _BLUE, "lw": 1.8})]
+    if known[0].n_tests > 1:
+        key.append((f"any of {known[0].n_tests:,} differences (Holm)", {"color": _BLUE, "lw": 1.2, "ls": "--"}))
+    key.append(("this run", {"lw": 0, "marker": "o", "ms": 7, "mfc": _ORANGE, "mew": 0}))
+    if others := sorted({row["n_prompts"] for rows in marked for row in rows if not row["this_run"]}):
+        said = f"{' and '.join(map(str, others))} prompts"
+        key.append((said, {"lw": 0, "marker": "o", "ms": 4.5, "mfc": _BLUE, "mew": 0}))
+    names = [p.dimension for p in known]
     sheet = Sheet(
-        "What more prompts would find",
-        [p.dimension for p in known],
-        width=panel_width(len(known)),
-        height=2.3,
-        left=0.65,
-        shared_left=True,
-        key=[
-            ("one pair", {"color": _BLUE, "lw": 1.8}),
-            *(several if known[0].n_tests > 1 else []),
-            ("this run", {"lw": 0, "marker": "o", "ms": 7, "mfc": _ORANGE, "mew": 0}),
-            ("50 and 143 prompts", {"lw": 0, "marker": "o", "ms": 4.5, "mfc": _BLUE, "mew": 0}),
-        ],
+        "What more prompts would find", names, width=wide, height=_HEIGHT, left=0.65, shared_left=True, key=key
     )
-    for panel, precision in zip(sheet.panels, known, strict=True):
+    for panel, precision, rows, marks in zip(sheet.panels, known, curves, marked, strict=True):
         panel.heading(panel.name, f"{precision.n_prompts:,} prompts")
-        panel.scale(span, (low / 1.1, high * 1.1), log_x=True, log_y=True)
-        panel.x_axis({n: f"{n:,}" for n in (*_SIZES, 500, 1000)}, "prompts")
-        panel.y_axis({x: f"{x}" for x in (5, 10, 20, 40, 60, 100, 200, 400, 800) if low <= x <= high}, "points")
-        _power(panel, precision, [row for row in rows if row["dimension"] == panel.name])
+        panel.scale(x, y, log_x=True, log_y=True)
+        panel.x_axis(_of_prompts(ends, sizes, wide), "prompts")
+        panel.y_axis(log_ticks(*y, most=10), "points")
+        _power(panel, rows, marks, is_one=precision.n_tests == 1)
     caption = (
         "The smallest difference that so many prompts find four times in five, two-sided at 5 %, by this run's own "
         f"scatter between prompts: {', '.join(f'{p.dimension} {p.n_prompts:,} prompts' for p in known)}. Holm: its "
         "first step, which is Bonferroni."
     )
-    lines = ("detectable", "corrected")
-    return sheet.finish("detectable_differences", rows, caption, x="n_prompts", y=lines, curves=True)
+    every = [row for rows in curves for row in rows]
+    return sheet.finish("detectable_differences", every, caption, x="n_prompts", y=_LINES, curves=True)
 
 
-def _power(panel: Panel, precision: Precision, rows: Rows) -> None:
-    n = [row["n_prompts"] for row in rows]
-    marked = [row for row in rows if row["n_prompts"] in _SIZES or row["this_run"]]
-    lines = (("detectable", 1.8, "-", (-6, -10), (1, 0.5)), ("corrected", 1.2, "--", (6, 4), (0, 0)))
-    for name, lw, ls, move, align in lines[: 1 if precision.n_tests == 1 else 2]:
-        panel.line(n, [row[name] for row in rows], _BLUE, lw=lw, ls=ls)
+def _of_prompts(ends: tuple[int, int], sizes: Sequence[int], wide: float) -> dict[float, str]:
+    """The ticks of an axis `wide` inches long: the sizes, and what has room beside them."""
+    if not sizes:
+        return log_ticks(*ends, most=round(2.1 * wide))
+    beside = (500, 1000) if ends[1] < 200 * ends[0] else (10, 1000)
+    return {n: f"{n:,}" for n in sorted((*sizes, *beside)) if ends[0] <= n <= ends[1]}
+
+
+def _scales(curves: Sequence[Rows], ends: tuple[int, int], wide: float) -> tuple[Span, Span]:
+    """Of both axes of panels `wide` inches across, in which there is room for the numbers beside the lines' ends."""
+    left, right = math.log10(ends[0]), math.log10(ends[1])
+    for run in map(_this_run, curves):
+        room = (_length(run["detectable"]) + 8 / 72) / wide
+        left = min(left, (math.log10(run["n_prompts"]) - room * right) / (1 - room))
+    low = math.log10(min(row["detectable"] for rows in curves for row in rows))
+    high = math.log10(max(row["corrected"] for rows in curves for row in rows))
+    point = (high - low) / (72 * _HEIGHT - 20)
+    return (10**left, 10**right), (10 ** (low - 5 * point), 10 ** (high + 15 * point))
+
+
+def _marked(rows: Rows, sizes: Sequence[int], x: Span, y: Span, wide: float) -> Rows:
+    """This run, and those sizes whose numbers stand clear of this run's."""
+    run = _this_run(rows)
+
+    def is_clear(row: dict[str, Any]) -> bool:
+        across = wide * _share(row["n_prompts"], run["n_prompts"], x)
+        return all(
+            across > max(_length(row[name]), _length(run[name])) + 3 / 72
+            or _HEIGHT * _share(row[name], run[name], y) > 9 / 72
+            for name in _LINES
+        )
+
+    return [run, *(row for row in rows if row["n_prompts"] in sizes and row is not run and is_clear(row))]
+
+
+def _share(one: float, other: float, ends: Span) -> float:
+    """Of a logarithmic axis, between the two."""
+    return abs(math.log(one / other)) / math.log(ends[1] / ends[0])
+
+
+def _length(points: float) -> float:
+    """Of a number beside a line, in inches."""
+    return length(f"{points:,.0f}", 8, bold=True)
+
+
+def _this_run(rows: Rows) -> dict[str, Any]:
+    return next(row for row in rows if row["this_run"])
+
+
+def _power(panel: Panel, rows: Rows, marked: Rows, *, is_one: bool) -> None:
+    """`is_one`: there is one pair, and nothing to correct for."""
+    looks = ((1.8, "-", (-6, -10), (1, 0.5)), (1.2, "--", (6, 4), (0, 0)))
+    for name, (lw, ls, move, align) in list(zip(_LINES, looks, strict=True))[: 1 if is_one else 2]:
+        panel.line([row["n_prompts"] for row in rows], [row[name] for row in rows], _BLUE, lw=lw, ls=ls)
         for row in marked:
             color, size = (_ORANGE, 7) if row["this_run"] else (_BLUE, 4.5)
             panel.dots([row["n_prompts"]], [row[name]], color, size)
             look: Any = {"move": move, "align": align, "bold": row["this_run"]}
-            panel.write(row["n_prompts"], row[name], f"{row[name]:.0f}", **look)
+            panel.write(row["n_prompts"], row[name], f"{row[name]:,.0f}", **look)
 
 
-def _curve(precision: Precision) -> Iterator[dict[str, Any]]:
+def _curve(precision: Precision, sizes: Sequence[int], ends: tuple[int, int]) -> Iterator[dict[str, Any]]:
     assert precision.sigma is not None and precision.n_prompts is not None
-    for n in sorted({*np.geomspace(20, 2000, 25).astype(int).tolist(), *_SIZES, precision.n_prompts}):
+    for n in sorted({*np.geomspace(*ends, 30).round().astype(int).tolist(), *sizes, precision.n_prompts}):
         yield {
             "dimension": precision.dimension,
             "n_prompts": n,
