@@ -44,6 +44,23 @@ def test_the_first_column_is_the_chance_of_being_best(found: Standings):
     assert first == {r.model: r.p_best for r in board.ratings}
 
 
+def test_who_has_no_rating_is_named_with_the_reason():
+    """An unbeaten entrant in one dimension, which does not play in the other."""
+    plain = tournament(n_prompts=20)
+    first = [Battle(model_a="best", model_b=b.model_a, winner="model_a", question_id=b.question_id) for b in plain]
+    some = standings({"factuality": [*plain, *first], "calibration": plain})
+    for plot in (certainty.rank_chances(some), certainty.differences(some)):
+        said = " Left out, without a rating: factuality best (unbeaten); calibration best (no battle)."
+        assert drawn(plot).caption.endswith(said)
+    lone = [dataclasses.replace(b, model_a=f"lone{n}") for n, b in enumerate(first[:5])]
+    crowded = certainty.rank_chances(standings({"factuality": [*plain, *lone]}))
+    assert drawn(crowded).caption.endswith("lone0 (unbeaten), lone1 (unbeaten), lone2 (unbeaten), 2 more.")
+
+
+def test_where_all_are_rated_nobody_is_left_out(found: Standings):
+    assert "Left out" not in drawn(certainty.rank_chances(found)).caption
+
+
 def test_the_curve_passes_through_this_run(found: Standings):
     plot, (precision,) = drawn(certainty.detectable_differences(found)), found.precision["bradley_terry"]
     (here,) = [row for row in plot.rows if row["this_run"]]

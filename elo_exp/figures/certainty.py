@@ -12,7 +12,7 @@ from elo_exp.figures import canvas
 from elo_exp.figures.canvas import Look, Panel, Span, log_ticks, panel_width, row_span, span, ticks
 from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
-from elo_exp.figures.shown import METHOD, interval, labels, of_best, room, said_p, sample
+from elo_exp.figures.shown import METHOD, interval, labels, left_out, of_best, room, said_p, sample
 from elo_exp.planning import detectable
 from elo_exp.results import Difference, Leaderboard, Plot, Precision, Standings
 
@@ -74,6 +74,7 @@ def differences(standings: Standings) -> Plot | None:
         f"{interval(boards[names[0]])}, of the pair alone; p by Holm over all pairs and "
         f"dimensions.{sample(standings, names)}"
     )
+    caption += left_out(standings, {name: boards[name] for name in names})
     most = max(len(board.ratings) for board in boards.values())
     caption += of_best(_MAX_PAIR_MODELS, most, "entrants of each dimension") if most > _MAX_PAIR_MODELS else ""
     return sheet.finish("differences", [d.to_dict() for d in known], caption)
@@ -126,6 +127,7 @@ def rank_chances(standings: Standings) -> Plot | None:
         "How likely each rank is. Frame: the ranks that are possible for all entrants at once with 95 % (max-t, "
         f"{interval(next(iter(boards.values())))}).{sample(standings, list(boards))}"
     )
+    caption += left_out(standings, boards)
     most = max(sum(r.rating is not None for r in board.ratings) for board in boards.values())
     return sheet.finish("rank_chances", rows, caption + of_best(size, most))
 

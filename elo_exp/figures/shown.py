@@ -14,6 +14,7 @@ from elo_exp.statistics.winrates import clustered_interval
 
 METHOD = "bradley_terry"  # whose covariance is drawn
 MAX_MODELS = 40  # rows of a figure
+_MAX_NAMED = 3  # of a dimension, in a caption
 
 
 def best_first(standings: Standings) -> list[str]:
@@ -70,6 +71,18 @@ def of_best(n_shown: int, n: int, things: str = "entrants") -> str:
 def in_color(n_colored: int, n: int) -> str:
     """Whose lines have a colour where all are drawn, for a caption."""
     return f" The best {n_colored} of {n} entrants are in colour, the others grey." if n_colored < n else ""
+
+
+def left_out(standings: Standings, boards: Mapping[str, Leaderboard]) -> str:
+    """Who has no rating on these leaderboards, by dimension, and why, for a caption."""
+    said = []
+    for dimension, board in boards.items():
+        flags = {r.model: r.flag or "no rating" for r in board.ratings if r.rating is None}
+        flags |= {model: "no battle" for model in standings.models if model not in board.models}
+        some = [f"{model} ({flag})" for model, flag in list(flags.items())[:_MAX_NAMED]]
+        some += [f"{len(flags) - _MAX_NAMED} more"] if len(flags) > _MAX_NAMED else []
+        said += [f"{dimension} {', '.join(some)}"] if some else []
+    return f" Left out, without a rating: {'; '.join(said)}." if said else ""
 
 
 def sample(standings: Standings, dimensions: Sequence[str]) -> str:
