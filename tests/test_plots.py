@@ -18,13 +18,14 @@ import pytest
 from PIL import Image
 
 from elo_exp.figures import fit_plots, judge_plots, order_plots, plots, shown
+from elo_exp.figures.canvas import PALETTE
 from elo_exp.figures.lettering import fitted, length
 from elo_exp.figures.names import labels
 from elo_exp.records import Battle
 from elo_exp.results import Plot, Standings
 from elo_exp.statistics.student import half_width
 from elo_exp.statistics.winrates import clustered_interval
-from tests.figure_words import written
+from tests.figure_words import overlaps, written
 from tests.standings import standings, tournament, with_lengths
 
 OF_ELO = ["ratings", "k_sensitivity", "permutation_traces", "order_effect"]
@@ -117,6 +118,19 @@ def test_no_word_is_cut_off(n_models: int, crowd: Standings):
         assert (edge == 255).all(), plot.name
 
 
+@pytest.mark.parametrize(("n_models", "n_dimensions"), [(2, 3), (3, 1), (10, 3), (25, 2)])
+def test_no_word_stands_on_another(n_models: int, n_dimensions: int):
+    """With long names of entrants, judge and dimensions."""
+    called = {chr(ord("a") + n): f"organisation-{n % 5}/some-model-{n:02d}-70b-instruct-v{n % 2}" for n in range(25)}
+    plain = tournament(n_models=n_models, n_prompts=4, judge_model="a-judge-of-which-the-name-is-long-too")
+    battles = [dataclasses.replace(b, model_a=called[b.model_a], model_b=called[b.model_b]) for b in plain]
+    dimensions = ["a dimension with a name that does not end soon", "factuality", "calibration"][:n_dimensions]
+    found = standings(dict.fromkeys(dimensions, battles), n_perms=2)
+    lengths = {(f"q{q}", model): 300 + 40 * q + n for q in range(4) for n, model in enumerate(found.models)}
+    for plot in plots.all_plots(with_lengths(found, lengths)):
+        assert overlaps(plot) == [], plot.name
+
+
 def test_of_a_crowd_the_best_are_shown_and_all_are_in_the_rows(crowd: Standings):
     plot = one(plots.ratings(crowd))
     assert len(plot.rows) == 59
@@ -150,10 +164,15 @@ def test_of_a_crowd_a_caption_speaks_of_what_is_drawn(crowd: Standings, drawn: d
 
 
 def test_bars_are_spoken_of_where_one_dimension_has_few_pairs_enough(crowd: Standings):
-    few = [battle(a, b, "model_a", q) for q in range(4) for a, b in ("ab", "bc", "ca")][1:]
-    both = standings({"calibration": few, "factuality": crowd.battles["factuality"]}, n_perms=2)
+    both = standings({"calibration": tournament(), "factuality": crowd.battles["factuality"]}, n_perms=2)
     plot = one(fit_plots.calibration(both))
     assert "bar (where there are 60 pairs at most): 95 %" in plot.caption
+
+
+def test_a_key_has_no_bar_where_no_pair_has_one(crowd: Standings, drawn: dict[str, Plot]):
+    bar = f'stroke="{PALETTE[0].lower()}"'
+    assert bar in drawn["calibration"].svg
+    assert bar not in one(fit_plots.calibration(crowd)).svg
 
 
 def test_without_a_test_of_the_ratings_no_number_is_bold(found: Standings):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from elo_exp.figures import canvas
@@ -38,8 +37,11 @@ def calibration(standings: Standings) -> Plot | None:
     if not rows:
         return None
     names = list(dict.fromkeys(row["dimension"] for row in rows))
-    drawn = ["expected", *(f"observed{of}{end}" for of in ("", "_decisive") for end in ("", "_ci_low", "_ci_high"))]
-    low, high = span(row[name] for row in rows for name in drawn if row[name] is not None)
+    with_bars = [name for name in names if sum(row["dimension"] == name for row in rows) <= _MAX_BARS]
+    seen = [row[name] for row in rows for name in ("expected", "observed", "observed_decisive")]
+    bars = [row for row in rows if row["dimension"] in with_bars]
+    seen += [row[f"observed{of}_ci_{end}"] for row in bars for of in ("", "_decisive") for end in ("low", "high")]
+    low, high = span(share for share in seen if share is not None)
     sheet = Sheet(
         "Do the ratings predict who wins?",
         names,
@@ -48,8 +50,8 @@ def calibration(standings: Standings) -> Plot | None:
         left=0.65,
         shared_left=True,
         key=[
-            ("ties half a win", {"color": _BLUE, "lw": 1.5, "marker": "o", "ms": 6, "mew": 0}),
-            ("decisive games only", {"color": _ORANGE, "lw": 1, "marker": "o", "ms": 5, "mfc": "white"}),
+            ("ties half a win", {"color": _BLUE, "lw": 1.5 if bars else 0, "marker": "o", "ms": 6, "mew": 0}),
+            ("decisive games only", {"color": _ORANGE, "lw": 1 if bars else 0, "marker": "o", "ms": 5, "mfc": "white"}),
             ("as predicted", {"color": canvas.INK, "lw": 0.8}),
         ],
     )
@@ -62,8 +64,9 @@ def calibration(standings: Standings) -> Plot | None:
         panel.segments([((low, low), (high, high))], canvas.INK, 0.8)
         _observed(panel, here, "observed_decisive", _ORANGE, hollow=True)
         _observed(panel, here, "observed", _BLUE)
+    of_bars = _of_bars(bars, are_some=len(bars) < len(rows))
     caption = (
-        f"How often the favourite of each pair wins beside what its rating predicts{_of_bars(rows, names)}. The "
+        f"How often the favourite of each pair wins beside what its rating predicts{of_bars}. The "
         "ratings count a tie as half a win, so decisive games alone lie further from one half. n: "
         f"{'; '.join(_of_games(rows, name) for name in names)}."
     )
@@ -111,12 +114,11 @@ def _observed(panel: Panel, rows: Rows, name: str, color: str, *, hollow: bool =
     panel.dots(*at, color, 5.5 if len(rows) <= _MAX_BARS else 3, hollow=hollow)
 
 
-def _of_bars(rows: Rows, names: Sequence[str]) -> str:
-    """What the bars are, and which pairs have none."""
-    n_pairs = [sum(row["dimension"] == name for row in rows) for name in names]
-    if min(n_pairs) > _MAX_BARS or all(row["std_error"] is None for row in rows):
+def _of_bars(rows: Rows, *, are_some: bool) -> str:
+    """What the bars of these pairs are; `are_some`: not all have one."""
+    if all(row["std_error"] is None for row in rows):
         return ""
-    where = f" (where there are {_MAX_BARS} pairs at most)" if max(n_pairs) > _MAX_BARS else ""
+    where = f" (where there are {_MAX_BARS} pairs at most)" if are_some else ""
     return f"; bar{where}: 95 %, Wilson's with the prompt-clustered error"
 
 
