@@ -245,6 +245,17 @@ def test_nor_is_anybody_the_best_while_a_group_stands_apart():
     assert "Not rated: u, v (disconnected: no chain of wins leads to the others and back)." in said
 
 
+def test_a_long_name_stands_in_one_piece_on_the_console():
+    names = ["organisation/a-model-of-seven-billion-parameters-instruct-v1", "b"]
+    battles = [
+        dataclasses.replace(b, model_a=names["ab".index(b.model_a)], model_b=names["ab".index(b.model_b)])
+        for b in simulated("ab", ["d"], gap=1.0)["d"]
+    ]
+    table = report.table(rated({"d": battles}, names, "bradley_terry"))
+    assert re.search(rf"^ +\d   {names[0]} +\d+\.\d .* \d+$", table, re.MULTILINE)
+    assert max(map(len, table.split("± SEM: ")[1].splitlines())) <= 120
+
+
 def test_it_says_how_the_judge_behaved(page: str):
     row = ["factuality", "105", "21 % (21 of 100)", "60 % (108 of 180)", "10 %", "5 (3 refused, 1 cut off)"]
     assert row in Reader(page).cells

@@ -24,6 +24,7 @@ _ORDERS = (
 )
 _RANKS = "ranks: those that the prompts leave possible, for all entrants at once with 95 %."
 _SURE = "95 % over prompts"
+_WIDTH, _NAME = 120, 17  # characters of the console, and of them for a name: a longer one makes the table as much wider
 _MAX_JUDGES = 6  # pairs of judges, of a dimension on the console
 _MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
 
@@ -205,7 +206,8 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
     from rich.table import Table
 
     text = io.StringIO()
-    console = Console(file=text, width=120, markup=False)
+    longest = max(map(len, standings.models), default=0)
+    console = Console(file=text, width=_WIDTH + max(0, longest - _NAME), markup=False)
     method = companion(standings) or "bradley_terry"
     columns = ("rank", "entrant", "Elo", "± SEM", _SURE, METHODS.get(method, method), _SURE, "ranks", "battles")
     sure = {p.dimension: p for p in standings.precision.get(method, ())}
@@ -214,8 +216,7 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
         console.print(_title(standings, dimension, by_dimension.get(dimension)), highlight=False)
         grid = Table(box=SIMPLE_HEAD)
         for column in columns:
-            is_name = column == "entrant"  # which may be cut in two, as a number may not
-            grid.add_column(column, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold")
+            grid.add_column(column, justify="left" if column == "entrant" else "right", no_wrap=True)
         rows = _table_rows(standings, method, dimension)
         for row in rows[:_MAX_ROWS]:
             grid.add_row(*row)
@@ -223,12 +224,12 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
         if len(rows) > _MAX_ROWS:
             console.print(f"  ... and {len(rows) - _MAX_ROWS} more in ratings.json")
         for sentence in unrated(standings.companions.get(method, {}).get(dimension)):
-            console.print(f"  {sentence}", highlight=False)
+            console.print(f"  {sentence}", highlight=False, width=_WIDTH)
         if (precision := sure.get(dimension)) and precision.detectable is not None:
             console.print(_findings(standings, method, precision), highlight=False)
         if others := _other_judges(standings, dimension)[:_MAX_JUDGES]:
             console.print("\n".join(others) + "\n", highlight=False)
-    console.print(" ".join([_SEM, *[_ORDERS] * bool(quality), _RANKS]))
+    console.print(" ".join([_SEM, *[_ORDERS] * bool(quality), _RANKS]), width=_WIDTH)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
