@@ -54,8 +54,7 @@ def run(cfg: DictConfig) -> float:
     mistakes.refuse_lists(config.overrides(), cfg)
     config.take_ratings(cfg)
     settings = config.settings(cfg)
-    experiment = EXPERIMENTS[one_of("experiment.name", settings.experiment.name, EXPERIMENTS)]
-    mistakes.refuse_elsewhere(config.overrides(), settings.experiment.name)
+    experiment = _experiment(settings)
     info = config.run_info(cfg)
     if info.group is not None:
         if settings.resume and sweeps.is_finished(info):
@@ -75,6 +74,20 @@ def run(cfg: DictConfig) -> float:
     else:
         print(f"job {info.run_dir.name}: {info.name}")
     return result.headline
+
+
+def check(cfg: DictConfig) -> None:
+    """Raise UserError for what the configuration of a sweep's job by itself says is wrong."""
+    memory.start()
+    mistakes.refuse_lists(config.overrides(), cfg)
+    config.take_ratings(cfg)
+    config.check(cfg, lambda settings: _experiment(settings).NEEDS)
+
+
+def _experiment(settings: Settings) -> Experiment:
+    found = EXPERIMENTS[one_of("experiment.name", settings.experiment.name, EXPERIMENTS)]
+    mistakes.refuse_elsewhere(config.overrides(), settings.experiment.name)
+    return found
 
 
 def _run_tracked(experiment: Experiment, settings: Settings, parts: Parts, info: RunInfo) -> Result:
@@ -157,6 +170,7 @@ def main() -> None:
         else:
             composing.read_yaml_in_c()
             composing.take_mode_from_the_command()
+            composing.check_before_jobs(check)
             job()
     except KeyboardInterrupt:
         print("elo_exp: interrupted. Every answer so far is stored; the same command goes on.", file=sys.stderr)

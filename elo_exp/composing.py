@@ -1,13 +1,17 @@
-"""What Hydra does more often or more slowly than it needs to.
+"""What Hydra does more often or more slowly than it needs to, and where it could look closer.
 
 Hydra composes a run twice, to see whether the configuration makes a sweep of it and to run it; and every job of a sweep
-anew and twice, to see whether it can be and to run it. It reads YAML in Python.
+anew and twice, to see whether it can be and to run it; what it has composed the first time nobody checks. It reads YAML
+in Python.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import yaml
@@ -15,10 +19,13 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_d
 from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
-from omegaconf import DictConfig, OmegaConf
+from hydra.plugins.sweeper import Sweeper
+from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf.errors import InterpolationKeyError, InterpolationResolutionError
 
 
 def read_yaml_in_c() -> None:
@@ -36,6 +43,37 @@ def take_mode_from_the_command() -> None:
         return compose(self, config_name, overrides) if said else None
 
     setattr(Hydra, "get_mode", get_mode)  # noqa: B010  (mypy has no other word for it)
+
+
+def check_before_jobs(check: Callable[[DictConfig], None]) -> None:
+    """Let Hydra, which composes all jobs before the first one runs, give each configuration to `check` as the job will
+    have it."""
+
+    def validate(self: Any, batch: Sequence[Sequence[str]]) -> None:
+        jobs: Iterable[Sequence[str]] = batch
+        if type(self).__name__ == "BasicSweeper":  # Hydra's own knows all its batches at the first
+            jobs = itertools.chain.from_iterable(self.overrides) if self.batch_index == 1 else ()
+        for number, overrides in enumerate(jobs):
+            _check_job(self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides)), number, check)
+
+    setattr(Sweeper, "validate_batch_is_legal", validate)  # noqa: B010  (mypy has no other word for it)
+
+
+def _check_job(job: DictConfig, number: int, check: Callable[[DictConfig], None]) -> None:
+    running = HydraConfig.instance().cfg
+    with flag_override(job, ["struct", "readonly"], False):
+        job.hydra.job.num = job.hydra.job.id = number
+        job.hydra.runtime.output_dir = str(Path(job.hydra.sweep.dir, str(job.hydra.sweep.subdir)).absolute())
+        HydraConfig.instance().set_config(job)
+        del job["hydra"]
+    try:
+        check(job)
+    except InterpolationKeyError:
+        raise
+    except InterpolationResolutionError:
+        pass  # what another resolver says may be there only when and where the job runs
+    finally:
+        HydraConfig.instance().cfg = running
 
 
 def compose_once() -> None:

@@ -13,7 +13,7 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,8 @@ def _of_experiment(name: str, there: str, elsewhere: str, *, _root_: DictConfig)
 OmegaConf.register_new_resolver("of_experiment", _of_experiment, replace=True)
 
 
+_ALONE = ("judge", "oracle_judge", "scoring", "oracle_scoring", "elo", "tracker")  # groups of which one is chosen
+_LISTS = ("entrant", "rubric", "rating", "estimator")  # and several
 _LIKE = ("elo", "rating", "arena")  # what is taken of a run
 
 
@@ -121,8 +123,7 @@ def build(cfg: DictConfig, chosen: Settings, needs: Collection[str], changed: Se
 
     changed  the overrides of the command
     """
-    if chosen.experiment.name == "oracle" and chosen.oracle.logged is not None:
-        needs = {"estimator"}  # what is on record needs nobody to answer and to judge
+    needs = _needed(chosen, needs)
     entrants = dict(cfg.entrant) if "entrant" in needs else {}
     if chosen.recorded_dir is not None:
         entrants = {name: _recorded(name, chosen.recorded_dir) for name in entrants}
@@ -141,6 +142,37 @@ def build(cfg: DictConfig, chosen: Settings, needs: Collection[str], changed: Se
         store=Store(Path(chosen.cache_dir) / "store.sqlite"),
         named=frozenset(re.split("[=@]", override.lstrip("+~"))[0] for override in changed),
     )
+
+
+def check(cfg: DictConfig, needs: Callable[[Settings], Collection[str]]) -> None:
+    """Raise UserError for scalar settings that `settings` refuses, and where a part that the experiment needs has an
+    unknown setting, one of another type or one without a value. Nothing is built: a part's values out of range and
+    missing files are found when it is. What an earlier job had in the same words is not looked at again."""
+    words = OmegaConf.to_container(cfg, resolve=False)
+    assert isinstance(words, dict)
+    scalars = {name: said for name, said in words.items() if name not in (*_ALONE, *_LISTS)}
+    chosen = memory.once("chosen", lambda: settings(cfg), by=repr(scalars))
+    wanted = {*_needed(chosen, needs(chosen)), "elo", "rating", "tracker"}
+    if "scoring" in wanted:
+        wanted |= {"oracle_scoring"}
+    if chosen.recorded_dir is not None:
+        wanted -= {"entrant"}
+    for group in filter(wanted.__contains__, _ALONE):
+        _check_part(cfg[group], group, words[group])
+    for group in filter(wanted.__contains__, _LISTS):
+        for name, said in words[group].items():
+            _check_part(cfg[group][name], f"{group}.{name}", said)
+
+
+def _check_part(node: Any, where: str, said: Any) -> None:
+    memory.once("checked", lambda: _typed(node, where), by=(where, repr(said)))
+
+
+def _needed(chosen: Settings, needs: Collection[str]) -> Collection[str]:
+    """Of what the experiment needs, that which these settings leave to do."""
+    if chosen.experiment.name == "oracle" and chosen.oracle.logged is not None:
+        return {"estimator"}  # what is on record needs nobody to answer and to judge
+    return needs
 
 
 def build_tracker(node: Mapping[str, Any]) -> Tracker:
@@ -219,6 +251,20 @@ def _parts(nodes: DictConfig, group: str) -> dict[str, Any]:
 
 def _part(node: Any, where: str) -> Any:
     """Build one part from its node. Raises UserError naming the setting that is wrong."""
+    part, checked = _typed(node, where)
+    try:
+        built = part(**copy.deepcopy(checked))
+    except UserError as error:
+        own = re.split("[:.]", str(error))[0] in {f.name for f in dataclasses.fields(part)}
+        raise UserError(f"{where}.{error}" if own else str(error)) from None
+    except TypeError as error:
+        raise UserError(f"{where}: {mistakes.first_line(error)}") from None
+    _check_finite(checked, where)
+    return built
+
+
+def _typed(node: Any, where: str) -> tuple[Any, dict[str, Any]]:
+    """The class of a part, and its settings in the types of the class's fields."""
     if not isinstance(node, DictConfig) or "_target_" not in node:
         raise UserError(f"{where}: nothing is chosen. Choose with {_group(where)}=NAME; --help lists the names.")
     part = _import(str(node["_target_"]), where)
@@ -227,17 +273,9 @@ def _part(node: Any, where: str) -> Any:
     assert isinstance(resolved, dict)
     values = {str(key): value for key, value in resolved.items() if key != "_target_"}
     try:
-        checked = memory.once("part", lambda: _checked(part, values, where), of=(part,), by=repr(values))
-        built = part(**copy.deepcopy(checked))
+        return part, memory.once("part", lambda: _checked(part, values, where), of=(part,), by=repr(values))
     except OmegaConfBaseException as error:
         raise UserError(mistakes.wrong_type(error, part, OmegaConf.create(values), where)) from None
-    except UserError as error:
-        own = re.split("[:.]", str(error))[0] in {f.name for f in dataclasses.fields(part)}
-        raise UserError(f"{where}.{error}" if own else str(error)) from None
-    except TypeError as error:
-        raise UserError(f"{where}: {mistakes.first_line(error)}") from None
-    _check_finite(checked, where)
-    return built
 
 
 def _check_finite(value: Any, where: str) -> None:

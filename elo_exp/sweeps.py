@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -56,6 +57,8 @@ class SweepWatch(Callback):
                 )
                 print(*summary.lines, *more, folder.resolve(), sep="\n")
                 _track(folder, summary)
+            elif {path.name for path in folder.iterdir()} == {_UNFINISHED, "multirun.yaml"}:
+                shutil.rmtree(folder, ignore_errors=True)  # of a sweep that was refused before its first job
         if cls.lock is not None:
             os.close(cls.lock)
             cls.lock = None

@@ -52,6 +52,14 @@ MISTAKES = {
     "'elo.k_sweep=[1,two]'": "elo.k_sweep[1]: found 'two'. Expected ",
     "elo.k=8,16": "To sweep over it, add --multirun to your command line",
     "elo.k=": "elo.k: ",
+    # in one job of a sweep
+    "-m elo.k=8,abc": "elo.k: found 'abc'. Expected float.",
+    "-m judge=opus judging.budget_usd=1 judge.max_tokens=500,many": "judge.max_tokens: found 'many'. Expected int.",
+    "-m judge=lexical,opuss": "judge=opuss: no such judge. Did you mean 'opus'?",
+    "-m judge=lexical,replay": "judge.path: has no value yet. Set it with judge.path=...",
+    "-m judging.repeats=1,0": "judging.repeats: found 0. Expected 1 or more.",
+    "-m 'rating=[bradley_terry],[davidson,davidson]'": "rating: 'davidson' is chosen 2 times.",
+    "-m elo.k=8,16 elo.seed=1,x hydra.sweeper.max_batch_size=1": "elo.seed: found 'x'. Expected int.",
     # a value out of range
     "elo.k=0": "elo.k: found 0. Expected a number above 0.",
     "elo.k=-1": "elo.k: found -1. Expected a number above 0.",
@@ -140,7 +148,7 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(line: str, words: str, answ
 
 
 def test_a_refused_run_leaves_no_folder(answers: dict[str, Ran]):
-    """Nothing but the store's, of which the parts' checks may have asked."""
+    """Nor does a refused sweep. Nothing but the store's, of which the parts' checks may have asked."""
     folder = answers["elo.kk=3"].folder / "outputs"
     assert {path.name for path in folder.glob("*")} <= {"cache"}
 

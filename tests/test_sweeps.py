@@ -203,6 +203,14 @@ def test_the_report_is_written_all_the_same(broken: Ran):
     assert "elo.k: found -1. Expected a number above 0." in page.said
 
 
+def test_a_setting_may_be_what_only_the_job_knows(tmp_path: Path):
+    """All jobs are checked before the first one runs, each as it will be."""
+    own = ("elo.seed=${hydra:job.num}", "cache_dir=${hydra:runtime.output_dir}/store")
+    ran = run("-m", "elo.k=8,16", *own, *QUICK, folder=tmp_path)
+    assert [read(ran.run_dir / job / "manifest.json")["config"]["elo"]["seed"] for job in "01"] == [0, 1]
+    assert all((ran.run_dir / job / "store" / "store.sqlite").is_file() for job in "01")
+
+
 def test_a_sweep_of_plans_is_no_sweep_of_failures(tmp_path: Path):
     ran = run("-m", "elo.k=8,16", "plan=true", *QUICK, folder=tmp_path)
     assert "failed" not in ran.out
