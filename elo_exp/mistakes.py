@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import yaml
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
@@ -39,7 +39,8 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}. Check the path."
     if isinstance(error, UserError | HydraException | yaml.YAMLError):
-        return " ".join(str(error).split())
+        said = _explain_word(error) if isinstance(error, OverrideParseException) else str(error)
+        return " ".join(said.split())
     return _explain_launcher(error)
 
 
@@ -60,6 +61,18 @@ def _explain_launcher(error: Exception) -> str | None:
     if str(error).startswith('Could not detect "srun"'):
         return "hydra/launcher=submitit_slurm: found no srun here. Start it where jobs are submitted to Slurm."
     return None
+
+
+def _explain_word(error: OverrideParseException) -> str:
+    """Of what Hydra's parser says, only an error inside a function, such as range(1,b), tells its reader anything."""
+    if " while evaluating " in error.message:
+        return error.message
+    name, equals, _ = error.override.partition("=")
+    return (
+        f"{error.override}: {'cannot be read' if equals else 'has no value'}. Write name=value without spaces, a value "
+        f"with a quote or any of ~ ( ) [ ] {{ }} = , in quotes of its own ('{name}=\"...\"'), and $HOME for ~, which "
+        "is not expanded there."
+    )
 
 
 def _explain_value(error: OmegaConfBaseException) -> str:

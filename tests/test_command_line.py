@@ -52,6 +52,17 @@ MISTAKES = {
     "'elo.k_sweep=[1,two]'": "elo.k_sweep[1]: found 'two'. Expected ",
     "elo.k=8,16": "To sweep over it, add --multirun to your command line",
     "elo.k=": "elo.k: ",
+    # what cannot be read
+    "'prompts.bank_path=~/x.jsonl'": "prompts.bank_path=~/x.jsonl: cannot be read. Write name=value without spaces, a "
+    "value with a quote or any of ~ ( ) [ ] { } = , in quotes of its own ('prompts.bank_path=\"...\"'), and $HOME for "
+    "~, which is not expanded there.",
+    "'battles=b(1).csv'": "battles=b(1).csv: cannot be read. Write name=value without spaces, a value with a quote or "
+    "any of ~ ( ) [ ] { } = , in quotes of its own ('battles=\"...\"')",
+    "'-m' 'battles=a=b.csv' elo.k=8,16": "battles=a=b.csv: cannot be read. Write name=value without spaces",
+    "elo.k = 16": "elo.k: has no value. Write name=value without spaces",
+    "plan": "plan: has no value. Write name=value without spaces, a value with a quote or any of ~ ( ) [ ] { } = , in "
+    "quotes of its own ('plan=\"...\"'), and $HOME for ~",
+    "'elo.k=sort(a,1)'": "while evaluating 'sort(a,1)'",
     # in one job of a sweep
     "-m elo.k=8,abc": "elo.k: found 'abc'. Expected float.",
     "-m judge=opus judging.budget_usd=1 judge.max_tokens=500,many": "judge.max_tokens: found 'many'. Expected int.",
