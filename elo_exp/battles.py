@@ -53,6 +53,10 @@ def _battle(judgment: Judgment) -> Battle:
     )
 
 
+class _AmbiguousError(UserError):
+    """A row that may be read in two ways: whichever it is, others of its file may be read wrongly."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BattlesFile:
     """What was read of a battles file."""
@@ -67,9 +71,11 @@ def read(
 ) -> BattlesFile:
     """The battles of a .jsonl, .csv or .parquet file, each also .gz, in file order.
 
-    columns   our field name -> the file's column. A winner may be one of WINNERS, or the name of the winner's column
+    columns   our field name -> the file's column. A winner may be one of WINNERS, the name of the winner's column, or
+              its own, which a verdict of one order may not: there A and B are a judge's words for positions
     filters   our field name -> the value to keep
     on_error  stop: UserError naming file, line, what was found and what was expected; drop: drop and count
+    Raises UserError also where a winner's word is the name of one model and stands for another result.
     """
     battles = []
     dropped: list[str] = []
@@ -81,9 +87,12 @@ def read(
             pooled.add(str(row["dimension"]))
         try:
             battle = _parse(place, row, columns)
+        except _AmbiguousError:
+            raise
         except UserError as error:
             if on_error == "stop":
-                raise UserError(f"{error} battles_on_error=drop leaves such rows out.") from None
+                hint = "" if _lacks_a_column(path, columns) else " battles_on_error=drop leaves such rows out."
+                raise UserError(f"{error}{hint}") from None
             dropped.append(str(error))
             continue
         if all(getattr(battle, name) == value for name, value in kept.items()):
@@ -101,7 +110,7 @@ def read(
         counts = f"{filtered} filtered out" + (f", {len(dropped)} dropped: {dropped[0]}" if dropped else "")
         raise UserError(f"{path}: no battle is left{f' with {wanted}' if wanted else ''} ({counts}).")
     if all(battle.question_id is None for battle in battles):
-        found = ", ".join(str(key) for key in row)
+        found = _names(row)
         logger.warning(
             "%s: no battle names its question (found %s), so each counts as a prompt of its own. If a column does, say "
             "battles_columns.question_id=COLUMN.",
@@ -170,21 +179,49 @@ def _parse(place: str, row: Mapping[str, Any], columns: Mapping[str, str | None]
         column = columns.get(name)
         value = row.get(column) if column else None
         if _is_missing(value):
-            renamed = column is not None and column != name  # asked for by its name, so it must be there
-            if name in REQUIRED or (renamed and column not in row):
+            if name in REQUIRED or (_must_be_there(name, column) and column not in row):
                 raise UserError(_absent(place, row, name, column))
             continue
         values[name] = str(value)
-    by_column = {columns["model_a"]: "model_a", columns["model_b"]: "model_b"}
-    for name in ("winner", "verdict_ab", "verdict_ba"):
-        if name not in values:
-            continue
-        values[name] = by_column.get(values[name], values[name])
-        if values[name] not in WINNERS:
-            raise UserError(f"{place}: {name} is {values[name]!r}. Expected one of {', '.join(WINNERS)}.")
+    words = {word: word for word in WINNERS} | {columns["model_a"]: "model_a", columns["model_b"]: "model_b"}
+    for name in ("verdict_ab", "verdict_ba"):
+        if name in values:
+            if values[name] not in words:
+                raise UserError(f"{place}: {name} is {values[name]!r}. Expected one of {', '.join(map(str, words))}.")
+            values[name] = words[values[name]]
+    values["winner"] = _winner(place, values, words)
     if values["model_a"] == values["model_b"]:
         raise UserError(f"{place}: {values['model_a']!r} battles itself. Expected two different models.")
     return Battle(**values, equal_answers=str(row.get("equal_answers")).lower() == "true")
+
+
+def _winner(place: str, values: Mapping[str, str], words: Mapping[str | None, str]) -> str:
+    """One of WINNERS, by a word for it or by the winner's name."""
+    found, a, b = values["winner"], values["model_a"], values["model_b"]
+    said, named = words.get(found), "model_a" if found == a else "model_b" if found == b else None
+    if said and named and said != named:
+        raise _AmbiguousError(
+            f"{place}: winner is {found!r}, which is the name of {named} and the word for {said}. Rename the model."
+        )
+    if not (winner := said or named):
+        expected = f"{', '.join(map(str, words))}, {a!r} or {b!r}"
+        raise UserError(f"{place}: winner is {found!r}. Expected one of {expected}.")
+    return winner
+
+
+def _lacks_a_column(path: Path, columns: Mapping[str, str | None]) -> bool:
+    """Whether no row of the file has a column that every row must have."""
+    lacking = {column for name, column in columns.items() if _must_be_there(name, column)}
+    for _, row in _rows(path):
+        lacking -= row.keys()
+        if not lacking:
+            return False
+    return True
+
+
+def _must_be_there(name: str, column: str | None) -> bool:
+    """A column that is asked for by its name must be there, even if it may be empty."""
+    return name in REQUIRED or (column is not None and column != name)
 
 
 def _is_missing(value: Any) -> bool:
@@ -195,8 +232,12 @@ def _is_missing(value: Any) -> bool:
 def _absent(place: str, row: Mapping[str, Any], name: str, column: str | None) -> str:
     if column in row:
         return f"{place}: column {column!r} is empty. Expected {'a winner' if name == 'winner' else 'a model'}."
-    found = ", ".join(str(key) for key in row)
-    return f"{place}: has no column {column!r} (found {found}). Name it with battles_columns.{name}=COLUMN."
+    return f"{place}: has no column {column!r} (found {_names(row)}). Name it with battles_columns.{name}=COLUMN."
+
+
+def _names(row: Mapping[str, Any]) -> str:
+    """Of the columns, in quotes: a space may be what is wrong with one."""
+    return ", ".join(map(repr, row))
 
 
 def models(battles: Sequence[Battle]) -> tuple[str, ...]:

@@ -159,6 +159,36 @@ def test_columns_may_have_other_names_and_a_winner_may_be_named_by_its_column(tm
     ]
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
+def test_a_winner_may_be_named_by_its_own_name(tmp_path, ending):
+    rows = [{**row, "winner": row.get(row["winner"], row["winner"])} for row in ROWS]
+    assert [row["winner"] for row in rows] == ["ann", "tie", "tie (bothbad)", "ann"]
+    assert read(write(tmp_path / f"battles.{ending}", rows)).battles == BATTLES
+
+
+@pytest.mark.parametrize("on_error", ["stop", "drop"])
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (
+            ("tie", "bob", "tie"),
+            "winner is 'tie', which is the name of model_a and the word for tie. Rename the model.",
+        ),
+        (("model_b", "bob", "model_b"), "winner is 'model_b', which is the name of model_a and the word for model_b."),
+        (("ann", "left", "left"), "winner is 'left', which is the name of model_b and the word for model_a."),
+    ],
+)
+def test_a_model_that_is_called_like_a_word_for_a_result_is_not_guessed_at(tmp_path, row, words, on_error):
+    """Dropping these rows alone would leave others of the file, which may be read in the other way."""
+    rows = [dict(zip(LEFT_RIGHT.values(), values, strict=True)) for values in (("ann", "bob", "left"), row)]
+    assert f":2: {words}" in refused(write(tmp_path / "battles.jsonl", rows), columns=LEFT_RIGHT, on_error=on_error)
+
+
+def test_a_model_may_be_called_like_the_column_that_it_stands_in(tmp_path):
+    row = {"model_a": "model_a", "model_b": "model_b", "winner": "model_b"}
+    assert read(write(tmp_path / "battles.csv", [row])).battles == [Battle(**row)]
+
+
 def test_a_column_that_is_not_asked_for_is_not_read(tmp_path):
     path = write(tmp_path / "battles.jsonl", [{**ROWS[0], "dimension": "factuality"}])
     assert read(path).battles[0].dimension is None
@@ -222,7 +252,9 @@ def test_verdicts_may_be_named_by_the_column_as_winners_may(tmp_path):
 def test_a_verdict_that_names_no_model_is_refused(tmp_path):
     """The letters of a judge are positions; taken for results they would all be ties."""
     path = write(tmp_path / "battles.jsonl", [{**ROWS[0], "verdict_ab": "A", "verdict_ba": "B"}])
-    assert ":1: verdict_ab is 'A'. Expected one of model_a, model_b, tie" in refused(path)
+    assert ":1: verdict_ab is 'A'. Expected one of model_a, model_b, tie, tie (bothbad)." in refused(path)
+    path = write(tmp_path / "named.jsonl", [{**ROWS[0], "model_b": "A", "verdict_ab": "A", "verdict_ba": "B"}])
+    assert ":1: verdict_ab is 'A'." in refused(path)
 
 
 # Filters
@@ -247,8 +279,14 @@ def test_a_file_without_battles_is_refused(tmp_path):
 
 GOOD = {"model_a": "ann", "model_b": "bob", "winner": "tie"}
 MALFORMED = [
-    ({**GOOD, "winner": "ann"}, "winner is 'ann'. Expected one of model_a, model_b, tie, tie (bothbad)."),
-    ({**GOOD, "winner": "TIE"}, "winner is 'TIE'. Expected one of model_a, model_b, tie, tie (bothbad)."),
+    (
+        {**GOOD, "winner": "eve"},
+        "winner is 'eve'. Expected one of model_a, model_b, tie, tie (bothbad), 'ann' or 'bob'.",
+    ),
+    (
+        {**GOOD, "winner": "TIE"},
+        "winner is 'TIE'. Expected one of model_a, model_b, tie, tie (bothbad), 'ann' or 'bob'.",
+    ),
     ({**GOOD, "winner": None}, "column 'winner' is empty. Expected a winner."),
     ({**GOOD, "model_b": ""}, "column 'model_b' is empty. Expected a model."),
     ({**GOOD, "model_b": "ann"}, "'ann' battles itself. Expected two different models."),
@@ -267,7 +305,7 @@ def test_malformed_rows_may_be_dropped_and_are_counted(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         found = read(path, on_error="drop")
     assert found == BattlesFile(battles=[Battle(**GOOD)] * 2, n_dropped=len(MALFORMED), n_filtered=0)
-    assert f"{path}: dropped 5 malformed rows; the first: {path}:2: winner is 'ann'" in caplog.text
+    assert f"{path}: dropped 5 malformed rows; the first: {path}:2: winner is 'eve'" in caplog.text
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
@@ -306,8 +344,30 @@ def test_nothing_is_said_where_no_judges_are_pooled(tmp_path, caplog, how):
 def test_a_misspelt_column_is_answered_with_the_columns_there_are(tmp_path):
     path = write(tmp_path / "battles.csv", [{"left": "ann", "right": "bob", "winner": "left"}])
     words = refused(path, columns={**LEFT_RIGHT, "model_b": "rihgt"})
-    assert ":2: has no column 'rihgt' (found left, right, winner)." in words
+    assert ":2: has no column 'rihgt' (found 'left', 'right', 'winner')." in words
     assert "Name it with battles_columns.model_b=COLUMN." in words
+
+
+def test_a_space_in_the_name_of_a_column_is_seen(tmp_path):
+    path = write(tmp_path / "battles.csv", [{"model_a": "ann", " model_b": "bob", "winner": "tie"}])
+    words = (
+        "has no column 'model_b' (found 'model_a', ' model_b', 'winner'). Name it with battles_columns.model_b=COLUMN."
+    )
+    assert refused(path) == f"{path}:2: {words}"
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
+def test_dropping_rows_is_advised_only_where_some_would_be_left(tmp_path, ending):
+    """A file of JSON lines may lack a field in one of its rows; a column is there or not."""
+    drop = "battles_on_error=drop"
+    renamed = [{"model_a": "ann", "modelB": "bob", "winner": "tie"}] * 2
+    assert drop not in refused(write(tmp_path / f"renamed.{ending}", renamed))
+    missing = {**COLUMNS, "dimension": "domain"}
+    assert drop not in refused(write(tmp_path / f"missing.{ending}", [GOOD]), columns=missing)
+    bad = [{**GOOD, "winner": "eve"}, GOOD]
+    assert drop in refused(write(tmp_path / f"bad.{ending}", bad))
+    if ending == "jsonl":
+        assert drop in refused(write(tmp_path / "mixed.jsonl", [*renamed, GOOD]))
 
 
 def test_dropping_every_row_says_why(tmp_path):

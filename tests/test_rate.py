@@ -284,12 +284,16 @@ def test_an_ordering_error_of_nothing_but_rounding_is_shown_as_none(n_perms: int
     ("rows", "message"),
     [
         ([row("A", "A", "tie")], "'A' battles itself. Expected two different models."),
-        ([row("A", "B", "both")], "winner is 'both'. Expected one of model_a, model_b, tie, tie (bothbad)."),
-        ([row("A", "B", "nan")], "winner is 'nan'. Expected one of model_a, model_b, tie, tie (bothbad)."),
+        (
+            [row("A", "B", "both")],
+            "winner is 'both'. Expected one of model_a, model_b, tie, tie (bothbad), 'A' or 'B'.",
+        ),
+        ([row("A", "B", "nan")], "winner is 'nan'. Expected one of model_a, model_b, tie, tie (bothbad), 'A' or 'B'."),
         ([row("A", "B", "tie"), row("A", "B", None)], "column 'winner' is empty. Expected a winner."),
         (
             [{"modelA": "A", "model_b": "B", "winner": "tie"}],
-            "has no column 'model_a' (found modelA, model_b, winner). Name it with battles_columns.model_a=COLUMN.",
+            "has no column 'model_a' (found 'modelA', 'model_b', 'winner'). Name it with "
+            "battles_columns.model_a=COLUMN.",
         ),
     ],
 )
@@ -300,7 +304,8 @@ def test_a_row_that_is_no_battle_stops_the_run_with_its_place(
     with pytest.raises(UserError) as error:
         battles.read(path, columns=COLUMNS, filters={})
     place = {".jsonl": f":{len(rows)}", ".csv": f":{1 + len(rows)}", ".parquet": f": row {len(rows)}"}[ending]
-    assert str(error.value) == f"{path}{place}: {message} battles_on_error=drop leaves such rows out."
+    hint = "" if "has no column" in message else " battles_on_error=drop leaves such rows out."
+    assert str(error.value) == f"{path}{place}: {message}{hint}"
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".parquet"])
@@ -337,7 +342,7 @@ def test_a_file_whose_questions_are_not_found_is_read_with_a_warning(
     battles.read(path, columns=COLUMNS, filters={})
     (message,) = caplog.messages
     assert "no battle names its question" in message
-    assert "(found model_a, model_b, winner, question)" in message
+    assert "(found 'model_a', 'model_b', 'winner', 'question')" in message
     caplog.clear()
     battles.read(path, columns=COLUMNS | {"question_id": "question"}, filters={})
     assert not caplog.messages
