@@ -15,7 +15,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from elo_exp import CONF
+from elo_exp import CONF, usage
 from elo_exp.records import UserError
 
 _READ_BY = {  # settings of some experiments only
@@ -96,11 +96,26 @@ def _missing_option(name: str) -> str:
     group, _, option = name.rpartition("/")
     if group == "hydra/launcher" and (extra := option.partition("_")[0]) in _LAUNCHERS:
         return f"hydra/launcher={option}: is not installed. pip install 'elo-exp[{_LAUNCHERS[extra]}]' brings it."
-    folder = CONF / group
-    options = sorted(path.stem for path in folder.glob("*.yaml")) if group else []
+    folders = (CONF, *usage.config_dirs(sys.argv[1:]))
+    options = sorted({path.stem for folder in folders for path in folder.glob(f"{group}/*.yaml")}) if group else []
     if not options:
-        return f"{name}: no such configuration file in {CONF}."
-    return f"{group}={option}: no such {group}.{_suggest(option, options)}"
+        return f"{name}: no such configuration file in {', '.join(map(str, folders))}."
+    hint = _of_recorded(option) if group == "entrant" and _is_given("recorded_dir") else ""
+    return f"{group}={option}: no such {group}.{_suggest(option, options)}{hint}"
+
+
+def _of_recorded(entrant: str) -> str:
+    """That answers on file do not make an entrant by themselves, and what does."""
+    folder = next(iter(usage.config_dirs(sys.argv[1:])), "mine")
+    return (
+        f" recorded_dir wants a small yaml for each name that is new: write {folder}/entrant/{entrant}.yaml of the "
+        f"three lines '# @package entrant.{entrant}', 'defaults: [recorded@_here_, _self_]' and 'entrant_id: "
+        f"{entrant}', and give --config-dir {folder} (docs/entrants.md)."
+    )
+
+
+def _is_given(name: str) -> bool:
+    return any(word.startswith(f"{name}=") for word in sys.argv)
 
 
 def refuse_unknown(node: DictConfig, schema: Any, *, where: str, besides: Collection[str] = ()) -> None:

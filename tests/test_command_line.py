@@ -113,6 +113,12 @@ MISTAKES = {
     "hydra.run.dir=notes.txt/run": "notes.txt/run",
     "--config-dir=missing": "missing' not found",
     "--config-dir=mine judge=broken": "mine/judge/broken.yaml",
+    "--config-dir=mine judge=brokn": "judge=brokn: no such judge. Did you mean 'broken'? Known here: broken, claude,",
+    "--config-dir mine -m judge=lexical,brokn": "judge=brokn: no such judge. Did you mean 'broken'?",
+    "'entrant=[alpha,parrot]' recorded_dir=answers": "recorded_dir wants a small yaml for each name that is new: write "
+    "mine/entrant/parrot.yaml of the three lines '# @package entrant.parrot', 'defaults: [recorded@_here_, _self_]' "
+    "and 'entrant_id: parrot', and give --config-dir mine (docs/entrants.md).",
+    "'entrant=[probe_hedged,full_po]' recorded_dir=answers": "=full_po: no such entrant. Did you mean 'full_poe'?",
     "--config-dir=mine judge=elsewhere": "judge._target_: found no 'elo_exp.judges.lexical.Lexicon'",
     # what is not on this machine
     "mode=headline": "entrant.security_only.security_dir: found nothing. Expected the folder of the heads' adapters",
@@ -141,8 +147,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
     (own / "elsewhere.yaml").write_text("_target_: elo_exp.judges.lexical.Lexicon\n", encoding="utf-8")
 
     def answer(line: str) -> Ran:
-        flags_first = sorted(shlex.split(line), key=lambda word: not word.startswith("--"))
-        return attempt(*flags_first, *(() if "tracker" in line else ("tracker=local",)), folder=folder)
+        return attempt(*shlex.split(line), *(() if "tracker" in line else ("tracker=local",)), folder=folder)
 
     with ThreadPoolExecutor(2) as two_at_a_time:
         return dict(zip(MISTAKES, two_at_a_time.map(answer, MISTAKES), strict=True))

@@ -10,11 +10,13 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from elo_exp import CONF, config
+from elo_exp import CONF, HOME, config
 from elo_exp.__main__ import EXPERIMENTS
 from elo_exp.experiments import Parts
+from elo_exp.files import write_jsonl
 from elo_exp.records import UserError
 from tests.commands import LOCAL, attempt, run
+from tests.documented import blocks
 
 PART_GROUPS = (
     "entrant",
@@ -169,6 +171,21 @@ def test_recorded_dir_answers_for_entrants_that_cannot_run_here(tmp_path: Path):
     parts = build("mode=headline", "judge=lexical", f"recorded_dir={tmp_path}", folder=tmp_path, needs={"entrant"})
     with parts.store:
         assert {name: entrant.entrant_id for name, entrant in parts.entrants.items()} == {m: m for m in MODELS}
+
+
+@pytest.mark.parametrize("page", ["docs/entrants.md", "docs/tutorials/tournament.md"])
+def test_the_yaml_that_the_pages_show_enters_recorded_answers(page: str, tmp_path: Path):
+    """Three lines for a name that is not among the shipped entrants."""
+    (shown,) = (block.text for block in blocks(page) if "entrant.alpha" in block.text)
+    prompts = [json.loads(line)["prompt_id"] for line in (HOME / "prompts/bank.jsonl").read_text("utf-8").splitlines()]
+    own = tmp_path / "mine/entrant"
+    own.mkdir(parents=True)
+    for name in ("alpha", "parrot"):
+        (own / f"{name}.yaml").write_text(shown.replace("alpha", name), encoding="utf-8")
+        write_jsonl(own / f"responses_{name}.jsonl", [{"prompt_id": p, "response_text": name + p} for p in prompts])
+    given = ("--config-dir", "mine", "entrant=[alpha,parrot]", f"recorded_dir={own}", "rubric=[factuality]")
+    ran = run(*given, *LOCAL, "figures=false", folder=tmp_path)
+    assert ran.read("manifest.json")["entrants"] == ["alpha", "parrot"]
 
 
 ENTRANT = """\
