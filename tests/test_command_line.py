@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from elo_exp import HOME
+from elo_exp.files import write_jsonl
 from tests.commands import QUICK, SCRIPTS, Ran, attempt, attempt_program, run
 
 HEAVY = {
@@ -104,6 +105,9 @@ MISTAKES = {
     # a file or folder that is not there, or not what it should be
     "prompts.bank_path=missing.jsonl": "missing.jsonl: cannot be read (No such file or directory)",
     "judge=replay judge.path=missing.jsonl": "missing.jsonl: cannot be read (No such file or directory)",
+    "judge=replay judge.path=run": "judge.path: found no file of verdicts in run, the folder of a run. Expected "
+    "run/verdicts.",
+    "judge=replay judge.path=mine": "judge.path: found no .jsonl file in mine. Expected verdicts or battles.",
     "experiment=rate battles=missing.jsonl": "battles: found no file missing.jsonl",
     "experiment=rate battles=notes.txt": "notes.txt: has the ending '.txt'. Expected .jsonl, .csv or .parquet",
     "recorded_dir=missing": "missing: cannot be read (No such file or directory)",
@@ -132,6 +136,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
     """What the command answers to each mistake."""
     folder = tmp_path_factory.mktemp("mistakes")
     (folder / "notes.txt").write_text("Ask Ada about the bank.\n", encoding="utf-8")
+    (folder / "run" / "verdicts").mkdir(parents=True)
+    battle = {"question_id": "q1", "model_a": "ann", "model_b": "bob", "winner": "tie"}
+    write_jsonl(folder / "run" / "battles.jsonl", [battle])
     own = folder / "mine" / "judge"
     own.mkdir(parents=True)
     (own / "broken.yaml").write_text("margin: [0.1\n", encoding="utf-8")

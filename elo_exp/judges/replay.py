@@ -62,6 +62,10 @@ class ReplayJudge:
     def __post_init__(self) -> None:
         path = Path(self.path)
         paths = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
+        if (path / "verdicts").is_dir() and not any(_FILE.fullmatch(file.name) for file in paths):
+            raise UserError(
+                f"path: found no file of verdicts in {path}, the folder of a run. Expected {path / 'verdicts'}."
+            )
         if not paths:
             raise UserError(f"path: found no .jsonl file in {path}. Expected verdicts or battles.")
         self._verdicts: _Verdicts = {}
