@@ -28,7 +28,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from elo_exp import CONF, composing, config, memory, mistakes, sweeps, usage
+from elo_exp import CONF, __version__, composing, config, memory, mistakes, sweeps, usage
 from elo_exp.experiments import Experiment, Parts, Result, arena, compare, dashboard, oracle, rate, store, tournament
 from elo_exp.files import write_whole
 from elo_exp.manifest import Manifest
@@ -167,6 +167,8 @@ def main() -> None:
     try:
         if "--help" in arguments or "-h" in arguments:
             print(usage.help_text(arguments), flush=True)
+        elif "--version" in arguments:
+            print(f"elo_exp {__version__}", flush=True)
         else:
             composing.read_yaml_in_c()
             composing.take_mode_from_the_command()

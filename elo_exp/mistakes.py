@@ -81,6 +81,9 @@ def _explain_value(error: OmegaConfBaseException) -> str:
         known = [str(k) for k in error.parent_node if k not in ("_target_", "hydra")]
         hint = _suggest(str(error.key), known) if known else f" Nothing is set there; add it with +{key}=VALUE."
         return f"{key}: unknown setting.{_in_a_sweep(key) or hint}"
+    if " is not a ListConfig" in str(error):
+        found = next((word.partition("=")[2] for word in sys.argv if word.startswith(f"{key}=")), "VALUE")
+        return f"{key}: found {found}. Expected a list: '{key}=[{found}]'."
     return f"{key}: {first_line(error)}"
 
 

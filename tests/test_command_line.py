@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp import HOME
+from elo_exp import HOME, __version__
 from elo_exp.files import write_jsonl
 from tests.commands import QUICK, SCRIPTS, Ran, attempt, attempt_program, run
 
@@ -51,6 +51,9 @@ MISTAKES = {
     "elo.n_perms=1.5": "elo.n_perms: found 1.5. Expected int.",
     "elo.shuffle=perhaps": "elo.shuffle: found 'perhaps'. Expected bool.",
     "'elo.k_sweep=[1,two]'": "elo.k_sweep[1]: found 'two'. Expected ",
+    "experiment=compare runs=outputs/first": "runs: found outputs/first. Expected a list: 'runs=[outputs/first]'.",
+    "-m experiment=compare runs=one,two": "runs: found one,two. Expected a list: 'runs=[one,two]'.",
+    "experiment=arena arena.languages=en": "arena.languages: found en. Expected a list: 'arena.languages=[en]'.",
     "elo.k=8,16": "To sweep over it, add --multirun to your command line",
     "elo.k=": "elo.k: ",
     # what cannot be read
@@ -223,6 +226,12 @@ def test_help_names_every_group_and_how_to_choose(tmp_path: Path):
         assert re.search(rf"^ *{group} +\w+", ran.out, re.MULTILINE), group
     assert "python -m elo_exp mode=headline judge=opus" in ran.out
     assert ran.err == ""
+
+
+@pytest.mark.parametrize("words", [("--version",), ("mode=pilot", "--version")])
+def test_the_version_is_that_of_the_program_and_not_of_a_library(words: tuple[str, ...], tmp_path: Path):
+    ran = run(*words, folder=tmp_path)
+    assert (ran.out, ran.err) == (f"elo_exp {__version__}\n", "")
 
 
 def test_help_and_mistakes_load_no_heavy_library(tmp_path: Path):
