@@ -59,16 +59,13 @@ def _of_run(run: str, errand: str | None, *, _root_: DictConfig) -> str | None:
     return errand if _root_.plan or _root_.status else run
 
 
-OmegaConf.register_new_resolver("of_run", _of_run, replace=True)
-
-
 def _of_experiment(name: str, there: str, elsewhere: str, *, _root_: DictConfig) -> str:
     """The first in the experiment of this name, the second in all others."""
     return there if _root_.experiment.name == name else elsewhere
 
 
+OmegaConf.register_new_resolver("of_run", _of_run, replace=True)
 OmegaConf.register_new_resolver("of_experiment", _of_experiment, replace=True)
-
 
 _ALONE = ("judge", "oracle_judge", "scoring", "oracle_scoring", "elo", "tracker")  # groups of which one is chosen
 _LISTS = ("entrant", "rubric", "rating", "estimator")  # and several
