@@ -109,15 +109,25 @@ def read(
         wanted = " and ".join(f"{name}={value}" for name, value in kept.items())
         counts = f"{filtered} filtered out" + (f", {len(dropped)} dropped: {dropped[0]}" if dropped else "")
         raise UserError(f"{path}: no battle is left{f' with {wanted}' if wanted else ''} ({counts}).")
-    if all(battle.question_id is None for battle in battles):
-        found = _names(row)
+    _warn_of_questions(path, battles, _names(row))
+    _warn_of_judges(path, battles, columns.get("judge_model"))
+    return BattlesFile(battles=battles, n_dropped=len(dropped), n_filtered=filtered)
+
+
+def _warn_of_questions(path: Path, battles: Sequence[Battle], found: str) -> None:
+    """Where battles do not name what they are about; taken for prompts of their own, they make errors smaller."""
+    lacking = sum(battle.question_id is None for battle in battles)
+    if lacking == len(battles):
         logger.warning(
             "%s: no battle names its question (found %s), so each counts as a prompt of its own. If a column does, say "
             "battles_columns.question_id=COLUMN.",
             *(path, found),
         )
-    _warn_of_judges(path, battles, columns.get("judge_model"))
-    return BattlesFile(battles=battles, n_dropped=len(dropped), n_filtered=filtered)
+    elif lacking:
+        logger.warning(
+            "%s: %d of %d battles name no question, and each of them counts as a prompt of its own.",
+            *(path, lacking, len(battles)),
+        )
 
 
 def _warn_of_judges(path: Path, battles: Sequence[Battle], column: str | None) -> None:
@@ -155,6 +165,8 @@ def _csv_rows(path: Path, text: TextIO) -> Iterator[tuple[str, Mapping[str, Any]
     csv.field_size_limit(_MAX_FIELD)
     reader = csv.DictReader(text)
     try:
+        if twice := [name for name, n in Counter(reader.fieldnames or ()).items() if n > 1]:
+            raise UserError(f"{path}: has the column {twice[0]!r} twice. Expected each name once.")
         yield from ((f"{path}:{reader.line_num}", row) for row in reader)
     except csv.Error as error:
         raise UserError(f"{path}:{reader.line_num}: cannot be read as CSV ({error}).") from None
@@ -190,9 +202,23 @@ def _parse(place: str, row: Mapping[str, Any], columns: Mapping[str, str | None]
                 raise UserError(f"{place}: {name} is {values[name]!r}. Expected one of {', '.join(map(str, words))}.")
             values[name] = words[values[name]]
     values["winner"] = _winner(place, values, words)
+    _check_orders(place, values)
     if values["model_a"] == values["model_b"]:
         raise UserError(f"{place}: {values['model_a']!r} battles itself. Expected two different models.")
     return Battle(**values, equal_answers=str(row.get("equal_answers")).lower() == "true")
+
+
+def _check_orders(place: str, values: Mapping[str, str]) -> None:
+    """Raise UserError for a winner that the two orders do not name: Elo would play it, Bradley-Terry would not."""
+    ab, ba = (values.get(name) for name in ("verdict_ab", "verdict_ba"))
+    if ab is None or ba is None:
+        return
+    both = ab if ab == ba else "tie"
+    if both != values["winner"] and not (both.startswith("tie") and values["winner"].startswith("tie")):
+        raise UserError(
+            f"{place}: winner is {values['winner']!r}, verdict_ab is {ab!r} and verdict_ba is {ba!r}. Expected "
+            f"{both!r}: what both orders say, or a tie where they do not agree."
+        )
 
 
 def _winner(place: str, values: Mapping[str, str], words: Mapping[str | None, str]) -> str:

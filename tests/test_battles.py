@@ -257,6 +257,27 @@ def test_a_verdict_that_names_no_model_is_refused(tmp_path):
     assert ":1: verdict_ab is 'A'." in refused(path)
 
 
+@pytest.mark.parametrize(
+    ("winner", "ab", "ba", "expected"),
+    [
+        ("model_a", "model_b", "model_b", "model_b"),
+        ("model_a", "model_a", "model_b", "tie"),
+        ("tie", "model_a", "model_a", "model_a"),
+        ("tie (bothbad)", "tie", "tie", None),
+        ("tie", "model_b", "tie", None),
+        ("model_b", "model_b", None, None),
+    ],
+)
+def test_a_winner_that_its_two_orders_do_not_name_is_refused(tmp_path, winner, ab, ba, expected):
+    """Elo plays winners and Bradley-Terry orders: the two would say the opposite."""
+    path = write(tmp_path / "battles.jsonl", [{**ROWS[0], "winner": winner, "verdict_ab": ab, "verdict_ba": ba}])
+    if expected is None:
+        assert read(path).battles[0].winner == winner
+    else:
+        said = f"winner is '{winner}', verdict_ab is '{ab}' and verdict_ba is '{ba}'. Expected '{expected}': what both"
+        assert said in refused(path)
+
+
 # Filters
 
 
@@ -339,6 +360,22 @@ def test_that_the_verdicts_of_several_judges_are_pooled_is_said(tmp_path, caplog
 def test_nothing_is_said_where_no_judges_are_pooled(tmp_path, caplog, how):
     read(write(tmp_path / "battles.jsonl", POOLED), **how)
     assert not caplog.messages
+
+
+def test_that_some_battles_name_no_question_is_said(tmp_path, caplog):
+    """Each of them counts for as much as all battles on one question."""
+    path = write(tmp_path / "battles.jsonl", [{**GOOD, "question_id": name} for name in ("q1", None, "q2", None, None)])
+    read(path)
+    assert caplog.messages == [
+        f"{path}: 3 of 5 battles name no question, and each of them counts as a prompt of its own."
+    ]
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path):
+    """The second would be read, and the first lost."""
+    path = tmp_path / "battles.csv"
+    path.write_text("model_a,model_b,winner,winner\nann,bob,model_a,model_b\n", encoding="utf-8")
+    assert "has the column 'winner' twice. Expected each name once." in refused(path)
 
 
 def test_a_misspelt_column_is_answered_with_the_columns_there_are(tmp_path):
