@@ -43,7 +43,8 @@ class Rating(Record):
     p_best: float | None = None  # that no other model is better, as far as the covariance goes
     n_battles: int = 0
     n_prompts: int | None = None  # on which it has met others: how many observations its error comes from
-    flag: str | None = None  # unbeaten, winless, disconnected or separated: why there is no rating
+    flag: str | None = None  # unbeaten, winless, disconnected, separated: why there is no rating; of Elo, which always
+    # has one, why it says little: one of these, or no match
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

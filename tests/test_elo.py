@@ -203,6 +203,20 @@ def test_there_is_no_limit_where_somebody_moves_for_ever(c_beats_a: list[tuple[s
     assert set(permutation_elo().limit({"d": [battle(w, x) for w, x in games]})["d"]) == set("abc" if c_beats_a else "")
 
 
+def test_a_rating_that_says_little_is_named() -> None:
+    """Elo gives a number to everybody, also to who lost one match, met nobody of the others, or never played."""
+    some = [battle("a", "b")] * 5 + [battle("b", "a")] * 3 + [battle("a", "loser"), battle("winner", "b")]
+    some += [battle("x", "y"), battle("y", "x"), Battle(model_a="a", model_b="tied", winner="tie")]
+    board = permutation_elo().rate({"d": some})["d"]
+    flags = {r.model: r.flag for r in board.ratings}
+    assert flags == {
+        **{"a": None, "b": None, "loser": "winless", "winner": "unbeaten"},
+        **{"x": "disconnected", "y": "disconnected", "tied": "no match"},
+    }
+    assert all(r.rating is not None for r in board.ratings)
+    assert board.rating("tied").rating == 1400
+
+
 def test_k_joins_the_sweep_and_fractions_are_kept() -> None:
     boards = permutation_elo(k=2.5, k_sweep=[1, 8]).sweep({"d": [battle("a", "b")]})["d"]
     assert list(boards) == [1.0, 2.5, 8.0]

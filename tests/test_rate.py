@@ -240,6 +240,15 @@ def test_those_without_a_rating_are_named_on_the_console_and_in_the_report(rated
     assert "Nobody can be rated." in page.said
 
 
+def test_beside_every_k_stands_how_far_elo_has_gone(rated: Ran) -> None:
+    """1 - exp(-K n / (2 (m - 1) 173.7)), and whether that is enough."""
+    elo = rated.read("ratings.json")["dimensions"]["base"]["elo"]
+    gone = {row["k"]: row["convergence"] for row in elo["by_k"]}
+    assert gone == pytest.approx({k: 1 - math.exp(-k * 10 / (2 * 173.7178)) for k in (1.0, 4.0, 8.0, 16.0, 32.0)})
+    assert {row["converged"] for row in elo["by_k"]} == {False}
+    assert "Elo at K = 16, 37 % converged (below 95 %: raise K)" in rated.out
+
+
 def test_the_console_shows_the_method_that_was_chosen_and_cuts_no_number(tmp_path: Path) -> None:
     """Names may be longer than their column; what does not fit goes on in the next line."""
     long = "a-model/" + "with-a-name-" * 8

@@ -20,9 +20,9 @@ from elo_exp.battles import models, n_battles, n_prompts
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard, Rating, ranked
 from elo_exp.settings import one_of
-from elo_exp.statistics.boards import check_initial_rating, with_interval
+from elo_exp.statistics.boards import check_initial_rating, why_unrated, with_interval
 from elo_exp.statistics.bootstrap import drawn_prompts
-from elo_exp.statistics.likelihood import POINTS, Array, Games, Mask, abilities, games
+from elo_exp.statistics.likelihood import POINTS, Array, Games, Mask, abilities, games, strongest_component
 from elo_exp.statistics.permutations import Matches, replay, replay_resamples
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class PermutationElo:
             for dimension, ratings_pmk in zip(playable, ratings, strict=True):
                 names = models(battles[dimension])
                 played = self._played(battles[dimension])
-                own_prompts = games(played, names, use="consistent").clusters_met().tolist()
+                meetings = games(played, names, use="consistent")
                 of_prompts, of_one_order = errors[dimension]
                 std_errors = np.sqrt(of_prompts + of_one_order / self.n_perms)
                 boards[dimension] = {
@@ -119,7 +119,8 @@ class PermutationElo:
                         k=k,
                         n_matches=len(matches[dimension]),
                         n_prompts=n_prompts(played),
-                        own_prompts=own_prompts,
+                        own_prompts=meetings.clusters_met().tolist(),
+                        flags=_flags(meetings.wins()),
                         std_errors=std_errors if k == self.k else np.full(len(names), np.nan),
                     )
                     for i, k in enumerate(self.ks)
@@ -205,6 +206,14 @@ def _prompts_differ(matches: Matches, clusters: Games) -> bool:
     return bool(len(said) < n * clusters.n_clusters or len(set(zip(said % n, times, strict=True))) > n)
 
 
+def _flags(wins: Array) -> dict[int, str]:
+    """By number, whose matches (m, m) do not say where it stands: by Bradley-Terry it would have no rating. Elo leaves
+    such a model where few matches have brought it, or where it began."""
+    rated = strongest_component(wins)
+    unplayed = (wins + wins.T).sum(axis=1) == 0
+    return {i: "no match" if unplayed[i] else why for i, why in why_unrated(wins).items() if not rated[i]}
+
+
 def _ended_otherwise(matches: Matches) -> Mask:
     """(m,): whether a model's matches ended in more ways than one."""
     decided = ~matches.tied
@@ -232,6 +241,7 @@ def leaderboard(
     n_matches: int,
     n_prompts: int,
     own_prompts: Sequence[int],
+    flags: Mapping[int, str],
     std_errors: Array,
 ) -> Leaderboard:
     """Mean over permutations and its Monte-Carlo error.
@@ -239,6 +249,7 @@ def leaderboard(
     samples      (p, m)
     n_prompts    on which matches were played
     own_prompts  (m,): on which each model played
+    flags        why a model's rating says little, by its number
     std_errors   (m,), NaN where unknown
     """
     n_perms = len(samples)
@@ -246,9 +257,17 @@ def leaderboard(
     columns = (names, samples.mean(axis=0).tolist(), ordering.tolist(), own_prompts, std_errors.tolist())
     ratings = [
         with_interval(
-            Rating(model=name, rating=mean, ordering_error=sem, n_battles=played.get(name, 0), n_prompts=n), error
+            Rating(
+                model=name,
+                rating=mean,
+                ordering_error=sem,
+                n_battles=played.get(name, 0),
+                n_prompts=n,
+                flag=flags.get(i),
+            ),
+            error,
         )
-        for name, mean, sem, n, error in zip(*columns, strict=True)
+        for i, (name, mean, sem, n, error) in enumerate(zip(*columns, strict=True))
     ]
     return Leaderboard(
         method="elo",

@@ -42,7 +42,7 @@ def verdict(board: Leaderboard | None, pairs: Sequence[Difference]) -> tuple[boo
     share = percent(1 / (1 + 10 ** (-gap / 400)))
     ahead.append(f" ({_evidence(against, against.p_holm)}), which means winning {share} of the battles between them, ")
     ahead.append("a tie being half a win.")
-    may_be_above = any(r.flag not in (None, "winless") for r in ratings)
+    may_be_above = any(r.rating is None and r.flag != "winless" for r in ratings)
     best = "the best of those that can be rated" if may_be_above else "the best"
     if level := [d.lower for d in others.values() if not d.significant]:
         doubt = f" {first.model} may be no better than {names(level)}."
@@ -55,7 +55,7 @@ def unrated(board: Leaderboard | None) -> list[str]:
     """Who has no rating, a sentence for each reason; and whose rating has no error because it rests on one prompt."""
     if board is None:
         return []
-    by_flag = {flag: [r.model for r in board.ratings if r.flag == flag] for flag in _FLAGS}
+    by_flag = {flag: [r.model for r in board.ratings if r.rating is None and r.flag == flag] for flag in _FLAGS}
     said = [f"Not rated: {names(models)} ({flag}: {_FLAGS[flag]})." for flag, models in by_flag.items() if models]
     alone = [r.model for r in board.ratings if r.n_prompts == 1 and board.n_clusters != 1]
     if alone:
@@ -66,6 +66,11 @@ def unrated(board: Leaderboard | None) -> list[str]:
 def converged(share: float) -> float:
     """The share of its way that Elo has gone, to be said in whole percent: too little is not rounded to enough."""
     return min(share, CONVERGED - 0.01) if share < CONVERGED else share
+
+
+def how_far(share: float) -> str:
+    """The same in words, with what to do where it is too little."""
+    return f"{100 * converged(share):.0f} % converged" + (" (below 95 %: raise K)" if share < CONVERGED else "")
 
 
 def names(models: Sequence[str]) -> str:

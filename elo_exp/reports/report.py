@@ -13,8 +13,8 @@ from elo_exp import memory
 from elo_exp.files import jsonl, write_csv, write_json, write_whole
 from elo_exp.pairs import Responses
 from elo_exp.records import Comparison, Judgment
-from elo_exp.reports.findings import METHODS, companion, converged, unrated
-from elo_exp.results import ROUNDING, Z95, JudgeQuality, Leaderboard, Plot, Precision, Rating, Standings
+from elo_exp.reports.findings import METHODS, companion, how_far, unrated
+from elo_exp.results import CONVERGED, ROUNDING, Z95, JudgeQuality, Leaderboard, Plot, Precision, Rating, Standings
 
 _MATCH_FIELDS = ("prompt_id", "dimension", "source", "entrant_a", "entrant_b")  # the texts stand in the responses
 _SEM = "± SEM: ordering error (Monte Carlo), which more permutations shrink; it says nothing of how sure a rating is."
@@ -141,6 +141,11 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
             for method, board in boards.items()
             if board is not None
         }
+        if "elo" in dimensions[dimension]:
+            dimensions[dimension]["elo"]["by_k"] = [
+                {"k": k, "convergence": (share := board.parameters["convergence"]), "converged": share >= CONVERGED}
+                for k, board in standings.elo[dimension].items()
+            ]
     return {
         "dimensions": dimensions,
         "judge": standings.diagnoses,
@@ -262,7 +267,7 @@ def _title(standings: Standings, dimension: str, quality: JudgeQuality | None) -
     battles = standings.battles[dimension]
     n_decisive = sum(not battle.is_tie for battle in battles)
     board = standings.primary(dimension)
-    share = f", {100 * converged(board.parameters['convergence']):.0f} % converged" if board else ""
+    share = f", {how_far(board.parameters['convergence'])}" if board else ""
     parts = [f"{dimension}: {len(battles)} battles, {n_decisive} decisive; Elo at K = {standings.k:g}{share}"]
     if quality is not None and quality.n_judgments:
         flips = f"{quality.n_flips} of {quality.n_two_order} flipped" if quality.n_two_order else "orders not compared"
