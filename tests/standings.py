@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from elo_exp import battles as battles_
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import rate
+from elo_exp.ratings import RatingMethod
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
 from elo_exp.results import Standings
@@ -18,16 +20,23 @@ from elo_exp.statistics import effects
 from tests.data import shipped
 from tests.simulation import Tournament
 
+BRADLEY_TERRY = BradleyTerry(initial_rating=1400.0, use="both", interval="sandwich", n_bootstraps=2, seed=0)
 
-def standings(battles: Mapping[str, Sequence[Battle]], *, n_perms: int = 20, **elo: Any) -> Standings:
-    """Rated by Elo as it ships, without an interval, and by Bradley-Terry."""
-    bradley_terry = BradleyTerry(initial_rating=1400.0, use="both", interval="sandwich", n_bootstraps=2, seed=0)
+
+def standings(
+    battles: Mapping[str, Sequence[Battle]],
+    *,
+    n_perms: int = 20,
+    ratings: Mapping[str, RatingMethod] = MappingProxyType({"bradley_terry": BRADLEY_TERRY}),
+    **elo: Any,
+) -> Standings:
+    """Rated by Elo as it ships, without an interval, and by other methods."""
     parts = Parts(
         entrants={},
         judge=None,
         rubrics=[],
         elo=shipped("elo", "default", **{"n_perms": n_perms, "n_bootstraps": 0, **elo}),
-        ratings={"bradley_terry": bradley_terry},
+        ratings=ratings,
         tracker=shipped("tracker", "local"),
         store=None,  # type: ignore[arg-type]
     )

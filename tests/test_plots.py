@@ -21,6 +21,7 @@ from elo_exp.figures import fit_plots, judge_plots, order_plots, plots, shown
 from elo_exp.figures.canvas import PALETTE
 from elo_exp.figures.lettering import fitted, length
 from elo_exp.figures.names import labels
+from elo_exp.ratings.davidson import Davidson
 from elo_exp.records import Battle
 from elo_exp.results import Plot, Standings
 from elo_exp.statistics.student import half_width
@@ -103,6 +104,18 @@ def test_an_unbeaten_entrant_has_an_elo_and_the_reason_why_it_has_no_other_ratin
     (row,) = (row for row in plot.rows if row["model"] == "best")
     assert row["elo"] > 1400
     assert (row["bradley_terry"], row["flag"]) == (None, "unbeaten")
+
+
+def test_what_is_chosen_in_place_of_bradley_terry_is_drawn_and_named():
+    davidson = {"davidson": Davidson(initial_rating=1400.0, use="both")}
+    found = standings({"factuality": tournament()}, ratings=davidson)
+    drawn = {plot.name: plot for plot in plots.all_plots(found)}
+    assert drawn.keys() >= {*OF_BRADLEY_TERRY, "ratings"}
+    board = found.companions["davidson"]["factuality"]
+    ends = {row["model"]: (row["davidson"], row["davidson_ci_low"]) for row in drawn["ratings"].rows}
+    assert ends == {r.model: (r.rating, r.ci_low) for r in board.ratings}
+    assert "difference, Davidson points" in written(drawn["differences"])
+    assert not [text for name in (*OF_BRADLEY_TERRY, "ratings") for text in written(drawn[name]) if "Bradley" in text]
 
 
 # How they are drawn

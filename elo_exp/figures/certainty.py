@@ -12,8 +12,9 @@ from elo_exp.figures import canvas
 from elo_exp.figures.canvas import Look, Panel, Span, log_ticks, panel_width, row_span, span, ticks
 from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
-from elo_exp.figures.shown import METHOD, interval, labels, left_out, of_best, room, said_p, sample
+from elo_exp.figures.shown import interval, labels, left_out, method, of_best, room, said_p, sample
 from elo_exp.planning import detectable
+from elo_exp.reports.findings import METHODS
 from elo_exp.results import Difference, Leaderboard, Plot, Precision, Standings
 
 Rows = list[dict[str, Any]]
@@ -39,10 +40,11 @@ def certainty_plots(standings: Standings) -> list[Plot | None]:
 
 def differences(standings: Standings) -> Plot | None:
     """Every pair's difference with its 95 % interval; coloured where it holds after Holm's correction."""
-    known = [d for d in standings.differences.get(METHOD, ()) if d.ci_low is not None]
+    fit = method(standings)
+    known = [d for d in standings.differences.get(fit, ()) if d.ci_low is not None]
     if not known:
         return None
-    boards = standings.companions[METHOD]
+    boards = standings.companions[fit]
     best = {name: [r.model for r in board.ratings[:_MAX_PAIR_MODELS]] for name, board in boards.items()}
     drawn = [d for d in known if {d.higher, d.lower} <= set(best[d.dimension])]
     names = [name for name in standings.dimensions if any(d.dimension == name for d in drawn)]
@@ -67,7 +69,7 @@ def differences(standings: Standings) -> Plot | None:
         panel.heading(panel.name, "Holm p on the right")
         panel.scale((low, high), row_span(len(said[panel.name])))
         panel.rows(said[panel.name])
-        panel.x_axis(ticks(low, high), "difference, Bradley-Terry points")
+        panel.x_axis(ticks(low, high), f"difference, {METHODS.get(fit, fit)} points")
         _ridges(panel, of_panel[panel.name])
     caption = (
         "Which differences hold. Curve: how the difference scatters over prompts; bar: "
@@ -101,7 +103,7 @@ def _ridges(panel: Panel, pairs: Sequence[Difference]) -> None:
 
 def rank_chances(standings: Standings) -> Plot | None:
     """The chance that each entrant has each rank; framed, the ranks that the prompts leave possible."""
-    boards = {d: b for d, b in standings.companions.get(METHOD, {}).items() if b.rank_chances is not None}
+    boards = {d: b for d, b in standings.companions.get(method(standings), {}).items() if b.rank_chances is not None}
     if not boards:
         return None
     rows = [row for dimension, board in boards.items() for row in _rank_rows(dimension, board)]
@@ -168,7 +170,7 @@ def _rank_rows(dimension: str, board: Leaderboard) -> Rows:
 def detectable_differences(standings: Standings) -> Plot | None:
     """The smallest difference that so many prompts find four times in five, by this run's own variance; of a run of the
     shipped bank also what its pilot and the whole of it find."""
-    known = [p for p in standings.precision.get(METHOD, ()) if p.sigma is not None and p.n_prompts]
+    known = [p for p in standings.precision.get(method(standings), ()) if p.sigma is not None and p.n_prompts]
     if not known:
         return None
     n_prompts = [p.n_prompts for p in known if p.n_prompts]

@@ -13,17 +13,18 @@ from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import (
     MAX_MODELS,
-    METHOD,
     best_first,
     entrant_colors,
     interval,
     labels,
+    method,
     n_matches,
     of_best,
     rated,
     room,
     sample,
 )
+from elo_exp.reports.findings import METHODS
 from elo_exp.results import Z95, Plot, Standings
 from elo_exp.statistics import winrates
 from elo_exp.statistics.student import half_width
@@ -52,10 +53,13 @@ def all_plots(standings: Standings) -> list[Plot]:
 
 
 def ratings(standings: Standings) -> Plot | None:
-    """Elo and Bradley-Terry with their intervals and Elo's ordering error, a panel for each dimension on one scale."""
+    """Elo and Bradley-Terry, or what is chosen in its place, with their intervals and Elo's ordering error, a panel for
+    each dimension on one scale."""
     names = rated(standings)
     if not names:
         return None
+    fit = method(standings)
+    fit_name = METHODS.get(fit, fit)
     rows = [row for dimension in names for row in _rating_rows(standings, dimension)]
     models = best_first(standings)[:MAX_MODELS]
     called = [labels(standings)[model] for model in models]
@@ -74,10 +78,10 @@ def ratings(standings: Standings) -> Plot | None:
                 {"color": "#C4C4C4", "lw": 5, "marker": "o", "ms": 6, "mfc": "#555555", "mew": 0},
             ),
             ("ordering error (Monte Carlo), 95 %", {"lw": 0, "marker": "|", "ms": 10, "mec": canvas.PALE}),
-            ("Bradley-Terry, 95 % over prompts", {"color": _GREY, "lw": 1.3, "marker": "D", "ms": 4.5, "mfc": "white"}),
+            (f"{fit_name}, 95 % over prompts", {"color": _GREY, "lw": 1.3, "marker": "D", "ms": 4.5, "mfc": "white"}),
         ],
     )
-    low, high = _limits([row for row in rows if row["model"] in models])
+    low, high = _limits([row for row in rows if row["model"] in models], fit)
     for panel in sheet.panels:
         panel.heading(panel.name, n_matches(standings, panel.name))
         panel.scale((low, high), row_span(len(models)))
@@ -85,10 +89,10 @@ def ratings(standings: Standings) -> Plot | None:
         panel.x_axis(ticks(low, high), "rating")
         by_model = {row["model"]: row for row in rows if row["dimension"] == panel.name}
         lines = {y: by_model[model] for y, model in enumerate(models) if model in by_model}
-        _forest(panel, lines, entrant_colors(standings), size=5 if is_dense else 6.5)
+        _forest(panel, lines, entrant_colors(standings), fit, size=5 if is_dense else 6.5)
     sure = f"Elo: {interval(standings.elo[names[0]][standings.k])}"
-    if fitted := standings.companions.get(METHOD, {}).get(names[0]):
-        sure += f"; Bradley-Terry: {interval(fitted)}"
+    if fitted := standings.companions.get(method(standings), {}).get(names[0]):
+        sure += f"; {fit_name}: {interval(fitted)}"
     caption = (
         f"Who is better, by how much, the best mean Elo first. {sure}. The ordering error (grey ticks, 95 %) is that "
         f"of averaging over match orders, and says nothing of how sure a rating is.{sample(standings, names)}"
@@ -96,14 +100,14 @@ def ratings(standings: Standings) -> Plot | None:
     return sheet.finish("ratings", rows, caption + of_best(len(models), len(standings.models)))
 
 
-def _forest(panel: Panel, lines: Mapping[int, Row], colors: Mapping[str, str], *, size: float) -> None:
-    """Rows by their place from the top: Elo above, Bradley-Terry below, Elo in figures on the right."""
+def _forest(panel: Panel, lines: Mapping[int, Row], colors: Mapping[str, str], fit: str, *, size: float) -> None:
+    """Rows by their place from the top: Elo above, the fitted ratings below, Elo in figures on the right."""
     of_line = {y: colors[row["model"]] for y, row in lines.items()}
-    for method, up, lw, alpha in (("elo", 0.12, 0.75 * size, 0.4), ("bradley_terry", -0.22, 1.3, 0.9)):
-        bars = {y: [(row[f"{method}_ci_{end}"], y - up) for end in ("low", "high")] for y, row in lines.items()}
+    for name, up, lw, alpha in (("elo", 0.12, 0.75 * size, 0.4), (fit, -0.22, 1.3, 0.9)):
+        bars = {y: [(row[f"{name}_ci_{end}"], y - up) for end in ("low", "high")] for y, row in lines.items()}
         bars = {y: bar for y, bar in bars.items() if bar[0][0] is not None}
         panel.segments(list(bars.values()), [of_line[y] for y in bars], lw, alpha=alpha)
-    fitted = {y: row["bradley_terry"] for y, row in lines.items() if row["bradley_terry"] is not None}
+    fitted = {y: row[fit] for y, row in lines.items() if row[fit] is not None}
     edges = [of_line[y] for y in fitted]
     panel.dots(list(fitted.values()), [y + 0.22 for y in fitted], edges, 0.7 * size, marker="D", hollow=True)
     elo = {y: row["elo"] for y, row in lines.items()}
@@ -117,13 +121,14 @@ def _forest(panel: Panel, lines: Mapping[int, Row], colors: Mapping[str, str], *
 
 
 def _flagged(row: Row) -> str:
-    """Why Bradley-Terry has no rating."""
+    """Why the fit has no rating."""
     return f", {row['flag']}" if row["flag"] else ""
 
 
 def _rating_rows(standings: Standings, dimension: str) -> Iterator[dict[str, Any]]:
     elo = standings.elo[dimension][standings.k]
-    board = standings.companions.get(METHOD, {}).get(dimension)
+    fit = method(standings)
+    board = standings.companions.get(fit, {}).get(dimension)
     for rating in map(elo.rating, elo.models):
         fitted = board and board.rating(rating.model)
         yield {
@@ -133,16 +138,16 @@ def _rating_rows(standings: Standings, dimension: str) -> Iterator[dict[str, Any
             "elo_ci_low": rating.ci_low,
             "elo_ci_high": rating.ci_high,
             "ordering_error": rating.ordering_error,
-            "bradley_terry": fitted and fitted.rating,
-            "bradley_terry_ci_low": fitted and fitted.ci_low,
-            "bradley_terry_ci_high": fitted and fitted.ci_high,
+            fit: fitted and fitted.rating,
+            f"{fit}_ci_low": fitted and fitted.ci_low,
+            f"{fit}_ci_high": fitted and fitted.ci_high,
             "flag": fitted and fitted.flag,
         }
 
 
-def _limits(rows: Sequence[Row]) -> tuple[float, float]:
+def _limits(rows: Sequence[Row], fit: str) -> tuple[float, float]:
     """Of the axis: all ratings, and of their intervals as much as leaves the ratings apart."""
-    points = [row[name] for row in rows for name in ("elo", "bradley_terry") if row[name] is not None]
+    points = [row[name] for row in rows for name in ("elo", fit) if row[name] is not None]
     beyond = _BEYOND * max(max(points) - min(points), 20.0)
     ends = [x for row in rows for name, x in row.items() if "ci_" in name and x is not None]
     low = max(min([*points, *ends]), min(points) - beyond)
@@ -182,15 +187,19 @@ def win_rates(standings: Standings) -> Plot:
         panel.labels(called, size=size)
         for x, label in enumerate(called):
             panel.write(x, 0, label, on="x", move=(2, -5), size=size, align=(1, 1), angle=45)
+    fit = METHODS.get(method(standings), method(standings))
     caption = "How often the row beats the column, a tie counting half"
     caption += f"{'' if is_dense else ', of n battles'}{'; ± 95 % over prompts' if has_error else ''}."
-    caption += " Bold: the Bradley-Terry difference holds after Holm's correction." if is_tested else ""
+    caption += f" Bold: the {fit} difference holds after Holm's correction." if is_tested else ""
     caption += sample(standings, standings.dimensions)
     return sheet.finish("pairwise_winrates", rows, caption + of_best(len(models), len(standings.models)))
 
 
 def _win_rate_rows(standings: Standings) -> list[dict[str, Any]]:
-    holds = {(d.dimension, *sorted((d.higher, d.lower))): d.significant for d in standings.differences.get(METHOD, ())}
+    holds = {
+        (d.dimension, *sorted((d.higher, d.lower))): d.significant
+        for d in standings.differences.get(method(standings), ())
+    }
     found = {
         dimension: winrates.shares(battles, use="consistent", ties="half")
         for dimension, battles in standings.battles.items()

@@ -8,13 +8,18 @@ from collections.abc import Collection, Mapping, Sequence
 from elo_exp.figures import names
 from elo_exp.figures.canvas import GREY, PALETTE, Look, colors
 from elo_exp.figures.lettering import length
+from elo_exp.reports.findings import companion
 from elo_exp.reports.markup import p_value
 from elo_exp.results import Leaderboard, Standings
 from elo_exp.statistics.winrates import clustered_interval
 
-METHOD = "bradley_terry"  # whose covariance is drawn
 MAX_MODELS = 40  # rows of a figure
 _MAX_NAMED = 3  # of a dimension, in a caption
+
+
+def method(standings: Standings) -> str:
+    """Whose ratings are drawn beside Elo, and whose covariance: Bradley-Terry, or the first chosen in its place."""
+    return companion(standings) or "bradley_terry"
 
 
 def best_first(standings: Standings) -> list[str]:

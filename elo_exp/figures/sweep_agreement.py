@@ -14,7 +14,7 @@ import numpy as np
 from elo_exp.figures import canvas, compare_plots, names
 from elo_exp.figures.canvas import Panel, panel_width, row_span, span, ticks
 from elo_exp.figures.sheets import Sheet
-from elo_exp.figures.shown import MAX_MODELS, METHOD, of_best, room
+from elo_exp.figures.shown import MAX_MODELS, of_best, room
 from elo_exp.results import Z95, Plot
 from elo_exp.statistics.student import half_width
 
@@ -172,4 +172,4 @@ def modes_apart(rows: Sequence[Row], modes: Sequence[str]) -> Plot:
         for row in rows
         if row["job"] == first[row["mode"]]
     ]
-    return compare_plots.slopes(drawn, modes, METHOD)
+    return compare_plots.slopes(drawn, modes, "bradley_terry")
