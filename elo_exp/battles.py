@@ -8,6 +8,7 @@ import io
 import itertools
 import logging
 import math
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -194,7 +195,7 @@ def _parse(place: str, row: Mapping[str, Any], columns: Mapping[str, str | None]
             if name in REQUIRED or (_must_be_there(name, column) and column not in row):
                 raise UserError(_absent(place, row, name, column))
             continue
-        values[name] = str(value)
+        values[name] = sys.intern(str(value))  # few names in many rows
     words = {word: word for word in WINNERS} | {columns["model_a"]: "model_a", columns["model_b"]: "model_b"}
     for name in ("verdict_ab", "verdict_ba"):
         if name in values:

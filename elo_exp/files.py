@@ -84,7 +84,8 @@ def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
 
 
 def jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
-    return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode  # json.dumps makes one for every row
+    return "".join(encode(row) + "\n" for row in rows)
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from typing import TypeVar
 
 logger = logging.getLogger(__name__)
@@ -14,11 +16,12 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _SECONDS_A_LINE = 10.0
 _SECONDS_A_NOTE = 30.0
+_SECONDS_UNSEEN = 3.0  # of work that is measured: where it takes no longer, nothing is shown of it
 _say: list[Callable[[str], None]] = []  # of the bar that is shown, if one is
 _last_note = [0.0]
 
 
-def track(items: Iterable[T], *, label: str, total: int) -> Iterator[T]:
+def track(items: Iterable[T], *, label: str, total: int) -> Generator[T]:
     """Pass the items on and show how far they are."""
     if total == 0:
         yield from items
@@ -26,6 +29,30 @@ def track(items: Iterable[T], *, label: str, total: int) -> Iterator[T]:
         yield from _bar(items, label, total)
     else:
         yield from _lines(items, label, total)
+
+
+@contextmanager
+def meter(label: str, *, total: int) -> Iterator[Callable[[float], None]]:
+    """For work that is no row of items: what is to be told, by any thread, how much of `total` was done since.
+
+    Work of a few seconds shows nothing.
+    """
+    begun = time.monotonic()
+    done, shown = 0.0, 0
+    telling = threading.Lock()
+
+    def tell(more: float) -> None:
+        nonlocal done, shown
+        with telling:
+            done += more
+            if time.monotonic() - begun < _SECONDS_UNSEEN:
+                return
+            while shown < min(int(done), total):
+                next(items)
+                shown += 1
+
+    with closing(track(range(total), label=label, total=total)) as items:
+        yield tell
 
 
 def note(text: str) -> None:

@@ -23,7 +23,9 @@ Game = tuple[int, int]  # winner, loser
 
 def matches(games: Sequence[Game], n_models: int = 4, tied: Sequence[bool] | None = None) -> Matches:
     first, second = np.array(games, dtype=np.intp).T
-    return Matches(n_models=n_models, first=first, second=second, tied=np.array(tied or [False] * len(games)))
+    return Matches(
+        n_models=n_models, first=first, second=second, tied=np.array([False] * len(games) if tied is None else tied)
+    )
 
 
 def random_games(n: int, *, n_models: int = 4, seed: int = 0) -> list[Game]:
@@ -88,8 +90,41 @@ def test_ratings_do_not_depend_on_which_way_to_write_them_is_faster(way: object,
 def test_blocks_of_permutations_continue_one_random_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     games = random_games(50)
     whole = replay([matches(games)], ks=[16], n_perms=30, seed=3, initial_rating=1400)
-    monkeypatch.setattr(permutations, "_BLOCK_BYTES", 7 * 8 * 50)  # seven orders a block
+    monkeypatch.setattr(permutations, "_BLOCK_BYTES", 0)
+    monkeypatch.setattr(permutations, "_BLOCK_ORDERS", 7)
     np.testing.assert_array_equal(whole, replay([matches(games)], ks=[16], n_perms=30, seed=3, initial_rating=1400))
+
+
+@pytest.mark.parametrize("lengths", [(300,), (300, 300, 200), (300, 200, 200)])
+def test_many_matches_are_numbered_by_kind_and_rated_as_few(
+    lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """300 numbers take two bytes; the 24 kinds of match among four models, won or tied, take one."""
+    rng = np.random.default_rng(5)
+    some = [matches(random_games(n, seed=i), tied=(rng.random(n) < 0.2).tolist()) for i, n in enumerate(lengths)]
+    rules = {"ks": [8, 16], "n_perms": 30, "seed": 3, "initial_rating": 1400}
+    few = replay(some, **rules)
+    tables, kinds = permutations._kinds(some[:1], n_bytes=permutations._BLOCK_BYTES + 1)
+    assert (len(tables[0]), kinds[300].itemsize) == (24, 1)
+    monkeypatch.setattr(permutations, "_BLOCK_BYTES", 0)
+    for here, there in zip(few, replay(some, **rules), strict=True):
+        np.testing.assert_array_equal(here, there)
+
+
+@pytest.mark.parametrize("n_matches", [100, 1_000_000, 10_000_000])
+def test_so_many_orders_are_held_that_a_step_is_worth_its_while(n_matches: int) -> None:
+    """In numbers of two bytes: half a gigabyte for a million matches, and in proportion for more."""
+    held = permutations._held(2 * n_matches)
+    assert held >= 256
+    assert 2 * n_matches * held <= max(permutations._BLOCK_BYTES, 512 * n_matches)
+
+
+def test_a_replay_says_how_many_orders_it_has_played() -> None:
+    told: list[float] = []
+    some = [matches(random_games(n)) for n in (100, 70)]
+    replay(some, ks=[16], n_perms=30, seed=3, initial_rating=1400, tell=told.append)
+    assert len(told) > 3
+    assert sum(told) == pytest.approx(30)
 
 
 def test_a_half_scored_tie_moves_the_stronger_down() -> None:

@@ -8,12 +8,14 @@ import pytest
 
 from elo_exp.ratings.elo import PermutationElo
 from elo_exp.records import Battle, UserError
+from elo_exp.statistics import permutations
 from elo_exp.statistics.permutations import Matches, replay, replay_resamples
 from tests.simulation import Tournament
 
 MATCHES = Matches(
     n_models=3, first=np.array([0, 1, 2, 0]), second=np.array([1, 2, 0, 2]), tied=np.array([False, True, False, False])
 )
+EACH = np.arange(4)  # every match is drawn by itself
 
 ENDS = ("low", "high")
 
@@ -35,13 +37,13 @@ def simulated(seed: int, n_prompts: int = 143) -> list[Battle]:
 def test_a_resample_that_takes_every_match_once_is_the_plain_replay():
     rules = {"n_perms": 5, "seed": 3, "initial_rating": 1400.0, "shuffle": False}
     whole = replay([MATCHES], ks=[16.0], **rules)[0][:, :, 0]
-    assert replay_resamples(MATCHES, np.ones((1, 4), dtype=np.intp), k=16.0, **rules)[0] == pytest.approx(whole)
+    assert replay_resamples(MATCHES, np.ones((1, 4), dtype=np.intp), EACH, k=16.0, **rules)[0] == pytest.approx(whole)
 
 
 def test_matches_are_played_as_often_as_they_are_drawn():
     counts = np.array([[2, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 3]])
     rules = {"n_perms": 1, "seed": 3, "initial_rating": 1400.0, "shuffle": False}
-    found = replay_resamples(MATCHES, counts, k=16.0, **rules)
+    found = replay_resamples(MATCHES, counts, EACH, k=16.0, **rules)
     for row, ratings in zip(counts, found, strict=True):
         played = np.repeat(np.arange(4), row)
         if not len(played):
@@ -53,9 +55,27 @@ def test_matches_are_played_as_often_as_they_are_drawn():
         assert ratings == pytest.approx(replay([some], ks=[16.0], **rules)[0][:, :, 0])
 
 
+def test_the_matches_of_a_cluster_are_drawn_together():
+    rules = {"k": 16.0, "n_perms": 5, "seed": 3, "initial_rating": 1400.0}
+    cluster, times = np.array([0, 1, 1, 0]), np.array([[2, 0], [1, 1], [0, 3]])
+    found = replay_resamples(MATCHES, times, cluster, **rules)
+    np.testing.assert_array_equal(found, replay_resamples(MATCHES, times[:, cluster], EACH, **rules))
+
+
+def test_blocks_of_resamples_are_rated_as_all_at_once(monkeypatch: pytest.MonkeyPatch):
+    told: list[float] = []
+    times = np.random.default_rng(1).integers(3, size=(20, 4)).astype(np.uint8)
+    rules = {"k": 16.0, "n_perms": 5, "seed": 3, "initial_rating": 1400.0}
+    whole = replay_resamples(MATCHES, times, EACH, **rules)
+    monkeypatch.setattr(permutations, "_BLOCK_BYTES", 0)
+    monkeypatch.setattr(permutations, "_BLOCK_ORDERS", 15)
+    np.testing.assert_array_equal(whole, replay_resamples(MATCHES, times, EACH, **rules, tell=told.append))
+    assert sum(told) == pytest.approx(20 * 5)
+
+
 def test_shuffled_resamples_average_to_what_many_permutations_average_to():
     counts = np.array([[1, 1, 1, 2], [3, 0, 1, 0]])
-    found = replay_resamples(MATCHES, counts, k=32.0, n_perms=4000, seed=3, initial_rating=0.0)
+    found = replay_resamples(MATCHES, counts, EACH, k=32.0, n_perms=4000, seed=3, initial_rating=0.0)
     for row, ratings in zip(counts, found, strict=True):
         played = np.repeat(np.arange(4), row)
         some = Matches(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import logging
 import math
 import multiprocessing
@@ -421,6 +422,32 @@ def test_the_workers_of_a_launcher_which_share_a_terminal_show_no_bars(monkeypat
     monkeypatch.setattr(multiprocessing, "parent_process", multiprocessing.current_process)
     assert list(progress.track(range(3), label="judging", total=3)) == [0, 1, 2]
     assert terminal.getvalue() == ""
+
+
+def test_work_that_takes_long_says_how_much_of_it_is_done(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    now = itertools.count(0.0, 4.0)  # every look at the clock, four seconds later
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    with progress.meter("playing match orders", total=500) as tell:
+        for _ in range(8):
+            tell(62.5)
+    assert caplog.messages[0].startswith("playing match orders: ")
+    assert caplog.messages[-1].endswith(" of 500")
+
+
+@pytest.mark.parametrize("seconds", [0.0, 4.0])
+def test_a_terminal_shows_a_bar_of_work_only_where_it_takes_long(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setattr(progress, "_SECONDS_UNSEEN", 2.0 - seconds)
+    with progress.meter("playing match orders", total=500) as tell:
+        tell(250.0)
+        tell(300.0)  # more than all, which rounding may say
+    assert ("playing match orders" in terminal.getvalue()) == (seconds > 2.0)
 
 
 @pytest.mark.usefixtures("quiet_so_far")

@@ -7,7 +7,9 @@ import csv
 import dataclasses
 import json
 import math
+import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -382,3 +384,23 @@ def test_a_million_rows_are_rated(tmp_path: Path) -> None:
         rating, error = found[f"m{i}"]
         assert error < 2
         assert rating == pytest.approx(1400 + 400 / math.log(10) * (i - (m - 1) / 2) / 10, abs=4 * error)
+
+
+@pytest.mark.slow
+def test_a_million_battles_take_less_than_a_gigabyte_and_a_half(tmp_path: Path) -> None:
+    """Of 50 models on 2,000 prompts; how far it is it says meanwhile."""
+    rng = np.random.default_rng(1)
+    first = rng.integers(50, size=1_000_000)
+    second = (first + rng.integers(1, 50, size=len(first))) % 50
+    columns = (first, second, rng.choice(["model_a", "model_b", "tie"], size=len(first)), rng.integers(2000, size=len(first)))  # fmt: skip  # noqa: E501
+    rows = "".join(f"m{a},m{b},{winner},q{question}\n" for a, b, winner, question in zip(*columns, strict=True))
+    (tmp_path / "battles.csv").write_text(f"model_a,model_b,winner,question_id\n{rows}", encoding="utf-8")
+    running = start("experiment=rate", "battles=battles.csv", "tracker=local", folder=tmp_path)
+    assert running.stdout is not None and running.stderr is not None
+    with running.stdout, running.stderr:
+        _, running.returncode, used = os.wait4(running.pid, 0)  # what it says fits into a pipe
+        said = running.stdout.read() + running.stderr.read()
+    assert running.returncode == 0, said
+    assert "read 1000000 battles" in said
+    assert "playing match orders of drawn prompts: " in said
+    assert used.ru_maxrss * (1 if sys.platform == "darwin" else 1024) < 1.5e9

@@ -6,10 +6,11 @@ Letters: p permutation, t match, m model, k value of K; q of n prompts; b of n_b
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -17,12 +18,13 @@ import numpy as np
 
 from elo_exp import memory
 from elo_exp.battles import models, n_battles, n_prompts
+from elo_exp.progress import meter
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard, Rating, ranked
 from elo_exp.settings import one_of
 from elo_exp.statistics.boards import check_initial_rating, why_unrated, with_interval
 from elo_exp.statistics.bootstrap import drawn_prompts
-from elo_exp.statistics.likelihood import POINTS, Array, Games, Mask, abilities, games, strongest_component
+from elo_exp.statistics.likelihood import POINTS, Array, Games, Index, Mask, abilities, games, strongest_component
 from elo_exp.statistics.permutations import Matches, replay, replay_resamples
 
 logger = logging.getLogger(__name__)
@@ -91,14 +93,16 @@ class PermutationElo:
             logger.warning("%s: no decisive match, so no Elo rating for this dimension", dimension)
         boards: dict[str, dict[float, Leaderboard]] = {dimension: {} for dimension in matches}
         if playable:
-            ratings = replay(
-                [matches[d] for d in playable],
-                ks=self.ks,
-                n_perms=self.n_perms,
-                seed=self.seed,
-                initial_rating=self.initial_rating,
-                shuffle=self.shuffle,
-            )
+            with meter("playing match orders", total=self.n_perms if self.shuffle else 1) as played_since:
+                ratings = replay(
+                    [matches[d] for d in playable],
+                    ks=self.ks,
+                    n_perms=self.n_perms,
+                    seed=self.seed,
+                    initial_rating=self.initial_rating,
+                    shuffle=self.shuffle,
+                    tell=played_since,
+                )
             errors = memory.once(
                 "variances of Elo",
                 lambda: self._variances({d: battles[d] for d in playable}, matches),
@@ -167,11 +171,16 @@ class PermutationElo:
             return {dimension: np.full((2, matches[dimension].n_models), np.nan) for dimension in battles}
         clusters = {d: games(self._played(some), models(some), use="consistent") for d, some in battles.items()}
         draws = drawn_prompts(list(clusters.values()), n_bootstraps=self.n_bootstraps, seed=self.seed)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy leaves Python to the others while it counts
-            found = pool.map(self._variance, [matches[d] for d in clusters], clusters.values(), draws)
+        n_orders = len(clusters) * self.n_bootstraps * (self.perms_per_bootstrap if self.shuffle else 1)
+        with (
+            meter("playing match orders of drawn prompts", total=n_orders) as played_since,
+            ThreadPoolExecutor(os.cpu_count()) as pool,  # numpy leaves Python to the others while it counts
+        ):
+            variance = functools.partial(self._variance, tell=played_since)
+            found = pool.map(variance, [matches[d] for d in clusters], clusters.values(), draws)
             return dict(zip(clusters, found, strict=True))
 
-    def _variance(self, matches: Matches, clusters: Games, drawn: Array) -> Array:
+    def _variance(self, matches: Matches, clusters: Games, drawn: Index, *, tell: Callable[[float], object]) -> Array:
         """From how often each prompt is drawn (b, q): the variance between the resamples' means, less what the variance
         between the orders of one resample explains; of a difference of two estimates of one size only noise would be
         left. Resamples of n prompts scatter by (n - 1) / n of the variance that new prompts have, n being those that a
@@ -182,12 +191,14 @@ class PermutationElo:
             return np.full((2, matches.n_models), np.nan)
         ratings = replay_resamples(
             matches,
-            drawn[:, clusters.cluster].astype(np.intp),
+            drawn,
+            clusters.cluster,
             k=self.k,
             n_perms=self.perms_per_bootstrap,
             seed=self.seed,
             initial_rating=self.initial_rating,
             shuffle=self.shuffle,
+            tell=tell,
         )
         between = ratings.mean(axis=1).var(axis=0, ddof=1)
         n_orders = ratings.shape[1]

@@ -55,14 +55,19 @@ def resampled_abilities(
     return [np.concatenate(blocks) for blocks in found]
 
 
-def drawn_prompts(dimensions: Sequence[Games], *, n_bootstraps: int, seed: int) -> list[Array]:
-    """How often each prompt of each dimension is drawn (b, q), prompts being drawn for all dimensions at once."""
+def drawn_prompts(dimensions: Sequence[Games], *, n_bootstraps: int, seed: int) -> list[Index]:
+    """How often each prompt of each dimension is drawn (b, q), prompts being drawn for all dimensions at once, in
+    numbers of as few bytes as they need: every battle may be a prompt of its own."""
     prompts = _prompts(dimensions)
     n_prompts = 1 + max(int(numbers.max()) for numbers in prompts)
     rng = np.random.default_rng(seed)
     sizes = _blocks(n_bootstraps, _NUMBERS_TO_DRAW // n_prompts)
-    times = np.concatenate([_times(_draw(rng, n, n_prompts)) for n in sizes])
+    times = np.concatenate([_narrow(_times(_draw(rng, n, n_prompts))) for n in sizes])
     return [times[:, numbers] for numbers in prompts]
+
+
+def _narrow(times: Array) -> Index:
+    return times.astype(np.min_scalar_type(int(times.max())))
 
 
 def _prompts(dimensions: Sequence[Games]) -> list[Index]:
