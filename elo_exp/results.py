@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ TOKEN_CLASSES = (
     "output_tokens",
 )
 ROUNDING = 1e-9  # rating points: an ordering error up to this comes of adding up floats, and is shown as none
+LEVEL = 1e-6  # rating points: ratings no further apart are equal, as far as a solver knows them
 CONVERGED = 0.95  # the share of its way that Elo must have gone for its gaps to be read
 Z95 = 1.96  # ordering errors on each side of what elo_results.json calls a 95 % interval
 
@@ -67,10 +69,17 @@ class Leaderboard:
 
 
 def ranked(ratings: Sequence[Rating]) -> tuple[Rating, ...]:
-    """Best first, with ranks; models without a rating come last and have none. Equal ratings share a rank."""
-    rated = sorted((r for r in ratings if r.rating is not None), key=lambda r: (-(r.rating or 0.0), r.model))
-    values = [r.rating for r in rated]
-    placed = [dataclasses.replace(r, rank=1 + values.index(r.rating)) for r in rated]
+    """Best first, with ranks; models without a rating come last and have none.
+
+    Equal ratings share a rank, in which models go by name: those within LEVEL of the next one, and so of each other.
+    """
+    placed: list[Rating] = []
+    above = math.inf
+    for value, rating in sorted(((r.rating, r) for r in ratings if r.rating is not None), key=lambda r: -r[0]):
+        rank = placed[-1].rank if above - value <= LEVEL else len(placed) + 1
+        placed.append(dataclasses.replace(rating, rank=rank))
+        above = value
+    placed.sort(key=lambda r: (r.rank or 0, r.model))
     return (*placed, *sorted((r for r in ratings if r.rating is None), key=lambda r: r.model))
 
 
@@ -81,7 +90,7 @@ class Difference(Record):
     dimension: str
     higher: str  # the model with the higher rating; of equal ones, the first by name
     lower: str
-    difference: float
+    difference: float  # 0 between equal ones
     std_error: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None

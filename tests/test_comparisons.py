@@ -488,3 +488,13 @@ def test_no_board_is_no_comparison() -> None:
 def test_prompts_needed_and_the_detectable_difference_are_each_others_inverse() -> None:
     for n in (10, 143, 2000):
         assert prompts_needed(264.0, detectable(264.0, n, n_tests=6) * (1 + 1e-9), n_tests=6) == n
+
+
+def test_ratings_that_a_solver_cannot_tell_apart_share_their_ranks_and_do_not_differ():
+    some = board({"t": 1459.7611364812767, "a": 1459.7611364812765, "c": 1300.0}, 100 * np.eye(3), n_clusters=50)
+    (pair, *_) = differences({"d": some})
+    assert (pair.higher, pair.lower, pair.difference, pair.p_value) == ("a", "t", 0.0, 1.0)
+    first, second, _ = with_ranks(some, np.random.default_rng(1)).ratings
+    assert (
+        (first.rank, first.rank_low, first.rank_high) == (second.rank, second.rank_low, second.rank_high) == (1, 1, 2)
+    )

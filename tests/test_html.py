@@ -22,7 +22,9 @@ from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.davidson import Davidson
 from elo_exp.records import Battle
 from elo_exp.reports import html, report
-from elo_exp.results import JudgeQuality, Plot, Standings, Usage
+from elo_exp.reports.findings import verdict
+from elo_exp.results import JudgeQuality, Plot, Standings, Usage, ranked
+from elo_exp.statistics.comparisons import differences
 from tests.data import DIMENSIONS, PROBES, shipped
 from tests.pages import Reader, packed
 from tests.simulation import Tournament
@@ -224,6 +226,34 @@ def test_nobody_is_called_best_when_the_prompts_do_not_tell():
     assert "The prompts do not tell who is the best." in said
     assert "may be no better than" in said
     assert "is the best:" not in said
+
+
+def with_best(some: Standings, *ratings: float) -> Standings:
+    """With these ratings for the models, in the order in which they stand."""
+    board = some.companions["bradley_terry"]["d"]
+    changed = ranked([dataclasses.replace(r, rating=new) for r, new in zip(board.ratings, ratings, strict=True)])
+    boards = {"d": dataclasses.replace(board, ratings=changed)}
+    companions, pairs = {"bradley_terry": boards}, {"bradley_terry": differences(boards)}
+    return dataclasses.replace(some, companions=companions, differences=pairs)
+
+
+@pytest.mark.parametrize(
+    ("ratings", "words"),
+    [
+        ((1459.7611364812767, 1459.7611364812765, 1100.0), r"^{0} and {1} are level \(95 %: -\d+ to \d+; p = 1.00 aft"),
+        ((1459.0, 1459.0, 1458.0), r"^{0} and {1} are level \(.*\)\. {0} may be no better than {2}\.$"),
+        ((1459.0, 1459.0, 1459.0), r"^{0}, {1}, {2} are level\.$"),
+        ((1459.0, 1458.8, 1100.0), r"{0} is less than a point ahead of {1} \("),
+    ],
+)  # fmt: skip
+def test_nobody_is_a_difference_of_nothing_ahead(ratings: tuple[float, ...], words: str):
+    some = with_best(rated(simulated("abc", ["d"], gap=0.0, n_prompts=20), "abc", "bradley_terry"), *ratings)
+    board, pairs = some.companions["bradley_terry"]["d"], some.differences["bradley_terry"]
+    sure, sentences = verdict(board, pairs)
+    assert not sure
+    said = re.sub("<[^>]*>", "", "".join(sentences)).replace("\N{NO-BREAK SPACE}", " ").replace("−", "-")
+    assert re.search(words.format(*(r.model for r in board.ratings)), said), said
+    assert "0 points ahead" not in said
 
 
 def test_an_unbeaten_entrant_may_be_better_than_the_best():

@@ -230,6 +230,17 @@ def test_equal_ratings_share_a_rank_and_the_next_one_is_skipped():
     assert [(r.model, r.rank) for r in placed] == [("b", 1), ("c", 1), ("d", 3)]
 
 
+def test_ratings_that_a_solver_cannot_tell_apart_are_equal_and_go_by_name():
+    values = {"t": 1459.7611364812767, "a": 1459.7611364812765, "z": 1459.76113, "b": 1459.76113 - 9e-7, "c": 1.0}
+    placed = ranked([Rating(model=model, rating=value) for model, value in values.items()])
+    assert [(r.model, r.rank) for r in placed] == [("a", 1), ("t", 1), ("b", 3), ("z", 3), ("c", 5)]
+
+
+def test_each_of_a_chain_of_equal_ratings_is_equal_to_all():
+    placed = ranked([Rating(model=f"m{i}", rating=i * 0.8e-6) for i in range(5)])
+    assert [(r.model, r.rank) for r in placed] == [(f"m{i}", 1) for i in range(5)]
+
+
 def test_a_rating_of_zero_is_a_rating():
     placed = ranked(
         [Rating(model="none", rating=None), Rating(model="minus", rating=-1.0), Rating(model="zero", rating=0.0)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from elo_exp.reports.markup import between, p_value, percent, tag
-from elo_exp.results import CONVERGED, Difference, Leaderboard, Standings
+from elo_exp.results import CONVERGED, Difference, Leaderboard, Rating, Standings
 
 METHODS = {"bradley_terry": "Bradley-Terry", "davidson": "Davidson", "rao_kupper": "Rao-Kupper", "elo": "Elo"}
 _MAX_NAMES = 4  # in a sentence
@@ -33,8 +33,11 @@ def verdict(board: Leaderboard | None, pairs: Sequence[Difference]) -> tuple[boo
         )
         return False, [alone, *without]
     first, second = rated[:2]
+    if first.rank == second.rank:
+        return False, [*_level(rated, pairs), *without]
     name, gap = tag("b", first.model), (first.rating or 0.0) - (second.rating or 0.0)
-    ahead = [f"{gap:.0f} points ahead of ", tag("b", second.model)]
+    points = f"{gap:.0f} points" if gap > 0.5 else "less than a point"
+    ahead = [f"{points} ahead of ", tag("b", second.model)]
     others = {d.lower: d for d in pairs if d.higher == first.model}
     against = others.get(second.model)
     if against is None or against.p_holm is None:
@@ -49,6 +52,19 @@ def verdict(board: Leaderboard | None, pairs: Sequence[Difference]) -> tuple[boo
         said = tag("b", f"The prompts do not tell who is {best}.")
         return False, [said, " ", name, " is ", *ahead, doubt, *without]
     return best == "the best", [name, f" is {best}: ", *ahead, *without]
+
+
+def _level(rated: Sequence[Rating], pairs: Sequence[Difference]) -> list[str]:
+    """Of the two or more that are equal at the top: who, how far apart two may be, and who else may be as good."""
+    best = [r.model for r in rated if r.rank == rated[0].rank]
+    who = tag("b", " and ".join(best) if len(best) == 2 else names(best))
+    known = [d for d in pairs if d.higher in best and d.p_holm is not None]
+    if not known:
+        return [who, " are level; how sure that is, the prompts do not say."]
+    sure = [f" ({_evidence(d, d.p_holm)})" for d in known if {d.higher, d.lower} == set(best) and d.p_holm is not None]
+    others = [d.lower for d in known if d.higher == best[0] and d.lower not in best and not d.significant]
+    doubt = [f" {best[0]} may be no better than {names(others)}."] if others else []
+    return [who, " are level", *sure, ".", *doubt]
 
 
 def unrated(board: Leaderboard | None) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from elo_exp.planning import detectable, prompts_needed
 from elo_exp.results import Difference, Leaderboard, Precision, ranked
-from elo_exp.statistics.likelihood import Array
+from elo_exp.statistics.likelihood import Array, Index
 from elo_exp.statistics.student import degrees_of_freedom, p_values, t_quantile
 
 ALPHA = 0.05
@@ -59,7 +59,7 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
     m = len(rated.models)
     t = (rated.ratings[None, :] - rated.ratings[:, None]) / rated.std_errors  # t_ij: j over i; NaN is never certain
     above = t > _largest_by_chance(rated, noise)
-    equal = rated.ratings[:, None] == rated.ratings[None, :]
+    equal = rated.ranks[:, None] == rated.ranks[None, :]
     low = np.where(equal, 1 + above.sum(axis=1), m).min(axis=1)
     high = np.where(equal, m - above.sum(axis=0), 1).max(axis=1)
     best = _rank_shares(rated.drawn(noise))[:, 0] if rated.is_random else None
@@ -147,6 +147,7 @@ class _Rated:
 
     models: list[str]
     ratings: Array  # (m,)
+    ranks: Index  # (m,), which equal ratings share
     covariance: Array  # (m, m)
     std_errors: Array  # (m, m): of the differences; NaN where there is none, as between a model and itself
     df: float  # degrees of freedom of an error that all prompts tell
@@ -188,7 +189,8 @@ class _Rated:
 
 
 def _rated(board: Leaderboard) -> _Rated:
-    placed = [r.model for r in ranked(board.ratings) if r.rating is not None]
+    rated = [r for r in ranked(board.ratings) if r.rating is not None]
+    placed = [r.model for r in rated]
     rows = [board.models.index(model) for model in placed]
     whole = np.full((len(board.models),) * 2, np.nan) if board.covariance is None else board.covariance
     covariance = whole[np.ix_(rows, rows)]
@@ -196,7 +198,8 @@ def _rated(board: Leaderboard) -> _Rated:
     of_gap = variance[:, None] + variance[None, :] - 2.0 * covariance
     return _Rated(
         models=placed,
-        ratings=np.array([board.rating(model).rating for model in placed], dtype=np.float64),
+        ratings=np.array([r.rating for r in rated], dtype=np.float64),
+        ranks=np.array([r.rank for r in rated], dtype=np.intp),
         covariance=covariance,
         std_errors=np.sqrt(np.where(of_gap > _NO_ERROR**2, of_gap, np.nan)),
         df=degrees_of_freedom(board.n_clusters),
@@ -210,6 +213,7 @@ def _rated(board: Leaderboard) -> _Rated:
 def _pairs(dimension: str, rated: _Rated) -> list[Difference]:
     first, second = np.triu_indices(len(rated.models), k=1)
     gaps, errors = rated.ratings[first] - rated.ratings[second], rated.std_errors[first, second]
+    gaps[rated.ranks[first] == rated.ranks[second]] = 0.0
     df = rated.df_of_gaps[first, second]
     p = _p_values(np.nan_to_num(gaps / errors), df)
     widths = (_t_quantiles(df) * errors).tolist()
