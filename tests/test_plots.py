@@ -118,6 +118,16 @@ def test_what_is_chosen_in_place_of_bradley_terry_is_drawn_and_named():
     assert not [text for name in (*OF_BRADLEY_TERRY, "ratings") for text in written(drawn[name]) if "Bradley" in text]
 
 
+def test_where_somebody_only_loses_no_line_has_an_end():
+    battles = [battle("worst", b.model_a, "model_b", n) for n, b in enumerate(tournament())] + tournament()
+    ended, endless = (one(order_plots.k_sensitivity(standings({"d": some}))) for some in (tournament(), battles))
+    assert "Bradley-Terry of the same matches" in written(ended)
+    assert "Bradley-Terry of the same matches" not in written(endless)
+    assert "No end in d: not everybody has both won and lost" in endless.caption
+    assert "No end" not in ended.caption
+    assert {row["elo_limit"] for row in endless.rows} == {None}
+
+
 # How they are drawn
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp.figures import canvas
-from elo_exp.figures.canvas import Panel, panel_width, span, ticks
+from elo_exp.figures.canvas import Look, Panel, panel_width, span, ticks
 from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import colored, in_color, labels, model_key, n_matches, of_best, rated, sample
 from elo_exp.results import CONVERGED, Z95, Plot, Standings
@@ -67,7 +67,7 @@ def k_sensitivity(standings: Standings) -> Plot:
         key=[
             *model_key(colors, labels(standings)),
             ("scatter over match orders (one standard deviation)", {"color": canvas.GREY, "lw": 8, "alpha": 0.35}),
-            ("Bradley-Terry of the same matches", _LIMIT),
+            *_limit_key(standings, _LIMIT),
         ],
     )
     ends = [row["rating"] + sign * row["order_sd"] for row in rows for sign in (-1, 1) if row["model"] in colors]
@@ -83,7 +83,7 @@ def k_sensitivity(standings: Standings) -> Plot:
     caption = (
         f"How Elo depends on K. Dashed: where each {'line in colour' if grey else 'line'} would end if Elo had "
         f"converged. Hatched: K is so small that less than {CONVERGED:.0%} of the way is gone."
-        f"{sample(standings, rated(standings))}{grey}"
+        f"{_endless(standings)}{sample(standings, rated(standings))}{grey}"
     )
     return sheet.finish("k_sensitivity", rows, caption, x="k", y=("rating",))
 
@@ -108,6 +108,16 @@ def _by_k(panel: Panel, rows: Rows, colors: Mapping[str, str]) -> None:
         panel.write(0, 0, "not converged", on="panel", move=(5, 6), color=canvas.PALE, align=(0, 0))
 
 
+def _limit_key(standings: Standings, look: Look) -> list[tuple[str, Look]]:
+    return [("Bradley-Terry of the same matches", look)] if any(standings.elo_limit.values()) else []
+
+
+def _endless(standings: Standings) -> str:
+    """Where no line has an end, for a caption."""
+    names = [name for name in rated(standings) if not standings.elo_limit[name]]
+    return f" No end in {', '.join(names)}: not everybody has both won and lost against the others." if names else ""
+
+
 # By the number of orders
 
 
@@ -129,15 +139,15 @@ def permutation_traces(standings: Standings) -> Plot | None:
         shared_left=True,
         key=[
             *model_key(colors, labels(standings)),
-            ("± 1.96 ordering errors (SEM)", {"color": canvas.GREY, "lw": 8, "alpha": 0.45}),
+            ("± 1.96 ordering errors (Monte Carlo)", {"color": canvas.GREY, "lw": 8, "alpha": 0.45}),
             ("± 1 point", {"color": canvas.INK, "lw": 0.8, "ls": ":"}),
-            ("Bradley-Terry of the same matches", _LIMIT),
+            *_limit_key(standings, _LIMIT),
         ],
     )
     for panel in sheet.panels:
         board = standings.elo[panel.name][standings.k]
         errors = [rating.ordering_error for rating in board.ratings if rating.ordering_error is not None]
-        panel.heading(panel.name, f"SEM after {n_perms:,}: {max(errors):.2f}")
+        panel.heading(panel.name, f"ordering error after {n_perms:,}: {max(errors):.2f}")
         panel.scale((1, n_perms), (-1.05 * reach, 1.05 * reach), log_x=True)
         panel.x_axis({10**i: f"{10**i:,}" for i in range(int(math.log10(n_perms)) + 1)}, "match orders")
         panel.y_axis(ticks(-reach, reach), f"running mean Elo − its end, K = {standings.k:g}")
@@ -221,7 +231,7 @@ def order_effect(standings: Standings) -> Plot | None:
         key=[
             *model_key(colors, labels(standings)),
             ("mean over orders", {"lw": 0, "marker": "o", "ms": 4, "mfc": canvas.INK, "mew": 0}),
-            ("Bradley-Terry of the same matches", {"color": canvas.INK, "lw": 1.6}),
+            *_limit_key(standings, {"color": canvas.INK, "lw": 1.6}),
         ],
     )
     for panel in sheet.panels:
