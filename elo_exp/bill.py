@@ -41,11 +41,13 @@ def plan_table(plan: Plan) -> str:
 
 
 def _plan_notes(plan: Plan) -> Iterator[str]:
-    shared = sum(row.queries - row.stored - row.under_way - row.to_pay for row in plan.rows)
+    shared = sum(row.queries - row.stored - row.under_way - row.to_pay - row.left_out for row in plan.rows)
     if shared:
         yield f"  {shared:,} queries ask what another asks, and share its answer."
     if n := sum(row.under_way for row in plan.rows):
         yield f"  {n:,} queries are in batches that have been submitted: their answers are collected, not paid again."
+    if n := sum(row.left_out for row in plan.rows):
+        yield f"  {n:,} queries have no answer in the store, and nobody is asked: judging.stored_only=true."
     if not plan.of_scores:
         found = "the smallest difference that 80 % of such runs find"
         yield f"  resolves: {found}, if verdicts scatter as in our simulations."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from elo_exp.statistics.student import t_quantile
 # fitted to simulations in which 28 % of decisive verdicts flip with the order: an assumption until a pilot has run.
 QUALITY_VARIANCE = 36_100.0
 OPPONENT_VARIANCE = 67_600.0
+
+BUDGET_SETTING = "judging.budget_usd"  # which holds a judge's cap, where the judge names no other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,7 @@ class PlanRow:
     under_way: int  # distinct queries in batches that have been submitted
     to_pay: int  # distinct queries that are neither
     estimate: Estimate
+    left_out: int = 0  # distinct queries that the store cannot answer and nobody is asked
 
     @property
     def resolves(self) -> float:
@@ -51,7 +55,7 @@ class Plan:
     judge_model: str
     rows: tuple[PlanRow, ...]
     budget_usd: float | None = None  # None for a judge that costs nothing
-    budget_setting: str = "judging.budget_usd"  # which holds it
+    budget_setting: str = BUDGET_SETTING  # which holds it
     of_scores: bool = False  # of responses one by one, and not of pairs
 
     @property
@@ -83,14 +87,20 @@ def plan(
     judge_model: str,
     estimate: Callable[[Sequence[JudgeRequest]], Estimate],
     budget_usd: float | None,
-    budget_setting: str = "judging.budget_usd",
+    budget_setting: str = BUDGET_SETTING,
+    stored_only: bool = False,
 ) -> Plan:
-    """The plan of these queries, a row for each dimension; the keys in `stored` and `under_way` need no paying."""
+    """The plan of these queries, a row for each dimension; the keys in `stored` and `under_way` need no paying.
+
+    stored_only  whether the store alone is to answer
+    """
     dimensions = dict.fromkeys(request.subject.dimension for request in requests)
     rows = [
         _row(dimension, [r for r in requests if r.subject.dimension == dimension], stored, under_way, estimate)
         for dimension in dimensions
     ]
+    if stored_only:
+        rows = [_unasked(row) for row in rows]
     return Plan(
         judge_model=judge_model,
         rows=tuple(rows),
@@ -122,6 +132,12 @@ def _row(
         to_pay=len(to_pay),
         estimate=estimate(to_pay),
     )
+
+
+def _unasked(row: PlanRow) -> PlanRow:
+    """The row of a run that asks nobody."""
+    n = row.under_way + row.to_pay
+    return dataclasses.replace(row, under_way=0, to_pay=0, left_out=n, estimate=Estimate())
 
 
 def _judged(subject: Comparison | Item) -> tuple[Hashable, ...]:

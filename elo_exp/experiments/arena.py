@@ -61,23 +61,18 @@ def check(settings: Settings, parts: Parts) -> None:
 
 
 def errand(settings: Settings, parts: Parts) -> str | None:
-    """With shard=i/n: a share of the answers. With plan=true: what judging would cost; of informative opponents, what
-    as many random ones would; nobody is asked."""
-    if settings.shard is None and not settings.plan:
+    """With plan=true: what judging would cost; of informative opponents, what as many random ones would; nobody is
+    asked. With shard=i/n: a share of the answers."""
+    if not settings.plan and settings.shard is None:
         return None
-    assert parts.judge is not None
     play = Play(settings, parts, survey(settings, parts))
-    drawn = play.random()
-    if settings.shard is not None:
-        prompts = stages.sharded(play.prompts(drawn), parse_shard(settings.shard))
-        stages.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
-        usage = parts.store.usage
-        done = f", {usage.responses_stored} were there" if usage.responses_stored else ""
-        return f"shard {settings.shard}: {usage.responses_generated} responses made{done}; run without shard= to judge"
-    play.assume(drawn)
-    asked = {play.dimension: [*play.compare(dict.fromkeys(parts.entrants, drawn)), *play.human_pairs(drawn)]}
-    repeats = settings.judging.repeats
-    return bill.plan_table(stages.plan_pairs(asked, parts.rubrics, parts.judge, parts.store, repeats=repeats))
+    if settings.plan:
+        return bill.plan_table(play.plan())
+    prompts = stages.sharded(play.prompts(play.random()), parse_shard(str(settings.shard)))
+    stages.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
+    usage = parts.store.usage
+    done = f", {usage.responses_stored} were there" if usage.responses_stored else ""
+    return f"shard {settings.shard}: {usage.responses_generated} responses made{done}; run without shard= to judge"
 
 
 def run(settings: Settings, parts: Parts) -> ArenaResult:

@@ -17,6 +17,8 @@ from elo_exp.arena.sources import Arena, Texts
 from elo_exp.entrants import HostedEntrant
 from elo_exp.experiments import Parts
 from elo_exp.judges import PaidJudge
+from elo_exp.pairs import Responses
+from elo_exp.planning import Plan
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response, UserError
 from elo_exp.results import Leaderboard
 from elo_exp.settings import Settings
@@ -132,25 +134,37 @@ class Play:
         """Each answer of the placed models against the one that is on record."""
         for name, some in draws.items():
             self.drawn[name] += some
+        return self._compared(draws, self.responses)
+
+    def _compared(self, draws: Mapping[str, Sequence[Draw]], responses: Responses) -> list[Comparison]:
         return [
             self.rubric.compare(
                 self._prompts[draw.question_id],
                 entrant_a=name,
                 entrant_b=draw.opponent,
-                response_a=self.responses[name][draw.question_id].response_text,
+                response_a=responses[name][draw.question_id].response_text,
                 response_b=self._recorded(draw),
             )
             for name, some in draws.items()
             for draw in some
-            if draw.question_id in self.responses[name]
+            if draw.question_id in responses[name]
         ]
 
-    def assume(self, draws: Sequence[Draw]) -> None:
-        """What a plan takes for the answers of all placed models. No model is asked."""
-        prompts, allow_missing = self.prompts(draws), self.settings.allow_missing
-        made = stages.assumed(prompts, self.parts.entrants, self.parts.store, allow_missing=allow_missing)
-        for name, some in made.items():
-            self.responses[name] |= some
+    def plan(self) -> Plan:
+        """What judging the battles of the draw would cost. Nobody is asked: an answer that is yet to be made is taken
+        to be as long as its model's others."""
+        drawn, parts, judging = self.random(), self.parts, self.settings.judging
+        allow_missing = self.settings.allow_missing
+        made = stages.assumed(self.prompts(drawn), parts.entrants, parts.store, allow_missing=allow_missing)
+        entered = self._compared(dict.fromkeys(parts.entrants, drawn), made)
+        return stages.plan_pairs(
+            {self.dimension: [*entered, *self._wanted(drawn).values()]},
+            parts.rubrics,
+            self.judge_part,
+            parts.store,
+            repeats=judging.repeats,
+            stored_only=judging.stored_only,
+        )
 
     def answer(self, draws: Mapping[str, Sequence[Draw]]) -> None:
         """The placed models' answers, made where the store has none. Models with the same prompts answer together, so
@@ -183,20 +197,26 @@ class Play:
 
     def human_pairs(self, draws: Sequence[Draw]) -> list[Comparison]:
         """Battles as the humans judged them, of these draws, as long as some are wanted still."""
+        wanted = self._wanted(draws)
+        self._again |= wanted
+        return list(wanted.values())
+
+    def _wanted(self, draws: Sequence[Draw]) -> dict[tuple[str | None, str, str], Comparison]:
+        """What human_pairs would find, by question and pair."""
         by_at = dict(zip(self.field.arena.at, self.field.arena.battles, strict=True))
         found: dict[tuple[str | None, str, str], Comparison] = {}
         for draw in draws:
             battle, texts = by_at[draw.at], self._texts[draw.at]
             key = question_and_pair(battle)
-            if key not in self._again and len(self._again) < self.n_calibration:
-                self._again[key] = found[key] = self.rubric.compare(
+            if key not in self._again and key not in found and len(self._again) + len(found) < self.n_calibration:
+                found[key] = self.rubric.compare(
                     self._prompts[draw.question_id],
                     entrant_a=battle.model_a,
                     entrant_b=battle.model_b,
                     response_a=texts.response_a,
                     response_b=texts.response_b,
                 )
-        return list(found.values())
+        return found
 
     def judge(self, entered: Sequence[Comparison], again: Sequence[Comparison]) -> None:
         judging = self.settings.judging

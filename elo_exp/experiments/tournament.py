@@ -14,6 +14,7 @@ from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.judges import PaidJudge
 from elo_exp.pairs import Responses
+from elo_exp.planning import Plan
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, UserError
 from elo_exp.reports import report
 from elo_exp.reports.verdicts import verdict_rows
@@ -87,17 +88,25 @@ def check(settings: Settings, parts: Parts) -> None:
 
 
 def errand(settings: Settings, parts: Parts) -> str | None:
-    """With shard=i/n: a share of the answers. With plan=true: what judging would cost, no model being asked."""
-    if settings.shard is not None:
-        return _answer_share(settings, parts, settings.shard)
-    if not settings.plan:
-        return None
+    """With plan=true: what judging would cost, of all prompts, no model being asked. With shard=i/n: a share of the
+    answers."""
+    if settings.plan:
+        return bill.plan_table(_plan(settings, parts))
+    return None if settings.shard is None else _answer_share(settings, parts, settings.shard)
+
+
+def _plan(settings: Settings, parts: Parts) -> Plan:
     assert parts.judge is not None
-    prompts = _prompts(settings)[1]
+    judging, prompts = settings.judging, _prompts(settings)[1]
     responses = stages.assumed(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
-    comparisons = _paired(settings, parts, prompts, responses)
-    repeats = settings.judging.repeats
-    return bill.plan_table(stages.plan_pairs(comparisons, parts.rubrics, parts.judge, parts.store, repeats=repeats))
+    return stages.plan_pairs(
+        _paired(settings, parts, prompts, responses),
+        parts.rubrics,
+        parts.judge,
+        parts.store,
+        repeats=judging.repeats,
+        stored_only=judging.stored_only,
+    )
 
 
 def _answer_share(settings: Settings, parts: Parts, shard: str) -> str:

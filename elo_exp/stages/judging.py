@@ -105,16 +105,18 @@ def plan_pairs(
     store: Store,
     *,
     repeats: int = 1,
+    stored_only: bool = False,
 ) -> Plan:
     """What judge_pairs would ask and pay. Asks nothing of the judge and pays nothing."""
     by_dimension = _requests(comparisons, rubrics, identify(judge), repeats)
-    return plan([request for some in by_dimension.values() for queries in some for request in queries], judge, store)
+    every = [request for some in by_dimension.values() for queries in some for request in queries]
+    return plan(every, judge, store, stored_only=stored_only)
 
 
-def plan(requests: Sequence[JudgeRequest], judge: Judge, store: Store) -> Plan:
+def plan(requests: Sequence[JudgeRequest], judge: Judge, store: Store, *, stored_only: bool = False) -> Plan:
     """What `ask` would ask and pay."""
     stored = store.get(JudgeReply, list({request.key for request in requests}))
-    return _plan(requests, stored, Ledger(store, owner="").pending(), judge)
+    return _plan(requests, stored, Ledger(store, owner="").pending(), judge, stored_only=stored_only)
 
 
 def _requests(
@@ -143,19 +145,24 @@ def _read_by(rubrics: Sequence[Rubric]) -> tuple[tuple[str, ...], ...]:
     return tuple((r.dimension, r.version, r.system, r.template, r.schema) for r in rubrics)
 
 
-def _plan(requests: Sequence[JudgeRequest], stored: Collection[str], under_way: Collection[str], judge: Judge) -> Plan:
-    if isinstance(judge, PaidJudge):
-        return planning.plan(
-            requests,
-            stored,
-            under_way,
-            judge_model=judge.model,
-            estimate=judge.estimate,
-            budget_usd=judge.budget_usd,
-            budget_setting=judge.budget_setting,
-        )
+def _plan(
+    requests: Sequence[JudgeRequest],
+    stored: Collection[str],
+    under_way: Collection[str],
+    judge: Judge,
+    *,
+    stored_only: bool = False,
+) -> Plan:
+    paid = judge if isinstance(judge, PaidJudge) else None
     return planning.plan(
-        requests, stored, under_way, judge_model=judge.model, estimate=lambda _: Estimate(), budget_usd=None
+        requests,
+        stored,
+        under_way,
+        judge_model=judge.model,
+        estimate=paid.estimate if paid else lambda _: Estimate(),
+        budget_usd=paid.budget_usd if paid else None,
+        budget_setting=paid.budget_setting if paid else planning.BUDGET_SETTING,
+        stored_only=stored_only,
     )
 
 

@@ -1,0 +1,68 @@
+"""Entrants that cost money: a plan asks none of them, and what stops a run stops it before they are paid.
+
+`python -m elo_exp` lets a model behind an API answer, at a server of this machine that keeps the bill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.arena_files import World
+from tests.commands import QUICK, Ran, attempt
+from tests.openai_server import OpenAiServer
+
+HERE = {"NO_PROXY": "127.0.0.1"}
+WORLD = World(anchors={"a1": 0.0, "a2": 50.0, "a3": -50.0}, placed={"mine": 20.0}, n_battles=200)
+PRICES = ("input_usd_per_million=1", "output_usd_per_million=1")
+JUDGED = ("judge=openai_compatible", "judge.model=big", *(f"judge.{price}" for price in PRICES))
+
+
+@pytest.fixture
+def server() -> Iterator[OpenAiServer]:
+    with OpenAiServer() as server:
+        yield server
+
+
+def hosted(server: OpenAiServer) -> tuple[str, ...]:
+    return f"entrant.openai_compatible.base_url={server.url}", "entrant.openai_compatible.model=small"
+
+
+def tournament(server: OpenAiServer, *overrides: str, folder: Path) -> Ran:
+    given = ("entrant=[openai_compatible,probe_reference]", "+mode.strata.medqa=2", "elo.n_perms=5", *QUICK[2:])
+    return attempt(*given, *hosted(server), *overrides, folder=folder, **HERE)
+
+
+def arena(server: OpenAiServer, *overrides: str, folder: Path) -> Ran:
+    if not (folder / "arena.jsonl").exists():
+        WORLD.write(folder)
+    given = [word for word in WORLD.overrides(folder) if not word.startswith("entrant=")]
+    few = ("arena.n_battles=8", "arena.n_calibration=2", "rating.bradley_terry.n_bootstraps=20")
+    placed = ("entrant=[openai_compatible]", "figures=false")
+    return attempt(*given, *few, *placed, *hosted(server), *overrides, folder=folder, **HERE)
+
+
+EXPERIMENTS = {"tournament": tournament, "arena": arena}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_plan_of_a_share_asks_nobody(name: str, server: OpenAiServer, tmp_path: Path):
+    """Both words together are a plan: of all that is to be judged."""
+    planned = EXPERIMENTS[name](server, "plan=true", "shard=0/2", folder=tmp_path)
+    assert planned.code == 0, planned.err
+    assert planned.out.startswith("plan: judge ")
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_plan_of_the_store_alone_has_nothing_to_pay(name: str, server: OpenAiServer, tmp_path: Path):
+    judge = (*JUDGED, f"judge.base_url={server.url}")
+    planned = EXPERIMENTS[name](server, *judge, "judging.stored_only=true", "plan=true", folder=tmp_path)
+    assert planned.code == 0, planned.err
+    (row,) = (line for line in planned.out.splitlines() if line.strip().startswith(("factuality", "preference")))
+    n_queries = int(row.split()[2])
+    assert row.split()[3:8] == ["0", "0", "0", "0", "0.00"]  # stored, to pay, tokens in and out, dollars
+    assert f"  {n_queries} queries have no answer in the store, and nobody is asked: " in planned.out
+    assert server.asked == []
