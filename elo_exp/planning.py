@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 from elo_exp.records import Comparison, Item, JudgeRequest, UserError
+from elo_exp.results import Usage
 from elo_exp.statistics.student import t_quantile
 
 # Variance, over prompts, of one prompt's contribution to the difference of two ratings, in squared Elo points, in a
@@ -66,8 +67,12 @@ class Plan:
     def dollars(self) -> float:
         return sum(row.estimate.dollars for row in self.rows)
 
-    def check(self) -> None:
-        """Raise UserError where the cap would stop the run before its end."""
+    def check(self, usage: Usage | None = None, *, hint: str = "") -> None:
+        """Raise UserError where the cap would stop the run before its end.
+
+        usage  of the run so far; None: it has not begun
+        hint   what else the user can do
+        """
         if self.budget_usd is not None and self.to_pay and self.dollars > self.budget_usd:
             verdicts, less = (
                 ("scores", "oracle.n_prompts=N") if self.of_scores else ("verdicts", "judging.limit_pairs=N")
@@ -75,8 +80,15 @@ class Plan:
             raise UserError(
                 f"{self.budget_setting}: {self.to_pay} {verdicts} by {self.judge_model} are expected to cost "
                 f"${self.dollars:.4f}, and the cap is ${self.budget_usd:.4f}. Raise it with {self.budget_setting}=..., "
-                f"or ask for less: {less}. Nothing was spent."
+                f"or ask for less: {less}. {hint}{_so_far(usage or Usage())}".rstrip()
             )
+
+
+def _so_far(usage: Usage) -> str:
+    """What was spent, in words; none of answers that may have cost what nobody counts."""
+    if usage.dollars:
+        return f"${usage.dollars:.4f} was spent before."
+    return "" if usage.responses_generated else "Nothing was spent."
 
 
 def plan(

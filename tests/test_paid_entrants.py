@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tests.openai_server import OpenAiServer
 HERE = {"NO_PROXY": "127.0.0.1"}
 WORLD = World(anchors={"a1": 0.0, "a2": 50.0, "a3": -50.0}, placed={"mine": 20.0}, n_battles=200)
 PRICES = ("input_usd_per_million=1", "output_usd_per_million=1")
-JUDGED = ("judge=openai_compatible", "judge.model=big", *(f"judge.{price}" for price in PRICES))
+JUDGED = ("judge=openai_compatible", "judge.model=large", *(f"judge.{price}" for price in PRICES))
 
 
 @pytest.fixture
@@ -66,3 +67,28 @@ def test_a_plan_of_the_store_alone_has_nothing_to_pay(name: str, server: OpenAiS
     assert row.split()[3:8] == ["0", "0", "0", "0", "0.00"]  # stored, to pay, tokens in and out, dollars
     assert f"  {n_queries} queries have no answer in the store, and nobody is asked: " in planned.out
     assert server.asked == []
+
+
+@pytest.mark.parametrize(("name", "cap"), [("tournament", 0.016), ("arena", 0.056)])
+def test_a_cap_of_the_judge_that_does_not_reach_stops_a_run_before_an_entrant_is_paid(
+    name: str, cap: float, server: OpenAiServer, tmp_path: Path
+):
+    """The plan takes the answers to be as long as they may. When they are there it knows, and the same cap reaches."""
+    judge = (*JUDGED, f"judge.base_url={server.url}", f"judging.budget_usd={cap}")
+    refused = EXPERIMENTS[name](server, *judge, folder=tmp_path)
+    assert refused.code == 2
+    assert "plan: judge large, cap $0.0" in refused.err
+    assert re.search(r"judging\.budget_usd: \d+ verdicts by large are expected to cost .*shard=0/1", refused.err)
+    assert refused.err.rstrip().endswith("Nothing was spent.")
+    assert server.asked == []
+    assert EXPERIMENTS[name](server, *judge, "shard=0/1", folder=tmp_path).code == 0
+    n_answers = len(server.asked)
+    ran = EXPERIMENTS[name](server, *judge, folder=tmp_path)
+    assert ran.code == 0, ran.err
+    assert len(server.asked) > n_answers
+
+
+def test_a_check_before_the_first_call_counts_no_answer_twice(server: OpenAiServer, tmp_path: Path):
+    judge = (*JUDGED, f"judge.base_url={server.url}", "judging.budget_usd=1")
+    usage = tournament(server, *judge, folder=tmp_path).read("manifest.json")["usage"]
+    assert [usage[f"responses_{how}"] for how in ("wanted", "generated", "stored")] == [4, 4, 0]

@@ -209,8 +209,7 @@ def test_a_plan_is_all_that_stdout_holds_and_no_run_is_begun(stories: Stories):
     told = stories["plan"].result()
     assert told.ran.out.startswith("plan: ")
     assert list(told.ran.folder.rglob("manifest.json")) == []
-    kinds = {json.loads(value).get("judge_model", "a response") for value in answers(cache(told)).values()}
-    assert kinds == {"a response"}
+    assert answers(cache(told)) == {}
 
 
 def cache(told: Told) -> Path:

@@ -232,6 +232,20 @@ def test_a_cap_that_lacks_a_part_of_a_cent_is_told_from_the_costs() -> None:
 
 
 @pytest.mark.parametrize(
+    ("usage", "words"),
+    [
+        (Usage(), "Nothing was spent."),
+        (Usage(dollars=0.25, judge_calls=3), "$0.2500 was spent before."),
+        (Usage(responses_generated=3), "judging.limit_pairs=N."),  # whose price nobody may have told
+    ],
+)
+def test_a_refusal_says_that_nothing_was_spent_only_where_that_is_known(usage: Usage, words: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        plan_of(row_of(20.001), budget_usd=20).check(usage)
+    assert str(refusal.value).endswith(words)
+
+
+@pytest.mark.parametrize(
     ("rows", "budget_usd"),
     [
         ([row_of(12.5)], 12.5),

@@ -150,10 +150,10 @@ class Play:
             if draw.question_id in responses[name]
         ]
 
-    def plan(self) -> Plan:
-        """What judging the battles of the draw would cost. Nobody is asked: an answer that is yet to be made is taken
-        to be as long as its model's others."""
-        drawn, parts, judging = self.random(), self.parts, self.settings.judging
+    def plan(self, drawn: Sequence[Draw]) -> Plan:
+        """What judging these battles would cost. Nobody is asked: an answer that is yet to be made is taken to be as
+        long as its model's others."""
+        parts, judging = self.parts, self.settings.judging
         allow_missing = self.settings.allow_missing
         made = stages.assumed(self.prompts(drawn), parts.entrants, parts.store, allow_missing=allow_missing)
         entered = self._compared(dict.fromkeys(parts.entrants, drawn), made)
@@ -165,6 +165,17 @@ class Play:
             repeats=judging.repeats,
             stored_only=judging.stored_only,
         )
+
+    def check_before_paying(self, drawn: Sequence[Draw]) -> None:
+        """Raise UserError for what would stop a run on these battles once an API has been paid for answers."""
+        prompts, parts = self.prompts(drawn), self.parts
+        if self._judge_is_paid and stages.api_is_to_answer(prompts, parts.entrants, parts.store):
+            self._check_access(prompts)
+            stages.check_plan(self.plan(drawn), parts.store, hint=stages.ANSWERS_FIRST)
+
+    @property
+    def _judge_is_paid(self) -> bool:
+        return isinstance(self.judge_part, PaidJudge) and not self.settings.judging.stored_only
 
     def answer(self, draws: Mapping[str, Sequence[Draw]]) -> None:
         """The placed models' answers, made where the store has none. Models with the same prompts answer together, so

@@ -85,6 +85,8 @@ def check(settings: Settings, parts: Parts) -> None:
             continue
         if not stages.all_generated(prompts, {name: entrant}, parts.store):
             entrant.preflight()
+    if asks and isinstance(parts.judge, PaidJudge) and stages.api_is_to_answer(prompts, parts.entrants, parts.store):
+        stages.check_plan(_plan(settings, parts), parts.store, hint=stages.ANSWERS_FIRST)
 
 
 def errand(settings: Settings, parts: Parts) -> str | None:

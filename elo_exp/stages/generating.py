@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 from elo_exp.asking.once import kept_once
-from elo_exp.entrants import Entrant, ModelEntrant
+from elo_exp.entrants import Entrant, HostedEntrant, ModelEntrant
 from elo_exp.pairs import Responses
 from elo_exp.progress import track
 from elo_exp.records import Prompt, Response, canonical_json, fingerprint
@@ -18,6 +18,10 @@ from elo_exp.store import Store
 logger = logging.getLogger(__name__)
 
 _CHARS_PER_TOKEN = 4  # of English, in an answer that is not there yet
+ANSWERS_FIRST = (
+    "The answers that are yet to be made count as long as their makers' others, or as they may be: with shard=0/1 they "
+    "are made, and the plan knows them. "
+)
 
 
 def generate(
@@ -52,12 +56,16 @@ def _answers(
     usage.responses_wanted += len(prompts)
     usage.responses_stored += len(stored)
     for response in track(_made(entrant, wanted, store), label=f"answering: {name}", total=len(wanted)):
-        found[response.prompt_id] = Response.from_dict(json.loads(canonical_json(response.to_dict())))  # as stored
+        found[response.prompt_id] = _as_stored(response)
     n_made = usage.responses_generated - n_before
     usage.responses_stored += len(found) - len(stored) - n_made  # what other processes have made meanwhile
     if n_cut := sum(response.finish_reason == "length" for response in found.values()):
         logger.info("%s: %d of %d answers are cut off at their limit and judged so", name, n_cut, len(found))
     return found
+
+
+def _as_stored(response: Response) -> Response:
+    return Response.from_dict(json.loads(canonical_json(response.to_dict())))
 
 
 def _made(entrant: Entrant, wanted: Mapping[str, Prompt], store: Store) -> Iterator[Response]:
@@ -77,19 +85,25 @@ def assumed(
     prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store, *, allow_missing: bool
 ) -> Responses:
     """What a plan takes for the responses: a model that has not answered a prompt yet is taken to answer at the mean
-    length of its stored answers, or, where there are none, as long as it may. No model is asked."""
+    length of its stored answers, or, where there are none, as long as it may. No model is asked; what others answer is
+    neither stored nor counted. Raises UserError where some of that is missing, unless that is allowed."""
     responses: dict[str, Mapping[str, Response]] = {}
+    missing = []
     for name, entrant in entrants.items():
-        if not isinstance(entrant, ModelEntrant):
-            responses |= generate(prompts, {name: entrant}, store, allow_missing=allow_missing)
-            continue
         stored = store.get(Response, list(_response_keys(name, entrant, prompts).values()))
         found = {r.prompt_id: r for r in stored.values()}
-        lengths = [len(r.response_text) for r in stored.values()]
-        n_chars = sum(lengths) // len(lengths) if lengths else _CHARS_PER_TOKEN * entrant.max_answer_tokens
-        if n_absent := len(prompts) - len(found):
-            logger.info("%s: %d answers are yet to be made, taken to be of %d characters", name, n_absent, n_chars)
-        responses[name] = {p.prompt_id: found.get(p.prompt_id) or _assumed(name, p, n_chars) for p in prompts}
+        absent = [p for p in prompts if p.prompt_id not in found]
+        if absent and isinstance(entrant, ModelEntrant):
+            lengths = [len(r.response_text) for r in stored.values()]
+            n_chars = sum(lengths) // len(lengths) if lengths else _CHARS_PER_TOKEN * entrant.max_answer_tokens
+            logger.info("%s: %d answers are yet to be made, taken to be of %d characters", name, len(absent), n_chars)
+            found |= {p.prompt_id: _assumed(name, p, n_chars) for p in absent}
+        elif absent:
+            found |= {r.prompt_id: _as_stored(r) for r in entrant.generate(absent)}
+        missing += [f"{name} on {p.prompt_id}" for p in prompts if p.prompt_id not in found]
+        responses[name] = {p.prompt_id: found[p.prompt_id] for p in prompts if p.prompt_id in found}
+    if missing:
+        report_missing("responses", missing, len(entrants) * len(prompts), allow_missing)
     return responses
 
 
@@ -115,6 +129,12 @@ def stored_responses(
         stored = store.get(Response, list(keys.values()))
         found[name] = {prompt_id: stored[key] for prompt_id, key in keys.items() if key in stored}
     return found
+
+
+def api_is_to_answer(prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store) -> bool:
+    """Whether the store lacks an answer that an API is to give, and may bill."""
+    hosted = {name: entrant for name, entrant in entrants.items() if isinstance(entrant, HostedEntrant)}
+    return not all_generated(prompts, hosted, store)
 
 
 def all_generated(prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store) -> bool:

@@ -173,9 +173,16 @@ def _check_before_paying(
     under_way = Ledger(store, owner="").pending()
     if any(request.key not in stored and request.key not in under_way for request in requests):
         judge.preflight()
-    plan = _plan(requests, stored, under_way, judge)
+    check_plan(_plan(requests, stored, under_way, judge), store)
+
+
+def check_plan(plan: Plan, store: Store, *, hint: str = "") -> None:
+    """Show the plan. Raises UserError where the cap would stop the run before its end.
+
+    hint  what else the user can do
+    """
     logger.info("%s", bill.plan_table(plan))
-    plan.check()
+    plan.check(store.usage, hint=hint)
 
 
 def ask(
