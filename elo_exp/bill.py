@@ -53,8 +53,9 @@ def _plan_notes(plan: Plan) -> Iterator[str]:
         yield f"  resolves: {found}, if verdicts scatter as in our simulations."
     if plan.budget_usd is not None and plan.to_pay:
         yield "  $ expected: by the chosen transport and prompt cache; $ plain: single messages without a cache."
-    if plan.budget_usd is not None and plan.dollars > plan.budget_usd:
-        yield f"  The cap is too low: ${plan.dollars:.4f} of ${plan.budget_usd:.4f}. Such a run stops before it pays."
+    if plan.budget_usd is not None and not plan.fits:
+        left = plan.budget_usd - plan.spent_usd
+        yield f"  The cap is too low: ${plan.dollars:.4f} of ${left:.4f}. Such a run stops before it pays."
 
 
 def spend(usage: Usage) -> str:

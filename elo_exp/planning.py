@@ -58,6 +58,7 @@ class Plan:
     budget_usd: float | None = None  # None for a judge that costs nothing
     budget_setting: str = BUDGET_SETTING  # which holds it
     of_scores: bool = False  # of responses one by one, and not of pairs
+    spent_usd: float = 0.0  # of the cap, by the run so far
 
     @property
     def to_pay(self) -> int:
@@ -67,19 +68,28 @@ class Plan:
     def dollars(self) -> float:
         return sum(row.estimate.dollars for row in self.rows)
 
+    @property
+    def fits(self) -> bool:
+        """Whether all of it is expected to stay within the cap."""
+        return self.budget_usd is None or self.dollars <= self.budget_usd - self.spent_usd
+
+    def _cap(self, cap: float) -> str:
+        spent = f", of which ${self.spent_usd:.4f} are spent" if self.spent_usd else ""
+        return f"the cap is ${cap:.4f}{spent}"
+
     def check(self, usage: Usage | None = None, *, hint: str = "") -> None:
         """Raise UserError where the cap would stop the run before its end.
 
         usage  of the run so far; None: it has not begun
         hint   what else the user can do
         """
-        if self.budget_usd is not None and self.to_pay and self.dollars > self.budget_usd:
+        if self.budget_usd is not None and self.to_pay and not self.fits:
             verdicts, less = (
                 ("scores", "oracle.n_prompts=N") if self.of_scores else ("verdicts", "judging.limit_pairs=N")
             )
             raise UserError(
                 f"{self.budget_setting}: {self.to_pay} {verdicts} by {self.judge_model} are expected to cost "
-                f"${self.dollars:.4f}, and the cap is ${self.budget_usd:.4f}. Raise it with {self.budget_setting}=..., "
+                f"${self.dollars:.4f}, and {self._cap(self.budget_usd)}. Raise it with {self.budget_setting}=..., "
                 f"or ask for less: {less}. {hint}{_so_far(usage or Usage())}".rstrip()
             )
 
@@ -101,10 +111,12 @@ def plan(
     budget_usd: float | None,
     budget_setting: str = BUDGET_SETTING,
     stored_only: bool = False,
+    spent_usd: float = 0.0,
 ) -> Plan:
     """The plan of these queries, a row for each dimension; the keys in `stored` and `under_way` need no paying.
 
     stored_only  whether the store alone is to answer
+    spent_usd    of the cap, by the run so far
     """
     dimensions = dict.fromkeys(request.subject.dimension for request in requests)
     rows = [
@@ -119,6 +131,7 @@ def plan(
         budget_usd=budget_usd,
         budget_setting=budget_setting,
         of_scores=any(isinstance(request.subject, Item) for request in requests),
+        spent_usd=spent_usd,
     )
 
 

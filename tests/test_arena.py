@@ -28,6 +28,7 @@ from elo_exp.statistics.likelihood import POINTS
 from tests.arena_files import TheJudge, World, parts_of, placed
 from tests.commands import Ran, attempt, run
 from tests.data import shared_data
+from tests.openai_server import OpenAiServer
 from tests.pages import Reader
 
 RATINGS = {f"m{i}": 1000 + 40.0 * (i - 4.5) for i in range(10)}
@@ -165,6 +166,37 @@ def test_a_share_of_the_answers_can_be_made_elsewhere(folder: Path) -> None:
     with parts_of(TWO, folder, "arena.n_battles=50", "shard=1/4") as (settings, parts):
         said = arena.errand(settings, parts)
     assert said == "shard 1/4: 26 responses made; run without shard= to judge"  # 13 of 50 prompts, two models
+
+
+def test_informative_rounds_are_held_against_the_cap_before_the_first(folder: Path) -> None:
+    """Each of four rounds of ten would fit, and all of them do not. What is judged already needs no cap."""
+    informative = ("arena.opponents=informative", "arena.rounds=4", "arena.n_battles=40", "arena.n_calibration=0")
+    with OpenAiServer() as server:
+        judge = ("judge=openai_compatible", "judge.model=large", f"judge.base_url={server.url}")
+        prices = ("judge.input_usd_per_million=0", "judge.output_usd_per_million=10", "judge.max_tokens=250")
+
+        def placed_by(cap: float, *overrides: str) -> Ran:
+            given = (
+                *WORLD.overrides(folder),
+                *informative,
+                *judge,
+                *prices,
+                f"judging.budget_usd={cap}",
+                "elo.n_perms=5",
+            )
+            quick = ("figures=false", "rating.bradley_terry.n_bootstraps=20", "judge.temperature=0")
+            return attempt(
+                f"--config-dir={folder}/mine", *given, *quick, *overrides, folder=folder, NO_PROXY="127.0.0.1"
+            )
+
+        refused = placed_by(0.1)
+        assert refused.code == 2
+        assert "judging.budget_usd: 80 verdicts by large are expected to cost $0.2000, and the cap is" in refused.err
+        assert refused.err.endswith("Nothing was spent.\n")
+        assert server.asked == []
+        assert placed_by(0.3).code == 0
+        assert placed_by(0.0).code == 0
+        assert len(server.asked) == server.billed.total() <= 80
 
 
 def test_informative_opponents_are_nearer_and_the_same_each_time(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import itertools
 import logging
@@ -224,6 +225,17 @@ def test_a_run_that_cannot_end_within_its_cap_is_refused_before_it_begins() -> N
         "$20.0000. Raise it with judging.budget_usd=..., or ask for less: judging.limit_pairs=N. Nothing "
         "was spent."
     )
+
+
+def test_what_the_run_has_spent_already_is_no_longer_there_to_be_spent() -> None:
+    """As in the later rounds of an arena."""
+    later = dataclasses.replace(plan_of(row_of(12.5), budget_usd=20), spent_usd=7.75)
+    with pytest.raises(UserError) as error:
+        later.check(Usage(dollars=7.75))
+    assert "expected to cost $12.5000, and the cap is $20.0000, of which $7.7500 are spent. Raise" in str(error.value)
+    assert str(error.value).endswith("$7.7500 was spent before.")
+    assert "The cap is too low: $12.5000 of $12.2500. " in plan_table(later)
+    dataclasses.replace(later, spent_usd=7.5).check()
 
 
 def test_a_cap_that_lacks_a_part_of_a_cent_is_told_from_the_costs() -> None:

@@ -67,7 +67,7 @@ def errand(settings: Settings, parts: Parts) -> str | None:
         return None
     play = Play(settings, parts, survey(settings, parts))
     if settings.plan:
-        return bill.plan_table(play.plan(play.random()))
+        return bill.plan_table(play.plan())
     prompts = stages.sharded(play.prompts(play.random()), parse_shard(str(settings.shard)))
     stages.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
     usage = parts.store.usage
@@ -79,7 +79,7 @@ def run(settings: Settings, parts: Parts) -> ArenaResult:
     play = Play(settings, parts, survey(settings, parts))
     if settings.arena.opponents == "random":
         drawn = play.random()
-        play.check_before_paying(drawn)
+        play.check_before_answers(drawn)
         entered = dict.fromkeys(parts.entrants, drawn)
         play.answer(entered)
         play.judge(play.compare(entered), play.human_pairs(drawn))

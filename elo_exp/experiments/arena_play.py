@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -86,11 +87,24 @@ class Play:
     def informative_rounds(self) -> None:
         """A first round at random, then opponents near what the rounds before it say of each placed model."""
         rounds = min(self.settings.arena.rounds, self.n_battles)
+        is_unchecked = self._judge_is_paid
         for i in range(rounds):
             n = self.n_battles * (i + 1) // rounds - self.n_battles * i // rounds
             drawn = {name: self._usable(self._next(name, n)) for name in self.parts.entrants}
+            again = next(iter(drawn.values()))
+            if is_unchecked and self._plan(drawn, again).to_pay:
+                self._ahead(self.n_battles - self.n_battles * i // rounds).check()
+                is_unchecked = False
             self.answer(drawn)
-            self.judge(self.compare(drawn), self.human_pairs(next(iter(drawn.values()))))
+            self.judge(self.compare(drawn), self.human_pairs(again))
+
+    def _ahead(self, n_battles: int) -> Play:
+        """As many random battles as are left to be drawn, and nothing of them known yet."""
+        taken = {draw.at for some in self.drawn.values() for draw in some}
+        left = [draw for draw in self.field.candidates if draw.at not in taken]
+        play = Play(self.settings, self.parts, dataclasses.replace(self.field, candidates=left))
+        play.n_battles, play.n_calibration = n_battles, self.n_calibration - len(self._again)
+        return play
 
     def _next(self, name: str, n: int) -> list[Draw]:
         candidates = [draw for draw in self.field.candidates if draw.at not in self.unusable]
@@ -150,15 +164,20 @@ class Play:
             if draw.question_id in responses[name]
         ]
 
-    def plan(self, drawn: Sequence[Draw]) -> Plan:
-        """What judging these battles would cost. Nobody is asked: an answer that is yet to be made is taken to be as
-        long as its model's others."""
+    def plan(self) -> Plan:
+        """What judging the battles of the draw would cost. Nobody is asked: an answer that is yet to be made is taken
+        to be as long as its model's others."""
+        drawn = self.random()
+        return self._plan(dict.fromkeys(self.parts.entrants, drawn), drawn)
+
+    def _plan(self, entered: Mapping[str, Sequence[Draw]], again: Sequence[Draw]) -> Plan:
         parts, judging = self.parts, self.settings.judging
-        allow_missing = self.settings.allow_missing
-        made = stages.assumed(self.prompts(drawn), parts.entrants, parts.store, allow_missing=allow_missing)
-        entered = self._compared(dict.fromkeys(parts.entrants, drawn), made)
+        made: dict[str, Mapping[str, Response]] = {}
+        for name, some in entered.items():
+            entrant = {name: parts.entrants[name]}
+            made |= stages.assumed(self.prompts(some), entrant, parts.store, allow_missing=self.settings.allow_missing)
         return stages.plan_pairs(
-            {self.dimension: [*entered, *self._wanted(drawn).values()]},
+            {self.dimension: [*self._compared(entered, made), *self._wanted(again).values()]},
             parts.rubrics,
             self.judge_part,
             parts.store,
@@ -166,12 +185,15 @@ class Play:
             stored_only=judging.stored_only,
         )
 
-    def check_before_paying(self, drawn: Sequence[Draw]) -> None:
-        """Raise UserError for what would stop a run on these battles once an API has been paid for answers."""
-        prompts, parts = self.prompts(drawn), self.parts
-        if self._judge_is_paid and stages.api_is_to_answer(prompts, parts.entrants, parts.store):
-            self._check_access(prompts)
-            stages.check_plan(self.plan(drawn), parts.store, hint=stages.ANSWERS_FIRST)
+    def check_before_answers(self, drawn: Sequence[Draw]) -> None:
+        """Raise UserError for what would stop a run on these battles once an API has been paid for its answers."""
+        if self._judge_is_paid and stages.api_is_to_answer(self.prompts(drawn), self.parts.entrants, self.parts.store):
+            self.check(hint=stages.ANSWERS_FIRST)
+
+    def check(self, *, hint: str = "") -> None:
+        """Show the plan. Raises UserError for what would stop the run after it has begun to pay."""
+        self._check_access(self.prompts(self.random()))
+        stages.check_plan(self.plan(), self.parts.store, hint=hint)
 
     @property
     def _judge_is_paid(self) -> bool:

@@ -40,7 +40,7 @@ def judge_pairs(
     store.remember(identity)
     requests = _requests(comparisons, rubrics, identity, repeats)
     every = [request for some in requests.values() for queries in some for request in queries]
-    replies = ask(every, judge, store, stored_only=stored_only)
+    replies = ask(every, judge, store, stored_only=stored_only, spent_usd=store.usage.dollars)
     lost = [_name(r) for r in every if r.key not in replies]
     if lost:
         store.usage.verdicts_missing += len(lost)
@@ -110,13 +110,16 @@ def plan_pairs(
     """What judge_pairs would ask and pay. Asks nothing of the judge and pays nothing."""
     by_dimension = _requests(comparisons, rubrics, identify(judge), repeats)
     every = [request for some in by_dimension.values() for queries in some for request in queries]
-    return plan(every, judge, store, stored_only=stored_only)
+    return plan(every, judge, store, stored_only=stored_only, spent_usd=store.usage.dollars)
 
 
-def plan(requests: Sequence[JudgeRequest], judge: Judge, store: Store, *, stored_only: bool = False) -> Plan:
+def plan(
+    requests: Sequence[JudgeRequest], judge: Judge, store: Store, *, stored_only: bool = False, spent_usd: float = 0.0
+) -> Plan:
     """What `ask` would ask and pay."""
     stored = store.get(JudgeReply, list({request.key for request in requests}))
-    return _plan(requests, stored, Ledger(store, owner="").pending(), judge, stored_only=stored_only)
+    under_way = Ledger(store, owner="").pending()
+    return _plan(requests, stored, under_way, judge, stored_only=stored_only, spent_usd=spent_usd)
 
 
 def _requests(
@@ -152,6 +155,7 @@ def _plan(
     judge: Judge,
     *,
     stored_only: bool = False,
+    spent_usd: float = 0.0,
 ) -> Plan:
     paid = judge if isinstance(judge, PaidJudge) else None
     return planning.plan(
@@ -163,17 +167,18 @@ def _plan(
         budget_usd=paid.budget_usd if paid else None,
         budget_setting=paid.budget_setting if paid else planning.BUDGET_SETTING,
         stored_only=stored_only,
+        spent_usd=spent_usd,
     )
 
 
 def _check_before_paying(
-    requests: Sequence[JudgeRequest], stored: Collection[str], judge: PaidJudge, store: Store
+    requests: Sequence[JudgeRequest], stored: Collection[str], judge: PaidJudge, store: Store, *, spent_usd: float
 ) -> None:
     """Show the plan. Raises UserError for whatever would stop the run once it has begun to pay."""
     under_way = Ledger(store, owner="").pending()
     if any(request.key not in stored and request.key not in under_way for request in requests):
         judge.preflight()
-    check_plan(_plan(requests, stored, under_way, judge), store)
+    check_plan(_plan(requests, stored, under_way, judge, spent_usd=spent_usd), store)
 
 
 def check_plan(plan: Plan, store: Store, *, hint: str = "") -> None:
@@ -186,12 +191,19 @@ def check_plan(plan: Plan, store: Store, *, hint: str = "") -> None:
 
 
 def ask(
-    requests: Sequence[JudgeRequest], judge: Judge, store: Store, *, stored_only: bool = False, what: str = "verdicts"
+    requests: Sequence[JudgeRequest],
+    judge: Judge,
+    store: Store,
+    *,
+    stored_only: bool = False,
+    what: str = "verdicts",
+    spent_usd: float = 0.0,
 ) -> dict[str, JudgeReply]:
     """The replies by key; equal requests are asked once. Before a judge that costs money is asked, the plan is shown.
     Raises UserError where its budget does not reach.
 
-    what  the replies hold
+    what       the replies hold
+    spent_usd  of the judge's cap, by the run so far
     """
     unique = {request.key: request for request in requests}
     replies = store.get(JudgeReply, list(unique))
@@ -202,7 +214,7 @@ def ask(
     usage.verdicts_distinct += len(unique)
     usage.verdicts_stored += n_stored
     if wanted and isinstance(judge, PaidJudge):
-        _check_before_paying(requests, replies, judge, store)
+        _check_before_paying(requests, replies, judge, store, spent_usd=spent_usd)
     for reply in track(judge.answer(wanted, store), label=f"judging: {judge.model}", total=len(wanted)):
         replies[reply.key] = dataclasses.replace(reply, message=None)  # it is in the store, and not needed here
     logger.info(
