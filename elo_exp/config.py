@@ -221,7 +221,7 @@ def _oracle_judge(cfg: DictConfig, chosen: Settings) -> Any:
         raise UserError(f"oracle_judge.budget_usd: found {found}. Leave it out: the oracle's cap is oracle.budget_usd.")
     cfg.oracle_judge.budget_usd = chosen.oracle.budget_usd
     judge = _part(cfg.oracle_judge, "oracle_judge")
-    judge.budget_setting = "oracle.budget_usd"
+    judge.budget_setting, judge.part = "oracle.budget_usd", "oracle_judge"
     return judge
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from elo_exp.files import write_jsonl, write_whole
 from elo_exp.oracle.samples import Collected
 from elo_exp.oracle.validation import Numbers, summaries, table
 from elo_exp.records import Prompt, Response, Score, UserError
+from tests import openai_server
 from tests.commands import attempt
-from tests.oracle_demo import parts_of, said, small
+from tests.oracle_demo import parts_of, ran, said, small
 
 TEXTS = ("One.", "Two.", "", "Four.", "Five.")
 FORCED = {"base": [-3.0, -2.0, 0.0, -5.0, 0.0], "other": [-3.0, -2.0 - math.log(5.1), 0.0, None, 0.0]}
@@ -198,3 +200,32 @@ def test_judge_and_oracle_have_caps_of_their_own(folder: Path):
     judge, oracle = planned.split("oracle: its slices of them")
     assert "judge claude-haiku-5-5, cap $1.00 (judging.budget_usd)" in judge
     assert "judge claude-opus-5-5, cap $2.00 (oracle.budget_usd)" in oracle
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (
+            {"base_url": "http://127.0.0.1:9/v1"},
+            "Check that the server runs, and oracle_judge.base_url; nothing was sp",
+        ),
+        ({"key_variable": "THEIR_KEY"}, "THEIR_KEY: not set, and oracle_judge.key_variable names it."),
+    ],
+)
+def test_what_would_stop_the_oracle_is_said_before_the_judge_is_paid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: Mapping[str, str], words: str
+):
+    """The answers are there already, so that nothing was looked at before they were made."""
+    openai_server.alone(monkeypatch, tmp_path)
+    policies = (*small("tiny_base", "tiny_clone"), "oracle.n_prompts=20", "oracle.label_fraction=1")
+    said(tmp_path, *policies, "shard=0/1")
+    with openai_server.OpenAiServer() as server:
+        paid = ("judging.budget_usd=9", "oracle.budget_usd=9")
+        for name, model, url in (("judge", "small", server.url), ("oracle_judge", "large", server.url)):
+            settings = {"base_url": url, "model": model, "output_usd_per_million": "1"}
+            settings |= wrong if name == "oracle_judge" else {}
+            paid += tuple(f"{name}.{setting}={value}" for setting, value in settings.items())
+        judges = ("judge=openai_compatible", "judge@oracle_judge=openai_compatible")
+        with pytest.raises(UserError, match=re.escape(words)):
+            ran(tmp_path, *policies, *judges, *paid)
+    assert server.asked == []

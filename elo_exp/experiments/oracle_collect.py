@@ -24,6 +24,7 @@ from elo_exp.oracle.logged import FreshDraw, LoggedSample
 from elo_exp.oracle.samples import Collected
 from elo_exp.oracle.validation import PolicySummary
 from elo_exp.pairs import Responses
+from elo_exp.planning import Plan
 from elo_exp.records import Item, Prompt, Score, UserError
 from elo_exp.scoring import ScoreRubric
 from elo_exp.settings import Settings, one_of, parse_shard
@@ -196,11 +197,11 @@ class Collecting:
 
     def run(self) -> Collection:
         """All steps. Raises UserError for a log-probability that is not what it should be, and where a budget does not
-        reach; of the oracle's that is known before the judge is paid."""
+        reach; what would stop the oracle is known before the judge is paid."""
         self._preflight()
         responses, logprobs, checks = self._answer(self._prompts)
+        self._check_before_paying(responses)
         oracle = self._oracle
-        stages.plan_scores(oracle.items(self._by_id, responses), oracle.rubric, oracle.judge, self._store).check()
         collected = Collected(
             prompts=self._prompts,
             logging_policy=self.logging_policy,
@@ -223,6 +224,18 @@ class Collecting:
             for rater in (self._judge, self._oracle):
                 if isinstance(rater.judge, PaidJudge):
                     rater.judge.preflight()
+
+    def _check_before_paying(self, responses: Responses) -> None:
+        """Raise UserError for what would stop judge or oracle once one of them has been paid."""
+        plans = [(rater, self._plan(rater, responses)) for rater in (self._judge, self._oracle)]
+        for _, plan in plans:
+            plan.check(self._store.usage)
+        for rater, plan in plans:
+            if plan.to_pay and isinstance(rater.judge, PaidJudge):
+                rater.judge.preflight()
+
+    def _plan(self, rater: Rater, responses: Responses) -> Plan:
+        return stages.plan_scores(rater.items(self._by_id, responses), rater.rubric, rater.judge, self._store)
 
     def _answer(
         self, prompts: Sequence[Prompt]
@@ -274,11 +287,8 @@ class Collecting:
         """What judge and oracle would be asked and paid. No model and no judge is asked."""
         allow_missing = self._settings.allow_missing
         responses = stages.assumed(self._prompts, self._policies, self._store, allow_missing=allow_missing)
-        plans = [
-            (what, stages.plan_scores(rater.items(self._by_id, responses), rater.rubric, rater.judge, self._store))
-            for what, rater in (("judge: all answers", self._judge), ("oracle: its slices of them", self._oracle))
-        ]
-        return "\n".join(f"{what}\n{bill.plan_table(plan)}" for what, plan in plans)
+        named = {"judge: all answers": self._judge, "oracle: its slices of them": self._oracle}
+        return "\n".join(f"{what}\n{bill.plan_table(self._plan(r, responses))}" for what, r in named.items())
 
     def status(self) -> str:
         """What the store holds of each policy and step, as a table. Nobody is asked."""
@@ -299,21 +309,7 @@ def _prompts(settings: Settings, rubrics: Sequence[ScoreRubric]) -> list[Prompt]
     """What the policies are asked: prompts that all rubrics apply to."""
     chosen = settings.oracle
     if chosen.prompts == "arena":
-        return _usable(questions.of_arena(settings.arena, chosen.n_prompts, seed=chosen.seed), rubrics)
+        return questions.usable(questions.of_arena(settings.arena, chosen.n_prompts, seed=chosen.seed), rubrics)
     whole = bank.load(Path(settings.prompts.bank_path))
     some = bank.select(whole, settings.mode.strata, seed=settings.mode.pilot_seed)
-    return questions.of_bank(_usable(some, rubrics), chosen.n_prompts, seed=chosen.seed)
-
-
-def _usable(prompts: Sequence[Prompt], rubrics: Sequence[ScoreRubric]) -> list[Prompt]:
-    found = [prompt for prompt in prompts if all(rubric.applies_to(prompt) for rubric in rubrics)]
-    if not found:
-        raise UserError(
-            f"scoring: none of {len(prompts)} prompts has the reference answer that is to be shown. Choose rubrics "
-            "that show none: scoring=score scoring@oracle_scoring=score."
-        )
-    if len(found) < len(prompts):
-        logger.info(
-            "%d of %d prompts have no reference answer and are left out", len(prompts) - len(found), len(prompts)
-        )
-    return found
+    return questions.of_bank(questions.usable(some, rubrics), chosen.n_prompts, seed=chosen.seed)

@@ -101,9 +101,19 @@ class ClaudeJudge:
         if self.effort is not None and not self._facts.takes_effort:
             raise UserError(f"effort: found {self.effort!r}, and {self.model} takes none. Set judge.effort=null.")
         self._budget = Budget(self.budget_usd)
-        self._api = AnthropicApi(self.base_url, part="judge")
+        self.part = "judge"
         self._was_reached = False
         self._density = Density(self.chars_per_token)
+
+    @property
+    def part(self) -> str:
+        """What the judge is called in the configuration, for the words of an error."""
+        return self._part
+
+    @part.setter
+    def part(self, name: str) -> None:
+        self._part = name
+        self._api = AnthropicApi(self.base_url, part=name)
 
     def _look_up(self, model: str) -> ClaudeModel:
         facts: Any = self.models.get(model)
@@ -136,7 +146,7 @@ class ClaudeJudge:
                 f"{self.budget_setting}: is ${self.budget_usd:g}, and {self.model} is paid for. Set a cap in dollars "
                 f"with {self.budget_setting}=..."
             )
-        check_lifetime(self.model)
+        check_lifetime(self.model, self.part)
         if not self._was_reached:
             self._api.check_model(self.model)
             self._was_reached = True

@@ -65,9 +65,7 @@ class OpenAiCompatibleJudge:
                 raise UserError(f"{name}: found {getattr(self, name)}. Expected 1 or more.")
         if not self.chars_per_token > 0:
             raise UserError(f"chars_per_token: found {self.chars_per_token}. Expected more than 0.")
-        self._api = OpenAiApi(
-            self.base_url, key_variable=self.key_variable, timeout_seconds=self.timeout_seconds, part="judge"
-        )
+        self.part = "judge"
         self._prices = token_prices(
             input_usd_per_million=self.input_usd_per_million,
             output_usd_per_million=self.output_usd_per_million,
@@ -77,6 +75,18 @@ class OpenAiCompatibleJudge:
         self._budget = Budget(self.budget_usd)
         self._density = Density(self.chars_per_token)
         self._was_reached = False
+
+    @property
+    def part(self) -> str:
+        """What the judge is called in the configuration, for the words of an error."""
+        return self._part
+
+    @part.setter
+    def part(self, name: str) -> None:
+        self._part = name
+        self._api = OpenAiApi(
+            self.base_url, key_variable=self.key_variable, timeout_seconds=self.timeout_seconds, part=name
+        )
 
     def settings(self) -> Mapping[str, Any]:
         names = ("model", "structured", "max_tokens", "max_tokens_name", "temperature", "extra_body")
@@ -95,8 +105,8 @@ class OpenAiCompatibleJudge:
         self._api.check(self.model)
         if self.key_variable is not None and not self._costs:
             logger.warning(
-                "warning: judge.input_usd_per_million: the prices of %s are 0: its cost is not counted, and no cap is "
-                "held. Set them where it is paid for.", self.model,
+                "warning: %s.input_usd_per_million: the prices of %s are 0: its cost is not counted, and no cap is "
+                "held. Set them where it is paid for.", self.part, self.model,
             )  # fmt: skip
         self._was_reached = True
 

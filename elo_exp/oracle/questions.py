@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from elo_exp.arena import sources as arenas
 from elo_exp.records import Prompt, UserError, fingerprint
+from elo_exp.scoring import ScoreRubric
 from elo_exp.settings import ArenaSettings
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,21 @@ def of_arena(arena: ArenaSettings, n: int | None, *, seed: int) -> list[Prompt]:
         Prompt(prompt_id=f"{arena.name}_{number}", text=text, source=arena.name, subject="")
         for number, text in enumerate(texts)
     ]
+
+
+def usable(prompts: Sequence[Prompt], rubrics: Sequence[ScoreRubric]) -> list[Prompt]:
+    """Those that all rubrics apply to. Raises UserError where there is none."""
+    found = [prompt for prompt in prompts if all(rubric.applies_to(prompt) for rubric in rubrics)]
+    if not found:
+        raise UserError(
+            f"scoring: none of {len(prompts)} prompts has the reference answer that is to be shown. Choose rubrics "
+            "that show none: scoring=score scoring@oracle_scoring=score."
+        )
+    if len(found) < len(prompts):
+        logger.info(
+            "%d of %d prompts have no reference answer and are left out", len(prompts) - len(found), len(prompts)
+        )
+    return found
 
 
 def _unfit(language: str | None, text: str, arena: ArenaSettings) -> str | None:
