@@ -95,10 +95,10 @@ class Plan:
 
 
 def _so_far(usage: Usage) -> str:
-    """What was spent, in words; none of answers that may have cost what nobody counts."""
-    if usage.dollars:
-        return f"${usage.dollars:.4f} was spent before."
-    return "" if usage.responses_generated else "Nothing was spent."
+    """What was spent, in words; none of answers that have cost what nobody counts."""
+    if spent := usage.dollars + sum(usage.dollars_by_entrant.values()):
+        return f"${spent:.4f} was spent before."
+    return "" if usage.responses_unpriced else "Nothing was spent."
 
 
 def plan(

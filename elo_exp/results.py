@@ -168,12 +168,13 @@ class JudgeQuality(Record):
 
 @dataclass(slots=True, kw_only=True)
 class Usage:
-    """What a run asked for, found in the store, made and paid. Tokens are counted once: `input_tokens` are those that
-    were neither written to the prompt cache nor read from it."""
+    """What a run asked for, found in the store, made and paid. Tokens are those of judges, and counted once:
+    `input_tokens` are those that were neither written to the prompt cache nor read from it."""
 
     responses_wanted: int = 0
     responses_stored: int = 0
     responses_generated: int = 0
+    responses_unpriced: int = 0  # answers of an API that says no price: what they cost is in no sum
     logprobs_wanted: int = 0  # answers x policies that are to say how likely they are
     logprobs_stored: int = 0
     logprobs_forced: int = 0
@@ -187,14 +188,18 @@ class Usage:
     cache_write_1h_tokens: int = 0
     cache_read_tokens: int = 0
     output_tokens: int = 0
-    dollars: float = 0.0
+    dollars: float = 0.0  # paid to judges
     dollars_by_dimension: dict[str, float] = field(default_factory=dict)
+    dollars_by_entrant: dict[str, float] = field(default_factory=dict)  # paid for answers
     cache: str | None = None  # the prompt cache that was decided on, and why
 
     def count(self, made: Record) -> None:
         """Take in an answer that this run has made or paid for."""
         if isinstance(made, Response):
             self.responses_generated += 1
+            if dollars := made.diagnostics.get("dollars"):
+                spent = self.dollars_by_entrant.get(made.entrant_id, 0.0)
+                self.dollars_by_entrant[made.entrant_id] = spent + dollars
         if isinstance(made, ForcedLogprob):
             self.logprobs_forced += 1
         if isinstance(made, JudgeReply):
@@ -209,7 +214,13 @@ class Usage:
     def metrics(self) -> dict[str, float]:
         """The numbers under flat names."""
         flat = {f"dollars/{dimension}": dollars for dimension, dollars in self.dollars_by_dimension.items()}
+        flat |= {f"dollars_by_entrant/{name}": dollars for name, dollars in self.dollars_by_entrant.items()}
         return {name: v for name, v in dataclasses.asdict(self).items() if isinstance(v, int | float)} | flat
+
+
+def paid(usage: Mapping[str, Any]) -> float:
+    """The dollars that judges and entrants were paid; `usage`: as manifest.json has it."""
+    return float(usage.get("dollars", 0.0) + sum(usage.get("dollars_by_entrant", {}).values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -176,8 +176,11 @@ class Store:
                 with self.transaction():
                     n_new = self.put(some, key=key)
             except KeyboardInterrupt as stop:
+                last = [*some, *_last(iterator, stop)]
                 with self.transaction():
-                    self.put([*some, *_last(iterator, stop)], key=key)
+                    self.put(last, key=key)
+                for record in last:
+                    self.usage.count(record)
                 raise
             for record in some:
                 self.usage.count(record)

@@ -92,3 +92,53 @@ def test_a_check_before_the_first_call_counts_no_answer_twice(server: OpenAiServ
     judge = (*JUDGED, f"judge.base_url={server.url}", "judging.budget_usd=1")
     usage = tournament(server, *judge, folder=tmp_path).read("manifest.json")["usage"]
     assert [usage[f"responses_{how}"] for how in ("wanted", "generated", "stored")] == [4, 4, 0]
+
+
+# The bill
+
+
+def bill(server: OpenAiServer) -> float:
+    """In dollars, at a thousand times the PRICES."""
+    return sum(server.usage.values()) * 1e-3
+
+
+def test_what_entrants_were_paid_is_in_every_bill(server: OpenAiServer, tmp_path: Path):
+    dear = (
+        "entrant.openai_compatible.input_usd_per_million=1000",
+        "entrant.openai_compatible.output_usd_per_million=1000",
+    )
+    ran = tournament(server, *dear, "cache_dir=cache", folder=tmp_path)
+    spent = pytest.approx(bill(server))
+    usage = ran.read("manifest.json")["usage"]
+    assert (usage["dollars"], usage["responses_unpriced"]) == (0, 0)
+    assert usage["dollars_by_entrant"] == {"openai_compatible": spent}
+    page = (ran.run_dir / "report.html").read_text(encoding="utf-8")
+    assert f"openai_compatible ${bill(server):,.2f}" in page
+    held = attempt("experiment=store", "cache_dir=cache", folder=tmp_path).out
+    (row,) = (line.split() for line in held.splitlines() if "openai_compatible" in line)
+    assert float(row[-1]) == pytest.approx(bill(server), abs=0.005)
+    purge = ("experiment=store", "cache_dir=cache", "store.action=purge", "store.entrant=openai_compatible")
+    assert f", ${bill(server):.2f} worth, would go" in attempt(*purge, folder=tmp_path).out
+
+    again = tournament(server, *dear, "cache_dir=cache", folder=tmp_path)
+    assert again.read("manifest.json")["usage"]["dollars_by_entrant"] == {}
+
+
+def test_recorded_answers_are_not_paid_for_again(server: OpenAiServer, tmp_path: Path):
+    """Nor does their own bill count as paid where they are read."""
+    dear = (
+        "entrant.openai_compatible.input_usd_per_million=1000",
+        "entrant.openai_compatible.output_usd_per_million=1000",
+    )
+    ran = tournament(server, *dear, folder=tmp_path)
+    recorded = tournament(server, f"recorded_dir={ran.run_dir}/responses", "cache_dir=other", folder=tmp_path)
+    assert recorded.read("manifest.json")["usage"]["dollars_by_entrant"] == {}
+    assert (
+        " 0.00"
+        in attempt("experiment=store", "cache_dir=other", "store.entrant=openai_compatible", folder=tmp_path).out
+    )
+
+
+def test_answers_that_nobody_put_a_price_on_are_counted(server: OpenAiServer, tmp_path: Path):
+    usage = tournament(server, folder=tmp_path).read("manifest.json")["usage"]
+    assert (usage["responses_unpriced"], usage["dollars_by_entrant"]) == (2, {})

@@ -22,7 +22,7 @@ from elo_exp.bill import plan_table, spend
 from elo_exp.pairs import pair_up
 from elo_exp.planning import Estimate, Plan, PlanRow, minimum_detectable_difference, plan
 from elo_exp.records import JudgeReply, JudgeRequest, Prompt, Response, UserError
-from elo_exp.results import TOKEN_CLASSES, Usage
+from elo_exp.results import TOKEN_CLASSES, Usage, paid
 from tests.data import shipped
 
 # What a run can resolve
@@ -248,7 +248,9 @@ def test_a_cap_that_lacks_a_part_of_a_cent_is_told_from_the_costs() -> None:
     [
         (Usage(), "Nothing was spent."),
         (Usage(dollars=0.25, judge_calls=3), "$0.2500 was spent before."),
-        (Usage(responses_generated=3), "judging.limit_pairs=N."),  # whose price nobody may have told
+        (Usage(dollars_by_entrant={"ann": 0.5}), "$0.5000 was spent before."),
+        (Usage(responses_generated=3), "Nothing was spent."),
+        (Usage(responses_generated=3, responses_unpriced=3), "judging.limit_pairs=N."),
     ],
 )
 def test_a_refusal_says_that_nothing_was_spent_only_where_that_is_known(usage: Usage, words: str) -> None:
@@ -366,9 +368,12 @@ def test_a_worked_example_of_a_run_s_usage() -> None:
     usage.count(made(0.5, "calibration", input_tokens=700, cache_write_5m_tokens=2000, output_tokens=300))
     usage.count(made(0.0, "clinical_utility"))
     usage.count(Response(entrant_id="ann", prompt_id="p1", response_text="Yes."))
-    assert (usage.judge_calls, usage.responses_generated, usage.dollars) == (4, 1, 0.875)
+    usage.count(Response(entrant_id="ann", prompt_id="p2", response_text="No.", diagnostics={"dollars": 0.0625}))
+    assert (usage.judge_calls, usage.responses_generated, usage.dollars) == (4, 2, 0.875)
     assert [getattr(usage, name) for name in TOKEN_CLASSES] == [2400, 2000, 2500, 2500, 1200]
     assert usage.dollars_by_dimension == {"factuality": 0.375, "calibration": 0.5}
+    assert usage.dollars_by_entrant == {"ann": 0.0625}
+    assert paid(dataclasses.asdict(usage)) == 0.9375
     assert spend(usage) == (
         "spent $0.8750 (calibration $0.5000, factuality $0.3750): 2,400 tokens in, 4,500 written to the prompt cache, "
         "2,500 read from it, 1,200 out"
@@ -391,7 +396,9 @@ def test_two_runs_share_no_bill() -> None:
 def test_the_metrics_are_numbers_under_flat_names() -> None:
     usage = Usage(verdicts_wanted=7, cache="the 1-hour cache: 98 % of 500 requests found the prefix in the cache")
     usage.count(made(0.5, input_tokens=900))
+    usage.count(Response(entrant_id="ann", prompt_id="p1", response_text="Yes.", diagnostics={"dollars": 0.25}))
     metrics = usage.metrics()
+    assert metrics["dollars_by_entrant/ann"] == 0.25
     assert all(type(value) in {int, float} for value in metrics.values())
     assert metrics["dollars"] == metrics["dollars/factuality"] == 0.5
     assert (metrics["verdicts_wanted"], metrics["input_tokens"], metrics["judge_calls"]) == (7, 900, 1)

@@ -61,12 +61,15 @@ def _of(field: str) -> str:
     return f"json_extract(value, '$.{field}')"
 
 
+_PAID = f"COALESCE({_of('dollars')}, {_of('diagnostics.dollars')})"  # of a verdict, and of a response
+
+
 def count(store: Store, chosen: Filter) -> list[Holding]:
     where, values = chosen.where()
     rows = store.read(
         f"SELECT CASE WHEN {_of('entrant_a')} IS NOT NULL AND {_of('entrant_b')} IS NULL THEN 'Score' ELSE kind END, "
         f"COALESCE({_of('judge_model')}, {_of('entrant_id')}) AS source, "
-        f"{_of('dimension')} AS dimension, COUNT(*), COALESCE(SUM({_of('dollars')}), 0.0) FROM answers "
+        f"{_of('dimension')} AS dimension, COUNT(*), COALESCE(SUM({_PAID}), 0.0) FROM answers "
         f"WHERE {where} GROUP BY 1, 2, 3 ORDER BY 1 DESC, 2, 3",
         values,
     )
@@ -111,7 +114,7 @@ def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
         if not isinstance(key, str) or (isinstance(answer, JudgeReply) and answer.key != key):
             raise KeyError("key")
         _check_answer(answer)
-        if not 0 <= float(value.get("dollars", 0)) < math.inf:
+        if not 0 <= float(value.get("dollars", (value.get("diagnostics") or {}).get("dollars", 0))) < math.inf:
             raise ValueError("its dollars are none")
         return key, kind, storable_json(value), str(row.get("created_at") or utc_now())
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -18,7 +18,7 @@ from elo_exp.reports.markup import (
     percent,
 )
 from elo_exp.reports.report import write_plots
-from elo_exp.results import Plot
+from elo_exp.results import Plot, paid
 from elo_exp.statistics.diagnoses import Agreement
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def about(row: Row) -> str:
     sizes = {"prompts": row["selected_prompt_count"], "battles": row["n_battles"]}
     sizes |= {"verdicts asked": usage.get("judge_calls"), "from the store": usage.get("verdicts_stored")}
     said = [f"{n:,} {thing}" for thing, n in sizes.items() if n]
-    return ", ".join([str(row["experiment"]), *judge, *said, f"${usage.get('dollars', 0.0):,.2f}"])
+    return ", ".join([str(row["experiment"]), *judge, *said, f"${paid(usage):,.2f}"])
 
 
 def rating_cells(found: Comparison, dimension: str) -> Iterator[list[str]]:

@@ -37,6 +37,7 @@ from elo_exp.results import (
     Plot,
     Rating,
     Standings,
+    paid,
 )
 
 _PNG_WIDTH = slice(16, 20)  # of the file: pixels, the largest byte first
@@ -254,11 +255,12 @@ def cost(usage: Mapping[str, Any]) -> Iterator[Markup]:
         return
     calls, stored = usage.get("judge_calls", 0), usage.get("verdicts_stored", 0)
     made, kept = usage.get("responses_generated", 0), usage.get("responses_stored", 0)
-    spent = usage.get("dollars", 0.0)
+    spent = paid(usage)
     tokens = {name.removesuffix("_tokens").replace("_", " "): usage.get(name) for name in TOKEN_CLASSES}
     rows: dict[str, object] = {
         "Paid": f"${spent:,.2f}" if spent else "nothing",
         "By dimension": ", ".join(f"{name} ${d:,.2f}" for name, d in usage.get("dollars_by_dimension", {}).items()),
+        "By entrant": ", ".join(f"{name} ${d:,.2f}" for name, d in usage.get("dollars_by_entrant", {}).items()),
         "Responses": f"{made:,} made, {kept:,} from the store" if made or kept else "",
         "Verdicts": f"{calls:,} asked of the judge, {stored:,} from the store" if calls or stored else "",
         "Missing": f"{usage['verdicts_missing']:,} verdicts" if usage.get("verdicts_missing") else "",

@@ -9,7 +9,7 @@ from typing import Any
 from elo_exp.reports.findings import converged, names
 from elo_exp.reports.html import cost, figure, when
 from elo_exp.reports.markup import NONE, Markup, between, codes, document, join, listed, maybe, percent, table, tag
-from elo_exp.results import CONVERGED, ROUNDING, Plot
+from elo_exp.results import CONVERGED, ROUNDING, Plot, paid
 
 Job = Mapping[str, Any]  # an entry of sweep_jobs.json
 Row = Mapping[str, Any]  # of sweep_summary.csv
@@ -152,20 +152,20 @@ def _state(job: Job) -> Markup:
 def _spent(usage: Mapping[str, Any] | None) -> list[str]:
     if not usage:
         return [NONE] * 3
-    return [f"${usage['dollars']:,.2f}", f"{usage['judge_calls']:,}", f"{usage['verdicts_stored']:,}"]
+    return [f"${paid(usage):,.2f}", f"{usage['judge_calls']:,}", f"{usage['verdicts_stored']:,}"]
 
 
 def _total(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The numbers of all jobs, added up."""
     total: dict[str, Any] = {}
-    by_dimension: dict[str, float] = {}
     for usage in usages:
-        for name, number in usage.items():
-            if isinstance(number, int | float):
-                total[name] = total.get(name, 0) + number
-        for dimension, dollars in usage["dollars_by_dimension"].items():
-            by_dimension[dimension] = by_dimension.get(dimension, 0.0) + dollars
-    return total | {"dollars_by_dimension": by_dimension}
+        for name, found in usage.items():
+            if isinstance(found, int | float):
+                total[name] = total.get(name, 0) + found
+            elif isinstance(found, Mapping):
+                by = total.setdefault(name, {})
+                by |= {one: by.get(one, 0.0) + dollars for one, dollars in found.items()}
+    return total
 
 
 def _ratings(rows: Sequence[Row], choices: _Choices) -> Iterator[Markup]:

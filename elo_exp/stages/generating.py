@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,6 +60,9 @@ def _answers(
         found[response.prompt_id] = _as_stored(response)
     n_made = usage.responses_generated - n_before
     usage.responses_stored += len(found) - len(stored) - n_made  # what other processes have made meanwhile
+    if isinstance(entrant, HostedEntrant):
+        new = [found[p.prompt_id] for p in wanted.values() if p.prompt_id in found]
+        usage.responses_unpriced += sum("dollars" not in response.diagnostics for response in new)
     if n_cut := sum(response.finish_reason == "length" for response in found.values()):
         logger.info("%s: %d of %d answers are cut off at their limit and judged so", name, n_cut, len(found))
     return found
@@ -78,7 +82,13 @@ def _made(entrant: Entrant, wanted: Mapping[str, Prompt], store: Store) -> Itera
 
     if isinstance(entrant, ModelEntrant):
         return kept_once(wanted, store, record=Response, key=key, make=entrant.generate, what="responses")
-    return store.keep(entrant.generate(list(wanted.values())), key=key)
+    return store.keep(map(_unpaid, entrant.generate(list(wanted.values()))), key=key)
+
+
+def _unpaid(response: Response) -> Response:
+    """Without the dollars of an answer that was made elsewhere, as recorded ones are: that bill is another run's."""
+    diagnostics = {name: value for name, value in response.diagnostics.items() if name != "dollars"}
+    return dataclasses.replace(response, diagnostics=diagnostics)
 
 
 def assumed(
