@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any, Self
 from elo_exp import HOME, __version__
 from elo_exp.files import sha256, utc_now, write_json
 from elo_exp.models import checkpoints
-from elo_exp.results import RunInfo, Usage
+from elo_exp.results import DOLLARS, RunInfo, Usage, added_up, paid
 
 _PACKAGES = ("hydra-core", "omegaconf", "numpy", "matplotlib", "wandb", "anthropic", "torch", "transformers", "peft")
 
@@ -45,6 +46,7 @@ class Manifest:
             "finished_at": None,
             "error": None,
             "usage": None,
+            "paid_before": _paid_before(self.path),
             "overrides": list(info.overrides),
             "git_commit": _git_commit(),
             "versions": _versions(),
@@ -76,6 +78,16 @@ class Manifest:
         else:
             self._content["error"] = f"{type(error).__name__}: {error}"
         write_json(self.path, self._content)
+
+
+def _paid_before(path: Path) -> dict[str, Any] | None:
+    """What earlier attempts in the same folder have paid, by the manifest of the last; None where that is nothing."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        total = added_up([found.get("paid_before"), found.get("usage")])
+    except (OSError, ValueError, AttributeError):
+        return None
+    return {name: total[name] for name in DOLLARS if name in total} if paid(total) else None
 
 
 def _each_once(inputs: Mapping[str, Path]) -> dict[str, str]:

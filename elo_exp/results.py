@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -216,6 +216,22 @@ class Usage:
         flat = {f"dollars/{dimension}": dollars for dimension, dollars in self.dollars_by_dimension.items()}
         flat |= {f"dollars_by_entrant/{name}": dollars for name, dollars in self.dollars_by_entrant.items()}
         return {name: v for name, v in dataclasses.asdict(self).items() if isinstance(v, int | float)} | flat
+
+
+DOLLARS = ("dollars", "dollars_by_dimension", "dollars_by_entrant")  # of a usage, what was paid
+
+
+def added_up(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
+    """The numbers of all of them, which are as manifest.json has them; None: of a run that left none."""
+    total: dict[str, Any] = {}
+    for usage in usages:
+        for name, found in (usage or {}).items():
+            if isinstance(found, int | float):
+                total[name] = total.get(name, 0) + found
+            elif isinstance(found, Mapping):
+                by = total.setdefault(name, {})
+                by |= {one: by.get(one, 0.0) + dollars for one, dollars in found.items()}
+    return total
 
 
 def paid(usage: Mapping[str, Any]) -> float:

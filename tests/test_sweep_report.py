@@ -20,13 +20,13 @@ def job(number: int, *overrides: str, **changes: Any) -> dict[str, Any]:
     spent = Usage(verdicts_wanted=10, judge_calls=4, verdicts_stored=6, dollars=1.25, dollars_by_dimension={"d": 1.25})
     return {
         "job": str(number), "finished": True, "error": None, "overrides": list(overrides),
-        "usage": dataclasses.asdict(spent), "started_at": f"2026-11-21T14:5{number}:22Z",
+        "usage": dataclasses.asdict(spent), "paid_before": None, "started_at": f"2026-11-21T14:5{number}:22Z",
         "finished_at": f"2026-11-21T14:5{number}:42Z",
     } | changes  # fmt: skip
 
 
 def failed(number: int, *overrides: str, error: str | None = "UserError: elo.k: found -1.") -> dict[str, Any]:
-    never = {"finished": False, "usage": None, "started_at": None, "finished_at": None}
+    never = {"finished": False, "usage": None, "paid_before": None, "started_at": None, "finished_at": None}
     return job(number, *overrides, **never, error=error)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from elo_exp.reports import sweep_summary
 from tests.commands import DRAWN, QUICK, Ran, attempt, run
+from tests.openai_server import OpenAiServer
 from tests.pages import Reader
 
 DIMENSIONS = ["factuality", "calibration"]
@@ -314,3 +315,53 @@ def test_the_pair_whose_difference_is_drawn_may_be_chosen(swept: Ran, tmp_path: 
         first, second = (rated[cell["job"], cell["dimension"], model] for model in pair)
         assert float(cell["difference"]) == pytest.approx(first - second)
         assert cell["leader"] == (pair[0] if first > second else pair[1])
+
+
+# The bill of several attempts
+
+DEAR = ("judge=openai_compatible", "judge.model=large", "judge.input_usd_per_million=0", "judge.concurrency=1")
+PAYING = (*DEAR, "judge.output_usd_per_million=1000", "judge.expected_output_tokens=1", "judge.max_tokens=100")
+
+
+def paid(server: OpenAiServer) -> float:
+    return server.usage["completion_tokens"] * 1e-3
+
+
+def test_a_job_that_goes_on_keeps_the_bill_of_what_it_was_before(tmp_path: Path):
+    """It has the whole cap again, so that the attempts of one job may pay more than that."""
+    with OpenAiServer() as server:
+        given = ("-m", "elo.k=16", *QUICK, *PAYING, f"judge.base_url={server.url}", "judging.budget_usd=0.8")
+        folder, bills, code = tmp_path / "swept", list[float](), 1
+        while code:
+            code = attempt(*given, f"hydra.sweep.dir={folder}", folder=tmp_path, NO_PROXY="127.0.0.1").code
+            bills.append(paid(server))
+            found = read(folder / "0" / "manifest.json")
+            assert found["usage"]["dollars"] == pytest.approx(bills[-1] - sum(bills[-2:-1]))
+            before = found["paid_before"] or {"dollars": 0.0}
+            assert before["dollars"] == pytest.approx(sum(bills[-2:-1]))
+            assert len(bills) < 20
+    assert len(bills) > 2
+    (job,) = read(folder / "sweep_jobs.json")
+    assert job["paid_before"] == found["paid_before"]
+    assert set(job["paid_before"]) == {"dollars", "dollars_by_dimension", "dollars_by_entrant"}
+    for page in (folder / "report.html", folder / "0" / "report.html"):
+        said = Reader(page.read_text(encoding="utf-8")).said
+        assert f"${bills[-1]:,.2f}" in said
+        assert f"${bills[-2]:,.2f} of it, by earlier attempts" in said
+
+
+def test_a_run_in_the_folder_of_another_keeps_its_bill(tmp_path: Path):
+    """Also where the other has finished, and where the last has paid nothing."""
+    with OpenAiServer() as server:
+        given = (
+            *QUICK,
+            *PAYING,
+            "judge.expected_output_tokens=100",
+            f"judge.base_url={server.url}",
+            "hydra.run.dir=here",
+        )
+        for cap in (1000, 0, 0):
+            run(*given, f"judging.budget_usd={cap}", folder=tmp_path, NO_PROXY="127.0.0.1")
+    found = read(tmp_path / "here" / "manifest.json")
+    assert found["usage"]["dollars"] == 0
+    assert found["paid_before"]["dollars"] == pytest.approx(paid(server))

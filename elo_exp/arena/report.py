@@ -251,7 +251,7 @@ def page(
         "Figures": (html.figure(plot, numbers=f"figures/{plot.name}.csv") for plot in plots),
         "Can the judge be trusted": trust(standings, [quality]),
         "Leaderboard": _leaderboard(placement),
-        "What it cost": html.cost(manifest.get("usage") or {}),
+        "What it cost": html.cost(manifest.get("usage") or {}, manifest.get("paid_before")),
         "How it was made": _making(manifest),
     }
     started = [html.when(manifest["started_at"])] if manifest.get("started_at") else []

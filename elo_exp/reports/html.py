@@ -37,6 +37,7 @@ from elo_exp.results import (
     Plot,
     Rating,
     Standings,
+    added_up,
     paid,
 )
 
@@ -68,7 +69,7 @@ def page(
         "Figures": (figure(plot, numbers=f"figures/{plot.name}.csv") for plot in plots),
         "Can the judge be trusted": trust(standings, quality),
         "What this run could have found": _precision(standings, method),
-        "What it cost": cost(manifest.get("usage") or {}),
+        "What it cost": cost(manifest.get("usage") or {}, manifest.get("paid_before")),
         "How it was made": _making(manifest),
     }
     said = "Every number, also of the methods that are not shown here, is in ratings.json beside this page."
@@ -249,18 +250,20 @@ def _precision(standings: Standings, method: str) -> Iterator[Markup]:
     yield tag("p", said + "From this run's own scatter between prompts.", class_="note")
 
 
-def cost(usage: Mapping[str, Any]) -> Iterator[Markup]:
-    """`usage`: as manifest.json has it."""
+def cost(usage: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> Iterator[Markup]:
+    """`usage`, and what was paid `before`: as manifest.json has them."""
     if not (usage.get("verdicts_wanted") or usage.get("responses_wanted")):
         return
     calls, stored = usage.get("judge_calls", 0), usage.get("verdicts_stored", 0)
     made, kept = usage.get("responses_generated", 0), usage.get("responses_stored", 0)
-    spent = paid(usage)
+    bill = added_up([usage, before])
+    spent, earlier = paid(bill), paid(before or {})
     tokens = {name.removesuffix("_tokens").replace("_", " "): usage.get(name) for name in TOKEN_CLASSES}
     rows: dict[str, object] = {
         "Paid": f"${spent:,.2f}" if spent else "nothing",
-        "By dimension": ", ".join(f"{name} ${d:,.2f}" for name, d in usage.get("dollars_by_dimension", {}).items()),
-        "By entrant": ", ".join(f"{name} ${d:,.2f}" for name, d in usage.get("dollars_by_entrant", {}).items()),
+        "Before": f"${earlier:,.2f} of it, by earlier attempts in the same folder" if earlier else "",
+        "By dimension": ", ".join(f"{name} ${d:,.2f}" for name, d in bill.get("dollars_by_dimension", {}).items()),
+        "By entrant": ", ".join(f"{name} ${d:,.2f}" for name, d in bill.get("dollars_by_entrant", {}).items()),
         "Responses": f"{made:,} made, {kept:,} from the store" if made or kept else "",
         "Verdicts": f"{calls:,} asked of the judge, {stored:,} from the store" if calls or stored else "",
         "Missing": f"{usage['verdicts_missing']:,} verdicts" if usage.get("verdicts_missing") else "",

@@ -43,6 +43,7 @@ def status(job: Path) -> dict[str, Any]:
         "started_at": found.get("started_at"),
         "finished_at": found.get("finished_at"),
         "usage": found.get("usage"),
+        "paid_before": found.get("paid_before"),
     }
 
 

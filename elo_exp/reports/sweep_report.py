@@ -9,7 +9,7 @@ from typing import Any
 from elo_exp.reports.findings import converged, names
 from elo_exp.reports.html import cost, figure, when
 from elo_exp.reports.markup import NONE, Markup, between, codes, document, join, listed, maybe, percent, table, tag
-from elo_exp.results import CONVERGED, ROUNDING, Plot, paid
+from elo_exp.results import CONVERGED, ROUNDING, Plot, added_up, paid
 
 Job = Mapping[str, Any]  # an entry of sweep_jobs.json
 Row = Mapping[str, Any]  # of sweep_summary.csv
@@ -19,7 +19,7 @@ _OF_LEADERS = (
     "The highest rating of each job, and no more: whether a lead is more than chance is said in the job's own report, "
     "to which its number leads below."
 )
-_OF_JOBS = "A job's number leads to its own report. Asked: verdicts asked of the judge."
+_OF_JOBS = "A job's number leads to its own report. Paid: by all attempts. Asked: verdicts asked of the judge."
 _OF_RATINGS = (
     "The ordering error is how much the mean Elo would still move with other random orders of the same matches; it "
     "says nothing of how sure a rating is: the interval over prompts does. Bradley-Terry depends neither on K nor on "
@@ -71,7 +71,9 @@ def page(title: str, jobs: Sequence[Job], rows: Sequence[Row], plots: Sequence[P
         "Jobs": _jobs(jobs, choices),
         "Ratings": _ratings(rows, choices),
         "Figures": (figure(plot, numbers=f"figures/{plot.name}.csv") for plot in plots),
-        "What it cost": cost(_total([job["usage"] for job in jobs if job["usage"]])),
+        "What it cost": cost(
+            added_up(job["usage"] for job in jobs), before=added_up(job["paid_before"] for job in jobs)
+        ),
         "How it was made": _making(jobs, choices),
     }
     swept = [f"{name} = {choices.values(name)}" for name in choices.swept]
@@ -130,7 +132,7 @@ def _jobs(jobs: Sequence[Job], choices: _Choices) -> Iterator[Markup]:
     head = ["!job", *choices.head, "<state", "paid", "asked", "from the store", *([">why"] if some_failed else [])]
     rows = [
         [
-            *(_link(job), *choices.cells(job["job"]), _state(job), *_spent(job["usage"])),
+            *(_link(job), *choices.cells(job["job"]), _state(job), *_spent(job)),
             *([job["error"] or ""] if some_failed else []),
         ]
         for job in jobs
@@ -149,23 +151,11 @@ def _state(job: Job) -> Markup:
     return tag("span", "failed" if job["error"] else "stopped", class_="no")
 
 
-def _spent(usage: Mapping[str, Any] | None) -> list[str]:
-    if not usage:
-        return [NONE] * 3
-    return [f"${paid(usage):,.2f}", f"{usage['judge_calls']:,}", f"{usage['verdicts_stored']:,}"]
-
-
-def _total(usages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The numbers of all jobs, added up."""
-    total: dict[str, Any] = {}
-    for usage in usages:
-        for name, found in usage.items():
-            if isinstance(found, int | float):
-                total[name] = total.get(name, 0) + found
-            elif isinstance(found, Mapping):
-                by = total.setdefault(name, {})
-                by |= {one: by.get(one, 0.0) + dollars for one, dollars in found.items()}
-    return total
+def _spent(job: Job) -> list[str]:
+    """Paid by all attempts of the job, and what the last one asked."""
+    usage, whole = job["usage"], added_up([job["usage"], job["paid_before"]])
+    asked = [f"{usage[name]:,}" for name in ("judge_calls", "verdicts_stored")] if usage else [NONE] * 2
+    return [f"${paid(whole):,.2f}" if whole else NONE, *asked]
 
 
 def _ratings(rows: Sequence[Row], choices: _Choices) -> Iterator[Markup]:
