@@ -229,3 +229,12 @@ def test_what_would_stop_the_oracle_is_said_before_the_judge_is_paid(
         with pytest.raises(UserError, match=re.escape(words)):
             ran(tmp_path, *policies, *judges, *paid)
     assert server.asked == []
+
+
+def test_with_the_store_alone_neither_judge_nor_oracle_is_asked(tmp_path: Path):
+    """What is missing is counted; here it is all of it."""
+    policies = (*small("tiny_base", "tiny_clone"), "oracle.n_prompts=20", "oracle.label_fraction=1")
+    with pytest.raises(UserError, match="^judge: no answer of tiny_base has a score"):
+        ran(tmp_path, *policies, "judging.stored_only=true")
+    status = str(said(tmp_path, *policies, "status=true"))
+    assert "missing: 40 scores, " in status

@@ -220,7 +220,8 @@ class Collecting:
 
     def _preflight(self) -> None:
         """What would stop the first paid call is said before models work for hours."""
-        if not stages.all_generated(self._prompts, self._policies, self._store):
+        asks = not self._settings.judging.stored_only
+        if asks and not stages.all_generated(self._prompts, self._policies, self._store):
             for rater in (self._judge, self._oracle):
                 if isinstance(rater.judge, PaidJudge):
                     rater.judge.preflight()
@@ -235,7 +236,8 @@ class Collecting:
                 rater.judge.preflight()
 
     def _plan(self, rater: Rater, responses: Responses) -> Plan:
-        return stages.plan_scores(rater.items(self._by_id, responses), rater.rubric, rater.judge, self._store)
+        items, stored_only = rater.items(self._by_id, responses), self._settings.judging.stored_only
+        return stages.plan_scores(items, rater.rubric, rater.judge, self._store, stored_only=stored_only)
 
     def _answer(
         self, prompts: Sequence[Prompt]
@@ -266,8 +268,10 @@ class Collecting:
     def _rated(self, rater: Rater, responses: Responses) -> dict[str, dict[str, Score]]:
         """What the judge says of each answer that it is shown, by policy and prompt."""
         items = rater.items(self._by_id, responses)
-        allow_missing = self._settings.allow_missing
-        scores = stages.score_responses(items, rater.rubric, rater.judge, self._store, allow_missing=allow_missing)
+        stored_only, allow_missing = self._settings.judging.stored_only, self._settings.allow_missing
+        scores = stages.score_responses(
+            items, rater.rubric, rater.judge, self._store, stored_only=stored_only, allow_missing=allow_missing
+        )
         found: dict[str, dict[str, Score]] = {policy: {} for policy in responses}
         for score in scores:
             found[score.policy][score.prompt_id] = score

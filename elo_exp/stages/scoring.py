@@ -18,27 +18,35 @@ logger = logging.getLogger(__name__)
 
 
 def score_responses(
-    items: Sequence[Item], rubric: ScoreRubric, judge: Judge, store: Store, *, allow_missing: bool = False
+    items: Sequence[Item],
+    rubric: ScoreRubric,
+    judge: Judge,
+    store: Store,
+    *,
+    stored_only: bool = False,
+    allow_missing: bool = False,
 ) -> list[Score]:
     """A score for each item, in their order.
 
     One that cannot be read has no number, and is counted in a warning; nor has one that the judge did not give.
-    Raises UserError where some of these are missing, unless that is allowed.
+    Raises UserError where some of these are missing, unless that is allowed or only the store is to be read.
     """
     requests = _requests(items, rubric, judge)
-    replies = ask(requests, judge, store, what="scores")
+    replies = ask(requests, judge, store, stored_only=stored_only, what="scores")
     lost = [f"{r.subject.entrants[0]} on {r.subject.prompt_id}" for r in requests if r.key not in replies]
     if lost:
         store.usage.verdicts_missing += len(lost)
-        report_missing("scores", lost, len(requests), allow_missing, mend=how_to_mend(judge))
+        report_missing("scores", lost, len(requests), allow_missing or stored_only, mend=how_to_mend(judge))
     scores = [rubric.parse(r, replies.get(r.key) or _missing(r), judge_model=judge.model) for r in requests]
     _warn_of_unread(scores)
     return scores
 
 
-def plan_scores(items: Sequence[Item], rubric: ScoreRubric, judge: Judge, store: Store) -> Plan:
+def plan_scores(
+    items: Sequence[Item], rubric: ScoreRubric, judge: Judge, store: Store, *, stored_only: bool = False
+) -> Plan:
     """What score_responses would ask and pay. Asks nothing of the judge and pays nothing."""
-    return plan(_requests(items, rubric, judge), judge, store)
+    return plan(_requests(items, rubric, judge), judge, store, stored_only=stored_only)
 
 
 def n_scored(items: Sequence[Item], rubric: ScoreRubric, judge: Judge, store: Store) -> int:
