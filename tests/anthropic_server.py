@@ -44,6 +44,7 @@ from tests.anthropic_verdicts import (
     NoisyBradleyTerry,
     Outcome,
     PromptCache,
+    Reshaped,
     Rule,
     Says,
     body_key,
@@ -379,10 +380,17 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What is sent back: a JSON object, or the rows of a results file."""
+class Paid:
+    """What was billed: a message, or what has become of one."""
 
-    content: JSON
+    message: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is sent back: JSON, mostly an object; or the rows of a results file."""
+
+    content: Any
     code: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     rows: Sequence[bytes] | None = None
@@ -625,7 +633,7 @@ class Api:
 
     # Single requests
 
-    def _run(self, params: JSON, *, tier: str, now: float, question: str | None = None) -> JSON | Outcome:
+    def _run(self, params: JSON, *, tier: str, now: float, question: str | None = None) -> Paid | Outcome:
         """The message, which is billed; or what happened instead, which is not."""
         if problem := objection(params, self.models):
             return problem
@@ -651,7 +659,7 @@ class Api:
             message_id=f"msg_{sha256([self.seed, body, run])[:24]}",
         )
         self.meter.bill(params["model"], answered["usage"], body=body, question=question)
-        return answered
+        return Paid(outcome.change(answered) if isinstance(outcome, Reshaped) else answered)
 
     def _reply_text(self, params: JSON) -> str:
         system, user = plain_text(params.get("system")), plain_text(params["messages"][-1]["content"])
@@ -663,9 +671,9 @@ class Api:
         ran = self._run(params, tier="standard", now=self.clock.now())
         if isinstance(ran, Errored):
             raise RefusedError(CODES[ran.type], ran.type, ran.message)
-        if not isinstance(ran, dict):
+        if not isinstance(ran, Paid):
             raise TypeError(f"outcomes: found {ran} for a single message. Expected it in a batch only.")
-        return Answer(ran)
+        return Answer(ran.message)
 
     def _count_tokens(self, _call: Call, params: JSON) -> Answer:
         if problem := objection(params, self.models, counting=True):
@@ -704,10 +712,10 @@ def _batch_complaints(requests: Sequence[Any]) -> Iterator[str]:
         seen.add(custom_id)
 
 
-def _result(ran: JSON | Outcome | None) -> JSON:
+def _result(ran: Paid | Outcome | None) -> JSON:
     """The `result` of a row."""
-    if isinstance(ran, dict):
-        return {"type": "succeeded", "message": ran}
+    if isinstance(ran, Paid):
+        return {"type": "succeeded", "message": ran.message}
     if isinstance(ran, Errored):
         return {"type": "errored", "error": RefusedError(400, ran.type, ran.message).answer.content}
     return {"type": "expired" if isinstance(ran, Expired) else "canceled"}
@@ -915,7 +923,8 @@ class _Handler(BaseHTTPRequestHandler):
         announced = length if cut and cut.how == "clean" else len(body)
         self.send_response(answer.code)
         self.send_header("content-type", "application/x-jsonl" if chunked else "application/json")
-        self.send_header("request-id", answer.content.get("request_id") or _new_id("req"))
+        said = answer.content.get("request_id") if isinstance(answer.content, dict) else None
+        self.send_header("request-id", said or _new_id("req"))
         self.send_header(*(("transfer-encoding", "chunked") if chunked else ("content-length", str(announced))))
         for name, value in answer.headers.items():
             self.send_header(name, value)

@@ -206,7 +206,14 @@ class Says:
     text: str
 
 
-Outcome = Errored | Expired | Canceled | StopReason | Says
+@dataclass(frozen=True, slots=True)
+class Reshaped:
+    """A paid answer, of which this is made on its way."""
+
+    change: Callable[[JSON], Any]
+
+
+Outcome = Errored | Expired | Canceled | StopReason | Says | Reshaped
 LOW_BALANCE = Errored("invalid_request_error", "Your credit balance is too low to access the Anthropic API.")
 
 

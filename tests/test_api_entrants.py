@@ -119,6 +119,7 @@ ODD_ANSWERS: dict[str, tuple[Says, str, str]] = {
     "filtered": (Says("Never", "content_filter"), "refusal", "Never"),
     "cut off": (Says("Because", "length"), "length", "Because"),
     "empty": (Says(""), "stop", ""),
+    "nobody knows why": (Says("Because", None), "stop", "Because"),
 }
 
 
@@ -609,6 +610,19 @@ def test_why_claude_stopped_is_kept(reason: str, finish_reason: str, claude):
     server.outcomes = lambda params, n: anthropic_verdicts.StopReason(reason)
     (response,) = build().generate(prompts(1))
     assert response.finish_reason == finish_reason
+
+
+def test_an_error_in_place_of_a_message_is_no_answer_of_claude(claude, tmp_path: Path):
+    """With status 200, as from a gateway; asked again, it answers."""
+    server, build = claude
+    answered = server.outcomes
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    server.outcomes = lambda params, n: (
+        anthropic_verdicts.Reshaped(lambda message: error) if n == 1 else answered(params, n)
+    )
+    found = generated(build(), 2, tmp_path / "store.sqlite")
+    assert [response.response_text for response in found.values()] == ["Because.", "Because."]
+    assert server.meter.posts("/messages$") == 4
 
 
 def test_claude_pays_for_each_prompt_once_whatever_happens(claude, tmp_path: Path):

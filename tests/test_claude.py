@@ -34,7 +34,7 @@ from elo_exp.rubrics import Rubric
 from elo_exp.statistics.diagnostics import judge_quality
 from elo_exp.store import Store
 from tests.anthropic_server import AnthropicServer, Call, Stage, Status
-from tests.anthropic_verdicts import Errored, Outcome, Says, Shown, StopReason, longer
+from tests.anthropic_verdicts import Errored, Outcome, Reshaped, Says, Shown, StopReason, longer
 from tests.data import COMPARISON, DIMENSIONS, shipped
 
 RUBRIC: Rubric = shipped("rubric", "factuality")
@@ -1000,6 +1000,41 @@ def test_an_overloaded_server_is_asked_again(tmp_path: Path):
         judgments, _ = judged(judge(transport="messages", base_url=server.url), tmp_path / "store.sqlite", 1)
     assert [judgment.winner for judgment in judgments] == ["ann"]
     assert server.meter.posts(SINGLE) == 2 + 4
+
+
+NO_MESSAGES: dict[str, Callable[[Any], Any]] = {
+    "an error": lambda message: {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+    "another error": lambda message: {"error": {"message": "upstream failed", "code": 502}},
+    "without a type": lambda message: {**message, "type": None},
+    "without content": lambda message: {**message, "content": None},
+    "without a reason to stop": lambda message: {**message, "stop_reason": None},
+    "a list": lambda message: [],
+    "nothing": lambda message: None,
+}
+
+
+@pytest.mark.parametrize("transport", ["batches", "messages"])
+@pytest.mark.parametrize("change", NO_MESSAGES.values(), ids=list(NO_MESSAGES))
+def test_what_is_no_message_is_no_verdict_and_asked_again(transport: str, change: Any, tmp_path: Path):
+    """It came with status 200, or as a result that succeeded."""
+    path = tmp_path / "store.sqlite"
+    spoilt_once = lambda params, n: Reshaped(change) if n == 1 else None  # noqa: E731
+    with AnthropicServer(verdicts=longer, outcomes=spoilt_once) as server:
+        judgments, _ = judged(judge(transport=transport, base_url=server.url), path, 2)
+    assert [judgment.winner for judgment in judgments] == ["ann", "ann"]
+    assert len(stored(path)) == 4
+    assert set(server.meter.billed_bodies.values()) == {2}
+
+
+@pytest.mark.parametrize("transport", ["batches", "messages"])
+def test_what_stays_no_message_fails_for_good_with_the_servers_words(
+    transport: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    server = AnthropicServer(verdicts=longer, outcomes=about_the_first(Reshaped(NO_MESSAGES["an error"])))
+    with server, pytest.raises(UserError, match="^2 of 6 verdicts are missing"):
+        judged(judge(transport=transport, base_url=server.url), tmp_path / "store.sqlite", 3)
+    (line,) = [line for line in caplog.messages if "failed for good" in line]
+    assert "something else than a message (Overloaded)" in line
 
 
 TOO_LONG = Errored("invalid_request_error", "prompt is too long: 300000 tokens > 200000 maximum")

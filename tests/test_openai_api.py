@@ -68,7 +68,7 @@ def test_a_completion_in_a_shape_of_the_servers_own_is_read_without_a_warning():
     """Warnings are errors here; the SDK's types would complain of each of these."""
     with OpenAiServer(outcomes=lambda params, n: Body(json.dumps(ODD).encode())) as server:
         assert api(server.url).complete(PARAMS) == ODD
-    assert (text_of(ODD), stop_reason_of(ODD)) == ("Yes.", "eos")
+    assert (text_of(ODD), stop_reason_of(ODD, max_tokens=50)) == ("Yes.", "eos")
     assert usage_of(ODD) == {"cache_read_tokens": 0, "input_tokens": 7, "output_tokens": 0}
 
 
@@ -91,18 +91,24 @@ ENDS = {
     "max_tokens": {"finish_reason": "length", "message": {}},
     "refusal": {"finish_reason": "content_filter", "message": {}},
     "tool_calls": {"finish_reason": "tool_calls", "message": {}},
-    "None": {"message": {}},
 }
 
 
 @pytest.mark.parametrize(("reason", "choice"), ENDS.items())
 def test_why_it_ended_is_said_as_of_claude(reason: str, choice: Any):
-    assert stop_reason_of({"choices": [choice]}) == reason
+    assert stop_reason_of({"choices": [choice]}, max_tokens=50) == reason
+
+
+@pytest.mark.parametrize(("n_tokens", "reason"), [(49, "end_turn"), (50, "max_tokens"), (None, "end_turn")])
+@pytest.mark.parametrize("choice", [{"finish_reason": None, "message": {}}, {"message": {}}], ids=["null", "absent"])
+def test_where_the_server_does_not_say_why_it_ended_the_limit_does(n_tokens: int | None, reason: str, choice: Any):
+    message = {"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": n_tokens}}
+    assert stop_reason_of(message, max_tokens=50) == reason
 
 
 def test_a_refusal_beside_the_content_is_a_refusal_however_it_ended():
     choice = {"finish_reason": "stop", "message": {"content": None, "refusal": "I cannot."}}
-    assert stop_reason_of({"choices": [choice]}) == "refusal"
+    assert stop_reason_of({"choices": [choice]}, max_tokens=50) == "refusal"
 
 
 def test_cached_tokens_are_no_input_tokens_and_what_is_not_said_is_nothing():
@@ -215,6 +221,31 @@ def test_a_200_that_is_no_completion_is_doubtful(content: bytes, words: str):
         error = failure(server)
     assert isinstance(error, DoubtfulError)
     assert words in str(error)
+
+
+FAILED: dict[str, tuple[Any, Any, str]] = {
+    "by its reason": ({}, {"finish_reason": "error"}, ""),
+    "in the choice": ({}, {"finish_reason": "error", "error": {"message": "No GPU."}}, " (No GPU)"),
+    "in the choice alone": ({}, {"finish_reason": None, "error": {"code": 502, "message": "No GPU."}}, " (No GPU)"),
+    "beside the choices": ({"error": {"message": "No GPU."}}, {"finish_reason": "stop"}, " (No GPU)"),
+}
+
+
+@pytest.mark.parametrize(("beside", "choice", "words"), FAILED.values(), ids=list(FAILED))
+def test_an_error_in_the_form_of_a_completion_is_doubtful(beside: Any, choice: Any, words: str):
+    """A gateway has begun its answer before the model behind it fails."""
+    content = json.dumps({"choices": [{"message": {"content": ""}, **choice}], **beside}).encode()
+    with OpenAiServer(outcomes=lambda params, n: Body(content)) as server:
+        error = failure(server)
+    assert isinstance(error, DoubtfulError)
+    assert str(error) == f"{server.url} answered with an error in place of a text{words}"
+
+
+def test_an_error_that_is_none_spoils_no_completion():
+    choice = {"message": {"content": "Yes."}, "finish_reason": "stop", "error": None}
+    content = json.dumps({"choices": [choice], "error": None}).encode()
+    with OpenAiServer(outcomes=lambda params, n: Body(content)) as server:
+        assert text_of(api(server.url).complete(PARAMS)) == "Yes."
 
 
 def test_without_a_connection_nothing_was_accepted(nobody: str):

@@ -162,6 +162,8 @@ NO_VERDICTS: dict[str, tuple[Says, int, int]] = {
     "another verdict": (Says('{"evidence_a": "", "evidence_b": "", "verdict": "BOTH"}'), 0, 0),
     "empty": (Says(None), 0, 0),
     "unfinished": (Says('{"evidence_a": "", "evidence_b": "", "verdict": "A"}', "tool_calls"), 0, 0),
+    "cut off, and not said": (Says('{"evidence_a": "Yes', None), 0, 0),
+    "as long as it may be, and not said": (Says("Yes. " * 4000 + "VERDICT: A", None), 0, 1),
 }
 
 
@@ -180,6 +182,13 @@ def test_what_is_no_verdict_is_invalid_and_never_a_tie(outcome: Says, n_refused:
     found = quality(outcome, tmp_path / "store.sqlite")
     assert (found.n_judgments, found.n_invalid, found.n_ties) == (3, 1, 0)
     assert (found.n_refused, found.n_cut_off) == (n_refused, n_cut_off)
+
+
+@pytest.mark.parametrize("text", ['{"evidence_a": "", "evidence_b": "", "verdict": "A"}', "Yes.\nVERDICT: A"])
+def test_a_verdict_of_a_server_that_does_not_say_why_it_ended_is_one(text: str, tmp_path: Path):
+    with OpenAiServer(outcomes=lambda params, n: Says(text, None)) as server:
+        judgments, _ = judged(judge(server.url), tmp_path / "store.sqlite", 1)
+    assert [(verdict.verdict, verdict.stop_reason) for verdict in judgments[0].raw] == [("A", "end_turn")] * 2
 
 
 def test_the_whole_answer_is_kept(tmp_path: Path):

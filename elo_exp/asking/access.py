@@ -21,6 +21,7 @@ from elo_exp.records import UserError
 # What certainly was not accepted. Anything else may have been: 408, 409 and 5xx come from machines in between, too.
 REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 413, 415, 422, 429})
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+_LONGEST_WORDS = 300  # of a server's error
 
 
 def check_variable(name: str) -> None:
@@ -110,3 +111,17 @@ def brief(error: BaseException) -> str:
     if isinstance(error.__cause__, httpx2.ConnectError):
         error = error.__cause__
     return str(error).rstrip(".") or type(error).__name__
+
+
+def words_of(body: Any) -> str:
+    """The message in an error, in whichever shape; nothing of a web page."""
+    if isinstance(body, Mapping):
+        body = next((body[name] for name in ("message", "error", "detail") if body.get(name)), "")
+    text = " ".join(str(body or "").split())
+    return "" if text.startswith("<") else text[:_LONGEST_WORDS].rstrip(".")
+
+
+def error_in(answer: Any) -> str:
+    """What a server says that answers with status 200 and an error, in brackets."""
+    words = words_of(answer.get("error")) if isinstance(answer, Mapping) else ""
+    return f" ({words})" if words else ""

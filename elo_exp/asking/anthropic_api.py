@@ -11,9 +11,9 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from elo_exp.asking.access import REFUSALS, brief, read_key, submitting
+from elo_exp.asking.access import REFUSALS, brief, error_in, read_key, submitting
 from elo_exp.asking.counts import n_tokens
-from elo_exp.asking.services import RemoteBatch, Row, UnreachableError
+from elo_exp.asking.services import DoubtfulError, RemoteBatch, Row, UnreachableError
 from elo_exp.records import UserError
 
 if TYPE_CHECKING:
@@ -87,7 +87,10 @@ class AnthropicApi:
         """One message at once. Raises RefusedError or DoubtfulError."""
         client = self._client.with_options(max_retries=0)
         with self._submitting():
-            return client.messages.create(**params).to_dict(mode="json")  # type: ignore[no-any-return]
+            message = _json(client.messages.with_raw_response.create(**params))
+        if not _is_message(message):
+            raise DoubtfulError(f"{self.endpoint} answered with something else than a message{error_in(message)}")
+        return message  # type: ignore[no-any-return]
 
     def count_tokens(self, params: Mapping[str, Any]) -> int:
         """What a message would be billed as input; free. Raises UnreachableError, or UserError where it is refused."""
@@ -234,12 +237,39 @@ def _remote(batch: MessageBatch) -> RemoteBatch:
     )
 
 
+def _json(response: Any) -> Any:
+    """What came back, as it is: the SDK's types do not hold it to anything. None for what is no JSON."""
+    try:
+        return response.http_response.json()
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_message(answer: Any) -> bool:
+    """Whether it is an answer of the model: the error of a gateway is none, though it comes with status 200."""
+    match answer:
+        case {"type": "message", "content": list(), "stop_reason": str()}:
+            return True
+    return False
+
+
+def _kind(answer: Any) -> str | None:
+    """The type of the error that an answer is; None for another answer."""
+    match answer:
+        case {"error": {"type": str(kind)}}:
+            return kind
+    return None
+
+
 def _row(row: MessageBatchIndividualResponse) -> Row:
     """A line of the results; the SDK does not validate it."""
-    result: Any = row.to_dict(mode="json").get("result") or {}
+    result: Any = row.to_dict(mode="json", warnings=False).get("result") or {}
     match result:
-        case {"type": "succeeded", "message": dict(message)}:
+        case {"type": "succeeded", "message": message} if _is_message(message):
             return Row(custom_id=row.custom_id, outcome="succeeded", message=message)
+        case {"type": "succeeded", "message": message}:
+            detail = f"it came back with something else than a message{error_in(message)}"
+            return Row(custom_id=row.custom_id, outcome=_kind(message) or "api_error", detail=detail)
         case {"type": "errored", "error": {"error": {"type": str(kind), **rest}}}:
             return Row(custom_id=row.custom_id, outcome=kind, detail=str(rest.get("message", "")))
         case {"type": "expired" | "canceled" as outcome}:

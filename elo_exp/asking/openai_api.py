@@ -12,7 +12,16 @@ from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.asking.access import REFUSALS, brief, check_base_url, check_variable, read_key, submitting
+from elo_exp.asking.access import (
+    REFUSALS,
+    brief,
+    check_base_url,
+    check_variable,
+    error_in,
+    read_key,
+    submitting,
+    words_of,
+)
 from elo_exp.asking.counts import n_tokens
 from elo_exp.asking.services import DoubtfulError
 from elo_exp.records import UserError
@@ -25,7 +34,6 @@ logger = logging.getLogger(__name__)
 MAX_TOKENS_NAMES = ("max_tokens", "max_completion_tokens")
 _NO_KEY = "not-needed"  # the SDK sends no request without one
 _LISTING_SECONDS = 30.0
-_LONGEST_WORDS = 300  # of a server's error
 _NAMED = 5  # of a server's models, how many are named
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
 
@@ -81,7 +89,10 @@ class OpenAiApi:
             raw = self._client.chat.completions.with_raw_response.create(**params)
             message = raw.http_response.json()
         if not _is_completion(message):
-            raise DoubtfulError(f"{self.endpoint} answered with something else than a chat completion{_error(message)}")
+            found = f"something else than a chat completion{error_in(message)}"
+            raise DoubtfulError(f"{self.endpoint} answered with {found}")
+        if (failure := _failure(message)) is not None:
+            raise DoubtfulError(f"{self.endpoint} answered with an error in place of a text{failure}")
         return message  # type: ignore[no-any-return]
 
     def check(self, model: str) -> None:
@@ -127,7 +138,7 @@ class OpenAiApi:
     def _said(self, error: Any) -> str:
         """What the server says, and what to do; never what was sent. A server may quote the key that it refuses."""
         status = error.status_code
-        words = _words(error.body).replace(self._client.api_key, "[the key]")
+        words = words_of(error.body).replace(self._client.api_key, "[the key]")
         words = "the key is not accepted" if status == 401 else words
         code = error.code if isinstance(error.code, str) and not error.code.isdigit() else ""
         said = f"{words} ({code})" if words and code and code not in words else words or f"status {status}"
@@ -163,18 +174,12 @@ def _is_completion(message: Any) -> bool:
     return isinstance(first, dict) and isinstance(first.get("message"), dict)
 
 
-def _error(message: Any) -> str:
-    """What a server says that answers with status 200 and an error."""
-    found = message.get("error") if isinstance(message, dict) else None
-    return f" ({_words(found)})" if found else ""
-
-
-def _words(body: Any) -> str:
-    """The message in an error, in whichever shape; nothing of a web page."""
-    if isinstance(body, Mapping):
-        body = next((body[name] for name in ("message", "error", "detail") if body.get(name)), "")
-    text = " ".join(str(body or "").split())
-    return "" if text.startswith("<") else text[:_LONGEST_WORDS].rstrip(".")
+def _failure(message: Mapping[str, Any]) -> str | None:
+    """What went wrong, of a completion that failed on its way and came with status 200; None where nothing did."""
+    choice = message["choices"][0]
+    if message.get("error") or choice.get("error") or choice.get("finish_reason") == "error":
+        return error_in(message) or error_in(choice)
+    return None
 
 
 def text_of(message: Mapping[str, Any]) -> str:
@@ -186,12 +191,17 @@ def text_of(message: Mapping[str, Any]) -> str:
     return str(content or "").encode(errors="replace").decode()  # half a surrogate pair is no text
 
 
-def stop_reason_of(message: Mapping[str, Any]) -> str:
-    """Why a completion ended, in the words of a JudgeReply: end_turn, max_tokens, refusal, or the server's own."""
+def stop_reason_of(message: Mapping[str, Any], *, max_tokens: int) -> str:
+    """Why a completion ended, in the words of a JudgeReply: end_turn, max_tokens, refusal, or the server's own.
+
+    Where the server does not say, it was cut off if it has as many tokens as were allowed.
+    """
     choice = message["choices"][0]
     if choice["message"].get("refusal"):
         return "refusal"
-    return _STOP_REASONS.get(str(choice.get("finish_reason")), str(choice.get("finish_reason")))
+    if (reason := choice.get("finish_reason")) is None:
+        return "max_tokens" if n_tokens(message, "usage", "completion_tokens") >= max_tokens else "end_turn"
+    return _STOP_REASONS.get(str(reason), str(reason))
 
 
 def usage_of(message: Mapping[str, Any]) -> dict[str, int]:

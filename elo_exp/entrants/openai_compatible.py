@@ -51,7 +51,7 @@ class OpenAiCompatibleEntrant:
             preflight=partial(self._api.check, self.model),
             send=self._api.complete,
             params=self._params,
-            read=_read,
+            read=self._read,
             prices=self._prices(),
             budget_usd=self.budget_usd,
             max_tokens=self.max_tokens,
@@ -95,11 +95,10 @@ class OpenAiCompatibleEntrant:
             **({"extra_body": self.extra_body} if self.extra_body else {}),
         }
 
-
-def _read(message: Message) -> Said:
-    return Said(
-        text=text_of(message),
-        stop_reason=stop_reason_of(message),
-        model=str(message["model"]) if message.get("model") else None,
-        usage=usage_of(message) if is_counted(message) else {},
-    )
+    def _read(self, message: Message) -> Said:
+        return Said(
+            text=text_of(message),
+            stop_reason=stop_reason_of(message, max_tokens=self.max_tokens),
+            model=str(message["model"]) if message.get("model") else None,
+            usage=usage_of(message) if is_counted(message) else {},
+        )

@@ -153,7 +153,7 @@ class OpenAiCompatibleJudge:
         return JudgeReply(
             key=key,
             text=text_of(message),
-            stop_reason=stop_reason_of(message),
+            stop_reason=stop_reason_of(message, max_tokens=self.max_tokens),
             usage=usage,
             dollars=self._prices.dollars(usage),
             timestamp=utc_now(),
