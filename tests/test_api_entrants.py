@@ -545,6 +545,14 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "budget": ({**PRICES, "budget_usd": 0.0}, "budget_usd: found 0.0. Expected more than 0 dollars, or null"),
     "no prices": ({"budget_usd": 5.0}, "budget_usd: found 5, and no prices. Set what a million tokens cost, too."),
     "a key": ({"key_variable": "sk-123"}, "key_variable: found something that is no variable's name"),
+    "past the limit": (
+        {"extra_body": {"seed": 1, "max_completion_tokens": 20_000}},
+        "extra_body: found max_completion_tokens, which goes past the settings. Set max_tokens, and max_tokens_name",
+    ),
+    "many answers": (
+        {"extra_body": {"n": 20}},
+        "extra_body: found n, which goes past the settings. One answer is read",
+    ),
 }
 
 

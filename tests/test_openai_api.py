@@ -18,7 +18,7 @@ import pytest
 
 from elo_exp.asking.access import retry_after
 from elo_exp.asking.counts import is_counted
-from elo_exp.asking.openai_api import OpenAiApi, stop_reason_of, text_of, usage_of
+from elo_exp.asking.openai_api import OpenAiApi, check_extra_body, stop_reason_of, text_of, usage_of
 from elo_exp.asking.services import NO_CONNECTION, DoubtfulError, RefusedError
 from elo_exp.records import UserError
 from tests.anthropic_server import AcceptThenHang, AcceptThenReset, AcceptThenStatus, Fault, ResetBefore, Status
@@ -53,6 +53,28 @@ def test_a_completion_is_asked_for_as_it_is_given_and_comes_back_as_it_is():
     assert server.asked == [{**PARAMS, "top_k": 3}]
     assert message["choices"][0]["message"]["content"] == "About Why?: yes."
     assert message["model"] == "small-2026-11"
+
+
+NOT_EXTRA = {
+    "max_tokens": "Set max_tokens.",
+    "max_completion_tokens": "Set max_tokens, and max_tokens_name=max_completion_tokens.",
+    "n": "One answer is read, and all are paid for: ask again with judging.repeats.",
+    "best_of": "One answer is read, and all are paid for: ask again with judging.repeats.",
+    "model": "Set model.",
+    "messages": "They are the prompt or the rubric: set system_prompt of an entrant, or rubric.",
+    "stream": "Answers are read whole: set timeout_seconds for one that takes long.",
+}
+
+
+@pytest.mark.parametrize(("name", "words"), NOT_EXTRA.items())
+def test_what_would_go_past_a_setting_is_no_extra_and_the_setting_is_named(name: str, words: str):
+    with pytest.raises(UserError) as refusal:
+        check_extra_body({"seed": 1, name: 20})
+    assert str(refusal.value) == f"extra_body: found {name}, which goes past the settings. {words}"
+
+
+def test_any_other_parameter_is_an_extra():
+    check_extra_body({"top_k": 20, "reasoning_effort": "low", "min_tokens": 3, "temperature": 0.5})
 
 
 ODD = {

@@ -316,6 +316,14 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "output": ({"expected_output_tokens": 0}, "expected_output_tokens: found 0. Expected 1 or more."),
     "chars": ({"chars_per_token": 0.0}, "chars_per_token: found 0.0. Expected more than 0."),
     "price": ({"output_usd_per_million": -1.0}, "output_usd_per_million: found -1.0. Expected a number of 0 or more."),
+    "past the limit": (
+        {"extra_body": {"seed": 1, "max_completion_tokens": 20_000}},
+        "extra_body: found max_completion_tokens, which goes past the settings. Set max_tokens, and max_tokens_name",
+    ),
+    "many answers": (
+        {"extra_body": {"n": 20}},
+        "extra_body: found n, which goes past the settings. One answer is read",
+    ),
 }
 
 

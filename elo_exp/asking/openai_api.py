@@ -35,7 +35,23 @@ MAX_TOKENS_NAMES = ("max_tokens", "max_completion_tokens")
 _NO_KEY = "not-needed"  # the SDK sends no request without one
 _LISTING_SECONDS = 30.0
 _NAMED = 5  # of a server's models, how many are named
+_NOT_EXTRA = {  # the SDK lets extra_body replace what is sent beside it, and with it what a budget reckons with
+    "max_tokens": "Set max_tokens",
+    "max_completion_tokens": "Set max_tokens, and max_tokens_name=max_completion_tokens",
+    "n": "One answer is read, and all are paid for: ask again with judging.repeats",
+    "best_of": "One answer is read, and all are paid for: ask again with judging.repeats",
+    "model": "Set model",
+    "messages": "They are the prompt or the rubric: set system_prompt of an entrant, or rubric",
+    "stream": "Answers are read whole: set timeout_seconds for one that takes long",
+}
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
+
+
+def check_extra_body(extra_body: Mapping[str, Any] | None) -> None:
+    """Raise UserError for what has a setting, or would cost more than a budget knows of."""
+    for name in extra_body or ():
+        if name in _NOT_EXTRA:
+            raise UserError(f"extra_body: found {name}, which goes past the settings. {_NOT_EXTRA[name]}.")
 
 
 class OpenAiApi:

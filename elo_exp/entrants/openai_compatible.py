@@ -10,7 +10,14 @@ from typing import Any
 from elo_exp.asking.answering import Answering, Said
 from elo_exp.asking.calls import Message
 from elo_exp.asking.counts import is_counted
-from elo_exp.asking.openai_api import MAX_TOKENS_NAMES, OpenAiApi, stop_reason_of, text_of, usage_of
+from elo_exp.asking.openai_api import (
+    MAX_TOKENS_NAMES,
+    OpenAiApi,
+    check_extra_body,
+    stop_reason_of,
+    text_of,
+    usage_of,
+)
 from elo_exp.asking.pricing import Prices, token_prices
 from elo_exp.records import Prompt, Response, UserError
 from elo_exp.settings import one_of
@@ -40,6 +47,7 @@ class OpenAiCompatibleEntrant:
 
     def __post_init__(self) -> None:
         one_of("max_tokens_name", self.max_tokens_name, MAX_TOKENS_NAMES)
+        check_extra_body(self.extra_body)
         self._api = OpenAiApi(
             self.base_url,
             key_variable=self.key_variable,

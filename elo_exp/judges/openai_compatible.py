@@ -12,7 +12,14 @@ from elo_exp.asking.claims import Claims
 from elo_exp.asking.density import Density, most_tokens
 from elo_exp.asking.messages import MessagesRun
 from elo_exp.asking.once import answer_once
-from elo_exp.asking.openai_api import MAX_TOKENS_NAMES, OpenAiApi, stop_reason_of, text_of, usage_of
+from elo_exp.asking.openai_api import (
+    MAX_TOKENS_NAMES,
+    OpenAiApi,
+    check_extra_body,
+    stop_reason_of,
+    text_of,
+    usage_of,
+)
 from elo_exp.asking.pricing import PER_MILLION, Budget, token_prices
 from elo_exp.asking.services import Clock
 from elo_exp.files import utc_now
@@ -60,6 +67,7 @@ class OpenAiCompatibleJudge:
     def __post_init__(self) -> None:
         one_of("structured", self.structured, STRUCTURED)
         one_of("max_tokens_name", self.max_tokens_name, MAX_TOKENS_NAMES)
+        check_extra_body(self.extra_body)
         for name in ("max_tokens", "concurrency", "expected_output_tokens"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name}: found {getattr(self, name)}. Expected 1 or more.")
