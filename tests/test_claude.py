@@ -34,7 +34,7 @@ from elo_exp.rubrics import Rubric
 from elo_exp.statistics.diagnostics import judge_quality
 from elo_exp.store import Store
 from tests.anthropic_server import AnthropicServer, Call, Stage, Status
-from tests.anthropic_verdicts import Errored, Outcome, Reshaped, Says, Shown, StopReason, longer
+from tests.anthropic_verdicts import LOW_BALANCE, Errored, Outcome, Reshaped, Says, Shown, StopReason, longer
 from tests.data import COMPARISON, DIMENSIONS, shipped
 
 RUBRIC: Rubric = shipped("rubric", "factuality")
@@ -991,6 +991,25 @@ def test_429_is_waited_for_as_long_as_the_server_asks(tmp_path: Path):
     assert len(times) == 5
     assert times[1] - times[0] >= 0.3
     assert usage.judge_calls == 4
+
+
+NO_HOPE = {
+    "till tomorrow": (Status(429, headers={"retry-after": "86400"}), r"asks to wait for 1440 minutes \(Refused by the"),
+    "no money": (Status(429, message=LOW_BALANCE.message), r"the account has run dry \(Your credit balance is too low"),
+}
+
+
+@pytest.mark.parametrize(("transport", "path"), [("batches", BATCHES), ("messages", SINGLE)])
+@pytest.mark.parametrize(("refusal", "words"), NO_HOPE.values(), ids=list(NO_HOPE))
+def test_a_429_that_does_not_pass_today_ends_the_run(
+    refusal: Status, words: str, transport: str, path: str, tmp_path: Path
+):
+    with AnthropicServer(verdicts=longer) as server:
+        server.fault("POST", path, refusal, nth=None)
+        with pytest.raises(UserError, match=f"^the judge's API .*{words}.*(goes on|is stored)"):
+            judged(judge(transport=transport, base_url=server.url), tmp_path / "store.sqlite", 1)
+    assert server.meter.posts(path) <= 2
+    assert server.meter.billed_bodies.total() == 0
 
 
 def test_an_overloaded_server_is_asked_again(tmp_path: Path):

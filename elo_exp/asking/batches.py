@@ -23,6 +23,7 @@ from elo_exp.asking.services import (
     RefusedError,
     UnreachableError,
     has_run_dry,
+    no_hope,
 )
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 
@@ -186,6 +187,8 @@ class BatchRun:
         return Query(key=request.key, names={**request.names, "judge_model": self._tools.judge.model})
 
     def _refused(self, refusal: RefusedError, size: int) -> None:
+        if why := no_hope("the judge's API", refusal):
+            raise UserError(f"{why} {self._left()}")
         if refusal.status == 413 and size > 1:
             self._chunk_size = size // 2
             logger.info("the server takes no batch of %d requests; going on with %d", size, self._chunk_size)
@@ -243,6 +246,8 @@ class BatchRun:
         end = "expected within the hour"
         if took:
             end = time.strftime("expected at %H:%M", time.localtime(max(now, oldest + sum(took) / len(took))))
+        elif not batches and self._not_before > now:
+            end = time.strftime("the server asks to wait until %H:%M", time.localtime(self._not_before))
         spent = f"${self._tools.budget.spent:.2f} of ${self._tools.budget.cap:,.2f} spent"
         n = len(batches)
         return (

@@ -20,14 +20,13 @@ from elo_exp import progress
 from elo_exp.asking.batches import stop_if_many
 from elo_exp.asking.counts import is_counted
 from elo_exp.asking.pricing import Budget
-from elo_exp.asking.services import NO_CONNECTION, DoubtfulError, RefusedError, has_run_dry
+from elo_exp.asking.services import NO_CONNECTION, DoubtfulError, RefusedError, no_hope
 from elo_exp.records import UserError
 
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 6
 _BACK_OFF_SECONDS = 1.0  # doubled at every attempt
-_PATIENCE_SECONDS = 900.0  # a server that asks to wait for longer than this has no answers today
 _PASSING = frozenset({429, NO_CONNECTION})
 _NOT_BILLED = frozenset({529})  # overloaded: doubtful for a batch, which outlives the call, but not for a message
 _FATAL = frozenset({401, 402, 403, 404})  # no other request will fare better
@@ -225,22 +224,20 @@ class Calls(Generic[Item, Answer]):
         if not isinstance(error, RefusedError | DoubtfulError):
             raise error
         asked = error.retry_after if isinstance(error, RefusedError) else None
-        if why := self._is_fatal(error, asked, self._attempts[name]):
+        if why := self._is_fatal(error, self._attempts[name]):
             raise UserError(f"{why} {_STORED}.")
         if (isinstance(error, RefusedError) and error.status not in _PASSING) or self._attempts[name] >= MAX_ATTEMPTS:
             self.failed[name] = str(error)
             return None
         return asked if asked is not None else _BACK_OFF_SECONDS * 2.0 ** (self._attempts[name] - 1)
 
-    def _is_fatal(self, error: RefusedError | DoubtfulError, asked: float | None, n_attempts: int) -> str:
+    def _is_fatal(self, error: RefusedError | DoubtfulError, n_attempts: int) -> str:
         """Why nothing more is to be had from this server; empty where more may be."""
         server = self._work.server
         if isinstance(error, RefusedError) and error.status in _FATAL:
             return f"{server} refuses ({error.status}): {error}."
-        if has_run_dry(None, str(error)):
-            return f"{server} says that the account has run dry ({error})."
-        if asked is not None and asked > _PATIENCE_SECONDS:
-            return f"{server} asks to wait for {asked / 60:.0f} minutes ({error})."
+        if why := no_hope(server, error):
+            return why
         if isinstance(error, RefusedError) and error.status == NO_CONNECTION and n_attempts >= MAX_ATTEMPTS:
             return f"{server} cannot be reached ({error})."
         return ""

@@ -12,6 +12,7 @@ from elo_exp.asking.pricing import Budget
 from elo_exp.records import JudgeReply, JudgeRequest
 
 NO_CONNECTION = 0  # the status of a request for which there was no connection
+_PATIENCE_SECONDS = 900.0  # a server that asks to wait for longer than this has no answers today
 
 
 class RefusedError(Exception):
@@ -122,3 +123,13 @@ class BatchTools:
 def has_run_dry(kind: str | None, words: str) -> bool:
     """Whether an error says that the account has no money left: no later request will fare better."""
     return kind == "billing_error" or any(sign in words.lower() for sign in ("credit balance", "insufficient_quota"))
+
+
+def no_hope(server: str, error: RefusedError | DoubtfulError) -> str:
+    """Why nothing more is to be had from a server today, as a sentence; empty where more may be."""
+    if has_run_dry(None, str(error)):
+        return f"{server} says that the account has run dry ({error})."
+    asked = error.retry_after if isinstance(error, RefusedError) else None
+    if asked is not None and asked > _PATIENCE_SECONDS:
+        return f"{server} asks to wait for {asked / 60:.0f} minutes ({error})."
+    return ""
