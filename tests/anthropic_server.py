@@ -125,6 +125,13 @@ class Status(Fault):
 
 
 @dataclass(frozen=True)
+class Instead(Fault):
+    """Nothing has been done, and this comes back with status 200: from a login page, or a gateway."""
+
+    content: bytes
+
+
+@dataclass(frozen=True)
 class AcceptThenReset(Fault):
     """It is done; then the connection is reset instead of an answer."""
 
@@ -388,12 +395,13 @@ class Paid:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is sent back: JSON, mostly an object; or the rows of a results file."""
+    """What is sent back: JSON, mostly an object; or the rows of a results file; or exactly these bytes."""
 
     content: Any
     code: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     rows: Sequence[bytes] | None = None
+    raw: bytes | None = None
 
 
 class RefusedError(Exception):
@@ -884,6 +892,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if status := due.get(Status):
             answer = RefusedError(status.code, status.etype, status.message, status.headers).answer
+        elif instead := due.get(Instead):
+            answer = Answer(None, raw=instead.content)
         else:
             answer = api.answer(call, body)
             if answer.code == 200:
@@ -918,11 +928,13 @@ class _Handler(BaseHTTPRequestHandler):
         """True when the whole answer has been sent."""
         chunked = answer.rows is not None
         body = json.dumps(answer.content).encode() if answer.rows is None else b"".join(answer.rows)
+        body = body if answer.raw is None else answer.raw
         cut, slow = due.get(Truncate), due.get(SlowBody)
         length = cut.length(body) if cut else len(body)
         announced = length if cut and cut.how == "clean" else len(body)
         self.send_response(answer.code)
-        self.send_header("content-type", "application/x-jsonl" if chunked else "application/json")
+        is_page = body.startswith(b"<")
+        self.send_header("content-type", "text/html" if is_page else f"application/{'x-jsonl' if chunked else 'json'}")
         said = answer.content.get("request_id") if isinstance(answer.content, dict) else None
         self.send_header("request-id", said or _new_id("req"))
         self.send_header(*(("transfer-encoding", "chunked") if chunked else ("content-length", str(announced))))

@@ -31,7 +31,8 @@ import anthropic.types.messages
 from elo_exp import pairs, stages
 from elo_exp.asking import anthropic_api, calls, collector
 from elo_exp.asking import ledger as ledger_module
-from elo_exp.asking.anthropic_api import AnthropicApi, _remote
+from elo_exp.asking.anthropic_answers import batch_in, json_of
+from elo_exp.asking.anthropic_api import AnthropicApi
 from elo_exp.asking.claims import Claims
 from elo_exp.asking.collector import Collector, Unanswered
 from elo_exp.asking.ledger import Batch, Ledger, Query
@@ -130,7 +131,8 @@ def sdk_retries(judge: ClaudeJudge) -> None:
     """The SDK is left to repeat a submission whose answer is lost, as it does by default."""
 
     def create(api: AnthropicApi, requests: Sequence[Any]) -> RemoteBatch:
-        return _remote(api._client.messages.batches.create(requests=list(requests)))
+        batches = api._client.messages.batches.with_raw_response
+        return batch_in(json_of(batches.create(requests=list(requests))))
 
     _swap(judge._api, create=functools.partial(create, judge._api))
 

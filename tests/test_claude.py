@@ -25,7 +25,8 @@ from omegaconf import OmegaConf
 
 from elo_exp import CONF, stages
 from elo_exp.asking import calls
-from elo_exp.asking.anthropic_api import check_lifetime, end_of_life, text_of
+from elo_exp.asking.anthropic_answers import text_of
+from elo_exp.asking.anthropic_api import check_lifetime, end_of_life
 from elo_exp.files import write_jsonl
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest, Judgment, UserError, Verdict, fingerprint
@@ -33,7 +34,7 @@ from elo_exp.results import JudgeQuality, Usage
 from elo_exp.rubrics import Rubric
 from elo_exp.statistics.diagnostics import judge_quality
 from elo_exp.store import Store
-from tests.anthropic_server import AnthropicServer, Call, Stage, Status
+from tests.anthropic_server import AnthropicServer, Call, Instead, Stage, Status
 from tests.anthropic_verdicts import LOW_BALANCE, Errored, Outcome, Reshaped, Says, Shown, StopReason, longer
 from tests.data import COMPARISON, DIMENSIONS, shipped
 
@@ -52,7 +53,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 REFUSED_BY_THE_API = {"temperature", "top_p", "top_k", "tools", "tool_choice", "stream", "stop_sequences", "thinking"}
-SINGLE, BATCHES = "/v1/messages$", "/batches$"
+SINGLE, BATCHES, BATCH = "/v1/messages$", "/batches$", "/batches/[^/]+$"
 MADE: list[ClaudeJudge] = []
 
 
@@ -991,6 +992,69 @@ def test_429_is_waited_for_as_long_as_the_server_asks(tmp_path: Path):
     assert len(times) == 5
     assert times[1] - times[0] >= 0.3
     assert usage.judge_calls == 4
+
+
+ODD = [
+    b"<html>Log in first</html>",
+    b"[]",
+    b"null",
+    b"{}",
+    b'"Hello"',
+    b'{"type": "error", "error": {"message": "No."}}',
+]
+FREE = {
+    "the list of batches": (BATCHES, 1),
+    "a poll": (BATCH, 1),
+    "a look at its results": (BATCH, 2),
+    "the SDK's own look": (BATCH, 3),
+    "the results": ("/results$", 1),
+}
+
+
+@pytest.mark.parametrize("content", ODD, ids=lambda content: content.decode()[:8])
+@pytest.mark.parametrize(("path", "nth"), FREE.values(), ids=list(FREE))
+def test_a_login_page_in_place_of_an_answer_that_is_free_is_waited_for(
+    path: str, nth: int, content: bytes, tmp_path: Path
+):
+    with AnthropicServer(verdicts=longer) as server:
+        server.fault("GET", path, Instead(content), nth=nth)
+        judgments, _ = judged(judge(base_url=server.url), tmp_path / "store.sqlite", 1)
+    assert [judgment.winner for judgment in judgments] == ["ann"]
+    assert set(server.meter.billed.values()) == {1}
+
+
+@pytest.mark.parametrize("content", ODD, ids=lambda content: content.decode()[:8])
+@pytest.mark.parametrize(("transport", "path"), [("batches", BATCHES), ("messages", SINGLE)])
+def test_a_login_page_in_place_of_one_that_is_paid_for_leaves_it_in_doubt(
+    transport: str, path: str, content: bytes, tmp_path: Path
+):
+    with AnthropicServer(verdicts=longer) as server:
+        server.fault("POST", path, Instead(content))
+        made = judge(transport=transport, base_url=server.url, quarantine_seconds=0.1)
+        judgments, _ = judged(made, tmp_path / "store.sqlite", 1)
+    assert [judgment.winner for judgment in judgments] == ["ann"]
+    assert set(server.meter.billed_bodies.values()) == {1}
+
+
+@pytest.mark.parametrize("content", ODD, ids=lambda content: content.decode()[:8])
+def test_the_preflight_notices_what_is_no_such_server(content: bytes, tmp_path: Path):
+    with AnthropicServer() as server:
+        server.fault("GET", "/v1/models/", Instead(content), nth=None)
+        with pytest.raises(
+            UserError, match=r"^http.* cannot be reached \(it answered with something else than a model"
+        ):
+            judged(judge(base_url=server.url), tmp_path / "store.sqlite", 1)
+    assert server.meter.posts(f"{SINGLE}|{BATCHES}") == 0
+
+
+@pytest.mark.parametrize("content", ODD, ids=lambda content: content.decode()[:8])
+def test_tokens_that_such_a_server_counts_are_estimated(content: bytes, caplog: pytest.LogCaptureFixture):
+    with AnthropicServer() as server:
+        server.fault("POST", "/count_tokens$", Instead(content), nth=None)
+        made = judge(base_url=server.url)
+        assert made.estimate(requests(made, 1)).counted == 0
+    (line,) = caplog.messages
+    assert "does not count tokens now (it answered with something else than a count of tokens" in line
 
 
 NO_HOPE = {

@@ -11,14 +11,24 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from elo_exp.asking.access import REFUSALS, brief, error_in, read_key, submitting
-from elo_exp.asking.counts import n_tokens
-from elo_exp.asking.services import DoubtfulError, RemoteBatch, Row, UnreachableError
+from elo_exp.asking.access import REFUSALS, brief, read_key, submitting
+from elo_exp.asking.anthropic_answers import (
+    OddAnswerError,
+    batch_in,
+    check_model_in,
+    count_in,
+    json_of,
+    message_in,
+    page_in,
+    row_in,
+)
+from elo_exp.asking.services import RemoteBatch, Row, UnreachableError
 from elo_exp.records import UserError
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
-    from anthropic.types.messages import MessageBatch, MessageBatchIndividualResponse
+    from anthropic._decoders.jsonl import JSONLDecoder
+    from anthropic.types.messages import MessageBatchIndividualResponse
 
 logger = logging.getLogger(__name__)
 
@@ -81,22 +91,20 @@ class AnthropicApi:
     def create(self, requests: Sequence[Mapping[str, Any]]) -> RemoteBatch:
         client = self._client.with_options(max_retries=0)  # a lost answer and a retry make two batches
         with self._submitting():
-            return _remote(client.messages.batches.create(requests=list(requests)))  # type: ignore[arg-type]
+            batches = client.messages.batches.with_raw_response
+            return batch_in(json_of(batches.create(requests=list(requests))))  # type: ignore[arg-type]
 
     def message(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """One message at once. Raises RefusedError or DoubtfulError."""
         client = self._client.with_options(max_retries=0)
         with self._submitting():
-            message = _json(client.messages.with_raw_response.create(**params))
-        if not _is_message(message):
-            raise DoubtfulError(f"{self.endpoint} answered with something else than a message{error_in(message)}")
-        return message  # type: ignore[no-any-return]
+            return message_in(json_of(client.messages.with_raw_response.create(**params)))
 
     def count_tokens(self, params: Mapping[str, Any]) -> int:
         """What a message would be billed as input; free. Raises UnreachableError, or UserError where it is refused."""
         counted = {name: value for name, value in params.items() if name != "max_tokens"}
         with self._asking():
-            return self._client.messages.count_tokens(**counted).input_tokens
+            return count_in(json_of(self._client.messages.with_raw_response.count_tokens(**counted)))
 
     def check_model(self, model: str) -> None:
         """Whether the server can be reached, takes the key and knows the model; free. Raises UserError where not."""
@@ -105,7 +113,7 @@ class AnthropicApi:
         try:
             with self._asking():
                 try:
-                    self._client.models.retrieve(model)
+                    check_model_in(json_of(self._client.models.with_raw_response.retrieve(model)))
                 except anthropic.NotFoundError as error:
                     if model in self._said(error):
                         raise
@@ -117,23 +125,31 @@ class AnthropicApi:
             ) from None
 
     def newest(self) -> str | None:
-        with self._asking():
-            found = self._client.messages.batches.list(limit=1).data
-        return found[0].id if found else None
+        found, _ = self._page(limit=1)
+        return found[0].batch_id if found else None
 
     def newest_first(self) -> Iterator[RemoteBatch]:
+        found, last = self._page(limit=_PAGE)
+        yield from found
+        while last is not None:
+            found, last = self._page(limit=_PAGE, after_id=last)
+            yield from found
+
+    def _page(self, **which: Any) -> tuple[list[RemoteBatch], str | None]:
         with self._asking():
-            for batch in self._client.messages.batches.list(limit=_PAGE):
-                yield _remote(batch)
+            return page_in(json_of(self._client.messages.batches.with_raw_response.list(**which)))
 
     def retrieve(self, batch_id: str) -> RemoteBatch | None:
         import anthropic
 
         with self._asking():
             try:
-                return _remote(self._client.messages.batches.retrieve(batch_id))
+                return batch_in(self._look_at(batch_id))
             except anthropic.NotFoundError:
                 return None
+
+    def _look_at(self, batch_id: str) -> Any:
+        return json_of(self._client.messages.batches.with_raw_response.retrieve(batch_id))
 
     def cancel(self, batch_id: str) -> bool:
         """Ask for its end; False for a batch that had ended, or that the server does not know."""
@@ -141,7 +157,7 @@ class AnthropicApi:
 
         with self._asking():
             try:
-                self._client.messages.batches.cancel(batch_id)
+                batch_in(json_of(self._client.messages.batches.with_raw_response.cancel(batch_id)))
             except (anthropic.BadRequestError, anthropic.NotFoundError):
                 return False
         return True
@@ -151,17 +167,25 @@ class AnthropicApi:
 
         with self._asking():
             try:
-                self._check_host(self._client.messages.batches.retrieve(batch_id).results_url)
-                rows = self._client.messages.batches.results(batch_id)
+                batch = self._look_at(batch_id)
+                batch_in(batch)
+                self._check_host(batch.get("results_url"))
+                rows = self._rows(batch_id)
             except anthropic.NotFoundError as error:
                 raise UnreachableError(self._said(error)) from None
             with closing(rows.http_response):
                 for row in rows:
-                    yield _row(row)
+                    yield row_in(row.to_dict(mode="json", warnings=False) if hasattr(row, "to_dict") else row)
 
-    def _check_host(self, url: str | None) -> None:
+    def _rows(self, batch_id: str) -> JSONLDecoder[MessageBatchIndividualResponse]:
+        try:
+            return self._client.messages.batches.results(batch_id)
+        except (AttributeError, TypeError):  # it looks at the batch once more, and takes what it sees for one
+            raise OddAnswerError(None, "a batch") from None
+
+    def _check_host(self, url: Any) -> None:
         """The SDK follows an absolute address, with the key, to whatever host it names."""
-        ours, theirs = urlsplit(self.endpoint).hostname, urlsplit(url or "").hostname
+        ours, theirs = urlsplit(self.endpoint).hostname, urlsplit(str(url or "")).hostname
         if theirs is not None and theirs != ours:
             raise UserError(f"the server at {ours} says that the results are at {theirs}, which does not get the key.")
 
@@ -224,76 +248,3 @@ def end_of_life(model: str) -> date | None:
         return None
     day, _, year = words.partition(",")
     return datetime.strptime(f"{day.rstrip('stndrh')},{year}", "%B %d, %Y").date()
-
-
-def _remote(batch: MessageBatch) -> RemoteBatch:
-    counts = batch.request_counts
-    return RemoteBatch(
-        batch_id=batch.id,
-        size=counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired,
-        ended=batch.processing_status == "ended",
-        archived=batch.archived_at is not None,
-        expires_at=batch.expires_at.timestamp(),
-    )
-
-
-def _json(response: Any) -> Any:
-    """What came back, as it is: the SDK's types do not hold it to anything. None for what is no JSON."""
-    try:
-        return response.http_response.json()
-    except (ValueError, RecursionError):
-        return None
-
-
-def _is_message(answer: Any) -> bool:
-    """Whether it is an answer of the model: the error of a gateway is none, though it comes with status 200."""
-    match answer:
-        case {"type": "message", "content": list(), "stop_reason": str()}:
-            return True
-    return False
-
-
-def _kind(answer: Any) -> str | None:
-    """The type of the error that an answer is; None for another answer."""
-    match answer:
-        case {"error": {"type": str(kind)}}:
-            return kind
-    return None
-
-
-def _row(row: MessageBatchIndividualResponse) -> Row:
-    """A line of the results; the SDK does not validate it."""
-    result: Any = row.to_dict(mode="json", warnings=False).get("result") or {}
-    match result:
-        case {"type": "succeeded", "message": message} if _is_message(message):
-            return Row(custom_id=row.custom_id, outcome="succeeded", message=message)
-        case {"type": "succeeded", "message": message}:
-            detail = f"it came back with something else than a message{error_in(message)}"
-            return Row(custom_id=row.custom_id, outcome=_kind(message) or "api_error", detail=detail)
-        case {"type": "errored", "error": {"error": {"type": str(kind), **rest}}}:
-            return Row(custom_id=row.custom_id, outcome=kind, detail=str(rest.get("message", "")))
-        case {"type": "expired" | "canceled" as outcome}:
-            return Row(custom_id=row.custom_id, outcome=outcome)
-        case _:
-            return Row(custom_id=row.custom_id, outcome=None)
-
-
-def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
-    """The tokens of a message by class; the writes of a server that does not tell them apart are 5-minute ones."""
-    written = n_tokens(message, "usage", "cache_creation_input_tokens")
-    one_hour = n_tokens(message, "usage", "cache_creation", "ephemeral_1h_input_tokens")
-    five_minutes = n_tokens(message, "usage", "cache_creation", "ephemeral_5m_input_tokens")
-    return {  # in the order in which the store gives it back
-        "cache_read_tokens": n_tokens(message, "usage", "cache_read_input_tokens"),
-        "cache_write_1h_tokens": one_hour,
-        "cache_write_5m_tokens": max(five_minutes, written - one_hour),
-        "input_tokens": n_tokens(message, "usage", "input_tokens"),
-        "output_tokens": n_tokens(message, "usage", "output_tokens"),
-    }
-
-
-def text_of(message: Mapping[str, Any]) -> str:
-    """What a message says: its text blocks. Others, such as thinking, may come before them."""
-    content = message.get("content")
-    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
-    return "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")

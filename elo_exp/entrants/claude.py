@@ -8,6 +8,7 @@ from typing import Any
 
 from elo_exp.asking.access import check_base_url
 from elo_exp.asking.answering import Answering, Said
+from elo_exp.asking.anthropic_answers import text_of, usage_of
 from elo_exp.asking.anthropic_api import (
     API_VERSION,
     EFFORTS,
@@ -15,8 +16,6 @@ from elo_exp.asking.anthropic_api import (
     api_key,
     check_lifetime,
     no_key,
-    text_of,
-    usage_of,
 )
 from elo_exp.asking.calls import Message
 from elo_exp.asking.pricing import Prices, token_prices

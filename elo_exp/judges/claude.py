@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from elo_exp.asking.access import check_base_url
+from elo_exp.asking.anthropic_answers import text_of, usage_of
 from elo_exp.asking.anthropic_api import (
     API_VERSION,
     EFFORTS,
@@ -18,8 +19,6 @@ from elo_exp.asking.anthropic_api import (
     check_lifetime,
     check_quarantine,
     no_key,
-    text_of,
-    usage_of,
 )
 from elo_exp.asking.batches import BatchRun
 from elo_exp.asking.claims import Claims
