@@ -1188,6 +1188,39 @@ def test_messages_stop_before_the_budget_is_passed_and_a_higher_one_goes_on(tmp_
     assert set(server.meter.billed_bodies.values()) == {1}
 
 
+SILENT: dict[str, Callable[[Any], Any]] = {
+    "without usage": lambda message: {name: said for name, said in message.items() if name != "usage"},
+    "without the tokens given out": lambda message: {**message, "usage": {"input_tokens": 7}},
+}
+
+
+@pytest.mark.parametrize("change", SILENT.values(), ids=list(SILENT))
+@pytest.mark.parametrize("transport", ["batches", "messages"])
+def test_what_does_not_say_what_it_took_is_held_against_the_cap_at_its_most(
+    transport: str, change: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """There is room for seven answers, and an eighth might pass the cap."""
+    path = tmp_path / "store.sqlite"
+    with AnthropicServer(outcomes=lambda params, n: Reshaped(change)) as server:
+        made = judge(transport=transport, base_url=server.url, cache="none", chunk_size=3, expected_output_tokens=1)
+        made._budget.cap = 7.5 * made.reserve(requests(made, 1)[0], None)
+        with pytest.raises(UserError, match=r"judging\.budget_usd: \$0\.00 of"):
+            judged(made, path, 10)
+    assert len(stored(path)) == server.meter.billed_bodies.total() == 7
+    assert len([line for line in caplog.messages if "the judge's API does not say how many tokens" in line]) == 1
+
+
+def test_a_result_that_is_no_message_is_held_against_the_cap_and_nothing_is_submitted_past_it(tmp_path: Path):
+    """Each has its reserve, whether it was billed or not: two attempts at three requests leave no room for a third."""
+    with AnthropicServer(outcomes=lambda params, n: Reshaped(NO_MESSAGES["an error"])) as server:
+        made = judge(base_url=server.url, cache="none", expected_output_tokens=1)
+        made._budget.cap = 6.5 * made.reserve(requests(made, 1)[0], None)
+        asked = requests(made, 2)[:3]
+        with Store(tmp_path / "store.sqlite") as store, pytest.raises(UserError, match=r"judging\.budget_usd"):
+            list(made.answer(asked, store))
+    assert server.meter.billed_bodies.total() == 6
+
+
 @pytest.fixture
 def nobody() -> str:
     """An address at which nobody listens."""

@@ -95,7 +95,8 @@ def row_in(line: Any) -> Row:
             try:
                 return Row(custom_id=custom_id, outcome="succeeded", message=message_in(answer))
             except OddAnswerError as odd:
-                return Row(custom_id=custom_id, outcome=_kind_of(answer) or "api_error", detail=str(odd))
+                outcome = _kind_of(answer) or "api_error"
+                return Row(custom_id=custom_id, outcome=outcome, detail=str(odd), may_cost=True)
         case {"type": "errored", "error": {"error": {"type": str(kind), **rest}}}:
             return Row(custom_id=custom_id, outcome=kind, detail=str(rest.get("message", "")))
         case {"type": "expired" | "canceled" as outcome}:

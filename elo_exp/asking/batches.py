@@ -39,8 +39,8 @@ class BatchRun:
 
     def __init__(self, tools: BatchTools) -> None:
         self._tools = tools
-        self._collector = Collector(tools)
         self._wanted: dict[str, JudgeRequest] = {}
+        self._collector = Collector(tools, self._wanted)
         self._queue: deque[JudgeRequest] = deque()
         self._attempts: Counter[str] = Counter()
         self._submitted: set[str] = set()  # nonces of this run's own batches
@@ -53,7 +53,7 @@ class BatchRun:
 
     def answer(self, requests: Sequence[JudgeRequest], *, measure_cache: bool = False) -> Iterator[JudgeReply]:
         """The answers as they come, each committed. A request without one is in `failed`."""
-        self._wanted = {request.key: request for request in requests}
+        self._wanted.update({request.key: request for request in requests})
         pending = self._tools.ledger.pending()
         self._queue = deque(request for request in requests if request.key not in pending)
         for batch in self._tools.ledger.under_way():

@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from elo_exp import progress
 from elo_exp.asking.batches import stop_if_many
-from elo_exp.asking.counts import is_counted
+from elo_exp.asking.counts import NOT_COUNTED, is_counted
 from elo_exp.asking.pricing import Budget
 from elo_exp.asking.services import NO_CONNECTION, DoubtfulError, RefusedError, no_hope
 from elo_exp.records import UserError
@@ -195,10 +195,7 @@ class Calls(Generic[Item, Answer]):
             self._budget.release(name)
         elif self._work.reserve(item) and not self._is_silent:
             self._is_silent = True
-            logger.warning(
-                "warning: %s does not say how many tokens it took: its cost is not counted, and the budget is held by "
-                "what it may have been at most", self._work.server,
-            )  # fmt: skip
+            logger.warning("warning: %s %s", self._work.server, NOT_COUNTED)
         self._budget.spent += kept.dollars
         return [kept.answer]
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from elo_exp import progress
+from elo_exp.asking.counts import NOT_COUNTED, is_counted
 from elo_exp.asking.ledger import CANCELLED, Batch, Query
 from elo_exp.asking.services import BatchTools, RemoteBatch, Row, UnreachableError
-from elo_exp.records import JudgeReply, UserError
+from elo_exp.records import JudgeReply, JudgeRequest, UserError
 
 logger = logging.getLogger(__name__)
 
@@ -36,10 +37,12 @@ class Unanswered:
 
 
 class Collector:
-    """The batches under way of one process."""
+    """The batches under way of one process, which asks for what is `wanted`, by key."""
 
-    def __init__(self, tools: BatchTools) -> None:
+    def __init__(self, tools: BatchTools, wanted: Mapping[str, JudgeRequest]) -> None:
         self._tools = tools
+        self._wanted = wanted
+        self._is_silent = False  # the server, about what its answers cost
         self._not_ours: set[str | None] = set()
         self._unknown: Counter[str] = Counter()  # answers in a row that said nothing of a batch
         self._lost_at: dict[str, float] = {}
@@ -211,10 +214,22 @@ class Collector:
             new, answers = self._tools.ledger.record(batch, outcomes, replies, now=self._tools.clock.now())
             seen.update(ours)
             self._tools.budget.spent += sum(reply.dollars for reply in replies if reply.key in new)
+            self._hold(batch, {key: row for key, row in ours.items() if key in new})
             yield from answers
             yield from (
                 self._unanswered(batch, key, row) for key, row in ours.items() if row.message is None and key in new
             )
+
+    def _hold(self, batch: Batch, rows: Mapping[str, Row]) -> None:
+        """Keep in the budget what those may have cost at most that do not say what they cost."""
+        for key, row in rows.items():
+            if row.may_cost or (row.message is not None and not is_counted(row.message)):
+                request = self._wanted.get(key)  # a batch that was taken over has others, too
+                most = self._tools.judge.reserve(request, batch.ttl) if request else batch.reserve / batch.size
+                self._tools.budget.reserve(f"{batch.nonce} {key}", most)
+                if not self._is_silent and not row.may_cost:
+                    self._is_silent = True
+                    logger.warning("warning: the judge's API %s", NOT_COUNTED)
 
     def _unanswered(self, batch: Batch, key: str, row: Row) -> Unanswered:
         cancelled = row.outcome == "canceled" and self._tools.ledger.find(batch.nonce).note == CANCELLED

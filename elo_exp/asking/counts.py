@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+NOT_COUNTED = (
+    "does not say how many tokens it took: its cost is not counted, and the budget is held by what it may have been at "
+    "most"
+)
 _MOST_TOKENS = 10**9  # no call takes as many: what says so counts something else
 _PAID = (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))  # each by one of its names
 

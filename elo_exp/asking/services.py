@@ -49,12 +49,14 @@ class RemoteBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One result. `outcome`: succeeded, expired, canceled, the type of an error, or None for what is not understood."""
+    """One result. `outcome`: succeeded, expired, canceled, the type of an error, or None for what is not understood.
+    `may_cost`: it was to be a success, and is no message."""
 
     custom_id: str
     outcome: str | None
     detail: str = ""
     message: Mapping[str, Any] | None = None
+    may_cost: bool = False
 
 
 class BatchService(Protocol):
