@@ -1216,8 +1216,13 @@ def test_a_result_that_is_no_message_is_held_against_the_cap_and_nothing_is_subm
         made = judge(base_url=server.url, cache="none", expected_output_tokens=1)
         made._budget.cap = 6.5 * made.reserve(requests(made, 1)[0], None)
         asked = requests(made, 2)[:3]
-        with Store(tmp_path / "store.sqlite") as store, pytest.raises(UserError, match=r"judging\.budget_usd"):
+        with Store(tmp_path / "store.sqlite") as store, pytest.raises(UserError) as refusal:
             list(made.answer(asked, store))
+    assert re.match(
+        r"judging\.budget_usd: \$0\.00 of \$0\.\d\d are spent, \$0\.\d\d are held for answers that were lost or do not "
+        r"say what they cost; the last error: overloaded_error: .* \(Overloaded\), the next request may cost",
+        str(refusal.value),
+    )
     assert server.meter.billed_bodies.total() == 6
 
 

@@ -27,7 +27,7 @@ from elo_exp.results import JudgeQuality, Usage
 from elo_exp.rubrics import Rubric
 from elo_exp.statistics.diagnostics import judge_quality
 from elo_exp.store import Store
-from tests.anthropic_server import AcceptThenReset, ResetBefore, Status
+from tests.anthropic_server import AcceptThenReset, AcceptThenStatus, ResetBefore, Status
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, run, start
 from tests.data import COMPARISON, DIMENSIONS, shipped
@@ -278,6 +278,22 @@ def test_what_may_pass_is_asked_again_and_what_was_lost_stays_reserved(tmp_path:
         judgments, usage = judged(judge(server.url, concurrency=1, **PRICES), tmp_path / "store.sqlite")
     assert [judgment.winner for judgment in judgments] == ["ann"] * 3
     assert (len(server.asked), server.billed.total(), usage.judge_calls) == (10, 7, 6)
+
+
+def test_a_cap_that_lost_answers_have_used_up_says_so_and_why(tmp_path: Path):
+    """A thousandth of a dollar for each token of an answer: room for six that are lost."""
+    with OpenAiServer() as server:
+        server.fault(AcceptThenStatus(500), nth=None)
+        dear = {"input_usd_per_million": 0.0, "output_usd_per_million": 1000.0, "expected_output_tokens": 1}
+        made = judge(server.url, max_tokens=100, budget_usd=0.65, concurrency=1, **dear)
+        with pytest.raises(UserError) as refusal:
+            judged(made, tmp_path / "store.sqlite")
+    assert str(refusal.value) == (
+        "judging.budget_usd: $0.00 of $0.65 are spent, $0.60 are held for answers that were lost or do not say what "
+        "they cost; the last error: Failed after it was done, and the next request may cost $0.1000. Every answer so "
+        "far is stored; the same command with a higher cap goes on."
+    )
+    assert server.billed.total() == 6
 
 
 def test_a_garbled_answer_is_asked_for_again(tmp_path: Path):

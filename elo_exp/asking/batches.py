@@ -48,6 +48,7 @@ class BatchRun:
         self._interval = tools.settings.poll_initial_seconds
         self._not_before = 0.0  # the server has asked to wait until then
         self._started = tools.clock.now()
+        self._lost = ""  # why the last result came without an answer, and may have been billed
         self.ttl: str | None = None  # of the prompt cache; None: no breakpoint
         self.failed: dict[str, str] = {}
 
@@ -130,12 +131,11 @@ class BatchRun:
                 return
 
     def _over_budget(self, request: JudgeRequest) -> str:
-        budget = self._tools.budget
         dearest = self._tools.judge.reserve(request, self.ttl)
         return (
-            f"{self._tools.judge.budget_setting}: ${budget.spent:.2f} of ${budget.cap:.2f} are spent, the next request "
-            f"may cost ${dearest:.4f}, and {len(self._queue)} are left. Every answer so far is stored; the same "
-            "command with a higher cap goes on."
+            f"{self._tools.judge.budget_setting}: {self._tools.budget.state(self._lost)}, the next request may cost "
+            f"${dearest:.4f}, and {len(self._queue)} are left. Every answer so far is stored; the same command with a "
+            "higher cap goes on."
         )
 
     def _submit(self, requests: list[JudgeRequest]) -> bool:
@@ -232,6 +232,7 @@ class BatchRun:
             self._queue.append(request)  # what failed in an earlier run's batch gets its chance in this one
             return None
         cause = f"{query.outcome}: {query.detail}" if query.detail else query.outcome
+        self._lost = cause if query.may_cost else self._lost
         self._attempts[query.key] += 1
         if query.outcome in _PASSING and self._attempts[query.key] <= MAX_RETRIES:
             self._queue.append(request)

@@ -115,6 +115,7 @@ class Calls(Generic[Item, Answer]):
         self._attempts: Counter[str] = Counter()
         self._stop = threading.Event()
         self._is_silent = False  # the server, about what its answers cost
+        self._lost = ""  # why the last answer was lost that may have been billed
         self.failed: dict[str, str] = {}
 
     def run(self, items: Sequence[Item]) -> Iterator[Answer]:
@@ -171,8 +172,8 @@ class Calls(Generic[Item, Answer]):
 
     def _over_budget(self, reserve: float) -> str:
         return (
-            f"{self._work.cap}: ${self._budget.spent:.2f} of ${self._budget.cap:.2f} are spent, and the next request "
-            f"may cost ${reserve:.4f}. {_STORED}; the same command with a higher cap goes on."
+            f"{self._work.cap}: {self._budget.state(self._lost)}, and the next request may cost ${reserve:.4f}. "
+            f"{_STORED}; the same command with a higher cap goes on."
         )
 
     def _ask(self, params: Mapping[str, Any], delay: float) -> Message:
@@ -217,6 +218,7 @@ class Calls(Generic[Item, Answer]):
         self._attempts[name] += 1
         if isinstance(error, DoubtfulError) and error.status not in _NOT_BILLED:
             self._budget.reserve(f"{name} lost {self._attempts[name]}", self._work.reserve(item))
+            self._lost = str(error).rstrip(".")
         self._budget.release(name)
         if not isinstance(error, RefusedError | DoubtfulError):
             raise error

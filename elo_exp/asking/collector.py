@@ -34,6 +34,7 @@ class Unanswered:
     outcome: str | None
     detail: str = ""
     nonce: str = ""  # of the batch that it was in
+    may_cost: bool = False
 
 
 class Collector:
@@ -234,7 +235,7 @@ class Collector:
     def _unanswered(self, batch: Batch, key: str, row: Row) -> Unanswered:
         cancelled = row.outcome == "canceled" and self._tools.ledger.find(batch.nonce).note == CANCELLED
         outcome = CANCELLED if cancelled else row.outcome
-        return Unanswered(key=key, outcome=outcome, detail=row.detail, nonce=batch.nonce)
+        return Unanswered(key=key, outcome=outcome, detail=row.detail, nonce=batch.nonce, may_cost=row.may_cost)
 
 
 def _name(query: Query) -> str:

@@ -88,8 +88,20 @@ class Budget:
         self._reserved: dict[str, float] = {}
 
     @property
+    def reserved(self) -> float:
+        return math.fsum(self._reserved.values())
+
+    @property
     def room(self) -> float:
-        return self.cap - self.spent - sum(self._reserved.values())
+        return self.cap - self.spent - self.reserved
+
+    def state(self, error: str) -> str:
+        """What has become of the cap while nothing is under way; error: the last that left a cost open, if any."""
+        spent = f"${self.spent:.2f} of ${self.cap:.2f} are spent"
+        if not self.reserved:
+            return spent
+        last = f"; the last error: {error}" if error else ""
+        return f"{spent}, ${self.reserved:.2f} are held for answers that were lost or do not say what they cost{last}"
 
     def reserve(self, name: str, dollars: float) -> None:
         self._reserved[name] = dollars
