@@ -39,7 +39,7 @@ from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.records import Comparison, ForcedLogprob, JudgeReply, Judgment, Response, UserError
 from elo_exp.results import Usage
 from elo_exp.store import SCHEMA_VERSION, Store
-from tests.anthropic_server import AnthropicServer
+from tests.anthropic_server import AcceptThenReset, AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, attempt, command, environment
 from tests.data import COMPARISON, shipped
@@ -450,6 +450,36 @@ def test_cancelling_where_the_server_cannot_be_reached_is_one_clear_line():
         leave_under_way(gone)
     with pytest.raises(UserError, match="127.0.0.1|reached"):
         errand("store.action=cancel", *asking(gone))
+
+
+def test_cancelling_a_submission_of_which_nobody_knows_says_so_and_what_to_do(server: AnthropicServer):
+    """The process is gone before the server has answered. Once the batch has been found, it can be ended."""
+    made = judge(server, chunk_size=10)
+    made.clock = Impatient()
+    server.fault("POST", "/batches$", AcceptThenReset())
+    with pytest.raises(KeyboardInterrupt):
+        judged(made)
+    with Store(Path("cache/store.sqlite")) as store:
+        (batch,) = Ledger(store, owner="").batches()
+    with pytest.raises(UserError) as refusal:
+        errand("store.action=cancel", *asking(server))
+    assert str(refusal.value) == (
+        f"nobody knows whether the server has {batch.nonce} (10 requests): the submission got no answer. "
+        "store.action=wait looks for it, and knows after judge.quarantine_seconds; once it is found, "
+        "store.action=cancel ends it."
+    )
+    assert server.batches[0].status == "in_progress"
+
+
+def test_cancel_ends_what_it_can_and_warns_of_the_others(server: AnthropicServer, caplog: pytest.LogCaptureFixture):
+    made = judge(server)
+    made.clock = Impatient()
+    server.fault("POST", "/batches$", AcceptThenReset(), nth=2)
+    with pytest.raises(KeyboardInterrupt):
+        judged(made)
+    assert errand("store.action=cancel", *asking(server)).startswith("2 asked to end. ")
+    (line,) = [line for line in caplog.messages if "nobody knows" in line]
+    assert re.match(r"warning: nobody knows whether the server has \w{8} \(4 requests\): the submission got no", line)
 
 
 def test_a_batch_that_was_not_cancelled_is_not_marked_as_if_it_had_been():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -244,3 +244,14 @@ def _name(query: Query) -> str:
 
 def _pay_again(batch: Batch) -> str:
     return f"To pay for its queries again: experiment=store store.action=repay store.batch={batch.nonce}"
+
+
+def in_doubt(batches: Iterable[Batch]) -> str:
+    """Which of these may or may not have arrived, and what to do about them; empty where it is known of all."""
+    found = [f"{batch.nonce} ({batch.size:,} requests)" for batch in batches if batch.state == "intended"]
+    if not found:
+        return ""
+    return (
+        f"nobody knows whether the server has {', '.join(found)}: the submission got no answer. store.action=wait "
+        "looks for it, and knows after judge.quarantine_seconds; once it is found, store.action=cancel ends it."
+    )

@@ -22,6 +22,7 @@ from elo_exp.asking.anthropic_api import (
 )
 from elo_exp.asking.batches import BatchRun
 from elo_exp.asking.claims import Claims
+from elo_exp.asking.collector import in_doubt
 from elo_exp.asking.density import Density, most_tokens, sample
 from elo_exp.asking.ledger import CANCELLED, Ledger
 from elo_exp.asking.messages import MessagesRun
@@ -297,17 +298,22 @@ class ClaudeJudge:
                 pass
 
     def cancel(self, store: Store) -> int:
-        """Ask the server to end what is under way there; how many batches that was."""
+        """Ask the server to end what is under way there; how many batches that was. What may not have arrived has no id
+        to end it by: it is warned of, and a UserError where there is nothing else."""
         ledger = Ledger(store, owner="")
-        ours = [b for b in ledger.batches() if b.state == "submitted" and b.endpoint == self.base_url]
+        ours = [b for b in ledger.batches() if b.endpoint == self.base_url]
         n_ended = 0
-        for batch in ours:
+        for batch in (b for b in ours if b.state == "submitted"):
             try:
                 if self._api.cancel(str(batch.batch_id)):
                     ledger.note(batch, CANCELLED)
                     n_ended += 1
             except UnreachableError as error:
                 raise UserError(f"{self.base_url} cannot be reached ({error}). {n_ended} batches were ended.") from None
+        if (left := in_doubt(ours)) and not n_ended:
+            raise UserError(left)
+        if left:
+            logger.warning("warning: %s", left)
         return n_ended
 
     def _batch_run(self, ledger: Ledger) -> BatchRun:
