@@ -138,11 +138,25 @@ def nonce(*texts: str) -> str:
     return fingerprint(texts)[:16]
 
 
+class _SaidTwiceError(Exception):
+    """An object has two fields of one name."""
+
+
+def _once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises _SaidTwiceError where JSON would let the last field of a name win."""
+    answer = dict(fields)
+    if len(answer) < len(fields):
+        raise _SaidTwiceError
+    return answer
+
+
 def read_reply(text: str, last_line: re.Pattern[str]) -> tuple[dict[str, Any], str | None]:
     """The JSON object that a reply is, and None; or the named groups of its last line, and what stands before it.
-    No fields where it is neither."""
+    No fields where it is neither, or says one thing twice: nobody knows which is meant."""
     try:
-        answer = json.loads(text)
+        answer = json.loads(text, object_pairs_hook=_once)
+    except _SaidTwiceError:
+        return {}, None
     except (ValueError, RecursionError):
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         match = last_line.match(lines[-1]) if lines else None

@@ -211,6 +211,7 @@ UNREADABLE = [
     said(10**400),
     '{"evidence": "it presses"}',
     '{"score": 7',
+    '{"score": 7, "score": 9}',
     "[7]",
     f"```json\n{said(7)}\n```",
     "SCORE: 11",
