@@ -434,7 +434,8 @@ def test_a_cap_is_stopped_at_before_it_is_passed_and_a_higher_one_goes_on(tmp_pa
         with pytest.raises(UserError) as refusal:
             generated(entrant(server.url, max_tokens=1000, budget_usd=0.0163, **PRICES), 9, path)
         n_stored = len(stored(path))
-        assert str(refusal.value).startswith("entrant.openai_compatible.budget_usd: $0.00 of $0.02 are spent, and the ")
+        assert str(refusal.value).startswith("entrant.openai_compatible.budget_usd: $0.00")
+        assert " of $0.0163 are spent, and the next request may cost $0.01" in str(refusal.value)
         assert "the same command with a higher cap goes on" in str(refusal.value)
         assert 0 < n_stored < 9
         generated(entrant(server.url, max_tokens=1000, budget_usd=1.0, **PRICES), 9, path)

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from elo_exp.asking.pricing import Budget, Prices
+from elo_exp.asking.pricing import Budget, Prices, money
 from elo_exp.records import UserError
 from elo_exp.results import TOKEN_CLASSES
 from tests.data import described
@@ -251,6 +251,39 @@ def test_a_worked_example_of_a_cap() -> None:
         budget.release(name)
         budget.spent += dollars
     assert (budget.spent, budget.room) == (4, 6)
+
+
+@pytest.mark.parametrize(
+    ("dollars", "words"),
+    [
+        (0.0, "$0.00"),
+        (10.0, "$10.00"),
+        (0.3, "$0.30"),
+        (1234.5, "$1,234.50"),
+        (0.005, "$0.005"),
+        (0.0163, "$0.0163"),
+        (0.1 + 0.2, "$0.30"),
+        (math.inf, "$inf"),
+    ],
+)
+def test_an_amount_has_as_many_digits_as_it_needs(dollars: float, words: str) -> None:
+    assert money(dollars) == words
+
+
+def test_what_is_spent_has_the_digits_of_the_cap_that_it_stands_beside() -> None:
+    small, large = Budget(0.005), Budget(10.0)
+    assert small.spent_of_cap == "$0.000 of $0.005"
+    small.spent = large.spent = 0.0041234
+    assert (small.spent_of_cap, large.spent_of_cap) == ("$0.004 of $0.005", "$0.00 of $10.00")
+
+
+def test_what_became_of_a_cap_is_said_with_what_is_held_and_why() -> None:
+    budget = Budget(0.005)
+    assert budget.state("") == budget.state("No.") == "$0.000 of $0.005 are spent"
+    budget.reserve("lost", 0.0034)
+    held = "$0.000 of $0.005 are spent, $0.003 are held for answers that were lost or do not say what they cost"
+    assert budget.state("") == held
+    assert budget.state("Oops") == f"{held}; the last error: Oops"
 
 
 def test_a_reservation_under_the_same_name_takes_the_place_of_the_former() -> None:

@@ -16,6 +16,7 @@ from itertools import islice
 from elo_exp import progress
 from elo_exp.asking.collector import Collector, Unanswered
 from elo_exp.asking.ledger import CANCELLED, Batch, Query
+from elo_exp.asking.pricing import money
 from elo_exp.asking.services import (
     NO_CONNECTION,
     BatchTools,
@@ -202,8 +203,9 @@ class BatchRun:
             raise UserError(f"the judge's API refuses the batch ({refusal.status}): {refusal}. {self._left()}")
 
     def _left(self) -> str:
-        spent = f"${self._tools.budget.spent:.2f} spent so far; " if self._tools.budget.spent else "Nothing was spent; "
-        return f"{spent}every answer is stored, and the same command goes on."
+        budget = self._tools.budget
+        spent = f"{money(budget.spent, beside=budget.cap)} spent so far" if budget.spent else "Nothing was spent"
+        return f"{spent}; every answer is stored, and the same command goes on."
 
     # ---- waiting ----------------------------------------------------------------------------------------------------
 
@@ -249,11 +251,10 @@ class BatchRun:
             end = time.strftime("expected at %H:%M", time.localtime(max(now, oldest + sum(took) / len(took))))
         elif not batches and self._not_before > now:
             end = time.strftime("the server asks to wait until %H:%M", time.localtime(self._not_before))
-        spent = f"${self._tools.budget.spent:.2f} of ${self._tools.budget.cap:,.2f} spent"
         n = len(batches)
         return (
             f"{sum(batch.size for batch in batches):,} requests under way in {n} batch{'es' if n != 1 else ''}, "
-            f"{len(self._queue):,} to submit; {minutes:.0f} min, {spent}; {end}"
+            f"{len(self._queue):,} to submit; {minutes:.0f} min, {self._tools.budget.spent_of_cap} spent; {end}"
         )
 
 

@@ -243,4 +243,4 @@ class Calls(Generic[Item, Answer]):
 
     def _note(self) -> None:
         if 0 < self._budget.cap < float("inf"):
-            progress.note(f"${self._budget.spent:.2f} of ${self._budget.cap:,.2f} spent")
+            progress.note(f"{self._budget.spent_of_cap} spent")

@@ -75,6 +75,16 @@ def token_prices(
     )
 
 
+def money(dollars: float, *, beside: float | None = None) -> str:
+    """Dollars and cents, with as many digits more as the amount has, to a millionth: $0.005 is not $0.01.
+
+    beside  the amount whose digits it has instead
+    """
+    exact = f"{dollars if beside is None else beside:.6f}".rstrip("0")
+    n_digits = max(2, len(exact.partition(".")[2]))
+    return f"${dollars:,.{n_digits}f}"
+
+
 class Budget:
     """A cap in dollars over everything that a run submits.
 
@@ -95,13 +105,17 @@ class Budget:
     def room(self) -> float:
         return self.cap - self.spent - self.reserved
 
+    @property
+    def spent_of_cap(self) -> str:
+        return f"{money(self.spent, beside=self.cap)} of {money(self.cap)}"
+
     def state(self, error: str) -> str:
         """What has become of the cap while nothing is under way; error: the last that left a cost open, if any."""
-        spent = f"${self.spent:.2f} of ${self.cap:.2f} are spent"
+        spent, held = f"{self.spent_of_cap} are spent", money(self.reserved, beside=self.cap)
         if not self.reserved:
             return spent
         last = f"; the last error: {error}" if error else ""
-        return f"{spent}, ${self.reserved:.2f} are held for answers that were lost or do not say what they cost{last}"
+        return f"{spent}, {held} are held for answers that were lost or do not say what they cost{last}"
 
     def reserve(self, name: str, dollars: float) -> None:
         self._reserved[name] = dollars
