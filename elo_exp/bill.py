@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Iterator
 
+from elo_exp.asking.pricing import money
 from elo_exp.planning import Plan, PlanRow
 from elo_exp.results import Usage
 
@@ -82,4 +83,4 @@ def _plan_words(plan: Plan) -> str:
         return "which costs nothing"
     counted = max((row.estimate.counted for row in plan.rows), default=0)
     tokens = f"tokens scaled from {counted} that the API counted" if counted else "tokens estimated from the length"
-    return f"cap ${plan.budget_usd:,.2f} ({plan.budget_setting}), {tokens}"
+    return f"cap {money(plan.budget_usd)} ({plan.budget_setting}), {tokens}"

@@ -18,6 +18,7 @@ from tests.openai_server import OpenAiServer
 HERE = {"NO_PROXY": "127.0.0.1"}
 WORLD = World(anchors={"a1": 0.0, "a2": 50.0, "a3": -50.0}, placed={"mine": 20.0}, n_battles=200)
 PRICES = ("input_usd_per_million=1", "output_usd_per_million=1")
+PAID = tuple(f"entrant.openai_compatible.{price}" for price in PRICES)
 JUDGED = ("judge=openai_compatible", "judge.model=large", *(f"judge.{price}" for price in PRICES))
 
 
@@ -74,7 +75,7 @@ def test_a_cap_of_the_judge_that_does_not_reach_stops_a_run_before_an_entrant_is
     name: str, cap: float, server: OpenAiServer, tmp_path: Path
 ):
     """The plan takes the answers to be as long as they may. When they are there it knows, and the same cap reaches."""
-    judge = (*JUDGED, f"judge.base_url={server.url}", f"judging.budget_usd={cap}")
+    judge = (*JUDGED, *PAID, f"judge.base_url={server.url}", f"judging.budget_usd={cap}")
     refused = EXPERIMENTS[name](server, *judge, folder=tmp_path)
     assert refused.code == 2
     assert "plan: judge large, cap $0.0" in refused.err
@@ -86,6 +87,16 @@ def test_a_cap_of_the_judge_that_does_not_reach_stops_a_run_before_an_entrant_is
     ran = EXPERIMENTS[name](server, *judge, folder=tmp_path)
     assert ran.code == 0, ran.err
     assert len(server.asked) > n_answers
+
+
+@pytest.mark.parametrize(("name", "cap"), [("tournament", 0.016), ("arena", 0.056)])
+def test_a_server_of_ones_own_answers_first_and_the_plan_is_of_its_answers(
+    name: str, cap: float, server: OpenAiServer, tmp_path: Path
+):
+    """The same cap: without a key and without prices nothing is paid before the judge is."""
+    judge = (*JUDGED, f"judge.base_url={server.url}", f"judging.budget_usd={cap}")
+    ran = EXPERIMENTS[name](server, *judge, folder=tmp_path)
+    assert ran.code == 0, ran.err
 
 
 def test_a_check_before_the_first_call_counts_no_answer_twice(server: OpenAiServer, tmp_path: Path):

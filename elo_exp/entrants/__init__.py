@@ -65,5 +65,9 @@ class Policy(LoadedEntrant, Protocol):
 class HostedEntrant(ModelEntrant, Protocol):
     """An entrant that answers through an API."""
 
+    @property
+    def may_bill(self) -> bool:
+        """Whether its answers may have to be paid for."""
+
     def preflight(self) -> None:
         """Raise UserError for what would stop the first request, such as a missing key."""

@@ -89,6 +89,10 @@ class ClaudeEntrant:
         request = self._params(prompt)
         return {"loader": "claude", "endpoint": self.base_url, "api_version": API_VERSION, "request": request}
 
+    @property
+    def may_bill(self) -> bool:
+        return True
+
     def preflight(self) -> None:
         self._answering.preflight()
 
@@ -113,7 +117,7 @@ class ClaudeEntrant:
 
 def _read(message: Message) -> Said:
     return Said(
-        text=text_of(message).encode(errors="replace").decode(),  # half a surrogate pair is no text
+        text=text_of(message),
         stop_reason=str(message.get("stop_reason")),
         model=message.get("model"),
         usage=usage_of(message),

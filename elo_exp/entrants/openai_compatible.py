@@ -85,6 +85,10 @@ class OpenAiCompatibleEntrant:
     def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
         return {"loader": "openai_compatible", "endpoint": self._api.endpoint, "request": self._params(prompt)}
 
+    @property
+    def may_bill(self) -> bool:
+        return self.key_variable is not None or self.input_usd_per_million is not None
+
     def preflight(self) -> None:
         self._answering.preflight()
 

@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 TRANSPORTS = ("batches", "messages")
 CACHES = ("measured", "1h", "5m", "none")
 _CACHE_WORDS = {"1h": "the 1-hour cache (1h), not measured", "5m": "the 5-minute cache (5m), not measured"}
+_ASKED_OF = ("dimension", "prompt_id", "entrant_a", "entrant_b")
 _COUNTED = 3  # queries of each prefix whose tokens the API is asked to count
 
 
@@ -135,8 +136,6 @@ class ClaudeJudge:
             "endpoint": self.base_url,
         }
 
-    # ---- before paying ----------------------------------------------------------------------------------------------
-
     def preflight(self) -> None:
         """Raise UserError for what would stop the first paid call; warn of a model that is about to go."""
         if api_key() is None:
@@ -183,8 +182,6 @@ class ClaudeJudge:
         longest = max((self._density.tokens(len(request.system)) for request in requests), default=0.0)
         return longest < self._facts.min_cacheable_tokens
 
-    # ---- queries ----------------------------------------------------------------------------------------------------
-
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
         """The message of a request. Up to the breakpoint it is the same, byte for byte, for all of a rubric."""
         breakpoint_ = {"cache_control": {"type": "ephemeral", "ttl": ttl}} if ttl else {}
@@ -216,19 +213,14 @@ class ClaudeJudge:
         in_batch = isinstance(said, Mapping) and said.get("service_tier") == "batch"
         return JudgeReply(
             key=key,
-            text=text_of(message)
-            .encode(errors="replace")
-            .decode(),  # half a surrogate pair is no text; `message` has it
+            text=text_of(message),
             stop_reason=str(message.get("stop_reason")),
             usage=usage,
             dollars=facts.dollars(usage, factor=facts.batch_factor if in_batch else 1.0),
             timestamp=utc_now(),
             judge_model=model,
             message=json.dumps(message),
-            dimension=names.get("dimension"),
-            prompt_id=names.get("prompt_id"),
-            entrant_a=names.get("entrant_a"),
-            entrant_b=names.get("entrant_b"),
+            **{name: names.get(name) for name in _ASKED_OF},  # type: ignore[arg-type]
         )
 
     def best_ttl(self, hit_rate: float) -> str | None:
@@ -237,8 +229,6 @@ class ClaudeJudge:
     @property
     def _factor(self) -> float:
         return self._facts.batch_factor if self.transport == "batches" else 1.0
-
-    # ---- asking -----------------------------------------------------------------------------------------------------
 
     def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
         return answer_once(

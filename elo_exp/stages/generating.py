@@ -143,8 +143,8 @@ def stored_responses(
 
 def api_is_to_answer(prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store) -> bool:
     """Whether the store lacks an answer that an API is to give, and may bill."""
-    hosted = {name: entrant for name, entrant in entrants.items() if isinstance(entrant, HostedEntrant)}
-    return not all_generated(prompts, hosted, store)
+    paid = {name: e for name, e in entrants.items() if isinstance(e, HostedEntrant) and e.may_bill}
+    return not all_generated(prompts, paid, store)
 
 
 def all_generated(prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store) -> bool:
