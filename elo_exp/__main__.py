@@ -99,6 +99,7 @@ def _run_tracked(experiment: Experiment, settings: Settings, parts: Parts, info:
             plots = result.plots() if draws else []
             page = write_whole(info.run_dir / "report.html", result.page(info.run_dir.name, manifest.content, plots))
             written = [manifest.path, page, *result.write(info.run_dir, plots)]
+            manifest.wrote(written)
         spend = {f"usage/{name}": value for name, value in parts.store.usage.metrics().items()}
         tables = result.tables() if draws or info.group is None else {}  # the same in many jobs of a sweep
         _track(tracked, result, {**result.metrics(), **spend}, tables, plots)

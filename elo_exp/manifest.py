@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,8 @@ from elo_exp import HOME, __version__
 from elo_exp.files import sha256, utc_now, write_json
 from elo_exp.models import checkpoints
 from elo_exp.results import DOLLARS, RunInfo, Usage, added_up, paid
+
+logger = logging.getLogger(__name__)
 
 _PACKAGES = ("hydra-core", "omegaconf", "numpy", "matplotlib", "wandb", "anthropic", "torch", "transformers", "peft")
 
@@ -36,6 +39,7 @@ class Manifest:
         input_paths = _each_once(inputs)
         config = info.config
         self.path = info.run_dir / "manifest.json"
+        earlier = _read(self.path)
         self._content: dict[str, Any] = {
             "experiment": config["experiment"]["name"],
             "mode": config["mode"]["name"],
@@ -46,7 +50,7 @@ class Manifest:
             "finished_at": None,
             "error": None,
             "usage": None,
-            "paid_before": _paid_before(self.path),
+            "paid_before": _paid_before(earlier),
             "overrides": list(info.overrides),
             "git_commit": _git_commit(),
             "versions": _versions(),
@@ -55,6 +59,7 @@ class Manifest:
             "weights": {
                 name: checkpoints.hashes(paths, Path(config["cache_dir"])) for name, paths in weights.items() if paths
             },
+            "files": earlier.get("files") or [],  # until the run has written its own
             "config": config,
         }
 
@@ -71,6 +76,22 @@ class Manifest:
         """What the run found; goes to the file when the run ends."""
         self._content |= facts
 
+    def wrote(self, paths: Sequence[Path]) -> None:
+        """What the run has left in its folder. Files of an earlier run there that are none of these are set aside in
+        `earlier/`: whoever reads the folder would take them for this run's. What this run has read stays."""
+        folder = self.path.parent
+        files = sorted(path.relative_to(folder).as_posix() for path in paths)
+        read = [Path(path).resolve() for path in self._content["input_paths"].values()]
+        left = [folder / name for name in set(self._content["files"]) - set(files) if ".." not in Path(name).parts]
+        left = [path for path in left if path.is_file() and not any(map(path.resolve().is_relative_to, read))]
+        for path in left:
+            aside = folder / "earlier" / path.relative_to(folder)
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(aside)
+        if left:
+            logger.warning("warning: %d files of an earlier run in %s are now in its earlier/", len(left), folder)
+        self._content["files"] = files
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._content["usage"] = dataclasses.asdict(self._usage)
         if error is None:
@@ -80,12 +101,20 @@ class Manifest:
         write_json(self.path, self._content)
 
 
-def _paid_before(path: Path) -> dict[str, Any] | None:
-    """What earlier attempts in the same folder have paid, by the manifest of the last; None where that is nothing."""
+def _read(path: Path) -> dict[str, Any]:
+    """The manifest of an earlier run in the same folder; empty where there is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        total = added_up([found.get("paid_before"), found.get("usage")])
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _paid_before(earlier: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What earlier attempts have paid, by the manifest of the last; None where that is nothing."""
+    try:
+        total = added_up([earlier.get("paid_before"), earlier.get("usage")])
+    except (ValueError, AttributeError):
         return None
     return {name: total[name] for name in DOLLARS if name in total} if paid(total) else None
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.commands import LOCAL, Ran, run, start
+from tests.commands import LOCAL, QUICK, Ran, run, start
 from tests.data import shared_data
 
 N_PROMPTS = 143  # 93 of them with a reference answer
@@ -230,6 +230,23 @@ def test_ratings_json_holds_every_method_best_first_and_null_for_what_is_not_kno
         fitted = [row["rating"] for row in methods["bradley_terry"]["ratings"]]
         assert sum(fitted) / 4 == pytest.approx(1400)
         assert [row["ordering_error"] for row in methods["bradley_terry"]["ratings"]] == [None] * 4
+
+
+def test_a_run_in_the_folder_of_another_sets_aside_what_is_not_its_own(tmp_path: Path):
+    """And leaves what others have put there."""
+    given = (*QUICK, "hydra.run.dir=mine", "entrant=[probe_reference,probe_hedged,probe_partial]")
+    first = run(*given, folder=tmp_path)
+    (tmp_path / "mine" / "notes.txt").write_text("Ask Ada.\n", encoding="utf-8")
+    listed = first.read("manifest.json")["files"]
+    assert set(listed) == {*artifacts(first.run_dir), "manifest.json", "report.html"} - {"notes.txt"}
+    last = run(*given[:-1], "entrant=[probe_reference,probe_hedged]", folder=tmp_path, strict=False)
+    left = [name for name in artifacts(last.run_dir) if not name.startswith("earlier/")]
+    assert sorted(name for name in left if "responses_" in name) == [
+        f"responses/responses_{name}.jsonl" for name in ("probe_hedged", "probe_reference")
+    ]
+    assert "notes.txt" in left
+    assert (last.run_dir / "earlier/responses/responses_probe_partial.jsonl").is_file()
+    assert f"1 files of an earlier run in {last.run_dir} are now in its earlier/" in last.err + last.out
 
 
 def test_the_manifest_says_what_ran_on_what_and_what_it_cost(demo: Ran):

@@ -19,7 +19,7 @@ from tests.pages import Reader
 
 DIMENSIONS = ["factuality", "calibration"]
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
-ITS_OWN = {"started_at", "finished_at", "config", "overrides"}  # of the manifest of each run
+ITS_OWN = {"files", "started_at", "finished_at", "config", "overrides"}  # of the manifest of each run
 SMALL = ("judging.limit_pairs=40", "tracker=local", "rubric=[factuality,calibration]")
 
 
