@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,9 @@ from elo_exp.statistics.agreement import (
     between_dimensions,
     between_judges,
     kappa,
-    majority,
     rank_correlation,
     repeat_agreement,
+    votes_by_comparison,
 )
 from elo_exp.statistics.diagnoses import Agreement, Cycles
 from elo_exp.statistics.likelihood import Games
@@ -110,13 +111,6 @@ def test_several_verdicts_on_a_comparison_count_as_one_drawn_of_them() -> None:
     assert found.n_comparisons == 2
     assert found.agreement == pytest.approx((2 / 3 + 1 / 3) / 2)
     assert agree(said("ab"), crowd).kappa == pytest.approx(found.kappa)
-
-
-def test_the_majority_of_several_verdicts() -> None:
-    """Two of three; a tie where no winner is the most frequent."""
-    assert [b.winner for b in majority(said("aabbtabat", per_prompt=3))] == ["model_a", "tie", "tie"]
-    listed_both_ways = [Battle(model_a="bob", model_b="ann", winner="model_b", question_id="q"), *said("a")]
-    assert [(b.model_a, b.winner) for b in majority(listed_both_ways)] == [("ann", "model_a")] * 2
 
 
 def test_only_the_same_pair_on_the_same_prompt_is_compared() -> None:
@@ -472,6 +466,19 @@ def test_whatever_the_battles_no_number_is_nan(data: st.DataObject) -> None:
     ]
     for record in found:
         assert type(record).from_dict(json.loads(json.dumps(record.to_dict(), allow_nan=False))) == record
+
+
+def majority(some: Sequence[Battle]) -> list[Battle]:
+    """One battle for each prompt and pair: the most frequent winner, a tie where there is no single one."""
+    return [
+        Battle(model_a=a, model_b=b, winner=winner_of(votes), question_id=prompt)
+        for (prompt, a, b), votes in votes_by_comparison(some).items()
+    ]
+
+
+def winner_of(votes: Sequence[int]) -> str:
+    most = max(votes)
+    return "tie" if votes.count(most) > 1 else ("model_a", "tie", "model_b")[votes.index(most)]
 
 
 def test_real_people_and_gpt_4() -> None:

@@ -22,7 +22,7 @@ from elo_exp.judges.replay import ReplayJudge
 from elo_exp.pairs import pair_up
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest, Judgment, UserError
 from elo_exp.statistics.diagnostics import judge_quality
-from elo_exp.statistics.winrates import count, win_share
+from elo_exp.statistics.winrates import count
 from elo_exp.store import Store
 from tests.data import BANK, DIMENSIONS, PROBES, shared_data, shipped
 
@@ -96,8 +96,9 @@ def standing(judgments: Sequence[Judgment]) -> list[str]:
     """The entrants by their mean win share, best first."""
     share: Counter[str] = Counter()
     for rate in count(from_judgments(judgments), dimension="x"):
-        share[rate.entrant_a] += win_share(rate)
-        share[rate.entrant_b] += 1 - win_share(rate)
+        of_a = (rate.a_wins + rate.ties / 2) / (rate.a_wins + rate.b_wins + rate.ties)
+        share[rate.entrant_a] += of_a
+        share[rate.entrant_b] += 1 - of_a
     return [name.removeprefix("probe_") for name, _ in share.most_common()]
 
 

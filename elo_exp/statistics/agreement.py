@@ -49,14 +49,6 @@ def _kappa(first: _Votes, second: _Votes, *, names: tuple[str, str], dimension: 
     return _agreement(both_ways, [key[0] for key in shared], names=names, dimension=dimension)
 
 
-def majority(battles: Sequence[Battle]) -> list[Battle]:
-    """One battle for each prompt and pair: the most frequent winner, a tie where there is no single one."""
-    return [
-        Battle(model_a=a, model_b=b, winner=_WINNERS[_mode(votes)], question_id=prompt)
-        for (prompt, a, b), votes in votes_by_comparison(battles).items()
-    ]
-
-
 def between_judges(battles: Mapping[str, Sequence[Battle]], *, dimension: str) -> list[Agreement]:
     """Every two judges, on one dimension."""
     return _every_two(battles, dimension=dimension)
@@ -109,11 +101,6 @@ def _comparison(battle: Battle) -> _Comparison | None:
         return None
     first, second = sorted((battle.model_a, battle.model_b))
     return battle.question_id, first, second
-
-
-def _mode(votes: Sequence[int]) -> int:
-    most = max(votes)
-    return TIE if votes.count(most) > 1 else votes.index(most)
 
 
 def _agreement(

@@ -47,12 +47,6 @@ def count(battles: Sequence[Battle], *, dimension: str) -> list[WinRate]:
     ]
 
 
-def win_share(rate: WinRate) -> float | None:
-    """The share of this pair's battles that `entrant_a` won, ties half; None where they never met."""
-    n = rate.a_wins + rate.b_wins + rate.ties
-    return (rate.a_wins + rate.ties / 2) / n if n else None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
     """How often the first of a pair, by name, wins."""
