@@ -65,6 +65,18 @@ def test_of_one_prompt_there_is_no_error_and_nobody_is_called_best():
     assert unrated(one) == ["Rated on one prompt alone, which cannot tell how sure that is: d."]
 
 
+@pytest.mark.parametrize("n_prompts", [50, 12_000])
+def test_a_model_on_most_prompts_has_the_ranks_of_one_on_all(n_prompts: int):
+    """The largest |t| is held to one level, whatever the degrees of freedom: 95 % of all pairs at once."""
+    some = Tournament(ratings=(60.0, 40.0, 20.0, 0.0)).battles(n_prompts, np.random.default_rng(1))
+    without = [b for b in some if "d" not in (b.model_a, b.model_b) or b.question_id != "q0"]
+    whole, most = (with_ranks(board(each), np.random.default_rng(0)) for each in (some, without))
+    assert [r.n_prompts for r in most.ratings if r.model == "d"] == [n_prompts - 1]
+    for model in "abcd":
+        ranks = [(r.rank_low, r.rank_high) for r in (whole.rating(model), most.rating(model))]
+        assert ranks[0] == ranks[1]
+
+
 def test_the_others_are_as_sure_as_before():
     with_d, without = (with_ranks(board(some), np.random.default_rng(0)) for some in (battles(3, 1), battles(3, 0)))
     for model in "abc":

@@ -80,14 +80,14 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
 
 def _largest_by_chance(rated: _Rated, noise: Array) -> Array:
     """The 95 % quantile of the largest |t|, for each pair (m, m): by the draws, or by Bonferroni where too few prompts
-    tell how ratings vary together, and for a pair that met others on fewer than all. With as many prompts as models,
-    the draws exclude a true rank in 11 % of runs of four equals."""
-    n_pairs = int(np.isfinite(rated.std_errors).sum()) // 2
-    by_pair = _t_quantiles(rated.df_of_gaps, level=1 - ALPHA / n_pairs)
+    tell how ratings vary together; with as many as models, the draws exclude a true rank in 11 % of runs of four
+    equals. A pair that met others on fewer than all prompts is held to the same level by its own degrees of freedom."""
     if rated.df < 2 * len(rated.models):
-        return by_pair
+        n_pairs = int(np.isfinite(rated.std_errors).sum()) // 2
+        return _t_quantiles(rated.df_of_gaps, level=1 - ALPHA / n_pairs)
     by_draws = max_t_quantile(noise, rated.std_errors)
-    return np.where(rated.df_of_gaps < rated.df, np.maximum(by_pair, by_draws), by_draws)
+    by_pair = _t_quantiles(rated.df_of_gaps, level=1 - float(p_values(by_draws, rated.df)))
+    return np.where(rated.df_of_gaps < rated.df, by_pair, by_draws)
 
 
 def _t_quantiles(df: Array, *, level: float = 0.95) -> Array:
