@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +24,8 @@ from elo_exp.rubrics import check_dimensions
 from elo_exp.settings import Settings, parse_shard
 from elo_exp.statistics import agreement, diagnostics, effects
 from elo_exp.statistics.diagnoses import Agreement, RankCorrelation
+
+logger = logging.getLogger(__name__)
 
 NEEDS = frozenset({"entrant", "judge", "rubric", "rating"})
 
@@ -74,6 +77,12 @@ def check(settings: Settings, parts: Parts) -> None:
         raise UserError("rubric: none is chosen. Choose at least one: 'rubric=[factuality]'.")
     check_dimensions(parts.rubrics)
     _, prompts = _prompts(settings)
+    for rubric in parts.rubrics:
+        if not any(map(rubric.applies_to, prompts)):
+            logger.warning(
+                "warning: rubric %s: no prompt has a gold_answer, and nothing is judged by it. Leave it out: rubric=[...]",
+                rubric.dimension,
+            )
     asks = not (settings.plan or settings.judging.stored_only or settings.shard)
     assert parts.judge is not None
     parts.judge.settings()  # like the next line, it finds out which models are not there
