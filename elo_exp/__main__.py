@@ -20,7 +20,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +51,21 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 def run(cfg: DictConfig) -> float:
     """One experiment from its configuration to its run folder; the headline number lets a sweeper compare jobs."""
-    mistakes.refuse_lists(config.overrides(), cfg)
-    config.take_ratings(cfg)
-    settings = config.settings(cfg)
-    experiment = _experiment(settings)
-    info = config.run_info(cfg)
-    if info.group is not None:
-        if settings.resume and sweeps.is_finished(info):
-            print(f"job {info.run_dir.name}: it has finished before, and is not run again")
-            return sweeps.headline(info)
-        sweeps.forget_failure(info.run_dir)
-    parts = config.build(cfg, settings, experiment.NEEDS, info.overrides)
-    with parts.store:
-        experiment.check(settings, parts)
+    with contextlib.ExitStack() as closing:
+        with _leaving_no_folder():
+            mistakes.refuse_lists(config.overrides(), cfg)
+            config.take_ratings(cfg)
+            settings = config.settings(cfg)
+            experiment = _experiment(settings)
+            info = config.run_info(cfg)
+            if info.group is not None:
+                if settings.resume and sweeps.is_finished(info):
+                    print(f"job {info.run_dir.name}: it has finished before, and is not run again")
+                    return sweeps.headline(info)
+                sweeps.forget_failure(info.run_dir)
+            parts = config.build(cfg, settings, experiment.NEEDS, info.overrides)
+            closing.enter_context(parts.store)
+            experiment.check(settings, parts)
         if (text := experiment.errand(settings, parts)) is not None:
             print(text)
             return 0.0
@@ -138,12 +140,23 @@ def job(cfg: DictConfig) -> float:
             raise
         if mistakes.explain(error) is None:
             raise
-        _forget(Path(HydraConfig.get().runtime.output_dir))
         sys.exit(_refuse(error))
 
 
+@contextlib.contextmanager
+def _leaving_no_folder() -> Iterator[None]:
+    """A run that is refused in here, before it has begun, leaves no folder but one that the user has named."""
+    try:
+        yield
+    except Exception as error:
+        is_named = any(word.startswith("hydra.run.dir=") for word in HydraConfig.get().overrides.hydra)
+        if not (config.is_multirun() or is_named) and mistakes.explain(error) is not None:
+            _forget(Path(HydraConfig.get().runtime.output_dir))
+        raise
+
+
 def _forget(run_dir: Path) -> None:
-    """A run that is refused before it has begun leaves no folder with only its configuration and its log."""
+    """Delete a folder that holds the configuration of a run and its log, and nothing else."""
     if {path.name for path in run_dir.iterdir()} == {".hydra", "elo_exp.log"}:
         shutil.rmtree(run_dir / ".hydra", ignore_errors=True)
         with contextlib.suppress(OSError):  # where an open log cannot be deleted, the folder stays

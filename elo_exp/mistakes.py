@@ -145,7 +145,7 @@ def refuse_lists(overrides: Sequence[str], cfg: DictConfig) -> None:
             if names.count(name) > 1:
                 raise UserError(f"{group}: {name!r} is chosen {names.count(name)} times. Choose each once.")
         places = [str(name).rpartition("/")[2] for name in names]
-        lost = [place for place in places if place not in cfg[group]]
+        lost = [place for place in places if place not in cfg[group] and f"~{group}.{place}" not in last]
         if lost and ("_target_" in cfg[group] or len(cfg[group]) < len(names)):
             raise UserError(
                 f"{group}: {lost[0]}.yaml puts what it holds elsewhere. Expected its first line to be "

@@ -173,6 +173,31 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(line: str, words: str, answ
     assert ran.out == ""
 
 
+def test_what_is_deleted_from_a_list_is_not_missed_in_it(tmp_path: Path):
+    ran = attempt(
+        "entrant=[probe_reference,probe_hedged,probe_partial]", "~entrant.probe_partial", *QUICK, folder=tmp_path
+    )
+    assert ran.code == 0, ran.err
+
+
+def test_a_folder_that_the_user_has_named_stays(tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+    assert attempt("elo.k=-1", "tracker=local", "hydra.run.dir=mine", folder=tmp_path).code == 2
+    assert (tmp_path / "mine" / "elo_exp.log").is_file()
+
+
+def test_the_log_of_a_share_that_was_begun_stays(tmp_path: Path):
+    """Its entrants may have been paid before what stopped it."""
+    for name in ("probe_hedged", "probe_partial"):
+        row = '{"prompt_id": "curated-001", "response_text": "Yes."}\n'
+        (tmp_path / f"responses_{name}.jsonl").write_text(row, encoding="utf-8")
+    given = ("entrant=[probe_hedged,probe_partial]", "recorded_dir=.", "shard=0/2", "tracker=local")
+    ran = attempt(*given, folder=tmp_path)
+    assert ran.code == 2
+    assert "responses are missing" in ran.err
+    assert [path.name for path in tmp_path.glob("outputs/demo_*/elo_exp.log")] == ["elo_exp.log"]
+
+
 def test_a_refused_run_leaves_no_folder(answers: dict[str, Ran]):
     """Nor does a refused sweep. Nothing but the store's, of which the parts' checks may have asked."""
     folder = answers["elo.kk=3"].folder / "outputs"
