@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -311,3 +312,23 @@ def test_ratings_of_other_battles_than_the_file_holds_have_no_interval(folder: P
     lines = (folder / "cut/battles.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (folder / "cut/battles.jsonl").write_text("".join(lines[:-6]), encoding="utf-8")
     assert "the ratings of cut are not those of its battles.jsonl" in compare(folder, "pilot", "cut").out
+
+
+def test_an_elo_that_says_little_keeps_its_number_and_earlier_attempts_are_paid(tmp_path: Path):
+    """The best wins all its battles: Bradley-Terry has no rating of it, and Elo one with a flag."""
+    some = [("top", model, "model_a", f"q{q}") for q in range(9) for model in "ab"]
+    some += [("a", "b", f"model_{'aab'[q % 3]}", f"q{q}") for q in range(9)]
+    lines = ["model_a,model_b,winner,question_id", *(",".join(row) for row in some)]
+    (tmp_path / "battles.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for k in (8, 16):
+        given = ("experiment=rate", "battles=battles.csv", f"elo.k={k}", f"hydra.run.dir=k{k}", "elo.n_perms=5")
+        run(*given, "tracker=local", "figures=false", folder=tmp_path)
+    manifest = json.loads((tmp_path / "k8/manifest.json").read_text(encoding="utf-8"))
+    manifest["paid_before"] = {"dollars": 1.25, "dollars_by_entrant": {"a": 2.0}}
+    (tmp_path / "k8/manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    said = run("experiment=compare", "runs=[k8,k16]", "tracker=local", "figures=false", folder=tmp_path).out
+    top = [line.split() for line in said.splitlines() if line.split()[:1] == ["top"]]
+    assert len(top) == 1
+    assert re.fullmatch(r"\d{4}", top[0][2])
+    assert "unbeaten" in top[0]
+    assert "$3.25" in said

@@ -194,7 +194,9 @@ def _rating_row(r: FinishedRun, dimension: str, method: str, model: str, shift: 
 
 def _run_row(r: FinishedRun) -> Row:
     names = ("experiment", "mode", "judge_model", "selected_prompt_count", "n_battles", "started_at", "finished_at")
-    return {"run": r.name, "folder": str(r.folder)} | {name: r.manifest.get(name) for name in (*names, "usage")}
+    return {"run": r.name, "folder": str(r.folder)} | {
+        name: r.manifest.get(name) for name in (*names, "usage", "paid_before")
+    }
 
 
 def _judge_row(r: FinishedRun, dimension: str) -> Row:

@@ -11,6 +11,7 @@ from elo_exp.reports.compare_report import (
     Comparison,
     Row,
     answer_lines,
+    bill,
     differing,
     input_lines,
     judge_cells,
@@ -23,7 +24,7 @@ from elo_exp.reports.compare_report import (
 from elo_exp.reports.findings import names
 from elo_exp.reports.html import figure, when
 from elo_exp.reports.markup import NONE, Markup, between, codes, document, p_value, table, tag
-from elo_exp.results import Plot, paid
+from elo_exp.results import Plot
 from elo_exp.statistics.comparisons import ALPHA
 
 
@@ -100,7 +101,7 @@ def _runs(found: Comparison) -> Iterator[Markup]:
         asked = [f"{usage.get(name, 0):,}" for name in ("judge_calls", "verdicts_stored", "output_tokens")]
         judge = f", judge {row['judge_model']}" if row["judge_model"] else ""
         prompts = NONE if row["selected_prompt_count"] is None else f"{row['selected_prompt_count']:,}"
-        dollars = f"${paid(usage):,.2f}"
+        dollars = f"${bill(row):,.2f}"
         what = f"{row['experiment']}{judge}"
         rows.append(
             [found.number[row["run"]], tag("bdi", row["run"]), what, prompts, dollars, *asked, when(row["finished_at"])]

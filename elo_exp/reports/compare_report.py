@@ -18,7 +18,7 @@ from elo_exp.reports.markup import (
     percent,
 )
 from elo_exp.reports.report import write_plots
-from elo_exp.results import Plot, paid
+from elo_exp.results import Plot, added_up, paid
 from elo_exp.statistics.diagnoses import Agreement
 
 if TYPE_CHECKING:
@@ -104,13 +104,18 @@ def metrics(found: Comparison) -> dict[str, float]:
 # What both the console and the page say
 
 
+def bill(row: Row) -> float:
+    """What a run was paid in dollars, by all attempts."""
+    return paid(added_up([row["usage"], row["paid_before"]]))
+
+
 def about(row: Row) -> str:
     usage = row["usage"] or {}
     judge = [f"judge {row['judge_model']}"] if row["judge_model"] else []
     sizes = {"prompts": row["selected_prompt_count"], "battles": row["n_battles"]}
     sizes |= {"verdicts asked": usage.get("judge_calls"), "from the store": usage.get("verdicts_stored")}
     said = [f"{n:,} {thing}" for thing, n in sizes.items() if n]
-    return ", ".join([str(row["experiment"]), *judge, *said, f"${paid(usage):,.2f}"])
+    return ", ".join([str(row["experiment"]), *judge, *said, f"${bill(row):,.2f}"])
 
 
 def rating_cells(found: Comparison, dimension: str) -> Iterator[list[str]]:
@@ -137,7 +142,9 @@ def rating_head(found: Comparison) -> list[str]:
 
 
 def _points(row: Row | None) -> str:
-    return NONE if row is None else row["flag"] or maybe(row["rating"])
+    if row is None or row["rating"] is None:
+        return NONE if row is None else row["flag"] or NONE
+    return maybe(row["rating"])
 
 
 def _interval(row: Row | None) -> str:
