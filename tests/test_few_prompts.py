@@ -15,7 +15,7 @@ from elo_exp.records import Battle
 from elo_exp.reports.findings import unrated
 from elo_exp.results import Difference, Leaderboard
 from elo_exp.statistics.boards import leaderboard
-from elo_exp.statistics.comparisons import differences, rank_probabilities, with_ranks
+from elo_exp.statistics.comparisons import differences, precision, rank_probabilities, with_ranks
 from elo_exp.statistics.likelihood import POINTS, abilities, games, information, win_probability
 from elo_exp.statistics.sandwich import clustered_covariance
 from elo_exp.statistics.student import t_quantile
@@ -77,6 +77,12 @@ def test_a_model_on_most_prompts_has_the_ranks_of_one_on_all(n_prompts: int):
         assert ranks[0] == ranks[1]
 
 
+def test_what_a_run_could_find_is_that_of_its_design_and_not_of_a_stray_model():
+    with_d, without = (precision({"x": board(battles(3, n))})[0] for n in (3, 0))
+    assert with_d.detectable == pytest.approx(without.detectable, rel=0.1)
+    assert (with_d.n_tests, without.n_tests) == (6, 3)
+
+
 def test_the_others_are_as_sure_as_before():
     with_d, without = (with_ranks(board(some), np.random.default_rng(0)) for some in (battles(3, 1), battles(3, 0)))
     for model in "abc":
@@ -119,6 +125,10 @@ def test_a_distance_to_a_model_of_few_prompts_is_as_unsure_as_it():
     assert (a.ci_high or 0.0) - (a.ci_low or 0.0) == pytest.approx((gap.ci_high or 0.0) - (gap.ci_low or 0.0))
     alone = board(battles(3, 1), baseline_model="d")
     assert {(r.std_error, r.ci_low) for r in alone.ratings if r.model != "d"} == {(None, None)}
+    errors = [
+        {(p.higher, p.lower): p.std_error for p in differences({"x": one})} for one in (alone, board(battles(3, 1)))
+    ]
+    assert errors[0] == pytest.approx(errors[1], nan_ok=True)  # a difference knows no baseline
 
 
 @pytest.mark.parametrize("interval", ["bootstrap", "percentile"])

@@ -133,10 +133,10 @@ def rank_probabilities(board: Leaderboard, rng: np.random.Generator) -> Array | 
 
 def precision(boards: Mapping[str, Leaderboard]) -> list[Precision]:
     """What each dimension's prompts could find, by its own variance, and how many prompts smaller differences take."""
-    errors = {dimension: _pair_errors(_rated(board)) for dimension, board in boards.items()}
-    n_tests = sum(map(len, errors.values()))
+    rated = {dimension: _rated(board) for dimension, board in boards.items()}
+    n_tests = sum(len(_pair_errors(one)) for one in rated.values())
     return [
-        _precision(dimension, board.n_clusters, errors[dimension], n_tests=n_tests)
+        _precision(dimension, board.n_clusters, _well_known(rated[dimension]), n_tests=n_tests)
         for dimension, board in boards.items()
     ]
 
@@ -252,8 +252,18 @@ def _rank_shares(draws: Array) -> Array:
 
 
 def _pair_errors(rated: _Rated) -> Array:
-    errors = rated.std_errors[np.triu_indices(len(rated.models), k=1)]
+    pairs = np.triu_indices(len(rated.models), k=1)
+    errors = rated.std_errors[pairs]
     return np.asarray(errors[np.isfinite(errors)])
+
+
+def _well_known(rated: _Rated) -> Array:
+    """The errors of pairs that met others on half as many prompts, or more, as the pair that did so on the most: what a
+    stray model leaves open says nothing of the run's design."""
+    pairs = np.triu_indices(len(rated.models), k=1)
+    errors, df = rated.std_errors[pairs], rated.df_of_gaps[pairs]
+    known = np.isfinite(errors)
+    return np.asarray(errors[known & (df >= df[known].max(initial=0.0) / 2)])
 
 
 def _precision(dimension: str, n_prompts: int | None, errors: Array, *, n_tests: int) -> Precision:

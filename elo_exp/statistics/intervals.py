@@ -43,12 +43,15 @@ def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
         raise UserError(f"baseline_model: {model!r} has no rating here. Expected a rated model, such as {rated}.")
     fixed = board.models.index(model)
     covariance, samples = board.covariance, board.samples
+    distances = None
     if covariance is not None:
         column = covariance[:, [fixed]]
-        covariance = covariance - column - column.T + covariance[fixed, fixed]
+        distances = covariance - column - column.T + covariance[fixed, fixed]
+        if math.isfinite(covariance[fixed, fixed]):  # else nothing is known of distances to it, and of others as before
+            covariance = distances
     if samples is not None:
         samples = samples - samples[:, [fixed]] + at
-    variance = {} if covariance is None else dict(zip(board.models, np.diag(covariance).tolist(), strict=True))
+    variance = {} if distances is None else dict(zip(board.models, np.diag(distances).tolist(), strict=True))
     n_prompts = board.rating(model).n_prompts
     moved = tuple(_moved(r, at - rating, variance.get(r.model, math.nan), n_prompts) for r in board.ratings)
     return dataclasses.replace(board, ratings=moved, covariance=covariance, samples=samples)
