@@ -93,8 +93,8 @@ class Play:
             drawn = {name: self._usable(self._next(name, n)) for name in self.parts.entrants}
             again = next(iter(drawn.values()))
             if is_unchecked and self._plan(drawn, again).to_pay:
-                self._ahead(self.n_battles - self.n_battles * i // rounds).check()
-                is_unchecked = False
+                self._ahead(self.n_battles - self.n_battles * i // rounds).check(hint=stages.ANSWERS_FIRST)
+                is_unchecked = i == 0  # then the lengths of their answers are known
             self.answer(drawn)
             self.judge(self.compare(drawn), self.human_pairs(again))
 
@@ -164,18 +164,24 @@ class Play:
             if draw.question_id in responses[name]
         ]
 
-    def plan(self) -> Plan:
+    def plan(self, *, at_least: bool = False) -> Plan:
         """What judging the battles of the draw would cost. Nobody is asked: an answer that is yet to be made is taken
-        to be as long as its model's others."""
+        to be as long as its model's others, see `stages.assumed`."""
         drawn = self.random()
-        return self._plan(dict.fromkeys(self.parts.entrants, drawn), drawn)
+        return self._plan(dict.fromkeys(self.parts.entrants, drawn), drawn, at_least=at_least)
 
-    def _plan(self, entered: Mapping[str, Sequence[Draw]], again: Sequence[Draw]) -> Plan:
+    def _plan(self, entered: Mapping[str, Sequence[Draw]], again: Sequence[Draw], *, at_least: bool = False) -> Plan:
         parts, judging = self.parts, self.settings.judging
         made: dict[str, Mapping[str, Response]] = {}
         for name, some in entered.items():
             entrant = {name: parts.entrants[name]}
-            made |= stages.assumed(self.prompts(some), entrant, parts.store, allow_missing=self.settings.allow_missing)
+            made |= stages.assumed(
+                self.prompts(some),
+                entrant,
+                parts.store,
+                allow_missing=self.settings.allow_missing,
+                at_least=at_least,
+            )
         return stages.plan_pairs(
             {self.dimension: [*self._compared(entered, made), *self._wanted(again).values()]},
             parts.rubrics,
@@ -193,7 +199,7 @@ class Play:
     def check(self, *, hint: str = "") -> None:
         """Show the plan. Raises UserError for what would stop the run after it has begun to pay."""
         self._check_access(self.prompts(self.random()))
-        stages.check_plan(self.plan(), self.parts.store, hint=hint)
+        stages.check_plan(self.plan(at_least=True), self.parts.store, hint=hint)
 
     @property
     def _judge_is_paid(self) -> bool:

@@ -80,7 +80,7 @@ def check(settings: Settings, parts: Parts) -> None:
     for rubric in parts.rubrics:
         if not any(map(rubric.applies_to, prompts)):
             logger.warning(
-                "warning: rubric %s: no prompt has a gold_answer, and nothing is judged by it. Leave it out: rubric=[...]",
+                "warning: rubric %s: no prompt has a gold_answer, so it judges nothing. Leave it out: rubric=[...]",
                 rubric.dimension,
             )
     asks = not (settings.plan or settings.judging.stored_only or settings.shard)
@@ -95,7 +95,7 @@ def check(settings: Settings, parts: Parts) -> None:
         if not stages.all_generated(prompts, {name: entrant}, parts.store):
             entrant.preflight()
     if asks and isinstance(parts.judge, PaidJudge) and stages.api_is_to_answer(prompts, parts.entrants, parts.store):
-        stages.check_plan(_plan(settings, parts), parts.store, hint=stages.ANSWERS_FIRST)
+        stages.check_plan(_plan(settings, parts, at_least=True), parts.store, hint=stages.ANSWERS_FIRST)
 
 
 def errand(settings: Settings, parts: Parts) -> str | None:
@@ -106,10 +106,12 @@ def errand(settings: Settings, parts: Parts) -> str | None:
     return None if settings.shard is None else _answer_share(settings, parts, settings.shard)
 
 
-def _plan(settings: Settings, parts: Parts) -> Plan:
+def _plan(settings: Settings, parts: Parts, *, at_least: bool = False) -> Plan:
     assert parts.judge is not None
     judging, prompts = settings.judging, _prompts(settings)[1]
-    responses = stages.assumed(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
+    responses = stages.assumed(
+        prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing, at_least=at_least
+    )
     return stages.plan_pairs(
         _paired(settings, parts, prompts, responses),
         parts.rubrics,

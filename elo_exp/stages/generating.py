@@ -20,8 +20,7 @@ logger = logging.getLogger(__name__)
 
 _CHARS_PER_TOKEN = 4  # of English, in an answer that is not there yet
 ANSWERS_FIRST = (
-    "The answers that are yet to be made count as long as their makers' others, or as they may be: with shard=0/1 they "
-    "are made, and the plan knows them. "
+    "That is if the answers that are yet to be made are as long as their makers' others, or, of who has none, empty. "
 )
 
 
@@ -92,11 +91,17 @@ def _unpaid(response: Response) -> Response:
 
 
 def assumed(
-    prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store, *, allow_missing: bool
+    prompts: Sequence[Prompt],
+    entrants: Mapping[str, Entrant],
+    store: Store,
+    *,
+    allow_missing: bool,
+    at_least: bool = False,
 ) -> Responses:
     """What a plan takes for the responses: a model that has not answered a prompt yet is taken to answer at the mean
-    length of its stored answers, or, where there are none, as long as it may. No model is asked; what others answer is
-    neither stored nor counted. Raises UserError where some of that is missing, unless that is allowed."""
+    length of its stored answers, or, where there are none, as long as it may; `at_least`: as short. No model is asked;
+    what others answer is neither stored nor counted. Raises UserError where some of that is missing, unless that is
+    allowed."""
     responses: dict[str, Mapping[str, Response]] = {}
     missing = []
     for name, entrant in entrants.items():
@@ -105,7 +110,8 @@ def assumed(
         absent = [p for p in prompts if p.prompt_id not in found]
         if absent and isinstance(entrant, ModelEntrant):
             lengths = [len(r.response_text) for r in stored.values()]
-            n_chars = sum(lengths) // len(lengths) if lengths else _CHARS_PER_TOKEN * entrant.max_answer_tokens
+            unknown = 1 if at_least else _CHARS_PER_TOKEN * entrant.max_answer_tokens
+            n_chars = sum(lengths) // len(lengths) if lengths else unknown
             logger.info("%s: %d answers are yet to be made, taken to be of %d characters", name, len(absent), n_chars)
             found |= {p.prompt_id: _assumed(name, p, n_chars) for p in absent}
         elif absent:
