@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -88,6 +89,8 @@ class Manifest:
             aside = folder / "earlier" / path.relative_to(folder)
             aside.parent.mkdir(parents=True, exist_ok=True)
             path.replace(aside)
+            with contextlib.suppress(OSError):  # where others are left in it
+                path.parent.rmdir()
         if left:
             logger.warning("warning: %d files of an earlier run in %s are now in its earlier/", len(left), folder)
         self._content["files"] = files

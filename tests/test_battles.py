@@ -184,6 +184,13 @@ def test_a_model_that_is_called_like_a_word_for_a_result_is_not_guessed_at(tmp_p
     assert f":2: {words}" in refused(write(tmp_path / "battles.jsonl", rows), columns=LEFT_RIGHT, on_error=on_error)
 
 
+def test_where_both_orders_are_there_a_result_is_a_word(tmp_path):
+    """As in the battles of a run whose entrants are called so."""
+    row = {"model_a": "model_b", "model_b": "model_a", "winner": "model_b"}
+    (battle,) = read(write(tmp_path / "b.jsonl", [row | {"verdict_ab": "model_b", "verdict_ba": "model_b"}])).battles
+    assert battle.winner == "model_b"
+
+
 def test_a_model_may_be_called_like_the_column_that_it_stands_in(tmp_path):
     row = {"model_a": "model_a", "model_b": "model_b", "winner": "model_b"}
     assert read(write(tmp_path / "battles.csv", [row])).battles == [Battle(**row)]

@@ -354,7 +354,7 @@ def test_a_rubric_that_wants_references_says_so_where_no_prompt_has_one(tmp_path
     assert ran.code == 0, ran.err
     said = [line for line in ran.err.splitlines() if "gold_answer" in line]
     assert said == [
-        "warning: rubric factuality: no prompt has a gold_answer, and nothing is judged by it. Leave it out: rubric=[...]"
+        "warning: rubric factuality: no prompt has a gold_answer, so it judges nothing. Leave it out: rubric=[...]"
     ]
 
 
