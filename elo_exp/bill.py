@@ -56,7 +56,7 @@ def _plan_notes(plan: Plan) -> Iterator[str]:
         yield "  $ expected: by the chosen transport and prompt cache; $ plain: single messages without a cache."
     if plan.budget_usd is not None and not plan.fits:
         left = plan.budget_usd - plan.spent_usd
-        yield f"  The cap is too low: ${plan.dollars:.4f} of ${left:.4f}. Such a run stops before it pays."
+        yield f"  The cap is too low: ${plan.dollars:.4f} of ${left:.4f}. Such a run stops before its judge is paid."
 
 
 def spend(usage: Usage) -> str:

@@ -240,7 +240,9 @@ def test_a_plan_of_a_judge_that_is_free_says_so(stories: Stories):
 def test_a_plan_over_the_cap_says_that_such_a_run_stops(stories: Stories):
     told = stories["low"].result()
     assert told.ran.code == 0
-    assert re.search(r"The cap is too low: \$0\.\d{4} of \$0\.0100\. Such a run stops before it pays\.", told.ran.out)
+    assert re.search(
+        r"The cap is too low: \$0\.\d{4} of \$0\.0100\. Such a run stops before its judge is paid\.", told.ran.out
+    )
 
 
 def test_every_paid_run_shows_its_plan_before_its_first_paid_call(stories: Stories):

@@ -323,7 +323,7 @@ def test_the_table_of_a_free_judge_speaks_of_no_cap() -> None:
 
 
 def test_a_cap_that_is_too_low_is_said() -> None:
-    line = "  The cap is too low: $12.5000 of $12.0000. Such a run stops before it pays."
+    line = "  The cap is too low: $12.5000 of $12.0000. Such a run stops before its judge is paid."
     assert plan_table(plan_of(row_of(12.5), budget_usd=12)).splitlines()[-1] == line
     assert "too low" not in plan_table(plan_of(row_of(12.5), budget_usd=12.5))
 

@@ -87,14 +87,14 @@ class Play:
     def informative_rounds(self) -> None:
         """A first round at random, then opponents near what the rounds before it say of each placed model."""
         rounds = min(self.settings.arena.rounds, self.n_battles)
-        is_unchecked = self._judge_is_paid
+        checks = 2 if self._judge_is_paid else 0  # before anything is paid, and when the length of answers is known
         for i in range(rounds):
             n = self.n_battles * (i + 1) // rounds - self.n_battles * i // rounds
             drawn = {name: self._usable(self._next(name, n)) for name in self.parts.entrants}
             again = next(iter(drawn.values()))
-            if is_unchecked and self._plan(drawn, again).to_pay:
-                self._ahead(self.n_battles - self.n_battles * i // rounds).check(hint=stages.ANSWERS_FIRST)
-                is_unchecked = i == 0  # then the lengths of their answers are known
+            if checks and self._plan(drawn, again).to_pay:
+                self._ahead(self.n_battles - self.n_battles * i // rounds).check()
+                checks -= 1
             self.answer(drawn)
             self.judge(self.compare(drawn), self.human_pairs(again))
 
@@ -194,12 +194,12 @@ class Play:
     def check_before_answers(self, drawn: Sequence[Draw]) -> None:
         """Raise UserError for what would stop a run on these battles once an API has been paid for its answers."""
         if self._judge_is_paid and stages.api_is_to_answer(self.prompts(drawn), self.parts.entrants, self.parts.store):
-            self.check(hint=stages.ANSWERS_FIRST)
+            self.check()
 
-    def check(self, *, hint: str = "") -> None:
+    def check(self) -> None:
         """Show the plan. Raises UserError for what would stop the run after it has begun to pay."""
         self._check_access(self.prompts(self.random()))
-        stages.check_plan(self.plan(at_least=True), self.parts.store, hint=hint)
+        stages.check_before_answers(self.plan(), self.plan(at_least=True), self.parts.store)
 
     @property
     def _judge_is_paid(self) -> bool:

@@ -95,7 +95,7 @@ def check(settings: Settings, parts: Parts) -> None:
         if not stages.all_generated(prompts, {name: entrant}, parts.store):
             entrant.preflight()
     if asks and isinstance(parts.judge, PaidJudge) and stages.api_is_to_answer(prompts, parts.entrants, parts.store):
-        stages.check_plan(_plan(settings, parts, at_least=True), parts.store, hint=stages.ANSWERS_FIRST)
+        stages.check_before_answers(_plan(settings, parts), _plan(settings, parts, at_least=True), parts.store)
 
 
 def errand(settings: Settings, parts: Parts) -> str | None:

@@ -12,7 +12,6 @@ from elo_exp.stages.forcing import (
     teacher_force,
 )
 from elo_exp.stages.generating import (
-    ANSWERS_FIRST,
     all_generated,
     api_is_to_answer,
     assumed,
@@ -20,18 +19,17 @@ from elo_exp.stages.generating import (
     sharded,
     stored_responses,
 )
-from elo_exp.stages.judging import ask, check_plan, judge_pairs, other_judges, plan_pairs
+from elo_exp.stages.judging import ask, check_before_answers, judge_pairs, other_judges, plan_pairs
 from elo_exp.stages.scoring import n_scored, plan_scores, score_responses
 
 __all__ = [
-    "ANSWERS_FIRST",
     "LogprobCheck",
     "all_generated",
     "api_is_to_answer",
     "as_policies",
     "ask",
     "assumed",
-    "check_plan",
+    "check_before_answers",
     "clone_check",
     "generate",
     "generation_check",

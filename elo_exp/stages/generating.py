@@ -19,9 +19,6 @@ from elo_exp.store import Store
 logger = logging.getLogger(__name__)
 
 _CHARS_PER_TOKEN = 4  # of English, in an answer that is not there yet
-ANSWERS_FIRST = (
-    "That is if the answers that are yet to be made are as long as their makers' others, or, of who has none, empty. "
-)
 
 
 def generate(
@@ -112,7 +109,9 @@ def assumed(
             lengths = [len(r.response_text) for r in stored.values()]
             unknown = 1 if at_least else _CHARS_PER_TOKEN * entrant.max_answer_tokens
             n_chars = sum(lengths) // len(lengths) if lengths else unknown
-            logger.info("%s: %d answers are yet to be made, taken to be of %d characters", name, len(absent), n_chars)
+            if not at_least:
+                yet = "%s: %d answers are yet to be made, taken to be of %d characters"
+                logger.info(yet, name, len(absent), n_chars)
             found |= {p.prompt_id: _assumed(name, p, n_chars) for p in absent}
         elif absent:
             found |= {r.prompt_id: _as_stored(r) for r in entrant.generate(absent)}

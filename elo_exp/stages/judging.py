@@ -20,6 +20,10 @@ from elo_exp.store import Store
 
 logger = logging.getLogger(__name__)
 
+_AT_LEAST = (
+    "That is if the answers that are yet to be made are as long as their makers' others, or, of who has none, empty. "
+)
+
 
 def judge_pairs(
     comparisons: Mapping[str, Sequence[Comparison]],
@@ -178,16 +182,16 @@ def _check_before_paying(
     under_way = Ledger(store, owner="").pending()
     if any(request.key not in stored and request.key not in under_way for request in requests):
         judge.preflight()
-    check_plan(_plan(requests, stored, under_way, judge, spent_usd=spent_usd), store)
-
-
-def check_plan(plan: Plan, store: Store, *, hint: str = "") -> None:
-    """Show the plan. Raises UserError where the cap would stop the run before its end.
-
-    hint  what else the user can do
-    """
+    plan = _plan(requests, stored, under_way, judge, spent_usd=spent_usd)
     logger.info("%s", bill.plan_table(plan))
-    plan.check(store.usage, hint=hint)
+    plan.check(store.usage)
+
+
+def check_before_answers(plan: Plan, least: Plan, store: Store) -> None:
+    """Show the plan of answers that are yet to be made. Raises UserError where the cap would not even reach for the
+    `least` that they may be."""
+    logger.info("%s", bill.plan_table(plan))
+    least.check(store.usage, hint=_AT_LEAST)
 
 
 def ask(
