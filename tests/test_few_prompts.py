@@ -16,7 +16,7 @@ from elo_exp.reports.findings import unrated
 from elo_exp.results import Difference, Leaderboard
 from elo_exp.statistics.boards import leaderboard
 from elo_exp.statistics.comparisons import differences, precision, rank_probabilities, with_ranks
-from elo_exp.statistics.likelihood import POINTS, abilities, games, information, win_probability
+from elo_exp.statistics.likelihood import POINTS, abilities, games
 from elo_exp.statistics.sandwich import clustered_covariance
 from elo_exp.statistics.student import t_quantile
 from tests.simulation import Tournament
@@ -105,8 +105,6 @@ def test_from_twenty_prompts_on_the_error_is_that_of_its_own_prompts():
     whole = clustered_covariance(theta, played)
     d = board(some).rating("d")
     assert d.std_error == pytest.approx(POINTS * np.sqrt(whole[3, 3] * 25 / 24 * 99 / 100))
-    wins = played.wins()
-    assert np.isfinite(information(win_probability(theta), wins + wins.T)).all()
 
 
 def test_where_all_are_on_all_prompts_nothing_changes():
@@ -131,10 +129,12 @@ def test_a_distance_to_a_model_of_few_prompts_is_as_unsure_as_it():
     assert errors[0] == pytest.approx(errors[1], nan_ok=True)  # a difference knows no baseline
 
 
-@pytest.mark.parametrize("interval", ["bootstrap", "percentile"])
-def test_a_bootstrap_says_no_more_than_the_prompts(interval: str):
-    d = board(battles(4, 6), interval=interval, n_bootstraps=300).rating("d")
-    assert d.std_error is None or d.std_error > 20
+def test_a_bootstrap_says_no_more_than_the_prompts():
+    """The draws of six prompts scatter by less than new prompts would, and may be alike by chance."""
+    some = battles(4, 6)
+    found, plain = (board(some, interval=name, n_bootstraps=300).rating("d") for name in ("bootstrap", "sandwich"))
+    assert found.std_error is not None and plain.std_error is not None
+    assert found.std_error == pytest.approx(plain.std_error, rel=0.3)
 
 
 def test_ties_as_an_outcome_are_no_surer():

@@ -138,6 +138,7 @@ def test_an_interval_of_prompts_is_wilsons_of_as_many_battles_as_have_the_error(
     assert clustered_interval(0.9, 0.03, 10) == pytest.approx(share_interval(0.9, 100, half_width=half_width(10)))
     assert clustered_interval(0.5, 0.001, 10) == pytest.approx((0.5 - 0.00226, 0.5 + 0.00226), abs=1e-5)
     assert clustered_interval(1.0, None, 10) is None
+    assert clustered_interval(1.0, 1e-9, 10) is None
 
 
 @given(st.floats(0.001, 0.999), st.floats(1e-4, 1.0), st.integers(2, 200))

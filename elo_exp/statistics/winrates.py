@@ -113,6 +113,6 @@ def clustered_interval(share: float, std_error: float | None, n_prompts: int) ->
     It is Wilson's, of as many battles as have this error if each is an observation, with Student's t in place of 1.96
     (Franco et al. 2019).
     """
-    if std_error is None:
+    if std_error is None or not 0.0 < share < 1.0:  # of nothing but wins, or of none, prompts tell no error
         return None
     return share_interval(share, share * (1 - share) / std_error**2, half_width=half_width(n_prompts))
