@@ -29,7 +29,18 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from elo_exp import CONF, __version__, composing, config, memory, mistakes, sweeps, usage
-from elo_exp.experiments import Experiment, Parts, Result, arena, compare, dashboard, oracle, rate, store, tournament
+from elo_exp.experiments import (
+    Experiment,
+    Parts,
+    Result,
+    arena,
+    compare,
+    dashboard,
+    oracle,
+    rate,
+    store,
+    tournament,
+)
 from elo_exp.files import write_whole
 from elo_exp.manifest import Manifest
 from elo_exp.results import Plot, RunInfo
@@ -70,7 +81,9 @@ def run(cfg: DictConfig) -> float:
             print(text)
             return 0.0
         logger.info("%s: %s", settings.experiment.prefix, parts.summary())
-        result = _run_tracked(experiment, settings, parts, dataclasses.replace(info, labels=parts.labels()))
+        result = _run_tracked(
+            experiment, settings, parts, dataclasses.replace(info, labels=parts.labels())
+        )
     if info.group is None:
         print(result.table(), info.run_dir, sep="\n")
     else:
@@ -95,15 +108,22 @@ def _experiment(settings: Settings) -> Experiment:
 def _run_tracked(experiment: Experiment, settings: Settings, parts: Parts, info: RunInfo) -> Result:
     draws = settings.figures if settings.figures is not None else info.group is None
     with parts.tracker.open(info) as tracked:
-        with Manifest(info, parts.store.usage, experiment.inputs(settings, parts), parts.weights()) as manifest:
+        with Manifest(
+            info, parts.store.usage, experiment.inputs(settings, parts), parts.weights()
+        ) as manifest:
             result = experiment.run(settings, parts)
             manifest.complete({**result.facts(), "headline": result.headline})
             plots = result.plots() if draws else []
-            page = write_whole(info.run_dir / "report.html", result.page(info.run_dir.name, manifest.content, plots))
+            page = write_whole(
+                info.run_dir / "report.html",
+                result.page(info.run_dir.name, manifest.content, plots),
+            )
             written = [manifest.path, page, *result.write(info.run_dir, plots)]
             manifest.wrote(written)
         spend = {f"usage/{name}": value for name, value in parts.store.usage.metrics().items()}
-        tables = result.tables() if draws or info.group is None else {}  # the same in many jobs of a sweep
+        tables = (
+            result.tables() if draws or info.group is None else {}
+        )  # the same in many jobs of a sweep
         _track(tracked, result, {**result.metrics(), **spend}, tables, plots)
         tracked.log_files(info.run_dir, written)
     return result
@@ -149,7 +169,9 @@ def _leaving_no_folder() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        is_named = any(word.startswith("hydra.run.dir=") for word in HydraConfig.get().overrides.hydra)
+        is_named = any(
+            word.startswith("hydra.run.dir=") for word in HydraConfig.get().overrides.hydra
+        )
         if not (config.is_multirun() or is_named) and mistakes.explain(error) is not None:
             _forget(Path(HydraConfig.get().runtime.output_dir))
         raise
@@ -173,10 +195,18 @@ def _refuse(error: Exception) -> int:
 def main() -> None:
     """The command: one line and exit code 2 for the user's mistakes, a traceback for ours."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # not every console has the characters of a table
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands every error on instead of printing its own digest of it
-    gc.set_threshold(10_000)  # to look for cycles at every 700 objects takes a twentieth of a short command
-    atexit.register(gc.freeze)  # nor once more at its end, which takes .3 s: what is left goes with the process
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # not every console has the characters of a table
+    os.environ["HYDRA_FULL_ERROR"] = (
+        "1"  # Hydra hands every error on instead of printing its own digest of it
+    )
+    gc.set_threshold(
+        10_000
+    )  # to look for cycles at every 700 objects takes a twentieth of a short command
+    atexit.register(
+        gc.freeze
+    )  # nor once more at its end, which takes .3 s: what is left goes with the process
     arguments = sys.argv[1:]
     try:
         if "--help" in arguments or "-h" in arguments:
@@ -189,7 +219,10 @@ def main() -> None:
             composing.check_before_jobs(check)
             job()
     except KeyboardInterrupt:
-        print("elo_exp: interrupted. Every answer so far is stored; the same command goes on.", file=sys.stderr)
+        print(
+            "elo_exp: interrupted. Every answer so far is stored; the same command goes on.",
+            file=sys.stderr,
+        )
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output, head for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -27,7 +27,9 @@ def load(path: Path) -> list[Prompt]:
     for place, row in read_texts(path):
         prompt = _prompt(place, row)
         if earlier := first_seen.get(prompt.prompt_id):
-            raise UserError(f"{place}: prompt_id {prompt.prompt_id!r} stands already at {earlier}. Give each its own.")
+            raise UserError(
+                f"{place}: prompt_id {prompt.prompt_id!r} stands already at {earlier}. Give each its own."
+            )
         first_seen[prompt.prompt_id] = place
         prompts.append(prompt)
     if not prompts:
@@ -39,7 +41,11 @@ def load(path: Path) -> list[Prompt]:
 def _check_texts(path: Path, prompts: Sequence[Prompt]) -> None:
     """Warn of prompts that differ in their ids alone."""
     first: dict[str, str] = {}
-    again = [(p.prompt_id, of) for p in prompts if (of := first.setdefault(p.text.strip(), p.prompt_id)) != p.prompt_id]
+    again = [
+        (p.prompt_id, of)
+        for p in prompts
+        if (of := first.setdefault(p.text.strip(), p.prompt_id)) != p.prompt_id
+    ]
     if again:
         (one, other), *_ = again
         _warn_once(
@@ -77,7 +83,9 @@ def _prompt(place: str, row: Mapping[str, Any]) -> Prompt:
     return Prompt.from_dict({**row, "tags": tuple(tags)})
 
 
-def select(prompts: Sequence[Prompt], strata: Mapping[str, int] | None, *, seed: int) -> list[Prompt]:
+def select(
+    prompts: Sequence[Prompt], strata: Mapping[str, int] | None, *, seed: int
+) -> list[Prompt]:
     """A random subset with so many prompts of each source, in bank order; the whole bank where `strata` is empty.
 
     The strata are drawn one after the other from one generator, so the subset depends on their order and on `seed`
@@ -90,7 +98,9 @@ def select(prompts: Sequence[Prompt], strata: Mapping[str, int] | None, *, seed:
     for source, count in strata.items():
         stratum = [i for i, prompt in enumerate(prompts) if prompt.source == source]
         if len(stratum) < count:
-            sizes = ", ".join(f"{name} {n}" for name, n in Counter(p.source for p in prompts).items())
+            sizes = ", ".join(
+                f"{name} {n}" for name, n in Counter(p.source for p in prompts).items()
+            )
             raise UserError(
                 f"mode.strata: asks for {count} prompts of source {source!r}, the bank holds {len(stratum)} "
                 f"(it has {sizes}). Ask for fewer, or choose a larger bank."

@@ -68,7 +68,11 @@ class BattlesFile:
 
 
 def read(
-    path: Path, *, columns: Mapping[str, str | None], filters: Mapping[str, str | None], on_error: str = "stop"
+    path: Path,
+    *,
+    columns: Mapping[str, str | None],
+    filters: Mapping[str, str | None],
+    on_error: str = "stop",
 ) -> BattlesFile:
     """The battles of a .jsonl, .csv or .parquet file, each also .gz, in file order.
 
@@ -92,7 +96,11 @@ def read(
             raise
         except UserError as error:
             if on_error == "stop":
-                hint = "" if _lacks_a_column(path, columns) else " battles_on_error=drop leaves such rows out."
+                hint = (
+                    ""
+                    if _lacks_a_column(path, columns)
+                    else " battles_on_error=drop leaves such rows out."
+                )
                 raise UserError(f"{error}{hint}") from None
             dropped.append(str(error))
             continue
@@ -101,15 +109,23 @@ def read(
         else:
             filtered += 1
     if dropped:
-        logger.warning("%s: dropped %d malformed rows; the first: %s", path, len(dropped), dropped[0])
+        logger.warning(
+            "%s: dropped %d malformed rows; the first: %s", path, len(dropped), dropped[0]
+        )
     if len(pooled) > 1:
         logger.info(
-            "%d dimensions are pooled (%s); battles_columns.dimension=dimension rates each", len(pooled), sorted(pooled)
+            "%d dimensions are pooled (%s); battles_columns.dimension=dimension rates each",
+            len(pooled),
+            sorted(pooled),
         )
     if not battles:
         wanted = " and ".join(f"{name}={value}" for name, value in kept.items())
-        counts = f"{filtered} filtered out" + (f", {len(dropped)} dropped: {dropped[0]}" if dropped else "")
-        raise UserError(f"{path}: no battle is left{f' with {wanted}' if wanted else ''} ({counts}).")
+        counts = f"{filtered} filtered out" + (
+            f", {len(dropped)} dropped: {dropped[0]}" if dropped else ""
+        )
+        raise UserError(
+            f"{path}: no battle is left{f' with {wanted}' if wanted else ''} ({counts})."
+        )
     _warn_of_questions(path, battles, _names(row))
     _warn_of_judges(path, battles, columns.get("judge_model"))
     return BattlesFile(battles=battles, n_dropped=len(dropped), n_filtered=filtered)
@@ -139,7 +155,12 @@ def _warn_of_judges(path: Path, battles: Sequence[Battle], column: str | None) -
         logger.warning(
             "%s: the verdicts of %d judges are pooled (%s). battles_columns.dimension=%s rates each apart, "
             "battles_filter.judge_model=NAME one alone.",
-            *(path, len(judges), ", ".join(judges[:_NAMED]) + (", ..." if len(judges) > _NAMED else ""), column),
+            *(
+                path,
+                len(judges),
+                ", ".join(judges[:_NAMED]) + (", ..." if len(judges) > _NAMED else ""),
+                column,
+            ),
         )
 
 
@@ -158,7 +179,9 @@ def check_ending(path: Path) -> str:
     """The file's kind by its name. Raises UserError for one that cannot be read."""
     kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if kind not in KINDS:
-        raise UserError(f"{path}: has the ending {path.suffix!r}. Expected .jsonl, .csv or .parquet, each also .gz.")
+        raise UserError(
+            f"{path}: has the ending {path.suffix!r}. Expected .jsonl, .csv or .parquet, each also .gz."
+        )
     return kind
 
 
@@ -177,7 +200,9 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         from pyarrow import parquet
     except ImportError:
-        raise UserError(f"{path}: reading parquet needs pyarrow. Install it with: pip install pyarrow") from None
+        raise UserError(
+            f"{path}: reading parquet needs pyarrow. Install it with: pip install pyarrow"
+        ) from None
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as raw:
             rows = parquet.read_table(io.BytesIO(raw.read())).to_pylist()
@@ -196,16 +221,23 @@ def _parse(place: str, row: Mapping[str, Any], columns: Mapping[str, str | None]
                 raise UserError(_absent(place, row, name, column))
             continue
         values[name] = sys.intern(str(value))  # few names in many rows
-    words = {word: word for word in WINNERS} | {columns["model_a"]: "model_a", columns["model_b"]: "model_b"}
+    words = {word: word for word in WINNERS} | {
+        columns["model_a"]: "model_a",
+        columns["model_b"]: "model_b",
+    }
     for name in ("verdict_ab", "verdict_ba"):
         if name in values:
             if values[name] not in words:
-                raise UserError(f"{place}: {name} is {values[name]!r}. Expected one of {', '.join(map(str, words))}.")
+                raise UserError(
+                    f"{place}: {name} is {values[name]!r}. Expected one of {', '.join(map(str, words))}."
+                )
             values[name] = words[values[name]]
     values["winner"] = _winner(place, values, words)
     _check_orders(place, values)
     if values["model_a"] == values["model_b"]:
-        raise UserError(f"{place}: {values['model_a']!r} battles itself. Expected two different models.")
+        raise UserError(
+            f"{place}: {values['model_a']!r} battles itself. Expected two different models."
+        )
     return Battle(**values, equal_answers=str(row.get("equal_answers")).lower() == "true")
 
 
@@ -215,7 +247,9 @@ def _check_orders(place: str, values: Mapping[str, str]) -> None:
     if ab is None or ba is None:
         return
     both = ab if ab == ba else "tie"
-    if both != values["winner"] and not (both.startswith("tie") and values["winner"].startswith("tie")):
+    if both != values["winner"] and not (
+        both.startswith("tie") and values["winner"].startswith("tie")
+    ):
         raise UserError(
             f"{place}: winner is {values['winner']!r}, verdict_ab is {ab!r} and verdict_ba is {ba!r}. Expected "
             f"{both!r}: what both orders say, or a tie where they do not agree."
@@ -226,7 +260,9 @@ def _winner(place: str, values: Mapping[str, str], words: Mapping[str | None, st
     """One of WINNERS, by a word for it or by the winner's name."""
     found, a, b = values["winner"], values["model_a"], values["model_b"]
     said, named = words.get(found), "model_a" if found == a else "model_b" if found == b else None
-    has_orders = "verdict_ab" in values and "verdict_ba" in values  # which are words, and say the same
+    has_orders = (
+        "verdict_ab" in values and "verdict_ba" in values
+    )  # which are words, and say the same
     if said and named and said != named and not has_orders:
         raise _AmbiguousError(
             f"{place}: winner is {found!r}, which is the name of {named} and the word for {said}. Rename the model."

@@ -21,7 +21,11 @@ def plan_table(plan: Plan) -> str:
     console = Console(file=text, width=160, markup=False)
     grid = Table(box=SIMPLE_HEAD, show_footer=len(plan.rows) > 1)
     total = [sum(column) for column in zip(*(_plan_numbers(row) for row in plan.rows), strict=True)]
-    footer = [f"{n:,}" for n in total[:6]] + [f"{dollars:,.2f}" for dollars in total[6:]] if total else [""] * 8
+    footer = (
+        [f"{n:,}" for n in total[:6]] + [f"{dollars:,.2f}" for dollars in total[6:]]
+        if total
+        else [""] * 8
+    )
     grid.add_column("dimension", "total", no_wrap=True)
     judged = "responses" if plan.of_scores else "pairs"
     names = (judged, "queries", "stored", "to pay", "tokens in", "out", "$ expected", "$ plain")
@@ -42,7 +46,9 @@ def plan_table(plan: Plan) -> str:
 
 
 def _plan_notes(plan: Plan) -> Iterator[str]:
-    shared = sum(row.queries - row.stored - row.under_way - row.to_pay - row.left_out for row in plan.rows)
+    shared = sum(
+        row.queries - row.stored - row.under_way - row.to_pay - row.left_out for row in plan.rows
+    )
     if shared:
         yield f"  {shared:,} queries ask what another asks, and share its answer."
     if n := sum(row.under_way for row in plan.rows):
@@ -63,7 +69,9 @@ def spend(usage: Usage) -> str:
     """What the judge was paid, in one line."""
     if not usage.dollars:
         return "nothing spent"
-    parts = ", ".join(f"{name} ${dollars:.4f}" for name, dollars in sorted(usage.dollars_by_dimension.items()))
+    parts = ", ".join(
+        f"{name} ${dollars:.4f}" for name, dollars in sorted(usage.dollars_by_dimension.items())
+    )
     parts = f" ({parts})" if parts else ""
     written = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
     return (
@@ -74,7 +82,14 @@ def spend(usage: Usage) -> str:
 
 def _plan_numbers(row: PlanRow) -> tuple[float, ...]:
     estimate = row.estimate
-    counts = (row.pairs, row.queries, row.stored, row.to_pay, estimate.input_tokens, estimate.output_tokens)
+    counts = (
+        row.pairs,
+        row.queries,
+        row.stored,
+        row.to_pay,
+        estimate.input_tokens,
+        estimate.output_tokens,
+    )
     return (*counts, estimate.dollars, estimate.dollars_plain)
 
 
@@ -82,5 +97,9 @@ def _plan_words(plan: Plan) -> str:
     if plan.budget_usd is None:
         return "which costs nothing"
     counted = max((row.estimate.counted for row in plan.rows), default=0)
-    tokens = f"tokens scaled from {counted} that the API counted" if counted else "tokens estimated from the length"
+    tokens = (
+        f"tokens scaled from {counted} that the API counted"
+        if counted
+        else "tokens estimated from the length"
+    )
     return f"cap {money(plan.budget_usd)} ({plan.budget_setting}), {tokens}"

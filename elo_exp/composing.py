@@ -54,7 +54,11 @@ def check_before_jobs(check: Callable[[DictConfig], None]) -> None:
         if type(self).__name__ == "BasicSweeper":  # Hydra's own knows all its batches at the first
             jobs = itertools.chain.from_iterable(self.overrides) if self.batch_index == 1 else ()
         for number, overrides in enumerate(jobs):
-            _check_job(self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides)), number, check)
+            _check_job(
+                self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides)),
+                number,
+                check,
+            )
 
     setattr(Sweeper, "validate_batch_is_legal", validate)  # noqa: B010  (mypy has no other word for it)
 
@@ -63,7 +67,9 @@ def _check_job(job: DictConfig, number: int, check: Callable[[DictConfig], None]
     running = HydraConfig.instance().cfg
     with flag_override(job, ["struct", "readonly"], False):
         job.hydra.job.num = job.hydra.job.id = number
-        job.hydra.runtime.output_dir = str(Path(job.hydra.sweep.dir, str(job.hydra.sweep.subdir)).absolute())
+        job.hydra.runtime.output_dir = str(
+            Path(job.hydra.sweep.dir, str(job.hydra.sweep.subdir)).absolute()
+        )
         HydraConfig.instance().set_config(job)
         del job["hydra"]
     try:
@@ -91,11 +97,17 @@ class RememberingLoader(ConfigLoaderImpl):
         self.repository = _RememberingRepository(config_search_path)
         self._composed: dict[tuple[str, ...], bytes] = {}
 
-    def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
+    def load_sweep_config(
+        self, master_config: DictConfig, sweep_overrides: list[str]
+    ) -> DictConfig:
         overrides = OverridesParser.create().parse_overrides(sweep_overrides)
-        choices = tuple(str(override.input_line) for override in overrides if self._is_choice(override))
+        choices = tuple(
+            str(override.input_line) for override in overrides if self._is_choice(override)
+        )
         if choices not in self._composed:
-            self._composed[choices] = pickle.dumps(super().load_sweep_config(master_config, list(choices)))
+            self._composed[choices] = pickle.dumps(
+                super().load_sweep_config(master_config, list(choices))
+            )
         job = cast(DictConfig, pickle.loads(self._composed[choices]))
         self._apply_overrides_to_config([o for o in overrides if not self._is_choice(o)], job)
         names = job.hydra.job.config.override_dirname
@@ -107,7 +119,9 @@ class RememberingLoader(ConfigLoaderImpl):
         return job
 
     def _is_choice(self, override: Override) -> bool:
-        return not isinstance(override.value(), dict) and self.repository.group_exists(override.key_or_group)
+        return not isinstance(override.value(), dict) and self.repository.group_exists(
+            override.key_or_group
+        )
 
 
 class _RememberingRepository(ConfigRepository):

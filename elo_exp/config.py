@@ -67,7 +67,14 @@ def _of_experiment(name: str, there: str, elsewhere: str, *, _root_: DictConfig)
 OmegaConf.register_new_resolver("of_run", _of_run, replace=True)
 OmegaConf.register_new_resolver("of_experiment", _of_experiment, replace=True)
 
-_ALONE = ("judge", "oracle_judge", "scoring", "oracle_scoring", "elo", "tracker")  # groups of which one is chosen
+_ALONE = (
+    "judge",
+    "oracle_judge",
+    "scoring",
+    "oracle_scoring",
+    "elo",
+    "tracker",
+)  # groups of which one is chosen
 _LISTS = ("entrant", "rubric", "rating", "estimator")  # and several
 _LIKE = ("elo", "rating", "arena")  # what is taken of a run
 
@@ -79,7 +86,9 @@ def take_ratings(cfg: DictConfig) -> None:
         return
     path = Path(cfg.like) / "manifest.json"
     if cfg.experiment.name != "rate":
-        raise UserError(f"like: found {cfg.like} with experiment={cfg.experiment.name}. It goes with experiment=rate.")
+        raise UserError(
+            f"like: found {cfg.like} with experiment={cfg.experiment.name}. It goes with experiment=rate."
+        )
     for override in overrides():
         if re.split("[.=@]", override.lstrip("+~"))[0] in _LIKE:
             raise UserError(
@@ -89,10 +98,15 @@ def take_ratings(cfg: DictConfig) -> None:
         found = json.loads(path.read_text(encoding="utf-8"))["config"]
         run = {name: found[name] for name in ("elo", "rating")} | {"arena": found.get("arena", {})}
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"like: found no rating settings in {path}. Expected the folder of a run.") from None
+        raise UserError(
+            f"like: found no rating settings in {path}. Expected the folder of a run."
+        ) from None
     with open_dict(cfg):
         cfg.elo = OmegaConf.merge(cfg.elo, run["elo"])
-        cfg.rating = {name: OmegaConf.merge(cfg.rating.get(name, {}), node) for name, node in run["rating"].items()}
+        cfg.rating = {
+            name: OmegaConf.merge(cfg.rating.get(name, {}), node)
+            for name, node in run["rating"].items()
+        }
         cfg.arena = OmegaConf.merge(cfg.arena, run["arena"])
 
 
@@ -103,7 +117,9 @@ def settings(cfg: DictConfig) -> Settings:
     if not memory.is_on():
         return _settings(cfg, names)
     chosen = plain(cfg)
-    return memory.once("settings", lambda: _settings(cfg, names), by=repr([chosen[name] for name in names]))
+    return memory.once(
+        "settings", lambda: _settings(cfg, names), by=repr([chosen[name] for name in names])
+    )
 
 
 def _settings(cfg: DictConfig, names: Sequence[str]) -> Settings:
@@ -115,7 +131,9 @@ def _settings(cfg: DictConfig, names: Sequence[str]) -> Settings:
     return checked
 
 
-def build(cfg: DictConfig, chosen: Settings, needs: Collection[str], changed: Sequence[str] = ()) -> Parts:
+def build(
+    cfg: DictConfig, chosen: Settings, needs: Collection[str], changed: Sequence[str] = ()
+) -> Parts:
     """The parts that an experiment needs. Nothing is generated, judged or written but the empty store.
 
     changed  the overrides of the command
@@ -130,7 +148,9 @@ def build(cfg: DictConfig, chosen: Settings, needs: Collection[str], changed: Se
         oracle_judge=_oracle_judge(cfg, chosen) if "oracle_judge" in needs else None,
         scoring=_part(cfg.scoring, "scoring") if "scoring" in needs else None,
         oracle_scoring=_part(cfg.oracle_scoring, "oracle_scoring") if "scoring" in needs else None,
-        rubrics=[_part(node, f"rubric.{name}") for name, node in cfg.rubric.items()] if "rubric" in needs else [],
+        rubrics=[_part(node, f"rubric.{name}") for name, node in cfg.rubric.items()]
+        if "rubric" in needs
+        else [],
         elo=_part(cfg.elo, "elo"),
         ratings={name: _part(node, f"rating.{name}") for name, node in cfg.rating.items()},
         rates="rating" in needs,
@@ -218,7 +238,9 @@ def _oracle_judge(cfg: DictConfig, chosen: Settings) -> Any:
         return _part(cfg.oracle_judge, "oracle_judge")
     if not OmegaConf.is_interpolation(cfg.oracle_judge, "budget_usd"):
         found = cfg.oracle_judge.budget_usd
-        raise UserError(f"oracle_judge.budget_usd: found {found}. Leave it out: the oracle's cap is oracle.budget_usd.")
+        raise UserError(
+            f"oracle_judge.budget_usd: found {found}. Leave it out: the oracle's cap is oracle.budget_usd."
+        )
     cfg.oracle_judge.budget_usd = chosen.oracle.budget_usd
     judge = _part(cfg.oracle_judge, "oracle_judge")
     judge.budget_setting, judge.part = "oracle.budget_usd", "oracle_judge"
@@ -227,7 +249,11 @@ def _oracle_judge(cfg: DictConfig, chosen: Settings) -> Any:
 
 def _recorded(name: str, folder: str) -> DictConfig:
     return OmegaConf.create(
-        {"_target_": "elo_exp.entrants.recorded.RecordedEntrant", "entrant_id": str(name), "path": folder}
+        {
+            "_target_": "elo_exp.entrants.recorded.RecordedEntrant",
+            "entrant_id": str(name),
+            "path": folder,
+        }
     )
 
 
@@ -263,14 +289,18 @@ def _part(node: Any, where: str) -> Any:
 def _typed(node: Any, where: str) -> tuple[Any, dict[str, Any]]:
     """The class of a part, and its settings in the types of the class's fields."""
     if not isinstance(node, DictConfig) or "_target_" not in node:
-        raise UserError(f"{where}: nothing is chosen. Choose with {_group(where)}=NAME; --help lists the names.")
+        raise UserError(
+            f"{where}: nothing is chosen. Choose with {_group(where)}=NAME; --help lists the names."
+        )
     part = _import(str(node["_target_"]), where)
     mistakes.refuse_unknown(node, part, where=f"{where}.", besides={"_target_"})
     resolved = OmegaConf.to_container(node, resolve=True)
     assert isinstance(resolved, dict)
     values = {str(key): value for key, value in resolved.items() if key != "_target_"}
     try:
-        return part, memory.once("part", lambda: _checked(part, values, where), of=(part,), by=repr(values))
+        return part, memory.once(
+            "part", lambda: _checked(part, values, where), of=(part,), by=repr(values)
+        )
     except OmegaConfBaseException as error:
         raise UserError(mistakes.wrong_type(error, part, OmegaConf.create(values), where)) from None
 
@@ -279,7 +309,13 @@ def _check_finite(value: Any, where: str) -> None:
     """Raise UserError for a number that no manifest can hold."""
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{where}: found {value}. Expected a finite number.")
-    inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, Mapping)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for name, one in inner:
         _check_finite(one, f"{where}.{name}")
 
@@ -289,7 +325,9 @@ def _checked(part: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]
     node = OmegaConf.create(dict(values))
     missing = sorted(OmegaConf.missing_keys(node))
     if missing:
-        raise UserError(f"{where}.{missing[0]}: has no value yet. Set it with {where}.{missing[0]}=...")
+        raise UserError(
+            f"{where}.{missing[0]}: has no value yet. Set it with {where}.{missing[0]}=..."
+        )
     typed = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(part), node))
     assert isinstance(typed, dict)
     return {str(key): value for key, value in typed.items() if key in values}
@@ -308,7 +346,9 @@ def _import(target: str, where: str) -> Any:
     except (AttributeError, ValueError):
         raise _no_class(where, target) from None
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
-        raise UserError(f"{where}._target_: found {target!r}, which is no dataclass. Expected the path of one.")
+        raise UserError(
+            f"{where}._target_: found {target!r}, which is no dataclass. Expected the path of one."
+        )
     return found
 
 

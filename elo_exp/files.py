@@ -74,17 +74,23 @@ def safe_name(text: str) -> str:
 
 
 def write_json(path: Path, value: object) -> Path:
-    return write_whole(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    return write_whole(
+        path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    )
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     """One JSON object a line; compressed if the name ends in .gz."""
     text = jsonl(rows)
-    return write_whole(path, gzip.compress(_encoded(text), mtime=0) if path.suffix == ".gz" else text)
+    return write_whole(
+        path, gzip.compress(_encoded(text), mtime=0) if path.suffix == ".gz" else text
+    )
 
 
 def jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
-    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode  # json.dumps makes one for every row
+    encode = json.JSONEncoder(
+        ensure_ascii=False, allow_nan=False
+    ).encode  # json.dumps makes one for every row
     return "".join(encode(row) + "\n" for row in rows)
 
 
@@ -108,9 +114,13 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise UserError(f"{place}: not JSON ({error}). Expected one JSON object a line.") from None
+                raise UserError(
+                    f"{place}: not JSON ({error}). Expected one JSON object a line."
+                ) from None
             if not isinstance(row, dict):
-                raise UserError(f"{place}: found a {type(row).__name__}. Expected one JSON object a line.")
+                raise UserError(
+                    f"{place}: found a {type(row).__name__}. Expected one JSON object a line."
+                )
             yield place, row
 
 
@@ -131,7 +141,11 @@ def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def open_text(path: Path) -> Iterator[TextIO]:
     """A text file for reading, gzipped or not. Raises UserError where it is missing, not text or not gzip."""
     try:
-        with gzip.open(path, "rt", encoding=_UTF8) if path.suffix == ".gz" else path.open(encoding=_UTF8) as file:
+        with (
+            gzip.open(path, "rt", encoding=_UTF8)
+            if path.suffix == ".gz"
+            else path.open(encoding=_UTF8) as file
+        ):
             yield file
     except (OSError, EOFError, zlib.error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -149,8 +163,12 @@ def network_filesystem(path: Path) -> str | None:
     whole = Path(os.path.realpath(path))
     kind, longest = "", -1
     for escaped, this_kind in (line.split(" ")[1:3] for line in text.split("\n") if line):
-        place = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), escaped)  # a space is written \040
-        if whole.is_relative_to(place) and len(place) >= longest:  # of two mounts on one place, the last is on top
+        place = re.sub(
+            r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), escaped
+        )  # a space is written \040
+        if (
+            whole.is_relative_to(place) and len(place) >= longest
+        ):  # of two mounts on one place, the last is on top
             kind, longest = this_kind, len(place)
     return kind if kind.removeprefix("fuse.").startswith(_NETWORK) else None
 

@@ -40,7 +40,9 @@ class Instructions(ABC):
     shows_expected_behavior: bool = False
 
     placeholders: ClassVar[tuple[str, ...]]  # of the template
-    tags: ClassVar[re.Pattern[str]]  # texts under judgment may not close their own block or open another
+    tags: ClassVar[
+        re.Pattern[str]
+    ]  # texts under judgment may not close their own block or open another
 
     def __post_init__(self) -> None:
         if not self.dimension or self.dimension != files.safe_name(self.dimension).strip(". "):
@@ -63,7 +65,11 @@ class Instructions(ABC):
 
     @property
     def input_paths(self) -> Mapping[str, Path]:
-        return {"": Path(self.path), "system": Path(self.system_path), "template": Path(self.template_path)}
+        return {
+            "": Path(self.path),
+            "system": Path(self.system_path),
+            "template": Path(self.template_path),
+        }
 
     @abstractmethod
     def _schema(self) -> str:
@@ -84,7 +90,9 @@ class Instructions(ABC):
 
     @cached_property
     def _prefix(self) -> str:
-        return hashlib.sha256(f"{self.system}\0{self.schema}\0{self.dimension}".encode()).hexdigest()
+        return hashlib.sha256(
+            f"{self.system}\0{self.schema}\0{self.dimension}".encode()
+        ).hexdigest()
 
     def applies_to(self, prompt: Prompt) -> bool:
         return prompt.gold_answer is not None or not self.needs_reference
@@ -101,7 +109,13 @@ class Instructions(ABC):
         }
 
     def _request(
-        self, subject: Comparison | Item, *, judge: str, repeat: int, known: Sequence[Any], **asked: Any
+        self,
+        subject: Comparison | Item,
+        *,
+        judge: str,
+        repeat: int,
+        known: Sequence[Any],
+        **asked: Any,
     ) -> JudgeRequest:
         """One query. Its key covers the judge's fingerprint, every byte that the judge sees, and what else it knows."""
         user = self._user_text(subject)

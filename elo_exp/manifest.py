@@ -23,14 +23,28 @@ from elo_exp.results import DOLLARS, RunInfo, Usage, added_up, paid
 
 logger = logging.getLogger(__name__)
 
-_PACKAGES = ("hydra-core", "omegaconf", "numpy", "matplotlib", "wandb", "anthropic", "torch", "transformers", "peft")
+_PACKAGES = (
+    "hydra-core",
+    "omegaconf",
+    "numpy",
+    "matplotlib",
+    "wandb",
+    "anthropic",
+    "torch",
+    "transformers",
+    "peft",
+)
 
 
 class Manifest:
     """A context manager. A manifest whose `finished_at` is null belongs to a run that did not finish."""
 
     def __init__(
-        self, info: RunInfo, usage: Usage, inputs: Mapping[str, Path], weights: Mapping[str, Sequence[Path]]
+        self,
+        info: RunInfo,
+        usage: Usage,
+        inputs: Mapping[str, Path],
+        weights: Mapping[str, Sequence[Path]],
     ) -> None:
         """The files and folders that decide what the run concludes are hashed before it begins.
 
@@ -58,7 +72,9 @@ class Manifest:
             "input_paths": input_paths,
             "input_hashes": input_hashes(input_paths),
             "weights": {
-                name: checkpoints.hashes(paths, Path(config["cache_dir"])) for name, paths in weights.items() if paths
+                name: checkpoints.hashes(paths, Path(config["cache_dir"]))
+                for name, paths in weights.items()
+                if paths
             },
             "files": earlier.get("files") or [],  # until the run has written its own
             "config": config,
@@ -83,8 +99,16 @@ class Manifest:
         folder = self.path.parent
         files = sorted(path.relative_to(folder).as_posix() for path in paths)
         read = [Path(path).resolve() for path in self._content["input_paths"].values()]
-        left = [folder / name for name in set(self._content["files"]) - set(files) if ".." not in Path(name).parts]
-        left = [path for path in left if path.is_file() and not any(map(path.resolve().is_relative_to, read))]
+        left = [
+            folder / name
+            for name in set(self._content["files"]) - set(files)
+            if ".." not in Path(name).parts
+        ]
+        left = [
+            path
+            for path in left
+            if path.is_file() and not any(map(path.resolve().is_relative_to, read))
+        ]
         for path in left:
             aside = folder / "earlier" / path.relative_to(folder)
             aside.parent.mkdir(parents=True, exist_ok=True)
@@ -92,10 +116,19 @@ class Manifest:
             with contextlib.suppress(OSError):  # where others are left in it
                 path.parent.rmdir()
         if left:
-            logger.warning("warning: %d files of an earlier run in %s are now in its earlier/", len(left), folder)
+            logger.warning(
+                "warning: %d files of an earlier run in %s are now in its earlier/",
+                len(left),
+                folder,
+            )
         self._content["files"] = files
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self._content["usage"] = dataclasses.asdict(self._usage)
         if error is None:
             self._content["finished_at"] = utc_now()
@@ -137,8 +170,12 @@ def input_hashes(paths: Mapping[str, str]) -> dict[str, str]:
         if path.is_file():
             found[name] = sha256(path)
         elif path.is_dir():
-            names = sorted(inside.name for inside in path.iterdir() if not inside.name.startswith("."))
-            found[name] = hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
+            names = sorted(
+                inside.name for inside in path.iterdir() if not inside.name.startswith(".")
+            )
+            found[name] = hashlib.sha256(
+                "\0".join(names).encode(errors="surrogateescape")
+            ).hexdigest()
     return found
 
 
@@ -160,7 +197,9 @@ def _git_commit() -> str | None:
         return None
     try:
         commit = _git("rev-parse", "HEAD")
-        return f"{commit}+changes" if _git("status", "--porcelain", "--untracked-files=no") else commit
+        return (
+            f"{commit}+changes" if _git("status", "--porcelain", "--untracked-files=no") else commit
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
 

@@ -15,7 +15,11 @@ from elo_exp.records import Record
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
 
-_VALUES, _RESULTS, _ROWS = 4, 64, 100_000  # kept at a time: equal values of a kind, results and rows of all kinds
+_VALUES, _RESULTS, _ROWS = (
+    4,
+    64,
+    100_000,
+)  # kept at a time: equal values of a kind, results and rows of all kinds
 _values: dict[str, deque[Any]] = {}
 _rows: dict[tuple[type[Record], str], Record] = {}
 _results: OrderedDict[Hashable, tuple[tuple[object, ...], Any]] = OrderedDict()

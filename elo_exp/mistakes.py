@@ -19,7 +19,9 @@ from elo_exp import CONF, usage
 from elo_exp.records import UserError
 
 _READ_BY = {  # settings of some experiments only
-    **dict.fromkeys(("battles", "battles_columns", "battles_filter", "battles_on_error"), ("rate",)),
+    **dict.fromkeys(
+        ("battles", "battles_columns", "battles_filter", "battles_on_error"), ("rate",)
+    ),
     **{"runs": ("compare", "dashboard"), "dashboard": ("dashboard",), "store": ("store",)},
     **{"arena": ("arena", "rate", "oracle"), "oracle": ("oracle",)},
 }
@@ -77,12 +79,20 @@ def _explain_word(error: OverrideParseException) -> str:
 
 def _explain_value(error: OmegaConfBaseException) -> str:
     key = str(error.full_key or error.key or "configuration")
-    if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(error.parent_node, DictConfig):
+    if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(
+        error.parent_node, DictConfig
+    ):
         known = [str(k) for k in error.parent_node if k not in ("_target_", "hydra")]
-        hint = _suggest(str(error.key), known) if known else f" Nothing is set there; add it with +{key}=VALUE."
+        hint = (
+            _suggest(str(error.key), known)
+            if known
+            else f" Nothing is set there; add it with +{key}=VALUE."
+        )
         return f"{key}: unknown setting.{_in_a_sweep(key) or hint}"
     if " is not a ListConfig" in str(error):
-        found = next((word.partition("=")[2] for word in sys.argv if word.startswith(f"{key}=")), "VALUE")
+        found = next(
+            (word.partition("=")[2] for word in sys.argv if word.startswith(f"{key}=")), "VALUE"
+        )
         return f"{key}: found {found}. Expected a list: '{key}=[{found}]'."
     return f"{key}: {first_line(error)}"
 
@@ -100,7 +110,11 @@ def _missing_option(name: str) -> str:
     if group == "hydra/launcher" and (extra := option.partition("_")[0]) in _LAUNCHERS:
         return f"hydra/launcher={option}: is not installed. pip install 'elo-exp[{_LAUNCHERS[extra]}]' brings it."
     folders = (CONF, *usage.config_dirs(sys.argv[1:]))
-    options = sorted({path.stem for folder in folders for path in folder.glob(f"{group}/*.yaml")}) if group else []
+    options = (
+        sorted({path.stem for folder in folders for path in folder.glob(f"{group}/*.yaml")})
+        if group
+        else []
+    )
     if not options:
         return f"{name}: no such configuration file in {', '.join(map(str, folders))}."
     hint = _of_recorded(option) if group == "entrant" and _is_given("recorded_dir") else ""
@@ -121,7 +135,9 @@ def _is_given(name: str) -> bool:
     return any(word.startswith(f"{name}=") for word in sys.argv)
 
 
-def refuse_unknown(node: DictConfig, schema: Any, *, where: str, besides: Collection[str] = ()) -> None:
+def refuse_unknown(
+    node: DictConfig, schema: Any, *, where: str, besides: Collection[str] = ()
+) -> None:
     """Unknown keys, also those added with `+`, in a node and in the dataclasses inside it."""
     known = {f.name: f for f in dataclasses.fields(schema)}
     for key in map(str, node):
@@ -139,13 +155,19 @@ def refuse_lists(overrides: Sequence[str], cfg: DictConfig) -> None:
     place of another name; Hydra would keep one of the two in silence."""
     last = dict(override.partition("=")[::2] for override in overrides)  # which wins
     for group, value in last.items():
-        chosen = yaml.safe_load(value) if group in ("entrant", "rating", "rubric", "estimator") else None
+        chosen = (
+            yaml.safe_load(value) if group in ("entrant", "rating", "rubric", "estimator") else None
+        )
         names = chosen if isinstance(chosen, list) else []
         for name in names:
             if names.count(name) > 1:
-                raise UserError(f"{group}: {name!r} is chosen {names.count(name)} times. Choose each once.")
+                raise UserError(
+                    f"{group}: {name!r} is chosen {names.count(name)} times. Choose each once."
+                )
         places = [str(name).rpartition("/")[2] for name in names]
-        lost = [place for place in places if place not in cfg[group] and f"~{group}.{place}" not in last]
+        lost = [
+            place for place in places if place not in cfg[group] and f"~{group}.{place}" not in last
+        ]
         if lost and ("_target_" in cfg[group] or len(cfg[group]) < len(names)):
             raise UserError(
                 f"{group}: {lost[0]}.yaml puts what it holds elsewhere. Expected its first line to be "

@@ -57,7 +57,9 @@ def outcome(verdict: Verdict) -> str | None:
     return "a" if (verdict.verdict == "A") != verdict.position_swap else "b"
 
 
-def reconcile(comparison: Comparison, ab: Verdict, ba: Verdict, repeats: Sequence[Verdict] = ()) -> Judgment:
+def reconcile(
+    comparison: Comparison, ab: Verdict, ba: Verdict, repeats: Sequence[Verdict] = ()
+) -> Judgment:
     """One judgment of two verdicts.
 
     Invalid in either order: no winner, and not a tie. Both orders name the same entrant: it wins. Both say tie: a
@@ -67,7 +69,11 @@ def reconcile(comparison: Comparison, ab: Verdict, ba: Verdict, repeats: Sequenc
     equal = comparison.response_a == comparison.response_b
     first, second = outcome(ab), outcome(ba)
     invalid = first is None or second is None
-    winner = {"a": comparison.entrant_a, "b": comparison.entrant_b}.get(first or "") if first == second else None
+    winner = (
+        {"a": comparison.entrant_a, "b": comparison.entrant_b}.get(first or "")
+        if first == second
+        else None
+    )
     return Judgment(
         prompt_id=comparison.prompt_id,
         dimension=comparison.dimension,
@@ -88,6 +94,8 @@ def repeated(judgment: Judgment) -> Iterator[tuple[Verdict, Verdict]]:
     """
     for again in judgment.raw[2:]:
         before = judgment.raw[1] if again.position_swap else judgment.raw[0]
-        is_second = before.mirrored or again.mirrored or (judgment.equal_answers and again.position_swap)
+        is_second = (
+            before.mirrored or again.mirrored or (judgment.equal_answers and again.position_swap)
+        )
         if not is_second and "INVALID" not in (before.verdict, again.verdict):
             yield before, again

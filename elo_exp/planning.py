@@ -29,7 +29,9 @@ class Estimate:
     output_tokens: int = 0
     dollars: float = 0.0
     dollars_plain: float = 0.0
-    counted: int = 0  # how many of the queries the API has counted; 0: all estimated from their length
+    counted: int = (
+        0  # how many of the queries the API has counted; 0: all estimated from their length
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,9 @@ class Plan:
         """
         if self.budget_usd is not None and self.to_pay and not self.fits:
             verdicts, less = (
-                ("scores", "oracle.n_prompts=N") if self.of_scores else ("verdicts", "judging.limit_pairs=N")
+                ("scores", "oracle.n_prompts=N")
+                if self.of_scores
+                else ("verdicts", "judging.limit_pairs=N")
             )
             raise UserError(
                 f"{self.budget_setting}: {self.to_pay} {verdicts} by {self.judge_model} are expected to cost "
@@ -120,7 +124,13 @@ def plan(
     """
     dimensions = dict.fromkeys(request.subject.dimension for request in requests)
     rows = [
-        _row(dimension, [r for r in requests if r.subject.dimension == dimension], stored, under_way, estimate)
+        _row(
+            dimension,
+            [r for r in requests if r.subject.dimension == dimension],
+            stored,
+            under_way,
+            estimate,
+        )
         for dimension in dimensions
     ]
     if stored_only:
@@ -191,7 +201,11 @@ def detectable(sigma: float, n_prompts: int, *, n_tests: int = 1) -> float:
 
     sigma  standard deviation of one prompt's part in the difference, in the unit of the result
     """
-    return _errors_apart(n_prompts, n_tests) * sigma / math.sqrt(n_prompts) if n_prompts > 1 else math.inf
+    return (
+        _errors_apart(n_prompts, n_tests) * sigma / math.sqrt(n_prompts)
+        if n_prompts > 1
+        else math.inf
+    )
 
 
 def prompts_needed(sigma: float, difference: float, *, n_tests: int = 1) -> int:

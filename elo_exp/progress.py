@@ -25,7 +25,9 @@ def track(items: Iterable[T], *, label: str, total: int) -> Generator[T]:
     """Pass the items on and show how far they are."""
     if total == 0:
         yield from items
-    elif sys.stderr.isatty() and multiprocessing.parent_process() is None:  # one bar: not of each worker of a launcher
+    elif (
+        sys.stderr.isatty() and multiprocessing.parent_process() is None
+    ):  # one bar: not of each worker of a launcher
         yield from _bar(items, label, total)
     else:
         yield from _lines(items, label, total)

@@ -23,7 +23,9 @@ class UserError(Exception):
 
 def canonical_json(value: Any) -> str:
     """The one JSON text of a value: sorted keys, no spaces, NaN refused."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
 
 
 def storable_json(value: Any) -> str:
@@ -195,7 +197,9 @@ class JudgeRequest:
     schema: str
     subject: Comparison | Item
     position_swap: bool = False
-    scale: tuple[float, float] | None = None  # the lowest and the highest score; None where a verdict is asked for
+    scale: tuple[float, float] | None = (
+        None  # the lowest and the highest score; None where a verdict is asked for
+    )
     repeat: int = 0
 
     @property
@@ -237,9 +241,13 @@ class Score(Record):
     draw_idx: int
     judge_model: str
     judge_score: float | None  # in [0, 1]
-    judge_score_variance: float | None  # of the same, squared; None where the judge was not asked how sure it is
+    judge_score_variance: (
+        float | None
+    )  # of the same, squared; None where the judge was not asked how sure it is
     cache_key: str
-    stop_reason: str = "end_turn"  # or why there is no score: refusal, max_tokens, unreadable, missing, ...
+    stop_reason: str = (
+        "end_turn"  # or why there is no score: refusal, max_tokens, unreadable, missing, ...
+    )
     reasoning: str = ""
 
 
@@ -262,7 +270,9 @@ class Judgment(Record):
 
     def __post_init__(self) -> None:
         if self.winner not in (None, self.entrant_a, self.entrant_b):
-            raise ValueError(f"winner {self.winner!r} is neither {self.entrant_a!r} nor {self.entrant_b!r}")
+            raise ValueError(
+                f"winner {self.winner!r} is neither {self.entrant_a!r} nor {self.entrant_b!r}"
+            )
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Self:
@@ -301,4 +311,6 @@ class Battle(Record):
         return self.has_both_orders and self.verdict_ab != self.verdict_ba
 
     def to_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}  # asdict copies every value: ten times as long
+        return {
+            name: getattr(self, name) for name in self.__slots__
+        }  # asdict copies every value: ten times as long

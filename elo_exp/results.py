@@ -38,14 +38,20 @@ class Rating(Record):
     std_error: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None
-    ordering_error: float | None = None  # Monte-Carlo error over match orders, not an uncertainty of the rating
+    ordering_error: float | None = (
+        None  # Monte-Carlo error over match orders, not an uncertainty of the rating
+    )
     rank: int | None = None
     rank_low: int | None = None
     rank_high: int | None = None
     p_best: float | None = None  # that no other model is better, as far as the covariance goes
     n_battles: int = 0
-    n_prompts: int | None = None  # on which it has met others: how many observations its error comes from
-    flag: str | None = None  # unbeaten, winless, disconnected, separated: why there is no rating; of Elo, which always
+    n_prompts: int | None = (
+        None  # on which it has met others: how many observations its error comes from
+    )
+    flag: str | None = (
+        None  # unbeaten, winless, disconnected, separated: why there is no rating; of Elo, which always
+    )
     # has one, why it says little: one of these, or no match
 
 
@@ -59,9 +65,15 @@ class Leaderboard:
     ratings: tuple[Rating, ...]
     samples: np.ndarray | None = None
     n_matches: int = 0  # games that the method was given
-    covariance: np.ndarray | None = None  # (m, m), squared rating points, rows and columns as `models`; NaN: not rated
-    parameters: Mapping[str, float] = field(default_factory=dict)  # what else is estimated: a tie parameter, its error
-    rank_chances: np.ndarray | None = None  # (m, m), rows as `models`, columns ranks from 1; NaN for one not rated
+    covariance: np.ndarray | None = (
+        None  # (m, m), squared rating points, rows and columns as `models`; NaN: not rated
+    )
+    parameters: Mapping[str, float] = field(
+        default_factory=dict
+    )  # what else is estimated: a tie parameter, its error
+    rank_chances: np.ndarray | None = (
+        None  # (m, m), rows as `models`, columns ranks from 1; NaN for one not rated
+    )
     n_clusters: int | None = None  # prompts: how many independent observations the errors come from
 
     def rating(self, model: str) -> Rating:
@@ -75,7 +87,9 @@ def ranked(ratings: Sequence[Rating]) -> tuple[Rating, ...]:
     """
     placed: list[Rating] = []
     above = math.inf
-    for value, rating in sorted(((r.rating, r) for r in ratings if r.rating is not None), key=lambda r: -r[0]):
+    for value, rating in sorted(
+        ((r.rating, r) for r in ratings if r.rating is not None), key=lambda r: -r[0]
+    ):
         rank = placed[-1].rank if above - value <= LEVEL else len(placed) + 1
         placed.append(dataclasses.replace(rating, rank=rank))
         above = value
@@ -108,10 +122,14 @@ class Precision(Record):
     dimension: str
     n_prompts: int | None  # how many independent observations there are
     n_tests: int  # pairs x dimensions that were compared
-    sigma: float | None = None  # standard deviation of one prompt's part in a difference, root mean square over pairs
+    sigma: float | None = (
+        None  # standard deviation of one prompt's part in a difference, root mean square over pairs
+    )
     detectable: float | None = None
     detectable_corrected: float | None = None
-    prompts_needed: Mapping[str, int] = field(default_factory=dict)  # by the difference that is to be found
+    prompts_needed: Mapping[str, int] = field(
+        default_factory=dict
+    )  # by the difference that is to be found
     prompts_needed_corrected: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -154,7 +172,9 @@ class JudgeQuality(Record):
 
     @property
     def first_shown_rate(self) -> float | None:
-        return self.n_first_shown_wins / self.n_decisive_verdicts if self.n_decisive_verdicts else None
+        return (
+            self.n_first_shown_wins / self.n_decisive_verdicts if self.n_decisive_verdicts else None
+        )
 
     @property
     def tie_rate(self) -> float | None:
@@ -213,9 +233,17 @@ class Usage:
 
     def metrics(self) -> dict[str, float]:
         """The numbers under flat names."""
-        flat = {f"dollars/{dimension}": dollars for dimension, dollars in self.dollars_by_dimension.items()}
-        flat |= {f"dollars_by_entrant/{name}": dollars for name, dollars in self.dollars_by_entrant.items()}
-        return {name: v for name, v in dataclasses.asdict(self).items() if isinstance(v, int | float)} | flat
+        flat = {
+            f"dollars/{dimension}": dollars
+            for dimension, dollars in self.dollars_by_dimension.items()
+        }
+        flat |= {
+            f"dollars_by_entrant/{name}": dollars
+            for name, dollars in self.dollars_by_entrant.items()
+        }
+        return {
+            name: v for name, v in dataclasses.asdict(self).items() if isinstance(v, int | float)
+        } | flat
 
 
 DOLLARS = ("dollars", "dollars_by_dimension", "dollars_by_entrant")  # of a usage, what was paid
@@ -246,15 +274,23 @@ class Standings:
     models: tuple[str, ...]  # in the order in which they were chosen: it fixes their colours
     battles: Mapping[str, Sequence[Battle]]
     k: float
-    elo: Mapping[str, Mapping[float, Leaderboard]]  # dimension -> K; empty where no match was played
-    elo_limit: Mapping[str, Mapping[str, float]]  # dimension -> model: Bradley-Terry of the matches that Elo played
+    elo: Mapping[
+        str, Mapping[float, Leaderboard]
+    ]  # dimension -> K; empty where no match was played
+    elo_limit: Mapping[
+        str, Mapping[str, float]
+    ]  # dimension -> model: Bradley-Terry of the matches that Elo played
     companions: Mapping[str, Mapping[str, Leaderboard]]  # method -> dimension
     win_rates: Sequence[WinRate]
     differences: Mapping[str, Sequence[Difference]] = field(default_factory=dict)  # method
     precision: Mapping[str, Sequence[Precision]] = field(default_factory=dict)  # method
-    diagnoses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # dimension: the verdicts, as JSON
+    diagnoses: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # dimension: the verdicts, as JSON
     agreement: Sequence[Agreement] = ()  # of dimensions with each other
-    judges_agreement: Sequence[Agreement] = ()  # of every two judges that the store has heard, by dimension
+    judges_agreement: Sequence[
+        Agreement
+    ] = ()  # of every two judges that the store has heard, by dimension
     judges_ranks: Sequence[RankCorrelation] = ()  # of the ratings by what both of them judged
 
     @property
@@ -299,4 +335,6 @@ class RunInfo:
     job_type: str
     config: Mapping[str, Any]
     overrides: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)  # by which runs are grouped: who was asked, about whom
+    labels: Mapping[str, str] = field(
+        default_factory=dict
+    )  # by which runs are grouped: who was asked, about whom

@@ -58,7 +58,9 @@ class Rubric(Instructions):
         reads of the comparison itself."""
         shown = comparison.swapped() if position_swap else comparison
         known = [getattr(shown, name) for name in reads]
-        return self._request(shown, judge=judge, repeat=repeat, known=known, position_swap=position_swap)
+        return self._request(
+            shown, judge=judge, repeat=repeat, known=known, position_swap=position_swap
+        )
 
     def _texts(self, shown: Comparison) -> Mapping[str, str]:
         return {
@@ -69,7 +71,9 @@ class Rubric(Instructions):
 
     def parse(self, request: JudgeRequest, reply: JudgeReply, *, judge_model: str) -> Verdict:
         """What a reply says. A refusal, a truncation and anything unreadable are INVALID, never a tie."""
-        verdict, reasoning = _read_verdict(reply.text) if reply.stop_reason == "end_turn" else (None, "")
+        verdict, reasoning = (
+            _read_verdict(reply.text) if reply.stop_reason == "end_turn" else (None, "")
+        )
         return Verdict(
             cache_key=reply.key,
             rubric_version=self.version,
@@ -104,4 +108,6 @@ def _read_verdict(text: str) -> tuple[str | None, str]:
         return None, ""
     if before is not None:
         return answer["verdict"], before
-    return answer["verdict"], f"A: {answer.get('evidence_a', '')} | B: {answer.get('evidence_b', '')}"
+    return answer[
+        "verdict"
+    ], f"A: {answer.get('evidence_a', '')} | B: {answer.get('evidence_b', '')}"

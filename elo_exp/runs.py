@@ -48,14 +48,20 @@ class FinishedRun:
             try:
                 battle = Battle.from_dict(row)
             except KeyError as error:
-                raise UserError(f"{place}: has no {error}. Expected a battle, as the run wrote it.") from None
+                raise UserError(
+                    f"{place}: has no {error}. Expected a battle, as the run wrote it."
+                ) from None
             found.setdefault(battle.dimension or self.dimensions[0], []).append(battle)
         return found
 
     def responses(self, entrant: str) -> dict[str, str]:
         """The texts by prompt; none of an entrant that did not answer in this run."""
         path = self.folder / "responses" / f"responses_{entrant}.jsonl"
-        return {row["prompt_id"]: row["response_text"] for _, row in read_jsonl(path)} if path.is_file() else {}
+        return (
+            {row["prompt_id"]: row["response_text"] for _, row in read_jsonl(path)}
+            if path.is_file()
+            else {}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +86,10 @@ def read(chosen: Sequence[str]) -> FoundRuns:
                     raise UserError(f"runs: {error}") from None
                 left_out.append(str(error))
     named = zip(_names(list(found)), found.items(), strict=True)
-    runs = [FinishedRun(name=name, folder=folder, manifest=m, ratings=r) for name, (folder, (m, r)) in named]
+    runs = [
+        FinishedRun(name=name, folder=folder, manifest=m, ratings=r)
+        for name, (folder, (m, r)) in named
+    ]
     return FoundRuns(runs=runs, left_out=left_out)
 
 
@@ -90,7 +99,12 @@ def _expanded(entry: str) -> list[tuple[Path, bool]]:
         jobs = _jobs(Path(entry))
         return [(job, False) for job in jobs] or [(Path(entry), True)]
     matches = [Path(match) for match in sorted(glob.glob(entry))]  # noqa: PTH207 (an absolute pattern too)
-    folders = [job for match in matches for job in (_jobs(match) or [match]) if (job / "manifest.json").is_file()]
+    folders = [
+        job
+        for match in matches
+        for job in (_jobs(match) or [match])
+        if (job / "manifest.json").is_file()
+    ]
     if not folders:
         raise UserError(f"runs: found no run folder that matches {entry}. Check the pattern.")
     return [(folder, False) for folder in folders]
@@ -109,11 +123,15 @@ def _content(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not folder.is_dir():
         raise UserError(f"found no folder {folder}. Check the path.")
     if not (folder / "manifest.json").is_file():
-        raise UserError(f"{folder} is no run folder, for it has no manifest.json. Name the folder that a run printed.")
+        raise UserError(
+            f"{folder} is no run folder, for it has no manifest.json. Name the folder that a run printed."
+        )
     manifest = _json(folder / "manifest.json")
     if not manifest.get("finished_at"):
         why = manifest.get("error") or "it was stopped"
-        raise UserError(f"{folder} did not finish ({why}). Give its command again, or leave it out.")
+        raise UserError(
+            f"{folder} did not finish ({why}). Give its command again, or leave it out."
+        )
     if not (folder / "ratings.json").is_file():
         kind = manifest.get("experiment")
         raise UserError(
@@ -126,15 +144,21 @@ def _content(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _check(folder: Path, manifest: Mapping[str, Any], ratings: Mapping[str, Any]) -> None:
     """Raise UserError where a part is missing that every run writes."""
-    if not isinstance(manifest.get("config"), dict) or not isinstance(manifest["config"].get("rating"), dict):
-        raise UserError(f"{folder / 'manifest.json'} has no config of ratings. Expected what a run wrote.")
+    if not isinstance(manifest.get("config"), dict) or not isinstance(
+        manifest["config"].get("rating"), dict
+    ):
+        raise UserError(
+            f"{folder / 'manifest.json'} has no config of ratings. Expected what a run wrote."
+        )
     try:
         for boards in ratings["dimensions"].values():
             for board in boards.values():
                 for row in board["ratings"]:
                     Rating.from_dict(row)
     except (AttributeError, KeyError, TypeError):
-        raise UserError(f"{folder / 'ratings.json'} has no ratings by dimension. Expected what a run wrote.") from None
+        raise UserError(
+            f"{folder / 'ratings.json'} has no ratings by dimension. Expected what a run wrote."
+        ) from None
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -160,8 +184,14 @@ def differing(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """
     if all(isinstance(value, Mapping) for value in values.values()):
         keys = dict.fromkeys(key for value in values.values() for key in value)
-        found = {key: differing({run: value.get(key) for run, value in values.items()}) for key in keys}
-        return {f"{key}.{path}".rstrip("."): by for key, inside in found.items() for path, by in inside.items()}
+        found = {
+            key: differing({run: value.get(key) for run, value in values.items()}) for key in keys
+        }
+        return {
+            f"{key}.{path}".rstrip("."): by
+            for key, inside in found.items()
+            for path, by in inside.items()
+        }
     shown = {run: _said(value) for run, value in values.items()}
     return {} if len({json.dumps(value) for value in values.values()}) == 1 else {"": shown}
 

@@ -36,7 +36,9 @@ class ScoreRubric(Instructions):
 
     def __post_init__(self) -> None:
         if not -float("inf") < self.low < self.high < float("inf"):
-            raise UserError(f"low: found a scale from {self.low} to {self.high}. Expected a low below a high.")
+            raise UserError(
+                f"low: found a scale from {self.low} to {self.high}. Expected a low below a high."
+            )
         super().__post_init__()
 
     def _schema(self) -> str:
@@ -66,11 +68,15 @@ class ScoreRubric(Instructions):
             draw_idx=draw_idx,
         )
 
-    def request(self, item: Item, *, judge: str, repeat: int = 0, reads: Sequence[str] = ()) -> JudgeRequest:
+    def request(
+        self, item: Item, *, judge: str, repeat: int = 0, reads: Sequence[str] = ()
+    ) -> JudgeRequest:
         """One query. Its key covers the judge's fingerprint and every byte that the judge sees; and, for a judge that
         reads more than the text, whose response it is."""
         whose = [item.prompt_id, item.entrant_id, item.draw_idx] if reads else []
-        return self._request(item, judge=judge, repeat=repeat, known=whose, scale=(self.low, self.high))
+        return self._request(
+            item, judge=judge, repeat=repeat, known=whose, scale=(self.low, self.high)
+        )
 
     def _texts(self, shown: Item) -> Mapping[str, str]:
         return {
@@ -88,7 +94,9 @@ class ScoreRubric(Instructions):
         """
         assert isinstance(request.subject, Item)
         said, reasoning = self._read(reply.text) if reply.stop_reason == "end_turn" else (None, "")
-        stop_reason = UNREADABLE if said is None and reply.stop_reason == "end_turn" else reply.stop_reason
+        stop_reason = (
+            UNREADABLE if said is None and reply.stop_reason == "end_turn" else reply.stop_reason
+        )
         score, variance = said or (None, None)
         return Score(
             prompt_id=request.subject.prompt_id,
@@ -120,6 +128,10 @@ class ScoreRubric(Instructions):
 
     def _on_scale(self, number: Any) -> float | None:
         """The number in [0, 1]; None for what is none, or lies off the scale."""
-        if isinstance(number, bool) or not isinstance(number, int | float) or not self.low <= number <= self.high:
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int | float)
+            or not self.low <= number <= self.high
+        ):
             return None
         return float((number - self.low) / (self.high - self.low))

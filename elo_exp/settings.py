@@ -50,7 +50,9 @@ class JudgingSettings:
 
     def check(self) -> None:
         if self.limit_pairs is not None and self.limit_pairs < 1:
-            raise UserError(f"judging.limit_pairs: found {self.limit_pairs}. Expected 1 or more, or null for all.")
+            raise UserError(
+                f"judging.limit_pairs: found {self.limit_pairs}. Expected 1 or more, or null for all."
+            )
         if self.repeats < 1:
             raise UserError(f"judging.repeats: found {self.repeats}. Expected 1 or more.")
         check_budget("judging.budget_usd", self.budget_usd)
@@ -125,7 +127,9 @@ class ArenaSettings:
     split: str
     columns: ArenaColumns
     text_lists: bool  # prompt and responses are JSON lists, with a text for each turn
-    winners: dict[str, str | None]  # a word of the source -> one of WINNERS; None: leave the row out
+    winners: dict[
+        str, str | None
+    ]  # a word of the source -> one of WINNERS; None: leave the row out
     languages: list[str] | None
     hold_out: list[str]  # models whose battles are left out
     min_battles: int
@@ -141,18 +145,29 @@ class ArenaSettings:
     def check(self) -> None:
         one_of("arena.opponents", self.opponents, OPPONENTS)
         one_of("arena.battles_format", self.battles_format, BATTLES_FORMATS)
-        for name, least in (("min_battles", 1), ("n_battles", 1), ("n_calibration", 0), ("max_chars", 1)):
+        for name, least in (
+            ("min_battles", 1),
+            ("n_battles", 1),
+            ("n_calibration", 0),
+            ("max_chars", 1),
+        ):
             if getattr(self, name) < least:
-                raise UserError(f"arena.{name}: found {getattr(self, name)}. Expected {least} or more.")
+                raise UserError(
+                    f"arena.{name}: found {getattr(self, name)}. Expected {least} or more."
+                )
         if self.rounds < 2:
             raise UserError(f"arena.rounds: found {self.rounds}. Expected 2 or more.")
         if self.seed < 0:
             raise UserError(f"arena.seed: found {self.seed}. Expected 0 or more.")
         if self.languages == []:
-            raise UserError("arena.languages: found an empty list. Expected languages, or null for all.")
+            raise UserError(
+                "arena.languages: found an empty list. Expected languages, or null for all."
+            )
         for word, winner in self.winners.items():
             if winner not in (None, *WINNERS):
-                raise UserError(f"arena.winners.{word}: found {winner!r}. Expected {', '.join(WINNERS)}, or null.")
+                raise UserError(
+                    f"arena.winners.{word}: found {winner!r}. Expected {', '.join(WINNERS)}, or null."
+                )
 
 
 @dataclass
@@ -181,27 +196,39 @@ class OracleSettings:
     def check(self) -> None:
         one_of("oracle.prompts", self.prompts, PROMPT_SOURCES)
         if self.n_prompts is not None and self.n_prompts < 1:
-            raise UserError(f"oracle.n_prompts: found {self.n_prompts}. Expected 1 or more, or null for all.")
+            raise UserError(
+                f"oracle.n_prompts: found {self.n_prompts}. Expected 1 or more, or null for all."
+            )
         if not 0 < self.label_fraction <= 1:
-            raise UserError(f"oracle.label_fraction: found {self.label_fraction:g}. Expected above 0 and up to 1.")
+            raise UserError(
+                f"oracle.label_fraction: found {self.label_fraction:g}. Expected above 0 and up to 1."
+            )
         if not 0 <= self.validation_fraction <= 1:
-            raise UserError(f"oracle.validation_fraction: found {self.validation_fraction:g}. Expected 0 to 1.")
+            raise UserError(
+                f"oracle.validation_fraction: found {self.validation_fraction:g}. Expected 0 to 1."
+            )
         check_budget("oracle.budget_usd", self.budget_usd)
         if not 0 <= self.check_nats < math.inf:
             raise UserError(
                 f"oracle.check_nats: found {self.check_nats}. Expected 0 or more nats. To allow any, choose many: 1000."
             )
         if self.check_answers < 1:
-            raise UserError(f"oracle.check_answers: found {self.check_answers}. Expected 1 or more.")
+            raise UserError(
+                f"oracle.check_answers: found {self.check_answers}. Expected 1 or more."
+            )
         one_of("oracle.calibration", self.calibration, CALIBRATIONS)
         if not 2 <= self.n_folds <= 20:
             raise UserError(f"oracle.n_folds: found {self.n_folds}. Expected 2 to 20.")
         if self.seed < 0:
             raise UserError(f"oracle.seed: found {self.seed}. Expected 0 or more.")
         if not 0 < self.max_residual < 1:
-            raise UserError(f"oracle.max_residual: found {self.max_residual:g}. Expected a number between 0 and 1.")
+            raise UserError(
+                f"oracle.max_residual: found {self.max_residual:g}. Expected a number between 0 and 1."
+            )
         if any(not 0 < half_width < 1 for half_width in self.half_widths):
-            raise UserError(f"oracle.half_widths: found {self.half_widths}. Expected numbers between 0 and 1.")
+            raise UserError(
+                f"oracle.half_widths: found {self.half_widths}. Expected numbers between 0 and 1."
+            )
 
 
 @dataclass
@@ -215,7 +242,9 @@ class Settings:
     shard: str | None  # i/n: answer this share of the prompts, and stop
     allow_missing: bool
     recorded_dir: str | None
-    figures: bool | None  # draw them: they take most of the time of a run that asks nobody; None: not in a sweep's jobs
+    figures: (
+        bool | None
+    )  # draw them: they take most of the time of a run that asks nobody; None: not in a sweep's jobs
     resume: bool  # of a sweep: leave its finished jobs as they are
     sweep_pair: list[str] | None  # whose difference is drawn by K and n_perms; None: the two best
     cache_dir: str
@@ -237,7 +266,9 @@ class Settings:
         self.arena.check()
         self.oracle.check()
         if self.status and self.experiment.name != "oracle":
-            raise UserError(f"status: found true with experiment={self.experiment.name}. Expected experiment=oracle.")
+            raise UserError(
+                f"status: found true with experiment={self.experiment.name}. Expected experiment=oracle."
+            )
         if self.compat is not None:
             one_of("compat", self.compat, COMPATS)
         one_of("battles_on_error", self.battles_on_error, ON_ERROR)
@@ -245,7 +276,9 @@ class Settings:
             if count < 1:
                 raise UserError(f"mode.strata.{source}: found {count}. Expected 1 or more prompts.")
         if self.sweep_pair is not None and len(set(self.sweep_pair)) != 2:
-            raise UserError(f"sweep_pair: found {self.sweep_pair}. Expected two entrants: 'sweep_pair=[one,other]'.")
+            raise UserError(
+                f"sweep_pair: found {self.sweep_pair}. Expected two entrants: 'sweep_pair=[one,other]'."
+            )
         if self.mode.pilot_seed < 0:
             raise UserError(f"mode.pilot_seed: found {self.mode.pilot_seed}. Expected 0 or more.")
         if not self.cache_dir:
@@ -267,7 +300,9 @@ def parse_shard(shard: str) -> tuple[int, int]:
 def check_budget(name: str, dollars: float) -> None:
     """Raise UserError for what is no cap, or cannot be written as JSON."""
     if not 0 <= dollars < math.inf:
-        raise UserError(f"{name}: found {dollars}. Expected 0 or more dollars. For no cap, choose many: 1000000.")
+        raise UserError(
+            f"{name}: found {dollars}. Expected 0 or more dollars. For no cap, choose many: 1000000."
+        )
 
 
 def one_of(name: str, value: str, choices: Collection[str]) -> str:

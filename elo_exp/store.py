@@ -130,7 +130,12 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self._db.close()
 
     def read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -143,7 +148,10 @@ class Store:
         for start in range(0, len(keys), _KEYS_A_QUERY):
             some = keys[start : start + _KEYS_A_QUERY]
             marks = ",".join("?" * len(some))
-            rows = self.read(f"SELECT key, json_remove(value, '$.message') FROM answers WHERE key IN ({marks})", some)
+            rows = self.read(
+                f"SELECT key, json_remove(value, '$.message') FROM answers WHERE key IN ({marks})",
+                some,
+            )
             try:
                 found.update((key, memory.read(record, value)) for key, value in rows)
             except (KeyError, TypeError, ValueError) as error:
@@ -156,7 +164,10 @@ class Store:
     def judges(self) -> list[JudgeIdentity]:
         """Whose replies may be here, the first to be asked first."""
         rows = self.read("SELECT key, judge_model, reads FROM judges ORDER BY rowid")
-        return [JudgeIdentity(key=key, judge_model=model, reads=tuple(json.loads(reads))) for key, model, reads in rows]
+        return [
+            JudgeIdentity(key=key, judge_model=model, reads=tuple(json.loads(reads)))
+            for key, model, reads in rows
+        ]
 
     def remember(self, judge: JudgeIdentity) -> None:
         if not self.read("SELECT 1 FROM judges WHERE key = ?", [judge.key]):
@@ -184,7 +195,9 @@ class Store:
                 raise
             for record in some:
                 self.usage.count(record)
-            if n_new < len(some):  # another process was first: its answers are the ones that every run shall see
+            if n_new < len(
+                some
+            ):  # another process was first: its answers are the ones that every run shall see
                 stored = self.get(type(some[0]), [key(r) for r in some])
                 some = [stored[key(r)] for r in some]
             yield from some
@@ -195,7 +208,9 @@ class Store:
         now = utc_now()
         self._db.executemany("DELETE FROM claims WHERE key = ?", ((key(r),) for r in records))
         rows = [(key(r), type(r).__name__, storable_json(r.to_dict()), now) for r in records]
-        return self._db.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows).rowcount
+        return self._db.executemany(
+            "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows
+        ).rowcount
 
 
 def _last(iterator: Iterator[R], stop: KeyboardInterrupt) -> list[R]:

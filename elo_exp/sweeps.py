@@ -53,12 +53,16 @@ class SweepWatch(Callback):
             folder, cls.folder = cls.folder, None
             if summary := sweep_summary.write(folder):
                 more = (
-                    ["the same command goes on: it runs what did not finish"] if (folder / _UNFINISHED).exists() else []
+                    ["the same command goes on: it runs what did not finish"]
+                    if (folder / _UNFINISHED).exists()
+                    else []
                 )
                 print(*summary.lines, *more, folder.resolve(), sep="\n")
                 _track(folder, summary)
             elif {path.name for path in folder.iterdir()} == {_UNFINISHED, "multirun.yaml"}:
-                shutil.rmtree(folder, ignore_errors=True)  # of a sweep that was refused before its first job
+                shutil.rmtree(
+                    folder, ignore_errors=True
+                )  # of a sweep that was refused before its first job
         if cls.lock is not None:
             os.close(cls.lock)
             cls.lock = None
@@ -91,7 +95,9 @@ def place(fresh: str, resume: bool, overrides: DictConfig, sweeper: DictConfig) 
     for mark in sorted(marks, key=lambda path: path.parent.name, reverse=True):
         if (lock := _locked(mark, command)) is not None:
             SweepWatch.lock = lock
-            print(f"going on with the unfinished sweep {mark.parent}; resume=false begins a new one")
+            print(
+                f"going on with the unfinished sweep {mark.parent}; resume=false begins a new one"
+            )
             return str(mark.parent)
     return fresh
 
@@ -140,7 +146,10 @@ def is_finished(info: RunInfo) -> bool:
         {**found["config"], "resume": info.config["resume"]} == json.loads(json.dumps(info.config))
         and found["versions"]["elo_exp"] == __version__
         and input_hashes(found.get("input_paths", {})) == found.get("input_hashes")
-        and all(_are(hashes, Path(info.config["cache_dir"])) for hashes in found.get("weights", {}).values())
+        and all(
+            _are(hashes, Path(info.config["cache_dir"]))
+            for hashes in found.get("weights", {}).values()
+        )
     )
 
 
@@ -158,7 +167,9 @@ def headline(info: RunInfo) -> float:
 def note_failure(job_dir: Path, error: Exception) -> None:
     """Leave a failed job's error where the summary finds it; its own manifest may never have begun."""
     text = f"{type(error).__name__}: {error}"
-    is_ours = mistakes.explain(error) is None  # a launcher brings its words here, and not where it was raised
+    is_ours = (
+        mistakes.explain(error) is None
+    )  # a launcher brings its words here, and not where it was raised
     logger.error("job %s failed: %s", job_dir.name, text, exc_info=error if is_ours else None)
     write_whole(job_dir / sweep_jobs.ERROR, text + "\n")
 

@@ -15,12 +15,18 @@ def help_text(arguments: Sequence[str]) -> str:
     for folder in (CONF, *config_dirs(arguments)):
         for path in folder.glob("*/*.yaml"):
             options.setdefault(path.parent.name, set()).add(path.stem)
-    groups = "".join(f"  {group:<11} {', '.join(sorted(names))}\n" for group, names in sorted(options.items()))
+    groups = "".join(
+        f"  {group:<11} {', '.join(sorted(names))}\n" for group, names in sorted(options.items())
+    )
     return (CONF / "help.txt").read_text(encoding="utf-8").replace("{groups}\n", groups).rstrip()
 
 
 def config_dirs(arguments: Sequence[str]) -> list[Path]:
     """--config-dir DIR or --config-dir=DIR."""
-    joined = [argument.partition("=")[2] for argument in arguments if argument.startswith("--config-dir=")]
-    apart = [value for flag, value in itertools.pairwise(arguments) if flag in ("--config-dir", "-cd")]
+    joined = [
+        argument.partition("=")[2] for argument in arguments if argument.startswith("--config-dir=")
+    ]
+    apart = [
+        value for flag, value in itertools.pairwise(arguments) if flag in ("--config-dir", "-cd")
+    ]
     return [Path(folder) for folder in joined + apart]

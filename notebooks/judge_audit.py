@@ -33,7 +33,12 @@ from elo_exp.files import read_jsonl
 folder = os.environ.get("ELO_EXP_RUN")
 if folder is None:
     folder = tempfile.mkdtemp()
-    made = [f"hydra.run.dir={folder}", f"cache_dir={folder}/cache", "tracker=local", "judge.position_effect=0.2"]
+    made = [
+        f"hydra.run.dir={folder}",
+        f"cache_dir={folder}/cache",
+        "tracker=local",
+        "judge.position_effect=0.2",
+    ]
     subprocess.run([sys.executable, "-m", "elo_exp", *made], check=True, capture_output=True)
 (run,) = runs.read([folder]).runs
 
@@ -46,7 +51,11 @@ def table(head, lines):
 
 def figure(name):
     path = run.folder / "figures" / f"{name}.png"
-    display(Image(filename=path, width=940) if path.is_file() else Markdown(f"*This run has no figure `{name}`.*"))
+    display(
+        Image(filename=path, width=940)
+        if path.is_file()
+        else Markdown(f"*This run has no figure `{name}`.*")
+    )
 
 
 def number(value, form):
@@ -59,7 +68,9 @@ def share(value):
 
 quality = run.manifest.get("judge_quality", [])
 if not quality:
-    display(Markdown("*This run asked no judge: it has battles, but neither verdicts nor responses.*"))
+    display(
+        Markdown("*This run asked no judge: it has battles, but neither verdicts nor responses.*")
+    )
 
 
 # %% [markdown]
@@ -106,11 +117,18 @@ figure("length_ratings")
 
 # %%
 dimensions = [q["dimension"] for q in quality]
-judgments = {d: [row for _, row in read_jsonl(run.folder / "verdicts" / f"{d}.jsonl")] for d in dimensions}
-flips = {d: Counter(row["prompt_id"] for row in some if row["inconsistent"]) for d, some in judgments.items()}
+judgments = {
+    d: [row for _, row in read_jsonl(run.folder / "verdicts" / f"{d}.jsonl")] for d in dimensions
+}
+flips = {
+    d: Counter(row["prompt_id"] for row in some if row["inconsistent"])
+    for d, some in judgments.items()
+}
 
 if flips:
-    drawn, axes = plt.subplots(1, len(flips), figsize=(3.2 * len(flips), 2.6), squeeze=False, sharey=True)
+    drawn, axes = plt.subplots(
+        1, len(flips), figsize=(3.2 * len(flips), 2.6), squeeze=False, sharey=True
+    )
     for axis, (dimension, by_prompt) in zip(axes[0], flips.items(), strict=True):
         prompts = {row["prompt_id"] for row in judgments[dimension]}
         counts = Counter(by_prompt[prompt] for prompt in prompts)
@@ -132,7 +150,12 @@ table(["prompt", "flipped comparisons"], every.most_common(8))
 
 # %%
 worst = every.most_common(1)[0][0] if every else None
-contested = [row for some in judgments.values() for row in some if row["prompt_id"] == worst and row["inconsistent"]]
+contested = [
+    row
+    for some in judgments.values()
+    for row in some
+    if row["prompt_id"] == worst and row["inconsistent"]
+]
 if not contested:
     display(Markdown("*This run has none of these.*"))
 for row in contested[:3]:

@@ -31,7 +31,12 @@ from elo_exp import runs
 folder = os.environ.get("ELO_EXP_RUN")
 if folder is None:
     folder = tempfile.mkdtemp()
-    made = [f"hydra.run.dir={folder}", f"cache_dir={folder}/cache", "tracker=local", "judge.position_effect=0.2"]
+    made = [
+        f"hydra.run.dir={folder}",
+        f"cache_dir={folder}/cache",
+        "tracker=local",
+        "judge.position_effect=0.2",
+    ]
     subprocess.run([sys.executable, "-m", "elo_exp", *made], check=True, capture_output=True)
 (run,) = runs.read([folder]).runs
 
@@ -44,7 +49,11 @@ def table(head, lines):
 
 def figure(name):
     path = run.folder / "figures" / f"{name}.png"
-    display(Image(filename=path, width=940) if path.is_file() else Markdown(f"*This run has no figure `{name}`.*"))
+    display(
+        Image(filename=path, width=940)
+        if path.is_file()
+        else Markdown(f"*This run has no figure `{name}`.*")
+    )
 
 
 def number(value, form=".0f"):
@@ -57,7 +66,9 @@ def between(low, high):
 
 ran = run.manifest
 if "judge_model" in ran:
-    print(f"{len(ran['entrants'])} entrants, {ran['selected_prompt_count']} prompts, judge {ran['judge_model']}")
+    print(
+        f"{len(ran['entrants'])} entrants, {ran['selected_prompt_count']} prompts, judge {ran['judge_model']}"
+    )
 else:
     print(f"{ran['n_battles']} recorded battles; this run asked no judge")
 
@@ -99,7 +110,13 @@ table(
     ["dimension", "better", "than", "by", "95 %", "p", "holds"],
     [
         (
-            *(d["dimension"], d["higher"], d["lower"], number(d["difference"]), between(d["ci_low"], d["ci_high"])),
+            *(
+                d["dimension"],
+                d["higher"],
+                d["lower"],
+                number(d["difference"]),
+                between(d["ci_low"], d["ci_high"]),
+            ),
             *(number(d["p_holm"], ".1g"), {True: "yes", False: "no", None: "-"}[d["significant"]]),
         )
         for d in run.ratings["differences"].get("bradley_terry", ())
@@ -119,7 +136,12 @@ figure("differences")
 table(
     ["dimension", "prompts", "finds a difference of, points", "prompts for 40 points"],
     [
-        (p["dimension"], number(p["n_prompts"]), number(p["detectable"]), number(p["prompts_needed"].get("40")))
+        (
+            p["dimension"],
+            number(p["n_prompts"]),
+            number(p["detectable"]),
+            number(p["prompts_needed"].get("40")),
+        )
         for p in run.ratings["precision"].get("bradley_terry", ())
     ],
 )
@@ -138,7 +160,9 @@ figure("pairwise_winrates")
 
 # %%
 start = ran["config"]["elo"]["initial_rating"]
-drawn, axes = plt.subplots(1, len(run.dimensions), figsize=(3.2 * len(run.dimensions), 3.2), squeeze=False)
+drawn, axes = plt.subplots(
+    1, len(run.dimensions), figsize=(3.2 * len(run.dimensions), 3.2), squeeze=False
+)
 for axis, dimension in zip(axes[0], run.dimensions, strict=True):
     elo = run.board("elo", dimension)
     for fitted in run.board("bradley_terry", dimension).values():

@@ -42,8 +42,17 @@ run = Path(os.environ.get("ELO_EXP_RUN", "absent"))
 if not (run / "estimates.json").is_file():
     folder = Path(tempfile.mkdtemp())
     run = folder / "run"
-    made = [f"entrant=[{POLICIES}]", f"cache_dir={folder}/cache", f"hydra.run.dir={run}", "tracker=local"]
-    subprocess.run([sys.executable, "-m", "elo_exp", "experiment=oracle", *made], check=True, capture_output=True)
+    made = [
+        f"entrant=[{POLICIES}]",
+        f"cache_dir={folder}/cache",
+        f"hydra.run.dir={run}",
+        "tracker=local",
+    ]
+    subprocess.run(
+        [sys.executable, "-m", "elo_exp", "experiment=oracle", *made],
+        check=True,
+        capture_output=True,
+    )
 
 
 def read(name):
@@ -70,14 +79,24 @@ def between(low, high):
 
 def figure(name):
     path = run / "figures" / f"{name}.png"
-    display(Image(filename=path, width=760) if path.is_file() else Markdown(f"*This run has no figure `{name}`.*"))
+    display(
+        Image(filename=path, width=760)
+        if path.is_file()
+        else Markdown(f"*This run has no figure `{name}`.*")
+    )
 
 
 ran = read("manifest.json")
-print(f"{ran['n_logged']} logged answers of {ran['logging_policy']}, {ran['n_labels']} of them labelled")
+print(
+    f"{ran['n_logged']} logged answers of {ran['logging_policy']}, {ran['n_labels']} of them labelled"
+)
 collected = "collection" in ran
 if not collected:
-    display(Markdown("*This run read recorded answers: neither they nor their counts are in its folder.*"))
+    display(
+        Markdown(
+            "*This run read recorded answers: neither they nor their counts are in its folder.*"
+        )
+    )
 
 
 # %% [markdown]
@@ -92,7 +111,10 @@ if collected:
     answer = next(row for row in rows("logged.jsonl") if row["oracle_label"] is not None)
     said = {answer["policy"]: answer["total_logprob"], **answer["target_logps"]}
     print(f"score {answer['judge_score']:.3f}, label {answer['oracle_label']:.3f}")
-table(["policy", "log-probability of the answer"], [(policy, number(value)) for policy, value in said.items()])
+table(
+    ["policy", "log-probability of the answer"],
+    [(policy, number(value)) for policy, value in said.items()],
+)
 
 # %% [markdown]
 # ## May the log-probabilities be trusted?
@@ -104,7 +126,10 @@ table(["policy", "log-probability of the answer"], [(policy, number(value)) for 
 info = read("dataset_info.json") if collected else {"checks": [], "policies": []}
 table(
     ["compared", "answers", "furthest apart, in nats", "allowed"],
-    [(c["differences"], c["n_checked"], f"{c['max_difference']:.1e}", c["allowed"]) for c in info["checks"]],
+    [
+        (c["differences"], c["n_checked"], f"{c['max_difference']:.1e}", c["allowed"])
+        for c in info["checks"]
+    ],
 )
 
 # %% [markdown]
@@ -117,7 +142,13 @@ table(
     ["policy", "answers", "weight 1", "weight beyond 5", "mean score", "labels", "mean label"],
     [
         (
-            *(p["policy"], p["n_responses"], p["n_exactly_one"], p["n_extreme"], number(p["scores"]["mean"])),
+            *(
+                p["policy"],
+                p["n_responses"],
+                p["n_exactly_one"],
+                p["n_extreme"],
+                number(p["scores"]["mean"]),
+            ),
             *(p["labels"]["n"], number(p["labels"]["mean"])),
         )
         for p in info["policies"]

@@ -33,7 +33,12 @@ from elo_exp import runs
 folder = os.environ.get("ELO_EXP_RUN")
 if folder is None:
     folder = tempfile.mkdtemp()
-    made = [f"hydra.run.dir={folder}", f"cache_dir={folder}/cache", "tracker=local", "judge.position_effect=0.2"]
+    made = [
+        f"hydra.run.dir={folder}",
+        f"cache_dir={folder}/cache",
+        "tracker=local",
+        "judge.position_effect=0.2",
+    ]
     subprocess.run([sys.executable, "-m", "elo_exp", *made], check=True, capture_output=True)
 (run,) = runs.read([folder]).runs
 
@@ -46,7 +51,11 @@ def table(head, lines):
 
 def figure(name):
     path = run.folder / "figures" / f"{name}.png"
-    display(Image(filename=path, width=940) if path.is_file() else Markdown(f"*This run has no figure `{name}`.*"))
+    display(
+        Image(filename=path, width=940)
+        if path.is_file()
+        else Markdown(f"*This run has no figure `{name}`.*")
+    )
 
 
 def number(value, form):
@@ -87,7 +96,13 @@ for dimension in played:
         one = orders[f"{dimension}__data"][:, column]
         mean = results["primary"][dimension][entrant]
         lines.append(
-            (dimension, entrant, f"{one.min():.0f} .. {one.max():.0f}", f"{mean['mean']:.1f}", f"{mean['sem']:.2f}")
+            (
+                dimension,
+                entrant,
+                f"{one.min():.0f} .. {one.max():.0f}",
+                f"{mean['mean']:.1f}",
+                f"{mean['sem']:.2f}",
+            )
         )
 table(["dimension", "entrant", "single orders", "their mean", "± SEM"], lines)
 

@@ -74,7 +74,9 @@ def rows_of(place: str, *, split: str) -> Iterator[tuple[str, Row]]:
     elif path.suffix == ".parquet":
         yield from _parquet_rows(path)
     elif path.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", place):
-        raise UserError(f"{place}: is no data set. Expected a file ending in {', '.join(ENDINGS)}, or OWNER/NAME.")
+        raise UserError(
+            f"{place}: is no data set. Expected a file ending in {', '.join(ENDINGS)}, or OWNER/NAME."
+        )
     else:
         yield from _hub_rows(place, split)
 
@@ -84,9 +86,13 @@ def _json_rows(path: Path) -> Iterator[tuple[str, Row]]:
         try:
             rows = json.load(file)
         except json.JSONDecodeError as error:
-            raise UserError(f"{path}: not JSON ({error}). Name a file with one object a line .jsonl.") from None
+            raise UserError(
+                f"{path}: not JSON ({error}). Name a file with one object a line .jsonl."
+            ) from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise UserError(f"{path}: found no list of objects. Name a file with one object a line .jsonl.")
+        raise UserError(
+            f"{path}: found no list of objects. Name a file with one object a line .jsonl."
+        )
     yield from ((f"{path}: row {i}", row) for i, row in enumerate(rows, start=1))
 
 
@@ -94,7 +100,9 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
     try:
         from pyarrow import parquet
     except ImportError:
-        raise UserError(f"{path}: reading parquet needs pyarrow. Install it with: pip install pyarrow") from None
+        raise UserError(
+            f"{path}: reading parquet needs pyarrow. Install it with: pip install pyarrow"
+        ) from None
     try:
         rows = parquet.read_table(path).to_pylist()
     except (OSError, ValueError) as error:
@@ -148,12 +156,18 @@ def medqa_question(place: str, row: Row) -> Question:
     options = row.get("options")
     if not isinstance(options, Mapping) or not options:
         raise UserError(f"{place}: 'options' is {options!r}. Expected texts by letter.")
-    texts = {letter: _text(f"{place}: options", options, letter) for letter in options if options[letter] is not None}
+    texts = {
+        letter: _text(f"{place}: options", options, letter)
+        for letter in options
+        if options[letter] is not None
+    }
     right = row.get("answer_idx")
     if right not in texts:
         raise UserError(f"{place}: 'answer_idx' is {right!r}. Expected one of {', '.join(texts)}.")
     if _text(place, row, "answer") != texts[right]:
-        raise UserError(f"{place}: 'answer' is {row['answer']!r}, but option {right} is {texts[right]!r}.")
+        raise UserError(
+            f"{place}: 'answer' is {row['answer']!r}, but option {right} is {texts[right]!r}."
+        )
     step = _text(place, row, "meta_info").lower()
     return Question(
         stem=_text(place, row, "question"),
@@ -171,7 +185,9 @@ def _text(place: str, row: Row, name: str, *, empty: bool = False) -> str:
     tidy = "\n".join(" ".join(line.split()) for line in lines if line.strip())
     if name not in row or not (tidy or empty):
         found = f"has {value!r} as" if name in row else "has no"
-        raise UserError(f"{place}: the row {found} {name!r}. Expected a text; the row has {', '.join(map(str, row))}.")
+        raise UserError(
+            f"{place}: the row {found} {name!r}. Expected a text; the row has {', '.join(map(str, row))}."
+        )
     return tidy
 
 
@@ -223,9 +239,16 @@ _NOUNS = """
     sign site stage step structure study substance symptom syndrome technique test therapy tissue toxin treatment tumor
     tumour vaccine vector vein vessel virus vitamin
 """
-_IRREGULAR = {"bacteria": "bacterium", "diagnoses": "diagnosis", "fungi": "fungus", "nuclei": "nucleus"}
+_IRREGULAR = {
+    "bacteria": "bacterium",
+    "diagnoses": "diagnosis",
+    "fungi": "fungus",
+    "nuclei": "nucleus",
+}
 _SINGULAR_VERBS = {"are": "is", "were": "was", "have": "has", "do": "does"}
-_VERBS = "is|are|was|were|has|have|had|does|do|did|can|could|may|might|must|should|would|will|best|most"
+_VERBS = (
+    "is|are|was|were|has|have|had|does|do|did|can|could|may|might|must|should|would|will|best|most"
+)
 
 # Openings that name one thing: 'Drug of choice for ...' -> 'What is the drug of choice for ...?'
 _NAMED = (
@@ -251,7 +274,9 @@ def open_question(stem: str) -> str:
     text = _without_following(text)
     start = max((end.end() for end in re.finditer(r"[.?!] (?=[A-Z])|\n", text)), default=0)
     case, lead = text[:start], text[start:]
-    if re.search(_NEEDS_OPTIONS, text, re.IGNORECASE) or re.search(_LEAD_NEEDS_OPTIONS, lead, re.IGNORECASE):
+    if re.search(_NEEDS_OPTIONS, text, re.IGNORECASE) or re.search(
+        _LEAD_NEEDS_OPTIONS, lead, re.IGNORECASE
+    ):
         raise LeftOutError("needs its options")
     return case + _as_question(lead)
 
@@ -259,9 +284,19 @@ def open_question(stem: str) -> str:
 def _without_following(text: str) -> str:
     """The text with 'which of the following' made open, in the forms that have one answer; else as it was."""
     text = re.sub(rf"{_WHICH} (is|are|was|were) (the|most|best)\b", r"\g<which>hat \2 \3", text)
-    text = re.sub(rf"{_WHICH} ((?:(?:would|will|could|should) )?(?:best|most \w+)) ", r"\g<which>hat \2 ", text)
-    text = re.sub(rf"{_WHICH} (?P<noun>(?:[\w-]+ ){{0,3}}?[\w-]+) (?P<rest>{_VERBS})\b", _which_noun, text)
-    text = re.sub(rf"{_WHICH} (?P<noun>(?:[\w-]+ ){{0,3}}?[\w-]+) ?(?P<rest>(?:of action)?\?)$", _which_noun, text)
+    text = re.sub(
+        rf"{_WHICH} ((?:(?:would|will|could|should) )?(?:best|most \w+)) ",
+        r"\g<which>hat \2 ",
+        text,
+    )
+    text = re.sub(
+        rf"{_WHICH} (?P<noun>(?:[\w-]+ ){{0,3}}?[\w-]+) (?P<rest>{_VERBS})\b", _which_noun, text
+    )
+    text = re.sub(
+        rf"{_WHICH} (?P<noun>(?:[\w-]+ ){{0,3}}?[\w-]+) ?(?P<rest>(?:of action)?\?)$",
+        _which_noun,
+        text,
+    )
     return re.sub(rf"(?<=\w ){_WHICH}\W*$", "what?", text)
 
 
@@ -276,7 +311,13 @@ def _which_noun(match: re.Match[str]) -> str:
 
 def _singular(noun: str) -> str | None:
     """The singular of one of _NOUNS; None for any other word."""
-    guesses = (noun, _IRREGULAR.get(noun, ""), noun[:-3] + "y", noun.removesuffix("es"), noun.removesuffix("s"))
+    guesses = (
+        noun,
+        _IRREGULAR.get(noun, ""),
+        noun[:-3] + "y",
+        noun.removesuffix("es"),
+        noun.removesuffix("s"),
+    )
     return next((guess for guess in guesses if guess in _NOUNS.split()), None)
 
 
@@ -289,7 +330,9 @@ def _as_question(lead: str) -> str:
     if re.search(asks if asked else opens, body, re.IGNORECASE):
         return f"{body}?"
     named = re.sub(r"^the | (?:is|are)$", "", body, flags=re.IGNORECASE)
-    if re.match(_NAMED, named, re.IGNORECASE) and not re.search(r"\b(?:is|are|was|were|which|that)\b", named):
+    if re.match(_NAMED, named, re.IGNORECASE) and not re.search(
+        r"\b(?:is|are|was|were|which|that)\b", named
+    ):
         return f"What is the {named[0].lower()}{named[1:]}?"
     if re.search(_UNFINISHED, body):
         return re.sub(r" (?:the|an?)$", "", body) + " what?"
@@ -323,7 +366,11 @@ def draw(data_set: DataSet, place: str, n: int, *, seed: int) -> list[dict[str, 
             left_out[str(reason)] += 1
         else:
             usable[prompt["text"].lower()] = prompt
-    why = "; left out: " + ", ".join(f"{n} {reason}" for reason, n in left_out.most_common()) if left_out else ""
+    why = (
+        "; left out: " + ", ".join(f"{n} {reason}" for reason, n in left_out.most_common())
+        if left_out
+        else ""
+    )
     if len(usable) < n:
         raise UserError(
             f"{place}: --n-{data_set.name} asks for {n} prompts, {len(usable)} of its {n_rows} rows can be asked "
@@ -353,20 +400,34 @@ def curated(path: Path) -> list[dict[str, Any]]:
     bank.load(path)  # refuses what would be refused later, by its place in this file
     rows = [row for _, row in read_jsonl(path) if row["source"] == "curated"]
     if not rows:
-        raise UserError(f"{path}: holds no prompt of source 'curated'. Name a bank that does with --curated.")
+        raise UserError(
+            f"{path}: holds no prompt of source 'curated'. Name a bank that does with --curated."
+        )
     return rows
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the bank to write, a .jsonl file")
-    parser.add_argument("--n-medmcqa", type=_count, default=24, help="prompts from MedMCQA (%(default)s)")
-    parser.add_argument("--n-medqa", type=_count, default=69, help="prompts from MedQA (%(default)s)")
-    parser.add_argument("--seed", type=_count, default=20260427, help="decides which are drawn (%(default)s)")
+    parser.add_argument(
+        "--n-medmcqa", type=_count, default=24, help="prompts from MedMCQA (%(default)s)"
+    )
+    parser.add_argument(
+        "--n-medqa", type=_count, default=69, help="prompts from MedQA (%(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=_count, default=20260427, help="decides which are drawn (%(default)s)"
+    )
     where = "file or hub data set (%(default)s)"
-    parser.add_argument("--medmcqa", default="openlifescienceai/medmcqa", metavar="PATH_OR_HUB_ID", help=where)
-    parser.add_argument("--medqa", default="GBaker/MedQA-USMLE-4-options", metavar="PATH_OR_HUB_ID", help=where)
-    parser.add_argument("--curated", type=Path, default=CURATED, help="bank whose curated prompts are copied")
+    parser.add_argument(
+        "--medmcqa", default="openlifescienceai/medmcqa", metavar="PATH_OR_HUB_ID", help=where
+    )
+    parser.add_argument(
+        "--medqa", default="GBaker/MedQA-USMLE-4-options", metavar="PATH_OR_HUB_ID", help=where
+    )
+    parser.add_argument(
+        "--curated", type=Path, default=CURATED, help="bank whose curated prompts are copied"
+    )
     return parser.parse_args(given)
 
 
@@ -379,7 +440,9 @@ def _count(text: str) -> int:
 
 def build(args: argparse.Namespace) -> None:
     if args.out.resolve() == args.curated.resolve():
-        raise UserError(f"{args.out}: is the bank whose curated prompts are copied. Name another file with --out.")
+        raise UserError(
+            f"{args.out}: is the bank whose curated prompts are copied. Name another file with --out."
+        )
     copied = curated(args.curated)  # first, since the data sets may take minutes
     rows: list[dict[str, Any]] = []
     for data_set in DATA_SETS:

@@ -263,7 +263,9 @@ class Call:
 
     def json(self) -> Any:
         if self.body is None:
-            raise ValueError(f"{self.path}: its body was not kept. Use AnthropicServer(keep_bodies=True).")
+            raise ValueError(
+                f"{self.path}: its body was not kept. Use AnthropicServer(keep_bodies=True)."
+            )
         return json.loads(self.body)
 
 
@@ -297,7 +299,9 @@ class Meter:
 
     def count(self, method: str, path: str = "") -> int:
         """How many calls of this method went to a path in which the regular expression is found."""
-        return sum(call.method == method and bool(re.search(path, call.path)) for call in self.calls)
+        return sum(
+            call.method == method and bool(re.search(path, call.path)) for call in self.calls
+        )
 
     def posts(self, path: str = "") -> int:
         return self.count("POST", path)
@@ -337,7 +341,11 @@ def line(row: JSON) -> bytes:
 
 
 def rfc3339(seconds: float | None) -> str | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    return (
+        None
+        if seconds is None
+        else datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    )
 
 
 @dataclass(kw_only=True)
@@ -371,7 +379,9 @@ class Batch:
     def view(self, host: str) -> JSON:
         """The MessageBatch object."""
         url = f"http://{host}/v1/messages/batches/{self.id}/results"
-        counts = {kind: self.counts[kind] for kind in ("succeeded", "errored", "canceled", "expired")}
+        counts = {
+            kind: self.counts[kind] for kind in ("succeeded", "errored", "canceled", "expired")
+        }
         return {
             "id": self.id,
             "type": "message_batch",
@@ -407,10 +417,16 @@ class Answer:
 class RefusedError(Exception):
     """The call is answered with an error, whose type follows from the code if it is not given."""
 
-    def __init__(self, code: int, etype: str | None, text: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, code: int, etype: str | None, text: str, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(text)
         etype = etype or TYPES.get(code) or TYPES[400 if code < 500 else 500]
-        content = {"type": "error", "error": {"type": etype, "message": text}, "request_id": _new_id("req")}
+        content = {
+            "type": "error",
+            "error": {"type": etype, "message": text},
+            "request_id": _new_id("req"),
+        }
         self.answer = Answer(content, code, headers or {})
 
 
@@ -489,7 +505,9 @@ class Api:
         if version not in VERSIONS:
             raise _invalid(f"anthropic-version: {version!r} is not a valid version")
         if call.size > self.limits.max_bytes:
-            raise RefusedError(413, "request_too_large", f"Request exceeds {self.limits.max_bytes} bytes")
+            raise RefusedError(
+                413, "request_too_large", f"Request exceeds {self.limits.max_bytes} bytes"
+            )
 
     def _parse(self, body: bytes) -> JSON:
         try:
@@ -533,7 +551,13 @@ class Api:
         previous: JSON = {}
         for request in requests:  # what requests have in common, the rubric above all, is held once
             params = request["params"]
-            params.update({name: held for name, held in previous.items() if name in params and params[name] == held})
+            params.update(
+                {
+                    name: held
+                    for name, held in previous.items()
+                    if name in params and params[name] == held
+                }
+            )
             previous = params
         batch = Batch(
             id=_new_id("msgbatch"),
@@ -559,7 +583,11 @@ class Api:
             rest = found[: ids.index(call.query["before_id"])]
             page = rest[-limit:]
         else:
-            rest = found[ids.index(call.query["after_id"]) + 1 :] if "after_id" in call.query else found
+            rest = (
+                found[ids.index(call.query["after_id"]) + 1 :]
+                if "after_id" in call.query
+                else found
+            )
             page = rest[:limit]
         return Answer(
             {
@@ -587,7 +615,9 @@ class Api:
         if batch.ended_at is None:
             raise _invalid(f"Message batch {batch_id} has not ended")
         if batch.archived_at is not None:
-            raise RefusedError(404, "not_found_error", f"The results of message batch {batch_id} are archived")
+            raise RefusedError(
+                404, "not_found_error", f"The results of message batch {batch_id} are archived"
+            )
         return Answer({}, rows=batch.rows)
 
     def _cancel_batch(self, call: Call, _: JSON, batch_id: str) -> Answer:
@@ -619,7 +649,9 @@ class Api:
         if batch.archived_at is None and now > batch.created_at + self.limits.archived_after:
             batch.archived_at, batch.rows = batch.created_at + self.limits.archived_after, []
 
-    def _end(self, batch: Batch, *, at: float, unanswered: Canceled | Expired | None = None) -> None:
+    def _end(
+        self, batch: Batch, *, at: float, unanswered: Canceled | Expired | None = None
+    ) -> None:
         """Run the requests in the order in which they came, and write the results in another."""
         started = batch.n if unanswered is None else 0
         if batch.cancel_initiated_at is not None and unanswered is None:
@@ -627,7 +659,11 @@ class Api:
         for n, request in enumerate(batch.requests):
             custom_id = request["custom_id"]
             question = custom_id.partition("-")[2] or custom_id
-            ran = self._run(request["params"], tier="batch", now=at, question=question) if n < started else unanswered
+            ran = (
+                self._run(request["params"], tier="batch", now=at, question=question)
+                if n < started
+                else unanswered
+            )
             result = _result(ran)
             batch.counts[result["type"]] += 1
             batch.rows.append(line({"custom_id": custom_id, "result": result}))
@@ -641,7 +677,9 @@ class Api:
 
     # Single requests
 
-    def _run(self, params: JSON, *, tier: str, now: float, question: str | None = None) -> Paid | Outcome:
+    def _run(
+        self, params: JSON, *, tier: str, now: float, question: str | None = None
+    ) -> Paid | Outcome:
         """The message, which is billed; or what happened instead, which is not."""
         if problem := objection(params, self.models):
             return problem
@@ -670,7 +708,10 @@ class Api:
         return Paid(outcome.change(answered) if isinstance(outcome, Reshaped) else answered)
 
     def _reply_text(self, params: JSON) -> str:
-        system, user = plain_text(params.get("system")), plain_text(params["messages"][-1]["content"])
+        system, user = (
+            plain_text(params.get("system")),
+            plain_text(params["messages"][-1]["content"]),
+        )
         as_json = bool((params.get("output_config") or {}).get("format"))
         verdict = choose(self.verdicts, system, user, turns=self._turns)
         return reply_text(verdict, user=user, as_json=as_json)
@@ -680,7 +721,9 @@ class Api:
         if isinstance(ran, Errored):
             raise RefusedError(CODES[ran.type], ran.type, ran.message)
         if not isinstance(ran, Paid):
-            raise TypeError(f"outcomes: found {ran} for a single message. Expected it in a batch only.")
+            raise TypeError(
+                f"outcomes: found {ran} for a single message. Expected it in a batch only."
+            )
         return Answer(ran.message)
 
     def _count_tokens(self, _call: Call, params: JSON) -> Answer:
@@ -787,7 +830,11 @@ class AnthropicServer(Api):
         self._faults.append(_Planned(method, path, fault, nth))
 
     def due(self, call: Call) -> Due:
-        matching = [each for each in self._faults if each.method == call.method and re.search(each.path, call.path)]
+        matching = [
+            each
+            for each in self._faults
+            if each.method == call.method and re.search(each.path, call.path)
+        ]
         with self._lock:
             for each in matching:
                 each.seen += 1
@@ -875,7 +922,9 @@ class _Handler(BaseHTTPRequestHandler):
             api.bugs.append(bug)
             self.close_connection = True
             with suppress(OSError):
-                self._send(RefusedError(500, "api_error", f"the test server failed: {bug!r}").answer, Due())
+                self._send(
+                    RefusedError(500, "api_error", f"the test server failed: {bug!r}").answer, Due()
+                )
 
     do_GET = do_POST = do_DELETE = _serve  # noqa: N815
 
@@ -924,7 +973,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.close()
         self.connection.close()
 
-    def _send(self, answer: Answer, due: Due, *, halfway: Callable[[], None] = lambda: None) -> bool:
+    def _send(
+        self, answer: Answer, due: Due, *, halfway: Callable[[], None] = lambda: None
+    ) -> bool:
         """True when the whole answer has been sent."""
         chunked = answer.rows is not None
         body = json.dumps(answer.content).encode() if answer.rows is None else b"".join(answer.rows)
@@ -934,10 +985,15 @@ class _Handler(BaseHTTPRequestHandler):
         announced = length if cut and cut.how == "clean" else len(body)
         self.send_response(answer.code)
         is_page = body.startswith(b"<")
-        self.send_header("content-type", "text/html" if is_page else f"application/{'x-jsonl' if chunked else 'json'}")
+        self.send_header(
+            "content-type",
+            "text/html" if is_page else f"application/{'x-jsonl' if chunked else 'json'}",
+        )
         said = answer.content.get("request_id") if isinstance(answer.content, dict) else None
         self.send_header("request-id", said or _new_id("req"))
-        self.send_header(*(("transfer-encoding", "chunked") if chunked else ("content-length", str(announced))))
+        self.send_header(
+            *(("transfer-encoding", "chunked") if chunked else ("content-length", str(announced)))
+        )
         for name, value in answer.headers.items():
             self.send_header(name, value)
         self.end_headers()
@@ -966,15 +1022,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog="python -m tests.anthropic_server", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--port", type=int, default=0, help="0: any that is free")
-    parser.add_argument("--polls-to-end", type=int, default=2, metavar="N", help="a batch ends at the Nth look at it")
-    parser.add_argument("--seconds-to-end", type=float, default=5.0, metavar="S", help="... and after S seconds")
-    parser.add_argument("--verdicts", choices=("length", "noisy"), default="noisy", help="the longer wins, or tends to")
-    parser.add_argument("--time-scale", type=float, default=1.0, metavar="X", help="the clock runs X times as fast")
-    parser.add_argument("--miss-rate", type=float, default=0.0, metavar="P", help="prompt-cache reads that miss")
+    parser.add_argument(
+        "--polls-to-end",
+        type=int,
+        default=2,
+        metavar="N",
+        help="a batch ends at the Nth look at it",
+    )
+    parser.add_argument(
+        "--seconds-to-end", type=float, default=5.0, metavar="S", help="... and after S seconds"
+    )
+    parser.add_argument(
+        "--verdicts",
+        choices=("length", "noisy"),
+        default="noisy",
+        help="the longer wins, or tends to",
+    )
+    parser.add_argument(
+        "--time-scale", type=float, default=1.0, metavar="X", help="the clock runs X times as fast"
+    )
+    parser.add_argument(
+        "--miss-rate", type=float, default=0.0, metavar="P", help="prompt-cache reads that miss"
+    )
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args(arguments)
     noisy = NoisyBradleyTerry(
-        strengths=lambda text: math.log1p(len(text)), position_bias=0.3, tie_rate=0.1, seed=chosen.seed
+        strengths=lambda text: math.log1p(len(text)),
+        position_bias=0.3,
+        tie_rate=0.1,
+        seed=chosen.seed,
     )
     with AnthropicServer(
         port=chosen.port,

@@ -21,7 +21,17 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 SAMPLING = ("temperature", "top_p", "top_k")
 # Any other name in a request is a misspelling.
 PARAMS = {
-    *("model", "max_tokens", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "speed"),
+    *(
+        "model",
+        "max_tokens",
+        "messages",
+        "system",
+        "tools",
+        "tool_choice",
+        "thinking",
+        "output_config",
+        "speed",
+    ),
     *(
         "stop_sequences",
         "stream",
@@ -48,7 +58,9 @@ class Model:
 _ALWAYS_THINKS = frozenset({"disabled", "enabled"})
 _NO_BUDGETS = frozenset({"enabled"})
 MODELS: Mapping[str, Model] = {
-    "claude-opus-5-5": Model(min_cacheable=512, refused_thinking=_ALWAYS_THINKS, takes_forced_tools=False),
+    "claude-opus-5-5": Model(
+        min_cacheable=512, refused_thinking=_ALWAYS_THINKS, takes_forced_tools=False
+    ),
     "claude-sonnet-5-5": Model(refused_thinking=_NO_BUDGETS, takes_forced_tools=False),
     "claude-haiku-5-5": Model(min_cacheable=512, refused_thinking=_NO_BUDGETS),
     "claude-fable-5-2": Model(refused_thinking=_ALWAYS_THINKS, takes_forced_tools=False),
@@ -69,7 +81,10 @@ MODELS: Mapping[str, Model] = {
 
 _QUESTION = re.compile(r"<question>\n(.*?)\n</question>", re.DOTALL)
 _RESPONSES = {  # the id, which no response can know, says which closing tag is the real one
-    name: re.compile(rf'<response_{name} id="([^"]*)">\n(.*?)\n</response_{name} id="\1">', re.DOTALL) for name in "ab"
+    name: re.compile(
+        rf'<response_{name} id="([^"]*)">\n(.*?)\n</response_{name} id="\1">', re.DOTALL
+    )
+    for name in "ab"
 }
 
 
@@ -85,7 +100,9 @@ class Shown:
 
     @classmethod
     def of(cls, system: str, user: str) -> Shown:
-        question, a, b = (pattern.search(user) for pattern in (_QUESTION, _RESPONSES["a"], _RESPONSES["b"]))
+        question, a, b = (
+            pattern.search(user) for pattern in (_QUESTION, _RESPONSES["a"], _RESPONSES["b"])
+        )
         if question is None or a is None or b is None:
             raise ValueError(
                 f"the user message {user[:80]!r} lacks a <question>, <response_a id=...> or <response_b id=...> block. "
@@ -135,7 +152,9 @@ class NoisyBradleyTerry:
         for marker, strength in self.strengths.items():
             if marker in response:
                 return strength
-        raise ValueError(f"the response {response[:60]!r} holds none of the markers {', '.join(self.strengths)}.")
+        raise ValueError(
+            f"the response {response[:60]!r} holds none of the markers {', '.join(self.strengths)}."
+        )
 
     def chances(self, shown: Shown) -> dict[str, float]:
         """The probability of each verdict."""
@@ -159,15 +178,23 @@ def choose(verdicts: Sequence[str] | Rule, system: str, user: str, *, turns: dic
 
 def reply_text(verdict: str, *, user: str, as_json: bool) -> str:
     """The judge's reply: the JSON object of the verdict schema, or prose whose last line is the verdict."""
-    a, b = (match[2][:40] if (match := pattern.search(user)) else "" for pattern in _RESPONSES.values())
+    a, b = (
+        match[2][:40] if (match := pattern.search(user)) else "" for pattern in _RESPONSES.values()
+    )
     if as_json:
-        return json.dumps({"evidence_a": a, "evidence_b": b, "verdict": verdict}, ensure_ascii=False)
+        return json.dumps(
+            {"evidence_a": a, "evidence_b": b, "verdict": verdict}, ensure_ascii=False
+        )
     return f"A says {a!r}, B says {b!r}.\nVERDICT: {verdict}"
 
 
 def plain_text(content: Any) -> str:
     """The text of a system prompt or of a message's content: a string, or blocks of which some hold text."""
-    return content if isinstance(content, str) else "".join(block.get("text", "") for block in content or ())
+    return (
+        content
+        if isinstance(content, str)
+        else "".join(block.get("text", "") for block in content or ())
+    )
 
 
 # What may happen instead of an answer, or to it
@@ -214,11 +241,19 @@ class Reshaped:
 
 
 Outcome = Errored | Expired | Canceled | StopReason | Says | Reshaped
-LOW_BALANCE = Errored("invalid_request_error", "Your credit balance is too low to access the Anthropic API.")
+LOW_BALANCE = Errored(
+    "invalid_request_error", "Your credit balance is too low to access the Anthropic API."
+)
 
 
 def message(
-    params: JSON, text: str, *, outcome: Outcome | None, usage: JSON, thinking_tokens: int, message_id: str
+    params: JSON,
+    text: str,
+    *,
+    outcome: Outcome | None,
+    usage: JSON,
+    thinking_tokens: int,
+    message_id: str,
 ) -> JSON:
     """The Message object. Thinking counts in max_tokens; a text for which they leave no room is cut."""
     thinks = (params.get("thinking") or {}).get("type") != "disabled"
@@ -238,7 +273,8 @@ def message(
         "type": "message",
         "role": "assistant",
         "model": params["model"],
-        "content": [thought] * thinks + [{"type": "text", "text": text, "citations": None}] * bool(text),
+        "content": [thought] * thinks
+        + [{"type": "text", "text": text, "citations": None}] * bool(text),
         "stop_reason": stop_reason,
         "stop_sequence": None,
         "stop_details": details,
@@ -278,14 +314,23 @@ def _unmarked(value: Any) -> Any:
 def body_key(params: JSON) -> str:
     """The identity of what reaches the model: two requests that have it in common are the same question."""
     said = {name: params.get(name) for name in ("model", "output_config", "max_tokens")}
-    return sha256({**said, "system": plain_text(params.get("system")), "messages": _unmarked(params["messages"])})
+    return sha256(
+        {
+            **said,
+            "system": plain_text(params.get("system")),
+            "messages": _unmarked(params["messages"]),
+        }
+    )
 
 
 def _head(params: JSON) -> list[tuple[str, JSON | None]]:
     """The texts before the messages, in the order in which they are rendered, each with its breakpoint if any."""
     system = params.get("system") or []
     blocks = [{"text": system}] if isinstance(system, str) else system
-    tools = [(canonical(_unmarked(tool)), tool.get("cache_control")) for tool in params.get("tools") or ()]
+    tools = [
+        (canonical(_unmarked(tool)), tool.get("cache_control"))
+        for tool in params.get("tools") or ()
+    ]
     return [*tools, *((block.get("text", ""), block.get("cache_control")) for block in blocks)]
 
 
@@ -303,7 +348,9 @@ class PromptCache:
     def __init__(self) -> None:
         self._alive_until: dict[tuple[str, str], float] = {}
 
-    def usage(self, params: JSON, *, tier: str, min_cacheable: int, now: float, missed: bool) -> JSON:
+    def usage(
+        self, params: JSON, *, tier: str, min_cacheable: int, now: float, missed: bool
+    ) -> JSON:
         """The input side of `usage`. A request that `missed` its prefix writes it again."""
         head = _head(params)
         marked = [(n, mark) for n, (_, mark) in enumerate(head) if mark]
@@ -332,7 +379,9 @@ class PromptCache:
 # What it refuses
 
 
-def objection(params: JSON, models: Mapping[str, Model], *, counting: bool = False) -> Errored | None:
+def objection(
+    params: JSON, models: Mapping[str, Model], *, counting: bool = False
+) -> Errored | None:
     """Why the request is not answered; None if it is. In a batch this shows only when the request is run."""
     name = params.get("model")
     if not isinstance(name, str):
@@ -362,7 +411,11 @@ def _length_complaints(params: JSON, counting: bool) -> Iterator[str]:
         if "max_tokens" in params:
             yield "max_tokens: Extra inputs are not permitted"
     elif not isinstance(max_tokens, int):
-        yield "max_tokens: Field required" if max_tokens is None else "max_tokens: Input should be a valid integer"
+        yield (
+            "max_tokens: Field required"
+            if max_tokens is None
+            else "max_tokens: Input should be a valid integer"
+        )
     elif max_tokens < 1:
         yield "max_tokens: Input should be greater than or equal to 1"
     if params.get("stream"):
@@ -383,8 +436,15 @@ def _message_complaints(messages: Any) -> Iterator[str]:
 
 
 def _cache_complaints(params: JSON) -> Iterator[str]:
-    contents = [params.get("tools"), params.get("system"), *(one["content"] for one in params["messages"])]
-    blocks = [params, *(block for content in contents if isinstance(content, list) for block in content)]
+    contents = [
+        params.get("tools"),
+        params.get("system"),
+        *(one["content"] for one in params["messages"]),
+    ]
+    blocks = [
+        params,
+        *(block for content in contents if isinstance(content, list) for block in content),
+    ]
     marks = [block["cache_control"] for block in blocks if block.get("cache_control")]
     if len(marks) > 4:
         yield f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks)}."
@@ -398,7 +458,9 @@ def _answer_complaints(params: JSON, model: Model) -> Iterator[str]:
     if output.get("effort", "high") not in EFFORTS:
         yield f"output_config.effort: Input should be one of {', '.join(EFFORTS)}"
     form = output.get("format")
-    if form is not None and (form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict)):
+    if form is not None and (
+        form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict)
+    ):
         yield "output_config.format: Input should be of type json_schema, with a schema"
     thinking = (params.get("thinking") or {}).get("type", "adaptive")
     if thinking not in ("adaptive", "between_tools", "enabled", "disabled"):

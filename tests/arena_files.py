@@ -79,9 +79,16 @@ class World:
         write_jsonl(folder / "arena.jsonl", self.rows())
         for name, rating in self.placed.items():
             scores = rating / POINTS + rng.gumbel(size=self.n_battles)
-            answers = [{"prompt_id": f"q{i}", "response_text": said(score)} for i, score in enumerate(scores.tolist())]
+            answers = [
+                {"prompt_id": f"q{i}", "response_text": said(score)}
+                for i, score in enumerate(scores.tolist())
+            ]
             write_jsonl(folder / f"responses_{name}.jsonl", answers)
-            entrant = {"_target_": "elo_exp.entrants.recorded.RecordedEntrant", "entrant_id": name, "path": str(folder)}
+            entrant = {
+                "_target_": "elo_exp.entrants.recorded.RecordedEntrant",
+                "entrant_id": name,
+                "path": str(folder),
+            }
             (folder / "mine" / "entrant").mkdir(parents=True, exist_ok=True)
             text = f"# @package _global_\n{json.dumps({'entrant': {name: entrant}})}\n"
             (folder / "mine" / "entrant" / f"{name}.yaml").write_text(text, encoding="utf-8")
@@ -124,7 +131,9 @@ class TheJudge:
     def _reply(self, request: JudgeRequest) -> JudgeReply:
         shown = request.subject
         a, b = (float(SCORE.findall(text)[0]) for text in (shown.response_a, shown.response_b))
-        says = json.dumps({"evidence_a": str(a), "evidence_b": str(b), "verdict": "A" if a > b else "B"})
+        says = json.dumps(
+            {"evidence_a": str(a), "evidence_b": str(b), "verdict": "A" if a > b else "B"}
+        )
         is_spoilt = self.every and int(shown.prompt_id[1:]) % self.every == 0
         return JudgeReply(key=request.key, text=self.spoilt if is_spoilt else says)
 

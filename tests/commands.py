@@ -29,7 +29,10 @@ QUICK = (*DRAWN, "figures=false")  # they take as long as all the rest
 _SECONDS = 120  # a run that takes this long hangs
 IMPORTS = (  # without anthropic, openai and wandb: what is logged and said depends on when they are imported
     *("matplotlib.pyplot", "elo_exp.figures.renderer", "rich.console", "tests.warm"),
-    *(f"elo_exp.experiments.{name}" for name in ("arena", "compare", "dashboard", "oracle", "rate", "tournament")),
+    *(
+        f"elo_exp.experiments.{name}"
+        for name in ("arena", "compare", "dashboard", "oracle", "rate", "tournament")
+    ),
 )
 _ONE_SERVER = threading.Lock()
 _PRIVATE = ("WANDB_", "HYDRA_", "ANTHROPIC_", "OPENAI_", "HF_", "XDG_", "COMP_")
@@ -54,7 +57,10 @@ class Ran:
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """A JSON lines file of the run folder."""
-        return [json.loads(line) for line in (self.run_dir / name).read_text(encoding="utf-8").splitlines()]
+        return [
+            json.loads(line)
+            for line in (self.run_dir / name).read_text(encoding="utf-8").splitlines()
+        ]
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -75,7 +81,9 @@ def _begun() -> str:
     atexit.register(ending.close)
     folder = Path(ending.enter_context(tempfile.TemporaryDirectory()))
     path = str(folder / "python")
-    ending.enter_context(forking.begin(path, IMPORTS, folder=folder, variables=environment(folder), strict=True))
+    ending.enter_context(
+        forking.begin(path, IMPORTS, folder=folder, variables=environment(folder), strict=True)
+    )
     return path
 
 
@@ -100,9 +108,13 @@ def start(*arguments: str, folder: Path, **variables: str) -> subprocess.Popen[s
     )
 
 
-def attempt(*arguments: str, folder: Path, strict: bool = True, anew: bool = False, **variables: str) -> Ran:
+def attempt(
+    *arguments: str, folder: Path, strict: bool = True, anew: bool = False, **variables: str
+) -> Ran:
     """The command, run to its end, whatever that is."""
-    return attempt_program(*command(*arguments, strict=strict, anew=anew), folder=folder, **variables)
+    return attempt_program(
+        *command(*arguments, strict=strict, anew=anew), folder=folder, **variables
+    )
 
 
 def attempt_program(*program: str, folder: Path, **variables: str) -> Ran:
@@ -122,7 +134,9 @@ def attempt_program(*program: str, folder: Path, **variables: str) -> Ran:
     return Ran(folder, done.returncode, done.stdout, done.stderr)
 
 
-def run(*arguments: str, folder: Path, strict: bool = True, anew: bool = False, **variables: str) -> Ran:
+def run(
+    *arguments: str, folder: Path, strict: bool = True, anew: bool = False, **variables: str
+) -> Ran:
     """The command, which has to succeed."""
     ran = attempt(*arguments, folder=folder, strict=strict, anew=anew, **variables)
     assert ran.code == 0, ran.err

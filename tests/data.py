@@ -48,7 +48,11 @@ def shipped(group: str, name: str, **changes: Any) -> Any:
 def described(group: str, name: str) -> Any:
     """What conf/<group>/<name>.yaml says, over what the files say that it starts from."""
     part = OmegaConf.load(CONF / group / f"{name}.yaml")
-    bases = [described(group, base.partition("@")[0]) for base in part.pop("defaults", []) if base != "_self_"]
+    bases = [
+        described(group, base.partition("@")[0])
+        for base in part.pop("defaults", [])
+        if base != "_self_"
+    ]
     return OmegaConf.merge(*bases, part)
 
 

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from elo_exp import HOME
 
 PAGES = [
-    *(HOME / name for name in ("README.md", "CONTRIBUTING.md", "prompts/README.md", "notebooks/README.md")),
+    *(
+        HOME / name
+        for name in ("README.md", "CONTRIBUTING.md", "prompts/README.md", "notebooks/README.md")
+    ),
     *sorted((HOME / "docs").rglob("*.md")),
 ]
 _PROGRAMS = r"(?:python|elo-exp|make|pip|export|sbatch|jupytext|mkdocs|trackio|\.venv/bin/\S+)"
@@ -51,11 +54,19 @@ def shown(page: str) -> list[Block]:
     """The blocks of a tutorial without the commands whose output it does not show."""
     every = blocks(page)
     followed = [after.kind == "text" for after in every[1:]] + [False]
-    return [block for block, is_followed in zip(every, followed, strict=True) if block.kind or is_followed]
+    return [
+        block
+        for block, is_followed in zip(every, followed, strict=True)
+        if block.kind or is_followed
+    ]
 
 
 def _last_file(before: str) -> str | None:
-    names = [span for span in _SPAN.findall(_CODE.sub("", before)) if re.fullmatch(r"[\w./-]+\.\w+", span)]
+    names = [
+        span
+        for span in _SPAN.findall(_CODE.sub("", before))
+        if re.fullmatch(r"[\w./-]+\.\w+", span)
+    ]
     return names[-1] if names else None
 
 
@@ -70,7 +81,9 @@ def commands(page: str) -> list[Command]:
 def in_block(text: str) -> Iterator[str]:
     """The commands of a block: one that is wrapped on one line, two joined by && as two."""
     for line in text.replace("\\\n", " ").splitlines():
-        for part in [line] if line.startswith("sbatch") else re.sub(r"\s#\s.*", "", line).split("&&"):
+        for part in (
+            [line] if line.startswith("sbatch") else re.sub(r"\s#\s.*", "", line).split("&&")
+        ):
             if _is_command(command := " ".join(part.split())):
                 yield command
 

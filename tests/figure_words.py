@@ -26,10 +26,17 @@ class Box:
     y1: float
 
     def meets(self, other: Box) -> bool:
-        return min(self.x1, other.x1) > max(self.x0, other.x0) and min(self.y1, other.y1) > max(self.y0, other.y0)
+        return min(self.x1, other.x1) > max(self.x0, other.x0) and min(self.y1, other.y1) > max(
+            self.y0, other.y0
+        )
 
     def holds(self, other: Box) -> bool:
-        return self.x0 <= other.x0 and other.x1 <= self.x1 and self.y0 <= other.y0 and other.y1 <= self.y1
+        return (
+            self.x0 <= other.x0
+            and other.x1 <= self.x1
+            and self.y0 <= other.y0
+            and other.y1 <= self.y1
+        )
 
 
 def written(plot: Plot) -> list[str]:
@@ -49,7 +56,10 @@ def words(plot: Plot) -> list[Box]:
         if said and angle % 90 == 0:
             turn = math.radians(angle)
             turned = [
-                (x + a * math.cos(turn) - b * math.sin(turn), y + a * math.sin(turn) + b * math.cos(turn))
+                (
+                    x + a * math.cos(turn) - b * math.sin(turn),
+                    y + a * math.sin(turn) + b * math.cos(turn),
+                )
                 for a, b in corners
             ]
             (x0, x1), (y0, y1) = (sorted(ends) for ends in zip(*turned, strict=True))
@@ -59,12 +69,23 @@ def words(plot: Plot) -> list[Box]:
 
 def panels(plot: Plot) -> list[Box]:
     """What figures of lines clip their lines to."""
-    ends = [re.findall(r"-?[\d.]+", str(path.get("d"))) for clip in _elements(plot, "clipPath") for path in clip]
-    return [Box("", x0, y1, x1, y0) for x0, y0, x1, y1 in (map(float, of_panel[:4]) for of_panel in ends)]
+    ends = [
+        re.findall(r"-?[\d.]+", str(path.get("d")))
+        for clip in _elements(plot, "clipPath")
+        for path in clip
+    ]
+    return [
+        Box("", x0, y1, x1, y0)
+        for x0, y0, x1, y1 in (map(float, of_panel[:4]) for of_panel in ends)
+    ]
 
 
 def overlaps(plot: Plot) -> list[tuple[str, str]]:
-    return [(one.text, other.text) for one, other in itertools.combinations(words(plot), 2) if one.meets(other)]
+    return [
+        (one.text, other.text)
+        for one, other in itertools.combinations(words(plot), 2)
+        if one.meets(other)
+    ]
 
 
 def _elements(plot: Plot, name: str) -> list[ElementTree.Element]:

@@ -37,10 +37,22 @@ _END, _INTERRUPT = b"\n", b"i"  # of what is told; what is told later
 
 
 def begin(
-    path: str, imports: Sequence[str], *, folder: Path, variables: Mapping[str, str], strict: bool = False
+    path: str,
+    imports: Sequence[str],
+    *,
+    folder: Path,
+    variables: Mapping[str, str],
+    strict: bool = False,
 ) -> subprocess.Popen[str]:
     """A server at work, until its `with` ends, or whoever began it. `strict`: for commands with -W error."""
-    program = (sys.executable, *(("-W", "error") if strict else ()), __file__, "serve", path, *imports)
+    program = (
+        sys.executable,
+        *(("-W", "error") if strict else ()),
+        __file__,
+        "serve",
+        path,
+        *imports,
+    )
     server = subprocess.Popen(
         program,
         cwd=folder,
@@ -65,7 +77,12 @@ def ask(path: str, arguments: Sequence[str]) -> int:
     files = [int(name) for name in os.listdir("/dev/fd") if _is_open(int(name))]  # noqa: PTH208
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
-        told = {"arguments": arguments, "folder": os.getcwd(), "variables": dict(os.environ), "files": files}  # noqa: PTH109
+        told = {
+            "arguments": arguments,
+            "folder": os.getcwd(),
+            "variables": dict(os.environ),
+            "files": files,
+        }  # noqa: PTH109
         socket.send_fds(connection, [json.dumps(told).encode() + _END], files)
         signal.signal(signal.SIGINT, lambda *_: connection.send(_INTERRUPT))
         return int(connection.recv(16) or 1)

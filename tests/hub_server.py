@@ -12,7 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-_PATH = re.compile(r"(?:/api/models)?/(?P<name>\w+/\w+)/(?:resolve|tree)/(?P<revision>[^/?]+)/?(?P<file>[^?]*)")
+_PATH = re.compile(
+    r"(?:/api/models)?/(?P<name>\w+/\w+)/(?:resolve|tree)/(?P<revision>[^/?]+)/?(?P<file>[^?]*)"
+)
 
 
 @dataclass

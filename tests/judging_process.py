@@ -51,7 +51,9 @@ N_PROMPTS = 4  # times 3 pairs, 2 orders and 2 rubrics: 48 queries
 # What is asked
 
 
-def asked(n_prompts: int, *, mirrored: bool = False, entrants: Sequence[str] = ENTRANTS) -> tuple[Any, list[Any]]:
+def asked(
+    n_prompts: int, *, mirrored: bool = False, entrants: Sequence[str] = ENTRANTS
+) -> tuple[Any, list[Any]]:
     """Comparisons by dimension, and the rubrics. Lengths differ, so that the longer response can win; two are equal."""
     rubrics = [shipped("rubric", name) for name in DIMENSIONS]
     prompts = [
@@ -70,13 +72,16 @@ def asked(n_prompts: int, *, mirrored: bool = False, entrants: Sequence[str] = E
             p.prompt_id: Response(
                 entrant_id=name,
                 prompt_id=p.prompt_id,
-                response_text=f"{name}: «{p.prompt_id}» " + "é" * (lengths[name] + (n + len(name)) % 2),
+                response_text=f"{name}: «{p.prompt_id}» "
+                + "é" * (lengths[name] + (n + len(name)) % 2),
             )
             for n, p in enumerate(prompts)
         }
         for name in entrants
     }
-    comparisons = {rubric.dimension: pairs.pair_up(prompts, responses, rubric) for rubric in rubrics}
+    comparisons = {
+        rubric.dimension: pairs.pair_up(prompts, responses, rubric) for rubric in rubrics
+    }
     if mirrored:
         comparisons = {name: [one.swapped() for one in some] for name, some in comparisons.items()}
     return comparisons, rubrics
@@ -84,7 +89,10 @@ def asked(n_prompts: int, *, mirrored: bool = False, entrants: Sequence[str] = E
 
 def table(judgments: Mapping[str, Sequence[Judgment]]) -> Any:
     """What was concluded, without what differs from run to run: times, tokens, and the address in the keys."""
-    rows = {dimension: [judgment.to_dict() for judgment in some] for dimension, some in judgments.items()}
+    rows = {
+        dimension: [judgment.to_dict() for judgment in some]
+        for dimension, some in judgments.items()
+    }
     for judgment in (judgment for some in rows.values() for judgment in some):
         for verdict in judgment["raw"]:
             for name in ("cache_key", "timestamp", "usage"):
@@ -123,7 +131,9 @@ class CountingConnection(sqlite3.Connection):
 
 def _swap(owner: object, **functions: Any) -> None:
     for name, function in functions.items():
-        assert hasattr(owner, name), f"{owner} has no {name} any more: the mistake has to be made elsewhere"
+        assert hasattr(owner, name), (
+            f"{owner} has no {name} any more: the mistake has to be made elsewhere"
+        )
         setattr(owner, name, function)
 
 
@@ -170,7 +180,9 @@ def no_intent(judge: ClaudeJudge) -> None:
             assert written is not None
             with ledger._store.transaction() as db:
                 for name in ("batches", "queries"):
-                    db.execute(f"UPDATE {name} SET nonce = ? WHERE nonce = ?", (batch.nonce, written.nonce))
+                    db.execute(
+                        f"UPDATE {name} SET nonce = ? WHERE nonce = ?", (batch.nonce, written.nonce)
+                    )
         submitted(ledger, batch, batch_id)
 
     _swap(Ledger, intend=intend_later, submitted=submit_now)
@@ -179,7 +191,9 @@ def no_intent(judge: ClaudeJudge) -> None:
 def short_file(judge: ClaudeJudge) -> None:
     """A results file is taken for whole when it ends; what is missing in it is submitted again."""
 
-    def harvest(self: Collector, batch: Batch, remote: RemoteBatch) -> Iterator[JudgeReply | Unanswered]:
+    def harvest(
+        self: Collector, batch: Batch, remote: RemoteBatch
+    ) -> Iterator[JudgeReply | Unanswered]:
         ledger, seen = self._tools.ledger, set[str]()
         queries = ledger.queries(batch)
         yield from self._read(batch, remote.batch_id, queries, seen)
@@ -204,7 +218,9 @@ def no_claims(judge: ClaudeJudge) -> None:
         return list(keys)
 
     def intend_anyway(ledger: Ledger, queries: Sequence[Query], **facts: Any) -> Batch | None:
-        with ledger._store.transaction() as db:  # or the ledger would see that they are somebody else's
+        with (
+            ledger._store.transaction() as db
+        ):  # or the ledger would see that they are somebody else's
             rows = ((query.key, ledger._owner) for query in queries)
             db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?)", rows)
         return intend(ledger, queries, **facts)
@@ -223,7 +239,9 @@ def answers_before_commit(judge: ClaudeJudge) -> None:
     """A batch is settled first, and its answers are written afterwards."""
     record = Ledger.record
 
-    def settle_first(ledger: Ledger, batch: Batch, outcomes: Any, replies: Any, **facts: Any) -> Any:
+    def settle_first(
+        ledger: Ledger, batch: Batch, outcomes: Any, replies: Any, **facts: Any
+    ) -> Any:
         new, _ = record(ledger, batch, outcomes, (), **facts)
         with ledger._store.transaction():
             ledger._store.put(replies, key=lambda reply: reply.key)
@@ -269,7 +287,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--prompts", type=int, default=N_PROMPTS, metavar="N")
-    parser.add_argument("--mirrored", action="store_true", help="every comparison with its two responses swapped")
+    parser.add_argument(
+        "--mirrored", action="store_true", help="every comparison with its two responses swapped"
+    )
     parser.add_argument("--model", default="claude-sonnet-5-5")
     parser.add_argument("--effort", default="low")
     parser.add_argument("--max-tokens", type=int, default=200)
@@ -279,11 +299,18 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--quarantine", type=float, default=1.0, metavar="SECONDS")
     parser.add_argument("--poll", type=float, default=0.02, metavar="SECONDS")
     parser.add_argument("--budget", type=float, default=5.0, metavar="USD")
-    parser.add_argument("--expected-output-tokens", type=int, default=1, help="low: the plan is not what stops a run")
+    parser.add_argument(
+        "--expected-output-tokens",
+        type=int,
+        default=1,
+        help="low: the plan is not what stops a run",
+    )
     parser.add_argument("--concurrency", type=int, default=4)
     parser.add_argument("--expected-hit-rate", type=float, default=1.0)
     parser.add_argument("--timeout", type=float, default=20.0, metavar="SECONDS", help="of a call")
-    parser.add_argument("--rows", type=int, default=2, metavar="N", help="results in one transaction")
+    parser.add_argument(
+        "--rows", type=int, default=2, metavar="N", help="results in one transaction"
+    )
     parser.add_argument("--allow-missing", action="store_true")
     parser.add_argument("--kill-before-commit", type=int, metavar="N")
     parser.add_argument("--kill-after-commit", type=int, metavar="N")

@@ -53,7 +53,10 @@ N_QUERIES = judging_process.N_PROMPTS * 3 * 2 * 2
 PRICES: Mapping[str, Mapping[str, float]] = described("judge", "claude").models
 # Who is better is known, some verdicts are ties and some follow the position: a table in which a loss would show.
 JUDGE = NoisyBradleyTerry(
-    strengths={"ann:": 0.0, "bob:": 0.7, "cid:": 1.4}, position_bias=0.5, tie_rate=0.2, seed=20260425
+    strengths={"ann:": 0.0, "bob:": 0.7, "cid:": 1.4},
+    position_bias=0.5,
+    tie_rate=0.2,
+    seed=20260425,
 )
 NOTHING: Mapping[str, int] = {}
 _METERED = {  # the server's words for the classes of tokens, and ours
@@ -101,7 +104,9 @@ class Client:
         self._said, self._out = folder / f"{name}.txt", folder / f"{name}.json"
         self._said.touch()
         self._process = _forks.Process(
-            target=judging_process.forked, args=([*arguments, "--out", str(self._out)], str(self._said)), daemon=True
+            target=judging_process.forked,
+            args=([*arguments, "--out", str(self._out)], str(self._said)),
+            daemon=True,
         )
         self._process.start()
 
@@ -124,7 +129,9 @@ class Client:
         if self._process.exitcode is None:
             self.kill()
             self._process.join()
-            raise AssertionError(f"the client hangs; it was killed after {_SECONDS:.0f} s. It said: {self.said}")
+            raise AssertionError(
+                f"the client hangs; it was killed after {_SECONDS:.0f} s. It said: {self.said}"
+            )
         return Ran(self._process.exitcode, self.said, self._out)
 
 
@@ -148,7 +155,8 @@ class World:
 
     def start(self, *arguments: str) -> Client:
         client = Client(
-            self.folder, ["--url", self.server.url, "--store", str(self.store), *self.arguments, *arguments]
+            self.folder,
+            ["--url", self.server.url, "--store", str(self.store), *self.arguments, *arguments],
         )
         if not self._victim.done():
             self._victim.set_result(client)
@@ -179,7 +187,9 @@ class World:
 
     # ---- the invariants ---------------------------------------------------------------------------------------------
 
-    def check(self, reference: Reference, *arguments: str, foreign: Mapping[str, int] = NOTHING) -> None:
+    def check(
+        self, reference: Reference, *arguments: str, foreign: Mapping[str, int] = NOTHING
+    ) -> None:
         """Everything that must hold once a client has finished, whatever has happened before. `foreign` are the batches
         of others at the server, and their sizes."""
         paid_once(self.server, n=len(reference.answers) + sum(foreign.values()))
@@ -195,7 +205,9 @@ class World:
 def world(folder: Path, *arguments: str, **settings: Any) -> Iterator[World]:
     """A server whose batches end at once, unless the settings say otherwise."""
     folder.mkdir(parents=True, exist_ok=True)
-    with AnthropicServer(**{"verdicts": JUDGE, "polls_to_end": 0, "keep_bodies": True, **settings}) as server:
+    with AnthropicServer(
+        **{"verdicts": JUDGE, "polls_to_end": 0, "keep_bodies": True, **settings}
+    ) as server:
         here = World(folder, server, arguments)
         try:
             yield here
@@ -207,7 +219,10 @@ def world(folder: Path, *arguments: str, **settings: Any) -> Iterator[World]:
 @functools.cache
 def reference(*arguments: str, **settings: Any) -> Reference:
     """The run that nothing happens to, made once."""
-    with tempfile.TemporaryDirectory() as folder, world(Path(folder), *arguments, **settings) as here:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        world(Path(folder), *arguments, **settings) as here,
+    ):
         ran = here.run()
         calls = Counter((call.method, shape(call.path)) for call in here.server.meter.calls)
         return Reference(ran.table, answers(here.store), ran.result["commits"], calls)
@@ -215,12 +230,18 @@ def reference(*arguments: str, **settings: Any) -> Reference:
 
 def shape(path: str) -> str:
     """The pattern that a path matches."""
-    return next(pattern for pattern in (BATCHES, RESULTS, COUNT, BATCH, MESSAGES, MODEL) if re.search(pattern, path))
+    return next(
+        pattern
+        for pattern in (BATCHES, RESULTS, COUNT, BATCH, MESSAGES, MODEL)
+        if re.search(pattern, path)
+    )
 
 
 def paid_once(server: AnthropicServer, *, n: int) -> None:
     """I1: each of the n questions was billed, and billed once."""
-    while not all(batch.ended_at for batch in server.batches) or server._late:  # what is still to come is billed, too
+    while (
+        not all(batch.ended_at for batch in server.batches) or server._late
+    ):  # what is still to come is billed, too
         time.sleep(0.01)
     billed = server.meter.billed_bodies
     twice = [body for body, times in billed.items() if times > 1]
@@ -232,9 +253,14 @@ def paid_once(server: AnthropicServer, *, n: int) -> None:
 def ledger_agrees(server: AnthropicServer, store: Path, *, besides: Collection[str] = ()) -> None:
     """I2: the ledger knows each batch of ours that the server has taken, and nothing is left under way."""
     rows = read(store, "SELECT state, batch_id FROM batches")
-    known, taken = {batch_id for _, batch_id in rows if batch_id}, {batch.id for batch in server.batches} - set(besides)
+    known, taken = (
+        {batch_id for _, batch_id in rows if batch_id},
+        {batch.id for batch in server.batches} - set(besides),
+    )
     assert known == taken, f"batches that one side does not know: {known ^ taken}"
-    assert {state for state, _ in rows} <= {"settled", "abandoned"}, f"a batch is left under way: {rows}"
+    assert {state for state, _ in rows} <= {"settled", "abandoned"}, (
+        f"a batch is left under way: {rows}"
+    )
     assert read(store, "SELECT COUNT(*) FROM claims") == [(0,)], "a claim is left"
 
 
@@ -253,16 +279,22 @@ def stored_within(store: Path, known: Reference, *, all_of_them: bool = False) -
         return
     found = answers(store)
     assert found.items() <= known.answers.items(), "the store holds an answer that was never given"
-    assert not all_of_them or len(found) == len(known.answers), f"{len(found)} of {len(known.answers)} are stored"
+    assert not all_of_them or len(found) == len(known.answers), (
+        f"{len(found)} of {len(known.answers)} are stored"
+    )
 
 
 def bill_agrees(server: AnthropicServer, store: Path) -> None:
     """I6: what the replies in the store say they cost is what the server has billed, to the token."""
     replies = [json.loads(value) for (value,) in read(store, "SELECT value FROM answers")]
-    spent = Counter({name: sum(reply["usage"][name] for reply in replies) for name in TOKEN_CLASSES})
+    spent = Counter(
+        {name: sum(reply["usage"][name] for reply in replies) for name in TOKEN_CLASSES}
+    )
     billed, dollars = metered(server)
     assert spent == billed, f"the store says {spent}, the bill {billed}"
-    assert abs(sum(reply["dollars"] for reply in replies) - dollars) < 1e-9, f"the bill is ${dollars}"
+    assert abs(sum(reply["dollars"] for reply in replies) - dollars) < 1e-9, (
+        f"the bill is ${dollars}"
+    )
 
 
 def metered(server: AnthropicServer) -> tuple[Counter[str], float]:
@@ -283,7 +315,9 @@ def usage_agrees(server: AnthropicServer, usage: Mapping[str, Any]) -> None:
     billed, dollars = metered(server)
     said = Counter({name: usage[name] for name in TOKEN_CLASSES})
     assert said == billed, f"the run says {said}, the bill {billed}"
-    assert abs(usage["dollars"] - dollars) < 1e-9, f"the run says ${usage['dollars']}, the bill ${dollars}"
+    assert abs(usage["dollars"] - dollars) < 1e-9, (
+        f"the run says ${usage['dollars']}, the bill ${dollars}"
+    )
 
 
 def bodies_are_right(server: AnthropicServer) -> None:
@@ -293,7 +327,11 @@ def bodies_are_right(server: AnthropicServer) -> None:
     custom_ids = [each["custom_id"] for each in sent]
     assert all(re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{40}", custom_id) for custom_id in custom_ids)
     assert len(set(custom_ids)) == len(custom_ids)
-    single = [call.json() for call in server.meter.calls if call.method == "POST" and re.search(MESSAGES, call.path)]
+    single = [
+        call.json()
+        for call in server.meter.calls
+        if call.method == "POST" and re.search(MESSAGES, call.path)
+    ]
     prefixes: dict[str, str] = {}
     for params in [*(each["params"] for each in sent), *single]:
         assert set(params) == {"model", "max_tokens", "system", "messages", "output_config"}
@@ -306,7 +344,11 @@ def bodies_are_right(server: AnthropicServer) -> None:
 
 def submissions(server: AnthropicServer) -> list[Call]:
     """The submissions of batches, whatever has become of them."""
-    return [call for call in server.meter.calls if call.method == "POST" and re.search(BATCHES, call.path)]
+    return [
+        call
+        for call in server.meter.calls
+        if call.method == "POST" and re.search(BATCHES, call.path)
+    ]
 
 
 # ---- what a store holds ---------------------------------------------------------------------------------------------
@@ -329,7 +371,9 @@ def answers(store: Path) -> dict[tuple[str, ...], str]:
     """What each question in the store was answered, by what is asked about: the keys hold the server's port."""
     replies = [json.loads(value) for (value,) in read(store, "SELECT value FROM answers")]
     return {
-        tuple(reply[name] for name in ("dimension", "prompt_id", "entrant_a", "entrant_b")): reply["text"]
+        tuple(reply[name] for name in ("dimension", "prompt_id", "entrant_a", "entrant_b")): reply[
+            "text"
+        ]
         for reply in replies
     }
 
@@ -363,14 +407,20 @@ class Watch:
                 elif stage == "accepted":
                     self._single[key] -= 1
             elif stage == "before":
-                self.exposures.append(self._exposure([each["params"] for each in call.json()["requests"]]))
+                self.exposures.append(
+                    self._exposure([each["params"] for each in call.json()["requests"]])
+                )
 
     def _exposure(self, new: Sequence[Mapping[str, Any]]) -> float:
         batches = [batch for batch in self._server.batches if batch.ended_at is None]
         open_ = [each["params"] for batch in batches for each in batch.requests] + list(new)
         single = [json.loads(key) for key in self._single.elements()]
         dollars = metered(self._server)[1]
-        return dollars + sum(worst(each, 0.5) for each in open_) + sum(worst(each, 1.0) for each in single)
+        return (
+            dollars
+            + sum(worst(each, 0.5) for each in open_)
+            + sum(worst(each, 1.0) for each in single)
+        )
 
 
 def worst(params: Mapping[str, Any], factor: float) -> float:
@@ -381,7 +431,11 @@ def worst(params: Mapping[str, Any], factor: float) -> float:
     n_prefix = len(system["text"]) / 4
     n_user = n_input_tokens(dict(params)) - n_prefix
     prefix = n_prefix * max(prices["input"], prices[f"cache_write_{ttl}"] if ttl else 0.0)
-    return float(prefix + n_user * prices["input"] + params["max_tokens"] * prices["output"]) * PER_MILLION * factor
+    return (
+        float(prefix + n_user * prices["input"] + params["max_tokens"] * prices["output"])
+        * PER_MILLION
+        * factor
+    )
 
 
 # ---- a process of its own -------------------------------------------------------------------------------------------
@@ -390,9 +444,20 @@ def worst(params: Mapping[str, Any], factor: float) -> float:
 def attempt(here: World, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The same client as a fresh interpreter, warnings being errors."""
     program = [sys.executable, "-W", "error", "-m", "tests.judging_process"]
-    places = ["--url", here.server.url, "--store", str(here.store), "--out", str(here.folder / "fresh.json")]
+    places = [
+        "--url",
+        here.server.url,
+        "--store",
+        str(here.store),
+        "--out",
+        str(here.folder / "fresh.json"),
+    ]
     return subprocess.run(
-        [*program, *places, *here.arguments, *arguments], capture_output=True, text=True, timeout=_SECONDS, check=False
+        [*program, *places, *here.arguments, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
     )
 
 

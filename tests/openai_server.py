@@ -31,8 +31,24 @@ import openai._base_client
 import pytest
 
 from elo_exp.asking import calls
-from tests.anthropic_server import AcceptThenHang, AcceptThenReset, AcceptThenStatus, Fault, ResetBefore, Status
-from tests.anthropic_verdicts import JSON, Rule, choose, longer, plain_text, reply_text, sha256, tokens
+from tests.anthropic_server import (
+    AcceptThenHang,
+    AcceptThenReset,
+    AcceptThenStatus,
+    Fault,
+    ResetBefore,
+    Status,
+)
+from tests.anthropic_verdicts import (
+    JSON,
+    Rule,
+    choose,
+    longer,
+    plain_text,
+    reply_text,
+    sha256,
+    tokens,
+)
 
 Stage = Literal["asked", "answered"]
 
@@ -103,7 +119,9 @@ class OpenAiServer:
     on_call: Callable[[Stage, Call], None] | None = None
 
     calls: list[Call] = field(default_factory=list, init=False)
-    billed: Counter[str] = field(default_factory=Counter, init=False)  # how often each body was answered
+    billed: Counter[str] = field(
+        default_factory=Counter, init=False
+    )  # how often each body was answered
     usage: Counter[str] = field(default_factory=Counter, init=False)
     bugs: list[Exception] = field(default_factory=list, init=False)
 
@@ -154,9 +172,14 @@ class OpenAiServer:
         if params.get("model") not in self.models:
             return Status(404, message=f"The model `{params.get('model')}` does not exist.")
         if found := [name for name in self.refuses if name in params]:
-            return Status(400, message=f"Unsupported parameter: '{found[0]}' is not supported with this model.")
+            return Status(
+                400,
+                message=f"Unsupported parameter: '{found[0]}' is not supported with this model.",
+            )
         if self._n_input(params) + self._limit(params) > self.context:
-            return Status(400, "context_length_exceeded", f"This model's context is {self.context} tokens.")
+            return Status(
+                400, "context_length_exceeded", f"This model's context is {self.context} tokens."
+            )
         return None
 
     def complete(self, params: JSON) -> bytes:
@@ -164,13 +187,18 @@ class OpenAiServer:
         with self.lock:
             self.billed[sha256(params)] += 1
             n = self.billed[sha256(params)]
-            outcome = (self.outcomes(params, n) if self.outcomes else None) or Says(self._text(params))
+            outcome = (self.outcomes(params, n) if self.outcomes else None) or Says(
+                self._text(params)
+            )
         if isinstance(outcome, Body):
             return outcome.content
         text, finish_reason = outcome.text, outcome.finish_reason
         if text is not None and len(text) > 4 * self._limit(params):
             text, finish_reason = text[: 4 * self._limit(params)], "length"
-        usage = {"prompt_tokens": self._n_input(params), "completion_tokens": tokens(len(text or ""))}
+        usage = {
+            "prompt_tokens": self._n_input(params),
+            "completion_tokens": tokens(len(text or "")),
+        }
         with self.lock:
             self.usage.update(usage)
         message = {"role": "assistant", "content": text, "refusal": outcome.refusal}
@@ -180,7 +208,9 @@ class OpenAiServer:
             "created": int(time.time()),
             "model": f"{params['model']}-2026-11",
             "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
-            "usage": {**usage, "prompt_tokens_details": {"cached_tokens": self.cached}} if self.reports else None,
+            "usage": {**usage, "prompt_tokens_details": {"cached_tokens": self.cached}}
+            if self.reports
+            else None,
         }
         return json.dumps(completion).encode()
 
@@ -217,7 +247,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
         params = json.loads(body) if body else {}
-        call = Call(time=time.time(), method=self.command, path=self.path, headers=headers, params=params)
+        call = Call(
+            time=time.time(), method=self.command, path=self.path, headers=headers, params=params
+        )
         with api.lock:
             api.calls.append(call)
         try:
@@ -243,7 +275,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(refusal)
             return
         if call.method == "GET":
-            names = json.dumps({"object": "list", "data": [{"id": name} for name in api.models]}).encode()
+            names = json.dumps(
+                {"object": "list", "data": [{"id": name} for name in api.models]}
+            ).encode()
             self._send(200, api.listing.content if isinstance(api.listing, Body) else names)
             return
         self._tell("asked", call)
@@ -263,12 +297,19 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.api.on_call(stage, call)
 
     def _refuse(self, refusal: Status) -> None:
-        error = {"message": refusal.message, "type": "invalid_request_error", "param": None, "code": refusal.etype}
+        error = {
+            "message": refusal.message,
+            "type": "invalid_request_error",
+            "param": None,
+            "code": refusal.etype,
+        }
         self._send(refusal.code, json.dumps({"error": error}).encode(), refusal.headers)
 
     def _send(self, code: int, content: bytes, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(code)
-        self.send_header("content-type", "text/html" if content.startswith(b"<") else "application/json")
+        self.send_header(
+            "content-type", "text/html" if content.startswith(b"<") else "application/json"
+        )
         self.send_header("content-length", str(len(content)))
         for name, value in (headers or {}).items():
             self.send_header(name, value)

@@ -14,7 +14,10 @@ POLICIES = tuple(STD_ERRORS)
 
 
 def draws(folder: str) -> dict[str, list[FreshDraw]]:
-    return {policy: read_draws(shared_data("oracle_sample") / folder, policy) or [] for policy in POLICIES}
+    return {
+        policy: read_draws(shared_data("oracle_sample") / folder, policy) or []
+        for policy in POLICIES
+    }
 
 
 @cache

@@ -61,7 +61,12 @@ class World:
         difficulty, shared, z, z_fresh, q, q_fresh = rng.standard_normal((6, self.n))
         q += _DIFFICULTY * difficulty
         q_fresh += _DIFFICULTY * difficulty + self.shift
-        ratio = self.shift * (q - _DIFFICULTY * difficulty) - self.shift**2 / 2 + self.style * z - self.style**2 / 2
+        ratio = (
+            self.shift * (q - _DIFFICULTY * difficulty)
+            - self.shift**2 / 2
+            + self.style * z
+            - self.style**2 / 2
+        )
         folds = rng.permutation(self.n) % N_FOLDS
         order, others = rng.permutation(self.n), rng.permutation(self.n)
         logged = self._rows(_score(q), z, shared, folds, rng)
@@ -78,9 +83,13 @@ class World:
             probe={"target": draws[others[self.n - self.n_probe :]]} if self.n_probe else {},
         )
 
-    def _rows(self, score: Array, style: Array, shared: Array, folds: Index, rng: np.random.Generator) -> Rows:
+    def _rows(
+        self, score: Array, style: Array, shared: Array, folds: Index, rng: np.random.Generator
+    ) -> Rows:
         mean = self.mean(score) - self.dislike * np.tanh(style)
-        noise = np.tanh(np.sqrt(_ALIKE) * shared + np.sqrt(1 - _ALIKE) * rng.standard_normal(self.n))
+        noise = np.tanh(
+            np.sqrt(_ALIKE) * shared + np.sqrt(1 - _ALIKE) * rng.standard_normal(self.n)
+        )
         return Rows(
             prompt=np.arange(self.n),
             fold=folds,

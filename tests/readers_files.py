@@ -24,7 +24,9 @@ OWN_PARTS = {  # of which the pages speak, and show no file -> what such a file 
     "conf/entrant/other.yaml": "defaults: [recorded@_here_, _self_]\npath: votes\n",
     "mine/entrant/qwen.yaml": "defaults: [llama@_here_, _self_]\nmodel: qwen\n",
 }
-PYTHON = f'#!/bin/sh\nexec "{sys.executable}" -IS "{HOME}/tests/forking.py" ask "$ELO_EXP_PYTHON" "$@"\n'
+PYTHON = (
+    f'#!/bin/sh\nexec "{sys.executable}" -IS "{HOME}/tests/forking.py" ask "$ELO_EXP_PYTHON" "$@"\n'
+)
 SBATCH = """#!/bin/bash
 # The tasks of an array one after the other: of a script behind the caller's back, of --wrap before this ends.
 script=${!#}
@@ -75,7 +77,12 @@ def write(folder: Path) -> None:
 
 def write_parts(folder: Path, page: str, here: Callable[[str], str]) -> None:
     """The yaml files that a page shows, over those of entrants.md, of which other pages speak."""
-    for block in (block for name in ("docs/entrants.md", page) for block in blocks(name) if block.kind == "yaml"):
+    for block in (
+        block
+        for name in ("docs/entrants.md", page)
+        for block in blocks(name)
+        if block.kind == "yaml"
+    ):
         package = re.match(r"# @package (\w+)\.(\w+)", block.text)
         name = f"mine/{package[1]}/{package[2]}.yaml" if package else str(block.file)
         _text(folder / name, here(block.text))
@@ -90,26 +97,55 @@ def _text(path: Path, text: str) -> Path:
 def _bank(folder: Path) -> None:
     """Some prompts of each source, and answers of some entrants to them, the longer the better the entrant."""
     rows = [json.loads(line) for line in BANK.read_text(encoding="utf-8").splitlines()]
-    chosen = [row for source, n in N_PROMPTS.items() for row in [row for row in rows if row["source"] == source][:n]]
+    chosen = [
+        row
+        for source, n in N_PROMPTS.items()
+        for row in [row for row in rows if row["source"] == source][:n]
+    ]
     write_jsonl(folder / "prompts/bank.jsonl", chosen)
     for i, name in enumerate((*RECORDED, *PROBES), start=1):
-        answers = [{"prompt_id": row["prompt_id"], "response_text": row["text"][: 9 * i]} for row in chosen]
+        answers = [
+            {"prompt_id": row["prompt_id"], "response_text": row["text"][: 9 * i]} for row in chosen
+        ]
         write_jsonl(folder / f"responses/responses_{name}.jsonl", answers)
 
 
 def _questions(folder: Path) -> None:
     """As many as the page asks for of the two data sets that a bank is made of."""
-    options = {"opa": "Lead", "opb": "Potassium", "opc": "Zinc", "opd": "Cobalt", "cop": 1, "choice_type": "single"}
+    options = {
+        "opa": "Lead",
+        "opb": "Potassium",
+        "opc": "Zinc",
+        "opd": "Cobalt",
+        "cop": 1,
+        "choice_type": "single",
+    }
     rest = {"subject_name": "Pharmacology", "topic_name": None}
-    names = [f"{letter}amycin" for letter in "BCDFGHJKLMNPQRSTVWXYZ"] + ["digoxin", "heparin", "lithium", "warfarin"]
+    names = [f"{letter}amycin" for letter in "BCDFGHJKLMNPQRSTVWXYZ"] + [
+        "digoxin",
+        "heparin",
+        "lithium",
+        "warfarin",
+    ]
     write_jsonl(
         folder / "medmcqa.jsonl",
-        [{"id": name, "question": f"Antidote for poisoning with {name}", **options, **rest} for name in names],
+        [
+            {"id": name, "question": f"Antidote for poisoning with {name}", **options, **rest}
+            for name in names
+        ],
     )
     letters = {"A": "Facial", "B": "Hypoglossal", "C": "Recurrent laryngeal", "D": "Phrenic"}
-    right = {"options": letters, "answer": "Recurrent laryngeal", "answer_idx": "C", "meta_info": "step2&3"}
+    right = {
+        "options": letters,
+        "answer": "Recurrent laryngeal",
+        "answer_idx": "C",
+        "meta_info": "step2&3",
+    }
     asked = "is hoarse. Which of the following nerves is injured?"
-    write_jsonl(folder / "medqa.jsonl", [{"question": f"A man of {age} {asked}", **right} for age in range(20, 90)])
+    write_jsonl(
+        folder / "medqa.jsonl",
+        [{"question": f"A man of {age} {asked}", **right} for age in range(20, 90)],
+    )
 
 
 def _votes(folder: Path) -> None:
@@ -140,14 +176,22 @@ def _votes(folder: Path) -> None:
     names = ("model_a", "model_b", "winner", "question_id")
     verdicts = [{name: row[name] for name in names} for row in rows]
     verdicts += [
-        {"model_a": placed, "model_b": row[side], "winner": "model_a", "question_id": row["question_id"]}
+        {
+            "model_a": placed,
+            "model_b": row[side],
+            "winner": "model_a",
+            "question_id": row["question_id"],
+        }
         for row in rows
         for placed in world.placed
         for side in ("model_a", "model_b")
     ]
     write_jsonl(folder / "verdicts.jsonl", verdicts)
     who = ("crowd", "somebody")
-    write_jsonl(folder / "battles.jsonl", [{**row, "judge_model": who[i % 2]} for i, row in enumerate(verdicts)])
+    write_jsonl(
+        folder / "battles.jsonl",
+        [{**row, "judge_model": who[i % 2]} for i, row in enumerate(verdicts)],
+    )
 
 
 def write_models(folder: Path) -> None:
@@ -156,7 +200,14 @@ def write_models(folder: Path) -> None:
     from tests.tiny_models import tiny_adapter, tiny_model
 
     model = tiny_model(folder / "models/olmo", n_layers=4, max_position_embeddings=16384)
-    tiny_model(folder / "models/judge", n_layers=1, n_heads=1, hidden_size=8, seed=1, max_position_embeddings=16384)
+    tiny_model(
+        folder / "models/judge",
+        n_layers=1,
+        n_heads=1,
+        hidden_size=8,
+        seed=1,
+        max_position_embeddings=16384,
+    )
     tiny_adapter(folder / "home/runs/sft/lora", model, seed=1)
     _on_the_hub(folder, "allenai/OLMo-2-1124-7B-Instruct", "main", model)
     _on_the_hub(folder, "me/dpo-lora", "v2", tiny_adapter(folder / "models/dpo", model, seed=2))

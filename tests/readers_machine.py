@@ -24,12 +24,28 @@ from tests.commands import IMPORTS, Ran, attempt_program, environment
 from tests.documented import WALKED, Command, commands
 from tests.openai_server import OpenAiServer
 
-COPIED = ("conf", "elo_exp", "notebooks", "prompts", "rubrics", "tests", "Makefile", "README.md", "pyproject.toml")
+COPIED = (
+    "conf",
+    "elo_exp",
+    "notebooks",
+    "prompts",
+    "rubrics",
+    "tests",
+    "Makefile",
+    "README.md",
+    "pyproject.toml",
+)
 PAGES_WITH_MODELS = [
     "README.md",
     *(f"docs/{name}.md" for name in ("clusters", "entrants", "oracle", "poe", "tutorials/oracle")),
 ]
-ALSO = ("anthropic", "openai", "pandas", "wandb", "hydra_plugins.hydra_submitit_launcher.submitit_launcher")
+ALSO = (
+    "anthropic",
+    "openai",
+    "pandas",
+    "wandb",
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher",
+)
 
 # The beginning of a command that is not given here -> who gives it.
 NOT_GIVEN = {
@@ -61,7 +77,11 @@ MADE_SMALL: dict[str, dict[str, object]] = {
         "HIDDEN, LAYERS, INNER, VOCABULARY, CONTEXT": "32, 4, 64, 256, 256",
         **{"SHORT, LONG, REPEATS": "2, 8, 1", "WAYS": '("one_head", "speculative")'},
     },
-    "tests/benchmarks/bench_sweep.py": {"KS": "(8, 16)", "N_PERMS": "(10,)", "TRACKERS": '("local",)'},
+    "tests/benchmarks/bench_sweep.py": {
+        "KS": "(8, 16)",
+        "N_PERMS": "(10,)",
+        "TRACKERS": '("local",)',
+    },
 }
 
 # What stands in a command for something of the reader's, or for a machine that is not here -> what is here.
@@ -106,7 +126,10 @@ BEFORE = {
     ],
 }
 BEFORE["docs/tutorials/oracle.md"] = BEFORE["docs/oracle.md"][:1]
-FIRST = ["python -m elo_exp hydra.run.dir=outputs/first", "python -m elo_exp elo.k=64 hydra.run.dir=outputs/k64"]
+FIRST = [
+    "python -m elo_exp hydra.run.dir=outputs/first",
+    "python -m elo_exp elo.k=64 hydra.run.dir=outputs/k64",
+]
 
 # Of a command, the first of these that is in it -> what it says. Those with none of them name their run folder.
 SAYS = {
@@ -160,8 +183,12 @@ class Machine:
             readers_files.write_parts(self.folder, page, self.here)
             for line in BEFORE.get(page, []):
                 assert self.shell(line).code == 0, line
-            exports = "".join(f"{each.line}; " for each in commands(page) if each.line.startswith("export "))
-            self.done[page] = {each.line: self.give(each, exports) for each in commands(page) if is_given(each)}
+            exports = "".join(
+                f"{each.line}; " for each in commands(page) if each.line.startswith("export ")
+            )
+            self.done[page] = {
+                each.line: self.give(each, exports) for each in commands(page) if is_given(each)
+            }
         return self.done[page]
 
     def give(self, command: Command, exports: str) -> Done:
@@ -184,7 +211,9 @@ class Machine:
 
 def is_given(command: Command) -> bool:
     """It is given here, and its output not compared with a tutorial's."""
-    return command.line not in WALKED and not any(re.match(words, command.line) for words in NOT_GIVEN)
+    return command.line not in WALKED and not any(
+        re.match(words, command.line) for words in NOT_GIVEN
+    )
 
 
 def ended_well(done: Done) -> None:
@@ -208,7 +237,9 @@ def machine(
     """`imports`: what its Python has imported besides those of commands.py. `also` puts more into its folder."""
     with (
         AnthropicServer(verdicts=longer, outcomes=answered) as anthropic,
-        OpenAiServer(models=("big", "qwen", "llama3.2", "meta-llama/Llama-3.1-8B-Instruct")) as openai,
+        OpenAiServer(
+            models=("big", "qwen", "llama3.2", "meta-llama/Llama-3.1-8B-Instruct")
+        ) as openai,
         tempfile.TemporaryDirectory() as sockets,
     ):
         variables = {
@@ -216,7 +247,11 @@ def machine(
             **{"TMPDIR": str(folder / "tmp"), "TRACKIO_DIR": str(folder / "trackio")},
             **{"HF_HOME": str(folder / "hub"), "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"},
             **{"ANTHROPIC_API_KEY": anthropic.key, "NO_PROXY": "127.0.0.1"},
-            **{"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ELO_EXP_PYTHON": f"{sockets}/python"},
+            **{
+                "OMP_NUM_THREADS": "1",
+                "OPENBLAS_NUM_THREADS": "1",
+                "ELO_EXP_PYTHON": f"{sockets}/python",
+            },
         }
         made = Machine(folder, variables, anthropic, openai)
         check_out(folder, anthropic.url)
@@ -224,7 +259,10 @@ def machine(
         also(folder)
         python = variables["ELO_EXP_PYTHON"]
         with forking.begin(
-            python, [*IMPORTS, *ALSO, *imports], folder=folder, variables=environment(folder) | variables
+            python,
+            [*IMPORTS, *ALSO, *imports],
+            folder=folder,
+            variables=environment(folder) | variables,
         ):
             for line in FIRST:
                 ran = made.shell(line)
@@ -242,13 +280,18 @@ def check_out(folder: Path, anthropic_url: str) -> None:
     for name, settings in MADE_SMALL.items():
         change(folder / name, settings)
     for told in (*(folder / "rubrics").glob("*.md"), *(folder / "prompts").glob("*_system.md")):
-        told.write_text("".join(told.read_text(encoding="utf-8").splitlines(keepends=True)[:9]), encoding="utf-8")
+        told.write_text(
+            "".join(told.read_text(encoding="utf-8").splitlines(keepends=True)[:9]),
+            encoding="utf-8",
+        )
 
 
 def change(file: Path, settings: dict[str, object]) -> None:
     text = file.read_text(encoding="utf-8")
     for name, value in settings.items():
-        text, n = re.subn(rf"(?m)^( *{name}(?::| =)).*$", lambda found, value=value: f"{found[1]} {value}", text)
+        text, n = re.subn(
+            rf"(?m)^( *{name}(?::| =)).*$", lambda found, value=value: f"{found[1]} {value}", text
+        )
         assert n == 1, f"{file}: {name} is there {n} times"
     file.write_text(text, encoding="utf-8")
 

@@ -86,7 +86,9 @@ class Tournament:
     def games(self, n_prompts: int, rng: np.random.Generator, *, ties: str = "half") -> Games:
         """The same with a game for each verdict, without the battles; `ties` half: of a win, dropped: left out."""
         verdicts = self.verdicts(n_prompts, rng)
-        q, pair, order = np.nonzero(verdicts) if ties == "dropped" else np.indices(verdicts.shape).reshape(3, -1)
+        q, pair, order = (
+            np.nonzero(verdicts) if ties == "dropped" else np.indices(verdicts.shape).reshape(3, -1)
+        )
         first, second = np.array(self.pairs).T
         return Games(
             n_models=len(self.ratings),

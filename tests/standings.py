@@ -20,7 +20,9 @@ from elo_exp.statistics import effects
 from tests.data import shipped
 from tests.simulation import Tournament
 
-BRADLEY_TERRY = BradleyTerry(initial_rating=1400.0, use="both", interval="sandwich", n_bootstraps=2, seed=0)
+BRADLEY_TERRY = BradleyTerry(
+    initial_rating=1400.0, use="both", interval="sandwich", n_bootstraps=2, seed=0
+)
 
 
 def standings(
@@ -40,10 +42,14 @@ def standings(
         tracker=shipped("tracker", "local"),
         store=None,  # type: ignore[arg-type]
     )
-    return rate(parts, battles, models=battles_.models([b for some in battles.values() for b in some]))
+    return rate(
+        parts, battles, models=battles_.models([b for some in battles.values() for b in some])
+    )
 
 
-def tournament(n_models: int = 4, n_prompts: int = 60, *, seed: int = 5, **columns: Any) -> list[Battle]:
+def tournament(
+    n_models: int = 4, n_prompts: int = 60, *, seed: int = 5, **columns: Any
+) -> list[Battle]:
     """Every pair of a, b, c, ... in both orders, the first the best."""
     ratings = tuple(np.linspace(100.0, 0.0, n_models).tolist())
     return Tournament(ratings=ratings).battles(n_prompts, np.random.default_rng(seed), **columns)
@@ -53,6 +59,8 @@ def with_lengths(found: Standings, lengths: Mapping[tuple[str, str], int]) -> St
     """What a tournament adds: the characters of each response, by prompt and model."""
     diagnoses = {}
     for dimension, battles in found.battles.items():
-        control = effects.length_control(battles, lengths, dimension=dimension, initial_rating=1400.0, use="both")
+        control = effects.length_control(
+            battles, lengths, dimension=dimension, initial_rating=1400.0, use="both"
+        )
         diagnoses[dimension] = {**found.diagnoses[dimension], "length": dataclasses.asdict(control)}
     return dataclasses.replace(found, diagnoses=diagnoses)

@@ -28,7 +28,10 @@ def write(path: Path, statement: str, *values: object) -> None:
 @contextmanager
 def failing(path: Path, when: str) -> Iterator[None]:
     """Every such change fails, in the middle of whatever it is part of."""
-    write(path, f"CREATE TRIGGER fault BEFORE {when} BEGIN SELECT RAISE(ABORT, 'the disk gave up'); END")
+    write(
+        path,
+        f"CREATE TRIGGER fault BEFORE {when} BEGIN SELECT RAISE(ABORT, 'the disk gave up'); END",
+    )
     try:
         yield
     finally:
@@ -36,7 +39,9 @@ def failing(path: Path, when: str) -> Iterator[None]:
 
 
 @contextmanager
-def process(script: str, *args: object, python: Sequence[str] = (sys.executable,)) -> Iterator[subprocess.Popen[str]]:
+def process(
+    script: str, *args: object, python: Sequence[str] = (sys.executable,)
+) -> Iterator[subprocess.Popen[str]]:
     """Another process, killed at the end if it is still there."""
     environment = {**os.environ, "PYTHONPATH": str(HOME)}
     command = [*python, "-c", script, *map(str, args)]

@@ -13,13 +13,18 @@ from elo_exp.models.adapters import AdapterFile, Geometry, HeadFiles
 from elo_exp.records import UserError
 from tests.tiny_heads import Tensors, manifest, save, tensors, tiny_heads
 
-SMALL = Geometry(n_layers=5, depth=2, sizes={"gate_proj": (3, 4), "up_proj": (3, 4), "down_proj": (4, 3)})
+SMALL = Geometry(
+    n_layers=5, depth=2, sizes={"gate_proj": (3, 4), "up_proj": (3, 4), "down_proj": (4, 3)}
+)
 GATE = "blocks.0.feed_forward.w1"
 
 
 def pair(name: str = GATE, rank: int = 1, size_in: int = 3, size_out: int = 4) -> Tensors:
     """One update, of ones."""
-    return {f"{name}.lora_A.weight": torch.ones(rank, size_in), f"{name}.lora_B.weight": torch.ones(size_out, rank)}
+    return {
+        f"{name}.lora_A.weight": torch.ones(rank, size_in),
+        f"{name}.lora_B.weight": torch.ones(size_out, rank),
+    }
 
 
 def read(path: Path, state: Any, **described: Any) -> adapters.Update:
@@ -51,7 +56,9 @@ def test_an_update_is_b_times_a_times_alpha_over_the_rank(tmp_path):
     assert list(update) == [(0, "gate_proj")]
 
 
-@pytest.mark.parametrize(("rank", "alpha", "factor"), [(1, None, 2), (3, None, 2), (3, 6, 2), (3, 3, 1), (1, 4, 4)])
+@pytest.mark.parametrize(
+    ("rank", "alpha", "factor"), [(1, None, 2), (3, None, 2), (3, 6, 2), (3, 3, 1), (1, 4, 4)]
+)
 def test_alpha_is_twice_the_rank_unless_a_manifest_says_otherwise(tmp_path, rank, alpha, factor):
     """Of ones, B A is the rank everywhere."""
     update = read(tmp_path / "a.pt", pair(rank=rank), alpha=alpha)
@@ -60,7 +67,8 @@ def test_alpha_is_twice_the_rank_unless_a_manifest_says_otherwise(tmp_path, rank
 
 def test_later_updates_are_added_to_earlier_ones(tmp_path):
     files = [
-        AdapterFile(path=save(tmp_path / f"{rank}.pt", tensors(SMALL, seed=rank, rank=rank))) for rank in (1, 2, 4)
+        AdapterFile(path=save(tmp_path / f"{rank}.pt", tensors(SMALL, seed=rank, rank=rank)))
+        for rank in (1, 2, 4)
     ]
     together = adapters.read(files, SMALL)
     apart = [adapters.read([file], SMALL) for file in files]
@@ -100,7 +108,9 @@ def test_a_whole_training_checkpoint_is_read_for_its_update(tmp_path):
 def test_every_head_has_its_security_file(tmp_path):
     files = find(tiny_heads(tmp_path, SMALL, n_heads=3))
     assert files.depth == 2
-    assert [[file.path.name for file in some] for some in files.heads] == [[f"shard_{i}_lora.pt"] for i in range(3)]
+    assert [[file.path.name for file in some] for some in files.heads] == [
+        [f"shard_{i}_lora.pt"] for i in range(3)
+    ]
     assert files.uncertainty is None
 
 
@@ -131,10 +141,17 @@ def trained(tmp_path) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("step", "second"),
-    [(None, None), (-1, "shard_1_lora.pt"), (50, "checkpoint_step_50.pt"), (200, "checkpoint_step_200_slim.pt")],
+    [
+        (None, None),
+        (-1, "shard_1_lora.pt"),
+        (50, "checkpoint_step_50.pt"),
+        (200, "checkpoint_step_200_slim.pt"),
+    ],
 )
 def test_a_checkpoint_of_the_robustness_training_follows_the_security_file(trained, step, second):
-    files = find(Path(trained["folder"]), robustness_dir=trained["robustness_dir"], rob_checkpoint=step)
+    files = find(
+        Path(trained["folder"]), robustness_dir=trained["robustness_dir"], rob_checkpoint=step
+    )
     names = [file.path.name for file in files.heads[1]]
     assert names == ["shard_1_lora.pt", *([second] if second else [])]
 
@@ -171,16 +188,43 @@ def without_a_file(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (without_manifest, "security_dir: found no manifest.json in {}. Expected one that counts the heads."),
-        (without_a_file, "security_dir: found no shard_1_lora{{.safetensors,.pt,.pth,.bin}} in {}. Check the path."),
+        (
+            without_manifest,
+            "security_dir: found no manifest.json in {}. Expected one that counts the heads.",
+        ),
+        (
+            without_a_file,
+            "security_dir: found no shard_1_lora{{.safetensors,.pt,.pth,.bin}} in {}. Check the path.",
+        ),
         (manifest, "{}/manifest.json: found num_shards = None. Expected a whole number from 1."),
         (lambda f: manifest(f, num_shards=0), "{}/manifest.json: found num_shards = 0."),
-        (lambda f: manifest(f, num_shards=2, heads_depth=0), "{}/manifest.json: found heads_depth = 0."),
-        (lambda f: manifest(f, num_shards=2, lora_alpha="x"), "{}/manifest.json: found lora_alpha = 'x'."),
-        (lambda f: manifest(f, num_shards=2, target_modules=["q"]), "{}/manifest.json: target_modules has 'q'."),
-        (lambda f: (f / "manifest.json").write_text("[]"), "{}/manifest.json: found no settings. Expected"),
+        (
+            lambda f: manifest(f, num_shards=2, heads_depth=0),
+            "{}/manifest.json: found heads_depth = 0.",
+        ),
+        (
+            lambda f: manifest(f, num_shards=2, lora_alpha="x"),
+            "{}/manifest.json: found lora_alpha = 'x'.",
+        ),
+        (
+            lambda f: manifest(f, num_shards=2, target_modules=["q"]),
+            "{}/manifest.json: target_modules has 'q'.",
+        ),
+        (
+            lambda f: (f / "manifest.json").write_text("[]"),
+            "{}/manifest.json: found no settings. Expected",
+        ),
     ],
-    ids=["no manifest", "no file", "no count", "no heads", "no depth", "alpha", "targets", "no object"],
+    ids=[
+        "no manifest",
+        "no file",
+        "no count",
+        "no heads",
+        "no depth",
+        "alpha",
+        "targets",
+        "no object",
+    ],
 )
 def test_a_folder_that_lacks_something_is_refused(tmp_path, spoil, words):
     spoil(tiny_heads(tmp_path, SMALL, n_heads=2))
@@ -194,7 +238,9 @@ def test_a_checkpoint_that_is_not_there_is_refused_with_those_that_are(trained):
     words = "rob_checkpoint: found 60; .*shard_0 has steps 50, 200. Expected one of them, or -1."
     with pytest.raises(UserError, match=words):
         find(folder, robustness_dir=trained["robustness_dir"], rob_checkpoint=60)
-    with pytest.raises(UserError, match="rob_checkpoint: found 50; .*shard_0 has no checkpoint_step_N file"):
+    with pytest.raises(
+        UserError, match="rob_checkpoint: found 50; .*shard_0 has no checkpoint_step_N file"
+    ):
         find(folder, robustness_dir=trained["folder"], rob_checkpoint=50)
     with pytest.raises(UserError, match="robustness_dir: found nothing, and rob_checkpoint=-1."):
         find(folder, rob_checkpoint=-1)
@@ -203,30 +249,62 @@ def test_a_checkpoint_that_is_not_there_is_refused_with_those_that_are(trained):
 def test_a_step_that_two_runs_have_is_refused(trained):
     again = Path(trained["robustness_dir"]) / "shard_0" / "20260202_120000" / "checkpoints"
     save(again / "checkpoint_step_50.pt", pair())
-    with pytest.raises(UserError, match="rob_checkpoint: step 50 is both .* and .*. Keep one of them there."):
+    with pytest.raises(
+        UserError, match="rob_checkpoint: step 50 is both .* and .*. Keep one of them there."
+    ):
         find(Path(trained["folder"]), robustness_dir=trained["robustness_dir"], rob_checkpoint=50)
 
 
 def test_an_uncertainty_file_that_is_not_there_is_refused(tmp_path):
     tiny_heads(tmp_path, SMALL, n_heads=1)
-    with pytest.raises(UserError, match=r"uncertainty_path: found no file .*none\.pt. Expected one that ends in"):
+    with pytest.raises(
+        UserError, match=r"uncertainty_path: found no file .*none\.pt. Expected one that ends in"
+    ):
         find(tmp_path, uncertainty_path=str(tmp_path / "none.pt"))
 
 
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        (pair(size_in=5), "head layer 0, gate_proj: found lora_A 1 x 5, lora_B 4 x 1. Expected rank x 3 and 4 x rank,"),
-        (pair("blocks.2.feed_forward.w1"), "found an update of blocks.2. Expected blocks 0 to 1: the last 2 of 5"),
-        (pair("model.layers.0.mlp.up_proj"), "found an update of layers.0. Expected layers 3 to 4:"),
-        (pair("blocks.0.attention.w_q"), "found an update 'blocks.0.attention.w_q.lora_A.weight'. Expected updates of"),
-        (pair(rank=2), "head layer 0, gate_proj: found rank 2. Expected 1, as lora_r of manifest.json says."),
-        (dict(list(pair().items())[:1]), "head layer 0, gate_proj: found only lora_A. Expected lora_A and lora_B."),
+        (
+            pair(size_in=5),
+            "head layer 0, gate_proj: found lora_A 1 x 5, lora_B 4 x 1. Expected rank x 3 and 4 x rank,",
+        ),
+        (
+            pair("blocks.2.feed_forward.w1"),
+            "found an update of blocks.2. Expected blocks 0 to 1: the last 2 of 5",
+        ),
+        (
+            pair("model.layers.0.mlp.up_proj"),
+            "found an update of layers.0. Expected layers 3 to 4:",
+        ),
+        (
+            pair("blocks.0.attention.w_q"),
+            "found an update 'blocks.0.attention.w_q.lora_A.weight'. Expected updates of",
+        ),
+        (
+            pair(rank=2),
+            "head layer 0, gate_proj: found rank 2. Expected 1, as lora_r of manifest.json says.",
+        ),
+        (
+            dict(list(pair().items())[:1]),
+            "head layer 0, gate_proj: found only lora_A. Expected lora_A and lora_B.",
+        ),
         ({"blocks.0.weight": torch.ones(1)}, "holds no tensor named ...lora_A.weight."),
         ({"step": 3}, "found no state dict. Expected tensors by name."),
         ([torch.ones(1)], "found no state dict. Expected tensors by name."),
     ],
-    ids=["shape", "block", "layer", "attention", "rank", "half", "no update", "no tensor", "no names"],
+    ids=[
+        "shape",
+        "block",
+        "layer",
+        "attention",
+        "rank",
+        "half",
+        "no update",
+        "no tensor",
+        "no names",
+    ],
 )
 def test_an_update_that_does_not_fit_the_model_is_refused(tmp_path, state, words):
     path = tmp_path / "a.pt"
@@ -239,7 +317,9 @@ def test_an_update_that_does_not_fit_the_model_is_refused(tmp_path, state, words
 def test_a_file_that_is_cut_off_is_refused(tmp_path, name):
     path = save(tmp_path / name, pair())
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(UserError, match=rf"{name}: cannot be read \(.*\). Expected a state dict of tensors."):
+    with pytest.raises(
+        UserError, match=rf"{name}: cannot be read \(.*\). Expected a state dict of tensors."
+    ):
         adapters.read([AdapterFile(path=path)], SMALL)
 
 

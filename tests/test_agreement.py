@@ -90,8 +90,12 @@ def test_statsmodels_finds_the_same_kappa_and_error(seed: int) -> None:
     other = "".join(x if rng.random() < 0.5 else rng.choice(list("abt")) for x in one)
     found, second_opinion = agree(said(one), said(other)), cohens_kappa(both_ways(one, other))
     assert found.kappa == pytest.approx(second_opinion.kappa)
-    assert found.std_error == pytest.approx(second_opinion.std_kappa * math.sqrt(200 / 199), rel=1e-9)
-    assert found.ci_low == pytest.approx(second_opinion.kappa - stats.t.ppf(0.975, 199) * (found.std_error or 0))
+    assert found.std_error == pytest.approx(
+        second_opinion.std_kappa * math.sqrt(200 / 199), rel=1e-9
+    )
+    assert found.ci_low == pytest.approx(
+        second_opinion.kappa - stats.t.ppf(0.975, 199) * (found.std_error or 0)
+    )
 
 
 def test_comparisons_of_one_prompt_are_one_observation() -> None:
@@ -101,7 +105,10 @@ def test_comparisons_of_one_prompt_are_one_observation() -> None:
     many = agree(*([b for a, c in pairs for b in said(some, a, c)] for some in (one, other)))
     once = agree(said(one), said(other))
     assert (many.n_comparisons, many.n_prompts) == (80, 10)
-    assert (many.kappa, many.std_error) == (pytest.approx(once.kappa), pytest.approx(once.std_error))
+    assert (many.kappa, many.std_error) == (
+        pytest.approx(once.kappa),
+        pytest.approx(once.std_error),
+    )
 
 
 def test_several_verdicts_on_a_comparison_count_as_one_drawn_of_them() -> None:
@@ -114,7 +121,11 @@ def test_several_verdicts_on_a_comparison_count_as_one_drawn_of_them() -> None:
 
 
 def test_only_the_same_pair_on_the_same_prompt_is_compared() -> None:
-    one = [*said("ab"), *said("a", "ann", "cat"), Battle(model_a="ann", model_b="bob", winner="model_a")]
+    one = [
+        *said("ab"),
+        *said("a", "ann", "cat"),
+        Battle(model_a="ann", model_b="bob", winner="model_a"),
+    ]
     other = [
         Battle(model_a="bob", model_b="ann", winner="model_b", question_id="q0"),
         *said("a", "bob", "cat"),
@@ -126,7 +137,12 @@ def test_only_the_same_pair_on_the_same_prompt_is_compared() -> None:
 
 @pytest.mark.parametrize(
     ("one", "other", "agreement", "is_kappa"),
-    [("", "", None, False), ("ttt", "ttt", 1.0, False), ("abt", "abt", 1.0, True), ("ttt", "aba", 0.0, True)],
+    [
+        ("", "", None, False),
+        ("ttt", "ttt", 1.0, False),
+        ("abt", "abt", 1.0, True),
+        ("ttt", "aba", 0.0, True),
+    ],
     ids=["nothing", "always a tie", "all alike", "one always ties"],
 )
 def test_where_there_is_nothing_to_tell_there_is_no_number(
@@ -149,7 +165,9 @@ def test_law_whoever_is_called_what_kappa_is_the_same(data: st.DataObject) -> No
     """Pairs listed the other way round, other names, the two judges exchanged."""
     letters = st.text("abt", min_size=8, max_size=8)
     one, other = (said(data.draw(letters), per_prompt=1) for _ in range(2))
-    turned = [dataclasses.replace(b, model_a="bob", model_b="ann", winner=TURNED[b.winner]) for b in one]
+    turned = [
+        dataclasses.replace(b, model_a="bob", model_b="ann", winner=TURNED[b.winner]) for b in one
+    ]
     mirrored = [[dataclasses.replace(b, winner=TURNED[b.winner]) if k % 2 else b for k, b in enumerate(some)]
                 for some in (one, other)]  # fmt: skip
     found = agree(one, other)
@@ -157,7 +175,9 @@ def test_law_whoever_is_called_what_kappa_is_the_same(data: st.DataObject) -> No
         assert (same.kappa is None) == (found.kappa is None)
         if found.kappa is not None:
             assert same.kappa == pytest.approx(found.kappa)
-            assert same.std_error == (None if found.std_error is None else pytest.approx(found.std_error))
+            assert same.std_error == (
+                None if found.std_error is None else pytest.approx(found.std_error)
+            )
         json.dumps(same.to_dict(), allow_nan=False)
 
 
@@ -192,7 +212,9 @@ def judged(letters: str, prompt: str = "p1", mirrored: str = "") -> Judgment:
         )
         for i, letter in enumerate(letters)
     ]
-    return reconcile(dataclasses.replace(COMPARISON, prompt_id=prompt), verdicts[0], verdicts[1], verdicts[2:])
+    return reconcile(
+        dataclasses.replace(COMPARISON, prompt_id=prompt), verdicts[0], verdicts[1], verdicts[2:]
+    )
 
 
 def test_a_repeat_is_compared_with_the_first_answer_to_the_same_order() -> None:
@@ -205,7 +227,12 @@ def test_a_repeat_is_compared_with_the_first_answer_to_the_same_order() -> None:
     found = repeat_agreement(some, dimension="d")
     assert (found.n_comparisons, found.n_prompts, found.agreement) == (8, 2, 0.75)
     first, again = "ABABTBAB", "ABBBTBAT"
-    table = np.array([[sum(x + y == i + j for x, y in zip(first, again, strict=True)) for j in "ATB"] for i in "ATB"])
+    table = np.array(
+        [
+            [sum(x + y == i + j for x, y in zip(first, again, strict=True)) for j in "ATB"]
+            for i in "ATB"
+        ]
+    )
     assert found.kappa == pytest.approx(cohens_kappa(table).kappa)
     assert found.std_error is not None
 
@@ -237,7 +264,10 @@ def rho(first: Leaderboard, second: Leaderboard) -> float | None:
 def test_rank_correlation_by_hand() -> None:
     """Ranks 1 2 3 4 and 1 2 4 3: 1 - 6 (0 + 0 + 1 + 1) / (4 * 15) = .8. Models that one does not rate are left out."""
     found = rank_correlation(
-        board(a=4, b=3, c=2, d=1, x=9, y=None), board(d=20, c=10, b=30, a=40, y=5), names=("m", "n"), dimension="d"
+        board(a=4, b=3, c=2, d=1, x=9, y=None),
+        board(d=20, c=10, b=30, a=40, y=5),
+        names=("m", "n"),
+        dimension="d",
     )
     assert (found.n_models, found.rho) == (4, pytest.approx(0.8))
 
@@ -246,7 +276,9 @@ def test_rank_correlation_by_hand() -> None:
 def test_scipy_finds_the_same_rank_correlation(seed: int) -> None:
     one, other = np.random.default_rng(seed).integers(0, 8, (2, 20)).astype(float)  # with ties
     names = [f"m{k}" for k in range(20)]
-    found = rho(board(**dict(zip(names, one, strict=True))), board(**dict(zip(names, other, strict=True))))
+    found = rho(
+        board(**dict(zip(names, one, strict=True))), board(**dict(zip(names, other, strict=True)))
+    )
     assert found == pytest.approx(stats.spearmanr(one, other).statistic)
 
 
@@ -268,9 +300,13 @@ def test_with_many_prompts_the_test_is_that_of_chi_square() -> None:
 @pytest.mark.parametrize("n_prompts", [12, 40])
 def test_the_probability_by_another_way(n_prompts: int) -> None:
     """Of n normal prompts, the statistic is n times a beta variable with df / 2 and (n - df) / 2."""
-    found = transitivity_of_games(Tournament().games(n_prompts, np.random.default_rng(3)), dimension="d")
+    found = transitivity_of_games(
+        Tournament().games(n_prompts, np.random.default_rng(3)), dimension="d"
+    )
     assert found.chi_square is not None
-    assert found.p_value == pytest.approx(stats.beta.sf(found.chi_square / n_prompts, 3 / 2, (n_prompts - 3) / 2))
+    assert found.p_value == pytest.approx(
+        stats.beta.sf(found.chi_square / n_prompts, 3 / 2, (n_prompts - 3) / 2)
+    )
 
 
 def test_the_statistic_by_another_way() -> None:
@@ -288,14 +324,18 @@ def test_the_statistic_by_another_way() -> None:
     weight = np.linalg.inv(part.T @ part * 4000 / 3999)
     design = np.eye(4)[first, 1:] - np.eye(4)[second, 1:]
     log_odds = np.log(rate / (1 - rate))
-    left = log_odds - design @ np.linalg.solve(design.T @ weight @ design, design.T @ weight @ log_odds)
+    left = log_odds - design @ np.linalg.solve(
+        design.T @ weight @ design, design.T @ weight @ log_odds
+    )
     assert found.df == 3
     assert found.chi_square == pytest.approx(left @ weight @ left, rel=0.01)
 
 
 def size(n_tournaments: int, tournament: Tournament, n_prompts: int, level: float = 0.05) -> float:
     rng = [np.random.default_rng([n_prompts, seed]) for seed in range(n_tournaments)]
-    found = [transitivity_of_games(tournament.games(n_prompts, r), dimension="d").p_value for r in rng]
+    found = [
+        transitivity_of_games(tournament.games(n_prompts, r), dimension="d").p_value for r in rng
+    ]
     return float(np.mean([p < level for p in found if p is not None]))
 
 
@@ -307,7 +347,12 @@ def test_of_tournaments_with_one_rating_each_5_percent_look_intransitive() -> No
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("tournament", "n_prompts"),
-    [(Tournament(), 143), (Tournament(), 50), (Tournament(), 20), (Tournament(ratings=tuple(range(0, 160, 20))), 143)],
+    [
+        (Tournament(), 143),
+        (Tournament(), 50),
+        (Tournament(), 20),
+        (Tournament(ratings=tuple(range(0, 160, 20))), 143),
+    ],
     ids=["4 models", "50 prompts", "20 prompts", "8 models"],
 )
 def test_the_size_of_the_test_in_many_tournaments(tournament: Tournament, n_prompts: int) -> None:
@@ -321,7 +366,9 @@ def circle(n: int) -> list[Battle]:
     """ann beats bob, bob beats cat, and cat beats ann, on three prompts of four; on the fourth it is the reverse."""
     ring = list(itertools.pairwise(["ann", "bob", "cat", "ann"]))
     return [
-        Battle(model_a=a, model_b=b, winner="model_b" if q % 4 == 3 else "model_a", question_id=f"q{q}")
+        Battle(
+            model_a=a, model_b=b, winner="model_b" if q % 4 == 3 else "model_a", question_id=f"q{q}"
+        )
         for q in range(n)
         for a, b in ring
     ]
@@ -344,13 +391,17 @@ def test_a_circle_by_hand() -> None:
     ]
     assert [r.observed for r in residuals] == pytest.approx([0.75, 0.25, 0.75])
     assert [r.expected for r in residuals] == pytest.approx([0.5] * 3)
-    assert [r.z for r in residuals] == pytest.approx([math.sqrt(n / 4) * sign for sign in (1, -1, 1)])
+    assert [r.z for r in residuals] == pytest.approx(
+        [math.sqrt(n / 4) * sign for sign in (1, -1, 1)]
+    )
 
 
 def test_a_pair_that_met_on_one_prompt_is_no_surprise() -> None:
     """However many its games there, they are one observation."""
     some = [*circle(40), *said("a" * 20, "ann", "dan", per_prompt=20), *said("ab", "bob", "dan")]
-    residual = next(r for r in pair_residuals(some, dimension="d", use="both") if r.model_b == "dan")
+    residual = next(
+        r for r in pair_residuals(some, dimension="d", use="both") if r.model_b == "dan"
+    )
     assert residual.n_games == 20
     assert residual.z is not None
     assert abs(residual.z) < 1.5
@@ -359,7 +410,12 @@ def test_a_pair_that_met_on_one_prompt_is_no_surprise() -> None:
 def test_residuals_vary_as_their_errors_say() -> None:
     """Over 100 tournaments whose truth is one rating each, z has a standard deviation of one."""
     z = [
-        [r.z for r in pair_residuals(Tournament().battles(100, np.random.default_rng(seed)), dimension="d", use="both")]
+        [
+            r.z
+            for r in pair_residuals(
+                Tournament().battles(100, np.random.default_rng(seed)), dimension="d", use="both"
+            )
+        ]
         for seed in range(100)
     ]
     np.testing.assert_allclose(np.std(np.array(z, dtype=float), axis=0), 1, atol=0.25)
@@ -375,7 +431,12 @@ def test_circles_on_prompts() -> None:
         for (a, b), w in zip(ring, letters, strict=False)
     ]
     found = Cycles(
-        dimension="d", models=("ann", "bob", "cat"), n_prompts=3, n_cyclic_prompts=1, n_triples=3, n_cyclic=1
+        dimension="d",
+        models=("ann", "bob", "cat"),
+        n_prompts=3,
+        n_cyclic_prompts=1,
+        n_triples=3,
+        n_cyclic=1,
     )
     assert cycles(some, dimension="d") == found
     assert cycles_by_triple(some, dimension="d") == [found]
@@ -429,13 +490,17 @@ def test_law_renaming_the_models_changes_no_test(seed: int) -> None:
         "prompts that do not differ",
     ],
 )
-def test_where_the_games_do_not_say_there_is_no_test(some: list[Battle], n_models: int, df: int) -> None:
+def test_where_the_games_do_not_say_there_is_no_test(
+    some: list[Battle], n_models: int, df: int
+) -> None:
     found = transitivity_test(some, dimension="d", use="both")
     assert (found.n_models, found.df, found.chi_square, found.p_value) == (n_models, df, None, None)
     assert all(r.z is None for r in pair_residuals(some, dimension="d", use="both"))
 
 
-def test_a_crowd_with_too_many_pairs_and_prompts_has_residuals_without_errors(monkeypatch: Any) -> None:
+def test_a_crowd_with_too_many_pairs_and_prompts_has_residuals_without_errors(
+    monkeypatch: Any,
+) -> None:
     monkeypatch.setattr("elo_exp.statistics.transitivity._MAX_TABLE", 100)
     assert transitivity_test(circle(40), dimension="d", use="both").chi_square is None
     assert [r.z for r in pair_residuals(circle(40), dimension="d", use="both")] == [None] * 3
@@ -465,7 +530,10 @@ def test_whatever_the_battles_no_number_is_nan(data: st.DataObject) -> None:
         agree(some[:half], some[half:]),
     ]
     for record in found:
-        assert type(record).from_dict(json.loads(json.dumps(record.to_dict(), allow_nan=False))) == record
+        assert (
+            type(record).from_dict(json.loads(json.dumps(record.to_dict(), allow_nan=False)))
+            == record
+        )
 
 
 def majority(some: Sequence[Battle]) -> list[Battle]:
@@ -486,13 +554,20 @@ def test_real_people_and_gpt_4() -> None:
     columns = {name: name for name in (*battles.REQUIRED, *battles.OPTIONAL)}
     path = shared_data("llmfao/battles.jsonl.gz")
     judges = ("crowd", "gpt-4")
-    some = {j: battles.read(path, columns=columns, filters={"judge_model": j}).battles for j in judges}
+    some = {
+        j: battles.read(path, columns=columns, filters={"judge_model": j}).battles for j in judges
+    }
     (found,) = between_judges(some, dimension="d")
     assert (found.n_comparisons, found.n_prompts) == (2139, 13)
-    assert (found.agreement, found.kappa) == (pytest.approx(0.4136, abs=1e-4), pytest.approx(0.1532, abs=1e-4))
+    assert (found.agreement, found.kappa) == (
+        pytest.approx(0.4136, abs=1e-4),
+        pytest.approx(0.1532, abs=1e-4),
+    )
     of_majority = kappa(majority(some["crowd"]), some["gpt-4"], names=judges, dimension="d")
     assert of_majority.kappa == pytest.approx(0.1768, abs=1e-4)
-    boards = BradleyTerry(initial_rating=1400, use="both", interval="sandwich", n_bootstraps=2, seed=1).rate(some)
+    boards = BradleyTerry(
+        initial_rating=1400, use="both", interval="sandwich", n_bootstraps=2, seed=1
+    ).rate(some)
     correlation = rank_correlation(boards["crowd"], boards["gpt-4"], names=judges, dimension="d")
     assert (correlation.n_models, correlation.rho) == (59, pytest.approx(0.710, abs=1e-3))
     circles = cycles(some["gpt-4"], dimension="d")

@@ -39,18 +39,25 @@ def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 def entrant(base_url: str = "http://127.0.0.1:9/v1", **changes: Any) -> OpenAiCompatibleEntrant:
     """conf/entrant/openai_compatible.yaml with an address and a model."""
-    made: OpenAiCompatibleEntrant = shipped("entrant", NAME, **{"base_url": base_url, "model": "small", **changes})
+    made: OpenAiCompatibleEntrant = shipped(
+        "entrant", NAME, **{"base_url": base_url, "model": "small", **changes}
+    )
     return made
 
 
 def prompts(n: int) -> list[Prompt]:
-    return [Prompt(prompt_id=f"p{i:02}", text=f"Why {i:02}?", source="test", subject="test") for i in range(n)]
+    return [
+        Prompt(prompt_id=f"p{i:02}", text=f"Why {i:02}?", source="test", subject="test")
+        for i in range(n)
+    ]
 
 
 def generated(made: Any, n: int, path: Path, *, allow_missing: bool = False) -> dict[str, Response]:
     """Its responses to so many prompts, through the stage that stores them."""
     with Store(path) as store:
-        return dict(stages.generate(prompts(n), {NAME: made}, store, allow_missing=allow_missing)[NAME])
+        return dict(
+            stages.generate(prompts(n), {NAME: made}, store, allow_missing=allow_missing)[NAME]
+        )
 
 
 def stored(path: Path) -> list[str]:
@@ -81,10 +88,17 @@ def test_a_prompt_is_sent_as_the_user_says_and_nothing_that_is_null():
         named = {"max_tokens": 99, "max_tokens_name": "max_completion_tokens"}
         list(entrant(server.url, **chosen, **named).generate(prompts(1)))
     plain, full = server.asked
-    assert plain == {"model": "small", "messages": [{"role": "user", "content": "Why 00?"}], "max_tokens": 1024}
+    assert plain == {
+        "model": "small",
+        "messages": [{"role": "user", "content": "Why 00?"}],
+        "max_tokens": 1024,
+    }
     assert full == {
         "model": "small",
-        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why 00?"}],
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Why 00?"},
+        ],
         "max_completion_tokens": 99,
         "temperature": 0.0,
         "top_p": 0.9,
@@ -124,7 +138,9 @@ ODD_ANSWERS: dict[str, tuple[Says, str, str]] = {
 
 
 @pytest.mark.parametrize("name", ODD_ANSWERS)
-def test_what_is_no_full_answer_is_an_answer_that_is_paid_for_once_and_kept(name: str, tmp_path: Path):
+def test_what_is_no_full_answer_is_an_answer_that_is_paid_for_once_and_kept(
+    name: str, tmp_path: Path
+):
     outcome, finish_reason, text = ODD_ANSWERS[name]
     with OpenAiServer(outcomes=about("01", outcome)) as server:
         for _ in range(2):
@@ -135,7 +151,9 @@ def test_what_is_no_full_answer_is_an_answer_that_is_paid_for_once_and_kept(name
 
 def test_refused_and_empty_answers_are_counted(caplog: pytest.LogCaptureFixture):
     outcomes = {"00": Says(None, refusal="No."), "01": Says(" "), "02": Says("", "content_filter")}
-    with OpenAiServer(outcomes=lambda params, n: outcomes.get(params["messages"][0]["content"][4:6])) as server:
+    with OpenAiServer(
+        outcomes=lambda params, n: outcomes.get(params["messages"][0]["content"][4:6])
+    ) as server:
         list(entrant(server.url).generate(prompts(5)))
     assert "warning: entrant openai_compatible: of 5 answers 2 refused, 3 empty" in caplog.messages
 
@@ -258,7 +276,11 @@ def test_ctrl_c_while_an_answer_is_being_stored_loses_none(tmp_path: Path):
         return response.prompt_id
 
     path = tmp_path / "store.sqlite"
-    with OpenAiServer(on_call=watch) as server, Store(path) as store, pytest.raises(KeyboardInterrupt):
+    with (
+        OpenAiServer(on_call=watch) as server,
+        Store(path) as store,
+        pytest.raises(KeyboardInterrupt),
+    ):
         list(store.keep(entrant(server.url, concurrency=2).generate(prompts(9)), key=name))
     assert stored(path) == ["p00", "p01"]
     assert server.billed.total() == 2
@@ -273,7 +295,9 @@ def test_what_was_answered_before_an_error_is_stored_and_not_asked_again(tmp_pat
         server.fault(Status(401), nth=6)
         with pytest.raises(UserError) as refusal:
             generated(entrant(server.url, concurrency=3), 9, path)
-        assert str(refusal.value).startswith("the entrant openai_compatible's API refuses (401): the key is not accep")
+        assert str(refusal.value).startswith(
+            "the entrant openai_compatible's API refuses (401): the key is not accep"
+        )
         assert str(refusal.value).endswith("Every answer so far is stored.")
         assert len(stored(path)) == server.billed.total() >= 5
         assert len(generated(entrant(server.url), 9, path)) == 9
@@ -308,14 +332,18 @@ def test_a_server_is_waited_for_as_long_as_it_asks():
 def test_a_server_that_asks_to_wait_till_tomorrow_ends_the_run():
     with OpenAiServer() as server:
         server.fault(Status(429, message="Daily limit.", headers={"retry-after": "36000"}))
-        with pytest.raises(UserError, match=r"asks to wait for 600 minutes \(Daily limit\)\. Every answer so far"):
+        with pytest.raises(
+            UserError, match=r"asks to wait for 600 minutes \(Daily limit\)\. Every answer so far"
+        ):
             list(entrant(server.url).generate(prompts(3)))
 
 
 def test_nothing_is_tried_for_ever(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     with OpenAiServer() as server:
         server.fault(Status(500, message="Out of memory."), nth=None)
-        with pytest.raises(UserError, match=r"^1 of 1 responses are missing \(openai_compatible 1\)"):
+        with pytest.raises(
+            UserError, match=r"^1 of 1 responses are missing \(openai_compatible 1\)"
+        ):
             generated(entrant(server.url), 1, tmp_path / "store.sqlite")
     assert len(server.asked) == 6
     assert "1 queries have failed for good; 1 of them: Out of memory" in caplog.text
@@ -329,32 +357,58 @@ def test_a_prompt_that_is_too_long_is_named_and_the_others_are_answered(
         long = Prompt(prompt_id="long", text="Why? " * 50, source="test", subject="test")
         with (
             Store(path) as store,
-            pytest.raises(UserError, match="1 of 4 responses are missing .*: openai_compatible on long"),
+            pytest.raises(
+                UserError, match="1 of 4 responses are missing .*: openai_compatible on long"
+            ),
         ):
-            stages.generate([long, *prompts(3)], {NAME: entrant(server.url)}, store, allow_missing=False)
+            stages.generate(
+                [long, *prompts(3)], {NAME: entrant(server.url)}, store, allow_missing=False
+            )
     assert stored(path) == ["p00", "p01", "p02"]
     assert "This model's context is 1030 tokens (context_length_exceeded)" in caplog.text
     assert len(server.asked) == 4
 
 
-def test_half_an_emoji_is_never_sent_and_nothing_is_reserved_for_it(caplog: pytest.LogCaptureFixture):
+def test_half_an_emoji_is_never_sent_and_nothing_is_reserved_for_it(
+    caplog: pytest.LogCaptureFixture,
+):
     half = Prompt(prompt_id="half", text="Why \ud83d?", source="test", subject="test")
     with OpenAiServer() as server:
-        made = entrant(server.url, max_tokens=1000, budget_usd=0.0153, **PRICES)  # of one answer at a time
-        assert [response.prompt_id for response in made.generate([half, *prompts(2)])] == ["p00", "p01"]
+        made = entrant(
+            server.url, max_tokens=1000, budget_usd=0.0153, **PRICES
+        )  # of one answer at a time
+        assert [response.prompt_id for response in made.generate([half, *prompts(2)])] == [
+            "p00",
+            "p01",
+        ]
     assert server.billed.total() == 2
-    assert "1 queries have failed for good; 1 of them: its text cannot be sent (surrogates not allowed)" in caplog.text
+    assert (
+        "1 queries have failed for good; 1 of them: its text cannot be sent (surrogates not allowed)"
+        in caplog.text
+    )
 
 
 FATAL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "unknown model": ({}, {"model": "gone"}, r"refuses \(404\): The model `gone` does not exist\. Check entrant\.open"),
-    "key": ({"key": "k"}, {}, r"refuses \(401\): the key is not accepted\. It asks for a key: set entrant\.openai_com"),
+    "unknown model": (
+        {},
+        {"model": "gone"},
+        r"refuses \(404\): The model `gone` does not exist\. Check entrant\.open",
+    ),
+    "key": (
+        {"key": "k"},
+        {},
+        r"refuses \(401\): the key is not accepted\. It asks for a key: set entrant\.openai_com",
+    ),
     "no quota": (
         {"outcome": Status(429, "insufficient_quota", "You exceeded your current quota.")},
         {},
         r"the account has run dry \(You exceeded your current quota \(insufficient_quota\)\)",
     ),
-    "no money": ({"outcome": Status(402, message="Pay.")}, {}, r"refuses \(402\): Pay\. Check the account's balance"),
+    "no money": (
+        {"outcome": Status(402, message="Pay.")},
+        {},
+        r"refuses \(402\): Pay\. Check the account's balance",
+    ),
 }
 
 
@@ -388,7 +442,10 @@ def test_the_check_before_the_first_request_is_made_once():
 
 
 NOT_BEGUN: dict[str, tuple[tuple[str, ...], str]] = {
-    "key": (("entrant.openai_compatible.key_variable=MY_KEY",), "MY_KEY: not set, and entrant.openai_compatible.key_v"),
+    "key": (
+        ("entrant.openai_compatible.key_variable=MY_KEY",),
+        "MY_KEY: not set, and entrant.openai_compatible.key_v",
+    ),
 }
 
 
@@ -397,8 +454,17 @@ def test_the_command_says_what_stops_an_entrant_before_any_other_answers(
     given: tuple[str, ...], words: str, tmp_path: Path
 ):
     with OpenAiServer() as server:
-        hosted = (f"entrant.openai_compatible.base_url={server.url}", "entrant.openai_compatible.model=small")
-        ran = attempt("entrant=[probe_reference,openai_compatible]", *hosted, *given, "tracker=local", folder=tmp_path)
+        hosted = (
+            f"entrant.openai_compatible.base_url={server.url}",
+            "entrant.openai_compatible.model=small",
+        )
+        ran = attempt(
+            "entrant=[probe_reference,openai_compatible]",
+            *hosted,
+            *given,
+            "tracker=local",
+            folder=tmp_path,
+        )
     assert ran.code == 2
     assert ran.err.startswith(f"elo_exp: {words}")
     assert ran.err.count("\n") == 1
@@ -407,21 +473,46 @@ def test_the_command_says_what_stops_an_entrant_before_any_other_answers(
 
 
 def test_a_plan_asks_no_model_and_takes_an_answer_to_be_as_long_as_it_may(tmp_path: Path):
-    judge = ("judge=openai_compatible", "judge.model=big", "judging.limit_pairs=1", "rubric=[clinical_utility]")
-    judge += ("judge.input_usd_per_million=1", "judge.output_usd_per_million=0", "judging.budget_usd=100")
+    judge = (
+        "judge=openai_compatible",
+        "judge.model=big",
+        "judging.limit_pairs=1",
+        "rubric=[clinical_utility]",
+    )
+    judge += (
+        "judge.input_usd_per_million=1",
+        "judge.output_usd_per_million=0",
+        "judging.budget_usd=100",
+    )
     n_tokens_in = []
     with OpenAiServer() as server:
-        at = (f"entrant.openai_compatible.base_url={server.url}", "entrant.openai_compatible.model=small")
+        at = (
+            f"entrant.openai_compatible.base_url={server.url}",
+            "entrant.openai_compatible.model=small",
+        )
         for n_tokens in (1000, 9000):
             limit = f"entrant.openai_compatible.max_tokens={n_tokens}"
-            given = ("entrant=[probe_reference,openai_compatible]", *at, *judge, f"judge.base_url={server.url}", limit)
+            given = (
+                "entrant=[probe_reference,openai_compatible]",
+                *at,
+                *judge,
+                f"judge.base_url={server.url}",
+                limit,
+            )
             ran = run(*given, "plan=true", "tracker=local", folder=tmp_path)
-            assert f"143 answers are yet to be made, taken to be of {4 * n_tokens} characters" in ran.err
+            assert (
+                f"143 answers are yet to be made, taken to be of {4 * n_tokens} characters"
+                in ran.err
+            )
             (row,) = (line for line in ran.out.splitlines() if "clinical_utility" in line)
             n_tokens_in.append(int(row.split()[5].replace(",", "")))
     assert server.asked == []
-    assert n_tokens_in[1] - n_tokens_in[0] > 2 * 8000 / 2  # one answer in two orders, half its characters at the least
-    assert not any("openai_compatible" in str(row) for row in stored(tmp_path / "outputs/cache/store.sqlite"))
+    assert (
+        n_tokens_in[1] - n_tokens_in[0] > 2 * 8000 / 2
+    )  # one answer in two orders, half its characters at the least
+    assert not any(
+        "openai_compatible" in str(row) for row in stored(tmp_path / "outputs/cache/store.sqlite")
+    )
 
 
 # Money
@@ -452,7 +543,10 @@ def test_what_does_not_say_what_it_took_is_held_against_the_cap_at_its_most(
         with pytest.raises(UserError, match="budget_usd"):
             generated(made, 9, tmp_path / "store.sqlite")
     assert server.billed.total() == len(stored(tmp_path / "store.sqlite")) == 3
-    assert len([line for line in caplog.messages if "does not say how many tokens it took" in line]) == 1
+    assert (
+        len([line for line in caplog.messages if "does not say how many tokens it took" in line])
+        == 1
+    )
 
 
 def completion(**parts: Any) -> Body:
@@ -463,9 +557,16 @@ def completion(**parts: Any) -> Body:
 
 @pytest.mark.parametrize(
     "usage",
-    [[1], {"prompt_tokens": math.nan, "completion_tokens": 5}, {"completion_tokens": "5"}, {"total_tokens": 4}],
+    [
+        [1],
+        {"prompt_tokens": math.nan, "completion_tokens": 5},
+        {"completion_tokens": "5"},
+        {"total_tokens": 4},
+    ],
 )
-def test_what_says_no_count_of_tokens_is_kept_and_held_against_the_cap_at_its_most(usage: Any, tmp_path: Path):
+def test_what_says_no_count_of_tokens_is_kept_and_held_against_the_cap_at_its_most(
+    usage: Any, tmp_path: Path
+):
     """As above, there is room for three."""
     with OpenAiServer(outcomes=lambda params, n: completion(usage=usage)) as server:
         made = entrant(server.url, max_tokens=1000, budget_usd=0.05, **PRICES)
@@ -509,14 +610,17 @@ def test_an_answer_that_cannot_be_read_is_named_and_the_others_are_answered(
     assert {*answered, spoilt} == {prompt.prompt_id for prompt in prompts(10)}
     assert len(answered) == 9
     assert (
-        "1 of them: the entrant openai_compatible's API answered with what cannot be read (KeyError: 't" in caplog.text
+        "1 of them: the entrant openai_compatible's API answered with what cannot be read (KeyError: 't"
+        in caplog.text
     )
 
 
 @pytest.mark.parametrize("spoilt", ["p00", "p04", "p09"])
 def test_an_answer_that_cannot_be_kept_takes_no_other_along(spoilt: str):
     """As where the disk is full: the run ends, and what has come by then is handed over."""
-    answers = together(10, spoilt=[spoilt], error=UserError("the disk is full")).answers(prompts(10))
+    answers = together(10, spoilt=[spoilt], error=UserError("the disk is full")).answers(
+        prompts(10)
+    )
     handed: list[str] = []
     with pytest.raises(UserError, match="the disk is full"):
         handed.extend(response.prompt_id for response in answers)
@@ -526,8 +630,13 @@ def test_an_answer_that_cannot_be_kept_takes_no_other_along(spoilt: str):
 
 def test_where_no_answer_can_be_read_the_run_stops():
     asked = prompts(30)
-    answering = together(1, spoilt=[prompt.prompt_id for prompt in asked], error=TypeError("no text"))
-    with pytest.raises(UserError, match=r"^20 queries have failed for good; 20 of them: .* cannot be read \(TypeErr"):
+    answering = together(
+        1, spoilt=[prompt.prompt_id for prompt in asked], error=TypeError("no text")
+    )
+    with pytest.raises(
+        UserError,
+        match=r"^20 queries have failed for good; 20 of them: .* cannot be read \(TypeErr",
+    ):
         list(answering.answers(asked))
 
 
@@ -538,14 +647,26 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         {"max_tokens_name": "n"},
         "max_tokens_name: found 'n'. Expected one of max_tokens, max_completion_tokens.",
     ),
-    "one price": ({"input_usd_per_million": 1.0}, "input_usd_per_million: set without output_usd_per_million"),
+    "one price": (
+        {"input_usd_per_million": 1.0},
+        "input_usd_per_million: set without output_usd_per_million",
+    ),
     "price": (
         {"input_usd_per_million": -1.0, "output_usd_per_million": 1.0},
         "input_usd_per_million: found -1.0. Expected a number of 0 or more.",
     ),
-    "budget": ({**PRICES, "budget_usd": 0.0}, "budget_usd: found 0.0. Expected more than 0 dollars, or null"),
-    "no prices": ({"budget_usd": 5.0}, "budget_usd: found 5, and no prices. Set what a million tokens cost, too."),
-    "a key": ({"key_variable": "sk-123"}, "key_variable: found something that is no variable's name"),
+    "budget": (
+        {**PRICES, "budget_usd": 0.0},
+        "budget_usd: found 0.0. Expected more than 0 dollars, or null",
+    ),
+    "no prices": (
+        {"budget_usd": 5.0},
+        "budget_usd: found 5, and no prices. Set what a million tokens cost, too.",
+    ),
+    "a key": (
+        {"key_variable": "sk-123"},
+        "key_variable: found something that is no variable's name",
+    ),
     "past the limit": (
         {"extra_body": {"seed": 1, "max_completion_tokens": 20_000}},
         "extra_body: found max_completion_tokens, which goes past the settings. Set max_tokens, and max_tokens_name",
@@ -558,7 +679,9 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "words"), MISTAKES.values(), ids=list(MISTAKES))
-def test_a_setting_out_of_range_is_named_with_what_was_found_and_expected(changes: dict[str, Any], words: str):
+def test_a_setting_out_of_range_is_named_with_what_was_found_and_expected(
+    changes: dict[str, Any], words: str
+):
     with pytest.raises(UserError) as refusal:
         entrant(**changes)
     assert words in str(refusal.value)
@@ -568,11 +691,15 @@ def test_a_setting_out_of_range_is_named_with_what_was_found_and_expected(change
 
 
 @pytest.fixture
-def claude(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[AnthropicServer, Callable[..., ClaudeEntrant]]]:
+def claude(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[tuple[AnthropicServer, Callable[..., ClaudeEntrant]]]:
     """A server, and conf/entrant/claude.yaml pointed at it."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     made: list[ClaudeEntrant] = []
-    with AnthropicServer(keep_bodies=True, outcomes=lambda params, n: anthropic_verdicts.Says("Because.")) as server:
+    with AnthropicServer(
+        keep_bodies=True, outcomes=lambda params, n: anthropic_verdicts.Says("Because.")
+    ) as server:
 
         def build(**changes: Any) -> ClaudeEntrant:
             made.append(shipped("entrant", "claude", base_url=server.url, **changes))
@@ -612,7 +739,8 @@ def test_claude_is_told_the_system_prompt_and_the_effort(claude):
 
 
 @pytest.mark.parametrize(
-    ("reason", "finish_reason"), [("refusal", "refusal"), ("max_tokens", "length"), ("pause_turn", "pause_turn")]
+    ("reason", "finish_reason"),
+    [("refusal", "refusal"), ("max_tokens", "length"), ("pause_turn", "pause_turn")],
 )
 def test_why_claude_stopped_is_kept(reason: str, finish_reason: str, claude):
     server, build = claude
@@ -654,12 +782,14 @@ def test_claude_without_a_key_or_with_another_model_or_a_wrong_one_is_one_line(
     server, build = claude
     caplog.set_level(logging.DEBUG)
     with pytest.raises(
-        UserError, match="^model: found 'claude-opus-9', whose prices are not known. Known: claude-opus-5"
+        UserError,
+        match="^model: found 'claude-opus-9', whose prices are not known. Known: claude-opus-5",
     ):
         build(model="claude-opus-9")
     server.models = {}
     with pytest.raises(
-        UserError, match=r"the entrant claude's API refuses \(404\).* Check entrant\.claude\.model and en"
+        UserError,
+        match=r"the entrant claude's API refuses \(404\).* Check entrant\.claude\.model and en",
     ):
         list(build().generate(prompts(1)))
     monkeypatch.delenv("ANTHROPIC_API_KEY")

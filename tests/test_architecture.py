@@ -83,7 +83,11 @@ def module_name(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
 
 
-MODULES = sorted(module_name(path) for path in PACKAGE.rglob("*.py") if "home" not in path.relative_to(PACKAGE).parts)
+MODULES = sorted(
+    module_name(path)
+    for path in PACKAGE.rglob("*.py")
+    if "home" not in path.relative_to(PACKAGE).parts
+)
 
 
 def level(module: str) -> int | None:
@@ -109,7 +113,13 @@ def imports(module: str) -> list[Import]:
         for inside in ast.walk(node)
     }
     return [
-        Import(module, node.lineno, name, at_top=id(node) not in in_functions, only_for_types=id(node) in for_types)
+        Import(
+            module,
+            node.lineno,
+            name,
+            at_top=id(node) not in in_functions,
+            only_for_types=id(node) in for_types,
+        )
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in imported(node)
@@ -145,7 +155,9 @@ def is_implementation(module: str) -> bool:
 
 @pytest.mark.parametrize("module", [m for m in MODULES if m != ROOT])
 def test_every_module_has_a_level(module: str):
-    assert level(module) is not None, f"give elo_exp/{module.replace('.', '/')}.py a level in this file"
+    assert level(module) is not None, (
+        f"give elo_exp/{module.replace('.', '/')}.py a level in this file"
+    )
 
 
 def test_every_level_is_of_modules_that_are_there():
@@ -169,7 +181,9 @@ def test_the_implementations_of_a_socket_do_not_import_each_other_or_another_soc
     offenders = [
         str(statement)
         for statement, importer, name in OURS
-        if is_implementation(importer) and level(name) == 2 and name != f"{importer.partition('.')[0]}.__init__"
+        if is_implementation(importer)
+        and level(name) == 2
+        and name != f"{importer.partition('.')[0]}.__init__"
     ]
     assert offenders == []
 
@@ -197,9 +211,13 @@ def test_heavy_libraries_are_imported_by_the_function_that_needs_them():
     heavy = [i for i in IMPORTS if i.name.partition(".")[0] in HEAVY]
     assert {i.name.partition(".")[0] for i in heavy} >= {"wandb", "matplotlib", "rich", "pyarrow"}
     at_top = {i.ours for i in IMPORTS if i.at_top and not i.only_for_types}
-    in_functions = {i.ours for i in IMPORTS if not i.at_top} - at_top  # whole modules, whose top is not read before
+    in_functions = {
+        i.ours for i in IMPORTS if not i.at_top
+    } - at_top  # whole modules, whose top is not read before
     assert in_functions >= {"figures.renderer"}
-    early = [i for i in heavy if i.at_top and not i.only_for_types and i.importer not in in_functions]
+    early = [
+        i for i in heavy if i.at_top and not i.only_for_types and i.importer not in in_functions
+    ]
     assert [str(i) for i in early] == []
 
 
@@ -214,4 +232,6 @@ def test_experiments_do_not_import_each_other():
         "experiments.compare",
         "experiments.dashboard",
     }
-    assert [str(statement) for statement, importer, name in OURS if {importer, name} <= scripts] == []
+    assert [
+        str(statement) for statement, importer, name in OURS if {importer, name} <= scripts
+    ] == []

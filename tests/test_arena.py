@@ -59,7 +59,12 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 @pytest.fixture(scope="module")
 def shared(ran: Ran) -> Ran:
     """The same by another judge, its file of battles without those that anybody can read from the arena."""
-    chosen = ("judge.position_effect=0.3", "arena.inline_human=false", "arena.battles_format=parquet", "figures=false")
+    chosen = (
+        "judge.position_effect=0.3",
+        "arena.inline_human=false",
+        "arena.battles_format=parquet",
+        "figures=false",
+    )
     return command(ran.folder, *chosen)
 
 
@@ -71,7 +76,9 @@ def test_a_model_lands_where_it_belongs(folder: Path) -> None:
     the truth both stay in their order, above and below all but the nearest."""
     found = placed(TWO, folder, "arena.n_battles=250", "arena.n_calibration=0").placement
     by_rating = [r.model for r in found.board.ratings if r.model not in TWO.placed]
-    spread = np.polyfit([RATINGS[m] for m in RATINGS], [found.board.rating(m).rating or 0 for m in RATINGS], 1)[0]
+    spread = np.polyfit(
+        [RATINGS[m] for m in RATINGS], [found.board.rating(m).rating or 0 for m in RATINGS], 1
+    )[0]
     assert by_rating.index("m9") < 3
     assert by_rating.index("m0") > 6
     for name, truth in TWO.placed.items():
@@ -87,7 +94,10 @@ def test_a_model_lands_where_it_belongs(folder: Path) -> None:
 
 def test_several_models_enter_the_same_battles(folder: Path) -> None:
     found = placed(TWO, folder, f"arena.n_battles={N_DRAWN}").placement
-    entered = {name: [(b.question_id, b.model_b) for b in found.judged if b.model_a == name] for name in TWO.placed}
+    entered = {
+        name: [(b.question_id, b.model_b) for b in found.judged if b.model_a == name]
+        for name in TWO.placed
+    }
     assert entered["mine"] == entered["other"]
     assert len(entered["mine"]) == N_DRAWN
     assert not {b.model_b for b in found.judged} & set(TWO.placed)
@@ -102,10 +112,14 @@ def test_more_battles_ask_only_for_the_new_ones(folder: Path) -> None:
 
 def test_a_plan_asks_nothing_and_counts_both_orders(folder: Path) -> None:
     judge = TheJudge()
-    with parts_of(TWO, folder, "arena.n_battles=50", "arena.n_calibration=10", "plan=true", judge=judge) as parts:
+    with parts_of(
+        TWO, folder, "arena.n_battles=50", "arena.n_calibration=10", "plan=true", judge=judge
+    ) as parts:
         plan = arena.errand(*parts)
     assert plan is not None
-    assert re.search(r"\b220\b", plan), plan  # two models on 50 battles and ten of the humans, both orders of each
+    assert re.search(r"\b220\b", plan), (
+        plan
+    )  # two models on 50 battles and ten of the humans, both orders of each
     assert judge.seen == []
 
 
@@ -121,11 +135,21 @@ def test_a_plan_asks_nothing_and_counts_both_orders(folder: Path) -> None:
     ],
 )
 def test_a_limit_is_of_all_pairs_and_shared_by_the_models(
-    world: World, n_battles: int, limit: int, of_each: int, of_humans: int, opponents: str, folder: Path
+    world: World,
+    n_battles: int,
+    limit: int,
+    of_each: int,
+    of_humans: int,
+    opponents: str,
+    folder: Path,
 ) -> None:
     """Of a plan as of a run. The humans' battles get what the models leave; no answer is made that is not judged."""
     n_pairs = len(world.placed) * of_each + of_humans
-    limited = (f"arena.n_battles={n_battles}", f"judging.limit_pairs={limit}", f"arena.opponents={opponents}")
+    limited = (
+        f"arena.n_battles={n_battles}",
+        f"judging.limit_pairs={limit}",
+        f"arena.opponents={opponents}",
+    )
     with parts_of(world, folder, *limited, "plan=true") as parts:
         plan = arena.errand(*parts)
     assert plan is not None
@@ -133,15 +157,20 @@ def test_a_limit_is_of_all_pairs_and_shared_by_the_models(
     judge = TheJudge()
     play = placed(world, folder, *limited, judge=judge).play
     assert len(judge.seen) == 2 * n_pairs
-    assert Counter(c.entrant_a for c in play.comparisons if c.entrant_a in world.placed) == dict.fromkeys(
+    assert Counter(
+        c.entrant_a for c in play.comparisons if c.entrant_a in world.placed
+    ) == dict.fromkeys(world.placed, of_each)
+    assert {name: len(some) for name, some in play.responses.items()} == dict.fromkeys(
         world.placed, of_each
     )
-    assert {name: len(some) for name, some in play.responses.items()} == dict.fromkeys(world.placed, of_each)
 
 
 def test_a_plan_lets_no_model_answer(folder: Path) -> None:
     """Where the placed model is one that is asked, here at a port where nobody listens."""
-    chosen = ("entrant=[openai_compatible]", "entrant.openai_compatible.base_url=http://localhost:9/v1")
+    chosen = (
+        "entrant=[openai_compatible]",
+        "entrant.openai_compatible.base_url=http://localhost:9/v1",
+    )
     model = ("entrant.openai_compatible.model=m", "entrant.openai_compatible.max_tokens=100")
     ran = command(folder, *chosen, *model, "plan=true")
     assert f"{N_DRAWN} answers are yet to be made, taken to be of 400 characters" in ran.err
@@ -150,7 +179,10 @@ def test_a_plan_lets_no_model_answer(folder: Path) -> None:
 
 def test_a_limit_without_a_battle_for_each_model_is_refused(folder: Path) -> None:
     with (
-        pytest.raises(UserError, match="judging.limit_pairs: found 1 for 2 models to place. Expected 2 or more"),
+        pytest.raises(
+            UserError,
+            match="judging.limit_pairs: found 1 for 2 models to place. Expected 2 or more",
+        ),
         parts_of(TWO, folder, "judging.limit_pairs=1"),
     ):
         pass
@@ -159,21 +191,34 @@ def test_a_limit_without_a_battle_for_each_model_is_refused(folder: Path) -> Non
 def test_a_share_of_a_limited_run_answers_nothing_else(folder: Path) -> None:
     with parts_of(TWO, folder, "judging.limit_pairs=24", "shard=0/2") as (settings, parts):
         said = arena.errand(settings, parts)
-    assert said == "shard 0/2: 12 responses made; run without shard= to judge"  # 6 of 12 prompts, two models
+    assert (
+        said == "shard 0/2: 12 responses made; run without shard= to judge"
+    )  # 6 of 12 prompts, two models
 
 
 def test_a_share_of_the_answers_can_be_made_elsewhere(folder: Path) -> None:
     with parts_of(TWO, folder, "arena.n_battles=50", "shard=1/4") as (settings, parts):
         said = arena.errand(settings, parts)
-    assert said == "shard 1/4: 26 responses made; run without shard= to judge"  # 13 of 50 prompts, two models
+    assert (
+        said == "shard 1/4: 26 responses made; run without shard= to judge"
+    )  # 13 of 50 prompts, two models
 
 
 def test_informative_rounds_are_held_against_the_cap_before_the_first(folder: Path) -> None:
     """Each of four rounds of ten would fit, and all of them do not. What is judged already needs no cap."""
-    informative = ("arena.opponents=informative", "arena.rounds=4", "arena.n_battles=40", "arena.n_calibration=0")
+    informative = (
+        "arena.opponents=informative",
+        "arena.rounds=4",
+        "arena.n_battles=40",
+        "arena.n_calibration=0",
+    )
     with OpenAiServer() as server:
         judge = ("judge=openai_compatible", "judge.model=large", f"judge.base_url={server.url}")
-        prices = ("judge.input_usd_per_million=0", "judge.output_usd_per_million=10", "judge.max_tokens=250")
+        prices = (
+            "judge.input_usd_per_million=0",
+            "judge.output_usd_per_million=10",
+            "judge.max_tokens=250",
+        )
 
         def placed_by(cap: float, *overrides: str) -> Ran:
             given = (
@@ -186,12 +231,20 @@ def test_informative_rounds_are_held_against_the_cap_before_the_first(folder: Pa
             )
             quick = ("figures=false", "rating.bradley_terry.n_bootstraps=20", "judge.temperature=0")
             return attempt(
-                f"--config-dir={folder}/mine", *given, *quick, *overrides, folder=folder, NO_PROXY="127.0.0.1"
+                f"--config-dir={folder}/mine",
+                *given,
+                *quick,
+                *overrides,
+                folder=folder,
+                NO_PROXY="127.0.0.1",
             )
 
         refused = placed_by(0.1)
         assert refused.code == 2
-        assert "judging.budget_usd: 80 verdicts by large are expected to cost $0.2000, and the cap is" in refused.err
+        assert (
+            "judging.budget_usd: 80 verdicts by large are expected to cost $0.2000, and the cap is"
+            in refused.err
+        )
         assert refused.err.endswith("Nothing was spent.\n")
         assert server.asked == []
         assert placed_by(0.3).code == 0
@@ -215,7 +268,13 @@ def test_informative_opponents_are_nearer_and_the_same_each_time(folder: Path) -
 
 def test_another_rating_takes_the_place_of_bradley_terry(folder: Path) -> None:
     """On the same scale: the two models stand in their order, with the intervals that their method has."""
-    chosen = ("arena.n_battles=60", "arena.n_calibration=0", "elo.n_perms=1", "rating=[davidson]", "figures=false")
+    chosen = (
+        "arena.n_battles=60",
+        "arena.n_calibration=0",
+        "elo.n_perms=1",
+        "rating=[davidson]",
+        "figures=false",
+    )
     world = [o for o in TWO.overrides(folder) if "bradley_terry" not in o]
     judge = ("judge=lexical", "judge.default_signal=overlap", "judge.margin=0.01")
     ran = run(f"--config-dir={folder}/mine", *world, *chosen, *judge, folder=folder)
@@ -232,7 +291,9 @@ def test_where_nobody_has_a_rating_that_is_said(tmp_path: Path) -> None:
     with parts_of(world, world.write(tmp_path), "arena.n_battles=20") as (settings, parts):
         davidson = Davidson(initial_rating=1000.0, use="both")
         found = arena.run(settings, dataclasses.replace(parts, ratings={"davidson": davidson}))
-    assert {r.model: r.rating for r in found.placement.board.ratings} == dict.fromkeys(("high", "low", "mine"))
+    assert {r.model: r.rating for r in found.placement.board.ratings} == dict.fromkeys(
+        ("high", "low", "mine")
+    )
     assert "mine: no rating (unbeaten) by 20 judged battles." in found.table()
     assert [plot.name for plot in found.plots()] == ["predicted_and_observed"]
     assert Reader(found.page("run", {}, found.plots())).said
@@ -259,7 +320,9 @@ def test_a_model_that_wins_everything_is_flagged_and_gets_no_number(tmp_path: Pa
 def test_the_judge_is_asked_about_human_battles_as_about_its_own(folder: Path) -> None:
     """A defect: the calibration had a judge without the run's prompt and settings."""
     judge = TheJudge()
-    found = placed(WORLD, folder, "arena.n_battles=60", "arena.n_calibration=25", judge=judge).placement
+    found = placed(
+        WORLD, folder, "arena.n_battles=60", "arena.n_calibration=25", judge=judge
+    ).placement
     human = [r for r in judge.seen if "mine" not in (r.subject.entrant_a, r.subject.entrant_b)]
     assert len(human) == 50
     assert len({(r.system, r.schema) for r in judge.seen}) == 1
@@ -278,7 +341,9 @@ def test_no_calibration_costs_nothing(folder: Path) -> None:
 
 def test_a_model_that_is_held_out_is_compared_with_what_humans_say_of_it(folder: Path) -> None:
     rows = WORLD.rows()
-    answers = {r["question_id"]: r[f"response_{s}"] for r in rows for s in "ab" if r[f"model_{s}"] == "m7"}
+    answers = {
+        r["question_id"]: r[f"response_{s}"] for r in rows for s in "ab" if r[f"model_{s}"] == "m7"
+    }
     world = World(anchors=RATINGS, placed={"m7": RATINGS["m7"]})
     world.write(folder)
     assert len(answers) > 50
@@ -295,7 +360,11 @@ def test_a_model_that_is_held_out_is_compared_with_what_humans_say_of_it(folder:
 
 def test_a_second_judge_never_gets_the_first_ones_verdicts(folder: Path) -> None:
     """A defect: the key of a verdict had no judge in it."""
-    judges = [TheJudge(model="one"), TheJudge(model="two"), TheJudge(model="two", every=3, spoilt="?")]
+    judges = [
+        TheJudge(model="one"),
+        TheJudge(model="two"),
+        TheJudge(model="two", every=3, spoilt="?"),
+    ]
     for judge in judges:
         placed(WORLD, folder, "arena.n_battles=30", "arena.n_calibration=0", judge=judge)
     assert [len(judge.seen) for judge in judges] == [60, 60, 60]
@@ -303,11 +372,22 @@ def test_a_second_judge_never_gets_the_first_ones_verdicts(folder: Path) -> None
 
 @pytest.mark.parametrize(
     "spoilt",
-    ["I cannot say.", "", "score_A: 7.5\nscore_B: 7.9", '{"evidence_a": "", "evidence_b": "", "verdict": "?"}'],
+    [
+        "I cannot say.",
+        "",
+        "score_A: 7.5\nscore_B: 7.9",
+        '{"evidence_a": "", "evidence_b": "", "verdict": "?"}',
+    ],
 )
 def test_what_cannot_be_read_is_no_tie(spoilt: str, folder: Path) -> None:
     """A defect: it was one. Nor is a pair of scores cut to its whole numbers, which was another: 7 and 7."""
-    found = placed(WORLD, folder, "arena.n_battles=90", "arena.n_calibration=0", judge=TheJudge(spoilt=spoilt, every=3))
+    found = placed(
+        WORLD,
+        folder,
+        "arena.n_battles=90",
+        "arena.n_calibration=0",
+        judge=TheJudge(spoilt=spoilt, every=3),
+    )
     spoilt_prompts = [d for d in found.play.drawn["mine"] if int(d.question_id[1:]) % 3 == 0]
     assert found.quality.n_invalid == len(spoilt_prompts) > 10
     assert len(found.placement.judged) == 90 - len(spoilt_prompts)
@@ -332,19 +412,33 @@ def test_a_run_without_any_valid_verdict_says_so(opponents: str, folder: Path) -
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("judging.stored_only=true",), "20 drawn battles have texts to judge, it has answered 20 of their prompts"),
-        (("recorded_dir={folder}/else",), "20 drawn battles have texts to judge, it has answered 0 of their prompts"),
-        (("arena.max_chars=1",), "0 drawn battles have texts to judge, it has answered 0 of their prompts"),
+        (
+            ("judging.stored_only=true",),
+            "20 drawn battles have texts to judge, it has answered 20 of their prompts",
+        ),
+        (
+            ("recorded_dir={folder}/else",),
+            "20 drawn battles have texts to judge, it has answered 0 of their prompts",
+        ),
+        (
+            ("arena.max_chars=1",),
+            "0 drawn battles have texts to judge, it has answered 0 of their prompts",
+        ),
     ],
 )
 def test_a_model_of_which_nothing_was_judged_is_told_why(
     overrides: tuple[str, ...], message: str, opponents: str, folder: Path
 ) -> None:
-    write_jsonl(folder / "else" / "responses_mine.jsonl", [{"prompt_id": "else", "response_text": "Never asked for."}])
+    write_jsonl(
+        folder / "else" / "responses_mine.jsonl",
+        [{"prompt_id": "else", "response_text": "Never asked for."}],
+    )
     chosen = ("arena.n_battles=20", f"arena.opponents={opponents}", "allow_missing=true")
     with pytest.raises(UserError) as refusal:
         placed(WORLD, folder, *chosen, *(override.format(folder=folder) for override in overrides))
-    assert str(refusal.value).startswith("mine: none of its battles has a verdict, so it cannot be placed")
+    assert str(refusal.value).startswith(
+        "mine: none of its battles has a verdict, so it cannot be placed"
+    )
     assert message in str(refusal.value)
 
 
@@ -377,11 +471,26 @@ def test_two_judges_leave_two_run_folders(ran: Ran, shared: Ran) -> None:
 
 
 def test_the_files_of_a_run(ran: Ran) -> None:
-    files = {path.relative_to(ran.run_dir).as_posix() for path in ran.run_dir.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(ran.run_dir).as_posix()
+        for path in ran.run_dir.rglob("*")
+        if path.is_file()
+    }
     assert files >= {
-        *("manifest.json", "report.html", "battles.jsonl", "elo_ratings.json", "ratings.json", "bootstrap_ratings.csv"),
+        *(
+            "manifest.json",
+            "report.html",
+            "battles.jsonl",
+            "elo_ratings.json",
+            "ratings.json",
+            "bootstrap_ratings.csv",
+        ),
         *("responses/responses_mine.jsonl", "matches/matches.jsonl", "verdicts/preference.jsonl"),
-        *(f"figures/{name}.{kind}" for name in ("leaderboard", "predicted_and_observed") for kind in ("png", "csv")),
+        *(
+            f"figures/{name}.{kind}"
+            for name in ("leaderboard", "predicted_and_observed")
+            for kind in ("png", "csv")
+        ),
     }
 
 
@@ -389,7 +498,9 @@ def test_the_ratings_are_sorted_and_say_whence_each_comes(ran: Ran) -> None:
     found = ran.read("elo_ratings.json")
     ratings = [r["rating"] for r in found["ratings"]]
     assert ratings == sorted(ratings, reverse=True)
-    assert {r["model"]: r["source"] for r in found["ratings"]} == dict.fromkeys(RATINGS, "human") | {
+    assert {r["model"]: r["source"] for r in found["ratings"]} == dict.fromkeys(
+        RATINGS, "human"
+    ) | {
         "mine": "evaluated",
         "other": "evaluated",
     }
@@ -413,16 +524,19 @@ def test_the_manifest_says_what_was_drawn_and_left_out(ran: Ran) -> None:
     assert about["n_drawn"] == {"mine": N_DRAWN, "other": N_DRAWN}
     assert len(about["draw_fingerprint"]) == len(about["fingerprint"]) == 40
     rubric = {f"rubric preference{what}" for what in ("", " system", " template", " schema")}
-    assert set(manifest["input_hashes"]) == {"arena arena.jsonl", "entrant mine", "entrant other", *rubric}
+    assert set(manifest["input_hashes"]) == {
+        "arena arena.jsonl",
+        "entrant mine",
+        "entrant other",
+        *rubric,
+    }
     assert manifest["selected_prompt_count"] == N_DRAWN
 
 
 def test_the_page_and_the_table_say_where_the_models_stand(ran: Ran) -> None:
     page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
     rating = next(r for r in ran.read("elo_ratings.json")["ratings"] if r["model"] == "mine")
-    said = (
-        f"{rating['rating']:.0f} (95 %: {rating['ci_low']:.0f} to {rating['ci_high']:.0f}), rank {rating['rank']} of 12"
-    )
+    said = f"{rating['rating']:.0f} (95 %: {rating['ci_low']:.0f} to {rating['ci_high']:.0f}), rank {rating['rank']} of 12"
     assert said in page.said
     assert f"mine: {said}" in ran.out
     assert next(row for row in page.cells if row[1] == "mine")[0] == str(rating["rank"])
@@ -431,7 +545,8 @@ def test_the_page_and_the_table_say_where_the_models_stand(ran: Ran) -> None:
 
 def test_the_tracker_is_told_the_rating(ran: Ran) -> None:
     log = [
-        json.loads(line) for line in (ran.run_dir / "tracker" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        json.loads(line)
+        for line in (ran.run_dir / "tracker" / "log.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     (summary,) = [entry["value"] for entry in log if entry["kind"] == "summary"]
     rating = next(r for r in ran.read("elo_ratings.json")["ratings"] if r["model"] == "mine")
@@ -447,17 +562,30 @@ def of_rate(ran: Ran) -> dict[str, dict[str, Any]]:
     return {row["model"]: row for row in board}
 
 
-@pytest.mark.parametrize(("name", "file"), [("ran", "battles.jsonl"), ("shared", "battles.parquet")])
-def test_the_battles_of_a_run_give_its_ratings_again(name: str, file: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    ("name", "file"), [("ran", "battles.jsonl"), ("shared", "battles.parquet")]
+)
+def test_the_battles_of_a_run_give_its_ratings_again(
+    name: str, file: str, request: pytest.FixtureRequest
+) -> None:
     """To 1e-9, with the resamples and so the intervals; also where the human battles are read from the arena again."""
     first: Ran = request.getfixturevalue(name)
-    given = (f"battles={first.run_dir / file}", f"like={first.run_dir}", "tracker=local", "figures=false")
+    given = (
+        f"battles={first.run_dir / file}",
+        f"like={first.run_dir}",
+        "tracker=local",
+        "figures=false",
+    )
     again = run("experiment=rate", *given, folder=first.folder)
     found = of_rate(again)
     for rating in first.read("elo_ratings.json")["ratings"]:
         same = ("rating", "std_error", "ci_low", "ci_high", "n_battles")
-        assert [found[rating["model"]][n] for n in same] == pytest.approx([rating[n] for n in same], abs=1e-9)
-    resamples = [(r.run_dir / "bootstrap_ratings.csv").read_text(encoding="utf-8") for r in (first, again)]
+        assert [found[rating["model"]][n] for n in same] == pytest.approx(
+            [rating[n] for n in same], abs=1e-9
+        )
+    resamples = [
+        (r.run_dir / "bootstrap_ratings.csv").read_text(encoding="utf-8") for r in (first, again)
+    ]
     assert resamples[0] == resamples[1]
 
 
@@ -472,14 +600,27 @@ def test_the_resamples_are_there_for_an_interval_of_ones_own(ran: Ran) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("like=nowhere",), "like: found no rating settings in nowhere/manifest.json. Expected the folder of a run."),
-        (("like=nowhere", "elo.k=8"), "like: the settings of nowhere are taken, and elo.k=8 besides."),
-        (("like=nowhere", "experiment=tournament"), "like: found nowhere with experiment=tournament."),
+        (
+            ("like=nowhere",),
+            "like: found no rating settings in nowhere/manifest.json. Expected the folder of a run.",
+        ),
+        (
+            ("like=nowhere", "elo.k=8"),
+            "like: the settings of nowhere are taken, and elo.k=8 besides.",
+        ),
+        (
+            ("like=nowhere", "experiment=tournament"),
+            "like: found nowhere with experiment=tournament.",
+        ),
     ],
 )
-def test_settings_that_cannot_be_taken_are_refused(overrides: tuple[str, ...], message: str, tmp_path: Path) -> None:
+def test_settings_that_cannot_be_taken_are_refused(
+    overrides: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
     write_jsonl(tmp_path / "b.jsonl", [{"model_a": "a", "model_b": "b", "winner": "tie"}])
-    refused = attempt("experiment=rate", "battles=b.jsonl", "tracker=local", *overrides, folder=tmp_path)
+    refused = attempt(
+        "experiment=rate", "battles=b.jsonl", "tracker=local", *overrides, folder=tmp_path
+    )
     assert refused.code == 2
     assert refused.err.startswith(f"elo_exp: {message}")
     assert refused.err.count("\n") == 1
@@ -494,11 +635,16 @@ def test_settings_that_cannot_be_taken_are_refused(overrides: tuple[str, ...], m
         (("rubric=[factuality]",), "rubric: found factuality. A placement asks one thing"),
         (("rubric=[preference,calibration]",), "rubric: found preference, calibration."),
         (("rating=[bradley_terry,davidson]",), "rating: found 2. A placement is rated by one"),
-        (("arena.opponents=informative", "shard=0/2"), "shard: informative opponents are chosen as verdicts come in."),
+        (
+            ("arena.opponents=informative", "shard=0/2"),
+            "shard: informative opponents are chosen as verdicts come in.",
+        ),
         (("arena.path=nowhere.jsonl",), "arena.path: found no file of battles at nowhere.jsonl."),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_read(overrides: tuple[str, ...], message: str, folder: Path) -> None:
+def test_what_is_wrong_is_said_before_anything_is_read(
+    overrides: tuple[str, ...], message: str, folder: Path
+) -> None:
     with pytest.raises(UserError) as refusal, parts_of(WORLD, folder, *overrides):
         pass
     assert str(refusal.value).startswith(message)
@@ -507,8 +653,14 @@ def test_what_is_wrong_is_said_before_anything_is_read(overrides: tuple[str, ...
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("arena.min_battles=1000",), "arena.min_battles: 0 models of file have 1000 human battles or more"),
-        (("arena.languages=[en]",), "arena.languages: found en, but no column of file says the language."),
+        (
+            ("arena.min_battles=1000",),
+            "arena.min_battles: 0 models of file have 1000 human battles or more",
+        ),
+        (
+            ("arena.languages=[en]",),
+            "arena.languages: found en, but no column of file says the language.",
+        ),
         (("arena.hold_out=[gpt]",), "arena.hold_out: 'gpt' has no battle in file."),
         (("rating.bradley_terry.baseline_model=gpt",), "baseline_model: 'gpt' has no rating here."),
     ],
@@ -524,14 +676,18 @@ def test_what_is_wrong_with_the_arena_is_said_in_one_line(
 
 def test_a_model_that_is_in_the_arena_is_refused(tmp_path: Path) -> None:
     world = World(anchors=RATINGS, placed={"m3": 1000.0})
-    with pytest.raises(UserError, match=r"entrant: 'm3' is a model of file already.*arena.hold_out=\[m3\]"):
+    with pytest.raises(
+        UserError, match=r"entrant: 'm3' is a model of file already.*arena.hold_out=\[m3\]"
+    ):
         placed(world, world.write(tmp_path))
 
 
 def test_a_question_that_is_asked_in_two_ways_is_refused(folder: Path) -> None:
     rows = [row | {"question_id": "q0"} for row in WORLD.rows()]
     write_jsonl(folder / "arena.jsonl", rows)
-    with pytest.raises(UserError, match="arena.columns.question_id: 'q0' stands for two different prompts"):
+    with pytest.raises(
+        UserError, match="arena.columns.question_id: 'q0' stands for two different prompts"
+    ):
         placed(WORLD, folder)
 
 
@@ -557,7 +713,9 @@ def llmfao(folder: Path, model: str) -> Path:
         for row in rows("battles")
         if row["judge_model"] == "crowd"
     ]
-    answers = [{"prompt_id": q, "response_text": text} for (q, name), text in said.items() if name == model]
+    answers = [
+        {"prompt_id": q, "response_text": text} for (q, name), text in said.items() if name == model
+    ]
     world = World(anchors={}, placed={model: 0.0}, n_battles=0)
     world.write(folder)
     write_jsonl(folder / "arena.jsonl", crowd)
@@ -573,8 +731,15 @@ def test_a_real_model_is_placed_by_gpt_4_and_compared_with_the_crowd(tmp_path: P
     model = "Weaver 12k"
     world = World(anchors={}, placed={model: 0.0})
     judge = ReplayJudge(path=str(shared_data("llmfao") / "battles.jsonl.gz"), judge_model="gpt-4")
-    many = ("arena.n_battles=10000", "arena.n_calibration=400", "arena.min_battles=100", "allow_missing=true")
-    found = placed(world, llmfao(tmp_path, model), f"arena.hold_out=[{model}]", *many, judge=judge).placement
+    many = (
+        "arena.n_battles=10000",
+        "arena.n_calibration=400",
+        "arena.min_battles=100",
+        "allow_missing=true",
+    )
+    found = placed(
+        world, llmfao(tmp_path, model), f"arena.hold_out=[{model}]", *many, judge=judge
+    ).placement
     assert (len(found.judged), len(found.human), len(found.board.models)) == (550, 5998, 57)
     assert {b.verdict_ba for b in found.judged} == {None}  # gpt-4 was asked in one order
     mine = found.board.rating(model)
@@ -584,13 +749,17 @@ def test_a_real_model_is_placed_by_gpt_4_and_compared_with_the_crowd(tmp_path: P
     assert by_humans == pytest.approx(954.8, abs=0.1)
     assert found.calibration is not None
     assert found.calibration.decisiveness == pytest.approx(1.9, abs=0.1)
-    assert abs(found.calibration.on_human_scale[model] - by_humans) < 0.5 * abs((mine.rating or 0) - by_humans)
+    assert abs(found.calibration.on_human_scale[model] - by_humans) < 0.5 * abs(
+        (mine.rating or 0) - by_humans
+    )
 
 
 # Many models, many battles
 
 
-def synthetic(n_models: int, n_battles: int, *, spread: float, seed: int) -> tuple[Arena, dict[str, float]]:
+def synthetic(
+    n_models: int, n_battles: int, *, spread: float, seed: int
+) -> tuple[Arena, dict[str, float]]:
     """An arena without texts, and abilities in log-odds; some models have many more battles than others."""
     rng = np.random.default_rng(seed)
     ability = np.sort(rng.normal(0.0, spread / POINTS, n_models))
@@ -606,7 +775,9 @@ def synthetic(n_models: int, n_battles: int, *, spread: float, seed: int) -> tup
         for t, (i, j, winner) in enumerate(zip(a.tolist(), b.tolist(), winners, strict=True))
     ]
     at = [(0, t) for t in range(n_battles)]
-    known = Arena(name="synthetic", battles=battles, at=at, held_out=[], n_rows=n_battles, dropped={})
+    known = Arena(
+        name="synthetic", battles=battles, at=at, held_out=[], n_rows=n_battles, dropped={}
+    )
     return known, dict(zip(names, ability.tolist(), strict=True))
 
 
@@ -614,7 +785,10 @@ def verdict(draw: placement.Draw, ability: float, abilities: dict[str, float]) -
     """Both orders of a judge that ties one time in five; the prompt moves both alike."""
     rng = np.random.default_rng(draw.at[1])
     p = 1 / (1 + np.exp(abilities[draw.opponent] - ability + rng.standard_normal()))
-    ab, ba = ("tie" if rng.random() < 0.2 else "model_a" if rng.random() < p else "model_b" for _ in range(2))
+    ab, ba = (
+        "tie" if rng.random() < 0.2 else "model_a" if rng.random() < p else "model_b"
+        for _ in range(2)
+    )
     return Battle(
         model_a="new",
         model_b=draw.opponent,
@@ -625,10 +799,14 @@ def verdict(draw: placement.Draw, ability: float, abilities: dict[str, float]) -
     )
 
 
-SANDWICH = BradleyTerry(initial_rating=1000, use="both", interval="sandwich", n_bootstraps=2, seed=0)
+SANDWICH = BradleyTerry(
+    initial_rating=1000, use="both", interval="sandwich", n_bootstraps=2, seed=0
+)
 
 
-def width(known: Arena, abilities: dict[str, float], ability: float, n: int, how: str, seed: int) -> float:
+def width(
+    known: Arena, abilities: dict[str, float], ability: float, n: int, how: str, seed: int
+) -> float:
     """Of the interval of a new model by n judged battles, in four rounds where opponents are informative."""
     anchors = placement.anchors(known, 200)
     human = placement.among(known.battles, anchors)
@@ -638,23 +816,33 @@ def width(known: Arena, abilities: dict[str, float], ability: float, n: int, how
     while board is None or len(taken) < n:
         if board is not None:
             ratings = {r.model: r.rating for r in board.ratings if r.rating is not None}
-            taken += placement.informative(candidates, taken, ratings, placement.estimate(board, "new"), n // 4)
-        board = SANDWICH.rate({"d": [*(verdict(draw, ability, abilities) for draw in taken), *human]})["d"]
+            taken += placement.informative(
+                candidates, taken, ratings, placement.estimate(board, "new"), n // 4
+            )
+        board = SANDWICH.rate(
+            {"d": [*(verdict(draw, ability, abilities) for draw in taken), *human]}
+        )["d"]
     rating = board.rating("new")
     return (rating.ci_high or 0) - (rating.ci_low or 0)
 
 
 @pytest.mark.slow
-def test_informative_opponents_save_less_than_a_fifth_of_the_battles(capsys: pytest.CaptureFixture[str]) -> None:
+def test_informative_opponents_save_less_than_a_fifth_of_the_battles(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Which is why they are not the default. The saving at equal width is 1 - (width / width at random)^2, a width
     being as 1 / sqrt(n); 400 battles, by the place of the new model among 60 anchors and by how far these lie apart."""
     savings: dict[float, list[float]] = {}
     for spread in (80.0, 150.0):
         known, abilities = synthetic(60, 30_000, spread=spread, seed=1)
         for quantile in (0.05, 0.5, 0.95, 1.0):
-            ability = float(np.quantile(list(abilities.values()), quantile)) + (50 / POINTS if quantile == 1.0 else 0.0)
+            ability = float(np.quantile(list(abilities.values()), quantile)) + (
+                50 / POINTS if quantile == 1.0 else 0.0
+            )
             near, at_random = (
-                float(np.mean([width(known, abilities, ability, 400, how, seed) for seed in range(4)]))
+                float(
+                    np.mean([width(known, abilities, ability, 400, how, seed) for seed in range(4)])
+                )
                 for how in ("informative", "random")
             )
             savings.setdefault(spread, []).append(1 - (near / at_random) ** 2)
@@ -671,7 +859,9 @@ def test_informative_opponents_save_less_than_a_fifth_of_the_battles(capsys: pyt
 def test_the_figures_hold_130_models(tmp_path: Path) -> None:
     """All of them by name, in columns of no more than 45, on a page that a screen can show."""
     world = World(
-        anchors={f"model-{i:03d}-instruct": 900.0 + i for i in range(129)}, placed={"mine": 1000.0}, n_battles=5000
+        anchors={f"model-{i:03d}-instruct": 900.0 + i for i in range(129)},
+        placed={"mine": 1000.0},
+        n_battles=5000,
     )
     found = placed(world, world.write(tmp_path), "arena.n_battles=200", "arena.min_battles=1")
     leaderboard, shares = found.plots()
@@ -691,13 +881,24 @@ def test_a_hundred_thousand_human_battles_are_rated_in_seconds(
     import time
 
     world = World(
-        anchors={f"model-{i:03d}-instruct": 900.0 + i for i in range(130)}, placed={"mine": 1000.0}, n_battles=100_000
+        anchors={f"model-{i:03d}-instruct": 900.0 + i for i in range(130)},
+        placed={"mine": 1000.0},
+        n_battles=100_000,
     )
     folder = world.write(tmp_path)
     before = time.perf_counter()
-    ran = command(folder, "rating.bradley_terry.n_bootstraps=1000", "arena.n_battles=500", world=world, anew=True)
+    ran = command(
+        folder,
+        "rating.bradley_terry.n_bootstraps=1000",
+        "arena.n_battles=500",
+        world=world,
+        anew=True,
+    )
     seconds = time.perf_counter() - before
     megabytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3
     with capsys.disabled():
-        print(f"\n{len(ran.rows('battles.jsonl'))} battles: {seconds:.1f} s, {megabytes:.0f} MB", end="")
+        print(
+            f"\n{len(ran.rows('battles.jsonl'))} battles: {seconds:.1f} s, {megabytes:.0f} MB",
+            end="",
+        )
     assert megabytes < 1000

@@ -51,7 +51,10 @@ def conversation(prompt: str, answer: str, turns: int, *, blocks: bool) -> list[
     def said(text: str) -> Any:
         return [{"type": "text", "text": text, "image": None}] if blocks else text
 
-    return [{"role": role, "content": said(text)} for role, text in (("user", prompt), ("assistant", answer))] * turns
+    return [
+        {"role": role, "content": said(text)}
+        for role, text in (("user", prompt), ("assistant", answer))
+    ] * turns
 
 
 def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -153,7 +156,10 @@ SOURCES: list[tuple[str, str, Callable[[], list[dict[str, Any]]]]] = [
     ("lmarena_140k", "train.jsonl.gz", lmarena_140k),
     ("comparia", "votes.parquet", comparia),
     ("comparia", "votes.parquet.gz", comparia),
-    *(("file", f"mine{ending}", own) for ending in (".jsonl", ".jsonl.gz", ".csv", ".csv.gz", ".parquet")),
+    *(
+        ("file", f"mine{ending}", own)
+        for ending in (".jsonl", ".jsonl.gz", ".csv", ".csv.gz", ".parquet")
+    ),
 ]
 
 
@@ -183,7 +189,11 @@ def test_a_data_set_of_the_hub_is_pinned_to_a_commit(name: str) -> None:
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(("name", "file", "rows"), [SOURCES[0], SOURCES[2]])
 def test_a_data_set_says_the_same_as_its_files(
-    name: str, file: str, rows: Callable[[], list[dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    file: str,
+    rows: Callable[[], list[dict[str, Any]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Read by `datasets` from a folder, as it would be from the hub."""
     datasets = pytest.importorskip("datasets")
@@ -205,7 +215,9 @@ def test_a_folder_of_files_is_one_arena(tmp_path: Path) -> None:
     found = arenas.read(chosen)
     assert found.battles == BATTLES
     assert found.at == [(0, 0), (1, 0), (1, 1)]
-    assert arenas.texts(chosen, [(1, 1)]) == {(1, 1): Texts(prompt="One and one?", response_a="Two.", response_b="2")}
+    assert arenas.texts(chosen, [(1, 1)]) == {
+        (1, 1): Texts(prompt="One and one?", response_a="Two.", response_b="2")
+    }
 
 
 def test_who_met_is_read_without_the_texts(tmp_path: Path) -> None:
@@ -232,7 +244,9 @@ def read(tmp_path: Path, *changed: dict[str, Any], **changes: Any) -> arenas.Are
         ({"model_a": "gpt"}, "a model that is held out"),
     ],
 )
-def test_a_row_that_is_no_battle_is_counted_and_said_why(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_a_row_that_is_no_battle_is_counted_and_said_why(
+    change: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
     gpt = {"model_a": "gpt", "question_id": "9"}
     found = read(tmp_path, change, gpt, winners={"weird": None}, hold_out=["gpt"])
     assert found.battles == BATTLES
@@ -241,7 +255,9 @@ def test_a_row_that_is_no_battle_is_counted_and_said_why(change: dict[str, Any],
 
 
 def test_the_words_of_an_arena_are_translated(tmp_path: Path) -> None:
-    found = read(tmp_path, {"winner": "both_bad"}, {"winner": "bob"}, winners={"both_bad": "tie (bothbad)"})
+    found = read(
+        tmp_path, {"winner": "both_bad"}, {"winner": "bob"}, winners={"both_bad": "tie (bothbad)"}
+    )
     assert [b.winner for b in found.battles[:2]] == ["tie (bothbad)", "model_b"]
 
 
@@ -257,7 +273,9 @@ def test_a_battle_without_a_question_is_one_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("languages", "n"), [(None, 4), (["FR"], 1), (["fr", "en"], 4)])
-def test_languages_are_filtered_whatever_their_case(languages: list[str] | None, n: int, tmp_path: Path) -> None:
+def test_languages_are_filtered_whatever_their_case(
+    languages: list[str] | None, n: int, tmp_path: Path
+) -> None:
     rows = [{**row, "language": "en"} for row in own()] + [{**own()[0], "language": "fr"}]
     path = str(lines(tmp_path / "arena.jsonl", rows))
     found = arenas.read(settings(path=path, columns={"language": "language"}, languages=languages))
@@ -267,7 +285,11 @@ def test_languages_are_filtered_whatever_their_case(languages: list[str] | None,
 @pytest.mark.parametrize(
     ("change", "changes", "message"),
     [
-        ({}, {"columns": {"winner": "won"}}, "arena.jsonl:1: has no column 'won' (found question_id, model_a, model_b"),
+        (
+            {},
+            {"columns": {"winner": "won"}},
+            "arena.jsonl:1: has no column 'won' (found question_id, model_a, model_b",
+        ),
         (
             {"winner": "left"},
             {},
@@ -278,16 +300,32 @@ def test_languages_are_filtered_whatever_their_case(languages: list[str] | None,
             {"columns": {"tied": "t"}},
             "arena.jsonl:1: t is 2. Expected true or false, 1 or 0.",
         ),
-        ({"t": 1}, {"columns": {"tied": "t", "won_by_a": "t"}}, "arena.jsonl:1: t and t are both true."),
-        ({"n": "few"}, {"columns": {"turns": "n"}}, "arena.jsonl:1: n is 'few'. Expected a number of turns."),
+        (
+            {"t": 1},
+            {"columns": {"tied": "t", "won_by_a": "t"}},
+            "arena.jsonl:1: t and t are both true.",
+        ),
+        (
+            {"n": "few"},
+            {"columns": {"turns": "n"}},
+            "arena.jsonl:1: n is 'few'. Expected a number of turns.",
+        ),
         ({"prompt": "{"}, {"text_lists": True}, "arena.jsonl:1: prompt is not JSON"),
-        ({"prompt": 4}, {"text_lists": True}, "arena.jsonl:1: prompt holds a int. Expected a list."),
+        (
+            {"prompt": 4},
+            {"text_lists": True},
+            "arena.jsonl:1: prompt holds a int. Expected a list.",
+        ),
         (
             {"c": ["Hello."]},
             {"columns": {"conversation_a": "c", "conversation_b": "c"}},
             "arena.jsonl:1: c holds no conversation. Expected a list of messages with role and content.",
         ),
-        ({}, {"languages": ["fr"]}, "arena.languages: found fr, but no column of file says the language."),
+        (
+            {},
+            {"languages": ["fr"]},
+            "arena.languages: found fr, but no column of file says the language.",
+        ),
         (
             {"language": "en"},
             {"languages": ["xx"], "columns": {"language": "language"}},
@@ -315,7 +353,9 @@ def test_what_is_wrong_with_an_arena_is_said_in_one_line(
         ({"path": "x.jsonl", "columns": {"prompt": None}}, "arena.columns: names no texts."),
     ],
 )
-def test_a_source_that_cannot_be_read_is_refused_before_anything_is_done(changes: dict[str, Any], message: str) -> None:
+def test_a_source_that_cannot_be_read_is_refused_before_anything_is_done(
+    changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UserError, match=r".*") as refusal:
         arena_rows.check(settings(**changes))
     assert message in str(refusal.value)
@@ -324,9 +364,18 @@ def test_a_source_that_cannot_be_read_is_refused_before_anything_is_done(changes
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"opponents": "best"}, "arena.opponents: found 'best'. Expected one of random, informative."),
-        ({"battles_format": "csv"}, "arena.battles_format: found 'csv'. Expected one of jsonl, parquet."),
-        ({"languages": []}, "arena.languages: found an empty list. Expected languages, or null for all."),
+        (
+            {"opponents": "best"},
+            "arena.opponents: found 'best'. Expected one of random, informative.",
+        ),
+        (
+            {"battles_format": "csv"},
+            "arena.battles_format: found 'csv'. Expected one of jsonl, parquet.",
+        ),
+        (
+            {"languages": []},
+            "arena.languages: found an empty list. Expected languages, or null for all.",
+        ),
         ({"n_battles": 0}, "arena.n_battles: found 0. Expected 1 or more."),
         ({"rounds": 1}, "arena.rounds: found 1. Expected 2 or more."),
         ({"seed": -1}, "arena.seed: found -1. Expected 0 or more."),
@@ -350,7 +399,9 @@ def test_settings_out_of_range_are_refused(changes: dict[str, Any], message: str
         ({"response_a": None}, "without a text, or with more than text"),
     ],
 )
-def test_a_battle_without_texts_to_judge_says_so(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_a_battle_without_texts_to_judge_says_so(
+    change: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
     chosen = settings(path=str(lines(tmp_path / "arena.jsonl", [own()[0] | change])), max_chars=100)
     assert arenas.texts(chosen, [(0, 0)]) == {(0, 0): reason}
 

@@ -23,7 +23,13 @@ PILOT_SEED = 20260427
 
 def row(**changes: Any) -> dict[str, Any]:
     """A row of a bank; a change to None takes the key out."""
-    full = {"prompt_id": "p1", "source": "medqa", "subject": "renal", "text": "Why?", "gold_answer": "Because."}
+    full = {
+        "prompt_id": "p1",
+        "source": "medqa",
+        "subject": "renal",
+        "text": "Why?",
+        "gold_answer": "Because.",
+    }
     return {key: value for key, value in {**full, **changes}.items() if value is not None}
 
 
@@ -75,7 +81,9 @@ def test_no_two_shipped_prompts_are_alike(shipped):
     """Jaccard similarity of their runs of three words. Independent questions share a stock phrase at most: below 0.05
     on this bank; a paraphrase that keeps half its sentences is at 0.3 or more."""
     runs = {p.prompt_id: shingles(p.text) for p in shipped}
-    likeness = {(a, b): len(runs[a] & runs[b]) / len(runs[a] | runs[b]) for a, b in combinations(runs, 2)}
+    likeness = {
+        (a, b): len(runs[a] & runs[b]) / len(runs[a] | runs[b]) for a, b in combinations(runs, 2)
+    }
     closest = max(likeness, key=likeness.__getitem__)
     assert likeness[closest] < 0.15, closest
 
@@ -95,10 +103,22 @@ def test_the_original_bank_loads():
 
 
 def test_rows_become_prompts_in_file_order_and_unknown_keys_are_ignored(tmp_path):
-    rows = [row(prompt_id="p2", tags=["x"], _provenance={"id": 8}), row(gold_answer=None, expected_behavior="hedge")]
+    rows = [
+        row(prompt_id="p2", tags=["x"], _provenance={"id": 8}),
+        row(gold_answer=None, expected_behavior="hedge"),
+    ]
     assert bank.load(write_jsonl(tmp_path / "bank.jsonl", rows)) == [
-        Prompt(prompt_id="p2", source="medqa", subject="renal", text="Why?", gold_answer="Because.", tags=("x",)),
-        Prompt(prompt_id="p1", source="medqa", subject="renal", text="Why?", expected_behavior="hedge"),
+        Prompt(
+            prompt_id="p2",
+            source="medqa",
+            subject="renal",
+            text="Why?",
+            gold_answer="Because.",
+            tags=("x",),
+        ),
+        Prompt(
+            prompt_id="p1", source="medqa", subject="renal", text="Why?", expected_behavior="hedge"
+        ),
     ]
 
 
@@ -110,10 +130,22 @@ def test_rows_become_prompts_in_file_order_and_unknown_keys_are_ignored(tmp_path
         (row(subject=""), "the row has '' as 'subject'. Expected a non-empty text."),
         (row(text="  \n"), "the row has '  \\n' as 'text'. Expected a non-empty text."),
         (row(prompt_id=17), "the row has 17 as 'prompt_id'. Expected a non-empty text."),
-        (row(gold_answer=" "), "prompt 'p1' has an empty gold_answer. Write one, or remove the key"),
-        (row(gold_answer=["Because."]), "prompt 'p1' has an empty gold_answer. Write one, or remove the key"),
-        (row(expected_behavior="refuse"), "has expected_behavior 'refuse'. Expected one of answer, hedge, abstain."),
-        (row(expected_behavior=["hedge"]), "has expected_behavior ['hedge']. Expected one of answer, hedge, abstain."),
+        (
+            row(gold_answer=" "),
+            "prompt 'p1' has an empty gold_answer. Write one, or remove the key",
+        ),
+        (
+            row(gold_answer=["Because."]),
+            "prompt 'p1' has an empty gold_answer. Write one, or remove the key",
+        ),
+        (
+            row(expected_behavior="refuse"),
+            "has expected_behavior 'refuse'. Expected one of answer, hedge, abstain.",
+        ),
+        (
+            row(expected_behavior=["hedge"]),
+            "has expected_behavior ['hedge']. Expected one of answer, hedge, abstain.",
+        ),
         (row(tags="renal"), "prompt 'p1' has tags 'renal'. Expected a list of texts."),
         (row(tags=[1]), "prompt 'p1' has tags [1]. Expected a list of texts."),
     ],
@@ -128,8 +160,12 @@ def test_a_bad_row_is_named_with_file_line_and_remedy(tmp_path, bad, words):
 
 
 def test_an_id_that_comes_twice_is_refused_with_both_places(tmp_path):
-    path = write_jsonl(tmp_path / "bank.jsonl", [row(), row(prompt_id="p2"), row(text="Something else?")])
-    with pytest.raises(UserError, match=re.escape(f"{path}:3: prompt_id 'p1' stands already at {path}:1.")):
+    path = write_jsonl(
+        tmp_path / "bank.jsonl", [row(), row(prompt_id="p2"), row(text="Something else?")]
+    )
+    with pytest.raises(
+        UserError, match=re.escape(f"{path}:3: prompt_id 'p1' stands already at {path}:1.")
+    ):
         bank.load(path)
 
 
@@ -160,7 +196,9 @@ def test_an_empty_bank_is_refused(tmp_path):
 
 
 def test_a_bank_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"bank\.jsonl: cannot be read \(No such file or directory\)"):
+    with pytest.raises(
+        UserError, match=r"bank\.jsonl: cannot be read \(No such file or directory\)"
+    ):
         bank.load(tmp_path / "bank.jsonl")
 
 
@@ -177,7 +215,9 @@ def test_the_pilot_subset_is_the_one_specified(shipped):
         stratum = [row["prompt_id"] for row in rows if row["source"] == source]
         expected |= {stratum[i] for i in rng.choice(len(stratum), size=size, replace=False)}
     selected = bank.select(shipped, PILOT, seed=PILOT_SEED)
-    assert [p.prompt_id for p in selected] == [row["prompt_id"] for row in rows if row["prompt_id"] in expected]
+    assert [p.prompt_id for p in selected] == [
+        row["prompt_id"] for row in rows if row["prompt_id"] in expected
+    ]
     assert len(selected) == 50
 
 
@@ -209,7 +249,9 @@ def test_without_strata_the_whole_bank_is_taken(strata):
 def test_a_stratum_that_is_too_small_is_refused_with_what_the_bank_has():
     with pytest.raises(UserError) as error:
         bank.select(prompts_of(medqa=3, curated=2), {"medqa": 3, "curated": 18}, seed=0)
-    assert "mode.strata: asks for 18 prompts of source 'curated', the bank holds 2" in str(error.value)
+    assert "mode.strata: asks for 18 prompts of source 'curated', the bank holds 2" in str(
+        error.value
+    )
     assert "(it has medqa 3, curated 2)" in str(error.value)
 
 

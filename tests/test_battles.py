@@ -24,12 +24,38 @@ from tests.data import COMPARISON, shared_data
 COLUMNS = dict(OmegaConf.load(CONF / "config.yaml").battles_columns)
 LEFT_RIGHT = {"model_a": "left", "model_b": "right", "winner": "winner"}
 ROWS = [
-    {"model_a": "ann", "model_b": "bob", "winner": "model_a", "judge_model": "opus", "question_id": "q1"},
-    {"model_a": "bob", "model_b": "zoe", "winner": "tie", "judge_model": "opus", "question_id": "q2"},
-    {"model_a": "zoe", "model_b": "ann", "winner": "tie (bothbad)", "judge_model": "haiku", "question_id": "q2"},
-    {"model_a": "zoe", "model_b": "ann", "winner": "model_b", "judge_model": None, "question_id": None},
+    {
+        "model_a": "ann",
+        "model_b": "bob",
+        "winner": "model_a",
+        "judge_model": "opus",
+        "question_id": "q1",
+    },
+    {
+        "model_a": "bob",
+        "model_b": "zoe",
+        "winner": "tie",
+        "judge_model": "opus",
+        "question_id": "q2",
+    },
+    {
+        "model_a": "zoe",
+        "model_b": "ann",
+        "winner": "tie (bothbad)",
+        "judge_model": "haiku",
+        "question_id": "q2",
+    },
+    {
+        "model_a": "zoe",
+        "model_b": "ann",
+        "winner": "model_b",
+        "judge_model": None,
+        "question_id": None,
+    },
 ]
-BATTLES = [Battle(**{key: value for key, value in row.items() if value is not None}) for row in ROWS]
+BATTLES = [
+    Battle(**{key: value for key, value in row.items() if value is not None}) for row in ROWS
+]
 
 
 def judgment(ab: str, ba: str, *, mirrored: bool = False) -> Judgment:
@@ -174,20 +200,35 @@ def test_a_winner_may_be_named_by_its_own_name(tmp_path, ending):
             ("tie", "bob", "tie"),
             "winner is 'tie', which is the name of model_a and the word for tie. Rename the model.",
         ),
-        (("model_b", "bob", "model_b"), "winner is 'model_b', which is the name of model_a and the word for model_b."),
-        (("ann", "left", "left"), "winner is 'left', which is the name of model_b and the word for model_a."),
+        (
+            ("model_b", "bob", "model_b"),
+            "winner is 'model_b', which is the name of model_a and the word for model_b.",
+        ),
+        (
+            ("ann", "left", "left"),
+            "winner is 'left', which is the name of model_b and the word for model_a.",
+        ),
     ],
 )
-def test_a_model_that_is_called_like_a_word_for_a_result_is_not_guessed_at(tmp_path, row, words, on_error):
+def test_a_model_that_is_called_like_a_word_for_a_result_is_not_guessed_at(
+    tmp_path, row, words, on_error
+):
     """Dropping these rows alone would leave others of the file, which may be read in the other way."""
-    rows = [dict(zip(LEFT_RIGHT.values(), values, strict=True)) for values in (("ann", "bob", "left"), row)]
-    assert f":2: {words}" in refused(write(tmp_path / "battles.jsonl", rows), columns=LEFT_RIGHT, on_error=on_error)
+    rows = [
+        dict(zip(LEFT_RIGHT.values(), values, strict=True))
+        for values in (("ann", "bob", "left"), row)
+    ]
+    assert f":2: {words}" in refused(
+        write(tmp_path / "battles.jsonl", rows), columns=LEFT_RIGHT, on_error=on_error
+    )
 
 
 def test_where_both_orders_are_there_a_result_is_a_word(tmp_path):
     """As in the battles of a run whose entrants are called so."""
     row = {"model_a": "model_b", "model_b": "model_a", "winner": "model_b"}
-    (battle,) = read(write(tmp_path / "b.jsonl", [row | {"verdict_ab": "model_b", "verdict_ba": "model_b"}])).battles
+    (battle,) = read(
+        write(tmp_path / "b.jsonl", [row | {"verdict_ab": "model_b", "verdict_ba": "model_b"}])
+    ).battles
     assert battle.winner == "model_b"
 
 
@@ -199,7 +240,10 @@ def test_a_model_may_be_called_like_the_column_that_it_stands_in(tmp_path):
 def test_a_column_that_is_not_asked_for_is_not_read(tmp_path):
     path = write(tmp_path / "battles.jsonl", [{**ROWS[0], "dimension": "factuality"}])
     assert read(path).battles[0].dimension is None
-    assert read(path, columns={**COLUMNS, "dimension": "dimension"}).battles[0].dimension == "factuality"
+    assert (
+        read(path, columns={**COLUMNS, "dimension": "dimension"}).battles[0].dimension
+        == "factuality"
+    )
 
 
 def test_a_column_that_is_asked_for_by_name_and_is_not_there_is_refused(tmp_path):
@@ -209,8 +253,13 @@ def test_a_column_that_is_asked_for_by_name_and_is_not_there_is_refused(tmp_path
 
 
 def test_names_that_are_numbers_are_read_as_texts(tmp_path):
-    path = write(tmp_path / "battles.jsonl", [{"model_a": 1, "model_b": 2, "winner": "model_b", "question_id": 0}])
-    assert read(path).battles == [Battle(model_a="1", model_b="2", winner="model_b", question_id="0")]
+    path = write(
+        tmp_path / "battles.jsonl",
+        [{"model_a": 1, "model_b": 2, "winner": "model_b", "question_id": 0}],
+    )
+    assert read(path).battles == [
+        Battle(model_a="1", model_b="2", winner="model_b", question_id="0")
+    ]
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
@@ -246,11 +295,23 @@ def test_the_comparisons_of_another_library_are_read(name, n_battles):
 def test_both_verdicts_are_read(tmp_path):
     rows = [{**ROWS[0], "winner": "tie", "verdict_ab": "model_a", "verdict_ba": "tie"}]
     (battle,) = read(write(tmp_path / "battles.jsonl", rows)).battles
-    assert (battle.verdict_ab, battle.verdict_ba, battle.is_inconsistent) == ("model_a", "tie", True)
+    assert (battle.verdict_ab, battle.verdict_ba, battle.is_inconsistent) == (
+        "model_a",
+        "tie",
+        True,
+    )
 
 
 def test_verdicts_may_be_named_by_the_column_as_winners_may(tmp_path):
-    rows = [{"left": "ann", "right": "bob", "winner": "left", "verdict_ab": "left", "verdict_ba": "left"}]
+    rows = [
+        {
+            "left": "ann",
+            "right": "bob",
+            "winner": "left",
+            "verdict_ab": "left",
+            "verdict_ba": "left",
+        }
+    ]
     columns = {**LEFT_RIGHT, "verdict_ab": "verdict_ab", "verdict_ba": "verdict_ba"}
     (battle,) = read(write(tmp_path / "battles.jsonl", rows), columns=columns).battles
     assert (battle.verdict_ab, battle.verdict_ba) == ("model_a", "model_a")
@@ -259,8 +320,14 @@ def test_verdicts_may_be_named_by_the_column_as_winners_may(tmp_path):
 def test_a_verdict_that_names_no_model_is_refused(tmp_path):
     """The letters of a judge are positions; taken for results they would all be ties."""
     path = write(tmp_path / "battles.jsonl", [{**ROWS[0], "verdict_ab": "A", "verdict_ba": "B"}])
-    assert ":1: verdict_ab is 'A'. Expected one of model_a, model_b, tie, tie (bothbad)." in refused(path)
-    path = write(tmp_path / "named.jsonl", [{**ROWS[0], "model_b": "A", "verdict_ab": "A", "verdict_ba": "B"}])
+    assert (
+        ":1: verdict_ab is 'A'. Expected one of model_a, model_b, tie, tie (bothbad)."
+        in refused(path)
+    )
+    path = write(
+        tmp_path / "named.jsonl",
+        [{**ROWS[0], "model_b": "A", "verdict_ab": "A", "verdict_ba": "B"}],
+    )
     assert ":1: verdict_ab is 'A'." in refused(path)
 
 
@@ -277,7 +344,10 @@ def test_a_verdict_that_names_no_model_is_refused(tmp_path):
 )
 def test_a_winner_that_its_two_orders_do_not_name_is_refused(tmp_path, winner, ab, ba, expected):
     """Elo plays winners and Bradley-Terry orders: the two would say the opposite."""
-    path = write(tmp_path / "battles.jsonl", [{**ROWS[0], "winner": winner, "verdict_ab": ab, "verdict_ba": ba}])
+    path = write(
+        tmp_path / "battles.jsonl",
+        [{**ROWS[0], "winner": winner, "verdict_ab": ab, "verdict_ba": ba}],
+    )
     if expected is None:
         assert read(path).battles[0].winner == winner
     else:
@@ -289,18 +359,25 @@ def test_a_winner_that_its_two_orders_do_not_name_is_refused(tmp_path, winner, a
 
 
 def test_a_filter_keeps_what_it_names_and_counts_the_rest(tmp_path):
-    found = read(write(tmp_path / "battles.jsonl", ROWS), filters={"judge_model": "opus", "source": None})
+    found = read(
+        write(tmp_path / "battles.jsonl", ROWS), filters={"judge_model": "opus", "source": None}
+    )
     assert found == BattlesFile(battles=BATTLES[:2], n_dropped=0, n_filtered=2)
 
 
 def test_a_filter_that_leaves_nothing_is_refused(tmp_path):
     path = write(tmp_path / "battles.jsonl", ROWS)
     words = refused(path, filters={"judge_model": "gpt", "source": "human"})
-    assert words == f"{path}: no battle is left with judge_model=gpt and source=human (4 filtered out)."
+    assert (
+        words
+        == f"{path}: no battle is left with judge_model=gpt and source=human (4 filtered out)."
+    )
 
 
 def test_a_file_without_battles_is_refused(tmp_path):
-    assert "no battle is left (0 filtered out)" in refused(write_jsonl(tmp_path / "battles.jsonl", []))
+    assert "no battle is left (0 filtered out)" in refused(
+        write_jsonl(tmp_path / "battles.jsonl", [])
+    )
 
 
 # Malformed rows
@@ -322,8 +399,12 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("bad", "words"), MALFORMED, ids=[words for _, words in MALFORMED])
-@pytest.mark.parametrize(("ending", "place"), [("jsonl", ":2"), ("csv", ":3"), ("parquet", ": row 2")])
-def test_a_malformed_row_is_named_with_what_was_found_and_expected(tmp_path, ending, place, bad, words):
+@pytest.mark.parametrize(
+    ("ending", "place"), [("jsonl", ":2"), ("csv", ":3"), ("parquet", ": row 2")]
+)
+def test_a_malformed_row_is_named_with_what_was_found_and_expected(
+    tmp_path, ending, place, bad, words
+):
     path = write(tmp_path / f"battles.{ending}", [GOOD, bad])
     assert refused(path) == f"{path}{place}: {words} battles_on_error=drop leaves such rows out."
 
@@ -332,13 +413,18 @@ def test_malformed_rows_may_be_dropped_and_are_counted(tmp_path, caplog):
     path = write(tmp_path / "battles.jsonl", [GOOD, *(bad for bad, _ in MALFORMED), GOOD])
     with caplog.at_level(logging.WARNING):
         found = read(path, on_error="drop")
-    assert found == BattlesFile(battles=[Battle(**GOOD)] * 2, n_dropped=len(MALFORMED), n_filtered=0)
+    assert found == BattlesFile(
+        battles=[Battle(**GOOD)] * 2, n_dropped=len(MALFORMED), n_filtered=0
+    )
     assert f"{path}: dropped 5 malformed rows; the first: {path}:2: winner is 'eve'" in caplog.text
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
 def test_which_battles_are_of_equal_answers_is_read_again(tmp_path, ending):
-    some = [Battle(**GOOD, verdict_ab="model_a", verdict_ba="model_b", equal_answers=equal) for equal in (True, False)]
+    some = [
+        Battle(**GOOD, verdict_ab="model_a", verdict_ba="model_b", equal_answers=equal)
+        for equal in (True, False)
+    ]
     found = read(write(tmp_path / f"battles.{ending}", [battle.to_dict() for battle in some]))
     assert [battle.equal_answers for battle in found.battles] == [True, False]
 
@@ -371,7 +457,10 @@ def test_nothing_is_said_where_no_judges_are_pooled(tmp_path, caplog, how):
 
 def test_that_some_battles_name_no_question_is_said(tmp_path, caplog):
     """Each of them counts for as much as all battles on one question."""
-    path = write(tmp_path / "battles.jsonl", [{**GOOD, "question_id": name} for name in ("q1", None, "q2", None, None)])
+    path = write(
+        tmp_path / "battles.jsonl",
+        [{**GOOD, "question_id": name} for name in ("q1", None, "q2", None, None)],
+    )
     read(path)
     assert caplog.messages == [
         f"{path}: 3 of 5 battles name no question, and each of them counts as a prompt of its own."
@@ -394,9 +483,7 @@ def test_a_misspelt_column_is_answered_with_the_columns_there_are(tmp_path):
 
 def test_a_space_in_the_name_of_a_column_is_seen(tmp_path):
     path = write(tmp_path / "battles.csv", [{"model_a": "ann", " model_b": "bob", "winner": "tie"}])
-    words = (
-        "has no column 'model_b' (found 'model_a', ' model_b', 'winner'). Name it with battles_columns.model_b=COLUMN."
-    )
+    words = "has no column 'model_b' (found 'model_a', ' model_b', 'winner'). Name it with battles_columns.model_b=COLUMN."
     assert refused(path) == f"{path}:2: {words}"
 
 
@@ -427,10 +514,14 @@ def test_dropping_every_row_says_why(tmp_path):
 
 @pytest.mark.parametrize("name", ["battles.xlsx", "battles", "battles.gz", "battles.json"])
 def test_an_ending_that_is_not_known_is_refused(tmp_path, name):
-    assert "Expected .jsonl, .csv or .parquet, each also .gz." in refused(write_whole(tmp_path / name, "x"))
+    assert "Expected .jsonl, .csv or .parquet, each also .gz." in refused(
+        write_whole(tmp_path / name, "x")
+    )
 
 
-@pytest.mark.parametrize("name", ["b.jsonl", "b.csv", "b.parquet", "b.jsonl.gz", "b.csv.gz", "b.parquet.gz"])
+@pytest.mark.parametrize(
+    "name", ["b.jsonl", "b.csv", "b.parquet", "b.jsonl.gz", "b.csv.gz", "b.parquet.gz"]
+)
 def test_a_file_that_is_not_there_is_refused(tmp_path, name):
     assert "No such file or directory" in refused(tmp_path / name)
 
@@ -443,7 +534,9 @@ def test_a_gzipped_file_that_was_cut_off_is_refused(tmp_path, name):
 
 
 def test_a_parquet_file_that_is_none_is_refused(tmp_path):
-    assert "cannot be read as parquet" in refused(write_whole(tmp_path / "battles.parquet", "model_a,model_b\n"))
+    assert "cannot be read as parquet" in refused(
+        write_whole(tmp_path / "battles.parquet", "model_a,model_b\n")
+    )
 
 
 # Who took part

@@ -45,7 +45,13 @@ def battle(a: str, b: str, winner: str = "model_a", **orders: str) -> Battle:
 
 
 def method(**changes: Any) -> BradleyTerry:
-    settings = {"initial_rating": 1400, "use": "both", "interval": "sandwich", "n_bootstraps": 1000, "seed": 7}
+    settings = {
+        "initial_rating": 1400,
+        "use": "both",
+        "interval": "sandwich",
+        "n_bootstraps": 1000,
+        "seed": 7,
+    }
     return BradleyTerry(**settings | changes)
 
 
@@ -69,7 +75,9 @@ def test_two_models_differ_by_400_log10_of_their_win_ratio() -> None:
 
 
 def test_a_tie_is_half_a_win_for_each() -> None:
-    ties = rate([battle("a", "b")] * 2 + [battle("a", "b", "tie"), battle("a", "b", "tie (bothbad)")])
+    ties = rate(
+        [battle("a", "b")] * 2 + [battle("a", "b", "tie"), battle("a", "b", "tie (bothbad)")]
+    )
     wins = rate([battle("a", "b")] * 3 + [battle("b", "a")])
     assert ties.rating("a").rating == pytest.approx(wins.rating("a").rating)
 
@@ -110,16 +118,24 @@ def test_it_does_not_matter_how_the_games_are_written_down(seed: int) -> None:
     """Rows in another order, pairs the other way round, the two orders as two rows: the same ratings and errors."""
     there = {"model_a": "model_b", "model_b": "model_a"}
     some = Tournament().battles(12, np.random.default_rng(seed))
-    rows = [battle(b.model_a, b.model_b, verdict, question_id=b.question_id) for b in some for verdict in orders(b)]
+    rows = [
+        battle(b.model_a, b.model_b, verdict, question_id=b.question_id)
+        for b in some
+        for verdict in orders(b)
+    ]
     turned = [
-        dataclasses.replace(row, model_a=row.model_b, model_b=row.model_a, winner=there.get(row.winner, "tie"))
+        dataclasses.replace(
+            row, model_a=row.model_b, model_b=row.model_a, winner=there.get(row.winner, "tie")
+        )
         for row in rows
     ]
     random.Random(seed).shuffle(turned)
     once, again = rate(some), rate(turned)
     for model in again.models:
         assert again.rating(model).rating == pytest.approx(once.rating(model).rating, abs=1e-9)
-        assert again.rating(model).std_error == pytest.approx(once.rating(model).std_error, abs=1e-9)
+        assert again.rating(model).std_error == pytest.approx(
+            once.rating(model).std_error, abs=1e-9
+        )
 
 
 def orders(battle: Battle) -> tuple[str, str]:
@@ -143,7 +159,9 @@ def test_choix_finds_the_same_abilities(seed: int) -> None:
 def test_extreme_but_finite_counts_converge() -> None:
     wins = np.array([[0, 1e6, 1], [1, 0, 1e6], [1e-3, 1, 0]])
     theta = bradley_terry_mle(wins)
-    np.testing.assert_allclose(((wins + wins.T) * win_probability(theta)).sum(axis=1), wins.sum(axis=1), rtol=1e-9)
+    np.testing.assert_allclose(
+        ((wins + wins.T) * win_probability(theta)).sum(axis=1), wins.sum(axis=1), rtol=1e-9
+    )
 
 
 def test_both_orders_count_as_two_games_unless_only_consistent_ones_are_used() -> None:
@@ -170,7 +188,9 @@ def on_prompts(n: int, *, seed: int, orders: int = 1) -> list[Battle]:
         quality = np.array([0.6, 0.2, 0.0, -0.4]) + rng.normal(0, 1.0, 4)
         for i, j in itertools.combinations(range(4), 2):
             wins = rng.random() < 1 / (1 + np.exp(quality[j] - quality[i]))
-            found += [battle("abcd"[i], "abcd"[j], "model_a" if wins else "model_b", question_id=f"q{q}")] * orders
+            found += [
+                battle("abcd"[i], "abcd"[j], "model_a" if wins else "model_b", question_id=f"q{q}")
+            ] * orders
     return found
 
 
@@ -181,7 +201,9 @@ def test_with_a_game_a_prompt_two_models_have_the_textbook_error() -> None:
     expected = POINTS / 2 * math.sqrt(1 / (100 * 0.75 * 0.25) * 100 / 99)
     rating = board.rating("a")
     assert rating.std_error == pytest.approx(expected)
-    assert (rating.ci_low, rating.ci_high) == pytest.approx(stats.t.interval(0.95, 99, rating.rating, expected))
+    assert (rating.ci_low, rating.ci_high) == pytest.approx(
+        stats.t.interval(0.95, 99, rating.rating, expected)
+    )
 
 
 def test_asking_the_same_again_about_the_same_prompts_makes_nobody_surer() -> None:
@@ -232,7 +254,9 @@ def test_second_opinions_on_many_tournaments() -> None:
         )
         errors = np.sqrt(np.diag(last @ clustered_covariance(theta, some) @ last.T))
         of_errors.append(np.abs(errors / fit.bse - 1).max())
-    print(f"\nstatsmodels: errors within {max(of_errors):.2%}; choix: abilities within {max(of_abilities):.1e}")
+    print(
+        f"\nstatsmodels: errors within {max(of_errors):.2%}; choix: abilities within {max(of_abilities):.1e}"
+    )
     assert max(of_errors) < 0.002
     assert max(of_abilities) < 1e-6
 
@@ -266,7 +290,9 @@ def test_no_cluster_is_too_large_or_too_small_for_the_sum(monkeypatch: pytest.Mo
     slope = some.score - win_probability(theta)[some.first, some.second]
     for share in (1, 10, 10**6):
         monkeypatch.setattr(sandwich, "_SHARE_OF_A_ROW", share)
-        np.testing.assert_allclose(sandwich.clustered_scores(some, slope), scores.T @ scores, atol=1e-10)
+        np.testing.assert_allclose(
+            sandwich.clustered_scores(some, slope), scores.T @ scores, atol=1e-10
+        )
 
 
 def test_the_covariance_of_the_leaderboard_is_that_of_its_ratings() -> None:
@@ -287,9 +313,17 @@ def test_prompts_that_do_not_differ_say_nothing_of_how_prompts_differ(verdict: s
     balanced = {"winner": "tie", "verdict_ab": verdict, "verdict_ba": verdict.replace("_a", "_b")}
     for n in (1, 20):
         for interval in ("sandwich", "bootstrap"):
-            board = rate([battle("a", "b", question_id=f"q{q}", **balanced) for q in range(n)], interval=interval)
+            board = rate(
+                [battle("a", "b", question_id=f"q{q}", **balanced) for q in range(n)],
+                interval=interval,
+            )
             rating = board.rating("a")
-            assert (rating.rating, rating.std_error, rating.ci_low, rating.flag) == (1400, None, None, None)
+            assert (rating.rating, rating.std_error, rating.ci_low, rating.flag) == (
+                1400,
+                None,
+                None,
+                None,
+            )
 
 
 def test_one_unit_of_log_odds_is_173_7_points() -> None:
@@ -317,8 +351,13 @@ def test_a_bootstrap_resample_is_the_fit_to_prompts_drawn_with_replacement() -> 
 
 def test_battles_without_a_question_are_drawn_one_by_one() -> None:
     """Written out, in two dimensions of which each draws its own."""
-    some = [dataclasses.replace(b, question_id=None) for b in Tournament().battles(40, np.random.default_rng(1))]
-    boards = method(interval="bootstrap", n_bootstraps=12, use="consistent").rate({"x": some[:100], "y": some[100:]})
+    some = [
+        dataclasses.replace(b, question_id=None)
+        for b in Tournament().battles(40, np.random.default_rng(1))
+    ]
+    boards = method(interval="bootstrap", n_bootstraps=12, use="consistent").rate(
+        {"x": some[:100], "y": some[100:]}
+    )
     draws = np.random.default_rng(7).integers(240, size=(12, 240))
     for row, draw in zip(boards["y"].samples, draws, strict=True):
         wins = games([some[t] for t in draw if t >= 100], list("abcd"), use="consistent").wins()
@@ -333,15 +372,21 @@ def test_its_interval_is_student_s_with_the_standard_deviation_of_the_resamples(
     np.testing.assert_allclose(board.covariance, np.cov(board.samples, rowvar=False))
     rating = board.rating("b")
     assert rating.std_error == pytest.approx(board.samples[:, 1].std(ddof=1))
-    assert rating.ci_high - rating.rating == pytest.approx(stats.t.ppf(0.975, 49) * rating.std_error)
-    assert rating.rating == rate(Tournament().battles(50, np.random.default_rng(3))).rating("b").rating
+    assert rating.ci_high - rating.rating == pytest.approx(
+        stats.t.ppf(0.975, 49) * rating.std_error
+    )
+    assert (
+        rating.rating == rate(Tournament().battles(50, np.random.default_rng(3))).rating("b").rating
+    )
 
 
 def test_bootstrap_and_sandwich_agree() -> None:
     """Two ways to the same number: within the bootstrap's own error, 1 / sqrt(2 x 1000) = 2.2 %, and 1 / 143."""
     some = Tournament().battles(143, np.random.default_rng(4))
     sandwich, resampled = rate(some), rate(some, interval="bootstrap")
-    ratio = [resampled.rating(model).std_error / sandwich.rating(model).std_error for model in "abcd"]
+    ratio = [
+        resampled.rating(model).std_error / sandwich.rating(model).std_error for model in "abcd"
+    ]
     assert ratio == pytest.approx([1] * 4, abs=0.07)
 
 
@@ -360,15 +405,21 @@ def test_a_prompt_is_drawn_for_all_dimensions_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"_DENSE": 0}, {"_CHORD_STEPS": 1}, {"_NUMBERS_TO_FIT": 1}, {"_NUMBERS_TO_DRAW": 1}], ids=str
+    "changes",
+    [{"_DENSE": 0}, {"_CHORD_STEPS": 1}, {"_NUMBERS_TO_FIT": 1}, {"_NUMBERS_TO_DRAW": 1}],
+    ids=str,
 )
-def test_no_shortcut_of_the_bootstrap_changes_it(changes: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_shortcut_of_the_bootstrap_changes_it(
+    changes: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     some = [games(on_prompts(n, seed=n), list("abcd"), use="both") for n in (12, 9)]
     thetas = [bradley_terry_mle(one.wins()) for one in some]
     expected = resampled_abilities(some, thetas, n_bootstraps=40, seed=1)
     for name, value in changes.items():
         monkeypatch.setattr(bootstrap, name, value)
-    for ours, theirs in zip(resampled_abilities(some, thetas, n_bootstraps=40, seed=1), expected, strict=True):
+    for ours, theirs in zip(
+        resampled_abilities(some, thetas, n_bootstraps=40, seed=1), expected, strict=True
+    ):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
@@ -378,21 +429,32 @@ def test_resamples_without_finite_ratings_are_dropped_and_counted(
 ) -> None:
     """Only on n of the prompts does b ever win. All of them are missing from exp(-n) of the resamples, which say that b
     is infinitely worse. Without 5 % of the resamples or more there is no telling where 95 % of them end."""
-    some = [battle("a", "b", "model_b" if q < n_upsets else "model_a", question_id=f"q{q}") for q in range(200)]
+    some = [
+        battle("a", "b", "model_b" if q < n_upsets else "model_a", question_id=f"q{q}")
+        for q in range(200)
+    ]
     board = rate(some, interval="bootstrap")
     n_dropped = board.parameters["n_dropped"]
     assert n_dropped / 1000 == pytest.approx(share, abs=4 * math.sqrt(share / 1000))
     assert len(board.samples) == 1000 - n_dropped
     assert np.isfinite(board.samples).all()
     assert (board.rating("a").std_error is not None) == is_given
-    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert warning.startswith(f"d: {n_dropped:.0f} of 1000 resamples of the prompts leave no finite ratings")
-    assert warning.endswith("are dropped" if is_given else "Take interval=sandwich, or more prompts")
+    (warning,) = [
+        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    ]
+    assert warning.startswith(
+        f"d: {n_dropped:.0f} of 1000 resamples of the prompts leave no finite ratings"
+    )
+    assert warning.endswith(
+        "are dropped" if is_given else "Take interval=sandwich, or more prompts"
+    )
 
 
 def test_the_same_seed_gives_the_same_bootstrap() -> None:
     some = Tournament().battles(20, np.random.default_rng(6))
-    one, same, other = (rate(some, interval="bootstrap", n_bootstraps=20, seed=seed) for seed in (1, 1, 2))
+    one, same, other = (
+        rate(some, interval="bootstrap", n_bootstraps=20, seed=seed) for seed in (1, 1, 2)
+    )
     np.testing.assert_array_equal(one.samples, same.samples)
     assert (one.samples != other.samples).any()
 
@@ -432,7 +494,10 @@ def test_the_intervals_cover_the_truth_as_often_as_they_say() -> None:
 @pytest.mark.parametrize("n_prompts", [143, 50])
 def test_the_intervals_cover_the_truth_in_many_tournaments(n_prompts: int) -> None:
     covers = coverage(1500, n_prompts=n_prompts, n_bootstraps=1000)
-    print(f"\n{n_prompts} prompts: " + ", ".join(f"{name} {share:.3f}" for name, share in covers.items()))
+    print(
+        f"\n{n_prompts} prompts: "
+        + ", ".join(f"{name} {share:.3f}" for name, share in covers.items())
+    )
     assert 0.93 <= covers["sandwich"] <= 0.97
     assert 0.93 <= covers["bootstrap"] <= 0.97
     assert 0.82 <= covers["independent"] <= 0.88
@@ -481,8 +546,12 @@ def test_when_one_model_always_wins_nobody_has_a_rating(interval: str) -> None:
 @pytest.mark.parametrize("interval", ["sandwich", "bootstrap"])
 @pytest.mark.parametrize("n", [1, 30])
 def test_nothing_but_ties_rates_everyone_equal(n: int, interval: str) -> None:
-    board = rate([battle("a", "b", "tie"), battle("b", "c", "tie (bothbad)")] * n, interval=interval)
-    assert [(r.rating, r.std_error, r.rank, r.flag) for r in board.ratings] == [(1400, None, 1, None)] * 3
+    board = rate(
+        [battle("a", "b", "tie"), battle("b", "c", "tie (bothbad)")] * n, interval=interval
+    )
+    assert [(r.rating, r.std_error, r.rank, r.flag) for r in board.ratings] == [
+        (1400, None, 1, None)
+    ] * 3
 
 
 def test_no_battles_make_no_leaderboard() -> None:
@@ -509,10 +578,16 @@ def test_of_equally_large_groups_the_better_one_is_rated_however_few_its_games()
     ("row", "message"),
     [
         (battle("a", "a"), "'a' battles itself. Expected two different models."),
-        (battle("a", "b", "A"), "winner: found 'A'. Expected one of model_a, model_b, tie, tie (bothbad)."),
+        (
+            battle("a", "b", "A"),
+            "winner: found 'A'. Expected one of model_a, model_b, tie, tie (bothbad).",
+        ),
         (battle("a", "b", math.nan), "winner: found nan. Expected one of"),  # type: ignore[arg-type]
         (battle("a", "b", None), "winner: found none. Expected one of"),  # type: ignore[arg-type]
-        (battle("a", "b", verdict_ab="A", verdict_ba="B"), "verdict_ab: found 'A'. Expected one of"),
+        (
+            battle("a", "b", verdict_ab="A", verdict_ba="B"),
+            "verdict_ab: found 'A'. Expected one of",
+        ),
     ],
 )
 def test_a_battle_that_is_none_is_refused_and_never_a_silent_tie(row: Battle, message: str) -> None:
@@ -522,7 +597,9 @@ def test_a_battle_that_is_none_is_refused_and_never_a_silent_tie(row: Battle, me
 
 
 def test_columns_of_names_become_games_of_the_models_sorted() -> None:
-    some = games_of_columns(["b", "c", "b"], ["a", "a", "c"], ["model_a", "tie", "model_b"], ["q", None, "q"])
+    some = games_of_columns(
+        ["b", "c", "b"], ["a", "a", "c"], ["model_a", "tie", "model_b"], ["q", None, "q"]
+    )
     assert (some.models, some.questions) == (("a", "b", "c"), ("q", None))
     assert (some.first.tolist(), some.second.tolist()) == ([1, 2, 1], [0, 0, 2])
     assert (some.score.tolist(), some.cluster.tolist()) == ([1, 0.5, 0], [0, 1, 0])
@@ -547,7 +624,9 @@ def test_a_million_games_are_rated_like_any_others() -> None:
 @pytest.mark.parametrize("interval", ["sandwich", "bootstrap"])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_whatever_the_battles_no_rating_is_nan_or_infinite(interval: str, data: st.DataObject) -> None:
+def test_whatever_the_battles_no_rating_is_nan_or_infinite(
+    interval: str, data: st.DataObject
+) -> None:
     """A few battles among a few models, most of which cannot all be rated: JSON that has no NaN, and a flag for each
     model without a rating."""
     names = st.sampled_from("abcd")
@@ -568,18 +647,26 @@ def test_whatever_the_battles_no_rating_is_nan_or_infinite(interval: str, data: 
     json.dumps([r.to_dict() for r in board.ratings], allow_nan=False)
     json.dumps(dict(board.parameters), allow_nan=False)
     assert all((r.rating is None) == (r.flag is not None) for r in board.ratings)
-    assert np.isfinite(board.covariance).any() == any(r.std_error is not None for r in board.ratings)
+    assert np.isfinite(board.covariance).any() == any(
+        r.std_error is not None for r in board.ratings
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"use": "some"}, "use: found 'some'. Expected one of both, consistent."),
-        ({"interval": "wald"}, "interval: found 'wald'. Expected one of sandwich, bootstrap, percentile."),
+        (
+            {"interval": "wald"},
+            "interval: found 'wald'. Expected one of sandwich, bootstrap, percentile.",
+        ),
         ({"n_bootstraps": 1}, "n_bootstraps: found 1. Expected 2 or more."),
         ({"seed": -1}, "seed: found -1. Expected 0 or more."),
         ({"initial_rating": math.nan}, "initial_rating: found nan. Expected a finite number."),
-        ({"initial_rating": -1e308}, "initial_rating: found -1e+308. Expected at most 1000000 points from 0."),
+        (
+            {"initial_rating": -1e308},
+            "initial_rating: found -1e+308. Expected at most 1000000 points from 0.",
+        ),
     ],
 )
 def test_settings_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -18,18 +18,31 @@ from elo_exp.records import Prompt
 from prompts.build_bank import LeftOutError, check_options, main, open_question
 
 Row = dict[str, Any]
-DRUGS = ("digoxin", "lithium", "warfarin", "heparin", "amiodarone", "phenytoin", "gentamicin", "methotrexate")
+DRUGS = (
+    "digoxin",
+    "lithium",
+    "warfarin",
+    "heparin",
+    "amiodarone",
+    "phenytoin",
+    "gentamicin",
+    "methotrexate",
+)
 RESIDUE = r"(?i)of the following|the following|of these|of the above|\bexcept\b|option|\b[A-D]\)"
 
 
-def medmcqa(question: str = "Which of the following ions does furosemide waste?", **changes: Any) -> Row:
+def medmcqa(
+    question: str = "Which of the following ions does furosemide waste?", **changes: Any
+) -> Row:
     """A row with the fields of MedMCQA. Its right option is opb."""
     options = {"opa": "Lead", "opb": "Potassium", "opc": "Zinc", "opd": "Cobalt"}
     rest = {"cop": 1, "choice_type": "single", "subject_name": "Pharmacology", "topic_name": None}
     return {"id": "x", "question": question, **options, **rest, **changes}
 
 
-def medqa(question: str = "He is hoarse. Which of the following nerves is injured?", **changes: Any) -> Row:
+def medqa(
+    question: str = "He is hoarse. Which of the following nerves is injured?", **changes: Any
+) -> Row:
     """A row with the fields of MedQA. Its right option is C."""
     options = {"A": "Facial", "B": "Hypoglossal", "C": "Recurrent laryngeal", "D": "Phrenic"}
     rest = {"answer": "Recurrent laryngeal", "answer_idx": "C", "meta_info": "step2&3"}
@@ -38,10 +51,19 @@ def medqa(question: str = "He is hoarse. Which of the following nerves is injure
 
 def pool() -> tuple[list[Row], list[Row]]:
     """Of each data set eight questions that can be asked openly, and three that cannot."""
-    short = [medmcqa(f"Antidote for poisoning with {drug}", topic_name="Anti-dotes & more") for drug in DRUGS]
-    short += [medmcqa("All are side effects of digoxin except"), medmcqa("True about heparin?"), medmcqa("Lithium")]
+    short = [
+        medmcqa(f"Antidote for poisoning with {drug}", topic_name="Anti-dotes & more")
+        for drug in DRUGS
+    ]
+    short += [
+        medmcqa("All are side effects of digoxin except"),
+        medmcqa("True about heparin?"),
+        medmcqa("Lithium"),
+    ]
     cases = [
-        medqa(f"A man takes {drug}.\nK+   5.9 mEq/L\nWhich of the following is the most likely cause?")
+        medqa(
+            f"A man takes {drug}.\nK+   5.9 mEq/L\nWhich of the following is the most likely cause?"
+        )
         for drug in DRUGS
     ]
     cases += [
@@ -57,7 +79,8 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]
     """Runs the script on files of the given rows, for two prompts of each data set; the exit code."""
     monkeypatch.chdir(tmp_path)
     write_jsonl(
-        Path("curated.jsonl"), [{"prompt_id": "c1", "source": "curated", "subject": "s", "text": "Is it safe?"}]
+        Path("curated.jsonl"),
+        [{"prompt_id": "c1", "source": "curated", "subject": "s", "text": "Is it safe?"}],
     )
 
     def run(*more: str, short: list[Row] | None = None, cases: list[Row] | None = None) -> int:
@@ -129,13 +152,17 @@ def test_a_stem_that_cannot_stand_alone_is_left_out(stem, reason):
         open_question(stem)
 
 
-@pytest.mark.parametrize("gold", ["", "All of the above", "None", "Both", "A and C", "B", "1, 2 and 4", "True", "Yes."])
+@pytest.mark.parametrize(
+    "gold", ["", "All of the above", "None", "Both", "A and C", "B", "1, 2 and 4", "True", "Yes."]
+)
 def test_an_answer_that_says_nothing_by_itself_is_left_out(gold):
     with pytest.raises(LeftOutError, match="an answer that needs the options"):
         check_options(["Lead", gold], gold)
 
 
-@pytest.mark.parametrize("gold", ["All-trans retinoic acid", "No further work-up", "15%", "Vitamins B and D", "4"])
+@pytest.mark.parametrize(
+    "gold", ["All-trans retinoic acid", "No further work-up", "15%", "Vitamins B and D", "4"]
+)
 def test_an_answer_that_only_looks_like_it_is_kept(gold):
     check_options(["Lead", gold], gold)
 
@@ -151,7 +178,9 @@ def test_a_question_with_an_option_on_the_others_is_left_out():
 def test_the_bank_holds_what_was_asked_for_and_loads(build, capsys):
     assert build() == 0
     prompts = built()
-    assert [prompt.source for prompt in prompts] == ["medmcqa_open"] * 2 + ["medqa"] * 2 + ["curated"]
+    assert [prompt.source for prompt in prompts] == ["medmcqa_open"] * 2 + ["medqa"] * 2 + [
+        "curated"
+    ]
     short, case, curated = prompts[0], prompts[2], prompts[4]
     assert re.fullmatch(r"What is the antidote for poisoning with \w+\?", short.text)
     assert (short.gold_answer, short.subject, short.tags) == (
@@ -159,18 +188,25 @@ def test_the_bank_holds_what_was_asked_for_and_loads(build, capsys):
         "pharmacology",
         ("medmcqa", "anti-dotes-more"),
     )
-    assert re.fullmatch(r"A man takes \w+\.\nK\+ 5\.9 mEq/L\nWhat is the most likely cause\?", case.text)
+    assert re.fullmatch(
+        r"A man takes \w+\.\nK\+ 5\.9 mEq/L\nWhat is the most likely cause\?", case.text
+    )
     assert (case.gold_answer, case.subject) == ("Recurrent laryngeal", "usmle step2&3")
     assert (curated.prompt_id, curated.gold_answer) == ("c1", None)
     out = capsys.readouterr().out
-    assert "medmcqa: 2 of 8 usable questions, from 11 rows; left out: 2 needs its options, 1 has no form" in out
+    assert (
+        "medmcqa: 2 of 8 usable questions, from 11 rows; left out: 2 needs its options, 1 has no form"
+        in out
+    )
     assert "out.jsonl: 2 medmcqa_open, 2 medqa, 1 curated" in out
 
 
 def test_a_prompt_is_named_by_its_row(build):
     short, _ = pool()
     build("--n-medmcqa=8")
-    by_row = {f"medmcqa-{i:06d}": row["question"].split()[-1] for i, row in enumerate(short, start=1)}
+    by_row = {
+        f"medmcqa-{i:06d}": row["question"].split()[-1] for i, row in enumerate(short, start=1)
+    }
     asked = [prompt for prompt in built() if prompt.source == "medmcqa_open"]
     assert [prompt.prompt_id for prompt in asked] == sorted(by_row)[:8]
     assert all(by_row[prompt.prompt_id] in prompt.text for prompt in asked)
@@ -191,8 +227,20 @@ def test_the_seed_alone_decides_what_is_drawn(build):
 
 
 def test_a_question_asked_twice_counts_once(build, capsys):
-    assert build(short=[medmcqa("Antidote for opioids"), medmcqa("ANTIDOTE for opioids?"), *pool()[0][:1]]) == 0
-    assert "2 of 2 usable questions, from 3 rows; left out: 1 is asked twice" in capsys.readouterr().out
+    assert (
+        build(
+            short=[
+                medmcqa("Antidote for opioids"),
+                medmcqa("ANTIDOTE for opioids?"),
+                *pool()[0][:1],
+            ]
+        )
+        == 0
+    )
+    assert (
+        "2 of 2 usable questions, from 3 rows; left out: 1 is asked twice"
+        in capsys.readouterr().out
+    )
 
 
 def test_json_and_parquet_files_give_the_same_bank(build):
@@ -204,7 +252,10 @@ def test_json_and_parquet_files_give_the_same_bank(build):
     write_json(Path("medmcqa.json"), short)
     options = dict.fromkeys("ABCD")  # columns of a parquet file are the same in each row
     parquet.write_table(
-        pyarrow.Table.from_pylist([{**row, "options": {**options, **row["options"]}} for row in cases]), "medqa.parquet"
+        pyarrow.Table.from_pylist(
+            [{**row, "options": {**options, **row["options"]}} for row in cases]
+        ),
+        "medqa.parquet",
     )
     assert build("--medmcqa=medmcqa.json", "--medqa=medqa.parquet") == 0
     assert built() == expected
@@ -240,9 +291,15 @@ def refused(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"text": "Why?"}, "medmcqa.jsonl:1: the row has no 'opa'. Expected a text; the row has text."),
+        (
+            {"text": "Why?"},
+            "medmcqa.jsonl:1: the row has no 'opa'. Expected a text; the row has text.",
+        ),
         (medmcqa(question=" "), "medmcqa.jsonl:1: the row has ' ' as 'question'. Expected a text;"),
-        (medmcqa(cop=-1), "medmcqa.jsonl:1: 'cop' is -1. Expected the right option, 0 to 3. The test split has no"),
+        (
+            medmcqa(cop=-1),
+            "medmcqa.jsonl:1: 'cop' is -1. Expected the right option, 0 to 3. The test split has no",
+        ),
         (medmcqa(cop=4), "files of medmcqa.github.io count from 1: subtract 1."),
         (medmcqa(subject_name=None), "has None as 'subject_name'."),
     ],
@@ -258,7 +315,10 @@ def test_a_medmcqa_row_without_usable_fields_is_refused(build, capsys, row, mess
         (medqa(options=None), "medqa.jsonl:1: 'options' is None. Expected texts by letter."),
         (medqa(options={"A": 1}), "medqa.jsonl:1: options: the row has 1 as 'A'. Expected a text;"),
         (medqa(answer_idx="E"), "medqa.jsonl:1: 'answer_idx' is 'E'. Expected one of A, B, C, D."),
-        (medqa(answer="Vagus"), "medqa.jsonl:1: 'answer' is 'Vagus', but option C is 'Recurrent laryngeal'."),
+        (
+            medqa(answer="Vagus"),
+            "medqa.jsonl:1: 'answer' is 'Vagus', but option C is 'Recurrent laryngeal'.",
+        ),
     ],
 )
 def test_a_medqa_row_without_usable_fields_is_refused(build, capsys, row, message):
@@ -277,10 +337,22 @@ def test_too_few_usable_questions_are_refused_with_what_was_left_out(build, caps
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("--medqa=nowhere.jsonl", "nowhere.jsonl: cannot be read (No such file or directory). Check the path."),
-        ("--medqa=curated.txt", "curated.txt: is no data set. Expected a file ending in .jsonl, .json, .parquet, or"),
-        ("--medqa=bad.json", "bad.json: found no list of objects. Name a file with one object a line .jsonl."),
-        ("--medqa=broken.json", "broken.json: not JSON (Expecting value: line 1 column 1 (char 0))."),
+        (
+            "--medqa=nowhere.jsonl",
+            "nowhere.jsonl: cannot be read (No such file or directory). Check the path.",
+        ),
+        (
+            "--medqa=curated.txt",
+            "curated.txt: is no data set. Expected a file ending in .jsonl, .json, .parquet, or",
+        ),
+        (
+            "--medqa=bad.json",
+            "bad.json: found no list of objects. Name a file with one object a line .jsonl.",
+        ),
+        (
+            "--medqa=broken.json",
+            "broken.json: not JSON (Expecting value: line 1 column 1 (char 0)).",
+        ),
         ("--medqa=bad.parquet", "bad.parquet: cannot be read as parquet ("),
         ("--curated=medqa.jsonl", "medqa.jsonl:1: the row has no 'prompt_id'."),
         ("--curated=plain.jsonl", "plain.jsonl: holds no prompt of source 'curated'."),
@@ -300,7 +372,10 @@ def test_a_wrong_file_is_refused(build, capsys, given, message):
 def test_the_hub_needs_the_library(build, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     assert build("--medqa=GBaker/MedQA-USMLE-4-options") == 2
-    assert "the hub needs the library 'datasets'. Install it with: pip install -e '.[bank]'" in refused(capsys)
+    assert (
+        "the hub needs the library 'datasets'. Install it with: pip install -e '.[bank]'"
+        in refused(capsys)
+    )
 
 
 def test_a_hub_out_of_reach_is_one_line(build, capsys, monkeypatch):
@@ -309,7 +384,10 @@ def test_a_hub_out_of_reach_is_one_line(build, capsys, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
     assert build("--medqa=GBaker/MedQA-USMLE-4-options") == 2
-    assert refused(capsys) == "GBaker/MedQA-USMLE-4-options: split 'test' cannot be loaded (no network)."
+    assert (
+        refused(capsys)
+        == "GBaker/MedQA-USMLE-4-options: split 'test' cannot be loaded (no network)."
+    )
 
 
 def test_a_negative_count_is_refused(build, capsys):

@@ -36,9 +36,9 @@ def fitted(logged: Rows, **settings: bool) -> Calibration:
 def test_the_curve_is_the_mean_label_where_labels_rise_with_the_score():
     score = np.repeat([0.2, 0.6, 0.9], 10)
     label = np.repeat([0.1, 0.5, 0.8], 10) + np.tile([-0.1, 0.1], 15)
-    assert fitted(rows(score, label)).full(rows(np.array([0.2, 0.4, 0.9]), np.full(3, np.nan))) == pytest.approx(
-        [0.1, 0.3, 0.8]
-    )
+    assert fitted(rows(score, label)).full(
+        rows(np.array([0.2, 0.4, 0.9]), np.full(3, np.nan))
+    ) == pytest.approx([0.1, 0.3, 0.8])
 
 
 def test_only_labelled_rows_are_fitted_to():
@@ -51,7 +51,10 @@ def test_a_prompt_is_calibrated_by_the_labels_of_other_folds():
     logged = drawn(labelled=1.0)
     changed = dataclasses.replace(logged, label=np.where(logged.fold == 2, 0.0, logged.label))
     of_fold = logged[logged.fold == 2]
-    assert fitted(changed).cross_fitted(of_fold).tolist() == fitted(logged).cross_fitted(of_fold).tolist()
+    assert (
+        fitted(changed).cross_fitted(of_fold).tolist()
+        == fitted(logged).cross_fitted(of_fold).tolist()
+    )
     assert fitted(changed).full(of_fold).tolist() != fitted(logged).full(of_fold).tolist()
 
 
@@ -71,7 +74,9 @@ def test_by_variance_uncertain_scores_count_less():
     level = fitted(known, by_variance=True).full(known)[0]
     assert fitted(logged).full(logged)[0] == pytest.approx(0.5)
     assert level > 0.75
-    with pytest.raises(UserError, match="oracle.by_variance: needs judge_score_variance in every labelled row"):
+    with pytest.raises(
+        UserError, match="oracle.by_variance: needs judge_score_variance in every labelled row"
+    ):
         fitted(logged, by_variance=True)
 
 
@@ -82,12 +87,16 @@ def test_two_stages_see_that_the_judge_likes_length_and_still_rise_with_the_scor
     score = np.clip(quality + 0.1 * (np.log(chars) - 6.0), 0.0, 1.0)
     logged = rows(score, quality, chars=chars)
     one, two = (calibrate(logged, n_folds=5, mode=mode) for mode in ("monotone", "two_stage"))
-    assert np.std(two.cross_fitted(logged) - quality) < 0.25 * np.std(one.cross_fitted(logged) - quality)
+    assert np.std(two.cross_fitted(logged) - quality) < 0.25 * np.std(
+        one.cross_fitted(logged) - quality
+    )
     for length in (60.0, 400.0, 2900.0):
         grid = rows(np.linspace(0, 1, 50), np.full(50, np.nan), chars=np.full(50, length))
         assert (np.diff(two.full(grid)) >= 0).all()
     with pytest.raises(UserError, match="oracle.calibration: two_stage needs response_chars"):
-        calibrate(dataclasses.replace(logged, chars=np.full(3000, np.nan)), n_folds=5, mode="two_stage")
+        calibrate(
+            dataclasses.replace(logged, chars=np.full(3000, np.nan)), n_folds=5, mode="two_stage"
+        )
 
 
 def test_labels_that_are_all_in_one_fold_are_refused():

@@ -103,7 +103,12 @@ def test_every_token_that_ends_an_answer_is_known(copied):
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("auto", torch.float32), ("float32", torch.float32), ("bfloat16", torch.bfloat16), ("float16", torch.float16)],
+    [
+        ("auto", torch.float32),
+        ("float32", torch.float32),
+        ("bfloat16", torch.bfloat16),
+        ("float16", torch.float16),
+    ],
 )
 def test_the_weights_have_the_type_that_is_asked_for(base, name, dtype):
     assert load(base, dtype=name).model.dtype == dtype
@@ -118,7 +123,13 @@ def test_tied_embeddings_are_not_taken_for_missing_ones(tmp_path):
 
 
 def test_auto_takes_an_accelerator_where_there_is_one():
-    best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    best = (
+        "cuda"
+        if torch.cuda.is_available()
+        else "mps"
+        if torch.backends.mps.is_available()
+        else "cpu"
+    )
     assert causal_lm.choose_device("auto") == best
 
 
@@ -132,13 +143,19 @@ def test_auto_is_float32_on_a_processor_and_bfloat16_on_an_accelerator():
 def test_a_device_that_is_not_there_is_refused(device):
     with pytest.raises(UserError) as error:
         causal_lm.choose_device(device)
-    assert str(error.value) == f"device: found {device!r}, which this machine does not have. Expected cpu."
+    assert (
+        str(error.value)
+        == f"device: found {device!r}, which this machine does not have. Expected cpu."
+    )
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"dtype": "int8"}, "dtype: found 'int8'. Expected one of auto, float32, bfloat16, float16."),
+        (
+            {"dtype": "int8"},
+            "dtype: found 'int8'. Expected one of auto, float32, bfloat16, float16.",
+        ),
         ({"device": "tpu"}, "device: found 'tpu'. Expected one of auto, cuda, mps, cpu."),
     ],
 )
@@ -195,7 +212,9 @@ def test_a_prompt_takes_the_form_of_the_models_own_template(base):
     ids = chat_ids(lm, "Why?", system_prompt=None, chat_template=None)
     assert lm.tokenizer.decode(ids) == "<|user|>\nWhy?\n<|assistant|>\n"
     messages = [{"role": "user", "content": "Why?"}]
-    theirs = lm.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
+    theirs = lm.tokenizer.apply_chat_template(
+        messages, add_generation_prompt=True, return_dict=True
+    )
     assert ids == theirs["input_ids"]
 
 
@@ -209,7 +228,10 @@ def test_a_prompt_takes_the_form_of_the_models_own_template(base):
 )
 def test_a_system_prompt_comes_first_in_every_form(base, template, text):
     lm = load(base)
-    assert lm.tokenizer.decode(chat_ids(lm, "Why?", system_prompt="Be brief.", chat_template=template)) == text
+    assert (
+        lm.tokenizer.decode(chat_ids(lm, "Why?", system_prompt="Be brief.", chat_template=template))
+        == text
+    )
 
 
 def test_without_a_template_a_prompt_can_be_sent_as_it_is(tmp_path):
@@ -220,7 +242,10 @@ def test_without_a_template_a_prompt_can_be_sent_as_it_is(tmp_path):
         f"{tmp_path}: its tokenizer has no chat template. Give one with chat_template=FILE.jinja, or "
         "chat_template=none to send the prompt as it is."
     )
-    assert lm.tokenizer.decode(chat_ids(lm, "Why?", system_prompt=None, chat_template="none")) == "Why?"
+    assert (
+        lm.tokenizer.decode(chat_ids(lm, "Why?", system_prompt=None, chat_template="none"))
+        == "Why?"
+    )
 
 
 @pytest.mark.parametrize(
@@ -286,8 +311,14 @@ def test_an_adapter_of_another_model_is_refused(base, tmp_path):
 def test_an_adapter_that_lacks_a_part_is_refused(base, lora, tmp_path):
     adapter = Path(shutil.copytree(lora, tmp_path / "adapter"))
     tensors = load_file(adapter / "adapter_model.safetensors")
-    save_file(dict(list(tensors.items())[1:]), adapter / "adapter_model.safetensors", metadata={"format": "pt"})
-    assert refused(base, adapter).startswith(f"{adapter}: cannot be loaded (Found missing adapter keys")
+    save_file(
+        dict(list(tensors.items())[1:]),
+        adapter / "adapter_model.safetensors",
+        metadata={"format": "pt"},
+    )
+    assert refused(base, adapter).startswith(
+        f"{adapter}: cannot be loaded (Found missing adapter keys"
+    )
 
 
 REMOTE = """\
@@ -295,10 +326,17 @@ raise SystemExit("remote code has run")
 """
 
 
-def test_code_that_comes_with_a_model_does_not_run_unless_the_user_says_so(copied, tmp_path, monkeypatch):
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+def test_code_that_comes_with_a_model_does_not_run_unless_the_user_says_so(
+    copied, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        "transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules")
+    )
     config = json.loads((copied / "config.json").read_text())
-    custom = {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine", "AutoModelForCausalLM": "mine.Model"}}
+    custom = {
+        "model_type": "mine",
+        "auto_map": {"AutoConfig": "mine.Mine", "AutoModelForCausalLM": "mine.Model"},
+    }
     (copied / "config.json").write_text(json.dumps({**config, **custom}))
     (copied / "mine.py").write_text(REMOTE)
     assert refused(copied) == (

@@ -42,7 +42,9 @@ def folder(path: Path, config: str, weights: bytes = b"weights") -> Path:
     return path
 
 
-def known(model: Path | str, *adapters: Path | str, cache: Path = Path("absent"), **settings: object) -> object:
+def known(
+    model: Path | str, *adapters: Path | str, cache: Path = Path("absent"), **settings: object
+) -> object:
     """The identity of what is pinned."""
     wanted = Checkpoint(model=str(model), adapters=tuple(map(str, adapters)), **settings)  # type: ignore[arg-type]
     return checkpoints.identity(checkpoints.pinned(wanted), cache)
@@ -71,7 +73,9 @@ def test_a_folder_is_known_by_the_hash_of_each_file_that_loading_reads(model):
     (model / "optimizer.pt").write_bytes(b"not needed to answer")
     (model / "pytorch_model.bin").write_bytes(b"the same weights, in the format that is not taken")
     assert known(model) == {
-        "model": {"files": {name: sha256(model / name) for name in ("config.json", "model.safetensors")}},
+        "model": {
+            "files": {name: sha256(model / name) for name in ("config.json", "model.safetensors")}
+        },
         "adapters": [],
         "trust_remote_code": False,
     }
@@ -83,7 +87,8 @@ def test_a_folder_that_was_moved_is_the_same(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja", "merges.txt"]
+    "name",
+    ["config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja", "merges.txt"],
 )
 def test_a_changed_or_a_new_file_makes_another_model(model, name):
     before = known(model)
@@ -108,7 +113,9 @@ def test_the_hash_of_a_large_file_is_remembered_until_the_file_changes(model, tm
     weights.write_bytes(b"1" * 2**21)
     with caplog.at_level(logging.INFO):
         first = known(model, cache=tmp_path)
-    assert [r.message for r in caplog.records] == [f"reading 0.0 GB of {model} once, to know the weights again"]
+    assert [r.message for r in caplog.records] == [
+        f"reading 0.0 GB of {model} once, to know the weights again"
+    ]
     times = weights.stat().st_atime_ns, weights.stat().st_mtime_ns
     weights.write_bytes(b"2" * 2**21)
     os.utime(weights, ns=times)
@@ -120,8 +127,12 @@ def test_the_hash_of_a_large_file_is_remembered_until_the_file_changes(model, tm
 def test_a_spoilt_memory_is_written_anew(model, tmp_path):
     (model / "model.safetensors").write_bytes(b"1" * 2**21)
     (tmp_path / "file_hashes.json").write_text("{")
-    assert known(model, cache=tmp_path)["model"]["files"]["model.safetensors"] == sha256(model / "model.safetensors")
-    assert list(json.loads((tmp_path / "file_hashes.json").read_text())) == [str(model / "model.safetensors")]
+    assert known(model, cache=tmp_path)["model"]["files"]["model.safetensors"] == sha256(
+        model / "model.safetensors"
+    )
+    assert list(json.loads((tmp_path / "file_hashes.json").read_text())) == [
+        str(model / "model.safetensors")
+    ]
 
 
 def refused(model: Path | str, *adapters: Path | str, **settings: str) -> str:
@@ -146,7 +157,10 @@ def test_a_folder_of_something_else_is_refused(model, lora, tmp_path):
 
 
 def test_a_folder_has_no_revision(model):
-    assert refused(model, revision="v2") == f"{model}: is a folder, which has no revision (found 'v2'). Leave it out."
+    assert (
+        refused(model, revision="v2")
+        == f"{model}: is a folder, which has no revision (found 'v2'). Leave it out."
+    )
 
 
 def test_a_folder_may_be_called_anything(lora, model, tmp_path):
@@ -200,7 +214,10 @@ def client(**environment: str) -> Iterator[Ask]:
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     """tiny/model, tiny/lora and tiny/gated."""
     place = tmp_path_factory.mktemp("hub")
-    model, lora = folder(place / "model", "config.json"), folder(place / "lora", "adapter_config.json")
+    model, lora = (
+        folder(place / "model", "config.json"),
+        folder(place / "lora", "adapter_config.json"),
+    )
     with serving(model=model, lora=lora, gated=model) as served:
         served.gated.add("tiny/gated")
         yield served
@@ -267,7 +284,10 @@ def test_a_branch_that_has_moved_on_is_another_model(hub, online, monkeypatch):
             {"model": "tiny/model", "revision": "v9"},
             "tiny/model (revision v9): the hub has no such revision. Expected a branch, tag or commit of it.",
         ),
-        ({"model": "tiny/lora"}, "tiny/lora (revision main): has no config.json on the hub. Is it an adapter?"),
+        (
+            {"model": "tiny/lora"},
+            "tiny/lora (revision main): has no config.json on the hub. Is it an adapter?",
+        ),
         (
             {"model": "tiny/model", "adapters": ["tiny/model"]},
             "tiny/model (revision main): has no adapter_config.json on the hub.",
@@ -276,7 +296,10 @@ def test_a_branch_that_has_moved_on_is_another_model(hub, online, monkeypatch):
             {"model": "tiny/gated"},
             "tiny/gated (revision main): is gated. Accept its terms on its page of the hub, and log in: hf auth login.",
         ),
-        ({"model": "two words"}, "two words (revision main): cannot be found on the hub (Repo id must"),
+        (
+            {"model": "two words"},
+            "two words (revision main): cannot be found on the hub (Repo id must",
+        ),
     ],
     ids=["name", "revision", "adapter as model", "model as adapter", "gated", "no name"],
 )

@@ -67,7 +67,9 @@ def test_estimate_error_and_interval_are_the_published_ones(name: str, policy: s
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_direct_estimate_is_the_published_one(policy: str):
-    assert estimate("direct", sample(), policy).value == pytest.approx(DIRECT[POLICIES.index(policy)], abs=5.1e-6)
+    assert estimate("direct", sample(), policy).value == pytest.approx(
+        DIRECT[POLICIES.index(policy)], abs=5.1e-6
+    )
 
 
 def test_every_estimator_of_ours_has_a_formula():
@@ -89,12 +91,16 @@ def test_labels_on_all_rows_are_used_as_they_are():
     full = dataclasses.replace(data, logged=dataclasses.replace(data.logged, label=label))
     ratio = data.target_logprob["clone"] - data.logging_logprob
     weights = np.minimum(np.exp(ratio) / np.exp(ratio).mean(), 100)
-    assert estimate("snips", full, "clone").value == pytest.approx(np.average(label, weights=weights))
+    assert estimate("snips", full, "clone").value == pytest.approx(
+        np.average(label, weights=weights)
+    )
 
 
 def test_a_logged_prompt_without_a_draw_is_named_and_not_guessed():
     data = sample()
     draws = data.fresh["clone"]
-    fewer = dataclasses.replace(data, fresh={**data.fresh, "clone": draws[np.arange(len(draws)) > 2]})
+    fewer = dataclasses.replace(
+        data, fresh={**data.fresh, "clone": draws[np.arange(len(draws)) > 2]}
+    )
     with pytest.raises(NotEstimableError, match="3 logged prompts have no fresh draw"):
         estimate("dr_cpo", fewer, "clone")

@@ -26,7 +26,9 @@ from elo_exp.records import JudgeReply, UserError
 from elo_exp.store import Store
 from tests.stores import failing, go_on, process, rows, said, write
 
-on_linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="process start times are read from /proc")
+on_linux = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="process start times are read from /proc"
+)
 
 
 def reply(key: str, text: str = "VERDICT: A", dollars: float = 0.0) -> JudgeReply:
@@ -51,7 +53,9 @@ def owner(
     with Store(path) as store, Claims(store) as me:
         ((here, now),) = rows(path, f"SELECT host, boot FROM owners WHERE owner = '{me.owner}'")
     place = (here if host is None else host, now if boot is None else boot)
-    write(path, "INSERT INTO owners VALUES (?, ?, ?, ?, ?, ?)", name, *place, pid, started, heartbeat)
+    write(
+        path, "INSERT INTO owners VALUES (?, ?, ?, ?, ?, ?)", name, *place, pid, started, heartbeat
+    )
     for key in keys:
         write(path, "INSERT INTO claims VALUES (?, ?)", key, name)
 
@@ -144,7 +148,11 @@ def test_more_keys_than_a_query_takes_and_keys_with_quotes_are_taken(path: Path)
 KEYS = st.lists(st.sampled_from("abcdefgh"), unique=True)
 
 
-@given(steps=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["take", "keep"]), KEYS), max_size=12))
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from(["take", "keep"]), KEYS), max_size=12
+    )
+)
 @settings(max_examples=15, deadline=None)
 def test_law_a_key_is_held_by_the_first_who_took_it_until_it_is_answered(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str, list[str]]]
@@ -189,8 +197,12 @@ with Store(path) as store, Claims(store) as claims:
 """
 
 
-@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)], ids=["in the same order", "in different orders"])
-def test_two_processes_that_race_for_the_same_keys_share_them_out(path: Path, seeds: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    "seeds", [(0, 0), (0, 1)], ids=["in the same order", "in different orders"]
+)
+def test_two_processes_that_race_for_the_same_keys_share_them_out(
+    path: Path, seeds: tuple[int, int]
+) -> None:
     """Fifty transactions each, with nothing that keeps them apart but the store."""
     with process(RACER, path, seeds[0]) as one, process(RACER, path, seeds[1]) as two:
         assert (said(one), said(two)) == (["ready"], ["ready"])
@@ -228,11 +240,15 @@ with Store(path) as store, Claims(store) as claims:
 """
 
 
-def test_what_a_killed_process_held_goes_to_the_next_at_once_and_what_a_living_one_holds_does_not(path: Path) -> None:
+def test_what_a_killed_process_held_goes_to_the_next_at_once_and_what_a_living_one_holds_does_not(
+    path: Path,
+) -> None:
     """Each has claimed six keys: two in a batch with an id, three in one whose fate is unknown, one in none."""
     with process(OWNER, path, "dead") as dead:
         assert said(dead) == ["ready"]
-        write(path, "UPDATE batches SET size = 30 WHERE state = 'intended'")  # no two of a size may be unresolved
+        write(
+            path, "UPDATE batches SET size = 30 WHERE state = 'intended'"
+        )  # no two of a size may be unresolved
         with process(OWNER, path, "live") as live:
             assert said(live) == ["ready"]
             kill(dead)
@@ -241,7 +257,9 @@ def test_what_a_killed_process_held_goes_to_the_next_at_once_and_what_a_living_o
                 assert heir.take(wanted) == [f"dead{n}" for n in range(6)]
                 ledger = Ledger(store, heir.owner)
                 assert [batch.size for batch in ledger.under_way()] == [2, 30]
-                assert ledger.pending() == {f"{name}{n}" for n in range(5) for name in ("live", "dead")}
+                assert ledger.pending() == {
+                    f"{name}{n}" for n in range(5) for name in ("live", "dead")
+                }
                 assert heir.holders(wanted) == f"process {live.pid} on {socket.gethostname()} (6)"
 
 
@@ -291,7 +309,10 @@ def test_two_heirs_of_two_batches_do_not_wait_for_each_other(path: Path) -> None
         stores = [stack.enter_context(Store(path)) for _ in range(4)]
         with Claims(stores[0]) as one, Claims(stores[1]) as two:
             nonces = []
-            for former, store, keys in ((one, stores[0], ["k1", "k2"]), (two, stores[1], ["k3", "k4"])):
+            for former, store, keys in (
+                (one, stores[0], ["k1", "k2"]),
+                (two, stores[1], ["k3", "k4"]),
+            ):
                 former.take(keys)
                 nonces.append(submit(Ledger(store, former.owner), *keys, batch_id=keys[0]))
         ann, bob = (stack.enter_context(Claims(store)) for store in stores[2:])
@@ -304,7 +325,9 @@ def test_two_heirs_of_two_batches_do_not_wait_for_each_other(path: Path) -> None
         ):
             ledger = Ledger(store, heir.owner)
             assert [batch.nonce for batch in ledger.under_way()] == [nonce]
-            ledger.record(ledger.find(nonce), {first: "succeeded", second: "expired"}, [reply(first)], now=2.0)
+            ledger.record(
+                ledger.find(nonce), {first: "succeeded", second: "expired"}, [reply(first)], now=2.0
+            )
         submit(Ledger(stores[2], ann.owner), "k4", batch_id="k4 again")
         submit(Ledger(stores[3], bob.owner), "k2", batch_id="k2 again")
 
@@ -320,7 +343,9 @@ def test_a_batch_of_which_nothing_is_wanted_is_left_to_those_who_want_it(path: P
             assert claimed(path) == {"k2": heir.owner}
 
 
-def test_a_batch_that_may_not_have_arrived_is_inherited_by_the_next_whatever_it_wants(path: Path) -> None:
+def test_a_batch_that_may_not_have_arrived_is_inherited_by_the_next_whatever_it_wants(
+    path: Path,
+) -> None:
     """Nobody can submit another of its size, until somebody has looked for it."""
     with Store(path) as store:
         with Claims(store) as former:
@@ -344,7 +369,10 @@ def test_a_batch_that_is_over_is_not_inherited(path: Path, end: str) -> None:
         write(path, "UPDATE batches SET state = ?", end)
         with Claims(store) as heir:
             assert heir.take(["k"]) == ["k"]
-            assert (Ledger(store, heir.owner).under_way(), Ledger(store, "").pending()) == ([], set())
+            assert (Ledger(store, heir.owner).under_way(), Ledger(store, "").pending()) == (
+                [],
+                set(),
+            )
             assert [batch.owner for batch in Ledger(store, "").batches()] == [former.owner]
 
 
@@ -433,7 +461,14 @@ def test_a_process_out_of_sight_is_alive_until_its_heartbeat_is_too_old(
 
 
 def test_a_number_that_lives_here_says_nothing_of_a_process_elsewhere(path: Path) -> None:
-    owner(path, "far", "k", host="elsewhere", pid=os.getpid(), heartbeat=time.time() - LEASE_SECONDS - 1)
+    owner(
+        path,
+        "far",
+        "k",
+        host="elsewhere",
+        pid=os.getpid(),
+        heartbeat=time.time() - LEASE_SECONDS - 1,
+    )
     with Store(path) as store, Claims(store) as mine:
         assert mine.take(["k"]) == ["k"]
 
@@ -511,7 +546,9 @@ def eventually(path: Path, query: str, former: object) -> Any:
     return found
 
 
-def test_the_heart_beats_while_the_owner_is_busy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_heart_beats_while_the_owner_is_busy(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(claims, "BEAT_SECONDS", 0.02)
     query = "SELECT heartbeat FROM owners"
     with Store(path) as store, Claims(store):
@@ -536,7 +573,9 @@ def test_a_beat_that_is_missed_is_said_and_the_next_is_tried(
     assert set(caplog.messages) == {words}
 
 
-def test_one_who_was_forgotten_and_goes_on_is_heard_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_who_was_forgotten_and_goes_on_is_heard_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(claims, "BEAT_SECONDS", 0.02)
     with Store(path) as store, Claims(store) as mine:
         write(path, "DELETE FROM owners")
@@ -553,8 +592,12 @@ def test_to_close_is_not_to_wait_for_the_next_beat(path: Path) -> None:
 # Letting go
 
 
-@pytest.mark.parametrize("end", [None, UserError("stop"), KeyboardInterrupt()], ids=["done", "an error", "Ctrl-C"])
-def test_closing_lets_everything_go_however_the_work_ends(path: Path, end: BaseException | None) -> None:
+@pytest.mark.parametrize(
+    "end", [None, UserError("stop"), KeyboardInterrupt()], ids=["done", "an error", "Ctrl-C"]
+)
+def test_closing_lets_everything_go_however_the_work_ends(
+    path: Path, end: BaseException | None
+) -> None:
     def work(store: Store) -> None:
         with Claims(store) as mine:
             mine.take(["k1", "k2"])
@@ -583,9 +626,12 @@ def test_closing_forgets_the_dead_whom_nobody_misses(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "is_there"), [(0.0, True), (LEASE_SECONDS + 1, True), (claims.FORGET_SECONDS + 5, False)]
+    ("age", "is_there"),
+    [(0.0, True), (LEASE_SECONDS + 1, True), (claims.FORGET_SECONDS + 5, False)],
 )
-def test_a_process_out_of_sight_is_forgotten_after_a_day(path: Path, age: float, is_there: bool) -> None:
+def test_a_process_out_of_sight_is_forgotten_after_a_day(
+    path: Path, age: float, is_there: bool
+) -> None:
     """Not when its lease ends: it may sleep, and go on."""
     with Store(path) as store, Claims(store):
         owner(path, "far", "k", host="elsewhere", heartbeat=time.time() - age)
@@ -615,7 +661,10 @@ def test_to_keep_an_answer_is_to_commit_it_and_let_its_key_go(path: Path) -> Non
 def test_an_answer_is_kept_and_let_go_together_or_not_at_all(path: Path, when: str) -> None:
     with Store(path) as store, Claims(store) as mine:
         mine.take(["k"])
-        with failing(path, when), pytest.raises(UserError, match=r"cannot be used as the store \(the disk gave up\)"):
+        with (
+            failing(path, when),
+            pytest.raises(UserError, match=r"cannot be used as the store \(the disk gave up\)"),
+        ):
             mine.keep(reply("k", dollars=0.5))
         assert rows(path, "SELECT key FROM answers") == []
         assert claimed(path) == {"k": mine.owner}
@@ -630,7 +679,10 @@ def test_what_is_taken_and_inherited_is_so_together_or_not_at_all(path: Path) ->
             former.take(["k1", "k2"])
             submit(Ledger(store, former.owner), "k1", batch_id="b")
         with Claims(store) as heir:
-            with failing(path, "INSERT ON claims WHEN NEW.key = 'k2'"), pytest.raises(UserError, match="gave up"):
+            with (
+                failing(path, "INSERT ON claims WHEN NEW.key = 'k2'"),
+                pytest.raises(UserError, match="gave up"),
+            ):
                 heir.take(["k1", "k2"])
             assert (claimed(path), Ledger(store, heir.owner).under_way()) == ({}, [])
             assert heir.take(["k1", "k2"]) == ["k1", "k2"]
@@ -641,7 +693,9 @@ def test_the_first_answer_stays_and_the_second_was_paid_for_all_the_same(path: P
     with Store(path) as store, Claims(store) as mine:
         mine.take(["k"])
         list(store.keep([reply("k", "first", dollars=0.25)], key=lambda r: r.key))
-        assert mine.keep(reply("k", "second", dollars=0.5)).text == "first"  # every run shall see the same
+        assert (
+            mine.keep(reply("k", "second", dollars=0.5)).text == "first"
+        )  # every run shall see the same
         assert store.get(JudgeReply, ["k"])["k"].text == "first"
         assert (claimed(path), store.usage.dollars) == ({}, 0.75)
 
@@ -654,11 +708,16 @@ def test_the_holders_are_named_with_their_machine_and_how_much_they_hold(path: P
     owner(path, "b", "k4", host="yonder", pid=8, heartbeat=time.time())
     with Store(path) as store, Claims(store) as mine:
         mine.take(["k5"])
-        assert mine.holders(["k1", "k2", "k4", "k5", "k6"]) == "process 7 on elsewhere (2), process 8 on yonder (1)"
+        assert (
+            mine.holders(["k1", "k2", "k4", "k5", "k6"])
+            == "process 7 on elsewhere (2), process 8 on yonder (1)"
+        )
         assert mine.holders(["k5", "k6"]) == mine.holders([]) == ""
 
 
-def test_the_holder_of_a_batch_under_way_is_named_for_all_that_is_still_to_come_in_it(path: Path) -> None:
+def test_the_holder_of_a_batch_under_way_is_named_for_all_that_is_still_to_come_in_it(
+    path: Path,
+) -> None:
     """The heir has claimed k2 alone; k1 is answered. A key that is claimed and under way counts once."""
     with Store(path) as one, Store(path) as two:
         with Claims(one) as former:
@@ -679,7 +738,12 @@ def test_the_holder_of_a_batch_under_way_is_named_for_all_that_is_still_to_come_
 def test_a_store_that_cannot_be_written_is_one_clear_error(path: Path) -> None:
     with Store(path) as store:
         write(path, "DROP TABLE owners")
-        with pytest.raises(UserError, match=r"cannot be used as the store \(no such table: owners\)"), Claims(store):
+        with (
+            pytest.raises(
+                UserError, match=r"cannot be used as the store \(no such table: owners\)"
+            ),
+            Claims(store),
+        ):
             pass
 
 

@@ -29,17 +29,36 @@ from elo_exp.asking.anthropic_answers import text_of
 from elo_exp.asking.anthropic_api import check_lifetime, end_of_life
 from elo_exp.files import write_jsonl
 from elo_exp.judges.claude import ClaudeJudge
-from elo_exp.records import Comparison, JudgeReply, JudgeRequest, Judgment, UserError, Verdict, fingerprint
+from elo_exp.records import (
+    Comparison,
+    JudgeReply,
+    JudgeRequest,
+    Judgment,
+    UserError,
+    Verdict,
+    fingerprint,
+)
 from elo_exp.results import JudgeQuality, Usage
 from elo_exp.rubrics import Rubric
 from elo_exp.statistics.diagnostics import judge_quality
 from elo_exp.store import Store
 from tests.anthropic_server import AnthropicServer, Call, Instead, Stage, Status
-from tests.anthropic_verdicts import LOW_BALANCE, Errored, Outcome, Reshaped, Says, Shown, StopReason, longer
+from tests.anthropic_verdicts import (
+    LOW_BALANCE,
+    Errored,
+    Outcome,
+    Reshaped,
+    Says,
+    Shown,
+    StopReason,
+    longer,
+)
 from tests.data import COMPARISON, DIMENSIONS, shipped
 
 RUBRIC: Rubric = shipped("rubric", "factuality")
-SHIPPED: dict[str, Any] = {f.name: getattr(shipped("judge", "opus"), f.name) for f in dataclasses.fields(ClaudeJudge)}
+SHIPPED: dict[str, Any] = {
+    f.name: getattr(shipped("judge", "opus"), f.name) for f in dataclasses.fields(ClaudeJudge)
+}
 MODELS = list(SHIPPED["models"])
 OPUS = SHIPPED["models"]["claude-opus-5-5"]
 SCHEMA = {
@@ -52,7 +71,16 @@ SCHEMA = {
     "required": ["evidence_a", "evidence_b", "verdict"],
     "additionalProperties": False,
 }
-REFUSED_BY_THE_API = {"temperature", "top_p", "top_k", "tools", "tool_choice", "stream", "stop_sequences", "thinking"}
+REFUSED_BY_THE_API = {
+    "temperature",
+    "top_p",
+    "top_k",
+    "tools",
+    "tool_choice",
+    "stream",
+    "stop_sequences",
+    "thinking",
+}
 SINGLE, BATCHES, BATCH = "/v1/messages$", "/batches$", "/batches/[^/]+$"
 MADE: list[ClaudeJudge] = []
 
@@ -76,7 +104,11 @@ def a_machine_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ite
 
 def judge(**changes: Any) -> ClaudeJudge:
     """conf/judge/opus.yaml, polling fast, with a cap that nothing here reaches."""
-    quick: dict[str, Any] = {"poll_initial_seconds": 0.01, "poll_max_seconds": 0.02, "budget_usd": 50.0}
+    quick: dict[str, Any] = {
+        "poll_initial_seconds": 0.01,
+        "poll_max_seconds": 0.02,
+        "budget_usd": 50.0,
+    }
     if changes.get("model") == "claude-haiku-4-5":
         quick["effort"] = None
     MADE.append(ClaudeJudge(**{**SHIPPED, **quick, **changes}))
@@ -109,7 +141,9 @@ def request(
 ) -> JudgeRequest:
     """A query as stages.py makes it."""
     judge_key = fingerprint([made.model, made.settings()])
-    return rubric.request(comparison, judge=judge_key, position_swap=swap, repeat=repeat, reads=made.reads)
+    return rubric.request(
+        comparison, judge=judge_key, position_swap=swap, repeat=repeat, reads=made.reads
+    )
 
 
 def requests(made: ClaudeJudge, n: int, rubric: Rubric = RUBRIC) -> list[JudgeRequest]:
@@ -119,7 +153,12 @@ def requests(made: ClaudeJudge, n: int, rubric: Rubric = RUBRIC) -> list[JudgeRe
 
 
 def judged(
-    made: ClaudeJudge, path: Path, n: int = 3, *, rubrics: Sequence[Rubric] = (RUBRIC,), allow_missing: bool = False
+    made: ClaudeJudge,
+    path: Path,
+    n: int = 3,
+    *,
+    rubrics: Sequence[Rubric] = (RUBRIC,),
+    allow_missing: bool = False,
 ) -> tuple[list[Judgment], Usage]:
     """So many comparisons, judged in both orders on each rubric; and what that cost."""
     asked = {rubric.dimension: comparisons(n, dimension=rubric.dimension) for rubric in rubrics}
@@ -132,7 +171,9 @@ def asked(server: AnthropicServer) -> list[Mapping[str, Any]]:
     """The parameters of every request that the server was sent to answer, in batches and single."""
     calls = [call for call in server.meter.calls if call.method == "POST"]
     single = [call.json() for call in calls if re.search(SINGLE, call.path)]
-    return [r["params"] for c in calls if re.search(BATCHES, c.path) for r in c.json()["requests"]] + single
+    return [
+        r["params"] for c in calls if re.search(BATCHES, c.path) for r in c.json()["requests"]
+    ] + single
 
 
 def stored(path: Path) -> list[dict[str, Any]]:
@@ -154,7 +195,10 @@ def tiny(tmp_path: Path) -> Rubric:
     (tmp_path / "header.md").write_text("# version: v1\n\nJudge well.\n", encoding="utf-8")
     (tmp_path / "rubric.md").write_text("\n# version: v3\n\nTruth wins.\n\n", encoding="utf-8")
     made: Rubric = shipped(
-        "rubric", "factuality", path=str(tmp_path / "rubric.md"), system_path=str(tmp_path / "header.md")
+        "rubric",
+        "factuality",
+        path=str(tmp_path / "rubric.md"),
+        system_path=str(tmp_path / "header.md"),
     )
     return made
 
@@ -162,7 +206,9 @@ def tiny(tmp_path: Path) -> Rubric:
 def test_the_message_of_a_request_is_this(tiny: Rubric):
     """Byte for byte. The nonce is the start of the SHA-256 of ["Why?","No.","Yes."], what is shown in this order."""
     made = judge()
-    sent = made.params(request(made, dataclasses.replace(COMPARISON, gold_answer="Sure."), tiny, swap=True), "1h")
+    sent = made.params(
+        request(made, dataclasses.replace(COMPARISON, gold_answer="Sure."), tiny, swap=True), "1h"
+    )
     user = """\
 <question>
 Why?
@@ -229,23 +275,31 @@ def test_up_to_the_breakpoint_all_requests_of_a_rubric_are_the_same_bytes(dimens
         for one, swap, repeat in itertools.product(some, (False, True), range(2))
     ]
     sent = [made.params(one, "1h") for one in every]
-    heads = {json.dumps({name: value for name, value in params.items() if name != "messages"}) for params in sent}
+    heads = {
+        json.dumps({name: value for name, value in params.items() if name != "messages"})
+        for params in sent
+    }
     assert len(heads) == 1
-    assert len({params["messages"][0]["content"] for params in sent}) == 10  # the repeats ask the same again
+    assert (
+        len({params["messages"][0]["content"] for params in sent}) == 10
+    )  # the repeats ask the same again
 
 
 def test_all_rubrics_share_one_schema():
     """The schema is part of the prompt cache's key."""
     made = judge()
     schemas = {
-        json.dumps(made.params(request(made, rubric=shipped("rubric", dimension)), None)["output_config"])
+        json.dumps(
+            made.params(request(made, rubric=shipped("rubric", dimension)), None)["output_config"]
+        )
         for dimension in DIMENSIONS
     }
     assert len(schemas) == 1
 
 
 @pytest.mark.parametrize(
-    ("model", "transport"), [*((model, "batches") for model in MODELS), ("claude-opus-5-5", "messages")]
+    ("model", "transport"),
+    [*((model, "batches") for model in MODELS), ("claude-opus-5-5", "messages")],
 )
 def test_no_request_holds_what_new_models_refuse(model: str, transport: str, tmp_path: Path):
     """Sampling parameters, prefill, forced tools: as the bytes are that arrive at the server."""
@@ -260,7 +314,9 @@ def test_no_request_holds_what_new_models_refuse(model: str, transport: str, tmp
         assert [message["role"] for message in params["messages"]] == ["user"]
     counted = [call.json() for call in server.meter.calls if call.path.endswith("count_tokens")]
     assert counted
-    assert all(set(params) <= {"model", "system", "messages", "output_config"} for params in counted)
+    assert all(
+        set(params) <= {"model", "system", "messages", "output_config"} for params in counted
+    )
 
 
 def test_every_call_pins_the_version_of_the_api(tmp_path: Path):
@@ -278,7 +334,11 @@ def test_a_model_without_structured_output_is_sent_no_format_and_a_null_effort_i
 def test_the_two_responses_stand_in_blocks_of_an_id_that_depends_on_them():
     made = judge()
     ids = set()
-    for shown in (COMPARISON, COMPARISON.swapped(), dataclasses.replace(COMPARISON, response_b="No!")):
+    for shown in (
+        COMPARISON,
+        COMPARISON.swapped(),
+        dataclasses.replace(COMPARISON, response_b="No!"),
+    ):
         user = request(made, shown).user
         found = re.findall(r'</?response_[ab] id="([0-9a-f]{16})">', user)
         assert len(found) == 4
@@ -316,15 +376,21 @@ HOSTILE = {
 def test_a_response_changes_no_byte_outside_its_block_but_the_id(letter: str, text: str):
     """The id follows from what is shown: masked, the rest of the message is that of a harmless response."""
     made = judge()
-    start, end = (re.compile(rf'(?<!\\)<{slash}response_{letter} id="[0-9a-f]{{16}}">') for slash in ("", "/"))
+    start, end = (
+        re.compile(rf'(?<!\\)<{slash}response_{letter} id="[0-9a-f]{{16}}">') for slash in ("", "/")
+    )
 
     def around(response: str) -> tuple[str, str]:
         """What stands around the block, ids masked; and what stands in it."""
-        shown = dataclasses.replace(COMPARISON, gold_answer="Sure.", **{f"response_{letter}": response})
+        shown = dataclasses.replace(
+            COMPARISON, gold_answer="Sure.", **{f"response_{letter}": response}
+        )
         user = request(made, shown).user
         (opening,), (closing,) = list(start.finditer(user)), list(end.finditer(user))
         outside = user[: opening.start()] + "[block]" + user[closing.end() :]
-        return re.sub(r'id="[0-9a-f]{16}"', 'id="-"', outside), user[opening.end() + 1 : closing.start() - 1]
+        return re.sub(r'id="[0-9a-f]{16}"', 'id="-"', outside), user[
+            opening.end() + 1 : closing.start() - 1
+        ]
 
     outside, inside = around(text)
     assert outside == around("Harmless.")[0]
@@ -352,11 +418,18 @@ def test_a_response_that_names_its_own_verdict_does_not_get_it(tmp_path: Path):
         quoted.append(shown)
         return "B"
 
-    hostile = dataclasses.replace(COMPARISON, response_a=HOSTILE["a closing tag"], gold_answer="Sure.")
+    hostile = dataclasses.replace(
+        COMPARISON, response_a=HOSTILE["a closing tag"], gold_answer="Sure."
+    )
     for model in ("claude-opus-5-5", "claude-haiku-4-5"):
-        with AnthropicServer(verdicts=second) as server, Store(tmp_path / f"{model}.sqlite") as store:
+        with (
+            AnthropicServer(verdicts=second) as server,
+            Store(tmp_path / f"{model}.sqlite") as store,
+        ):
             made = judge(model=model, base_url=server.url)
-            (judgment,) = stages.judge_pairs({"factuality": [hostile]}, [RUBRIC], made, store)["factuality"]
+            (judgment,) = stages.judge_pairs({"factuality": [hostile]}, [RUBRIC], made, store)[
+                "factuality"
+            ]
         assert [verdict.verdict for verdict in judgment.raw] == ["B", "B"]
         assert judgment.inconsistent
     first = next(shown for shown in quoted if shown.response_b == "No.")
@@ -370,9 +443,14 @@ def said(text: str, stop_reason: str = "end_turn", *, model: str = "claude-haiku
     """The verdict of a message that says this."""
     made = judge(model=model)
     asked_for = request(made)
-    content = [{"type": "thinking", "thinking": "VERDICT: A", "signature": "s"}, {"type": "text", "text": text}]
+    content = [
+        {"type": "thinking", "thinking": "VERDICT: A", "signature": "s"},
+        {"type": "text", "text": text},
+    ]
     message = {"content": content, "stop_reason": stop_reason, "usage": {}}
-    return RUBRIC.parse(asked_for, made.reply(asked_for.key, asked_for.names, message), judge_model=model)
+    return RUBRIC.parse(
+        asked_for, made.reply(asked_for.key, asked_for.names, message), judge_model=model
+    )
 
 
 def test_the_text_of_a_message_is_its_text_blocks():
@@ -382,7 +460,11 @@ def test_the_text_of_a_message_is_its_text_blocks():
     assert text_of({"content": [thinking, hidden, one, two]}) == '{"a": 1}'
     assert text_of({"content": [thinking, one]}) == '{"a":'
     assert (
-        text_of({"content": [thinking]}) == text_of({"content": []}) == text_of({"content": None}) == text_of({}) == ""
+        text_of({"content": [thinking]})
+        == text_of({"content": []})
+        == text_of({"content": None})
+        == text_of({})
+        == ""
     )
     assert text_of({"content": [{"type": "text", "text": None}, two]}) == " 1}"
     assert text_of({"content": "VERDICT: A"}) == text_of({"content": ["VERDICT: A"]}) == ""
@@ -419,7 +501,9 @@ def test_the_verdict_is_the_json_or_the_last_line_and_never_a_quotation(text: st
     assert said(text).verdict == verdict
 
 
-@pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens", "model_context_window_exceeded", "pause_turn"])
+@pytest.mark.parametrize(
+    "stop_reason", ["refusal", "max_tokens", "model_context_window_exceeded", "pause_turn"]
+)
 def test_what_did_not_end_by_itself_is_no_verdict_whatever_it_says(stop_reason: str):
     assert said("VERDICT: A", stop_reason).verdict == "INVALID"
     assert said("VERDICT: A", stop_reason).stop_reason == stop_reason
@@ -431,7 +515,10 @@ def test_a_model_without_structured_output_judges_by_its_last_line(tmp_path: Pat
         made = judge(model="claude-haiku-4-5", base_url=server.url)
         judgments, _ = judged(made, tmp_path / "store.sqlite", 2)
     assert [judgment.winner for judgment in judgments] == ["ann", "ann"]
-    assert {row["text"].splitlines()[-1] for row in stored(tmp_path / "store.sqlite")} == {"VERDICT: A", "VERDICT: B"}
+    assert {row["text"].splitlines()[-1] for row in stored(tmp_path / "store.sqlite")} == {
+        "VERDICT: A",
+        "VERDICT: B",
+    }
     assert not any("output_config" in params for params in asked(server))
 
 
@@ -441,12 +528,18 @@ HALF_IN_THE_MESSAGE = '{"evidence_a": "\ud83d", "evidence_b": "", "verdict": "A"
 
 @pytest.mark.parametrize(
     ("transport", "text"),
-    [("batches", HALF_IN_THE_EVIDENCE), ("messages", HALF_IN_THE_EVIDENCE), ("messages", HALF_IN_THE_MESSAGE)],
+    [
+        ("batches", HALF_IN_THE_EVIDENCE),
+        ("messages", HALF_IN_THE_EVIDENCE),
+        ("messages", HALF_IN_THE_MESSAGE),
+    ],
 )
 def test_half_an_emoji_in_a_quotation_loses_nothing(transport: str, text: str, tmp_path: Path):
     """A quotation of at most 40 words may be cut anywhere; JSON can say half of a surrogate pair, UTF-8 cannot."""
     with AnthropicServer(outcomes=lambda params, n: Says(text)) as server:
-        judgments, _ = judged(judge(transport=transport, base_url=server.url), tmp_path / "store.sqlite", 1)
+        judgments, _ = judged(
+            judge(transport=transport, base_url=server.url), tmp_path / "store.sqlite", 1
+        )
     assert [verdict.verdict for verdict in judgments[0].raw] == ["A", "A"]
     write_jsonl(tmp_path / "verdicts.jsonl", [judgment.to_dict() for judgment in judgments])
 
@@ -454,7 +547,9 @@ def test_half_an_emoji_in_a_quotation_loses_nothing(transport: str, text: str, t
 # What a verdict depends on
 
 
-def key(made: ClaudeJudge, comparison: Comparison = COMPARISON, rubric: Rubric = RUBRIC, **how: Any) -> str:
+def key(
+    made: ClaudeJudge, comparison: Comparison = COMPARISON, rubric: Rubric = RUBRIC, **how: Any
+) -> str:
     return request(made, comparison, rubric, **how).key
 
 
@@ -480,7 +575,11 @@ KEEPS_THE_KEY: dict[str, Mapping[str, Any]] = {
     "chunk size": {"chunk_size": 7},
     "polling": {"poll_initial_seconds": 1.0, "poll_max_seconds": 2.0, "quarantine_seconds": 400.0},
     "concurrency": {"concurrency": 1},
-    "what the plan expects": {"expected_output_tokens": 1, "expected_hit_rate": 0.1, "chars_per_token": 1.0},
+    "what the plan expects": {
+        "expected_output_tokens": 1,
+        "expected_hit_rate": 0.1,
+        "chars_per_token": 1.0,
+    },
     "a slash at the end of the address": {"base_url": "https://api.anthropic.com/"},
     "prices": {"models": {"claude-opus-5-5": {**OPUS, "input": 99.0}}},
 }
@@ -500,7 +599,11 @@ def test_everything_that_is_shown_is_in_the_key(tmp_path: Path):
         original = Path(getattr(RUBRIC, name))
         changed = tmp_path / original.name
         text = original.read_text(encoding="utf-8")
-        edited = text.replace('"TIE"', '"EQUAL"') if name == "schema_path" else f"{text}\nOne line more.\n"
+        edited = (
+            text.replace('"TIE"', '"EQUAL"')
+            if name == "schema_path"
+            else f"{text}\nOne line more.\n"
+        )
         assert edited != text
         changed.write_text(edited, encoding="utf-8")
         keys.append(key(made, rubric=shipped("rubric", "factuality", **{name: str(changed)})))
@@ -510,7 +613,9 @@ def test_everything_that_is_shown_is_in_the_key(tmp_path: Path):
 
 def test_names_are_not_in_the_key():
     """Equal texts are one question, whoever wrote them and whatever the prompt is called."""
-    renamed = dataclasses.replace(COMPARISON, prompt_id="p2", entrant_a="cid", entrant_b="dan", source="curated")
+    renamed = dataclasses.replace(
+        COMPARISON, prompt_id="p2", entrant_a="cid", entrant_b="dan", source="curated"
+    )
     assert key(judge(), renamed) == key(judge())
 
 
@@ -518,7 +623,9 @@ def test_the_other_transport_finds_what_one_has_paid_for(tmp_path: Path):
     with AnthropicServer(verdicts=longer) as server:
         first, paid = judged(judge(base_url=server.url), tmp_path / "store.sqlite")
         n_posts = server.meter.posts()
-        second, free = judged(judge(base_url=server.url, transport="messages"), tmp_path / "store.sqlite")
+        second, free = judged(
+            judge(base_url=server.url, transport="messages"), tmp_path / "store.sqlite"
+        )
         assert server.meter.posts() == n_posts
     assert second == first
     assert (paid.judge_calls, free.judge_calls, free.dollars) == (6, 0, 0.0)
@@ -527,49 +634,88 @@ def test_the_other_transport_finds_what_one_has_paid_for(tmp_path: Path):
 # What it refuses to be told
 
 MISTAKES: dict[str, tuple[Mapping[str, Any], str]] = {
-    "transport": ({"transport": "pigeon"}, "transport: found 'pigeon'. Expected one of batches, messages."),
+    "transport": (
+        {"transport": "pigeon"},
+        "transport: found 'pigeon'. Expected one of batches, messages.",
+    ),
     "cache": ({"cache": "2h"}, "cache: found '2h'. Expected one of measured, 1h, 5m, none."),
-    "effort": ({"effort": "hard"}, "effort: found 'hard'. Expected one of low, medium, high, xhigh, max."),
+    "effort": (
+        {"effort": "hard"},
+        "effort: found 'hard'. Expected one of low, medium, high, xhigh, max.",
+    ),
     "max_tokens": ({"max_tokens": 0}, "max_tokens: found 0. Expected 1 or more."),
     "chunk_size": ({"chunk_size": 0}, "chunk_size: found 0. Expected 1 or more."),
     "concurrency": ({"concurrency": -1}, "concurrency: found -1. Expected 1 or more."),
-    "output": ({"expected_output_tokens": 0}, "expected_output_tokens: found 0. Expected 1 or more."),
-    "poll_initial": ({"poll_initial_seconds": 0.0}, "poll_initial_seconds: found 0.0. Expected more than 0."),
-    "poll_max": ({"poll_max_seconds": float("nan")}, "poll_max_seconds: found nan. Expected more than 0."),
+    "output": (
+        {"expected_output_tokens": 0},
+        "expected_output_tokens: found 0. Expected 1 or more.",
+    ),
+    "poll_initial": (
+        {"poll_initial_seconds": 0.0},
+        "poll_initial_seconds: found 0.0. Expected more than 0.",
+    ),
+    "poll_max": (
+        {"poll_max_seconds": float("nan")},
+        "poll_max_seconds: found nan. Expected more than 0.",
+    ),
     "chars": ({"chars_per_token": -3.0}, "chars_per_token: found -3.0. Expected more than 0."),
-    "quarantine": ({"quarantine_seconds": -1.0}, "quarantine_seconds: found -1.0. Expected 0 or more."),
-    "short quarantine": ({"quarantine_seconds": 60.0}, "quarantine_seconds: found 60. Expected 360 or more"),
+    "quarantine": (
+        {"quarantine_seconds": -1.0},
+        "quarantine_seconds: found -1.0. Expected 0 or more.",
+    ),
+    "short quarantine": (
+        {"quarantine_seconds": 60.0},
+        "quarantine_seconds: found 60. Expected 360 or more",
+    ),
     "no effort to set": (
         {"model": "claude-haiku-4-5", "effort": "low"},
         "effort: found 'low', and claude-haiku-4-5 takes none. Set judge.effort=null.",
     ),
-    "hit rate": ({"expected_hit_rate": 70.0}, "expected_hit_rate: found 70.0. Expected a share in [0, 1]."),
+    "hit rate": (
+        {"expected_hit_rate": 70.0},
+        "expected_hit_rate: found 70.0. Expected a share in [0, 1].",
+    ),
     "hit rate nan": ({"expected_hit_rate": float("nan")}, "expected_hit_rate: found nan."),
-    "model": ({"model": "claude-opus-9"}, "model: found 'claude-opus-9', whose prices are not known. Known: claude-"),
+    "model": (
+        {"model": "claude-opus-9"},
+        "model: found 'claude-opus-9', whose prices are not known. Known: claude-",
+    ),
     "price": (
         {"models": {"claude-opus-5-5": {**OPUS, "output": -1.0}}},
         "models: found output -1.0. Expected a number of 0 or more.",
     ),
-    "no scheme": ({"base_url": "api.anthropic.com"}, "base_url: found 'api.anthropic.com'. Expected http(s)://HOST"),
-    "another scheme": ({"base_url": "ftp://host"}, "base_url: found 'ftp://host'. Expected http(s)://HOST"),
+    "no scheme": (
+        {"base_url": "api.anthropic.com"},
+        "base_url: found 'api.anthropic.com'. Expected http(s)://HOST",
+    ),
+    "another scheme": (
+        {"base_url": "ftp://host"},
+        "base_url: found 'ftp://host'. Expected http(s)://HOST",
+    ),
     "no host": ({"base_url": "https://"}, "base_url: found 'https://'. Expected http(s)://HOST"),
 }
 
 
 @pytest.mark.parametrize(("changes", "words"), MISTAKES.values(), ids=list(MISTAKES))
-def test_a_setting_out_of_range_is_named_with_what_was_found_and_expected(changes: Mapping[str, Any], words: str):
+def test_a_setting_out_of_range_is_named_with_what_was_found_and_expected(
+    changes: Mapping[str, Any], words: str
+):
     with pytest.raises(UserError) as refusal:
         judge(**changes)
     assert words in str(refusal.value)
 
 
-@pytest.mark.parametrize("address", ["http://[", "http://127.0.0.1:abc", "http://127.0.0.1:99999", "http://a b"])
+@pytest.mark.parametrize(
+    "address", ["http://[", "http://127.0.0.1:abc", "http://127.0.0.1:99999", "http://a b"]
+)
 def test_an_address_that_cannot_be_one_is_refused_before_anything_is_sent(address: str):
     with pytest.raises(UserError, match="base_url: found "):
         judge(base_url=address)
 
 
-@pytest.mark.parametrize("address", ["http://ann:hush@host", "http://ann@host", "http://:hush@host"])
+@pytest.mark.parametrize(
+    "address", ["http://ann:hush@host", "http://ann@host", "http://:hush@host"]
+)
 def test_a_password_in_the_address_is_refused_and_not_repeated(address: str):
     with pytest.raises(UserError, match="without a password in it") as refusal:
         judge(base_url=address)
@@ -579,10 +725,15 @@ def test_a_password_in_the_address_is_refused_and_not_repeated(address: str):
 
 def test_without_a_key_or_a_budget_nobody_is_asked(monkeypatch: pytest.MonkeyPatch):
     with AnthropicServer() as server:
-        with pytest.raises(UserError, match=r"^judging.budget_usd: is \$0, and claude-opus-5-5 is paid for. Set a cap"):
+        with pytest.raises(
+            UserError,
+            match=r"^judging.budget_usd: is \$0, and claude-opus-5-5 is paid for. Set a cap",
+        ):
             judge(base_url=server.url, budget_usd=0.0).preflight()
         monkeypatch.setenv("ANTHROPIC_API_KEY", "")  # set to nothing is not set
-        with pytest.raises(UserError, match="^ANTHROPIC_API_KEY: not set. Put the key into the environment, or as"):
+        with pytest.raises(
+            UserError, match="^ANTHROPIC_API_KEY: not set. Put the key into the environment, or as"
+        ):
             judge(base_url=server.url).preflight()
         assert server.meter.calls == []
 
@@ -595,7 +746,9 @@ def test_the_preflight_asks_for_nothing_that_is_paid_for_and_once(monkeypatch: p
         made = judge(base_url=server.url)
         for _ in range(3):
             made.preflight()
-    assert [(call.method, call.path) for call in server.meter.calls] == [("GET", "/v1/models/claude-opus-5-5")]
+    assert [(call.method, call.path) for call in server.meter.calls] == [
+        ("GET", "/v1/models/claude-opus-5-5")
+    ]
 
 
 # Models that go
@@ -614,15 +767,21 @@ def test_the_dates_of_all_models_that_the_sdk_knows_can_be_read():
 
 
 def test_a_retired_model_is_refused(monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(UserError, match=r"^judge.model: claude-opus-4-0 was retired on 2026-06-15\. Choose another"):
+    with pytest.raises(
+        UserError, match=r"^judge.model: claude-opus-4-0 was retired on 2026-06-15\. Choose another"
+    ):
         check_lifetime("claude-opus-4-0")
     today = datetime.now(UTC)
-    monkeypatch.setitem(DEPRECATED_MODELS, "claude-today", f"{today:%B} {today.day}th, {today.year}")
+    monkeypatch.setitem(
+        DEPRECATED_MODELS, "claude-today", f"{today:%B} {today.day}th, {today.year}"
+    )
     with pytest.raises(UserError, match="claude-today was retired on"):
         check_lifetime("claude-today")
 
 
-def test_a_deprecated_model_is_warned_of_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+def test_a_deprecated_model_is_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     monkeypatch.setitem(DEPRECATED_MODELS, "claude-late", "November 30th, 2999")
     for _ in range(3):
         check_lifetime("claude-late")
@@ -658,16 +817,27 @@ USAGE = {
 OPUS_DOLLARS = 0.0056  # (100·4 + 200·5 + 300·8 + 4,000·0.2 + 50·20) dollars per million
 
 
-def reply(usage: Mapping[str, Any] | None, *, made: ClaudeJudge | None = None, **names: str) -> JudgeReply:
+def reply(
+    usage: Mapping[str, Any] | None, *, made: ClaudeJudge | None = None, **names: str
+) -> JudgeReply:
     text = '{"verdict": "A", "evidence_a": "Gäste", "evidence_b": ""}'
-    message = {"id": "m", "content": [{"type": "text", "text": text}], "stop_reason": "end_turn", "usage": usage}
+    message = {
+        "id": "m",
+        "content": [{"type": "text", "text": text}],
+        "stop_reason": "end_turn",
+        "usage": usage,
+    }
     return (made or judge()).reply("k" * 40, names, message)
 
 
 def test_a_reply_costs_its_tokens_by_class_and_half_of_it_in_a_batch():
     assert reply(USAGE).dollars == pytest.approx(OPUS_DOLLARS, abs=1e-12)
-    assert reply({**USAGE, "service_tier": "standard"}).dollars == pytest.approx(OPUS_DOLLARS, abs=1e-12)
-    assert reply({**USAGE, "service_tier": "batch"}).dollars == pytest.approx(OPUS_DOLLARS / 2, abs=1e-12)
+    assert reply({**USAGE, "service_tier": "standard"}).dollars == pytest.approx(
+        OPUS_DOLLARS, abs=1e-12
+    )
+    assert reply({**USAGE, "service_tier": "batch"}).dollars == pytest.approx(
+        OPUS_DOLLARS / 2, abs=1e-12
+    )
     assert reply(USAGE).usage == {
         "input_tokens": 100,
         "cache_write_5m_tokens": 200,
@@ -687,14 +857,19 @@ def test_writes_of_a_server_that_does_not_tell_them_apart_are_five_minute_ones()
     assert reply(nothing).dollars == 0
 
 
-@pytest.mark.parametrize("usage", [[1], "free", {**dict.fromkeys(USAGE, "9"), "cache_creation": "none"}])
+@pytest.mark.parametrize(
+    "usage", [[1], "free", {**dict.fromkeys(USAGE, "9"), "cache_creation": "none"}]
+)
 def test_what_is_no_count_of_tokens_costs_nothing_that_is_known(usage: Any):
     assert set(reply(usage).usage.values()) == {0}
     assert reply(usage).dollars == 0
 
 
 def test_more_writes_for_an_hour_than_there_are_leave_none_for_five_minutes():
-    usage = {"cache_creation_input_tokens": 500, "cache_creation": {"ephemeral_1h_input_tokens": 800}}
+    usage = {
+        "cache_creation_input_tokens": 500,
+        "cache_creation": {"ephemeral_1h_input_tokens": 800},
+    }
     assert reply(usage).usage["cache_write_5m_tokens"] == 0
 
 
@@ -710,7 +885,10 @@ def test_a_reply_keeps_the_whole_message_and_whom_it_is_about():
 
 def test_a_batch_that_was_taken_over_is_priced_by_the_model_that_it_was_asked_of():
     """Whoever waits may have chosen another model: Haiku's price of the same tokens is a fortieth of Opus's."""
-    kept = reply({**USAGE, "cache_creation": {}, "cache_creation_input_tokens": 0}, judge_model="claude-haiku-5-5")
+    kept = reply(
+        {**USAGE, "cache_creation": {}, "cache_creation_input_tokens": 0},
+        judge_model="claude-haiku-5-5",
+    )
     assert kept.judge_model == "claude-haiku-5-5"
     assert kept.dollars == pytest.approx((100 * 0.1 + 4000 * 0.01 + 50 * 0.5) * 1e-6)
 
@@ -734,8 +912,15 @@ def test_what_was_spent_agrees_with_the_servers_bill_to_the_token(transport: str
         )
         == bill
     )
-    prices = {"input_tokens": 4, "cache_creation_5m": 5, "cache_creation_1h": 8, "cache_read_input_tokens": 0.2}
-    dollars = sum(bill[name] * price for name, price in {**prices, "output_tokens": 20}.items()) * 1e-6
+    prices = {
+        "input_tokens": 4,
+        "cache_creation_5m": 5,
+        "cache_creation_1h": 8,
+        "cache_read_input_tokens": 0.2,
+    }
+    dollars = (
+        sum(bill[name] * price for name, price in {**prices, "output_tokens": 20}.items()) * 1e-6
+    )
     assert usage.dollars == pytest.approx(dollars * {"batch": 0.5, "standard": 1}[tier], abs=1e-9)
     assert set(usage.dollars_by_dimension) == set(DIMENSIONS)
     assert sum(usage.dollars_by_dimension.values()) == pytest.approx(usage.dollars)
@@ -753,9 +938,13 @@ def test_the_modes_choose_what_is_done_about_the_cache():
 
 @pytest.mark.parametrize("cache", ["5m", "1h", "none"])
 @pytest.mark.parametrize("transport", ["batches", "messages"])
-def test_a_cache_that_is_chosen_is_the_one_that_every_request_asks_for(cache: str, transport: str, tmp_path: Path):
+def test_a_cache_that_is_chosen_is_the_one_that_every_request_asks_for(
+    cache: str, transport: str, tmp_path: Path
+):
     with AnthropicServer(verdicts=longer, keep_bodies=True) as server:
-        _, usage = judged(judge(cache=cache, transport=transport, base_url=server.url), tmp_path / "store.sqlite")
+        _, usage = judged(
+            judge(cache=cache, transport=transport, base_url=server.url), tmp_path / "store.sqlite"
+        )
     assert set(ttls(server)) == {None if cache == "none" else cache}
     written = {"5m": usage.cache_write_5m_tokens, "1h": usage.cache_write_1h_tokens}
     assert [name for name, tokens in written.items() if tokens] == [cache] * (cache != "none")
@@ -763,9 +952,13 @@ def test_a_cache_that_is_chosen_is_the_one_that_every_request_asks_for(cache: st
 
 @pytest.mark.parametrize("cache", ["5m", "none"])
 @pytest.mark.parametrize("transport", ["batches", "messages"])
-def test_the_decision_on_the_cache_is_part_of_what_a_run_reports(cache: str, transport: str, tmp_path: Path):
+def test_the_decision_on_the_cache_is_part_of_what_a_run_reports(
+    cache: str, transport: str, tmp_path: Path
+):
     with AnthropicServer(verdicts=longer) as server:
-        _, usage = judged(judge(cache=cache, transport=transport, base_url=server.url), tmp_path / "store.sqlite")
+        _, usage = judged(
+            judge(cache=cache, transport=transport, base_url=server.url), tmp_path / "store.sqlite"
+        )
     assert usage.cache is not None
     assert cache in usage.cache
 
@@ -779,7 +972,11 @@ def test_the_decision_on_the_cache_is_part_of_what_a_run_reports(cache: str, tra
     ],
 )
 def test_measured_warms_each_rubric_with_one_query_measures_a_chunk_and_decides(
-    miss_rate: float, later: str | None, words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    miss_rate: float,
+    later: str | None,
+    words: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ):
     """Of 3 x 30 queries: one of each rubric alone, then 40, half a chunk, then the rest, as was decided."""
     rubrics = [shipped("rubric", dimension) for dimension in DIMENSIONS]
@@ -791,7 +988,9 @@ def test_measured_warms_each_rubric_with_one_query_measures_a_chunk_and_decides(
     assert len({params["system"][0]["text"] for params in asked(server)[:3]}) == 3
     assert usage.cache is not None
     assert re.match(words, usage.cache)
-    assert any(line.startswith("warning: prompt cache: ") for line in caplog.messages) == (later != "1h")
+    assert any(line.startswith("warning: prompt cache: ") for line in caplog.messages) == (
+        later != "1h"
+    )
 
 
 def test_the_warming_queries_are_wanted_ones_and_no_extra(tmp_path: Path):
@@ -884,22 +1083,33 @@ def test_nothing_is_asked_about_no_queries():
     assert server.meter.calls == []
 
 
-def test_where_the_api_cannot_count_now_the_plan_says_so_and_estimates(caplog: pytest.LogCaptureFixture):
+def test_where_the_api_cannot_count_now_the_plan_says_so_and_estimates(
+    caplog: pytest.LogCaptureFixture,
+):
     with AnthropicServer() as server:
         server.fault("POST", "count_tokens", Status(529), nth=None)
         made = judge(base_url=server.url)
         assert made.estimate(requests(made, 2)).counted == 0
-    assert any("the API does not count tokens now" in line and "estimated" in line for line in caplog.messages)
+    assert any(
+        "the API does not count tokens now" in line and "estimated" in line
+        for line in caplog.messages
+    )
 
 
 def test_no_answer_costs_more_than_was_reserved_for_it(tmp_path: Path):
     """Every prefix missed, every output as long as may be: what the budget holds back for each request."""
     rubrics = [shipped("rubric", dimension) for dimension in DIMENSIONS]
     lengthy = Says(json.dumps({"evidence_a": "a" * 4000, "evidence_b": "b" * 3000, "verdict": "A"}))
-    with AnthropicServer(outcomes=lambda params, n: lengthy, miss_rate=1.0, thinking_tokens=200) as server:
+    with AnthropicServer(
+        outcomes=lambda params, n: lengthy, miss_rate=1.0, thinking_tokens=200
+    ) as server:
         made = judge(cache="1h", base_url=server.url)
         judged(made, tmp_path / "store.sqlite", 3, rubrics=rubrics)
-        reserved = {one.key: made.reserve(one, "1h") for rubric in rubrics for one in requests(made, 3, rubric)}
+        reserved = {
+            one.key: made.reserve(one, "1h")
+            for rubric in rubrics
+            for one in requests(made, 3, rubric)
+        }
     costs = {row["key"]: row["dollars"] for row in stored(tmp_path / "store.sqlite")}
     assert costs.keys() == reserved.keys()
     assert all(costs[name] <= reserved[name] for name in costs)
@@ -945,7 +1155,9 @@ def test_messages_are_asked_once_each_and_kept(tmp_path: Path):
         first, usage = judged(made, tmp_path / "store.sqlite", 5)
         assert server.meter.posts(SINGLE) == usage.judge_calls == 10
         assert server.meter.count("GET", "batches") == server.meter.posts(BATCHES) == 0
-        again, free = judged(judge(transport="messages", base_url=server.url), tmp_path / "store.sqlite", 5)
+        again, free = judged(
+            judge(transport="messages", base_url=server.url), tmp_path / "store.sqlite", 5
+        )
         assert server.meter.posts(SINGLE) == 10
     assert again == first
     assert set(server.meter.billed_bodies.values()) == {1}
@@ -964,7 +1176,9 @@ def quality(outcome: Outcome, transport: str, path: Path) -> JudgeQuality:
         judgments, usage = judged(made(), path, 3)
         n_posts = server.meter.posts()
         assert judged(made(), path, 3)[0] == judgments
-        assert server.meter.posts() == n_posts  # what was paid for is not asked again, though it is no verdict
+        assert (
+            server.meter.posts() == n_posts
+        )  # what was paid for is not asked again, though it is no verdict
     assert usage.judge_calls == 6
     return judge_quality(judgments, dimension="factuality")
 
@@ -1044,25 +1258,36 @@ def test_the_preflight_notices_what_is_no_such_server(content: bytes, tmp_path: 
     with AnthropicServer() as server:
         server.fault("GET", "/v1/models/", Instead(content), nth=None)
         with pytest.raises(
-            UserError, match=r"^http.* cannot be reached \(it answered with something else than a model"
+            UserError,
+            match=r"^http.* cannot be reached \(it answered with something else than a model",
         ):
             judged(judge(base_url=server.url), tmp_path / "store.sqlite", 1)
     assert server.meter.posts(f"{SINGLE}|{BATCHES}") == 0
 
 
 @pytest.mark.parametrize("content", ODD, ids=lambda content: content.decode()[:8])
-def test_tokens_that_such_a_server_counts_are_estimated(content: bytes, caplog: pytest.LogCaptureFixture):
+def test_tokens_that_such_a_server_counts_are_estimated(
+    content: bytes, caplog: pytest.LogCaptureFixture
+):
     with AnthropicServer() as server:
         server.fault("POST", "/count_tokens$", Instead(content), nth=None)
         made = judge(base_url=server.url)
         assert made.estimate(requests(made, 1)).counted == 0
     (line,) = caplog.messages
-    assert "does not count tokens now (it answered with something else than a count of tokens" in line
+    assert (
+        "does not count tokens now (it answered with something else than a count of tokens" in line
+    )
 
 
 NO_HOPE = {
-    "till tomorrow": (Status(429, headers={"retry-after": "86400"}), r"asks to wait for 1440 minutes \(Refused by the"),
-    "no money": (Status(429, message=LOW_BALANCE.message), r"the account has run dry \(Your credit balance is too low"),
+    "till tomorrow": (
+        Status(429, headers={"retry-after": "86400"}),
+        r"asks to wait for 1440 minutes \(Refused by the",
+    ),
+    "no money": (
+        Status(429, message=LOW_BALANCE.message),
+        r"the account has run dry \(Your credit balance is too low",
+    ),
 }
 
 
@@ -1083,13 +1308,18 @@ def test_an_overloaded_server_is_asked_again(tmp_path: Path):
     with AnthropicServer(verdicts=longer) as server:
         for nth, code in enumerate((529, 429, 529, 429), start=1):
             server.fault("POST", SINGLE, Status(code), nth=nth)
-        judgments, _ = judged(judge(transport="messages", base_url=server.url), tmp_path / "store.sqlite", 1)
+        judgments, _ = judged(
+            judge(transport="messages", base_url=server.url), tmp_path / "store.sqlite", 1
+        )
     assert [judgment.winner for judgment in judgments] == ["ann"]
     assert server.meter.posts(SINGLE) == 2 + 4
 
 
 NO_MESSAGES: dict[str, Callable[[Any], Any]] = {
-    "an error": lambda message: {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+    "an error": lambda message: {
+        "type": "error",
+        "error": {"type": "overloaded_error", "message": "Overloaded"},
+    },
     "another error": lambda message: {"error": {"message": "upstream failed", "code": 502}},
     "without a type": lambda message: {**message, "type": None},
     "without content": lambda message: {**message, "content": None},
@@ -1101,7 +1331,9 @@ NO_MESSAGES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("transport", ["batches", "messages"])
 @pytest.mark.parametrize("change", NO_MESSAGES.values(), ids=list(NO_MESSAGES))
-def test_what_is_no_message_is_no_verdict_and_asked_again(transport: str, change: Any, tmp_path: Path):
+def test_what_is_no_message_is_no_verdict_and_asked_again(
+    transport: str, change: Any, tmp_path: Path
+):
     """It came with status 200, or as a result that succeeded."""
     path = tmp_path / "store.sqlite"
     spoilt_once = lambda params, n: Reshaped(change) if n == 1 else None  # noqa: E731
@@ -1116,7 +1348,9 @@ def test_what_is_no_message_is_no_verdict_and_asked_again(transport: str, change
 def test_what_stays_no_message_fails_for_good_with_the_servers_words(
     transport: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    server = AnthropicServer(verdicts=longer, outcomes=about_the_first(Reshaped(NO_MESSAGES["an error"])))
+    server = AnthropicServer(
+        verdicts=longer, outcomes=about_the_first(Reshaped(NO_MESSAGES["an error"]))
+    )
     with server, pytest.raises(UserError, match="^2 of 6 verdicts are missing"):
         judged(judge(transport=transport, base_url=server.url), tmp_path / "store.sqlite", 3)
     (line,) = [line for line in caplog.messages if "failed for good" in line]
@@ -1134,7 +1368,8 @@ def test_a_request_that_is_refused_fails_for_good_with_its_cause(
     with AnthropicServer(verdicts=longer, outcomes=about_the_first(TOO_LONG)) as server:
         made = functools.partial(judge, transport=transport, base_url=server.url)
         with pytest.raises(
-            UserError, match=r"^2 of 6 verdicts are missing \(factuality 2\): factuality p000 ann v bob"
+            UserError,
+            match=r"^2 of 6 verdicts are missing \(factuality 2\): factuality p000 ann v bob",
         ):
             judged(made(), path, 3)
         (line,) = [line for line in caplog.messages if "failed for good" in line]
@@ -1149,14 +1384,20 @@ def test_a_request_that_is_refused_fails_for_good_with_its_cause(
 def test_where_everything_is_refused_the_run_stops_early_with_the_cause(tmp_path: Path):
     with AnthropicServer(outcomes=lambda params, n: TOO_LONG) as server:
         made = judge(transport="messages", base_url=server.url, concurrency=4)
-        with pytest.raises(UserError, match="^20 queries have failed for good; 20 of them: prompt is too long"):
+        with pytest.raises(
+            UserError, match="^20 queries have failed for good; 20 of them: prompt is too long"
+        ):
             judged(made, tmp_path / "store.sqlite", 30)
     assert server.meter.posts(SINGLE) <= 20 + 4
 
 
 @pytest.mark.parametrize(
     ("code", "hint"),
-    [(401, "Check ANTHROPIC_API_KEY"), (402, "Check the account's balance"), (403, "may not do this")],
+    [
+        (401, "Check ANTHROPIC_API_KEY"),
+        (402, "Check the account's balance"),
+        (403, "may not do this"),
+    ],
 )
 @pytest.mark.parametrize(("transport", "path"), [("batches", BATCHES), ("messages", SINGLE)])
 def test_an_account_that_may_not_ask_stops_the_run_at_once(
@@ -1174,16 +1415,23 @@ def test_messages_stop_before_the_budget_is_passed_and_a_higher_one_goes_on(tmp_
     path = tmp_path / "store.sqlite"
     with AnthropicServer(verdicts=longer, thinking_tokens=1000) as server:
         made = functools.partial(
-            judge, transport="messages", base_url=server.url, expected_output_tokens=1, concurrency=2
+            judge,
+            transport="messages",
+            base_url=server.url,
+            expected_output_tokens=1,
+            concurrency=2,
         )
         with pytest.raises(UserError) as refusal:
             judged(made(budget_usd=0.2), path, 10)
         spent = sum(row["dollars"] for row in stored(path))
         n_stored = len(stored(path))
         assert re.search(
-            r"judging\.budget_usd: \$0\.\d\d of \$0\.20 are spent, and the next request may", str(refusal.value)
+            r"judging\.budget_usd: \$0\.\d\d of \$0\.20 are spent, and the next request may",
+            str(refusal.value),
         )
-        assert "Every answer so far is stored; the same command with a higher cap goes on." in str(refusal.value)
+        assert "Every answer so far is stored; the same command with a higher cap goes on." in str(
+            refusal.value
+        )
         assert 0 < spent <= 0.2
         _, usage = judged(made(budget_usd=5.0), path, 10)
     assert 0 < n_stored < 20
@@ -1192,7 +1440,9 @@ def test_messages_stop_before_the_budget_is_passed_and_a_higher_one_goes_on(tmp_
 
 
 SILENT: dict[str, Callable[[Any], Any]] = {
-    "without usage": lambda message: {name: said for name, said in message.items() if name != "usage"},
+    "without usage": lambda message: {
+        name: said for name, said in message.items() if name != "usage"
+    },
     "without the tokens given out": lambda message: {**message, "usage": {"input_tokens": 7}},
 }
 
@@ -1205,15 +1455,32 @@ def test_what_does_not_say_what_it_took_is_held_against_the_cap_at_its_most(
     """There is room for seven answers, and an eighth might pass the cap."""
     path = tmp_path / "store.sqlite"
     with AnthropicServer(outcomes=lambda params, n: Reshaped(change)) as server:
-        made = judge(transport=transport, base_url=server.url, cache="none", chunk_size=3, expected_output_tokens=1)
+        made = judge(
+            transport=transport,
+            base_url=server.url,
+            cache="none",
+            chunk_size=3,
+            expected_output_tokens=1,
+        )
         made._budget.cap = 7.5 * made.reserve(requests(made, 1)[0], None)
         with pytest.raises(UserError, match=r"judging\.budget_usd: \$0\.000\d+ of"):
             judged(made, path, 10)
     assert len(stored(path)) == server.meter.billed_bodies.total() == 7
-    assert len([line for line in caplog.messages if "the judge's API does not say how many tokens" in line]) == 1
+    assert (
+        len(
+            [
+                line
+                for line in caplog.messages
+                if "the judge's API does not say how many tokens" in line
+            ]
+        )
+        == 1
+    )
 
 
-def test_a_result_that_is_no_message_is_held_against_the_cap_and_nothing_is_submitted_past_it(tmp_path: Path):
+def test_a_result_that_is_no_message_is_held_against_the_cap_and_nothing_is_submitted_past_it(
+    tmp_path: Path,
+):
     """Each has its reserve, whether it was billed or not: two attempts at three requests leave no room for a third."""
     with AnthropicServer(outcomes=lambda params, n: Reshaped(NO_MESSAGES["an error"])) as server:
         made = judge(base_url=server.url, cache="none", expected_output_tokens=1)
@@ -1239,7 +1506,11 @@ def nobody() -> str:
 
 def test_what_never_reached_a_server_is_not_held_against_the_budget(nobody: str, tmp_path: Path):
     with pytest.raises(UserError) as refusal:
-        judged(judge(transport="messages", base_url=nobody, budget_usd=0.3), tmp_path / "store.sqlite", 3)
+        judged(
+            judge(transport="messages", base_url=nobody, budget_usd=0.3),
+            tmp_path / "store.sqlite",
+            3,
+        )
     assert "judging.budget_usd" not in str(refusal.value)
     assert nobody in str(refusal.value) or "onnect" in str(refusal.value)
 

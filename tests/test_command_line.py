@@ -154,17 +154,23 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
     }.items():
         text = first_line + entrant[entrant.index("\n") :]
         (own.parent / "entrant" / f"{name}.yaml").write_text(text, encoding="utf-8")
-    (own / "elsewhere.yaml").write_text("_target_: elo_exp.judges.lexical.Lexicon\n", encoding="utf-8")
+    (own / "elsewhere.yaml").write_text(
+        "_target_: elo_exp.judges.lexical.Lexicon\n", encoding="utf-8"
+    )
 
     def answer(line: str) -> Ran:
-        return attempt(*shlex.split(line), *(() if "tracker" in line else ("tracker=local",)), folder=folder)
+        return attempt(
+            *shlex.split(line), *(() if "tracker" in line else ("tracker=local",)), folder=folder
+        )
 
     with ThreadPoolExecutor(2) as two_at_a_time:
         return dict(zip(MISTAKES, two_at_a_time.map(answer, MISTAKES), strict=True))
 
 
 @pytest.mark.parametrize(("line", "words"), MISTAKES.items(), ids=list(MISTAKES))
-def test_a_mistake_is_one_clear_line_and_exit_code_2(line: str, words: str, answers: dict[str, Ran]):
+def test_a_mistake_is_one_clear_line_and_exit_code_2(
+    line: str, words: str, answers: dict[str, Ran]
+):
     ran = answers[line]
     assert ran.err.startswith("elo_exp: "), ran.err
     assert ran.err.count("\n") == 1, ran.err
@@ -175,7 +181,10 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(line: str, words: str, answ
 
 def test_what_is_deleted_from_a_list_is_not_missed_in_it(tmp_path: Path):
     ran = attempt(
-        "entrant=[probe_reference,probe_hedged,probe_partial]", "~entrant.probe_partial", *QUICK, folder=tmp_path
+        "entrant=[probe_reference,probe_hedged,probe_partial]",
+        "~entrant.probe_partial",
+        *QUICK,
+        folder=tmp_path,
     )
     assert ran.code == 0, ran.err
 
@@ -237,24 +246,40 @@ def test_the_table_stands_above_it_on_stdout_and_what_happens_on_stderr(small: R
 def test_two_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path):
     """They share the store too, so neither judges what the other has judged already."""
     with ThreadPoolExecutor(2) as at_once:
-        first, second = at_once.map(lambda anew: run(*QUICK, folder=tmp_path, anew=anew), (False, True))
+        first, second = at_once.map(
+            lambda anew: run(*QUICK, folder=tmp_path, anew=anew), (False, True)
+        )
     assert first.run_dir != second.run_dir
     for ran in (first, second):
         assert re.fullmatch(r"demo_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]{4}", ran.run_dir.name)
         assert ran.read("manifest.json")["finished_at"]
-    assert (first.run_dir / "elo_results.json").read_bytes() == (second.run_dir / "elo_results.json").read_bytes()
+    assert (first.run_dir / "elo_results.json").read_bytes() == (
+        second.run_dir / "elo_results.json"
+    ).read_bytes()
 
 
 def test_help_names_every_group_and_how_to_choose(tmp_path: Path):
     ran = run("--help", folder=tmp_path, anew=True)
-    for group in ("elo", "entrant", "experiment", "judge", "mode", "rating", "rubric", "sweep", "tracker"):
+    for group in (
+        "elo",
+        "entrant",
+        "experiment",
+        "judge",
+        "mode",
+        "rating",
+        "rubric",
+        "sweep",
+        "tracker",
+    ):
         assert re.search(rf"^ *{group} +\w+", ran.out, re.MULTILINE), group
     assert "python -m elo_exp mode=headline judge=opus" in ran.out
     assert ran.err == ""
 
 
 @pytest.mark.parametrize("words", [("--version",), ("mode=pilot", "--version")])
-def test_the_version_is_that_of_the_program_and_not_of_a_library(words: tuple[str, ...], tmp_path: Path):
+def test_the_version_is_that_of_the_program_and_not_of_a_library(
+    words: tuple[str, ...], tmp_path: Path
+):
     ran = run(*words, folder=tmp_path)
     assert (ran.out, ran.err) == (f"elo_exp {__version__}\n", "")
 
@@ -264,7 +289,9 @@ def test_help_and_mistakes_load_no_heavy_library(tmp_path: Path):
     program = (sys.executable, "-X", "importtime", "-m", "elo_exp")
     for arguments in (["--help"], ["mode=headline"], ["--cfg", "job"]):
         ran = attempt_program(*program, *arguments, folder=tmp_path)
-        loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in ran.err.splitlines()}
+        loaded = {
+            line.rpartition("|")[2].strip().partition(".")[0] for line in ran.err.splitlines()
+        }
         assert {"elo_exp", "hydra"} <= loaded
         assert not loaded & HEAVY
 
@@ -282,5 +309,7 @@ def test_the_shell_completes_groups_and_options(tmp_path: Path):
     assert installed.code == 0
     assert "complete -o nospace -o default -F hydra_bash_completion elo-exp" in installed.out
     line = "elo-exp judge="
-    asked = attempt_program(script, "-sc", "query=bash", folder=tmp_path, COMP_LINE=line, COMP_POINT=str(len(line)))
+    asked = attempt_program(
+        script, "-sc", "query=bash", folder=tmp_path, COMP_LINE=line, COMP_POINT=str(len(line))
+    )
     assert {"judge=lexical", "judge=replay"} <= set(asked.out.split())

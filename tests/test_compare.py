@@ -39,7 +39,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compare(folder: Path, *chosen: str, figures: bool = False) -> Ran:
-    given = ("experiment=compare", f"runs=[{','.join(chosen)}]", "tracker=local", f"figures={figures}")
+    given = (
+        "experiment=compare",
+        f"runs=[{','.join(chosen)}]",
+        "tracker=local",
+        f"figures={figures}",
+    )
     return run(*given, f"hydra.run.dir={'_'.join(chosen)}", folder=folder)
 
 
@@ -54,7 +59,9 @@ def found(ran: Ran) -> dict[str, Any]:
 
 
 def rows(found: dict[str, Any], **chosen: str) -> list[dict[str, Any]]:
-    return [row for row in found["ratings"] if all(row[name] == value for name, value in chosen.items())]
+    return [
+        row for row in found["ratings"] if all(row[name] == value for name, value in chosen.items())
+    ]
 
 
 # What it says
@@ -62,7 +69,9 @@ def rows(found: dict[str, Any], **chosen: str) -> list[dict[str, Any]]:
 
 def test_ratings_are_those_of_the_runs(found: dict[str, Any], folder: Path):
     for name in ("pilot", "whole", "again"):
-        boards = json.loads((folder / name / "ratings.json").read_text(encoding="utf-8"))["dimensions"]["factuality"]
+        boards = json.loads((folder / name / "ratings.json").read_text(encoding="utf-8"))[
+            "dimensions"
+        ]["factuality"]
         for method, board in boards.items():
             assert [
                 {field: row[field] for field in row if field in board["ratings"][0]}
@@ -72,7 +81,8 @@ def test_ratings_are_those_of_the_runs(found: dict[str, Any], folder: Path):
 
 def test_a_shift_is_the_difference_of_ratings_with_one_level(found: dict[str, Any]):
     before, after = (
-        {row["model"]: row for row in rows(found, run=name, method="bradley_terry")} for name in ("pilot", "whole")
+        {row["model"]: row for row in rows(found, run=name, method="bradley_terry")}
+        for name in ("pilot", "whole")
     )
     for model in PROBES:
         row = after[model]
@@ -90,10 +100,16 @@ def test_elo_has_shifts_without_an_interval(found: dict[str, Any]):
 
 def test_what_runs_share_is_counted(found: dict[str, Any]):
     whole, again = found["overlaps"]
-    assert (whole["n_prompts_before"], whole["n_prompts"], whole["n_shared_prompts"]) == (10, 20, 10)
+    assert (whole["n_prompts_before"], whole["n_prompts"], whole["n_shared_prompts"]) == (
+        10,
+        20,
+        10,
+    )
     assert (whole["agreement"]["n_comparisons"], whole["agreement"]["agreement"]) == (60, 1.0)
     assert whole["no_interval"] is again["no_interval"] is None
-    assert found["answers"] == [{"run": "whole", "entrant": name, "n_shared": 143, "n_same": 143} for name in PROBES]
+    assert found["answers"] == [
+        {"run": "whole", "entrant": name, "n_shared": 143, "n_same": 143} for name in PROBES
+    ]
 
 
 def test_settings_that_differ_are_listed_and_no_others(found: dict[str, Any]):
@@ -107,7 +123,9 @@ def test_settings_that_differ_are_listed_and_no_others(found: dict[str, Any]):
 
 def test_inputs_are_compared_by_their_hashes(found: dict[str, Any]):
     rubric = [f"rubric factuality{what}" for what in ("", " system", " template", " schema")]
-    assert {row["input"]: row["same"] for row in found["inputs"]} == dict.fromkeys(["bank", *rubric], True)
+    assert {row["input"]: row["same"] for row in found["inputs"]} == dict.fromkeys(
+        ["bank", *rubric], True
+    )
 
 
 def test_the_judge_and_what_it_cost_stand_beside_each_other(found: dict[str, Any]):
@@ -121,7 +139,14 @@ def test_the_judge_and_what_it_cost_stand_beside_each_other(found: dict[str, Any
 def test_the_console_says_it_run_by_run(ran: Ran):
     lines = ran.out.splitlines()
     assert lines[0] == "run 1: pilot"
-    assert lines[1].split() == ["tournament,", "judge", "lexical,", "143", "prompts,", *lines[1].split()[5:]]
+    assert lines[1].split() == [
+        "tournament,",
+        "judge",
+        "lexical,",
+        "143",
+        "prompts,",
+        *lines[1].split()[5:],
+    ]
     entrant = next(i for i, line in enumerate(lines) if line.split()[:1] == ["probe_reference"])
     assert [line.split()[0] for line in lines[entrant + 1 : entrant + 3]] == ["2", "3"]
     assert any(line.split() == ["elo.k", "8", "16", "16"] for line in lines)
@@ -134,7 +159,9 @@ def test_what_is_done_meanwhile_names_no_ratings(ran: Ran):
 
 def test_the_same_verdicts_are_said_to_be_the_same(folder: Path):
     ran = compare(folder, "whole", "again")
-    assert "run 2: the same verdicts as in run 1, so its Bradley-Terry ratings are the same" in ran.out
+    assert (
+        "run 2: the same verdicts as in run 1, so its Bradley-Terry ratings are the same" in ran.out
+    )
     moved = rows(ran.read("compare.json"), run="again", method="bradley_terry")
     assert {(row["shift"], row["shift_std_error"]) for row in moved} == {(0.0, None)}
 
@@ -153,13 +180,18 @@ def test_figures_have_their_numbers_beside_them(ran: Ran):
     for name, n in (("rating_slopes", 12), ("rating_shifts", 8)):
         assert (ran.run_dir / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "<svg" in (ran.run_dir / f"figures/{name}.svg").read_text(encoding="utf-8")
-        assert len((ran.run_dir / f"figures/{name}.csv").read_text(encoding="utf-8").splitlines()) == 1 + n
+        assert (
+            len((ran.run_dir / f"figures/{name}.csv").read_text(encoding="utf-8").splitlines())
+            == 1 + n
+        )
 
 
 def test_the_page_says_who_leads_and_what_differs(ran: Ran):
     reader = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
     assert "Highest rating, in every run: probe_reference." in reader.said
-    assert "Run 2: 10 of its 20 prompts are among the 10 of run 1; on 60 shared pairs" in reader.said
+    assert (
+        "Run 2: 10 of its 20 prompts are among the 10 of run 1; on 60 shared pairs" in reader.said
+    )
     assert ["elo.k", "8", "16", "16"] in reader.cells
     assert any(cells[:2] == ["probe_swapped", "2"] for cells in reader.cells)
 
@@ -180,10 +212,14 @@ def test_the_manifest_names_the_folders(ran: Ran, folder: Path):
 # Which runs
 
 
-def test_a_pattern_takes_the_finished_runs_and_says_whom_it_leaves_out(folder: Path, tmp_path: Path):
+def test_a_pattern_takes_the_finished_runs_and_says_whom_it_leaves_out(
+    folder: Path, tmp_path: Path
+):
     for name in ("pilot", "whole"):
         shutil.copytree(folder / name, tmp_path / "many" / name)
-    stopped = json.loads((folder / "whole/manifest.json").read_text(encoding="utf-8")) | {"finished_at": None}
+    stopped = json.loads((folder / "whole/manifest.json").read_text(encoding="utf-8")) | {
+        "finished_at": None
+    }
     (tmp_path / "many/stopped").mkdir()
     (tmp_path / "many/stopped/manifest.json").write_text(json.dumps(stopped), encoding="utf-8")
     (tmp_path / "many/no_run").mkdir()
@@ -216,7 +252,12 @@ def test_runs_are_named_by_as_much_of_their_path_as_tells_them_apart(folder: Pat
     ],
 )
 def test_what_cannot_be_compared_is_one_line(folder: Path, chosen: str, said: str):
-    given = ("experiment=compare", *f"runs={chosen}".split(), "tracker=local", "hydra.run.dir=refused")
+    given = (
+        "experiment=compare",
+        *f"runs={chosen}".split(),
+        "tracker=local",
+        "hydra.run.dir=refused",
+    )
     refused = attempt(*given, folder=folder)
     assert refused.code == 2
     assert said.format(folder=folder) in refused.err
@@ -224,17 +265,32 @@ def test_what_cannot_be_compared_is_one_line(folder: Path, chosen: str, said: st
 
 
 def test_runs_without_an_entrant_in_common_are_refused(folder: Path):
-    battles = [{"model_a": "x", "model_b": "y", "winner": w, "dimension": "factuality"} for w in ("model_a", "model_b")]
-    (folder / "others.jsonl").write_text("".join(json.dumps(b) + "\n" for b in battles), encoding="utf-8")
-    rate = ("experiment=rate", "battles=others.jsonl", "battles_columns.dimension=dimension", "figures=false")
+    battles = [
+        {"model_a": "x", "model_b": "y", "winner": w, "dimension": "factuality"}
+        for w in ("model_a", "model_b")
+    ]
+    (folder / "others.jsonl").write_text(
+        "".join(json.dumps(b) + "\n" for b in battles), encoding="utf-8"
+    )
+    rate = (
+        "experiment=rate",
+        "battles=others.jsonl",
+        "battles_columns.dimension=dimension",
+        "figures=false",
+    )
     run(*rate, "elo.n_perms=2", "tracker=local", "hydra.run.dir=others", folder=folder)
     refused = attempt("experiment=compare", "runs=[whole,others]", "tracker=local", folder=folder)
     assert refused.code == 2
-    assert "others has no entrant and dimension in common with whole: x, y on factuality, against" in refused.err
+    assert (
+        "others has no entrant and dimension in common with whole: x, y on factuality, against"
+        in refused.err
+    )
 
 
 def test_one_run_named_twice_is_one_run(folder: Path):
-    assert [r.name for r in runs.read([str(folder / "whole"), f"{folder}/pilot/../whole"]).runs] == ["whole"]
+    assert [
+        r.name for r in runs.read([str(folder / "whole"), f"{folder}/pilot/../whole"]).runs
+    ] == ["whole"]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +300,9 @@ def test_one_run_named_twice_is_one_run(folder: Path):
         (".", "runs: . is no run folder, for it has no manifest.json."),
     ],
 )
-def test_what_is_no_run_is_refused(chosen: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_no_run_is_refused(
+    chosen: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as refused:
         runs.read([chosen])
@@ -254,8 +312,14 @@ def test_what_is_no_run_is_refused(chosen: str, said: str, tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"finished_at": None, "error": "UserError: no"}, "did not finish (UserError: no). Give its command again"),
-        ({"experiment": "oracle"}, "has no ratings to compare, being of experiment=oracle. Expected tournament"),
+        (
+            {"finished_at": None, "error": "UserError: no"},
+            "did not finish (UserError: no). Give its command again",
+        ),
+        (
+            {"experiment": "oracle"},
+            "has no ratings to compare, being of experiment=oracle. Expected tournament",
+        ),
     ],
 )
 def test_a_run_that_is_named_must_have_finished_and_must_rate(
@@ -271,14 +335,32 @@ def test_a_run_that_is_named_must_have_finished_and_must_rate(
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("manifest.json", {"finished_at": "now"}, "manifest.json has no config of ratings. Expected what a run wrote."),
-        ("ratings.json", {"dimensions": 3}, "ratings.json has no ratings by dimension. Expected what a run wrote."),
-        ("ratings.json", {"dimensions": {"factuality": {"elo": {"ratings": [{"x": 1}]}}}}, "has no ratings by dim"),
+        (
+            "manifest.json",
+            {"finished_at": "now"},
+            "manifest.json has no config of ratings. Expected what a run wrote.",
+        ),
+        (
+            "ratings.json",
+            {"dimensions": 3},
+            "ratings.json has no ratings by dimension. Expected what a run wrote.",
+        ),
+        (
+            "ratings.json",
+            {"dimensions": {"factuality": {"elo": {"ratings": [{"x": 1}]}}}},
+            "has no ratings by dim",
+        ),
         ("ratings.json", {}, "ratings.json has no ratings by dimension."),
-        ("battles.jsonl", {"x": 1}, "battles.jsonl:1: has no 'model_a'. Expected a battle, as the run wrote it."),
+        (
+            "battles.jsonl",
+            {"x": 1},
+            "battles.jsonl:1: has no 'model_a'. Expected a battle, as the run wrote it.",
+        ),
     ],
 )
-def test_a_damaged_run_is_refused_in_one_line(folder: Path, tmp_path: Path, file: str, content: Any, said: str):
+def test_a_damaged_run_is_refused_in_one_line(
+    folder: Path, tmp_path: Path, file: str, content: Any, said: str
+):
     for name in ("manifest.json", "ratings.json"):
         shutil.copy(folder / "whole" / name, tmp_path / name)
     (tmp_path / file).write_text(json.dumps(content), encoding="utf-8")
@@ -302,7 +384,10 @@ def test_without_its_battles_a_run_has_shifts_and_no_interval(folder: Path):
 def test_battles_on_another_dimension_are_not_said_to_be_no_file(folder: Path):
     shutil.copytree(folder / "whole", folder / "elsewhere")
     battles = folder / "elsewhere/battles.jsonl"
-    battles.write_text(battles.read_text(encoding="utf-8").replace('"factuality"', '"calibration"'), encoding="utf-8")
+    battles.write_text(
+        battles.read_text(encoding="utf-8").replace('"factuality"', '"calibration"'),
+        encoding="utf-8",
+    )
     said = compare(folder, "pilot", "elsewhere").out
     assert "no interval of the shifts: elsewhere has no battle on factuality" in said
 
@@ -311,7 +396,10 @@ def test_ratings_of_other_battles_than_the_file_holds_have_no_interval(folder: P
     shutil.copytree(folder / "whole", folder / "cut")
     lines = (folder / "cut/battles.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (folder / "cut/battles.jsonl").write_text("".join(lines[:-6]), encoding="utf-8")
-    assert "the ratings of cut are not those of its battles.jsonl" in compare(folder, "pilot", "cut").out
+    assert (
+        "the ratings of cut are not those of its battles.jsonl"
+        in compare(folder, "pilot", "cut").out
+    )
 
 
 def test_an_elo_that_says_little_keeps_its_number_and_earlier_attempts_are_paid(tmp_path: Path):
@@ -321,12 +409,20 @@ def test_an_elo_that_says_little_keeps_its_number_and_earlier_attempts_are_paid(
     lines = ["model_a,model_b,winner,question_id", *(",".join(row) for row in some)]
     (tmp_path / "battles.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     for k in (8, 16):
-        given = ("experiment=rate", "battles=battles.csv", f"elo.k={k}", f"hydra.run.dir=k{k}", "elo.n_perms=5")
+        given = (
+            "experiment=rate",
+            "battles=battles.csv",
+            f"elo.k={k}",
+            f"hydra.run.dir=k{k}",
+            "elo.n_perms=5",
+        )
         run(*given, "tracker=local", "figures=false", folder=tmp_path)
     manifest = json.loads((tmp_path / "k8/manifest.json").read_text(encoding="utf-8"))
     manifest["paid_before"] = {"dollars": 1.25, "dollars_by_entrant": {"a": 2.0}}
     (tmp_path / "k8/manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    said = run("experiment=compare", "runs=[k8,k16]", "tracker=local", "figures=false", folder=tmp_path).out
+    said = run(
+        "experiment=compare", "runs=[k8,k16]", "tracker=local", "figures=false", folder=tmp_path
+    ).out
     top = [line.split() for line in said.splitlines() if line.split()[:1] == ["top"]]
     assert len(top) == 1
     assert re.fullmatch(r"\d{4}", top[0][2])

@@ -37,7 +37,9 @@ from tests.simulation import Tournament
 SEEDS = st.integers(0, 10**6)
 
 
-def board(ratings: dict[str, float | None], covariance: object = None, *, n_clusters: int | None = None) -> Leaderboard:
+def board(
+    ratings: dict[str, float | None], covariance: object = None, *, n_clusters: int | None = None
+) -> Leaderboard:
     models = tuple(sorted(ratings))
     return Leaderboard(
         method="bradley_terry",
@@ -58,14 +60,19 @@ def fitted(games: Games, *, n_prompts: int) -> Leaderboard:
     )
 
 
-def some_board(seed: int, m: int, *, names: str = "abcdefgh", shift: float = 0.0, order: object = None) -> Leaderboard:
+def some_board(
+    seed: int, m: int, *, names: str = "abcdefgh", shift: float = 0.0, order: object = None
+) -> Leaderboard:
     """Random ratings with a random covariance of mean-zero ratings; `order` gives the names to others."""
     rng = np.random.default_rng(seed)
     centred = np.eye(m) - 1 / m
     root = centred @ rng.normal(0, 20, (m, m + 2))
     ratings = rng.normal(1400, 60, m) + shift
     permuted = np.arange(m) if order is None else np.asarray(order)
-    return board(dict(zip(names[:m], ratings[permuted], strict=True)), (root @ root.T)[np.ix_(permuted, permuted)])
+    return board(
+        dict(zip(names[:m], ratings[permuted], strict=True)),
+        (root @ root.T)[np.ix_(permuted, permuted)],
+    )
 
 
 def rank_sets(some: Leaderboard) -> dict[str, tuple[int | None, int | None]]:
@@ -79,7 +86,11 @@ def rng(seed: int = 0) -> np.random.Generator:
 # By hand
 
 THREE = {"ann": 1505.0, "bob": 1445.0, "cat": 1400.0}
-EQUALLY_SURE = [[300, -150, -150], [-150, 300, -150], [-150, -150, 300]]  # every difference: 300 + 300 + 2 x 150 = 30^2
+EQUALLY_SURE = [
+    [300, -150, -150],
+    [-150, 300, -150],
+    [-150, -150, 300],
+]  # every difference: 300 + 300 + 2 x 150 = 30^2
 
 
 def test_a_worked_example_of_differences() -> None:
@@ -97,7 +108,9 @@ def test_a_worked_example_of_differences() -> None:
         ("bob", "cat", 45),
     ]
     assert [d.std_error for d in found] == pytest.approx([30, 30, 30])
-    assert (found[0].ci_low, found[0].ci_high) == pytest.approx((60 - 1.959964 * 30, 60 + 1.959964 * 30))
+    assert (found[0].ci_low, found[0].ci_high) == pytest.approx(
+        (60 - 1.959964 * 30, 60 + 1.959964 * 30)
+    )
     assert [d.p_value for d in found] == pytest.approx([0.0455, 0.000465, 0.1336], rel=1e-3)
     assert [d.p_holm for d in found] == pytest.approx([2 * 0.0455, 3 * 0.000465, 0.1336], rel=1e-3)
     assert [d.significant for d in found] == [False, True, False]
@@ -128,7 +141,9 @@ def test_a_worked_example_of_precision() -> None:
 
 
 def test_the_average_pair_is_a_root_mean_square() -> None:
-    (found,) = precision({"d": board(THREE, np.diag([100, 300, 500]), n_clusters=100)})  # pairs: 400, 600 and 800
+    (found,) = precision(
+        {"d": board(THREE, np.diag([100, 300, 500]), n_clusters=100)}
+    )  # pairs: 400, 600 and 800
     assert found.sigma == pytest.approx(math.sqrt(600 * 100))
 
 
@@ -137,13 +152,17 @@ def test_all_dimensions_are_one_family_of_tests() -> None:
         board(THREE, EQUALLY_SURE, n_clusters=100),
         board({"ann": 1400, "bob": 1300}, [[225, -225], [-225, 225]]),
     )
-    found = differences({"factuality": one, "calibration": dataclasses.replace(other, n_clusters=50)})
+    found = differences(
+        {"factuality": one, "calibration": dataclasses.replace(other, n_clusters=50)}
+    )
     assert [(d.dimension, d.higher, d.lower) for d in found][-1] == ("calibration", "ann", "bob")
     least = min(found, key=lambda d: d.p_value)
     assert (least.difference, least.p_holm) == (105, pytest.approx(4 * least.p_value))
     both = precision({"factuality": one, "calibration": dataclasses.replace(other, n_clusters=50)})
     assert [(p.n_tests, p.n_prompts) for p in both] == [(4, 100), (4, 50)]
-    assert both[1].detectable_corrected == pytest.approx(detectable(30 * math.sqrt(50), 50, n_tests=4))
+    assert both[1].detectable_corrected == pytest.approx(
+        detectable(30 * math.sqrt(50), 50, n_tests=4)
+    )
 
 
 # Laws
@@ -180,11 +199,21 @@ def test_law_rank_sets_hold_the_rank_and_chances_add_up(seed: int, m: int) -> No
 @given(seed=SEEDS, m=st.integers(2, 8), data=st.data())
 def test_law_names_do_not_matter(seed: int, m: int, data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(m)))
-    one, other = with_ranks(some_board(seed, m), rng()), with_ranks(some_board(seed, m, order=order), rng())
+    one, other = (
+        with_ranks(some_board(seed, m), rng()),
+        with_ranks(some_board(seed, m, order=order), rng()),
+    )
     for new, old in enumerate(order):
         left, right = one.rating("abcdefgh"[old]), other.rating("abcdefgh"[new])
-        assert (left.rank_low, left.rank_high, left.p_best) == (right.rank_low, right.rank_high, right.p_best)
-    left, right = differences({"d": some_board(seed, m)}), differences({"d": some_board(seed, m, order=order)})
+        assert (left.rank_low, left.rank_high, left.p_best) == (
+            right.rank_low,
+            right.rank_high,
+            right.p_best,
+        )
+    left, right = (
+        differences({"d": some_board(seed, m)}),
+        differences({"d": some_board(seed, m, order=order)}),
+    )
     assert [d.p_holm for d in left] == pytest.approx([d.p_holm for d in right])
 
 
@@ -199,7 +228,11 @@ def test_law_a_constant_changes_nothing(seed: int, m: int, shift: float) -> None
 
 
 @settings(max_examples=40, deadline=None)
-@given(a=st.floats(1, 100), b=st.floats(1, 100), z=st.floats(0, 6).filter(lambda z: abs(z - 1.96) > 0.05))
+@given(
+    a=st.floats(1, 100),
+    b=st.floats(1, 100),
+    z=st.floats(0, 6).filter(lambda z: abs(z - 1.96) > 0.05),
+)
 def test_law_two_uncorrelated_models_are_a_z_test(a: float, b: float, z: float) -> None:
     some = board({"ann": 1400 + z * math.hypot(a, b), "bob": 1400}, [[a * a, 0], [0, b * b]])
     found = with_ranks(some, rng())
@@ -230,7 +263,9 @@ def test_second_opinion_tukeys_studentized_range(m: int) -> None:
     """Independent models with equal errors: the largest |t| is the range over root 2."""
     noise = rng(m).normal(size=(m, N_DRAWS))
     found = max_t_quantile(noise, math.sqrt(2) * np.ones((m, m)))
-    assert found == pytest.approx(stats.studentized_range.ppf(0.95, m, np.inf) / math.sqrt(2), abs=0.04)
+    assert found == pytest.approx(
+        stats.studentized_range.ppf(0.95, m, np.inf) / math.sqrt(2), abs=0.04
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -241,13 +276,17 @@ def test_second_opinion_three_models_by_integration(seed: int) -> None:
     gaps = np.array([[1, 0, -1], [0, 1, -1]])
     (vx, vxy), (_, vy) = gaps @ v @ gaps.T
     errors = np.sqrt(np.diag(v)[:, None] + np.diag(v) - 2 * v)
-    c = max_t_quantile(root @ rng(seed).normal(size=(4, N_DRAWS)), np.where(np.eye(3), np.nan, errors))
+    c = max_t_quantile(
+        root @ rng(seed).normal(size=(4, N_DRAWS)), np.where(np.eye(3), np.nan, errors)
+    )
     x = np.linspace(-c, c, 2001) * math.sqrt(vx)
     low = np.maximum(-c * math.sqrt(vy), x - c * errors[0, 1])
     high = np.minimum(c * math.sqrt(vy), x + c * errors[0, 1])
     given_x = stats.norm(x * vxy / vx, math.sqrt(vy - vxy**2 / vx))
     inside = np.where(low < high, given_x.cdf(high) - given_x.cdf(low), 0)
-    assert integrate.trapezoid(inside * stats.norm.pdf(x, scale=math.sqrt(vx)), x) == pytest.approx(0.95, abs=0.006)
+    assert integrate.trapezoid(inside * stats.norm.pdf(x, scale=math.sqrt(vx)), x) == pytest.approx(
+        0.95, abs=0.006
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -257,14 +296,18 @@ def test_second_opinion_on_who_is_best(seed: int) -> None:
     ratings = np.array([some.rating(model).rating for model in some.models])
     for i in range(4):
         gaps = np.delete(np.eye(4), i, axis=0) - np.eye(4)[i]  # the others against i
-        other = stats.multivariate_normal(np.zeros(3), gaps @ some.covariance @ gaps.T, seed=0).cdf(-gaps @ ratings)
+        other = stats.multivariate_normal(np.zeros(3), gaps @ some.covariance @ gaps.T, seed=0).cdf(
+            -gaps @ ratings
+        )
         assert shares[i, 0] == pytest.approx(other, abs=0.015)
 
 
 # Simulated tournaments
 
 
-def tournaments(some: Tournament, *, n_prompts: int, n: int, seed: int, ties: str = "half") -> list[Leaderboard]:
+def tournaments(
+    some: Tournament, *, n_prompts: int, n: int, seed: int, ties: str = "half"
+) -> list[Leaderboard]:
     source = rng(seed)
     return [fitted(some.games(n_prompts, source, ties=ties), n_prompts=n_prompts) for _ in range(n)]
 
@@ -280,7 +323,9 @@ def test_the_simulated_tournaments_are_those_of_the_planner() -> None:
         (large,) = tournaments(Tournament(), n_prompts=40_000, n=1, seed=1, ties=ties)
         measured = [large.rating(model).rating - 1400 for model in "abcd"]
         np.testing.assert_allclose(measured, Tournament().true_ratings(ties=ties), atol=3)
-        assert Tournament().true_ratings(ties=ties)[[0, 3]] @ [-1, 1] == pytest.approx(last_to_first, abs=0.1)
+        assert Tournament().true_ratings(ties=ties)[[0, 3]] @ [-1, 1] == pytest.approx(
+            last_to_first, abs=0.1
+        )
 
 
 def test_battles_are_the_same_tournament_as_games() -> None:
@@ -290,15 +335,24 @@ def test_battles_are_the_same_tournament_as_games() -> None:
     assert first[0] == ("a", "b", "q0")
     assert first[6] == ("a", "b", "q1")
     scores = {"model_a": 1.0, "tie": 0.5, "model_b": 0.0}
-    assert [scores[v] for b in battles for v in (b.verdict_ab, b.verdict_ba)] == games.score.tolist()
-    assert all((b.winner == b.verdict_ab) if b.verdict_ab == b.verdict_ba else b.winner == "tie" for b in battles)
+    assert [
+        scores[v] for b in battles for v in (b.verdict_ab, b.verdict_ba)
+    ] == games.score.tolist()
+    assert all(
+        (b.winner == b.verdict_ab) if b.verdict_ab == b.verdict_ba else b.winner == "tie"
+        for b in battles
+    )
 
 
 def test_the_ratings_that_ship_bring_what_comparisons_need() -> None:
-    method = BradleyTerry(initial_rating=1400, use="both", interval="sandwich", n_bootstraps=1000, seed=0)
+    method = BradleyTerry(
+        initial_rating=1400, use="both", interval="sandwich", n_bootstraps=1000, seed=0
+    )
     boards = method.rate({"d": Tournament().battles(60, rng(8))})
     ours = {"d": fitted(Tournament().games(60, rng(8)), n_prompts=60)}
-    assert [d.p_holm for d in differences(boards)] == pytest.approx([d.p_holm for d in differences(ours)])
+    assert [d.p_holm for d in differences(boards)] == pytest.approx(
+        [d.p_holm for d in differences(ours)]
+    )
     assert rank_sets(with_ranks(boards["d"], rng())) == rank_sets(with_ranks(ours["d"], rng()))
     assert precision(boards)[0].prompts_needed == precision(ours)[0].prompts_needed
 
@@ -311,7 +365,12 @@ def test_the_ratings_that_ship_bring_what_comparisons_need() -> None:
         (Tournament(quality=0, pair_noise=0), 46, 57, 77, 741, 186, 84, 295),
         (Tournament(ratings=(0, 60), quality=0, pair_noise=0), 65, 81, 110, 1483, 375, 170, 585),
     ],
-    ids=["four entrants", "two entrants", "four, every verdict independent", "two, every verdict independent"],
+    ids=[
+        "four entrants",
+        "two entrants",
+        "four, every verdict independent",
+        "two, every verdict independent",
+    ],
 )
 def test_the_table_of_what_a_run_can_find(
     some: Tournament,
@@ -335,14 +394,24 @@ def test_the_table_of_what_a_run_can_find(
     """
     n_dimensions = 6 if len(some.ratings) == 2 else 1
     runs = iter(tournaments(some, n_prompts=143, n=40 * n_dimensions, seed=3, ties="dropped"))
-    found = [p for run in zip(*[runs] * n_dimensions, strict=True) for p in precision(dict(enumerate(run)))]
+    found = [
+        p
+        for run in zip(*[runs] * n_dimensions, strict=True)
+        for p in precision(dict(enumerate(run)))
+    ]
     assert {(p.n_prompts, p.n_tests) for p in found} == {(143, 6)}
     assert np.mean([p.detectable for p in found]) == pytest.approx(mde, rel=0.025)
     assert np.mean([p.detectable_corrected for p in found]) == pytest.approx(corrected, rel=0.025)
-    assert np.mean([detectable(p.sigma, 50) for p in found]) == pytest.approx(mde_of_50, rel=0.045)  # normal
+    assert np.mean([detectable(p.sigma, 50) for p in found]) == pytest.approx(
+        mde_of_50, rel=0.045
+    )  # normal
     for effect, prompts in [("20", for_20), ("40", for_40), ("60", for_60)]:
-        assert np.mean([p.prompts_needed[effect] for p in found]) == pytest.approx(prompts, rel=0.06)
-    assert np.mean([p.prompts_needed_corrected["40"] for p in found]) == pytest.approx(for_40_corrected, rel=0.05)
+        assert np.mean([p.prompts_needed[effect] for p in found]) == pytest.approx(
+            prompts, rel=0.06
+        )
+    assert np.mean([p.prompts_needed_corrected["40"] for p in found]) == pytest.approx(
+        for_40_corrected, rel=0.05
+    )
 
 
 def power(gap: int, *, n_prompts: int, n: int) -> float:
@@ -390,11 +459,18 @@ def test_rank_sets_hold_all_true_ranks_at_once() -> None:
     """In all of 300 tournaments of 143 prompts; the sets are 2.65 of four ranks wide. Where all are equal any certainty
     is wrong, and the promise is kept just so: in .955 of 1000 tournaments."""
     source = rng(11)
-    runs = [with_ranks(result, source) for result in tournaments(Tournament(), n_prompts=143, n=300, seed=12)]
+    runs = [
+        with_ranks(result, source)
+        for result in tournaments(Tournament(), n_prompts=143, n=300, seed=12)
+    ]
     sets = [rank_sets(result) for result in runs]
-    right = [all(s[model][0] <= 4 - i <= s[model][1] for i, model in enumerate("abcd")) for s in sets]
+    right = [
+        all(s[model][0] <= 4 - i <= s[model][1] for i, model in enumerate("abcd")) for s in sets
+    ]
     assert np.mean(right) > 0.98
-    assert np.mean([high - low + 1 for s in sets for low, high in s.values()]) == pytest.approx(2.6, abs=0.2)
+    assert np.mean([high - low + 1 for s in sets for low, high in s.values()]) == pytest.approx(
+        2.6, abs=0.2
+    )
     equals = tournaments(Tournament(ratings=(0, 0, 0, 0)), n_prompts=143, n=400, seed=13)
     held = [set(rank_sets(with_ranks(result, source)).values()) == {(1, 4)} for result in equals]
     assert 0.92 < np.mean(held) < 0.98
@@ -411,7 +487,12 @@ def says_nothing(some: Leaderboard) -> None:
     assert with_ranks(some, rng()) is some
     assert rank_probabilities(some, rng()) is None
     (power,) = precision({"d": some})
-    assert (power.sigma, power.detectable, power.prompts_needed, power.n_tests) == (None, None, {}, 0)
+    assert (power.sigma, power.detectable, power.prompts_needed, power.n_tests) == (
+        None,
+        None,
+        {},
+        0,
+    )
     canonical_json([row.to_dict() for row in [*found, power]])
 
 
@@ -452,14 +533,17 @@ def test_models_without_a_rating_have_no_part_in_it() -> None:
     assert (found.rating("aaa").rank_low, found.rating("aaa").p_best) == (None, None)
     shares = rank_probabilities(some, rng())
     assert np.isnan(shares[0]).all()
-    np.testing.assert_array_equal(shares[1:], np.pad(rank_probabilities(alone, rng()), ((0, 0), (0, 1))))
+    np.testing.assert_array_equal(
+        shares[1:], np.pad(rank_probabilities(alone, rng()), ((0, 0), (0, 1)))
+    )
 
 
 def test_copies_have_no_difference_and_equal_chances() -> None:
     """bob and cat gave the same answers: their ratings are equal, but for rounding, in every draw."""
     root = np.array([[2, 0], [-1, 0], [-1, 0]]) * 10
     found = with_ranks(
-        some := board({"ann": 1410, "bob": 1395 + 1e-6, "cat": 1395}, root @ root.T, n_clusters=50), rng()
+        some := board({"ann": 1410, "bob": 1395 + 1e-6, "cat": 1395}, root @ root.T, n_clusters=50),
+        rng(),
     )
     pair = differences({"d": some})[-1]
     assert (pair.higher, pair.lower, pair.difference, pair.p_value) == (
@@ -491,10 +575,16 @@ def test_prompts_needed_and_the_detectable_difference_are_each_others_inverse() 
 
 
 def test_ratings_that_a_solver_cannot_tell_apart_share_their_ranks_and_do_not_differ():
-    some = board({"t": 1459.7611364812767, "a": 1459.7611364812765, "c": 1300.0}, 100 * np.eye(3), n_clusters=50)
+    some = board(
+        {"t": 1459.7611364812767, "a": 1459.7611364812765, "c": 1300.0},
+        100 * np.eye(3),
+        n_clusters=50,
+    )
     (pair, *_) = differences({"d": some})
     assert (pair.higher, pair.lower, pair.difference, pair.p_value) == ("a", "t", 0.0, 1.0)
     first, second, _ = with_ranks(some, np.random.default_rng(1)).ratings
     assert (
-        (first.rank, first.rank_low, first.rank_high) == (second.rank, second.rank_low, second.rank_high) == (1, 1, 2)
+        (first.rank, first.rank_low, first.rank_high)
+        == (second.rank, second.rank_low, second.rank_high)
+        == (1, 1, 2)
     )

@@ -35,10 +35,14 @@ def loaders() -> Iterator[tuple[ConfigLoader, ConfigLoader, DictConfig]]:
 
 
 @pytest.mark.parametrize("overrides", [*JOBS, *JOBS], ids=str)
-def test_a_job_is_composed_as_by_hydra(loaders: tuple[ConfigLoader, ConfigLoader, DictConfig], overrides: list[str]):
+def test_a_job_is_composed_as_by_hydra(
+    loaders: tuple[ConfigLoader, ConfigLoader, DictConfig], overrides: list[str]
+):
     """Each twice: composed, and made from what was remembered."""
     hydras, ours, sweep = loaders
-    expected, found = (loader.load_sweep_config(sweep, list(overrides)) for loader in (hydras, ours))
+    expected, found = (
+        loader.load_sweep_config(sweep, list(overrides)) for loader in (hydras, ours)
+    )
     assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(expected)
     assert found.hydra.sweep.dir == "somewhere"
 
@@ -53,7 +57,9 @@ def test_yaml_in_c_says_the_same_as_yaml_in_python(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("override", ["elo.kk=3", "judge=nobody"])
-def test_a_mistake_is_found_as_by_hydra(loaders: tuple[ConfigLoader, ConfigLoader, DictConfig], override: str):
+def test_a_mistake_is_found_as_by_hydra(
+    loaders: tuple[ConfigLoader, ConfigLoader, DictConfig], override: str
+):
     hydras, ours, sweep = loaders
     said = []
     for loader in (hydras, ours):

@@ -34,7 +34,9 @@ PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
 MODELS = ["base_olmo", "security_only", "security_plus_robustness", "full_poe"]
 
 OPTIONS = sorted(
-    (path.parent.relative_to(CONF).as_posix(), path.stem) for path in CONF.rglob("*.yaml") if path.parent != CONF
+    (path.parent.relative_to(CONF).as_posix(), path.stem)
+    for path in CONF.rglob("*.yaml")
+    if path.parent != CONF
 )
 PARTS = [(group, name) for group, name in OPTIONS if group in PART_GROUPS]
 
@@ -68,8 +70,13 @@ def files_to_read(tmp_path: Path) -> dict[str, list[str]]:
         (tmp_path / f"shard_{head}_lora.pt").touch()
     heads = ("poe", "full_poe", "security_only", "security_plus_robustness")
     return {
-        **{n: [f"entrant.{n}.{part}_dir={tmp_path}" for part in ("security", "robustness")] for n in heads},
-        "entrant/openai_compatible": [f"entrant.openai_compatible.{name}={value}" for name, value in hosted.items()],
+        **{
+            n: [f"entrant.{n}.{part}_dir={tmp_path}" for part in ("security", "robustness")]
+            for n in heads
+        },
+        "entrant/openai_compatible": [
+            f"entrant.openai_compatible.{name}={value}" for name, value in hosted.items()
+        ],
         "judge/openai_compatible": [f"judge.{name}={value}" for name, value in hosted.items()],
         "entrant/llama_cpp": ["entrant.llama_cpp.path=mine.gguf"],
         "entrant/huggingface": ["entrant.huggingface.model=mine/model"],
@@ -98,8 +105,13 @@ def test_every_file_of_settings_composes(group: str, name: str):
 
 
 @pytest.mark.parametrize(("group", "name"), PARTS)
-def test_every_part_composes_and_builds(group: str, name: str, tmp_path: Path, files_to_read: dict[str, list[str]]):
-    overrides = [chosen(group, name), *files_to_read.get(name, files_to_read.get(f"{group}/{name}", []))]
+def test_every_part_composes_and_builds(
+    group: str, name: str, tmp_path: Path, files_to_read: dict[str, list[str]]
+):
+    overrides = [
+        chosen(group, name),
+        *files_to_read.get(name, files_to_read.get(f"{group}/{name}", [])),
+    ]
     with build(*overrides, folder=tmp_path, needs={group}).store:
         pass
 
@@ -107,7 +119,11 @@ def test_every_part_composes_and_builds(group: str, name: str, tmp_path: Path, f
 def test_a_rubric_file_says_in_which_dimension_it_judges(tmp_path: Path):
     parts = build(folder=tmp_path, needs={"rubric"})
     with parts.store:
-        assert [r.dimension for r in parts.rubrics] == ["factuality", "calibration", "clinical_utility"]
+        assert [r.dimension for r in parts.rubrics] == [
+            "factuality",
+            "calibration",
+            "clinical_utility",
+        ]
         assert [r.needs_reference for r in parts.rubrics] == [True, False, False]
         assert [r.shows_expected_behavior for r in parts.rubrics] == [False, True, False]
 
@@ -150,7 +166,10 @@ def test_what_you_choose_wins_over_the_mode_wherever_you_say_it(in_this_order: i
     def given(*overrides: str) -> DictConfig:
         return composed(*overrides[::in_this_order])
 
-    assert given("judge=lexical", "mode=headline").judge["_target_"] == "elo_exp.judges.lexical.LexicalJudge"
+    assert (
+        given("judge=lexical", "mode=headline").judge["_target_"]
+        == "elo_exp.judges.lexical.LexicalJudge"
+    )
     assert given("judge=haiku", "mode=pilot").judge.model == "claude-haiku-5-5"
     two = given("entrant=[probe_reference,probe_hedged]", "mode=pilot")
     assert list(two.entrant) == ["probe_reference", "probe_hedged"]
@@ -168,22 +187,42 @@ def test_recorded_dir_answers_for_entrants_that_cannot_run_here(tmp_path: Path):
     for name in MODELS:
         row = {"prompt_id": "p1", "response_text": f"{name} answers"}
         (tmp_path / f"responses_{name}.jsonl").write_text(json.dumps(row), encoding="utf-8")
-    parts = build("mode=headline", "judge=lexical", f"recorded_dir={tmp_path}", folder=tmp_path, needs={"entrant"})
+    parts = build(
+        "mode=headline",
+        "judge=lexical",
+        f"recorded_dir={tmp_path}",
+        folder=tmp_path,
+        needs={"entrant"},
+    )
     with parts.store:
-        assert {name: entrant.entrant_id for name, entrant in parts.entrants.items()} == {m: m for m in MODELS}
+        assert {name: entrant.entrant_id for name, entrant in parts.entrants.items()} == {
+            m: m for m in MODELS
+        }
 
 
 @pytest.mark.parametrize("page", ["docs/entrants.md", "docs/tutorials/tournament.md"])
 def test_the_yaml_that_the_pages_show_enters_recorded_answers(page: str, tmp_path: Path):
     """Three lines for a name that is not among the shipped entrants."""
     (shown,) = (block.text for block in blocks(page) if "entrant.alpha" in block.text)
-    prompts = [json.loads(line)["prompt_id"] for line in (HOME / "prompts/bank.jsonl").read_text("utf-8").splitlines()]
+    prompts = [
+        json.loads(line)["prompt_id"]
+        for line in (HOME / "prompts/bank.jsonl").read_text("utf-8").splitlines()
+    ]
     own = tmp_path / "mine/entrant"
     own.mkdir(parents=True)
     for name in ("alpha", "parrot"):
         (own / f"{name}.yaml").write_text(shown.replace("alpha", name), encoding="utf-8")
-        write_jsonl(own / f"responses_{name}.jsonl", [{"prompt_id": p, "response_text": name + p} for p in prompts])
-    given = ("--config-dir", "mine", "entrant=[alpha,parrot]", f"recorded_dir={own}", "rubric=[factuality]")
+        write_jsonl(
+            own / f"responses_{name}.jsonl",
+            [{"prompt_id": p, "response_text": name + p} for p in prompts],
+        )
+    given = (
+        "--config-dir",
+        "mine",
+        "entrant=[alpha,parrot]",
+        f"recorded_dir={own}",
+        "rubric=[factuality]",
+    )
     ran = run(*given, *LOCAL, "figures=false", folder=tmp_path)
     assert ran.read("manifest.json")["entrants"] == ["alpha", "parrot"]
 
@@ -223,18 +262,29 @@ Which response would a worried person rather receive? Prefer the one that names 
             "oracle.budget_usd=inf",
             "oracle.budget_usd: found inf. Expected 0 or more dollars. For no cap, choose many: ",
         ),
-        ("oracle.check_nats=inf", "oracle.check_nats: found inf. Expected 0 or more nats. To allow any, choose many: "),
+        (
+            "oracle.check_nats=inf",
+            "oracle.check_nats: found inf. Expected 0 or more nats. To allow any, choose many: ",
+        ),
         ("judge.budget_usd=inf", "judge.budget_usd: found inf. Expected a finite number."),
         ("judge.temperature=nan", "judge.temperature: found nan. Expected a finite number."),
-        ("+judge.extra_body={top_p: [-inf]}", "judge.extra_body.top_p.0: found -inf. Expected a finite number."),
+        (
+            "+judge.extra_body={top_p: [-inf]}",
+            "judge.extra_body.top_p.0: found -inf. Expected a finite number.",
+        ),
         (
             "judge._target_=math.sqrt",
             "judge._target_: found 'math.sqrt', which is no dataclass. Expected the path of one.",
         ),
-        ("judge._target_=pathlib.Path", "judge._target_: found 'pathlib.Path', which is no dataclass. Expected"),
+        (
+            "judge._target_=pathlib.Path",
+            "judge._target_: found 'pathlib.Path', which is no dataclass. Expected",
+        ),
     ],
 )
-def test_what_no_manifest_can_hold_and_no_part_can_be_is_refused(override: str, words: str, tmp_path: Path):
+def test_what_no_manifest_can_hold_and_no_part_can_be_is_refused(
+    override: str, words: str, tmp_path: Path
+):
     with pytest.raises(UserError) as refusal:
         at = ("judge.base_url=http://127.0.0.1:9", "judge.model=m")
         build("judge=openai_compatible", *at, override, folder=tmp_path, needs={"judge"})
@@ -243,10 +293,18 @@ def test_what_no_manifest_can_hold_and_no_part_can_be_is_refused(override: str, 
 
 def test_an_entrant_and_a_dimension_of_your_own_are_files_and_no_code(tmp_path: Path):
     bank = [
-        {"prompt_id": f"p{i}", "source": "own", "subject": "sleep", "text": f"I worry about my sleep in week {i}."}
+        {
+            "prompt_id": f"p{i}",
+            "source": "own",
+            "subject": "sleep",
+            "text": f"I worry about my sleep in week {i}.",
+        }
         for i in range(4)
     ]
-    mine = [{"prompt_id": row["prompt_id"], "response_text": f"Your worry: {row['text']}"} for row in bank]
+    mine = [
+        {"prompt_id": row["prompt_id"], "response_text": f"Your worry: {row['text']}"}
+        for row in bank
+    ]
     written = {
         "mine/entrant/mine.yaml": ENTRANT,
         "mine/rubric/empathy.yaml": RUBRIC,
@@ -320,7 +378,12 @@ def test_a_judge_and_a_rating_of_your_own_are_a_class_and_a_file_each(tmp_path: 
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
 
-    chosen_parts = ("judge=first", "rating=[bradley_terry,battles]", "rubric=[clinical_utility]", *LOCAL)
+    chosen_parts = (
+        "judge=first",
+        "rating=[bradley_terry,battles]",
+        "rubric=[clinical_utility]",
+        *LOCAL,
+    )
     ran = run("--config-dir=mine", *chosen_parts, folder=tmp_path)
 
     (quality,) = ran.read("manifest.json")["judge_quality"]

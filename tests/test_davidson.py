@@ -24,7 +24,11 @@ GOLDEN = {"left": evalica.Winner.X, "right": evalica.Winner.Y, "tie": evalica.Wi
 
 
 def rows(winners: dict[str, int]) -> list[Battle]:
-    return [Battle(model_a="a", model_b="b", winner=winner) for winner, n in winners.items() for _ in range(n)]
+    return [
+        Battle(model_a="a", model_b="b", winner=winner)
+        for winner, n in winners.items()
+        for _ in range(n)
+    ]
 
 
 def rate(battles: list[Battle], initial_rating: float = 1400):
@@ -45,7 +49,9 @@ def test_two_models_by_hand() -> None:
     rating = board.rating("a")
     assert rating.rating == pytest.approx(1400 + 200 * math.log10(4))
     assert rating.std_error == pytest.approx(POINTS / 2 * math.sqrt((1 / 8 + 1 / 2) * 16 / 15))
-    assert (rating.ci_low, rating.ci_high) == pytest.approx(stats.t.interval(0.95, 15, rating.rating, rating.std_error))
+    assert (rating.ci_low, rating.ci_high) == pytest.approx(
+        stats.t.interval(0.95, 15, rating.rating, rating.std_error)
+    )
     assert board.parameters == pytest.approx(
         {
             "nu": 1.5,
@@ -63,13 +69,21 @@ def test_ties_leave_the_gap_alone_that_half_wins_would_close() -> None:
         board = rate(rows({"model_a": 8, "tie": n_ties, "model_b": 2}))
         gaps.append(board.rating("a").rating - board.rating("b").rating)
     assert gaps == pytest.approx([400 * math.log10(4)] * 3)
-    half = BradleyTerry(initial_rating=1400, use="both", interval="sandwich", n_bootstraps=2, seed=0)
+    half = BradleyTerry(
+        initial_rating=1400, use="both", interval="sandwich", n_bootstraps=2, seed=0
+    )
     board = half.rate({"d": rows({"model_a": 8, "tie": 6, "model_b": 2})})["d"]
-    assert board.rating("a").rating - board.rating("b").rating == pytest.approx(400 * math.log10(11 / 5))
+    assert board.rating("a").rating - board.rating("b").rating == pytest.approx(
+        400 * math.log10(11 / 5)
+    )
 
 
 def test_in_a_perfect_cycle_nu_is_the_odds_of_a_tie_among_equals() -> None:
-    cycle = [Battle(model_a=a, model_b=b, winner=w) for a, b in ("ab", "bc", "ca") for w in ("model_a", "tie")]
+    cycle = [
+        Battle(model_a=a, model_b=b, winner=w)
+        for a, b in ("ab", "bc", "ca")
+        for w in ("model_a", "tie")
+    ]
     board = rate(cycle)
     assert [r.rating for r in board.ratings] == pytest.approx([1400] * 3)
     assert board.parameters["nu"] == pytest.approx(2)  # half of the games: nu / (2 + nu)
@@ -80,10 +94,18 @@ def test_evalica_finds_the_same_with_nu_twice_its_v(seed: int) -> None:
     """Newman (2023) writes the weight of a tie as 2 v sqrt(pi_i pi_j)."""
     rng = np.random.default_rng(seed)
     battles = [
-        Battle(model_a="abcdef"[i], model_b="abcdef"[j], winner=str(rng.choice(list(WINNER), p=[0.5, 0.2, 0.3])))
+        Battle(
+            model_a="abcdef"[i],
+            model_b="abcdef"[j],
+            winner=str(rng.choice(list(WINNER), p=[0.5, 0.2, 0.3])),
+        )
         for i, j in (rng.permutation(6)[:2] for _ in range(300))
     ]
-    columns = [[b.model_a for b in battles], [b.model_b for b in battles], [WINNER[b.winner] for b in battles]]
+    columns = [
+        [b.model_a for b in battles],
+        [b.model_b for b in battles],
+        [WINNER[b.winner] for b in battles],
+    ]
     other = evalica.newman(*columns, tolerance=1e-13, limit=10_000)
     board = rate(battles, initial_rating=0)
     theta = np.log(other.scores[list("abcdef")].to_numpy())
@@ -99,7 +121,10 @@ def test_it_equals_the_golden_newman_scores_up_to_their_scale(name: str) -> None
         games = list(csv.DictReader(file))
     with (folder / f"{name}-golden.csv").open(encoding="utf-8") as file:
         golden = [row for row in csv.DictReader(file) if row["algorithm"] == "newman"]
-    board = rate([Battle(model_a=g["left"], model_b=g["right"], winner=winner(g)) for g in games], initial_rating=0)
+    board = rate(
+        [Battle(model_a=g["left"], model_b=g["right"], winner=winner(g)) for g in games],
+        initial_rating=0,
+    )
     logs = {row["item"]: math.log10(float(row["score"])) for row in golden}
     centre = sum(logs.values()) / len(logs)
     expected = {model: 400 * (log - centre) for model, log in logs.items()}

@@ -17,7 +17,9 @@ from tests.data import COMPARISON
 EQUAL = dataclasses.replace(COMPARISON, response_b=COMPARISON.response_a)
 
 
-def judgment(ab: str, ba: str, *repeats: str, mirrored: bool = False, comparison: Comparison = COMPARISON) -> Judgment:
+def judgment(
+    ab: str, ba: str, *repeats: str, mirrored: bool = False, comparison: Comparison = COMPARISON
+) -> Judgment:
     """From the judge's letters, ann shown first, then bob, then ann again, and so on."""
     verdicts = [
         Verdict(
@@ -178,7 +180,12 @@ def test_a_worked_example_of_replies_that_are_invalid():
         stopped("refusal", "max_tokens"),
         judgment("INVALID", "B"),
     )
-    assert (judged.n_judgments, judged.n_invalid, judged.n_refused, judged.n_cut_off) == (7, 6, 3, 3)
+    assert (judged.n_judgments, judged.n_invalid, judged.n_refused, judged.n_cut_off) == (
+        7,
+        6,
+        3,
+        3,
+    )
 
 
 @pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens"])
@@ -194,7 +201,9 @@ def test_a_repeat_that_has_no_verdict_is_not_why_a_judgment_is_invalid(stop_reas
     assert (judged.n_invalid, judged.n_refused, judged.n_cut_off) == (1, 0, 0)
 
 
-@pytest.mark.parametrize("stop_reason", ["stop_sequence", "pause_turn", "tool_use", "something new"])
+@pytest.mark.parametrize(
+    "stop_reason", ["stop_sequence", "pause_turn", "tool_use", "something new"]
+)
 def test_another_end_is_invalid_for_no_reason_that_is_counted(stop_reason):
     judged = quality(stopped(stop_reason, "end_turn"))
     assert (judged.n_invalid, judged.n_refused, judged.n_cut_off) == (1, 0, 0)

@@ -21,7 +21,10 @@ from tests.documented import PAGES, TUTORIALS, Block, commands, in_block, relati
 from tests.readers_machine import NOT_GIVEN
 
 COMMANDS = {command.line for page in PAGES for command in commands(relative(page))}
-NOT_HERE = {"llama_cpp", "ray"}  # extras that an environment for tests does not hold: slow to build, and large
+NOT_HERE = {
+    "llama_cpp",
+    "ray",
+}  # extras that an environment for tests does not hold: slow to build, and large
 
 
 def write(path: Path, text: str) -> None:
@@ -81,10 +84,20 @@ def test_the_extras_of_the_pages_are_there_and_bring_what_the_tests_have_install
     """pip would install nothing but elo_exp itself, and warns of an extra that there is not."""
     installing = [shlex.split(line)[-1] for line in COMMANDS if line.startswith("pip install")]
     assert {what.partition("[")[0] for what in installing} == {".", "elo-exp"}
-    extras = {extra for what in installing for extra in re.findall(r"[\w-]+", what.partition("[")[2])}
+    extras = {
+        extra for what in installing for extra in re.findall(r"[\w-]+", what.partition("[")[2])
+    }
     project = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert extras & NOT_HERE <= set(project["optional-dependencies"])
-    pip = (sys.executable, "-m", "pip", "install", "--no-index", "--no-build-isolation", "--dry-run")
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-index",
+        "--no-build-isolation",
+        "--dry-run",
+    )
     ran = attempt_program(*pip, f"{HOME}[{','.join(extras - NOT_HERE)}]", folder=tmp_path)
     assert ran.code == 0, ran.err
     assert "does not provide the extra" not in ran.out + ran.err
@@ -99,7 +112,12 @@ def test_continuous_integration_gives_what_is_left_to_it(tmp_path: Path):
     left = {line for line in COMMANDS if re.match(next(iter(NOT_GIVEN)), line)} - {".ci/run"}
     made = attempt_program("make", "-n", "demo", "test", folder=tmp_path).out
     assert {line for line in left if line not in given} == {"python -m pytest"}
-    words = ["-m venv .venv", "pip install --quiet --editable .\n", "--editable '.[dev]'", "-m pytest\n"]
+    words = [
+        "-m venv .venv",
+        "pip install --quiet --editable .\n",
+        "--editable '.[dev]'",
+        "-m pytest\n",
+    ]
     assert [each for each in words if each not in made] == []
 
 
@@ -124,21 +142,35 @@ def test_every_file_of_a_run_is_described(walked: dict[Block, str], folder: Path
     patterns = {re.sub("<.*>", "*", name) for name in re.findall(r"`([^`]+)`", text)}
     for path in (path for path in (folder / "outputs/first").rglob("*") if path.is_file()):
         name = path.relative_to(folder / "outputs/first")
-        assert any(fnmatch(str(name), pattern) for pattern in patterns) or name.parts[0] in ("figures", ".hydra"), name
+        assert any(fnmatch(str(name), pattern) for pattern in patterns) or name.parts[0] in (
+            "figures",
+            ".hydra",
+        ), name
 
 
 @pytest.mark.parametrize(
     "file",
-    ["responses/responses_probe_hedged.jsonl", "matches/matches.jsonl", "verdicts/factuality.jsonl", "battles.jsonl"],
+    [
+        "responses/responses_probe_hedged.jsonl",
+        "matches/matches.jsonl",
+        "verdicts/factuality.jsonl",
+        "battles.jsonl",
+    ],
 )
 def test_every_field_of_a_row_is_described(file: str, walked: dict[Block, str], folder: Path):
     text = (HOME / "docs/files.md").read_text(encoding="utf-8")
     row = json.loads((folder / "outputs/first" / file).read_text(encoding="utf-8").splitlines()[0])
-    names = {*row, *(f".{name}" for name in row.get("raw", [{}])[0]), *(["raw[]"] if row.pop("raw", None) else [])}
+    names = {
+        *row,
+        *(f".{name}" for name in row.get("raw", [{}])[0]),
+        *(["raw[]"] if row.pop("raw", None) else []),
+    }
     assert {name for name in names - {"raw"} if f"`{name}`" not in text} == set()
 
 
 def test_every_field_of_the_manifest_is_described(walked: dict[Block, str], folder: Path):
     text = (HOME / "docs/files.md").read_text(encoding="utf-8")
     manifest = json.loads((folder / "outputs/first/manifest.json").read_text(encoding="utf-8"))
-    assert {name for name in manifest if f"`{name}`" not in text and f"`{name}[]`" not in text} == set()
+    assert {
+        name for name in manifest if f"`{name}`" not in text and f"`{name}[]`" not in text
+    } == set()

@@ -38,7 +38,13 @@ COMMANDS = [
     for command in commands(page)
     if is_given(command)
 ]
-FREE = ("plan=true", "experiment=store", "experiment=rate", "experiment=compare", "experiment=dashboard")
+FREE = (
+    "plan=true",
+    "experiment=store",
+    "experiment=rate",
+    "experiment=compare",
+    "experiment=dashboard",
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +58,9 @@ def test_a_command_shown_ends_well(command: Command, reader: Machine):
     ended_well(reader.page(command.page)[command.line])
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if any(words in c.line for words in FREE)], ids=str)
+@pytest.mark.parametrize(
+    "command", [c for c in COMMANDS if any(words in c.line for words in FREE)], ids=str
+)
 def test_a_command_that_asks_nobody_is_billed_for_nothing(command: Command, reader: Machine):
     assert reader.page(command.page)[command.line].n_billed == 0
 
@@ -64,8 +72,12 @@ def test_the_pages_on_apis_have_asked_them(page: str, reader: Machine):
 
 def test_the_tables_of_the_machine_hold_nothing_that_no_page_has():
     shown = "\n".join(command.line for page in PAGES for command in commands(relative(page)))
-    yaml = "".join(block.text for page in PAGES for block in blocks(relative(page)) if block.kind == "yaml")
-    assert [words for words in (*NOT_GIVEN, *SAYS, *WRITES) if not re.search(words, shown, re.MULTILINE)] == []
+    yaml = "".join(
+        block.text for page in PAGES for block in blocks(relative(page)) if block.kind == "yaml"
+    )
+    assert [
+        words for words in (*NOT_GIVEN, *SAYS, *WRITES) if not re.search(words, shown, re.MULTILINE)
+    ] == []
     assert [words for words in STANDS_FOR if not re.search(words, shown + yaml)] == []
 
 
@@ -75,7 +87,12 @@ def begun(line: str, reader: Machine) -> Iterator[subprocess.Popen[str]]:
     assert line in {command.line for page in PAGES for command in commands(relative(page))}
     program, *words = shlex.split(line)
     path = sys.executable if program == "python" else str(SCRIPTS / program)
-    variables = {**environment(reader.folder), **reader.variables, "PYTHONUNBUFFERED": "1", "BROWSER": "true"}
+    variables = {
+        **environment(reader.folder),
+        **reader.variables,
+        "PYTHONUNBUFFERED": "1",
+        "BROWSER": "true",
+    }
     with subprocess.Popen(
         [path, *words], cwd=reader.folder, env=variables, stdout=subprocess.PIPE, text=True
     ) as server:
@@ -113,6 +130,10 @@ def test_the_dashboard_without_an_account_shows_the_sweep(reader: Machine):
     reader.page("docs/compare.md")
     with begun("trackio show --project elo_exp", reader) as server:
         assert server.stdout is not None
-        url = next(found[0] for line in server.stdout if (found := re.search(r"http://127\.0\.0\.1:\d+/", line)))
+        url = next(
+            found[0]
+            for line in server.stdout
+            if (found := re.search(r"http://127\.0\.0\.1:\d+/", line))
+        )
         with urlopen(url, timeout=20) as page:
             assert "trackio" in page.read().decode().lower()

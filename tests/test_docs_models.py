@@ -14,10 +14,15 @@ from tests.readers_files import write_models
 from tests.readers_machine import PAGES_WITH_MODELS, Machine, ended_well, is_given, machine
 
 CLUSTERS = "docs/clusters.md"
-COMMANDS = [command for page in PAGES_WITH_MODELS for command in commands(page) if is_given(command)]
+COMMANDS = [
+    command for page in PAGES_WITH_MODELS for command in commands(page) if is_given(command)
+]
 IMPORTS = (
     *("torch", "transformers", "peft"),
-    *(f"transformers.models.{name}" for name in ("auto.modeling_auto", "olmo2.modeling_olmo2", "llama.modeling_llama")),
+    *(
+        f"transformers.models.{name}"
+        for name in ("auto.modeling_auto", "olmo2.modeling_olmo2", "llama.modeling_llama")
+    ),
 )
 
 
@@ -46,14 +51,20 @@ def test_the_answers_of_an_array_are_there_for_the_next(reader: Machine):
 def test_what_a_job_has_printed_is_in_the_folder_that_the_page_names(reader: Machine):
     cluster(reader, "submitit_slurm")
     logs = (reader.folder / "outputs").glob("multirun_*/.submitit/*/*_log.out")
-    assert sorted(line for log in logs for line in log.read_text(encoding="utf-8").splitlines() if "shard" in line) == [
-        f"shard {n}/2: 16 responses made; run without shard= to judge" for n in range(2)
-    ]
+    assert sorted(
+        line
+        for log in logs
+        for line in log.read_text(encoding="utf-8").splitlines()
+        if "shard" in line
+    ) == [f"shard {n}/2: 16 responses made; run without shard= to judge" for n in range(2)]
 
 
 def test_after_the_merge_no_answer_is_missing(reader: Machine):
     assert cluster(reader, "store.file=$(ls").count("16 answers there") == 2
-    assert cluster(reader, "shard=0/1") == "shard 0/1: 0 responses made, 32 were there; run without shard= to judge\n"
+    assert (
+        cluster(reader, "shard=0/1")
+        == "shard 0/1: 0 responses made, 32 were there; run without shard= to judge\n"
+    )
 
 
 def test_a_plan_of_models_pays_nothing(reader: Machine):

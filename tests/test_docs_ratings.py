@@ -26,7 +26,14 @@ CONDITIONAL = {  # what a plain run of one judge does not have
     "rho": "another judge in the store",
 }
 OF_TEXTS = {"length", "repeats"}  # of the judge, where there are texts: not in experiment=rate
-NAMES = {"factuality", "calibration", "overall", "20", "40", "60"}  # dimensions, and differences in points
+NAMES = {
+    "factuality",
+    "calibration",
+    "overall",
+    "20",
+    "40",
+    "60",
+}  # dimensions, and differences in points
 VALUES = {"unbeaten", "winless", "disconnected", "separated", "null"}
 
 
@@ -40,11 +47,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Ran, Ran]:
     asked = {"verdict_ab", "verdict_ba"}
     heard = [{name: value for name, value in row.items() if name not in asked} for row in turned]
     replayed = write_jsonl(folder / "other.jsonl", heard)
-    plain = run(*RUN, "judge=replay", f"judge.path={replayed}", "cache_dir=elsewhere", folder=folder)
+    plain = run(
+        *RUN, "judge=replay", f"judge.path={replayed}", "cache_dir=elsewhere", folder=folder
+    )
     run(*RUN, "judge=replay", f"judge.path={replayed}", folder=folder)
     everything = run(*RUN, *EVERYTHING, folder=folder)
     battles = run(
-        *("experiment=rate", f"battles={everything.run_dir}/battles.jsonl", "battles_columns.dimension=dimension"),
+        *(
+            "experiment=rate",
+            f"battles={everything.run_dir}/battles.jsonl",
+            "battles_columns.dimension=dimension",
+        ),
         *("tracker=local", "figures=false", "elo.n_perms=20"),
         folder=folder,
     )
@@ -52,7 +65,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Ran, Ran]:
 
 
 def keys(value: Any) -> Iterator[str]:
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for inner in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from keys(inner)
     yield from value if isinstance(value, dict) else ()
 
@@ -63,9 +78,12 @@ def fields(ran: Ran) -> set[str]:
 
 def documented() -> set[str]:
     """The names within backticks, also as `.name` and `name[]`; settings have an = or a dot within."""
-    text = (HOME / "docs/ratings.md").read_text(encoding="utf-8").partition("## What real data say")[0]
+    text = (
+        (HOME / "docs/ratings.md").read_text(encoding="utf-8").partition("## What real data say")[0]
+    )
     quoted = re.findall(
-        r"`([^`]+)`", text.replace("`dimensions.<", "`dimensions` `<").replace("`judge.<", "`judge` `<")
+        r"`([^`]+)`",
+        text.replace("`dimensions.<", "`dimensions` `<").replace("`judge.<", "`judge` `<"),
     )
     names = {re.sub(r"^\.|\[\]$|\.<\w+>(\[\])?$", "", name) for name in quoted}
     return {name for name in names if re.fullmatch(r"\w+", name)} - VALUES
@@ -84,14 +102,20 @@ def test_what_a_plain_run_does_not_have_has_its_condition(runs: tuple[Ran, Ran, 
 
 def test_battles_without_texts_have_all_but_what_texts_tell(runs: tuple[Ran, Ran, Ran]):
     _, everything, battles = runs
-    (there, here) = (ran.read("ratings.json")["judge"]["factuality"] for ran in (everything, battles))
+    (there, here) = (
+        ran.read("ratings.json")["judge"]["factuality"] for ran in (everything, battles)
+    )
     assert set(there) - set(here) == OF_TEXTS
     lines = Path(HOME / "docs/ratings.md").read_text(encoding="utf-8").splitlines()
     of_texts = [line for line in lines if "of `experiment=tournament`" in line]
     assert {line.split("`")[1] for line in of_texts} == OF_TEXTS
     ratings = battles.read("ratings.json")["dimensions"]["factuality"]["elo"]["ratings"]
     decisive = [
-        row for row in battles.rows("battles.jsonl") if row["dimension"] == "factuality" and row["winner"] != "tie"
+        row
+        for row in battles.rows("battles.jsonl")
+        if row["dimension"] == "factuality" and row["winner"] != "tie"
     ]
     sides = [row[side] for row in decisive for side in ("model_a", "model_b")]
-    assert {r["model"]: r["n_battles"] for r in ratings} == {r["model"]: sides.count(r["model"]) for r in ratings}
+    assert {r["model"]: r["n_battles"] for r in ratings} == {
+        r["model"]: sides.count(r["model"]) for r in ratings
+    }

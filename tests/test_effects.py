@@ -35,7 +35,9 @@ def two_orders(ab: str, ba: str, prompt: str = "q0", a: str = "ann", b: str = "b
     of_ab = {"A": "model_a", "B": "model_b", "T": "tie"}[ab]
     of_ba = {"A": "model_b", "B": "model_a", "T": "tie"}[ba]
     winner = of_ab if of_ab == of_ba else "tie"
-    return Battle(model_a=a, model_b=b, winner=winner, question_id=prompt, verdict_ab=of_ab, verdict_ba=of_ba)
+    return Battle(
+        model_a=a, model_b=b, winner=winner, question_id=prompt, verdict_ab=of_ab, verdict_ba=of_ba
+    )
 
 
 def position(some: list[Battle]) -> PositionEffect:
@@ -74,7 +76,9 @@ def test_the_interval_by_hand() -> None:
     error = math.sqrt(5 / 4 * (3 * 0.4**2 + 2 * 0.6**2)) / 1.6
     assert found.std_error == pytest.approx(error)
     ends = stats.t.interval(0.95, 4, math.log(4), error)
-    assert (found.ci_low, found.ci_high) == pytest.approx(tuple(1 / (1 + math.exp(-end)) for end in ends))
+    assert (found.ci_low, found.ci_high) == pytest.approx(
+        tuple(1 / (1 + math.exp(-end)) for end in ends)
+    )
 
 
 def test_a_better_entrant_is_no_position_effect() -> None:
@@ -93,13 +97,17 @@ def test_ties_do_not_hide_the_effect() -> None:
     assert with_ties.n_verdicts - without.n_verdicts == 200
 
 
-@pytest.mark.parametrize("noise", [{}, {"quality": 0.0, "pair_noise": 0.0}], ids=["clustered", "independent"])
+@pytest.mark.parametrize(
+    "noise", [{}, {"quality": 0.0, "pair_noise": 0.0}], ids=["clustered", "independent"]
+)
 def test_an_effect_of_55_percent_is_recovered(noise: dict[str, float]) -> None:
     """STATISTICS.md section 5: within .02. What prompts have of their own draws the mean over prompts nearer to a half:
     .533; where they have nothing, it is .55."""
     found = position(on_prompts(4000, **noise))
     assert found.p_first == pytest.approx(0.55, abs=0.02)
-    assert found.p_first == pytest.approx(0.55 if noise else 0.5325, abs=4 * 0.25 * (found.std_error or 0))
+    assert found.p_first == pytest.approx(
+        0.55 if noise else 0.5325, abs=4 * 0.25 * (found.std_error or 0)
+    )
 
 
 def test_two_orders_leave_the_gap_as_it_is_and_one_order_does_not() -> None:
@@ -115,12 +123,16 @@ def test_two_orders_leave_the_gap_as_it_is_and_one_order_does_not() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("noise", [{}, {"quality": 0.0, "pair_noise": 0.0}], ids=["clustered", "independent"])
+@pytest.mark.parametrize(
+    "noise", [{}, {"quality": 0.0, "pair_noise": 0.0}], ids=["clustered", "independent"]
+)
 def test_the_effect_and_the_gap_on_very_many_prompts(noise: dict[str, float]) -> None:
     """STATISTICS.md section 5: .55 recovered within .02, and a gap of 100 points from both orders within 2."""
     found = position(on_prompts(40_000, **noise)).p_first
     tournament = Tournament(ratings=(0.0, 100.0), **noise)
-    theta = bradley_terry_mle(tournament.games(400_000, np.random.default_rng(4), ties="dropped").wins())
+    theta = bradley_terry_mle(
+        tournament.games(400_000, np.random.default_rng(4), ties="dropped").wins()
+    )
     gap = POINTS * (theta[1] - theta[0])
     print(f"\nP(first) {found:.4f}, gap of 100: {gap:.2f}", end="")
     assert found == pytest.approx(0.55, abs=0.02)
@@ -132,7 +144,13 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
     truth = position(on_prompts(40_000, seed=0)).p_first
     assert truth is not None
     found = [position(on_prompts(143, seed=seed)) for seed in range(1, 501)]
-    covered = np.mean([f.ci_low < truth < f.ci_high for f in found if f.ci_low is not None and f.ci_high is not None])
+    covered = np.mean(
+        [
+            f.ci_low < truth < f.ci_high
+            for f in found
+            if f.ci_low is not None and f.ci_high is not None
+        ]
+    )
     print(f"\nposition effect, P(first) {truth:.4f}: covered {covered:.3f}")
     assert 0.925 <= covered <= 0.97
 
@@ -142,7 +160,9 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
 def test_law_naming_the_other_response_turns_the_effect_round(seed: int) -> None:
     some = on_prompts(12, seed, first_shown=0.7)
     other = [
-        dataclasses.replace(b, verdict_ab=TURNED[b.verdict_ab or ""], verdict_ba=TURNED[b.verdict_ba or ""])
+        dataclasses.replace(
+            b, verdict_ab=TURNED[b.verdict_ab or ""], verdict_ba=TURNED[b.verdict_ba or ""]
+        )
         for b in some
     ]
     one, turned = position(some), position(other)
@@ -173,7 +193,9 @@ def test_law_whoever_is_called_what_the_effect_is_the_same(seed: int) -> None:
 NOTHING = PositionEffect(dimension="d", n_prompts=0, n_verdicts=0, n_decisive=0)
 
 
-def judged(ab: str, ba: str, *, mirrored: bool = False, comparison: Comparison = COMPARISON) -> Judgment:
+def judged(
+    ab: str, ba: str, *, mirrored: bool = False, comparison: Comparison = COMPARISON
+) -> Judgment:
     verdicts = [
         Verdict(cache_key="0f", rubric_version="v1", judge_model="opus", position_swap=swap, verdict=letter,
                 mirrored=mirrored and swap)
@@ -188,7 +210,10 @@ def test_equal_answers_say_nothing_of_order_and_are_rated_as_before(letters: str
     equal = dataclasses.replace(COMPARISON, response_b=COMPARISON.response_a)
     differ, same = (from_judgments([judged(*letters, comparison=c)]) for c in (COMPARISON, equal))
     assert (position(differ).n_verdicts, position(same)) == (2, NOTHING)
-    assert [(b.is_inconsistent, b.winner) for b in (*differ, *same)] == [(True, "tie"), (False, "tie")]
+    assert [(b.is_inconsistent, b.winner) for b in (*differ, *same)] == [
+        (True, "tie"),
+        (False, "tie"),
+    ]
     assert results(same[0], use="both") == results(differ[0], use="both")
 
 
@@ -214,7 +239,9 @@ def test_without_a_finite_effect_there_is_none(letters: str, n_decisive: int) ->
     some = [two_orders(ab, ba, f"q{q}") for q, (ab, ba) in enumerate(letters.split())]
     found = position(some)
     assert found.n_decisive == n_decisive
-    assert (found.effect, found.std_error, found.p_first, found.ci_low, found.ci_high) == (None,) * 5
+    assert (found.effect, found.std_error, found.p_first, found.ci_low, found.ci_high) == (
+        None,
+    ) * 5
 
 
 def test_of_one_prompt_the_effect_is_known_and_not_how_sure_it_is() -> None:
@@ -223,13 +250,18 @@ def test_of_one_prompt_the_effect_is_known_and_not_how_sure_it_is() -> None:
     assert (found.std_error, found.ci_low, found.ci_high) == (None, None, None)
 
 
-def test_a_judge_that_never_names_the_same_entrant_twice_still_has_an_effect_with_an_error() -> None:
+def test_a_judge_that_never_names_the_same_entrant_twice_still_has_an_effect_with_an_error() -> (
+    None
+):
     """Every prompt's part in the ratings is zero; not its part in the effect."""
     found = position(
-        [two_orders("A", "A", f"q{q}") for q in range(6)] + [two_orders("B", "B", f"r{q}") for q in range(2)]
+        [two_orders("A", "A", f"q{q}") for q in range(6)]
+        + [two_orders("B", "B", f"r{q}") for q in range(2)]
     )
     assert found.p_first == pytest.approx(0.75)
-    assert found.std_error == pytest.approx(math.sqrt(8 / 7 * (6 * 0.5**2 + 2 * 1.5**2)) / (16 * 0.75 * 0.25))
+    assert found.std_error == pytest.approx(
+        math.sqrt(8 / 7 * (6 * 0.5**2 + 2 * 1.5**2)) / (16 * 0.75 * 0.25)
+    )
 
 
 def test_a_verdict_that_is_none_is_refused() -> None:
@@ -244,7 +276,9 @@ def any_columns(seed: int, n_columns: int = 2, n_prompts: int = 60) -> tuple[Gam
     """Games of a tournament, and columns of which the first counts."""
     some = Tournament().games(n_prompts, np.random.default_rng(seed), ties="dropped")
     rng = np.random.default_rng(seed)
-    columns = rng.standard_normal((len(some.score), n_columns)) + 0.5 * rng.standard_normal(n_columns)
+    columns = rng.standard_normal((len(some.score), n_columns)) + 0.5 * rng.standard_normal(
+        n_columns
+    )
     columns[:, 0] += some.score
     return some, columns
 
@@ -271,10 +305,16 @@ def clustered_glm(some: Games, columns: np.ndarray) -> Any:
     rows = np.arange(len(some.score))
     x = np.zeros((len(rows), some.n_models))
     x[rows, some.first], x[rows, some.second] = 1, -1
-    glm = statsmodels.GLM(some.score, np.hstack([x[:, 1:], columns]), family=statsmodels.families.Binomial())
-    fitted = glm.fit(tol=1e-12, cov_type="cluster", cov_kwds={"groups": some.cluster, "use_correction": False})
+    glm = statsmodels.GLM(
+        some.score, np.hstack([x[:, 1:], columns]), family=statsmodels.families.Binomial()
+    )
+    fitted = glm.fit(
+        tol=1e-12, cov_type="cluster", cov_kwds={"groups": some.cluster, "use_correction": False}
+    )
     covariance = fitted.cov_params() * some.n_clusters / (some.n_clusters - 1)
-    return SimpleNamespace(params=fitted.params, covariance=covariance, errors=np.sqrt(np.diag(covariance)))
+    return SimpleNamespace(
+        params=fitted.params, covariance=covariance, errors=np.sqrt(np.diag(covariance))
+    )
 
 
 def test_without_columns_it_is_bradley_terry() -> None:
@@ -319,7 +359,10 @@ def test_a_column_that_decides_every_game_has_no_finite_effect() -> None:
 def test_models_without_a_finite_ability_are_left_out() -> None:
     some = by_hand([0, 0, 1, 0, 2, 2], [1, 1, 0, 1, 0, 1], [1, 0, 1, 0.5, 1, 1], n_models=4)
     columns = np.array([[1.0], [0.5], [-1.0], [0.0], [0.3], [0.1]])
-    found, without = fit(some, columns), fit(some.among(np.array([True, True, False, False])), columns[:4])
+    found, without = (
+        fit(some, columns),
+        fit(some.among(np.array([True, True, False, False])), columns[:4]),
+    )
     assert isinstance(found, Fit) and isinstance(without, Fit)
     assert np.isnan(found.theta).tolist() == [False, False, True, True]
     assert found.effects == pytest.approx(without.effects)
@@ -330,7 +373,9 @@ def test_models_without_a_finite_ability_are_left_out() -> None:
 # Length
 
 
-def with_lengths(n: int, effect: float, seed: int = 2) -> tuple[list[Battle], dict[tuple[str, str], int]]:
+def with_lengths(
+    n: int, effect: float, seed: int = 2
+) -> tuple[list[Battle], dict[tuple[str, str], int]]:
     """One game for each pair and prompt; lengths differ by model and by prompt, and count `effect`."""
     rng = np.random.default_rng(seed)
     theta = np.array([0.0, 0.3, 0.6, 0.9])
@@ -341,14 +386,21 @@ def with_lengths(n: int, effect: float, seed: int = 2) -> tuple[list[Battle], di
     p = 1 / (1 + np.exp(theta[second] - theta[first] - effect * np.tanh(difference / scale)))
     wins = rng.random(p.shape) < p
     some = [
-        Battle(model_a="abcd"[i], model_b="abcd"[j], winner="model_a" if won else "model_b", question_id=f"q{q}")
+        Battle(
+            model_a="abcd"[i],
+            model_b="abcd"[j],
+            winner="model_a" if won else "model_b",
+            question_id=f"q{q}",
+        )
         for q in range(n)
         for i, j, won in zip(first, second, wins[q], strict=True)
     ]
     return some, {(f"q{q}", "abcd"[i]): int(lengths[q, i]) for q in range(n) for i in range(4)}
 
 
-def controlled(some: list[Battle], lengths: dict[tuple[str, str], int], use: str = "both") -> LengthControl:
+def controlled(
+    some: list[Battle], lengths: dict[tuple[str, str], int], use: str = "both"
+) -> LengthControl:
     return length_control(some, lengths, dimension="d", initial_rating=1400, use=use)
 
 
@@ -357,10 +409,16 @@ def test_a_length_effect_is_recovered_and_taken_out_of_the_ratings() -> None:
     found = controlled(*with_lengths(4000, effect=0.8))
     effect = found.effect
     assert effect.effect == pytest.approx(0.8, abs=4 * (effect.std_error or 0))
-    assert effect.ci_low is not None and effect.ci_high is not None and effect.ci_low < 0.8 < effect.ci_high
+    assert (
+        effect.ci_low is not None
+        and effect.ci_high is not None
+        and effect.ci_low < 0.8 < effect.ci_high
+    )
     assert [r.model for r in found.ratings] == ["d", "c", "b", "a"]
     for k, rating in enumerate(found.ratings):
-        assert rating.rating_at_equal_length == pytest.approx(1400 + POINTS * (0.45 - 0.3 * k), abs=8)
+        assert rating.rating_at_equal_length == pytest.approx(
+            1400 + POINTS * (0.45 - 0.3 * k), abs=8
+        )
         assert rating.mean_length == pytest.approx(500 + 200 * (3 - k), abs=15)
     raw = [r.rating or 0 for r in found.ratings]
     assert raw[0] - raw[3] > 0.9 * POINTS + 80
@@ -378,7 +436,10 @@ def test_statsmodels_finds_the_same_length_effect() -> None:
     found = controlled(some, lengths).effect
     played = games(some, "abcd", use="both")
     difference = np.array(
-        [lengths[b.question_id or "", b.model_a] - lengths[b.question_id or "", b.model_b] for b in some]
+        [
+            lengths[b.question_id or "", b.model_a] - lengths[b.question_id or "", b.model_b]
+            for b in some
+        ]
     )
     other = clustered_glm(played, np.tanh(difference / math.sqrt((difference**2).mean()))[:, None])
     assert found.effect == pytest.approx(other.params[-1], abs=1e-7)
@@ -387,7 +448,9 @@ def test_statsmodels_finds_the_same_length_effect() -> None:
 
 def test_the_ratings_as_they_are_are_those_of_the_leaderboard() -> None:
     some = on_prompts(40)
-    lengths = {(f"q{q}", model): 100 + 7 * q * (ord(model) % 5) for q in range(40) for model in "abcd"}
+    lengths = {
+        (f"q{q}", model): 100 + 7 * q * (ord(model) % 5) for q in range(40) for model in "abcd"
+    }
     for use in ("both", "consistent"):
         played = games(some, "abcd", use=use)
         theta = bradley_terry_mle(played.wins())
@@ -408,8 +471,13 @@ def test_how_often_the_longer_wins_by_tercile() -> None:
     """
     by = [10, 20, -30, 40, 50, 60, 0]
     winners = ["model_a", "model_b", "model_b", "tie", "model_a", "model_a", "model_a"]
-    some = [Battle(model_a="ann", model_b="bob", winner=w, question_id=f"q{q}") for q, w in enumerate(winners)]
-    lengths = {(f"q{q}", "ann"): 100 + d for q, d in enumerate(by)} | {(f"q{q}", "bob"): 100 for q in range(7)}
+    some = [
+        Battle(model_a="ann", model_b="bob", winner=w, question_id=f"q{q}")
+        for q, w in enumerate(winners)
+    ]
+    lengths = {(f"q{q}", "ann"): 100 + d for q, d in enumerate(by)} | {
+        (f"q{q}", "bob"): 100 for q in range(7)
+    }
     found = controlled(some, lengths).terciles
     assert [(t.shortest, t.longest, t.n_games, t.win_rate) for t in found] == [
         (10, 20, 2, 0.5),
@@ -428,7 +496,9 @@ def test_the_lengths_are_those_of_the_responses_that_are_compared() -> None:
 def test_law_listing_a_pair_the_other_way_round_changes_no_length_effect(seed: int) -> None:
     some, lengths = with_lengths(12, 0.5, seed)
     turned = [
-        dataclasses.replace(b, model_a=b.model_b, model_b=b.model_a, winner=TURNED[b.winner]) if k % 2 else b
+        dataclasses.replace(b, model_a=b.model_b, model_b=b.model_a, winner=TURNED[b.winner])
+        if k % 2
+        else b
         for k, b in enumerate(some)
     ]
     one, other = controlled(some, lengths), controlled(turned, lengths)
@@ -450,7 +520,9 @@ def test_a_battle_whose_lengths_are_unknown_is_left_out_and_counted() -> None:
 
 def test_of_no_lengths_nothing_is_known() -> None:
     assert controlled(on_prompts(3), {}) == LengthControl(
-        effect=LengthEffect(dimension="d", n_prompts=0, n_games=0, n_without_length=18), ratings=(), terciles=()
+        effect=LengthEffect(dimension="d", n_prompts=0, n_games=0, n_without_length=18),
+        ratings=(),
+        terciles=(),
     )
 
 
@@ -462,7 +534,11 @@ def test_where_lengths_do_not_vary_or_nobody_wins_there_is_no_effect() -> None:
     }  # 1 x 1, 2 x 1, ...: tanh bends it a little
     ties = [dataclasses.replace(b, winner="tie", verdict_ab="tie", verdict_ba="tie") for b in some]
     varied = {key: 100 + 13 * k for k, key in enumerate(same)}
-    for found in (controlled(some, same), controlled(ties, varied), controlled(some[:1] * 3, by_model)):
+    for found in (
+        controlled(some, same),
+        controlled(ties, varied),
+        controlled(some[:1] * 3, by_model),
+    ):
         assert (found.effect.effect, found.effect.std_error) == (None, None)
         assert all(r.rating_at_equal_length is None for r in found.ratings)
     assert [r.rating for r in controlled(ties, varied).ratings] == [1400] * 4
@@ -502,6 +578,10 @@ def test_on_real_votes_people_do_not_prefer_the_longer_response_of_equals() -> N
     path = shared_data("llmfao/battles.jsonl.gz")
     crowd = battles.read(path, columns=columns, filters={"judge_model": "crowd"}).battles
     found = controlled(crowd, lengths)
-    assert (found.effect.n_prompts, found.effect.n_games, found.effect.n_without_length) == (13, 8931, 0)
+    assert (found.effect.n_prompts, found.effect.n_games, found.effect.n_without_length) == (
+        13,
+        8931,
+        0,
+    )
     assert found.effect.effect == pytest.approx(0.005, abs=0.001)
     assert found.effect.std_error == pytest.approx(0.131, abs=0.001)

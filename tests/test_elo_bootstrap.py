@@ -13,7 +13,10 @@ from elo_exp.statistics.permutations import Matches, replay, replay_resamples
 from tests.simulation import Tournament
 
 MATCHES = Matches(
-    n_models=3, first=np.array([0, 1, 2, 0]), second=np.array([1, 2, 0, 2]), tied=np.array([False, True, False, False])
+    n_models=3,
+    first=np.array([0, 1, 2, 0]),
+    second=np.array([1, 2, 0, 2]),
+    tied=np.array([False, True, False, False]),
 )
 EACH = np.arange(4)  # every match is drawn by itself
 
@@ -21,7 +24,14 @@ ENDS = ("low", "high")
 
 
 def elo(*, n_perms: int = 20, **changes: object) -> PermutationElo:
-    arguments = {"k": 16, "k_sweep": [4], "seed": 7, "initial_rating": 1400, "ties": "drop", "shuffle": True}
+    arguments = {
+        "k": 16,
+        "k_sweep": [4],
+        "seed": 7,
+        "initial_rating": 1400,
+        "ties": "drop",
+        "shuffle": True,
+    }
     arguments |= {"n_bootstraps": 200, "perms_per_bootstrap": 10}
     return PermutationElo(n_perms=n_perms, **{**arguments, **changes})  # type: ignore[arg-type]
 
@@ -37,7 +47,9 @@ def simulated(seed: int, n_prompts: int = 143) -> list[Battle]:
 def test_a_resample_that_takes_every_match_once_is_the_plain_replay():
     rules = {"n_perms": 5, "seed": 3, "initial_rating": 1400.0, "shuffle": False}
     whole = replay([MATCHES], ks=[16.0], **rules)[0][:, :, 0]
-    assert replay_resamples(MATCHES, np.ones((1, 4), dtype=np.intp), EACH, k=16.0, **rules)[0] == pytest.approx(whole)
+    assert replay_resamples(MATCHES, np.ones((1, 4), dtype=np.intp), EACH, k=16.0, **rules)[
+        0
+    ] == pytest.approx(whole)
 
 
 def test_matches_are_played_as_often_as_they_are_drawn():
@@ -50,7 +62,10 @@ def test_matches_are_played_as_often_as_they_are_drawn():
             assert ratings == pytest.approx(1400.0)
             continue
         some = Matches(
-            n_models=3, first=MATCHES.first[played], second=MATCHES.second[played], tied=MATCHES.tied[played]
+            n_models=3,
+            first=MATCHES.first[played],
+            second=MATCHES.second[played],
+            tied=MATCHES.tied[played],
         )
         assert ratings == pytest.approx(replay([some], ks=[16.0], **rules)[0][:, :, 0])
 
@@ -59,7 +74,9 @@ def test_the_matches_of_a_cluster_are_drawn_together():
     rules = {"k": 16.0, "n_perms": 5, "seed": 3, "initial_rating": 1400.0}
     cluster, times = np.array([0, 1, 1, 0]), np.array([[2, 0], [1, 1], [0, 3]])
     found = replay_resamples(MATCHES, times, cluster, **rules)
-    np.testing.assert_array_equal(found, replay_resamples(MATCHES, times[:, cluster], EACH, **rules))
+    np.testing.assert_array_equal(
+        found, replay_resamples(MATCHES, times[:, cluster], EACH, **rules)
+    )
 
 
 def test_blocks_of_resamples_are_rated_as_all_at_once(monkeypatch: pytest.MonkeyPatch):
@@ -69,17 +86,24 @@ def test_blocks_of_resamples_are_rated_as_all_at_once(monkeypatch: pytest.Monkey
     whole = replay_resamples(MATCHES, times, EACH, **rules)
     monkeypatch.setattr(permutations, "_BLOCK_BYTES", 0)
     monkeypatch.setattr(permutations, "_BLOCK_ORDERS", 15)
-    np.testing.assert_array_equal(whole, replay_resamples(MATCHES, times, EACH, **rules, tell=told.append))
+    np.testing.assert_array_equal(
+        whole, replay_resamples(MATCHES, times, EACH, **rules, tell=told.append)
+    )
     assert sum(told) == pytest.approx(20 * 5)
 
 
 def test_shuffled_resamples_average_to_what_many_permutations_average_to():
     counts = np.array([[1, 1, 1, 2], [3, 0, 1, 0]])
-    found = replay_resamples(MATCHES, counts, EACH, k=32.0, n_perms=4000, seed=3, initial_rating=0.0)
+    found = replay_resamples(
+        MATCHES, counts, EACH, k=32.0, n_perms=4000, seed=3, initial_rating=0.0
+    )
     for row, ratings in zip(counts, found, strict=True):
         played = np.repeat(np.arange(4), row)
         some = Matches(
-            n_models=3, first=MATCHES.first[played], second=MATCHES.second[played], tied=MATCHES.tied[played]
+            n_models=3,
+            first=MATCHES.first[played],
+            second=MATCHES.second[played],
+            tied=MATCHES.tied[played],
         )
         expected = replay([some], ks=[32.0], n_perms=4000, seed=11, initial_rating=0.0)[0][:, :, 0]
         error = np.hypot(ratings.std(axis=0), expected.std(axis=0)) / np.sqrt(4000)
@@ -100,28 +124,41 @@ def test_the_interval_covers_what_elo_would_find_on_many_prompts(record_property
     """Of 600 data sets of 143 prompts; the mean over all of them stands for the truth of Elo's own estimand."""
     boards = [elo(n_perms=100).rate({"d": simulated(seed)})["d"] for seed in range(600)]
     ratings = np.array([[b.rating(m).rating for m in b.models] for b in boards])
-    low, high = (np.array([[getattr(b.rating(m), f"ci_{end}") for m in b.models] for b in boards]) for end in ENDS)
+    low, high = (
+        np.array([[getattr(b.rating(m), f"ci_{end}") for m in b.models] for b in boards])
+        for end in ENDS
+    )
     truth = ratings.mean(axis=0)
     coverage = ((low <= truth) & (truth <= high)).mean()
     errors = np.array([[b.rating(m).ordering_error for m in b.models] for b in boards])
     of_ordering = (np.abs(ratings - truth) < 1.96 * errors).mean()
-    print(f"\ncoverage of Elo's 95 % interval over prompts {coverage:.3f}; of mean ± 1.96 SEM {of_ordering:.3f}")
+    print(
+        f"\ncoverage of Elo's 95 % interval over prompts {coverage:.3f}; of mean ± 1.96 SEM {of_ordering:.3f}"
+    )
     assert 0.93 <= coverage <= 0.97
 
 
 def test_few_orders_of_each_draw_do_not_widen_the_interval():
     battles = simulated(1)
-    few, many = (std_errors(elo(n_perms=1, n_bootstraps=2000, perms_per_bootstrap=n), battles) for n in (2, 30))
+    few, many = (
+        std_errors(elo(n_perms=1, n_bootstraps=2000, perms_per_bootstrap=n), battles)
+        for n in (2, 30)
+    )
     assert few == pytest.approx(many, rel=0.1)
 
 
 def test_verdicts_on_one_prompt_are_drawn_together():
     """Fifty copies of each battle on its own prompt say nothing new; on fifty prompts they would."""
-    battles = [Battle(model_a="a", model_b="b", winner=f"model_{'aab'[i % 3]}", question_id=f"q{i}") for i in range(30)]
+    battles = [
+        Battle(model_a="a", model_b="b", winner=f"model_{'aab'[i % 3]}", question_id=f"q{i}")
+        for i in range(30)
+    ]
     once = std_errors(elo(k=0.02), battles)
     copies = [b for b in battles for _ in range(10)]
     together = std_errors(elo(k=0.02), copies)
-    assert together["a"] == pytest.approx(10 * (once["a"] or 0.0), rel=0.02)  # K small: Elo is K times a sum
+    assert together["a"] == pytest.approx(
+        10 * (once["a"] or 0.0), rel=0.02
+    )  # K small: Elo is K times a sum
 
 
 @pytest.mark.parametrize(
@@ -129,12 +166,21 @@ def test_verdicts_on_one_prompt_are_drawn_together():
     [
         ([Battle(model_a="a", model_b="b", winner="model_a", question_id="q")] * 5, {}),
         ([dataclasses.replace(battle, question_id="q") for battle in simulated(1, 20)], {}),
-        ([dataclasses.replace(battle, question_id=q) for battle in simulated(1, 1) * 2 for q in "pqr"], {}),
+        (
+            [
+                dataclasses.replace(battle, question_id=q)
+                for battle in simulated(1, 1) * 2
+                for q in "pqr"
+            ],
+            {},
+        ),
         (simulated(1, 20), {"n_bootstraps": 0}),
     ],
     ids=["one prompt of one battle", "one prompt", "prompts that say the same", "n_bootstraps=0"],
 )
-def test_where_prompts_do_not_differ_or_are_not_drawn_there_is_no_interval(battles: list[Battle], changes: dict):
+def test_where_prompts_do_not_differ_or_are_not_drawn_there_is_no_interval(
+    battles: list[Battle], changes: dict
+):
     board = elo(**changes).rate({"d": battles})["d"]
     assert {(r.std_error, r.ci_low, r.ci_high) for r in board.ratings} == {(None, None, None)}
 
@@ -155,7 +201,9 @@ def test_only_the_primary_k_has_an_interval_and_the_samples_are_those_without_it
     assert with_it[16.0].ratings[0].std_error is not None
 
 
-@pytest.mark.parametrize("changes", [{"n_bootstraps": 1}, {"n_bootstraps": -1}, {"perms_per_bootstrap": 0}])
+@pytest.mark.parametrize(
+    "changes", [{"n_bootstraps": 1}, {"n_bootstraps": -1}, {"perms_per_bootstrap": 0}]
+)
 def test_settings_that_make_no_sense_are_refused(changes: dict[str, int]):
     (name,) = changes
     with pytest.raises(UserError, match=f"^{name}: found"):
@@ -167,6 +215,9 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, int]):
 def test_who_only_wins_loses_or_ties_has_no_interval_and_the_others_have(winner: str, ties: str):
     """d against each of the others on every prompt; with ties dropped, d that only ties does not play."""
     battles = [battle for battle in simulated(1, 40) if "d" not in (battle.model_a, battle.model_b)]
-    battles += [Battle(model_a="d", model_b="abc"[q % 3], winner=winner, question_id=f"{q}") for q in range(40)]
+    battles += [
+        Battle(model_a="d", model_b="abc"[q % 3], winner=winner, question_id=f"{q}")
+        for q in range(40)
+    ]
     found = std_errors(elo(ties=ties), battles)
     assert {model for model, error in found.items() if error is None} == {"d"}

@@ -14,45 +14,88 @@ import pytest
 from elo_exp.statistics.likelihood import POINTS, Array, abilities
 from elo_exp.statistics.permutations import Matches, replay
 
-Counts = Mapping[tuple[int, int], tuple[int, int]]  # the pair, and how often its first and its second won
+Counts = Mapping[
+    tuple[int, int], tuple[int, int]
+]  # the pair, and how often its first and its second won
 
 # Three players, 1000 games of A and B, 1000 of B and C: mean ratings, their scatter over orders (where the table has
 # one for each player), and the share of single orders that rank all three correctly.
 THREE: dict[str, tuple[Counts, dict[int, tuple[tuple[float, ...], tuple[float, ...], float]]]] = {
     "clubs": (
         {(0, 1): (750, 250), (1, 2): (750, 250)},
-        {1: ((1535.1, 1400.0, 1264.9), (3.3, 5.1, 3.3), 1.0), 16: ((1594.6, 1400.5, 1205.0), (30, 30, 30), 1.0)},
+        {
+            1: ((1535.1, 1400.0, 1264.9), (3.3, 5.1, 3.3), 1.0),
+            16: ((1594.6, 1400.5, 1205.0), (30, 30, 30), 1.0),
+        },
     ),
     "spades": (
         {(0, 1): (750, 250), (1, 2): (510, 490)},
-        {1: ((1500.0, 1342.6, 1357.5), (3.2, 5.4, 3.7), 0.04), 16: ((1531.5, 1337.6, 1330.9), (30, 30, 30), 0.55)},
+        {
+            1: ((1500.0, 1342.6, 1357.5), (3.2, 5.4, 3.7), 0.04),
+            16: ((1531.5, 1337.6, 1330.9), (30, 30, 30), 0.55),
+        },
     ),
     "diamonds": (
         {(0, 1): (510, 490), (1, 2): (750, 250)},
-        {1: ((1442.5, 1457.5, 1300.1), (3.7, 5.4, 3.3), 0.04), 16: ((1468.9, 1462.6, 1268.6), (30, 30, 30), 0.55)},
+        {
+            1: ((1442.5, 1457.5, 1300.1), (3.7, 5.4, 3.3), 0.04),
+            16: ((1468.9, 1462.6, 1268.6), (30, 30, 30), 0.55),
+        },
     ),
     "hearts": (
         {(0, 1): (540, 460), (1, 2): (510, 490)},
-        {1: ((1416.8, 1393.1, 1390.1), (3.7, 5.7, 3.8), 0.62), 16: ((1422.6, 1393.2, 1384.2), (30, 30, 30), 0.35)},
+        {
+            1: ((1416.8, 1393.1, 1390.1), (3.7, 5.7, 3.8), 0.62),
+            16: ((1422.6, 1393.2, 1384.2), (30, 30, 30), 0.35),
+        },
     ),
 }
 # Two players: the wins of both; by K the mean gap, its scatter over orders, the share of orders with the wrong sign.
 KS = (1, 8, 16, 32)
 TWO = {
-    "N=1000 p=.51": (510, 490, [(6.6, 8.1, 0.21), (7.0, 36, 0.42), (7.3, 52, 0.44), (7.3, 77, 0.46)], 6.95),
-    "N=1000 p=.55": (550, 450, [(32.9, 8.2, 0), (35.7, 36, 0.16), (35.9, 53, 0.25), (36.4, 77, 0.32)], 34.86),
-    "N=1000 p=.60": (600, 400, [(66.2, 7.9, 0), (71.6, 35, 0.02), (72.4, 53, 0.09), (73.2, 77, 0.18)], 70.44),
+    "N=1000 p=.51": (
+        510,
+        490,
+        [(6.6, 8.1, 0.21), (7.0, 36, 0.42), (7.3, 52, 0.44), (7.3, 77, 0.46)],
+        6.95,
+    ),
+    "N=1000 p=.55": (
+        550,
+        450,
+        [(32.9, 8.2, 0), (35.7, 36, 0.16), (35.9, 53, 0.25), (36.4, 77, 0.32)],
+        34.86,
+    ),
+    "N=1000 p=.60": (
+        600,
+        400,
+        [(66.2, 7.9, 0), (71.6, 35, 0.02), (72.4, 53, 0.09), (73.2, 77, 0.18)],
+        70.44,
+    ),
     "N=1000 p=.80": (800, 200, [(212, 6.4, 0), (243, 35, 0), (245, 52, 0), (250, 75, 0)], 240.8),
-    "N=300 p=.59": (177, 123, [(36.2, 2.9, 0), (63.3, 32, 0.02), (64.7, 49, 0.09), (66.4, 74, 0.19)], 63.2),
-    "N=300 p=.51": (153, 147, [(4.0, 2.9, 0.09), (7.1, 32, 0.41), (7.7, 50, 0.44), (6.8, 75, 0.47)], 6.95),
+    "N=300 p=.59": (
+        177,
+        123,
+        [(36.2, 2.9, 0), (63.3, 32, 0.02), (64.7, 49, 0.09), (66.4, 74, 0.19)],
+        63.2,
+    ),
+    "N=300 p=.51": (
+        153,
+        147,
+        [(4.0, 2.9, 0.09), (7.1, 32, 0.41), (7.7, 50, 0.44), (6.8, 75, 0.47)],
+        6.95,
+    ),
 }
 
 
 def elo(counts: Counts, ks: Sequence[float], *, n_perms: int) -> Array:
     """Final ratings (p, m, k)."""
-    sides = [side for (a, b), (won, lost) in counts.items() for side in [(a, b)] * won + [(b, a)] * lost]
+    sides = [
+        side for (a, b), (won, lost) in counts.items() for side in [(a, b)] * won + [(b, a)] * lost
+    ]
     first, second = np.array(sides).T
-    played = Matches(n_models=1 + max(max(pair) for pair in counts), first=first, second=second, tied=first < 0)
+    played = Matches(
+        n_models=1 + max(max(pair) for pair in counts), first=first, second=second, tied=first < 0
+    )
     return replay([played], ks=ks, n_perms=n_perms, seed=20260425, initial_rating=1400)[0]
 
 
@@ -95,7 +138,10 @@ def test_three_players_are_rated_as_the_table_has_it(case: str) -> None:
 def test_three_players_in_many_orders(case: str) -> None:
     found = check_three(case, n_perms=4000)
     for k, (mean, share) in found.items():
-        print(f"\n{case} K={k}: {' / '.join(f'{rating:.1f}' for rating in mean)}, right order {share:.2f}", end="")
+        print(
+            f"\n{case} K={k}: {' / '.join(f'{rating:.1f}' for rating in mean)}, right order {share:.2f}",
+            end="",
+        )
         assert share == pytest.approx(THREE[case][1][k][2], abs=0.05)
 
 

@@ -28,7 +28,11 @@ from tests.data import shared_data
 
 N_PROMPTS = 143  # 93 of them with a reference answer
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
-DIMENSIONS = {"factuality": 93 * 6, "calibration": 143 * 6, "clinical_utility": 143 * 6}  # pairs of entrants
+DIMENSIONS = {
+    "factuality": 93 * 6,
+    "calibration": 143 * 6,
+    "clinical_utility": 143 * 6,
+}  # pairs of entrants
 BEST_FIRST = {  # elo_exp/entrants/probe.py says why
     "factuality": ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"],
     "calibration": ["probe_reference", "probe_partial", "probe_swapped", "probe_hedged"],
@@ -75,7 +79,11 @@ def timeless(run_dir: Path) -> dict[str, bytes]:
 def facts(ran: Ran) -> dict[str, Any]:
     """What the manifest says of the inputs and of the judge."""
     spent_or_chosen = {"started_at", "finished_at", "usage", "overrides", "config", "git_commit"}
-    return {name: value for name, value in ran.read("manifest.json").items() if name not in spent_or_chosen}
+    return {
+        name: value
+        for name, value in ran.read("manifest.json").items()
+        if name not in spent_or_chosen
+    }
 
 
 def usage(ran: Ran) -> dict[str, int]:
@@ -135,7 +143,9 @@ def test_matches_are_every_pair_on_every_prompt_of_a_dimension(demo: Ran):
         "medqa": 69 * 6,
     }
     assert list(rows[0]) == ["prompt_id", "dimension", "source", "entrant_a", "entrant_b"]
-    assert [(row["entrant_a"], row["entrant_b"]) for row in rows[:3]] == [(PROBES[0], other) for other in PROBES[1:]]
+    assert [(row["entrant_a"], row["entrant_b"]) for row in rows[:3]] == [
+        (PROBES[0], other) for other in PROBES[1:]
+    ]
 
 
 def test_verdicts_keep_both_orders_of_every_pair(demo: Ran):
@@ -169,7 +179,9 @@ def test_elo_results_have_the_originals_layout(demo: Ran):
     assert list(results) == ["default_k", "primary", "k_sensitivity", "n_decisive_matches"]
     assert results["default_k"] == 16.0
     assert list(results["primary"]) == list(results["k_sensitivity"]) == list(DIMENSIONS)
-    decisive = Counter(row["dimension"] for row in demo.rows("battles.jsonl") if row["winner"] != "tie")
+    decisive = Counter(
+        row["dimension"] for row in demo.rows("battles.jsonl") if row["winner"] != "tie"
+    )
     assert results["n_decisive_matches"] == decisive
     for dimension in DIMENSIONS:
         by_k = results["k_sensitivity"][dimension]
@@ -194,12 +206,22 @@ def test_the_array_holds_the_rating_of_every_permutation(demo: Ran):
             assert names == sorted(PROBES)
             for name, column in zip(names, samples.T, strict=True):
                 assert primary[dimension][name]["mean"] == pytest.approx(column.mean(), abs=1e-9)
-                assert primary[dimension][name]["sem"] == pytest.approx(column.std(ddof=1) / 500**0.5, abs=1e-9)
+                assert primary[dimension][name]["sem"] == pytest.approx(
+                    column.std(ddof=1) / 500**0.5, abs=1e-9
+                )
 
 
 def test_win_rates_count_every_judgment_once(demo: Ran):
     rows = table(demo.run_dir / "pairwise_winrates.csv")
-    assert list(rows[0]) == ["dimension", "entrant_a", "entrant_b", "a_wins", "b_wins", "ties", "inconsistent"]
+    assert list(rows[0]) == [
+        "dimension",
+        "entrant_a",
+        "entrant_b",
+        "a_wins",
+        "b_wins",
+        "ties",
+        "inconsistent",
+    ]
     assert len(rows) == len(DIMENSIONS) * 6
     assert all(row["entrant_a"] < row["entrant_b"] for row in rows)
     counted: Counter[str] = Counter()
@@ -226,7 +248,9 @@ def test_ratings_json_holds_every_method_best_first_and_null_for_what_is_not_kno
             assert row["ordering_error"] == primary[dimension][row["model"]]["sem"]
         for row in [row for method in methods.values() for row in method["ratings"]]:
             assert row["ci_low"] < row["rating"] < row["ci_high"]
-            assert 1.97 < (row["ci_high"] - row["ci_low"]) / (2 * row["std_error"]) < 2  # 93 and 143 prompts
+            assert (
+                1.97 < (row["ci_high"] - row["ci_low"]) / (2 * row["std_error"]) < 2
+            )  # 93 and 143 prompts
         fitted = [row["rating"] for row in methods["bradley_terry"]["ratings"]]
         assert sum(fitted) / 4 == pytest.approx(1400)
         assert [row["ordering_error"] for row in methods["bradley_terry"]["ratings"]] == [None] * 4
@@ -238,7 +262,9 @@ def test_a_run_in_the_folder_of_another_sets_aside_what_is_not_its_own(tmp_path:
     first = run(*given, folder=tmp_path)
     (tmp_path / "mine" / "notes.txt").write_text("Ask Ada.\n", encoding="utf-8")
     listed = first.read("manifest.json")["files"]
-    assert set(listed) == {*artifacts(first.run_dir), "manifest.json", "report.html"} - {"notes.txt"}
+    assert set(listed) == {*artifacts(first.run_dir), "manifest.json", "report.html"} - {
+        "notes.txt"
+    }
     last = run(*given[:-1], "entrant=[probe_reference,probe_hedged]", folder=tmp_path, strict=False)
     left = [name for name in artifacts(last.run_dir) if not name.startswith("earlier/")]
     assert sorted(name for name in left if "responses_" in name) == [
@@ -246,7 +272,10 @@ def test_a_run_in_the_folder_of_another_sets_aside_what_is_not_its_own(tmp_path:
     ]
     assert "notes.txt" in left
     assert (last.run_dir / "earlier/responses/responses_probe_partial.jsonl").is_file()
-    assert f"1 files of an earlier run in {last.run_dir} are now in its earlier/" in last.err + last.out
+    assert (
+        f"1 files of an earlier run in {last.run_dir} are now in its earlier/"
+        in last.err + last.out
+    )
 
 
 def test_the_manifest_says_what_ran_on_what_and_what_it_cost(demo: Ran):
@@ -265,12 +294,16 @@ def test_the_manifest_says_what_ran_on_what_and_what_it_cost(demo: Ran):
         "rubric_versions": dict.fromkeys(DIMENSIONS, "v1"),
     }
     assert {name: manifest[name] for name in said} == said
-    started, finished = (datetime.fromisoformat(manifest[name]) for name in ("started_at", "finished_at"))
+    started, finished = (
+        datetime.fromisoformat(manifest[name]) for name in ("started_at", "finished_at")
+    )
     assert started <= finished
     assert {"elo_exp", "python", "numpy", "hydra-core"} <= set(manifest["versions"])
     assert "git_commit" in manifest
     read = {"bank", *(f"rubric {name}" for name in DIMENSIONS)}
-    shared = {f"rubric factuality {what}" for what in ("system", "template", "schema")}  # named once
+    shared = {
+        f"rubric factuality {what}" for what in ("system", "template", "schema")
+    }  # named once
     assert set(manifest["input_hashes"]) == read | shared
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in manifest["input_hashes"].values())
     assert manifest["config"]["elo"]["k_sweep"] == [1, 4, 8, 16, 32]
@@ -282,7 +315,11 @@ def test_an_unbiased_judge_flips_no_pair(demo: Ran):
     for quality in demo.read("manifest.json")["judge_quality"]:
         n_asked = quality["n_two_order"] + quality["n_equal_answers"]
         assert n_asked == quality["n_judgments"] == DIMENSIONS[quality["dimension"]]
-        assert (quality["flip_rate"], quality["first_shown_rate"], quality["invalid_rate"]) == (0.0, 0.5, 0.0)
+        assert (quality["flip_rate"], quality["first_shown_rate"], quality["invalid_rate"]) == (
+            0.0,
+            0.5,
+            0.0,
+        )
 
 
 def test_every_figure_is_a_png_and_an_svg_with_its_data_beside_it(demo: Ran):
@@ -293,7 +330,13 @@ def test_every_figure_is_a_png_and_an_svg_with_its_data_beside_it(demo: Ran):
         assert {row["dimension"] for row in rows} == set(DIMENSIONS)
     traces = table(demo.run_dir / "figures/permutation_traces.csv")
     assert {int(row["n_perms"]) for row in traces} >= {1, 2, 500}
-    assert {float(row["k"]) for row in table(demo.run_dir / "figures/k_sensitivity.csv")} == {1, 4, 8, 16, 32}
+    assert {float(row["k"]) for row in table(demo.run_dir / "figures/k_sensitivity.csv")} == {
+        1,
+        4,
+        8,
+        16,
+        32,
+    }
 
 
 # Who wins
@@ -324,14 +367,24 @@ def test_a_position_effect_shows_as_flips(small: Ran, tmp_path: Path):
     for quality in biased.read("manifest.json")["judge_quality"]:
         assert 0.1 < quality["flip_rate"] < 0.5
         assert quality["first_shown_rate"] > 0.5
-    inconsistent = [row for d in DIMENSIONS for row in biased.rows(f"verdicts/{d}.jsonl") if row["inconsistent"]]
+    inconsistent = [
+        row for d in DIMENSIONS for row in biased.rows(f"verdicts/{d}.jsonl") if row["inconsistent"]
+    ]
     assert all(row["winner"] is None for row in inconsistent)
-    assert len(inconsistent) == sum(q["n_flips"] for q in biased.read("manifest.json")["judge_quality"])
+    assert len(inconsistent) == sum(
+        q["n_flips"] for q in biased.read("manifest.json")["judge_quality"]
+    )
 
 
 def test_the_bank_of_the_original_runs(tmp_path: Path):
     bank = shared_data("tap_bank.jsonl")
-    ran = run("tracker=local", "elo.n_perms=20", "figures=false", f"prompts.bank_path={bank}", folder=tmp_path)
+    ran = run(
+        "tracker=local",
+        "elo.n_perms=20",
+        "figures=false",
+        f"prompts.bank_path={bank}",
+        folder=tmp_path,
+    )
     assert ran.read("manifest.json")["bank_size"] == N_PROMPTS
     assert Counter(row["dimension"] for row in ran.rows("matches/matches.jsonl")) == DIMENSIONS
     factuality = ran.read("elo_results.json")["primary"]["factuality"]
@@ -340,16 +393,29 @@ def test_the_bank_of_the_original_runs(tmp_path: Path):
 
 def test_a_rubric_that_wants_references_says_so_where_no_prompt_has_one(tmp_path: Path):
     """A bank of one's own need not have gold answers, and factuality is among the rubrics that are chosen."""
-    rows = [{"prompt_id": f"q{q}", "text": f"What is {q}?", "source": "mine", "subject": "x"} for q in range(3)]
-    (tmp_path / "bank.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    rows = [
+        {"prompt_id": f"q{q}", "text": f"What is {q}?", "source": "mine", "subject": "x"}
+        for q in range(3)
+    ]
+    (tmp_path / "bank.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+    )
     for name in ("ann", "bob"):
         answers = [{"prompt_id": f"q{q}", "response_text": name * q or "?"} for q in range(3)]
         text = "".join(json.dumps(row) + "\n" for row in answers)
         (tmp_path / f"responses_{name}.jsonl").write_text(text, encoding="utf-8")
-        entrant = f"# @package entrant.{name}\ndefaults: [recorded@_here_, _self_]\nentrant_id: {name}\n"
+        entrant = (
+            f"# @package entrant.{name}\ndefaults: [recorded@_here_, _self_]\nentrant_id: {name}\n"
+        )
         (tmp_path / "mine" / "entrant").mkdir(parents=True, exist_ok=True)
         (tmp_path / "mine" / "entrant" / f"{name}.yaml").write_text(entrant, encoding="utf-8")
-    given = ("--config-dir=mine", "entrant=[ann,bob]", "recorded_dir=.", "prompts.bank_path=bank.jsonl", *QUICK[1:])
+    given = (
+        "--config-dir=mine",
+        "entrant=[ann,bob]",
+        "recorded_dir=.",
+        "prompts.bank_path=bank.jsonl",
+        *QUICK[1:],
+    )
     ran = attempt(*given, "rubric=[factuality,calibration]", "hydra.run.dir=run", folder=tmp_path)
     assert ran.code == 0, ran.err
     said = [line for line in ran.err.splitlines() if "gold_answer" in line]
@@ -380,7 +446,13 @@ def test_stored_only_rates_what_is_stored(small: Ran):
 
 def test_stored_only_says_what_is_missing(small: Ran):
     """The pairs that the store knows are rated, the others are counted by dimension."""
-    more = run(*LOCAL, "judging.limit_pairs=60", "judging.stored_only=true", "figures=false", folder=small.folder)
+    more = run(
+        *LOCAL,
+        "judging.limit_pairs=60",
+        "judging.stored_only=true",
+        "figures=false",
+        folder=small.folder,
+    )
     missing = usage(more)["verdicts_missing"]
     assert 0 < missing <= 3 * 2 * 20
     assert f"{missing} of 360 verdicts are missing (calibration " in more.err
@@ -391,7 +463,10 @@ def test_stored_only_says_what_is_missing(small: Ran):
 
 def test_stored_only_of_an_empty_store_rates_nobody_and_says_so(tmp_path: Path):
     ran = run(*LOCAL, "judging.stored_only=true", folder=tmp_path)
-    assert "240 of 240 verdicts are missing (calibration 80, clinical_utility 80, factuality 80)" in ran.err
+    assert (
+        "240 of 240 verdicts are missing (calibration 80, clinical_utility 80, factuality 80)"
+        in ran.err
+    )
     assert usage(ran)["verdicts_missing"] == 240
     results = ran.read("elo_results.json")
     assert results["primary"] == {dimension: {} for dimension in DIMENSIONS}
@@ -412,11 +487,16 @@ def test_a_dimension_without_a_decisive_match_has_no_ratings_and_the_others_have
 
 def test_replaying_the_verdicts_gives_the_same_ratings(small: Ran):
     judge = ("judge=replay", f"judge.path={small.run_dir}/verdicts", "figures=false")
-    replayed = run(*LOCAL, *judge, "cache_dir=fresh", folder=small.folder)  # a store that has heard no other judge
+    replayed = run(
+        *LOCAL, *judge, "cache_dir=fresh", folder=small.folder
+    )  # a store that has heard no other judge
     for name in ("elo_results.json", "elo_per_perm.npz", "ratings.json", "pairwise_winrates.csv"):
         assert (replayed.run_dir / name).read_bytes() == (small.run_dir / name).read_bytes(), name
     assert replayed.read("manifest.json")["judge_model"] == "replay"
-    assert replayed.read("manifest.json")["judge_quality"] == small.read("manifest.json")["judge_quality"]
+    assert (
+        replayed.read("manifest.json")["judge_quality"]
+        == small.read("manifest.json")["judge_quality"]
+    )
 
 
 def numbers(value: Any) -> Any:
@@ -429,7 +509,12 @@ def numbers(value: Any) -> Any:
 
 
 def test_rating_the_battles_file_by_dimension_gives_the_same_ratings(demo: Ran):
-    given = ("experiment=rate", f"battles={demo.run_dir}/battles.jsonl", "tracker=local", "figures=false")
+    given = (
+        "experiment=rate",
+        f"battles={demo.run_dir}/battles.jsonl",
+        "tracker=local",
+        "figures=false",
+    )
     rated = run(*given, "battles_columns.dimension=dimension", folder=demo.folder)
     whole = demo.read("ratings.json")
     for found in whole["judge"].values():  # what takes the texts to know
@@ -444,11 +529,18 @@ def test_rating_the_battles_file_by_dimension_gives_the_same_ratings(demo: Ran):
 
 
 def test_without_that_column_the_battles_are_one_dimension_overall(small: Ran):
-    given = ("experiment=rate", f"battles={small.run_dir}/battles.jsonl", "tracker=local", "elo.n_perms=20")
+    given = (
+        "experiment=rate",
+        f"battles={small.run_dir}/battles.jsonl",
+        "tracker=local",
+        "elo.n_perms=20",
+    )
     rated = run(*given, folder=small.folder)
     assert list(rated.read("elo_results.json")["primary"]) == ["overall"]
     n_decisive = small.read("elo_results.json")["n_decisive_matches"]
-    assert rated.read("elo_results.json")["n_decisive_matches"] == {"overall": sum(n_decisive.values())}
+    assert rated.read("elo_results.json")["n_decisive_matches"] == {
+        "overall": sum(n_decisive.values())
+    }
     assert rated.read("manifest.json")["n_battles"] == 120
 
 
@@ -458,7 +550,9 @@ def test_without_that_column_the_battles_are_one_dimension_overall(small: Ran):
 def select(query: str, folder: Path) -> list[tuple[Any, ...]]:
     """Rows of the store, read beside a run that may be writing; none where there is no store yet."""
     try:
-        with closing(sqlite3.connect(f"file:{folder}/outputs/cache/store.sqlite?mode=ro", uri=True)) as db:
+        with closing(
+            sqlite3.connect(f"file:{folder}/outputs/cache/store.sqlite?mode=ro", uri=True)
+        ) as db:
             return db.execute(query).fetchall()
     except sqlite3.OperationalError:
         return []
@@ -466,7 +560,10 @@ def select(query: str, folder: Path) -> list[tuple[Any, ...]]:
 
 def answers(folder: Path) -> dict[str, tuple[str, str]]:
     """Kind and value of every stored answer, by key."""
-    return {key: (kind, value) for key, kind, value in select("SELECT key, kind, value FROM answers", folder)}
+    return {
+        key: (kind, value)
+        for key, kind, value in select("SELECT key, kind, value FROM answers", folder)
+    }
 
 
 def holds(n_answers: int, folder: Path) -> bool:
@@ -484,7 +581,9 @@ def kill_when(ready: Callable[[], bool], process: subprocess.Popen[str]) -> None
     wait_until(ready, process)
     process.kill()
     out, err = process.communicate()
-    assert process.returncode == -signal.SIGKILL, f"the run had ended before it was killed:\n{out}{err}"
+    assert process.returncode == -signal.SIGKILL, (
+        f"the run had ended before it was killed:\n{out}{err}"
+    )
 
 
 def go_on_and_compare(folder: Path, whole: Ran) -> None:
@@ -493,11 +592,18 @@ def go_on_and_compare(folder: Path, whole: Ran) -> None:
     kinds = Counter(kind for kind, _ in before.values())
     run_dir = folder / "run"
     if (run_dir / "manifest.json").is_file():
-        assert json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))["finished_at"] is None
+        assert (
+            json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))["finished_at"]
+            is None
+        )
     again = run("tracker=local", "hydra.run.dir=run", folder=folder)
     spent = usage(again)
     assert spent["responses_stored"] == kinds["Response"]
-    assert spent["responses_stored"] + spent["responses_generated"] == spent["responses_wanted"] == 4 * N_PROMPTS
+    assert (
+        spent["responses_stored"] + spent["responses_generated"]
+        == spent["responses_wanted"]
+        == 4 * N_PROMPTS
+    )
     assert spent["verdicts_stored"] == kinds["JudgeReply"]
     assert spent["verdicts_stored"] + spent["judge_calls"] == spent["verdicts_distinct"]
     after = answers(folder)
@@ -513,7 +619,9 @@ N_ANSWERS = [MOMENTS.randrange(1, 572), MOMENTS.randrange(572, 2000), MOMENTS.ra
 
 
 @pytest.mark.parametrize("n_answers", N_ANSWERS)
-def test_killed_and_started_again_a_run_goes_on_where_it_was(n_answers: int, demo: Ran, tmp_path: Path):
+def test_killed_and_started_again_a_run_goes_on_where_it_was(
+    n_answers: int, demo: Ran, tmp_path: Path
+):
     """572 responses are stored one by one, then 3,265 verdicts; the kill falls somewhere among them."""
     process = start("tracker=local", "hydra.run.dir=run", folder=tmp_path)
     kill_when(lambda: holds(n_answers, tmp_path), process)
@@ -536,5 +644,8 @@ def test_interrupted_it_says_that_the_same_command_goes_on(tmp_path: Path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.splitlines()[-1] == "elo_exp: interrupted. Every answer so far is stored; the same command goes on."
+    assert (
+        err.splitlines()[-1]
+        == "elo_exp: interrupted. Every answer so far is stored; the same command goes on."
+    )
     assert "Traceback" not in err

@@ -17,9 +17,19 @@ from elo_exp.records import Prompt, Response, UserError, fingerprint
 from tests.data import BANK, PROBES, shipped
 
 BLEEDING = Prompt(
-    prompt_id="p1", text="What stops bleeding?", source="medqa", subject="er", gold_answer="Firm pressure on the wound."
+    prompt_id="p1",
+    text="What stops bleeding?",
+    source="medqa",
+    subject="er",
+    gold_answer="Firm pressure on the wound.",
 )
-BURN = Prompt(prompt_id="p2", text="What cools a burn?", source="medqa", subject="er", gold_answer="Running water.")
+BURN = Prompt(
+    prompt_id="p2",
+    text="What cools a burn?",
+    source="medqa",
+    subject="er",
+    gold_answer="Running water.",
+)
 HEDGE = Prompt(
     prompt_id="p3",
     text="Should I take a statin?",
@@ -33,12 +43,20 @@ PROMPTS = [BLEEDING, HEDGE, BURN]
 
 @pytest.fixture(scope="module")
 def small_bank(tmp_path_factory) -> Path:
-    return write_jsonl(tmp_path_factory.mktemp("bank") / "bank.jsonl", [prompt.to_dict() for prompt in PROMPTS])
+    return write_jsonl(
+        tmp_path_factory.mktemp("bank") / "bank.jsonl", [prompt.to_dict() for prompt in PROMPTS]
+    )
 
 
 def probe(path: Path, style: str, **changes: Any) -> ProbeEntrant:
     """A probe that does not lapse, but for `changes`."""
-    settings = {"entrant_id": style, "style": style, "lapse_style": style, "lapse_rate": 0.0, "bank_path": str(path)}
+    settings = {
+        "entrant_id": style,
+        "style": style,
+        "lapse_style": style,
+        "lapse_rate": 0.0,
+        "bank_path": str(path),
+    }
     return ProbeEntrant(**{**settings, **changes})
 
 
@@ -75,7 +93,11 @@ def test_the_swapped_answer_is_the_next_prompts_and_the_last_takes_the_first(sma
     ]
 
 
-BEHAVES = {"Yes, this is settled.": "answer", "It depends:": "hedge", "I cannot answer this": "abstain"}
+BEHAVES = {
+    "Yes, this is settled.": "answer",
+    "It depends:": "hedge",
+    "I cannot answer this": "abstain",
+}
 
 
 @pytest.mark.parametrize(
@@ -97,8 +119,12 @@ BEHAVES = {"Yes, this is settled.": "answer", "It depends:": "hedge", "I cannot 
 )
 def test_a_prompt_without_one_is_answered_with_a_behavior(small_bank, style, expected, shown):
     """reference as expected, hedged always hedging, partial one step off, swapped as far off as can be."""
-    (answer,) = answers(probe(small_bank, style), dataclasses.replace(HEDGE, expected_behavior=expected))
-    assert [behavior for opening, behavior in BEHAVES.items() if answer.startswith(opening)] == [shown]
+    (answer,) = answers(
+        probe(small_bank, style), dataclasses.replace(HEDGE, expected_behavior=expected)
+    )
+    assert [behavior for opening, behavior in BEHAVES.items() if answer.startswith(opening)] == [
+        shown
+    ]
 
 
 def test_a_behavior_is_about_the_first_tags_or_the_subject(small_bank):
@@ -135,7 +161,9 @@ def test_a_lower_rate_lapses_on_some_of_the_same_prompts():
 
     def lapses(rate: float) -> set[str]:
         entrant = probe(BANK, "reference", lapse_style="swapped", lapse_rate=rate)
-        return {r.prompt_id for r in entrant.generate(prompts) if r.diagnostics["style"] == "swapped"}
+        return {
+            r.prompt_id for r in entrant.generate(prompts) if r.diagnostics["style"] == "swapped"
+        }
 
     assert lapses(0.1) < lapses(0.3) < lapses(0.6)
 
@@ -145,7 +173,13 @@ def test_the_four_probes_do_not_lapse_together():
     lapses = []
     for name in PROBES:
         entrant = shipped("entrant", name, entrant_id=name)
-        lapses.append({r.prompt_id for r in entrant.generate(prompts) if r.diagnostics["style"] != entrant.style})
+        lapses.append(
+            {
+                r.prompt_id
+                for r in entrant.generate(prompts)
+                if r.diagnostics["style"] != entrant.style
+            }
+        )
     assert not set.intersection(*lapses)
 
 
@@ -169,27 +203,44 @@ def test_which_prompts_a_probe_lapses_on_never_changes(small_bank):
 
 def test_an_answer_says_who_gave_it_to_what(small_bank):
     (response,) = probe(small_bank, "reference", entrant_id="best").generate([BURN])
-    assert (response.entrant_id, response.prompt_id, response.finish_reason) == ("best", "p2", "stop")
+    assert (response.entrant_id, response.prompt_id, response.finish_reason) == (
+        "best",
+        "p2",
+        "stop",
+    )
     assert response.timestamp.endswith("Z")
 
 
 def test_an_answer_is_named_by_all_that_could_change_it(small_bank):
     entrant = probe(small_bank, "reference")
-    assert fingerprint(entrant.inputs(BLEEDING)) == fingerprint(probe(small_bank, "reference").inputs(BLEEDING))
+    assert fingerprint(entrant.inputs(BLEEDING)) == fingerprint(
+        probe(small_bank, "reference").inputs(BLEEDING)
+    )
     edited = dataclasses.replace(BLEEDING, gold_answer="A tourniquet.")
     assert fingerprint(entrant.inputs(edited)) != fingerprint(entrant.inputs(BLEEDING))
-    assert fingerprint(probe(small_bank, "partial").inputs(BLEEDING)) != fingerprint(entrant.inputs(BLEEDING))
+    assert fingerprint(probe(small_bank, "partial").inputs(BLEEDING)) != fingerprint(
+        entrant.inputs(BLEEDING)
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"style": "perfect"}, "style: found 'perfect'. Expected one of reference, hedged, partial, swapped."),
-        ({"lapse_style": ""}, "lapse_style: found ''. Expected one of reference, hedged, partial, swapped."),
+        (
+            {"style": "perfect"},
+            "style: found 'perfect'. Expected one of reference, hedged, partial, swapped.",
+        ),
+        (
+            {"lapse_style": ""},
+            "lapse_style: found ''. Expected one of reference, hedged, partial, swapped.",
+        ),
         ({"lapse_rate": 15}, "lapse_rate: found 15. Expected a share in [0, 1]."),
         ({"lapse_rate": -0.1}, "lapse_rate: found -0.1. Expected a share in [0, 1]."),
         ({"lapse_rate": float("nan")}, "lapse_rate: found nan. Expected a share in [0, 1]."),
-        ({"bank_path": "absent.jsonl"}, "absent.jsonl: cannot be read (No such file or directory)."),
+        (
+            {"bank_path": "absent.jsonl"},
+            "absent.jsonl: cannot be read (No such file or directory).",
+        ),
     ],
     ids=lambda value: None if isinstance(value, dict) else value[:30],
 )
@@ -221,7 +272,9 @@ def refused(path: Path, *rows: dict[str, Any]) -> str:
 
 
 def test_recorded_responses_are_given_back_and_unknown_keys_ignored(file):
-    entrant = recorded(file, {**ROW, "p_correct": 0.75, "diagnostics": {"seed": 7}, "loader": "vanilla_hf"})
+    entrant = recorded(
+        file, {**ROW, "p_correct": 0.75, "diagnostics": {"seed": 7}, "loader": "vanilla_hf"}
+    )
     assert list(entrant.generate([BLEEDING])) == [
         Response(
             entrant_id="ann",
@@ -245,7 +298,9 @@ def test_the_responses_of_a_run_can_be_read_back(tmp_path):
     """Whatever an entrant made, the file that a run writes of it answers in its place."""
     prompts = bank.load(BANK)
     made = list(shipped("entrant", "probe_hedged", entrant_id="probe_hedged").generate(prompts))
-    write_jsonl(tmp_path / "responses_probe_hedged.jsonl", (response.to_dict() for response in made))
+    write_jsonl(
+        tmp_path / "responses_probe_hedged.jsonl", (response.to_dict() for response in made)
+    )
     again = RecordedEntrant(entrant_id="probe_hedged", path=str(tmp_path))
     assert list(again.generate(prompts)) == made
 
@@ -269,7 +324,9 @@ def test_an_entrant_that_is_not_among_several_is_refused(file):
 
 
 def test_the_same_response_twice_is_one_response(file):
-    assert answers(recorded(file, ROW, {**ROW, "timestamp": "2026-04-25T00:00:00Z"}), BLEEDING) == ["Firm pressure."]
+    assert answers(recorded(file, ROW, {**ROW, "timestamp": "2026-04-25T00:00:00Z"}), BLEEDING) == [
+        "Firm pressure."
+    ]
 
 
 def test_two_different_responses_to_one_prompt_are_refused(file):
@@ -280,7 +337,10 @@ def test_two_different_responses_to_one_prompt_are_refused(file):
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ({"entrant_id": "ann", "response_text": "Yes."}, ":2: found None as 'prompt_id'. Expected a text."),
+        (
+            {"entrant_id": "ann", "response_text": "Yes."},
+            ":2: found None as 'prompt_id'. Expected a text.",
+        ),
         ({**ROW, "response_text": None}, ":2: found None as 'response_text'. Expected a text."),
         ({**ROW, "prompt_id": 1}, ":2: found 1 as 'prompt_id'. Expected a text."),
     ],
@@ -291,7 +351,8 @@ def test_a_bad_row_is_named(file, bad, words):
 
 
 @pytest.mark.parametrize(
-    "field", ['"p_correct": NaN', '"p_correct": 1e999', '"diagnostics": {"logprobs": [-0.5, -Infinity]}']
+    "field",
+    ['"p_correct": NaN', '"p_correct": 1e999', '"diagnostics": {"logprobs": [-0.5, -Infinity]}'],
 )
 def test_what_is_no_number_in_json_is_refused_where_it_stands(file, field):
     """Python's json writes such, and reads it."""
@@ -299,16 +360,23 @@ def test_what_is_no_number_in_json_is_refused_where_it_stands(file, field):
     write_whole(file, f"{json.dumps(ROW)}\n{json.dumps(other)[:-1]}, {field}}}\n")
     with pytest.raises(UserError) as refusal:
         RecordedEntrant(entrant_id="ann", path=str(file))
-    assert str(refusal.value) == f"{file}:2: holds NaN or Infinity, which JSON has not. Write null, or leave it out."
+    assert (
+        str(refusal.value)
+        == f"{file}:2: holds NaN or Infinity, which JSON has not. Write null, or leave it out."
+    )
 
 
 def test_a_folder_without_the_entrants_file_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"responses_ann\.jsonl: cannot be read \(No such file or directory\)"):
+    with pytest.raises(
+        UserError, match=r"responses_ann\.jsonl: cannot be read \(No such file or directory\)"
+    ):
         RecordedEntrant(entrant_id="ann", path=str(tmp_path))
 
 
 def test_an_edited_response_has_another_name_in_the_store(file):
     before = fingerprint(recorded(file, ROW).inputs(BLEEDING))
     assert fingerprint(recorded(file, ROW).inputs(BLEEDING)) == before
-    assert fingerprint(recorded(file, {**ROW, "response_text": "Press."}).inputs(BLEEDING)) != before
+    assert (
+        fingerprint(recorded(file, {**ROW, "response_text": "Press."}).inputs(BLEEDING)) != before
+    )
     assert fingerprint(recorded(file, ROW).inputs(BURN)) != before

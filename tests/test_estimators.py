@@ -49,7 +49,9 @@ def test_a_clone_with_every_answer_labelled_has_the_mean_label(name: str):
 
 def test_snips_is_the_weighted_mean_of_the_labels():
     data = drawn(labelled=1.0)
-    assert estimate("snips", data).value == pytest.approx(np.average(data.logged.label, weights=of(data).hajek))
+    assert estimate("snips", data).value == pytest.approx(
+        np.average(data.logged.label, weights=of(data).hajek)
+    )
 
 
 def test_ips_is_their_sum_over_the_number_of_rows():
@@ -96,7 +98,9 @@ def test_labels_count_as_the_scores_of_the_draws_do():
     assert len(np.unique(edges)) == 9
     labels, draws = of(data).calibration.labelled.score, data.fresh["target"].score
     counted = np.bincount(np.searchsorted(edges, labels, side="right"), of(data).of_balance, 10)
-    assert counted == pytest.approx(np.bincount(np.searchsorted(edges, draws, side="right"), minlength=10) / 1000)
+    assert counted == pytest.approx(
+        np.bincount(np.searchsorted(edges, draws, side="right"), minlength=10) / 1000
+    )
 
 
 def test_a_few_own_labels_are_not_enough_to_correct():
@@ -132,7 +136,9 @@ def test_an_estimate_that_is_corrected_holds_its_own_where_the_curve_cannot_fit(
     data = world.draw(np.random.default_rng(12))
     assert abs(of(data).fresh_value.mean() - world.truth) > 0.04
     for name in (*ROBUST, "direct"):
-        assert estimate(name, data).value == pytest.approx(world.truth, abs=4 * estimate(name, data).std_error)
+        assert estimate(name, data).value == pytest.approx(
+            world.truth, abs=4 * estimate(name, data).std_error
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -193,5 +199,7 @@ def test_a_setting_out_of_range_is_refused(name: str, settings: dict[str, object
 @pytest.mark.parametrize("omega", ["w", "w2", "snips"])
 def test_every_way_of_weighting_an_outcome_model_finds_the_truth(omega: str):
     world = World(shift=0.8, n=5000)
-    found = shipped("estimator", "mrdr", omega=omega).estimate(of(world.draw(np.random.default_rng(14))))
+    found = shipped("estimator", "mrdr", omega=omega).estimate(
+        of(world.draw(np.random.default_rng(14)))
+    )
     assert found.value == pytest.approx(world.truth, abs=4 * found.std_error)

@@ -96,7 +96,14 @@ CALLS = {
     ("GET", RESULTS): 12,
 }
 MESSAGE_COMMITS = 53
-NAMES = {COUNT: "count", BATCHES: "batches", BATCH: "batch", RESULTS: "results", MESSAGES: "messages", MODEL: "model"}
+NAMES = {
+    COUNT: "count",
+    BATCHES: "batches",
+    BATCH: "batch",
+    RESULTS: "results",
+    MESSAGES: "messages",
+    MODEL: "model",
+}
 STAGES: tuple[Stage, ...] = ("before", "accepted", "answered")
 FOURTH = 4  # the first submission that is neither a pre-warm nor the measured chunk
 
@@ -130,7 +137,11 @@ UNHEARD = {  # what may become of a question, which costs nothing
     "slow": SlowBody(pause=0.005, piece=40),
 }
 SPOILT = {  # what may become of a results file
-    **{f"{how} after {n} rows": Truncate(after_rows=n, how=how) for how in ("rst", "eof", "clean") for n in (0, 1, 3)},
+    **{
+        f"{how} after {n} rows": Truncate(after_rows=n, how=how)
+        for how in ("rst", "eof", "clean")
+        for n in (0, 1, 3)
+    },
     "a row short": DropRows(1),
     "empty": DropRows(5),
     "a row twice": DupRow(),
@@ -141,9 +152,14 @@ SPOILT = {  # what may become of a results file
 }
 
 
-def scenarios(cases: Iterable[Any], *, everyday: Collection[Any] = (), name: Callable[[Any], str] = str) -> Any:
+def scenarios(
+    cases: Iterable[Any], *, everyday: Collection[Any] = (), name: Callable[[Any], str] = str
+) -> Any:
     """The cases as parameters, each a scenario of `make test-faults`, but for the everyday ones."""
-    return [pytest.param(case, id=name(case), marks=() if case in everyday else pytest.mark.faults) for case in cases]
+    return [
+        pytest.param(case, id=name(case), marks=() if case in everyday else pytest.mark.faults)
+        for case in cases
+    ]
 
 
 def words(case: Iterable[Any]) -> str:
@@ -209,12 +225,22 @@ def test_swapping_the_two_responses_swaps_the_verdict(tmp_path):
         return [[row["winner"] for row in rows] for rows in json.loads(ran.table).values()]
 
     def verdicts(ran: Ran) -> list[Any]:
-        return [verdict["verdict"] for rows in json.loads(ran.table).values() for row in rows for verdict in row["raw"]]
+        return [
+            verdict["verdict"]
+            for rows in json.loads(ran.table).values()
+            for row in rows
+            for verdict in row["raw"]
+        ]
 
-    with world(tmp_path / "one", verdicts=longer) as one, world(tmp_path / "other", verdicts=longer) as other:
+    with (
+        world(tmp_path / "one", verdicts=longer) as one,
+        world(tmp_path / "other", verdicts=longer) as other,
+    ):
         plain, mirrored = one.run(), other.run("--mirrored")
         assert winners(plain) == winners(mirrored)
-        assert verdicts(mirrored) == [{"A": "B", "B": "A", "TIE": "TIE"}[verdict] for verdict in verdicts(plain)]
+        assert verdicts(mirrored) == [
+            {"A": "B", "B": "A", "TIE": "TIE"}[verdict] for verdict in verdicts(plain)
+        ]
         assert {"A", "B", "TIE"} == set(verdicts(plain))
         n_posts = one.server.meter.posts()
         assert winners(one.run("--mirrored")) == winners(plain)
@@ -289,7 +315,12 @@ def test_killed_at_any_time_and_again(tmp_path, seed):
 def test_the_disk_is_full_at_a_write(tmp_path, commit):
     """Said in words; and the next run, with room on the disk, goes on."""
     with world(tmp_path) as here:
-        fails(here, "--fail-at-commit", str(commit), saying="cannot be used as the store .*disk is full")
+        fails(
+            here,
+            "--fail-at-commit",
+            str(commit),
+            saying="cannot be used as the store .*disk is full",
+        )
         stored_within(here.store, reference())
         finishes(here)
 
@@ -340,7 +371,14 @@ def test_killed_while_it_looks_for_a_lost_submission(tmp_path, name, write):
         finishes(here)
 
 
-REFUSALS = {400: "Refused", 401: "ANTHROPIC_API_KEY", 402: "balance", 403: "may not", 404: "base_url", 422: "Refused"}
+REFUSALS = {
+    400: "Refused",
+    401: "ANTHROPIC_API_KEY",
+    402: "balance",
+    403: "may not",
+    404: "base_url",
+    422: "Refused",
+}
 
 
 @pytest.mark.parametrize("nth", scenarios((1, 3, FOURTH, 12), everyday=(FOURTH,)))
@@ -348,7 +386,9 @@ REFUSALS = {400: "Refused", 401: "ANTHROPIC_API_KEY", 402: "balance", 403: "may 
 def test_a_submission_that_is_refused_stops_the_run_with_its_cause(tmp_path, code, nth):
     with world(tmp_path) as here:
         here.server.fault("POST", BATCHES, Status(code), nth=nth)
-        fails(here, saying=f"refuses the batch \\({code}\\): .*{REFUSALS[code]}.*same command goes on")
+        fails(
+            here, saying=f"refuses the batch \\({code}\\): .*{REFUSALS[code]}.*same command goes on"
+        )
         finishes(here)
 
 
@@ -387,7 +427,12 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize(
-    "case", scenarios(QUESTIONS, everyday=[("reset", BATCHES, 4), ("cut", BATCH, 4), ("529", RESULTS, 4)], name=words)
+    "case",
+    scenarios(
+        QUESTIONS,
+        everyday=[("reset", BATCHES, 4), ("cut", BATCH, 4), ("529", RESULTS, 4)],
+        name=words,
+    ),
 )
 def test_a_question_gets_no_answer(tmp_path, case):
     name, path, nth = case
@@ -438,7 +483,9 @@ def test_tokens_that_cannot_be_counted_are_estimated(tmp_path, name):
 
 
 @pytest.mark.parametrize("nth", scenarios((1, 3, FOURTH, 12), everyday=(FOURTH,)))
-@pytest.mark.parametrize("name", scenarios(SPOILT, everyday=("clean after 1 rows", "a row twice", "an alien row")))
+@pytest.mark.parametrize(
+    "name", scenarios(SPOILT, everyday=("clean after 1 rows", "a row twice", "an alien row"))
+)
 def test_a_results_file_is_spoilt_once(tmp_path, name, nth):
     with world(tmp_path) as here:
         here.server.fault("GET", RESULTS, SPOILT[name], nth=nth)
@@ -446,7 +493,8 @@ def test_a_results_file_is_spoilt_once(tmp_path, name, nth):
 
 
 @pytest.mark.parametrize(
-    "name", scenarios(("clean after 0 rows", "rst after 1 rows", "a row short", "an unknown type", "404"))
+    "name",
+    scenarios(("clean after 0 rows", "rst after 1 rows", "a row short", "an unknown type", "404")),
 )
 def test_a_results_file_stays_spoilt(tmp_path, name):
     """It is said which rows are missing, and nothing is submitted in their place; a whole file is taken in later."""
@@ -521,7 +569,11 @@ def lose_the_fourth(here: World, fault: Fault, *, moment: Stage = "before") -> d
     others: dict[str, int] = {}
 
     def meanwhile(stage: Stage, call: Call) -> None:
-        fourth = call.method == "POST" and re.search(BATCHES, call.path) and len(submissions(here.server)) == FOURTH
+        fourth = (
+            call.method == "POST"
+            and re.search(BATCHES, call.path)
+            and len(submissions(here.server)) == FOURTH
+        )
         if stage == moment and fourth:
             others.update(of_somebody_else(here, 5))
 
@@ -530,12 +582,18 @@ def lose_the_fourth(here: World, fault: Fault, *, moment: Stage = "before") -> d
     return others
 
 
-STRANGERS = [*((name, "before") for name in LOST), ("reset after", "accepted"), ("500 after", "accepted")]
+STRANGERS = [
+    *((name, "before") for name in LOST),
+    ("reset after", "accepted"),
+    ("500 after", "accepted"),
+]
 
 
 @pytest.mark.parametrize(
     "case",
-    scenarios(STRANGERS, everyday=[("reset before", "before"), ("reset after", "accepted")], name=words),
+    scenarios(
+        STRANGERS, everyday=[("reset before", "before"), ("reset after", "accepted")], name=words
+    ),
 )
 @pytest.mark.parametrize("seconds", scenarios((0, 0.3), everyday=(0,)))
 def test_the_batch_of_somebody_else_is_not_taken_for_ours(tmp_path, case, seconds):
@@ -570,7 +628,9 @@ def test_a_submission_is_not_given_up_before_the_quarantine_has_passed(tmp_path)
         finishes(here, "--quarantine", "1.5")
         sent = submissions(here.server)
         lost = {custom_id[9:] for custom_id in ids(sent[FOURTH - 1])}
-        (again,) = (call for call in sent[FOURTH:] if {custom_id[9:] for custom_id in ids(call)} & lost)
+        (again,) = (
+            call for call in sent[FOURTH:] if {custom_id[9:] for custom_id in ids(call)} & lost
+        )
         assert again.time - sent[FOURTH - 1].time >= 1.5
 
 
@@ -583,7 +643,11 @@ def test_a_submission_that_arrives_while_it_is_looked_for_the_last_time(tmp_path
     searched: list[Call] = []
 
     def hold_up(stage: Stage, call: Call) -> None:
-        if stage == "accepted" and re.search(BATCHES, call.path) and call.query.get("limit", "1") != "1":
+        if (
+            stage == "accepted"
+            and re.search(BATCHES, call.path)
+            and call.query.get("limit", "1") != "1"
+        ):
             searched.append(call)
             time.sleep(1.4 if len(searched) == 1 else 0)
 
@@ -619,7 +683,9 @@ def test_what_another_run_has_left_unresolved_does_not_hold_up_this_one(tmp_path
 # Requests fail
 
 
-def fail(outcome: Outcome, *, runs: int = 1, of: str = "") -> Callable[[Mapping[str, Any], int], Outcome | None]:
+def fail(
+    outcome: Outcome, *, runs: int = 1, of: str = ""
+) -> Callable[[Mapping[str, Any], int], Outcome | None]:
     """The first so many runs of each request whose user message holds this text."""
     return lambda params, run: outcome if run <= runs and of in said_to(params) else None
 
@@ -638,7 +704,9 @@ PASSING = {
 def test_what_fails_in_a_way_that_may_pass_is_asked_again(tmp_path, name, runs):
     with world(tmp_path, outcomes=fail(PASSING[name], runs=runs, of="«p1»")) as here:
         usage_agrees(here.server, finishes(here).usage)
-        again = Counter(custom_id[9:] for call in submissions(here.server) for custom_id in ids(call))
+        again = Counter(
+            custom_id[9:] for call in submissions(here.server) for custom_id in ids(call)
+        )
         assert Counter(again.values()) == {1: 36, 1 + runs: 12}
 
 
@@ -655,12 +723,16 @@ def test_what_fails_four_times_has_failed_for_good(tmp_path):
         stored = len(answers(here.store))
         assert 0 < stored < N_QUERIES
         failed = N_QUERIES - stored
-        attempts = Counter(custom_id[9:] for call in submissions(here.server) for custom_id in ids(call))
+        attempts = Counter(
+            custom_id[9:] for call in submissions(here.server) for custom_id in ids(call)
+        )
         assert Counter(attempts.values()) == {1: stored, 4: failed}
         finishes(here)
 
 
-@pytest.mark.parametrize("transport", ["batches", pytest.param("messages", marks=pytest.mark.faults)])
+@pytest.mark.parametrize(
+    "transport", ["batches", pytest.param("messages", marks=pytest.mark.faults)]
+)
 def test_a_few_invalid_requests_are_left_out_and_not_repeated(tmp_path, transport):
     few = fail(Errored("invalid_request_error", "prompt is too long"), runs=99, of="p0» ééé")
     with world(tmp_path, "--transport", transport, outcomes=few) as here:
@@ -678,7 +750,9 @@ def test_a_few_invalid_requests_are_left_out_and_not_repeated(tmp_path, transpor
 @pytest.mark.parametrize("transport", scenarios(("batches", "messages"), everyday=("batches",)))
 def test_many_invalid_requests_stop_the_run_with_their_cause(tmp_path, transport):
     many = fail(Errored("invalid_request_error", "effort: not for this model"), runs=99)
-    with world(tmp_path, "--transport", transport, "--chunk-size", "50", "--cache", "none", outcomes=many) as here:
+    with world(
+        tmp_path, "--transport", transport, "--chunk-size", "50", "--cache", "none", outcomes=many
+    ) as here:
         fails(
             here,
             "--allow-missing",
@@ -692,7 +766,9 @@ def test_many_invalid_requests_stop_the_run_with_their_cause(tmp_path, transport
 @pytest.mark.parametrize("transport", ["batches", "messages"])
 def test_an_account_that_runs_dry_stops_the_run(tmp_path, transport):
     """In the middle; what was paid for is kept, and the same command goes on once there is money."""
-    with world(tmp_path, "--transport", transport, outcomes=fail(LOW_BALANCE, runs=99, of="«p2»")) as here:
+    with world(
+        tmp_path, "--transport", transport, outcomes=fail(LOW_BALANCE, runs=99, of="«p2»")
+    ) as here:
         fails(here, "--allow-missing", saying="credit balance|run dry")
         here.server.outcomes = None
         finishes(here)
@@ -710,8 +786,12 @@ PAID = {
 
 @pytest.mark.parametrize("transport", scenarios(("batches", "messages"), everyday=("batches",)))
 @pytest.mark.parametrize("name", scenarios(PAID, everyday=("refused", "no JSON")))
-def test_an_answer_that_is_no_verdict_is_paid_stored_and_not_asked_for_again(tmp_path, name, transport):
-    with world(tmp_path, "--transport", transport, outcomes=fail(PAID[name], runs=99, of="«p1»")) as here:
+def test_an_answer_that_is_no_verdict_is_paid_stored_and_not_asked_for_again(
+    tmp_path, name, transport
+):
+    with world(
+        tmp_path, "--transport", transport, outcomes=fail(PAID[name], runs=99, of="«p1»")
+    ) as here:
         ran = here.run()
         assert ran.code == 0, ran.said
         rows = [row for rows in json.loads(ran.table).values() for row in rows]
@@ -815,11 +895,15 @@ def test_a_process_that_is_stopped_keeps_what_it_has_claimed(tmp_path):
 
 
 @pytest.mark.parametrize("seconds", scenarios((0, 0.1), everyday=(0.1,)))
-@pytest.mark.parametrize("transport", scenarios(("batches", "messages"), everyday=("batches", "messages")))
+@pytest.mark.parametrize(
+    "transport", scenarios(("batches", "messages"), everyday=("batches", "messages"))
+)
 def test_what_may_be_spent_never_passes_the_cap(tmp_path, transport, seconds):
     """I12: at no time would the worst answers to everything that is under way bring the run past its cap."""
     cap = 0.06
-    with world(tmp_path, "--transport", transport, "--budget", str(cap), seconds_to_end=seconds) as here:
+    with world(
+        tmp_path, "--transport", transport, "--budget", str(cap), seconds_to_end=seconds
+    ) as here:
         watch = Watch(here.server)
         finishes(here)
         assert max(watch.exposures) <= cap + 1e-9
@@ -830,10 +914,21 @@ def test_what_may_be_spent_never_passes_the_cap(tmp_path, transport, seconds):
 def test_a_run_stops_at_its_cap_and_goes_on_with_a_higher_one(tmp_path, transport):
     cap = 0.05 if transport == "batches" else 0.1
     with world(
-        tmp_path, "--transport", transport, "--max-tokens", "400", thinking_tokens=300, seconds_to_end=0.05
+        tmp_path,
+        "--transport",
+        transport,
+        "--max-tokens",
+        "400",
+        thinking_tokens=300,
+        seconds_to_end=0.05,
     ) as here:
         watch = Watch(here.server)
-        fails(here, "--budget", str(cap), saying=r"judging.budget_usd: \$.* are spent.*higher cap goes on")
+        fails(
+            here,
+            "--budget",
+            str(cap),
+            saying=r"judging.budget_usd: \$.* are spent.*higher cap goes on",
+        )
         assert max(watch.exposures) <= cap
         _, dollars = metered(here.server)
         assert 0.4 * cap < dollars <= cap
@@ -847,7 +942,12 @@ def test_a_run_stops_at_its_cap_and_goes_on_with_a_higher_one(tmp_path, transpor
 
 def test_a_plan_that_passes_the_cap_is_not_begun(tmp_path):
     with world(tmp_path) as here:
-        fails(here, "--budget", "0.001", saying="48 verdicts .* expected to cost .* cap is .*Nothing was spent")
+        fails(
+            here,
+            "--budget",
+            "0.001",
+            saying="48 verdicts .* expected to cost .* cap is .*Nothing was spent",
+        )
         assert submissions(here.server) == []
 
 
@@ -877,7 +977,10 @@ def test_results_that_are_no_longer_kept_are_not_paid_for_again_by_themselves(tm
         killed(here)
         here.server.clock.advance(30 * DAY)
         for _ in range(2):
-            fails(here, saying="results are no longer kept by the server.*store.action=repay store.batch=[0-9a-f]{8}")
+            fails(
+                here,
+                saying="results are no longer kept by the server.*store.action=repay store.batch=[0-9a-f]{8}",
+            )
         assert len(submissions(here.server)) == 12
 
 
@@ -907,7 +1010,10 @@ def test_killed_while_a_batch_expires(tmp_path):
 def breakpoints(server: AnthropicServer) -> list[set[str | None]]:
     """The times to live that each batch asks for."""
     return [
-        {(each["params"]["system"][0].get("cache_control") or {}).get("ttl") for each in call.json()["requests"]}
+        {
+            (each["params"]["system"][0].get("cache_control") or {}).get("ttl")
+            for each in call.json()["requests"]
+        }
         for call in submissions(server)
     ]
 
@@ -934,14 +1040,18 @@ def test_a_cache_that_is_hit_now_and_then_is_kept_for_five_minutes(tmp_path):
 def test_the_cache_may_be_chosen(tmp_path, cache):
     with world(tmp_path, "--cache", cache) as here:
         finishes(here)
-        assert {ttl for ttls in breakpoints(here.server) for ttl in ttls} == {None if cache == "none" else cache}
+        assert {ttl for ttls in breakpoints(here.server) for ttl in ttls} == {
+            None if cache == "none" else cache
+        }
 
 
 def test_a_model_that_caches_no_prefix_so_short_and_takes_no_schema(tmp_path):
     with world(tmp_path, "--model", "claude-haiku-4-5", "--effort", "") as here:
         ran = here.run()
         assert ran.code == 0, ran.said
-        assert ran.usage["cache"].startswith("none: claude-haiku-4-5 caches no prefix of fewer than 4096 tokens")
+        assert ran.usage["cache"].startswith(
+            "none: claude-haiku-4-5 caches no prefix of fewer than 4096 tokens"
+        )
         paid_once(here.server, n=N_QUERIES)
         usage_agrees(here.server, ran.usage)
         assert {ttl for ttls in breakpoints(here.server) for ttl in ttls} == {None}
@@ -950,8 +1060,14 @@ def test_a_model_that_caches_no_prefix_so_short_and_takes_no_schema(tmp_path):
             for call in submissions(here.server)
             for each in call.json()["requests"]
         )
-        verdicts = [[verdict["verdict"] for verdict in row["raw"]] for row in json.loads(ran.table)["factuality"]]
-        known = [[verdict["verdict"] for verdict in row["raw"]] for row in json.loads(reference().table)["factuality"]]
+        verdicts = [
+            [verdict["verdict"] for verdict in row["raw"]]
+            for row in json.loads(ran.table)["factuality"]
+        ]
+        known = [
+            [verdict["verdict"] for verdict in row["raw"]]
+            for row in json.loads(reference().table)["factuality"]
+        ]
         assert verdicts == known
 
 
@@ -1012,7 +1128,12 @@ def test_killed_at_a_write_of_a_message(tmp_path, write):
 @pytest.mark.parametrize("commit", scenarios(range(1, MESSAGE_COMMITS + 1)))
 def test_the_disk_is_full_at_a_message(tmp_path, commit):
     with world(tmp_path, *SINGLY) as here:
-        fails(here, "--fail-at-commit", str(commit), saying="cannot be used as the store .*disk is full")
+        fails(
+            here,
+            "--fail-at-commit",
+            str(commit),
+            saying="cannot be used as the store .*disk is full",
+        )
         ran = here.run()
         assert ran.code == 0, ran.said
         assert lost(here.server) <= 4
@@ -1021,7 +1142,8 @@ def test_the_disk_is_full_at_a_message(tmp_path, commit):
 
 @pytest.mark.parametrize("nth", scenarios((1, 2, 9, 48), everyday=(9,)))
 @pytest.mark.parametrize(
-    "name", scenarios([*(name for name in LOST if name != "late"), "429"], everyday=("reset after", "429"))
+    "name",
+    scenarios([*(name for name in LOST if name != "late"), "429"], everyday=("reset after", "429")),
 )
 def test_a_message_gets_no_answer(tmp_path, name, nth):
     """It is asked again: the API knows no other way. What may be lost is as many answers as were."""
@@ -1073,12 +1195,23 @@ def test_batches_that_were_left_under_way_are_collected_by_a_run_of_messages(tmp
 def test_a_history_of_faults_and_kills(tmp_path, seed):
     """Some faults, and three clients, two at a time, most of which are killed; then one that has to finish."""
     rng = random.Random(seed)
-    with world(tmp_path, seconds_to_end=rng.choice((0, 0.05, 0.2)), miss_rate=rng.choice((0.0, 0.5, 1.0))) as here:
+    with world(
+        tmp_path, seconds_to_end=rng.choice((0, 0.05, 0.2)), miss_rate=rng.choice((0.0, 0.5, 1.0))
+    ) as here:
         for _ in range(rng.randint(1, 6)):
-            here.server.fault("POST", BATCHES, rng.choice(list(LOST.values())), nth=rng.randint(1, 20))
-        for path, faults in ((BATCHES, UNHEARD), (BATCH, UNHEARD), (RESULTS, UNHEARD), (RESULTS, PASSING_SPOILT)):
+            here.server.fault(
+                "POST", BATCHES, rng.choice(list(LOST.values())), nth=rng.randint(1, 20)
+            )
+        for path, faults in (
+            (BATCHES, UNHEARD),
+            (BATCH, UNHEARD),
+            (RESULTS, UNHEARD),
+            (RESULTS, PASSING_SPOILT),
+        ):
             for _ in range(rng.randint(0, 4)):
-                here.server.fault("GET", path, rng.choice(list(faults.values())), nth=rng.randint(1, 40))
+                here.server.fault(
+                    "GET", path, rng.choice(list(faults.values())), nth=rng.randint(1, 40)
+                )
         sizes = [("--chunk-size", str(rng.randint(1, 12))) for _ in range(3)]
         running = []
         for size in sizes:
@@ -1095,7 +1228,9 @@ def test_a_history_of_faults_and_kills(tmp_path, seed):
         finishes(here)
 
 
-PASSING_SPOILT = {name: fault for name, fault in SPOILT.items() if name not in ("clean after 0 rows", "empty")}
+PASSING_SPOILT = {
+    name: fault for name, fault in SPOILT.items() if name not in ("clean after 0 rows", "empty")
+}
 
 
 # The command itself
@@ -1133,7 +1268,9 @@ def begin(here: World, folder: Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("which", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.faults)])
+@pytest.mark.parametrize(
+    "which", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.faults)]
+)
 def test_the_command_is_killed_and_given_again(tmp_path, which):
     with world(tmp_path / "server", verdicts=longer) as here:
         started: Future[subprocess.Popen[str]] = Future()
@@ -1169,7 +1306,9 @@ def broken(here: World, name: str, *arguments: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sdk_retries", "naive_resubmission"])
-@pytest.mark.parametrize("fault", scenarios(("reset after", "500 after"), everyday=("reset after",)))
+@pytest.mark.parametrize(
+    "fault", scenarios(("reset after", "500 after"), everyday=("reset after",))
+)
 def test_control_a_lost_answer_and_a_second_submission(tmp_path, name, fault):
     with world(tmp_path) as here:
         here.server.fault("POST", BATCHES, LOST[fault], nth=FOURTH)
@@ -1223,7 +1362,9 @@ def test_control_no_claims(tmp_path):
     with world(tmp_path, seconds_to_end=0.5) as here:
         clients = [here.start("--broken", "no_claims") for _ in range(2)]
         ran = [client.wait() for client in clients]
-        assert 1 not in {each.code for each in ran}, f"this is a crash, and not the mistake: {ran[0].said}"
+        assert 1 not in {each.code for each in ran}, (
+            f"this is a crash, and not the mistake: {ran[0].said}"
+        )
         with pytest.raises(AssertionError, match="paid twice"):
             here.check(reference())
 

@@ -33,7 +33,13 @@ def battles(seed: int, n_prompts: int, tournament: Tournament = EQUALS) -> list[
 
 
 def bradley_terry(**changes: Any) -> BradleyTerry:
-    settings = {"initial_rating": 1400, "use": "both", "interval": "sandwich", "n_bootstraps": 100, "seed": 0}
+    settings = {
+        "initial_rating": 1400,
+        "use": "both",
+        "interval": "sandwich",
+        "n_bootstraps": 100,
+        "seed": 0,
+    }
     return BradleyTerry(**{**settings, **changes})
 
 
@@ -45,7 +51,9 @@ def gaps_of_d(one: Leaderboard) -> list[Difference]:
     return [pair for pair in differences({"x": one}) if "d" in (pair.higher, pair.lower)]
 
 
-@pytest.mark.parametrize(("n_prompts", "at_least"), [(2, 0.95), (3, 0.95), (5, 0.95), (10, 0.92), (40, 0.91)])
+@pytest.mark.parametrize(
+    ("n_prompts", "at_least"), [(2, 0.95), (3, 0.95), (5, 0.95), (10, 0.92), (40, 0.91)]
+)
 def test_intervals_hold_the_truth_however_few_the_prompts(n_prompts: int, at_least: float):
     """Of 100 tournaments, whose own error is 2 %. With an error from all 100 prompts it is 70 % of them on two."""
     boards = [board(battles(seed, n_prompts)) for seed in range(100)]
@@ -57,7 +65,14 @@ def test_intervals_hold_the_truth_however_few_the_prompts(n_prompts: int, at_lea
 def test_of_one_prompt_there_is_no_error_and_nobody_is_called_best():
     one = with_ranks(board(battles(3, 1)), np.random.default_rng(0))
     d = one.rating("d")
-    assert (d.n_prompts, d.std_error, d.ci_low, d.ci_high, d.rank_low, d.rank_high) == (1, None, None, None, 1, 4)
+    assert (d.n_prompts, d.std_error, d.ci_low, d.ci_high, d.rank_low, d.rank_high) == (
+        1,
+        None,
+        None,
+        None,
+        1,
+        4,
+    )
     assert {pair.p_value for pair in gaps_of_d(one)} == {None}
     assert {r.p_best for r in one.ratings} == {None}
     assert rank_probabilities(one, np.random.default_rng(0)) is None
@@ -84,18 +99,32 @@ def test_what_a_run_could_find_is_that_of_its_design_and_not_of_a_stray_model():
 
 
 def test_the_others_are_as_sure_as_before():
-    with_d, without = (with_ranks(board(some), np.random.default_rng(0)) for some in (battles(3, 1), battles(3, 0)))
+    with_d, without = (
+        with_ranks(board(some), np.random.default_rng(0)) for some in (battles(3, 1), battles(3, 0))
+    )
     for model in "abc":
-        assert with_d.rating(model).std_error == pytest.approx(without.rating(model).std_error, rel=0.05)
+        assert with_d.rating(model).std_error == pytest.approx(
+            without.rating(model).std_error, rel=0.05
+        )
 
 
 def test_prompts_that_happen_to_agree_make_no_interval_of_no_width():
     """Three prompts of one and the same balance, on which d wins two of three."""
-    few = [Battle(model_a="d", model_b="a", winner=f"model_{w}", question_id=f"q{q}") for q in range(3) for w in "aab"]
-    (gap,) = [pair for pair in gaps_of_d(board([*battles(5, 0), *few])) if "a" in (pair.higher, pair.lower)]
+    few = [
+        Battle(model_a="d", model_b="a", winner=f"model_{w}", question_id=f"q{q}")
+        for q in range(3)
+        for w in "aab"
+    ]
+    (gap,) = [
+        pair
+        for pair in gaps_of_d(board([*battles(5, 0), *few]))
+        if "a" in (pair.higher, pair.lower)
+    ]
     alone = POINTS / np.sqrt(9 * 2 / 9)  # nine independent games, won by two of three
     assert gap.std_error is not None and gap.std_error > 0.99 * alone
-    assert (gap.ci_high or 0.0) - (gap.ci_low or 0.0) == pytest.approx(2 * t_quantile(2) * gap.std_error)
+    assert (gap.ci_high or 0.0) - (gap.ci_low or 0.0) == pytest.approx(
+        2 * t_quantile(2) * gap.std_error
+    )
 
 
 def test_from_twenty_prompts_on_the_error_is_that_of_its_own_prompts():
@@ -111,7 +140,9 @@ def test_where_all_are_on_all_prompts_nothing_changes():
     played = games(some := battles(1, N_PROMPTS), use="both")
     theta = abilities(played.wins())
     plain = POINTS * np.sqrt(np.diag(clustered_covariance(theta, played)))
-    assert [board(some).rating(model).std_error for model in "abcd"] == pytest.approx(plain.tolist(), rel=1e-12)
+    assert [board(some).rating(model).std_error for model in "abcd"] == pytest.approx(
+        plain.tolist(), rel=1e-12
+    )
 
 
 def test_a_distance_to_a_model_of_few_prompts_is_as_unsure_as_it():
@@ -120,11 +151,14 @@ def test_a_distance_to_a_model_of_few_prompts_is_as_unsure_as_it():
     (gap,) = [pair for pair in gaps_of_d(board(some)) if "a" in (pair.higher, pair.lower)]
     a = pinned.rating("a")
     assert a.std_error == pytest.approx(gap.std_error)
-    assert (a.ci_high or 0.0) - (a.ci_low or 0.0) == pytest.approx((gap.ci_high or 0.0) - (gap.ci_low or 0.0))
+    assert (a.ci_high or 0.0) - (a.ci_low or 0.0) == pytest.approx(
+        (gap.ci_high or 0.0) - (gap.ci_low or 0.0)
+    )
     alone = board(battles(3, 1), baseline_model="d")
     assert {(r.std_error, r.ci_low) for r in alone.ratings if r.model != "d"} == {(None, None)}
     errors = [
-        {(p.higher, p.lower): p.std_error for p in differences({"x": one})} for one in (alone, board(battles(3, 1)))
+        {(p.higher, p.lower): p.std_error for p in differences({"x": one})}
+        for one in (alone, board(battles(3, 1)))
     ]
     assert errors[0] == pytest.approx(errors[1], nan_ok=True)  # a difference knows no baseline
 
@@ -132,7 +166,10 @@ def test_a_distance_to_a_model_of_few_prompts_is_as_unsure_as_it():
 def test_a_bootstrap_says_no_more_than_the_prompts():
     """The draws of six prompts scatter by less than new prompts would, and may be alike by chance."""
     some = battles(4, 6)
-    found, plain = (board(some, interval=name, n_bootstraps=300).rating("d") for name in ("bootstrap", "sandwich"))
+    found, plain = (
+        board(some, interval=name, n_bootstraps=300).rating("d")
+        for name in ("bootstrap", "sandwich")
+    )
     assert found.std_error is not None and plain.std_error is not None
     assert found.std_error == pytest.approx(plain.std_error, rel=0.3)
 
@@ -144,8 +181,20 @@ def test_ties_as_an_outcome_are_no_surer():
 
 
 def elo(**changes: Any) -> PermutationElo:
-    settings: Mapping[str, Any] = {"k": 16, "k_sweep": [], "n_perms": 50, "n_bootstraps": 100, "shuffle": True}
-    settings = {**settings, "perms_per_bootstrap": 10, "initial_rating": 1400, "seed": 1, "ties": "drop"}
+    settings: Mapping[str, Any] = {
+        "k": 16,
+        "k_sweep": [],
+        "n_perms": 50,
+        "n_bootstraps": 100,
+        "shuffle": True,
+    }
+    settings = {
+        **settings,
+        "perms_per_bootstrap": 10,
+        "initial_rating": 1400,
+        "seed": 1,
+        "ties": "drop",
+    }
     return PermutationElo(**{**settings, **changes})
 
 
@@ -155,7 +204,9 @@ def test_elo_has_no_interval_of_one_prompt_and_a_wide_one_of_few():
     _, few, all_of_them = boards
     assert few.n_prompts is not None and few.n_prompts <= 4
     assert few.std_error and all_of_them.std_error
-    assert (few.ci_high or 0.0) - (few.ci_low or 0.0) > 2 * ((all_of_them.ci_high or 0.0) - (all_of_them.ci_low or 0.0))
+    assert (few.ci_high or 0.0) - (few.ci_low or 0.0) > 2 * (
+        (all_of_them.ci_high or 0.0) - (all_of_them.ci_low or 0.0)
+    )
 
 
 def test_of_one_order_elo_s_interval_holds_what_many_orders_find():
@@ -163,7 +214,11 @@ def test_of_one_order_elo_s_interval_holds_what_many_orders_find():
     some = EQUALS.battles(400, np.random.default_rng(0))
     many = elo(n_perms=2000).rate({"x": some})["x"]
     ones = [elo(n_perms=1, seed=seed).rate({"x": some})["x"] for seed in range(40)]
-    held = [one.rating(m).ci_low <= many.rating(m).rating <= one.rating(m).ci_high for one in ones for m in "abcd"]
+    held = [
+        one.rating(m).ci_low <= many.rating(m).rating <= one.rating(m).ci_high
+        for one in ones
+        for m in "abcd"
+    ]
     assert np.mean(held) > 0.9
 
 
@@ -172,7 +227,10 @@ def test_of_much_data_elo_s_error_is_no_noise():
     with one seed, and 6 points with another."""
     some = EQUALS.battles(1500, np.random.default_rng(0))
     errors = np.array(
-        [[r.std_error or np.nan for r in elo(n_perms=200, seed=n).rate({"x": some})["x"].ratings] for n in range(6)]
+        [
+            [r.std_error or np.nan for r in elo(n_perms=200, seed=n).rate({"x": some})["x"].ratings]
+            for n in range(6)
+        ]
     )
     assert np.isfinite(errors).all()
     assert errors.max() < 1.6 * errors.min()

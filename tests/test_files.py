@@ -46,7 +46,13 @@ def test_a_file_is_written_with_the_folders_above_it(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [("a/b", "a%2Fb"), ("../up", "..%2Fup"), ("50 %", "50 %25"), ("line\n", "line%0A"), ("\xfc b", "\xfc b")],
+    [
+        ("a/b", "a%2Fb"),
+        ("../up", "..%2Fup"),
+        ("50 %", "50 %25"),
+        ("line\n", "line%0A"),
+        ("\xfc b", "\xfc b"),
+    ],
 )
 def test_any_text_has_a_safe_name_of_its_own(text, name):
     assert safe_name(text) == name
@@ -98,7 +104,9 @@ def test_rows_that_stop_half_way_leave_the_old_file(tmp_path):
     assert names(tmp_path) == ["x.jsonl"]
 
 
-@pytest.mark.parametrize("write", [write_json, lambda path, value: write_jsonl(path, [value])], ids=["json", "jsonl"])
+@pytest.mark.parametrize(
+    "write", [write_json, lambda path, value: write_jsonl(path, [value])], ids=["json", "jsonl"]
+)
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_not_a_number_is_refused_before_anything_is_written(tmp_path, write, value):
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -111,14 +119,22 @@ def test_json_is_indented_and_keeps_its_letters(tmp_path):
 
 
 def test_a_csv_has_the_keys_of_its_rows_and_an_empty_cell_for_none(tmp_path):
-    path = write_csv(tmp_path / "x.csv", [{"model": "a,b", "rating": 1.5}, {"model": "c", "rating": None}])
+    path = write_csv(
+        tmp_path / "x.csv", [{"model": "a,b", "rating": 1.5}, {"model": "c", "rating": None}]
+    )
     assert path.read_text() == 'model,rating\n"a,b",1.5\nc,\n'
 
 
 # Reading
 
 
-@given(rows=st.lists(st.dictionaries(st.text(max_size=5), st.text(max_size=5) | st.integers() | st.none(), max_size=3)))
+@given(
+    rows=st.lists(
+        st.dictionaries(
+            st.text(max_size=5), st.text(max_size=5) | st.integers() | st.none(), max_size=3
+        )
+    )
+)
 def test_what_was_written_as_jsonl_is_read_back(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("rows") / "x.jsonl"
     assert [row for _, row in read_jsonl(write_jsonl(path, rows))] == rows
@@ -132,7 +148,10 @@ def test_half_an_emoji_is_refused_where_it_stands_and_a_whole_one_is_not(tmp_pat
     assert next(rows) == (f"{path}:1", {"text": "\U0001f600 and \\ud83d"})
     with pytest.raises(UserError) as error:
         next(rows)
-    assert str(error.value) == rf"{path}:2: holds half a surrogate pair, a \ud... alone. Write the whole character."
+    assert (
+        str(error.value)
+        == rf"{path}:2: holds half a surrogate pair, a \ud... alone. Write the whole character."
+    )
     assert [row for _, row in read_jsonl(path)][1] == {"text": ["cut \ud83d"]}
 
 
@@ -188,7 +207,11 @@ ROWS = "".join(json.dumps({"n": n}) + "\n" for n in range(9999))
         ("latin.jsonl", b'{"n": "\xb5"}\n', "not UTF-8 text (invalid start byte at byte 7)."),
         ("plain.jsonl.gz", b'{"n": 1}\n', "cannot be read (Not a gzipped file"),
         ("cut.jsonl.gz", zipped(ROWS)[:-20], "cannot be read (Compressed file ended"),
-        ("damaged.jsonl.gz", zipped(ROWS)[:40] + b"\xff" * 30 + zipped(ROWS)[70:], "cannot be read ("),
+        (
+            "damaged.jsonl.gz",
+            zipped(ROWS)[:40] + b"\xff" * 30 + zipped(ROWS)[70:],
+            "cannot be read (",
+        ),
     ],
     ids=["absent", "not utf-8", "not gzip", "truncated gzip", "damaged gzip"],
 )
@@ -222,7 +245,9 @@ def mounted(monkeypatch):
     """A system with these file systems, as Linux lists them: their places and types."""
 
     def mount(*places: tuple[str, str]) -> None:
-        lines = b"".join(os.fsencode(f"source {place} {kind} rw,relatime 0 0\n") for place, kind in places)
+        lines = b"".join(
+            os.fsencode(f"source {place} {kind} rw,relatime 0 0\n") for place, kind in places
+        )
 
         def read_text(self: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
             assert self == Path("/proc/mounts")
@@ -235,14 +260,32 @@ def mounted(monkeypatch):
 
 @pytest.mark.parametrize(
     "kind",
-    ["nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "9p", "ceph", "fuse.sshfs", "fuse.ceph-fuse"],
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "9p",
+        "ceph",
+        "fuse.sshfs",
+        "fuse.ceph-fuse",
+    ],
 )
 def test_a_folder_on_a_network_file_system_is_told_with_its_type(mounted, tmp_path, kind):
     mounted(("/", "ext4"), (str(tmp_path), kind))
-    assert network_filesystem(tmp_path) == network_filesystem(tmp_path / "not" / "yet" / "there") == kind
+    assert (
+        network_filesystem(tmp_path)
+        == network_filesystem(tmp_path / "not" / "yet" / "there")
+        == kind
+    )
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "fuseblk", "vfat", "apfs"])
+@pytest.mark.parametrize(
+    "kind", ["ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "fuseblk", "vfat", "apfs"]
+)
 def test_a_folder_on_a_local_file_system_is_not(mounted, tmp_path, kind):
     mounted(("/", kind), ("/elsewhere", "nfs4"))
     assert network_filesystem(tmp_path) is None
@@ -250,25 +293,54 @@ def test_a_folder_on_a_local_file_system_is_not(mounted, tmp_path, kind):
 
 def test_the_innermost_mount_decides(mounted):
     """In whichever order they are listed. /data is not a folder of /database, nor the other way round."""
-    mounted(("/scratch/fast", "xfs"), ("/", "ext4"), ("/scratch", "nfs4"), ("/data", "lustre"), ("/databases", "xfs"))
-    kinds = {place: network_filesystem(Path(place)) for place in ("/", "/scratch/a", "/scratch/fast/a", "/data/a/b")}
-    assert kinds == {"/": None, "/scratch/a": "nfs4", "/scratch/fast/a": None, "/data/a/b": "lustre"}
+    mounted(
+        ("/scratch/fast", "xfs"),
+        ("/", "ext4"),
+        ("/scratch", "nfs4"),
+        ("/data", "lustre"),
+        ("/databases", "xfs"),
+    )
+    kinds = {
+        place: network_filesystem(Path(place))
+        for place in ("/", "/scratch/a", "/scratch/fast/a", "/data/a/b")
+    }
+    assert kinds == {
+        "/": None,
+        "/scratch/a": "nfs4",
+        "/scratch/fast/a": None,
+        "/data/a/b": "lustre",
+    }
     assert network_filesystem(Path("/database")) is network_filesystem(Path("/databases/a")) is None
 
 
 def test_of_two_mounts_on_one_place_the_last_is_on_top(mounted):
     """A share that is mounted when somebody looks, and a system that was started over the network."""
-    mounted(("/", "rootfs"), ("/", "nfs4"), ("/mnt", "ext4"), ("/mnt/share", "autofs"), ("/mnt/share", "cifs"))
-    kinds = {place: network_filesystem(Path(place)) for place in ("/home/a", "/mnt/a", "/mnt/share/a")}
+    mounted(
+        ("/", "rootfs"),
+        ("/", "nfs4"),
+        ("/mnt", "ext4"),
+        ("/mnt/share", "autofs"),
+        ("/mnt/share", "cifs"),
+    )
+    kinds = {
+        place: network_filesystem(Path(place)) for place in ("/home/a", "/mnt/a", "/mnt/share/a")
+    }
     assert kinds == {"/home/a": "nfs4", "/mnt/a": None, "/mnt/share/a": "cifs"}
 
 
 def test_a_place_may_have_any_name(mounted):
     """Linux writes a space as an escape, and bytes that are no UTF-8 as they are."""
     cafe = os.fsdecode(b"/media/Caf\xe9")
-    mounted(("/", "ext4"), (cafe, "nfs4"), ("/mnt/my\\040share", "cifs"), ("/mnt/a\\134b", "lustre"))
+    mounted(
+        ("/", "ext4"), (cafe, "nfs4"), ("/mnt/my\\040share", "cifs"), ("/mnt/a\\134b", "lustre")
+    )
     places = (cafe, "/mnt/my share", "/mnt/a\\b", "/mnt/my")
-    assert [network_filesystem(Path(place) / "cache") for place in places] == ["nfs4", "cifs", "lustre", None]
+    assert [network_filesystem(Path(place) / "cache") for place in places] == [
+        "nfs4",
+        "cifs",
+        "lustre",
+        None,
+    ]
 
 
 def test_a_link_is_followed_to_where_the_files_are(mounted, tmp_path):

@@ -42,7 +42,9 @@ def responses(policies: dict[str, HuggingFaceEntrant]) -> Iterator[dict[str, Res
 
 
 def policy(cache: Path, name: str, **changes: Any) -> Any:
-    return shipped("entrant", f"tiny_{name}", **{"cache_dir": str(cache), "max_new_tokens": 8, **changes})
+    return shipped(
+        "entrant", f"tiny_{name}", **{"cache_dir": str(cache), "max_new_tokens": 8, **changes}
+    )
 
 
 def force(store: Path, policies: Any, responses: Any, prompts: Any = PROMPTS) -> tuple[Any, Usage]:
@@ -50,10 +52,14 @@ def force(store: Path, policies: Any, responses: Any, prompts: Any = PROMPTS) ->
         return stages.teacher_force(prompts, responses, policies, opened), opened.usage
 
 
-def test_a_clones_log_probabilities_are_those_of_the_logging_policy_and_others_are_not(policies, responses, tmp_path):
+def test_a_clones_log_probabilities_are_those_of_the_logging_policy_and_others_are_not(
+    policies, responses, tmp_path
+):
     found, _ = force(tmp_path / "store.sqlite", policies, responses)
     assert list(found) == list(NAMES)
-    assert all(list(totals) == [prompt.prompt_id for prompt in PROMPTS] for totals in found.values())
+    assert all(
+        list(totals) == [prompt.prompt_id for prompt in PROMPTS] for totals in found.values()
+    )
     assert found["clone"] == found["base"]
     for other in ("unhelpful", "premium"):
         assert all(found[other][name] != found["base"][name] for name in responses)
@@ -72,36 +78,61 @@ def test_what_an_earlier_run_has_forced_is_not_forced_again(policies, responses,
     store = tmp_path / "store.sqlite"
     force(store, policies, responses, PROMPTS[:2])
     _, usage = force(store, policies, responses)
-    assert (usage.logprobs_forced, usage.logprobs_stored) == (9, 11)  # three prompts of three policies, the clone
+    assert (usage.logprobs_forced, usage.logprobs_stored) == (
+        9,
+        11,
+    )  # three prompts of three policies, the clone
 
 
-def test_only_answered_prompts_are_forced_and_how_many_are_is_known_without_a_model(policies, responses, tmp_path):
+def test_only_answered_prompts_are_forced_and_how_many_are_is_known_without_a_model(
+    policies, responses, tmp_path
+):
     some = {prompt.prompt_id: responses[prompt.prompt_id] for prompt in PROMPTS[:3]}
     with Store(tmp_path / "store.sqlite") as store:
         assert stages.n_forced(PROMPTS, some, policies, store) == dict.fromkeys(NAMES, 0)
-        assert set(stages.teacher_force(PROMPTS, some, {"base": policies["base"]}, store)["base"]) == set(some)
-        assert stages.n_forced(PROMPTS, some, policies, store) == {"base": 3, "clone": 3, "unhelpful": 0, "premium": 0}
+        assert set(
+            stages.teacher_force(PROMPTS, some, {"base": policies["base"]}, store)["base"]
+        ) == set(some)
+        assert stages.n_forced(PROMPTS, some, policies, store) == {
+            "base": 3,
+            "clone": 3,
+            "unhelpful": 0,
+            "premium": 0,
+        }
 
 
 def test_policies_with_the_same_weights_share_a_load(policies, responses, tmp_path, caplog):
     causal_lm.release()
     with caplog.at_level(logging.INFO):
         force(tmp_path / "store.sqlite", policies, responses)
-    assert sum(message.startswith("loading") for message in caplog.messages) == 2  # base's and premium's
+    assert (
+        sum(message.startswith("loading") for message in caplog.messages) == 2
+    )  # base's and premium's
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"temperature": 0.9}, {"system_prompt": "Be brief."}, {"chat_template": "none"}, {"dtype": "bfloat16"}],
+    [
+        {"temperature": 0.9},
+        {"system_prompt": "Be brief."},
+        {"chat_template": "none"},
+        {"dtype": "bfloat16"},
+    ],
     ids=str,
 )
 def test_a_policy_is_another_where_a_setting_could_change_what_it_says(policies, cache, changes):
-    assert policy(cache, "base", **changes).scoring(PROMPTS[0]) != policies["base"].scoring(PROMPTS[0])
+    assert policy(cache, "base", **changes).scoring(PROMPTS[0]) != policies["base"].scoring(
+        PROMPTS[0]
+    )
 
 
-@pytest.mark.parametrize("changes", [{"max_new_tokens": 9}, {"batch_size": 2}, {"entrant_id": "ann"}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{"max_new_tokens": 9}, {"batch_size": 2}, {"entrant_id": "ann"}], ids=str
+)
 def test_and_the_same_where_none_could(policies, cache, changes):
-    assert policy(cache, "base", **changes).scoring(PROMPTS[0]) == policies["base"].scoring(PROMPTS[0])
+    assert policy(cache, "base", **changes).scoring(PROMPTS[0]) == policies["base"].scoring(
+        PROMPTS[0]
+    )
 
 
 # Who is a policy
@@ -119,7 +150,10 @@ def test_every_tiny_model_is_a_policy(policies):
             "entrant.ann: records no log-probabilities. Expected logprobs=true, with a temperature and top_p=1.0",
         ),
         ("silent", "entrant.ann: records no log-probabilities."),
-        ("longer", "entrant.ann: cuts its answers at 9 tokens, base at 8. Expected one max_new_tokens for all"),
+        (
+            "longer",
+            "entrant.ann: cuts its answers at 9 tokens, base at 8. Expected one max_new_tokens for all",
+        ),
     ],
 )
 def test_who_is_none_is_told_what_is_missing(policies, cache, name, words):
@@ -134,7 +168,10 @@ def test_who_is_none_is_told_what_is_missing(policies, cache, name, words):
 
 
 def test_the_logging_policy_is_one_of_them(policies):
-    with pytest.raises(UserError, match="logging_policy: found 'p0'. Expected one of base, clone, unhelpful, premium."):
+    with pytest.raises(
+        UserError,
+        match="logging_policy: found 'p0'. Expected one of base, clone, unhelpful, premium.",
+    ):
         stages.as_policies(policies, logging_policy="p0")
 
 
@@ -143,22 +180,30 @@ def test_the_logging_policy_is_one_of_them(policies):
 
 def test_where_no_policy_is_a_clone_there_is_nothing_to_check(policies, responses):
     without = {name: policies[name] for name in ("base", "unhelpful", "premium")}
-    check = stages.clone_check(PROMPTS, responses, without, logging_policy="base", n_answers=5, seed=1)
+    check = stages.clone_check(
+        PROMPTS, responses, without, logging_policy="base", n_answers=5, seed=1
+    )
     assert (check.n_checked, check.n_failed, check.worst) == (0, 0, None)
     check.check()
 
 
-def test_a_clone_whose_weights_have_changed_under_the_run_is_found_out(policies, responses, cache, tmp_path):
+def test_a_clone_whose_weights_have_changed_under_the_run_is_found_out(
+    policies, responses, cache, tmp_path
+):
     """Two folders of the same content, until somebody trains on in one of them."""
     for name in ("one", "two"):
         shutil.copytree(policies["base"].weights.model, tmp_path / name)
-    pair = {name: policy(cache, "base", model=str(tmp_path / name), entrant_id=name) for name in ("one", "two")}
+    pair = {
+        name: policy(cache, "base", model=str(tmp_path / name), entrant_id=name)
+        for name in ("one", "two")
+    }
     assert pair["one"].scoring(PROMPTS[0]) == pair["two"].scoring(PROMPTS[0])
     shutil.copy(Path(policies["premium"].weights.model) / "model.safetensors", tmp_path / "two")
     check = stages.clone_check(PROMPTS, responses, pair, logging_policy="one", n_answers=3, seed=1)
     assert (check.n_checked, check.n_failed) == (3, 3)
     with pytest.raises(
-        UserError, match="log-probabilities of one and its clones: 3 of 3 answers differ by more than 0"
+        UserError,
+        match="log-probabilities of one and its clones: 3 of 3 answers differ by more than 0",
     ):
         check.check()
 
@@ -166,18 +211,24 @@ def test_a_clone_whose_weights_have_changed_under_the_run_is_found_out(policies,
 def test_which_answers_are_checked_depends_on_the_seed_alone(policies, responses):
     def checked(seed: int, order: int) -> Any:
         some = dict([*responses.items()][::order])
-        return stages.clone_check(PROMPTS, some, policies, logging_policy="base", n_answers=2, seed=seed)
+        return stages.clone_check(
+            PROMPTS, some, policies, logging_policy="base", n_answers=2, seed=seed
+        )
 
     assert checked(1, 1) == checked(1, -1)
     assert checked(1, 1).n_checked == 2
 
 
-@pytest.mark.parametrize(("shift", "n_failed"), [(0.0, 0), (0.0009, 0), (0.0011, 1), (-0.0011, 1), (5.0, 1)], ids=str)
+@pytest.mark.parametrize(
+    ("shift", "n_failed"), [(0.0, 0), (0.0009, 0), (0.0011, 1), (-0.0011, 1), (5.0, 1)], ids=str
+)
 def test_draws_and_forced_totals_may_differ_by_what_is_allowed(responses, shift, n_failed):
     """One answer's total is moved; what is allowed is a thousandth of a nat."""
     forced = {name: r.diagnostics["total_logprob"] for name, r in responses.items()}
     moved = PROMPTS[2].prompt_id
-    check = stages.generation_check(responses, {**forced, moved: forced[moved] + shift}, allowed=1e-3)
+    check = stages.generation_check(
+        responses, {**forced, moved: forced[moved] + shift}, allowed=1e-3
+    )
     assert (check.n_checked, check.n_failed) == (5, n_failed)
     assert check.max_difference == pytest.approx(abs(shift))
 

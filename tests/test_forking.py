@@ -19,15 +19,21 @@ from tests.commands import QUICK, attempt, attempt_program, environment
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """The words for a Python that has imported json."""
     folder = tmp_path_factory.mktemp("s")
-    with forking.begin(str(folder / "python"), ["json"], folder=folder, variables=environment(folder)):
+    with forking.begin(
+        str(folder / "python"), ["json"], folder=folder, variables=environment(folder)
+    ):
         yield forking.asking(str(folder / "python"))
 
 
 def begun(python: list[str], script: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([*python, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [*python, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
-def test_it_has_the_folder_the_variables_the_arguments_and_the_files_of_who_asks(python: list[str], tmp_path: Path):
+def test_it_has_the_folder_the_variables_the_arguments_and_the_files_of_who_asks(
+    python: list[str], tmp_path: Path
+):
     script = "import os, sys; print(os.getcwd(), os.environ['WHO'], sys.argv); print(repr(input()), file=sys.stderr)"
     asked = subprocess.run(
         [*python, "-c", script, "a b"],
@@ -48,12 +54,18 @@ def test_it_has_the_folder_the_variables_the_arguments_and_the_files_of_who_asks
         ("pass", 0, ""),
         ("raise SystemExit(3)", 3, ""),
         ("raise SystemExit('no such file')", 1, "no such file\n"),
-        ("import atexit; atexit.register(lambda: print('bye', file=__import__('sys').stderr))", 0, "bye\n"),
+        (
+            "import atexit; atexit.register(lambda: print('bye', file=__import__('sys').stderr))",
+            0,
+            "bye\n",
+        ),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, ""),
         ("import sys; sys.stdout.close()", 0, ""),
     ],
 )
-def test_it_ends_as_a_command_does(script: str, code: int, said: str, python: list[str], tmp_path: Path):
+def test_it_ends_as_a_command_does(
+    script: str, code: int, said: str, python: list[str], tmp_path: Path
+):
     ran = attempt_program(*python, "-c", script, folder=tmp_path)
     assert (ran.code, ran.out, ran.err) == (code, "", said)
 
@@ -72,9 +84,7 @@ def test_commands_share_nothing_but_the_imports(python: list[str], tmp_path: Pat
 
 
 def test_ctrl_c_reaches_it(python: list[str]):
-    script = (
-        "import time; print('here', flush=True)\ntry: time.sleep(60)\nexcept KeyboardInterrupt: raise SystemExit(130)"
-    )
+    script = "import time; print('here', flush=True)\ntry: time.sleep(60)\nexcept KeyboardInterrupt: raise SystemExit(130)"
     with begun(python, script) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -83,7 +93,9 @@ def test_ctrl_c_reaches_it(python: list[str]):
 
 
 def test_it_is_killed_with_who_asked(python: list[str]):
-    with begun(python, "import os, time; print(os.getpid(), flush=True); time.sleep(60)") as process:
+    with begun(
+        python, "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    ) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.kill()
@@ -115,7 +127,9 @@ def is_there(pid: int) -> bool:
     ids=" ".join,
 )
 def test_it_says_what_a_new_python_says(arguments: tuple[str, ...], tmp_path: Path):
-    asked, new = (attempt(*arguments, folder=tmp_path / name, anew=name == "new") for name in ("ask", "new"))
+    asked, new = (
+        attempt(*arguments, folder=tmp_path / name, anew=name == "new") for name in ("ask", "new")
+    )
     assert asked.code == new.code
     assert asked.out.replace(str(asked.folder), str(new.folder)) == new.out
     assert asked.err == new.err

@@ -18,7 +18,9 @@ from tests.oracle_sample import POLICIES, STD_ERRORS, sample, truth
 from tests.oracle_simulation import World
 from tests.test_oracle_coverage import shipped_estimators
 
-OPTIONS = Options(calibration="monotone", by_variance=False, max_residual=0.05, half_widths=(0.02,), compat=None)
+OPTIONS = Options(
+    calibration="monotone", by_variance=False, max_residual=0.05, half_widths=(0.02,), compat=None
+)
 
 
 def analysed(data: Dataset, **options: object) -> Analysis:
@@ -34,7 +36,9 @@ def by_name(data: Dataset) -> dict[str, PolicyEstimate]:
 
 
 def gates(data: Dataset) -> Gates:
-    return gates_of(data, evidence(data, "target", calibrate(data.logged, n_folds=5, mode="monotone")))
+    return gates_of(
+        data, evidence(data, "target", calibrate(data.logged, n_folds=5, mode="monotone"))
+    )
 
 
 # The recorded sample
@@ -52,20 +56,28 @@ def test_of_the_sample_every_reported_interval_covers_the_truth(probe: bool):
 
 
 def test_of_the_sample_the_doubly_robust_and_direct_estimates_are_reported():
-    reported = {(e.policy, e.estimator) for e in analysed(sample()).estimates if e.status == "report"}
+    reported = {
+        (e.policy, e.estimator) for e in analysed(sample()).estimates if e.status == "report"
+    }
     names = ("dr_cpo", "mrdr", "tmle", "stacked_dr", "direct")
     assert reported == {(policy, name) for policy in POLICIES[:2] for name in names}
 
 
 def test_the_unhelpful_policy_is_refused_by_every_estimator():
     refused = analysed(sample()).of("unhelpful")
-    assert {(e.status, e.value, e.std_error, e.ci_low) for e in refused} == {("refuse", None, None, None)}
-    assert all("scores overlap too little with the logged ones (A_B 0.47)" in e.reason for e in refused)
+    assert {(e.status, e.value, e.std_error, e.ci_low) for e in refused} == {
+        ("refuse", None, None, None)
+    }
+    assert all(
+        "scores overlap too little with the logged ones (A_B 0.47)" in e.reason for e in refused
+    )
 
 
 def test_raw_weights_with_a_small_effective_sample_are_refused():
     snips = next(e for e in analysed(sample()).of("clone") if e.estimator == "snips")
-    assert snips.reason == ("effective sample 21 % of the rows (30 % needed); weights without a mean (tail index 0.76)")
+    assert snips.reason == (
+        "effective sample 21 % of the rows (30 % needed); weights without a mean (tail index 0.76)"
+    )
 
 
 def test_compat_refuses_nothing_and_still_says_what_is_wrong():
@@ -76,7 +88,11 @@ def test_compat_refuses_nothing_and_still_says_what_is_wrong():
 
 def test_probes_tell_that_the_calibration_fails_for_the_unhelpful_policy():
     status = {audit.policy: audit.status for audit in analysed(sample(probe=True)).audits}
-    assert status == {"clone": "inconclusive", "parallel_universe_prompt": "inconclusive", "unhelpful": "fail"}
+    assert status == {
+        "clone": "inconclusive",
+        "parallel_universe_prompt": "inconclusive",
+        "unhelpful": "fail",
+    }
     assert {audit.status for audit in analysed(sample()).audits} == {"not_checked"}
 
 
@@ -104,7 +120,9 @@ def test_scores_beyond_those_of_the_labels_are_refused():
     assert found.overlap.card == "refuse"
     assert found.overlap.out_of_range == pytest.approx(np.mean(data.fresh["target"].score >= 0.6))
     reasons = [e.reason for e in by_name(dataclasses.replace(data, logged=narrow)).values()]
-    assert all("of its scores are beyond those of the labelled answers" in reason for reason in reasons)
+    assert all(
+        "of its scores are beyond those of the labelled answers" in reason for reason in reasons
+    )
 
 
 def test_labels_that_miss_the_calibration_are_said_with_their_error():
@@ -128,7 +146,10 @@ def test_the_policys_own_labels_make_the_direct_estimate_independent_of_the_othe
 
 def test_few_own_labels_call_for_caution():
     direct = by_name(drawn(n_own=12))["direct"]
-    assert (direct.status, direct.reason) == ("caution", "corrected by only 12 labels of its own answers")
+    assert (direct.status, direct.reason) == (
+        "caution",
+        "corrected by only 12 labels of its own answers",
+    )
 
 
 def test_calibrated_weights_that_miss_the_scores_of_fresh_draws_are_refused():
@@ -183,7 +204,9 @@ def test_an_interval_ends_where_labels_end():
     ("dislike", "n_probe", "status"),
     [(0.0, 400, "pass"), (0.2, 400, "fail"), (0.0, 30, "inconclusive"), (0.0, 19, "not_graded")],
 )
-def test_the_audit_is_graded_by_how_far_the_calibration_may_be_off(dislike: float, n_probe: int, status: str):
+def test_the_audit_is_graded_by_how_far_the_calibration_may_be_off(
+    dislike: float, n_probe: int, status: str
+):
     data = drawn(dislike=dislike, style=1.0, n_probe=n_probe, labelled=1.0)
     found = gates(data)
     assert audits.transport_audit(found.evidence, found.labels, max_residual=0.05).status == status

@@ -19,7 +19,14 @@ from transformers import LlamaForCausalLM
 from elo_exp import bank
 from elo_exp.models import causal_lm
 from elo_exp.models.causal_lm import CausalLM, Checkpoint, chat_ids
-from elo_exp.models.generation import Continuation, Decoding, check_lengths, continuations, prompt_seed, token_at
+from elo_exp.models.generation import (
+    Continuation,
+    Decoding,
+    check_lengths,
+    continuations,
+    prompt_seed,
+    token_at,
+)
 from elo_exp.records import UserError
 from tests.data import BANK
 from tests.tiny_models import tiny_model
@@ -29,14 +36,20 @@ SAMPLED = Decoding(temperature=0.9, top_p=0.95, max_new_tokens=12)
 
 
 @pytest.fixture(scope="module", params=["olmo2", "llama"])
-def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CausalLM]:
-    yield causal_lm.load(local(tiny_model(tmp_path_factory.mktemp("model"), kind=request.param, n_layers=2)))
+def lm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[CausalLM]:
+    yield causal_lm.load(
+        local(tiny_model(tmp_path_factory.mktemp("model"), kind=request.param, n_layers=2))
+    )
     causal_lm.release()
 
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CausalLM]:
-    yield causal_lm.load(local(tiny_model(tmp_path_factory.mktemp("llama"), kind="llama", n_layers=2)))
+    yield causal_lm.load(
+        local(tiny_model(tmp_path_factory.mktemp("llama"), kind="llama", n_layers=2))
+    )
     causal_lm.release()
 
 
@@ -47,7 +60,9 @@ def local(folder: Path) -> Checkpoint:
 def prompts(lm: CausalLM, n: int = 5) -> dict[str, list[int]]:
     """Of the bank's first prompts, the tokens by name; no two are equally long."""
     every = bank.load(BANK)[:n]
-    return {p.prompt_id: chat_ids(lm, p.text, system_prompt=None, chat_template=None) for p in every}
+    return {
+        p.prompt_id: chat_ids(lm, p.text, system_prompt=None, chat_template=None) for p in every
+    }
 
 
 def made(
@@ -56,7 +71,9 @@ def made(
     return dict(continuations(lm, some, decoding=decoding, batch_size=batch_size, label="ann"))
 
 
-def tokens(lm: CausalLM, some: dict[str, list[int]], decoding: Decoding, batch_size: int = 4) -> dict[str, list[int]]:
+def tokens(
+    lm: CausalLM, some: dict[str, list[int]], decoding: Decoding, batch_size: int = 4
+) -> dict[str, list[int]]:
     return {name: each.token_ids for name, each in made(lm, some, decoding, batch_size).items()}
 
 
@@ -65,7 +82,11 @@ def tokens(lm: CausalLM, some: dict[str, list[int]], decoding: Decoding, batch_s
 
 def test_a_prompts_seed_is_its_name_hashed_and_nothing_else():
     """The last 32 bits of the SHA-256, fixed here, so that the answers of other years can be drawn again."""
-    assert prompt_seed("medqa-017") == int(hashlib.sha256(b"medqa-017").hexdigest()[-8:], 16) == 935607308
+    assert (
+        prompt_seed("medqa-017")
+        == int(hashlib.sha256(b"medqa-017").hexdigest()[-8:], 16)
+        == 935607308
+    )
 
 
 # Greedy
@@ -74,7 +95,9 @@ def test_a_prompts_seed_is_its_name_hashed_and_nothing_else():
 def test_a_greedy_answer_is_token_for_token_that_of_the_library(lm):
     some = prompts(lm)
     theirs = {
-        name: lm.model.generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)[0, len(ids) :].tolist()
+        name: lm.model.generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)[
+            0, len(ids) :
+        ].tolist()
         for name, ids in some.items()
     }
     assert tokens(lm, some, GREEDY) == theirs
@@ -82,7 +105,9 @@ def test_a_greedy_answer_is_token_for_token_that_of_the_library(lm):
 
 def test_the_longest_prompts_come_first_and_each_batch_as_it_is_made(lm):
     some = prompts(lm)
-    order = [name for name, _ in continuations(lm, some, decoding=GREEDY, batch_size=3, label="ann")]
+    order = [
+        name for name, _ in continuations(lm, some, decoding=GREEDY, batch_size=3, label="ann")
+    ]
     assert order == sorted(some, key=lambda name: -len(some[name]))
     assert [each.batch_size for each in made(lm, some, batch_size=3).values()] == [3, 3, 3, 2, 2]
 
@@ -90,7 +115,13 @@ def test_the_longest_prompts_come_first_and_each_batch_as_it_is_made(lm):
 def test_how_the_authors_would_have_a_model_sampled_changes_nothing(llama, tmp_path):
     expected = tokens(llama, prompts(llama), GREEDY)
     folder = tiny_model(tmp_path, kind="llama", n_layers=2)
-    theirs = {"do_sample": True, "temperature": 0.6, "top_k": 50, "repetition_penalty": 5.0, "eos_token_id": 0}
+    theirs = {
+        "do_sample": True,
+        "temperature": 0.6,
+        "top_k": 50,
+        "repetition_penalty": 5.0,
+        "eos_token_id": 0,
+    }
     (folder / "generation_config.json").write_text(json.dumps(theirs))
     other = causal_lm.load(local(folder))
     assert tokens(other, prompts(other), GREEDY) == expected
@@ -152,7 +183,9 @@ def test_tokens_are_drawn_as_often_as_the_model_says(llama, temperature, top_p):
 
 def test_a_drawn_token_says_how_likely_it_was_and_a_greedy_one_does_not(llama):
     ids = chat_ids(llama, "Why?", system_prompt=None, chat_template=None)
-    drawn = made(llama, {"one": ids, "two": ids}, Decoding(temperature=0.7, top_p=1.0, max_new_tokens=1))
+    drawn = made(
+        llama, {"one": ids, "two": ids}, Decoding(temperature=0.7, top_p=1.0, max_new_tokens=1)
+    )
     expected = likelihood(llama, ids, 0.7)
     for each in drawn.values():
         assert each.total_logprob == pytest.approx(math.log(expected[each.token_ids[0]]), abs=1e-5)
@@ -173,7 +206,11 @@ def nucleus(probabilities: list[float], top_p: float) -> Any:
             break
         kept[token] = probabilities[token]
         mass += probabilities[token]
-    return torch.tensor([kept.get(token, 0.0) / mass for token in range(len(probabilities))]).double().numpy()
+    return (
+        torch.tensor([kept.get(token, 0.0) / mass for token in range(len(probabilities))])
+        .double()
+        .numpy()
+    )
 
 
 @pytest.mark.parametrize(
@@ -193,14 +230,19 @@ def nucleus(probabilities: list[float], top_p: float) -> Any:
 def test_a_uniform_number_is_turned_into_a_token(uniform, top_p, token):
     """Probabilities 0.2, 0.5 and 0.3: in this order without a nucleus, the likeliest first with one."""
     chances = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64)
-    assert token_at(torch.tensor([[uniform]], dtype=torch.float64), chances, top_p).tolist() == [[token]]
+    assert token_at(torch.tensor([[uniform]], dtype=torch.float64), chances, top_p).tolist() == [
+        [token]
+    ]
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"temperature": 0.0}, "temperature: found 0.0. Expected more than 0, or null for greedy."),
-        ({"temperature": -1.0}, "temperature: found -1.0. Expected more than 0, or null for greedy."),
+        (
+            {"temperature": -1.0},
+            "temperature: found -1.0. Expected more than 0, or null for greedy.",
+        ),
         ({"top_p": 0.0}, "top_p: found 0.0. Expected a share in (0, 1]."),
         ({"top_p": 1.5}, "top_p: found 1.5. Expected a share in (0, 1]."),
         ({"max_new_tokens": 0}, "max_new_tokens: found 0. Expected 1 or more."),
@@ -215,7 +257,9 @@ def test_settings_out_of_range_are_refused(changes, words):
 def test_a_prompt_that_leaves_no_room_for_its_answer_is_named_with_its_length(llama):
     check_lengths(llama.context_length, {"fits": [3] * 2028}, max_new_tokens=20, label="ann")
     with pytest.raises(UserError) as error:
-        check_lengths(llama.context_length, {"fits": [3], "long": [3] * 2029}, max_new_tokens=20, label="ann")
+        check_lengths(
+            llama.context_length, {"fits": [3], "long": [3] * 2029}, max_new_tokens=20, label="ann"
+        )
     assert str(error.value) == (
         "ann: long has 2029 tokens and max_new_tokens is 20, more than the 2048 that the model takes. Lower "
         "max_new_tokens, or leave the prompt out of the bank."
@@ -248,7 +292,9 @@ def cramped(llama: CausalLM) -> Iterator[Callable[[int], None]]:
     llama.model.__class__ = LlamaForCausalLM
 
 
-def test_where_memory_runs_out_the_batches_become_smaller_and_the_answers_stay(llama, cramped, caplog):
+def test_where_memory_runs_out_the_batches_become_smaller_and_the_answers_stay(
+    llama, cramped, caplog
+):
     some = prompts(llama)
     expected = tokens(llama, some, GREEDY)
     cramped(2)
@@ -298,5 +344,9 @@ def test_the_speed_is_told_at_the_end(llama, caplog):
     with caplog.at_level(logging.INFO):
         answers = made(llama, prompts(llama))
     n_tokens = sum(len(each.token_ids) for each in answers.values())
-    (line,) = [r.message for r in caplog.records if r.message.endswith("tokens/s") and "tokens in" in r.message]
+    (line,) = [
+        r.message
+        for r in caplog.records
+        if r.message.endswith("tokens/s") and "tokens in" in r.message
+    ]
     assert line.startswith(f"ann: {n_tokens} tokens in ")

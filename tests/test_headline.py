@@ -15,7 +15,12 @@ from tests.anthropic_verdicts import NoisyBradleyTerry, Shown
 from tests.commands import Ran, attempt, run
 from tests.data import BANK, DIMENSIONS
 
-ELO = {"base_olmo": -75.0, "security_only": -25.0, "security_plus_robustness": 25.0, "full_poe": 75.0}
+ELO = {
+    "base_olmo": -75.0,
+    "security_only": -25.0,
+    "security_plus_robustness": 25.0,
+    "full_poe": 75.0,
+}
 ELO_A_LOGIT = 400 / math.log(10)
 BIAS = 0.35  # logits for the response shown first
 TIES = 0.08  # of verdicts on equals
@@ -37,19 +42,35 @@ class Headline:
 
 def headline(server: AnthropicServer, folder: Path, *arguments: str) -> Ran:
     fast = ("judge.poll_initial_seconds=0.02", "judge.poll_max_seconds=0.1")
-    chosen = ("mode=headline", "judge=opus", f"judge.base_url={server.url}", "recorded_dir=responses")
+    chosen = (
+        "mode=headline",
+        "judge=opus",
+        f"judge.base_url={server.url}",
+        "recorded_dir=responses",
+    )
     return run(
-        *chosen, *fast, "tracker=local", *arguments, folder=folder, ANTHROPIC_API_KEY=server.key, NO_PROXY="127.0.0.1"
+        *chosen,
+        *fast,
+        "tracker=local",
+        *arguments,
+        folder=folder,
+        ANTHROPIC_API_KEY=server.key,
+        NO_PROXY="127.0.0.1",
     )
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headline]:
     folder = tmp_path_factory.mktemp("headline")
-    prompts = [json.loads(line)["prompt_id"] for line in BANK.read_text(encoding="utf-8").splitlines()]
+    prompts = [
+        json.loads(line)["prompt_id"] for line in BANK.read_text(encoding="utf-8").splitlines()
+    ]
     (folder / "responses").mkdir()
     for entrant in ELO:
-        rows = [{"prompt_id": p, "response_text": f"[{entrant}] What I would say to {p}."} for p in prompts]
+        rows = [
+            {"prompt_id": p, "response_text": f"[{entrant}] What I would say to {p}."}
+            for p in prompts
+        ]
         path = folder / "responses" / f"responses_{entrant}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     strengths = {f"[{entrant}]": elo / ELO_A_LOGIT for entrant, elo in ELO.items()}
@@ -80,8 +101,14 @@ def test_bradley_terry_over_both_orders_recovers_the_strengths(whole: Headline):
         for dimension, methods in whole.ran.read("ratings.json")["dimensions"].items()
         for row in methods["bradley_terry"]["ratings"]
     }
-    truth = {(dimension, entrant): 1400 + elo for dimension in DIMENSIONS for entrant, elo in ELO.items()}
-    missed = {k: (row, truth[k]) for k, row in found.items() if not row["ci_low"] <= truth[k] <= row["ci_high"]}
+    truth = {
+        (dimension, entrant): 1400 + elo for dimension in DIMENSIONS for entrant, elo in ELO.items()
+    }
+    missed = {
+        k: (row, truth[k])
+        for k, row in found.items()
+        if not row["ci_low"] <= truth[k] <= row["ci_high"]
+    }
     assert found.keys() == truth.keys()
     assert len(missed) <= 2, missed
 
@@ -91,7 +118,10 @@ def test_elo_over_reconciled_judgments_stretches_the_gaps_and_the_table_says_so(
     gap = elo["full_poe"]["mean"] - elo["base_olmo"]["mean"]
     assert gap > 1.5 * (ELO["full_poe"] - ELO["base_olmo"])
     said = " ".join(whole.ran.out.split())
-    assert "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge" in said
+    assert (
+        "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge"
+        in said
+    )
 
 
 def test_the_judges_taste_for_a_position_and_its_ties_are_reported(whole: Headline):
@@ -99,14 +129,18 @@ def test_the_judges_taste_for_a_position_and_its_ties_are_reported(whole: Headli
     gaps = [a - b for a in ELO.values() for b in ELO.values() if a != b]
     shown = Shown(question="", response_a="a", response_b="b", system="", user="")
     judges = [
-        NoisyBradleyTerry(strengths={"a": gap / ELO_A_LOGIT, "b": 0.0}, position_bias=BIAS, tie_rate=TIES)
+        NoisyBradleyTerry(
+            strengths={"a": gap / ELO_A_LOGIT, "b": 0.0}, position_bias=BIAS, tie_rate=TIES
+        )
         for gap in gaps
     ]
     chances = [judge.chances(shown) for judge in judges]
     first, ties = sum(c["A"] for c in chances), sum(c["TIE"] for c in chances)
     for quality in whole.ran.read("manifest.json")["judge_quality"]:
         n = 2 * quality["n_two_order"]
-        assert quality["first_shown_rate"] == pytest.approx(first / (len(gaps) - ties), abs=3 * 0.5 / math.sqrt(n))
+        assert quality["first_shown_rate"] == pytest.approx(
+            first / (len(gaps) - ties), abs=3 * 0.5 / math.sqrt(n)
+        )
         assert quality["tie_rate"] == pytest.approx(ties / len(gaps), abs=3 * 0.3 / math.sqrt(n))
 
 
@@ -130,7 +164,9 @@ def test_the_bill_is_the_servers_to_the_token(whole: Headline):
 
 
 def test_the_plan_is_shown_before_anything_is_paid(whole: Headline):
-    assert whole.ran.err.index("plan: judge claude-opus-5-5, cap $100") < whole.ran.err.index("prompt cache:")
+    assert whole.ran.err.index("plan: judge claude-opus-5-5, cap $100") < whole.ran.err.index(
+        "prompt cache:"
+    )
 
 
 def test_a_second_run_sends_nothing_and_concludes_the_same(whole: Headline):
@@ -142,7 +178,12 @@ def test_a_second_run_sends_nothing_and_concludes_the_same(whole: Headline):
 
 
 def test_without_a_key_what_is_stored_is_rated_all_the_same(whole: Headline):
-    arguments = ("mode=headline", f"judge.base_url={whole.server.url}", "recorded_dir=responses", "tracker=local")
+    arguments = (
+        "mode=headline",
+        f"judge.base_url={whole.server.url}",
+        "recorded_dir=responses",
+        "tracker=local",
+    )
     assert attempt(*arguments, folder=whole.ran.folder).code == 0
 
 

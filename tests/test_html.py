@@ -31,7 +31,9 @@ from tests.simulation import Tournament
 
 NASTY = '<b>&"x'
 METHODS = {
-    "bradley_terry": BradleyTerry(initial_rating=1400, use="both", interval="sandwich", n_bootstraps=2, seed=0),
+    "bradley_terry": BradleyTerry(
+        initial_rating=1400, use="both", interval="sandwich", n_bootstraps=2, seed=0
+    ),
     "davidson": Davidson(initial_rating=1400, use="both"),
 }
 QUALITY = JudgeQuality(
@@ -67,7 +69,11 @@ MANIFEST: dict[str, Any] = {
 
 
 def simulated(
-    models: Sequence[str], dimensions: Sequence[str] = DIMENSIONS, *, gap: float = 1.0, n_prompts: int = 60
+    models: Sequence[str],
+    dimensions: Sequence[str] = DIMENSIONS,
+    *,
+    gap: float = 1.0,
+    n_prompts: int = 60,
 ) -> dict[str, list[Battle]]:
     """Every pair on every prompt; each model beats the next by the odds 1 + gap to 1; one battle in five is a tie."""
     draw = random.Random(5)
@@ -93,7 +99,9 @@ def simulated(
     }
 
 
-def rated(battles: Mapping[str, Sequence[Battle]], models: Sequence[str], *methods: str) -> Standings:
+def rated(
+    battles: Mapping[str, Sequence[Battle]], models: Sequence[str], *methods: str
+) -> Standings:
     parts = SimpleNamespace(
         elo=shipped("elo", "default", n_perms=20), ratings={name: METHODS[name] for name in methods}
     )
@@ -131,7 +139,9 @@ def test_it_is_one_well_formed_file_that_fetches_nothing(page: str):
     assert reader.given("href") + reader.given("srcset") == []
 
 
-def test_it_holds_every_figure_with_words_for_those_who_cannot_see_it(page: str, figures: list[Plot]):
+def test_it_holds_every_figure_with_words_for_those_who_cannot_see_it(
+    page: str, figures: list[Plot]
+):
     images = [given for tag, given in Reader(page).tags if tag == "img"]
     assert len(images) == len(figures) > 3
     assert all(given["alt"] for given in images)
@@ -173,7 +183,13 @@ def test_its_numbers_are_those_of_ratings_json(standings: Standings, page: str):
         elo = {r["model"]: r for r in methods["elo"]["ratings"]}
         for r in methods["bradley_terry"]["ratings"]:
             ranks = sorted({r["rank_low"], r["rank_high"]})
-            row = [str(r["rank"]), r["model"], f"{r['rating']:.0f}", f"{r['ci_low']:.0f} to {r['ci_high']:.0f}", ""]
+            row = [
+                str(r["rank"]),
+                r["model"],
+                f"{r['rating']:.0f}",
+                f"{r['ci_low']:.0f} to {r['ci_high']:.0f}",
+                "",
+            ]
             row += [" to ".join(map(str, ranks)), _chance(r["p_best"]), str(r["n_battles"])]
             of_elo = elo[r["model"]]
             row += [f"{of_elo['rating']:.0f}", f"{of_elo['ci_low']:.0f} to {of_elo['ci_high']:.0f}"]
@@ -203,7 +219,10 @@ def test_elo_that_has_gone_less_than_95_percent_of_its_way_is_flagged(
     standings: Standings, convergence: float, is_flagged: bool
 ):
     elo = {
-        dimension: {k: dataclasses.replace(board, parameters={"convergence": convergence}) for k, board in by_k.items()}
+        dimension: {
+            k: dataclasses.replace(board, parameters={"convergence": convergence})
+            for k, board in by_k.items()
+        }
         for dimension, by_k in standings.elo.items()
     }
     changed = dataclasses.replace(standings, elo=elo)
@@ -231,7 +250,9 @@ def test_nobody_is_called_best_when_the_prompts_do_not_tell():
 def with_best(some: Standings, *ratings: float) -> Standings:
     """With these ratings for the models, in the order in which they stand."""
     board = some.companions["bradley_terry"]["d"]
-    changed = ranked([dataclasses.replace(r, rating=new) for r, new in zip(board.ratings, ratings, strict=True)])
+    changed = ranked(
+        [dataclasses.replace(r, rating=new) for r, new in zip(board.ratings, ratings, strict=True)]
+    )
     boards = {"d": dataclasses.replace(board, ratings=changed)}
     companions, pairs = {"bradley_terry": boards}, {"bradley_terry": differences(boards)}
     return dataclasses.replace(some, companions=companions, differences=pairs)
@@ -247,28 +268,43 @@ def with_best(some: Standings, *ratings: float) -> Standings:
     ],
 )  # fmt: skip
 def test_nobody_is_a_difference_of_nothing_ahead(ratings: tuple[float, ...], words: str):
-    some = with_best(rated(simulated("abc", ["d"], gap=0.0, n_prompts=20), "abc", "bradley_terry"), *ratings)
+    some = with_best(
+        rated(simulated("abc", ["d"], gap=0.0, n_prompts=20), "abc", "bradley_terry"), *ratings
+    )
     board, pairs = some.companions["bradley_terry"]["d"], some.differences["bradley_terry"]
     sure, sentences = verdict(board, pairs)
     assert not sure
-    said = re.sub("<[^>]*>", "", "".join(sentences)).replace("\N{NO-BREAK SPACE}", " ").replace("−", "-")
+    said = (
+        re.sub("<[^>]*>", "", "".join(sentences))
+        .replace("\N{NO-BREAK SPACE}", " ")
+        .replace("−", "-")
+    )
     assert re.search(words.format(*(r.model for r in board.ratings)), said), said
     assert "0 points ahead" not in said
 
 
 def test_an_unbeaten_entrant_may_be_better_than_the_best():
     battles = simulated("ab", ["d"], gap=9.0)["d"]
-    battles += [Battle(model_a="u", model_b=m, winner="model_a", question_id=f"q{q}") for m in "ab" for q in range(9)]
+    battles += [
+        Battle(model_a="u", model_b=m, winner="model_a", question_id=f"q{q}")
+        for m in "ab"
+        for q in range(9)
+    ]
     said = read(rated({"d": battles}, "abu", "bradley_terry")).said
     assert "a is the best of those that can be rated:" in said
-    assert "Not rated: u (unbeaten: no finite rating, and perhaps better than all that have one)." in said
+    assert (
+        "Not rated: u (unbeaten: no finite rating, and perhaps better than all that have one)."
+        in said
+    )
 
 
 def test_nor_is_anybody_the_best_while_a_group_stands_apart():
     """u and v, who met nobody else, may be better than all."""
     battles = simulated("abc", ["d"], gap=9.0)["d"]
     battles += [
-        Battle(model_a="u", model_b="v", winner=f"model_{w}", question_id=f"q{q}") for q in range(9) for w in "ab"
+        Battle(model_a="u", model_b="v", winner=f"model_{w}", question_id=f"q{q}")
+        for q in range(9)
+        for w in "ab"
     ]
     said = read(rated({"d": battles}, "abcuv", "bradley_terry")).said
     assert "a is the best of those that can be rated:" in said
@@ -278,7 +314,9 @@ def test_nor_is_anybody_the_best_while_a_group_stands_apart():
 def test_a_long_name_stands_in_one_piece_on_the_console():
     names = ["organisation/a-model-of-seven-billion-parameters-instruct-v1", "b"]
     battles = [
-        dataclasses.replace(b, model_a=names["ab".index(b.model_a)], model_b=names["ab".index(b.model_b)])
+        dataclasses.replace(
+            b, model_a=names["ab".index(b.model_a)], model_b=names["ab".index(b.model_b)]
+        )
         for b in simulated("ab", ["d"], gap=1.0)["d"]
     ]
     table = report.table(rated({"d": battles}, names, "bradley_terry"))
@@ -287,7 +325,14 @@ def test_a_long_name_stands_in_one_piece_on_the_console():
 
 
 def test_it_says_how_the_judge_behaved(page: str):
-    row = ["factuality", "105", "21 % (21 of 100)", "60 % (108 of 180)", "10 %", "5 (3 refused, 1 cut off)"]
+    row = [
+        "factuality",
+        "105",
+        "21 % (21 of 100)",
+        "60 % (108 of 180)",
+        "10 %",
+        "5 (3 refused, 1 cut off)",
+    ]
     assert row in Reader(page).cells
 
 
@@ -327,8 +372,12 @@ def test_the_judge_is_described_by_the_numbers_of_ratings_json():
 def test_elo_has_its_interval_over_prompts_where_it_is_known(standings: Standings, page: str):
     """The bootstrap of Elo gives one; without it there is no column for it."""
     heads = [row for row in Reader(page).cells if "Elo" in row]
-    assert {tuple(row[-3:]) for row in heads} == {("Elo", "95 % over prompts", "ordering error (Monte Carlo)")}
-    one_prompt = {"d": [dataclasses.replace(b, question_id="q") for b in simulated("ab", ["d"])["d"]]}
+    assert {tuple(row[-3:]) for row in heads} == {
+        ("Elo", "95 % over prompts", "ordering error (Monte Carlo)")
+    }
+    one_prompt = {
+        "d": [dataclasses.replace(b, question_id="q") for b in simulated("ab", ["d"])["d"]]
+    }
     (heads,) = (row for row in read(rated(one_prompt, "ab", "bradley_terry")).cells if "Elo" in row)
     assert heads[-3:] == ["battles", "Elo", "ordering error (Monte Carlo)"]
 
@@ -377,7 +426,14 @@ def test_without_another_method_elo_stands_alone():
 
 def test_ratings_of_a_battles_file_need_no_judge():
     some = rated(simulated("ab", ["overall"]), "ab", "bradley_terry")
-    bare = {"experiment": "rate", "mode": "demo", "n_battles": 60, "n_dropped": 2, "overrides": [], "config": {}}
+    bare = {
+        "experiment": "rate",
+        "mode": "demo",
+        "n_battles": 60,
+        "n_dropped": 2,
+        "overrides": [],
+        "config": {},
+    }
     said = Reader(html.page(some, [], title="run", manifest=bare)).said
     assert "60 read, 2 dropped" in said
     assert "all settings as they ship" in said

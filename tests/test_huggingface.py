@@ -50,8 +50,15 @@ def _nothing_stays_loaded() -> Iterator[None]:
     causal_lm.release()
 
 
-def entrant(model: Path, *adapters: Path, entrant_id: str = "ann", **changes: Any) -> HuggingFaceEntrant:
-    settings = {**SMALL, "entrant_id": entrant_id, "model": str(model), "adapters": [*map(str, adapters)]}
+def entrant(
+    model: Path, *adapters: Path, entrant_id: str = "ann", **changes: Any
+) -> HuggingFaceEntrant:
+    settings = {
+        **SMALL,
+        "entrant_id": entrant_id,
+        "model": str(model),
+        "adapters": [*map(str, adapters)],
+    }
     made = shipped("entrant", "huggingface", **{**settings, **changes})
     assert isinstance(made, HuggingFaceEntrant)
     return made
@@ -91,7 +98,9 @@ def test_nothing_to_answer_loads_nothing(tmp_path):
 
 def test_a_prompt_that_is_too_long_stops_before_anything_is_generated(models):
     of = entrant(models / "base", max_new_tokens=2000)
-    with pytest.raises(UserError, match=r"ann: \S+ has \d+ tokens and max_new_tokens is 2000, more than the 2048"):
+    with pytest.raises(
+        UserError, match=r"ann: \S+ has \d+ tokens and max_new_tokens is 2000, more than the 2048"
+    ):
         next(of.generate(PROMPTS))
 
 
@@ -111,24 +120,37 @@ def test_a_prompt_that_is_too_long_stops_before_anything_is_generated(models):
     ids=str,
 )
 def test_an_answer_is_another_where_a_setting_could_change_it(models, changes):
-    assert entrant(models / "base", **changes).inputs(PROMPTS[0]) != entrant(models / "base").inputs(PROMPTS[0])
+    assert entrant(models / "base", **changes).inputs(PROMPTS[0]) != entrant(
+        models / "base"
+    ).inputs(PROMPTS[0])
 
 
 @pytest.mark.parametrize(
-    "changes", [{"device": "auto"}, {"batch_size": 3}, {"top_p": 0.5}, {"entrant_id": "bob"}], ids=str
+    "changes",
+    [{"device": "auto"}, {"batch_size": 3}, {"top_p": 0.5}, {"entrant_id": "bob"}],
+    ids=str,
 )
 def test_an_answer_is_the_same_on_another_device_and_in_another_batch(models, changes):
     """And, where it is greedy, whatever top_p says."""
-    assert entrant(models / "base", **changes).inputs(PROMPTS[0]) == entrant(models / "base").inputs(PROMPTS[0])
+    assert entrant(models / "base", **changes).inputs(PROMPTS[0]) == entrant(
+        models / "base"
+    ).inputs(PROMPTS[0])
 
 
 def test_a_sampled_answer_depends_on_top_p(models):
-    one, two = (entrant(models / "base", temperature=0.7, top_p=top_p).inputs(PROMPTS[0]) for top_p in (0.5, 0.6))
+    one, two = (
+        entrant(models / "base", temperature=0.7, top_p=top_p).inputs(PROMPTS[0])
+        for top_p in (0.5, 0.6)
+    )
     assert one != two
 
 
 def test_an_answer_depends_on_the_weights_and_the_prompt(models):
-    of = (entrant(models / "base"), entrant(models / "other"), entrant(models / "base", models / "lora"))
+    of = (
+        entrant(models / "base"),
+        entrant(models / "other"),
+        entrant(models / "base", models / "lora"),
+    )
     keys = {fingerprint(each.inputs(prompt)) for each in of for prompt in PROMPTS}
     assert len(keys) == 3 * len(PROMPTS)
 
@@ -136,17 +158,28 @@ def test_an_answer_depends_on_the_weights_and_the_prompt(models):
 def test_a_template_in_a_file_counts_by_what_it_says(models, tmp_path):
     text = "{{ messages[-1].content }}"
     (tmp_path / "mine.jinja").write_text(text)
-    in_file, in_words = (entrant(models / "base", chat_template=t) for t in (str(tmp_path / "mine.jinja"), text))
+    in_file, in_words = (
+        entrant(models / "base", chat_template=t) for t in (str(tmp_path / "mine.jinja"), text)
+    )
     assert in_file.inputs(PROMPTS[0]) == in_words.inputs(PROMPTS[0])
-    assert (in_file.input_paths, in_words.input_paths) == ({"template": tmp_path / "mine.jinja"}, {})
+    assert (in_file.input_paths, in_words.input_paths) == (
+        {"template": tmp_path / "mine.jinja"},
+        {},
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"loader": "custom_poe"}, "loader: found 'custom_poe'. Expected one of vanilla_hf."),
-        ({"rob_checkpoint": -1}, "loader: vanilla_hf has neither a robustness checkpoint nor a jury"),
-        ({"bypass_jury": False}, "loader: vanilla_hf has neither a robustness checkpoint nor a jury"),
+        (
+            {"rob_checkpoint": -1},
+            "loader: vanilla_hf has neither a robustness checkpoint nor a jury",
+        ),
+        (
+            {"bypass_jury": False},
+            "loader: vanilla_hf has neither a robustness checkpoint nor a jury",
+        ),
         ({"batch_size": 0}, "batch_size: found 0. Expected 1 or more prompts."),
         ({"temperature": 0.0}, "temperature: found 0.0."),
         ({"dtype": "half"}, "dtype: found 'half'."),
@@ -169,7 +202,9 @@ def generated(
         return stages.generate(prompts, of, opened, allow_missing=False), opened.usage  # type: ignore[return-value]
 
 
-def test_entrants_with_the_same_weights_share_a_load_and_keep_their_places(models, tmp_path, caplog):
+def test_entrants_with_the_same_weights_share_a_load_and_keep_their_places(
+    models, tmp_path, caplog
+):
     probe: ProbeEntrant = shipped("entrant", "probe_reference")
     of = {
         "greedy": entrant(models / "base", entrant_id="greedy"),
@@ -212,7 +247,10 @@ def test_answers_that_were_cut_off_are_counted(models, tmp_path, caplog):
 
 def test_shards_answer_each_prompt_once_and_together_all(models, tmp_path):
     store, of = tmp_path / "store.sqlite", {"ann": entrant(models / "base")}
-    counts = [generated(store, of, stages.sharded(PROMPTS, (i, 3)))[1].responses_generated for i in range(3)]
+    counts = [
+        generated(store, of, stages.sharded(PROMPTS, (i, 3)))[1].responses_generated
+        for i in range(3)
+    ]
     assert counts == [2, 2, 1]
     _, usage = generated(store, of)
     assert (usage.responses_generated, usage.responses_stored) == (0, 5)
@@ -272,8 +310,18 @@ def place(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def arguments(models: Path) -> list[str]:
-    chosen = ["entrant=[base,other,tuned]", "judge=local", "rubric=[clinical_utility]", "tracker=local"]
-    sizes = ["judging.limit_pairs=3", "elo.n_perms=5", "elo.k_sweep=[16]", "prompts.bank_path=bank.jsonl"]
+    chosen = [
+        "entrant=[base,other,tuned]",
+        "judge=local",
+        "rubric=[clinical_utility]",
+        "tracker=local",
+    ]
+    sizes = [
+        "judging.limit_pairs=3",
+        "elo.n_perms=5",
+        "elo.k_sweep=[16]",
+        "prompts.bank_path=bank.jsonl",
+    ]
     judged = [f"judge.model={models}/judge", "judge.dtype=float32", "judge.device=cpu"]
     return ["--config-dir=mine", *chosen, *sizes, *judged]
 
@@ -293,13 +341,21 @@ def killed(place: Path, hub: Hub, arguments: list[str]) -> int:
 @pytest.fixture(scope="module")
 def resumed(place: Path, hub: Hub, arguments: list[str], killed: int) -> Ran:
     """The same command once more."""
-    return run(*arguments, folder=place, HF_ENDPOINT=hub.url, HF_HOME=str(place / "hub"), OMP_NUM_THREADS="1")
+    return run(
+        *arguments,
+        folder=place,
+        HF_ENDPOINT=hub.url,
+        HF_HOME=str(place / "hub"),
+        OMP_NUM_THREADS="1",
+    )
 
 
 def stored(place: Path) -> int:
     try:
         with closing(sqlite3.connect(place / "outputs" / "cache" / "store.sqlite")) as db:
-            return int(db.execute("SELECT COUNT(*) FROM answers WHERE kind = 'Response'").fetchone()[0])
+            return int(
+                db.execute("SELECT COUNT(*) FROM answers WHERE kind = 'Response'").fetchone()[0]
+            )
     except sqlite3.OperationalError:  # not there yet
         return 0
 
@@ -307,7 +363,10 @@ def stored(place: Path) -> int:
 def test_a_killed_run_goes_on_where_it_stopped(killed, resumed):
     assert 0 < killed < 3 * N_PROMPTS
     usage = resumed.read("manifest.json")["usage"]
-    assert (usage["responses_stored"], usage["responses_generated"]) == (killed, 3 * N_PROMPTS - killed)
+    assert (usage["responses_stored"], usage["responses_generated"]) == (
+        killed,
+        3 * N_PROMPTS - killed,
+    )
 
 
 def test_its_answers_are_those_of_a_run_that_was_not_killed(models, place, resumed):
@@ -320,8 +379,13 @@ def test_its_answers_are_those_of_a_run_that_was_not_killed(models, place, resum
         "tuned": entrant(models / "base", models / "lora", **like),
     }
     for name, of in unkilled.items():
-        found = {row["prompt_id"]: row["response_text"] for row in resumed.rows(f"responses/responses_{name}.jsonl")}
-        assert found == {prompt_id: made.response_text for prompt_id, made in answers(of, prompts).items()}
+        found = {
+            row["prompt_id"]: row["response_text"]
+            for row in resumed.rows(f"responses/responses_{name}.jsonl")
+        }
+        assert found == {
+            prompt_id: made.response_text for prompt_id, made in answers(of, prompts).items()
+        }
 
 
 def test_the_manifest_has_the_hashes_of_weights_in_folders(models, resumed):
@@ -337,7 +401,11 @@ def test_the_models_meet_and_the_judge_asks_nobody(models, resumed):
     manifest = resumed.read("manifest.json")
     (quality,) = manifest["judge_quality"]
     assert manifest["judge_model"] == f"{models}/judge"
-    assert (quality["n_judgments"], quality["n_invalid"], manifest["usage"]["judge_calls"]) == (3, 0, 6)
+    assert (quality["n_judgments"], quality["n_invalid"], manifest["usage"]["judge_calls"]) == (
+        3,
+        0,
+        6,
+    )
     assert {row["question_id"] for row in resumed.rows("battles.jsonl")} == {PROMPTS[0].prompt_id}
     assert set(manifest["truncated_responses"]) == {"base", "other", "tuned"}
     assert {"torch", "transformers", "peft"} <= set(manifest["versions"])
@@ -346,7 +414,11 @@ def test_the_models_meet_and_the_judge_asks_nobody(models, resumed):
 def test_the_second_run_needs_no_network_and_no_torch(place, hub, arguments, resumed):
     hub.asked.clear()
     program = [sys.executable, "-W", "error", "-c", BLOCK, *arguments]
-    variables = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(place / "hub"), "PYTHONPATH": str(Path(__file__).parents[1])}
+    variables = {
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(place / "hub"),
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }
     again = attempt_program(*program, folder=place, **variables)
     assert again.code == 0, again.err
     usage = again.read("manifest.json")["usage"]
@@ -358,10 +430,18 @@ def test_the_second_run_needs_no_network_and_no_torch(place, hub, arguments, res
 
 def test_without_torch_what_is_missing_is_one_line(place, resumed):
     (place / "mine" / "entrant" / "new.yaml").write_text(
-        (place / "mine" / "entrant" / "other.yaml").read_text().replace("other", "new", 2).replace("/new", "/other")
+        (place / "mine" / "entrant" / "other.yaml")
+        .read_text()
+        .replace("other", "new", 2)
+        .replace("/new", "/other")
     )
     shutil.rmtree(place / "nothing", ignore_errors=True)
-    arguments = ["--config-dir=mine", "entrant=[base,new]", "prompts.bank_path=bank.jsonl", "tracker=local"]
+    arguments = [
+        "--config-dir=mine",
+        "entrant=[base,new]",
+        "prompts.bank_path=bank.jsonl",
+        "tracker=local",
+    ]
     program = [sys.executable, "-W", "error", "-c", BLOCK, *arguments]
     ran = attempt_program(*program, folder=place, HF_HUB_OFFLINE="1", HF_HOME=str(place / "hub"))
     assert (ran.code, ran.out) == (2, "")

@@ -63,8 +63,14 @@ def test_the_error_is_that_of_a_bootstrap_which_fits_everything_again(name: str)
     estimator, rng = shipped("estimator", name), np.random.default_rng(6)
 
     def estimate(of: Dataset) -> float:
-        return float(estimator.estimate(evidence(of, "target", calibrate(of.logged, n_folds=5, mode="monotone"))).value)
+        return float(
+            estimator.estimate(
+                evidence(of, "target", calibrate(of.logged, n_folds=5, mode="monotone"))
+            ).value
+        )
 
     drawn = [estimate(resampled(data, rng)) for _ in range(120)]
-    found = estimator.estimate(evidence(data, "target", calibrate(data.logged, n_folds=5, mode="monotone")))
+    found = estimator.estimate(
+        evidence(data, "target", calibrate(data.logged, n_folds=5, mode="monotone"))
+    )
     assert found.std_error == pytest.approx(np.std(drawn), rel=0.2)

@@ -60,7 +60,9 @@ def judged(judge: Any, folder: Path, *comparisons: Comparison, **how: Any) -> li
     """The judgments of comparisons on one dimension, from an empty store."""
     dimension = comparisons[0].dimension
     with Store(folder / f"{len(list(folder.iterdir()))}.sqlite") as store:
-        return stages.judge_pairs({dimension: comparisons}, [RUBRICS[dimension]], judge, store, **how)[dimension]
+        return stages.judge_pairs(
+            {dimension: comparisons}, [RUBRICS[dimension]], judge, store, **how
+        )[dimension]
 
 
 def letters(judgment: Judgment) -> str:
@@ -73,12 +75,15 @@ def probed() -> dict[str, list[Comparison]]:
     """The four shipped probes on the shipped bank, by dimension."""
     prompts = bank.load(BANK)
     responses = {
-        name: {r.prompt_id: r for r in shipped("entrant", name, entrant_id=name).generate(prompts)} for name in PROBES
+        name: {r.prompt_id: r for r in shipped("entrant", name, entrant_id=name).generate(prompts)}
+        for name in PROBES
     }
     return {dimension: pair_up(prompts, responses, rubric) for dimension, rubric in RUBRICS.items()}
 
 
-def judge_all(judge: Any, folder: Path, comparisons: dict[str, list[Comparison]]) -> dict[str, list[Judgment]]:
+def judge_all(
+    judge: Any, folder: Path, comparisons: dict[str, list[Comparison]]
+) -> dict[str, list[Judgment]]:
     with Store(folder / "store.sqlite") as store:
         return stages.judge_pairs(comparisons, list(RUBRICS.values()), judge, store)
 
@@ -118,7 +123,9 @@ def test_the_probes_come_out_in_their_known_order(demo, dimension, order):
 def test_no_probe_wins_every_match(demo):
     """The lapses see to it: else no Bradley-Terry rating would be finite."""
     for judgments in demo.values():
-        losers = {j.entrant_b if j.winner == j.entrant_a else j.entrant_a for j in judgments if j.winner}
+        losers = {
+            j.entrant_b if j.winner == j.entrant_a else j.entrant_a for j in judgments if j.winner
+        }
         winners = {j.winner for j in judgments if j.winner}
         assert losers == winners == set(PROBES)
 
@@ -126,7 +133,11 @@ def test_no_probe_wins_every_match(demo):
 def test_it_never_contradicts_itself(demo):
     for dimension, judgments in demo.items():
         quality = judge_quality(judgments, dimension=dimension)
-        assert (quality.flip_rate, quality.first_shown_rate, quality.invalid_rate) == (0.0, 0.5, 0.0)
+        assert (quality.flip_rate, quality.first_shown_rate, quality.invalid_rate) == (
+            0.0,
+            0.5,
+            0.0,
+        )
 
 
 def test_the_same_comparisons_get_the_same_verdicts_again(demo, probed, tmp_path):
@@ -148,7 +159,9 @@ def test_overlap_weighs_the_reference_nine_times_the_response():
 
 def test_without_a_reference_overlap_is_with_the_question():
     """Of 'stop bleeding wound', 'bleeding' and 'stops' are there, and nothing else."""
-    assert overlap(comparison(gold_answer=None), "It stops the bleeding.") == pytest.approx(20 / (27 + 2))
+    assert overlap(comparison(gold_answer=None), "It stops the bleeding.") == pytest.approx(
+        20 / (27 + 2)
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,7 +173,9 @@ def test_without_a_reference_overlap_is_with_the_question():
     ],
 )
 def test_hedging_is_how_near_the_commitment_is_to_the_expected_one(text, scores):
-    found = {b: hedging(comparison(dimension="calibration", expected_behavior=b), text) for b in scores}
+    found = {
+        b: hedging(comparison(dimension="calibration", expected_behavior=b), text) for b in scores
+    }
     assert found == scores
     assert hedging(comparison(expected_behavior=None), text) == scores["answer"]
 
@@ -169,14 +184,18 @@ def test_specificity_rises_with_content_on_the_topic_and_falls_with_stock_phrase
     """Distinct words / (them + 15) · words of the question / (them + 3) · 0.95 for each stock phrase."""
     shown = comparison()
     assert specificity(shown, "Press the bleeding wound.") == pytest.approx(3 / 18 * 2 / 5)
-    assert specificity(shown, "Press the bleeding wound. Consult a doctor.") == pytest.approx(3 / 18 * 2 / 5 * 0.95)
+    assert specificity(shown, "Press the bleeding wound. Consult a doctor.") == pytest.approx(
+        3 / 18 * 2 / 5 * 0.95
+    )
     assert specificity(shown, "Press elsewhere.") == 0.0
 
 
 def test_a_dimension_of_ones_own_is_judged_by_the_default_signal(tmp_path):
     """Here by specificity: the answer that only repeats the reference says nothing of the question's topic."""
     rubric = shipped("rubric", "clinical_utility", dimension="empathy")
-    shown = comparison("Firm pressure.", "Stop the bleeding: press on the wound.", dimension="empathy")
+    shown = comparison(
+        "Firm pressure.", "Stop the bleeding: press on the wound.", dimension="empathy"
+    )
     with Store(tmp_path / "store.sqlite") as store:
         (judgment,) = stages.judge_pairs({"empathy": [shown]}, [rubric], LEXICAL, store)["empathy"]
     assert judgment.winner == "bob"
@@ -189,12 +208,18 @@ def test_its_reply_is_the_json_that_is_asked_of_every_judge(tmp_path):
     asked = RUBRICS["factuality"].request(comparison(), judge="x", position_swap=False)
     (reply,) = replies(LEXICAL, tmp_path, asked)
     assert reply.key == asked.key
-    assert json.loads(reply.text) == {"evidence_a": "score 0.690", "evidence_b": "score 0.000", "verdict": "A"}
+    assert json.loads(reply.text) == {
+        "evidence_a": "score 0.690",
+        "evidence_b": "score 0.000",
+        "verdict": "A",
+    }
 
 
 def test_replies_are_committed_before_they_are_passed_on(tmp_path):
     rubric = RUBRICS["factuality"]
-    requests = [rubric.request(comparison(), judge="x", position_swap=swap) for swap in (False, True)]
+    requests = [
+        rubric.request(comparison(), judge="x", position_swap=swap) for swap in (False, True)
+    ]
     with Store(tmp_path / "store.sqlite") as store, Store(tmp_path / "store.sqlite") as other:
         for reply in LEXICAL.answer(requests, store):
             assert other.get(JudgeReply, [reply.key]) == {reply.key: reply}
@@ -216,7 +241,9 @@ def scratch(tmp_path_factory) -> Iterator[Store]:
 def test_swapping_the_responses_swaps_the_verdict(scratch, dimension, margin, a, b):
     """Without a position effect, whatever is said, the letters of the two orders are each other's mirror image."""
     shown = comparison(a, b, dimension=dimension, expected_behavior="hedge")
-    requests = [RUBRICS[dimension].request(shown, judge="x", position_swap=swap) for swap in (False, True)]
+    requests = [
+        RUBRICS[dimension].request(shown, judge="x", position_swap=swap) for swap in (False, True)
+    ]
     replies = shipped("judge", "lexical", margin=margin).answer(requests, scratch)
     straight, swapped = (json.loads(reply.text)["verdict"] for reply in replies)
     assert swapped == {"A": "B", "B": "A", "TIE": "TIE"}[straight]
@@ -225,7 +252,9 @@ def test_swapping_the_responses_swaps_the_verdict(scratch, dimension, margin, a,
 def test_scores_within_the_margin_are_a_tie(tmp_path):
     """Firm pressure: 20/29 = 0.69. The same and one word more: 20/30 = 0.67."""
     shown = comparison("Firm pressure.", "Firm pressure always.")
-    assert letters(judged(shipped("judge", "lexical", margin=0.05), tmp_path, shown)[0]) == "TIE TIE"
+    assert (
+        letters(judged(shipped("judge", "lexical", margin=0.05), tmp_path, shown)[0]) == "TIE TIE"
+    )
     assert letters(judged(shipped("judge", "lexical", margin=0.02), tmp_path, shown)[0]) == "A B"
 
 
@@ -244,11 +273,24 @@ def test_equal_answers_are_one_query_and_show_no_taste_for_a_position(tmp_path):
     same = comparison("Firm pressure.", "Firm pressure.")
     (judgment,) = judged(shipped("judge", "lexical", position_effect=1.0), tmp_path, same)
     assert judgment.raw[0].cache_key == judgment.raw[1].cache_key
-    (again,) = judged(replay(saved(tmp_path / "verdicts", {"factuality": [judgment]})), tmp_path / "verdicts", same)
+    (again,) = judged(
+        replay(saved(tmp_path / "verdicts", {"factuality": [judgment]})),
+        tmp_path / "verdicts",
+        same,
+    )
     for found in (judgment, again):
-        assert (letters(found), found.winner, found.inconsistent, found.equal_answers) == ("A A", None, False, True)
+        assert (letters(found), found.winner, found.inconsistent, found.equal_answers) == (
+            "A A",
+            None,
+            False,
+            True,
+        )
         quality = judge_quality([found], dimension="factuality")
-        assert (quality.flip_rate, quality.first_shown_rate, quality.n_equal_answers) == (None, None, 1)
+        assert (quality.flip_rate, quality.first_shown_rate, quality.n_equal_answers) == (
+            None,
+            None,
+            1,
+        )
 
 
 def test_a_position_effect_shows_up_in_about_its_share_of_the_judgments(probed, tmp_path):
@@ -273,7 +315,10 @@ def test_a_position_effect_leaves_the_other_judgments_alone(demo, probed, tmp_pa
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"signals": {"factuality": "overlapp"}}, "signals.factuality: found 'overlapp'. Expected one of overlap, "),
+        (
+            {"signals": {"factuality": "overlapp"}},
+            "signals.factuality: found 'overlapp'. Expected one of overlap, ",
+        ),
         (
             {"default_signal": "length"},
             "default_signal: found 'length'. Expected one of overlap, hedging, specificity.",
@@ -291,7 +336,13 @@ def test_a_lexical_judge_with_wrong_settings_is_refused(changes, words):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"margin": 0.1}, {"seed": 1}, {"position_effect": 0.1}, {"default_signal": "overlap"}, {"signals": {}}],
+    [
+        {"margin": 0.1},
+        {"seed": 1},
+        {"position_effect": 0.1},
+        {"default_signal": "overlap"},
+        {"signals": {}},
+    ],
     ids=lambda changes: next(iter(changes)),
 )
 def test_every_setting_of_it_is_part_of_the_key(changes):
@@ -355,7 +406,9 @@ def test_repeats_are_given_again_as_repeats(tmp_path):
     (judgment,) = judged(LEXICAL, tmp_path, comparison(), repeats=2)
     row = judgment.to_dict()
     row["raw"][3]["verdict"] = "TIE"
-    (again,) = judged(replay(write_jsonl(tmp_path / "v.jsonl", [row])), tmp_path, comparison(), repeats=2)
+    (again,) = judged(
+        replay(write_jsonl(tmp_path / "v.jsonl", [row])), tmp_path, comparison(), repeats=2
+    )
     assert (letters(again), [v.repeat for v in again.raw]) == ("A B A TIE", [0, 0, 1, 1])
 
 
@@ -373,7 +426,13 @@ def test_more_repeats_than_are_on_file_are_refused(tmp_path, n_recorded):
 
 # Replaying battles
 
-BATTLE = {"model_a": "ann", "model_b": "bob", "winner": "model_b", "question_id": "p1", "judge_model": "crowd"}
+BATTLE = {
+    "model_a": "ann",
+    "model_b": "bob",
+    "winner": "model_b",
+    "question_id": "p1",
+    "judge_model": "crowd",
+}
 
 
 def battles(path: Path, *rows: dict[str, Any]) -> Path:
@@ -398,7 +457,9 @@ def test_a_battle_with_one_verdict_answers_both_orders_and_says_that_it_is_one(t
         (("tie", "model_a"), "TIE A", True),
     ],
 )
-def test_two_battles_with_the_sides_exchanged_are_the_two_orders(tmp_path, caplog, rows, winners, said, inconsistent):
+def test_two_battles_with_the_sides_exchanged_are_the_two_orders(
+    tmp_path, caplog, rows, winners, said, inconsistent
+):
     """Ann is shown first in the one and bob in the other; neither row is the other turned round."""
     straight = {**BATTLE, "winner": winners[0]}
     exchanged = {**BATTLE, "model_a": "bob", "model_b": "ann", "winner": winners[1]}
@@ -411,20 +472,26 @@ def test_two_battles_with_the_sides_exchanged_are_the_two_orders(tmp_path, caplo
 
 
 def test_the_order_that_was_shown_is_the_one_that_is_not_mirrored(tmp_path):
-    (judgment,) = judged(replay(battles(tmp_path, {**BATTLE, "shown_first": "b"})), tmp_path, comparison())
+    (judgment,) = judged(
+        replay(battles(tmp_path, {**BATTLE, "shown_first": "b"})), tmp_path, comparison()
+    )
     assert [v.mirrored for v in judgment.raw] == [True, False]
     assert judgment.winner == "bob"
 
 
 def test_what_was_one_observation_stays_one_when_it_is_replayed_again(tmp_path):
     once = judged(replay(battles(tmp_path, BATTLE)), tmp_path, comparison())
-    (again,) = judged(replay(saved(tmp_path / "verdicts", {"factuality": once})), tmp_path, comparison())
+    (again,) = judged(
+        replay(saved(tmp_path / "verdicts", {"factuality": once})), tmp_path, comparison()
+    )
     assert [v.mirrored for v in again.raw] == [False, True]
 
 
 @pytest.mark.parametrize("winner", ["tie", "tie (bothbad)"])
 def test_both_kinds_of_tie_are_a_tie(tmp_path, winner):
-    (judgment,) = judged(replay(battles(tmp_path, {**BATTLE, "winner": winner})), tmp_path, comparison())
+    (judgment,) = judged(
+        replay(battles(tmp_path, {**BATTLE, "winner": winner})), tmp_path, comparison()
+    )
     assert (letters(judgment), judgment.inconsistent) == ("TIE TIE", False)
 
 
@@ -440,11 +507,15 @@ def test_the_battles_of_a_run_conclude_what_the_run_concluded(demo, probed, tmp_
     again = judge_all(replay(battles(tmp_path, *rows)), tmp_path, probed)
     for dimension in DIMENSIONS:
         before = [(b.winner, b.verdict_ab, b.verdict_ba) for b in from_judgments(demo[dimension])]
-        assert [(b.winner, b.verdict_ab, b.verdict_ba) for b in from_judgments(again[dimension])] == before
+        assert [
+            (b.winner, b.verdict_ab, b.verdict_ba) for b in from_judgments(again[dimension])
+        ] == before
 
 
 def test_a_verdict_without_a_dimension_serves_them_all_and_one_with_it_goes_before(tmp_path):
-    judge = replay(battles(tmp_path, BATTLE, {**BATTLE, "winner": "model_a", "dimension": "calibration"}))
+    judge = replay(
+        battles(tmp_path, BATTLE, {**BATTLE, "winner": "model_a", "dimension": "calibration"})
+    )
     winners = {d: judged(judge, tmp_path, comparison(dimension=d))[0].winner for d in DIMENSIONS}
     assert winners == {"factuality": "bob", "calibration": "ann", "clinical_utility": "bob"}
 
@@ -457,14 +528,20 @@ def test_of_several_judges_the_one_named_is_replayed(tmp_path):
 
 
 def test_that_a_file_holds_several_judges_is_said(tmp_path, caplog):
-    path = battles(tmp_path, *({**BATTLE, "question_id": f"p{i}", "judge_model": f"j{i}"} for i in range(1, 8)))
+    path = battles(
+        tmp_path, *({**BATTLE, "question_id": f"p{i}", "judge_model": f"j{i}"} for i in range(1, 8))
+    )
     replay(path)
-    assert caplog.messages == [f"{path}: 7 judges (j1, j2, j3, j4, j5, ...); name one as judge.judge_model"]
+    assert caplog.messages == [
+        f"{path}: 7 judges (j1, j2, j3, j4, j5, ...); name one as judge.judge_model"
+    ]
     replay(path, "j1")
     assert len(caplog.messages) == 1
 
 
-def test_of_several_verdicts_on_a_pair_the_first_is_taken_and_the_others_are_counted(tmp_path, caplog):
+def test_of_several_verdicts_on_a_pair_the_first_is_taken_and_the_others_are_counted(
+    tmp_path, caplog
+):
     rows = [BATTLE, {**BATTLE, "winner": "model_a"}, {**BATTLE, "winner": "tie"}]
     with caplog.at_level(logging.WARNING):
         judge = replay(battles(tmp_path, *rows))
@@ -473,7 +550,9 @@ def test_of_several_verdicts_on_a_pair_the_first_is_taken_and_the_others_are_cou
 
 
 def test_what_is_not_on_file_is_not_answered(tmp_path):
-    asked = RUBRICS["factuality"].request(comparison(names=("ann", "zoe")), judge="x", position_swap=False)
+    asked = RUBRICS["factuality"].request(
+        comparison(names=("ann", "zoe")), judge="x", position_swap=False
+    )
     assert replies(replay(battles(tmp_path, BATTLE)), tmp_path, asked) == []
 
 
@@ -497,10 +576,13 @@ def test_real_battles_are_replayed_with_the_winners_on_file(tmp_path):
     for _, row in read_jsonl(path):
         if row["judge_model"] == "gpt-4":
             a, b = sorted((row["model_a"], row["model_b"]))
-            winner = {"model_a": row["model_a"], "model_b": row["model_b"]}.get(row["winner"], "tie")
+            winner = {"model_a": row["model_a"], "model_b": row["model_b"]}.get(
+                row["winner"], "tie"
+            )
             on_file.setdefault((row["question_id"], a, b), winner)
     shown = [
-        dataclasses.replace(comparison(f"{a} on {q}", f"{b} on {q}", names=(a, b)), prompt_id=q) for q, a, b in on_file
+        dataclasses.replace(comparison(f"{a} on {q}", f"{b} on {q}", names=(a, b)), prompt_id=q)
+        for q, a, b in on_file
     ]
     judgments = judged(replay(path, "gpt-4"), tmp_path, *shown)
     assert [j.winner or "tie" for j in judgments] == list(on_file.values())
@@ -520,11 +602,17 @@ def test_a_changed_file_is_another_judge(tmp_path):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"left": "ann", "right": "bob"}, "Expected a verdict (prompt_id, dimension, entrant_a, entrant_b, raw)"),
+        (
+            {"left": "ann", "right": "bob"},
+            "Expected a verdict (prompt_id, dimension, entrant_a, entrant_b, raw)",
+        ),
         ({key: BATTLE[key] for key in ("model_a", "model_b", "winner")}, "has no 'question_id'"),
         ({"raw": [], "prompt_id": "p1"}, "has no 'entrant_a'"),
         ({**BATTLE, "winner": "left"}, "winner is 'left'. Expected one of model_a, model_b, tie"),
-        ({**BATTLE, "verdict_ab": "A", "verdict_ba": "B"}, "verdict_ab is 'A'. Expected one of model_a, model_b, tie"),
+        (
+            {**BATTLE, "verdict_ab": "A", "verdict_ba": "B"},
+            "verdict_ab is 'A'. Expected one of model_a, model_b, tie",
+        ),
     ],
     ids=["neither", "no question", "no entrants", "no winner", "letters"],
 )
@@ -548,12 +636,18 @@ VERDICTS = {
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"prompt_id": ["p1"]}, "a value has another shape (unhashable type: 'list'). Expected a verdict (prompt_id,"),
+        (
+            {"prompt_id": ["p1"]},
+            "a value has another shape (unhashable type: 'list'). Expected a verdict (prompt_id,",
+        ),
         (
             {"raw": None},
             "a value has another shape ('NoneType' object is not iterable). Expected a verdict (prompt_id,",
         ),
-        ({"raw": [{**VERDICTS["raw"][0], "repeat": "1"}]}, "repeat is '1'. Expected a whole number."),
+        (
+            {"raw": [{**VERDICTS["raw"][0], "repeat": "1"}]},
+            "repeat is '1'. Expected a whole number.",
+        ),
     ],
     ids=["a list for a name", "no list of verdicts", "a text for a number"],
 )
@@ -572,9 +666,13 @@ def test_a_judge_that_is_not_in_the_file_is_refused(tmp_path):
 
 
 def test_a_file_or_folder_without_verdicts_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"path: found no \.jsonl file in .*\. Expected verdicts or battles\."):
+    with pytest.raises(
+        UserError, match=r"path: found no \.jsonl file in .*\. Expected verdicts or battles\."
+    ):
         replay(tmp_path)
-    with pytest.raises(UserError, match=r"absent\.jsonl: cannot be read \(No such file or directory\)"):
+    with pytest.raises(
+        UserError, match=r"absent\.jsonl: cannot be read \(No such file or directory\)"
+    ):
         replay(tmp_path / "absent.jsonl")
     with pytest.raises(UserError, match="not JSON"):
         replay(write_whole(tmp_path / "battles.csv", "model_a,model_b,winner\n"))

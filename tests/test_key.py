@@ -63,7 +63,9 @@ def found(folder: Path, pieces: tuple[str, ...] = PIECES) -> list[str]:
     sought = [piece.encode(code) for piece in pieces for code in ("utf-8", "utf-16-le")]
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     return sorted(
-        str(p.relative_to(folder)) for p in files if any(one in data for data in [p.read_bytes()] for one in sought)
+        str(p.relative_to(folder))
+        for p in files
+        if any(one in data for data in [p.read_bytes()] for one in sought)
     )
 
 
@@ -88,7 +90,9 @@ def failing(path: str, code: int, nth: int = 1) -> Callable[[AnthropicServer], A
 
 DOTENV = f'# mine\nexport ANTHROPIC_API_KEY="{SECRET}"\n'.encode()
 CASES: dict[str, Case] = {
-    "wandb, refused": Case(tracker=WANDB, code=2, says="refuses the batch (401)", prepare=failing("/batches$", 401)),
+    "wandb, refused": Case(
+        tracker=WANDB, code=2, says="refuses the batch (401)", prepare=failing("/batches$", 401)
+    ),
     "wandb, messages, key in .env, debug logs": Case(
         ("judge.transport=messages",), {"ANTHROPIC_LOG": "debug"}, DOTENV, tracker=WANDB
     ),
@@ -96,15 +100,25 @@ CASES: dict[str, Case] = {
         ("hydra.verbose=true",), prepare=failing("/batches$", 500), says="no answer to a submission"
     ),
     "a sweep of which one job is refused": Case(
-        ("-m", "judge.effort=low,high"), code=2, says="401", prepare=failing("/batches$", 401, nth=2)
+        ("-m", "judge.effort=low,high"),
+        code=2,
+        says="401",
+        prepare=failing("/batches$", 401, nth=2),
     ),
     "wrong key": Case(code=2, says="refuses (401): invalid x-api-key", server_key=ANOTHER),
     "nobody listens": Case(code=2, says="http://127.0.0.1:9 cannot be reached", listens=False),
-    "a mistake of ours": Case(("judge._target_=broken.BrokenJudge",), code=1, says="RuntimeError: a mistake of ours"),
-    "an unknown setting": Case(("judge.api_keyy=1",), code=2, says="judge.api_keyy: unknown setting"),
+    "a mistake of ours": Case(
+        ("judge._target_=broken.BrokenJudge",), code=1, says="RuntimeError: a mistake of ours"
+    ),
+    "an unknown setting": Case(
+        ("judge.api_keyy=1",), code=2, says="judge.api_keyy: unknown setting"
+    ),
     # BUG: the line blames the network, and with debug logs the libraries below say the key: Illegal header value ...
     "a line break in the key": Case(
-        ("hydra.verbose=true",), {"ANTHROPIC_API_KEY": "\n".join(PIECES)}, code=2, says="elo_exp: ANTHROPIC_API_KEY: "
+        ("hydra.verbose=true",),
+        {"ANTHROPIC_API_KEY": "\n".join(PIECES)},
+        code=2,
+        says="elo_exp: ANTHROPIC_API_KEY: ",
     ),
 }
 
@@ -129,7 +143,13 @@ def do(case: Case, folder: Path) -> Done:
         address = server.url if case.listens else "http://127.0.0.1:9"
         flags_first = sorted(case.words, key=lambda word: word != "-m")
         ended = subprocess.run(
-            command(*flags_first, *TINY, *case.tracker, f"judge.base_url={address}", strict=LOCAL in case.tracker),
+            command(
+                *flags_first,
+                *TINY,
+                *case.tracker,
+                f"judge.base_url={address}",
+                strict=LOCAL in case.tracker,
+            ),
             cwd=folder,
             env=environment(folder) | {"NO_PROXY": "127.0.0.1"} | case.variables,
             stdin=subprocess.DEVNULL,
@@ -205,7 +225,14 @@ def test_the_runs_that_are_searched_left_all_that_a_run_leaves(done: Mapping[str
     """Hydra's files, a log, a manifest, a tracker's files and the store; also where the run has failed."""
     for name in LEFT_EVERYTHING:
         left = {path.name for path in done[name].folder.rglob("*") if path.is_file()}
-        assert {"config.yaml", "hydra.yaml", "overrides.yaml", "elo_exp.log", "manifest.json", "store.sqlite"} <= left
+        assert {
+            "config.yaml",
+            "hydra.yaml",
+            "overrides.yaml",
+            "elo_exp.log",
+            "manifest.json",
+            "store.sqlite",
+        } <= left
         assert any(path.endswith(".wandb") for path in left) == ("wandb" in name)
         (manifest,) = done[name].folder.rglob("manifest.json")
         error = json.loads(manifest.read_text(encoding="utf-8"))["error"]
@@ -255,10 +282,14 @@ def test_space_around_the_key_is_not_part_of_it(tmp_path: Path, monkeypatch: pyt
     assert api_key() == SECRET
 
 
-def test_the_environment_comes_before_the_file_and_neither_is_given_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_environment_comes_before_the_file_and_neither_is_given_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """What is read from .env stays with the judge: W&B's processes and the entrants' do not inherit it."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / ".env").write_text(f"ANTHROPIC_API_KEY={SECRET}\nWANDB_MODE=online\n", encoding="utf-8")
+    (tmp_path / ".env").write_text(
+        f"ANTHROPIC_API_KEY={SECRET}\nWANDB_MODE=online\n", encoding="utf-8"
+    )
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     before = dict(os.environ)
     assert api_key() == SECRET

@@ -38,7 +38,13 @@ N_QUERIES = 2 * N_PROMPTS  # one pair of entrants on one rubric, in both orders
 def bank(folder: Path) -> str:
     """Some questions of our own."""
     some = [
-        {"prompt_id": f"p{n}", "source": "test", "subject": "test", "text": f"Why {n}?", "gold_answer": f"Because {n}."}
+        {
+            "prompt_id": f"p{n}",
+            "source": "test",
+            "subject": "test",
+            "text": f"Why {n}?",
+            "gold_answer": f"Because {n}.",
+        }
         for n in range(N_PROMPTS)
     ]
     return str(write_jsonl(folder / "bank.jsonl", some))
@@ -47,7 +53,11 @@ def bank(folder: Path) -> str:
 def paid(server: AnthropicServer, folder: Path) -> list[str]:
     """A tournament of Claude against a probe with Claude as judge, both at this server."""
     return [
-        *("entrant=[claude,probe_reference]", f"entrant.claude.base_url={server.url}", "judge=haiku"),
+        *(
+            "entrant=[claude,probe_reference]",
+            f"entrant.claude.base_url={server.url}",
+            "judge=haiku",
+        ),
         *(f"judge.base_url={server.url}", "judging.budget_usd=1", "judge.poll_initial_seconds=0.1"),
         *("judge.poll_max_seconds=0.2", "rubric=[factuality]", f"prompts.bank_path={bank(folder)}"),
         *("elo.n_perms=10", "tracker=local", "figures=false"),
@@ -74,7 +84,9 @@ def ended(command: subprocess.Popen[str], folder: Path) -> Ran:
 
 def results(sweep: Ran, n: int) -> list[object]:
     """The ratings of each of its n jobs."""
-    return [json.loads((sweep.run_dir / str(job) / "elo_results.json").read_text()) for job in range(n)]
+    return [
+        json.loads((sweep.run_dir / str(job) / "elo_results.json").read_text()) for job in range(n)
+    ]
 
 
 def store(folder: Path) -> Path:
@@ -85,13 +97,24 @@ def store(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("values", "n"), [("8,16", 2), pytest.param("8,16,32,64", 4, marks=pytest.mark.slow)], ids=["four", "eight"]
+    ("values", "n"),
+    [("8,16", 2), pytest.param("8,16,32,64", 4, marks=pytest.mark.slow)],
+    ids=["four", "eight"],
 )
-def test_jobs_of_two_launchers_at_once_make_and_pay_for_everything_once(tmp_path: Path, values: str, n: int):
+def test_jobs_of_two_launchers_at_once_make_and_pay_for_everything_once(
+    tmp_path: Path, values: str, n: int
+):
     """Six answers and twelve queries are wanted by each of them; equal settings have equal results."""
     with AnthropicServer(verdicts=longer, outcomes=answered, seconds_to_end=1.0) as server:
         sweeps = [
-            start("-m", f"elo.k={values}", *launcher, *paid(server, tmp_path), folder=tmp_path, **key(server))
+            start(
+                "-m",
+                f"elo.k={values}",
+                *launcher,
+                *paid(server, tmp_path),
+                folder=tmp_path,
+                **key(server),
+            )
             for launcher in (JOBLIB, SUBMITIT)
         ]
         by_joblib, by_submitit = (ended(sweep, tmp_path) for sweep in sweeps)
@@ -133,7 +156,10 @@ def workers(path: Path, n: int) -> list[int]:
 
 @pytest.mark.parametrize(
     "launcher",
-    [pytest.param(JOBLIB, id="joblib"), pytest.param(SUBMITIT, id="submitit", marks=pytest.mark.slow)],
+    [
+        pytest.param(JOBLIB, id="joblib"),
+        pytest.param(SUBMITIT, id="submitit", marks=pytest.mark.slow),
+    ],
 )
 def test_after_a_kill_the_same_command_finishes_and_pays_for_nothing_twice(
     tmp_path: Path, server: AnthropicServer, launcher: Sequence[str]
@@ -145,7 +171,10 @@ def test_after_a_kill_the_same_command_finishes_and_pays_for_nothing_twice(
     os.kill(workers(store(tmp_path), 2)[0], signal.SIGKILL)
     broken = ended(sweep, tmp_path)
     assert broken.code == 2
-    assert "elo_exp: a job was killed, perhaps for its memory. Every answer so far is stored" in broken.err
+    assert (
+        "elo_exp: a job was killed, perhaps for its memory. Every answer so far is stored"
+        in broken.err
+    )
     assert "Traceback" not in broken.err.partition("Exception ignored in")[0]
     again = run(*command, folder=tmp_path, **key(server))
     assert "sweep: 2 of 2 jobs finished" in again.out
@@ -154,7 +183,9 @@ def test_after_a_kill_the_same_command_finishes_and_pays_for_nothing_twice(
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_all_workers_and_leaves_the_batch_to_the_next(tmp_path: Path, server: AnthropicServer):
+def test_ctrl_c_ends_all_workers_and_leaves_the_batch_to_the_next(
+    tmp_path: Path, server: AnthropicServer
+):
     """The terminal sends it to every process of the command."""
     command = ("-m", "elo.k=8,16", *JOBLIB, *paid(server, tmp_path))
     sweep = start(*command, folder=tmp_path, **key(server))
@@ -164,7 +195,9 @@ def test_ctrl_c_ends_all_workers_and_leaves_the_batch_to_the_next(tmp_path: Path
     assert broken.code == 130
     assert broken.err.splitlines()[-1].startswith("elo_exp: interrupted.")
     assert "Traceback" not in broken.err
-    again = run(*command, folder=tmp_path, **key(server))  # though a worker that was too slow has left its claims
+    again = run(
+        *command, folder=tmp_path, **key(server)
+    )  # though a worker that was too slow has left its claims
     assert "sweep: 2 of 2 jobs finished" in again.out
     assert len(server.batches) == 1
     assert set(server.meter.billed_bodies.values()) == {1}
@@ -172,10 +205,21 @@ def test_ctrl_c_ends_all_workers_and_leaves_the_batch_to_the_next(tmp_path: Path
 
 @pytest.mark.parametrize(
     "launcher",
-    [pytest.param(JOBLIB, id="joblib", marks=pytest.mark.slow), pytest.param(SUBMITIT, id="submitit")],
+    [
+        pytest.param(JOBLIB, id="joblib", marks=pytest.mark.slow),
+        pytest.param(SUBMITIT, id="submitit"),
+    ],
 )
-def test_a_mistake_in_a_worker_is_one_line_as_without_launchers(tmp_path: Path, launcher: Sequence[str]):
-    quick = ("rubric=[factuality]", "judging.limit_pairs=2", "elo.n_perms=10", "tracker=local", "figures=false")
+def test_a_mistake_in_a_worker_is_one_line_as_without_launchers(
+    tmp_path: Path, launcher: Sequence[str]
+):
+    quick = (
+        "rubric=[factuality]",
+        "judging.limit_pairs=2",
+        "elo.n_perms=10",
+        "tracker=local",
+        "figures=false",
+    )
     ran = attempt("-m", "elo.k=8,-1", *launcher, *quick, folder=tmp_path)
     assert ran.code == 2
     assert ran.err.splitlines()[-1] == "elo_exp: elo.k: found -1. Expected a number above 0."
@@ -205,12 +249,24 @@ class OddJudge:
 
 
 @pytest.mark.slow
-def test_an_error_that_cannot_leave_its_process_is_told_in_words_and_in_full_in_the_job_s_log(tmp_path: Path):
+def test_an_error_that_cannot_leave_its_process_is_told_in_words_and_in_full_in_the_job_s_log(
+    tmp_path: Path,
+):
     (tmp_path / "odd.py").write_text(ODD_JUDGE)
     (tmp_path / "judge").mkdir()
     (tmp_path / "judge/odd.yaml").write_text("_target_: odd.OddJudge\nmodel: odd\n")
-    chosen = ("--config-dir", ".", "-m", "judge=odd,lexical", *JOBLIB, "judging.limit_pairs=2", "tracker=local")
-    ran = attempt(*chosen, folder=tmp_path, anew=True, PYTHONPATH=os.pathsep.join([str(HOME), str(tmp_path)]))
+    chosen = (
+        "--config-dir",
+        ".",
+        "-m",
+        "judge=odd,lexical",
+        *JOBLIB,
+        "judging.limit_pairs=2",
+        "tracker=local",
+    )
+    ran = attempt(
+        *chosen, folder=tmp_path, anew=True, PYTHONPATH=os.pathsep.join([str(HOME), str(tmp_path)])
+    )
     assert ran.code == 1
     assert ran.err.splitlines()[-1] == "RuntimeError: OddError: a bug"
     assert "job 0 failed: OddError: a bug" in ran.out
@@ -218,7 +274,9 @@ def test_an_error_that_cannot_leave_its_process_is_told_in_words_and_in_full_in_
     assert 'raise OddError("a bug", status=500)' in log
 
 
-@pytest.mark.parametrize(("error", "can"), [(UserError("k: found -1."), True), (RefusedError("no", status=429), False)])
+@pytest.mark.parametrize(
+    ("error", "can"), [(UserError("k: found -1."), True), (RefusedError("no", status=429), False)]
+)
 def test_not_every_error_can_leave_its_process(error: Exception, can: bool):
     """Those with a keyword of their own cannot be made again from their words."""
     assert mistakes.can_be_sent(error) is can
@@ -233,7 +291,9 @@ def test_a_launcher_that_is_not_installed_is_named_with_what_brings_it(tmp_path:
 
 
 def test_without_slurm_it_is_one_line(tmp_path: Path):
-    ran = attempt("-m", "elo.k=8,16", "hydra/launcher=submitit_slurm", folder=tmp_path, PATH="/nowhere")
+    ran = attempt(
+        "-m", "elo.k=8,16", "hydra/launcher=submitit_slurm", folder=tmp_path, PATH="/nowhere"
+    )
     assert ran.code == 2
     assert ran.err == (
         "elo_exp: hydra/launcher=submitit_slurm: found no srun here. Start it where jobs are submitted to Slurm.\n"
@@ -261,7 +321,9 @@ def test_an_array_of_shares_with_a_store_each_is_merged(tmp_path: Path):
     chosen = (*SHARED, f"prompts.bank_path={bank(tmp_path)}")
     run("-m", "shard=0/2,1/2", "cache_dir=shares/${hydra:job.num}", *chosen, folder=tmp_path)
     files = ",".join(f"shares/{n}/store.sqlite" for n in range(2))
-    merged = run("-m", "experiment=store", "store.action=merge", f"store.file={files}", folder=tmp_path)
+    merged = run(
+        "-m", "experiment=store", "store.action=merge", f"store.file={files}", folder=tmp_path
+    )
     assert merged.out.count("6 answers there, 6 of them new here") == 2
     whole = run("shard=0/1", *chosen, folder=tmp_path)
     assert whole.out == "shard 0/1: 0 responses made, 12 were there; run without shard= to judge\n"

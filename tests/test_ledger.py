@@ -94,7 +94,10 @@ def test_a_worked_example(path: Path) -> None:
         assert summary(path) == ("intended", "- - -", "abc", "")
         ledger.submitted(batch, "msgbatch_1")
         assert summary(path) == ("submitted", "- - -", "abc", "")
-        assert ledger.record(batch, {"a": "succeeded"}, [reply("a")], now=200.0) == ({"a"}, [reply("a")])
+        assert ledger.record(batch, {"a": "succeeded"}, [reply("a")], now=200.0) == (
+            {"a"},
+            [reply("a")],
+        )
         assert summary(path) == ("submitted", "succeeded - -", "bc", "a")
         assert ledger.pending() == {"b", "c"}
         outcomes = {"b": "expired", "c": "succeeded"}
@@ -103,18 +106,33 @@ def test_a_worked_example(path: Path) -> None:
         assert (ledger.pending(), ledger.under_way()) == (set(), [])
         again = intend(ledger, "b", now=400.0)
         assert (ledger.pending(), [b.nonce for b in ledger.under_way()]) == ({"b"}, [again.nonce])
-        assert ledger.record(again, {"b": "succeeded"}, [reply("b")], now=500.0) == ({"b"}, [reply("b")])
+        assert ledger.record(again, {"b": "succeeded"}, [reply("b")], now=500.0) == (
+            {"b"},
+            [reply("b")],
+        )
         assert summary(path)[0] == "settled settled"
         assert summary(path)[2:] == ("", "abc")
         assert [b.settled_at for b in ledger.batches()] == [300.0, 500.0]
         assert (store.usage.judge_calls, store.usage.dollars) == (3, 1.5)
 
 
-def test_what_was_written_is_read_by_another_process_and_says_all_that_recovery_needs(path: Path) -> None:
+def test_what_was_written_is_read_by_another_process_and_says_all_that_recovery_needs(
+    path: Path,
+) -> None:
     with run(path, "ab") as (_, claims, ledger):
         batch = intend(ledger, "ba")
-        assert (batch.owner, batch.state, batch.size, batch.batch_id) == (claims.owner, "intended", 2, None)
-        assert (batch.reserve, batch.ttl, batch.high_water, batch.created_at) == (2.5, "1h", "msgbatch_0", 100.0)
+        assert (batch.owner, batch.state, batch.size, batch.batch_id) == (
+            claims.owner,
+            "intended",
+            2,
+            None,
+        )
+        assert (batch.reserve, batch.ttl, batch.high_water, batch.created_at) == (
+            2.5,
+            "1h",
+            "msgbatch_0",
+            100.0,
+        )
         with Store(path) as other:
             reader = Ledger(other, owner="")
             assert reader.batches() == [batch]
@@ -129,7 +147,9 @@ def test_a_custom_id_is_proof_of_the_batch_and_fits_what_the_api_allows(path: Pa
         batches = [intend(ledger, keys) for keys in ("a", "bc", "def", "ghij")]
     ids = {batch.custom_id("0123456789" * 4) for batch in batches}
     assert len(ids) == 4
-    assert all(re.fullmatch(r"[a-f][0-9a-f]{7}-[0-9]{40}", i) and len(i) == 49 for i in ids)  # no number: 12345678-...
+    assert all(
+        re.fullmatch(r"[a-f][0-9a-f]{7}-[0-9]{40}", i) and len(i) == 49 for i in ids
+    )  # no number: 12345678-...
 
 
 def test_batches_come_oldest_first(path: Path) -> None:
@@ -160,7 +180,10 @@ def test_a_process_that_slept_cannot_abandon_what_another_has_taken_over(path: P
             bob.submitted(batch, "msgbatch_1")
             assert not ann.abandon(batch, "it did not turn up")
         with run(path, "a") as (_, _, heir):
-            assert (heir.pending(), [b.batch_id for b in heir.under_way()]) == ({"a"}, ["msgbatch_1"])
+            assert (heir.pending(), [b.batch_id for b in heir.under_way()]) == (
+                {"a"},
+                ["msgbatch_1"],
+            )
             assert heir.find(batch.nonce).note is None
 
 
@@ -175,7 +198,11 @@ def test_what_the_server_has_is_not_abandoned_and_can_be_given_up_by_the_user(pa
             Ledger(store, owner="").give_up(batch, "given up by the user")
         assert (ledger.pending(), ledger.under_way()) == (set(), [])
         given_up = ledger.find(batch.nonce)
-        assert (given_up.state, given_up.batch_id, given_up.note) == ("abandoned", "msgbatch_1", "given up by the user")
+        assert (given_up.state, given_up.batch_id, given_up.note) == (
+            "abandoned",
+            "msgbatch_1",
+            "given up by the user",
+        )
         intend(ledger, "a")
 
 
@@ -220,7 +247,10 @@ def test_what_is_done_to_one_batch_is_done_to_no_other(path: Path) -> None:
         ledger.record(second, {"a": "succeeded"}, [reply("a")], now=1.0)
         assert ledger.outcomes(first) == {"pending": 2}
         assert ledger.outcomes(second) == {"pending": 1, "succeeded": 1}
-        assert [(b.state, b.batch_id) for b in ledger.batches()] == [("abandoned", None), ("submitted", "msgbatch_2")]
+        assert [(b.state, b.batch_id) for b in ledger.batches()] == [
+            ("abandoned", None),
+            ("submitted", "msgbatch_2"),
+        ]
         ledger.record(second, {"b": "succeeded"}, [reply("b")], now=2.0)
         assert [b.state for b in ledger.batches()] == ["abandoned", "settled"]
 
@@ -261,7 +291,10 @@ def test_they_may_at_different_servers(path: Path) -> None:
     with run(path, "ab") as (_, _, ledger):
         first = intend(ledger, "a")
         second = intend(ledger, "b", endpoint="https://another")
-        assert [(b.nonce, b.size) for b in ledger.under_way()] == [(first.nonce, 1), (second.nonce, 1)]
+        assert [(b.nonce, b.size) for b in ledger.under_way()] == [
+            (first.nonce, 1),
+            (second.nonce, 1),
+        ]
 
 
 @pytest.mark.parametrize("keys", ["x", "ax", "ab"], ids=["never claimed", "one of two", "let go"])
@@ -304,7 +337,10 @@ def test_a_process_that_slept_and_was_taken_for_dead_submits_nothing_more(path: 
             assert ann_claims.take("abc") == []
             ann.record(batch, {"a": "succeeded"}, [reply("a")], now=1.0)
             both = [reply("a"), reply("b")]
-            assert bob.record(batch, dict.fromkeys("ab", "succeeded"), both, now=2.0) == ({"b"}, both)
+            assert bob.record(batch, dict.fromkeys("ab", "succeeded"), both, now=2.0) == (
+                {"b"},
+                both,
+            )
             assert summary(path) == ("settled", "succeeded succeeded", "c", "ab")
 
 
@@ -337,11 +373,16 @@ def test_what_one_process_has_taken_in_another_does_not_count_again(path: Path) 
         ledger.record(batch, {"a": "succeeded"}, [reply("a")], now=1.0)
     with run(path, "b") as (heir, _, ledger):
         both = [reply("a"), reply("b")]
-        assert ledger.record(batch, dict.fromkeys("ab", "succeeded"), both, now=2.0) == ({"b"}, both)
+        assert ledger.record(batch, dict.fromkeys("ab", "succeeded"), both, now=2.0) == (
+            {"b"},
+            both,
+        )
     assert (store.usage.judge_calls, heir.usage.judge_calls) == (1, 1)
 
 
-@pytest.mark.parametrize("outcome", ["errored", "expired", "canceled", "invalid_request_error", "overloaded_error"])
+@pytest.mark.parametrize(
+    "outcome", ["errored", "expired", "canceled", "invalid_request_error", "overloaded_error"]
+)
 def test_a_failure_is_noted_and_never_an_answer(path: Path, outcome: str) -> None:
     """Its key stays claimed: whoever failed is the one to ask again."""
     with run(path, "ab") as (store, claims, ledger):
@@ -390,7 +431,11 @@ def test_earlier_answers_among_new_ones_come_in_the_order_of_the_results(path: P
         replies = [reply(key, "second") for key in "cba"]
         new, answers = ledger.record(batch, dict.fromkeys("abc", "succeeded"), replies, now=1.0)
         assert new == {"a", "b", "c"}
-        assert [(answer.key, answer.text) for answer in answers] == [("c", "second"), ("b", "first"), ("a", "second")]
+        assert [(answer.key, answer.text) for answer in answers] == [
+            ("c", "second"),
+            ("b", "first"),
+            ("a", "second"),
+        ]
 
 
 def test_half_an_emoji_in_a_reply_keeps_no_other_result_back(path: Path) -> None:
@@ -398,7 +443,10 @@ def test_half_an_emoji_in_a_reply_keeps_no_other_result_back(path: Path) -> None
     with run(path, "ab") as (store, _, ledger):
         batch = intend(ledger, "ab")
         replies = [reply("a"), reply("b", "cut off: \ud83d")]
-        assert ledger.record(batch, dict.fromkeys("ab", "succeeded"), replies, now=1.0) == ({"a", "b"}, replies)
+        assert ledger.record(batch, dict.fromkeys("ab", "succeeded"), replies, now=1.0) == (
+            {"a", "b"},
+            replies,
+        )
         assert list(store.get(JudgeReply, "ab").values()) == replies
 
 
@@ -407,7 +455,10 @@ def test_results_that_come_after_a_batch_was_given_up_are_taken_in(path: Path) -
     with run(path, "a") as (_, _, ledger):
         batch = intend(ledger, "a")
         ledger.give_up(batch, "given up by the user")
-        assert ledger.record(batch, {"a": "succeeded"}, [reply("a")], now=1.0) == ({"a"}, [reply("a")])
+        assert ledger.record(batch, {"a": "succeeded"}, [reply("a")], now=1.0) == (
+            {"a"},
+            [reply("a")],
+        )
         assert summary(path)[1:] == ("succeeded", "", "a")
 
 
@@ -430,11 +481,15 @@ def test_law_order_parts_and_repeats_of_the_results_change_nothing(
             known: set[str] = set()
             for part in [*rest, list("abcdefgh")]:
                 answers = [reply(key) for key in part if RESULTS[key] == "succeeded"]
-                new, seen = ledger.record(batch, {key: RESULTS[key] for key in part}, answers, now=1.0)
+                new, seen = ledger.record(
+                    batch, {key: RESULTS[key] for key in part}, answers, now=1.0
+                )
                 assert (new, seen) == (set(part) - known, answers), how
                 known |= new
                 assert ledger.pending() == set("abcdefgh") - known
-                assert ledger.find(batch.nonce).state == ("settled" if len(known) == 8 else "submitted")
+                assert ledger.find(batch.nonce).state == (
+                    "settled" if len(known) == 8 else "submitted"
+                )
             found.append((summary(path), store.usage.judge_calls, store.usage.dollars))
     assert found[0] == found[1]
     assert found[0][0][2:] == ("fgh", "abcde")
@@ -481,7 +536,9 @@ def test_law_the_ledger_says_what_a_list_of_batches_in_memory_says(
                     expected.append(Expected(intend(ledger, some, now=float(n)), set(some)))
             elif known and call == "submitted":
                 ledger.submitted(known.batch, f"msgbatch_{n}")
-                known.state = "submitted" if known.state in ("intended", "abandoned") else known.state
+                known.state = (
+                    "submitted" if known.state in ("intended", "abandoned") else known.state
+                )
             elif known and call == "abandon":
                 assert ledger.abandon(known.batch, "not accepted") == (known.state == "intended")
                 known.state = "abandoned" if known.state == "intended" else known.state
@@ -490,14 +547,18 @@ def test_law_the_ledger_says_what_a_list_of_batches_in_memory_says(
                 known.state = "abandoned" if known.open else known.state
             elif known and call == "record":
                 answers = [reply(key) for key in some if key in known.keys]
-                new, seen = ledger.record(known.batch, dict.fromkeys(some, "succeeded"), answers, now=float(n))
+                new, seen = ledger.record(
+                    known.batch, dict.fromkeys(some, "succeeded"), answers, now=float(n)
+                )
                 assert (new, seen) == (known.keys & set(some), answers)
                 known.keys -= new
                 answered |= new
                 known.state = "settled" if known.open and not known.keys else known.state
             assert ledger.pending() == {key for e in expected if e.open for key in e.keys}
             assert [batch.state for batch in ledger.batches()] == [e.state for e in expected]
-            assert [b.nonce for b in ledger.under_way()] == [e.batch.nonce for e in expected if e.open]
+            assert [b.nonce for b in ledger.under_way()] == [
+                e.batch.nonce for e in expected if e.open
+            ]
 
 
 # Failures
@@ -515,7 +576,9 @@ def test_law_the_ledger_says_what_a_list_of_batches_in_memory_says(
         "UPDATE ON batches WHEN NEW.state = 'settled'",
     ],
 )
-def test_a_call_that_fails_half_way_has_done_nothing_and_can_be_made_again(path: Path, when: str) -> None:
+def test_a_call_that_fails_half_way_has_done_nothing_and_can_be_made_again(
+    path: Path, when: str
+) -> None:
     with run(path, "abc") as (store, _, ledger):
         done: list[str] = []
 
@@ -531,7 +594,10 @@ def test_a_call_that_fails_half_way_has_done_nothing_and_can_be_made_again(path:
             new, _ = ledger.record(batch, outcomes, [reply("a"), reply("c")], now=1.0)
             assert new == {"a", "b", "c"}
 
-        with failing(path, when), pytest.raises(UserError, match=r"cannot be used as the store \(the disk gave up\)"):
+        with (
+            failing(path, when),
+            pytest.raises(UserError, match=r"cannot be used as the store \(the disk gave up\)"),
+        ):
             work()
         states = {0: "", 1: "intended", 2: "submitted"}[len(done)]
         assert summary(path) == (states, "- - -" if done else "", "abc", "")
@@ -564,7 +630,9 @@ def check(path: Path) -> None:
         "GROUP BY key HAVING COUNT(*) > 1",
         "an answer twice": "SELECT 1 FROM answers GROUP BY key HAVING COUNT(*) > 1",
     }
-    assert {what: rows(path, statement) for what, statement in never.items()} == {what: [] for what in never}
+    assert {what: rows(path, statement) for what, statement in never.items()} == {
+        what: [] for what in never
+    }
 
 
 KILLED = """
@@ -616,7 +684,9 @@ AFTER = {
 
 
 @pytest.mark.parametrize("last", AFTER)
-def test_a_process_killed_between_two_calls_leaves_all_that_the_next_needs(path: Path, last: str) -> None:
+def test_a_process_killed_between_two_calls_leaves_all_that_the_next_needs(
+    path: Path, last: str
+) -> None:
     with process(KILLED, path) as worker:
         while said(worker) != last.split():
             go_on(worker)
@@ -674,7 +744,9 @@ def test_a_process_killed_in_the_midst_of_a_call_leaves_a_sound_store(path: Path
             for batch in Ledger(store, heir.owner).under_way():
                 keys = Ledger(store, heir.owner).queries(batch)
                 answers = [reply(key) for key in keys]
-                Ledger(store, heir.owner).record(batch, dict.fromkeys(keys, "succeeded"), answers, now=2.0)
+                Ledger(store, heir.owner).record(
+                    batch, dict.fromkeys(keys, "succeeded"), answers, now=2.0
+                )
             assert Ledger(store, heir.owner).pending() == set()
         check(path)
 
@@ -705,5 +777,7 @@ with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
             assert [said(worker) for worker in workers] == [[words], [words]]
             for worker in workers:
                 go_on(worker)
-    assert rows(path, "SELECT size, COUNT(*) FROM batches GROUP BY size") == [(size, 1) for size in range(1, 31)]
+    assert rows(path, "SELECT size, COUNT(*) FROM batches GROUP BY size") == [
+        (size, 1) for size in range(1, 31)
+    ]
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]

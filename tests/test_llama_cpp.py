@@ -19,14 +19,18 @@ from tests.data import BANK, shipped
 
 PROMPTS = bank.load(BANK)[:4]
 BY_ID = {prompt.prompt_id: prompt for prompt in PROMPTS}
-TEMPLATE = "{% for m in messages %}<s>{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}<s>assistant: "
+TEMPLATE = (
+    "{% for m in messages %}<s>{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}<s>assistant: "
+)
 DRIFT = 0.05  # nats: what llama.cpp makes of one pass and of a token at a time
 HIDDEN, HEADS, LAYERS = 32, 4, 2
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    pytest.importorskip("llama_cpp", reason="llama.cpp takes a quarter of an hour to build: the extra llama_cpp")
+    pytest.importorskip(
+        "llama_cpp", reason="llama.cpp takes a quarter of an hour to build: the extra llama_cpp"
+    )
     pytest.importorskip("gguf", reason="a model is written with the package gguf")
     yield tiny_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
     gguf.release()
@@ -74,7 +78,13 @@ def tiny_gguf(path: Path, seed: int = 0) -> Path:
 
 
 def entrant(path: Path, **changes: Any) -> Any:
-    settings = {"path": str(path), "max_new_tokens": 40, "n_ctx": 1024, "n_threads": 1, "cache_dir": "absent"}
+    settings = {
+        "path": str(path),
+        "max_new_tokens": 40,
+        "n_ctx": 1024,
+        "n_threads": 1,
+        "cache_dir": "absent",
+    }
     return shipped("entrant", "llama_cpp", **{**settings, **changes})
 
 
@@ -83,7 +93,10 @@ def answers(of: Any) -> dict[str, Response]:
 
 
 def forced(by: Any, responses: dict[str, Response]) -> dict[str, float | None]:
-    return {each.prompt_id: each.total_logprob for each in by.teacher_force(BY_ID, list(responses.values()))}
+    return {
+        each.prompt_id: each.total_logprob
+        for each in by.teacher_force(BY_ID, list(responses.values()))
+    }
 
 
 def test_an_answer_records_what_was_drawn_and_ends_with_its_end_token_or_is_cut_off(model):
@@ -99,7 +112,9 @@ def test_an_answer_records_what_was_drawn_and_ends_with_its_end_token_or_is_cut_
 
 
 def test_special_tokens_of_the_template_are_tokens_and_not_text(model):
-    ids = gguf.load(entrant(model).weights).chat_ids("Why?", system_prompt="Be brief.", template=None)
+    ids = gguf.load(entrant(model).weights).chat_ids(
+        "Why?", system_prompt="Be brief.", template=None
+    )
     assert ids.count(1) == 3  # before the system, the user and the assistant
     assert ids[0] == 1
 
@@ -124,7 +139,11 @@ def test_neither_order_nor_threads_nor_another_load_changes_a_bit(model):
 
 
 def test_clones_share_what_is_stored_and_their_difference_is_zero_to_the_last_bit(model, tmp_path):
-    policies = {"base": entrant(model), "clone": entrant(model), "other": entrant(model, system_prompt="No.")}
+    policies = {
+        "base": entrant(model),
+        "clone": entrant(model),
+        "other": entrant(model, system_prompt="No."),
+    }
     made = answers(policies["base"])
     checked = stages.as_policies(policies, logging_policy="base")
     with Store(tmp_path / "store.sqlite") as store:
@@ -138,12 +157,17 @@ def test_clones_share_what_is_stored_and_their_difference_is_zero_to_the_last_bi
 def test_what_does_not_fit_the_context_has_no_log_probability(model):
     made = answers(entrant(model))
     name, response = next(iter(made.items()))
-    long = dataclasses.replace(response, diagnostics={**response.diagnostics, "token_ids": [70] * 1000})
+    long = dataclasses.replace(
+        response, diagnostics={**response.diagnostics, "token_ids": [70] * 1000}
+    )
     assert forced(entrant(model), {name: long}) == {name: None}
 
 
 def test_a_prompt_that_is_too_long_stops_before_anything_is_generated(model):
-    with pytest.raises(UserError, match="llama_cpp: .* has .* tokens and max_new_tokens is 1020, more than the 1024"):
+    with pytest.raises(
+        UserError,
+        match="llama_cpp: .* has .* tokens and max_new_tokens is 1020, more than the 1024",
+    ):
         answers(entrant(model, max_new_tokens=1020))
 
 
@@ -165,7 +189,9 @@ def test_a_file_that_is_not_there_is_named_without_llama_cpp(tmp_path):
 def test_an_answer_is_known_by_the_content_of_the_file_and_the_settings(tmp_path):
     for name, content in (("one", b"a"), ("two", b"a"), ("three", b"b")):
         (tmp_path / f"{name}.gguf").write_bytes(content)
-    one, two, three = (entrant(tmp_path / f"{name}.gguf").inputs(PROMPTS[0]) for name in ("one", "two", "three"))
+    one, two, three = (
+        entrant(tmp_path / f"{name}.gguf").inputs(PROMPTS[0]) for name in ("one", "two", "three")
+    )
     assert one == two != three
     assert entrant(tmp_path / "one.gguf", temperature=0.5).inputs(PROMPTS[0]) != one
 

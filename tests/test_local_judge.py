@@ -29,7 +29,9 @@ COMPARISONS = [
     COMPARISON,
     *(
         Comparison(**{**COMPARISON.to_dict(), "prompt_id": f"p{i}", "response_a": text})
-        for i, text in enumerate(["Pressure on the wound.", "It may depend. " * 9, "Never."], start=2)
+        for i, text in enumerate(
+            ["Pressure on the wound.", "It may depend. " * 9, "Never."], start=2
+        )
     ),
 ]
 
@@ -48,24 +50,42 @@ def _nothing_stays_loaded() -> Iterator[None]:
 @pytest.fixture
 def rubric(tmp_path: Path) -> Rubric:
     """A short one: the tiny tokenizer makes five tokens of a word."""
-    texts = {"rubric.md": "# version: v1\nWhich is better?", "system.md": SYSTEM, "pairwise.md": TEMPLATE}
+    texts = {
+        "rubric.md": "# version: v1\nWhich is better?",
+        "system.md": SYSTEM,
+        "pairwise.md": TEMPLATE,
+    }
     for name, text in {**texts, "schema.json": "{}"}.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     rubric_md, system, pairwise, schema = (str(tmp_path / name) for name in (*texts, "schema.json"))
     return Rubric(
-        dimension="factuality", path=rubric_md, system_path=system, template_path=pairwise, schema_path=schema
+        dimension="factuality",
+        path=rubric_md,
+        system_path=system,
+        template_path=pairwise,
+        schema_path=schema,
     )
 
 
 def judge(model: Path, **changes: Any) -> LocalJudge:
-    settings = {"model": str(model), "dtype": "float32", "device": "cpu", "cache_dir": "absent", **changes}
+    settings = {
+        "model": str(model),
+        "dtype": "float32",
+        "device": "cpu",
+        "cache_dir": "absent",
+        **changes,
+    }
     made = shipped("judge", "local", **settings)
     assert isinstance(made, LocalJudge)
     return made
 
 
-def requests(rubric: Rubric, of: LocalJudge, *, swaps: Sequence[bool] = (False,)) -> list[JudgeRequest]:
-    return [rubric.request(c, judge=of.model, position_swap=swap) for c in COMPARISONS for swap in swaps]
+def requests(
+    rubric: Rubric, of: LocalJudge, *, swaps: Sequence[bool] = (False,)
+) -> list[JudgeRequest]:
+    return [
+        rubric.request(c, judge=of.model, position_swap=swap) for c in COMPARISONS for swap in swaps
+    ]
 
 
 def replies(rubric: Rubric, of: LocalJudge, folder: Path, **how: Any) -> dict[str, JudgeReply]:
@@ -94,7 +114,9 @@ def test_a_label_is_as_likely_as_its_tokens_one_after_the_other(model, rubric, t
         ids = causal_lm.chat_ids(lm, request.user, system_prompt=request.system, chat_template=None)
         ids += lm.tokenizer("VERDICT:")["input_ids"]
         said = json.loads(found[request.key].message or "")["log_probabilities"]
-        assert said == pytest.approx({label: one_by_one(lm, ids, f" {label}") for label in LABELS}, abs=1e-3)
+        assert said == pytest.approx(
+            {label: one_by_one(lm, ids, f" {label}") for label in LABELS}, abs=1e-3
+        )
 
 
 def test_the_likeliest_label_is_the_verdict_and_the_three_are_normalised(model, rubric, tmp_path):
@@ -107,7 +129,10 @@ def test_the_likeliest_label_is_the_verdict_and_the_three_are_normalised(model, 
         assert math.log(chances["A"] / chances["TIE"]) == pytest.approx(logs["A"] - logs["TIE"])
         verdict = rubric.parse(request, found[request.key], judge_model=of.model)
         assert verdict.verdict == max(chances, key=chances.__getitem__)
-        assert verdict.reasoning == f"A: probability {chances['A']:.3f} | B: probability {chances['B']:.3f}"
+        assert (
+            verdict.reasoning
+            == f"A: probability {chances['A']:.3f} | B: probability {chances['B']:.3f}"
+        )
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
@@ -123,19 +148,31 @@ def test_the_verdicts_do_not_depend_on_the_batch(model, rubric, tmp_path, batch_
 def test_both_orders_are_asked_and_reconciled_as_with_any_judge(model, rubric, tmp_path):
     of = judge(model)
     with Store(tmp_path / "store.sqlite") as store:
-        judgments = stages.judge_pairs({"factuality": COMPARISONS}, [rubric], of, store)["factuality"]
+        judgments = stages.judge_pairs({"factuality": COMPARISONS}, [rubric], of, store)[
+            "factuality"
+        ]
         assert store.usage.judge_calls == 2 * len(COMPARISONS)
-    assert [[v.position_swap for v in j.raw] for j in judgments] == [[False, True]] * len(COMPARISONS)
+    assert [[v.position_swap for v in j.raw] for j in judgments] == [[False, True]] * len(
+        COMPARISONS
+    )
     assert {v.verdict for j in judgments for v in j.raw} <= set(LABELS)
 
 
 def test_what_does_not_fit_is_invalid_and_the_rest_is_judged(rubric, tmp_path):
     """The third response of four is nine sentences long."""
-    of = judge(tiny_model(tmp_path / "short", kind="llama", n_layers=2, max_position_embeddings=150))
+    of = judge(
+        tiny_model(tmp_path / "short", kind="llama", n_layers=2, max_position_embeddings=150)
+    )
     found = replies(rubric, of, tmp_path)
-    verdicts = [rubric.parse(request, found[request.key], judge_model=of.model) for request in requests(rubric, of)]
+    verdicts = [
+        rubric.parse(request, found[request.key], judge_model=of.model)
+        for request in requests(rubric, of)
+    ]
     assert [v.verdict in LABELS for v in verdicts] == [True, True, False, True]
-    assert (verdicts[2].verdict, verdicts[2].stop_reason) == ("INVALID", "model_context_window_exceeded")
+    assert (verdicts[2].verdict, verdicts[2].stop_reason) == (
+        "INVALID",
+        "model_context_window_exceeded",
+    )
     assert verdicts[2].reasoning.endswith(" tokens are more than the judge takes")
 
 
@@ -195,7 +232,11 @@ ITEMS = [
 @pytest.fixture
 def scoring(tmp_path: Path) -> ScoreRubric:
     template = "{question}\n{reference}{expected}R: {response}\n({nonce}) {low} {high}"
-    texts = {"score.md": "# version: v1\nHow good is it?", "score_system.md": SYSTEM, "pointwise.md": template}
+    texts = {
+        "score.md": "# version: v1\nHow good is it?",
+        "score_system.md": SYSTEM,
+        "pointwise.md": template,
+    }
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     path, system_path, template_path = (str(tmp_path / name) for name in texts)
@@ -221,7 +262,9 @@ def test_a_score_is_the_mean_over_the_whole_numbers_of_its_scale(model, scoring,
     of = judge(model)
     found = scored(scoring, of, tmp_path)
     lm = causal_lm.load(of._checkpoint)
-    assert [lm.tokenizer(f" {n}")["input_ids"][:-1] for n in (11, 19)] == [lm.tokenizer(" 1")["input_ids"]] * 2
+    assert [lm.tokenizer(f" {n}")["input_ids"][:-1] for n in (11, 19)] == [
+        lm.tokenizer(" 1")["input_ids"]
+    ] * 2
     for item, score in zip(ITEMS, found, strict=True):
         asked = scoring.request(item, judge="any")
         ids = causal_lm.chat_ids(lm, asked.user, system_prompt=asked.system, chat_template=None)
@@ -242,7 +285,10 @@ def test_the_interval_holds_the_middle_of_the_probability_and_no_more(model, sco
         answer, chances = json.loads(reply["text"]), json.loads(reply["message"])["probabilities"]
         numbers = {float(label): p for label, p in chances.items()}
         assert sum(numbers.values()) == pytest.approx(1)
-        assert sum(p for n, p in numbers.items() if answer["low"] <= n <= answer["high"]) >= 0.95 - 1e-9
+        assert (
+            sum(p for n, p in numbers.items() if answer["low"] <= n <= answer["high"])
+            >= 0.95 - 1e-9
+        )
         assert sum(p for n, p in numbers.items() if n < answer["low"]) < 0.025
         assert sum(p for n, p in numbers.items() if n > answer["high"]) <= 0.025 + 1e-9
 
@@ -250,6 +296,7 @@ def test_the_interval_holds_the_middle_of_the_probability_and_no_more(model, sco
 def test_a_scale_without_whole_numbers_to_choose_among_is_refused(model, scoring, tmp_path):
     scoring.high = 0.5
     with pytest.raises(
-        UserError, match=r"scoring: found a scale from 0 to 0\.5, with 1 whole numbers\. Expected 2 to 101"
+        UserError,
+        match=r"scoring: found a scale from 0 to 0\.5, with 1 whole numbers\. Expected 2 to 101",
     ):
         scored(scoring, judge(model), tmp_path)

@@ -37,7 +37,9 @@ def test_a_result_is_made_once_of_the_same_objects_by_the_same_settings(on: None
 @pytest.mark.parametrize(
     ("name", "source", "by"), [("other", "mine", "k"), ("sum", "equal", "k"), ("sum", "mine", "j")]
 )
-def test_another_name_object_or_setting_is_another_result(on: None, name: str, source: str, by: str):
+def test_another_name_object_or_setting_is_another_result(
+    on: None, name: str, source: str, by: str
+):
     """An equal object is another one: only `same` makes equal values one."""
     sources = {"mine": [1, 2], "equal": [1, 2]}
     made, make = counted()

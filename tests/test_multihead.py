@@ -35,7 +35,9 @@ def load(folder: Path, **config: Any) -> Any:
 def updates(model: Any, folder: Path, *, ranks: Sequence[int] = (2, 2, 4)) -> list[Update]:
     """One update for each head, in files and read from them; the ranks may differ."""
     sizes = geometry(model, DEPTH)
-    made = (save(folder / f"{i}.pt", tensors(sizes, seed=i, rank=rank)) for i, rank in enumerate(ranks))
+    made = (
+        save(folder / f"{i}.pt", tensors(sizes, seed=i, rank=rank)) for i, rank in enumerate(ranks)
+    )
     return [adapters.read([AdapterFile(path=path)], sizes) for path in made]
 
 
@@ -54,7 +56,9 @@ def logits(heads: MultiHead, indices: Sequence[int], *pieces: Sequence[int]) -> 
     batch, n = heads.heads(indices), sum(map(len, pieces))
     trunk, cache = KeyValueCache(n), batch.cache(n)
     with torch.inference_mode():
-        return torch.cat([heads.logits(batch(heads.trunk(ids, trunk), cache)) for ids in pieces], dim=1)
+        return torch.cat(
+            [heads.logits(batch(heads.trunk(ids, trunk), cache)) for ids in pieces], dim=1
+        )
 
 
 def same(found: torch.Tensor, expected: torch.Tensor) -> bool:
@@ -66,7 +70,9 @@ def test_the_heads_of_a_batch_are_the_whole_models_with_their_updates_merged_in(
     together = logits(MultiHead(model, depth=DEPTH, updates=given), [0, 1, 2], IDS)
     apart = jury_logits([merged(model, update, DEPTH) for update in given], IDS)
     assert same(together, apart)
-    assert (apart[0] - apart[1]).abs().max() > 0.1 * apart.abs().max()  # the heads differ, or this would show nothing
+    assert (
+        apart[0] - apart[1]
+    ).abs().max() > 0.1 * apart.abs().max()  # the heads differ, or this would show nothing
 
 
 def test_merged_copies_of_the_layers_give_the_same(model, given):
@@ -128,7 +134,11 @@ def test_the_model_is_neither_copied_nor_changed(model, given):
 
 
 def test_a_head_may_have_updates_in_some_places_only(model, given):
-    sparse: list[Update] = [{(1, "up_proj"): given[0][1, "up_proj"]}, {(0, "down_proj"): given[1][0, "down_proj"]}, {}]
+    sparse: list[Update] = [
+        {(1, "up_proj"): given[0][1, "up_proj"]},
+        {(0, "down_proj"): given[1][0, "down_proj"]},
+        {},
+    ]
     together = logits(MultiHead(model, depth=DEPTH, updates=sparse), [0, 1, 2], IDS)
     apart = jury_logits([merged(model, update, DEPTH) for update in sparse], IDS)
     assert same(together, apart)
@@ -173,9 +183,13 @@ def test_a_model_of_another_build_is_refused(name, config, words):
 def test_other_models_of_the_same_build_are_welcome():
     for name in ("Qwen2", "Mistral", "Gemma"):
         model = other(name, sliding_window=None)
-        assert same(logits(MultiHead(model, depth=DEPTH, updates=[{}]), [0], IDS), jury_logits([model], IDS))
+        assert same(
+            logits(MultiHead(model, depth=DEPTH, updates=[{}]), [0], IDS), jury_logits([model], IDS)
+        )
 
 
 def test_heads_as_deep_as_the_model_are_refused(tmp_path):
-    with pytest.raises(UserError, match=r"manifest.json: found heads_depth = 4; the model has 4 layers\."):
+    with pytest.raises(
+        UserError, match=r"manifest.json: found heads_depth = 4; the model has 4 layers\."
+    ):
         geometry(load(tmp_path), 4)

@@ -12,7 +12,10 @@ MODELS = [f"organisation-{n % 5}/some-model-{n:02d}-70b-instruct-v{n % 2 + 1}" f
 
 
 def test_a_name_that_fits_is_its_label():
-    assert labels(["a", "a-model-of-7-billion"]) == {"a": "a", "a-model-of-7-billion": "a-model-of-7-billion"}
+    assert labels(["a", "a-model-of-7-billion"]) == {
+        "a": "a",
+        "a-model-of-7-billion": "a-model-of-7-billion",
+    }
 
 
 def test_a_long_name_keeps_both_its_ends():
@@ -20,7 +23,11 @@ def test_a_long_name_keeps_both_its_ends():
 
 
 def test_long_names_that_differ_at_an_end_keep_their_ends_too():
-    apart = ["organisation/a-model-of-7-billion", "organisation/a-model-of-70-billion", "another/model-of-7-billions"]
+    apart = [
+        "organisation/a-model-of-7-billion",
+        "organisation/a-model-of-70-billion",
+        "another/model-of-7-billions",
+    ]
     assert labels(apart) == {name: short(name) for name in apart}
 
 
@@ -37,13 +44,22 @@ def test_those_that_begin_like_them_are_shown_in_the_same_way():
     """Only the first and the last have both ends in common."""
     called = labels(MODELS[:3])
     assert short(MODELS[1]) not in {short(MODELS[0]), short(MODELS[2])}
-    assert [called[model] for model in MODELS[:3]] == [f"…{n}…-model-0{n}-70b-instruct-v{n % 2 + 1}" for n in range(3)]
+    assert [called[model] for model in MODELS[:3]] == [
+        f"…{n}…-model-0{n}-70b-instruct-v{n % 2 + 1}" for n in range(3)
+    ]
 
 
 def test_of_names_that_differ_in_the_middle_the_middle_is_shown():
     sizes = [f"organisation/a-model-of-{n}-billion-parameters" for n in (7, 70)]
-    assert labels(sizes) == {sizes[0]: "…-of-7-billion-parameters", sizes[1]: "…-of-70-billion-parameters"}
-    vendors = [f"{vendor}-official/some-model-{n}-70b-instruct" for vendor in ("meta", "mistral") for n in ("08", "10")]
+    assert labels(sizes) == {
+        sizes[0]: "…-of-7-billion-parameters",
+        sizes[1]: "…-of-70-billion-parameters",
+    }
+    vendors = [
+        f"{vendor}-official/some-model-{n}-70b-instruct"
+        for vendor in ("meta", "mistral")
+        for n in ("08", "10")
+    ]
     assert labels(vendors)[vendors[-1]] == "mistral…10-70b-instruct"
 
 
@@ -59,7 +75,13 @@ def test_one_name_that_begins_another_is_told_apart():
     assert len(set(labels(["a" * 40, "a" * 41, "a" * 42]).values())) == 3
 
 
-@given(st.sets(st.text("ab-/", max_size=12).map(lambda middle: f"organisation/{middle}a-{middle}-instruct-tuned")))
+@given(
+    st.sets(
+        st.text("ab-/", max_size=12).map(
+            lambda middle: f"organisation/{middle}a-{middle}-instruct-tuned"
+        )
+    )
+)
 def test_law_no_two_names_have_one_label(names: set[str]):
     assert len(set(labels(names).values())) == len(names)
 

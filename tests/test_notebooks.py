@@ -29,7 +29,10 @@ LACKING = {
         "no figure `differences`",
     ),
     "leaderboard of undrawn": ("no figure `ratings`", "no figure `pairwise_winrates`"),
-    "leaderboard of no judge": ("5 recorded battles; this run asked no judge", "| c | winless | - | - | - |"),
+    "leaderboard of no judge": (
+        "5 recorded battles; this run asked no judge",
+        "| c | winless | - | - | - |",
+    ),
     "judge_audit of winless": ("no figure `pair_residuals`", "| factuality | - | 0% |"),
     "judge_audit of undrawn": ("no figure `position_effect`", "| factuality | 36 | 0% |"),
     "judge_audit of no judge": (
@@ -38,7 +41,10 @@ LACKING = {
     ),
     "order_sensitivity of winless": ("| factuality | base_olmo | 0.36 | - |",),
     "order_sensitivity of undrawn": ("no figure `permutation_traces`", "no figure `k_sensitivity`"),
-    "order_sensitivity of no judge": ("tone has no Elo: there was no match to play.", "| facts | 16.0 | a > b > c |"),
+    "order_sensitivity of no judge": (
+        "tone has no Elo: there was no match to play.",
+        "| facts | 16.0 | a > b > c |",
+    ),
     "oracle of recorded": (
         "40 logged answers of tiny_base, 20 of them labelled",
         "This run read recorded answers: neither they nor their counts are in its folder.",
@@ -57,7 +63,13 @@ def tournament(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policies = small("tiny_base", "tiny_clone", "tiny_unhelpful")
     few = ("oracle.n_prompts=40", ESTIMATORS)
-    return run("experiment=oracle", "tracker=local", *few, *policies, folder=tmp_path_factory.mktemp("oracle")).run_dir
+    return run(
+        "experiment=oracle",
+        "tracker=local",
+        *few,
+        *policies,
+        folder=tmp_path_factory.mktemp("oracle"),
+    ).run_dir
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +84,31 @@ def lacking(oracle: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     folder = tmp_path_factory.mktemp("lacking")
     answers = {f"p{n}": f"Sleep {n} hours, in the dark." for n in range(12)}
     asked = {"source": "own", "subject": "sleep", "text": "How long?"}
-    write_jsonl(folder / "bank.jsonl", [{"prompt_id": p, "gold_answer": a, **asked} for p, a in answers.items()])
+    write_jsonl(
+        folder / "bank.jsonl",
+        [{"prompt_id": p, "gold_answer": a, **asked} for p, a in answers.items()],
+    )
     for name, poor in (("base_olmo", None), ("full_poe", None), ("security_only", "No.")):
-        responses = [{"prompt_id": p, "response_text": poor or answer} for p, answer in answers.items()]
+        responses = [
+            {"prompt_id": p, "response_text": poor or answer} for p, answer in answers.items()
+        ]
         write_jsonl(folder / f"responses_{name}.jsonl", responses)
-    rows = ("a,b,model_a,facts", "a,b,model_b,facts", "a,c,model_a,facts", "b,c,model_a,facts", "a,b,tie,tone")
-    (folder / "battles.csv").write_text("\n".join(["model_a,model_b,winner,dimension", *rows]), encoding="utf-8")
-    chosen = ("entrant=[base_olmo,full_poe,security_only]", "recorded_dir=.", "prompts.bank_path=bank.jsonl", *DRAWN)
+    rows = (
+        "a,b,model_a,facts",
+        "a,b,model_b,facts",
+        "a,c,model_a,facts",
+        "b,c,model_a,facts",
+        "a,b,tie,tone",
+    )
+    (folder / "battles.csv").write_text(
+        "\n".join(["model_a,model_b,winner,dimension", *rows]), encoding="utf-8"
+    )
+    chosen = (
+        "entrant=[base_olmo,full_poe,security_only]",
+        "recorded_dir=.",
+        "prompts.bank_path=bank.jsonl",
+        *DRAWN,
+    )
     files = (f"oracle.logged={oracle}/logged.jsonl", f"oracle.fresh_dir={oracle}/fresh", ESTIMATORS)
     battles = ("battles=battles.csv", "battles_columns.dimension=dimension", "elo.n_perms=20")
     given = {
@@ -91,13 +121,18 @@ def lacking(oracle: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 @pytest.fixture(scope="module")
-def of_lacking(lacking: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[NotebookNode]]:
+def of_lacking(
+    lacking: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[NotebookNode]]:
     """What the notebooks show of these runs, by notebook and run: all in one kernel, as it takes long to start."""
     cells = {}
     for case in LACKING:
         name, kind = case.split(" of ")
         begin = f"%reset -f\nimport os\nos.environ['ELO_EXP_RUN'] = {str(lacking[kind])!r}"
-        cells[case] = [v4.new_code_cell(begin), *jupytext.read(HOME / "notebooks" / f"{name}.py").cells]
+        cells[case] = [
+            v4.new_code_cell(begin),
+            *jupytext.read(HOME / "notebooks" / f"{name}.py").cells,
+        ]
     every = v4.new_notebook(cells=[cell for some in cells.values() for cell in some])
     with pytest.MonkeyPatch.context() as monkeypatch:
         execute(every, tmp_path_factory.mktemp("kernel"), monkeypatch, allow_errors=True)
@@ -105,7 +140,9 @@ def of_lacking(lacking: dict[str, Path], tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def executed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NotebookNode:
+def executed(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> NotebookNode:
     """The notebook that the test names, in a kernel of its own."""
     kind = "oracle" if request.param == "oracle" else "tournament"
     monkeypatch.setenv("ELO_EXP_RUN", str(request.getfixturevalue(kind)))
@@ -113,13 +150,19 @@ def executed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
 
 
 def execute(
-    notebook: NotebookNode, folder: Path, monkeypatch: pytest.MonkeyPatch, *, allow_errors: bool = False
+    notebook: NotebookNode,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    allow_errors: bool = False,
 ) -> NotebookNode:
     """With its outputs, which are put into the notebook that is given."""
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
     resources = {"metadata": {"path": str(folder)}}
-    return NotebookClient(notebook, timeout=60, allow_errors=allow_errors, resources=resources).execute()
+    return NotebookClient(
+        notebook, timeout=60, allow_errors=allow_errors, resources=resources
+    ).execute()
 
 
 def outputs(cells: list[NotebookNode]) -> list[NotebookNode]:
@@ -127,7 +170,11 @@ def outputs(cells: list[NotebookNode]) -> list[NotebookNode]:
 
 
 def complaints(shown: list[NotebookNode]) -> list[NotebookNode]:
-    return [output for output in shown if output.output_type == "error" or output.get("name") == "stderr"]
+    return [
+        output
+        for output in shown
+        if output.output_type == "error" or output.get("name") == "stderr"
+    ]
 
 
 @pytest.mark.parametrize("executed", NOTEBOOKS, indirect=True)
@@ -157,4 +204,7 @@ def test_a_notebook_is_a_story_kept_as_text(name: str):
 
 
 def test_no_output_is_kept():
-    assert {path.suffix for path in (HOME / "notebooks").iterdir() if path.is_file()} <= {".py", ".md"}
+    assert {path.suffix for path in (HOME / "notebooks").iterdir() if path.is_file()} <= {
+        ".py",
+        ".md",
+    }

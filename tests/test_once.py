@@ -23,7 +23,9 @@ from tests.openai_server import Call, OpenAiServer, Stage, alone
 from tests.stores import failing, go_on, process, rows, said
 
 N = 6
-PROMPTS = [Prompt(prompt_id=f"p{i}", text=f"Why {i}?", source="test", subject="test") for i in range(N)]
+PROMPTS = [
+    Prompt(prompt_id=f"p{i}", text=f"Why {i}?", source="test", subject="test") for i in range(N)
+]
 ANSWERER = f"""
 import logging, sys
 from pathlib import Path
@@ -90,7 +92,10 @@ def test_each_response_is_made_once_and_both_have_all_of_them(path: Path):
         is_asked.set()
         assert second_waits.wait(20)
 
-    with OpenAiServer(on_call=slow) as server, two_processes(path, server, concurrency=2) as (first, second):
+    with (
+        OpenAiServer(on_call=slow) as server,
+        two_processes(path, server, concurrency=2) as (first, second),
+    ):
         go_on(first)
         assert is_asked.wait(20)
         go_on(second)
@@ -114,7 +119,10 @@ def test_what_a_killed_process_had_claimed_is_made_by_the_one_that_waits(path: P
             fourth.set()
             assert killed.wait(20)
 
-    with OpenAiServer(on_call=slow) as server, two_processes(path, server, concurrency=1) as (first, second):
+    with (
+        OpenAiServer(on_call=slow) as server,
+        two_processes(path, server, concurrency=1) as (first, second),
+    ):
         go_on(first)
         assert fourth.wait(20)
         go_on(second)
@@ -130,12 +138,19 @@ def test_what_a_killed_process_had_claimed_is_made_by_the_one_that_waits(path: P
 def test_a_response_that_cannot_be_had_is_not_waited_for(path: Path):
     with OpenAiServer() as server, Store(path) as store:
         server.fault(Status(400), nth=2)
-        entrant = shipped("entrant", "openai_compatible", base_url=server.url, model="small", concurrency=1)
-        with pytest.raises(UserError, match=r"1 of 6 responses are missing \(slow 1\): slow on p1\."):
+        entrant = shipped(
+            "entrant", "openai_compatible", base_url=server.url, model="small", concurrency=1
+        )
+        with pytest.raises(
+            UserError, match=r"1 of 6 responses are missing \(slow 1\): slow on p1\."
+        ):
             stages.generate(PROMPTS, {"slow": entrant}, store, allow_missing=False)
     assert rows(path, "SELECT * FROM claims") == rows(path, "SELECT * FROM owners") == []
     with Store(path) as store:
-        assert len(store.get(Response, [key for (key,) in rows(path, "SELECT key FROM answers")])) == N - 1
+        assert (
+            len(store.get(Response, [key for (key,) in rows(path, "SELECT key FROM answers")]))
+            == N - 1
+        )
 
 
 def test_what_costs_nothing_is_not_claimed(path: Path):

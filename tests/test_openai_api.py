@@ -21,7 +21,14 @@ from elo_exp.asking.counts import is_counted
 from elo_exp.asking.openai_api import OpenAiApi, check_extra_body, stop_reason_of, text_of, usage_of
 from elo_exp.asking.services import NO_CONNECTION, DoubtfulError, RefusedError
 from elo_exp.records import UserError
-from tests.anthropic_server import AcceptThenHang, AcceptThenReset, AcceptThenStatus, Fault, ResetBefore, Status
+from tests.anthropic_server import (
+    AcceptThenHang,
+    AcceptThenReset,
+    AcceptThenStatus,
+    Fault,
+    ResetBefore,
+    Status,
+)
 from tests.openai_server import Body, OpenAiServer, alone
 
 PARAMS = {"model": "small", "messages": [{"role": "user", "content": "Why?"}], "max_tokens": 50}
@@ -32,8 +39,12 @@ def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     alone(monkeypatch, tmp_path)
 
 
-def api(base_url: str, *, key_variable: str | None = None, timeout_seconds: float = 5.0) -> OpenAiApi:
-    return OpenAiApi(base_url, key_variable=key_variable, timeout_seconds=timeout_seconds, part="judge")
+def api(
+    base_url: str, *, key_variable: str | None = None, timeout_seconds: float = 5.0
+) -> OpenAiApi:
+    return OpenAiApi(
+        base_url, key_variable=key_variable, timeout_seconds=timeout_seconds, part="judge"
+    )
 
 
 @pytest.fixture
@@ -80,7 +91,9 @@ def test_any_other_parameter_is_an_extra():
 ODD = {
     "object": "chat.completion",
     "created": "yesterday",
-    "choices": [{"index": "0", "message": {"content": "Yes."}, "finish_reason": "eos", "logprobs": 3}],
+    "choices": [
+        {"index": "0", "message": {"content": "Yes."}, "finish_reason": "eos", "logprobs": 3}
+    ],
     "usage": {"prompt_tokens": 7.0, "completion_tokens": None, "cost": "free"},
     "timings": {"predicted_ms": 12.5},
 }
@@ -98,7 +111,14 @@ TEXTS: list[tuple[Any, str]] = [
     ("Yes.", "Yes."),
     (None, ""),
     ("half \ud83d", "half ?"),
-    ([{"type": "thinking", "thinking": []}, {"type": "text", "text": "Yes"}, {"type": "text", "text": "."}], "Yes."),
+    (
+        [
+            {"type": "thinking", "thinking": []},
+            {"type": "text", "text": "Yes"},
+            {"type": "text", "text": "."},
+        ],
+        "Yes.",
+    ),
 ]
 
 
@@ -121,9 +141,15 @@ def test_why_it_ended_is_said_as_of_claude(reason: str, choice: Any):
     assert stop_reason_of({"choices": [choice]}, max_tokens=50) == reason
 
 
-@pytest.mark.parametrize(("n_tokens", "reason"), [(49, "end_turn"), (50, "max_tokens"), (None, "end_turn")])
-@pytest.mark.parametrize("choice", [{"finish_reason": None, "message": {}}, {"message": {}}], ids=["null", "absent"])
-def test_where_the_server_does_not_say_why_it_ended_the_limit_does(n_tokens: int | None, reason: str, choice: Any):
+@pytest.mark.parametrize(
+    ("n_tokens", "reason"), [(49, "end_turn"), (50, "max_tokens"), (None, "end_turn")]
+)
+@pytest.mark.parametrize(
+    "choice", [{"finish_reason": None, "message": {}}, {"message": {}}], ids=["null", "absent"]
+)
+def test_where_the_server_does_not_say_why_it_ended_the_limit_does(
+    n_tokens: int | None, reason: str, choice: Any
+):
     message = {"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": n_tokens}}
     assert stop_reason_of(message, max_tokens=50) == reason
 
@@ -134,15 +160,31 @@ def test_a_refusal_beside_the_content_is_a_refusal_however_it_ended():
 
 
 def test_cached_tokens_are_no_input_tokens_and_what_is_not_said_is_nothing():
-    usage = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 64}}
-    assert usage_of({"usage": usage}) == {"cache_read_tokens": 64, "input_tokens": 36, "output_tokens": 9}
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 9,
+        "prompt_tokens_details": {"cached_tokens": 64},
+    }
+    assert usage_of({"usage": usage}) == {
+        "cache_read_tokens": 64,
+        "input_tokens": 36,
+        "output_tokens": 9,
+    }
     assert set(usage_of({"usage": None}).values()) == set(usage_of({}).values()) == {0}
 
 
 ODD_USAGE: dict[str, Any] = {
-    "as text": {"prompt_tokens": "100", "completion_tokens": "9", "prompt_tokens_details": {"cached_tokens": "64"}},
+    "as text": {
+        "prompt_tokens": "100",
+        "completion_tokens": "9",
+        "prompt_tokens_details": {"cached_tokens": "64"},
+    },
     "no numbers": {"prompt_tokens": math.nan, "completion_tokens": math.inf},
-    "below 0": {"prompt_tokens": -100, "completion_tokens": -9, "prompt_tokens_details": {"cached_tokens": -64}},
+    "below 0": {
+        "prompt_tokens": -100,
+        "completion_tokens": -9,
+        "prompt_tokens_details": {"cached_tokens": -64},
+    },
     "endless": {"prompt_tokens": 10**400, "completion_tokens": 1e300},
     "a list": [1],
     "a word": "free",
@@ -157,15 +199,25 @@ def test_what_is_no_count_of_tokens_counts_nothing_and_says_so(usage: Any):
 
 @pytest.mark.parametrize("details", ["none", None, [64], {"cached_tokens": [64]}])
 def test_details_that_are_none_leave_the_prompt_as_it_is(details: Any):
-    message = {"usage": {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": details}}
+    message = {
+        "usage": {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": details}
+    }
     assert usage_of(message) == {"cache_read_tokens": 0, "input_tokens": 100, "output_tokens": 9}
     assert is_counted(message)
 
 
 def test_more_cached_tokens_than_the_prompt_has_are_paid_for_besides_it():
     """What is not in the prompt was counted apart; less than nothing is never paid."""
-    usage = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 5000}}
-    assert usage_of({"usage": usage}) == {"cache_read_tokens": 5000, "input_tokens": 100, "output_tokens": 9}
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 9,
+        "prompt_tokens_details": {"cached_tokens": 5000},
+    }
+    assert usage_of({"usage": usage}) == {
+        "cache_read_tokens": 5000,
+        "input_tokens": 100,
+        "output_tokens": 9,
+    }
 
 
 def test_one_count_that_is_none_leaves_open_what_an_answer_took():
@@ -173,7 +225,16 @@ def test_one_count_that_is_none_leaves_open_what_an_answer_took():
     assert not is_counted({"usage": {"prompt_tokens": None}})
     assert not is_counted({"usage": {"prompt_tokens": 100, "completion_tokens": None}})
     assert not is_counted({"usage": {"total_tokens": 109}})
-    assert is_counted({"usage": {"prompt_tokens": 100, "completion_tokens": 0, "cached_tokens": None, "cost": "free"}})
+    assert is_counted(
+        {
+            "usage": {
+                "prompt_tokens": 100,
+                "completion_tokens": 0,
+                "cached_tokens": None,
+                "cost": "free",
+            }
+        }
+    )
 
 
 # Errors
@@ -219,7 +280,9 @@ DOUBTFUL: dict[str, tuple[Fault, str]] = {
 
 
 @pytest.mark.parametrize(("fault", "words"), DOUBTFUL.values(), ids=list(DOUBTFUL))
-def test_what_may_have_been_accepted_is_doubtful_and_not_repeated_by_the_sdk(fault: Fault, words: str):
+def test_what_may_have_been_accepted_is_doubtful_and_not_repeated_by_the_sdk(
+    fault: Fault, words: str
+):
     with OpenAiServer() as server:
         server.fault(fault)
         error = failure(server, timeout_seconds=0.3)
@@ -232,7 +295,10 @@ NOT_COMPLETIONS = {
     "a web page": (b"<html>Welcome</html>", "Expecting value"),
     "no choice": (b'{"choices": []}', "something else than a chat completion"),
     "another shape": (b'["choices"]', "something else than a chat completion"),
-    "an error": (b'{"error": {"message": "No GPU."}}', "something else than a chat completion (No GPU)"),
+    "an error": (
+        b'{"error": {"message": "No GPU."}}',
+        "something else than a chat completion (No GPU)",
+    ),
     "too deep to parse": (b'{"choices": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "recursion"),
 }
 
@@ -248,8 +314,16 @@ def test_a_200_that_is_no_completion_is_doubtful(content: bytes, words: str):
 FAILED: dict[str, tuple[Any, Any, str]] = {
     "by its reason": ({}, {"finish_reason": "error"}, ""),
     "in the choice": ({}, {"finish_reason": "error", "error": {"message": "No GPU."}}, " (No GPU)"),
-    "in the choice alone": ({}, {"finish_reason": None, "error": {"code": 502, "message": "No GPU."}}, " (No GPU)"),
-    "beside the choices": ({"error": {"message": "No GPU."}}, {"finish_reason": "stop"}, " (No GPU)"),
+    "in the choice alone": (
+        {},
+        {"finish_reason": None, "error": {"code": 502, "message": "No GPU."}},
+        " (No GPU)",
+    ),
+    "beside the choices": (
+        {"error": {"message": "No GPU."}},
+        {"finish_reason": "stop"},
+        " (No GPU)",
+    ),
 }
 
 
@@ -292,7 +366,9 @@ def test_how_long_to_wait_is_what_the_server_asks(headers: dict[str, str], secon
 
 
 def test_a_server_may_name_the_time_of_day():
-    assert retry_after({"retry-after": formatdate(time.time() + 60, usegmt=True)}) == pytest.approx(60, abs=2)
+    assert retry_after({"retry-after": formatdate(time.time() + 60, usegmt=True)}) == pytest.approx(
+        60, abs=2
+    )
     assert retry_after({"retry-after": formatdate(time.time() - 60, usegmt=True)}) == 0
 
 
@@ -337,28 +413,39 @@ def test_a_variable_that_is_not_set_is_named():
 
 @pytest.mark.parametrize("name", ["sk-proj-Qm7vXbT2hWz", "gsk_Qm7vXbT2hWz", "", "MY KEY"])
 def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated(name: str):
-    with pytest.raises(UserError, match="^key_variable: found something that is no variable's name") as refusal:
+    with pytest.raises(
+        UserError, match="^key_variable: found something that is no variable's name"
+    ) as refusal:
         api("http://127.0.0.1:1/v1", key_variable=name)
     assert "Qm7v" not in str(refusal.value)
 
 
-def test_a_server_that_quotes_the_key_is_not_quoted(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+def test_a_server_that_quotes_the_key_is_not_quoted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("MY_KEY", KEY)
     with OpenAiServer(key="another") as server:
         error = failure(server, key_variable="MY_KEY")
         assert str(error) == "the key is not accepted. Check MY_KEY"
-        with pytest.raises(UserError, match=r"refuses \(401\): the key is not accepted\. Check MY_KEY") as refusal:
+        with pytest.raises(
+            UserError, match=r"refuses \(401\): the key is not accepted\. Check MY_KEY"
+        ) as refusal:
             api(server.url, key_variable="MY_KEY").check("small")
         server.fault(Status(403, message=f"{KEY} is not for this model."))
         with pytest.raises(RefusedError) as forbidden:
             api(server.url, key_variable="MY_KEY").complete(PARAMS)
-    assert str(forbidden.value) == "[the key] is not for this model. The key in MY_KEY may not do this"
+    assert (
+        str(forbidden.value) == "[the key] is not for this model. The key in MY_KEY may not do this"
+    )
     assert KEY not in f"{error!r} {refusal.value!r} {forbidden.value!r} {caplog.text}"
 
 
 def test_a_server_that_wants_a_key_where_none_is_named_says_so():
-    with OpenAiServer(key=KEY) as server, pytest.raises(UserError, match="It asks for a key: set judge.key_variable"):
+    with (
+        OpenAiServer(key=KEY) as server,
+        pytest.raises(UserError, match="It asks for a key: set judge.key_variable"),
+    ):
         api(server.url).check("small")
 
 
@@ -376,11 +463,15 @@ def test_a_model_that_is_not_listed_is_warned_of(caplog: pytest.LogCaptureFixtur
     """Not refused: llama.cpp lists a file, and takes any name."""
     with OpenAiServer() as server:
         api(server.url).check("smal")
-    assert f"warning: judge.model: {server.url} does not list smal; it lists small, large" in caplog.messages
+    assert (
+        f"warning: judge.model: {server.url} does not list smal; it lists small, large"
+        in caplog.messages
+    )
 
 
 @pytest.mark.parametrize(
-    "listing", [*map(Status, (403, 404, 405, 500)), Status(401, message="Missing scopes: model.read.")]
+    "listing",
+    [*map(Status, (403, 404, 405, 500)), Status(401, message="Missing scopes: model.read.")],
 )
 def test_a_server_that_does_not_list_its_models_is_gone_on_with(listing: Status):
     """OpenAI answers 401 to a key that is restricted to completions, with the scopes that it lacks."""
@@ -390,7 +481,10 @@ def test_a_server_that_does_not_list_its_models_is_gone_on_with(listing: Status)
 
 
 def test_nobody_there_is_said_before_anything_is_spent(nobody: str):
-    with pytest.raises(UserError, match=r"cannot be reached \(\[Errno 111\].*Check that the server runs, and judge\.b"):
+    with pytest.raises(
+        UserError,
+        match=r"cannot be reached \(\[Errno 111\].*Check that the server runs, and judge\.b",
+    ):
         api(nobody).check("small")
 
 
@@ -403,9 +497,14 @@ def test_a_server_that_is_still_loading_is_named():
         api(server.url).check("small")
 
 
-@pytest.mark.parametrize("content", [b"<html>Open the user interface</html>", b'{"ok": true}', b"[]"])
+@pytest.mark.parametrize(
+    "content", [b"<html>Open the user interface</html>", b'{"ok": true}', b"[]"]
+)
 def test_what_answers_with_something_else_is_no_such_api(content: bytes):
-    with OpenAiServer(listing=Body(content)) as server, pytest.raises(UserError, match="does not answer as an OpenAI"):
+    with (
+        OpenAiServer(listing=Body(content)) as server,
+        pytest.raises(UserError, match="does not answer as an OpenAI"),
+    ):
         api(server.url).check("small")
 
 
@@ -414,7 +513,10 @@ def test_an_address_without_its_path_is_gone_into_in_the_error():
     with OpenAiServer() as server:
         bare = api(server.url.removesuffix("/v1"))
         bare.check("small")
-        with pytest.raises(RefusedError, match=r"^Not Found\. Check judge.model and judge.base_url, which mostly ends"):
+        with pytest.raises(
+            RefusedError,
+            match=r"^Not Found\. Check judge.model and judge.base_url, which mostly ends",
+        ):
             bare.complete(PARAMS)
 
 
@@ -426,7 +528,9 @@ def test_an_address_without_its_path_is_gone_into_in_the_error():
         ("http://host/v1?api_key=hush", "base_url: found a query in it"),
     ],
 )
-def test_an_address_that_is_none_or_holds_a_secret_is_refused_and_the_secret_not_repeated(address: str, words: str):
+def test_an_address_that_is_none_or_holds_a_secret_is_refused_and_the_secret_not_repeated(
+    address: str, words: str
+):
     with pytest.raises(UserError) as refusal:
         api(address)
     assert words in str(refusal.value)
@@ -440,5 +544,8 @@ def test_a_timeout_of_nothing_is_refused():
 
 def test_without_the_package_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(UserError, match=r"^the package openai is not installed\. .* pip install 'elo-exp\[openai\]'"):
+    with pytest.raises(
+        UserError,
+        match=r"^the package openai is not installed\. .* pip install 'elo-exp\[openai\]'",
+    ):
         api("http://host/v1").check("small")

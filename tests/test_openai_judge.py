@@ -36,7 +36,11 @@ from tests.stores import process
 from tests.test_key import PIECES, SECRET, found
 
 RUBRIC: Rubric = shipped("rubric", "factuality")
-PRICES = {"input_usd_per_million": 2.0, "cached_input_usd_per_million": 0.5, "output_usd_per_million": 8.0}
+PRICES = {
+    "input_usd_per_million": 2.0,
+    "cached_input_usd_per_million": 0.5,
+    "output_usd_per_million": 8.0,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -66,14 +70,21 @@ def comparisons(n: int, *, dimension: str = "factuality") -> list[Comparison]:
     ]
 
 
-def request(made: OpenAiCompatibleJudge, comparison: Comparison = COMPARISON, *, swap: bool = False) -> JudgeRequest:
+def request(
+    made: OpenAiCompatibleJudge, comparison: Comparison = COMPARISON, *, swap: bool = False
+) -> JudgeRequest:
     """A query as stages.py makes it."""
     judge_key = fingerprint([made.model, made.settings()])
     return RUBRIC.request(comparison, judge=judge_key, position_swap=swap, reads=made.reads)
 
 
 def judged(
-    made: OpenAiCompatibleJudge, path: Path, n: int = 3, *, rubrics: Sequence[Rubric] = (RUBRIC,), **how: Any
+    made: OpenAiCompatibleJudge,
+    path: Path,
+    n: int = 3,
+    *,
+    rubrics: Sequence[Rubric] = (RUBRIC,),
+    **how: Any,
 ) -> tuple[list[Judgment], Usage]:
     """So many comparisons, judged in both orders on each rubric; and what that cost."""
     asked = {rubric.dimension: comparisons(n, dimension=rubric.dimension) for rubric in rubrics}
@@ -92,7 +103,10 @@ def test_the_request_is_the_system_text_the_message_and_the_schema(tmp_path: Pat
     expected = request(judge(server.url), comparisons(1)[0])
     assert first == {
         "model": "large",
-        "messages": [{"role": "system", "content": expected.system}, {"role": "user", "content": expected.user}],
+        "messages": [
+            {"role": "system", "content": expected.system},
+            {"role": "user", "content": expected.user},
+        ],
         "max_tokens": 1024,
         "response_format": {
             "type": "json_schema",
@@ -100,7 +114,11 @@ def test_the_request_is_the_system_text_the_message_and_the_schema(tmp_path: Pat
         },
     }
     properties = first["response_format"]["json_schema"]["schema"]["properties"]
-    assert list(properties) == ["evidence_a", "evidence_b", "verdict"]  # as they are to be generated
+    assert list(properties) == [
+        "evidence_a",
+        "evidence_b",
+        "verdict",
+    ]  # as they are to be generated
 
 
 def test_what_is_chosen_beside_it_is_sent_too():
@@ -118,7 +136,9 @@ def test_a_verdict_is_read_as_json_or_as_the_last_line(structured: str, tmp_path
     """The longer response wins here, in both orders; without a format the server answers in prose."""
     with OpenAiServer(verdicts=longer) as server:
         judgments, _ = judged(judge(server.url, structured=structured), tmp_path / "store.sqlite")
-    assert [(judgment.winner, judgment.inconsistent) for judgment in judgments] == [("ann", False)] * 3
+    assert [(judgment.winner, judgment.inconsistent) for judgment in judgments] == [
+        ("ann", False)
+    ] * 3
 
 
 # What a verdict depends on
@@ -156,12 +176,20 @@ def test_how_it_is_asked_and_paid_for_is_not(changes: dict[str, Any]):
 
 NO_VERDICTS: dict[str, tuple[Says, int, int]] = {
     "refused": (Says(None, refusal="I cannot."), 1, 0),
-    "filtered": (Says('{"evidence_a": "", "evidence_b": "", "verdict": "A"}', "content_filter"), 1, 0),
+    "filtered": (
+        Says('{"evidence_a": "", "evidence_b": "", "verdict": "A"}', "content_filter"),
+        1,
+        0,
+    ),
     "cut off": (Says('{"evidence_a": "Yes', "length"), 0, 1),
     "malformed": (Says('{"evidence_a": "Yes", "verdict": A}'), 0, 0),
     "another verdict": (Says('{"evidence_a": "", "evidence_b": "", "verdict": "BOTH"}'), 0, 0),
     "empty": (Says(None), 0, 0),
-    "unfinished": (Says('{"evidence_a": "", "evidence_b": "", "verdict": "A"}', "tool_calls"), 0, 0),
+    "unfinished": (
+        Says('{"evidence_a": "", "evidence_b": "", "verdict": "A"}', "tool_calls"),
+        0,
+        0,
+    ),
     "cut off, and not said": (Says('{"evidence_a": "Yes', None), 0, 0),
     "as long as it may be, and not said": (Says("Yes. " * 4000 + "VERDICT: A", None), 0, 1),
 }
@@ -169,26 +197,38 @@ NO_VERDICTS: dict[str, tuple[Says, int, int]] = {
 
 def quality(outcome: Says, path: Path) -> JudgeQuality:
     """How the judge is reported to have behaved where this comes of the two queries about the first comparison."""
-    about_the_first = lambda params, n: outcome if "Why 00?" in params["messages"][1]["content"] else None  # noqa: E731
+    about_the_first = lambda params, n: (
+        outcome if "Why 00?" in params["messages"][1]["content"] else None
+    )  # noqa: E731
     with OpenAiServer(outcomes=about_the_first) as server:
         judgments, usage = judged(judge(server.url), path)
         assert judged(judge(server.url), path)[0] == judgments
-        assert len(server.asked) == usage.judge_calls == 6  # what was paid for is not asked again, though no verdict
+        assert (
+            len(server.asked) == usage.judge_calls == 6
+        )  # what was paid for is not asked again, though no verdict
     return judge_quality(judgments, dimension="factuality")
 
 
-@pytest.mark.parametrize(("outcome", "n_refused", "n_cut_off"), NO_VERDICTS.values(), ids=list(NO_VERDICTS))
-def test_what_is_no_verdict_is_invalid_and_never_a_tie(outcome: Says, n_refused: int, n_cut_off: int, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("outcome", "n_refused", "n_cut_off"), NO_VERDICTS.values(), ids=list(NO_VERDICTS)
+)
+def test_what_is_no_verdict_is_invalid_and_never_a_tie(
+    outcome: Says, n_refused: int, n_cut_off: int, tmp_path: Path
+):
     found = quality(outcome, tmp_path / "store.sqlite")
     assert (found.n_judgments, found.n_invalid, found.n_ties) == (3, 1, 0)
     assert (found.n_refused, found.n_cut_off) == (n_refused, n_cut_off)
 
 
-@pytest.mark.parametrize("text", ['{"evidence_a": "", "evidence_b": "", "verdict": "A"}', "Yes.\nVERDICT: A"])
+@pytest.mark.parametrize(
+    "text", ['{"evidence_a": "", "evidence_b": "", "verdict": "A"}', "Yes.\nVERDICT: A"]
+)
 def test_a_verdict_of_a_server_that_does_not_say_why_it_ended_is_one(text: str, tmp_path: Path):
     with OpenAiServer(outcomes=lambda params, n: Says(text, None)) as server:
         judgments, _ = judged(judge(server.url), tmp_path / "store.sqlite", 1)
-    assert [(verdict.verdict, verdict.stop_reason) for verdict in judgments[0].raw] == [("A", "end_turn")] * 2
+    assert [(verdict.verdict, verdict.stop_reason) for verdict in judgments[0].raw] == [
+        ("A", "end_turn")
+    ] * 2
 
 
 def test_the_whole_answer_is_kept(tmp_path: Path):
@@ -211,7 +251,10 @@ def test_what_was_spent_agrees_with_the_servers_bill_to_the_token(tmp_path: Path
         _, usage = judged(judge(server.url, **PRICES), tmp_path / "store.sqlite", rubrics=rubrics)
     cached = 64 * usage.judge_calls
     assert usage.judge_calls == len(server.asked) == 18
-    assert (usage.cache_read_tokens, usage.input_tokens) == (cached, server.usage["prompt_tokens"] - cached)
+    assert (usage.cache_read_tokens, usage.input_tokens) == (
+        cached,
+        server.usage["prompt_tokens"] - cached,
+    )
     assert usage.output_tokens == server.usage["completion_tokens"]
     dollars = (usage.input_tokens * 2 + cached * 0.5 + usage.output_tokens * 8) * 1e-6
     assert usage.dollars == pytest.approx(dollars)
@@ -223,22 +266,37 @@ def test_the_plan_is_by_the_length_of_the_texts_and_asks_nobody():
     some = [request(made, one) for one in comparisons(2)]
     n_chars = sum(len(one.system) + len(one.user) for one in some)
     estimate = made.estimate(some)
-    assert (estimate.input_tokens, estimate.output_tokens, estimate.counted) == (round(n_chars / 3), 500, 0)
-    assert estimate.dollars == estimate.dollars_plain == pytest.approx((n_chars / 3 * 2 + 500 * 8) * 1e-6)
+    assert (estimate.input_tokens, estimate.output_tokens, estimate.counted) == (
+        round(n_chars / 3),
+        500,
+        0,
+    )
+    assert (
+        estimate.dollars
+        == estimate.dollars_plain
+        == pytest.approx((n_chars / 3 * 2 + 500 * 8) * 1e-6)
+    )
     assert isinstance(made, PaidJudge)
 
 
 def test_a_server_of_ones_own_needs_no_budget_and_one_that_is_paid_does(tmp_path: Path):
     with OpenAiServer() as server:
-        assert judged(judge(server.url, budget_usd=0.0), tmp_path / "store.sqlite", 1)[1].dollars == 0
+        assert (
+            judged(judge(server.url, budget_usd=0.0), tmp_path / "store.sqlite", 1)[1].dollars == 0
+        )
         n_calls = len(server.calls)
-        with pytest.raises(UserError, match=r"^judging\.budget_usd: is \$0, and large is paid for\. Set a cap"):
+        with pytest.raises(
+            UserError, match=r"^judging\.budget_usd: is \$0, and large is paid for\. Set a cap"
+        ):
             judged(judge(server.url, budget_usd=0.0, **PRICES), tmp_path / "another.sqlite", 1)
         assert len(server.calls) == n_calls
 
 
 def test_a_plan_beyond_the_budget_is_refused_before_anything_is_asked(tmp_path: Path):
-    with OpenAiServer() as server, pytest.raises(UserError, match=r"6 verdicts by large are expected to cost \$0\.0"):
+    with (
+        OpenAiServer() as server,
+        pytest.raises(UserError, match=r"6 verdicts by large are expected to cost \$0\.0"),
+    ):
         judged(judge(server.url, budget_usd=0.01, **PRICES), tmp_path / "store.sqlite")
     assert server.asked == []
 
@@ -246,9 +304,12 @@ def test_a_plan_beyond_the_budget_is_refused_before_anything_is_asked(tmp_path: 
 def test_a_run_stops_before_the_budget_is_passed_and_a_higher_one_goes_on(tmp_path: Path):
     path = tmp_path / "store.sqlite"
     with OpenAiServer() as server:
-        made = functools.partial(judge, server.url, expected_output_tokens=1, chars_per_token=1000.0, **PRICES)
+        made = functools.partial(
+            judge, server.url, expected_output_tokens=1, chars_per_token=1000.0, **PRICES
+        )
         with pytest.raises(
-            UserError, match=r"judging\.budget_usd: \$0\.\d\d of \$0\.05 are spent, and the next request"
+            UserError,
+            match=r"judging\.budget_usd: \$0\.\d\d of \$0\.05 are spent, and the next request",
         ):
             judged(made(budget_usd=0.05), path, 10)
         n_paid = server.billed.total()
@@ -264,7 +325,11 @@ def test_a_key_without_prices_is_warned_of_once(
     monkeypatch.setenv("MY_KEY", "k")
     with OpenAiServer(key="k") as server:
         judged(judge(server.url, key_variable="MY_KEY"), tmp_path / "store.sqlite", 1)
-    warnings = [line for line in caplog.messages if line.startswith("warning: judge.input_usd_per_million: the prices")]
+    warnings = [
+        line
+        for line in caplog.messages
+        if line.startswith("warning: judge.input_usd_per_million: the prices")
+    ]
     assert len(warnings) == 1
 
 
@@ -273,9 +338,13 @@ def test_a_key_without_prices_is_warned_of_once(
 
 def test_what_may_pass_is_asked_again_and_what_was_lost_stays_reserved(tmp_path: Path):
     with OpenAiServer() as server:
-        for nth, fault in enumerate((Status(429), ResetBefore(), AcceptThenReset(), Status(503)), start=1):
+        for nth, fault in enumerate(
+            (Status(429), ResetBefore(), AcceptThenReset(), Status(503)), start=1
+        ):
             server.fault(fault, nth=nth)
-        judgments, usage = judged(judge(server.url, concurrency=1, **PRICES), tmp_path / "store.sqlite")
+        judgments, usage = judged(
+            judge(server.url, concurrency=1, **PRICES), tmp_path / "store.sqlite"
+        )
     assert [judgment.winner for judgment in judgments] == ["ann"] * 3
     assert (len(server.asked), server.billed.total(), usage.judge_calls) == (10, 7, 6)
 
@@ -284,7 +353,11 @@ def test_a_cap_that_lost_answers_have_used_up_says_so_and_why(tmp_path: Path):
     """A thousandth of a dollar for each token of an answer: room for six that are lost."""
     with OpenAiServer() as server:
         server.fault(AcceptThenStatus(500), nth=None)
-        dear = {"input_usd_per_million": 0.0, "output_usd_per_million": 1000.0, "expected_output_tokens": 1}
+        dear = {
+            "input_usd_per_million": 0.0,
+            "output_usd_per_million": 1000.0,
+            "expected_output_tokens": 1,
+        }
         made = judge(server.url, max_tokens=100, budget_usd=0.65, concurrency=1, **dear)
         with pytest.raises(UserError) as refusal:
             judged(made, tmp_path / "store.sqlite")
@@ -297,7 +370,9 @@ def test_a_cap_that_lost_answers_have_used_up_says_so_and_why(tmp_path: Path):
 
 
 def test_a_garbled_answer_is_asked_for_again(tmp_path: Path):
-    with OpenAiServer(outcomes=lambda params, n: Body(b'{"choices": [') if n == 1 else None) as server:
+    with OpenAiServer(
+        outcomes=lambda params, n: Body(b'{"choices": [') if n == 1 else None
+    ) as server:
         judgments, _ = judged(judge(server.url), tmp_path / "store.sqlite", 1)
     assert judgments[0].winner == "ann"
 
@@ -305,7 +380,10 @@ def test_a_garbled_answer_is_asked_for_again(tmp_path: Path):
 def test_a_server_that_cannot_do_the_format_says_so_and_nothing_is_a_verdict(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    with OpenAiServer(refuses=("response_format",)) as server, pytest.raises(UserError, match="verdicts are missing"):
+    with (
+        OpenAiServer(refuses=("response_format",)) as server,
+        pytest.raises(UserError, match="verdicts are missing"),
+    ):
         judged(judge(server.url), tmp_path / "store.sqlite", 2)
     assert "4 of them: Unsupported parameter: 'response_format'" in caplog.text
 
@@ -313,25 +391,45 @@ def test_a_server_that_cannot_do_the_format_says_so_and_nothing_is_a_verdict(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": "gone"}, r"^the judge's API refuses \(404\): The model `gone` does not exist\. Check judge\.model"),
+        (
+            {"model": "gone"},
+            r"^the judge's API refuses \(404\): The model `gone` does not exist\. Check judge\.model",
+        ),
         ({"key_variable": "MY_KEY"}, r"^MY_KEY: not set, and judge\.key_variable names it"),
         ({"base_url": "http://127.0.0.1:9/v1"}, r"^http://127\.0\.0\.1:9/v1 cannot be reached"),
     ],
     ids=["model", "key", "address"],
 )
-def test_what_cannot_work_is_one_line_at_the_first_request(changes: Mapping[str, Any], words: str, tmp_path: Path):
+def test_what_cannot_work_is_one_line_at_the_first_request(
+    changes: Mapping[str, Any], words: str, tmp_path: Path
+):
     with OpenAiServer() as server, pytest.raises(UserError, match=words):
-        judged(judge(**{"base_url": server.url, "concurrency": 1, **changes}), tmp_path / "store.sqlite")
+        judged(
+            judge(**{"base_url": server.url, "concurrency": 1, **changes}),
+            tmp_path / "store.sqlite",
+        )
     assert len(server.asked) <= 1
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "structured": ({"structured": "xml"}, "structured: found 'xml'. Expected one of json_schema, json_object, none."),
+    "structured": (
+        {"structured": "xml"},
+        "structured: found 'xml'. Expected one of json_schema, json_object, none.",
+    ),
     "max_tokens": ({"max_tokens": 0}, "max_tokens: found 0. Expected 1 or more."),
-    "name": ({"max_tokens_name": "n"}, "max_tokens_name: found 'n'. Expected one of max_tokens, max_completion"),
-    "output": ({"expected_output_tokens": 0}, "expected_output_tokens: found 0. Expected 1 or more."),
+    "name": (
+        {"max_tokens_name": "n"},
+        "max_tokens_name: found 'n'. Expected one of max_tokens, max_completion",
+    ),
+    "output": (
+        {"expected_output_tokens": 0},
+        "expected_output_tokens: found 0. Expected 1 or more.",
+    ),
     "chars": ({"chars_per_token": 0.0}, "chars_per_token: found 0.0. Expected more than 0."),
-    "price": ({"output_usd_per_million": -1.0}, "output_usd_per_million: found -1.0. Expected a number of 0 or more."),
+    "price": (
+        {"output_usd_per_million": -1.0},
+        "output_usd_per_million: found -1.0. Expected a number of 0 or more.",
+    ),
     "past the limit": (
         {"extra_body": {"seed": 1, "max_completion_tokens": 20_000}},
         "extra_body: found max_completion_tokens, which goes past the settings. Set max_tokens, and max_tokens_name",
@@ -344,7 +442,9 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "words"), MISTAKES.values(), ids=list(MISTAKES))
-def test_a_setting_out_of_range_is_named_with_what_was_found_and_expected(changes: dict[str, Any], words: str):
+def test_a_setting_out_of_range_is_named_with_what_was_found_and_expected(
+    changes: dict[str, Any], words: str
+):
     with pytest.raises(UserError) as refusal:
         judge(**changes)
     assert words in str(refusal.value)
@@ -406,8 +506,19 @@ def words(server: OpenAiServer, folder: Path) -> list[str]:
     for name in ("small", "large"):
         text = ENTRANT.format(name=name, url=server.url)
         (folder / "mine" / "entrant" / f"{name}.yaml").write_text(text, encoding="utf-8")
-    asks = (f"judge.base_url={server.url}", "judge.model=large", "judge.concurrency=3", "judge.key_variable=MY_KEY")
-    small = ("rubric=[factuality]", "elo.n_perms=5", "+mode.strata.medqa=4", "tracker=local", "hydra.verbose=true")
+    asks = (
+        f"judge.base_url={server.url}",
+        "judge.model=large",
+        "judge.concurrency=3",
+        "judge.key_variable=MY_KEY",
+    )
+    small = (
+        "rubric=[factuality]",
+        "elo.n_perms=5",
+        "+mode.strata.medqa=4",
+        "tracker=local",
+        "hydra.verbose=true",
+    )
     return ["--config-dir=mine", "entrant=[small,large]", "judge=openai_compatible", *asks, *small]
 
 
@@ -477,9 +588,9 @@ def test_a_command_that_is_given_again_asks_nobody_and_concludes_the_same(story:
     assert story.n_calls[3] == story.n_calls[2]
     assert story.ran[3].rows("battles.jsonl") == story.ran[2].rows("battles.jsonl")
     assert {row["winner"] for row in story.ran[2].rows("battles.jsonl")} == {"model_b"}
-    assert {row["diagnostics"]["model"] for row in story.ran[2].rows("responses/responses_small.jsonl")} == {
-        "small-2026-11"
-    }
+    assert {
+        row["diagnostics"]["model"] for row in story.ran[2].rows("responses/responses_small.jsonl")
+    } == {"small-2026-11"}
 
 
 def test_the_key_is_in_no_file_and_in_nothing_that_was_said(story: Story):

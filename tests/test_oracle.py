@@ -36,7 +36,11 @@ FIGURES = ("estimates", "calibration", "weights", "label_budget")
 def given(**more: Any) -> list[str]:
     folder = shared_data("oracle_sample")
     settings = {"logged": f"{folder}/logged.jsonl", "fresh_dir": f"{folder}/fresh", **more}
-    return ["experiment=oracle", "tracker=local", *(f"oracle.{name}={value}" for name, value in settings.items())]
+    return [
+        "experiment=oracle",
+        "tracker=local",
+        *(f"oracle.{name}={value}" for name, value in settings.items()),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +51,13 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def test_the_run_folder_holds_these_files(ran: Ran):
-    names = ["estimates.json", "weight_diagnostics.json", "label_budget.json", "extreme_weights.csv", "ablation.json"]
+    names = [
+        "estimates.json",
+        "weight_diagnostics.json",
+        "label_budget.json",
+        "extreme_weights.csv",
+        "ablation.json",
+    ]
     names += [f"figures/{name}.{end}" for name in FIGURES for end in ("png", "svg", "csv")]
     for name in (*names, "report.html", "manifest.json"):
         assert (ran.run_dir / name).stat().st_size > 0, name
@@ -55,7 +65,9 @@ def test_the_run_folder_holds_these_files(ran: Ran):
 
 def test_estimates_are_a_row_for_each_policy_and_estimator(ran: Ran):
     rows = ran.read("estimates.json")
-    assert [(row["policy"], row["estimator"]) for row in rows] == [(p, name) for p in POLICIES for name in NAMES]
+    assert [(row["policy"], row["estimator"]) for row in rows] == [
+        (p, name) for p in POLICIES for name in NAMES
+    ]
     assert list(rows[0])[:10] == [
         "policy", "estimator", "value", "std_error", "ci_low", "ci_high", "n", "ess", "status", "reason",
     ]  # fmt: skip
@@ -66,20 +78,29 @@ def test_the_table_says_which_numbers_may_be_used(ran: Ran):
     lines = ran.out.splitlines()
     dr_cpo = next(line.split() for line in lines if line.split()[:1] == ["dr_cpo"])
     assert (dr_cpo[1], dr_cpo[-1]) == ("0.7634", "report")
-    assert any(line.startswith("unhelpful: 1,000 logged answers, 1,000 fresh draws, 480 labels") for line in lines)
+    assert any(
+        line.startswith("unhelpful: 1,000 logged answers, 1,000 fresh draws, 480 labels")
+        for line in lines
+    )
 
 
 def test_the_manifest_names_every_input(ran: Ran):
     manifest = ran.read("manifest.json")
     files = {"logged", "truth", "fresh/clone.jsonl", "probe/unhelpful.jsonl"}
     assert {*files, "fresh", "probe"} <= set(manifest["input_hashes"])
-    assert (manifest["n_logged"], manifest["n_labels"], manifest["n_probe"]["clone"]) == (1000, 480, 50)
+    assert (manifest["n_logged"], manifest["n_labels"], manifest["n_probe"]["clone"]) == (
+        1000,
+        480,
+        50,
+    )
 
 
 def test_the_diagnostics_are_those_that_the_verdicts_were_made_from(ran: Ran):
     found = ran.read("weight_diagnostics.json")
     assert found["policies"]["clone"]["weights"]["n_exactly_one"] == 898
-    assert found["policies"]["unhelpful"]["score_overlap"]["affinity"] == pytest.approx(0.474, abs=5e-4)
+    assert found["policies"]["unhelpful"]["score_overlap"]["affinity"] == pytest.approx(
+        0.474, abs=5e-4
+    )
     assert found["policies"]["unhelpful"]["transport"]["status"] == "fail"
     values = [point["value"] for point in found["calibration"]["curve"]]
     assert values == sorted(values)
@@ -87,7 +108,9 @@ def test_the_diagnostics_are_those_that_the_verdicts_were_made_from(ran: Ran):
 
 def test_extreme_weights_are_listed_the_furthest_first(ran: Ran):
     with (ran.run_dir / "extreme_weights.csv").open(encoding="utf-8") as file:
-        clone = [abs(float(row["log_ratio"])) for row in csv.DictReader(file) if row["policy"] == "clone"]
+        clone = [
+            abs(float(row["log_ratio"])) for row in csv.DictReader(file) if row["policy"] == "clone"
+        ]
     assert clone == sorted(clone, reverse=True)
     assert (clone[0], len(clone)) == (pytest.approx(4.0, abs=0.01), 32)
     assert min(clone) > math.log(5)
@@ -95,7 +118,11 @@ def test_extreme_weights_are_listed_the_furthest_first(ran: Ran):
 
 def test_the_page_says_what_may_be_reported_before_anything_else(ran: Ran):
     said = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8")).said
-    assert said.index("What may be reported") < said.index("Nothing may be reported.") < said.index("± SE")
+    assert (
+        said.index("What may be reported")
+        < said.index("Nothing may be reported.")
+        < said.index("± SE")
+    )
 
 
 def test_compat_prints_the_published_numbers(tmp_path: Path):
@@ -133,7 +160,9 @@ def test_the_headline_is_the_error_where_the_truth_is_known_and_else_the_standar
 def test_every_figure_has_its_rows():
     plots = {plot.name: plot for plot in result().plots()}
     assert tuple(plots) == FIGURES
-    assert all(plot.png.startswith(b"\x89PNG") and plot.svg and plot.caption for plot in plots.values())
+    assert all(
+        plot.png.startswith(b"\x89PNG") and plot.svg and plot.caption for plot in plots.values()
+    )
     assert len(plots["estimates"].rows) == len(POLICIES) * len(NAMES)
     shares = [row["share_policy"] for row in plots["calibration"].rows if row["policy"] == "clone"]
     assert sum(shares) == pytest.approx(1)
@@ -153,7 +182,9 @@ def test_calibration_is_worth_what_the_judge_is_off_by():
     """Over 2,000 prompts, the judge's scores are .1 too low in the middle of their range and above."""
     world = World(judge="linear", shift=0.3, n=2000)
     data = world.draw(np.random.default_rng(1))
-    rows = ablate(data, shipped_estimators(("direct",)), OPTIONS, {"target": Truth(mean=world.truth)})
+    rows = ablate(
+        data, shipped_estimators(("direct",)), OPTIONS, {"target": Truth(mean=world.truth)}
+    )
     by_scores = {row.scores: row for row in rows}
     score = data.fresh["target"].score
     assert by_scores["judge"].value == pytest.approx(score.mean())
@@ -162,7 +193,9 @@ def test_calibration_is_worth_what_the_judge_is_off_by():
 
 def test_scores_with_a_variance_are_weighted_too():
     data = World().draw(np.random.default_rng(2))
-    known = dataclasses.replace(data, logged=dataclasses.replace(data.logged, variance=np.full(1000, 0.01)))
+    known = dataclasses.replace(
+        data, logged=dataclasses.replace(data.logged, variance=np.full(1000, 0.01))
+    )
     rows = ablate(known, shipped_estimators(("direct",)), OPTIONS, {})
     assert tuple(row.scores for row in rows) == SCORES
     assert rows[1].value == pytest.approx(rows[2].value)  # equal variances weigh nothing
@@ -249,8 +282,9 @@ def test_a_policy_without_draws_is_named_with_the_remedy(tmp_path: Path):
     )
     with pytest.raises(UserError) as refusal:
         oracle.read(settings(fresh_dir=str(tmp_path)).oracle)
-    assert "found no draws of 'parallel_universe_prompt', but of clone. Add parallel_universe_prompt.jsonl, or" in str(
-        refusal.value
+    assert (
+        "found no draws of 'parallel_universe_prompt', but of clone. Add parallel_universe_prompt.jsonl, or"
+        in str(refusal.value)
     )
     assert str(refusal.value).endswith("oracle.policies=[clone].")
 
@@ -269,8 +303,12 @@ def test_the_logging_policy_is_estimated_from_its_draws_when_it_is_asked_for():
 
 
 def test_a_wrong_line_ends_the_command_with_one_line(tmp_path: Path):
-    (tmp_path / "logged.jsonl").write_text('{"prompt_id": "p", "judge_score": 8}\n', encoding="utf-8")
-    ran = attempt("experiment=oracle", "oracle.logged=logged.jsonl", "estimator=[snips]", folder=tmp_path)
+    (tmp_path / "logged.jsonl").write_text(
+        '{"prompt_id": "p", "judge_score": 8}\n', encoding="utf-8"
+    )
+    ran = attempt(
+        "experiment=oracle", "oracle.logged=logged.jsonl", "estimator=[snips]", folder=tmp_path
+    )
     assert ran.code == 2
     assert ran.err.count("\n") <= 2
     assert "logged.jsonl:1: has no field 'total_logprob' (found prompt_id, judge_score)." in ran.err

@@ -19,7 +19,10 @@ from tests.commands import attempt
 from tests.oracle_demo import parts_of, ran, said, small
 
 TEXTS = ("One.", "Two.", "", "Four.", "Five.")
-FORCED = {"base": [-3.0, -2.0, 0.0, -5.0, 0.0], "other": [-3.0, -2.0 - math.log(5.1), 0.0, None, 0.0]}
+FORCED = {
+    "base": [-3.0, -2.0, 0.0, -5.0, 0.0],
+    "other": [-3.0, -2.0 - math.log(5.1), 0.0, None, 0.0],
+}
 SCORES = {"base": [0.1, 0.5, None, 0.3, 0.2], "other": [0.7, None, 0.9, 0.8, 0.6]}
 LABELS = {"base": [0.2, None], "other": [0.4]}  # of the first prompts
 
@@ -47,10 +50,14 @@ def scores(values: Mapping[str, list[float | None]]) -> dict[str, dict[str, Scor
 
 
 def collected() -> Collected:
-    prompts = [Prompt(prompt_id=f"p{i}", text=f"{i}?", source="own", subject="") for i in range(len(TEXTS))]
+    prompts = [
+        Prompt(prompt_id=f"p{i}", text=f"{i}?", source="own", subject="") for i in range(len(TEXTS))
+    ]
     answers = {
         name: {
-            p.prompt_id: Response(entrant_id=name, prompt_id=p.prompt_id, response_text=text, finish_reason="length")
+            p.prompt_id: Response(
+                entrant_id=name, prompt_id=p.prompt_id, response_text=text, finish_reason="length"
+            )
             for p, text in zip(prompts, TEXTS, strict=True)
         }
         for name in FORCED
@@ -96,13 +103,21 @@ def test_the_summary_counts_nulls_zeros_and_extreme_weights():
 
 def test_the_summary_has_the_means_of_what_can_be_read():
     base, other = summaries(collected())
-    assert (base.scores.n, base.scores.n_unreadable, base.scores.mean) == (4, 1, pytest.approx(1.1 / 4))
-    assert base.scores.std == pytest.approx(math.sqrt((0.175**2 + 0.225**2 + 0.025**2 + 0.075**2) / 3))
+    assert (base.scores.n, base.scores.n_unreadable, base.scores.mean) == (
+        4,
+        1,
+        pytest.approx(1.1 / 4),
+    )
+    assert base.scores.std == pytest.approx(
+        math.sqrt((0.175**2 + 0.225**2 + 0.025**2 + 0.075**2) / 3)
+    )
     assert (base.labels, other.labels) == (
         Numbers(n=1, n_unreadable=1, mean=0.2, std=None),
         Numbers(n=1, n_unreadable=0, mean=0.4, std=None),
     )
-    lines = {line.split()[0]: line.split() for line in table([base, other]).splitlines() if line.strip()}
+    lines = {
+        line.split()[0]: line.split() for line in table([base, other]).splitlines() if line.strip()
+    }
     assert lines["other"][1:] == ["5", "5", "1", "1", "3", "1", "4", "0.750", "1", "0.400", "1"]
 
 
@@ -156,24 +171,38 @@ def test_a_judge_that_is_free_may_judge_the_demonstration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: list[str]
 ):
     monkeypatch.chdir(tmp_path)
-    write_jsonl(tmp_path / "labels.jsonl", [{"prompt_id": "p", "policy": "tiny_base", "judge_score": 0.5}])
+    write_jsonl(
+        tmp_path / "labels.jsonl", [{"prompt_id": "p", "policy": "tiny_base", "judge_score": 0.5}]
+    )
     for name in ("config.json", "model.safetensors"):
         write_whole(tmp_path / "mine" / name, "")
     oracle, wants = named
-    planned = str(said(tmp_path, f"judge@oracle_judge={oracle}", f"oracle_judge.{wants}", "plan=true"))
+    planned = str(
+        said(tmp_path, f"judge@oracle_judge={oracle}", f"oracle_judge.{wants}", "plan=true")
+    )
     assert planned.count("which costs nothing") == 2
 
 
 def test_nobody_pays_for_the_demonstration_unawares(folder: Path):
-    ran = attempt("mode=pilot", "experiment=oracle", "judge@oracle_judge=opus", "tracker=local", folder=folder)
+    ran = attempt(
+        "mode=pilot", "experiment=oracle", "judge@oracle_judge=opus", "tracker=local", folder=folder
+    )
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("elo_exp: entrant: none is named, and claude-sonnet-5-5 and claude-opus-5-5 would judge")
+    assert ran.err.startswith(
+        "elo_exp: entrant: none is named, and claude-sonnet-5-5 and claude-opus-5-5 would judge"
+    )
     assert ran.err.count("\n") == 1
 
 
 def arena(folder: Path, n: int) -> list[str]:
     rows = [
-        {"model_a": "a", "model_b": "b", "winner": "tie", "question_id": str(i), "prompt": f"What is {i} and {i}?"}
+        {
+            "model_a": "a",
+            "model_b": "b",
+            "winner": "tie",
+            "question_id": str(i),
+            "prompt": f"What is {i} and {i}?",
+        }
         | {"response_a": "One.", "response_b": "Two."}
         for i in range(n)
     ]
@@ -181,21 +210,33 @@ def arena(folder: Path, n: int) -> list[str]:
 
 
 def test_an_oracle_that_is_shown_references_cannot_label_an_arena(folder: Path):
-    with parts_of(folder, *arena(folder, 30)) as (settings, parts), pytest.raises(UserError) as refusal:
+    with (
+        parts_of(folder, *arena(folder, 30)) as (settings, parts),
+        pytest.raises(UserError) as refusal,
+    ):
         Collecting(settings, parts)
-    assert str(refusal.value).startswith("scoring: none of 30 prompts has the reference answer that is to be shown.")
+    assert str(refusal.value).startswith(
+        "scoring: none of 30 prompts has the reference answer that is to be shown."
+    )
 
 
 def test_prompts_come_from_an_arena_where_that_is_said(folder: Path):
     """The signal of the oracle is another, so that it is not the judge."""
     oracle = ("scoring@oracle_scoring=score", "oracle_judge.default_signal=overlap")
-    status = str(said(folder, *small("tiny_base", "tiny_clone"), *arena(folder, 30), *oracle, "status=true"))
+    status = str(
+        said(folder, *small("tiny_base", "tiny_clone"), *arena(folder, 30), *oracle, "status=true")
+    )
     assert "missing: 60 answers, 60 log-probabilities, 60 scores, 23 labels." in status
 
 
 def test_judge_and_oracle_have_caps_of_their_own(folder: Path):
     """Their plan needs no key, and pays nothing."""
-    judges = ("judge=haiku", "judge@oracle_judge=opus", "judging.budget_usd=1", "oracle.budget_usd=2")
+    judges = (
+        "judge=haiku",
+        "judge@oracle_judge=opus",
+        "judging.budget_usd=1",
+        "oracle.budget_usd=2",
+    )
     planned = str(said(folder, *small("tiny_base", "tiny_clone"), *judges, "plan=true"))
     judge, oracle = planned.split("oracle: its slices of them")
     assert "judge claude-haiku-5-5, cap $1.00 (judging.budget_usd)" in judge
@@ -209,7 +250,10 @@ def test_judge_and_oracle_have_caps_of_their_own(folder: Path):
             {"base_url": "http://127.0.0.1:9/v1"},
             "Check that the server runs, and oracle_judge.base_url; nothing was sp",
         ),
-        ({"key_variable": "THEIR_KEY"}, "THEIR_KEY: not set, and oracle_judge.key_variable names it."),
+        (
+            {"key_variable": "THEIR_KEY"},
+            "THEIR_KEY: not set, and oracle_judge.key_variable names it.",
+        ),
     ],
 )
 def test_what_would_stop_the_oracle_is_said_before_the_judge_is_paid(
@@ -221,7 +265,10 @@ def test_what_would_stop_the_oracle_is_said_before_the_judge_is_paid(
     said(tmp_path, *policies, "shard=0/1")
     with openai_server.OpenAiServer() as server:
         paid = ("judging.budget_usd=9", "oracle.budget_usd=9")
-        for name, model, url in (("judge", "small", server.url), ("oracle_judge", "large", server.url)):
+        for name, model, url in (
+            ("judge", "small", server.url),
+            ("oracle_judge", "large", server.url),
+        ):
             settings = {"base_url": url, "model": model, "output_usd_per_million": "1"}
             settings |= wrong if name == "oracle_judge" else {}
             paid += tuple(f"{name}.{setting}={value}" for setting, value in settings.items())

@@ -54,11 +54,15 @@ def tallies(world: World, n_runs: int, names: Sequence[str] = NAMES) -> Mapping[
     found: dict[str, list[tuple[bool, float, float]]] = {name: [] for name in names}
     for run in range(n_runs):
         data = world.draw(np.random.default_rng((run, world.n)))
-        gates = gates_of(data, evidence(data, "target", calibrate(data.logged, n_folds=5, mode="monotone")))
+        gates = gates_of(
+            data, evidence(data, "target", calibrate(data.logged, n_folds=5, mode="monotone"))
+        )
         for name, estimator in estimators.items():
             estimate = estimator.estimate(gates.evidence)
             status, _ = gates.decide(estimate, estimator.rests_on)
-            found[name].append((status == REFUSE, estimate.value - world.truth, estimate.half_width))
+            found[name].append(
+                (status == REFUSE, estimate.value - world.truth, estimate.half_width)
+            )
     return {name: _tally(np.array(rows)) for name, rows in found.items()}
 
 
@@ -75,9 +79,13 @@ def _tally(rows: np.ndarray) -> Tally:
 
 def show(world: World, found: Mapping[str, Tally]) -> None:
     print(f"\n{world}, truth {world.truth:.3f}")
-    print(f"  {'estimator':<16}{'bias':>9}{'half width':>12}{'refused':>9}{'coverage of the others':>24}")
+    print(
+        f"  {'estimator':<16}{'bias':>9}{'half width':>12}{'refused':>9}{'coverage of the others':>24}"
+    )
     for name, t in found.items():
-        print(f"  {name:<16}{t.bias:>+9.4f}{t.half_width:>12.4f}{t.refused:>9.1%}{t.coverage:>24.3f}")
+        print(
+            f"  {name:<16}{t.bias:>+9.4f}{t.half_width:>12.4f}{t.refused:>9.1%}{t.coverage:>24.3f}"
+        )
 
 
 def test_the_truth_is_covered_by_direct_and_doubly_robust_intervals():

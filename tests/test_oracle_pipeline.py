@@ -55,7 +55,9 @@ class Told:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     folder = tmp_path_factory.mktemp("oracle")
-    planned, before = (str(said(folder, *small(), f"{errand}=true")) for errand in ("plan", "status"))
+    planned, before = (
+        str(said(folder, *small(), f"{errand}=true")) for errand in ("plan", "status")
+    )
     killed_with = kill_while_forcing(folder)
     killed = str(said(folder, *small(), "status=true"))
     result, parts = ran(folder, *small())
@@ -63,7 +65,16 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     after = str(said(folder, *small(), "status=true"))
     again, parts_again = ran(folder, *small())
     return Told(
-        folder, planned, before, killed_with, killed, result, parts.store.usage, after, again, parts_again.store.usage
+        folder,
+        planned,
+        before,
+        killed_with,
+        killed,
+        result,
+        parts.store.usage,
+        after,
+        again,
+        parts_again.store.usage,
     )
 
 
@@ -73,7 +84,11 @@ def kill_while_forcing(folder: Path) -> dict[str, int]:
     given = ("experiment=oracle", "tracker=local", f"cache_dir={folder}/cache", *small())
     process = start(*given, folder=folder, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
     end = time.monotonic() + _SECONDS
-    while "ForcedLogprob" not in (found := kinds(store)) and time.monotonic() < end and process.poll() is None:
+    while (
+        "ForcedLogprob" not in (found := kinds(store))
+        and time.monotonic() < end
+        and process.poll() is None
+    ):
         time.sleep(0.002)
     process.kill()
     _, errors = process.communicate()
@@ -82,7 +97,11 @@ def kill_while_forcing(folder: Path) -> dict[str, int]:
 
 
 def kinds(store: Path) -> dict[str, int]:
-    return dict(rows(store, "SELECT kind, COUNT(*) FROM answers GROUP BY kind")) if store.exists() else {}
+    return (
+        dict(rows(store, "SELECT kind, COUNT(*) FROM answers GROUP BY kind"))
+        if store.exists()
+        else {}
+    )
 
 
 def estimates(result: OracleResult) -> list[dict[str, Any]]:
@@ -100,7 +119,9 @@ def test_a_killed_run_goes_on_and_makes_nothing_twice(told: Told):
     n_responses, n_forced = told.killed_with["Response"], told.killed_with["ForcedLogprob"]
     assert n_responses < len(POLICIES) * N_PROMPTS
     assert told.usage.responses_generated == len(POLICIES) * N_PROMPTS - n_responses
-    assert told.usage.logprobs_forced == (len(POLICIES) - 1) * N_PROMPTS - n_forced  # the clone's are those of the base
+    assert (
+        told.usage.logprobs_forced == (len(POLICIES) - 1) * N_PROMPTS - n_forced
+    )  # the clone's are those of the base
     assert told.usage.judge_calls == len(POLICIES) * N_PROMPTS + N_LABELS + len(TARGETS) * N_PROBES
 
 
@@ -113,7 +134,9 @@ def test_a_second_run_asks_nobody_and_finds_the_same(told: Told):
 def test_the_kill_changes_no_estimate(told: Told, tmp_path: Path):
     """The same in one go, with one policy and its labels: answers depend on nothing but their own keys."""
     alone, _ = ran(tmp_path, *small("tiny_base", "tiny_clone"), "estimator=[direct]")
-    assert of(alone, "tiny_clone") == [row for row in of(told.result, "tiny_clone") if row["estimator"] == "direct"]
+    assert of(alone, "tiny_clone") == [
+        row for row in of(told.result, "tiny_clone") if row["estimator"] == "direct"
+    ]
 
 
 def test_status_says_what_is_done_and_what_is_missing(told: Told):
@@ -132,7 +155,9 @@ def test_a_plan_generates_nothing_and_counts_what_judge_and_oracle_would_be_aske
     judge, oracle_ = told.planned.split("oracle: its slices of them")
     assert judge.split("usefulness")[1].split()[:4] == ["465", "465", "0", "465"]
     assert oracle_.split("usefulness")[1].split()[:4] == ["138", "138", "0", "138"]
-    assert "answers, 465 log-probabilities" in told.status_before  # which was asked for after the plan
+    assert (
+        "answers, 465 log-probabilities" in told.status_before
+    )  # which was asked for after the plan
 
 
 # What comes out
@@ -156,7 +181,11 @@ def test_a_clone_is_worth_what_the_labels_of_the_logged_answers_say(told: Told):
 def test_both_checks_are_made_in_every_run(told: Told):
     for result in (told.result, told.again):
         drawn, cloned = result.facts()["collection"]["checks"]
-        assert (drawn["n_checked"], drawn["n_failed"], drawn["max_difference"] < 1e-3) == (N_PROMPTS, 0, True)
+        assert (drawn["n_checked"], drawn["n_failed"], drawn["max_difference"] < 1e-3) == (
+            N_PROMPTS,
+            0,
+            True,
+        )
         assert (cloned["n_checked"], cloned["n_failed"], cloned["max_difference"]) == (20, 0, 0.0)
 
 
@@ -188,7 +217,9 @@ def test_every_policy_that_is_chosen_is_labelled_by_the_fraction_that_is_set(tol
     """No list of policies stands in the code, and no fraction that is set goes unused."""
     data = told.result.analysis.data
     assert data.policies == TARGETS
-    assert {policy: len(draws) for policy, draws in data.probe.items()} == dict.fromkeys(TARGETS, N_PROBES)
+    assert {policy: len(draws) for policy, draws in data.probe.items()} == dict.fromkeys(
+        TARGETS, N_PROBES
+    )
     assert data.n_labels == N_LABELS
 
 
@@ -196,7 +227,10 @@ def test_the_summary_counts_what_there_is(told: Told):
     info = json.loads((told.folder / "run" / "dataset_info.json").read_text(encoding="utf-8"))
     by_policy = {row["policy"]: row for row in info["policies"]}
     assert list(by_policy) == list(POLICIES)
-    assert (by_policy["tiny_clone"]["n_exactly_one"], by_policy["tiny_clone"]["n_extreme"]) == (N_PROMPTS, 0)
+    assert (by_policy["tiny_clone"]["n_exactly_one"], by_policy["tiny_clone"]["n_extreme"]) == (
+        N_PROMPTS,
+        0,
+    )
     assert by_policy["tiny_premium"]["n_extreme"] > 0
     assert {row["labels"]["n"] for row in info["policies"]} == {N_LABELS, N_PROBES}
     assert info["n_rows"]["logged.jsonl"] == N_PROMPTS
@@ -208,21 +242,31 @@ def test_the_summary_counts_what_there_is(told: Told):
 def test_a_larger_label_fraction_keeps_the_labels_that_are_there(told: Told):
     """Which are paid for: half of them are asked of the oracle, not all."""
     _, parts = ran(
-        told.folder, *small(), "oracle.label_fraction=1", "oracle.validation_fraction=0", "estimator=[direct]"
+        told.folder,
+        *small(),
+        "oracle.label_fraction=1",
+        "oracle.validation_fraction=0",
+        "estimator=[direct]",
     )
     assert parts.store.usage.judge_calls == N_PROMPTS - N_LABELS
 
 
 def test_a_shard_answers_and_is_forced_and_is_neither_scored_nor_labelled(tmp_path: Path):
     done = said(tmp_path, *small("tiny_base", "tiny_premium"), "shard=1/10")
-    assert done == "shard 1/10: 20 responses and 20 log-probabilities made; run without shard= to score them"
+    assert (
+        done
+        == "shard 1/10: 20 responses and 20 log-probabilities made; run without shard= to score them"
+    )
     assert "JudgeReply" not in kinds(tmp_path / "cache" / "store.sqlite")
 
 
 def test_a_step_that_fails_is_not_done(told: Told, tmp_path: Path):
     """An oracle that has no answers ends the run with the reason, and the labels stay missing."""
     (prompt_id,) = [row["prompt_id"] for row in logged(told) if row["oracle_label"] is not None][:1]
-    write_jsonl(tmp_path / "labels.jsonl", [{"prompt_id": prompt_id, "policy": "tiny_base", "judge_score": 0.5}])
+    write_jsonl(
+        tmp_path / "labels.jsonl",
+        [{"prompt_id": prompt_id, "policy": "tiny_base", "judge_score": 0.5}],
+    )
     replay = ("judge@oracle_judge=replay", f"oracle_judge.path={tmp_path}/labels.jsonl")
     with pytest.raises(UserError, match="137 of 138 scores are missing"):
         ran(told.folder, *small(), *replay)
@@ -237,7 +281,9 @@ def test_an_oracle_that_is_too_dear_is_refused_before_the_judge_is_paid(told: To
     )
     prices = ("oracle_judge.input_usd_per_million=1000", "oracle_judge.output_usd_per_million=1000")
     given = (*small(), "scoring=interval", *dear, *prices, "oracle.budget_usd=1")
-    with pytest.raises(UserError, match=r"oracle.budget_usd: \d+ scores by big are expected to cost .* cap is \$1"):
+    with pytest.raises(
+        UserError, match=r"oracle.budget_usd: \d+ scores by big are expected to cost .* cap is \$1"
+    ):
         ran(told.folder, *given)
     assert "missing: 465 scores, 138 labels." in str(said(told.folder, *given, "status=true"))
 
@@ -251,9 +297,18 @@ JUDGE, ORACLE = "claude-haiku-5-5", "claude-opus-5-5"
 # The oracle's labels come one at a time, and are dearer than they are expected to be.
 PAID = (
     *small("tiny_base", "tiny_premium"),
-    *("judge=haiku", "judge.poll_initial_seconds=0.01", "judge.poll_max_seconds=0.02", "judging.budget_usd=1"),
+    *(
+        "judge=haiku",
+        "judge.poll_initial_seconds=0.01",
+        "judge.poll_max_seconds=0.02",
+        "judging.budget_usd=1",
+    ),
     *("judge@oracle_judge=opus", "oracle_judge.transport=messages", "oracle_judge.concurrency=1"),
-    *(f"oracle.n_prompts={N_PAID}", "oracle.label_fraction=1", "oracle_judge.expected_output_tokens=1"),
+    *(
+        f"oracle.n_prompts={N_PAID}",
+        "oracle.label_fraction=1",
+        "oracle_judge.expected_output_tokens=1",
+    ),
 )
 LOW_CAP = 0.15
 
@@ -273,7 +328,10 @@ def in_this_process(folder: Path, *given: str) -> Ended:
         except UserError as refusal:
             return Ended([], str(refusal))
         finally:
-            for judge in (parts.judge, parts.oracle_judge):  # a client's sockets are the process's until it ends
+            for judge in (
+                parts.judge,
+                parts.oracle_judge,
+            ):  # a client's sockets are the process's until it ends
                 if (client := vars(judge._api).get("_client")) is not None:
                     client.close()
 
@@ -305,10 +363,15 @@ class Paid:
     paid: dict[str | None, Holding]
 
 
-@pytest.fixture(scope="module", params=[in_this_process, pytest.param(by_the_command, marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=[in_this_process, pytest.param(by_the_command, marks=pytest.mark.slow)]
+)
 def paid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Paid:
     folder = tmp_path_factory.mktemp("paid")
-    with pytest.MonkeyPatch.context() as machine, AnthropicServer(outcomes=number, thinking_tokens=1000) as server:
+    with (
+        pytest.MonkeyPatch.context() as machine,
+        AnthropicServer(outcomes=number, thinking_tokens=1000) as server,
+    ):
         alone(machine, folder)
 
         def run(key: str, cap: float) -> Ended:
@@ -320,12 +383,24 @@ def paid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         low_cap, paid_low_cap = run("test-key", LOW_CAP), holdings(folder)
         raised, n_calls = run("test-key", 5), len(server.meter.calls)
         again = run("test-key", 5)
-        return Paid(server, wrong_key, n_billed, low_cap, paid_low_cap, raised, n_calls, again, holdings(folder))
+        return Paid(
+            server,
+            wrong_key,
+            n_billed,
+            low_cap,
+            paid_low_cap,
+            raised,
+            n_calls,
+            again,
+            holdings(folder),
+        )
 
 
 def number(params: Mapping[str, Any], _: int) -> Says:
     """A score that depends on what is shown and to whom."""
-    score = int(sha256([params["model"], plain_text(params["messages"][-1]["content"])])[:8], 16) % 11
+    score = (
+        int(sha256([params["model"], plain_text(params["messages"][-1]["content"])])[:8], 16) % 11
+    )
     return Says(json.dumps({"score": score, "evidence": ""}))
 
 
@@ -342,7 +417,9 @@ def test_a_wrong_key_ends_the_run_in_one_line_before_anything_is_paid(paid: Paid
 
 def test_the_oracles_cap_stops_the_oracle_alone_and_what_is_paid_is_kept(paid: Paid):
     judge, oracle_ = paid.paid_low_cap[JUDGE], paid.paid_low_cap[ORACLE]
-    assert re.match(r"oracle\.budget_usd: \$0\.\d\d of \$0\.15 are spent, and the next", paid.low_cap.refusal)
+    assert re.match(
+        r"oracle\.budget_usd: \$0\.\d\d of \$0\.15 are spent, and the next", paid.low_cap.refusal
+    )
     assert judge.n == 2 * N_PAID
     assert 0 < oracle_.n < N_PAID + N_CHECKED
     assert 0 < oracle_.dollars <= LOW_CAP

@@ -27,12 +27,20 @@ ROWS = [  # language, question
 
 def arena(folder: Path, **changes: object) -> object:
     rows = [
-        {"model_a": "a", "model_b": "b", "winner": "tie", "question_id": str(i), "language": language}
+        {
+            "model_a": "a",
+            "model_b": "b",
+            "winner": "tie",
+            "question_id": str(i),
+            "language": language,
+        }
         | {"prompt": question, "response_a": "Yes.", "response_b": "No."}
         for i, (language, question) in enumerate(ROWS)
     ]
     path = write_jsonl(folder / "arena.jsonl", rows)
-    return settings(path=str(path), **{"max_chars": 49, "columns": {"language": "language"}} | changes)
+    return settings(
+        path=str(path), **{"max_chars": 49, "columns": {"language": "language"}} | changes
+    )
 
 
 def test_a_larger_draw_holds_the_smaller_one_whoever_is_added():
@@ -40,7 +48,10 @@ def test_a_larger_draw_holds_the_smaller_one_whoever_is_added():
     small, large = (drawn(some, seed=1, purpose="labels") for some in (names[:50], names))
     assert [name for name in large if name in set(small)] == small
     assert drawn(reversed(names), seed=1, purpose="labels") == large
-    assert len({tuple(drawn(names, seed=s, purpose=p)) for s in (1, 2) for p in ("labels", "probe")}) == 4
+    assert (
+        len({tuple(drawn(names, seed=s, purpose=p)) for s in (1, 2) for p in ("labels", "probe")})
+        == 4
+    )
 
 
 def test_prompts_of_the_bank_keep_their_order():
@@ -54,7 +65,10 @@ def test_prompts_of_the_bank_keep_their_order():
 def test_of_an_arena_what_is_english_by_label_and_by_its_words_is_asked_once(tmp_path: Path):
     """The labels of a data set alone let other languages through."""
     prompts = of_arena(arena(tmp_path), None, seed=1)
-    assert {p.text for p in prompts} == {"What is the capital of France?", "Write a poem about tea."}
+    assert {p.text for p in prompts} == {
+        "What is the capital of France?",
+        "Write a poem about tea.",
+    }
     assert [p.prompt_id for p in prompts] == ["file_0", "file_1"]
     assert of_arena(arena(tmp_path), 1, seed=1) == prompts[:1]
 
@@ -65,9 +79,14 @@ def test_without_labels_the_words_alone_are_asked(tmp_path: Path):
 
 
 def test_of_a_conversation_the_first_turn_is_asked(tmp_path: Path):
-    talk = {side: conversation("And what is a tide?", "Water.", 2, blocks=False) for side in ("a", "b")}
+    talk = {
+        side: conversation("And what is a tide?", "Water.", 2, blocks=False) for side in ("a", "b")
+    }
     row = {"model_a": "a", "model_b": "b", "winner": "tie", "question_id": "1"}
-    path = write_jsonl(tmp_path / "arena.jsonl", [{**row, "conversation_a": talk["a"], "conversation_b": talk["b"]}])
+    path = write_jsonl(
+        tmp_path / "arena.jsonl",
+        [{**row, "conversation_a": talk["a"], "conversation_b": talk["b"]}],
+    )
     columns = {"conversation_a": "conversation_a", "conversation_b": "conversation_b"}
     columns |= dict.fromkeys(("prompt", "response_a", "response_b"))
     (prompt,) = of_arena(settings(path=str(path), columns=columns), None, seed=1)
@@ -75,12 +94,16 @@ def test_of_a_conversation_the_first_turn_is_asked(tmp_path: Path):
 
 
 def test_an_arena_without_english_questions_is_refused_with_the_counts(tmp_path: Path):
-    with pytest.raises(UserError, match=r"arena file: no question is left \(7 longer than 2 characters, 1 empty.*\)"):
+    with pytest.raises(
+        UserError,
+        match=r"arena file: no question is left \(7 longer than 2 characters, 1 empty.*\)",
+    ):
         of_arena(arena(tmp_path, max_chars=2), None, seed=1)
 
 
 @pytest.mark.parametrize(
-    "text", ["Who am I?", "def f(x): return x ** 2", "Bonjour means hello in French.", "2 + 2 =", ""]
+    "text",
+    ["Who am I?", "def f(x): return x ** 2", "Bonjour means hello in French.", "2 + 2 =", ""],
 )
 def test_what_may_be_english_passes(text: str):
     assert is_english(text)

@@ -24,7 +24,13 @@ from tests.data import shipped
 RUBRIC = shipped("rubric", "factuality")
 LEXICAL = shipped("judge", "lexical")
 PROMPTS = [
-    Prompt(prompt_id=f"p{i}", text=f"Question {i}?", source="medqa", subject="er", gold_answer=f"Answer {i}.")
+    Prompt(
+        prompt_id=f"p{i}",
+        text=f"Question {i}?",
+        source="medqa",
+        subject="er",
+        gold_answer=f"Answer {i}.",
+    )
     for i in range(4)
 ]
 TEXTS = {"ann": "Answer {i}.", "bob": "No idea about {i}.", "zoe": "Answer {i}, or not."}
@@ -33,7 +39,9 @@ TEXTS = {"ann": "Answer {i}.", "bob": "No idea about {i}.", "zoe": "Answer {i}, 
 def comparisons(**texts: str) -> dict[str, list[Comparison]]:
     responses = {
         name: {
-            p.prompt_id: Response(entrant_id=name, prompt_id=p.prompt_id, response_text=text.format(i=i))
+            p.prompt_id: Response(
+                entrant_id=name, prompt_id=p.prompt_id, response_text=text.format(i=i)
+            )
             for i, p in enumerate(PROMPTS)
         }
         for name, text in {**TEXTS, **texts}.items()
@@ -67,7 +75,9 @@ def store(tmp_path: Path) -> Any:
         yield store
 
 
-def test_the_judgments_of_an_earlier_judge_are_found_as_it_gave_them(store: Store, tmp_path: Path) -> None:
+def test_the_judgments_of_an_earlier_judge_are_found_as_it_gave_them(
+    store: Store, tmp_path: Path
+) -> None:
     by_lexical = judged(store, LEXICAL)
     replay = contrary(tmp_path)
     judged(store, replay)
@@ -86,7 +96,9 @@ def test_a_judge_is_no_other_judge_to_itself(store: Store) -> None:
     assert others(store, LEXICAL) == {}
 
 
-def test_verdicts_on_texts_that_have_changed_since_are_not_compared(store: Store, tmp_path: Path) -> None:
+def test_verdicts_on_texts_that_have_changed_since_are_not_compared(
+    store: Store, tmp_path: Path
+) -> None:
     judged(store, LEXICAL)
     found = others(store, contrary(tmp_path), bob="Another thing about {i}.")
     assert {(j.entrant_a, j.entrant_b) for j in found[LEXICAL.model]} == {("ann", "zoe")}
@@ -98,7 +110,9 @@ def test_only_what_a_judge_has_been_asked_is_there(store: Store, tmp_path: Path)
     assert {j.prompt_id for j in others(store, LEXICAL)[replay.model]} == {"p0", "p1"}
 
 
-def test_one_model_under_other_settings_is_another_judge_with_a_name_of_its_own(store: Store, tmp_path: Path) -> None:
+def test_one_model_under_other_settings_is_another_judge_with_a_name_of_its_own(
+    store: Store, tmp_path: Path
+) -> None:
     stricter = dataclasses.replace(LEXICAL, margin=0.31)
     judged(store, LEXICAL)
     judged(store, stricter)
@@ -115,14 +129,21 @@ def test_a_merged_store_brings_its_judges(store: Store, tmp_path: Path) -> None:
 
 
 def board(battles: dict[str, list[Battle]]) -> Any:
-    return BradleyTerry(initial_rating=0, use="both", interval="sandwich", n_bootstraps=2, seed=0).rate(battles)
+    return BradleyTerry(
+        initial_rating=0, use="both", interval="sandwich", n_bootstraps=2, seed=0
+    ).rate(battles)
 
 
 def cycle(letters: str, question: str) -> list[Battle]:
     """a, b, c and d each against the next, the first of them winning where the letter is 1."""
     pairs = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
     return [
-        Battle(model_a=a, model_b=b, winner=f"model_{'a' if letter == '1' else 'b'}", question_id=question)
+        Battle(
+            model_a=a,
+            model_b=b,
+            winner=f"model_{'a' if letter == '1' else 'b'}",
+            question_id=question,
+        )
         for (a, b), letter in zip(pairs, letters, strict=True)
     ]
 
@@ -131,9 +152,13 @@ def test_ranks_are_correlated_over_what_both_have_judged() -> None:
     """On q1 and q2 both say the same; what one alone has judged would turn its order round."""
     shared = cycle("1110", "q1") + cycle("1111", "q2") + cycle("0110", "q2")
     alone = [b for i in range(9) for b in cycle("0001", f"alone{i}")]
-    (found,) = agreement.ranks_between_judges({"one": shared, "other": shared + alone}, board, dimension="d")
+    (found,) = agreement.ranks_between_judges(
+        {"one": shared, "other": shared + alone}, board, dimension="d"
+    )
     assert (found.n_models, found.rho) == (4, pytest.approx(1.0))
-    assert agreement.ranks_between_judges({"one": shared, "other": alone}, board, dimension="d") == []
+    assert (
+        agreement.ranks_between_judges({"one": shared, "other": alone}, board, dimension="d") == []
+    )
 
 
 def test_a_second_judge_of_a_run_is_compared_with_the_first(tmp_path: Path) -> None:
@@ -141,7 +166,10 @@ def test_a_second_judge_of_a_run_is_compared_with_the_first(tmp_path: Path) -> N
     first = run(*QUICK, folder=tmp_path)
     battles = first.rows("battles.jsonl")
     turned = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}
-    rows = [row | {"winner": turned[row["winner"]] if i % 10 == 0 else row["winner"]} for i, row in enumerate(battles)]
+    rows = [
+        row | {"winner": turned[row["winner"]] if i % 10 == 0 else row["winner"]}
+        for i, row in enumerate(battles)
+    ]
     for row in rows:
         del row["verdict_ab"], row["verdict_ba"]
     write_jsonl(tmp_path / "second.jsonl", rows)
@@ -149,12 +177,21 @@ def test_a_second_judge_of_a_run_is_compared_with_the_first(tmp_path: Path) -> N
 
     second = run(*QUICK, "judge=replay", f"judge.path={tmp_path}/second.jsonl", folder=tmp_path)
     (found,) = second.read("ratings.json")["agreement_between_judges"]
-    assert (found["first"], found["second"], found["dimension"]) == ("replay", "lexical", "factuality")
+    assert (found["first"], found["second"], found["dimension"]) == (
+        "replay",
+        "lexical",
+        "factuality",
+    )
     assert found["n_comparisons"] == len(battles)
     assert found["agreement"] == pytest.approx(1 - n_turned / len(battles))
     (rank,) = second.read("ratings.json")["rank_correlation_between_judges"]
     assert (rank["n_models"], rank["dimension"]) == (4, "factuality")
     share = f"{found['agreement']:.0%}"
-    assert f"replay and lexical say the same of {share} of {len(battles)} pairs, kappa" in second.out
+    assert (
+        f"replay and lexical say the same of {share} of {len(battles)} pairs, kappa" in second.out
+    )
     assert first.read("ratings.json")["agreement_between_judges"] == []
-    assert json.loads((second.run_dir / "manifest.json").read_text())["usage"]["judge_calls"] == len(rows) * 2
+    assert (
+        json.loads((second.run_dir / "manifest.json").read_text())["usage"]["judge_calls"]
+        == len(rows) * 2
+    )

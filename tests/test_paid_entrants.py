@@ -29,11 +29,19 @@ def server() -> Iterator[OpenAiServer]:
 
 
 def hosted(server: OpenAiServer) -> tuple[str, ...]:
-    return f"entrant.openai_compatible.base_url={server.url}", "entrant.openai_compatible.model=small"
+    return (
+        f"entrant.openai_compatible.base_url={server.url}",
+        "entrant.openai_compatible.model=small",
+    )
 
 
 def tournament(server: OpenAiServer, *overrides: str, folder: Path) -> Ran:
-    given = ("entrant=[openai_compatible,probe_reference]", "+mode.strata.medqa=2", "elo.n_perms=5", *QUICK[2:])
+    given = (
+        "entrant=[openai_compatible,probe_reference]",
+        "+mode.strata.medqa=2",
+        "elo.n_perms=5",
+        *QUICK[2:],
+    )
     return attempt(*given, *hosted(server), *overrides, folder=folder, **HERE)
 
 
@@ -59,14 +67,30 @@ def test_a_plan_of_a_share_asks_nobody(name: str, server: OpenAiServer, tmp_path
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_a_plan_of_the_store_alone_has_nothing_to_pay(name: str, server: OpenAiServer, tmp_path: Path):
+def test_a_plan_of_the_store_alone_has_nothing_to_pay(
+    name: str, server: OpenAiServer, tmp_path: Path
+):
     judge = (*JUDGED, f"judge.base_url={server.url}")
-    planned = EXPERIMENTS[name](server, *judge, "judging.stored_only=true", "plan=true", folder=tmp_path)
+    planned = EXPERIMENTS[name](
+        server, *judge, "judging.stored_only=true", "plan=true", folder=tmp_path
+    )
     assert planned.code == 0, planned.err
-    (row,) = (line for line in planned.out.splitlines() if line.strip().startswith(("factuality", "preference")))
+    (row,) = (
+        line
+        for line in planned.out.splitlines()
+        if line.strip().startswith(("factuality", "preference"))
+    )
     n_queries = int(row.split()[2])
-    assert row.split()[3:8] == ["0", "0", "0", "0", "0.00"]  # stored, to pay, tokens in and out, dollars
-    assert f"  {n_queries} queries have no answer in the store, and nobody is asked: " in planned.out
+    assert row.split()[3:8] == [
+        "0",
+        "0",
+        "0",
+        "0",
+        "0.00",
+    ]  # stored, to pay, tokens in and out, dollars
+    assert (
+        f"  {n_queries} queries have no answer in the store, and nobody is asked: " in planned.out
+    )
     assert server.asked == []
 
 
@@ -79,7 +103,10 @@ def test_a_cap_of_the_judge_that_does_not_reach_stops_a_run_before_an_entrant_is
     refused = EXPERIMENTS[name](server, *judge, folder=tmp_path)
     assert refused.code == 2
     assert "plan: judge large, cap $0.0" in refused.err
-    assert re.search(r"judging\.budget_usd: \d+ verdicts by large are expected to cost .* none, empty\.", refused.err)
+    assert re.search(
+        r"judging\.budget_usd: \d+ verdicts by large are expected to cost .* none, empty\.",
+        refused.err,
+    )
     assert refused.err.rstrip().endswith("Nothing was spent.")
     assert server.asked == []
 
@@ -135,7 +162,12 @@ def test_what_entrants_were_paid_is_in_every_bill(server: OpenAiServer, tmp_path
     held = attempt("experiment=store", "cache_dir=cache", folder=tmp_path).out
     (row,) = (line.split() for line in held.splitlines() if "openai_compatible" in line)
     assert float(row[-1]) == pytest.approx(bill(server), abs=0.005)
-    purge = ("experiment=store", "cache_dir=cache", "store.action=purge", "store.entrant=openai_compatible")
+    purge = (
+        "experiment=store",
+        "cache_dir=cache",
+        "store.action=purge",
+        "store.entrant=openai_compatible",
+    )
     assert f", ${bill(server):.2f} worth, would go" in attempt(*purge, folder=tmp_path).out
 
     again = tournament(server, *dear, "cache_dir=cache", folder=tmp_path)
@@ -149,11 +181,18 @@ def test_recorded_answers_are_not_paid_for_again(server: OpenAiServer, tmp_path:
         "entrant.openai_compatible.output_usd_per_million=1000",
     )
     ran = tournament(server, *dear, folder=tmp_path)
-    recorded = tournament(server, f"recorded_dir={ran.run_dir}/responses", "cache_dir=other", folder=tmp_path)
+    recorded = tournament(
+        server, f"recorded_dir={ran.run_dir}/responses", "cache_dir=other", folder=tmp_path
+    )
     assert recorded.read("manifest.json")["usage"]["dollars_by_entrant"] == {}
     assert (
         " 0.00"
-        in attempt("experiment=store", "cache_dir=other", "store.entrant=openai_compatible", folder=tmp_path).out
+        in attempt(
+            "experiment=store",
+            "cache_dir=other",
+            "store.entrant=openai_compatible",
+            folder=tmp_path,
+        ).out
     )
 
 

@@ -48,7 +48,12 @@ def a_machine_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ite
 
 def claude(url: str, name: str = "opus", **changes: Any) -> ClaudeJudge:
     """conf/judge/<name>.yaml, polling fast, with a cap that is not reached."""
-    quick = {"poll_initial_seconds": 0.01, "poll_max_seconds": 0.02, "budget_usd": 50.0, "cache": "none"}
+    quick = {
+        "poll_initial_seconds": 0.01,
+        "poll_max_seconds": 0.02,
+        "budget_usd": 50.0,
+        "cache": "none",
+    }
     MADE.append(shipped("judge", name, base_url=url, **{**quick, **changes}))
     return MADE[-1]
 
@@ -82,10 +87,14 @@ def model(params: Mapping[str, Any], _: int) -> Outcome:
         return Says(f"It says so itself.\nSCORE: {number}")
     interval = {"low": number, "high": 10}
     numbers = {"score": number, **interval}
-    return Says(json.dumps({name: numbers.get(name, "It says so itself.") for name in schema["required"]}))
+    return Says(
+        json.dumps({name: numbers.get(name, "It says so itself.") for name in schema["required"]})
+    )
 
 
-def score(made: Any, path: Path, n: int = 6, rubric: ScoreRubric = SCORE, **how: Any) -> tuple[list[Score], Usage]:
+def score(
+    made: Any, path: Path, n: int = 6, rubric: ScoreRubric = SCORE, **how: Any
+) -> tuple[list[Score], Usage]:
     with Store(path) as store:
         return stages.score_responses(items(n, rubric), rubric, made, store, **how), store.usage
 
@@ -105,7 +114,9 @@ score(claude(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
-def test_a_batch_that_was_under_way_when_the_process_was_killed_is_collected_and_not_paid_again(tmp_path: Path):
+def test_a_batch_that_was_under_way_when_the_process_was_killed_is_collected_and_not_paid_again(
+    tmp_path: Path,
+):
     path = tmp_path / "store.sqlite"
     with AnthropicServer(outcomes=model, polls_to_end=1_000_000) as server:
         with process(SCORING, server.url, path) as other:
@@ -133,11 +144,17 @@ def test_messages_pay_each_score_once_over_a_run_that_was_broken_off(tmp_path: P
 
 
 @pytest.mark.parametrize("transport", ["batches", "messages"])
-def test_an_interval_is_asked_for_by_its_schema_and_read_as_a_variance(tmp_path: Path, transport: str):
+def test_an_interval_is_asked_for_by_its_schema_and_read_as_a_variance(
+    tmp_path: Path, transport: str
+):
     with AnthropicServer(outcomes=model) as server:
-        found, _ = score(claude(server.url, transport=transport), tmp_path / "store.sqlite", 6, INTERVAL)
+        found, _ = score(
+            claude(server.url, transport=transport), tmp_path / "store.sqlite", 6, INTERVAL
+        )
     assert numbers(found) == TENTHS
-    assert [s.judge_score_variance for s in found] == pytest.approx([((1 - x) / 3.92) ** 2 for x in TENTHS])
+    assert [s.judge_score_variance for s in found] == pytest.approx(
+        [((1 - x) / 3.92) ** 2 for x in TENTHS]
+    )
 
 
 def test_a_model_that_takes_no_schema_says_its_score_in_the_last_line(tmp_path: Path):
@@ -165,14 +182,24 @@ def test_what_a_judge_refuses_or_does_not_finish_is_paid_for_and_no_number(
     assert again.judge_calls == 0
 
 
-def test_judge_and_oracle_in_one_process_keep_their_own_caps_and_name_their_own_settings(tmp_path: Path):
+def test_judge_and_oracle_in_one_process_keep_their_own_caps_and_name_their_own_settings(
+    tmp_path: Path,
+):
     path = tmp_path / "store.sqlite"
     with AnthropicServer(outcomes=model, thinking_tokens=1000) as server:
         judge = claude(server.url, "haiku", transport="messages", budget_usd=2.0)
-        oracle = claude(server.url, transport="messages", budget_usd=0.15, expected_output_tokens=1, concurrency=1)
+        oracle = claude(
+            server.url,
+            transport="messages",
+            budget_usd=0.15,
+            expected_output_tokens=1,
+            concurrency=1,
+        )
         oracle.budget_setting = "oracle.budget_usd"
         score(judge, path, 10)
-        with pytest.raises(UserError, match=r"^oracle\.budget_usd: \$0\.\d\d of \$0\.15 are spent, and the next"):
+        with pytest.raises(
+            UserError, match=r"^oracle\.budget_usd: \$0\.\d\d of \$0\.15 are spent, and the next"
+        ):
             score(oracle, path, 10)
         score(claude(server.url, "haiku", transport="messages", budget_usd=0.0), path, 10)
     with Store(path) as store:
@@ -186,7 +213,10 @@ def test_a_plan_beyond_the_oracles_cap_is_refused_in_its_words(tmp_path: Path):
     with AnthropicServer(outcomes=model) as server:
         oracle = claude(server.url, budget_usd=0.01)
         oracle.budget_setting = "oracle.budget_usd"
-        with pytest.raises(UserError, match=r"^oracle\.budget_usd: 6 scores by claude-opus-5-5 .* oracle\.n_prompts"):
+        with pytest.raises(
+            UserError,
+            match=r"^oracle\.budget_usd: 6 scores by claude-opus-5-5 .* oracle\.n_prompts",
+        ):
             score(oracle, tmp_path / "store.sqlite")
         with Store(tmp_path / "store.sqlite") as store:
             table = bill.plan_table(stages.plan_scores(items(6), SCORE, oracle, store))
@@ -195,7 +225,10 @@ def test_a_plan_beyond_the_oracles_cap_is_refused_in_its_words(tmp_path: Path):
 
 
 def test_equal_texts_are_asked_once(tmp_path: Path):
-    twice = [*items(3), *(dataclasses.replace(item, draw_idx=1, entrant_id="bob") for item in items(3))]
+    twice = [
+        *items(3),
+        *(dataclasses.replace(item, draw_idx=1, entrant_id="bob") for item in items(3)),
+    ]
     with AnthropicServer(outcomes=model) as server, Store(tmp_path / "store.sqlite") as store:
         found = stages.score_responses(twice, SCORE, claude(server.url), store)
     assert numbers(found) == TENTHS[:3] * 2
@@ -211,13 +244,16 @@ def test_a_server_that_speaks_openai_scores_and_is_asked_once(tmp_path: Path, st
 
     path = tmp_path / "store.sqlite"
     with openai_server.OpenAiServer(outcomes=completion) as server:
-        made = shipped("judge", "openai_compatible", base_url=server.url, model="large", structured=structured)
+        made = shipped(
+            "judge", "openai_compatible", base_url=server.url, model="large", structured=structured
+        )
         found, _ = score(made, path)
         _, again = score(made, path)
     assert numbers(found) == TENTHS
     assert again.judge_calls == 0
     assert list(server.billed.values()) == [1] * 6
     formats = {
-        json.dumps(params.get("response_format", {}).get("json_schema", {}).get("name")) for params in server.asked
+        json.dumps(params.get("response_format", {}).get("json_schema", {}).get("name"))
+        for params in server.asked
     }
     assert formats == {'"score"' if structured == "json_schema" else "null"}

@@ -17,7 +17,9 @@ FACTUALITY = shipped("rubric", "factuality")
 
 PROMPTS = [
     Prompt(prompt_id="p1", text="One?", source="medqa", subject="renal", gold_answer="Yes."),
-    Prompt(prompt_id="p2", text="Two?", source="curated", subject="renal", expected_behavior="hedge"),
+    Prompt(
+        prompt_id="p2", text="Two?", source="curated", subject="renal", expected_behavior="hedge"
+    ),
 ]
 COMPARISON = Comparison(
     prompt_id="p1",
@@ -34,7 +36,9 @@ COMPARISON = Comparison(
 def responses(*entrants: str, prompts: list[Prompt] = PROMPTS) -> dict[str, dict[str, Response]]:
     return {
         name: {
-            p.prompt_id: Response(entrant_id=name, prompt_id=p.prompt_id, response_text=f"{name} on {p.prompt_id}")
+            p.prompt_id: Response(
+                entrant_id=name, prompt_id=p.prompt_id, response_text=f"{name} on {p.prompt_id}"
+            )
             for p in prompts
         }
         for name in entrants
@@ -43,7 +47,11 @@ def responses(*entrants: str, prompts: list[Prompt] = PROMPTS) -> dict[str, dict
 
 def verdict(letter: str, *, position_swap: bool) -> Verdict:
     return Verdict(
-        cache_key="0f", rubric_version="v1", judge_model="lexical", position_swap=position_swap, verdict=letter
+        cache_key="0f",
+        rubric_version="v1",
+        judge_model="lexical",
+        position_swap=position_swap,
+        verdict=letter,
     )
 
 
@@ -60,7 +68,12 @@ def test_equal_answers_are_a_tie_whatever_the_judge_says_of_them(letter):
         FACTUALITY.request(equal, judge="x", position_swap=True).key
     )
     tie = judged(letter, letter, equal)
-    assert (tie.winner, tie.inconsistent, tie.invalid, tie.equal_answers) == (None, False, False, True)
+    assert (tie.winner, tie.inconsistent, tie.invalid, tie.equal_answers) == (
+        None,
+        False,
+        False,
+        True,
+    )
     assert judged("INVALID", "INVALID", equal).invalid
 
 
@@ -105,10 +118,15 @@ def test_a_pair_of_which_a_response_is_missing_is_left_out():
 @pytest.mark.parametrize("limit", [0, 1, 4, 6, 7])
 def test_a_limit_keeps_the_first_pairs(limit):
     answers = responses("ann", "bob", "zoe")
-    assert pair_up(PROMPTS, answers, UTILITY, limit=limit) == pair_up(PROMPTS, answers, UTILITY)[:limit]
+    assert (
+        pair_up(PROMPTS, answers, UTILITY, limit=limit)
+        == pair_up(PROMPTS, answers, UTILITY)[:limit]
+    )
 
 
-@pytest.mark.parametrize(("dimension", "n_pairs"), list(zip(DIMENSIONS, [558, 858, 858], strict=True)))
+@pytest.mark.parametrize(
+    ("dimension", "n_pairs"), list(zip(DIMENSIONS, [558, 858, 858], strict=True))
+)
 def test_four_entrants_on_the_shipped_bank_make_the_published_number_of_pairs(dimension, n_pairs):
     """6 pairs on 93 prompts with a gold answer, and on all 143."""
     prompts = bank.load(BANK)
@@ -182,7 +200,11 @@ def test_two_verdicts_make_one_judgment(ab, ba, winner, inconsistent, invalid):
     Inconsistent counts as a tie; invalid counts as nothing at all.
     """
     judgment = judged(ab, ba)
-    assert (judgment.winner, judgment.inconsistent, judgment.invalid) == (winner, inconsistent, invalid)
+    assert (judgment.winner, judgment.inconsistent, judgment.invalid) == (
+        winner,
+        inconsistent,
+        invalid,
+    )
     assert [v.verdict for v in judgment.raw] == [ab, ba]
 
 
@@ -194,7 +216,11 @@ def test_the_table_above_is_complete():
 def test_naming_the_pair_the_other_way_round_changes_no_winner(ab, ba):
     """The same two replies, with bob listed first: what was the swapped order is now the straight one."""
     one, other = judged(ab, ba), judged(ba, ab, COMPARISON.swapped())
-    assert (one.winner, one.inconsistent, one.invalid) == (other.winner, other.inconsistent, other.invalid)
+    assert (one.winner, one.inconsistent, one.invalid) == (
+        other.winner,
+        other.inconsistent,
+        other.invalid,
+    )
 
 
 @pytest.mark.parametrize(("ab", "ba"), [row[:2] for row in TABLE])
@@ -207,7 +233,9 @@ def test_exchanging_the_letters_exchanges_the_winner(ab, ba):
 
 def test_repeats_are_kept_and_decide_nothing():
     again = [verdict("B", position_swap=False), verdict("INVALID", position_swap=True)]
-    judgment = reconcile(COMPARISON, verdict("A", position_swap=False), verdict("B", position_swap=True), again)
+    judgment = reconcile(
+        COMPARISON, verdict("A", position_swap=False), verdict("B", position_swap=True), again
+    )
     assert (judgment.winner, judgment.invalid) == ("ann", False)
     assert judgment.raw[2:] == tuple(again)
 

@@ -41,7 +41,9 @@ def arena(battles: list[Battle]) -> Arena:
     return Arena(name="ours", battles=battles, at=at, held_out=[], n_rows=len(battles), dropped={})
 
 
-def judged(draws: list[Draw], ability: float, *, decisiveness: float = 1.0, seed: int = 0) -> list[Battle]:
+def judged(
+    draws: list[Draw], ability: float, *, decisiveness: float = 1.0, seed: int = 0
+) -> list[Battle]:
     """A new model of this ability against the drawn opponents, in both orders, by a judge without ties."""
     rng = np.random.default_rng(seed)
     found = []
@@ -63,7 +65,13 @@ def judged(draws: list[Draw], ability: float, *, decisiveness: float = 1.0, seed
 
 
 def rated(battles: list[Battle], **changes: Any) -> Leaderboard:
-    how = {"initial_rating": 1000.0, "use": "both", "interval": "percentile", "n_bootstraps": 100, "seed": 1}
+    how = {
+        "initial_rating": 1000.0,
+        "use": "both",
+        "interval": "percentile",
+        "n_bootstraps": 100,
+        "seed": 1,
+    }
     return BradleyTerry(**{**how, **changes}).rate({"d": battles})["d"]
 
 
@@ -86,7 +94,9 @@ def test_fewer_than_two_anchors_are_refused_with_the_number_that_there_is() -> N
     most, n = Counter(name for b in HUMAN for name in (b.model_a, b.model_b)).most_common(1)[0]
     with pytest.raises(UserError) as refusal:
         placement.anchors(ARENA, 10_000)
-    assert f"0 models of ours have 10000 human battles or more (most: {most} with {n})" in str(refusal.value)
+    assert f"0 models of ours have 10000 human battles or more (most: {most} with {n})" in str(
+        refusal.value
+    )
 
 
 def test_a_model_that_is_in_the_arena_already_is_not_placed() -> None:
@@ -98,8 +108,12 @@ def test_a_larger_draw_begins_with_the_smaller_one() -> None:
     """So that more battles ask the judge nothing twice; another seed draws others."""
     drawn = placement.draws(ARENA, NAMES, seed=1)
     assert placement.first(drawn, 50) == placement.first(drawn, 200)[:50]
-    again, other = (placement.first(placement.draws(ARENA, NAMES, seed=seed), 50) for seed in (1, 2))
-    assert placement.draw_fingerprint(again) == placement.draw_fingerprint(placement.first(drawn, 50))
+    again, other = (
+        placement.first(placement.draws(ARENA, NAMES, seed=seed), 50) for seed in (1, 2)
+    )
+    assert placement.draw_fingerprint(again) == placement.draw_fingerprint(
+        placement.first(drawn, 50)
+    )
     assert placement.draw_fingerprint(other) != placement.draw_fingerprint(again)
 
 
@@ -142,7 +156,10 @@ def test_informative_opponents_stand_near_the_estimate() -> None:
 def test_a_model_that_has_no_rating_yet_is_looked_for_at_the_end_that_it_is_beyond() -> None:
     won = [Battle(model_a="new", model_b="m7", winner="model_a", question_id="x")]
     lost = [dataclasses.replace(won[0], winner="model_b")]
-    best, worst = (placement.estimate(rated([*some, *HUMAN], interval="sandwich"), "new") for some in (won, lost))
+    best, worst = (
+        placement.estimate(rated([*some, *HUMAN], interval="sandwich"), "new")
+        for some in (won, lost)
+    )
     board = rated(HUMAN, interval="sandwich")
     assert best == pytest.approx(board.ratings[0].rating)
     assert worst == pytest.approx(board.ratings[-1].rating)
@@ -151,8 +168,16 @@ def test_a_model_that_has_no_rating_yet_is_looked_for_at_the_end_that_it_is_beyo
 def test_predicted_and_observed_shares_by_hand() -> None:
     """Against m0: two orders won, and one won and one lost, so 3 of 4. Against m7: a tie in its one order."""
     some = [
-        Battle(model_a="new", model_b="m0", winner="model_a", verdict_ab="model_a", verdict_ba="model_a"),
-        Battle(model_a="new", model_b="m0", winner="tie", verdict_ab="model_a", verdict_ba="model_b"),
+        Battle(
+            model_a="new",
+            model_b="m0",
+            winner="model_a",
+            verdict_ab="model_a",
+            verdict_ba="model_a",
+        ),
+        Battle(
+            model_a="new", model_b="m0", winner="tie", verdict_ab="model_a", verdict_ba="model_b"
+        ),
         Battle(model_a="new", model_b="m7", winner="tie"),
     ]
     board = rated([*some, *HUMAN], interval="sandwich")
@@ -186,8 +211,12 @@ def test_an_interval_holds_the_middle_95_percent_of_the_resamples() -> None:
     assert board.samples is not None
     column = board.samples[:, board.models.index("new")]
     rating = board.rating("new")
-    assert (rating.ci_low, rating.ci_high) == pytest.approx(tuple(np.percentile(column, [2.5, 97.5])))
-    assert rating.rating == pytest.approx(rated([*JUDGED, *HUMAN], interval="sandwich").rating("new").rating)
+    assert (rating.ci_low, rating.ci_high) == pytest.approx(
+        tuple(np.percentile(column, [2.5, 97.5]))
+    )
+    assert rating.rating == pytest.approx(
+        rated([*JUDGED, *HUMAN], interval="sandwich").rating("new").rating
+    )
 
 
 def test_a_leaderboard_without_resamples_keeps_its_intervals() -> None:
@@ -200,8 +229,14 @@ def test_both_orders_of_a_prompt_are_one_observation() -> None:
     sqrt(2)."""
     once = [dataclasses.replace(b, verdict_ab=None, verdict_ba=None) for b in HUMAN[:500]]
     both = [dataclasses.replace(b, verdict_ab=b.winner, verdict_ba=b.winner) for b in once]
-    apart = [dataclasses.replace(b, question_id=f"{b.question_id}-{i}") for b in once for i in range(2)]
-    widths = [(r.ci_high or 0) - (r.ci_low or 0) for some in (once, both, apart) for r in [rated(some).rating("m3")]]
+    apart = [
+        dataclasses.replace(b, question_id=f"{b.question_id}-{i}") for b in once for i in range(2)
+    ]
+    widths = [
+        (r.ci_high or 0) - (r.ci_low or 0)
+        for some in (once, both, apart)
+        for r in [rated(some).rating("m3")]
+    ]
     assert widths[1] == pytest.approx(widths[0])
     assert widths[2] == pytest.approx(widths[0] / math.sqrt(2), rel=0.2)
 
@@ -209,7 +244,9 @@ def test_both_orders_of_a_prompt_are_one_observation() -> None:
 def test_a_baseline_has_its_rating_and_no_error() -> None:
     free, fixed = (rated([*JUDGED, *HUMAN], baseline_model=name) for name in (None, "m2"))
     m2 = fixed.rating("m2")
-    assert (m2.rating, m2.std_error, m2.ci_low, m2.ci_high) == pytest.approx((1000.0, 0.0, 1000.0, 1000.0), abs=1e-6)
+    assert (m2.rating, m2.std_error, m2.ci_low, m2.ci_high) == pytest.approx(
+        (1000.0, 0.0, 1000.0, 1000.0), abs=1e-6
+    )
     assert fixed.samples is not None
     assert free.samples is not None
     assert [r.model for r in fixed.ratings] == [r.model for r in free.ratings]
@@ -218,7 +255,9 @@ def test_a_baseline_has_its_rating_and_no_error() -> None:
     new, m2_column = (free.models.index(name) for name in ("new", "m2"))
     distance = free.samples[:, new] - free.samples[:, m2_column]
     assert fixed.rating("new").ci_low == pytest.approx(1000 + np.percentile(distance, 2.5))
-    assert fixed.rating("new").std_error == pytest.approx(distance.std(ddof=1), rel=0.01)  # of its own prompts
+    assert fixed.rating("new").std_error == pytest.approx(
+        distance.std(ddof=1), rel=0.01
+    )  # of its own prompts
 
 
 @pytest.mark.parametrize("name", ["nobody", "loser"])
@@ -287,13 +326,17 @@ def again(n: int, decisiveness: float) -> list[Battle]:
 def test_a_judge_that_is_more_decisive_than_humans_stretches_distances_and_is_found_out() -> None:
     """Humans tie on one battle in five, which draws their abilities together to .8 or so; a judge of decisiveness 2
     without ties is then some 2 / .8 = 2.5 times as decisive. The model that it places with .5 lies at about .4."""
-    some = judged(placement.first(placement.draws(ARENA, NAMES, seed=3), 1000), 0.5, decisiveness=2.0)
+    some = judged(
+        placement.first(placement.draws(ARENA, NAMES, seed=3), 1000), 0.5, decisiveness=2.0
+    )
     board = rated([*some, *HUMAN], interval="sandwich")
     found = calibrate(HUMAN, again(1000, 2.0), some, board, judge_model="judge")
     assert found.decisiveness is not None
     assert found.decisiveness_std_error is not None
     by_humans = rated(human_battles(2000), interval="sandwich")
-    tied = np.polyfit([POINTS * ABILITY[n] for n in NAMES], [by_humans.rating(n).rating or 0 for n in NAMES], 1)[0]
+    tied = np.polyfit(
+        [POINTS * ABILITY[n] for n in NAMES], [by_humans.rating(n).rating or 0 for n in NAMES], 1
+    )[0]
     assert found.decisiveness == pytest.approx(2.0 / tied, abs=3 * found.decisiveness_std_error)
     stretched = (board.rating("new").rating or 0) - 1000
     on_human_scale = found.on_human_scale["new"] - 1000
@@ -313,5 +356,9 @@ def test_agreement_is_counted_on_the_battles_that_both_judged() -> None:
     board = rated([*JUDGED, *HUMAN], interval="sandwich")
     same = [dataclasses.replace(b, verdict_ab=b.winner, verdict_ba=b.winner) for b in HUMAN[:40]]
     found = calibrate(HUMAN, same, JUDGED, board, judge_model="echo")
-    assert (found.agreement.n_comparisons, found.agreement.agreement, found.agreement.kappa) == (40, 1.0, 1.0)
+    assert (found.agreement.n_comparisons, found.agreement.agreement, found.agreement.kappa) == (
+        40,
+        1.0,
+        1.0,
+    )
     assert human_scale.question_and_pair(HUMAN[0])[0] == HUMAN[0].question_id

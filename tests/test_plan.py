@@ -94,7 +94,11 @@ def watched(server: AnthropicServer, *arguments: str, folder: Path) -> Told:
     said, early = folder / "stderr.txt", list[str]()
 
     def look(stage: Stage, call: Call) -> None:
-        if stage == "before" and call.method == "POST" and re.search("/(batches|messages)$", call.path):
+        if (
+            stage == "before"
+            and call.method == "POST"
+            and re.search("/(batches|messages)$", call.path)
+        ):
             early.append(said.read_text(encoding="utf-8"))
 
     server.on_call = look
@@ -134,7 +138,10 @@ def record_responses(folder: Path) -> None:
     """Other texts for each entrant and prompt, as somebody's GPU might have made them."""
     for rank, name in enumerate(ENTRANTS):
         rows = [
-            {"prompt_id": prompt.prompt_id, "response_text": f"{name} on {prompt.prompt_id}: {'very ' * rank}likely."}
+            {
+                "prompt_id": prompt.prompt_id,
+                "response_text": f"{name} on {prompt.prompt_id}: {'very ' * rank}likely.",
+            }
             for prompt in bank.load(BANK)
         ]
         write_jsonl(folder / f"responses_{name}.jsonl", rows)
@@ -152,15 +159,31 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
     with ExitStack() as servers, ThreadPoolExecutor(2) as two_at_a_time:
 
         def serve(**settings: Any) -> AnthropicServer:
-            return servers.enter_context(AnthropicServer(verdicts=longer, keep_bodies=True, **settings))
+            return servers.enter_context(
+                AnthropicServer(verdicts=longer, keep_bodies=True, **settings)
+            )
 
-        def tell(server: AnthropicServer, *arguments: str, into: str, strict: bool = True, **variables: str) -> Told:
+        def tell(
+            server: AnthropicServer,
+            *arguments: str,
+            into: str,
+            strict: bool = True,
+            **variables: str,
+        ) -> Told:
             n_before = len(server.meter.calls)
-            ran = attempt(*arguments, url(server), folder=folder / into, strict=strict, **HERE, **variables)
+            ran = attempt(
+                *arguments, url(server), folder=folder / into, strict=strict, **HERE, **variables
+            )
             return Told(ran, server, server.meter.calls[n_before:])
 
         def again(earlier: Future[Told], *arguments: str, into: str, **variables: str) -> Told:
-            return tell(earlier.result().server, "judge=opus", *settings(*SMALL, *arguments), into=into, **variables)
+            return tell(
+                earlier.result().server,
+                "judge=opus",
+                *settings(*SMALL, *arguments),
+                into=into,
+                **variables,
+            )
 
         def submit(name: str, *story: Any, **how: Any) -> Future[Told]:
             told[name] = two_at_a_time.submit(*story, **how)
@@ -171,18 +194,30 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
         two = ("~mode.strata.curated", "~mode.strata.medmcqa_open", "mode.strata.medqa=2")
         pilot = ("mode=pilot", *two, *recorded, "tracker=wandb", "tracker.mode=offline")
         submit("pilot", tell, serve(miss_rate=0.2), *pilot, into="pilot", strict=False, **KEY)
-        headline = ("mode=headline", "+mode.strata.medqa=2", *recorded, "tracker=local", "judge.chunk_size=20")
+        headline = (
+            "mode=headline",
+            "+mode.strata.medqa=2",
+            *recorded,
+            "tracker=local",
+            "judge.chunk_size=20",
+        )
         submit("headline", watched, serve(miss_rate=0.2), *headline, folder=folder / "headline")
         submit("plan", tell, serve(), "judge=opus", *SMALL, "plan=true", into="plan")
         free = [word for word in SMALL if not word.startswith("judge.")]
-        submit("free", lambda: Told(attempt(*free, "plan=true", folder=folder / "free"), serve(), []))
+        submit(
+            "free", lambda: Told(attempt(*free, "plan=true", folder=folder / "free"), serve(), [])
+        )
         low = settings(*SMALL, "plan=true", "judging.budget_usd=0.01")
         submit("low", tell, serve(), "judge=opus", *low, into="low")
         single = ("judge=haiku", *SMALL, "judge.transport=messages")
         submit("messages", watched, serve(), *single, folder=folder / "messages")
-        half = submit("half", tell, serve(), "judge=opus", *SMALL, "judging.limit_pairs=3", into="half", **KEY)
+        half = submit(
+            "half", tell, serve(), "judge=opus", *SMALL, "judging.limit_pairs=3", into="half", **KEY
+        )
         more = submit("half, planned", again, half, "plan=true", into="half", **KEY)
-        submit("half, again", again, more, "judging.limit_pairs=3", "judging.budget_usd=0", into="half")
+        submit(
+            "half, again", again, more, "judging.limit_pairs=3", "judging.budget_usd=0", into="half"
+        )
         yield told
 
 
@@ -195,13 +230,20 @@ def test_a_plan_needs_no_key_asks_nobody_and_pays_nothing(stories: Stories):
     assert told.calls == []
     row = planned(told.ran.out)
     assert (row["pairs"], row["queries"], row["stored"]) == ("6", "12", "0")
-    n_shared = int(match[1]) if (match := re.search(r"(\d+) queries ask what another asks", told.ran.out)) else 0
+    n_shared = (
+        int(match[1])
+        if (match := re.search(r"(\d+) queries ask what another asks", told.ran.out))
+        else 0
+    )
     assert int(row["to pay"]) == 12 - n_shared
     assert (
-        "plan: judge claude-opus-5-5, cap $5.00 (judging.budget_usd), tokens estimated from the length" in told.ran.out
+        "plan: judge claude-opus-5-5, cap $5.00 (judging.budget_usd), tokens estimated from the length"
+        in told.ran.out
     )
     assert int(row["out"].replace(",", "")) == 550 * int(row["to pay"])
-    assert float(row["$ expected"]) == pytest.approx(float(row["$ plain"]) / 2, abs=0.01)  # batches; demo has no cache
+    assert float(row["$ expected"]) == pytest.approx(
+        float(row["$ plain"]) / 2, abs=0.01
+    )  # batches; demo has no cache
     assert re.fullmatch(r"\d+ Elo", row["resolves"])
 
 
@@ -241,15 +283,21 @@ def test_a_plan_over_the_cap_says_that_such_a_run_stops(stories: Stories):
     told = stories["low"].result()
     assert told.ran.code == 0
     assert re.search(
-        r"The cap is too low: \$0\.\d{4} of \$0\.0100\. Such a run stops before its judge is paid\.", told.ran.out
+        r"The cap is too low: \$0\.\d{4} of \$0\.0100\. Such a run stops before its judge is paid\.",
+        told.ran.out,
     )
 
 
 def test_every_paid_run_shows_its_plan_before_its_first_paid_call(stories: Stories):
-    for name, model, cap in (("headline", "claude-opus-5-5", "$100.00"), ("messages", "claude-haiku-5-5", "$5.00")):
+    for name, model, cap in (
+        ("headline", "claude-opus-5-5", "$100.00"),
+        ("messages", "claude-haiku-5-5", "$5.00"),
+    ):
         told = stories[name].result()
         assert told.ran.code == 0, told.ran.err
-        assert f"plan: judge {model}, cap {cap} (judging.budget_usd), tokens scaled from" in told.early
+        assert (
+            f"plan: judge {model}, cap {cap} (judging.budget_usd), tokens scaled from" in told.early
+        )
         assert int(planned(told.early)["to pay"]) > 0
         assert "$ plain" in told.early
 
@@ -273,15 +321,21 @@ def bill(server: AnthropicServer, model: str) -> dict[str, int]:
     """The server's meter in our words."""
     ((paid_for, tier),) = server.meter.tokens_by_model
     assert (paid_for, tier) == (model, "batch")
-    return {ours: server.meter.tokens_by_model[model, tier][theirs] for ours, theirs in CLASSES.items()}
+    return {
+        ours: server.meter.tokens_by_model[model, tier][theirs] for ours, theirs in CLASSES.items()
+    }
 
 
 def dollars(tokens: Mapping[str, int], model: str) -> float:
     return sum(n * price for n, price in zip(tokens.values(), PRICES[model], strict=True)) * 1e-6
 
 
-@pytest.mark.parametrize(("name", "model"), [("pilot", "claude-sonnet-5-5"), ("headline", "claude-opus-5-5")])
-def test_the_manifest_agrees_with_the_servers_meter_to_the_token(name: str, model: str, stories: Stories):
+@pytest.mark.parametrize(
+    ("name", "model"), [("pilot", "claude-sonnet-5-5"), ("headline", "claude-opus-5-5")]
+)
+def test_the_manifest_agrees_with_the_servers_meter_to_the_token(
+    name: str, model: str, stories: Stories
+):
     told = stories[name].result()
     assert told.ran.code == 0, told.ran.err
     usage, tokens = told.ran.read("manifest.json")["usage"], bill(told.server, model)
@@ -293,7 +347,9 @@ def test_the_manifest_agrees_with_the_servers_meter_to_the_token(name: str, mode
     assert told.server.meter.paid_twice == set()
 
 
-@pytest.mark.parametrize(("name", "model"), [("pilot", "claude-sonnet-5-5"), ("headline", "claude-opus-5-5")])
+@pytest.mark.parametrize(
+    ("name", "model"), [("pilot", "claude-sonnet-5-5"), ("headline", "claude-opus-5-5")]
+)
 def test_the_console_says_the_same(name: str, model: str, stories: Stories):
     told = stories[name].result()
     tokens = bill(told.server, model)
@@ -321,7 +377,9 @@ def test_weights_and_biases_says_the_same(stories: Stories):
     """Read back with W&B's own reader."""
     told = stories["pilot"].result()
     (path,) = told.ran.run_dir.glob("wandb/offline-run-*/run-*.wandb")
-    inspected = attempt_program(str(SCRIPTS / "wandb"), "leet", "inspect", "--json", str(path), folder=told.ran.folder)
+    inspected = attempt_program(
+        str(SCRIPTS / "wandb"), "leet", "inspect", "--json", str(path), folder=told.ran.folder
+    )
     records = [json.loads(line) for line in inspected.out.splitlines()]
     updates = [record["summary"]["update"] for record in records if record["type"] == "summary"]
     summary = {name: value for update in updates for name, value in update.items()}
@@ -336,8 +394,16 @@ def test_weights_and_biases_says_the_same(stories: Stories):
 
 def ttls(server: AnthropicServer) -> list[str | None]:
     """Of the breakpoint in each request, batch by batch."""
-    posts = [call.json()["requests"] for call in server.meter.calls if call.method == "POST" and "batches" in call.path]
-    return [(r["params"]["system"][0].get("cache_control") or {}).get("ttl") for some in posts for r in some]
+    posts = [
+        call.json()["requests"]
+        for call in server.meter.calls
+        if call.method == "POST" and "batches" in call.path
+    ]
+    return [
+        (r["params"]["system"][0].get("cache_control") or {}).get("ttl")
+        for some in posts
+        for r in some
+    ]
 
 
 def test_the_pilot_asks_the_middle_judge_in_one_batch_with_the_five_minute_cache(stories: Stories):
@@ -362,7 +428,9 @@ def test_the_headline_asks_the_strongest_warms_measures_and_decides(stories: Sto
     assert max(batch.n for batch in told.server.batches) <= 20
     assert ttls(told.server) == ["1h"] * 72
     decision = manifest["usage"]["cache"]
-    assert re.fullmatch(r"the 1-hour cache: \d+% of 10 requests found the prefix in the cache", decision)
+    assert re.fullmatch(
+        r"the 1-hour cache: \d+% of 10 requests found the prefix in the cache", decision
+    )
     assert f"prompt cache: {decision}" in told.ran.err
 
 
@@ -466,7 +534,9 @@ def test_without_a_key_the_line_says_where_to_put_it_and_what_goes_without(refus
 
 
 def test_a_wrong_key_is_said_to_be_one(refusals: Refusals):
-    assert_one_clear_line(refusals.ran["wrong key"], "refuses (401): invalid x-api-key. Check ANTHROPIC_API_KEY.")
+    assert_one_clear_line(
+        refusals.ran["wrong key"], "refuses (401): invalid x-api-key. Check ANTHROPIC_API_KEY."
+    )
     assert "another" not in refusals.ran["wrong key"].err
 
 
@@ -497,5 +567,9 @@ def test_where_nobody_listens_the_run_says_so_and_ends(refusals: Refusals):
 
 def test_a_rating_has_no_plan(stories: Stories, tmp_path: Path):
     battles = stories["half"].result().ran.run_dir / "battles.jsonl"
-    ran = attempt("experiment=rate", f"battles={battles}", "plan=true", "tracker=local", folder=tmp_path)
-    assert_one_clear_line(ran, "plan: experiment=rate asks no judge and pays for nothing. Leave plan=true out.")
+    ran = attempt(
+        "experiment=rate", f"battles={battles}", "plan=true", "tracker=local", folder=tmp_path
+    )
+    assert_one_clear_line(
+        ran, "plan: experiment=rate asks no judge and pays for nothing. Leave plan=true out."
+    )

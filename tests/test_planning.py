@@ -32,7 +32,9 @@ from tests.data import shipped
     ("n_prompts", "n_entrants", "elo", "bonferroni"),
     [(143, 4, 62, 77), (50, 4, 105, 131), (143, 2, 76, 94), (50, 2, 128, 159)],
 )
-def test_the_table_of_what_can_be_resolved(n_prompts: int, n_entrants: int, elo: float, bonferroni: float) -> None:
+def test_the_table_of_what_can_be_resolved(
+    n_prompts: int, n_entrants: int, elo: float, bonferroni: float
+) -> None:
     """From simulations in which the responses to a prompt share its difficulty, both orders asked; 80 % power at 5 %,
     of one test and of six.
 
@@ -45,10 +47,14 @@ def test_the_table_of_what_can_be_resolved(n_prompts: int, n_entrants: int, elo:
     The table is of normal tests; Student's find what is 2 % (one test) or 4 % (six) larger with 50 prompts.
     """
     assert minimum_detectable_difference(n_prompts, n_entrants) == pytest.approx(elo, rel=0.025)
-    assert minimum_detectable_difference(n_prompts, n_entrants, n_tests=6) == pytest.approx(bonferroni, rel=0.04)
+    assert minimum_detectable_difference(n_prompts, n_entrants, n_tests=6) == pytest.approx(
+        bonferroni, rel=0.04
+    )
 
 
-@pytest.mark.parametrize(("elo", "four_way", "pair"), [(20, 1363, 1995), (40, 343, 503), (60, 154, 227), (100, 57, 85)])
+@pytest.mark.parametrize(
+    ("elo", "four_way", "pair"), [(20, 1363, 1995), (40, 343, 503), (60, 154, 227), (100, 57, 85)]
+)
 def test_the_prompts_that_a_difference_needs(elo: float, four_way: int, pair: int) -> None:
     """The same simulations, asked the other way round; they were run to within some 2 %."""
     assert minimum_detectable_difference(four_way, 4) == pytest.approx(elo, rel=0.03)
@@ -63,21 +69,29 @@ def test_second_opinion_the_power_of_a_t_test(n_prompts: int, n_tests: int) -> N
     effect = TTestPower().solve_power(nobs=n_prompts, alpha=0.05 / n_tests, power=0.8)
     sigma = math.sqrt(36_100 + 67_600 * 2 / 4)  # Elo points, of one prompt's part in a difference
     found = minimum_detectable_difference(n_prompts, 4, n_tests=n_tests)
-    assert found == pytest.approx(effect * sigma, rel=0.7 / n_prompts)  # the sum of two quantiles is not quite exact
+    assert found == pytest.approx(
+        effect * sigma, rel=0.7 / n_prompts
+    )  # the sum of two quantiles is not quite exact
 
 
-@given(n_prompts=st.integers(2, 10**6), n_entrants=st.integers(2, 100), n_tests=st.integers(1, 1000))
+@given(
+    n_prompts=st.integers(2, 10**6), n_entrants=st.integers(2, 100), n_tests=st.integers(1, 1000)
+)
 def test_law_more_prompts_and_more_opponents_resolve_more_and_more_tests_less(
     n_prompts: int, n_entrants: int, n_tests: int
 ) -> None:
     found = minimum_detectable_difference(n_prompts, n_entrants, n_tests=n_tests)
-    assert minimum_detectable_difference(4 * n_prompts, n_entrants, n_tests=n_tests) <= found / 2 * (1 + 1e-9)
+    assert minimum_detectable_difference(
+        4 * n_prompts, n_entrants, n_tests=n_tests
+    ) <= found / 2 * (1 + 1e-9)
     assert minimum_detectable_difference(n_prompts, n_entrants + 1, n_tests=n_tests) < found
     assert minimum_detectable_difference(n_prompts, n_entrants, n_tests=n_tests + 1) > found
 
 
 @pytest.mark.parametrize(("n_prompts", "n_entrants"), [(0, 4), (1, 4), (143, 1), (143, 0), (0, 0)])
-def test_without_prompts_or_opponents_nothing_can_be_resolved(n_prompts: int, n_entrants: int) -> None:
+def test_without_prompts_or_opponents_nothing_can_be_resolved(
+    n_prompts: int, n_entrants: int
+) -> None:
     assert minimum_detectable_difference(n_prompts, n_entrants) == math.inf
 
 
@@ -85,7 +99,13 @@ def test_without_prompts_or_opponents_nothing_can_be_resolved(n_prompts: int, n_
 
 
 PROMPTS = [
-    Prompt(prompt_id="p1", text="What stops bleeding?", source="medqa", subject="er", gold_answer="Pressure."),
+    Prompt(
+        prompt_id="p1",
+        text="What stops bleeding?",
+        source="medqa",
+        subject="er",
+        gold_answer="Pressure.",
+    ),
     Prompt(prompt_id="p2", text="When will I die?", source="curated", subject="er"),
 ]
 TEXTS = {
@@ -95,10 +115,15 @@ TEXTS = {
 }
 
 
-def requests_of(*dimensions: str, texts: Mapping[str, Mapping[str, str]] = TEXTS) -> list[JudgeRequest]:
+def requests_of(
+    *dimensions: str, texts: Mapping[str, Mapping[str, str]] = TEXTS
+) -> list[JudgeRequest]:
     """Every pair of entrants on every prompt that has a rubric, in both orders."""
     responses = {
-        name: {p: Response(entrant_id=name, prompt_id=p, response_text=text) for p, text in some.items()}
+        name: {
+            p: Response(entrant_id=name, prompt_id=p, response_text=text)
+            for p, text in some.items()
+        }
         for name, some in texts.items()
     }
     rubrics = [shipped("rubric", dimension) for dimension in dimensions]
@@ -112,7 +137,9 @@ def requests_of(*dimensions: str, texts: Mapping[str, Mapping[str, str]] = TEXTS
 
 def a_dollar_each(requests: Sequence[JudgeRequest]) -> Estimate:
     n = len(requests)
-    return Estimate(input_tokens=1000 * n, output_tokens=10 * n, dollars=float(n), dollars_plain=2.0 * n)
+    return Estimate(
+        input_tokens=1000 * n, output_tokens=10 * n, dollars=float(n), dollars_plain=2.0 * n
+    )
 
 
 def planned(
@@ -121,7 +148,14 @@ def planned(
     under_way: Collection[str] = (),
     budget_usd: float | None = 100.0,
 ) -> Plan:
-    return plan(requests, stored, under_way, judge_model="opus", estimate=a_dollar_each, budget_usd=budget_usd)
+    return plan(
+        requests,
+        stored,
+        under_way,
+        judge_model="opus",
+        estimate=a_dollar_each,
+        budget_usd=budget_usd,
+    )
 
 
 def test_a_worked_example_of_a_plan_with_equal_texts() -> None:
@@ -142,9 +176,16 @@ def test_a_worked_example_of_a_plan_with_equal_texts() -> None:
     on_p2 = [r.key for r in requests if r.subject.prompt_id == "p2"]
     assert (len(requests), len(set(on_p1)), len(set(on_p2))) == (12, 3, 6)
     under_way = [on_p2[0], on_p2[1], on_p2[2], "something else"]
-    found = planned(requests, on_p1[0], on_p2[0], on_p2[5], "an answer to something else", under_way=under_way)
+    found = planned(
+        requests, on_p1[0], on_p2[0], on_p2[5], "an answer to something else", under_way=under_way
+    )
     (row,) = found.rows
-    assert (row.dimension, row.n_prompts, row.n_entrants, row.pairs) == ("clinical_utility", 2, 3, 6)
+    assert (row.dimension, row.n_prompts, row.n_entrants, row.pairs) == (
+        "clinical_utility",
+        2,
+        3,
+        6,
+    )
     assert (row.queries, row.stored, row.under_way, row.to_pay) == (12, 3, 2, 4)
     assert (found.to_pay, found.dollars, row.estimate.dollars_plain) == (4, 4.0, 8.0)
     assert row.resolves == minimum_detectable_difference(2, 3)
@@ -160,7 +201,9 @@ def test_only_what_is_to_pay_is_estimated_each_once_and_in_order() -> None:
         return Estimate()
 
     plan(requests, stored, under_way, judge_model="opus", estimate=estimate, budget_usd=1.0)
-    assert asked == [key for key in dict.fromkeys(r.key for r in requests) if key not in stored | under_way]
+    assert asked == [
+        key for key in dict.fromkeys(r.key for r in requests) if key not in stored | under_way
+    ]
 
 
 def test_every_dimension_has_its_row_and_its_own_prompts() -> None:
@@ -190,9 +233,13 @@ NAMES = st.lists(st.sampled_from(["yes", "no", "perhaps"]), min_size=2, max_size
 
 
 @given(texts=NAMES, order=st.randoms(use_true_random=False))
-def test_law_every_query_is_stored_or_under_way_or_to_pay_or_shares_an_answer(texts: list[str], order: Any) -> None:
+def test_law_every_query_is_stored_or_under_way_or_to_pay_or_shares_an_answer(
+    texts: list[str], order: Any
+) -> None:
     """Three texts at most, whoever says them: at most nine distinct queries a prompt."""
-    requests = requests_of("clinical_utility", texts={f"e{n}": {"p1": text} for n, text in enumerate(texts)})
+    requests = requests_of(
+        "clinical_utility", texts={f"e{n}": {"p1": text} for n, text in enumerate(texts)}
+    )
     keys = sorted({request.key for request in requests})
     stored, under_way = (set(order.sample(keys, order.randint(0, len(keys)))) for _ in range(2))
     (row,) = planned(requests, *stored, under_way=under_way).rows
@@ -206,9 +253,16 @@ def test_law_every_query_is_stored_or_under_way_or_to_pay_or_shares_an_answer(te
 
 
 def row_of(dollars: float = 12.5, **changes: Any) -> PlanRow:
-    facts: dict[str, Any] = {"dimension": "factuality", "n_prompts": 143, "n_entrants": 4, "pairs": 858}
+    facts: dict[str, Any] = {
+        "dimension": "factuality",
+        "n_prompts": 143,
+        "n_entrants": 4,
+        "pairs": 858,
+    }
     tokens = {"input_tokens": 5_834_400, "output_tokens": 943_800}
-    estimate = Estimate(**tokens, dollars=dollars, dollars_plain=3 * dollars, counted=changes.pop("counted", 0))
+    estimate = Estimate(
+        **tokens, dollars=dollars, dollars_plain=3 * dollars, counted=changes.pop("counted", 0)
+    )
     counts: dict[str, int] = {"queries": 1716, "stored": 16, "under_way": 0, "to_pay": 1600}
     return PlanRow(**{**facts, **counts, "estimate": estimate, **changes})
 
@@ -232,7 +286,10 @@ def test_what_the_run_has_spent_already_is_no_longer_there_to_be_spent() -> None
     later = dataclasses.replace(plan_of(row_of(12.5), budget_usd=20), spent_usd=7.75)
     with pytest.raises(UserError) as error:
         later.check(Usage(dollars=7.75))
-    assert "expected to cost $12.5000, and the cap is $20.0000, of which $7.7500 are spent. Raise" in str(error.value)
+    assert (
+        "expected to cost $12.5000, and the cap is $20.0000, of which $7.7500 are spent. Raise"
+        in str(error.value)
+    )
     assert str(error.value).endswith("$7.7500 was spent before.")
     assert "The cap is too low: $12.5000 of $12.2500. " in plan_table(later)
     dataclasses.replace(later, spent_usd=7.5).check()
@@ -253,7 +310,9 @@ def test_a_cap_that_lacks_a_part_of_a_cent_is_told_from_the_costs() -> None:
         (Usage(responses_generated=3, responses_unpriced=3), "judging.limit_pairs=N."),
     ],
 )
-def test_a_refusal_says_that_nothing_was_spent_only_where_that_is_known(usage: Usage, words: str) -> None:
+def test_a_refusal_says_that_nothing_was_spent_only_where_that_is_known(
+    usage: Usage, words: str
+) -> None:
     with pytest.raises(UserError) as refusal:
         plan_of(row_of(20.001), budget_usd=20).check(usage)
     assert str(refusal.value).endswith(words)
@@ -284,11 +343,23 @@ def cells(text: str, first: str) -> list[str]:
 
 
 def test_the_table_has_the_numbers() -> None:
-    text = plan_table(plan_of(row_of(13.289, counted=3), row_of(0.211, dimension="calibration", counted=6)))
+    text = plan_table(
+        plan_of(row_of(13.289, counted=3), row_of(0.211, dimension="calibration", counted=6))
+    )
     assert text.splitlines()[0] == (
         "plan: judge claude-opus-5-5, cap $100.00 (judging.budget_usd), tokens scaled from 6 that the API counted"
     )
-    heads = ["dimension", "pairs", "queries", "stored", "to pay", "tokens in", "out", "$ expected", "$ plain"]
+    heads = [
+        "dimension",
+        "pairs",
+        "queries",
+        "stored",
+        "to pay",
+        "tokens in",
+        "out",
+        "$ expected",
+        "$ plain",
+    ]
     assert cells(text, "dimension") == [*heads, "resolves"]
     counts = ["858", "1,716", "16", "1,600", "5,834,400", "943,800"]
     assert cells(text, "factuality") == ["factuality", *counts, "13.29", "39.87", "62 Elo"]
@@ -300,7 +371,9 @@ def test_the_table_has_the_numbers() -> None:
     assert "cap is too low" not in text
 
 
-def test_one_dimension_needs_no_total_and_tokens_that_nobody_counted_are_said_to_be_estimated() -> None:
+def test_one_dimension_needs_no_total_and_tokens_that_nobody_counted_are_said_to_be_estimated() -> (
+    None
+):
     text = plan_table(plan_of(row_of(queries=1616)))
     assert "total" not in text
     assert "share its answer" not in text
@@ -308,9 +381,12 @@ def test_one_dimension_needs_no_total_and_tokens_that_nobody_counted_are_said_to
 
 
 def test_what_is_under_way_is_neither_paid_again_nor_said_to_share_an_answer() -> None:
-    lines = plan_table(plan_of(row_of(under_way=150, to_pay=1500), row_of(under_way=1000, queries=2616))).splitlines()
+    lines = plan_table(
+        plan_of(row_of(under_way=150, to_pay=1500), row_of(under_way=1000, queries=2616))
+    ).splitlines()
     assert (
-        "  1,150 queries are in batches that have been submitted: their answers are collected, not paid again." in lines
+        "  1,150 queries are in batches that have been submitted: their answers are collected, not paid again."
+        in lines
     )
     assert "  50 queries ask what another asks, and share its answer." in lines
 
@@ -332,7 +408,13 @@ def test_nothing_is_cut_off_in_the_table_of_a_large_run() -> None:
     """450,000 pairs a dimension, some three hundred times the bank that ships, and one dimension with a long name."""
     tokens = {"input_tokens": 3_060_000_000, "output_tokens": 495_000_000}
     estimate = Estimate(**tokens, dollars=11_069.25, dollars_plain=22_138.5)
-    counts = {"n_prompts": 9000, "pairs": 450_000, "queries": 900_000, "stored": 100_000, "to_pay": 800_000}
+    counts = {
+        "n_prompts": 9000,
+        "pairs": 450_000,
+        "queries": 900_000,
+        "stored": 100_000,
+        "to_pay": 800_000,
+    }
     dimensions = ("factuality", "calibration", "completeness_and_safety")
     rows = [row_of(**counts, dimension=dimension, estimate=estimate) for dimension in dimensions]
     text = plan_table(plan_of(*rows, budget_usd=1_234_567.89))
@@ -344,20 +426,26 @@ def test_nothing_is_cut_off_in_the_table_of_a_large_run() -> None:
 
 
 def test_names_in_brackets_are_no_mark_up() -> None:
-    text = plan_table(Plan(judge_model="[red]", rows=(row_of(dimension="[bold]"),), budget_usd=100.0))
+    text = plan_table(
+        Plan(judge_model="[red]", rows=(row_of(dimension="[bold]"),), budget_usd=100.0)
+    )
     assert text.startswith("plan: judge [red], cap")
     assert cells(text, "[bold]")[1] == "858"
 
 
 def test_a_table_of_nothing_can_be_printed() -> None:
-    assert plan_table(plan_of()).startswith("plan: judge claude-opus-5-5, cap $100.00 (judging.budget_usd)")
+    assert plan_table(plan_of()).startswith(
+        "plan: judge claude-opus-5-5, cap $100.00 (judging.budget_usd)"
+    )
 
 
 # What it has cost
 
 
 def made(dollars: float, dimension: str | None = "factuality", **tokens: int) -> JudgeReply:
-    return JudgeReply(key="k", text="VERDICT: A", dollars=dollars, dimension=dimension, usage=tokens)
+    return JudgeReply(
+        key="k", text="VERDICT: A", dollars=dollars, dimension=dimension, usage=tokens
+    )
 
 
 def test_a_worked_example_of_a_run_s_usage() -> None:
@@ -365,10 +453,16 @@ def test_a_worked_example_of_a_run_s_usage() -> None:
     usage = Usage()
     usage.count(made(0.25, input_tokens=900, cache_write_1h_tokens=2500, output_tokens=500))
     usage.count(made(0.125, input_tokens=800, cache_read_tokens=2500, output_tokens=400))
-    usage.count(made(0.5, "calibration", input_tokens=700, cache_write_5m_tokens=2000, output_tokens=300))
+    usage.count(
+        made(0.5, "calibration", input_tokens=700, cache_write_5m_tokens=2000, output_tokens=300)
+    )
     usage.count(made(0.0, "clinical_utility"))
     usage.count(Response(entrant_id="ann", prompt_id="p1", response_text="Yes."))
-    usage.count(Response(entrant_id="ann", prompt_id="p2", response_text="No.", diagnostics={"dollars": 0.0625}))
+    usage.count(
+        Response(
+            entrant_id="ann", prompt_id="p2", response_text="No.", diagnostics={"dollars": 0.0625}
+        )
+    )
     assert (usage.judge_calls, usage.responses_generated, usage.dollars) == (4, 2, 0.875)
     assert [getattr(usage, name) for name in TOKEN_CLASSES] == [2400, 2000, 2500, 2500, 1200]
     assert usage.dollars_by_dimension == {"factuality": 0.375, "calibration": 0.5}
@@ -394,14 +488,25 @@ def test_two_runs_share_no_bill() -> None:
 
 
 def test_the_metrics_are_numbers_under_flat_names() -> None:
-    usage = Usage(verdicts_wanted=7, cache="the 1-hour cache: 98 % of 500 requests found the prefix in the cache")
+    usage = Usage(
+        verdicts_wanted=7,
+        cache="the 1-hour cache: 98 % of 500 requests found the prefix in the cache",
+    )
     usage.count(made(0.5, input_tokens=900))
-    usage.count(Response(entrant_id="ann", prompt_id="p1", response_text="Yes.", diagnostics={"dollars": 0.25}))
+    usage.count(
+        Response(
+            entrant_id="ann", prompt_id="p1", response_text="Yes.", diagnostics={"dollars": 0.25}
+        )
+    )
     metrics = usage.metrics()
     assert metrics["dollars_by_entrant/ann"] == 0.25
     assert all(type(value) in {int, float} for value in metrics.values())
     assert metrics["dollars"] == metrics["dollars/factuality"] == 0.5
-    assert (metrics["verdicts_wanted"], metrics["input_tokens"], metrics["judge_calls"]) == (7, 900, 1)
+    assert (metrics["verdicts_wanted"], metrics["input_tokens"], metrics["judge_calls"]) == (
+        7,
+        900,
+        1,
+    )
     assert {"cache", "dollars_by_dimension"}.isdisjoint(metrics)
 
 
@@ -442,7 +547,9 @@ def test_a_terminal_shows_it_beside_the_bar_while_there_is_one(
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     for n in progress.track(range(3), label="judging", total=3):
-        progress.note(f"${n} of $9 spent; [/v1/messages] is [bold]slow")  # no mark-up, whatever a server may say
+        progress.note(
+            f"${n} of $9 spent; [/v1/messages] is [bold]slow"
+        )  # no mark-up, whatever a server may say
     assert "$2 of $9 spent; [/v1/messages] is [bold]slow" in terminal.getvalue()
     assert caplog.messages == []
     progress.note("after the bar")
@@ -450,7 +557,9 @@ def test_a_terminal_shows_it_beside_the_bar_while_there_is_one(
     assert caplog.messages == ["after the bar"]
 
 
-def test_the_workers_of_a_launcher_which_share_a_terminal_show_no_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_workers_of_a_launcher_which_share_a_terminal_show_no_bars(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setattr(multiprocessing, "parent_process", multiprocessing.current_process)
     assert list(progress.track(range(3), label="judging", total=3)) == [0, 1, 2]

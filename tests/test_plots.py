@@ -39,8 +39,13 @@ NASTY = {"a": "a$b^{$", "b": "模型 一", "c": "x" * 60, "d": "<b>&\n\U0001f600
 @pytest.fixture(scope="module")
 def found() -> Standings:
     """Two dimensions; c and d are the better, the longer their responses are."""
-    battles = {name: tournament(seed=seed, judge_model="j") for seed, name in enumerate(("factuality", "calibration"))}
-    lengths = {(f"q{q}", model): 300 + 40 * q * (model in "cd") for q in range(60) for model in "abcd"}
+    battles = {
+        name: tournament(seed=seed, judge_model="j")
+        for seed, name in enumerate(("factuality", "calibration"))
+    }
+    lengths = {
+        (f"q{q}", model): 300 + 40 * q * (model in "cd") for q in range(60) for model in "abcd"
+    }
     return with_lengths(standings(battles), lengths)
 
 
@@ -49,7 +54,10 @@ def crowd() -> Standings:
     """59 models with long names, of whose pairs few met."""
     draw = random.Random(3)
     models = [f"organisation/a-model-of-{n}-billion-parameters" for n in range(59)]
-    battles = [battle(*draw.sample(models, 2), draw.choice(["model_a", "model_b", "tie"]), q % 9) for q in range(600)]
+    battles = [
+        battle(*draw.sample(models, 2), draw.choice(["model_a", "model_b", "tie"]), q % 9)
+        for q in range(600)
+    ]
     return standings({"factuality": battles}, n_perms=2)
 
 
@@ -67,8 +75,12 @@ def one(plot: Plot | None) -> Plot:
     return plot
 
 
-def battle(a: str, b: str, winner: str, q: int, ab: str | None = None, ba: str | None = None) -> Battle:
-    return Battle(model_a=a, model_b=b, winner=winner, question_id=f"q{q}", verdict_ab=ab, verdict_ba=ba)
+def battle(
+    a: str, b: str, winner: str, q: int, ab: str | None = None, ba: str | None = None
+) -> Battle:
+    return Battle(
+        model_a=a, model_b=b, winner=winner, question_id=f"q{q}", verdict_ab=ab, verdict_ba=ba
+    )
 
 
 def pixels(plot: Plot) -> np.ndarray:
@@ -80,12 +92,25 @@ def pixels(plot: Plot) -> np.ndarray:
 
 def test_a_tournament_has_every_figure(drawn: dict[str, Plot]):
     of_text = ["length_effect", "length_ratings"]
-    whole = ["pairwise_winrates", *OF_ELO, *OF_BRADLEY_TERRY, *OF_TWO_ORDERS, *of_text, *OF_MANY, "circles"]
+    whole = [
+        "pairwise_winrates",
+        *OF_ELO,
+        *OF_BRADLEY_TERRY,
+        *OF_TWO_ORDERS,
+        *of_text,
+        *OF_MANY,
+        "circles",
+    ]
     assert sorted(drawn) == sorted(whole)
 
 
 def test_two_entrants_have_nothing_that_takes_three():
-    assert names(tournament(n_models=2)) == {"pairwise_winrates", *OF_ELO, *OF_BRADLEY_TERRY, *OF_TWO_ORDERS}
+    assert names(tournament(n_models=2)) == {
+        "pairwise_winrates",
+        *OF_ELO,
+        *OF_BRADLEY_TERRY,
+        *OF_TWO_ORDERS,
+    }
 
 
 def test_without_a_decisive_match_there_are_win_rates_and_what_ratings_of_equals_predict():
@@ -99,7 +124,9 @@ def test_one_pass_in_file_order_has_no_order_to_speak_of():
 
 
 def test_an_unbeaten_entrant_has_an_elo_and_the_reason_why_it_has_no_other_rating():
-    battles = [battle("best", b.model_a, "model_a", n) for n, b in enumerate(tournament())] + tournament()
+    battles = [
+        battle("best", b.model_a, "model_a", n) for n, b in enumerate(tournament())
+    ] + tournament()
     plot = one(plots.ratings(standings({"factuality": battles})))
     (row,) = (row for row in plot.rows if row["model"] == "best")
     assert row["elo"] > 1400
@@ -112,15 +139,26 @@ def test_what_is_chosen_in_place_of_bradley_terry_is_drawn_and_named():
     drawn = {plot.name: plot for plot in plots.all_plots(found)}
     assert drawn.keys() >= {*OF_BRADLEY_TERRY, "ratings"}
     board = found.companions["davidson"]["factuality"]
-    ends = {row["model"]: (row["davidson"], row["davidson_ci_low"]) for row in drawn["ratings"].rows}
+    ends = {
+        row["model"]: (row["davidson"], row["davidson_ci_low"]) for row in drawn["ratings"].rows
+    }
     assert ends == {r.model: (r.rating, r.ci_low) for r in board.ratings}
     assert "difference, Davidson points" in written(drawn["differences"])
-    assert not [text for name in (*OF_BRADLEY_TERRY, "ratings") for text in written(drawn[name]) if "Bradley" in text]
+    assert not [
+        text
+        for name in (*OF_BRADLEY_TERRY, "ratings")
+        for text in written(drawn[name])
+        if "Bradley" in text
+    ]
 
 
 def test_where_somebody_only_loses_no_line_has_an_end():
-    battles = [battle("worst", b.model_a, "model_b", n) for n, b in enumerate(tournament())] + tournament()
-    ended, endless = (one(order_plots.k_sensitivity(standings({"d": some}))) for some in (tournament(), battles))
+    battles = [
+        battle("worst", b.model_a, "model_b", n) for n, b in enumerate(tournament())
+    ] + tournament()
+    ended, endless = (
+        one(order_plots.k_sensitivity(standings({"d": some}))) for some in (tournament(), battles)
+    )
     assert "Bradley-Terry of the same matches" in written(ended)
     assert "Bradley-Terry of the same matches" not in written(endless)
     assert "No end in d: not everybody has both won and lost" in endless.caption
@@ -144,12 +182,23 @@ def test_no_word_is_cut_off(n_models: int, crowd: Standings):
 @pytest.mark.parametrize(("n_models", "n_dimensions"), [(2, 3), (3, 1), (10, 3), (25, 2)])
 def test_no_word_stands_on_another(n_models: int, n_dimensions: int):
     """With long names of entrants, judge and dimensions."""
-    called = {chr(ord("a") + n): f"organisation-{n % 5}/some-model-{n:02d}-70b-instruct-v{n % 2}" for n in range(25)}
-    plain = tournament(n_models=n_models, n_prompts=4, judge_model="a-judge-of-which-the-name-is-long-too")
-    battles = [dataclasses.replace(b, model_a=called[b.model_a], model_b=called[b.model_b]) for b in plain]
-    dimensions = ["a dimension with a name that does not end soon", "factuality", "calibration"][:n_dimensions]
+    called = {
+        chr(ord("a") + n): f"organisation-{n % 5}/some-model-{n:02d}-70b-instruct-v{n % 2}"
+        for n in range(25)
+    }
+    plain = tournament(
+        n_models=n_models, n_prompts=4, judge_model="a-judge-of-which-the-name-is-long-too"
+    )
+    battles = [
+        dataclasses.replace(b, model_a=called[b.model_a], model_b=called[b.model_b]) for b in plain
+    ]
+    dimensions = ["a dimension with a name that does not end soon", "factuality", "calibration"][
+        :n_dimensions
+    ]
     found = standings(dict.fromkeys(dimensions, battles), n_perms=2)
-    lengths = {(f"q{q}", model): 300 + 40 * q + n for q in range(4) for n, model in enumerate(found.models)}
+    lengths = {
+        (f"q{q}", model): 300 + 40 * q + n for q in range(4) for n, model in enumerate(found.models)
+    }
     for plot in plots.all_plots(with_lengths(found, lengths)):
         assert overlaps(plot) == [], plot.name
 
@@ -165,17 +214,26 @@ def test_of_a_crowd_each_has_the_same_label_of_its_own_in_every_figure(crowd: St
     assert len(set(called.values())) == 59
     best = shown.best_first(crowd)
     words = {plot.name: set(written(plot)) for plot in plots.all_plots(crowd)}
-    for name, n in (("ratings", 40), ("pairwise_winrates", 40), ("k_sensitivity", 7), ("permutation_traces", 7)):
+    for name, n in (
+        ("ratings", 40),
+        ("pairwise_winrates", 40),
+        ("k_sensitivity", 7),
+        ("permutation_traces", 7),
+    ):
         assert {called[model] for model in best[:n]} <= words[name]
         assert not {called[model] for model in best[n:]} & words[name]
-    over = {f"{called[d.higher]} over {called[d.lower]}" for d in crowd.differences["bradley_terry"]}
+    over = {
+        f"{called[d.higher]} over {called[d.lower]}" for d in crowd.differences["bradley_terry"]
+    }
     assert len(over & words["differences"]) == 28
 
 
 def test_of_a_crowd_a_caption_speaks_of_what_is_drawn(crowd: Standings, drawn: dict[str, Plot]):
     """Cells without numbers, points without bars, and grey lines behind the coloured ones."""
     of_crowd = {plot.name: plot.caption for plot in plots.all_plots(crowd)}
-    assert of_crowd["k_sensitivity"].endswith(" The best 7 of 59 entrants are in colour, the others grey.")
+    assert of_crowd["k_sensitivity"].endswith(
+        " The best 7 of 59 entrants are in colour, the others grey."
+    )
     assert "where each line in colour would end" in of_crowd["k_sensitivity"]
     assert of_crowd["permutation_traces"].endswith(" Only the best 7 of 59 entrants are shown.")
     assert "in colour" not in drawn["k_sensitivity"].caption
@@ -187,7 +245,9 @@ def test_of_a_crowd_a_caption_speaks_of_what_is_drawn(crowd: Standings, drawn: d
 
 
 def test_bars_are_spoken_of_where_one_dimension_has_few_pairs_enough(crowd: Standings):
-    both = standings({"calibration": tournament(), "factuality": crowd.battles["factuality"]}, n_perms=2)
+    both = standings(
+        {"calibration": tournament(), "factuality": crowd.battles["factuality"]}, n_perms=2
+    )
     plot = one(fit_plots.calibration(both))
     assert "bar (where there are 60 pairs at most): 95 %" in plot.caption
 
@@ -205,18 +265,27 @@ def test_without_a_test_of_the_ratings_no_number_is_bold(found: Standings):
 
 
 def test_names_and_dimensions_may_be_anything():
-    battles = [dataclasses.replace(b, model_a=NASTY[b.model_a], model_b=NASTY[b.model_b]) for b in tournament()]
+    battles = [
+        dataclasses.replace(b, model_a=NASTY[b.model_a], model_b=NASTY[b.model_b])
+        for b in tournament()
+    ]
     words = {plot.name: written(plot) for plot in plots.all_plots(standings({"$_{<i>": battles}))}
     assert all("$_{<i>" in of_figure for of_figure in words.values())
-    assert {"a$b^{$", "模型 一", "xxxxxxxxxxxxx…xxxxxxxxxxxxx", "<b>& \U0001f600"} <= set(words["ratings"])
+    assert {"a$b^{$", "模型 一", "xxxxxxxxxxxxx…xxxxxxxxxxxxx", "<b>& \U0001f600"} <= set(
+        words["ratings"]
+    )
 
 
 def test_the_vector_figure_has_the_same_words_as_text_and_the_same_size(drawn: dict[str, Plot]):
     for plot in drawn.values():
         root = ElementTree.fromstring(plot.svg)
         wide, high = (float(str(root.get(side)).removesuffix("pt")) for side in ("width", "height"))
-        assert pixels(plot).shape[:2] == pytest.approx((2 * high, 2 * wide), abs=2)  # 144 pixels an inch
-        assert {"factuality", "calibration"} <= {word.removesuffix(" (j)") for word in written(plot)}
+        assert pixels(plot).shape[:2] == pytest.approx(
+            (2 * high, 2 * wide), abs=2
+        )  # 144 pixels an inch
+        assert {"factuality", "calibration"} <= {
+            word.removesuffix(" (j)") for word in written(plot)
+        }
 
 
 def test_the_same_standings_give_the_same_bytes(found: Standings, drawn: dict[str, Plot]):
@@ -233,7 +302,10 @@ def test_an_interval_says_of_what_kind_it_is_and_what_it_rests_on(drawn: dict[st
 
 def test_without_an_interval_none_is_spoken_of(drawn: dict[str, Plot]):
     """Elo is rated here without a bootstrap of the prompts."""
-    assert "Elo: no interval; Bradley-Terry: 95 % by the prompt-clustered sandwich" in drawn["ratings"].caption
+    assert (
+        "Elo: no interval; Bradley-Terry: 95 % by the prompt-clustered sandwich"
+        in drawn["ratings"].caption
+    )
 
 
 def test_a_heading_is_cut_where_the_next_begins():
@@ -259,7 +331,11 @@ def test_the_ratings_drawn_are_those_of_the_leaderboards(found: Standings, drawn
 
 
 def test_elo_is_drawn_with_its_own_interval_over_prompts():
-    plot = one(plots.ratings(standings({"factuality": tournament()}, n_bootstraps=20, perms_per_bootstrap=2)))
+    plot = one(
+        plots.ratings(
+            standings({"factuality": tournament()}, n_bootstraps=20, perms_per_bootstrap=2)
+        )
+    )
     assert all(row["elo_ci_low"] < row["elo"] < row["elo_ci_high"] for row in plot.rows)
     assert all(row["ordering_error"] < (row["elo_ci_high"] - row["elo"]) / 2 for row in plot.rows)
 
@@ -267,28 +343,44 @@ def test_elo_is_drawn_with_its_own_interval_over_prompts():
 def test_a_worked_example_of_a_win_rate():
     """ann beats bob on three prompts, ties on one: (3 + 1/2) / 4. The standard error is that of a mean of four
     independent numbers, 1, 1, 1 and 1/2: their standard deviation .25 over the root of 4."""
-    battles = [battle("ann", "bob", winner, q) for q, winner in enumerate(["model_a"] * 3 + ["tie"])]
+    battles = [
+        battle("ann", "bob", winner, q) for q, winner in enumerate(["model_a"] * 3 + ["tie"])
+    ]
     (row,) = plots.win_rates(standings({"factuality": battles})).rows
     assert (row["entrant_a"], row["n"], row["win_share_a"]) == ("ann", 4, 0.875)
     assert row["std_error"] == pytest.approx(0.125)
 
 
-def test_a_win_rate_is_bold_where_the_difference_of_the_ratings_holds(found: Standings, drawn: dict[str, Plot]):
-    holds = {(d.dimension, frozenset((d.higher, d.lower))) for d in found.differences["bradley_terry"] if d.significant}
+def test_a_win_rate_is_bold_where_the_difference_of_the_ratings_holds(
+    found: Standings, drawn: dict[str, Plot]
+):
+    holds = {
+        (d.dimension, frozenset((d.higher, d.lower)))
+        for d in found.differences["bradley_terry"]
+        if d.significant
+    }
     assert holds
     rows = drawn["pairwise_winrates"].rows
-    assert {(r["dimension"], frozenset((r["entrant_a"], r["entrant_b"]))) for r in rows if r["significant"]} == holds
+    assert {
+        (r["dimension"], frozenset((r["entrant_a"], r["entrant_b"])))
+        for r in rows
+        if r["significant"]
+    } == holds
 
 
 # The order of matches
 
 
-def test_the_trace_ends_at_the_rating_with_its_ordering_error(found: Standings, drawn: dict[str, Plot]):
+def test_the_trace_ends_at_the_rating_with_its_ordering_error(
+    found: Standings, drawn: dict[str, Plot]
+):
     ends = [row for row in drawn["permutation_traces"].rows if row["n_perms"] == 20]
     assert len(ends) == 8
     for row in ends:
         rating = found.elo[row["dimension"]][16.0].rating(row["model"])
-        assert (row["running_mean"], row["ordering_error"]) == pytest.approx((rating.rating, rating.ordering_error))
+        assert (row["running_mean"], row["ordering_error"]) == pytest.approx(
+            (rating.rating, rating.ordering_error)
+        )
 
 
 def outlines(plot: Plot) -> dict[tuple[str, str, float], tuple[np.ndarray, np.ndarray]]:
@@ -298,7 +390,10 @@ def outlines(plot: Plot) -> dict[tuple[str, str, float], tuple[np.ndarray, np.nd
         return row["dimension"], row["model"], row["k"]
 
     by_violin = itertools.groupby(sorted(plot.rows, key=violin), key=violin)
-    return {name: np.array([(row["rating"], row["density"]) for row in rows]).T for name, rows in by_violin}  # type: ignore[misc]
+    return {
+        name: np.array([(row["rating"], row["density"]) for row in rows]).T
+        for name, rows in by_violin
+    }  # type: ignore[misc]
 
 
 def test_a_violin_is_a_density_whose_mean_is_the_rating():
@@ -308,7 +403,9 @@ def test_a_violin_is_a_density_whose_mean_is_the_rating():
     for (dimension, model, k), (rating, density) in violins.items():
         samples = found.elo[dimension][k].samples[:, "abcd".index(model)]  # type: ignore[index]
         assert density.sum() * (rating[1] - rating[0]) == pytest.approx(1, abs=0.02)
-        assert np.average(rating, weights=density) == pytest.approx(samples.mean(), abs=0.1 * samples.std())
+        assert np.average(rating, weights=density) == pytest.approx(
+            samples.mean(), abs=0.1 * samples.std()
+        )
 
 
 def test_a_larger_k_lets_the_order_say_more(drawn: dict[str, Plot]):
@@ -339,7 +436,9 @@ def test_flips_are_counted_where_both_orders_were_asked():
     assert row["p_first"] > 0.5  # the one that flips names whoever is shown first
 
 
-def test_the_place_that_is_drawn_is_the_one_that_was_diagnosed(found: Standings, drawn: dict[str, Plot]):
+def test_the_place_that_is_drawn_is_the_one_that_was_diagnosed(
+    found: Standings, drawn: dict[str, Plot]
+):
     for row in drawn["position_effect"].rows:
         effect = found.diagnoses[row["dimension"]]["position"]
         assert {name: row[name] for name in ("p_first", "ci_low", "ci_high")} == {
@@ -352,7 +451,9 @@ def test_lengths_are_drawn_as_they_were_found(found: Standings, drawn: dict[str,
     for dimension in found.dimensions:
         control = found.diagnoses[dimension]["length"]
         terciles = [row for row in drawn["length_effect"].rows if row["dimension"] == dimension]
-        assert [row["win_rate"] for row in terciles] == [tercile["win_rate"] for tercile in control["terciles"]]
+        assert [row["win_rate"] for row in terciles] == [
+            tercile["win_rate"] for tercile in control["terciles"]
+        ]
         assert {row["effect"] for row in terciles} == {control["effect"]["effect"]}
         for row in terciles:
             ends = clustered_interval(row["win_rate"], row["std_error"], row["n_prompts"])
@@ -365,9 +466,15 @@ def test_no_interval_of_a_share_leaves_the_figure():
     """The longer response is the favourite, and wins on four of five prompts: Student's t of four degrees of freedom
     reaches beyond 1."""
     battles = [
-        battle(a, b, "model_a" if q < 4 else "tie", q) for q in range(5) for a, b in itertools.combinations("abcd", 2)
+        battle(a, b, "model_a" if q < 4 else "tie", q)
+        for q in range(5)
+        for a, b in itertools.combinations("abcd", 2)
     ]
-    lengths = {(f"q{q}", model): 400 - 40 * "abcd".index(model) - 3 * q for q in range(5) for model in "abcd"}
+    lengths = {
+        (f"q{q}", model): 400 - 40 * "abcd".index(model) - 3 * q
+        for q in range(5)
+        for model in "abcd"
+    }
     found = with_lengths(standings({"factuality": battles}), lengths)
     for plot, share in (
         (one(judge_plots.length_effect(found)), "win_rate"),
@@ -390,7 +497,9 @@ def test_bradley_terry_predicts_as_many_wins_of_each_entrant_as_there_are(drawn:
     assert all(row["expected"] >= 0.5 for row in rows)
     for model in "abcd":
         surplus = [
-            (row["observed"] - row["expected"]) * row["n_games"] * (1 if row["favourite"] == model else -1)
+            (row["observed"] - row["expected"])
+            * row["n_games"]
+            * (1 if row["favourite"] == model else -1)
             for row in rows
             if model in (row["favourite"], row["other"])
         ]
@@ -410,7 +519,9 @@ def test_the_pairs_that_stand_apart_are_drawn_of_many():
     many = standings({"factuality": tournament(n_models=12, n_prompts=20)})
     plot = one(fit_plots.pair_residuals(many))
     assert len(plot.rows) == 66
-    assert plot.caption.endswith("Only the 30 pairs of a dimension that stand furthest apart are shown.")
+    assert plot.caption.endswith(
+        "Only the 30 pairs of a dimension that stand furthest apart are shown."
+    )
 
 
 def test_three_that_beat_one_another_in_a_circle_do_so_on_every_prompt():
@@ -419,9 +530,16 @@ def test_three_that_beat_one_another_in_a_circle_do_so_on_every_prompt():
     best = [battle("d", other, "model_a", q) for q in range(5) for other in "abc"]
     rows = one(fit_plots.circles(standings({"factuality": [*circle, *best]}))).rows
     shares = {(row["model_a"], row["model_b"], row["model_c"]): row["share"] for row in rows}
-    assert shares == {("a", "b", "c"): 1.0, ("a", "b", "d"): 0.0, ("a", "c", "d"): 0.0, ("b", "c", "d"): 0.0}
+    assert shares == {
+        ("a", "b", "c"): 1.0,
+        ("a", "b", "d"): 0.0,
+        ("a", "c", "d"): 0.0,
+        ("b", "c", "d"): 0.0,
+    }
 
 
 def test_without_a_circle_there_is_none_to_draw():
-    order = [battle(a, b, "model_a", q) for q in range(5) for a, b in itertools.combinations("abcd", 2)]
+    order = [
+        battle(a, b, "model_a", q) for q in range(5) for a, b in itertools.combinations("abcd", 2)
+    ]
     assert fit_plots.circles(standings({"factuality": order})) is None

@@ -52,20 +52,30 @@ class World:
     heads: MultiHead
     wholes: Sequence[Any]
 
-    def verified(self, sampling: Sampling = SAMPLING, seed: int = 0, ids: Sequence[int] = IDS) -> Decoded:
+    def verified(
+        self, sampling: Sampling = SAMPLING, seed: int = 0, ids: Sequence[int] = IDS
+    ) -> Decoded:
         with torch.inference_mode():
             rng = np.random.default_rng(seed)
             return verified(self.heads, ids, drafter=DRAFTER, jury=JURY, sampling=sampling, rng=rng)
 
     def sampled(
-        self, sampling: Sampling = SAMPLING, seed: int = 0, heads: Sequence[int] = JURY, ids: Sequence[int] = IDS
+        self,
+        sampling: Sampling = SAMPLING,
+        seed: int = 0,
+        heads: Sequence[int] = JURY,
+        ids: Sequence[int] = IDS,
     ) -> Decoded:
         with torch.inference_mode():
-            return sampled(self.heads, ids, heads=heads, sampling=sampling, rng=np.random.default_rng(seed))
+            return sampled(
+                self.heads, ids, heads=heads, sampling=sampling, rng=np.random.default_rng(seed)
+            )
 
     def target(self, tokens: Sequence[int], sampling: Sampling = SAMPLING) -> torch.Tensor:
         """P (T, V) at each of an answer's tokens."""
-        logits = jury_logits([self.wholes[head] for head in JURY], [*IDS, *tokens])[:, len(IDS) - 1 : -1]
+        logits = jury_logits([self.wholes[head] for head in JURY], [*IDS, *tokens])[
+            :, len(IDS) - 1 : -1
+        ]
         return product(logits, beta=sampling.beta, temperature=sampling.temperature)
 
 
@@ -77,7 +87,9 @@ def made(model: Any, updates: Sequence[Update]) -> World:
 def tiny(folder: Path, kind: str) -> World:
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(tiny_model(folder / "model", kind=kind, n_layers=3)).eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        tiny_model(folder / "model", kind=kind, n_layers=3)
+    ).eval()
     sizes = geometry(model, DEPTH)
     files = adapters.find(
         security_dir=str(tiny_heads(folder / "heads", sizes, n_heads=4)),
@@ -103,7 +115,9 @@ def continued(model: Any, prompt: Sequence[int] = IDS) -> list[int]:
     """What the library's own generate says, greedily."""
     ids = torch.tensor([prompt])
     mask, n = torch.ones_like(ids), SAMPLING.max_new_tokens
-    answer = model.generate(ids, attention_mask=mask, max_new_tokens=n, do_sample=False, eos_token_id=[])
+    answer = model.generate(
+        ids, attention_mask=mask, max_new_tokens=n, do_sample=False, eos_token_id=[]
+    )
     return answer[0, len(prompt) :].tolist()
 
 
@@ -149,12 +163,16 @@ def uncached(world: World, sampling: Sampling, seed: int) -> list[int]:
             drafts.append(draw(q[-1], rng.random()))
         p = world.target([*tokens, *drafts], sampling)[len(tokens) :]
         ruling = verify(drafts, torch.stack(q), p, rng)
-        tokens += drafts[: ruling.n_accepted] + ([] if ruling.replacement is None else [ruling.replacement])
+        tokens += drafts[: ruling.n_accepted] + (
+            [] if ruling.replacement is None else [ruling.replacement]
+        )
     return tokens
 
 
 @pytest.mark.parametrize(
-    "sampling", [SAMPLING, GREEDY, replace(SAMPLING, gamma=1)], ids=["sampled", "greedy", "single drafts"]
+    "sampling",
+    [SAMPLING, GREEDY, replace(SAMPLING, gamma=1)],
+    ids=["sampled", "greedy", "single drafts"],
 )
 def test_caches_that_are_rolled_back_change_no_token(world, sampling):
     decoded = world.verified(sampling)
@@ -164,7 +182,9 @@ def test_caches_that_are_rolled_back_change_no_token(world, sampling):
 
 @ONE_KIND
 def test_merged_copies_of_the_heads_answer_alike(world):
-    copies = replace(world, heads=MultiHead(world.model, depth=DEPTH, updates=world.updates, merge=True))
+    copies = replace(
+        world, heads=MultiHead(world.model, depth=DEPTH, updates=world.updates, merge=True)
+    )
     assert copies.verified().tokens == world.verified().tokens
     assert copies.sampled().tokens == world.sampled().tokens
 
@@ -190,7 +210,9 @@ def ranks(world: World, tokens: Sequence[int], seed: int) -> list[float]:
 
 def chi_square(world: World, answers: Sequence[Decoded]) -> float:
     """The p-value of ten equal bins of the ranks."""
-    every = [rank for seed, answer in enumerate(answers) for rank in ranks(world, answer.tokens, seed)]
+    every = [
+        rank for seed, answer in enumerate(answers) for rank in ranks(world, answer.tokens, seed)
+    ]
     return float(stats.chisquare(np.histogram(every, bins=10, range=(0, 1))[0]).pvalue)
 
 
@@ -206,7 +228,9 @@ def test_the_tokens_are_samples_of_the_product(world, how):
 @ONE_KIND
 def test_the_tokens_of_one_head_are_not(world):
     """The same test, of as many tokens, tells the two apart."""
-    assert chi_square(world, [world.sampled(LONG, seed, heads=[DRAFTER]) for seed in range(3)]) < 1e-6
+    assert (
+        chi_square(world, [world.sampled(LONG, seed, heads=[DRAFTER]) for seed in range(3)]) < 1e-6
+    )
 
 
 @ONE_KIND
@@ -218,7 +242,9 @@ def test_heads_without_updates_make_the_target_the_models_own_distribution_sharp
     assert torch.allclose(plain.target(decoded.tokens, sharp), sharpened, atol=1e-6)
     assert decoded.rejections  # the drafter is not as sharp as its jury
     entropy = torch.special.entr(sharpened).sum(-1)
-    assert [trust.entropy_nats for trust in decoded.trust] == pytest.approx(entropy.tolist(), abs=1e-3)
+    assert [trust.entropy_nats for trust in decoded.trust] == pytest.approx(
+        entropy.tolist(), abs=1e-3
+    )
 
 
 @pytest.mark.parametrize("sampling", [SAMPLING, GREEDY], ids=["sampled", "greedy"])
@@ -249,7 +275,9 @@ def test_no_end_token_stands_within_an_answer(world):
             world.verified(replace(SAMPLING, end_ids=ends), seed),
             world.sampled(replace(SAMPLING, end_ids=ends), seed),
         ):
-            assert [token in ends for token in decoded.tokens] == [False] * (len(decoded.tokens) - 1) + [decoded.ended]
+            assert [token in ends for token in decoded.tokens] == [False] * (
+                len(decoded.tokens) - 1
+            ) + [decoded.ended]
             assert len(decoded.trust) == len(decoded.tokens)
 
 
@@ -277,7 +305,10 @@ def test_the_uncertainty_head_weighs_the_letters_with_the_witness_in_the_residua
     witness = torch.randn(32, generator=torch.Generator().manual_seed(3))
     whole = merged(world.model, world.updates[3], DEPTH)
     whole.model.layers[-DEPTH].register_forward_pre_hook(
-        lambda module, args: (torch.cat([args[0][:, :-1], args[0][:, -1:] + witness], dim=1), *args[1:])
+        lambda module, args: (
+            torch.cat([args[0][:, :-1], args[0][:, -1:] + witness], dim=1),
+            *args[1:],
+        )
     )
     logits = jury_logits([whole], IDS)[0, -1]
     with torch.inference_mode():
@@ -296,7 +327,11 @@ def test_the_witness_is_the_head_behind_the_first_token(world):
         decoded = world.verified(replace(SAMPLING, max_new_tokens=1), seed)
         logits = jury_logits(world.wholes, IDS)[:, -1].log_softmax(-1)
         rejected = bool(decoded.rejections)
-        behind = max(JURY, key=lambda head: float(logits[head, decoded.tokens[0]])) if rejected else DRAFTER
+        behind = (
+            max(JURY, key=lambda head: float(logits[head, decoded.tokens[0]]))
+            if rejected
+            else DRAFTER
+        )
         whole = world.wholes[behind]
         state = whole(torch.tensor([IDS]), output_hidden_states=True).logits[0, -1]
         assert decoded.witness is not None
@@ -308,7 +343,12 @@ def test_the_witness_is_the_head_behind_the_first_token(world):
 # The entrant
 
 PROMPTS = [
-    Prompt(prompt_id=f"p{i}", text=f"What is the dose of drug {i}?", source="medqa", subject="pharmacology")
+    Prompt(
+        prompt_id=f"p{i}",
+        text=f"What is the dose of drug {i}?",
+        source="medqa",
+        subject="pharmacology",
+    )
     for i in range(8)
 ]
 
@@ -325,7 +365,12 @@ def folder(tmp_path_factory) -> Path:
 
 
 def settings(folder: Path, **changes: Any) -> dict[str, Any]:
-    given = {"model": "model", "security_dir": "security", "robustness_dir": "robustness", "cache_dir": "cache"}
+    given = {
+        "model": "model",
+        "security_dir": "security",
+        "robustness_dir": "robustness",
+        "cache_dir": "cache",
+    }
     paths = {name: str(folder / place) for name, place in given.items()}
     return {**paths, "dtype": "float32", "device": "cpu", "max_new_tokens": 12, **changes}
 
@@ -339,15 +384,26 @@ def answers(entrant: Any, prompts: Sequence[Prompt] = PROMPTS[:3]) -> list[Respo
 
 
 def test_the_files_of_its_weights_are_those_of_the_model_and_of_every_head(folder):
-    unsure = {"uncertainty_path": str(folder / "uncertainty" / "final.pt"), "needs_uncertainty": True}
+    unsure = {
+        "uncertainty_path": str(folder / "uncertainty" / "final.pt"),
+        "needs_uncertainty": True,
+    }
     paths = entrant(folder, **unsure).weight_paths
-    assert {path.relative_to(folder).parts[0] for path in paths} == {"model", "security", "robustness", "uncertainty"}
+    assert {path.relative_to(folder).parts[0] for path in paths} == {
+        "model",
+        "security",
+        "robustness",
+        "uncertainty",
+    }
     assert all(path.is_file() for path in paths)
 
 
 def test_the_three_entrants_draft_with_the_same_head_on_one_prompt(folder):
     by_entrant = [
-        [a.diagnostics["draft_head_idx"] for a in answers(entrant(folder, name, max_new_tokens=1), PROMPTS)]
+        [
+            a.diagnostics["draft_head_idx"]
+            for a in answers(entrant(folder, name, max_new_tokens=1), PROMPTS)
+        ]
         for name in ("security_only", "security_plus_robustness", "full_poe")
     ]
     assert by_entrant[0] == by_entrant[1] == by_entrant[2]
@@ -355,7 +411,9 @@ def test_the_three_entrants_draft_with_the_same_head_on_one_prompt(folder):
 
 
 def test_the_three_entrants_share_one_load_and_say_different_things(folder):
-    entrants = [entrant(folder, name) for name in ("security_only", "security_plus_robustness", "full_poe")]
+    entrants = [
+        entrant(folder, name) for name in ("security_only", "security_plus_robustness", "full_poe")
+    ]
     assert len({each.weights for each in entrants}) == 1
     loads, texts = set(), set()
     for each in entrants:
@@ -375,12 +433,20 @@ def test_the_answer_of_a_bypassed_jury_is_the_drafting_heads_own(folder):
         uncertainty_path=None,
     )
     for prompt, answer in zip(
-        PROMPTS, answers(entrant(folder, "security_plus_robustness", temperature=None)), strict=False
+        PROMPTS,
+        answers(entrant(folder, "security_plus_robustness", temperature=None)),
+        strict=False,
     ):
-        update = adapters.read(files.heads[answer.diagnostics["draft_head_idx"]], geometry(lm.model, DEPTH))
-        ids = torch.tensor([causal_lm.chat_ids(lm, prompt.text, system_prompt=None, chat_template=None)])
+        update = adapters.read(
+            files.heads[answer.diagnostics["draft_head_idx"]], geometry(lm.model, DEPTH)
+        )
+        ids = torch.tensor(
+            [causal_lm.chat_ids(lm, prompt.text, system_prompt=None, chat_template=None)]
+        )
         whole = merged(lm.model, update, DEPTH)
-        said = whole.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12)[0, ids.shape[1] :]
+        said = whole.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12)[
+            0, ids.shape[1] :
+        ]
         assert answer.response_text == lm.tokenizer.decode(said, skip_special_tokens=True).strip()
         assert answer.diagnostics["n_tokens_generated"] == len(said)
 
@@ -392,10 +458,16 @@ def test_what_a_verified_answer_says_of_itself(folder):
         assert answer.finish_reason == ("length" if n_tokens == 12 else "stop")
         assert said["seed"] == prompt_seed(answer.prompt_id)
         assert said["bypass_jury"] is False
-        assert [len(said[name]) for name in ("entropy_nats", "margin", "stability_radius")] == [n_tokens] * 3
-        assert [len(said[n]) for n in ("rejected_at", "suppression_score", "validity_radius")] == [n_rejected] * 3
+        assert [len(said[name]) for name in ("entropy_nats", "margin", "stability_radius")] == [
+            n_tokens
+        ] * 3
+        assert [len(said[n]) for n in ("rejected_at", "suppression_score", "validity_radius")] == [
+            n_rejected
+        ] * 3
         assert said["mean_entropy_nats"] == pytest.approx(np.mean(said["entropy_nats"]), abs=1e-5)
-        assert said["acceptance_rate"] == pytest.approx(1 - n_rejected / n_tokens)  # each token was ruled on
+        assert said["acceptance_rate"] == pytest.approx(
+            1 - n_rejected / n_tokens
+        )  # each token was ruled on
         assert -(-n_tokens // 4) <= said["n_rounds"] <= n_tokens
         assert Response.from_dict(json.loads(canonical_json(answer.to_dict()))).diagnostics == said
 
@@ -406,7 +478,10 @@ def test_what_other_answers_say_of_themselves(folder):
     assert "mean_entropy_nats" not in bypassed.diagnostics
     (direct,) = answers(entrant(folder, decode="direct"), PROMPTS[:1])
     assert len(direct.diagnostics["entropy_nats"]) == direct.diagnostics["n_tokens_generated"]
-    assert (direct.diagnostics["n_resampled"], direct.diagnostics["mean_suppression_score"]) == (0, None)
+    assert (direct.diagnostics["n_resampled"], direct.diagnostics["mean_suppression_score"]) == (
+        0,
+        None,
+    )
     assert "acceptance_rate" not in direct.diagnostics
 
 
@@ -418,7 +493,9 @@ def test_p_correct_is_a_probability_where_it_is_asked_for(folder):
     assert len(set(found)) == len(found)
     plain = answers(entrant(folder, uncertainty_path=path))
     assert {answer.p_correct for answer in plain} == {None}
-    assert [answer.response_text for answer in plain] == [answer.response_text for answer in answers(asked)]
+    assert [answer.response_text for answer in plain] == [
+        answer.response_text for answer in answers(asked)
+    ]
 
 
 def test_an_answer_depends_on_its_prompt_alone(folder):
@@ -434,10 +511,25 @@ def key(entrant: Any) -> str:
 
 def test_what_may_change_an_answer_is_in_its_key_and_nothing_else(folder):
     before = key(entrant(folder))
-    same = [{"merge": True}, {"device": "auto"}, {"uncertainty_path": str(folder / "uncertainty" / "final.pt")}]
+    same = [
+        {"merge": True},
+        {"device": "auto"},
+        {"uncertainty_path": str(folder / "uncertainty" / "final.pt")},
+    ]
     assert {key(entrant(folder, **change)) for change in same} == {before}
-    other = [{"beta": 0.5}, {"gamma": 3}, {"decode": "direct"}, {"temperature": None}, {"max_new_tokens": 13}]
-    other += [{"rob_checkpoint": None}, {"bypass_jury": True}, {"system_prompt": "Be brief."}, {"dtype": "bfloat16"}]
+    other = [
+        {"beta": 0.5},
+        {"gamma": 3},
+        {"decode": "direct"},
+        {"temperature": None},
+        {"max_new_tokens": 13},
+    ]
+    other += [
+        {"rob_checkpoint": None},
+        {"bypass_jury": True},
+        {"system_prompt": "Be brief."},
+        {"dtype": "bfloat16"},
+    ]
     other += [{"security_dir": str(folder / "robustness")}]
     assert len({before, *(key(entrant(folder, **change)) for change in other)}) == 1 + len(other)
     assert key(entrant(folder, decode="direct", gamma=3)) == key(entrant(folder, decode="direct"))
@@ -448,8 +540,14 @@ def test_what_may_change_an_answer_is_in_its_key_and_nothing_else(folder):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"security_dir": None}, "security_dir: found nothing. Expected the folder of the heads' adapters;"),
-        ({"needs_uncertainty": True, "uncertainty_path": None}, "uncertainty_path: found nothing, and needs_uncert"),
+        (
+            {"security_dir": None},
+            "security_dir: found nothing. Expected the folder of the heads' adapters;",
+        ),
+        (
+            {"needs_uncertainty": True, "uncertainty_path": None},
+            "uncertainty_path: found nothing, and needs_uncert",
+        ),
         ({"decode": "fast"}, "decode: found 'fast'. Expected one of speculative, direct."),
         ({"loader": "vanilla_hf"}, "loader: found 'vanilla_hf'. Expected one of custom_poe."),
         ({"gamma": 0}, "gamma: found 0. Expected 1 or more."),
@@ -467,13 +565,20 @@ def test_a_setting_that_cannot_be_is_refused(folder, change, words):
 
 def test_a_jury_of_nobody_is_refused(folder, tmp_path):
     alone = str(tiny_heads(tmp_path, model_geometry(folder / "model", DEPTH), n_heads=1))
-    with pytest.raises(UserError, match="security_dir: found one head. Expected two or more, or bypass_jury=true"):
+    with pytest.raises(
+        UserError, match="security_dir: found one head. Expected two or more, or bypass_jury=true"
+    ):
         entrant(folder, security_dir=alone, rob_checkpoint=None)
-    assert answers(entrant(folder, security_dir=alone, rob_checkpoint=None, bypass_jury=True), PROMPTS[:1])
+    assert answers(
+        entrant(folder, security_dir=alone, rob_checkpoint=None, bypass_jury=True), PROMPTS[:1]
+    )
 
 
 def test_a_prompt_that_does_not_fit_is_named(folder):
-    with pytest.raises(UserError, match=r"full_poe: p0 has \d+ tokens and max_new_tokens is 2040, more than the 2048"):
+    with pytest.raises(
+        UserError,
+        match=r"full_poe: p0 has \d+ tokens and max_new_tokens is 2040, more than the 2048",
+    ):
         answers(entrant(folder, max_new_tokens=2040))
 
 
@@ -499,7 +604,9 @@ def test_a_run_that_was_killed_goes_on_to_the_answers_of_one_that_was_not(folder
     """The first answers are another process's."""
     path = tmp_path / "store.sqlite"
     prompts = [json.dumps(prompt.to_dict()) for prompt in PROMPTS]
-    with process(GENERATE, path, json.dumps(settings(folder, max_new_tokens=40)), *prompts) as killed:
+    with process(
+        GENERATE, path, json.dumps(settings(folder, max_new_tokens=40)), *prompts
+    ) as killed:
         while not n_answers(path):
             assert killed.poll() is None
             time.sleep(0.05)
@@ -510,9 +617,13 @@ def test_a_run_that_was_killed_goes_on_to_the_answers_of_one_that_was_not(folder
 
     whole = entrant(folder, max_new_tokens=40)
     with Store(path) as store:
-        found = stages.generate(PROMPTS, {"full_poe": whole}, store, allow_missing=False)["full_poe"]
+        found = stages.generate(PROMPTS, {"full_poe": whole}, store, allow_missing=False)[
+            "full_poe"
+        ]
         assert store.usage.responses_generated == len(PROMPTS) - n_kept
-    assert [replace(found[prompt.prompt_id], timestamp=None) for prompt in PROMPTS] == answers(whole, PROMPTS)
+    assert [replace(found[prompt.prompt_id], timestamp=None) for prompt in PROMPTS] == answers(
+        whole, PROMPTS
+    )
 
 
 def n_answers(path: Path) -> int:
@@ -536,15 +647,32 @@ def test_the_four_of_the_original_meet_by_one_command(folder, tmp_path):
     four = ("base_olmo", "security_only", "security_plus_robustness", "full_poe")
     small = {"model": folder / "model", "dtype": "float32", "device": "cpu", "max_new_tokens": 12}
     chosen = [f"entrant.{name}.{key}={value}" for name in four for key, value in small.items()]
-    places = {"SECURITY_DIR": "security", "ROBUSTNESS_DIR": "robustness", "UNCERTAINTY_PATH": "uncertainty/final.pt"}
+    places = {
+        "SECURITY_DIR": "security",
+        "ROBUSTNESS_DIR": "robustness",
+        "UNCERTAINTY_PATH": "uncertainty/final.pt",
+    }
     variables = {f"ELO_EXP_{name}": str(folder / place) for name, place in places.items()}
-    given = (f"entrant=[{','.join(four)}]", *chosen, "judge=lexical", "prompts.bank_path=bank.jsonl", "tracker=local")
-    ran = run(*given, "elo.n_perms=5", "figures=false", folder=tmp_path, OMP_NUM_THREADS="1", **variables)
+    given = (
+        f"entrant=[{','.join(four)}]",
+        *chosen,
+        "judge=lexical",
+        "prompts.bank_path=bank.jsonl",
+        "tracker=local",
+    )
+    ran = run(
+        *given, "elo.n_perms=5", "figures=false", folder=tmp_path, OMP_NUM_THREADS="1", **variables
+    )
 
-    texts = {name: [row["response_text"] for row in ran.rows(f"responses/responses_{name}.jsonl")] for name in four}
+    texts = {
+        name: [row["response_text"] for row in ran.rows(f"responses/responses_{name}.jsonl")]
+        for name in four
+    }
     assert {len(some) for some in texts.values()} == {4}
     assert len({tuple(some) for some in texts.values()}) == 4
-    (verified,) = {row["diagnostics"]["bypass_jury"] for row in ran.rows("responses/responses_full_poe.jsonl")}
+    (verified,) = {
+        row["diagnostics"]["bypass_jury"] for row in ran.rows("responses/responses_full_poe.jsonl")
+    }
     assert not verified
     rated = ran.read("ratings.json")["dimensions"]["clinical_utility"]["elo"]["ratings"]
     assert {row["model"] for row in rated} == set(four)

@@ -18,7 +18,9 @@ from tests.data import described
 
 _NAMES = [field.name for field in dataclasses.fields(Prices)]
 _MODELS: Any = OmegaConf.to_container(described("judge", "claude").models)
-FACTS = {model: Prices(**{name: facts[name] for name in _NAMES}) for model, facts in _MODELS.items()}
+FACTS = {
+    model: Prices(**{name: facts[name] for name in _NAMES}) for model, facts in _MODELS.items()
+}
 OPUS = FACTS["claude-opus-5-5"]
 
 
@@ -46,7 +48,9 @@ def test_a_worked_example() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "price"), list(zip(TOKEN_CLASSES, (4.0, 5.0, 8.0, 0.2, 20.0), strict=True)), ids=TOKEN_CLASSES
+    ("tokens", "price"),
+    list(zip(TOKEN_CLASSES, (4.0, 5.0, 8.0, 0.2, 20.0), strict=True)),
+    ids=TOKEN_CLASSES,
 )
 def test_every_class_of_tokens_has_its_own_price(tokens: str, price: float) -> None:
     assert OPUS.dollars({tokens: 1_000_000}) == pytest.approx(price)
@@ -54,7 +58,9 @@ def test_every_class_of_tokens_has_its_own_price(tokens: str, price: float) -> N
 
 def test_nothing_costs_nothing_and_what_is_not_paid_for_neither() -> None:
     assert OPUS.dollars({}) == 0
-    assert OPUS.dollars({"thinking_tokens": 10**6, "n_requests": 10**6}) == 0  # thinking is in the output already
+    assert (
+        OPUS.dollars({"thinking_tokens": 10**6, "n_requests": 10**6}) == 0
+    )  # thinking is in the output already
 
 
 USAGES = st.fixed_dictionaries({name: st.integers(0, 10**7) for name in TOKEN_CLASSES})
@@ -68,7 +74,9 @@ def test_law_costs_add_up(one: dict[str, int], two: dict[str, int]) -> None:
 
 def test_every_model_that_ships_has_prices_that_make_sense() -> None:
     for model, facts in FACTS.items():
-        assert 0 < facts.cache_read < facts.input <= facts.cache_write_5m <= facts.cache_write_1h, model
+        assert 0 < facts.cache_read < facts.input <= facts.cache_write_5m <= facts.cache_write_1h, (
+            model
+        )
         assert facts.input < facts.output, model
         assert facts.batch_factor == 0.5, model
 
@@ -115,7 +123,9 @@ COLUMNS: list[tuple[bool, str | None, float]] = [
 
 def usage_of_run(ttl: str | None, hit_rate: float, *, output: int = OUT) -> dict[str, int]:
     read = round(N * PREFIX * hit_rate)
-    missed = {None: "input_tokens", "5m": "cache_write_5m_tokens", "1h": "cache_write_1h_tokens"}[ttl]
+    missed = {None: "input_tokens", "5m": "cache_write_5m_tokens", "1h": "cache_write_1h_tokens"}[
+        ttl
+    ]
     usage = {"input_tokens": N * OWN, "cache_read_tokens": read, "output_tokens": N * output}
     return {**usage, missed: usage.get(missed, 0) + N * PREFIX - read}
 
@@ -128,10 +138,14 @@ def usage_of_run(ttl: str | None, hit_rate: float, *, output: int = OUT) -> dict
         for column, dollars in zip(COLUMNS, row, strict=False)
     ],
 )
-def test_second_opinion_the_table_of_costs(model: str, column: tuple[bool, str | None, float], dollars: float) -> None:
+def test_second_opinion_the_table_of_costs(
+    model: str, column: tuple[bool, str | None, float], dollars: float
+) -> None:
     in_batch, ttl, hit_rate = column
     facts = FACTS[model]
-    found = facts.dollars(usage_of_run(ttl, hit_rate), factor=facts.batch_factor if in_batch else 1.0)
+    found = facts.dollars(
+        usage_of_run(ttl, hit_rate), factor=facts.batch_factor if in_batch else 1.0
+    )
     assert found == pytest.approx(dollars, abs=0.0051)
 
 
@@ -154,13 +168,17 @@ def test_thinking_is_the_largest_part_of_the_bill(thought: int, dollars: float) 
         ("claude-sonnet-4-6", 0.217, 0.526),
     ],
 )
-def test_the_share_of_hits_from_which_a_cache_pays(model: str, five_minutes: float, one_hour: float) -> None:
+def test_the_share_of_hits_from_which_a_cache_pays(
+    model: str, five_minutes: float, one_hour: float
+) -> None:
     facts = FACTS[model]
     assert facts.break_even("5m") == pytest.approx(five_minutes, abs=0.0005)
     assert facts.break_even("1h") == pytest.approx(one_hour, abs=0.0005)
 
 
-@given(input_=st.floats(0.01, 50), read=st.floats(0, 0.9), write=st.floats(1, 4), other=st.floats(0, 1))
+@given(
+    input_=st.floats(0.01, 50), read=st.floats(0, 0.9), write=st.floats(1, 4), other=st.floats(0, 1)
+)
 def test_law_at_the_break_even_a_cache_costs_what_none_costs(
     input_: float, read: float, write: float, other: float
 ) -> None:
@@ -323,7 +341,9 @@ def test_what_is_no_number_never_fits() -> None:
 
 
 DOLLARS = st.floats(0, 5, allow_subnormal=False)
-BATCHES = st.lists(st.tuples(st.lists(DOLLARS, min_size=1, max_size=5), st.floats(0, 1)), min_size=1, max_size=12)
+BATCHES = st.lists(
+    st.tuples(st.lists(DOLLARS, min_size=1, max_size=5), st.floats(0, 1)), min_size=1, max_size=12
+)
 
 
 @given(cap=st.floats(0, 20), batches=BATCHES, order=st.randoms(use_true_random=False))

@@ -61,9 +61,9 @@ def test_elo_in_file_order_equals_the_golden_scores(name: str) -> None:
 @pytest.mark.parametrize("name", ["simple", "food", "llmfao"])
 def test_bradley_terry_equals_the_golden_scores_up_to_their_scale(name: str) -> None:
     some, scores = golden(name)
-    board = BradleyTerry(initial_rating=0, use="both", interval="sandwich", n_bootstraps=2, seed=0).rate(
-        {"overall": some}
-    )["overall"]
+    board = BradleyTerry(
+        initial_rating=0, use="both", interval="sandwich", n_bootstraps=2, seed=0
+    ).rate({"overall": some})["overall"]
     logs = {model: math.log10(score) for model, score in scores["bradley_terry"].items()}
     centre = sum(logs.values()) / len(logs)
     expected = {model: 400 * (log - centre) for model, log in logs.items()}
@@ -76,9 +76,13 @@ def test_the_crowd_of_llmfao_is_rated_as_the_golden_file_is() -> None:
     path: Path = shared_data("llmfao") / "battles.jsonl.gz"
     crowd = battles.read(path, columns=COLUMNS, filters={"judge_model": "crowd"})
     assert (len(crowd.battles), crowd.n_filtered) == (8931, 6472)
-    method = BradleyTerry(initial_rating=1000, use="both", interval="sandwich", n_bootstraps=2, seed=0)
+    method = BradleyTerry(
+        initial_rating=1000, use="both", interval="sandwich", n_bootstraps=2, seed=0
+    )
     ours, theirs = method.rate({"d": crowd.battles})["d"], method.rate({"d": published})["d"]
-    assert {r.model: r.rating for r in ours.ratings} == pytest.approx({r.model: r.rating for r in theirs.ratings})
+    assert {r.model: r.rating for r in ours.ratings} == pytest.approx(
+        {r.model: r.rating for r in theirs.ratings}
+    )
     json.dumps([r.to_dict() for r in ours.ratings], allow_nan=False)
 
 
@@ -93,21 +97,38 @@ def by_judge() -> dict[str, list[Battle]]:
     return {judge: [b for b in read.battles if b.judge_model == judge] for judge in JUDGES}
 
 
-def bradley_terry(some: Mapping[str, Sequence[Battle]], interval: str = "sandwich") -> dict[str, Leaderboard]:
-    return BradleyTerry(initial_rating=1400, use="both", interval=interval, n_bootstraps=300, seed=1).rate(some)
+def bradley_terry(
+    some: Mapping[str, Sequence[Battle]], interval: str = "sandwich"
+) -> dict[str, Leaderboard]:
+    return BradleyTerry(
+        initial_rating=1400, use="both", interval=interval, n_bootstraps=300, seed=1
+    ).rate(some)
 
 
-def test_real_judges_agree_on_the_order_of_models_rather_than_on_a_pair(by_judge: dict[str, list[Battle]]) -> None:
+def test_real_judges_agree_on_the_order_of_models_rather_than_on_a_pair(
+    by_judge: dict[str, list[Battle]],
+) -> None:
     boards = bradley_terry(by_judge)
     found = {}
     for a in agreement.between_judges(by_judge, dimension="d"):
         first, second = boards[a.first], boards[a.second]
         order = agreement.rank_correlation(first, second, names=(a.first, a.second), dimension="d")
-        found[a.first, a.second] = (a.n_comparisons, a.agreement, a.kappa, a.std_error, order.n_models, order.rho)
+        found[a.first, a.second] = (
+            a.n_comparisons,
+            a.agreement,
+            a.kappa,
+            a.std_error,
+            order.n_models,
+            order.rho,
+        )
     assert found == {
         ("crowd", "gpt-4"): pytest.approx((2139, 0.414, 0.153, 0.040, 59, 0.710), abs=0.001),
-        ("crowd", "gpt-3.5-turbo-instruct"): pytest.approx((2139, 0.374, 0.090, 0.025, 59, 0.727), abs=0.001),
-        ("gpt-4", "gpt-3.5-turbo-instruct"): pytest.approx((3236, 0.540, 0.183, 0.046, 70, 0.727), abs=0.001),
+        ("crowd", "gpt-3.5-turbo-instruct"): pytest.approx(
+            (2139, 0.374, 0.090, 0.025, 59, 0.727), abs=0.001
+        ),
+        ("gpt-4", "gpt-3.5-turbo-instruct"): pytest.approx(
+            (3236, 0.540, 0.183, 0.046, 70, 0.727), abs=0.001
+        ),
     }
 
 
@@ -126,11 +147,18 @@ def test_real_errors_are_larger_over_prompts_than_over_rows(
     """Rows on one prompt are not independent; counted as if they were, they make errors too small. The intervals differ
     more, as 13 prompts tell an error less well than 8,931 rows."""
     rows = [dataclasses.replace(b, question_id=None) for b in by_judge[judge]]
-    boards = bradley_terry({"prompts": by_judge[judge]}, interval) | bradley_terry({"rows": rows}, interval)
+    boards = bradley_terry({"prompts": by_judge[judge]}, interval) | bradley_terry(
+        {"rows": rows}, interval
+    )
     error = {name: np.mean([r.std_error for r in board.ratings]) for name, board in boards.items()}
-    assert error["prompts"] / error["rows"] == pytest.approx(ratio, abs=0.08 if interval == "bootstrap" else 0.01)
+    assert error["prompts"] / error["rows"] == pytest.approx(
+        ratio, abs=0.08 if interval == "bootstrap" else 0.01
+    )
     if judge == "crowd" and interval == "sandwich":
-        width = {name: np.mean([r.ci_high - r.ci_low for r in board.ratings]) for name, board in boards.items()}
+        width = {
+            name: np.mean([r.ci_high - r.ci_low for r in board.ratings])
+            for name, board in boards.items()
+        }
         assert width == pytest.approx({"prompts": 139, "rows": 73}, abs=0.5)
 
 
@@ -190,7 +218,9 @@ def rated(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     ]
     path = write(folder / "battles.csv", rows)
     methods = f"rating=[{','.join(METHODS)}]"
-    return run(*RATE, f"battles={path}", "battles_columns.dimension=dimension", methods, folder=folder)
+    return run(
+        *RATE, f"battles={path}", "battles_columns.dimension=dimension", methods, folder=folder
+    )
 
 
 def said(ran: Ran, case: str, method: str) -> dict[str, float | str]:
@@ -202,7 +232,9 @@ def said(ran: Ran, case: str, method: str) -> dict[str, float | str]:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("case", RATINGS)
-def test_whoever_can_be_rated_is_and_whoever_cannot_is_named(rated: Ran, case: str, method: str) -> None:
+def test_whoever_can_be_rated_is_and_whoever_cannot_is_named(
+    rated: Ran, case: str, method: str
+) -> None:
     """The others are rated as if the winless, unbeaten and disconnected were absent."""
     assert said(rated, case, method) == {
         model: answer if isinstance(answer, str) else pytest.approx(answer, abs=1e-6)
@@ -213,7 +245,9 @@ def test_whoever_can_be_rated_is_and_whoever_cannot_is_named(rated: Ran, case: s
 def test_a_win_and_a_tie_rate_two_models_only_if_a_tie_is_half_a_win(rated: Ran) -> None:
     """As three half wins to one; where a tie is an outcome of its own, A never lost and no gap is too large."""
     ahead = 200 * math.log10(3)
-    assert said(rated, "won and tied", "bradley_terry") == pytest.approx({"A": 1400 + ahead, "B": 1400 - ahead})
+    assert said(rated, "won and tied", "bradley_terry") == pytest.approx(
+        {"A": 1400 + ahead, "B": 1400 - ahead}
+    )
     for method in ("davidson", "rao_kupper"):
         assert said(rated, "won and tied", method) == {"A": "unbeaten", "B": "winless"}
 
@@ -226,7 +260,13 @@ def test_no_file_holds_a_number_that_is_none(rated: Ran) -> None:
         text = re.sub(r"data:image/png;base64,[^\"]*", "", path.read_text(encoding="utf-8"))
         assert not re.search(r"(?<![\w-])-?(nan|inf|infinity)(?![\w-])", text, re.IGNORECASE), path
         checked.add(path.name)
-    assert {"ratings.json", "elo_results.json", "battles.jsonl", "pairwise_winrates.csv", "report.html"} <= checked
+    assert {
+        "ratings.json",
+        "elo_results.json",
+        "battles.jsonl",
+        "pairwise_winrates.csv",
+        "report.html",
+    } <= checked
 
 
 def test_those_without_a_rating_are_named_on_the_console_and_in_the_report(rated: Ran) -> None:
@@ -234,7 +274,11 @@ def test_those_without_a_rating_are_named_on_the_console_and_in_the_report(rated
     for case, model in [("winless", "W"), ("unbeaten", "U"), ("apart", "C")]:
         flag = RATINGS[case][model]
         block = rated.out.partition(f"\n{case}: ")[2].partition("\n\n  ")[2]
-        (line,) = (line.split() for line in block.partition("\n\n")[0].splitlines() if model in line.split())
+        (line,) = (
+            line.split()
+            for line in block.partition("\n\n")[0].splitlines()
+            if model in line.split()
+        )
         assert flag in line
         assert [row for row in page.cells if row[1:3] == [model, flag]]
     for where in (rated.out, page.said):
@@ -246,7 +290,9 @@ def test_beside_every_k_stands_how_far_elo_has_gone(rated: Ran) -> None:
     """1 - exp(-K n / (2 (m - 1) 173.7)), and whether that is enough."""
     elo = rated.read("ratings.json")["dimensions"]["base"]["elo"]
     gone = {row["k"]: row["convergence"] for row in elo["by_k"]}
-    assert gone == pytest.approx({k: 1 - math.exp(-k * 10 / (2 * 173.7178)) for k in (1.0, 4.0, 8.0, 16.0, 32.0)})
+    assert gone == pytest.approx(
+        {k: 1 - math.exp(-k * 10 / (2 * 173.7178)) for k in (1.0, 4.0, 8.0, 16.0, 32.0)}
+    )
     assert {row["converged"] for row in elo["by_k"]} == {False}
     assert "Elo at K = 16, 37 % converged (below 95 %: raise K)" in rated.out
 
@@ -256,7 +302,9 @@ def test_the_console_shows_the_method_that_was_chosen_and_cuts_no_number(tmp_pat
     long = "a-model/" + "with-a-name-" * 8
     battles_ = [row(a.replace("A", long), b, w) for a, b, w in SEVEN_TO_THREE]
     path = write(tmp_path / "battles.jsonl", battles_)
-    out = run(*RATE, f"battles={path}", "rating=[davidson]", "elo.n_bootstraps=0", folder=tmp_path).out
+    out = run(
+        *RATE, f"battles={path}", "rating=[davidson]", "elo.n_bootstraps=0", folder=tmp_path
+    ).out
     assert "Davidson" in out
     assert "Bradley-Terry" not in out
     assert f"{AS_ALONE['A']:.1f}" in out
@@ -265,15 +313,27 @@ def test_the_console_shows_the_method_that_was_chosen_and_cuts_no_number(tmp_pat
 
 def test_resamples_of_a_dimension_with_a_slash_stay_in_the_run_folder(tmp_path: Path) -> None:
     winners = ("model_a", "model_b") * 3
-    some = [Battle(model_a="ann", model_b="bob", winner=w, question_id=str(i)) for i, w in enumerate(winners)]
+    some = [
+        Battle(model_a="ann", model_b="bob", winner=w, question_id=str(i))
+        for i, w in enumerate(winners)
+    ]
     boards = bradley_terry({"a/b": some, "x/../../up": some}, "bootstrap")
     names = {path.relative_to(tmp_path).as_posix() for path in write_bootstraps(tmp_path, boards)}
     assert names == {"bootstrap_ratings_a%2Fb.csv", "bootstrap_ratings_x%2F..%2F..%2Fup.csv"}
 
 
 def test_a_console_without_the_characters_of_a_table_gets_their_escapes(tmp_path: Path) -> None:
-    path = write(tmp_path / "battles.jsonl", [row(a.replace("A", "µ"), b, w) for a, b, w in SEVEN_TO_THREE])
-    ran = run(*RATE, f"battles={path}", "elo.n_bootstraps=0", folder=tmp_path, anew=True, PYTHONIOENCODING="ascii")
+    path = write(
+        tmp_path / "battles.jsonl", [row(a.replace("A", "µ"), b, w) for a, b, w in SEVEN_TO_THREE]
+    )
+    ran = run(
+        *RATE,
+        f"battles={path}",
+        "elo.n_bootstraps=0",
+        folder=tmp_path,
+        anew=True,
+        PYTHONIOENCODING="ascii",
+    )
     assert r"\xb1 SEM" in ran.out
     assert any(r"\xb5" in line.split() for line in ran.out.splitlines())
 
@@ -282,11 +342,17 @@ def test_a_console_without_the_characters_of_a_table_gets_their_escapes(tmp_path
 def test_an_ordering_error_of_nothing_but_rounding_is_shown_as_none(n_perms: int) -> None:
     """All orders of equal matches give one rating; the mean of a hundred equal floats differs from them in its last
     digit."""
-    found = standings({"d": [Battle(model_a="ann", model_b="bob", winner="model_a")] * 3}, n_perms=n_perms, k=16)
+    found = standings(
+        {"d": [Battle(model_a="ann", model_b="bob", winner="model_a")] * 3}, n_perms=n_perms, k=16
+    )
     board = found.primary("d")
     assert board is not None
     assert any(rating.ordering_error for rating in board.ratings) == (n_perms > 1)
-    shown = {words[1]: words[3] for words in map(str.split, report.table(found).splitlines()) if len(words) > 3}
+    shown = {
+        words[1]: words[3]
+        for words in map(str.split, report.table(found).splitlines())
+        if len(words) > 3
+    }
     assert (shown["ann"], shown["bob"]) == ("-", "-")
 
 
@@ -299,8 +365,14 @@ def test_an_ordering_error_of_nothing_but_rounding_is_shown_as_none(n_perms: int
             [row("A", "B", "both")],
             "winner is 'both'. Expected one of model_a, model_b, tie, tie (bothbad), 'A' or 'B'.",
         ),
-        ([row("A", "B", "nan")], "winner is 'nan'. Expected one of model_a, model_b, tie, tie (bothbad), 'A' or 'B'."),
-        ([row("A", "B", "tie"), row("A", "B", None)], "column 'winner' is empty. Expected a winner."),
+        (
+            [row("A", "B", "nan")],
+            "winner is 'nan'. Expected one of model_a, model_b, tie, tie (bothbad), 'A' or 'B'.",
+        ),
+        (
+            [row("A", "B", "tie"), row("A", "B", None)],
+            "column 'winner' is empty. Expected a winner.",
+        ),
         (
             [{"modelA": "A", "model_b": "B", "winner": "tie"}],
             "has no column 'model_a' (found 'modelA', 'model_b', 'winner'). Name it with "
@@ -314,7 +386,11 @@ def test_a_row_that_is_no_battle_stops_the_run_with_its_place(
     path = write(tmp_path / f"battles{ending}", rows)
     with pytest.raises(UserError) as error:
         battles.read(path, columns=COLUMNS, filters={})
-    place = {".jsonl": f":{len(rows)}", ".csv": f":{1 + len(rows)}", ".parquet": f": row {len(rows)}"}[ending]
+    place = {
+        ".jsonl": f":{len(rows)}",
+        ".csv": f":{1 + len(rows)}",
+        ".parquet": f": row {len(rows)}",
+    }[ending]
     hint = "" if "has no column" in message else " battles_on_error=drop leaves such rows out."
     assert str(error.value) == f"{path}{place}: {message}{hint}"
 
@@ -330,7 +406,9 @@ def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
     path = write(tmp_path / "battles.csv", [row("A", "B", "tie"), row("A", "B", "both")])
     ran = attempt(*RATE, f"battles={path}", folder=tmp_path)
     assert ran.code == 2
-    assert ran.err.splitlines()[-1].startswith(f"elo_exp: {path}:3: winner is 'both'. Expected one of model_a,")
+    assert ran.err.splitlines()[-1].startswith(
+        f"elo_exp: {path}:3: winner is 'both'. Expected one of model_a,"
+    )
     assert "Traceback" not in ran.err
 
 
@@ -369,9 +447,14 @@ def test_a_million_rows_are_rated(tmp_path: Path) -> None:
     win = np.exp((first - second) / 20)
     at = rng.random(n) * (win + 0.5 + 1 / win)  # Davidson's three weights, nu = 1/2
     winner = np.where(at < win, "model_a", np.where(at < win + 0.5, "tie", "model_b"))
-    lines = zip(first.tolist(), second.tolist(), winner.tolist(), (np.arange(n) // 10).tolist(), strict=True)
+    lines = zip(
+        first.tolist(), second.tolist(), winner.tolist(), (np.arange(n) // 10).tolist(), strict=True
+    )
     path = tmp_path / "million.csv"
-    path.write_text("model_a,model_b,winner,question_id\n" + "".join(f"m{a},m{b},{w},q{q}\n" for a, b, w, q in lines))
+    path.write_text(
+        "model_a,model_b,winner,question_id\n"
+        + "".join(f"m{a},m{b},{w},q{q}\n" for a, b, w, q in lines)
+    )
     quick = ("elo.n_perms=1", "elo.k_sweep=[]", "elo.n_bootstraps=0", "rating=[davidson]")
     command = start("experiment=rate", "tracker=local", f"battles={path}", *quick, folder=tmp_path)
     out, err = command.communicate(timeout=900)
@@ -383,7 +466,9 @@ def test_a_million_rows_are_rated(tmp_path: Path) -> None:
     for i in range(m):
         rating, error = found[f"m{i}"]
         assert error < 2
-        assert rating == pytest.approx(1400 + 400 / math.log(10) * (i - (m - 1) / 2) / 10, abs=4 * error)
+        assert rating == pytest.approx(
+            1400 + 400 / math.log(10) * (i - (m - 1) / 2) / 10, abs=4 * error
+        )
 
 
 @pytest.mark.slow
@@ -393,8 +478,12 @@ def test_a_million_battles_take_less_than_a_gigabyte_and_a_half(tmp_path: Path) 
     first = rng.integers(50, size=1_000_000)
     second = (first + rng.integers(1, 50, size=len(first))) % 50
     columns = (first, second, rng.choice(["model_a", "model_b", "tie"], size=len(first)), rng.integers(2000, size=len(first)))  # fmt: skip  # noqa: E501
-    rows = "".join(f"m{a},m{b},{winner},q{question}\n" for a, b, winner, question in zip(*columns, strict=True))
-    (tmp_path / "battles.csv").write_text(f"model_a,model_b,winner,question_id\n{rows}", encoding="utf-8")
+    rows = "".join(
+        f"m{a},m{b},{winner},q{question}\n" for a, b, winner, question in zip(*columns, strict=True)
+    )
+    (tmp_path / "battles.csv").write_text(
+        f"model_a,model_b,winner,question_id\n{rows}", encoding="utf-8"
+    )
     running = start("experiment=rate", "battles=battles.csv", "tracker=local", folder=tmp_path)
     assert running.stdout is not None and running.stderr is not None
     with running.stdout, running.stderr:

@@ -38,7 +38,11 @@ JSON_VALUES = st.recursive(
 
 def verdict(letter: str = "A", *, position_swap: bool = False) -> Verdict:
     return Verdict(
-        cache_key="0f", rubric_version="v1", judge_model="lexical", position_swap=position_swap, verdict=letter
+        cache_key="0f",
+        rubric_version="v1",
+        judge_model="lexical",
+        position_swap=position_swap,
+        verdict=letter,
     )
 
 
@@ -56,8 +60,17 @@ def judgment(winner: str | None) -> Judgment:
 
 
 RECORDS: list[Record] = [
-    Prompt(prompt_id="p1", text="Why?", source="medqa", subject="renal", gold_answer="Because.", tags=("a", "b")),
-    Response(entrant_id="ann", prompt_id="p1", response_text="µg", p_correct=0.5, diagnostics={"seed": 7}),
+    Prompt(
+        prompt_id="p1",
+        text="Why?",
+        source="medqa",
+        subject="renal",
+        gold_answer="Because.",
+        tags=("a", "b"),
+    ),
+    Response(
+        entrant_id="ann", prompt_id="p1", response_text="µg", p_correct=0.5, diagnostics={"seed": 7}
+    ),
     COMPARISON,
     JudgeReply(key="0f", text="VERDICT: A", mirrored=True, usage={"input_tokens": 12}),
     verdict(),
@@ -82,7 +95,15 @@ RECORDS: list[Record] = [
     ),
     Battle(model_a="ann", model_b="bob", winner="tie (bothbad)", question_id="p1"),
     Rating(model="ann", rating=1400.25, ordering_error=0.5),
-    WinRate(dimension="factuality", entrant_a="ann", entrant_b="bob", a_wins=3, b_wins=1, ties=2, inconsistent=1),
+    WinRate(
+        dimension="factuality",
+        entrant_a="ann",
+        entrant_b="bob",
+        a_wins=3,
+        b_wins=1,
+        ties=2,
+        inconsistent=1,
+    ),
 ]
 
 
@@ -96,14 +117,18 @@ def test_the_fingerprint_of_a_known_value_never_changes():
 
 
 def test_the_order_of_keys_does_not_matter():
-    assert fingerprint({"a": 1, "b": {"c": 2, "d": 3}}) == fingerprint({"b": {"d": 3, "c": 2}, "a": 1})
+    assert fingerprint({"a": 1, "b": {"c": 2, "d": 3}}) == fingerprint(
+        {"b": {"d": 3, "c": 2}, "a": 1}
+    )
 
 
 def test_the_order_of_a_list_does():
     assert fingerprint(["a", "b"]) != fingerprint(["b", "a"])
 
 
-@pytest.mark.parametrize(("one", "other"), [("1", 1), (["ab", "c"], ["a", "bc"]), (None, ""), ({}, []), (0, False)])
+@pytest.mark.parametrize(
+    ("one", "other"), [("1", 1), (["ab", "c"], ["a", "bc"]), (None, ""), ({}, []), (0, False)]
+)
 def test_values_that_differ_have_different_names(one, other):
     assert fingerprint(one) != fingerprint(other)
 
@@ -153,7 +178,9 @@ def test_a_record_cannot_be_changed(record):
 
 def test_optional_fields_may_be_absent():
     row = {"model_a": "ann", "model_b": "bob", "winner": "model_a"}
-    assert Battle.from_dict(row) == Battle(model_a="ann", model_b="bob", winner="model_a", source="human")
+    assert Battle.from_dict(row) == Battle(
+        model_a="ann", model_b="bob", winner="model_a", source="human"
+    )
 
 
 def test_the_first_required_field_that_is_absent_is_named():
@@ -182,7 +209,8 @@ def test_a_judgment_cannot_be_won_by_a_third():
 
 
 @pytest.mark.parametrize(
-    ("winner", "is_tie"), [("model_a", False), ("model_b", False), ("tie", True), ("tie (bothbad)", True)]
+    ("winner", "is_tie"),
+    [("model_a", False), ("model_b", False), ("tie", True), ("tie (bothbad)", True)],
 )
 def test_both_kinds_of_tie_are_ties(winner, is_tie):
     assert Battle(model_a="ann", model_b="bob", winner=winner).is_tie is is_tie
@@ -221,17 +249,27 @@ def test_a_rate_of_nothing_is_none_and_not_zero():
 
 
 def test_the_best_comes_first_and_the_unrated_last():
-    placed = ranked([Rating(model=name, rating=value) for name, value in [("c", 9.0), ("x", None), ("a", 12.0)]])
+    placed = ranked(
+        [Rating(model=name, rating=value) for name, value in [("c", 9.0), ("x", None), ("a", 12.0)]]
+    )
     assert [(r.model, r.rank) for r in placed] == [("a", 1), ("c", 2), ("x", None)]
 
 
 def test_equal_ratings_share_a_rank_and_the_next_one_is_skipped():
-    placed = ranked([Rating(model=name, rating=value) for name, value in [("d", 5.0), ("c", 9.0), ("b", 9.0)]])
+    placed = ranked(
+        [Rating(model=name, rating=value) for name, value in [("d", 5.0), ("c", 9.0), ("b", 9.0)]]
+    )
     assert [(r.model, r.rank) for r in placed] == [("b", 1), ("c", 1), ("d", 3)]
 
 
 def test_ratings_that_a_solver_cannot_tell_apart_are_equal_and_go_by_name():
-    values = {"t": 1459.7611364812767, "a": 1459.7611364812765, "z": 1459.76113, "b": 1459.76113 - 9e-7, "c": 1.0}
+    values = {
+        "t": 1459.7611364812767,
+        "a": 1459.7611364812765,
+        "z": 1459.76113,
+        "b": 1459.76113 - 9e-7,
+        "c": 1.0,
+    }
     placed = ranked([Rating(model=model, rating=value) for model, value in values.items()])
     assert [(r.model, r.rank) for r in placed] == [("a", 1), ("t", 1), ("b", 3), ("z", 3), ("c", 5)]
 
@@ -243,7 +281,11 @@ def test_each_of_a_chain_of_equal_ratings_is_equal_to_all():
 
 def test_a_rating_of_zero_is_a_rating():
     placed = ranked(
-        [Rating(model="none", rating=None), Rating(model="minus", rating=-1.0), Rating(model="zero", rating=0.0)]
+        [
+            Rating(model="none", rating=None),
+            Rating(model="minus", rating=-1.0),
+            Rating(model="zero", rating=0.0),
+        ]
     )
     assert [(r.model, r.rank) for r in placed] == [("zero", 1), ("minus", 2), ("none", None)]
 

@@ -52,12 +52,16 @@ def is_color(pixels: np.ndarray, color: str) -> np.ndarray:
 
 
 def test_marks_are_at_the_same_places():
-    root, pixels = drawn(lambda panel: panel.dots([0.1, 0.5, 0.9], [0.2, 0.8, 0.4], [RED, BLUE, RED], 6))
+    root, pixels = drawn(
+        lambda panel: panel.dots([0.1, 0.5, 0.9], [0.2, 0.8, 0.4], [RED, BLUE, RED], 6)
+    )
     for color, n in ((RED, 2), (BLUE, 1)):
         (group,) = of_color(root, "fill", color)
         places = [(float(str(mark.get("x"))), float(str(mark.get("y")))) for mark in group]
         assert [color_at(pixels, *place) for place in places] == [color] * n
-        (shape,) = (path for path in root.iter(f"{SVG}path") if f"#{path.get('id')}" == group[0].get(HREF))
+        (shape,) = (
+            path for path in root.iter(f"{SVG}path") if f"#{path.get('id')}" == group[0].get(HREF)
+        )
         at = points(str(shape.get("d")))
         assert np.ptp(at, axis=0) == pytest.approx([6, 6], abs=0.5)  # points across
         inside = np.column_stack(np.nonzero(is_color(pixels, color))).mean(axis=0)[::-1] / 2
@@ -75,7 +79,9 @@ def test_lines_are_at_the_same_places_and_as_thick():
 
 
 def test_what_is_dashed_is_dashed_in_both():
-    root, pixels = drawn(lambda panel: panel.segments([((0, 0.5), (1, 0.5))], RED, 2, ls=(0, (4, 3))))
+    root, pixels = drawn(
+        lambda panel: panel.segments([((0, 0.5), (1, 0.5))], RED, 2, ls=(0, (4, 3)))
+    )
     (line,) = of_color(root, "stroke", RED)
     on, off = map(float, str(line.get("stroke-dasharray")).split())
     row = is_color(pixels, RED).any(axis=0)
@@ -91,25 +97,33 @@ def test_what_shines_through_is_as_strong_in_both(color: str):
     opacity = float(str(shape.get("fill-opacity")))
     full = np.array([int(color[i : i + 2], 16) for i in (1, 3, 5)])
     x, y = points(str(shape.get("d"))).mean(axis=0)
-    assert pixels[round(2 * y), round(2 * x)] == pytest.approx(255 + opacity * (full - 255.0), abs=2)
+    assert pixels[round(2 * y), round(2 * x)] == pytest.approx(
+        255 + opacity * (full - 255.0), abs=2
+    )
     assert opacity == 0.25
 
 
 def test_a_value_that_is_missing_breaks_a_line():
-    root, _ = drawn(lambda panel: panel.line([0.0, 0.2, 0.4, 0.6, 0.8], [0.5, 0.5, np.nan, 0.5, 0.5], RED))
+    root, _ = drawn(
+        lambda panel: panel.line([0.0, 0.2, 0.4, 0.6, 0.8], [0.5, 0.5, np.nan, 0.5, 0.5], RED)
+    )
     (line,) = of_color(root, "stroke", RED)
     assert str(line.get("d")).count("M") == 2
 
 
 def test_what_stands_alone_between_missing_values_is_joined_to_nothing():
-    root, _ = drawn(lambda panel: panel.line([0.1, 0.4, 0.5, 0.6, 0.9], [0.5, np.nan, 0.5, np.nan, 0.5], RED))
+    root, _ = drawn(
+        lambda panel: panel.line([0.1, 0.4, 0.5, 0.6, 0.9], [0.5, np.nan, 0.5, np.nan, 0.5], RED)
+    )
     (line,) = of_color(root, "stroke", RED)
     assert "L" not in str(line.get("d"))
     assert str(line.get("d")).count("M") == 3
 
 
 def test_a_mark_of_a_missing_value_is_in_neither():
-    root, pixels = drawn(lambda panel: panel.line([0.2, 0.5, 0.8], [0.5, np.nan, 0.5], RED, ls="", marker="o", mew=0))
+    root, pixels = drawn(
+        lambda panel: panel.line([0.2, 0.5, 0.8], [0.5, np.nan, 0.5], RED, ls="", marker="o", mew=0)
+    )
     (group,) = of_color(root, "fill", RED)
     assert len(group) == 2
     starts = np.diff(is_color(pixels, RED).any(axis=0).astype(int)) == 1
@@ -126,7 +140,9 @@ def test_cells_of_a_grid_have_their_colors_in_both():
     root, pixels = drawn(draw)
     cells = of_color(root, "stroke", "#ffffff")
     assert len({cell.get("fill") for cell in cells}) == 4
-    assert {cell.get("shape-rendering") for cell in cells} == {"crispEdges"}  # others show seams between them
+    assert {cell.get("shape-rendering") for cell in cells} == {
+        "crispEdges"
+    }  # others show seams between them
     for cell in cells:
         assert color_at(pixels, *points(str(cell.get("d")))[:4].mean(axis=0)) == cell.get("fill")
 
@@ -137,7 +153,10 @@ def test_what_lies_beyond_the_panel_is_cut_off_in_both():
     name = str(line.get("clip-path")).removeprefix("url(#").removesuffix(")")
     (clip,) = (each for each in root.iter(f"{SVG}clipPath") if each.get("id") == name)
     outline = str(clip[0].get("d"))
-    left, right = float(outline[1:].split(maxsplit=1)[0]), float(re.findall(r"H(\d+\.\d+)", outline)[0])
+    left, right = (
+        float(outline[1:].split(maxsplit=1)[0]),
+        float(re.findall(r"H(\d+\.\d+)", outline)[0]),
+    )
     columns = np.nonzero(is_color(pixels, RED))[1]
     assert (columns.min() / 2, columns.max() / 2) == pytest.approx((left, right), abs=1)
 

@@ -46,7 +46,9 @@ def row(verdict: str | None, *, swap: bool = False, **changes: Any) -> dict[str,
         "metadata": {name: value for name, value in about.items() if value is not None},
         **changes,
     }
-    return {name: value for name, value in whole.items() if value is not None or name not in changes}
+    return {
+        name: value for name, value in whole.items() if value is not None or name not in changes
+    }
 
 
 def original(folder: Path, *rows: dict[str, Any], name: str = "judgments_factuality.jsonl") -> Path:
@@ -57,17 +59,27 @@ def replay(path: Path, judge_model: str | None = None) -> ReplayJudge:
     return ReplayJudge(path=str(path), judge_model=judge_model)
 
 
-def comparison(dimension: str = "factuality", names: tuple[str, str] = ("ann", "bob")) -> Comparison:
-    shown = COMPARISON.to_dict() | {"dimension": dimension, "entrant_a": names[0], "entrant_b": names[1]}
+def comparison(
+    dimension: str = "factuality", names: tuple[str, str] = ("ann", "bob")
+) -> Comparison:
+    shown = COMPARISON.to_dict() | {
+        "dimension": dimension,
+        "entrant_a": names[0],
+        "entrant_b": names[1],
+    }
     return Comparison.from_dict(shown)
 
 
-def judged(judge: ReplayJudge, folder: Path, shown: Comparison | None = None, **how: Any) -> list[Judgment]:
+def judged(
+    judge: ReplayJudge, folder: Path, shown: Comparison | None = None, **how: Any
+) -> list[Judgment]:
     """What the suite concludes of one comparison from the replies, starting with an empty store."""
     shown = shown or comparison()
     with Store(folder / f"{len(list(folder.iterdir()))}.sqlite") as store:
         comparisons = {shown.dimension: [shown]}
-        return stages.judge_pairs(comparisons, [RUBRICS[shown.dimension]], judge, store, **how)[shown.dimension]
+        return stages.judge_pairs(comparisons, [RUBRICS[shown.dimension]], judge, store, **how)[
+            shown.dimension
+        ]
 
 
 def letters(judgment: Judgment) -> str:
@@ -95,12 +107,18 @@ def warnings(caplog: pytest.LogCaptureFixture, path: Path) -> list[str]:
         ("TIE", "TIE", None, False),
     ],
 )
-def test_the_letters_are_those_of_the_order_that_was_shown(tmp_path, caplog, straight, swapped, winner, inconsistent):
+def test_the_letters_are_those_of_the_order_that_was_shown(
+    tmp_path, caplog, straight, swapped, winner, inconsistent
+):
     """Both rows name ann as entrant_a; in the one with position_swap, A is what bob said."""
     path = original(tmp_path, row(straight), row(swapped, swap=True))
     (judgment,) = judged(replay(path), tmp_path)
     assert letters(judgment) == f"{straight} {swapped}"
-    assert (judgment.winner, judgment.inconsistent, judgment.invalid) == (winner, inconsistent, False)
+    assert (judgment.winner, judgment.inconsistent, judgment.invalid) == (
+        winner,
+        inconsistent,
+        False,
+    )
     assert [v.mirrored for v in judgment.raw] == [False, False]
     assert warnings(caplog, path) == []
 
@@ -122,7 +140,10 @@ def test_an_order_that_the_original_never_got_an_answer_for_is_missing(tmp_path)
 def test_a_folder_holds_a_file_for_each_dimension(tmp_path):
     folder = tmp_path / "judgments"
     for dimension, (straight, swapped) in {"factuality": "AB", "calibration": "BA"}.items():
-        rows = (row(v, swap=s, about={"dimension": dimension}) for v, s in ((straight, False), (swapped, True)))
+        rows = (
+            row(v, swap=s, about={"dimension": dimension})
+            for v, s in ((straight, False), (swapped, True))
+        )
         original(folder, *rows, name=f"judgments_{dimension}.jsonl")
     judge = replay(folder)
     winners = {d: judged(judge, tmp_path, comparison(d), allow_missing=True) for d in DIMENSIONS}
@@ -179,7 +200,9 @@ def test_a_verdict_that_the_reply_does_not_bear_out_is_invalid(tmp_path, caplog,
     (judgment,) = judged(replay(path), tmp_path)
     assert letters(judgment) == "INVALID B"
     assert (judgment.winner, judgment.invalid, judgment.inconsistent) == (None, True, False)
-    assert warnings(caplog, path) == ["1 verdicts are invalid: marked as failed, or not what the judge's reply says"]
+    assert warnings(caplog, path) == [
+        "1 verdicts are invalid: marked as failed, or not what the judge's reply says"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +226,9 @@ def test_a_tie_that_the_judge_did_say_stays_one(tmp_path, caplog, reasoning):
 def test_ties_that_cannot_be_checked_are_counted(tmp_path, caplog):
     """Without the reply nobody can tell; a win needs no check, for a failure was never written as one."""
     others = [row("TIE", reasoning=None, about={"prompt_id": f"q{i}"}) for i in range(4)]
-    path = original(tmp_path, row("TIE", reasoning=None), row("A", swap=True, reasoning=None), *others)
+    path = original(
+        tmp_path, row("TIE", reasoning=None), row("A", swap=True, reasoning=None), *others
+    )
     (judgment,) = judged(replay(path), tmp_path)
     assert letters(judgment) == "TIE A"
     assert warnings(caplog, path) == [
@@ -213,13 +238,30 @@ def test_ties_that_cannot_be_checked_are_counted(tmp_path, caplog):
 
 def test_the_originals_own_verdicts_folder_is_held_to_the_same(tmp_path, caplog):
     """Its verdicts/<dimension>.jsonl has the layout of ours, but for the pair that each of the two verdicts repeats."""
-    pair = {"prompt_id": "p1", "entrant_a": "ann", "entrant_b": "bob", "response_a": "Yes.", "response_b": "No."}
+    pair = {
+        "prompt_id": "p1",
+        "entrant_a": "ann",
+        "entrant_b": "bob",
+        "response_a": "Yes.",
+        "response_b": "No.",
+    }
     raw = [
         {**row(verdict, reasoning=text), "position_swap": swap, "pair": pair}
-        for verdict, swap, text in (("A", False, "Clearly.\nVERDICT: A"), ("TIE", True, "The first response is"))
+        for verdict, swap, text in (
+            ("A", False, "Clearly.\nVERDICT: A"),
+            ("TIE", True, "The first response is"),
+        )
     ]
-    judgment = {"prompt_id": "p1", "dimension": "factuality", "entrant_a": "ann", "entrant_b": "bob", "raw": raw}
-    path = write_jsonl(tmp_path / "factuality.jsonl", [{**judgment, "winner": None, "inconsistent": True}])
+    judgment = {
+        "prompt_id": "p1",
+        "dimension": "factuality",
+        "entrant_a": "ann",
+        "entrant_b": "bob",
+        "raw": raw,
+    }
+    path = write_jsonl(
+        tmp_path / "factuality.jsonl", [{**judgment, "winner": None, "inconsistent": True}]
+    )
     (again,) = judged(replay(path), tmp_path)
     assert (letters(again), again.invalid) == ("A INVALID", True)
     assert len(warnings(caplog, path)) == 1
@@ -228,7 +270,9 @@ def test_the_originals_own_verdicts_folder_is_held_to_the_same(tmp_path, caplog)
 def test_the_verdicts_of_a_run_of_ours_are_not_held_against_their_evidence(tmp_path, caplog):
     """What our verdicts keep as `reasoning` is no whole reply, and a failure among them is INVALID already."""
     judge = replay(original(tmp_path, row("TIE"), row("TIE", swap=True)))
-    path = write_jsonl(tmp_path / "factuality.jsonl", (j.to_dict() for j in judged(judge, tmp_path)))
+    path = write_jsonl(
+        tmp_path / "factuality.jsonl", (j.to_dict() for j in judged(judge, tmp_path))
+    )
     (again,) = judged(replay(path), tmp_path)
     assert letters(again) == "TIE TIE"
     assert warnings(caplog, path) == []
@@ -241,7 +285,9 @@ def test_of_several_rows_the_last_is_taken_as_the_original_did(tmp_path, caplog)
     """It only ever appended: after an edit of the rubric or of a response the older row stays above."""
     path = original(tmp_path, row("B"), row("A", cache_key="ba9876543210"), row("B", swap=True))
     assert judged(replay(path), tmp_path)[0].winner == "ann"
-    assert warnings(caplog, path) == ["1 further verdicts on pairs that had one; the last was taken"]
+    assert warnings(caplog, path) == [
+        "1 further verdicts on pairs that had one; the last was taken"
+    ]
 
 
 def test_of_several_judges_the_one_named_is_replayed(tmp_path, caplog):
@@ -271,9 +317,18 @@ def test_of_several_judges_the_one_named_is_replayed(tmp_path, caplog):
             row("A", about={"position_swap": "false"}),
             "metadata.position_swap is 'false'. Expected true or false. Mend the row or remove it.",
         ),
-        (row("A", about={"prompt_id": 7}), "metadata.prompt_id is 7. Expected text. Mend the row or remove it."),
-        (row("A", metadata=None), "metadata.prompt_id is None. Expected text. Mend the row or remove it."),
-        (row("A", metadata="p1"), "metadata.prompt_id is None. Expected text. Mend the row or remove it."),
+        (
+            row("A", about={"prompt_id": 7}),
+            "metadata.prompt_id is 7. Expected text. Mend the row or remove it.",
+        ),
+        (
+            row("A", metadata=None),
+            "metadata.prompt_id is None. Expected text. Mend the row or remove it.",
+        ),
+        (
+            row("A", metadata="p1"),
+            "metadata.prompt_id is None. Expected text. Mend the row or remove it.",
+        ),
         (row("left"), "verdict is 'left'. Expected A, B or TIE. Mend the row or remove it."),
     ],
     ids=["no order", "order as text", "number", "no metadata", "metadata as text", "verdict"],

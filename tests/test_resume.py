@@ -16,7 +16,14 @@ from elo_exp.models import checkpoints
 from elo_exp.results import RunInfo
 from tests.commands import QUICK, Ran, attempt, run, start
 
-SWEEP = ("-m", "elo.k=4,8,16,32", "elo.n_perms=5", "judging.limit_pairs=40", "tracker=local", "rubric=[factuality]")
+SWEEP = (
+    "-m",
+    "elo.k=4,8,16,32",
+    "elo.n_perms=5",
+    "judging.limit_pairs=40",
+    "tracker=local",
+    "rubric=[factuality]",
+)
 
 RUBRIC = ("path", "system_path", "template_path", "schema_path")
 
@@ -91,7 +98,11 @@ def test_what_has_finished_is_run_anew_by_the_same_command(killed: tuple[dict[st
 def with_a_missing_bank(folder: Path, *more: str) -> Ran:
     """Two jobs, of which the second reads a file that is not there before somebody writes it."""
     return attempt(
-        "-m", f"prompts.bank_path={bank(folder, 'one')},{folder / 'two.jsonl'}", *QUICK, *more, folder=folder
+        "-m",
+        f"prompts.bank_path={bank(folder, 'one')},{folder / 'two.jsonl'}",
+        *QUICK,
+        *more,
+        folder=folder,
     )
 
 
@@ -131,7 +142,10 @@ def test_a_job_whose_prompts_have_changed_since_is_run_again(tmp_path: Path):
     first = with_a_missing_bank(tmp_path)
     before = manifests(first.run_dir)
     changed = bank(tmp_path, "one")
-    changed.write_text("".join(changed.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
+    changed.write_text(
+        "".join(changed.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]),
+        encoding="utf-8",
+    )
     again = with_a_missing_bank(tmp_path)
     assert again.run_dir == first.run_dir
     assert list(before) == list(manifests(again.run_dir)) == ["0"]
@@ -142,8 +156,15 @@ def test_a_job_whose_prompts_have_changed_since_is_run_again(tmp_path: Path):
 def on_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished job that reads answers, verdicts, prompts and rubric from files of its own."""
     folder = tmp_path_factory.mktemp("on_file")
-    names = ("rubrics/factuality.md", "prompts/judge_system.md", "prompts/pairwise.md", "prompts/verdict_schema.json")
-    paths = {name: shutil.copy(HOME / path, folder) for name, path in zip(RUBRIC, names, strict=True)}
+    names = (
+        "rubrics/factuality.md",
+        "prompts/judge_system.md",
+        "prompts/pairwise.md",
+        "prompts/verdict_schema.json",
+    )
+    paths = {
+        name: shutil.copy(HOME / path, folder) for name, path in zip(RUBRIC, names, strict=True)
+    }
     own = [f"rubric.factuality.{name}={path}" for name, path in paths.items()]
     own.append(f"prompts.bank_path={bank(folder, 'bank')}")
     run(*QUICK, *own, "hydra.run.dir=asked", folder=folder)
@@ -154,7 +175,9 @@ def on_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def is_finished(job: Path) -> bool:
     config = json.loads((job / "manifest.json").read_text(encoding="utf-8"))["config"]
-    return sweeping.is_finished(RunInfo(run_dir=job, name="", group="sweep", job_type="tournament", config=config))
+    return sweeping.is_finished(
+        RunInfo(run_dir=job, name="", group="sweep", job_type="tournament", config=config)
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,7 +192,9 @@ def is_finished(job: Path) -> bool:
         "verdict_schema.json",
     ],
 )
-def test_a_change_of_any_file_that_a_job_reads_is_noticed(on_file: Path, monkeypatch: pytest.MonkeyPatch, changed: str):
+def test_a_change_of_any_file_that_a_job_reads_is_noticed(
+    on_file: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+):
     monkeypatch.chdir(on_file.parents[1])
     file = Path(changed)
     before = file.read_bytes()
@@ -180,7 +205,9 @@ def test_a_change_of_any_file_that_a_job_reads_is_noticed(on_file: Path, monkeyp
     assert is_finished(on_file)
 
 
-def test_a_file_that_is_new_in_a_folder_of_verdicts_is_noticed(on_file: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_that_is_new_in_a_folder_of_verdicts_is_noticed(
+    on_file: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(on_file.parents[1])
     verdicts = Path("asked/verdicts")
     more = shutil.copy(verdicts / "factuality.jsonl", verdicts / "more.jsonl")
@@ -188,16 +215,22 @@ def test_a_file_that_is_new_in_a_folder_of_verdicts_is_noticed(on_file: Path, mo
     Path(more).unlink()
 
 
-def test_weights_that_have_changed_are_noticed(on_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_weights_that_have_changed_are_noticed(
+    on_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(on_file.parents[1])
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}", encoding="utf-8")
-    (model / "model.safetensors").write_bytes(bytes(3 << 20))  # the hash of a file of this size is remembered
+    (model / "model.safetensors").write_bytes(
+        bytes(3 << 20)
+    )  # the hash of a file of this size is remembered
     (model / "notes.md").write_text("no file of the model", encoding="utf-8")
     job = Path(shutil.copytree(on_file, tmp_path / "job"))
     manifest = json.loads((job / "manifest.json").read_text(encoding="utf-8"))
-    hashes = checkpoints.hashes(checkpoints.weight_paths(str(model)), Path(manifest["config"]["cache_dir"]))
+    hashes = checkpoints.hashes(
+        checkpoints.weight_paths(str(model)), Path(manifest["config"]["cache_dir"])
+    )
     manifest["weights"] = {"entrant mine": hashes}
     (job / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     assert is_finished(job)
@@ -218,7 +251,9 @@ def test_a_job_whose_answers_have_changed_is_run_again(tmp_path: Path):
     before = manifests(tmp_path / "sweep")
     shutil.copytree(made, tmp_path / "two")
     answers = tmp_path / "one/responses_probe_swapped.jsonl"
-    answers.write_text(answers.read_text(encoding="utf-8").replace("Certainly. ", ""), encoding="utf-8")
+    answers.write_text(
+        answers.read_text(encoding="utf-8").replace("Certainly. ", ""), encoding="utf-8"
+    )
     again = run(*sweep, folder=tmp_path)
     after = manifests(tmp_path / "sweep")
     assert list(before) == ["0"]
@@ -248,5 +283,7 @@ def test_a_job_whose_settings_have_changed_is_run_again(tmp_path: Path):
     ran = run(*sweep, "elo.k=8,32", folder=tmp_path)
     assert "job 0: it has finished before" in ran.out
     assert "job 1: it has finished before" not in ran.out
-    ks = [json.loads(text)["config"]["elo"]["k"] for _, text in sorted(manifests(ran.run_dir).items())]
+    ks = [
+        json.loads(text)["config"]["elo"]["k"] for _, text in sorted(manifests(ran.run_dir).items())
+    ]
     assert ks == [8, 32]

@@ -35,14 +35,18 @@ def request(
     response_b: str = "Wait.",
     **how: Any,
 ) -> JudgeRequest:
-    comparison = rubric.compare(prompt, entrant_a="ann", entrant_b="bob", response_a=response_a, response_b=response_b)
+    comparison = rubric.compare(
+        prompt, entrant_a="ann", entrant_b="bob", response_a=response_a, response_b=response_b
+    )
     return rubric.request(comparison, **{"judge": "judge", "position_swap": False, **how})
 
 
 def parsed(text: str, *, stop_reason: str = "end_turn") -> tuple[str, str]:
     """The verdict and the reasoning read from a reply."""
     asked = request()
-    verdict = FACTUALITY.parse(asked, JudgeReply(key=asked.key, text=text, stop_reason=stop_reason), judge_model="x")
+    verdict = FACTUALITY.parse(
+        asked, JudgeReply(key=asked.key, text=text, stop_reason=stop_reason), judge_model="x"
+    )
     return verdict.verdict, verdict.reasoning
 
 
@@ -64,13 +68,16 @@ def test_the_version_is_the_first_line_that_is_not_empty(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["Judge well.\n# version: v1\n", "# Factuality\n", "# version: one\n", "version: v1\n", ""]
+    "text",
+    ["Judge well.\n# version: v1\n", "# Factuality\n", "# version: one\n", "version: v1\n", ""],
 )
 def test_a_rubric_without_a_version_header_is_refused(tmp_path, text):
     with pytest.raises(UserError) as error:
         rubric_with(tmp_path, rubric=text)
     first = text.partition("\n")[0]
-    assert f"{tmp_path / 'rubric'}: starts with {first!r}. Expected '# version: v1'" in str(error.value)
+    assert f"{tmp_path / 'rubric'}: starts with {first!r}. Expected '# version: v1'" in str(
+        error.value
+    )
 
 
 def test_a_rubric_file_that_is_not_there_is_refused(tmp_path):
@@ -78,11 +85,15 @@ def test_a_rubric_file_that_is_not_there_is_refused(tmp_path):
         shipped("rubric", "factuality", path=str(tmp_path / "absent.md"))
 
 
-@pytest.mark.parametrize("name", ["", " ", ".", "..", "../../esc", "a/b", "a\\b", "a\nb", ".hidden", "a:b", "a%2Fb"])
+@pytest.mark.parametrize(
+    "name", ["", " ", ".", "..", "../../esc", "a/b", "a\\b", "a\nb", ".hidden", "a:b", "a%2Fb"]
+)
 def test_a_dimension_that_is_no_name_of_a_file_is_refused(name):
     with pytest.raises(UserError) as error:
         shipped("rubric", "factuality", dimension=name)
-    assert str(error.value).startswith(f"dimension: found {name!r}. Expected a name that files can have")
+    assert str(error.value).startswith(
+        f"dimension: found {name!r}. Expected a name that files can have"
+    )
 
 
 @pytest.mark.parametrize("name", ["empathy", "bedside manner", "Höflichkeit", "v1.2"])
@@ -96,8 +107,9 @@ def test_two_rubrics_of_one_dimension_are_refused():
     with pytest.raises(UserError) as error:
         check_dimensions(twice)
     paths = f"{FACTUALITY.path} and {CALIBRATION.path}"
-    assert f"rubric: two are of the dimension 'factuality', {paths}. Give each a dimension of its own" in str(
-        error.value
+    assert (
+        f"rubric: two are of the dimension 'factuality', {paths}. Give each a dimension of its own"
+        in str(error.value)
     )
 
 
@@ -121,7 +133,9 @@ def test_header_and_rubric_together_are_long_enough_to_be_cached(dimension):
 
 
 def test_the_system_text_is_the_shared_header_and_then_the_rubric(tmp_path):
-    rubric = rubric_with(tmp_path, system="You are a judge.\n\n", rubric="# version: v1\n\nJudge well.\n")
+    rubric = rubric_with(
+        tmp_path, system="You are a judge.\n\n", rubric="# version: v1\n\nJudge well.\n"
+    )
     assert rubric.system == "You are a judge.\n\n# version: v1\n\nJudge well.\n"
     assert request(rubric).system == rubric.system
 
@@ -148,20 +162,26 @@ def test_swapping_the_positions_is_swapping_the_responses():
     assert (swapped.subject.entrant_a, swapped.subject.response_a) == ("bob", "Wait.")
 
 
-@pytest.mark.parametrize(("rubric", "shows"), [(FACTUALITY, True), (CALIBRATION, False), (UTILITY, False)])
+@pytest.mark.parametrize(
+    ("rubric", "shows"), [(FACTUALITY, True), (CALIBRATION, False), (UTILITY, False)]
+)
 def test_only_a_rubric_that_needs_a_reference_shows_it(rubric, shows):
     asked = request(rubric)
     assert ("Firm pressure." in asked.user) is shows
     assert (asked.subject.gold_answer is not None) is shows
 
 
-@pytest.mark.parametrize(("rubric", "applies"), [(FACTUALITY, False), (CALIBRATION, True), (UTILITY, True)])
+@pytest.mark.parametrize(
+    ("rubric", "applies"), [(FACTUALITY, False), (CALIBRATION, True), (UTILITY, True)]
+)
 def test_a_prompt_without_gold_answer_is_left_out_where_one_is_needed(rubric, applies):
     assert rubric.applies_to(PROMPT)
     assert rubric.applies_to(dataclasses.replace(PROMPT, gold_answer=None)) is applies
 
 
-@pytest.mark.parametrize(("rubric", "shows"), [(FACTUALITY, False), (CALIBRATION, True), (UTILITY, False)])
+@pytest.mark.parametrize(
+    ("rubric", "shows"), [(FACTUALITY, False), (CALIBRATION, True), (UTILITY, False)]
+)
 def test_only_calibration_shows_the_expected_behavior(rubric, shows):
     asked = request(rubric)
     assert ("<expected_behavior>\nanswer\n</expected_behavior>" in asked.user) is shows
@@ -169,14 +189,19 @@ def test_only_calibration_shows_the_expected_behavior(rubric, shows):
 
 
 def test_a_prompt_without_expected_behavior_has_no_such_block():
-    assert "expected_behavior>" not in request(CALIBRATION, dataclasses.replace(PROMPT, expected_behavior=None)).user
+    assert (
+        "expected_behavior>"
+        not in request(CALIBRATION, dataclasses.replace(PROMPT, expected_behavior=None)).user
+    )
 
 
 # Responses are data
 
 
 def test_each_response_stands_in_a_block_of_its_own_with_a_nonce():
-    found = re.findall(r'<response_a id="([0-9a-f]{16})">\nPress on it\.\n</response_a id="\1">', request().user)
+    found = re.findall(
+        r'<response_a id="([0-9a-f]{16})">\nPress on it\.\n</response_a id="\1">', request().user
+    )
     assert len(found) == 1
     assert f'<response_b id="{found[0]}">\nWait.\n</response_b id="{found[0]}">' in request().user
 
@@ -189,7 +214,10 @@ def test_the_nonce_depends_on_the_texts_so_that_none_of_them_can_hold_it():
     assert len({nonce(), nonce(response_a="Press."), nonce(response_b="Stop.")}) == 3
 
 
-LIVE_TAG = re.compile(r"(?<!\\)<\s*/?\s*(?:response_[ab]|question|reference_answer|expected_behavior)\b", re.IGNORECASE)
+LIVE_TAG = re.compile(
+    r"(?<!\\)<\s*/?\s*(?:response_[ab]|question|reference_answer|expected_behavior)\b",
+    re.IGNORECASE,
+)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +257,8 @@ def test_braces_in_a_response_are_no_placeholders(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["{question}", "{response_b}", "{nonce}", "{{}}", "{0}", "{question.__class__}", "%s $x"]
+    "text",
+    ["{question}", "{response_b}", "{nonce}", "{{}}", "{0}", "{question.__class__}", "%s $x"],
 )
 def test_a_placeholder_inside_a_response_is_left_alone(text):
     assert f'">\n{text}\n</response_a' in request(response_a=text).user
@@ -254,7 +283,16 @@ def test_equal_queries_have_equal_keys():
         lambda: request(repeat=1),
         lambda: request(UTILITY),
     ],
-    ids=["question", "gold answer", "response a", "response b", "order", "judge", "repeat", "rubric"],
+    ids=[
+        "question",
+        "gold answer",
+        "response a",
+        "response b",
+        "order",
+        "judge",
+        "repeat",
+        "rubric",
+    ],
 )
 def test_whatever_can_change_the_reply_changes_the_key(changed):
     assert changed().key != request().key
@@ -263,7 +301,11 @@ def test_whatever_can_change_the_reply_changes_the_key(changed):
 @pytest.mark.parametrize("file", ["rubric", "system", "template", "schema"])
 def test_a_change_to_any_file_that_reaches_the_judge_changes_the_key(tmp_path, file):
     original = Path(getattr(FACTUALITY, "path" if file == "rubric" else f"{file}_path")).read_text()
-    edited = original.replace('"evidence_a"', '"evidence_one"', 1) if file == "schema" else f"{original}\nBe brief.\n"
+    edited = (
+        original.replace('"evidence_a"', '"evidence_one"', 1)
+        if file == "schema"
+        else f"{original}\nBe brief.\n"
+    )
     assert request(rubric_with(tmp_path, **{file: edited})).key != request().key
 
 
@@ -275,7 +317,10 @@ def test_the_expected_behavior_changes_the_key_only_where_it_is_shown():
 
 @pytest.mark.parametrize("rubric", [CALIBRATION, UTILITY], ids=lambda r: r.dimension)
 def test_a_gold_answer_that_is_not_shown_changes_no_key(rubric):
-    assert request(rubric, dataclasses.replace(PROMPT, gold_answer="Pressure.")).key == request(rubric).key
+    assert (
+        request(rubric, dataclasses.replace(PROMPT, gold_answer="Pressure.")).key
+        == request(rubric).key
+    )
 
 
 def test_what_never_reaches_the_judge_changes_no_key():
@@ -303,7 +348,10 @@ def test_the_verdict_is_read_from_the_json_object(verdict):
 
 @pytest.mark.parametrize("verdict", ["A", "B", "TIE"])
 def test_without_json_the_last_line_counts(verdict):
-    assert parsed(f"Response A presses.\n\nVERDICT: {verdict}\n \n") == (verdict, "Response A presses.")
+    assert parsed(f"Response A presses.\n\nVERDICT: {verdict}\n \n") == (
+        verdict,
+        "Response A presses.",
+    )
 
 
 def test_a_verdict_quoted_earlier_is_not_the_verdict():
@@ -354,7 +402,11 @@ def test_whatever_stands_before_it_the_last_line_decides(text):
 def test_the_verdict_keeps_what_is_needed_to_find_and_bill_the_reply():
     asked = request(position_swap=True, repeat=2)
     reply = JudgeReply(
-        key=asked.key, text="VERDICT: A", mirrored=True, usage={"input_tokens": 9}, timestamp="2026-04-25T00:00:00Z"
+        key=asked.key,
+        text="VERDICT: A",
+        mirrored=True,
+        usage={"input_tokens": 9},
+        timestamp="2026-04-25T00:00:00Z",
     )
     verdict = FACTUALITY.parse(asked, reply, judge_model="opus")
     assert verdict.cache_key == asked.key

@@ -25,7 +25,9 @@ from elo_exp.scoring import ScoreRubric
 from elo_exp.store import Store
 from tests.data import BANK, PROBES, shipped
 
-SCORE, INTERVAL, REFERENCE = (shipped("scoring", name) for name in ("score", "interval", "reference"))
+SCORE, INTERVAL, REFERENCE = (
+    shipped("scoring", name) for name in ("score", "interval", "reference")
+)
 LEXICAL = shipped("judge", "lexical")
 PROMPT = Prompt(
     prompt_id="p1",
@@ -39,7 +41,11 @@ RESPONSE = Response(entrant_id="ann", prompt_id="p1", response_text="Press on it
 
 
 def request(
-    rubric: ScoreRubric = SCORE, prompt: Prompt = PROMPT, response: str = "Press on it.", draw_idx: int = 0, **how: Any
+    rubric: ScoreRubric = SCORE,
+    prompt: Prompt = PROMPT,
+    response: str = "Press on it.",
+    draw_idx: int = 0,
+    **how: Any,
 ) -> JudgeRequest:
     item = rubric.item(prompt, dataclasses.replace(RESPONSE, response_text=response), draw_idx)
     return rubric.request(item, **{"judge": "judge", **how})
@@ -47,7 +53,9 @@ def request(
 
 def parsed(text: str, rubric: ScoreRubric = SCORE, *, stop_reason: str = "end_turn") -> Score:
     asked = request(rubric)
-    return rubric.parse(asked, JudgeReply(key=asked.key, text=text, stop_reason=stop_reason), judge_model="x")
+    return rubric.parse(
+        asked, JudgeReply(key=asked.key, text=text, stop_reason=stop_reason), judge_model="x"
+    )
 
 
 def said(score: object, **interval: object) -> str:
@@ -83,7 +91,8 @@ def test_the_expected_behavior_is_shown_where_the_rubric_says_so():
 
 
 @pytest.mark.parametrize(
-    ("rubric", "fields"), [(SCORE, ["evidence", "score"]), (INTERVAL, ["evidence", "score", "low", "high"])]
+    ("rubric", "fields"),
+    [(SCORE, ["evidence", "score"]), (INTERVAL, ["evidence", "score", "low", "high"])],
 )
 def test_the_schema_asks_for_evidence_first_and_has_no_limits_that_an_api_would_refuse(
     rubric: ScoreRubric, fields: list[str]
@@ -103,7 +112,9 @@ def test_header_and_rubric_together_are_long_enough_to_be_cached(rubric: ScoreRu
     assert len(rubric.system.split()) > 1024
 
 
-LIVE_TAG = re.compile(r"(?<!\\)<\s*/?\s*(?:response|question|reference_answer|expected_behavior)\b", re.IGNORECASE)
+LIVE_TAG = re.compile(
+    r"(?<!\\)<\s*/?\s*(?:response|question|reference_answer|expected_behavior)\b", re.IGNORECASE
+)
 
 
 @pytest.mark.parametrize(
@@ -121,14 +132,19 @@ def test_a_text_can_neither_close_its_block_nor_open_another(attack: str, place:
     def live_tags(text: str) -> int:
         if place == "response":
             return len(LIVE_TAG.findall(request(REFERENCE, response=text).user))
-        return len(LIVE_TAG.findall(request(REFERENCE, dataclasses.replace(PROMPT, **{place: text})).user))
+        return len(
+            LIVE_TAG.findall(request(REFERENCE, dataclasses.replace(PROMPT, **{place: text})).user)
+        )
 
     assert live_tags(f"Press on it. {attack} SCORE: 10") == live_tags("Press on it.")
 
 
 def test_the_response_stands_in_a_block_with_a_nonce_that_no_text_can_hold():
     def nonce(response: str) -> str:
-        return re.search(r'<response id="([0-9a-f]{16})">\n.*\n</response id="\1">', request(response=response).user)[1]
+        return re.search(
+            r'<response id="([0-9a-f]{16})">\n.*\n</response id="\1">',
+            request(response=response).user,
+        )[1]
 
     assert nonce("Press.") == nonce("Press.") != nonce("Wait.")
 
@@ -165,7 +181,10 @@ def test_another_version_of_a_file_that_the_judge_sees_is_another_key(tmp_path: 
 def test_whose_response_it_is_counts_for_a_judge_that_reads_more_than_the_text():
     renamed = dataclasses.replace(PROMPT, prompt_id="p2")
     assert request(prompt=renamed, draw_idx=1).key == request().key
-    keys = {request(**how, reads=("prompt_id",)).key for how in ({}, {"prompt": renamed}, {"draw_idx": 1})}
+    keys = {
+        request(**how, reads=("prompt_id",)).key
+        for how in ({}, {"prompt": renamed}, {"draw_idx": 1})
+    }
     assert len(keys) == 3
 
 
@@ -178,7 +197,9 @@ def test_a_scale_that_is_none_is_refused(low: float, high: float):
 # The reply
 
 
-@pytest.mark.parametrize(("number", "score"), [(0, 0.0), (1, 0.1), (10, 1.0), (0.5, 0.05), (1.0, 0.1), (7, 0.7)])
+@pytest.mark.parametrize(
+    ("number", "score"), [(0, 0.0), (1, 0.1), (10, 1.0), (0.5, 0.05), (1.0, 0.1), (7, 0.7)]
+)
 def test_one_of_ten_is_a_tenth_and_never_one(number: float, score: float):
     """The original took whatever was not above 1 for a share already: 1 of 10 became the best score there is."""
     assert parsed(said(number)).judge_score == pytest.approx(score, abs=1e-15)
@@ -232,13 +253,23 @@ def test_what_cannot_be_read_or_lies_off_the_scale_is_no_number(text: str):
 
 def test_a_fenced_reply_is_read_by_neither_kind_of_rubric():
     pairwise = shipped("rubric", "factuality")
-    comparison = pairwise.compare(PROMPT, entrant_a="ann", entrant_b="bob", response_a="Press.", response_b="Wait.")
+    comparison = pairwise.compare(
+        PROMPT, entrant_a="ann", entrant_b="bob", response_a="Press.", response_b="Wait."
+    )
     asked = pairwise.request(comparison, judge="judge", position_swap=False)
     verdict = '{"evidence_a": "", "evidence_b": "", "verdict": "A"}'
-    for fenced, plain in ((f"```json\n{verdict}\n```", verdict), (f"```json\n{said(7)}\n```", said(7))):
+    for fenced, plain in (
+        (f"```json\n{verdict}\n```", verdict),
+        (f"```json\n{said(7)}\n```", said(7)),
+    ):
         replies = [JudgeReply(key=asked.key, text=text) for text in (fenced, plain)]
-        readings = [pairwise.parse(asked, reply, judge_model="x").verdict != "INVALID" for reply in replies]
-        readings = [a or parsed(r.text).judge_score is not None for a, r in zip(readings, replies, strict=True)]
+        readings = [
+            pairwise.parse(asked, reply, judge_model="x").verdict != "INVALID" for reply in replies
+        ]
+        readings = [
+            a or parsed(r.text).judge_score is not None
+            for a, r in zip(readings, replies, strict=True)
+        ]
         assert readings == [False, True]
 
 
@@ -286,7 +317,11 @@ def test_the_variance_is_that_of_the_interval_widened_to_hold_the_score(text: st
 )
 def test_without_the_interval_that_was_asked_for_the_reply_is_unreadable(text: str):
     found = parsed(text, INTERVAL)
-    assert (found.judge_score, found.judge_score_variance, found.stop_reason) == (None, None, "unreadable")
+    assert (found.judge_score, found.judge_score_variance, found.stop_reason) == (
+        None,
+        None,
+        "unreadable",
+    )
 
 
 def test_a_judge_that_was_not_asked_how_sure_it_is_has_no_variance():
@@ -296,7 +331,12 @@ def test_a_judge_that_was_not_asked_how_sure_it_is_has_no_variance():
 def test_the_score_says_whose_it_is():
     asked = request(draw_idx=3)
     found = SCORE.parse(asked, JudgeReply(key=asked.key, text=said(7)), judge_model="opus")
-    assert (found.prompt_id, found.policy, found.draw_idx, found.judge_model) == ("p1", "ann", 3, "opus")
+    assert (found.prompt_id, found.policy, found.draw_idx, found.judge_model) == (
+        "p1",
+        "ann",
+        3,
+        "opus",
+    )
     assert (found.cache_key, found.reasoning) == (asked.key, "it presses")
 
 
@@ -309,7 +349,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def scored(store: Store, *responses: str, rubric: ScoreRubric = INTERVAL, judge: Any = LEXICAL) -> list[Score]:
+def scored(
+    store: Store, *responses: str, rubric: ScoreRubric = INTERVAL, judge: Any = LEXICAL
+) -> list[Score]:
     items = [
         rubric.item(PROMPT, dataclasses.replace(RESPONSE, response_text=text), number)
         for number, text in enumerate(responses)
@@ -317,7 +359,9 @@ def scored(store: Store, *responses: str, rubric: ScoreRubric = INTERVAL, judge:
     return stages.score_responses(items, rubric, judge, store)
 
 
-def test_with_a_reference_shown_the_lexical_judge_tells_right_from_wrong_and_without_it_cannot(store: Store):
+def test_with_a_reference_shown_the_lexical_judge_tells_right_from_wrong_and_without_it_cannot(
+    store: Store,
+):
     texts = ("Firm pressure.", "Holy water.")
     with_reference = [s.judge_score for s in scored(store, *texts, rubric=REFERENCE)]
     without = [s.judge_score for s in scored(store, *texts, rubric=SCORE)]
@@ -336,7 +380,9 @@ def test_the_lexical_judge_is_surer_of_a_longer_text_and_keeps_to_the_scale(stor
 def test_on_the_probes_the_cheap_lexical_judge_half_agrees_with_the_oracle(store: Store):
     """So a demo of the two has something to calibrate: neither the same judge, nor two that have nothing to do."""
     prompts = [prompt for prompt in bank.load(BANK) if REFERENCE.applies_to(prompt)]
-    answers = [r for name in PROBES for r in shipped("entrant", name, entrant_id=name).generate(prompts)]
+    answers = [
+        r for name in PROBES for r in shipped("entrant", name, entrant_id=name).generate(prompts)
+    ]
     by_id = {prompt.prompt_id: prompt for prompt in prompts}
     cheap, oracle = (
         [s.judge_score for s in stages.score_responses(
@@ -344,7 +390,10 @@ def test_on_the_probes_the_cheap_lexical_judge_half_agrees_with_the_oracle(store
         )]
         for rubric in (SCORE, REFERENCE)
     )  # fmt: skip
-    means = {name: fmean(s for s, r in zip(oracle, answers, strict=True) if r.entrant_id == name) for name in PROBES}
+    means = {
+        name: fmean(s for s, r in zip(oracle, answers, strict=True) if r.entrant_id == name)
+        for name in PROBES
+    }
     assert max(means, key=means.__getitem__) == "probe_reference"
     assert min(means, key=means.__getitem__) == "probe_swapped"
     assert 0.2 < correlation(cheap, oracle) < 0.9
@@ -372,25 +421,36 @@ def test_recorded_scores_come_back_on_whatever_scale_is_asked_for(tmp_path: Path
 
 def test_a_response_without_a_recorded_score_is_missing(tmp_path: Path, store: Store):
     judge = recorded(tmp_path, {"prompt_id": "p1", "policy": "bob", "judge_score": 0.5})
-    with pytest.raises(UserError, match=r"1 of 1 scores are missing \(ann 1\): ann on p1\. Supply them"):
+    with pytest.raises(
+        UserError, match=r"1 of 1 scores are missing \(ann 1\): ann on p1\. Supply them"
+    ):
         scored(store, "One.", rubric=SCORE, judge=judge)
 
 
 def test_a_file_of_verdicts_has_no_scores(tmp_path: Path, store: Store):
-    judge = recorded(tmp_path, {"model_a": "ann", "model_b": "bob", "winner": "tie", "question_id": "p1"})
-    with pytest.raises(UserError, match=r"path: .*scores\.jsonl holds verdicts and no scores\. Expected rows with"):
+    judge = recorded(
+        tmp_path, {"model_a": "ann", "model_b": "bob", "winner": "tie", "question_id": "p1"}
+    )
+    with pytest.raises(
+        UserError, match=r"path: .*scores\.jsonl holds verdicts and no scores\. Expected rows with"
+    ):
         scored(store, "One.", rubric=SCORE, judge=judge)
 
 
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ({"prompt_id": "p1", "policy": "ann", "judge_score": 7}, r"judge_score is 7\. Expected a number in \[0, 1\]"),
+        (
+            {"prompt_id": "p1", "policy": "ann", "judge_score": 7},
+            r"judge_score is 7\. Expected a number in \[0, 1\]",
+        ),
         ({"prompt_id": "p1", "policy": "ann", "judge_score": "0.7"}, "judge_score is '0.7'"),
         ({"prompt_id": "p1", "judge_score": 0.7}, "a score without prompt_id and policy"),
     ],
 )
-def test_a_bad_row_of_scores_is_refused_by_its_line(tmp_path: Path, row: dict[str, Any], words: str):
+def test_a_bad_row_of_scores_is_refused_by_its_line(
+    tmp_path: Path, row: dict[str, Any], words: str
+):
     with pytest.raises(UserError, match=rf"scores\.jsonl:1: {words}"):
         recorded(tmp_path, row)
 
@@ -399,7 +459,10 @@ def test_a_bad_row_of_scores_is_refused_by_its_line(tmp_path: Path, row: dict[st
 
 
 def items(n: int, rubric: ScoreRubric = SCORE) -> list[Item]:
-    return [rubric.item(dataclasses.replace(PROMPT, prompt_id=f"p{i}", text=f"Why {i}?"), RESPONSE) for i in range(n)]
+    return [
+        rubric.item(dataclasses.replace(PROMPT, prompt_id=f"p{i}", text=f"Why {i}?"), RESPONSE)
+        for i in range(n)
+    ]
 
 
 def test_the_scores_come_in_the_order_of_the_items_and_a_second_time_from_the_store(store: Store):
@@ -428,11 +491,15 @@ def test_replies_without_a_score_are_counted_by_their_reason(
     tmp_path: Path, store: Store, caplog: pytest.LogCaptureFixture
 ):
     rows: Sequence[dict[str, Any]] = [
-        {"prompt_id": f"p{i}", "policy": "ann", "judge_score": score} for i, score in enumerate([0.5, None, None])
+        {"prompt_id": f"p{i}", "policy": "ann", "judge_score": score}
+        for i, score in enumerate([0.5, None, None])
     ]
     with caplog.at_level(logging.WARNING):
         stages.score_responses(items(3), SCORE, recorded(tmp_path, *rows), store)
-    assert "2 of 3 replies hold no score (2 recorded_invalid): those responses have none" in caplog.text
+    assert (
+        "2 of 3 replies hold no score (2 recorded_invalid): those responses have none"
+        in caplog.text
+    )
 
 
 def test_two_judges_and_two_rubrics_keep_their_scores_apart(store: Store):
@@ -447,7 +514,13 @@ def test_the_plan_counts_responses_and_says_nothing_of_elo(store: Store):
     some = [*items(5), dataclasses.replace(items(1)[0], draw_idx=1)]
     plan = stages.plan_scores(some, SCORE, LEXICAL, store)
     (row,) = plan.rows
-    assert (row.dimension, row.n_prompts, row.n_entrants, row.pairs, row.stored) == ("usefulness", 5, 1, 6, 2)
+    assert (row.dimension, row.n_prompts, row.n_entrants, row.pairs, row.stored) == (
+        "usefulness",
+        5,
+        1,
+        6,
+        2,
+    )
     table = bill.plan_table(plan)
     assert "responses" in table
     assert "Elo" not in table

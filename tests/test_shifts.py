@@ -33,7 +33,10 @@ def played(n_prompts: int, seed: int = 1) -> list[Battle]:
 
 def renamed(battles: list[Battle]) -> list[Battle]:
     """On prompts that no other run has."""
-    return [Battle.from_dict({**battle.to_dict(), "question_id": f"other {battle.question_id}"}) for battle in battles]
+    return [
+        Battle.from_dict({**battle.to_dict(), "question_id": f"other {battle.question_id}"})
+        for battle in battles
+    ]
 
 
 def of_prompts(battles: list[Battle], n: int) -> list[Battle]:
@@ -59,7 +62,9 @@ def test_one_shared_entrant_has_nothing_to_move_against():
 @pytest.mark.parametrize("use", ["both", "consistent"])
 def test_the_parts_of_prompts_add_up_to_the_clustered_covariance(use: str):
     battles = played(60)
-    bradley_terry = BradleyTerry(initial_rating=1400.0, use=use, interval="sandwich", n_bootstraps=2, seed=0)
+    bradley_terry = BradleyTerry(
+        initial_rating=1400.0, use=use, interval="sandwich", n_bootstraps=2, seed=0
+    )
     board = bradley_terry.rate({"d": battles})["d"]
     found = fit(battles, use)
     assert found.models == board.models
@@ -93,7 +98,9 @@ def test_the_error_is_that_of_a_bootstrap_of_all_prompts():
     np.add.at(wins, (every.cluster, every.second, every.first), 1 - every.score)
     rng = np.random.default_rng(3)
     drawn = [rng.integers(120, size=120) for _ in range(400)]
-    again = [abilities(wins[q].sum(axis=0)) - abilities(wins[q[in_pilot[q]]].sum(axis=0)) for q in drawn]
+    again = [
+        abilities(wins[q].sum(axis=0)) - abilities(wins[q[in_pilot[q]]].sum(axis=0)) for q in drawn
+    ]
     assert errors == pytest.approx(POINTS * np.std(again, axis=0), rel=0.15)
 
 
@@ -104,7 +111,9 @@ def test_a_pilot_and_its_whole_differ_as_much_as_the_error_says():
         whole = played(90, seed)
         found.append(list(moved(fit(of_prompts(whole, 45)), fit(whole)).values()))
     scatter = np.std([[shift.shift for shift in some] for some in found])
-    error = np.sqrt(np.mean([[shift.std_error**2 for shift in some if shift.std_error] for some in found]))
+    error = np.sqrt(
+        np.mean([[shift.std_error**2 for shift in some if shift.std_error] for some in found])
+    )
     assert error / scatter == pytest.approx(1.0, abs=0.1)
 
 
@@ -119,7 +128,9 @@ def test_shared_prompts_make_a_shift_surer_than_two_intervals_would():
 
 @pytest.mark.parametrize("prompts", [None, "the same"])
 def test_battles_that_do_not_tell_prompts_apart_give_no_error(prompts: str | None):
-    battles = [Battle.from_dict({**battle.to_dict(), "question_id": prompts}) for battle in played(20)]
+    battles = [
+        Battle.from_dict({**battle.to_dict(), "question_id": prompts}) for battle in played(20)
+    ]
     assert influence(battles, use="both") is None
 
 

@@ -58,5 +58,9 @@ def test_the_mixture_that_varies_least_is_the_flatter_curve_and_the_wrong_one():
 
 def test_equal_candidates_share_and_a_better_one_takes_all():
     assert least_variance(np.ones((2, 2)), ridge=1e-8) == pytest.approx([0.5, 0.5])
-    assert least_variance(np.array([[1.0, 2.0], [2.0, 9.0]]), ridge=0.0) == pytest.approx([1.0, 0.0])
-    assert least_variance(np.diag([1.0, 3.0]), ridge=0.0) == pytest.approx([0.75, 0.25])  # inverse variances
+    assert least_variance(np.array([[1.0, 2.0], [2.0, 9.0]]), ridge=0.0) == pytest.approx(
+        [1.0, 0.0]
+    )
+    assert least_variance(np.diag([1.0, 3.0]), ridge=0.0) == pytest.approx(
+        [0.75, 0.25]
+    )  # inverse variances

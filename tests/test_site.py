@@ -18,7 +18,9 @@ from tests.commands import attempt_program
 from tests.data import described
 
 SEVERAL = ("entrant", "rating", "rubric", "estimator")
-OPTIONS = {group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in reference.GROUPS}
+OPTIONS = {
+    group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in reference.GROUPS
+}
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +35,23 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_of_the_repository_is_a_page_of_the_site(site: Path):
-    pages = {path.relative_to(HOME / "docs").with_suffix(".html") for path in (HOME / "docs").rglob("*.md")}
+    pages = {
+        path.relative_to(HOME / "docs").with_suffix(".html")
+        for path in (HOME / "docs").rglob("*.md")
+    }
     assert pages <= {path.relative_to(site) for path in site.rglob("*.html")}
-    assert "Which of my configurations is really better" in (site / "index.html").read_text(encoding="utf-8")
+    assert "Which of my configurations is really better" in (site / "index.html").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_reading_it_fetches_nothing(site: Path):
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
-        assert re.findall(r"<(?:script|img|link|iframe)[^>]*(?:src|href)=.?(?:https?:)?//[^>]*>", text) == []
+        assert (
+            re.findall(r"<(?:script|img|link|iframe)[^>]*(?:src|href)=.?(?:https?:)?//[^>]*>", text)
+            == []
+        )
     for sheet in site.rglob("*.css"):
         assert not re.findall(r"url\([\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8"))
 
@@ -49,19 +59,28 @@ def test_reading_it_fetches_nothing(site: Path):
 def test_every_option_is_on_the_site(site: Path):
     text = (site / "reference/options.html").read_text(encoding="utf-8")
     assert [
-        f"{group}-{name}" for group, names in OPTIONS.items() for name in names if f'id="{group}-{name}"' not in text
+        f"{group}-{name}"
+        for group, names in OPTIONS.items()
+        for name in names
+        if f'id="{group}-{name}"' not in text
     ] == []
 
 
 def test_every_group_of_options_is_in_the_reference():
-    groups = {path.parent.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml")} - {".", "hydra/job_logging"}
+    groups = {path.parent.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml")} - {
+        ".",
+        "hydra/job_logging",
+    }
     assert set(reference.GROUPS) == groups
 
 
 @pytest.fixture(scope="module")
 def notes() -> dict[str, str]:
     """What the reference says of each setting, by its path."""
-    every = [*reference.settings(), *(setting for option in reference.options() for setting in option.settings)]
+    every = [
+        *reference.settings(),
+        *(setting for option in reference.options() for setting in option.settings),
+    ]
     return {setting.path: setting.note for setting in every}
 
 
@@ -88,18 +107,32 @@ def test_every_key_of_a_run_is_described(notes: dict[str, str]):
     assert [path for path in paths if not is_described(path, notes)] == []
 
 
-@pytest.mark.parametrize("group", ["entrant", "judge", "elo", "rating", "rubric", "scoring", "estimator", "tracker"])
-def test_every_key_of_a_part_is_described_in_its_file_or_one_that_it_starts_from(group: str, notes: dict[str, str]):
+@pytest.mark.parametrize(
+    "group", ["entrant", "judge", "elo", "rating", "rubric", "scoring", "estimator", "tracker"]
+)
+def test_every_key_of_a_part_is_described_in_its_file_or_one_that_it_starts_from(
+    group: str, notes: dict[str, str]
+):
     for name in OPTIONS[group]:
         for key in keys(OmegaConf.to_container(described(group, name))):
-            of_any = [f"{group}.{start}.{key}" for start in OPTIONS[group]] if group in SEVERAL else [f"{group}.{key}"]
+            of_any = (
+                [f"{group}.{start}.{key}" for start in OPTIONS[group]]
+                if group in SEVERAL
+                else [f"{group}.{key}"]
+            )
             assert any(is_described(path, notes) for path in of_any), f"{group}={name}: {key}"
 
 
 def test_a_setting_is_shown_with_its_value_type_and_meaning():
     page = reference.settings_page()
-    assert "`judging.limit_pairs=null` int or null\n:   the first so many pairs of each dimension; null: all" in page
-    assert "`elo.k=16` float\n:   update factor, rating points; fractions allowed" in reference.options_page()
+    assert (
+        "`judging.limit_pairs=null` int or null\n:   the first so many pairs of each dimension; null: all"
+        in page
+    )
+    assert (
+        "`elo.k=16` float\n:   update factor, rating points; fractions allowed"
+        in reference.options_page()
+    )
 
 
 def test_no_setting_is_without_a_description(notes: dict[str, str]):

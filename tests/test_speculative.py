@@ -106,7 +106,9 @@ def rounds(q: torch.Tensor, p: torch.Tensor) -> list[list[int]]:
     for _ in range(N_ROUNDS):
         first = draw(q[0, 0], rng.random())
         drafts = [first, draw(q[1, first], rng.random())]
-        ruling = verify(drafts, torch.stack([q[0, 0], q[1, first]]), torch.stack([p[0, 0], p[1, first]]), rng)
+        ruling = verify(
+            drafts, torch.stack([q[0, 0], q[1, first]]), torch.stack([p[0, 0], p[1, first]]), rng
+        )
         replaced = [] if ruling.replacement is None else [ruling.replacement]
         emitted.append(drafts[: ruling.n_accepted] + replaced)
     return emitted
@@ -153,11 +155,15 @@ def test_the_jurys_trust_by_hand():
     certain, doubtful = trust(torch.stack([sure, torn], dim=1), beta=1 / 3, temperature=1.0)
 
     assert certain.margin == pytest.approx(5 / 8 - 1 / 8)
-    assert certain.entropy_nats == pytest.approx(-(5 / 8) * math.log(5 / 8) - 3 * (1 / 8) * math.log(1 / 8))
+    assert certain.entropy_nats == pytest.approx(
+        -(5 / 8) * math.log(5 / 8) - 3 * (1 / 8) * math.log(1 / 8)
+    )
     assert certain.stability_radius == 1  # 3 votes to 0: with one gone it still leads
     total = 3 * 2 ** (1 / 3) + 1
     assert doubtful.margin == pytest.approx(0)
-    assert doubtful.entropy_nats == pytest.approx(math.log(total) - 2 ** (1 / 3) * math.log(2) / total)
+    assert doubtful.entropy_nats == pytest.approx(
+        math.log(total) - 2 ** (1 / 3) * math.log(2) / total
+    )
     assert doubtful.stability_radius == 0
 
 
@@ -169,14 +175,22 @@ def test_a_jury_that_knows_nothing_has_the_entropy_of_the_vocabulary():
 def test_greedy_answers_are_looked_at_with_temperature_one():
     logits = random_logits(3, 2, 7)
     assert trust(logits, beta=1.0, temperature=None) == trust(logits, beta=1.0, temperature=1.0)
-    assert rejection(logits[:, 0], 3, 0, beta=1.0, temperature=None).suppression_score == pytest.approx(
-        float(product(logits, beta=1.0, temperature=1.0)[0, 3])
-    )
+    assert rejection(
+        logits[:, 0], 3, 0, beta=1.0, temperature=None
+    ).suppression_score == pytest.approx(float(product(logits, beta=1.0, temperature=1.0)[0, 3]))
 
 
 @pytest.mark.parametrize(
     ("votes", "radius"),
-    [("aaaaaaaa", 4), ("aaaaaaab", 3), ("aaaaabbb", 1), ("aaaabbbb", 0), ("aaabbccd", 0), ("aaaabbcc", 1), ("a", 0)],
+    [
+        ("aaaaaaaa", 4),
+        ("aaaaaaab", 3),
+        ("aaaaabbb", 1),
+        ("aaaabbbb", 0),
+        ("aaabbccd", 0),
+        ("aaaabbcc", 1),
+        ("a", 0),
+    ],
 )
 def test_the_stability_radius_is_half_the_lead_in_votes(votes, radius):
     assert stability_radius([ord(vote) for vote in votes]) == radius

@@ -24,9 +24,27 @@ from tests.data import BANK, DIMENSIONS, PROBES, shipped
 RUBRICS = [shipped("rubric", dimension) for dimension in DIMENSIONS]
 LEXICAL = shipped("judge", "lexical")
 PROMPTS = [
-    Prompt(prompt_id="p1", text="What stops bleeding?", source="medqa", subject="er", gold_answer="Firm pressure."),
-    Prompt(prompt_id="p2", text="What cools a burn?", source="medqa", subject="er", gold_answer="Running cool water."),
-    Prompt(prompt_id="p3", text="When will I die?", source="curated", subject="er", expected_behavior="abstain"),
+    Prompt(
+        prompt_id="p1",
+        text="What stops bleeding?",
+        source="medqa",
+        subject="er",
+        gold_answer="Firm pressure.",
+    ),
+    Prompt(
+        prompt_id="p2",
+        text="What cools a burn?",
+        source="medqa",
+        subject="er",
+        gold_answer="Running cool water.",
+    ),
+    Prompt(
+        prompt_id="p3",
+        text="When will I die?",
+        source="curated",
+        subject="er",
+        expected_behavior="abstain",
+    ),
 ]
 ANN = {"p1": "Firm pressure on the wound.", "p2": "Cool water.", "p3": "I cannot say."}
 BOB = {"p1": "A prayer.", "p2": "Butter.", "p3": "In March."}
@@ -63,7 +81,10 @@ def generated(
 
 
 def compared(
-    responses: Responses, prompts: Sequence[Prompt] = PROMPTS, rubrics: Sequence[Rubric] = RUBRICS, **how: int
+    responses: Responses,
+    prompts: Sequence[Prompt] = PROMPTS,
+    rubrics: Sequence[Rubric] = RUBRICS,
+    **how: int,
 ) -> dict[str, list[Comparison]]:
     return {rubric.dimension: pair_up(prompts, responses, rubric, **how) for rubric in rubrics}
 
@@ -100,12 +121,18 @@ def test_the_second_time_nothing_is_generated_and_the_same_is_returned(path):
     first, _ = generated(path, probes, bank.load(BANK))
     again, usage = generated(path, probes, bank.load(BANK))
     assert again == first
-    assert (usage.responses_wanted, usage.responses_generated, usage.responses_stored) == (572, 0, 572)
+    assert (usage.responses_wanted, usage.responses_generated, usage.responses_stored) == (
+        572,
+        0,
+        572,
+    )
 
 
 def test_only_the_answer_that_changed_is_made_again(tmp_path, path):
     generated(path, entrants(tmp_path, ann=ANN, bob=BOB))
-    responses, usage = generated(path, entrants(tmp_path, ann={**ANN, "p2": "Cold water."}, bob=BOB))
+    responses, usage = generated(
+        path, entrants(tmp_path, ann={**ANN, "p2": "Cold water."}, bob=BOB)
+    )
     assert responses["ann"]["p2"].response_text == "Cold water."
     assert (usage.responses_generated, usage.responses_stored) == (1, 5)
 
@@ -114,7 +141,9 @@ def test_entrants_that_say_the_same_keep_their_names(path):
     twins = {name: shipped("entrant", "probe_partial", entrant_id=name) for name in ("one", "two")}
     for n_made in (6, 0):
         responses, usage = generated(path, twins)
-        assert {name: {r.entrant_id for r in some.values()} for name, some in responses.items()} == {
+        assert {
+            name: {r.entrant_id for r in some.values()} for name, some in responses.items()
+        } == {
             "one": {"one"},
             "two": {"two"},
         }
@@ -123,12 +152,22 @@ def test_entrants_that_say_the_same_keep_their_names(path):
 
 def test_an_entrant_that_says_the_same_on_two_prompts_has_answered_both(tmp_path, path):
     rows = [
-        {"prompt_id": name, "source": "curated", "subject": "er", "text": f"{name}?", "expected_behavior": "answer"}
+        {
+            "prompt_id": name,
+            "source": "curated",
+            "subject": "er",
+            "text": f"{name}?",
+            "expected_behavior": "answer",
+        }
         for name in ("p1", "p2")
     ]
     file = write_jsonl(tmp_path / "bank.jsonl", rows)
     probe = ProbeEntrant(
-        entrant_id="probe", style="reference", lapse_style="partial", lapse_rate=0.0, bank_path=str(file)
+        entrant_id="probe",
+        style="reference",
+        lapse_style="partial",
+        lapse_rate=0.0,
+        bank_path=str(file),
     )
     for n_made in (2, 0):
         responses, usage = generated(path, {"probe": probe}, bank.load(file))
@@ -155,9 +194,14 @@ def test_a_run_that_stopped_has_kept_what_was_made(tmp_path, path):
 
 def test_missing_responses_may_be_allowed_and_are_still_named(tmp_path, path, caplog):
     with caplog.at_level(logging.WARNING):
-        responses, _ = generated(path, entrants(tmp_path, ann=ANN, bob={"p1": "A prayer."}), allow_missing=True)
+        responses, _ = generated(
+            path, entrants(tmp_path, ann=ANN, bob={"p1": "A prayer."}), allow_missing=True
+        )
     assert list(responses["bob"]) == ["p1"]
-    assert "2 of 6 responses are missing (bob 2): bob on p2, bob on p3. Going on without them." in caplog.text
+    assert (
+        "2 of 6 responses are missing (bob 2): bob on p2, bob on p3. Going on without them."
+        in caplog.text
+    )
 
 
 # Judging
@@ -167,7 +211,9 @@ def test_missing_responses_may_be_allowed_and_are_still_named(tmp_path, path, ca
 def responses(tmp_path: Path) -> Responses:
     """Of ann, bob and zoe on the three prompts: two pairs' worth of prompts for factuality, three for the others."""
     with Store(tmp_path / "responses.sqlite") as store:
-        return stages.generate(PROMPTS, entrants(tmp_path, ann=ANN, bob=BOB, zoe=ZOE), store, allow_missing=False)
+        return stages.generate(
+            PROMPTS, entrants(tmp_path, ann=ANN, bob=BOB, zoe=ZOE), store, allow_missing=False
+        )
 
 
 def test_every_comparison_is_judged_in_both_orders(path, responses):
@@ -205,7 +251,9 @@ def test_equal_texts_are_asked_about_once(tmp_path, path):
     assert [j.winner for j in judgments["factuality"]] == ["ann", "ann", None]
 
 
-def test_a_changed_gold_answer_asks_again_about_the_factuality_of_that_prompt_and_nothing_else(path, responses):
+def test_a_changed_gold_answer_asks_again_about_the_factuality_of_that_prompt_and_nothing_else(
+    path, responses
+):
     """Three pairs in two orders. Calibration and clinical utility never show the gold answer."""
     judged(path, compared(responses))
     edited = [dataclasses.replace(PROMPTS[0], gold_answer="A tourniquet."), *PROMPTS[1:]]
@@ -216,7 +264,9 @@ def test_a_changed_gold_answer_asks_again_about_the_factuality_of_that_prompt_an
 def test_a_changed_response_asks_again_about_its_own_pairs(tmp_path, path, responses):
     """zoe on p1 meets ann and bob, in two orders, on three dimensions."""
     judged(path, compared(responses))
-    changed, _ = generated(path, entrants(tmp_path, ann=ANN, bob=BOB, zoe={**ZOE, "p1": "Do press."}))
+    changed, _ = generated(
+        path, entrants(tmp_path, ann=ANN, bob=BOB, zoe={**ZOE, "p1": "Do press."})
+    )
     _, usage = judged(path, compared(changed))
     assert usage.judge_calls == 2 * 2 * 3
 
@@ -268,7 +318,10 @@ def test_stored_only_asks_nothing_and_counts_what_is_missing(path, responses, ca
         judgments, usage = judged(path, compared(responses), stored_only=True)
     assert judgments == asked
     assert (usage.judge_calls, usage.verdicts_stored, usage.verdicts_missing) == (0, 12, 36)
-    assert "36 of 48 verdicts are missing (calibration 14, clinical_utility 14, factuality 8)" in caplog.text
+    assert (
+        "36 of 48 verdicts are missing (calibration 14, clinical_utility 14, factuality 8)"
+        in caplog.text
+    )
 
 
 def test_stored_only_on_an_empty_store_has_no_judgment(path, responses):
@@ -295,8 +348,12 @@ def test_missing_verdicts_are_named_and_stop_the_run(tmp_path, path, responses):
     )
 
 
-def test_where_missing_verdicts_are_allowed_their_comparisons_have_no_judgment(tmp_path, path, responses):
+def test_where_missing_verdicts_are_allowed_their_comparisons_have_no_judgment(
+    tmp_path, path, responses
+):
     comparisons = compared(responses, rubrics=RUBRICS[:1])
-    judgments, usage = judged(path, comparisons, one_battle(tmp_path), RUBRICS[:1], allow_missing=True)
+    judgments, usage = judged(
+        path, comparisons, one_battle(tmp_path), RUBRICS[:1], allow_missing=True
+    )
     assert [(j.prompt_id, j.winner) for j in judgments["factuality"]] == [("p1", "ann")]
     assert usage.verdicts_missing == 10

@@ -42,7 +42,9 @@ def path(tmp_path: Path) -> Path:
 
 def test_an_answer_is_found_by_its_key_by_whoever_opens_the_store_later(path):
     with Store(path) as store:
-        (kept,) = keep(store, JudgeReply(key="k", text="µ", usage={"input_tokens": 3}, mirrored=True))
+        (kept,) = keep(
+            store, JudgeReply(key="k", text="µ", usage={"input_tokens": 3}, mirrored=True)
+        )
     with Store(path) as store:
         assert store.get(JudgeReply, ["k", "unknown"]) == {"k": kept}
 
@@ -102,7 +104,8 @@ def test_an_answer_that_lacks_a_field_is_one_line(path):
         with store.transaction() as db:
             db.execute("UPDATE answers SET value = json_remove(value, '$.text')")
         with pytest.raises(
-            UserError, match=r"store\.sqlite: holds a JudgeReply that cannot be read \('text'\)\. Restore"
+            UserError,
+            match=r"store\.sqlite: holds a JudgeReply that cannot be read \('text'\)\. Restore",
         ):
             store.get(JudgeReply, ["k"])
 
@@ -113,7 +116,9 @@ def test_an_answer_says_of_which_kind_it_is(path):
         list(keep(store, reply("a"), reply("b")))
         list(store.keep([response], key=lambda r: "c"))
     with closing(sqlite3.connect(path)) as db:
-        kinds = db.execute("SELECT kind, COUNT(*) FROM answers GROUP BY kind ORDER BY kind").fetchall()
+        kinds = db.execute(
+            "SELECT kind, COUNT(*) FROM answers GROUP BY kind ORDER BY kind"
+        ).fetchall()
     assert kinds == [("JudgeReply", 2), ("Response", 1)]
 
 
@@ -142,7 +147,10 @@ def test_two_processes_that_write_the_same_keys_at_once_end_with_the_same_answer
         pass
     writers = [
         subprocess.Popen(
-            [sys.executable, "-c", WRITER, path, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", WRITER, path, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for name in ("upwards", "downwards")
     ]
@@ -191,7 +199,10 @@ for answer in store.keep((JudgeReply(key=f"k{n}", text="paid") for n in range(10
 
 def test_a_process_killed_between_two_answers_keeps_what_it_had_passed_on(path):
     worker = subprocess.Popen(
-        [sys.executable, "-c", KILLED, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", KILLED, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     seen = []
     for _ in range(5):
@@ -229,7 +240,8 @@ def test_a_transaction_is_seen_by_others_when_it_is_over(path):
 
 
 @pytest.mark.parametrize(
-    "error", [UserError("stop"), ValueError("no"), KeyError("no"), KeyboardInterrupt(), GeneratorExit()]
+    "error",
+    [UserError("stop"), ValueError("no"), KeyError("no"), KeyboardInterrupt(), GeneratorExit()],
 )
 def test_a_transaction_that_is_broken_off_has_done_nothing_and_its_error_is_passed_on(path, error):
     def work(store: Store) -> None:
@@ -251,27 +263,39 @@ def test_an_error_of_the_database_is_one_clear_line(path):
         with pytest.raises(UserError) as error, store.transaction() as db:
             put(store, reply("a"))
             db.execute("INSERT INTO nowhere VALUES (1)")
-        assert str(error.value).startswith(f"{path}: cannot be used as the store (no such table: nowhere). Restore it")
-        with pytest.raises(UserError, match=r"cannot be used as the store \(no such table: nowhere\)"):
+        assert str(error.value).startswith(
+            f"{path}: cannot be used as the store (no such table: nowhere). Restore it"
+        )
+        with pytest.raises(
+            UserError, match=r"cannot be used as the store \(no such table: nowhere\)"
+        ):
             store.read("SELECT * FROM nowhere")
     assert n_answers(path) == 0
 
 
 def test_nobody_can_write_between_the_start_of_a_transaction_and_its_end(path):
     """What it reads at its start is still so when it writes."""
-    with Store(path) as store, closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
+    with (
+        Store(path) as store,
+        closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other,
+    ):
         with store.transaction() as db:
             assert db.execute("SELECT COUNT(*) FROM claims").fetchone() == (0,)
             with pytest.raises(sqlite3.OperationalError, match="database is locked"):
                 other.execute("INSERT INTO claims VALUES ('k', 'other')")
-            assert other.execute("SELECT COUNT(*) FROM claims").fetchone() == (0,)  # but everybody can read
+            assert other.execute("SELECT COUNT(*) FROM claims").fetchone() == (
+                0,
+            )  # but everybody can read
             db.execute("INSERT INTO claims VALUES ('k', 'mine')")
         assert store.read("SELECT key, owner FROM claims") == [("k", "mine")]
 
 
 def test_a_transaction_within_another_is_refused_and_undoes_both(path):
     with Store(path) as store:
-        with pytest.raises(UserError, match="cannot start a transaction within a transaction"), store.transaction():
+        with (
+            pytest.raises(UserError, match="cannot start a transaction within a transaction"),
+            store.transaction(),
+        ):
             put(store, reply("a"))
             list(keep(store, reply("b")))
         list(keep(store, reply("c")))
@@ -280,7 +304,11 @@ def test_a_transaction_within_another_is_refused_and_undoes_both(path):
 
 def test_what_a_transaction_found_no_room_for_leaves_nothing_of_it(path):
     with Store(path) as store:
-        with full_disk(50_000), pytest.raises(UserError, match="disk I/O error"), store.transaction() as db:
+        with (
+            full_disk(50_000),
+            pytest.raises(UserError, match="disk I/O error"),
+            store.transaction() as db,
+        ):
             db.execute("INSERT INTO claims VALUES ('k', 'mine')")
             put(store, reply("a", "x" * 5_000_000))
         assert store.read("SELECT * FROM claims") == []
@@ -302,7 +330,9 @@ def test_rows_can_be_read_by_any_question(path):
     with Store(path) as store:
         list(keep(store, reply("a"), reply("it's")))
         assert store.read("SELECT key FROM answers WHERE key = ?", ["it's"]) == [("it's",)]
-        assert store.read("SELECT key FROM answers WHERE kind = ? AND key < ?", ("JudgeReply", "b")) == [("a",)]
+        assert store.read(
+            "SELECT key FROM answers WHERE kind = ? AND key < ?", ("JudgeReply", "b")
+        ) == [("a",)]
         assert store.read("SELECT key FROM answers WHERE 0") == []
 
 
@@ -333,8 +363,12 @@ def version_1(path) -> Path:
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as db, db:
         db.executescript(VERSION_1)
-        value = '{"key":"k%d","mirrored":false,"stop_reason":"end_turn","text":"answer %d","usage":{}}'
-        rows = [(f"k{n}", "JudgeReply", value % (n, n), "2026-04-25T00:00:00Z") for n in range(1000)]
+        value = (
+            '{"key":"k%d","mirrored":false,"stop_reason":"end_turn","text":"answer %d","usage":{}}'
+        )
+        rows = [
+            (f"k{n}", "JudgeReply", value % (n, n), "2026-04-25T00:00:00Z") for n in range(1000)
+        ]
         db.executemany("INSERT INTO answers VALUES (?, ?, ?, ?)", rows)
     return path
 
@@ -342,8 +376,12 @@ def version_1(path) -> Path:
 def made_of(path: Path) -> tuple[set[str], int, int, str]:
     """Its tables, its version, how many answers it has, and whether it is sound."""
     with closing(sqlite3.connect(path)) as db:
-        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        (version,), (sound,) = (db.execute(f"PRAGMA {what}").fetchone() for what in ("user_version", "integrity_check"))
+        tables = {
+            name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
+        (version,), (sound,) = (
+            db.execute(f"PRAGMA {what}").fetchone() for what in ("user_version", "integrity_check")
+        )
     return tables, version, n_answers(path), sound
 
 
@@ -369,9 +407,13 @@ def test_a_store_that_was_brought_up_to_date_is_like_one_that_was_made_anew(vers
 
 def test_a_run_of_the_former_program_that_has_the_store_open_goes_on(version_1):
     with closing(sqlite3.connect(version_1, isolation_level=None)) as former:
-        former.execute("INSERT INTO answers VALUES ('before', 'JudgeReply', '{\"key\":\"b\",\"text\":\"b\"}', '')")
+        former.execute(
+            "INSERT INTO answers VALUES ('before', 'JudgeReply', '{\"key\":\"b\",\"text\":\"b\"}', '')"
+        )
         with Store(version_1) as store:
-            former.execute("INSERT INTO answers VALUES ('after', 'JudgeReply', '{\"key\":\"a\",\"text\":\"a\"}', '')")
+            former.execute(
+                "INSERT INTO answers VALUES ('after', 'JudgeReply', '{\"key\":\"a\",\"text\":\"a\"}', '')"
+            )
             assert store.get(JudgeReply, ["before", "after"]).keys() == {"before", "after"}
 
 
@@ -398,7 +440,10 @@ with Store(Path(sys.argv[1])) as store:
 def test_processes_that_bring_a_store_up_to_date_at_once_do_so_once(version_1):
     openers = [
         subprocess.Popen(
-            [sys.executable, "-c", OPENER, version_1], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", OPENER, version_1],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for _ in range(3)
     ]
@@ -428,7 +473,10 @@ def refused(path: Path) -> str:
 def test_a_file_that_is_no_database_is_refused(path):
     path.parent.mkdir()
     path.write_text("What is this? " * 100)
-    assert "cannot be used as the store (file is not a database). Restore it from a copy" in refused(path)
+    assert (
+        "cannot be used as the store (file is not a database). Restore it from a copy"
+        in refused(path)
+    )
 
 
 def test_a_store_with_damaged_pages_is_refused(path):
@@ -445,7 +493,10 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(path):
     with sqlite3.connect(path, isolation_level=None) as db:
         db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     db.close()
-    assert f"written by a newer elo_exp (store version {SCHEMA_VERSION + 1}, this program knows" in refused(path)
+    assert (
+        f"written by a newer elo_exp (store version {SCHEMA_VERSION + 1}, this program knows"
+        in refused(path)
+    )
     with sqlite3.connect(path) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION + 1,)
     db.close()
@@ -474,7 +525,10 @@ def test_a_full_disk_is_reported_and_not_waited_for(path):
 def test_a_disk_that_is_full_later_costs_the_answer_that_found_no_room_and_no_other(path):
     with Store(path) as store:
         list(keep(store, reply("a")))
-        with full_disk(50_000), pytest.raises(UserError, match=r"cannot be used as the store \(disk I/O error\)"):
+        with (
+            full_disk(50_000),
+            pytest.raises(UserError, match=r"cannot be used as the store \(disk I/O error\)"),
+        ):
             list(keep(store, reply("b", "x" * 5_000_000)))
         list(keep(store, reply("c")))
     assert texts(path, "a", "b", "c").keys() == {"a", "c"}

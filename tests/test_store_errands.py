@@ -103,10 +103,14 @@ def errand(*words: str, cache_dir: Path = Path("cache")) -> str:
 
 
 def response(entrant: str, prompt: str) -> Response:
-    return Response(entrant_id=entrant, prompt_id=prompt, response_text=f"{entrant} says «{prompt}»: ja, Gäste!")
+    return Response(
+        entrant_id=entrant, prompt_id=prompt, response_text=f"{entrant} says «{prompt}»: ja, Gäste!"
+    )
 
 
-def reply(key: str, *, judge: str = "opus", dimension: str = "factuality", pair: str = "ann bob") -> JudgeReply:
+def reply(
+    key: str, *, judge: str = "opus", dimension: str = "factuality", pair: str = "ann bob"
+) -> JudgeReply:
     a, b = pair.split()
     return JudgeReply(
         key=key,
@@ -129,11 +133,20 @@ REPLIES = [
     reply("k3", pair="bob cid"),
     reply("k4", dimension="calibration"),
     reply("k5", judge="haiku"),
-    JudgeReply(key="k6", text="A", entrant_a="ann", entrant_b="cid", dimension="factuality", judge_model="lexical"),
+    JudgeReply(
+        key="k6",
+        text="A",
+        entrant_a="ann",
+        entrant_b="cid",
+        dimension="factuality",
+        judge_model="lexical",
+    ),
 ]
 
 
-def fill(folder: Path, replies: Sequence[JudgeReply] = REPLIES, entrants: str = "ann bob cid") -> Path:
+def fill(
+    folder: Path, replies: Sequence[JudgeReply] = REPLIES, entrants: str = "ann bob cid"
+) -> Path:
     """A store of these verdicts, and of two responses by each of these entrants."""
     with Store(folder / "store.sqlite") as store:
         made = [response(name, prompt) for name in entrants.split() for prompt in ("p1", "p2")]
@@ -161,7 +174,12 @@ class Impatient(Clock):
 
 
 def judge(server: AnthropicServer, **changes: Any) -> ClaudeJudge:
-    polling = {"poll_initial_seconds": 0.01, "poll_max_seconds": 0.02, "chunk_size": 4, "cache": "none"}
+    polling = {
+        "poll_initial_seconds": 0.01,
+        "poll_max_seconds": 0.02,
+        "chunk_size": 4,
+        "cache": "none",
+    }
     made: ClaudeJudge = shipped("judge", "opus", base_url=server.url, **{**polling, **changes})
     MADE.append(made)
     return made
@@ -169,7 +187,9 @@ def judge(server: AnthropicServer, **changes: Any) -> ClaudeJudge:
 
 def comparisons(n: int = 5) -> list[Comparison]:
     return [
-        dataclasses.replace(COMPARISON, prompt_id=f"p{number}", prompt_text=f"Why {number}?", gold_answer="Yes.")
+        dataclasses.replace(
+            COMPARISON, prompt_id=f"p{number}", prompt_text=f"Why {number}?", gold_answer="Yes."
+        )
         for number in range(n)
     ]
 
@@ -177,7 +197,9 @@ def comparisons(n: int = 5) -> list[Comparison]:
 def judged(made: ClaudeJudge, cache: Path = Path("cache")) -> tuple[list[Judgment], Usage]:
     """Five comparisons in both orders: 10 queries, in batches of 4, 4 and 2."""
     with Store(cache / "store.sqlite") as store:
-        return stages.judge_pairs({"factuality": comparisons()}, [RUBRIC], made, store)["factuality"], store.usage
+        return stages.judge_pairs({"factuality": comparisons()}, [RUBRIC], made, store)[
+            "factuality"
+        ], store.usage
 
 
 @pytest.fixture
@@ -203,7 +225,11 @@ def end(server: AnthropicServer, *numbers: int) -> None:
 
 
 def asking(server: AnthropicServer) -> tuple[str, ...]:
-    return (f"judge.base_url={server.url}", "judge.poll_initial_seconds=0.01", "judge.poll_max_seconds=0.02")
+    return (
+        f"judge.base_url={server.url}",
+        "judge.poll_initial_seconds=0.01",
+        "judge.poll_max_seconds=0.02",
+    )
 
 
 # A run is killed while its batches are under way: told by real processes
@@ -229,7 +255,10 @@ class Killed:
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
     folder = tmp_path_factory.mktemp("killed")
     with AnthropicServer(verdicts=longer, polls_to_end=NEVER) as server:
-        given, store = (*SMALL, f"judge.base_url={server.url}"), ("experiment=store", *asking(server))
+        given, store = (
+            (*SMALL, f"judge.base_url={server.url}"),
+            ("experiment=store", *asking(server)),
+        )
         process = subprocess.Popen(
             command(*given, "judging.budget_usd=5", anew=True),
             cwd=folder,
@@ -247,29 +276,45 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
         listed = attempt("experiment=store", folder=folder)
         planned = attempt(*given, "plan=true", folder=folder)
         keyless = attempt(*store, "store.action=wait", folder=folder, **HERE)
-        other = ("store.action=merge", "store.file=outputs/cache/store.sqlite", "cache_dir=elsewhere")
+        other = (
+            "store.action=merge",
+            "store.file=outputs/cache/store.sqlite",
+            "cache_dir=elsewhere",
+        )
         merged = attempt(*store, *other, folder=folder)
         server.polls_to_end = 1
         waited = attempt(*store, "store.action=wait", folder=folder, **KEY, **HERE)
         n_posts = server.meter.posts()
         again = attempt(*given, folder=folder, **HERE)
-        yield Killed(server, folder, batch_ids, listed, planned, keyless, merged, waited, n_posts, again)
+        yield Killed(
+            server, folder, batch_ids, listed, planned, keyless, merged, waited, n_posts, again
+        )
 
 
 def submitted(folder: Path) -> int:
     with (
         suppress(sqlite3.Error),
-        closing(sqlite3.connect(f"file:{folder}/outputs/cache/store.sqlite?mode=ro", uri=True)) as db,
+        closing(
+            sqlite3.connect(f"file:{folder}/outputs/cache/store.sqlite?mode=ro", uri=True)
+        ) as db,
     ):
-        return int(db.execute("SELECT COUNT(*) FROM batches WHERE state = 'submitted'").fetchone()[0])
+        return int(
+            db.execute("SELECT COUNT(*) FROM batches WHERE state = 'submitted'").fetchone()[0]
+        )
     return 0
 
 
 def test_list_shows_what_is_under_way_and_where_and_needs_no_key(killed: Killed):
     assert killed.listed.code == 0, killed.listed.err
     lines = [line for line in killed.listed.out.splitlines() if line.startswith("under way: ")]
-    assert [re.search(r"(\d+) requests to claude-opus-5-5 since \d{4}-", line)[1] for line in lines] == ["5", "5", "2"]
-    assert [re.search(r"(\d+) open, at most \$0\.\d\d", line)[1] for line in lines] == ["5", "5", "2"]
+    assert [
+        re.search(r"(\d+) requests to claude-opus-5-5 since \d{4}-", line)[1] for line in lines
+    ] == ["5", "5", "2"]
+    assert [re.search(r"(\d+) open, at most \$0\.\d\d", line)[1] for line in lines] == [
+        "5",
+        "5",
+        "2",
+    ]
     for line, batch_id in zip(lines, killed.batch_ids, strict=True):
         assert line.endswith(f"{batch_id} at {killed.server.url}")
     assert re.search(r"responses +probe_partial +2 +0\.00", killed.listed.out)
@@ -284,7 +329,9 @@ def test_a_plan_counts_what_is_under_way_as_neither_stored_nor_to_pay(killed: Ki
 def test_waiting_without_a_key_is_one_clear_line_and_loses_nothing(killed: Killed):
     assert killed.keyless.code == 2
     assert killed.keyless.out == ""
-    assert killed.keyless.err.splitlines()[-1].startswith("elo_exp: ANTHROPIC_API_KEY: not set. Put the key into")
+    assert killed.keyless.err.splitlines()[-1].startswith(
+        "elo_exp: ANTHROPIC_API_KEY: not set. Put the key into"
+    )
 
 
 def test_a_store_with_batches_under_way_is_not_merged(killed: Killed):
@@ -332,7 +379,11 @@ def test_errands_leave_no_run_folder(killed: Killed):
 
 def table(text: str) -> dict[tuple[str, ...], tuple[str, str]]:
     """Number and dollars by kind, source and dimension."""
-    cells = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines() if re.search(r"^ +(verdicts|resp)", line)]
+    cells = [
+        re.split(r"\s{2,}", line.strip())
+        for line in text.splitlines()
+        if re.search(r"^ +(verdicts|resp)", line)
+    ]
     return {tuple(row[:-2]): (row[-2], row[-1]) for row in cells}
 
 
@@ -384,10 +435,15 @@ def test_list_shows_a_submission_whose_fate_is_not_known():
 # Wait and cancel
 
 
-def test_waiting_where_nothing_is_under_way_asks_nobody(monkeypatch: pytest.MonkeyPatch, server: AnthropicServer):
+def test_waiting_where_nothing_is_under_way_asks_nobody(
+    monkeypatch: pytest.MonkeyPatch, server: AnthropicServer
+):
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     fill(Path("cache"))
-    assert errand("store.action=wait", *asking(server)) == "0 answers collected; nothing spent\nnothing under way"
+    assert (
+        errand("store.action=wait", *asking(server))
+        == "0 answers collected; nothing spent\nnothing under way"
+    )
     assert server.meter.calls == []
 
 
@@ -395,7 +451,9 @@ def test_wait_collects_what_another_model_was_asked_at_that_models_price(server:
     """The errand's judge is Sonnet unless told otherwise; the batches are Opus's, twice as dear."""
     leave_under_way(server)
     server.polls_to_end = 1
-    assert errand("store.action=wait", *asking(server)).startswith("10 answers collected; spent $0.0")
+    assert errand("store.action=wait", *asking(server)).startswith(
+        "10 answers collected; spent $0.0"
+    )
     tokens = server.meter.tokens["batch"]
     dollars = (tokens["input_tokens"] * 2 + tokens["output_tokens"] * 10) * 1e-6
     with Store(Path("cache/store.sqlite")) as store:
@@ -404,12 +462,18 @@ def test_wait_collects_what_another_model_was_asked_at_that_models_price(server:
     assert held.dollars == pytest.approx(dollars)
 
 
-def test_cancelled_batches_are_collected_and_the_next_run_pays_for_the_rest(server: AnthropicServer):
+def test_cancelled_batches_are_collected_and_the_next_run_pays_for_the_rest(
+    server: AnthropicServer,
+):
     """Of each batch the server has answered half when it is told."""
     leave_under_way(server)
     said = errand("store.action=cancel", *asking(server))
-    assert said.startswith("3 asked to end. What has been answered by then is paid for: store.action=wait")
-    assert errand("store.action=wait", *asking(server)).startswith("5 answers collected; spent $0.0")
+    assert said.startswith(
+        "3 asked to end. What has been answered by then is paid for: store.action=wait"
+    )
+    assert errand("store.action=wait", *asking(server)).startswith(
+        "5 answers collected; spent $0.0"
+    )
     server.polls_to_end = 1
     judgments, usage = judged(judge(server))
     assert len(judgments) == 5
@@ -425,7 +489,10 @@ def test_a_run_that_finds_its_batches_cancelled_does_not_ask_again_by_itself(
     errand("store.action=cancel", *asking(server))
     with pytest.raises(UserError, match="5 of 10 verdicts are missing"):
         judged(judge(server))
-    assert "warning: 5 queries have failed for good; 5 of them: cancelled by the user" in caplog.messages
+    assert (
+        "warning: 5 queries have failed for good; 5 of them: cancelled by the user"
+        in caplog.messages
+    )
     server.polls_to_end = 1
     assert judged(judge(server))[1].judge_calls == 5
     assert set(server.meter.billed.values()) == {1}
@@ -442,7 +509,9 @@ def test_cancel_ends_every_batch_also_where_one_has_ended_already(server: Anthro
 def test_cancelling_what_has_ended_is_no_mistake(server: AnthropicServer):
     leave_under_way(server)
     end(server, 0, 1, 2)
-    assert errand("store.action=cancel", *asking(server)) == f"nothing is left to end at {server.url}"
+    assert (
+        errand("store.action=cancel", *asking(server)) == f"nothing is left to end at {server.url}"
+    )
 
 
 def test_cancelling_where_the_server_cannot_be_reached_is_one_clear_line():
@@ -452,7 +521,9 @@ def test_cancelling_where_the_server_cannot_be_reached_is_one_clear_line():
         errand("store.action=cancel", *asking(gone))
 
 
-def test_cancelling_a_submission_of_which_nobody_knows_says_so_and_what_to_do(server: AnthropicServer):
+def test_cancelling_a_submission_of_which_nobody_knows_says_so_and_what_to_do(
+    server: AnthropicServer,
+):
     """The process is gone before the server has answered. Once the batch has been found, it can be ended."""
     made = judge(server, chunk_size=10)
     made.clock = Impatient()
@@ -471,7 +542,9 @@ def test_cancelling_a_submission_of_which_nobody_knows_says_so_and_what_to_do(se
     assert server.batches[0].status == "in_progress"
 
 
-def test_cancel_ends_what_it_can_and_warns_of_the_others(server: AnthropicServer, caplog: pytest.LogCaptureFixture):
+def test_cancel_ends_what_it_can_and_warns_of_the_others(
+    server: AnthropicServer, caplog: pytest.LogCaptureFixture
+):
     made = judge(server)
     made.clock = Impatient()
     server.fault("POST", "/batches$", AcceptThenReset(), nth=2)
@@ -479,7 +552,10 @@ def test_cancel_ends_what_it_can_and_warns_of_the_others(server: AnthropicServer
         judged(made)
     assert errand("store.action=cancel", *asking(server)).startswith("2 asked to end. ")
     (line,) = [line for line in caplog.messages if "nobody knows" in line]
-    assert re.match(r"warning: nobody knows whether the server has \w{8} \(4 requests\): the submission got no", line)
+    assert re.match(
+        r"warning: nobody knows whether the server has \w{8} \(4 requests\): the submission got no",
+        line,
+    )
 
 
 def test_a_batch_that_was_not_cancelled_is_not_marked_as_if_it_had_been():
@@ -493,7 +569,9 @@ def test_a_batch_that_was_not_cancelled_is_not_marked_as_if_it_had_been():
 
 @pytest.mark.parametrize("action", ["wait", "cancel"])
 def test_a_judge_without_batches_cannot_wait_for_any(action: str):
-    with pytest.raises(UserError, match="^judge: has no batches. Choose the judge whose batches are meant, such as"):
+    with pytest.raises(
+        UserError, match="^judge: has no batches. Choose the judge whose batches are meant, such as"
+    ):
         errand(f"store.action={action}", "judge=lexical")
 
 
@@ -501,7 +579,9 @@ def test_a_judge_without_batches_cannot_wait_for_any(action: str):
 
 
 @pytest.mark.parametrize("by", ["nonce", "id"])
-def test_a_batch_that_is_given_up_is_paid_again_and_the_others_are_not(by: str, server: AnthropicServer):
+def test_a_batch_that_is_given_up_is_paid_again_and_the_others_are_not(
+    by: str, server: AnthropicServer
+):
     leave_under_way(server)
     with Store(Path("cache/store.sqlite")) as store:
         batch = Ledger(store, owner="").batches()[1]
@@ -514,7 +594,10 @@ def test_a_batch_that_is_given_up_is_paid_again_and_the_others_are_not(by: str, 
     judgments, usage = judged(judge(server))
     assert (len(judgments), usage.judge_calls) == (5, 10)
     assert [b.n for b in server.batches] == [4, 4, 2, 4]
-    assert Counter(server.meter.billed.values()) == {1: 6, 2: 4}  # the server has not heard that it was given up
+    assert Counter(server.meter.billed.values()) == {
+        1: 6,
+        2: 4,
+    }  # the server has not heard that it was given up
 
 
 @pytest.mark.parametrize("nonce", ["a2345678", "b0123456", "c1e23456", "d2345e67", "f0000000"])
@@ -525,7 +608,9 @@ def test_every_name_that_a_batch_can_have_can_be_given(nonce: str, server: Anthr
         first = Ledger(store, owner="").batches()[0].nonce
         for name in ("batches", "queries"):
             db.execute(f"UPDATE {name} SET nonce = ? WHERE nonce = ?", (nonce, first))
-    assert errand("store.action=repay", f"store.batch={nonce}").startswith(f"batch {nonce} is given up: its 4 open")
+    assert errand("store.action=repay", f"store.batch={nonce}").startswith(
+        f"batch {nonce} is given up: its 4 open"
+    )
 
 
 def test_only_what_is_under_way_can_be_given_up(server: AnthropicServer):
@@ -535,7 +620,9 @@ def test_only_what_is_under_way_can_be_given_up(server: AnthropicServer):
     with Store(Path("cache/store.sqlite")) as store:
         settled = Ledger(store, owner="").batches()[0]
     for name in (settled.nonce, settled.batch_id, "nobody"):
-        with pytest.raises(UserError, match=f"store.batch: found no batch '{name}' under way. store.action=list"):
+        with pytest.raises(
+            UserError, match=f"store.batch: found no batch '{name}' under way. store.action=list"
+        ):
             errand("store.action=repay", f"store.batch='{name}'")
 
 
@@ -544,14 +631,17 @@ def test_only_what_is_under_way_can_be_given_up(server: AnthropicServer):
 
 def test_what_is_exported_and_brought_in_elsewhere_is_the_same_to_the_byte():
     fill(Path("cache"))
-    assert errand("store.action=export", "store.file=shared/all.jsonl") == "12 answers written to shared/all.jsonl"
-    assert errand("store.action=import", "store.file=shared/all.jsonl", cache_dir=Path("fresh")) == (
-        "12 answers read, 12 of them new"
+    assert (
+        errand("store.action=export", "store.file=shared/all.jsonl")
+        == "12 answers written to shared/all.jsonl"
     )
+    assert errand(
+        "store.action=import", "store.file=shared/all.jsonl", cache_dir=Path("fresh")
+    ) == ("12 answers read, 12 of them new")
     assert rows(Path("fresh")) == rows(Path("cache"))
-    assert errand("store.action=import", "store.file=shared/all.jsonl", cache_dir=Path("fresh")) == (
-        "12 answers read, 0 of them new"
-    )
+    assert errand(
+        "store.action=import", "store.file=shared/all.jsonl", cache_dir=Path("fresh")
+    ) == ("12 answers read, 0 of them new")
 
 
 def test_a_fresh_store_with_what_another_paid_for_asks_nothing(server: AnthropicServer):
@@ -569,16 +659,21 @@ def test_a_fresh_store_with_what_another_paid_for_asks_nothing(server: Anthropic
 def test_a_filter_exports_a_part():
     fill(Path("cache"))
     errand("store.action=export", "store.file=opus.jsonl", "store.judge=opus")
-    exported = [json.loads(line) for line in Path("opus.jsonl").read_text(encoding="utf-8").splitlines()]
+    exported = [
+        json.loads(line) for line in Path("opus.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [row["key"] for row in exported] == ["k1", "k2", "k3", "k4"]
     assert set(exported[0]) == {"key", "kind", "created_at", "value"}
     assert exported[0]["value"] == reply("k1").to_dict()
 
 
 def test_an_empty_store_is_exported_as_an_empty_file():
-    assert errand("store.action=export", "store.file=none.jsonl") == "0 answers written to none.jsonl"
     assert (
-        errand("store.action=import", "store.file=none.jsonl", cache_dir=Path("b")) == "0 answers read, 0 of them new"
+        errand("store.action=export", "store.file=none.jsonl") == "0 answers written to none.jsonl"
+    )
+    assert (
+        errand("store.action=import", "store.file=none.jsonl", cache_dir=Path("b"))
+        == "0 answers read, 0 of them new"
     )
 
 
@@ -597,7 +692,9 @@ def test_an_exported_file_can_be_compressed_and_brought_in():
     """By the name that is read as compressed."""
     fill(Path("cache"))
     errand("store.action=export", "store.file=all.jsonl.gz")
-    assert errand("store.action=import", "store.file=all.jsonl.gz", cache_dir=Path("b")).endswith("12 of them new")
+    assert errand("store.action=import", "store.file=all.jsonl.gz", cache_dir=Path("b")).endswith(
+        "12 of them new"
+    )
 
 
 def test_log_probabilities_are_listed_exported_and_brought_in():
@@ -609,7 +706,9 @@ def test_log_probabilities_are_listed_exported_and_brought_in():
         list(store.keep(forced, key=lambda each: each.prompt_id))
     assert re.search(r"log-probabilities +ann +2 ", errand())
     errand("store.action=export", "store.file=all.jsonl")
-    assert errand("store.action=import", "store.file=all.jsonl", cache_dir=Path("b")).endswith("2 of them new")
+    assert errand("store.action=import", "store.file=all.jsonl", cache_dir=Path("b")).endswith(
+        "2 of them new"
+    )
     assert rows(Path("b")) == rows(Path("cache"))
 
 
@@ -624,34 +723,62 @@ def test_an_export_does_not_overwrite_a_store(victim: str):
     assert rows(Path(victim)) == before
 
 
-GOOD = {"key": "k1", "kind": "JudgeReply", "value": reply("k1").to_dict(), "created_at": "2026-11-21T12:00:00Z"}
+GOOD = {
+    "key": "k1",
+    "kind": "JudgeReply",
+    "value": reply("k1").to_dict(),
+    "created_at": "2026-11-21T12:00:00Z",
+}
 TOTAL = {"entrant_id": "ann", "prompt_id": "p1", "n_tokens": 9}
 BAD_ROWS: dict[str, tuple[Any, str]] = {
     "not JSON": ("{", "bad.jsonl:2: not JSON"),
     "not an object": ([1], "bad.jsonl:2: found a list. Expected one JSON object a line."),
     "no key": ({**GOOD, "key": None}, "bad.jsonl:2: not an exported answer"),
     "another key": ({**GOOD, "key": "k2"}, "bad.jsonl:2: not an exported answer"),
-    "another kind": ({**GOOD, "kind": "Prompt"}, "Expected key, kind (Response, JudgeReply, ForcedLogprob) and value"),
+    "another kind": (
+        {**GOOD, "kind": "Prompt"},
+        "Expected key, kind (Response, JudgeReply, ForcedLogprob) and value",
+    ),
     "a total that is a text": (
         {**GOOD, "kind": "ForcedLogprob", "value": {**TOTAL, "total_logprob": "-3"}},
         "bad.jsonl:2: not an exported answer (what it says is of another type)",
     ),
-    "a kind that is a list": ({**GOOD, "kind": ["JudgeReply"]}, "bad.jsonl:2: not an exported answer"),
-    "no value": ({"key": "k1", "kind": "JudgeReply"}, "bad.jsonl:2: not an exported answer ('value')"),
+    "a kind that is a list": (
+        {**GOOD, "kind": ["JudgeReply"]},
+        "bad.jsonl:2: not an exported answer",
+    ),
+    "no value": (
+        {"key": "k1", "kind": "JudgeReply"},
+        "bad.jsonl:2: not an exported answer ('value')",
+    ),
     "a value that is a text": ({**GOOD, "value": "A"}, "bad.jsonl:2: not an exported answer"),
-    "a value without its text": ({**GOOD, "value": {"key": "k1"}}, "bad.jsonl:2: not an exported answer ('text')"),
-    "another file of ours": ({"prompt_id": "p1", "winner": "ann"}, "bad.jsonl:2: not an exported answer ('key')"),
-    "a number that is none": ({**GOOD, "value": {**GOOD["value"], "dollars": float("nan")}}, "bad.jsonl:2"),
+    "a value without its text": (
+        {**GOOD, "value": {"key": "k1"}},
+        "bad.jsonl:2: not an exported answer ('text')",
+    ),
+    "another file of ours": (
+        {"prompt_id": "p1", "winner": "ann"},
+        "bad.jsonl:2: not an exported answer ('key')",
+    ),
+    "a number that is none": (
+        {**GOOD, "value": {**GOOD["value"], "dollars": float("nan")}},
+        "bad.jsonl:2",
+    ),
     "a text that is none": ({**GOOD, "value": {**GOOD["value"], "text": None}}, "bad.jsonl:2"),
     "a text that is a number": ({**GOOD, "value": {**GOOD["value"], "text": 1}}, "bad.jsonl:2"),
-    "dollars that are a text": ({**GOOD, "value": {**GOOD["value"], "dollars": "many"}}, "bad.jsonl:2"),
+    "dollars that are a text": (
+        {**GOOD, "value": {**GOOD["value"], "dollars": "many"}},
+        "bad.jsonl:2",
+    ),
 }
 
 
 @pytest.mark.parametrize(("row", "words"), BAD_ROWS.values(), ids=list(BAD_ROWS))
 def test_a_row_that_is_no_exported_answer_is_named_and_nothing_is_brought_in(row: Any, words: str):
     first = json.dumps({**GOOD, "key": "k0", "value": {**GOOD["value"], "key": "k0"}})
-    Path("bad.jsonl").write_text(f"{first}\n{row if isinstance(row, str) else json.dumps(row)}\n", encoding="utf-8")
+    Path("bad.jsonl").write_text(
+        f"{first}\n{row if isinstance(row, str) else json.dumps(row)}\n", encoding="utf-8"
+    )
     with pytest.raises(UserError) as refusal:
         errand("store.action=import", "store.file=bad.jsonl")
     assert words in str(refusal.value)
@@ -660,7 +787,8 @@ def test_a_row_that_is_no_exported_answer_is_named_and_nothing_is_brought_in(row
 
 def test_a_file_that_is_not_there_is_said_not_to_be():
     with pytest.raises(
-        UserError, match=r"^missing.jsonl: cannot be read \(No such file or directory\). Check the path."
+        UserError,
+        match=r"^missing.jsonl: cannot be read \(No such file or directory\). Check the path.",
     ):
         errand("store.action=import", "store.file=missing.jsonl")
 
@@ -670,13 +798,20 @@ def test_a_file_that_is_not_there_is_said_not_to_be():
 
 def test_two_stores_become_one_in_which_the_first_answer_stays():
     fill(Path("cache"), REPLIES[:3], "ann bob")
-    fill(Path("other"), [dataclasses.replace(REPLIES[2], text="VERDICT: B"), *REPLIES[3:]], "bob cid")
+    fill(
+        Path("other"), [dataclasses.replace(REPLIES[2], text="VERDICT: B"), *REPLIES[3:]], "bob cid"
+    )
     ours, theirs = rows(Path("cache")), rows(Path("other"))
     bytes_before = Path("other/store.sqlite").read_bytes()
-    assert errand("store.action=merge", "store.file=other/store.sqlite") == "8 answers there, 5 of them new here"
+    assert (
+        errand("store.action=merge", "store.file=other/store.sqlite")
+        == "8 answers there, 5 of them new here"
+    )
     assert rows(Path("cache")) == {**theirs, **ours}
     assert Path("other/store.sqlite").read_bytes() == bytes_before
-    assert errand("store.action=merge", "store.file=other/store.sqlite").endswith("0 of them new here")
+    assert errand("store.action=merge", "store.file=other/store.sqlite").endswith(
+        "0 of them new here"
+    )
 
 
 def test_what_a_killed_process_left_in_the_log_is_merged_too():
@@ -686,7 +821,10 @@ def test_what_a_killed_process_left_in_the_log_is_merged_too():
         list(store.keep(REPLIES, key=lambda r: r.key))
         shutil.copytree("other", "copy")
     assert Path("copy/store.sqlite-wal").stat().st_size > 0
-    assert errand("store.action=merge", "store.file=copy/store.sqlite") == "6 answers there, 6 of them new here"
+    assert (
+        errand("store.action=merge", "store.file=copy/store.sqlite")
+        == "6 answers there, 6 of them new here"
+    )
 
 
 def test_a_store_of_the_first_version_is_merged():
@@ -696,7 +834,10 @@ def test_a_store_of_the_first_version_is_merged():
         for name in ("owners", "claims", "batches", "queries"):
             db.execute(f"DROP TABLE {name}")
         db.execute("PRAGMA user_version = 1")
-    assert errand("store.action=merge", "store.file=other/store.sqlite") == "12 answers there, 12 of them new here"
+    assert (
+        errand("store.action=merge", "store.file=other/store.sqlite")
+        == "12 answers there, 12 of them new here"
+    )
 
 
 def alter(pragma: str) -> None:
@@ -720,13 +861,21 @@ NOT_MERGED: dict[str, tuple[Callable[[], Any], str, str]] = {
         "other/store.sqlite",
         "store.file: other/store.sqlite is the database of another program.",
     ),
-    "empty": (lambda: Path("empty").touch(), "empty", "store.file: empty is the database of another program."),
+    "empty": (
+        lambda: Path("empty").touch(),
+        "empty",
+        "store.file: empty is the database of another program.",
+    ),
     "a text": (
         lambda: Path("notes.txt").write_text("Ask Ada.\n" * 999, encoding="utf-8"),
         "notes.txt",
         "store.file: notes.txt cannot be read as a store (file is not a database).",
     ),
-    "damaged": (cut_off, "other/store.sqlite", "store.file: other/store.sqlite cannot be read as a store ("),
+    "damaged": (
+        cut_off,
+        "other/store.sqlite",
+        "store.file: other/store.sqlite cannot be read as a store (",
+    ),
     "missing": (
         lambda: None,
         "missing.sqlite",
@@ -737,7 +886,11 @@ NOT_MERGED: dict[str, tuple[Callable[[], Any], str, str]] = {
         "other",
         "store.file: found no file other. Expected the store.sqlite of another cache_dir",
     ),
-    "this store": (lambda: None, "cache/store.sqlite", "store.file: cache/store.sqlite is this store itself."),
+    "this store": (
+        lambda: None,
+        "cache/store.sqlite",
+        "store.file: cache/store.sqlite is this store itself.",
+    ),
     "this store by another name": (
         lambda: Path("link").symlink_to("cache"),
         "link/store.sqlite",
@@ -747,7 +900,9 @@ NOT_MERGED: dict[str, tuple[Callable[[], Any], str, str]] = {
 
 
 @pytest.mark.parametrize(("make", "file", "words"), NOT_MERGED.values(), ids=list(NOT_MERGED))
-def test_what_is_no_other_store_is_refused_and_nothing_is_brought_in(make: Callable[[], Any], file: str, words: str):
+def test_what_is_no_other_store_is_refused_and_nothing_is_brought_in(
+    make: Callable[[], Any], file: str, words: str
+):
     fill(Path("cache"), REPLIES[:1])
     fill(Path("other"))
     make()
@@ -761,12 +916,17 @@ def test_what_is_no_other_store_is_refused_and_nothing_is_brought_in(make: Calla
 
 def test_when_its_batches_are_collected_it_is_merged(server: AnthropicServer):
     leave_under_way(server, Path("other"))
-    with pytest.raises(UserError, match="3 batches of other/store.sqlite are still under way. Collect them first"):
+    with pytest.raises(
+        UserError, match="3 batches of other/store.sqlite are still under way. Collect them first"
+    ):
         errand("store.action=merge", "store.file=other/store.sqlite")
     assert rows(Path("cache")) == {}
     server.polls_to_end = 1
     errand("store.action=wait", *asking(server), cache_dir=Path("other"))
-    assert errand("store.action=merge", "store.file=other/store.sqlite") == "10 answers there, 10 of them new here"
+    assert (
+        errand("store.action=merge", "store.file=other/store.sqlite")
+        == "10 answers there, 10 of them new here"
+    )
     n_calls = len(server.meter.calls)
     assert judged(judge(server, budget_usd=0.0))[1].judge_calls == 0
     assert len(server.meter.calls) == n_calls
@@ -783,7 +943,9 @@ PURGED = {
 }
 
 
-@pytest.mark.parametrize(("words", "keys"), PURGED.items(), ids=[" ".join(words) for words in PURGED])
+@pytest.mark.parametrize(
+    ("words", "keys"), PURGED.items(), ids=[" ".join(words) for words in PURGED]
+)
 def test_purging_takes_out_what_was_meant_after_it_is_confirmed_and_it_can_be_brought_back(
     words: tuple[str, ...], keys: set[str]
 ):
@@ -795,11 +957,14 @@ def test_purging_takes_out_what_was_meant_after_it_is_confirmed_and_it_can_be_br
     )
     assert rows(Path("cache")) == before
     said = errand("store.action=purge", "store.confirm=true", *words)
-    assert said.startswith(f"{len(keys)} answers, ${worth:.2f} worth, taken out, into cache/purged_")
+    assert said.startswith(
+        f"{len(keys)} answers, ${worth:.2f} worth, taken out, into cache/purged_"
+    )
     assert set(rows(Path("cache"))) == set(before) - keys
     (purged,) = Path("cache").glob("purged_*.jsonl")
     assert (
-        errand("store.action=import", f"store.file='{purged}'") == f"{len(keys)} answers read, {len(keys)} of them new"
+        errand("store.action=import", f"store.file='{purged}'")
+        == f"{len(keys)} answers read, {len(keys)} of them new"
     )
     assert rows(Path("cache")) == before
 
@@ -808,7 +973,8 @@ def test_a_purge_must_say_what():
     fill(Path("cache"))
     before = rows(Path("cache"))
     with pytest.raises(
-        UserError, match="^store.action=purge: purges nothing as it is. Say what: store.judge=, store.ent"
+        UserError,
+        match="^store.action=purge: purges nothing as it is. Say what: store.judge=, store.ent",
     ):
         errand("store.action=purge", "store.confirm=true")
     assert rows(Path("cache")) == before
@@ -830,8 +996,20 @@ def test_purges_of_the_same_second_do_not_overwrite_each_other():
         errand("store.action=purge", f"store.entrant={name}", "store.confirm=true")
     files = sorted(Path("cache").glob("purged_*.jsonl"))
     assert len(files) == 3
-    kept = {json.loads(line)["key"] for path in files for line in path.read_text(encoding="utf-8").splitlines()}
-    assert kept == {"ann p1", "ann p2", "bob p1", "bob p2", "cid p1", "cid p2", *(f"k{n}" for n in range(1, 7))}
+    kept = {
+        json.loads(line)["key"]
+        for path in files
+        for line in path.read_text(encoding="utf-8").splitlines()
+    }
+    assert kept == {
+        "ann p1",
+        "ann p2",
+        "bob p1",
+        "bob p2",
+        "cid p1",
+        "cid p2",
+        *(f"k{n}" for n in range(1, 7)),
+    }
 
 
 def test_what_is_under_way_survives_a_purge_and_is_collected(server: AnthropicServer):
@@ -861,7 +1039,10 @@ def test_a_purge_that_cannot_keep_what_it_takes_takes_nothing(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("store.action=merge", "store.file: names no file. Set it with store.file=FILE; store.action=merge needs it."),
+        (
+            "store.action=merge",
+            "store.file: names no file. Set it with store.file=FILE; store.action=merge needs it.",
+        ),
         (
             "store.action=export",
             "store.file: names no file. Set it with store.file=FILE; store.action=export needs it.",
@@ -889,7 +1070,9 @@ def test_what_is_missing_is_named(words: str, line: str):
 def test_the_command_says_the_same_in_one_line(tmp_path: Path):
     ran = attempt("experiment=store", "store.action=purge", folder=tmp_path)
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("elo_exp: store.action=purge: purges nothing as it is. Say what: store.judge=, ")
+    assert ran.err.startswith(
+        "elo_exp: store.action=purge: purges nothing as it is. Say what: store.judge=, "
+    )
     assert ran.err.count("\n") == 1
 
 

@@ -22,7 +22,9 @@ LEVELS = (0.6, 0.95, 0.99, 1 - 0.05 / 18)
 @pytest.mark.parametrize("df", [1.0, 1.3, 2.5, 4.0, 30.0, 142.0, 1e3, 9e3])
 def test_the_quantile_is_that_of_scipy(df: float):
     for level in LEVELS:
-        assert t_quantile(df, level=level) == pytest.approx(stats.t.ppf((1 + level) / 2, df), rel=1e-6)
+        assert t_quantile(df, level=level) == pytest.approx(
+            stats.t.ppf((1 + level) / 2, df), rel=1e-6
+        )
 
 
 @pytest.mark.parametrize("df", [1, 2, 3, 9, 142, 5000])
@@ -41,7 +43,9 @@ def test_with_endless_prompts_it_is_normal():
 @pytest.mark.parametrize("df_error", [1, 7, 47, 140, 100_000])
 def test_f_is_that_of_scipy(df: int, df_error: int):
     for f in (0.0, 0.01, 0.5, 1.0, 1.7, 4.0, 30.0):
-        assert f_survival(f, df, df_error) == pytest.approx(stats.f.sf(f, df, df_error), rel=1e-9, abs=1e-15)
+        assert f_survival(f, df, df_error) == pytest.approx(
+            stats.f.sf(f, df, df_error), rel=1e-9, abs=1e-15
+        )
 
 
 def test_what_a_test_with_few_prompts_finds_is_what_a_simulation_finds():
@@ -77,7 +81,10 @@ def held(request: pytest.FixtureRequest) -> Held:
     assert len(boards) > 0.9 * N_RUNS
     inside = [(r.ci_low or 0) <= 0 <= (r.ci_high or 0) for board in boards for r in board.ratings]
     found = [any(pair.significant for pair in differences({"d": board})) for board in boards]
-    ranks = [any(r.rank_low != 1 or r.rank_high != 4 for r in with_ranks(board, rng).ratings) for board in boards]
+    ranks = [
+        any(r.rank_low != 1 or r.rank_high != 4 for r in with_ranks(board, rng).ratings)
+        for board in boards
+    ]
     return Held(*(float(np.mean(some)) for some in (inside, found, ranks)))
 
 
@@ -97,6 +104,13 @@ def test_of_four_prompts_elo_s_intervals_nearly_do():
     equals, rng = Tournament(ratings=(0.0,) * 4), np.random.default_rng(4)
     elo = PermutationElo(k=16, k_sweep=[], n_perms=50, n_bootstraps=100, perms_per_bootstrap=10, initial_rating=0,
                          seed=1, ties="drop", shuffle=True)  # fmt: skip
-    boards = [board for _ in range(400) for board in elo.rate({"d": equals.battles(4, rng)}).values()]
-    inside = [r.ci_low <= 0 <= (r.ci_high or 0) for board in boards for r in board.ratings if r.ci_low is not None]
+    boards = [
+        board for _ in range(400) for board in elo.rate({"d": equals.battles(4, rng)}).values()
+    ]
+    inside = [
+        r.ci_low <= 0 <= (r.ci_high or 0)
+        for board in boards
+        for r in board.ratings
+        if r.ci_low is not None
+    ]
     assert 0.94 < np.mean(inside) < 0.995

@@ -34,7 +34,9 @@ def row(model: str, **changes: Any) -> dict[str, Any]:
 def grid(*settings: str) -> list[dict[str, Any]]:
     return [
         row(model, job=f"{k}/{n}/{setting}", k=k, n_perms=n, setting=setting, dimension=dimension)
-        for k, n, setting, dimension, model in itertools.product(KS, N_PERMS, settings, DIMENSIONS, "ab")
+        for k, n, setting, dimension, model in itertools.product(
+            KS, N_PERMS, settings, DIMENSIONS, "ab"
+        )
     ]
 
 
@@ -44,7 +46,10 @@ def test_k_is_drawn_for_each_number_of_match_orders_and_each_setting():
     assert written(plot).count("factuality") == 4
     assert {"100 match orders elo.ties=half", "500 match orders"} <= set(written(plot))
     assert {r["line"] for r in plot.rows} == {
-        f"{model} {n} {setting}".strip() for model in "ab" for n in N_PERMS for setting in ("", "elo.ties=half")
+        f"{model} {n} {setting}".strip()
+        for model in "ab"
+        for n in N_PERMS
+        for setting in ("", "elo.ties=half")
     }
 
 
@@ -58,21 +63,30 @@ def test_of_many_numbers_of_match_orders_five_have_panels_and_all_have_rows():
 
 def test_of_many_models_the_others_are_grey():
     modes = {"pilot": 8.0, "headline": 16.0}
-    crowd = [row(model, job=mode, k=k, mode=mode) for mode, k in modes.items() for model in "abcdefghi"]
+    crowd = [
+        row(model, job=mode, k=k, mode=mode) for mode, k in modes.items() for model in "abcdefghi"
+    ]
     for plot in (sweep_plots.k_lines(crowd), sweep_agreement.modes_apart(crowd, list(modes))):
         assert plot.caption.endswith(" The best 7 of 9 entrants are in colour, the others grey.")
 
 
 def test_a_cell_says_the_difference_who_leads_and_whether_elo_has_converged():
     plot = sweep_plots.pair_grid(grid(""), "b", "a")
-    assert {(cell["k"], cell["difference"], cell["leader"]) for cell in plot.rows} == {(8, -20, "a"), (16, -28, "a")}
+    assert {(cell["k"], cell["difference"], cell["leader"]) for cell in plot.rows} == {
+        (8, -20, "a"),
+        (16, -28, "a"),
+    }
     words = written(plot)
     assert [words.count(word) for word in ("−20*", "−28", "a")] == [4, 4, 8]
 
 
 def test_a_cell_tells_long_names_apart():
     long = {model: f"organisation/the-model-called-{model}-with-a-long-name" for model in "ab"}
-    words = written(sweep_plots.pair_grid([r | {"model": long[r["model"]]} for r in grid("")], long["a"], long["b"]))
+    words = written(
+        sweep_plots.pair_grid(
+            [r | {"model": long[r["model"]]} for r in grid("")], long["a"], long["b"]
+        )
+    )
     assert words.count("…-called-a-with-a-long-name") == 8
     assert "…-called-b-with-a-long-name leads" in words
 
@@ -101,15 +115,26 @@ def test_nothing_is_drawn_of_jobs_without_elo():
 
 def test_the_spread_over_seeds_stands_beside_the_ordering_error():
     """Ratings of 1398, 1400 and 1402 have a standard deviation of 2; each job says that its error is 1."""
-    rows = [row("b", seed=seed, setting=f"elo.seed={seed}", rating=1398.0 + 2 * seed) for seed in range(3)]
-    plot = sweep_agreement.seeds_apart([*rows, row("b", seed=9, setting="elo.seed=9 elo.ties=half")])
+    rows = [
+        row("b", seed=seed, setting=f"elo.seed={seed}", rating=1398.0 + 2 * seed)
+        for seed in range(3)
+    ]
+    plot = sweep_agreement.seeds_apart(
+        [*rows, row("b", seed=9, setting="elo.seed=9 elo.ties=half")]
+    )
     assert [r["deviation"] for r in plot.rows] == [-2, 0, 2]
     assert "2.00 / 1.00" in written(plot)
     assert math.isclose(sum(r["deviation"] for r in plot.rows), 0)
 
 
 def test_kappa_stands_above_the_diagonal_and_the_rank_correlation_below():
-    agreement = {"dimension": "factuality", "n_comparisons": 40, "n_prompts": 4, "kappa": 0.5, "std_error": 0.1}
+    agreement = {
+        "dimension": "factuality",
+        "n_comparisons": 40,
+        "n_prompts": 4,
+        "kappa": 0.5,
+        "std_error": 0.1,
+    }
     agreement |= {"rho": -1.0}
     plot = sweep_agreement.judges_grid([agreement | {"first": "opus", "second": "haiku"}])
     assert {"0.50 ±.32", "n=40", "−1.00"} <= set(written(plot))

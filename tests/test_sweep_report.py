@@ -17,7 +17,13 @@ NASTY = "</table><script>alert(1)</script> !a_b"
 
 
 def job(number: int, *overrides: str, **changes: Any) -> dict[str, Any]:
-    spent = Usage(verdicts_wanted=10, judge_calls=4, verdicts_stored=6, dollars=1.25, dollars_by_dimension={"d": 1.25})
+    spent = Usage(
+        verdicts_wanted=10,
+        judge_calls=4,
+        verdicts_stored=6,
+        dollars=1.25,
+        dollars_by_dimension={"d": 1.25},
+    )
     return {
         "job": str(number), "finished": True, "error": None, "overrides": list(overrides),
         "usage": dataclasses.asdict(spent), "paid_before": None, "started_at": f"2026-11-21T14:5{number}:22Z",
@@ -25,12 +31,26 @@ def job(number: int, *overrides: str, **changes: Any) -> dict[str, Any]:
     } | changes  # fmt: skip
 
 
-def failed(number: int, *overrides: str, error: str | None = "UserError: elo.k: found -1.") -> dict[str, Any]:
-    never = {"finished": False, "usage": None, "paid_before": None, "started_at": None, "finished_at": None}
+def failed(
+    number: int, *overrides: str, error: str | None = "UserError: elo.k: found -1."
+) -> dict[str, Any]:
+    never = {
+        "finished": False,
+        "usage": None,
+        "paid_before": None,
+        "started_at": None,
+        "finished_at": None,
+    }
     return job(number, *overrides, **never, error=error)
 
 
-def row(number: int, model: str, rating: float | None, bradley_terry: float | None = None, **changes: Any) -> Any:
+def row(
+    number: int,
+    model: str,
+    rating: float | None,
+    bradley_terry: float | None = None,
+    **changes: Any,
+) -> Any:
     known = bradley_terry is not None
     return {
         "job": str(number), "overrides": "", "setting": "", "dimension": "d", "k": 16.0, "n_perms": 10, "model": model,
@@ -50,12 +70,16 @@ ROWS = [
 ]
 
 
-def read(jobs: Sequence[Any] = TWO, rows: Sequence[Any] = ROWS, plots: Sequence[Plot] = ()) -> Reader:
+def read(
+    jobs: Sequence[Any] = TWO, rows: Sequence[Any] = ROWS, plots: Sequence[Plot] = ()
+) -> Reader:
     return Reader(sweep_report.page("multirun", jobs, rows, plots))
 
 
 def test_it_links_to_the_reports_of_its_jobs_and_to_nothing_else():
-    text = sweep_report.page("multirun", TWO, ROWS, [Plot(name="k_by_n_perms", packing=packed(b"x"), rows=[])])
+    text = sweep_report.page(
+        "multirun", TWO, ROWS, [Plot(name="k_by_n_perms", packing=packed(b"x"), rows=[])]
+    )
     reader = Reader(text)
     assert not re.search(r"https?://|@import|url\(|<script|<link|javascript:", text)
     assert reader.given("href") == ["0/report.html", "1/report.html"]
@@ -125,7 +149,9 @@ def test_who_leads_in_every_job():
 
 def test_equals_share_the_lead():
     rows = [row(0, "ann", None, 1400.0), row(0, "bob", None, 1400.0)]
-    assert "By Bradley-Terry, ann, bob share the lead in every finished job." in read(rows=rows).said
+    assert (
+        "By Bradley-Terry, ann, bob share the lead in every finished job." in read(rows=rows).said
+    )
 
 
 def test_who_leads_may_depend_on_the_job_and_on_the_method():
@@ -164,7 +190,11 @@ def test_there_is_a_page_when_every_job_fails(overrides: list[str] | None):
 
 
 def test_a_dimension_without_a_decisive_match_has_no_elo():
-    rows = [row(n, m, None, 1400.0, ordering_error=None, convergence=None) for n in (0, 1) for m in ("ann", "bob")]
+    rows = [
+        row(n, m, None, 1400.0, ordering_error=None, convergence=None)
+        for n in (0, 1)
+        for m in ("ann", "bob")
+    ]
     reader = read(rows=rows)
     assert ["0, 1", "4, 16", "1400 / 1380 to 1420", "1400 / 1380 to 1420"] in reader.cells
     assert "Elo at" not in reader.said
@@ -184,7 +214,10 @@ def test_of_many_entrants_the_best_are_shown():
 
 
 def test_names_are_text_whatever_they_hold():
-    rows = [row(0, NASTY, 1500.0, 1500.0, dimension="<i>"), row(0, "b_c", 1400.0, 1400.0, dimension="<i>")]
+    rows = [
+        row(0, NASTY, 1500.0, 1500.0, dimension="<i>"),
+        row(0, "b_c", 1400.0, 1400.0, dimension="<i>"),
+    ]
     jobs = [job(0, "judge=<u>"), failed(1, f"judge={NASTY}", error="<s>")]
     reader = read(jobs, rows)
     assert not {tag for tag, _ in reader.tags} & {"script", "i", "u", "s"}

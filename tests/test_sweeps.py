@@ -19,7 +19,13 @@ from tests.pages import Reader
 
 DIMENSIONS = ["factuality", "calibration"]
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
-ITS_OWN = {"files", "started_at", "finished_at", "config", "overrides"}  # of the manifest of each run
+ITS_OWN = {
+    "files",
+    "started_at",
+    "finished_at",
+    "config",
+    "overrides",
+}  # of the manifest of each run
 SMALL = ("judging.limit_pairs=40", "tracker=local", "rubric=[factuality,calibration]")
 
 
@@ -39,7 +45,9 @@ def is_png(path: Path) -> bool:
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Three values of K times two numbers of permutations: six jobs."""
-    return run("-m", "elo.k=8,16,32", "elo.n_perms=10,20", *SMALL, folder=tmp_path_factory.mktemp("swept"))
+    return run(
+        "-m", "elo.k=8,16,32", "elo.n_perms=10,20", *SMALL, folder=tmp_path_factory.mktemp("swept")
+    )
 
 
 JOBS = [(k, n_perms) for k in (8, 16, 32) for n_perms in (10, 20)]
@@ -48,7 +56,9 @@ JOBS = [(k, n_perms) for k in (8, 16, 32) for n_perms in (10, 20)]
 def test_every_job_has_a_numbered_folder_in_one_folder_of_the_sweep(swept: Ran):
     folder = swept.run_dir
     assert re.fullmatch(r"multirun_(demo_)?\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]{4}", folder.name)
-    assert [path.name for path in (swept.folder / "outputs").iterdir() if path.name != "cache"] == [folder.name]
+    assert [path.name for path in (swept.folder / "outputs").iterdir() if path.name != "cache"] == [
+        folder.name
+    ]
     assert sorted(path.name for path in folder.iterdir() if path.name.isdigit()) == list("012345")
     for job, (k, n_perms) in enumerate(JOBS):
         manifest = read(folder / str(job) / "manifest.json")
@@ -75,16 +85,33 @@ def test_only_the_first_job_asks_the_judge(swept: Ran):
 
 
 def test_jobs_differ_in_what_was_swept_and_in_nothing_else(swept: Ran):
-    verdicts = {(swept.run_dir / str(job) / "verdicts/factuality.jsonl").read_bytes() for job in range(6)}
+    verdicts = {
+        (swept.run_dir / str(job) / "verdicts/factuality.jsonl").read_bytes() for job in range(6)
+    }
     assert len(verdicts) == 1
-    results = [read(swept.run_dir / str(job) / "elo_results.json")["primary"]["factuality"] for job in range(6)]
+    results = [
+        read(swept.run_dir / str(job) / "elo_results.json")["primary"]["factuality"]
+        for job in range(6)
+    ]
     assert len({entries["probe_hedged"]["mean"] for entries in results}) == 6
 
 
 def test_the_summary_has_a_row_for_each_job_dimension_and_entrant(swept: Ran):
     rows = table(swept.run_dir / "sweep_summary.csv")
     assert len(rows) == 6 * len(DIMENSIONS) * len(PROBES)
-    columns = ["job", "overrides", "setting", "mode", "judge", "seed", "dimension", "k", "n_perms", "model", "rating"]
+    columns = [
+        "job",
+        "overrides",
+        "setting",
+        "mode",
+        "judge",
+        "seed",
+        "dimension",
+        "k",
+        "n_perms",
+        "model",
+        "rating",
+    ]
     interval = ["bradley_terry_ci_low", "bradley_terry_ci_high"]
     more = ["ordering_error", "convergence", "bradley_terry", *interval, "bradley_terry_flag"]
     assert list(rows[0]) == [*columns, *more]
@@ -94,7 +121,9 @@ def test_the_summary_has_a_row_for_each_job_dimension_and_entrant(swept: Ran):
     ]
     for row in rows:
         assert (float(row["k"]), int(row["n_perms"])) == JOBS[int(row["job"])]
-        entry = read(swept.run_dir / row["job"] / "elo_results.json")["primary"][row["dimension"]][row["model"]]
+        entry = read(swept.run_dir / row["job"] / "elo_results.json")["primary"][row["dimension"]][
+            row["model"]
+        ]
         assert float(row["rating"]) == entry["mean"]
         assert float(row["ordering_error"]) == entry["sem"]
 
@@ -140,20 +169,38 @@ def test_the_summary_is_one_more_run_in_the_group(swept: Ran):
     said = dict(logged)
     assert said["summary"] == {"sweep/jobs": 6, "sweep/finished": 6}
     assert len(said["table"]["rows"]) == 6 * len(DIMENSIONS) * len(PROBES)
-    assert [value["name"] for kind, value in logged if kind == "figure"] == ["k_by_n_perms", "pair_by_k_and_n_perms"]
+    assert [value["name"] for kind, value in logged if kind == "figure"] == [
+        "k_by_n_perms",
+        "pair_by_k_and_n_perms",
+    ]
 
 
 def test_a_job_has_the_same_results_as_alone(swept: Ran):
     """What the jobs share is worked out once, and nothing else is taken from one job to the next."""
     chosen = ("elo.k=32", "elo.n_perms=20")
-    alone = run(*chosen, *SMALL, f"cache_dir={swept.folder / 'outputs/cache'}", folder=swept.folder / "alone")
+    alone = run(
+        *chosen,
+        *SMALL,
+        f"cache_dir={swept.folder / 'outputs/cache'}",
+        folder=swept.folder / "alone",
+    )
     job = swept.run_dir / str(JOBS.index((32, 20)))
-    for name in ("elo_results.json", "ratings.json", "battles.jsonl", "pairwise_winrates.csv", "matches/matches.jsonl"):
+    for name in (
+        "elo_results.json",
+        "ratings.json",
+        "battles.jsonl",
+        "pairwise_winrates.csv",
+        "matches/matches.jsonl",
+    ):
         assert (job / name).read_bytes() == (alone.run_dir / name).read_bytes()
     for path in [*(alone.run_dir / "responses").iterdir(), *(alone.run_dir / "verdicts").iterdir()]:
         assert (job / path.relative_to(alone.run_dir)).read_bytes() == path.read_bytes()
-    mine, its = (json.loads((folder / "manifest.json").read_bytes()) for folder in (alone.run_dir, job))
-    assert {name: mine[name] for name in mine.keys() - ITS_OWN} == {name: its[name] for name in its.keys() - ITS_OWN}
+    mine, its = (
+        json.loads((folder / "manifest.json").read_bytes()) for folder in (alone.run_dir, job)
+    )
+    assert {name: mine[name] for name in mine.keys() - ITS_OWN} == {
+        name: its[name] for name in its.keys() - ITS_OWN
+    }
 
 
 def test_every_job_is_listed_with_what_it_was_asked_and_what_it_spent(swept: Ran):
@@ -179,7 +226,9 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 def test_a_failing_job_does_not_keep_the_others_from_finishing(broken: Ran):
     assert broken.code == 2
     assert "sweep: 2 of 3 jobs finished" in broken.out
-    assert {(row["job"], float(row["k"])) for row in table(broken.run_dir / "sweep_summary.csv")} == {
+    assert {
+        (row["job"], float(row["k"])) for row in table(broken.run_dir / "sweep_summary.csv")
+    } == {
         ("0", 8),
         ("2", 16),
     }
@@ -208,7 +257,10 @@ def test_a_setting_may_be_what_only_the_job_knows(tmp_path: Path):
     """All jobs are checked before the first one runs, each as it will be."""
     own = ("elo.seed=${hydra:job.num}", "cache_dir=${hydra:runtime.output_dir}/store")
     ran = run("-m", "elo.k=8,16", *own, *QUICK, folder=tmp_path)
-    assert [read(ran.run_dir / job / "manifest.json")["config"]["elo"]["seed"] for job in "01"] == [0, 1]
+    assert [read(ran.run_dir / job / "manifest.json")["config"]["elo"]["seed"] for job in "01"] == [
+        0,
+        1,
+    ]
     assert all((ran.run_dir / job / "store" / "store.sqlite").is_file() for job in "01")
 
 
@@ -243,9 +295,15 @@ def test_a_sweep_over_modes_stays_one_sweep(tmp_path: Path):
     ran = run("-m", "mode=demo,pilot", *parts, *QUICK, folder=tmp_path)
     assert "sweep: 2 of 2 jobs finished" in ran.out
     manifests = [read(ran.run_dir / job / "manifest.json") for job in ("0", "1")]
-    assert [(m["mode"], m["selected_prompt_count"]) for m in manifests] == [("demo", 143), ("pilot", 50)]
+    assert [(m["mode"], m["selected_prompt_count"]) for m in manifests] == [
+        ("demo", 143),
+        ("pilot", 50),
+    ]
     rows = table(ran.run_dir / "sweep_summary.csv")
-    assert {(row["job"], row["setting"]) for row in rows} == {("0", "mode=demo"), ("1", "mode=pilot")}
+    assert {(row["job"], row["setting"]) for row in rows} == {
+        ("0", "mode=demo"),
+        ("1", "mode=pilot"),
+    }
 
 
 def test_pilot_and_headline_are_drawn_with_their_intervals(tmp_path: Path):
@@ -257,7 +315,10 @@ def test_pilot_and_headline_are_drawn_with_their_intervals(tmp_path: Path):
     ]
     for row in table(ran.run_dir / "sweep_summary.csv"):
         (drawn,) = (s for s in slopes if (s["run"], s["model"]) == (row["mode"], row["model"]))
-        assert (drawn["rating"], drawn["ci_low"]) == (row["bradley_terry"], row["bradley_terry_ci_low"])
+        assert (drawn["rating"], drawn["ci_low"]) == (
+            row["bradley_terry"],
+            row["bradley_terry_ci_low"],
+        )
     assert is_png(ran.run_dir / "0/figures/ratings.png")  # two jobs, each a run of its own
 
 
@@ -278,7 +339,9 @@ def test_judges_of_the_same_responses_are_compared_with_each_other(tmp_path: Pat
         f"_target_: elo_exp.judges.replay.ReplayJudge\npath: {first.run_dir / 'verdicts'}\njudge_model: echo\n",
         encoding="utf-8",
     )
-    changed = [path for path in (first.run_dir / "verdicts").iterdir() if _rename_judge(path, "echo")]
+    changed = [
+        path for path in (first.run_dir / "verdicts").iterdir() if _rename_judge(path, "echo")
+    ]
     assert changed
     chosen = ("--config-dir", str(mine.parents[1]), "sweep=judges", "judge=lexical,echo")
     ran = run("-m", *chosen, *QUICK, folder=tmp_path)
@@ -292,12 +355,16 @@ def test_judges_of_the_same_responses_are_compared_with_each_other(tmp_path: Pat
 
 def _rename_judge(path: Path, name: str) -> bool:
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace('"judge_model": "lexical"', f'"judge_model": "{name}"'), encoding="utf-8")
+    path.write_text(
+        text.replace('"judge_model": "lexical"', f'"judge_model": "{name}"'), encoding="utf-8"
+    )
     return path.read_text(encoding="utf-8") != text
 
 
 @pytest.mark.parametrize("pair", [["probe_hedged", "probe_swapped"], ["probe_hedged", "nobody"]])
-def test_the_pair_whose_difference_is_drawn_may_be_chosen(swept: Ran, tmp_path: Path, pair: list[str]):
+def test_the_pair_whose_difference_is_drawn_may_be_chosen(
+    swept: Ran, tmp_path: Path, pair: list[str]
+):
     folder = Path(shutil.copytree(swept.run_dir, tmp_path / "sweep"))
     last = folder / "5/manifest.json"
     manifest = read(last)
@@ -319,8 +386,18 @@ def test_the_pair_whose_difference_is_drawn_may_be_chosen(swept: Ran, tmp_path: 
 
 # The bill of several attempts
 
-DEAR = ("judge=openai_compatible", "judge.model=large", "judge.input_usd_per_million=0", "judge.concurrency=1")
-PAYING = (*DEAR, "judge.output_usd_per_million=1000", "judge.expected_output_tokens=1", "judge.max_tokens=100")
+DEAR = (
+    "judge=openai_compatible",
+    "judge.model=large",
+    "judge.input_usd_per_million=0",
+    "judge.concurrency=1",
+)
+PAYING = (
+    *DEAR,
+    "judge.output_usd_per_million=1000",
+    "judge.expected_output_tokens=1",
+    "judge.max_tokens=100",
+)
 
 
 def paid(server: OpenAiServer) -> float:
@@ -330,10 +407,19 @@ def paid(server: OpenAiServer) -> float:
 def test_a_job_that_goes_on_keeps_the_bill_of_what_it_was_before(tmp_path: Path):
     """It has the whole cap again, so that the attempts of one job may pay more than that."""
     with OpenAiServer() as server:
-        given = ("-m", "elo.k=16", *QUICK, *PAYING, f"judge.base_url={server.url}", "judging.budget_usd=0.8")
+        given = (
+            "-m",
+            "elo.k=16",
+            *QUICK,
+            *PAYING,
+            f"judge.base_url={server.url}",
+            "judging.budget_usd=0.8",
+        )
         folder, bills, code = tmp_path / "swept", list[float](), 1
         while code:
-            code = attempt(*given, f"hydra.sweep.dir={folder}", folder=tmp_path, NO_PROXY="127.0.0.1").code
+            code = attempt(
+                *given, f"hydra.sweep.dir={folder}", folder=tmp_path, NO_PROXY="127.0.0.1"
+            ).code
             bills.append(paid(server))
             found = read(folder / "0" / "manifest.json")
             assert found["usage"]["dollars"] == pytest.approx(bills[-1] - sum(bills[-2:-1]))

@@ -47,7 +47,9 @@ def _nothing_stays_loaded() -> Iterator[None]:
 
 
 def policy(cache: Path, name: str = "base", **changes: Any) -> HuggingFaceEntrant:
-    made = shipped("entrant", f"tiny_{name}", **{"cache_dir": str(cache), "max_new_tokens": 12, **changes})
+    made = shipped(
+        "entrant", f"tiny_{name}", **{"cache_dir": str(cache), "max_new_tokens": 12, **changes}
+    )
     assert isinstance(made, HuggingFaceEntrant)
     return made
 
@@ -57,7 +59,10 @@ def answers(of: Policy, prompts: Sequence[Prompt] = PROMPTS) -> dict[str, Respon
 
 
 def forced(by: Policy, responses: Mapping[str, Response]) -> dict[str, float | None]:
-    return {each.prompt_id: each.total_logprob for each in by.teacher_force(BY_ID, list(responses.values()))}
+    return {
+        each.prompt_id: each.total_logprob
+        for each in by.teacher_force(BY_ID, list(responses.values()))
+    }
 
 
 def recorded(responses: Mapping[str, Response]) -> dict[str, float]:
@@ -79,7 +84,9 @@ def test_it_is_the_sum_over_the_tokens_of_what_the_model_says_of_each_after_thos
     ids, expected = told(lm, PROMPTS[0]), 0.0
     for token in response.diagnostics["token_ids"]:
         with torch.inference_mode():
-            chances = (lm.model(torch.tensor([ids])).logits[0, -1].double() / 0.7).log_softmax(dim=-1)
+            chances = (lm.model(torch.tensor([ids])).logits[0, -1].double() / 0.7).log_softmax(
+                dim=-1
+            )
         expected += float(chances[token])
         ids.append(token)
     (total,) = forced(base, {response.prompt_id: response}).values()
@@ -99,7 +106,9 @@ def test_certainty_is_zero_and_nothing_is_above_it():
     assert teacher_forcing.checked(0.0, "ann, p1") == 0.0
     with pytest.raises(ArithmeticError, match="ann, p1: the log-probability is 0.001, above zero"):
         teacher_forcing.checked(1e-3, "ann, p1")
-    with pytest.raises(UserError, match="ann, p1: the log-probability is nan. Take dtype=float32 or bfloat16"):
+    with pytest.raises(
+        UserError, match="ann, p1: the log-probability is nan. Take dtype=float32 or bfloat16"
+    ):
         teacher_forcing.checked(math.nan, "ann, p1")
 
 
@@ -110,21 +119,29 @@ def test_an_answer_records_its_tokens_only_where_that_is_asked_for(cache):
     quiet = policy(cache, logprobs=False)
     (told_all,) = answers(policy(cache), PROMPTS[:1]).values()
     (told_little,) = answers(quiet, PROMPTS[:1]).values()
-    assert set(told_all.diagnostics) - set(told_little.diagnostics) == {"token_ids", "total_logprob", "tokenizer"}
+    assert set(told_all.diagnostics) - set(told_little.diagnostics) == {
+        "token_ids",
+        "total_logprob",
+        "tokenizer",
+    }
     assert told_all.response_text == told_little.response_text
     assert len(told_all.diagnostics["token_ids"]) == told_all.diagnostics["n_tokens_generated"]
     json.dumps(told_all.to_dict())
 
 
 def test_answers_that_were_stored_before_keep_their_keys(cache):
-    without, with_them = (policy(cache, logprobs=wanted).inputs(PROMPTS[0]) for wanted in (False, True))
+    without, with_them = (
+        policy(cache, logprobs=wanted).inputs(PROMPTS[0]) for wanted in (False, True)
+    )
     assert with_them == {**without, "logprobs": True}
     assert "logprobs" not in without
 
 
 @pytest.mark.parametrize("changes", [{"temperature": None}, {"top_p": 0.9}], ids=str)
 def test_answers_that_are_not_drawn_with_the_models_own_probabilities_have_none(cache, changes):
-    with pytest.raises(UserError, match="logprobs: found true with .* Expected a temperature and top_p=1.0"):
+    with pytest.raises(
+        UserError, match="logprobs: found true with .* Expected a temperature and top_p=1.0"
+    ):
         policy(cache, **changes)
 
 
@@ -139,11 +156,18 @@ def test_defect_1_an_answer_is_scored_under_the_template_that_it_was_drawn_under
     assert (check.n_checked, check.n_failed) == (6, 0)
 
 
-def test_defect_1_another_template_is_seen_by_the_check_of_the_draws_though_not_by_the_clones(cache):
+def test_defect_1_another_template_is_seen_by_the_check_of_the_draws_though_not_by_the_clones(
+    cache,
+):
     """The original drew from one prompt and scored under another; its clone's weights were 1 all the same."""
     responses = answers(policy(cache))
-    bare = {"base": policy(cache, chat_template="none"), "clone": policy(cache, "clone", chat_template="none")}
-    clones = stages.clone_check(PROMPTS, responses, bare, logging_policy="base", n_answers=6, seed=1)
+    bare = {
+        "base": policy(cache, chat_template="none"),
+        "clone": policy(cache, "clone", chat_template="none"),
+    }
+    clones = stages.clone_check(
+        PROMPTS, responses, bare, logging_policy="base", n_answers=6, seed=1
+    )
     draws = stages.generation_check(responses, forced(bare["base"], responses), allowed=ROUNDING)
     assert (clones.n_checked, clones.n_failed) == (6, 0)
     assert (draws.n_checked, draws.n_failed) == (6, 6)
@@ -167,9 +191,15 @@ def test_defect_3_the_tokens_are_scored_and_never_the_text_which_may_be_stripped
     base = policy(cache)
     responses = answers(base)
     tokenizer = causal_lm.load(base.weights).tokenizer
-    again = {name: tokenizer(r.response_text, add_special_tokens=False)["input_ids"] for name, r in responses.items()}
+    again = {
+        name: tokenizer(r.response_text, add_special_tokens=False)["input_ids"]
+        for name, r in responses.items()
+    }
     assert any(again[name] != r.diagnostics["token_ids"] for name, r in responses.items())
-    silent = {name: dataclasses.replace(response, response_text="") for name, response in responses.items()}
+    silent = {
+        name: dataclasses.replace(response, response_text="")
+        for name, response in responses.items()
+    }
     assert forced(base, silent) == forced(base, responses)
 
 
@@ -190,7 +220,9 @@ def test_defect_3_the_end_token_is_scored_where_the_model_said_it_and_not_where_
         assert (response.diagnostics["token_ids"][-1] == end) == (response.finish_reason == "stop")
     assert forced(base, responses) == pytest.approx(recorded(responses), abs=ROUNDING)
     items = {
-        name: Forced(prompt_ids=told(lm, BY_ID[name]), token_ids=response.diagnostics["token_ids"][:-1])
+        name: Forced(
+            prompt_ids=told(lm, BY_ID[name]), token_ids=response.diagnostics["token_ids"][:-1]
+        )
         for name, response in responses.items()
     }
     without_the_last = dict(totals(lm, items, temperature=1.0, label="ann"))
@@ -205,12 +237,20 @@ def test_defect_4_the_temperature_is_applied_to_the_logits_that_are_scored(cache
     assert all(abs(by_cool[name] - by_warm[name]) > 10 * ROUNDING for name in responses)
 
 
-def test_defect_4_a_clone_is_another_load_of_the_same_weights_and_its_difference_is_zero_to_the_last_bit(cache, caplog):
-    policies = {"base": policy(cache), "clone": policy(cache, "clone"), "premium": policy(cache, "premium")}
+def test_defect_4_a_clone_is_another_load_of_the_same_weights_and_its_difference_is_zero_to_the_last_bit(
+    cache, caplog
+):
+    policies = {
+        "base": policy(cache),
+        "clone": policy(cache, "clone"),
+        "premium": policy(cache, "premium"),
+    }
     responses = answers(policies["base"])
     caplog.clear()
     with caplog.at_level("INFO"):
-        check = stages.clone_check(PROMPTS, responses, policies, logging_policy="base", n_answers=4, seed=1)
+        check = stages.clone_check(
+            PROMPTS, responses, policies, logging_policy="base", n_answers=4, seed=1
+        )
     assert (check.n_checked, check.n_failed, check.max_difference) == (4, 0, 0.0)
     assert sum(record.message.startswith("loading") for record in caplog.records) == 2
     check.check()
@@ -224,7 +264,9 @@ def test_what_does_not_fit_the_model_has_no_log_probability_and_is_counted(cache
         diagnostics={**responses[PROMPTS[0].prompt_id].diagnostics, "token_ids": [7] * 2040},
     )
     with Store(tmp_path / "store.sqlite") as store, caplog.at_level("WARNING"):
-        found = stages.teacher_force(PROMPTS, {**responses, long.prompt_id: long}, {"base": base}, store)["base"]
+        found = stages.teacher_force(
+            PROMPTS, {**responses, long.prompt_id: long}, {"base": base}, store
+        )["base"]
     assert found[long.prompt_id] is None
     assert all(found[prompt.prompt_id] < 0 for prompt in PROMPTS[1:])
     assert caplog.messages == [
@@ -241,7 +283,9 @@ def test_neither_order_nor_company_nor_the_number_of_threads_changes_a_bit(cache
     expected = forced(base, responses)
     assert forced(base, responses) == expected
     assert forced(base, dict(reversed(responses.items()))) == expected
-    assert {name: forced(base, {name: response})[name] for name, response in responses.items()} == expected
+    assert {
+        name: forced(base, {name: response})[name] for name, response in responses.items()
+    } == expected
     torch.set_num_threads(2)
     try:
         assert forced(base, responses) == expected
@@ -265,7 +309,9 @@ def test_nor_does_another_process(cache, tmp_path):
     responses = answers(base, PROMPTS[:3])
     rows = [[row.to_dict() for row in some] for some in (PROMPTS[:3], responses.values())]
     given = json.dumps([dataclasses.asdict(base), *rows])
-    ran = attempt_program(sys.executable, "-c", ELSEWHERE, given, folder=tmp_path, PYTHONPATH=str(HOME))
+    ran = attempt_program(
+        sys.executable, "-c", ELSEWHERE, given, folder=tmp_path, PYTHONPATH=str(HOME)
+    )
     assert ran.code == 0, ran.err
     assert json.loads(ran.out) == forced(base, responses)
 
@@ -287,11 +333,15 @@ def test_another_tokenizers_ids_mean_nothing(cache, tmp_path):
 def test_nor_do_those_of_a_model_that_ends_its_answers_otherwise(cache, monkeypatch):
     base = policy(cache)
     responses = answers(base, PROMPTS[:1])
-    monkeypatch.setattr(causal_lm.load(base.weights).model.generation_config, "eos_token_id", [0, 9])
+    monkeypatch.setattr(
+        causal_lm.load(base.weights).model.generation_config, "eos_token_id", [0, 9]
+    )
     with pytest.raises(UserError, match="or of one with other end tokens"):
         forced(base, responses)
 
 
 def test_an_answer_without_recorded_tokens_is_not_tokenised_again(cache):
-    with pytest.raises(UserError, match="has no recorded token_ids. Expected .* entrant.tiny_base.logprobs=true"):
+    with pytest.raises(
+        UserError, match="has no recorded token_ids. Expected .* entrant.tiny_base.logprobs=true"
+    ):
         forced(policy(cache), answers(policy(cache, logprobs=False), PROMPTS[:1]))

@@ -28,7 +28,14 @@ from elo_exp.ratings.rao_kupper import RaoKupper, RaoKupperModel
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard
 from elo_exp.statistics import ties
-from elo_exp.statistics.likelihood import POINTS, Games, Pairs, bradley_terry_mle, games, strongest_component
+from elo_exp.statistics.likelihood import (
+    POINTS,
+    Games,
+    Pairs,
+    bradley_terry_mle,
+    games,
+    strongest_component,
+)
 from tests.simulation import Tournament
 
 MODELS: dict[str, ties.TieModel] = {"davidson": DavidsonModel(), "rao_kupper": RaoKupperModel()}
@@ -56,7 +63,9 @@ def log_likelihood(name: str, parameters: Sequence[float], some: Games) -> float
     pi = [*(math.exp(theta) for theta in parameters[:-1]), 1.0]
     total = 0.0
     for i, j, score in zip(some.first, some.second, some.score, strict=True):
-        total += math.log(TEXTBOOK[name](pi[i], pi[j], math.exp(parameters[-1]))[{1.0: 0, 0.5: 1, 0.0: 2}[score]])
+        total += math.log(
+            TEXTBOOK[name](pi[i], pi[j], math.exp(parameters[-1]))[{1.0: 0, 0.5: 1, 0.0: 2}[score]]
+        )
     return total
 
 
@@ -65,11 +74,15 @@ def battle(a: str, b: str, winner: str = "model_a", **orders: Any) -> Battle:
 
 
 def rate(name: str, battles: list[Battle], **changes: Any) -> Leaderboard:
-    return METHODS[name](**{"initial_rating": 1400, "use": "both"} | changes).rate({"d": battles})["d"]
+    return METHODS[name](**{"initial_rating": 1400, "use": "both"} | changes).rate({"d": battles})[
+        "d"
+    ]
 
 
 def bradley_terry(battles: list[Battle]) -> Leaderboard:
-    method = BradleyTerry(initial_rating=1400, use="both", interval="sandwich", n_bootstraps=2, seed=0)
+    method = BradleyTerry(
+        initial_rating=1400, use="both", interval="sandwich", n_bootstraps=2, seed=0
+    )
     return method.rate({"d": battles})["d"]
 
 
@@ -92,7 +105,10 @@ def test_the_probabilities_are_those_of_the_textbook(name: str) -> None:
 @given(gap=st.floats(-20, 20), tie=st.floats(0.05, 8))
 def test_the_derivatives_are_derivatives(name: str, gap: float, tie: float) -> None:
     def central(of: str, *, by_gap: float = 0.0, by_tie: float = 0.0) -> np.ndarray:
-        there, back = (MODELS[name].curves(np.array([gap + sign * by_gap]), tie + sign * by_tie) for sign in (1, -1))
+        there, back = (
+            MODELS[name].curves(np.array([gap + sign * by_gap]), tie + sign * by_tie)
+            for sign in (1, -1)
+        )
         return (getattr(there, of) - getattr(back, of)) / (2 * (by_gap + by_tie))
 
     curves = MODELS[name].curves(np.array([gap]), tie)
@@ -128,7 +144,9 @@ def test_scipy_finds_the_same_maximum(name: str, seed: int) -> None:
     gaps = [(board.rating(model).rating - board.rating("c").rating) / POINTS for model in "ab"]
     assert gaps == pytest.approx(found.x[:2], abs=1e-5)
     assert board.parameters[MODELS[name].symbol] == pytest.approx(math.exp(found.x[2]), rel=1e-5)
-    assert board.parameters["p_tie_equal"] == pytest.approx(TEXTBOOK[name](1.0, 1.0, math.exp(found.x[2]))[1])
+    assert board.parameters["p_tie_equal"] == pytest.approx(
+        TEXTBOOK[name](1.0, 1.0, math.exp(found.x[2]))[1]
+    )
 
 
 @BOTH
@@ -144,9 +162,14 @@ def test_numerical_differentiation_finds_the_same_clustered_errors(name: str) ->
     scores = []
     for q in range(15):
         mine = played.cluster == q
-        columns = {column: getattr(played, column)[mine] for column in ("first", "second", "score", "cluster")}
+        columns = {
+            column: getattr(played, column)[mine]
+            for column in ("first", "second", "score", "cluster")
+        }
         of_prompt = dataclasses.replace(played, **columns)
-        scores.append(approx_fprime(at, lambda x, one=of_prompt: log_likelihood(name, x, one), centered=True))
+        scores.append(
+            approx_fprime(at, lambda x, one=of_prompt: log_likelihood(name, x, one), centered=True)
+        )
     covariance = 15 / 14 * bread @ np.transpose(scores) @ np.array(scores) @ bread
 
     against_c = np.array([[1, 0, -1], [0, 1, -1]])
@@ -178,7 +201,9 @@ def connected(seed: int, m: int = 5) -> Games:
     second = np.append((first[:50] + rng.integers(1, m, size=50)) % m, (np.arange(m) + 1) % m)
     score = np.append(rng.integers(3, size=50) / 2, np.ones(m))
     score[0] = 0.5
-    return Games(n_models=m, first=first, second=second, score=score, cluster=np.arange(50 + m) // 3)
+    return Games(
+        n_models=m, first=first, second=second, score=score, cluster=np.arange(50 + m) // 3
+    )
 
 
 @BOTH
@@ -186,7 +211,10 @@ def connected(seed: int, m: int = 5) -> Games:
 @given(seed=st.integers(0, 10**6))
 def test_exchanging_winners_and_losers_mirrors_the_ratings(name: str, seed: int) -> None:
     some = connected(seed)
-    fit, mirrored = (ties._fit(one, MODELS[name]) for one in (some, dataclasses.replace(some, score=1 - some.score)))
+    fit, mirrored = (
+        ties._fit(one, MODELS[name])
+        for one in (some, dataclasses.replace(some, score=1 - some.score))
+    )
     np.testing.assert_allclose(mirrored.theta, -fit.theta, atol=1e-9)
     assert mirrored.tie == pytest.approx(fit.tie, abs=1e-9)
     np.testing.assert_allclose(np.diag(mirrored.covariance), np.diag(fit.covariance), atol=1e-9)
@@ -231,7 +259,9 @@ def test_asking_the_same_again_about_the_same_prompts_makes_nobody_surer(name: s
 
 @BOTH
 def test_without_ties_it_is_bradley_terry(name: str) -> None:
-    decisive = [dataclasses.replace(b, verdict_ab=None) for b in tournament(5, n_prompts=60) if not b.is_tie]
+    decisive = [
+        dataclasses.replace(b, verdict_ab=None) for b in tournament(5, n_prompts=60) if not b.is_tie
+    ]
     board, expected = rate(name, decisive), bradley_terry(decisive)
     assert board.ratings == expected.ratings
     np.testing.assert_array_equal(board.covariance, expected.covariance)
@@ -266,7 +296,9 @@ def coverage(name: str, n_tournaments: int, *, n_prompts: int) -> float:
     """
     tournament = Tournament()
     first, second = np.array(tournament.pairs).T
-    expected = Pairs(first=first, second=second, code=np.zeros(0, dtype=int), counts=tournament.shares())
+    expected = Pairs(
+        first=first, second=second, code=np.zeros(0, dtype=int), counts=tournament.shares()
+    )
     truth, _ = ties._maximum(expected, MODELS[name], np.zeros(4))
     covered = []
     for seed in range(n_tournaments):
@@ -302,12 +334,16 @@ def test_the_interval_covers_the_truth_in_many_tournaments(name: str, n_prompts:
 def test_nothing_but_ties_rates_everyone_equal(name: str, n: int) -> None:
     """The tie parameter is infinite, whatever the ratings; for every finite one they are equal."""
     board = rate(name, [battle("a", "b", "tie"), battle("b", "c", "tie (bothbad)")] * n)
-    assert [(r.rating, r.std_error, r.rank, r.flag) for r in board.ratings] == [(1400, None, 1, None)] * 3
+    assert [(r.rating, r.std_error, r.rank, r.flag) for r in board.ratings] == [
+        (1400, None, 1, None)
+    ] * 3
     assert board.parameters == {}
 
 
 @BOTH
-def test_models_without_a_finite_rating_are_named_and_the_others_rated_as_if_alone(name: str) -> None:
+def test_models_without_a_finite_rating_are_named_and_the_others_rated_as_if_alone(
+    name: str,
+) -> None:
     core = tournament(6)
     extremes = [battle("best", "a"), battle("b", "worst"), battle("x", "y", "tie")]
     board, alone = rate(name, core + extremes), rate(name, core)
@@ -364,7 +400,10 @@ def test_linear_programming_finds_the_same_data_separated(seed: int, m: int, n: 
             rows, bounds = [*rows, gap, -gap], [*bounds, 1, 1]
     if not won.any() or not tied.any() or not strongest_component(won + tied / 2).all():
         return  # ruled out before anyone asks
-    feasible = linprog(np.zeros(m), A_ub=np.array(rows), b_ub=bounds, bounds=[(None, None)] * m).status == 0
+    feasible = (
+        linprog(np.zeros(m), A_ub=np.array(rows), b_ub=bounds, bounds=[(None, None)] * m).status
+        == 0
+    )
     assert ties.is_separated(won, tied) == feasible
 
 
@@ -404,7 +443,9 @@ def test_only_reconciled_winners_count_with_use_consistent(name: str) -> None:
     some = Tournament().battles(143, np.random.default_rng(9))
     both, consistent = rate(name, some), rate(name, some, use="consistent")
     assert (both.n_matches, consistent.n_matches) == (1716, 858)
-    assert consistent.parameters["p_tie_equal"] > both.parameters["p_tie_equal"]  # who flips has tied
+    assert (
+        consistent.parameters["p_tie_equal"] > both.parameters["p_tie_equal"]
+    )  # who flips has tied
 
 
 @BOTH

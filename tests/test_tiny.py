@@ -20,7 +20,11 @@ from tests.data import described
 
 
 def built(cache: Path, seed: object = 0) -> Path:
-    return Path(tiny.built(Checkpoint(model=f"tiny-random/{seed}", dtype="float32", device="cpu"), cache).model)
+    return Path(
+        tiny.built(
+            Checkpoint(model=f"tiny-random/{seed}", dtype="float32", device="cpu"), cache
+        ).model
+    )
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +69,18 @@ def test_other_models_are_left_as_they_are(tmp_path):
 
 @pytest.mark.parametrize("seed", ["", "-1", "1.5", "one"])
 def test_a_seed_is_a_whole_number(tmp_path, seed):
-    with pytest.raises(UserError, match=f"model: found 'tiny-random/{seed}'. Expected tiny-random/ and a whole number"):
+    with pytest.raises(
+        UserError,
+        match=f"model: found 'tiny-random/{seed}'. Expected tiny-random/ and a whole number",
+    ):
         built(tmp_path, seed)
 
 
 @pytest.mark.parametrize("name", ["clone", "unhelpful", "premium", "parallel_universe_prompt"])
 def test_the_tiny_entrants_differ_from_the_first_by_what_their_names_say(name):
-    base, other = (OmegaConf.to_container(described("entrant", f"tiny_{each}")) for each in ("base", name))
+    base, other = (
+        OmegaConf.to_container(described("entrant", f"tiny_{each}")) for each in ("base", name)
+    )
     differs = {
         "clone": {"entrant_id"},
         "unhelpful": {"entrant_id", "system_prompt"},

@@ -20,7 +20,17 @@ from elo_exp.figures.sheets import Sheet
 from elo_exp.records import UserError
 from elo_exp.results import Plot, RunInfo
 from elo_exp.trackers.wandb import WandbTracker
-from tests.commands import LOCAL, SCRIPTS, SMALL, Ran, attempt, attempt_program, command, environment, run
+from tests.commands import (
+    LOCAL,
+    SCRIPTS,
+    SMALL,
+    Ran,
+    attempt,
+    attempt_program,
+    command,
+    environment,
+    run,
+)
 from tests.wandb_server import KEY, serving
 
 DIMENSIONS = ["factuality", "calibration", "clinical_utility"]
@@ -39,7 +49,9 @@ class Logged:
 
     def __init__(self, run_dir: Path, folder: Path) -> None:
         (self.path,) = run_dir.glob("wandb/offline-run-*/run-*.wandb")
-        inspected = attempt_program(str(SCRIPTS / "wandb"), "leet", "inspect", "--json", str(self.path), folder=folder)
+        inspected = attempt_program(
+            str(SCRIPTS / "wandb"), "leet", "inspect", "--json", str(self.path), folder=folder
+        )
         assert inspected.code == 0, inspected.err
         self._records = [json.loads(line) for line in inspected.out.splitlines()]
 
@@ -61,12 +73,18 @@ class Logged:
 
     @property
     def summary(self) -> Record:
-        return {name: value for record in self.of("summary") for name, value in record["update"].items()}
+        return {
+            name: value for record in self.of("summary") for name, value in record["update"].items()
+        }
 
     def logged(self, key: str) -> Record:
         """The only thing ever logged under a key, which W&B writes as `key.property` in one row of the history."""
         (item,) = (row for row in self.history if any(name.startswith(f"{key}.") for name in row))
-        return {name.removeprefix(f"{key}."): value for name, value in item.items() if name.startswith(f"{key}.")}
+        return {
+            name.removeprefix(f"{key}."): value
+            for name, value in item.items()
+            if name.startswith(f"{key}.")
+        }
 
     def table(self, key: str) -> list[Record]:
         """The rows of the only table ever logged under a key."""
@@ -75,7 +93,9 @@ class Logged:
 
     def chart(self, key: str) -> str:
         """What kind of chart is drawn under a key."""
-        charts = {name: value for record in self.of("config") for name, value in record["update"].items()}
+        charts = {
+            name: value for record in self.of("config") for name, value in record["update"].items()
+        }
         return str(charts[f"_wandb.visualize.{key}"]["panel_config"]["panelDefId"])
 
     def file(self, name: str) -> Path:
@@ -87,7 +107,12 @@ def on_a_terminal(*arguments: str, folder: Path) -> tuple[int, str]:
     ours, its = pty.openpty()
     environ = environment(folder) | {"TERM": "xterm-256color"}
     process = subprocess.Popen(
-        command(*arguments, strict=False), cwd=folder, env=environ, stdin=its, stdout=its, stderr=its
+        command(*arguments, strict=False),
+        cwd=folder,
+        env=environ,
+        stdin=its,
+        stdout=its,
+        stderr=its,
     )
     os.close(its)
     patience = threading.Timer(60, process.kill)
@@ -129,7 +154,9 @@ def local(logged: Logged, folder: Path) -> Ran:
 # Weights & Biases
 
 
-def test_without_a_key_a_run_at_a_terminal_is_offline_and_asks_nothing(at_the_terminal: tuple[int, str], folder: Path):
+def test_without_a_key_a_run_at_a_terminal_is_offline_and_asks_nothing(
+    at_the_terminal: tuple[int, str], folder: Path
+):
     code, screen = at_the_terminal
     assert code == 0, screen
     assert "API key" not in screen
@@ -155,13 +182,23 @@ def test_the_configuration_can_be_grouped_and_filtered_by(logged: Logged):
     assert logged.config["dimensions"] == ", ".join(DIMENSIONS)
 
 
-def test_the_summary_holds_every_rating_under_the_same_name_in_every_run(logged: Logged, folder: Path):
-    primary = json.loads((folder / "tracked/elo_results.json").read_text(encoding="utf-8"))["primary"]
+def test_the_summary_holds_every_rating_under_the_same_name_in_every_run(
+    logged: Logged, folder: Path
+):
+    primary = json.loads((folder / "tracked/elo_results.json").read_text(encoding="utf-8"))[
+        "primary"
+    ]
     for dimension in DIMENSIONS:
         for name in PROBES:
             assert logged.summary[f"elo/{dimension}/{name}"] == primary[dimension][name]["mean"]
-            assert logged.summary[f"elo_ordering_error/{dimension}/{name}"] == primary[dimension][name]["sem"]
-            low, high = (logged.summary[f"bradley_terry_ci_{end}/{dimension}/{name}"] for end in ("low", "high"))
+            assert (
+                logged.summary[f"elo_ordering_error/{dimension}/{name}"]
+                == primary[dimension][name]["sem"]
+            )
+            low, high = (
+                logged.summary[f"bradley_terry_ci_{end}/{dimension}/{name}"]
+                for end in ("low", "high")
+            )
             assert low < logged.summary[f"bradley_terry/{dimension}/{name}"] < high
 
 
@@ -176,12 +213,19 @@ def test_the_summary_says_how_the_judge_behaved_and_what_was_spent(logged: Logge
 
 def test_the_traces_are_line_charts_over_the_number_of_permutations(logged: Logged, folder: Path):
     names = {f"trace/{dimension}/{name}" for dimension in DIMENSIONS for name in PROBES}
-    steps = {metric["name"]: metric["step_metric"] for metric in logged.of("metric") if "step_metric" in metric}
+    steps = {
+        metric["name"]: metric["step_metric"]
+        for metric in logged.of("metric")
+        if "step_metric" in metric
+    }
     assert steps == dict.fromkeys(names, "n_perms")
     rows = [row for row in logged.history if "n_perms" in row]
     assert [row["n_perms"] for row in rows] == list(range(1, 21))
     assert all(names <= set(row) for row in rows)
-    last = {name: rows[-1][f"trace/{name}"] for name in ("factuality/probe_hedged", "calibration/probe_swapped")}
+    last = {
+        name: rows[-1][f"trace/{name}"]
+        for name in ("factuality/probe_hedged", "calibration/probe_swapped")
+    }
     assert last == pytest.approx({name: logged.summary[f"elo/{name}"] for name in last})
 
 
@@ -193,7 +237,9 @@ def test_every_figure_is_an_image_with_its_caption(logged: Logged):
         assert logged.file(media["path"]).stat().st_size == media["size"]
 
 
-def test_every_figure_has_its_numbers_as_a_table_but_for_points_of_curves(logged: Logged, folder: Path):
+def test_every_figure_has_its_numbers_as_a_table_but_for_points_of_curves(
+    logged: Logged, folder: Path
+):
     curves = {"detectable_differences", "permutation_traces", "order_effect"}
     tables = (name for row in logged.history for name in row if name.startswith("tables/"))
     shown = {name.split(".")[0].removeprefix("tables/") for name in tables}
@@ -204,19 +250,26 @@ def test_every_figure_has_its_numbers_as_a_table_but_for_points_of_curves(logged
         rows = logged.table(f"tables/{name}")
         assert len(rows) == len(kept)
         assert [row["dimension"] for row in rows] == [row["dimension"] for row in kept]
-        assert {str(value) for value in rows[0].values() if value is not None} <= set(kept[0].values())
+        assert {str(value) for value in rows[0].values() if value is not None} <= set(
+            kept[0].values()
+        )
 
 
 def test_the_k_sensitivity_is_a_table_that_ends_in_the_ratings(logged: Logged):
     rows = logged.table("tables/k_sensitivity")
     assert {row["k"] for row in rows} == {1, 4, 8, 12, 16, 32}
-    at_12 = {f"elo/{row['dimension']}/{row['model']}": row["rating"] for row in rows if row["k"] == 12}
+    at_12 = {
+        f"elo/{row['dimension']}/{row['model']}": row["rating"] for row in rows if row["k"] == 12
+    }
     assert at_12 == pytest.approx({name: logged.summary[name] for name in at_12})
     assert len(at_12) == 12
 
 
 def test_lines_are_charts_of_their_own_for_each_dimension(logged: Logged):
-    by_k = {(row["dimension"], row["model"], row["k"]): row["rating"] for row in logged.table("tables/k_sensitivity")}
+    by_k = {
+        (row["dimension"], row["model"], row["k"]): row["rating"]
+        for row in logged.table("tables/k_sensitivity")
+    }
     for dimension in DIMENSIONS:
         points = logged.table(f"charts/k_sensitivity/{dimension}_table")
         drawn = {(dimension, point["lineKey"], point["step"]): point["lineVal"] for point in points}
@@ -235,7 +288,9 @@ def test_verdicts_are_a_table_to_filter(logged: Logged, folder: Path):
     """Each as its file has it: one query, with the entrant whom it names and the lengths of both answers."""
     rows = logged.table("verdicts")
     lines = (folder / "tracked/verdicts/factuality.jsonl").read_text(encoding="utf-8").splitlines()
-    judgments = {(j["prompt_id"], j["entrant_a"], j["entrant_b"]): j for j in map(json.loads, lines)}
+    judgments = {
+        (j["prompt_id"], j["entrant_a"], j["entrant_b"]): j for j in map(json.loads, lines)
+    }
     of_factuality = [row for row in rows if row["dimension"] == "factuality"]
     assert len(of_factuality) == 2 * len(judgments)
     assert {row["dimension"] for row in rows} == set(DIMENSIONS)
@@ -243,7 +298,9 @@ def test_verdicts_are_a_table_to_filter(logged: Logged, folder: Path):
         judgment = judgments[row["prompt_id"], row["entrant_a"], row["entrant_b"]]
         verdict = judgment["raw"][["ab", "ba"].index(row["order"])]
         assert row["verdict"] == verdict["verdict"]
-        assert row["reconciled"] == row["winner"] == (judgment["winner"] or "tie")  # the lexical judge never flips
+        assert (
+            row["reconciled"] == row["winner"] == (judgment["winner"] or "tie")
+        )  # the lexical judge never flips
 
 
 def test_the_run_folder_is_the_artifact(logged: Logged):
@@ -264,7 +321,15 @@ def test_the_run_folder_is_the_artifact(logged: Logged):
 
 @pytest.fixture(scope="module")
 def swept(logged: Logged, folder: Path) -> list[Logged]:
-    ran = run("-m", "elo.k=8,16", *SMALL, "rubric=[factuality]", "hydra.sweep.dir=both", folder=folder, strict=False)
+    ran = run(
+        "-m",
+        "elo.k=8,16",
+        *SMALL,
+        "rubric=[factuality]",
+        "hydra.sweep.dir=both",
+        folder=folder,
+        strict=False,
+    )
     assert "2 of 2 jobs finished" in ran.out
     return [Logged(folder / "both" / job, folder) for job in ("0", "1")]
 
@@ -282,7 +347,9 @@ def test_a_job_is_named_after_what_was_asked_of_it(swept: list[Logged]):
 
 def test_wandb_mode_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    info = RunInfo(run_dir=tmp_path, name="none", group=None, job_type="tournament", config={"elo": {"k": 16}})
+    info = RunInfo(
+        run_dir=tmp_path, name="none", group=None, job_type="tournament", config={"elo": {"k": 16}}
+    )
     with WandbTracker(project="elo_exp", entity=None, mode="auto", wait_s=30).open(info) as tracked:
         tracked.log_summary({"elo/factuality/probe_hedged": 1400.0})
     assert not list(tmp_path.rglob("*.wandb"))
@@ -291,7 +358,10 @@ def test_wandb_mode_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_project_that_wandb_refuses_is_the_user_s_mistake(tmp_path: Path):
     info = RunInfo(run_dir=tmp_path, name="none", group=None, job_type="tournament", config={})
     tracker = WandbTracker(project="a/b", entity=None, mode="offline", wait_s=30)
-    with pytest.raises(UserError, match="'a/b': cannot contain characters.*Check tracker"), tracker.open(info):
+    with (
+        pytest.raises(UserError, match="'a/b': cannot contain characters.*Check tracker"),
+        tracker.open(info),
+    ):
         pytest.fail("the run has begun")
 
 
@@ -316,7 +386,10 @@ def test_a_server_that_does_not_answer_is_waited_for_once(tmp_path: Path):
         assert Logged(tmp_path / "both" / job, tmp_path).of("exit")[0]["exit_code"] == 0
 
 
-MIXED = [{"model": "a", "points": 1, "flag": None}, {"model": "b", "points": 2.5, "flag": "unbeaten"}]
+MIXED = [
+    {"model": "a", "points": 1, "flag": None},
+    {"model": "b", "points": 2.5, "flag": "unbeaten"},
+]
 LINES = [{"n": n, "loss": 1.0 / n, "floor": 0.1} for n in (1, 2, 4)]
 
 
@@ -329,15 +402,22 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logged]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
             patch.setenv(name, str(folder))
-        with WandbTracker(project="elo_exp", entity=None, mode="offline", wait_s=30).open(info) as tracked:
+        with WandbTracker(project="elo_exp", entity=None, mode="offline", wait_s=30).open(
+            info
+        ) as tracked:
             tracked.log_table("mixed", MIXED)
-            tracked.log_plot(Plot(name="curve", packing=packing, rows=LINES, x="n", y=("loss", "floor")))
+            tracked.log_plot(
+                Plot(name="curve", packing=packing, rows=LINES, x="n", y=("loss", "floor"))
+            )
         yield Logged(folder, folder)
 
 
 def test_lines_without_a_dimension_are_one_chart(by_hand: Logged):
     assert by_hand.chart("charts/curve") == "wandb/lineseries/v0"
-    points = {(point["lineKey"], point["step"]): point["lineVal"] for point in by_hand.table("charts/curve_table")}
+    points = {
+        (point["lineKey"], point["step"]): point["lineVal"]
+        for point in by_hand.table("charts/curve_table")
+    }
     assert points == {(name, row["n"]): row[name] for row in LINES for name in ("loss", "floor")}
 
 
@@ -348,8 +428,14 @@ def test_the_columns_of_a_table_have_the_types_of_all_its_rows(by_hand: Logged):
     table = json.loads(Path(content["local_path"]).read_text(encoding="utf-8"))
     assert table["data"] == [list(row.values()) for row in MIXED]
     types = table["column_types"]["params"]["type_map"]
-    allowed = {name: {kind["wb_type"] for kind in types[name]["params"]["allowed_types"]} for name in types}
-    assert allowed == {"model": {"none", "string"}, "points": {"none", "number"}, "flag": {"none", "string"}}
+    allowed = {
+        name: {kind["wb_type"] for kind in types[name]["params"]["allowed_types"]} for name in types
+    }
+    assert allowed == {
+        "model": {"none", "string"},
+        "points": {"none", "number"},
+        "flag": {"none", "string"},
+    }
 
 
 # A run that fails
@@ -359,9 +445,14 @@ def test_the_columns_of_a_table_have_the_types_of_all_its_rows(by_hand: Logged):
 def half_answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Recorded answers of two entrants to two prompts, of which one is missing: found out when the run has begun."""
     folder = tmp_path_factory.mktemp("half_answered")
-    bank = [{"prompt_id": p, "source": "own", "subject": "sleep", "text": f"Is {p} normal?"} for p in ("p1", "p2")]
+    bank = [
+        {"prompt_id": p, "source": "own", "subject": "sleep", "text": f"Is {p} normal?"}
+        for p in ("p1", "p2")
+    ]
     answers = {"probe_reference": ["p1", "p2"], "probe_hedged": ["p1"]}
-    (folder / "bank.jsonl").write_text("".join(json.dumps(row) + "\n" for row in bank), encoding="utf-8")
+    (folder / "bank.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in bank), encoding="utf-8"
+    )
     for name, prompts in answers.items():
         rows = [{"prompt_id": p, "response_text": "Yes."} for p in prompts]
         text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -371,7 +462,12 @@ def half_answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def fail(folder: Path, tracker: str) -> Ran:
     entrants = "entrant=[probe_reference,probe_hedged]"
-    given = ("rubric=[calibration]", "prompts.bank_path=bank.jsonl", "recorded_dir=.", f"hydra.run.dir={tracker}")
+    given = (
+        "rubric=[calibration]",
+        "prompts.bank_path=bank.jsonl",
+        "recorded_dir=.",
+        f"hydra.run.dir={tracker}",
+    )
     ran = attempt(entrants, *given, f"tracker={tracker}", folder=folder, strict=False)
     assert ran.code == 2
     assert "1 of 4 responses are missing (probe_hedged 1): probe_hedged on p2." in ran.err
@@ -400,7 +496,12 @@ def test_so_is_its_local_log(half_answered: Path):
 def dashboard(*given: str, folder: Path, **variables: str) -> Ran:
     """Not strict: wandb_workspaces uses what pydantic calls deprecated."""
     return attempt(
-        "experiment=dashboard", "dashboard.file=dashboard.json", *given, folder=folder, strict=False, **variables
+        "experiment=dashboard",
+        "dashboard.file=dashboard.json",
+        *given,
+        folder=folder,
+        strict=False,
+        **variables,
     )
 
 
@@ -408,7 +509,10 @@ def dashboard(*given: str, folder: Path, **variables: str) -> Ran:
 def workspace(logged: Logged, folder: Path) -> Record:
     ran = dashboard("runs=[tracked]", "dashboard.group=both", folder=folder)
     assert ran.code == 0, ran.err
-    assert ran.out == "the workspace is in dashboard.json; with a Weights & Biases key it is saved to elo_exp too\n"
+    assert (
+        ran.out
+        == "the workspace is in dashboard.json; with a Weights & Biases key it is saved to elo_exp too\n"
+    )
     return dict(json.loads((folder / "dashboard.json").read_text(encoding="utf-8")))
 
 
@@ -421,7 +525,9 @@ def panels(workspace: Record) -> dict[str, list[Record]]:
 def found(value: Any, key: str) -> Iterator[Any]:
     """What stands under a key, at any depth."""
     for name, inside in (
-        value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value if isinstance(value, list) else ())
     ):
         if name == key:
             yield inside
@@ -445,11 +551,19 @@ def test_a_dashboard_names_only_what_a_run_logs(workspace: Record, logged: Logge
     axes = {name for key in ("xAxis", "yAxis") for name in found(workspace, key)} - {"_step"}
     keys = {name for row in logged.history for name in row}
     assert metrics
-    for name in metrics | {axis.removeprefix("summary:") for axis in axes if not axis.startswith("config:")}:
+    for name in metrics | {
+        axis.removeprefix("summary:") for axis in axes if not axis.startswith("config:")
+    }:
         assert name in logged.summary or name in keys, name
-    tables = [args[0]["value"] for args in found(workspace, "args") if args[0]["name"] == "tableKey"]
+    tables = [
+        args[0]["value"] for args in found(workspace, "args") if args[0]["name"] == "tableKey"
+    ]
     assert len(tables) == 3
-    for name in (*tables, "verdicts", *(key for some in found(workspace, "mediaKeys") for key in some)):
+    for name in (
+        *tables,
+        "verdicts",
+        *(key for some in found(workspace, "mediaKeys") for key in some),
+    ):
         assert f"{name}.path" in keys, name
     assert {axis for axis in axes if axis.startswith("config:")} == {"config:elo.value.k"}
 
@@ -462,14 +576,17 @@ def test_its_columns_are_keys_of_the_configuration(workspace: Record, logged: Lo
         assert value[rest.removeprefix(".")] if rest else value
 
 
-def test_of_several_runs_it_shows_what_all_of_them_have(logged: Logged, swept: list[Logged], folder: Path):
+def test_of_several_runs_it_shows_what_all_of_them_have(
+    logged: Logged, swept: list[Logged], folder: Path
+):
     """A sweep over one dimension, beside a run of three."""
     ran = dashboard("runs=[tracked,both]", "dashboard.file=shared.json", folder=folder)
     assert ran.code == 0, ran.err
     some = panels(json.loads((folder / "shared.json").read_text(encoding="utf-8")))
-    assert [panel["config"]["chartTitle"].partition(":")[0] for panel in some["Ratings, with 95 % over prompts"]] == [
-        "factuality"
-    ] * len(PROBES)
+    assert [
+        panel["config"]["chartTitle"].partition(":")[0]
+        for panel in some["Ratings, with 95 % over prompts"]
+    ] == ["factuality"] * len(PROBES)
 
 
 def test_a_group_is_a_filter(workspace: Record):
@@ -480,13 +597,21 @@ def test_a_group_is_a_filter(workspace: Record):
 
 def test_with_a_key_a_dashboard_is_saved_to_the_server(workspace: Record, folder: Path):
     with serving() as server:
-        saved = dashboard("runs=[tracked]", "dashboard.file=saved.json", folder=folder, **server.variables)
+        saved = dashboard(
+            "runs=[tracked]", "dashboard.file=saved.json", folder=folder, **server.variables
+        )
         assert saved.code == 0, saved.err
         server.is_closed = True
         refused = dashboard("runs=[tracked]", folder=folder, **server.variables)
     (view,) = server.views
-    assert (view["entityName"], view["projectName"], view["displayName"]) == ("me", "elo_exp", "elo_exp elo_exp")
-    assert len(json.loads(view["spec"])["section"]["panelBankConfig"]["sections"]) == len(panels(workspace))
+    assert (view["entityName"], view["projectName"], view["displayName"]) == (
+        "me",
+        "elo_exp",
+        "elo_exp elo_exp",
+    )
+    assert len(json.loads(view["spec"])["section"]["panelBankConfig"]["sections"]) == len(
+        panels(workspace)
+    )
     assert saved.out.splitlines() == [
         f"{server.variables['WANDB_BASE_URL']}/me/elo_exp?nw={view['name'][3:-2]}",
         "saved.json",
@@ -500,7 +625,10 @@ def test_with_a_key_a_dashboard_is_saved_to_the_server(workspace: Record, folder
     ("given", "said"),
     [
         ("runs=[]", "runs: names no run folder. Name a sweep, or some runs of the project"),
-        ("runs=[tracked] tracker=local", "tracker: has no workspaces. A dashboard is for tracker=wandb"),
+        (
+            "runs=[tracked] tracker=local",
+            "tracker: has no workspaces. A dashboard is for tracker=wandb",
+        ),
     ],
 )
 def test_what_has_no_dashboard_is_one_line(given: str, said: str, logged: Logged, folder: Path):
@@ -513,7 +641,10 @@ def test_what_has_no_dashboard_is_one_line(given: str, said: str, logged: Logged
 
 
 def rows_of(run_dir: Path) -> list[Record]:
-    return [json.loads(line) for line in (run_dir / "tracker/log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in (run_dir / "tracker/log.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def values(ran: Ran, kind: str) -> Iterator[Any]:
@@ -540,15 +671,26 @@ def test_local_writes_the_same_numbers_as_wandb(local: Ran, logged: Logged):
         if "n_perms" in row
     ]
     tables = {value["name"]: value["rows"] for value in values(local, "table")}
-    assert {name: len(rows) for name, rows in tables.items()} == {"judge_quality": 3, "verdicts": 3 * 2 * 40}
+    assert {name: len(rows) for name, rows in tables.items()} == {
+        "judge_quality": 3,
+        "verdicts": 3 * 2 * 40,
+    }
     assert tables["verdicts"] == logged.table("verdicts")
 
 
 def test_local_writes_the_figures_and_names_the_files(local: Ran):
-    paths = {value["name"]: local.run_dir / "tracker" / value["path"] for value in values(local, "figure")}
+    paths = {
+        value["name"]: local.run_dir / "tracker" / value["path"]
+        for value in values(local, "figure")
+    }
     assert set(paths) == FIGURES
     for path in paths.values():
         assert path.read_bytes() == (local.run_dir / "figures" / path.name).read_bytes()
     (files,) = values(local, "files")
-    assert {"manifest.json", "elo_results.json", "figures/ratings.png", "verdicts/calibration.jsonl"} <= set(files)
+    assert {
+        "manifest.json",
+        "elo_results.json",
+        "figures/ratings.png",
+        "verdicts/calibration.jsonl",
+    } <= set(files)
     assert all((local.run_dir / name).is_file() for name in files)

@@ -35,7 +35,9 @@ def kept(followed: Ran) -> dict[str, Any]:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    done = attempt_program(sys.executable, "-c", READ, folder=folder, TRACKIO_DIR=str(folder / "store"))
+    done = attempt_program(
+        sys.executable, "-c", READ, folder=folder, TRACKIO_DIR=str(folder / "store")
+    )
     assert done.code == 0, done.err
     return dict(json.loads(done.out.splitlines()[-1]))
 
@@ -80,10 +82,18 @@ def test_the_console_is_that_of_any_run(followed: Ran):
 
 
 def test_a_run_that_fails_says_so(tmp_path: Path):
-    (tmp_path / "bank.jsonl").write_text('{"prompt_id": "p1", "source": "own", "subject": "s", "text": "Is it?"}\n')
+    (tmp_path / "bank.jsonl").write_text(
+        '{"prompt_id": "p1", "source": "own", "subject": "s", "text": "Is it?"}\n'
+    )
     for name in ("probe_reference", "probe_hedged"):
-        (tmp_path / f"responses_{name}.jsonl").write_text('{"prompt_id": "p2", "response_text": "Yes."}\n')
-    entrants = ("entrant=[probe_reference,probe_hedged]", "prompts.bank_path=bank.jsonl", "recorded_dir=.")
+        (tmp_path / f"responses_{name}.jsonl").write_text(
+            '{"prompt_id": "p2", "response_text": "Yes."}\n'
+        )
+    entrants = (
+        "entrant=[probe_reference,probe_hedged]",
+        "prompts.bank_path=bank.jsonl",
+        "recorded_dir=.",
+    )
     refused = attempt(*GIVEN, *entrants, folder=tmp_path, TRACKIO_DIR=str(tmp_path / "store"))
     assert refused.code == 2
     assert logged(read(tmp_path), "exit_code") == 1
@@ -92,5 +102,7 @@ def test_a_run_that_fails_says_so(tmp_path: Path):
 @pytest.mark.parametrize("name", ["TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"])
 def test_nothing_is_sent_to_others(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(name, "https://example.org")
-    with pytest.raises(UserError, match=f"tracker: found {name} set. tracker=trackio keeps runs on this machine"):
+    with pytest.raises(
+        UserError, match=f"tracker: found {name} set. tracker=trackio keeps runs on this machine"
+    ):
         TrackioTracker(project="elo_exp")

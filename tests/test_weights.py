@@ -56,16 +56,20 @@ def test_scores_overlap_by_the_share_of_bins_they_have_in_common():
     low, high, both = np.zeros(10), np.ones(10), np.full(10, 0.5)
     assert weights.score_affinity(low, high) == 0.0
     assert weights.score_affinity(low, low) == 1.0
-    assert weights.score_affinity(np.concatenate([low, both]), np.concatenate([both, high])) == pytest.approx(0.5)
-    assert weights.score_affinity(np.array([0.0, 1.0]), np.array([0.0, 1.0]), np.array([1.0, 0.0])) == pytest.approx(
-        math.sqrt(0.5)
-    )
+    assert weights.score_affinity(
+        np.concatenate([low, both]), np.concatenate([both, high])
+    ) == pytest.approx(0.5)
+    assert weights.score_affinity(
+        np.array([0.0, 1.0]), np.array([0.0, 1.0]), np.array([1.0, 0.0])
+    ) == pytest.approx(math.sqrt(0.5))
 
 
 def test_nine_in_ten_of_its_own_answers_are_typical_of_a_policy():
     rng = np.random.default_rng(2)
     logprob = -rng.gamma(20.0, 2.0, 4000)
-    assert weights.target_coverage(logprob, logprob, np.full(4000, 30.0)) == pytest.approx(0.9, abs=1e-3)
+    assert weights.target_coverage(logprob, logprob, np.full(4000, 30.0)) == pytest.approx(
+        0.9, abs=1e-3
+    )
 
 
 # The sample's, as published
@@ -73,7 +77,9 @@ def test_nine_in_ten_of_its_own_answers_are_typical_of_a_policy():
 
 def found(policy: str) -> WeightDiagnostics:
     data = sample()
-    diagnostics = weight_diagnostics(data, evidence(data, policy, calibrate(data.logged, n_folds=5, mode="monotone")))
+    diagnostics = weight_diagnostics(
+        data, evidence(data, policy, calibrate(data.logged, n_folds=5, mode="monotone"))
+    )
     assert diagnostics is not None
     return diagnostics
 
@@ -88,13 +94,18 @@ def test_the_clone_of_the_sample_is_no_clone():
 
 
 @pytest.mark.parametrize(
-    ("policy", "share", "hellinger"), [("parallel_universe_prompt", 0.0034, 0.199), ("unhelpful", 0.0078, 0.116)]
+    ("policy", "share", "hellinger"),
+    [("parallel_universe_prompt", 0.0034, 0.199), ("unhelpful", 0.0078, 0.116)],
 )
-def test_the_other_policies_of_the_sample_overlap_little(policy: str, share: float, hellinger: float):
+def test_the_other_policies_of_the_sample_overlap_little(
+    policy: str, share: float, hellinger: float
+):
     assert found(policy).ess == pytest.approx(1000 * share, abs=0.05)
     assert found(policy).hellinger == pytest.approx(hellinger, abs=5e-4)
 
 
 def test_of_the_unhelpful_policy_the_scores_overlap_by_less_than_half():
     data = sample()
-    assert weights.score_affinity(data.logged.score, data.fresh["unhelpful"].score) == pytest.approx(0.474, abs=5e-4)
+    assert weights.score_affinity(
+        data.logged.score, data.fresh["unhelpful"].score
+    ) == pytest.approx(0.474, abs=5e-4)

@@ -32,7 +32,17 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fresh")
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
-    pip = (sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index")
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+    )
     installed = attempt_program(*pip, str(wheel), folder=folder)
     assert installed.code == 0, installed.err
     (site,) = folder.glob("lib/python*/site-packages")
@@ -44,7 +54,12 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_file_of_conf_rubrics_and_prompts_is_in_the_wheel(wheel: Path):
     with zipfile.ZipFile(wheel) as archive:
         packed = set(archive.namelist())
-    for folder, ending in (("conf", "*.yaml"), ("rubrics", "*.md"), ("prompts", "*.json*"), ("prompts", "*.md")):
+    for folder, ending in (
+        ("conf", "*.yaml"),
+        ("rubrics", "*.md"),
+        ("prompts", "*.json*"),
+        ("prompts", "*.md"),
+    ):
         files = [path.relative_to(HOME).as_posix() for path in (HOME / folder).rglob(ending)]
         assert files
         assert {f"elo_exp/home/{file}" for file in files} <= packed
@@ -62,7 +77,9 @@ def test_the_demo_runs_from_the_wheel_in_an_unrelated_folder(python: Path, tmp_p
     manifest = ran.read("manifest.json")
     assert manifest["config"]["prompts"]["bank_path"] == f"{home}/prompts/bank.jsonl"
     assert manifest["git_commit"] is None
-    assert json.loads((ran.run_dir / "elo_results.json").read_text(encoding="utf-8"))["primary"]["factuality"]
+    assert json.loads((ran.run_dir / "elo_results.json").read_text(encoding="utf-8"))["primary"][
+        "factuality"
+    ]
 
 
 def test_the_wheel_brings_the_command_elo_exp(python: Path, tmp_path: Path):

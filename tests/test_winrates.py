@@ -17,7 +17,9 @@ from elo_exp.statistics.winrates import Share, clustered_interval, count, share_
 NAMES = st.sampled_from(["ann", "bob", "zoe"])
 RESULTS = st.sampled_from(["model_a", "model_b", "tie", "tie (bothbad)"])
 BATTLES = st.lists(
-    st.builds(Battle, model_a=NAMES, model_b=NAMES, winner=RESULTS).filter(lambda b: b.model_a != b.model_b)
+    st.builds(Battle, model_a=NAMES, model_b=NAMES, winner=RESULTS).filter(
+        lambda b: b.model_a != b.model_b
+    )
 )
 
 
@@ -44,8 +46,24 @@ def test_a_worked_example():
         battle("ann", "bob", "tie", "model_a", "model_b"),
     ]
     assert count(battles, dimension="factuality") == [
-        WinRate(dimension="factuality", entrant_a="ann", entrant_b="bob", a_wins=2, b_wins=1, ties=2, inconsistent=1),
-        WinRate(dimension="factuality", entrant_a="ann", entrant_b="zoe", a_wins=0, b_wins=1, ties=0, inconsistent=0),
+        WinRate(
+            dimension="factuality",
+            entrant_a="ann",
+            entrant_b="bob",
+            a_wins=2,
+            b_wins=1,
+            ties=2,
+            inconsistent=1,
+        ),
+        WinRate(
+            dimension="factuality",
+            entrant_a="ann",
+            entrant_b="zoe",
+            a_wins=0,
+            b_wins=1,
+            ties=0,
+            inconsistent=0,
+        ),
     ]
 
 
@@ -72,7 +90,9 @@ def test_every_battle_is_counted_once(battles):
 def test_naming_a_battle_the_other_way_round_changes_nothing(battles):
     other = {"model_a": "model_b", "model_b": "model_a"}
     turned = [
-        dataclasses.replace(b, model_a=b.model_b, model_b=b.model_a, winner=other.get(b.winner, b.winner))
+        dataclasses.replace(
+            b, model_a=b.model_b, model_b=b.model_a, winner=other.get(b.winner, b.winner)
+        )
         for b in battles
     ]
     assert count(turned, dimension="x") == count(battles, dimension="x")
@@ -135,8 +155,12 @@ def test_a_share_of_none_or_all_has_an_interval(n: int) -> None:
 def test_an_interval_of_prompts_is_wilsons_of_as_many_battles_as_have_the_error():
     """A share of .9 with an error of .03 is as sure as one of .9 .1 / .03^2 = 100 battles; ten prompts tell the error,
     so that 2.26 of them take the place of 1.96."""
-    assert clustered_interval(0.9, 0.03, 10) == pytest.approx(share_interval(0.9, 100, half_width=half_width(10)))
-    assert clustered_interval(0.5, 0.001, 10) == pytest.approx((0.5 - 0.00226, 0.5 + 0.00226), abs=1e-5)
+    assert clustered_interval(0.9, 0.03, 10) == pytest.approx(
+        share_interval(0.9, 100, half_width=half_width(10))
+    )
+    assert clustered_interval(0.5, 0.001, 10) == pytest.approx(
+        (0.5 - 0.00226, 0.5 + 0.00226), abs=1e-5
+    )
     assert clustered_interval(1.0, None, 10) is None
     assert clustered_interval(1.0, 1e-9, 10) is None
 

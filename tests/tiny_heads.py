@@ -18,7 +18,12 @@ Tensors = dict[str, torch.Tensor]
 
 
 def tensors(
-    geometry: Geometry, *, seed: int, rank: int = 2, spread: float = 0.3, name: str = "blocks.{layer}.feed_forward.{w}"
+    geometry: Geometry,
+    *,
+    seed: int,
+    rank: int = 2,
+    spread: float = 0.3,
+    name: str = "blocks.{layer}.feed_forward.{w}",
 ) -> Tensors:
     """One head's file: random updates of every projection of every head layer."""
     source = torch.Generator().manual_seed(seed)
@@ -26,7 +31,12 @@ def tensors(
     for layer in range(geometry.depth):
         for w, projection in PROJECTIONS.items():
             size_in, size_out = geometry.sizes[projection]
-            place = name.format(layer=layer, w=w, absolute=geometry.n_layers - geometry.depth + layer, full=projection)
+            place = name.format(
+                layer=layer,
+                w=w,
+                absolute=geometry.n_layers - geometry.depth + layer,
+                full=projection,
+            )
             made[f"{place}.lora_A.weight"] = torch.randn(rank, size_in, generator=source) * spread
             made[f"{place}.lora_B.weight"] = torch.randn(size_out, rank, generator=source) * spread
     return made
@@ -45,11 +55,15 @@ def manifest(folder: Path, **config: Any) -> Path:
     return write_json(folder / "manifest.json", {"config": config})
 
 
-def tiny_heads(folder: Path, geometry: Geometry, *, n_heads: int, seed: int = 0, **settings: Any) -> Path:
+def tiny_heads(
+    folder: Path, geometry: Geometry, *, n_heads: int, seed: int = 0, **settings: Any
+) -> Path:
     """A folder of adapters: a manifest, and a file for each head."""
     manifest(folder, num_shards=n_heads, heads_depth=geometry.depth)
     for head in range(n_heads):
-        save(folder / f"shard_{head}_lora.pt", tensors(geometry, seed=1000 * seed + head, **settings))
+        save(
+            folder / f"shard_{head}_lora.pt", tensors(geometry, seed=1000 * seed + head, **settings)
+        )
     return folder
 
 

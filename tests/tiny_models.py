@@ -38,9 +38,15 @@ def tiny_model(
 
     torch.set_num_threads(1)  # the matrices are small, and other tests want the cores
     classes = {"olmo2": Olmo2Config, "llama": LlamaConfig}
-    sizes = tiny.sizes(vocabulary=VOCABULARY, n_layers=n_layers, hidden_size=hidden_size, n_heads=n_heads)
+    sizes = tiny.sizes(
+        vocabulary=VOCABULARY, n_layers=n_layers, hidden_size=hidden_size, n_heads=n_heads
+    )
     return tiny.save(
-        folder, classes[kind](**{**sizes, **config}), seed=seed, spread=spread, chat_template=chat_template
+        folder,
+        classes[kind](**{**sizes, **config}),
+        seed=seed,
+        spread=spread,
+        chat_template=chat_template,
     )
 
 
@@ -60,7 +66,9 @@ def tiny_adapter(
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(seed)
-    lora = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=list(targets), task_type="CAUSAL_LM", **config)
+    lora = LoraConfig(
+        r=rank, lora_alpha=2 * rank, target_modules=list(targets), task_type="CAUSAL_LM", **config
+    )
     with as_peft_is():
         model = get_peft_model(AutoModelForCausalLM.from_pretrained(base), lora)
     with torch.no_grad():

@@ -10,7 +10,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 KEY = "0" * 40
-_USER = {"id": "u", "entity": "me", "username": "me", "email": "me@example.org", "flags": "{}", "teams": {"edges": []}}
+_USER = {
+    "id": "u",
+    "entity": "me",
+    "username": "me",
+    "email": "me@example.org",
+    "flags": "{}",
+    "teams": {"edges": []},
+}
 
 
 class WandbServer(ThreadingHTTPServer):

@@ -23,7 +23,10 @@ ELSEWHERE = {  # a file of the repository -> its page
     "prompts/README.md": "prompts.md",
     "notebooks/README.md": "notebooks.md",
 }
-GENERATED = {"reference/settings.md": reference.settings_page, "reference/options.md": reference.options_page}
+GENERATED = {
+    "reference/settings.md": reference.settings_page,
+    "reference/options.md": reference.options_page,
+}
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 
 logger = logging.getLogger("mkdocs.pages")
@@ -31,7 +34,9 @@ logger = logging.getLogger("mkdocs.pages")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in ELSEWHERE.items():
-        files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+        files.append(
+            File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8"))
+        )
     for page, make in GENERATED.items():
         files.append(File.generated(config, page, content=make()))
     return files

@@ -79,7 +79,9 @@ def options() -> list[Option]:
 def settings_page() -> str:
     """In Markdown."""
     every = settings()
-    sections = dict.fromkeys(setting.path.partition(".")[0] for setting in every if "." in setting.path)
+    sections = dict.fromkeys(
+        setting.path.partition(".")[0] for setting in every if "." in setting.path
+    )
     text = [
         "# Settings",
         "What `conf/config.yaml` holds, as it would be given on the command line. An unknown name, a wrong type and a "
@@ -141,12 +143,16 @@ def _option(path: Path) -> Option:
     content = yaml.safe_load(text) or {}
     header = re.match(r"(?:#.*\n)*", text)
     lines = [line[1:].strip() for line in (header[0] if header else "").splitlines()]
-    package = next((line.split()[1] for line in lines if line.startswith("@package")), path.parent.name)
+    package = next(
+        (line.split()[1] for line in lines if line.startswith("@package")), path.parent.name
+    )
     package = "" if package == "_global_" else package
     about = " ".join(line for line in lines if not line.startswith("@package"))
     if not about and "_target_" in content:
         about = _first_paragraph(_import(content["_target_"]))
-    swept = (content if package == _SWEEPER else content.get("hydra", {}).get("sweeper", {})).get("params", {})
+    swept = (content if package == _SWEEPER else content.get("hydra", {}).get("sweeper", {})).get(
+        "params", {}
+    )
     return Option(
         group=path.parent.name,
         name=path.stem,
@@ -160,7 +166,11 @@ def _option(path: Path) -> Option:
 
 def _bases(content: Mapping[str, Any]) -> list[str]:
     """The files of the same group in a defaults list."""
-    return [entry for entry in content.get("defaults", ()) if isinstance(entry, str) and entry != "_self_"]
+    return [
+        entry
+        for entry in content.get("defaults", ())
+        if isinstance(entry, str) and entry != "_self_"
+    ]
 
 
 def _choices(content: Mapping[str, Any]) -> Iterator[str]:
@@ -168,7 +178,9 @@ def _choices(content: Mapping[str, Any]) -> Iterator[str]:
     for entry in content.get("defaults", ()):
         for key, value in entry.items() if isinstance(entry, Mapping) else ():
             group = key.removeprefix("override /")
-            yield f"'{group}=[{','.join(value)}]'" if isinstance(value, list) else f"{group}={value}"
+            yield (
+                f"'{group}=[{','.join(value)}]'" if isinstance(value, list) else f"{group}={value}"
+            )
 
 
 def _settings(path: Path, *, package: str) -> list[Setting]:
@@ -177,9 +189,16 @@ def _settings(path: Path, *, package: str) -> list[Setting]:
     found = []
     for key, default in _leaves(path, package, target):
         full = f"{package}.{key}".strip(".")
-        note = notes.get(key) or _from_bases(path, key) or _from_class(target, key) or _from_elsewhere(full)
+        note = (
+            notes.get(key)
+            or _from_bases(path, key)
+            or _from_class(target, key)
+            or _from_elsewhere(full)
+        )
         kind = _kinds(target).get(key) or _schema().get(full, ("", ""))[0]
-        found.append(Setting(path=full, default=default, kind=kind.replace(" | None", " or null"), note=note))
+        found.append(
+            Setting(path=full, default=default, kind=kind.replace(" | None", " or null"), note=note)
+        )
     return found
 
 
@@ -209,7 +228,9 @@ def _default(node: yaml.Node) -> str:
     plain = yaml.safe_load(yaml.serialize(node))
     if isinstance(plain, dict) and any(isinstance(value, dict) for value in plain.values()):
         return f"{{{', '.join(f'{name}: ...' for name in plain)}}}"
-    text = yaml.safe_dump(plain, default_flow_style=True, width=10_000, sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(
+        plain, default_flow_style=True, width=10_000, sort_keys=False, allow_unicode=True
+    )
     return text.removesuffix("...\n").strip()
 
 
@@ -224,7 +245,9 @@ def _notes(path: Path) -> dict[str, str]:
             key = f"{prefix}{key_node.value}"
             is_block = isinstance(value, yaml.MappingNode) and not value.flow_style
             end = key_node.end_mark if is_block else value.end_mark
-            behind = re.match(r"\s*:?\s*#\s*(.*)", lines[end.line][end.column :] if end.line < len(lines) else "")
+            behind = re.match(
+                r"\s*:?\s*#\s*(.*)", lines[end.line][end.column :] if end.line < len(lines) else ""
+            )
             found[key] = behind[1] if behind else _above(lines, key_node.start_mark.line)
             if isinstance(value, yaml.MappingNode):
                 walk(value, f"{key}.")
@@ -260,16 +283,28 @@ def _from_class(target: Any, key: str) -> str:
 
 def _from_elsewhere(path: str) -> str:
     """What config.yaml says of what a mode or an experiment changes, else the files of its group, else settings.py."""
-    return _notes(CONF / "config.yaml").get(path) or _group_note(path) or _schema().get(path, ("", ""))[1]
+    return (
+        _notes(CONF / "config.yaml").get(path)
+        or _group_note(path)
+        or _schema().get(path, ("", ""))[1]
+    )
 
 
 def _group_note(path: str) -> str:
     """`entrant_id` is the same in all of conf/entrant; conf/rating/davidson.yaml says what `rating.davidson.use` is."""
     group, _, rest = path.partition(".")
     inside = rest.partition(".")[2]
-    files = sorted((CONF / group).glob("*.yaml"), key=lambda file: not rest.startswith(f"{file.stem}."))
-    keys = (f"{group}.{rest}", rest, inside)  # in a file of the whole configuration, of the group, of one of several
-    return next((note for file in files for key in keys if key and (note := _notes(file).get(key))), "")
+    files = sorted(
+        (CONF / group).glob("*.yaml"), key=lambda file: not rest.startswith(f"{file.stem}.")
+    )
+    keys = (
+        f"{group}.{rest}",
+        rest,
+        inside,
+    )  # in a file of the whole configuration, of the group, of one of several
+    return next(
+        (note for file in files for key in keys if key and (note := _notes(file).get(key))), ""
+    )
 
 
 def _target(path: Path) -> Any:
@@ -311,10 +346,14 @@ def _comments(schema: Any) -> dict[str, str]:
     assert isinstance(body, ast.ClassDef)
     fields = [node for node in body.body if isinstance(node, ast.AnnAssign)]
     lines = source.splitlines()
-    return {ast.unparse(node.target): lines[node.lineno - 1].partition("  # ")[2] for node in fields}
+    return {
+        ast.unparse(node.target): lines[node.lineno - 1].partition("  # ")[2] for node in fields
+    }
 
 
 def _first_paragraph(target: Any) -> str:
     """Of a class's docstring, else of its module's."""
     docs = (inspect.getdoc(target) or "", inspect.getdoc(inspect.getmodule(target)) or "")
-    return next(" ".join(doc.partition("\n\n")[0].split()) for doc in docs if re.match("[A-Z]", doc))
+    return next(
+        " ".join(doc.partition("\n\n")[0].split()) for doc in docs if re.match("[A-Z]", doc)
+    )

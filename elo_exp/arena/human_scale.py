@@ -22,10 +22,14 @@ from elo_exp.statistics.likelihood import POINTS, Array, abilities, games, resul
 
 _SCORE = {"model_a": 1.0, "model_b": 0.0}
 _FEWEST = 10  # battles from which anything is estimated
-_LARGEST = 10.0  # of a temperature: the chance is then within .00005 of certainty; and of a decisiveness
+_LARGEST = (
+    10.0  # of a temperature: the chance is then within .00005 of certainty; and of a decisiveness
+)
 _FURTHEST = 20.0  # log-odds from the mean of the anchors
 _STEPS = 60  # halvings
-_FOLLOWS = 2.0  # standard errors above zero from which a judge is known to follow the order of the humans
+_FOLLOWS = (
+    2.0  # standard errors above zero from which a judge is known to follow the order of the humans
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +53,12 @@ class Calibration:
 
 
 def calibrate(
-    human: Sequence[Battle], again: Sequence[Battle], judged: Sequence[Battle], board: Leaderboard, *, judge_model: str
+    human: Sequence[Battle],
+    again: Sequence[Battle],
+    judged: Sequence[Battle],
+    board: Leaderboard,
+    *,
+    judge_model: str,
 ) -> Calibration:
     """The judge beside the humans.
 
@@ -63,11 +72,15 @@ def calibrate(
     s, error = _decisiveness(again, theta)
     follows = s is not None and error is not None and s > _FOLLOWS * error
     return Calibration(
-        agreement=agreement.kappa(voted, again, names=("humans", judge_model), dimension=again[0].dimension),
+        agreement=agreement.kappa(
+            voted, again, names=("humans", judge_model), dimension=again[0].dimension
+        ),
         temperature=temperature(voted, again),
         decisiveness=s,
         decisiveness_std_error=error,
-        on_human_scale=_on_human_scale(judged, theta, board, s) if follows and s is not None else {},
+        on_human_scale=_on_human_scale(judged, theta, board, s)
+        if follows and s is not None
+        else {},
     )
 
 
@@ -75,7 +88,9 @@ def temperature(human: Sequence[Battle], judged: Sequence[Battle]) -> float | No
     """By maximum likelihood, from battles with a winner by both; 0 where the judge says nothing of what humans prefer,
     or the contrary."""
     margin = {question_and_pair(b): _margin(b) for b in judged}
-    terms = [_sign(b) * m for b in human if not b.is_tie and (m := margin.get(question_and_pair(b)))]
+    terms = [
+        _sign(b) * m for b in human if not b.is_tie and (m := margin.get(question_and_pair(b)))
+    ]
     if len(terms) < _FEWEST:
         return None
     agreed = np.array(terms)  # above zero where the judge names the winner of the human
@@ -109,10 +124,14 @@ def _abilities(human: Sequence[Battle]) -> dict[str, float]:
     """Log-odds of the models that have finite ones by the humans alone."""
     played = games(human, use="both")
     theta = abilities(played.wins())
-    return {model: t for model, t in zip(played.models, theta.tolist(), strict=True) if math.isfinite(t)}
+    return {
+        model: t for model, t in zip(played.models, theta.tolist(), strict=True) if math.isfinite(t)
+    }
 
 
-def _decisiveness(again: Sequence[Battle], theta: Mapping[str, float]) -> tuple[float | None, float | None]:
+def _decisiveness(
+    again: Sequence[Battle], theta: Mapping[str, float]
+) -> tuple[float | None, float | None]:
     """With its prompt-clustered standard error."""
     known = [b for b in again if b.model_a in theta and b.model_b in theta]
     if len(known) < _FEWEST:
@@ -139,14 +158,18 @@ def _on_human_scale(
     points = {r.model: r.rating for r in board.ratings if r.rating is not None and r.model in theta}
     if not points:
         return {}
-    level = math.fsum(rating - POINTS * theta[model] for model, rating in points.items()) / len(points)
+    level = math.fsum(rating - POINTS * theta[model] for model, rating in points.items()) / len(
+        points
+    )
     found = {}
     for model in dict.fromkeys(battle.model_a for battle in judged):
         met = [battle for battle in judged if battle.model_a == model and battle.model_b in theta]
         others = np.array([theta[battle.model_b] for battle in met])
         won = math.fsum(_share(battle) for battle in met)
         if 0.0 < won < len(met):
-            ability = _root(partial(_still_won, won=won, others=others, s=s), low=-_FURTHEST, high=_FURTHEST)
+            ability = _root(
+                partial(_still_won, won=won, others=others, s=s), low=-_FURTHEST, high=_FURTHEST
+            )
             found[model] = level + POINTS * ability
     return found
 

@@ -124,20 +124,32 @@ def draws(arena: Arena, anchors: Collection[str], *, seed: int, sides: int = 1) 
 
 
 def informative(
-    candidates: Sequence[Draw], taken: Collection[Draw], ratings: Mapping[str, float], estimate: float, n: int
+    candidates: Sequence[Draw],
+    taken: Collection[Draw],
+    ratings: Mapping[str, float],
+    estimate: float,
+    n: int,
 ) -> list[Draw]:
     """The next n, each of a battle not taken yet: at random among opponents near the estimate, in rating points; where
     these are too few, the nearest."""
     used = {draw.at for draw in taken}
     left = [draw for draw in candidates if draw.at not in used]
-    return first(sorted(left, key=lambda draw: max(_NEAR, abs(ratings[draw.opponent] - estimate))), n)
+    return first(
+        sorted(left, key=lambda draw: max(_NEAR, abs(ratings[draw.opponent] - estimate))), n
+    )
 
 
 def estimate(board: Leaderboard, model: str) -> float:
     """Its rating; while it has none, that of the best or of the worst, whichever it is beyond."""
     rating = board.rating(model)
     rated = [r.rating for r in board.ratings if r.rating is not None]
-    return rating.rating if rating.rating is not None else min(rated) if rating.flag == "winless" else max(rated)
+    return (
+        rating.rating
+        if rating.rating is not None
+        else min(rated)
+        if rating.flag == "winless"
+        else max(rated)
+    )
 
 
 def first(candidates: Sequence[Draw], n: int) -> list[Draw]:
@@ -177,4 +189,8 @@ def opponents(judged: Sequence[Battle], board: Leaderboard, *, use: str) -> list
 
 
 def _expected(rating: float | None, other: float | None) -> float | None:
-    return None if rating is None or other is None else 1.0 / (1.0 + 10.0 ** ((other - rating) / 400.0))
+    return (
+        None
+        if rating is None or other is None
+        else 1.0 / (1.0 + 10.0 ** ((other - rating) / 400.0))
+    )

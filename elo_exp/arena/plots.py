@@ -53,13 +53,25 @@ def leaderboard(placement: Placement) -> Plot:
         for y, rating in enumerate(some):
             color, place = colors.get(rating.model, canvas.INK), places[rating.model]
             is_placed = rating.model in colors
-            panel.write(0, y, place, on="y", move=(-6, 0), align=(1, 0.5), size=7, color=color, bold=is_placed)
+            panel.write(
+                0,
+                y,
+                place,
+                on="y",
+                move=(-6, 0),
+                align=(1, 0.5),
+                size=7,
+                color=color,
+                bold=is_placed,
+            )
         for color in dict.fromkeys((_HUMAN, *colors.values())):
-            _draw(panel, {y: r for y, r in enumerate(some) if colors.get(r.model, _HUMAN) == color}, color)
+            _draw(
+                panel,
+                {y: r for y, r in enumerate(some) if colors.get(r.model, _HUMAN) == color},
+                color,
+            )
     rows = [{**r.to_dict(), "source": source(placement, r.model)} for r in placement.board.ratings]
-    caption = (
-        "Who stands where. Bar: 95 % over prompts. In colour, the models that were placed; behind a name its rank."
-    )
+    caption = "Who stands where. Bar: 95 % over prompts. In colour, the models that were placed; behind a name its rank."
     return sheet.finish("leaderboard", rows, caption)
 
 
@@ -77,7 +89,9 @@ def _draw(panel: Panel, ratings: Mapping[int, Rating], color: str) -> None:
     is_placed = color != _HUMAN
     sure = [((r.ci_low, y), (r.ci_high, y)) for y, r in ratings.items() if r.ci_low is not None]
     panel.segments(sure, color, 3 if is_placed else 1.6, alpha=0.6)
-    panel.dots([r.rating or 0.0 for r in ratings.values()], list(ratings), color, 5.5 if is_placed else 3)
+    panel.dots(
+        [r.rating or 0.0 for r in ratings.values()], list(ratings), color, 5.5 if is_placed else 3
+    )
 
 
 def predicted_and_observed(placement: Placement) -> Plot:
@@ -92,7 +106,9 @@ def predicted_and_observed(placement: Placement) -> Plot:
     )
     colors = canvas.colors(placement.placed)
     for panel in sheet.panels:
-        known = [o for o in placement.opponents if o.model == panel.name and o.predicted is not None]
+        known = [
+            o for o in placement.opponents if o.model == panel.name and o.predicted is not None
+        ]
         panel.heading(_called(placement)[panel.name], f"{len(known)} opponents")
         panel.scale((0, 1), (-0.03, 1.03))
         panel.x_axis(percents(0, 1), "wins by the ratings")
@@ -108,13 +124,16 @@ def predicted_and_observed(placement: Placement) -> Plot:
         "Whether one rating explains the games of a placed model. Grey: opponents, the larger the more battles. In "
         "colour: opponents, or groups of them with as many games each, with 95 %, a battle being one observation."
     )
-    return sheet.finish("predicted_and_observed", [o.to_dict() for o in placement.opponents], caption)
+    return sheet.finish(
+        "predicted_and_observed", [o.to_dict() for o in placement.opponents], caption
+    )
 
 
 def _shares(panel: Panel, group: Sequence[Opponent], color: str) -> None:
     weight = np.array([o.n_games for o in group], dtype=np.float64)
     predicted, observed = (
-        float(np.average([getattr(o, name) for o in group], weights=weight)) for name in ("predicted", "observed")
+        float(np.average([getattr(o, name) for o in group], weights=weight))
+        for name in ("predicted", "observed")
     )
     low, high = share_interval(observed, sum(o.n_battles for o in group))
     panel.segments([((predicted, low), (predicted, high))], color, 1.2)

@@ -16,7 +16,18 @@ from elo_exp.files import safe_name, write_csv, write_json, write_jsonl, write_w
 from elo_exp.records import Battle
 from elo_exp.reports import html, report
 from elo_exp.reports.findings import METHODS
-from elo_exp.reports.markup import NONE, Markup, between, codes, document, join, listed, maybe, table, tag
+from elo_exp.reports.markup import (
+    NONE,
+    Markup,
+    between,
+    codes,
+    document,
+    join,
+    listed,
+    maybe,
+    table,
+    tag,
+)
 from elo_exp.reports.trust import trust
 from elo_exp.results import JudgeQuality, Leaderboard, Plot, Rating, Standings
 
@@ -54,7 +65,9 @@ def _write_battles(run_dir: Path, battles: Sequence[Battle], kind: str) -> Path:
 
     data = io.BytesIO()
     types = {"bool": pyarrow.bool_()}
-    fields = pyarrow.schema([(f.name, types.get(str(f.type), pyarrow.string())) for f in dataclasses.fields(Battle)])
+    fields = pyarrow.schema(
+        [(f.name, types.get(str(f.type), pyarrow.string())) for f in dataclasses.fields(Battle)]
+    )
     parquet.write_table(pyarrow.Table.from_pylist(list(rows), schema=fields), data)
     return write_whole(run_dir / "battles.parquet", data.getvalue())
 
@@ -66,10 +79,14 @@ def write_bootstraps(run_dir: Path, boards: Mapping[str, Leaderboard]) -> list[P
     for dimension, board in boards.items():
         if board.samples is None:
             continue
-        columns = [i for i, model in enumerate(board.models) if board.rating(model).rating is not None]
+        columns = [
+            i for i, model in enumerate(board.models) if board.rating(model).rating is not None
+        ]
         names = [board.models[i] for i in columns]
         rows = [dict(zip(names, row, strict=True)) for row in board.samples[:, columns].tolist()]
-        stem = "bootstrap_ratings" if len(boards) == 1 else f"bootstrap_ratings_{safe_name(dimension)}"
+        stem = (
+            "bootstrap_ratings" if len(boards) == 1 else f"bootstrap_ratings_{safe_name(dimension)}"
+        )
         written.append(write_csv(run_dir / f"{stem}.csv", rows))
     return written
 
@@ -88,17 +105,23 @@ def elo_ratings(placement: Placement, rating_settings: Mapping[str, Any]) -> dic
         "rating_settings": {"method": placement.board.method, **rating_settings},
         "n_judged_battles": len(placement.judged),
         "n_human_battles": len(placement.human),
-        "ratings": [{**r.to_dict(), "source": source(placement, r.model)} for r in placement.board.ratings],
+        "ratings": [
+            {**r.to_dict(), "source": source(placement, r.model)} for r in placement.board.ratings
+        ],
         "by_humans": [placement.human_board.rating(m).to_dict() for m in held_out(placement)]
         if placement.human_board
         else [],
-        "calibration": None if calibration is None else {**calibration.agreement.to_dict(), **_calibrated(calibration)},
+        "calibration": None
+        if calibration is None
+        else {**calibration.agreement.to_dict(), **_calibrated(calibration)},
     }
 
 
 def _calibrated(calibration: Calibration) -> dict[str, Any]:
     names = ("temperature", "decisiveness", "decisiveness_std_error")
-    return {name: getattr(calibration, name) for name in names} | {"on_human_scale": dict(calibration.on_human_scale)}
+    return {name: getattr(calibration, name) for name in names} | {
+        "on_human_scale": dict(calibration.on_human_scale)
+    }
 
 
 def held_out(placement: Placement) -> list[str]:
@@ -122,7 +145,10 @@ def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float]:
         found["human/kappa"] = placement.calibration.agreement.kappa
         found["human/temperature"] = placement.calibration.temperature
         found["human/decisiveness"] = placement.calibration.decisiveness
-        found |= {f"{model}/on_human_scale": r for model, r in placement.calibration.on_human_scale.items()}
+        found |= {
+            f"{model}/on_human_scale": r
+            for model, r in placement.calibration.on_human_scale.items()
+        }
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -140,9 +166,18 @@ def console_table(placement: Placement, quality: JudgeQuality) -> str:
     console.print(_title(placement, quality), highlight=False)
     grid = Table(box=SIMPLE_HEAD)
     method = placement.board.method
-    columns = ("rank", "model", METHODS.get(method, method), "95 % over prompts", "ranks", "battles")
+    columns = (
+        "rank",
+        "model",
+        METHODS.get(method, method),
+        "95 % over prompts",
+        "ranks",
+        "battles",
+    )
     for column in columns:
-        grid.add_column(column, justify="left" if column == "model" else "right", no_wrap=column != "model")
+        grid.add_column(
+            column, justify="left" if column == "model" else "right", no_wrap=column != "model"
+        )
     before = -1
     for i in _shown(placement):
         if i > before + 1:
@@ -152,7 +187,9 @@ def console_table(placement: Placement, quality: JudgeQuality) -> str:
     if before + 1 < len(placement.board.ratings):
         grid.add_row("...", *[""] * (len(columns) - 1))
     console.print(grid)
-    standing = [f"{model}: {line}" for model in placement.placed for line in _standing(placement, model)]
+    standing = [
+        f"{model}: {line}" for model in placement.placed for line in _standing(placement, model)
+    ]
     for line in (*standing, *_beside_humans(placement)):
         console.print(line, highlight=False)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
@@ -160,7 +197,11 @@ def console_table(placement: Placement, quality: JudgeQuality) -> str:
 
 def _title(placement: Placement, quality: JudgeQuality) -> str:
     n_anchors = len(placement.board.models) - len(placement.placed)
-    flips = f"{quality.n_flips} of {quality.n_two_order} flipped" if quality.n_two_order else "orders not compared"
+    flips = (
+        f"{quality.n_flips} of {quality.n_two_order} flipped"
+        if quality.n_two_order
+        else "orders not compared"
+    )
     return (
         f"{placement.arena}: {len(placement.human):,} human battles of {n_anchors} anchors, {len(placement.judged):,} "
         f"judged by {placement.judge_model}\njudge: {flips}, {quality.n_invalid} invalid and left out"
@@ -199,9 +240,17 @@ def _standing(placement: Placement, model: str) -> Iterator[str]:
         yield f"no rating ({rating.flag}) by {n} judged battles."
         return
     n_rated = sum(r.rating is not None for r in placement.board.ratings)
-    ranks = f"; ranks {rating.rank_low} to {rating.rank_high} are possible" if rating.rank_low is not None else ""
+    ranks = (
+        f"; ranks {rating.rank_low} to {rating.rank_high} are possible"
+        if rating.rank_low is not None
+        else ""
+    )
     yield f"{_sure(rating)}, rank {rating.rank} of {n_rated}{ranks}, by {n} judged battles."
-    human = placement.human_board.rating(model) if model in held_out(placement) and placement.human_board else None
+    human = (
+        placement.human_board.rating(model)
+        if model in held_out(placement) and placement.human_board
+        else None
+    )
     if human is not None and human.rating is not None:
         gap = rating.rating - human.rating
         apart = f"{abs(gap):.0f} points {'higher' if gap > 0 else 'lower'}"
@@ -209,7 +258,9 @@ def _standing(placement: Placement, model: str) -> Iterator[str]:
 
 
 def _sure(rating: Rating) -> str:
-    interval = f" (95 %: {between(rating.ci_low, rating.ci_high)})" if rating.ci_low is not None else ""
+    interval = (
+        f" (95 %: {between(rating.ci_low, rating.ci_high)})" if rating.ci_low is not None else ""
+    )
     return f"{maybe(rating.rating)}{interval}"
 
 
@@ -255,10 +306,12 @@ def page(
         "How it was made": _making(manifest),
     }
     started = [html.when(manifest["started_at"])] if manifest.get("started_at") else []
-    lede = [f"{', '.join(placement.placed)} in {placement.arena}", f"judged by {placement.judge_model}", *started]
-    note = (
-        "Every number is in elo_ratings.json, figures/ and battles beside this page; experiment=rate rates them again."
-    )
+    lede = [
+        f"{', '.join(placement.placed)} in {placement.arena}",
+        f"judged by {placement.judge_model}",
+        *started,
+    ]
+    note = "Every number is in elo_ratings.json, figures/ and battles beside this page; experiment=rate rates them again."
     return document(title, ", ".join(lede), sections, note=note)
 
 
@@ -273,7 +326,14 @@ def _verdicts(placement: Placement) -> Iterator[Markup]:
 
 def _leaderboard(placement: Placement) -> Iterator[Markup]:
     method = placement.board.method
-    head = ["rank", "!model", METHODS.get(method, method), "95 % over prompts", "possible ranks", "battles"]
+    head = [
+        "rank",
+        "!model",
+        METHODS.get(method, method),
+        "95 % over prompts",
+        "possible ranks",
+        "battles",
+    ]
     colors = canvas.colors(placement.placed)
     rows = [
         [
@@ -301,10 +361,18 @@ def _making(manifest: Mapping[str, Any]) -> Iterator[Markup]:
         "Arena": f"{arena.get('name')}: {arena.get('n_battles', 0):,} battles of {arena.get('n_rows', 0):,} rows",
         "Left out": dropped,
         "Draw": f"{manifest.get('selected_prompt_count', 0):,} prompts, fingerprint {arena.get('draw_fingerprint')}",
-        "Chosen by hand": codes(manifest.get("overrides") or ()) or "nothing: all settings as they ship",
-        "Rubric": ", ".join(f"{name} {version}" for name, version in manifest.get("rubric_versions", {}).items()),
+        "Chosen by hand": codes(manifest.get("overrides") or ())
+        or "nothing: all settings as they ship",
+        "Rubric": ", ".join(
+            f"{name} {version}" for name, version in manifest.get("rubric_versions", {}).items()
+        ),
         "Commit": codes([manifest["git_commit"]] if manifest.get("git_commit") else ()),
-        "Versions": ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items()),
-        "Inputs": codes(f"{name} sha256:{digest[:12]}" for name, digest in manifest.get("input_hashes", {}).items()),
+        "Versions": ", ".join(
+            f"{name} {version}" for name, version in manifest.get("versions", {}).items()
+        ),
+        "Inputs": codes(
+            f"{name} sha256:{digest[:12]}"
+            for name, digest in manifest.get("input_hashes", {}).items()
+        ),
     }
     yield listed(rows)

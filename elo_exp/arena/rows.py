@@ -41,19 +41,29 @@ class Row:
 class _Part(Protocol):
     """One file, or the data set."""
 
-    def light(self, columns: ArenaColumns, wanted: Collection[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def light(
+        self, columns: ArenaColumns, wanted: Collection[str]
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The place and values of every row; of conversations in tables, only who spoke."""
 
-    def whole(self, columns: ArenaColumns, rows: Sequence[int]) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+    def whole(
+        self, columns: ArenaColumns, rows: Sequence[int]
+    ) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
         """The number, place and values of some rows, given in order."""
 
 
 def check(arena: ArenaSettings) -> None:
     """Raise UserError where the settings name no source, no texts, or files that are not there."""
     if arena.path is None and arena.dataset is None:
-        raise UserError("arena.path: names no file. Set it with arena.path=FILE, or choose a data set: arena=NAME.")
+        raise UserError(
+            "arena.path: names no file. Set it with arena.path=FILE, or choose a data set: arena=NAME."
+        )
     c = arena.columns
-    if None in (c.conversation_a, c.conversation_b) and None in (c.prompt, c.response_a, c.response_b):
+    if None in (c.conversation_a, c.conversation_b) and None in (
+        c.prompt,
+        c.response_a,
+        c.response_b,
+    ):
         raise UserError(
             "arena.columns: names no texts. Name conversation_a and conversation_b, or prompt, response_a and "
             "response_b."
@@ -66,7 +76,9 @@ def paths(arena: ArenaSettings) -> list[Path]:
     if arena.path is None:
         return []
     path = Path(arena.path)
-    found = sorted(p for p in path.iterdir() if not p.name.startswith(".")) if path.is_dir() else [path]
+    found = (
+        sorted(p for p in path.iterdir() if not p.name.startswith(".")) if path.is_dir() else [path]
+    )
     if not found or not all(file.is_file() for file in found):
         raise UserError(f"arena.path: found no file of battles at {path}. Check the path.")
     for file in found:
@@ -105,7 +117,11 @@ def _named(columns: ArenaColumns) -> list[str]:
 def _parts(arena: ArenaSettings) -> list[_Part]:
     if arena.path is None:
         return [_Dataset(arena)]
-    kinds: dict[str, type[_JsonLines | _Csv | _Parquet]] = {".jsonl": _JsonLines, ".csv": _Csv, ".parquet": _Parquet}
+    kinds: dict[str, type[_JsonLines | _Csv | _Parquet]] = {
+        ".jsonl": _JsonLines,
+        ".csv": _Csv,
+        ".parquet": _Parquet,
+    }
     return [kinds[battles.check_ending(path)](path) for path in paths(arena)]
 
 
@@ -129,13 +145,17 @@ class _Lines:
     def _rows(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         raise NotImplementedError
 
-    def light(self, columns: ArenaColumns, wanted: Collection[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def light(
+        self, columns: ArenaColumns, wanted: Collection[str]
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for i, (place, values) in enumerate(self._rows()):
             if i == 0:
                 _check_columns(columns, values, place)
             yield place, values
 
-    def whole(self, columns: ArenaColumns, rows: Sequence[int]) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+    def whole(
+        self, columns: ArenaColumns, rows: Sequence[int]
+    ) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
         wanted = set(rows)
         for i, (place, values) in enumerate(self._rows()):
             if i in wanted:
@@ -157,7 +177,9 @@ class _Csv(_Lines):
             try:
                 yield from ((f"{self._path}:{reader.line_num}", row) for row in reader)
             except csv.Error as error:
-                raise UserError(f"{self._path}:{reader.line_num}: cannot be read as CSV ({error}).") from None
+                raise UserError(
+                    f"{self._path}:{reader.line_num}: cannot be read as CSV ({error})."
+                ) from None
 
 
 class _Tables:
@@ -166,7 +188,9 @@ class _Tables:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def light(self, columns: ArenaColumns, wanted: Collection[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def light(
+        self, columns: ArenaColumns, wanted: Collection[str]
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
         i = 0
         for table in self._tables(columns, wanted):
             for values in table.to_pylist():
@@ -189,7 +213,9 @@ class _Parquet(_Tables):
             spoken = [leaf for leaf in leaves if leaf in wanted or _is_role(leaf, wanted)]
             yield from file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=spoken)
 
-    def whole(self, columns: ArenaColumns, rows: Sequence[int]) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+    def whole(
+        self, columns: ArenaColumns, rows: Sequence[int]
+    ) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
         start = 0
         with self._open() as file:
             for table in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=_named(columns)):
@@ -204,7 +230,9 @@ class _Parquet(_Tables):
         try:
             from pyarrow import parquet
         except ImportError:
-            raise UserError(f"{self._path}: reading parquet needs pyarrow: pip install pyarrow") from None
+            raise UserError(
+                f"{self._path}: reading parquet needs pyarrow: pip install pyarrow"
+            ) from None
         try:
             with self._bytes() as raw, parquet.ParquetFile(raw) as file:
                 yield file
@@ -236,7 +264,9 @@ class _Dataset(_Tables):
         for start in range(0, len(data), _ROWS_AT_ONCE):
             yield _spoken(data[start : start + _ROWS_AT_ONCE])
 
-    def whole(self, columns: ArenaColumns, rows: Sequence[int]) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+    def whole(
+        self, columns: ArenaColumns, rows: Sequence[int]
+    ) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
         data = self._load(columns).select(rows)
         for i, values in zip(rows, data, strict=True):
             yield i, f"{self._name}: row {i + 1}", values
@@ -245,11 +275,16 @@ class _Dataset(_Tables):
         try:
             import datasets
         except ImportError:
-            raise UserError(f"arena.dataset: {self._name} needs the package datasets: pip install datasets") from None
+            raise UserError(
+                f"arena.dataset: {self._name} needs the package datasets: pip install datasets"
+            ) from None
         arena = self._arena
         try:
             data = datasets.load_dataset(
-                arena.dataset, revision=arena.revision, data_files=arena.data_files, split=arena.split
+                arena.dataset,
+                revision=arena.revision,
+                data_files=arena.data_files,
+                split=arena.split,
             )
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
             raise UserError(
@@ -271,6 +306,8 @@ def _spoken(table: pyarrow.Table) -> pyarrow.Table:
         if not (pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)):
             continue
         column = table.column(i).combine_chunks()
-        roles = pyarrow.StructArray.from_arrays([compute.struct_field(column.values, "role")], ["role"])
+        roles = pyarrow.StructArray.from_arrays(
+            [compute.struct_field(column.values, "role")], ["role"]
+        )
         table = table.set_column(i, name, type(column).from_arrays(column.offsets, roles))
     return table

@@ -86,17 +86,32 @@ def read(arena: ArenaSettings) -> Arena:
     if not battles:
         there = ", ".join(f"{name} {n}" for name, n in languages.most_common(_MAX_LANGUAGES))
         hint = f" Found in arena.columns.language: {there}." if dropped["another language"] else ""
-        raise UserError(f"arena {arena.name}: no battle is left of {n_rows} rows ({reasons or 'it is empty'}).{hint}")
-    logger.info("arena %s: %d human battles of %d rows; left out: %s", arena.name, len(battles), n_rows, reasons or "-")
+        raise UserError(
+            f"arena {arena.name}: no battle is left of {n_rows} rows ({reasons or 'it is empty'}).{hint}"
+        )
+    logger.info(
+        "arena %s: %d human battles of %d rows; left out: %s",
+        arena.name,
+        len(battles),
+        n_rows,
+        reasons or "-",
+    )
     _check_held_out(arena, held_out)
     return Arena(
-        name=arena.name, battles=battles, at=at, held_out=held_out, n_rows=n_rows, dropped=dict(dropped.most_common())
+        name=arena.name,
+        battles=battles,
+        at=at,
+        held_out=held_out,
+        n_rows=n_rows,
+        dropped=dict(dropped.most_common()),
     )
 
 
 def input_paths(arena: ArenaSettings) -> dict[str, Path]:
     """The files of the arena and their folder; none of a data set, which its revision names."""
-    folder = {"arena": Path(arena.path)} if arena.path is not None and Path(arena.path).is_dir() else {}
+    folder = (
+        {"arena": Path(arena.path)} if arena.path is not None and Path(arena.path).is_dir() else {}
+    )
     return {**folder, **{f"arena {path.name}": path for path in arena_rows.paths(arena)}}
 
 
@@ -109,7 +124,11 @@ def questions(arena: ArenaSettings) -> Iterator[tuple[str | None, str | None]]:
     """Of every row the language that it names, and what the user said first; None where it does not say."""
     c = arena.columns
     for row in arena_rows.whole(arena, [row.at for row in arena_rows.light(arena)]):
-        said = [_said(_messages(row, column), "user") for column in (c.conversation_a, c.conversation_b) if column]
+        said = [
+            _said(_messages(row, column), "user")
+            for column in (c.conversation_a, c.conversation_b)
+            if column
+        ]
         said += [_plain(row, arena, c.prompt)] if c.prompt is not None else []
         yield _text(row, c.language), next((text for text in said if text is not None), None)
 
@@ -129,12 +148,16 @@ def _check_held_out(arena: ArenaSettings, held_out: Collection[Battle]) -> None:
     there = {name for battle in held_out for name in (battle.model_a, battle.model_b)}
     for model in arena.hold_out:
         if model not in there:
-            raise UserError(f"arena.hold_out: {model!r} has no battle in {arena.name}. Check the name.")
+            raise UserError(
+                f"arena.hold_out: {model!r} has no battle in {arena.name}. Check the name."
+            )
 
 
 def _battle(row: Row, arena: ArenaSettings) -> Battle | str:
     """A human battle, or why the row is none."""
-    model_a, model_b = (_text(row, column) for column in (arena.columns.model_a, arena.columns.model_b))
+    model_a, model_b = (
+        _text(row, column) for column in (arena.columns.model_a, arena.columns.model_b)
+    )
     if model_a is None or model_b is None:
         return "without a model"
     if model_a == model_b:
@@ -158,10 +181,14 @@ def _winner(row: Row, arena: ArenaSettings, model_a: str, model_b: str) -> str |
     """One of WINNERS; None where nobody said."""
     c = arena.columns
     columns = {"model_a": c.won_by_a, "model_b": c.won_by_b, "tie": c.tied}
-    true = [winner for winner, column in columns.items() if column is not None and _is_true(row, column)]
+    true = [
+        winner for winner, column in columns.items() if column is not None and _is_true(row, column)
+    ]
     if len(true) > 1:
         named = " and ".join(str(columns[winner]) for winner in true)
-        raise UserError(f"{row.place}: {named} are both true. Expected one of them. Mend the row or remove it.")
+        raise UserError(
+            f"{row.place}: {named} are both true. Expected one of them. Mend the row or remove it."
+        )
     if true:
         return true[0]
     word = _text(row, c.winner)
@@ -202,7 +229,9 @@ def _n_turns(row: Row, arena: ArenaSettings) -> int:
         try:
             return int(float(value or 0))
         except ValueError:
-            raise UserError(f"{row.place}: {c.turns} is {value!r}. Expected a number of turns.") from None
+            raise UserError(
+                f"{row.place}: {c.turns} is {value!r}. Expected a number of turns."
+            ) from None
     if c.conversation_a is not None:
         return sum(message.get("role") == "user" for message in _messages(row, c.conversation_a))
     if arena.text_lists and c.prompt is not None:
@@ -226,7 +255,9 @@ def _listed(row: Row, column: str) -> list[Any]:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{row.place}: {column} is not JSON ({error}). Expected a JSON list.") from None
+            raise UserError(
+                f"{row.place}: {column} is not JSON ({error}). Expected a JSON list."
+            ) from None
     if value is None:
         return []
     if not isinstance(value, list):
@@ -251,7 +282,9 @@ def _texts(row: Row, arena: ArenaSettings) -> Texts | str:
 
 def _said(messages: Collection[Mapping[str, Any]], role: str) -> str | None:
     """The first message of a speaker; None where it says nothing, or something that is no text."""
-    content = next((message.get("content") for message in messages if message.get("role") == role), None)
+    content = next(
+        (message.get("content") for message in messages if message.get("role") == role), None
+    )
     if isinstance(content, list):
         if not all(isinstance(block, dict) and block.get("type") == "text" for block in content):
             return None

@@ -39,7 +39,9 @@ def read_key(variable: str) -> str | None:
     cannot be sent: the libraries below would repeat it in their error."""
     key = os.environ.get(variable, "").strip() or _from_file(variable)
     if key and not (key.isascii() and key.isprintable() and " " not in key):
-        raise UserError(f"{variable}: holds a space, a line break or another character that no key has. Set it anew.")
+        raise UserError(
+            f"{variable}: holds a space, a line break or another character that no key has. Set it anew."
+        )
     return key
 
 
@@ -50,7 +52,11 @@ def _from_file(variable: str) -> str | None:
         data = Path(".env").read_bytes()
     except OSError:
         return None
-    text = data.decode("utf-16") if data[:2] in (b"\xff\xfe", b"\xfe\xff") else data.decode("utf-8-sig", "replace")
+    text = (
+        data.decode("utf-16")
+        if data[:2] in (b"\xff\xfe", b"\xfe\xff")
+        else data.decode("utf-8-sig", "replace")
+    )
     return (dotenv_values(stream=io.StringIO(text)).get(variable) or "").strip() or None
 
 
@@ -58,14 +64,20 @@ def check_base_url(base_url: str) -> None:
     try:
         parts = urlsplit(base_url)
         well_formed = (
-            parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and (parts.port is None or parts.port > 0)
         )
     except ValueError:
         well_formed = False
     if "@" in base_url:
-        raise UserError("base_url: found a name or password in it. Expected http(s)://HOST, without a password in it.")
+        raise UserError(
+            "base_url: found a name or password in it. Expected http(s)://HOST, without a password in it."
+        )
     if not well_formed or " " in base_url:
-        raise UserError(f"base_url: found {base_url!r}. Expected http(s)://HOST or http(s)://HOST:PORT.")
+        raise UserError(
+            f"base_url: found {base_url!r}. Expected http(s)://HOST or http(s)://HOST:PORT."
+        )
 
 
 @contextmanager

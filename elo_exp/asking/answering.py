@@ -67,9 +67,13 @@ class Answering:
             if value < 1:
                 raise UserError(f"{name}: found {value}. Expected 1 or more.")
         if budget_usd is not None and not budget_usd > 0:
-            raise UserError(f"budget_usd: found {budget_usd}. Expected more than 0 dollars, or null for no cap.")
+            raise UserError(
+                f"budget_usd: found {budget_usd}. Expected more than 0 dollars, or null for no cap."
+            )
         if budget_usd is not None and prices is None:
-            raise UserError(f"budget_usd: found {budget_usd:g}, and no prices. Set what a million tokens cost, too.")
+            raise UserError(
+                f"budget_usd: found {budget_usd:g}, and no prices. Set what a million tokens cost, too."
+            )
         self._entrant_id = entrant_id
         self._preflight = preflight
         self._is_ready = False
@@ -92,7 +96,13 @@ class Answering:
         if not prompts:
             return
         self.preflight()
-        calls = Calls(self, send=self._send, budget=self._budget, concurrency=self._concurrency, n_wanted=len(prompts))
+        calls = Calls(
+            self,
+            send=self._send,
+            budget=self._budget,
+            concurrency=self._concurrency,
+            n_wanted=len(prompts),
+        )
         yield from calls.run(prompts)
         self._report()
         if calls.failed:
@@ -102,7 +112,9 @@ class Answering:
         counts, self._counts = self._counts, Counter()
         odd = ", ".join(f"{counts[kind]} {kind}" for kind in ("refused", "empty") if counts[kind])
         if odd:
-            logger.warning("warning: entrant %s: of %d answers %s", self._entrant_id, counts["answers"], odd)
+            logger.warning(
+                "warning: entrant %s: of %d answers %s", self._entrant_id, counts["answers"], odd
+            )
         if self._budget.spent:
             logger.info("entrant %s: spent $%.4f", self._entrant_id, self._budget.spent)
 
@@ -131,7 +143,10 @@ class Answering:
         """What is handed over, and stored by whoever takes it."""
         said = self._read(message)
         dollars = self._prices.dollars(said.usage) if self._prices and said.usage else None
-        diagnostics: dict[str, Any] = {"model": said.model, **{name: n for name, n in said.usage.items() if n}}
+        diagnostics: dict[str, Any] = {
+            "model": said.model,
+            **{name: n for name, n in said.usage.items() if n},
+        }
         if dollars is not None:
             diagnostics["dollars"] = dollars
         response = Response(

@@ -129,6 +129,12 @@ def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
 def text_of(message: Mapping[str, Any]) -> str:
     """What a message says: its text blocks. Others, such as thinking, may come before them."""
     content = message.get("content")
-    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+    blocks = (
+        [block for block in content if isinstance(block, Mapping)]
+        if isinstance(content, list)
+        else []
+    )
     text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
-    return text.encode(errors="replace").decode()  # half a surrogate pair is no text; the message has it
+    return text.encode(
+        errors="replace"
+    ).decode()  # half a surrogate pair is no text; the message has it

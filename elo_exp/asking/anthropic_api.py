@@ -89,7 +89,9 @@ class AnthropicApi:
         return client
 
     def create(self, requests: Sequence[Mapping[str, Any]]) -> RemoteBatch:
-        client = self._client.with_options(max_retries=0)  # a lost answer and a retry make two batches
+        client = self._client.with_options(
+            max_retries=0
+        )  # a lost answer and a retry make two batches
         with self._submitting():
             batches = client.messages.batches.with_raw_response
             return batch_in(json_of(batches.create(requests=list(requests))))  # type: ignore[arg-type]
@@ -104,7 +106,9 @@ class AnthropicApi:
         """What a message would be billed as input; free. Raises UnreachableError, or UserError where it is refused."""
         counted = {name: value for name, value in params.items() if name != "max_tokens"}
         with self._asking():
-            return count_in(json_of(self._client.messages.with_raw_response.count_tokens(**counted)))
+            return count_in(
+                json_of(self._client.messages.with_raw_response.count_tokens(**counted))
+            )
 
     def check_model(self, model: str) -> None:
         """Whether the server can be reached, takes the key and knows the model; free. Raises UserError where not."""
@@ -117,7 +121,9 @@ class AnthropicApi:
                 except anthropic.NotFoundError as error:
                     if model in self._said(error):
                         raise
-                    logger.info("%s has no list of models; going on with %s", self.endpoint, model)  # some gateways
+                    logger.info(
+                        "%s has no list of models; going on with %s", self.endpoint, model
+                    )  # some gateways
         except UnreachableError as error:
             raise UserError(
                 f"{self.endpoint} cannot be reached ({error}). Check the network and {self._part}.base_url; nothing "
@@ -175,19 +181,26 @@ class AnthropicApi:
                 raise UnreachableError(self._said(error)) from None
             with closing(rows.http_response):
                 for row in rows:
-                    yield row_in(row.to_dict(mode="json", warnings=False) if hasattr(row, "to_dict") else row)
+                    yield row_in(
+                        row.to_dict(mode="json", warnings=False) if hasattr(row, "to_dict") else row
+                    )
 
     def _rows(self, batch_id: str) -> JSONLDecoder[MessageBatchIndividualResponse]:
         try:
             return self._client.messages.batches.results(batch_id)
-        except (AttributeError, TypeError):  # it looks at the batch once more, and takes what it sees for one
+        except (
+            AttributeError,
+            TypeError,
+        ):  # it looks at the batch once more, and takes what it sees for one
             raise OddAnswerError(None, "a batch") from None
 
     def _check_host(self, url: Any) -> None:
         """The SDK follows an absolute address, with the key, to whatever host it names."""
         ours, theirs = urlsplit(self.endpoint).hostname, urlsplit(str(url or "")).hostname
         if theirs is not None and theirs != ours:
-            raise UserError(f"the server at {ours} says that the results are at {theirs}, which does not get the key.")
+            raise UserError(
+                f"the server at {ours} says that the results are at {theirs}, which does not get the key."
+            )
 
     @contextmanager
     def _submitting(self) -> Iterator[None]:
@@ -207,9 +220,15 @@ class AnthropicApi:
         except anthropic.APIStatusError as error:
             if error.status_code in REFUSALS - {429}:
                 server = f"the {self._part.replace('.', ' ')}'s API"
-                raise UserError(f"{server} refuses ({error.status_code}): {self._said(error)}.") from None
+                raise UserError(
+                    f"{server} refuses ({error.status_code}): {self._said(error)}."
+                ) from None
             raise UnreachableError(self._said(error)) from None
-        except (anthropic.AnthropicError, httpx2.HTTPError, ValueError) as error:  # a ValueError: a line cut short
+        except (
+            anthropic.AnthropicError,
+            httpx2.HTTPError,
+            ValueError,
+        ) as error:  # a ValueError: a line cut short
             raise UnreachableError(brief(error)) from None
 
     def _said(self, error: Any) -> str:
@@ -237,7 +256,12 @@ def check_lifetime(model: str, part: str = "judge") -> None:
         return
     if end <= datetime.now(UTC).date():
         raise UserError(f"{part}.model: {model} was retired on {end}. Choose another.")
-    logger.warning("warning: %s.model: %s will be retired on %s; then nobody can repeat this.", part, model, end)
+    logger.warning(
+        "warning: %s.model: %s will be retired on %s; then nobody can repeat this.",
+        part,
+        model,
+        end,
+    )
 
 
 def end_of_life(model: str) -> date | None:

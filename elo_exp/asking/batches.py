@@ -31,7 +31,9 @@ from elo_exp.records import JudgeReply, JudgeRequest, UserError
 logger = logging.getLogger(__name__)
 
 MAX_RETRIES = 3  # of a request that failed in a way that may pass
-_PASSING = frozenset({"expired", "canceled", "api_error", "overloaded_error", "rate_limit_error", "timeout_error"})
+_PASSING = frozenset(
+    {"expired", "canceled", "api_error", "overloaded_error", "rate_limit_error", "timeout_error"}
+)
 _FAILED_SHARE, _FAILED_COUNT = 0.05, 20  # more than this, and at least so many: the run stops
 
 
@@ -53,7 +55,9 @@ class BatchRun:
         self.ttl: str | None = None  # of the prompt cache; None: no breakpoint
         self.failed: dict[str, str] = {}
 
-    def answer(self, requests: Sequence[JudgeRequest], *, measure_cache: bool = False) -> Iterator[JudgeReply]:
+    def answer(
+        self, requests: Sequence[JudgeRequest], *, measure_cache: bool = False
+    ) -> Iterator[JudgeReply]:
         """The answers as they come, each committed. A request without one is in `failed`."""
         self._wanted.update({request.key: request for request in requests})
         pending = self._tools.ledger.pending()
@@ -88,7 +92,9 @@ class BatchRun:
         for request in firsts:
             self._queue.remove(request)
             yield from self._alone([request])
-        measured = [self._queue.popleft() for _ in range(min(self._chunk_size // 2, len(self._queue)))]
+        measured = [
+            self._queue.popleft() for _ in range(min(self._chunk_size // 2, len(self._queue)))
+        ]
         keys = {request.key for request in measured}
         hits: list[bool] = []
         for reply in self._alone(measured):
@@ -109,13 +115,21 @@ class BatchRun:
 
     def _decide(self, hit_rate: float, n: int) -> None:
         asked, self.ttl = self.ttl, self._tools.judge.best_ttl(hit_rate)
-        wording = {None: "no cache from here on", "5m": "the 5-minute cache", "1h": "the 1-hour cache"}
-        decision = f"{wording[self.ttl]}: {hit_rate:.0%} of {n} requests found the prefix in the cache"
+        wording = {
+            None: "no cache from here on",
+            "5m": "the 5-minute cache",
+            "1h": "the 1-hour cache",
+        }
+        decision = (
+            f"{wording[self.ttl]}: {hit_rate:.0%} of {n} requests found the prefix in the cache"
+        )
         self._tools.ledger.usage.cache = decision
         if self.ttl == asked:
             logger.info("prompt cache: %s", decision)
         else:
-            logger.warning("warning: prompt cache: %s. Fewer than the %s cache pays for.", decision, asked)
+            logger.warning(
+                "warning: prompt cache: %s. Fewer than the %s cache pays for.", decision, asked
+            )
 
     # ---- submitting -------------------------------------------------------------------------------------------------
 
@@ -123,7 +137,9 @@ class BatchRun:
         """Submit what the budget has room for."""
         while self._queue and self._tools.clock.now() >= self._not_before:
             some = list(islice(self._queue, self._chunk_size))
-            fitting = self._tools.budget.fits([self._tools.judge.reserve(request, self.ttl) for request in some])
+            fitting = self._tools.budget.fits(
+                [self._tools.judge.reserve(request, self.ttl) for request in some]
+            )
             if fitting < len(some) and self._collector.open:
                 return  # what is under way makes room when it is settled
             if not fitting:
@@ -144,7 +160,9 @@ class BatchRun:
         try:
             high_water = self._tools.service.newest()
         except UnreachableError as error:
-            progress.note(f"{self._tools.service.endpoint} cannot be reached ({error}); trying again")
+            progress.note(
+                f"{self._tools.service.endpoint} cannot be reached ({error}); trying again"
+            )
             return False
         batch = self._intend(requests, high_water)
         if batch is None:
@@ -152,7 +170,10 @@ class BatchRun:
         some = [self._queue.popleft() for _ in range(batch.size)]
         self._collector.follow(batch)
         self._submitted.add(batch.nonce)
-        body = [{"custom_id": batch.custom_id(r.key), "params": self._tools.judge.params(r, self.ttl)} for r in some]
+        body = [
+            {"custom_id": batch.custom_id(r.key), "params": self._tools.judge.params(r, self.ttl)}
+            for r in some
+        ]
         try:
             remote = self._tools.service.create(body)
         except RefusedError as refusal:
@@ -161,7 +182,11 @@ class BatchRun:
             self._refused(refusal, len(some))
             return False
         except DoubtfulError as doubt:
-            logger.warning("warning: no answer to a submission of %d requests (%s): looking for it", batch.size, doubt)
+            logger.warning(
+                "warning: no answer to a submission of %d requests (%s): looking for it",
+                batch.size,
+                doubt,
+            )
             self._collector.doubt(batch)
         else:
             self._collector.accepted(batch, remote.batch_id)
@@ -175,7 +200,9 @@ class BatchRun:
                 [self._query(request) for request in requests[:size]],
                 endpoint=self._tools.service.endpoint,
                 judge_model=self._tools.judge.model,
-                reserve=sum(self._tools.judge.reserve(request, self.ttl) for request in requests[:size]),
+                reserve=sum(
+                    self._tools.judge.reserve(request, self.ttl) for request in requests[:size]
+                ),
                 ttl=self.ttl,
                 high_water=high_water,
                 now=self._tools.clock.now(),
@@ -185,26 +212,38 @@ class BatchRun:
         return None
 
     def _query(self, request: JudgeRequest) -> Query:
-        return Query(key=request.key, names={**request.names, "judge_model": self._tools.judge.model})
+        return Query(
+            key=request.key, names={**request.names, "judge_model": self._tools.judge.model}
+        )
 
     def _refused(self, refusal: RefusedError, size: int) -> None:
         if why := no_hope("the judge's API", refusal):
             raise UserError(f"{why} {self._left()}")
         if refusal.status == 413 and size > 1:
             self._chunk_size = size // 2
-            logger.info("the server takes no batch of %d requests; going on with %d", size, self._chunk_size)
+            logger.info(
+                "the server takes no batch of %d requests; going on with %d", size, self._chunk_size
+            )
         elif refusal.status == NO_CONNECTION:
-            progress.note(f"{self._tools.service.endpoint} cannot be reached ({refusal}); trying again")
+            progress.note(
+                f"{self._tools.service.endpoint} cannot be reached ({refusal}); trying again"
+            )
         elif refusal.status == 429:
             wait = refusal.retry_after or self._tools.settings.poll_initial_seconds
             self._not_before = self._tools.clock.now() + wait
             logger.info("the server asks to wait %.0f s before the next batch", wait)
         else:
-            raise UserError(f"the judge's API refuses the batch ({refusal.status}): {refusal}. {self._left()}")
+            raise UserError(
+                f"the judge's API refuses the batch ({refusal.status}): {refusal}. {self._left()}"
+            )
 
     def _left(self) -> str:
         budget = self._tools.budget
-        spent = f"{money(budget.spent, beside=budget.cap)} spent so far" if budget.spent else "Nothing was spent"
+        spent = (
+            f"{money(budget.spent, beside=budget.cap)} spent so far"
+            if budget.spent
+            else "Nothing was spent"
+        )
         return f"{spent}; every answer is stored, and the same command goes on."
 
     # ---- waiting ----------------------------------------------------------------------------------------------------
@@ -216,22 +255,30 @@ class BatchRun:
         for found in self._collector.look():
             if isinstance(found, Unanswered):
                 dry = self._retry_or_fail(found) or dry
-            elif found.key in self._wanted:  # a batch that was taken over may hold what this run did not ask for
+            elif (
+                found.key in self._wanted
+            ):  # a batch that was taken over may hold what this run did not ask for
                 yield found
         if dry:  # and not before every result has been taken in, or the next run would stumble over the rest
             raise UserError(f"the judge's account has run dry ({dry}). {self._left()}")
         stop_if_many(self.failed, len(self._wanted), self._left())
         if set(self._collector.open) == before and (before or self._queue):
             progress.note(self._state())
-            self._tools.clock.sleep(self._interval * random.uniform(0.8, 1.2))  # many clients should not ask in step
+            self._tools.clock.sleep(
+                self._interval * random.uniform(0.8, 1.2)
+            )  # many clients should not ask in step
             self._interval = min(self._interval * 1.5, self._tools.settings.poll_max_seconds)
 
     def _retry_or_fail(self, query: Unanswered) -> str | None:
         """Queue it again, or count it among the failed. The words of the error where it says that there is no money."""
         if (request := self._wanted.get(query.key)) is None:
             return None
-        if query.outcome is None or (query.nonce not in self._submitted and query.outcome != CANCELLED):
-            self._queue.append(request)  # what failed in an earlier run's batch gets its chance in this one
+        if query.outcome is None or (
+            query.nonce not in self._submitted and query.outcome != CANCELLED
+        ):
+            self._queue.append(
+                request
+            )  # what failed in an earlier run's batch gets its chance in this one
             return None
         cause = f"{query.outcome}: {query.detail}" if query.detail else query.outcome
         self._lost = cause if query.may_cost else self._lost
@@ -243,14 +290,22 @@ class BatchRun:
         return cause if has_run_dry(query.outcome, query.detail) else None
 
     def _state(self) -> str:
-        now, batches, took = self._tools.clock.now(), self._collector.open.values(), self._collector.took
+        now, batches, took = (
+            self._tools.clock.now(),
+            self._collector.open.values(),
+            self._collector.took,
+        )
         minutes = (now - self._started) / 60
         oldest = min((batch.created_at for batch in batches), default=now)
         end = "expected within the hour"
         if took:
-            end = time.strftime("expected at %H:%M", time.localtime(max(now, oldest + sum(took) / len(took))))
+            end = time.strftime(
+                "expected at %H:%M", time.localtime(max(now, oldest + sum(took) / len(took)))
+            )
         elif not batches and self._not_before > now:
-            end = time.strftime("the server asks to wait until %H:%M", time.localtime(self._not_before))
+            end = time.strftime(
+                "the server asks to wait until %H:%M", time.localtime(self._not_before)
+            )
         n = len(batches)
         return (
             f"{sum(batch.size for batch in batches):,} requests under way in {n} batch{'es' if n != 1 else ''}, "

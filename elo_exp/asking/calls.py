@@ -28,7 +28,9 @@ logger = logging.getLogger(__name__)
 MAX_ATTEMPTS = 6
 _BACK_OFF_SECONDS = 1.0  # doubled at every attempt
 _PASSING = frozenset({429, NO_CONNECTION})
-_NOT_BILLED = frozenset({529})  # overloaded: doubtful for a batch, which outlives the call, but not for a message
+_NOT_BILLED = frozenset(
+    {529}
+)  # overloaded: doubtful for a batch, which outlives the call, but not for a message
 _FATAL = frozenset({401, 402, 403, 404})  # no other request will fare better
 _STORED = "Every answer so far is stored"
 
@@ -143,7 +145,9 @@ class Calls(Generic[Item, Answer]):
                             del running[future]
                             if (delay := self._retry(item, error)) is not None:
                                 waiting.append((item, delay))
-                        stop_if_many(self.failed, self._n_wanted, f"{_STORED}; the same command goes on.")
+                        stop_if_many(
+                            self.failed, self._n_wanted, f"{_STORED}; the same command goes on."
+                        )
                     self._note()
                 if interrupt.wanted:
                     raise KeyboardInterrupt
@@ -155,7 +159,10 @@ class Calls(Generic[Item, Answer]):
                 raise
 
     def _fill(
-        self, pool: ThreadPoolExecutor, waiting: deque[tuple[Item, float]], running: dict[Future[Message], Item]
+        self,
+        pool: ThreadPoolExecutor,
+        waiting: deque[tuple[Item, float]],
+        running: dict[Future[Message], Item],
     ) -> None:
         """Send what there are hands and money for."""
         while waiting and len(running) < self._concurrency:
@@ -208,7 +215,9 @@ class Calls(Generic[Item, Answer]):
                 try:
                     answers += self._keep(item, future.result())
                 except UserError as error:
-                    logger.warning("warning: the answer to %s is not kept: %s", self._work.name(item), error)
+                    logger.warning(
+                        "warning: the answer to %s is not kept: %s", self._work.name(item), error
+                    )
         return answers
 
     def _retry(self, item: Item, error: BaseException) -> float | None:
@@ -225,7 +234,9 @@ class Calls(Generic[Item, Answer]):
         asked = error.retry_after if isinstance(error, RefusedError) else None
         if why := self._is_fatal(error, self._attempts[name]):
             raise UserError(f"{why} {_STORED}.")
-        if (isinstance(error, RefusedError) and error.status not in _PASSING) or self._attempts[name] >= MAX_ATTEMPTS:
+        if (isinstance(error, RefusedError) and error.status not in _PASSING) or self._attempts[
+            name
+        ] >= MAX_ATTEMPTS:
             self.failed[name] = str(error)
             return None
         return asked if asked is not None else _BACK_OFF_SECONDS * 2.0 ** (self._attempts[name] - 1)
@@ -237,7 +248,11 @@ class Calls(Generic[Item, Answer]):
             return f"{server} refuses ({error.status}): {error}."
         if why := no_hope(server, error):
             return why
-        if isinstance(error, RefusedError) and error.status == NO_CONNECTION and n_attempts >= MAX_ATTEMPTS:
+        if (
+            isinstance(error, RefusedError)
+            and error.status == NO_CONNECTION
+            and n_attempts >= MAX_ATTEMPTS
+        ):
             return f"{server} cannot be reached ({error})."
         return ""
 

@@ -25,7 +25,9 @@ from elo_exp.store import Store
 logger = logging.getLogger(__name__)
 
 BEAT_SECONDS = 20.0
-LEASE_SECONDS = 300.0  # a process on another host that has not been heard of for so long is taken for dead
+LEASE_SECONDS = (
+    300.0  # a process on another host that has not been heard of for so long is taken for dead
+)
 FORGET_SECONDS = 86_400.0  # and after so long what it held is forgotten, even if nobody wants it
 UNSEEN = "unseen"
 OPEN = "('intended', 'submitted')"  # the states of a batch whose results are still to come
@@ -47,12 +49,21 @@ class Claims:
         self._beat.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         """Let go of everything, and forget the dead; batches under way are left to whoever asks next."""
         self._stop.set()
         self._beat.join()
         with self._store.transaction() as db:
-            dead = [(owner,) for owner, *facts in _owners(db) if not _is_alive(*facts, lease=FORGET_SECONDS)]
+            dead = [
+                (owner,)
+                for owner, *facts in _owners(db)
+                if not _is_alive(*facts, lease=FORGET_SECONDS)
+            ]
             for table in ("claims", "owners"):
                 db.executemany(f"DELETE FROM {table} WHERE owner = ?", [(self.owner,), *dead])
 
@@ -70,20 +81,28 @@ class Claims:
                 "nonce IN (SELECT nonce FROM queries WHERE key IN (SELECT key FROM wanted)))",
                 (self.owner, endpoint),
             ).rowcount
-            db.execute("DELETE FROM claims WHERE owner = ? AND key IN (SELECT key FROM answers)", (self.owner,))
+            db.execute(
+                "DELETE FROM claims WHERE owner = ? AND key IN (SELECT key FROM answers)",
+                (self.owner,),
+            )
             db.execute(
                 "INSERT OR REPLACE INTO claims SELECT key, ? FROM wanted WHERE key NOT IN (SELECT key FROM answers) "
                 "AND key NOT IN (SELECT key FROM claims WHERE owner IN (SELECT owner FROM living))",
                 (self.owner,),
             )
-            mine = {key for (key,) in db.execute("SELECT key FROM claims WHERE owner = ?", (self.owner,))}
+            mine = {
+                key
+                for (key,) in db.execute("SELECT key FROM claims WHERE owner = ?", (self.owner,))
+            }
         if adopted:
             what = "a batch" if adopted == 1 else f"{adopted} batches"
             logger.info("took over %s that an earlier run has left under way", what)
         return [key for key in keys if key in mine]
 
     def holds(self, key: str) -> bool:
-        return bool(self._store.read("SELECT 1 FROM claims WHERE key = ? AND owner = ?", (key, self.owner)))
+        return bool(
+            self._store.read("SELECT 1 FROM claims WHERE key = ? AND owner = ?", (key, self.owner))
+        )
 
     def keep(self, reply: JudgeReply) -> JudgeReply:
         """Commit an answer and let its key go, in one transaction; the answer, or an earlier one if there was any."""
@@ -106,11 +125,17 @@ class Claims:
         return ", ".join(f"process {pid} on {host} ({n})" for host, pid, n in rows)
 
     def _living(self, db: sqlite3.Connection) -> list[str]:
-        return [owner for owner, *facts in _owners(db) if owner == self.owner or _is_alive(*facts, lease=LEASE_SECONDS)]
+        return [
+            owner
+            for owner, *facts in _owners(db)
+            if owner == self.owner or _is_alive(*facts, lease=LEASE_SECONDS)
+        ]
 
     def _sign(self, db: sqlite3.Connection) -> None:
         """Also where the row has gone: others have taken a process that slept for dead, and it goes on."""
-        db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)", (*self._me, time.time()))
+        db.execute(
+            "INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)", (*self._me, time.time())
+        )
 
     def _keep_alive(self) -> None:
         db = sqlite3.connect(self._store.path, timeout=BEAT_SECONDS, isolation_level=None)
@@ -119,7 +144,11 @@ class Claims:
                 try:
                     self._sign(db)
                 except sqlite3.Error as error:
-                    logger.warning("warning: %s: the claims' heartbeat was not written (%s)", self._store.path, error)
+                    logger.warning(
+                        "warning: %s: the claims' heartbeat was not written (%s)",
+                        self._store.path,
+                        error,
+                    )
         finally:
             db.close()
 
@@ -140,7 +169,9 @@ def _let(db: sqlite3.Connection, living: Iterable[str]) -> None:
     db.executemany("INSERT INTO living VALUES (?)", ((owner,) for owner in living))
 
 
-def _is_alive(host: str, boot: str, pid: int, started: str, heartbeat: float, *, lease: float) -> bool:
+def _is_alive(
+    host: str, boot: str, pid: int, started: str, heartbeat: float, *, lease: float
+) -> bool:
     """By its process id where it can be seen from here, else by a heartbeat within `lease` seconds."""
     if boot and (host, boot) == (socket.gethostname(), _boot()):
         found = _started(pid)
@@ -163,7 +194,12 @@ def _started(pid: int) -> str:
     """When a process began, so that a process id that is given out again is not taken for it; empty if it is gone,
     UNSEEN if it is there and hidden from us."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        fields = (
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="utf-8", errors="replace")
+            .rpartition(")")[2]
+            .split()
+        )
     except OSError:
         return UNSEEN if _takes_signals(pid) else ""
     return "" if fields[0] in "ZX" else fields[19]

@@ -81,14 +81,18 @@ class Collector:
                 elif remote := self._ended(batch, batch.batch_id):
                     yield from self._harvest(batch, remote)
             except UnreachableError as error:
-                progress.note(f"{self._tools.service.endpoint} cannot be reached ({error}); trying again")
+                progress.note(
+                    f"{self._tools.service.endpoint} cannot be reached ({error}); trying again"
+                )
 
     # ---- a submission without an answer -----------------------------------------------------------------------------
 
     def _recover(self, batch: Batch) -> Iterator[Unanswered]:
         """Find it by its size, and prove it by the nonce in its results; or know that it can no longer arrive."""
         quarantined_until = self._lost_at[batch.nonce] + self._tools.settings.quarantine_seconds
-        is_over = self._tools.clock.now() > quarantined_until  # before the search: what arrives during it may be missed
+        is_over = (
+            self._tools.clock.now() > quarantined_until
+        )  # before the search: what arrives during it may be missed
         undecided = self._search(batch)
         if self.open[batch.nonce].batch_id is not None or undecided:
             return
@@ -97,7 +101,8 @@ class Collector:
                 return
             logger.info("a submission of %d requests did not arrive", batch.size)
             yield from (
-                Unanswered(key=key, outcome=None, nonce=batch.nonce) for key in self._tools.ledger.queries(batch)
+                Unanswered(key=key, outcome=None, nonce=batch.nonce)
+                for key in self._tools.ledger.queries(batch)
             )
 
     def _search(self, batch: Batch) -> bool:
@@ -137,14 +142,20 @@ class Collector:
         self._unknown[remote.batch_id] += 1
         problem = f"the results of batch {remote.batch_id} are cut short, and show not whose it is"
         if self._unknown[remote.batch_id] >= _UNKNOWN_POLLS:
-            raise UserError(f"{problem}. Nothing is submitted again; the same command reads them again.")
+            raise UserError(
+                f"{problem}. Nothing is submitted again; the same command reads them again."
+            )
         raise UnreachableError(problem)
 
     def _report_double(self, remote: RemoteBatch) -> None:
         """The server has taken one submission twice. The first is kept, and the loss is counted."""
         self._not_ours.add(remote.batch_id)
         rows = self._tools.service.results(remote.batch_id)
-        replies = [self._tools.judge.reply(row.custom_id, {}, row.message) for row in rows if row.message is not None]
+        replies = [
+            self._tools.judge.reply(row.custom_id, {}, row.message)
+            for row in rows
+            if row.message is not None
+        ]
         lost = sum(reply.dollars for reply in replies)
         self._tools.budget.spent += lost
         self._tools.ledger.usage.dollars += lost
@@ -168,9 +179,13 @@ class Collector:
                 )
             return None
         if remote.archived:
-            raise UserError(f"batch {batch_id}: its results are no longer kept by the server. {_pay_again(batch)}")
+            raise UserError(
+                f"batch {batch_id}: its results are no longer kept by the server. {_pay_again(batch)}"
+            )
         if not remote.ended and self._tools.clock.now() > remote.expires_at + _GRACE_SECONDS:
-            raise UserError(f"batch {batch_id} has not ended an hour after it expired. Wait; or {_pay_again(batch)}")
+            raise UserError(
+                f"batch {batch_id} has not ended an hour after it expired. Wait; or {_pay_again(batch)}"
+            )
         return remote if remote.ended else None
 
     def _harvest(self, batch: Batch, remote: RemoteBatch) -> Iterator[JudgeReply | Unanswered]:
@@ -204,7 +219,12 @@ class Collector:
             ours: dict[str, Row] = {}
             for row in some:
                 nonce, _, key = row.custom_id.partition("-")
-                if nonce == batch.nonce and key in queries and key not in seen and row.outcome is not None:
+                if (
+                    nonce == batch.nonce
+                    and key in queries
+                    and key not in seen
+                    and row.outcome is not None
+                ):
                     ours.setdefault(key, row)
             replies = [
                 self._tools.judge.reply(key, queries[key].names, row.message)
@@ -212,13 +232,17 @@ class Collector:
                 if row.message is not None
             ]
             outcomes = {key: str(row.outcome) for key, row in ours.items()}
-            new, answers = self._tools.ledger.record(batch, outcomes, replies, now=self._tools.clock.now())
+            new, answers = self._tools.ledger.record(
+                batch, outcomes, replies, now=self._tools.clock.now()
+            )
             seen.update(ours)
             self._tools.budget.spent += sum(reply.dollars for reply in replies if reply.key in new)
             self._hold(batch, {key: row for key, row in ours.items() if key in new})
             yield from answers
             yield from (
-                self._unanswered(batch, key, row) for key, row in ours.items() if row.message is None and key in new
+                self._unanswered(batch, key, row)
+                for key, row in ours.items()
+                if row.message is None and key in new
             )
 
     def _hold(self, batch: Batch, rows: Mapping[str, Row]) -> None:
@@ -226,20 +250,30 @@ class Collector:
         for key, row in rows.items():
             if row.may_cost or (row.message is not None and not is_counted(row.message)):
                 request = self._wanted.get(key)  # a batch that was taken over has others, too
-                most = self._tools.judge.reserve(request, batch.ttl) if request else batch.reserve / batch.size
+                most = (
+                    self._tools.judge.reserve(request, batch.ttl)
+                    if request
+                    else batch.reserve / batch.size
+                )
                 self._tools.budget.reserve(f"{batch.nonce} {key}", most)
                 if not self._is_silent and not row.may_cost:
                     self._is_silent = True
                     logger.warning("warning: the judge's API %s", NOT_COUNTED)
 
     def _unanswered(self, batch: Batch, key: str, row: Row) -> Unanswered:
-        cancelled = row.outcome == "canceled" and self._tools.ledger.find(batch.nonce).note == CANCELLED
+        cancelled = (
+            row.outcome == "canceled" and self._tools.ledger.find(batch.nonce).note == CANCELLED
+        )
         outcome = CANCELLED if cancelled else row.outcome
-        return Unanswered(key=key, outcome=outcome, detail=row.detail, nonce=batch.nonce, may_cost=row.may_cost)
+        return Unanswered(
+            key=key, outcome=outcome, detail=row.detail, nonce=batch.nonce, may_cost=row.may_cost
+        )
 
 
 def _name(query: Query) -> str:
-    return " ".join(filter(None, map(query.names.get, ("dimension", "prompt_id", "entrant_a", "entrant_b"))))
+    return " ".join(
+        filter(None, map(query.names.get, ("dimension", "prompt_id", "entrant_a", "entrant_b")))
+    )
 
 
 def _pay_again(batch: Batch) -> str:
@@ -248,7 +282,9 @@ def _pay_again(batch: Batch) -> str:
 
 def in_doubt(batches: Iterable[Batch]) -> str:
     """Which of these may or may not have arrived, and what to do about them; empty where it is known of all."""
-    found = [f"{batch.nonce} ({batch.size:,} requests)" for batch in batches if batch.state == "intended"]
+    found = [
+        f"{batch.nonce} ({batch.size:,} requests)" for batch in batches if batch.state == "intended"
+    ]
     if not found:
         return ""
     return (

@@ -10,7 +10,10 @@ NOT_COUNTED = (
     "most"
 )
 _MOST_TOKENS = 10**9  # no call takes as many: what says so counts something else
-_PAID = (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))  # each by one of its names
+_PAID = (
+    ("input_tokens", "prompt_tokens"),
+    ("output_tokens", "completion_tokens"),
+)  # each by one of its names
 
 
 def n_tokens(message: Any, *path: str) -> int:
@@ -27,8 +30,14 @@ def is_counted(message: Mapping[str, Any]) -> bool:
     usage = message.get("usage")
     if not isinstance(usage, Mapping):
         return False
-    said = {name: count for name, count in usage.items() if name.endswith("_tokens") and count is not None}
-    return all(any(name in said for name in names) for names in _PAID) and all(map(_is_count, said.values()))
+    said = {
+        name: count
+        for name, count in usage.items()
+        if name.endswith("_tokens") and count is not None
+    }
+    return all(any(name in said for name in names) for names in _PAID) and all(
+        map(_is_count, said.values())
+    )
 
 
 def _is_count(value: Any) -> bool:

@@ -26,7 +26,11 @@ class Density:
 
     def tokens(self, n_chars: int) -> float:
         """As many as are to be expected."""
-        return n_chars * self._n_tokens / self._n_chars if self._n_chars else n_chars / self._chars_per_token
+        return (
+            n_chars * self._n_tokens / self._n_chars
+            if self._n_chars
+            else n_chars / self._chars_per_token
+        )
 
 
 def most_tokens(n_bytes: int) -> float:
@@ -39,4 +43,6 @@ def sample(requests: Sequence[JudgeRequest], *, n_each: int) -> list[JudgeReques
     by_prefix: dict[str, list[JudgeRequest]] = {}
     for request in requests:
         by_prefix.setdefault(request.system, []).append(request)
-    return [one for some in by_prefix.values() for one in some[:: max(1, len(some) // n_each)][:n_each]]
+    return [
+        one for some in by_prefix.values() for one in some[:: max(1, len(some) // n_each)][:n_each]
+    ]

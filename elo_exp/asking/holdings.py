@@ -15,7 +15,9 @@ from elo_exp.files import read_jsonl, utc_now, write_jsonl
 from elo_exp.records import ForcedLogprob, JudgeReply, Record, Response, UserError, storable_json
 from elo_exp.store import APPLICATION_ID, SCHEMA_VERSION, Store
 
-KINDS: Mapping[str, type[Record]] = {kind.__name__: kind for kind in (Response, JudgeReply, ForcedLogprob)}
+KINDS: Mapping[str, type[Record]] = {
+    kind.__name__: kind for kind in (Response, JudgeReply, ForcedLogprob)
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,9 @@ def _of(field: str) -> str:
     return f"json_extract(value, '$.{field}')"
 
 
-_PAID = f"COALESCE({_of('dollars')}, {_of('diagnostics.dollars')})"  # of a verdict, and of a response
+_PAID = (
+    f"COALESCE({_of('dollars')}, {_of('diagnostics.dollars')})"  # of a verdict, and of a response
+)
 
 
 def count(store: Store, chosen: Filter) -> list[Holding]:
@@ -82,7 +86,9 @@ def count(store: Store, chosen: Filter) -> list[Holding]:
 def export(store: Store, path: Path, chosen: Filter) -> int:
     """Write the answers as JSON lines; how many they are. Raises UserError for a name that no such file has."""
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
-        raise UserError(f"store.file: found {path}. Expected a name that ends in .jsonl or .jsonl.gz.")
+        raise UserError(
+            f"store.file: found {path}. Expected a name that ends in .jsonl or .jsonl.gz."
+        )
     where, values = chosen.where()
     (n,) = store.read(f"SELECT COUNT(*) FROM answers WHERE {where}", values)[0]
     write_jsonl(path, _rows(store, where, values))
@@ -91,7 +97,8 @@ def export(store: Store, path: Path, chosen: Filter) -> int:
 
 def _rows(store: Store, where: str, values: list[str]) -> Iterator[dict[str, Any]]:
     for key, kind, value, created_at in store.read(
-        f"SELECT key, kind, value, created_at FROM answers WHERE {where} ORDER BY created_at, key", values
+        f"SELECT key, kind, value, created_at FROM answers WHERE {where} ORDER BY created_at, key",
+        values,
     ):
         yield {"key": key, "kind": kind, "created_at": created_at, "value": json.loads(value)}
 
@@ -114,7 +121,11 @@ def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
         if not isinstance(key, str) or (isinstance(answer, JudgeReply) and answer.key != key):
             raise KeyError("key")
         _check_answer(answer)
-        if not 0 <= float(value.get("dollars", (value.get("diagnostics") or {}).get("dollars", 0))) < math.inf:
+        if (
+            not 0
+            <= float(value.get("dollars", (value.get("diagnostics") or {}).get("dollars", 0)))
+            < math.inf
+        ):
             raise ValueError("its dollars are none")
         return key, kind, storable_json(value), str(row.get("created_at") or utc_now())
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -142,7 +153,9 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
     if path.resolve() == store.path.resolve():
         raise UserError(f"store.file: {path} is this store itself. Expected another one.")
     if not path.is_file():
-        raise UserError(f"store.file: found no file {path}. Expected the store.sqlite of another cache_dir.")
+        raise UserError(
+            f"store.file: found no file {path}. Expected the store.sqlite of another cache_dir."
+        )
     try:
         other = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         try:
@@ -159,7 +172,9 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
 
 def _judges_of(db: sqlite3.Connection) -> list[tuple[str, str, str]]:
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    return db.execute("SELECT key, judge_model, reads FROM judges").fetchall() if version > 2 else []
+    return (
+        db.execute("SELECT key, judge_model, reads FROM judges").fetchall() if version > 2 else []
+    )
 
 
 def _answers_of(db: sqlite3.Connection, path: Path) -> list[tuple[str, str, str, str]]:

@@ -23,7 +23,9 @@ from elo_exp.results import Usage
 from elo_exp.store import Store
 
 CANCELLED = "cancelled by the user"
-_PENDING = f"SELECT key FROM queries JOIN batches USING (nonce) WHERE state IN {OPEN} AND outcome IS NULL"
+_PENDING = (
+    f"SELECT key FROM queries JOIN batches USING (nonce) WHERE state IN {OPEN} AND outcome IS NULL"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,8 @@ class Ledger:
         """Write down what is about to be submitted. None, and nothing written, where an unresolved batch has the same
         size. Raises UserError where a claim has been lost: this process slept, and another took over."""
         batch = Batch(
-            nonce=secrets.choice("abcdf") + secrets.token_hex(4)[1:],  # no option of a command reads it as a number
+            nonce=secrets.choice("abcdf")
+            + secrets.token_hex(4)[1:],  # no option of a command reads it as a number
             owner=self._owner,
             endpoint=endpoint,
             judge_model=judge_model,
@@ -110,13 +113,22 @@ class Ledger:
 
     def submitted(self, batch: Batch, batch_id: str) -> None:
         """The server has it. Also where it was given up meanwhile: what is paid for is collected."""
-        self._change(batch, "state = 'submitted', batch_id = ?", "state IN ('intended', 'abandoned')", batch_id)
+        self._change(
+            batch,
+            "state = 'submitted', batch_id = ?",
+            "state IN ('intended', 'abandoned')",
+            batch_id,
+        )
 
     def abandon(self, batch: Batch, why: str) -> bool:
         """Let its queries be submitted again. False, and nothing changed, where the batch is no longer this process's
         to give up: another has taken it over, and may have found it."""
         return self._change(
-            batch, "state = 'abandoned', note = ?", "state = 'intended' AND owner = ?", why, self._owner
+            batch,
+            "state = 'abandoned', note = ?",
+            "state = 'intended' AND owner = ?",
+            why,
+            self._owner,
         )
 
     def give_up(self, batch: Batch, why: str) -> None:
@@ -136,7 +148,12 @@ class Ledger:
             return changed.rowcount == 1
 
     def record(
-        self, batch: Batch, outcomes: Mapping[str, str], replies: Sequence[JudgeReply], *, now: float
+        self,
+        batch: Batch,
+        outcomes: Mapping[str, str],
+        replies: Sequence[JudgeReply],
+        *,
+        now: float,
     ) -> tuple[set[str], list[JudgeReply]]:
         """Commit some of a batch's results in one transaction: the outcome of each key ('succeeded', or why not), and
         the answers, which are then no longer claimed. With the last outcome the batch is settled.
@@ -161,10 +178,16 @@ class Ledger:
 
     def under_way(self) -> list[Batch]:
         """This process's batches whose results are still to come, oldest first."""
-        return [b for b in self.batches() if b.owner == self._owner and b.state in ("intended", "submitted")]
+        return [
+            b
+            for b in self.batches()
+            if b.owner == self._owner and b.state in ("intended", "submitted")
+        ]
 
     def batches(self) -> list[Batch]:
-        rows = self._store.read(f"SELECT {', '.join(Batch.__slots__)} FROM batches ORDER BY created_at, rowid")
+        rows = self._store.read(
+            f"SELECT {', '.join(Batch.__slots__)} FROM batches ORDER BY created_at, rowid"
+        )
         return [Batch(**dict(zip(Batch.__slots__, row, strict=True))) for row in rows]
 
     def find(self, nonce: str) -> Batch:
@@ -184,7 +207,8 @@ class Ledger:
     def outcomes(self, batch: Batch) -> dict[str, int]:
         """How many queries of a batch ended how; those without a result are 'pending'."""
         rows = self._store.read(
-            "SELECT COALESCE(outcome, 'pending'), COUNT(*) FROM queries WHERE nonce = ? GROUP BY 1", (batch.nonce,)
+            "SELECT COALESCE(outcome, 'pending'), COUNT(*) FROM queries WHERE nonce = ? GROUP BY 1",
+            (batch.nonce,),
         )
         return dict(rows)
 
@@ -192,6 +216,7 @@ class Ledger:
 def _mark(db: sqlite3.Connection, nonce: str, key: str, outcome: str) -> bool:
     """Note how a query ended; False if that was known."""
     changed = db.execute(
-        "UPDATE queries SET outcome = ? WHERE nonce = ? AND key = ? AND outcome IS NULL", (outcome, nonce, key)
+        "UPDATE queries SET outcome = ? WHERE nonce = ? AND key = ? AND outcome IS NULL",
+        (outcome, nonce, key),
     )
     return changed.rowcount == 1

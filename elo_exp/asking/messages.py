@@ -44,11 +44,19 @@ class MessagesRun:
 
     def answer(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
         """The answers as they come, each committed. A request without one is in `failed`."""
-        calls = Calls(self, send=self._send, budget=self._budget, concurrency=self._concurrency, n_wanted=len(requests))
+        calls = Calls(
+            self,
+            send=self._send,
+            budget=self._budget,
+            concurrency=self._concurrency,
+            n_wanted=len(requests),
+        )
         self.failed = calls.failed
         firsts = firsts_of(requests)  # they write the prompt cache that the others read
         yield from calls.run(firsts)
-        yield from calls.run([request for request in requests if all(request is not first for first in firsts)])
+        yield from calls.run(
+            [request for request in requests if all(request is not first for first in firsts)]
+        )
 
     def name(self, request: JudgeRequest) -> str:
         return request.key

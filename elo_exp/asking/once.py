@@ -57,7 +57,9 @@ def made_once(
                 waiting.pop(name)
                 yield answer
             if waiting:
-                note(f"waiting for {len(waiting)} {what} that others make: {claims.holders(list(waiting))}")
+                note(
+                    f"waiting for {len(waiting)} {what} that others make: {claims.holders(list(waiting))}"
+                )
                 clock.sleep(pause_seconds)
 
 

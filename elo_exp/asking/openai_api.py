@@ -51,7 +51,9 @@ def check_extra_body(extra_body: Mapping[str, Any] | None) -> None:
     """Raise UserError for what has a setting, or would cost more than a budget knows of."""
     for name in extra_body or ():
         if name in _NOT_EXTRA:
-            raise UserError(f"extra_body: found {name}, which goes past the settings. {_NOT_EXTRA[name]}.")
+            raise UserError(
+                f"extra_body: found {name}, which goes past the settings. {_NOT_EXTRA[name]}."
+            )
 
 
 class OpenAiApi:
@@ -62,10 +64,14 @@ class OpenAiApi:
     part             what asks, in the words of the configuration: judge, or entrant.NAME
     """
 
-    def __init__(self, base_url: str, *, key_variable: str | None, timeout_seconds: float, part: str) -> None:
+    def __init__(
+        self, base_url: str, *, key_variable: str | None, timeout_seconds: float, part: str
+    ) -> None:
         check_base_url(base_url)
         if "?" in base_url or "#" in base_url:
-            raise UserError("base_url: found a query in it. Expected http(s)://HOST/PATH, mostly ending in /v1.")
+            raise UserError(
+                "base_url: found a query in it. Expected http(s)://HOST/PATH, mostly ending in /v1."
+            )
         if key_variable is not None:
             check_variable(key_variable)
         if not timeout_seconds > 0:
@@ -83,7 +89,9 @@ class OpenAiApi:
             base_url=self.endpoint,
             timeout=self._timeout_seconds,
             max_retries=0,  # calls.py retries, and keeps count of what it may cost
-            default_headers={"Authorization": f"Bearer {key}"},  # whatever else the environment would have it send
+            default_headers={
+                "Authorization": f"Bearer {key}"
+            },  # whatever else the environment would have it send
         )
         atexit.register(client.close)
         return client
@@ -108,7 +116,9 @@ class OpenAiApi:
             found = f"something else than a chat completion{error_in(message)}"
             raise DoubtfulError(f"{self.endpoint} answered with {found}")
         if (failure := _failure(message)) is not None:
-            raise DoubtfulError(f"{self.endpoint} answered with an error in place of a text{failure}")
+            raise DoubtfulError(
+                f"{self.endpoint} answered with an error in place of a text{failure}"
+            )
         return message  # type: ignore[no-any-return]
 
     def check(self, model: str) -> None:
@@ -138,16 +148,24 @@ class OpenAiApi:
         if names and model not in names:
             named = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
             logger.warning(
-                "warning: %s.model: %s does not list %s; it lists %s", self._part, self.endpoint, model, named
+                "warning: %s.model: %s does not list %s; it lists %s",
+                self._part,
+                self.endpoint,
+                model,
+                named,
             )
 
     def _without_list(self, error: Any) -> list[str]:
         """What to make of a server that refuses to list its models: a gateway may have no list, and a key may be good
         for completions and nothing else."""
         if error.status_code in (502, 503, 504):  # it is not there, or still loading
-            raise UserError(f"{self.endpoint} has no answers now ({self._said(error)}). Nothing was spent.") from None
+            raise UserError(
+                f"{self.endpoint} has no answers now ({self._said(error)}). Nothing was spent."
+            ) from None
         if error.status_code == 401 and "scope" not in str(error.body):
-            raise UserError(f"{self.endpoint} refuses (401): {self._said(error)}. Nothing was spent.") from None
+            raise UserError(
+                f"{self.endpoint} refuses (401): {self._said(error)}. Nothing was spent."
+            ) from None
         logger.info("%s does not list its models (%d); going on", self.endpoint, error.status_code)
         return []
 
@@ -157,7 +175,11 @@ class OpenAiApi:
         words = words_of(error.body).replace(self._client.api_key, "[the key]")
         words = "the key is not accepted" if status == 401 else words
         code = error.code if isinstance(error.code, str) and not error.code.isdigit() else ""
-        said = f"{words} ({code})" if words and code and code not in words else words or f"status {status}"
+        said = (
+            f"{words} ({code})"
+            if words and code and code not in words
+            else words or f"status {status}"
+        )
         hint = self._hint(status) if status in REFUSALS else ""
         return f"{said}. {hint}" if hint else said
 
@@ -176,7 +198,9 @@ def _sdk() -> ModuleType:
     try:
         import openai
     except ModuleNotFoundError:
-        raise UserError("the package openai is not installed. Install it: pip install 'elo-exp[openai]'") from None
+        raise UserError(
+            "the package openai is not installed. Install it: pip install 'elo-exp[openai]'"
+        ) from None
     return openai
 
 
@@ -216,7 +240,11 @@ def stop_reason_of(message: Mapping[str, Any], *, max_tokens: int) -> str:
     if choice["message"].get("refusal"):
         return "refusal"
     if (reason := choice.get("finish_reason")) is None:
-        return "max_tokens" if n_tokens(message, "usage", "completion_tokens") >= max_tokens else "end_turn"
+        return (
+            "max_tokens"
+            if n_tokens(message, "usage", "completion_tokens") >= max_tokens
+            else "end_turn"
+        )
     return _STOP_REASONS.get(str(reason), str(reason))
 
 
@@ -226,6 +254,8 @@ def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
     cached = n_tokens(message, "usage", "prompt_tokens_details", "cached_tokens")
     return {
         "cache_read_tokens": cached,
-        "input_tokens": prompt - cached if cached <= prompt else prompt,  # more of them were counted apart
+        "input_tokens": prompt - cached
+        if cached <= prompt
+        else prompt,  # more of them were counted apart
         "output_tokens": n_tokens(message, "usage", "completion_tokens"),
     }

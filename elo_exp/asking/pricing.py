@@ -37,7 +37,9 @@ class Prices:
             "cache_read_tokens": self.cache_read,
             "output_tokens": self.output,
         }
-        return sum(usage.get(name, 0) * price for name, price in prices.items()) * PER_MILLION * factor
+        return (
+            sum(usage.get(name, 0) * price for name, price in prices.items()) * PER_MILLION * factor
+        )
 
     def write(self, ttl: str | None) -> float:
         """The price of a prefix that is not in the cache, where a breakpoint of this time to live asks for it."""
@@ -58,7 +60,10 @@ class Prices:
 
 
 def token_prices(
-    *, input_usd_per_million: float, output_usd_per_million: float, cached_input_usd_per_million: float
+    *,
+    input_usd_per_million: float,
+    output_usd_per_million: float,
+    cached_input_usd_per_million: float,
 ) -> Prices:
     """Of a model whose prompt cache is never asked for; what the server finds there all the same is `cached` input."""
     for name, dollars in list(locals().items()):

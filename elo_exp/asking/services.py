@@ -89,7 +89,9 @@ class Queries(Protocol):
     def reserve(self, request: JudgeRequest, ttl: str | None) -> float:
         """The most dollars that it may cost."""
 
-    def reply(self, key: str, names: Mapping[str, str], message: Mapping[str, Any]) -> JudgeReply: ...
+    def reply(
+        self, key: str, names: Mapping[str, str], message: Mapping[str, Any]
+    ) -> JudgeReply: ...
 
     def best_ttl(self, hit_rate: float) -> str | None: ...
 
@@ -124,7 +126,9 @@ class BatchTools:
 
 def has_run_dry(kind: str | None, words: str) -> bool:
     """Whether an error says that the account has no money left: no later request will fare better."""
-    return kind == "billing_error" or any(sign in words.lower() for sign in ("credit balance", "insufficient_quota"))
+    return kind == "billing_error" or any(
+        sign in words.lower() for sign in ("credit balance", "insufficient_quota")
+    )
 
 
 def no_hope(server: str, error: RefusedError | DoubtfulError) -> str:

@@ -53,7 +53,9 @@ class Policy(LoadedEntrant, Protocol):
         """Everything that can change how likely tokens are after this prompt, as JSON; of two policies for which it is
         the same, one is a clone of the other."""
 
-    def teacher_force(self, prompts: Mapping[str, Prompt], responses: Sequence[Response]) -> Iterator[ForcedLogprob]:
+    def teacher_force(
+        self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
+    ) -> Iterator[ForcedLogprob]:
         """How likely the recorded tokens of each response are, after its prompt as this policy is told it.
 
         prompts  by prompt_id

@@ -87,7 +87,12 @@ class ClaudeEntrant:
 
     def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
         request = self._params(prompt)
-        return {"loader": "claude", "endpoint": self.base_url, "api_version": API_VERSION, "request": request}
+        return {
+            "loader": "claude",
+            "endpoint": self.base_url,
+            "api_version": API_VERSION,
+            "request": request,
+        }
 
     @property
     def may_bill(self) -> bool:

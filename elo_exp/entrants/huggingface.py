@@ -11,12 +11,21 @@ from typing import Any
 from elo_exp.files import utc_now
 from elo_exp.models import causal_lm, checkpoints, teacher_forcing, tiny
 from elo_exp.models.causal_lm import CausalLM, Checkpoint
-from elo_exp.models.generation import Continuation, Decoding, check_lengths, continuations, made_on, prompt_seed
+from elo_exp.models.generation import (
+    Continuation,
+    Decoding,
+    check_lengths,
+    continuations,
+    made_on,
+    prompt_seed,
+)
 from elo_exp.models.teacher_forcing import Forced, recorded_ids, tokenizer_fingerprint, totals
 from elo_exp.records import ForcedLogprob, Prompt, Response, UserError
 from elo_exp.settings import one_of
 
-VERSION = 1  # part of every stored answer's key: raise it when what is done with the settings changes
+VERSION = (
+    1  # part of every stored answer's key: raise it when what is done with the settings changes
+)
 
 
 @dataclass(kw_only=True)
@@ -64,7 +73,9 @@ class HuggingFaceEntrant:
                 f"logprobs: found true with temperature={self.temperature} and top_p={self.top_p}. Expected a "
                 "temperature and top_p=1.0: other answers are not drawn with the probabilities that the model gives."
             )
-        self._decoding = Decoding(temperature=self.temperature, top_p=self.top_p, max_new_tokens=self.max_new_tokens)
+        self._decoding = Decoding(
+            temperature=self.temperature, top_p=self.top_p, max_new_tokens=self.max_new_tokens
+        )
         self._template = checkpoints.read_template(self.chat_template)
         self._wanted = Checkpoint(
             model=self.model,
@@ -96,7 +107,9 @@ class HuggingFaceEntrant:
             "dtype": self.dtype,
             "chat_template": self._template,
             "system_prompt": self.system_prompt,
-            "sampling": None if self.temperature is None else {"temperature": self.temperature, "top_p": self.top_p},
+            "sampling": None
+            if self.temperature is None
+            else {"temperature": self.temperature, "top_p": self.top_p},
             "max_new_tokens": self.max_new_tokens,
             **({"logprobs": True} if self.logprobs else {}),
         }
@@ -110,8 +123,12 @@ class HuggingFaceEntrant:
         lm = causal_lm.load(self.weights)
         by_id = {prompt.prompt_id: prompt for prompt in prompts}
         ids = {name: self._chat_ids(lm, prompt) for name, prompt in by_id.items()}
-        tokenizer = tokenizer_fingerprint(lm.tokenizer.get_vocab(), lm.end_ids) if self.logprobs else None
-        check_lengths(lm.context_length, ids, max_new_tokens=self.max_new_tokens, label=self.entrant_id)
+        tokenizer = (
+            tokenizer_fingerprint(lm.tokenizer.get_vocab(), lm.end_ids) if self.logprobs else None
+        )
+        check_lengths(
+            lm.context_length, ids, max_new_tokens=self.max_new_tokens, label=self.entrant_id
+        )
         for name, made in continuations(
             lm, ids, decoding=self._decoding, batch_size=self.batch_size, label=self.entrant_id
         ):
@@ -120,9 +137,16 @@ class HuggingFaceEntrant:
     def scoring(self, prompt: Prompt) -> Mapping[str, Any]:
         names = ("loader", "weights", "dtype", "chat_template", "system_prompt")
         settings = {name: self._settings[name] for name in names}
-        return {"version": teacher_forcing.VERSION, **settings, "temperature": self.temperature, "text": prompt.text}
+        return {
+            "version": teacher_forcing.VERSION,
+            **settings,
+            "temperature": self.temperature,
+            "text": prompt.text,
+        }
 
-    def teacher_force(self, prompts: Mapping[str, Prompt], responses: Sequence[Response]) -> Iterator[ForcedLogprob]:
+    def teacher_force(
+        self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
+    ) -> Iterator[ForcedLogprob]:
         if not responses:
             return
         assert self.temperature is not None
@@ -153,12 +177,23 @@ class HuggingFaceEntrant:
 
     def _chat_ids(self, lm: CausalLM, prompt: Prompt) -> list[int]:
         """What the model is to continue, both where it answers and where it is teacher-forced."""
-        return causal_lm.chat_ids(lm, prompt.text, system_prompt=self.system_prompt, chat_template=self._template)
+        return causal_lm.chat_ids(
+            lm, prompt.text, system_prompt=self.system_prompt, chat_template=self._template
+        )
 
     def _response(
-        self, lm: CausalLM, prompt: Prompt, n_prompt_tokens: int, made: Continuation, tokenizer: str | None
+        self,
+        lm: CausalLM,
+        prompt: Prompt,
+        n_prompt_tokens: int,
+        made: Continuation,
+        tokenizer: str | None,
     ) -> Response:
-        recorded = {"token_ids": made.token_ids, "total_logprob": made.total_logprob, "tokenizer": tokenizer}
+        recorded = {
+            "token_ids": made.token_ids,
+            "total_logprob": made.total_logprob,
+            "tokenizer": tokenizer,
+        }
         return Response(
             entrant_id=self.entrant_id,
             prompt_id=prompt.prompt_id,

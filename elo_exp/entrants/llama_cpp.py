@@ -18,7 +18,9 @@ from elo_exp.models.gguf import GgufFile, GgufModel, log_softmax
 from elo_exp.models.teacher_forcing import recorded_ids
 from elo_exp.records import ForcedLogprob, Prompt, Response, UserError
 
-VERSION = 1  # part of every stored answer's key: raise it when what is done with the settings changes
+VERSION = (
+    1  # part of every stored answer's key: raise it when what is done with the settings changes
+)
 
 
 @dataclass(kw_only=True)
@@ -63,7 +65,9 @@ class LlamaCppEntrant:
     @property
     def weights(self) -> GgufFile:
         path = Path(self.path).expanduser().resolve()
-        return GgufFile(path=path, n_ctx=self.n_ctx, n_threads=self.n_threads, n_gpu_layers=self.n_gpu_layers)
+        return GgufFile(
+            path=path, n_ctx=self.n_ctx, n_threads=self.n_threads, n_gpu_layers=self.n_gpu_layers
+        )
 
     def release(self) -> None:
         gguf.release()
@@ -97,7 +101,9 @@ class LlamaCppEntrant:
         for prompt in prompts:
             yield self._answer(lm, prompt, rows[prompt.prompt_id])
 
-    def teacher_force(self, prompts: Mapping[str, Prompt], responses: Sequence[Response]) -> Iterator[ForcedLogprob]:
+    def teacher_force(
+        self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
+    ) -> Iterator[ForcedLogprob]:
         if not responses:
             return
         lm = gguf.load(self.weights)
@@ -123,7 +129,10 @@ class LlamaCppEntrant:
         for uniform in np.random.default_rng(seed).random(self.max_new_tokens):
             chances = log_softmax(lm.logits(read, start=not tokens)[-1:], self.temperature)[0]
             cumulative = np.exp(chances).cumsum()
-            token = min(int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right")), len(chances) - 1)
+            token = min(
+                int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right")),
+                len(chances) - 1,
+            )
             tokens.append(token)
             logprobs.append(float(chances[token]))
             if token in lm.end_ids:
@@ -149,6 +158,8 @@ class LlamaCppEntrant:
         ids = self._chat_ids(lm, prompt)
         if len(ids) + len(tokens) > self.n_ctx:
             return None
-        chances = log_softmax(lm.logits([*ids, *tokens], start=True)[len(ids) - 1 : -1], self.temperature)
+        chances = log_softmax(
+            lm.logits([*ids, *tokens], start=True)[len(ids) - 1 : -1], self.temperature
+        )
         found = chances[np.arange(len(tokens)), tokens].tolist()
         return teacher_forcing.checked(math.fsum(found), f"{self.entrant_id}, {prompt.prompt_id}")

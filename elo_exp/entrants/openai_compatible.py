@@ -71,7 +71,9 @@ class OpenAiCompatibleEntrant:
         if given == (None, None):
             return None
         if self.input_usd_per_million is None or self.output_usd_per_million is None:
-            raise UserError("input_usd_per_million: set without output_usd_per_million, or the reverse. Set both.")
+            raise UserError(
+                "input_usd_per_million: set without output_usd_per_million, or the reverse. Set both."
+            )
         return token_prices(
             input_usd_per_million=self.input_usd_per_million,
             output_usd_per_million=self.output_usd_per_million,
@@ -83,7 +85,11 @@ class OpenAiCompatibleEntrant:
         return self.max_tokens
 
     def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
-        return {"loader": "openai_compatible", "endpoint": self._api.endpoint, "request": self._params(prompt)}
+        return {
+            "loader": "openai_compatible",
+            "endpoint": self._api.endpoint,
+            "request": self._params(prompt),
+        }
 
     @property
     def may_bill(self) -> bool:

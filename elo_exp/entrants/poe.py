@@ -21,7 +21,9 @@ from elo_exp.models.multihead import MultiHead, geometry
 from elo_exp.records import Prompt, Response, UserError
 from elo_exp.settings import one_of
 
-VERSION = 1  # part of every stored answer's key: raise it when what is done with the settings changes
+VERSION = (
+    1  # part of every stored answer's key: raise it when what is done with the settings changes
+)
 DECODES = ("speculative", "direct")
 # Word for word, with nothing before "Answer", what the uncertainty head was trained on.
 _IS_IT_CORRECT = "{prompt}Answer: {answer}\nTask: Reply A (correct) or B (wrong): "
@@ -72,7 +74,9 @@ class ProductOfExpertsEntrant:
         if not 0 < self.beta < float("inf"):
             raise UserError(f"beta: found {self.beta}. Expected more than 0.")
         if self.temperature is not None and not 0 < self.temperature < float("inf"):
-            raise UserError(f"temperature: found {self.temperature}. Expected more than 0, or null for greedy.")
+            raise UserError(
+                f"temperature: found {self.temperature}. Expected more than 0, or null for greedy."
+            )
         self._files = self._find()
         self._template = checkpoints.read_template(self.chat_template)
         self._wanted = Checkpoint(
@@ -99,7 +103,9 @@ class ProductOfExpertsEntrant:
                 "Responses that are there already come by recorded_dir=DIR."
             )
         if self.needs_uncertainty and self.uncertainty_path is None:
-            raise UserError("uncertainty_path: found nothing, and needs_uncertainty=true. Expected the head's file.")
+            raise UserError(
+                "uncertainty_path: found nothing, and needs_uncertainty=true. Expected the head's file."
+            )
         files = adapters.find(
             security_dir=self.security_dir,
             robustness_dir=self.robustness_dir,
@@ -107,7 +113,9 @@ class ProductOfExpertsEntrant:
             uncertainty_path=self.uncertainty_path if self.needs_uncertainty else None,
         )
         if len(files.heads) == 1 and not self.bypass_jury:
-            raise UserError("security_dir: found one head. Expected two or more, or bypass_jury=true: nobody is left.")
+            raise UserError(
+                "security_dir: found one head. Expected two or more, or bypass_jury=true: nobody is left."
+            )
         return files
 
     @cached_property
@@ -142,7 +150,9 @@ class ProductOfExpertsEntrant:
         lm = causal_lm.load(self.weights)
         model = self._multihead(lm)
         rows = {prompt.prompt_id: self._chat_ids(lm, prompt.text) for prompt in prompts}
-        check_lengths(lm.context_length, rows, max_new_tokens=self.max_new_tokens, label=self.entrant_id)
+        check_lengths(
+            lm.context_length, rows, max_new_tokens=self.max_new_tokens, label=self.entrant_id
+        )
         speed = Speed(self.entrant_id)
         for prompt in prompts:
             began = monotonic()
@@ -166,9 +176,13 @@ class ProductOfExpertsEntrant:
         return MultiHead(lm.model, depth=self._files.depth, updates=updates, merge=self.merge)
 
     def _chat_ids(self, lm: CausalLM, text: str) -> list[int]:
-        return causal_lm.chat_ids(lm, text, system_prompt=self.system_prompt, chat_template=self._template)
+        return causal_lm.chat_ids(
+            lm, text, system_prompt=self.system_prompt, chat_template=self._template
+        )
 
-    def _answer(self, lm: CausalLM, model: MultiHead, prompt: Prompt, ids: Sequence[int]) -> Response:
+    def _answer(
+        self, lm: CausalLM, model: MultiHead, prompt: Prompt, ids: Sequence[int]
+    ) -> Response:
         import torch
 
         seed = prompt_seed(prompt.prompt_id)
@@ -176,7 +190,11 @@ class ProductOfExpertsEntrant:
             with torch.inference_mode():
                 drafter, decoded = self._decode(lm, model, ids, np.random.default_rng(seed))
                 text = lm.tokenizer.decode(decoded.tokens, skip_special_tokens=True)
-                p_correct = self._p_correct(lm, model, prompt, text, decoded) if self.needs_uncertainty else None
+                p_correct = (
+                    self._p_correct(lm, model, prompt, text, decoded)
+                    if self.needs_uncertainty
+                    else None
+                )
         except RuntimeError as error:
             if not causal_lm.is_out_of_memory(error):
                 raise
@@ -219,13 +237,19 @@ class ProductOfExpertsEntrant:
         if self.bypass_jury or self.decode == "direct":
             heads = [drafter] if self.bypass_jury else jury
             return drafter, decoding.sampled(model, ids, heads=heads, sampling=sampling, rng=rng)
-        return drafter, decoding.verified(model, ids, drafter=drafter, jury=jury, sampling=sampling, rng=rng)
+        return drafter, decoding.verified(
+            model, ids, drafter=drafter, jury=jury, sampling=sampling, rng=rng
+        )
 
-    def _p_correct(self, lm: CausalLM, model: MultiHead, prompt: Prompt, answer: str, decoded: Decoded) -> float:
+    def _p_correct(
+        self, lm: CausalLM, model: MultiHead, prompt: Prompt, answer: str, decoded: Decoded
+    ) -> float:
         assert decoded.witness is not None
         yes, no = (lm.tokenizer.encode(letter, add_special_tokens=False)[0] for letter in "AB")
         ids = self._chat_ids(lm, _IS_IT_CORRECT.format(prompt=prompt.text, answer=answer))
-        return decoding.p_correct(model, ids, head=len(self._files.heads), witness=decoded.witness, yes=yes, no=no)
+        return decoding.p_correct(
+            model, ids, head=len(self._files.heads), witness=decoded.witness, yes=yes, no=no
+        )
 
 
 def _trust(decoded: Decoded) -> dict[str, Any]:

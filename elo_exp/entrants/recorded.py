@@ -33,7 +33,11 @@ class RecordedEntrant:
 
     def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
         response = self._responses.get(prompt.prompt_id)
-        return {"loader": "recorded", "prompt_id": prompt.prompt_id, "response": response and response.to_dict()}
+        return {
+            "loader": "recorded",
+            "prompt_id": prompt.prompt_id,
+            "response": response and response.to_dict(),
+        }
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
         return (self._responses[p.prompt_id] for p in prompts if p.prompt_id in self._responses)
@@ -53,7 +57,9 @@ def _read(path: Path, entrant_id: str) -> dict[str, Response]:
         response = _response(place, {**row, "entrant_id": entrant_id})
         earlier = responses.setdefault(response.prompt_id, response)
         if earlier.response_text != response.response_text:
-            raise UserError(f"{place}: a second, different response to {response.prompt_id!r}. Keep one of them.")
+            raise UserError(
+                f"{place}: a second, different response to {response.prompt_id!r}. Keep one of them."
+            )
     return responses
 
 
@@ -65,5 +71,7 @@ def _response(place: str, row: Mapping[str, Any]) -> Response:
     try:
         canonical_json(response.to_dict())
     except ValueError:
-        raise UserError(f"{place}: holds NaN or Infinity, which JSON has not. Write null, or leave it out.") from None
+        raise UserError(
+            f"{place}: holds NaN or Infinity, which JSON has not. Write null, or leave it out."
+        ) from None
     return replace(response, diagnostics=response.diagnostics or {})

@@ -28,8 +28,24 @@ class Direct:
         n_own = int(own.sum()) if own.sum() >= MIN_LABELS else 0
         on_label = np.where(own, of_draw, 0.0) * bool(n_own)
         on_label /= on_label.sum() or 1.0
-        terms = [Term(rows=evidence.fresh, value=evidence.fresh_value, on_value=of_draw - on_label, on_label=on_label)]
+        terms = [
+            Term(
+                rows=evidence.fresh,
+                value=evidence.fresh_value,
+                on_value=of_draw - on_label,
+                on_label=on_label,
+            )
+        ]
         if not n_own:
             logged, w = evidence.calibration.labelled, evidence.of_balance
-            terms.append(Term(rows=logged, value=evidence.calibration.cross_fitted(logged), on_value=-w, on_label=w))
-        return linear_estimate(terms, evidence.calibration, n_prompts=len(evidence.prompts), n_own=n_own)
+            terms.append(
+                Term(
+                    rows=logged,
+                    value=evidence.calibration.cross_fitted(logged),
+                    on_value=-w,
+                    on_label=w,
+                )
+            )
+        return linear_estimate(
+            terms, evidence.calibration, n_prompts=len(evidence.prompts), n_own=n_own
+        )

@@ -60,7 +60,9 @@ class Mrdr:
         labelled = evidence.labelled
         weight = np.maximum(_OMEGA[self.omega](evidence.calibrated[labelled]), _FLOOR)
         mode = evidence.calibration.mode
-        model = calibration.curves(evidence.logged[labelled], weight, n_folds=evidence.n_folds, mode=mode)
+        model = calibration.curves(
+            evidence.logged[labelled], weight, n_folds=evidence.n_folds, mode=mode
+        )
         return corrected(evidence, model)
 
 
@@ -82,7 +84,9 @@ class Tmle:
             edge=_EDGE,
         )
         logged = moved(evidence.logged_value, epsilon * evidence.calibrated, edge=_EDGE)
-        fresh = moved(evidence.fresh_value, epsilon * evidence.weight_curves(evidence.fresh), edge=_EDGE)
+        fresh = moved(
+            evidence.fresh_value, epsilon * evidence.weight_curves(evidence.fresh), edge=_EDGE
+        )
         return corrected(evidence, evidence.calibration, logged=logged, fresh=fresh)
 
 
@@ -108,7 +112,11 @@ class StackedDr:
 
 
 def corrected(
-    evidence: Evidence, model: Calibration, *, logged: Array | None = None, fresh: Array | None = None
+    evidence: Evidence,
+    model: Calibration,
+    *,
+    logged: Array | None = None,
+    fresh: Array | None = None,
 ) -> Estimate:
     """The model's mean over fresh draws, corrected; `logged` (n,) and `fresh` (r,): its values where they are not
     those that it gives cross-fitted."""
@@ -121,7 +129,10 @@ def corrected(
     scale = evidence.calibrated.sum() / evidence.calibrated[evidence.labelled].sum()
     by_weight = np.where(evidence.labelled, correction.spread * scale, 0.0)
     return linear_estimate(
-        [correction, Term(rows=evidence.fresh, value=fresh, on_value=evidence.of_draw, on_label=nothing)],
+        [
+            correction,
+            Term(rows=evidence.fresh, value=fresh, on_value=evidence.of_draw, on_label=nothing),
+        ],
         model,
         n_prompts=len(evidence.prompts),
         more=evidence.of_weights(by_weight),

@@ -44,7 +44,9 @@ class Snips:
 
     def __post_init__(self) -> None:
         if not self.clip_weight > 1:
-            raise UserError(f"clip_weight: found {self.clip_weight:g}. Expected more than 1, the mean of the weights.")
+            raise UserError(
+                f"clip_weight: found {self.clip_weight:g}. Expected more than 1, the mean of the weights."
+            )
 
     def estimate(self, evidence: Evidence) -> Estimate:
         cut = weights.clipped(evidence.hajek, self.clip_weight)
@@ -66,10 +68,14 @@ class CalibratedIps:
         return weighted_mean(evidence, u, more=evidence.of_weights(outcome - value))
 
 
-def weighted_mean(evidence: Evidence, u: Array, *, more: Array | float = 0.0, centre: float | None = None) -> Estimate:
+def weighted_mean(
+    evidence: Evidence, u: Array, *, more: Array | float = 0.0, centre: float | None = None
+) -> Estimate:
     """sum_i u_i (f(s_i) + residual_i / share labelled); u (n,)"""
     on_label = np.where(evidence.labelled, u / evidence.labelled.mean(), 0.0)
-    rows = Term(rows=evidence.logged, value=evidence.logged_value, on_value=u - on_label, on_label=on_label)
+    rows = Term(
+        rows=evidence.logged, value=evidence.logged_value, on_value=u - on_label, on_label=on_label
+    )
     return linear_estimate(
         [rows],
         evidence.calibration,

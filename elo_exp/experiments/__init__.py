@@ -56,7 +56,10 @@ class Parts:
 
     def labels(self) -> dict[str, str]:
         """By which a tracker groups runs, whatever their parts are made of."""
-        found = {"entrants": ", ".join(self.entrants), "dimensions": ", ".join(r.dimension for r in self.rubrics)}
+        found = {
+            "entrants": ", ".join(self.entrants),
+            "dimensions": ", ".join(r.dimension for r in self.rubrics),
+        }
         found["judge_model"] = self.judge.model if self.judge else ""
         return {name: said for name, said in found.items() if said}
 
@@ -74,7 +77,11 @@ class Parts:
 
     def weights(self) -> dict[str, Sequence[Path]]:
         """The files that the models of the parts are loaded from, by part."""
-        return {name: part.weight_paths for name, part in self._asked().items() if isinstance(part, HasWeights)}
+        return {
+            name: part.weight_paths
+            for name, part in self._asked().items()
+            if isinstance(part, HasWeights)
+        }
 
     def _asked(self) -> dict[str, object]:
         entrants = {f"entrant {name}": entrant for name, entrant in self.entrants.items()}
@@ -85,7 +92,9 @@ class Parts:
         chosen = [f"{len(self.entrants)} entrants"] if self.entrants else []
         chosen += [f"judge {self.judge.model}"] if self.judge else []
         chosen += [f"oracle {self.oracle_judge.model}"] if self.oracle_judge else []
-        chosen += [f"rubrics {', '.join(r.dimension for r in self.rubrics)}"] if self.rubrics else []
+        chosen += (
+            [f"rubrics {', '.join(r.dimension for r in self.rubrics)}"] if self.rubrics else []
+        )
         chosen += [f"estimators {', '.join(self.estimators)}"] if self.estimators else []
         chosen += [f"ratings {', '.join(['elo', *self.ratings])}"] if self.rates else []
         return "; ".join(chosen) or "asks nobody and rates nothing"

@@ -55,9 +55,13 @@ def check(settings: Settings, parts: Parts) -> None:
             "of each, or null for all."
         )
     if len(parts.ratings) != 1:
-        raise UserError(f"rating: found {len(parts.ratings)}. A placement is rated by one: 'rating=[bradley_terry]'.")
+        raise UserError(
+            f"rating: found {len(parts.ratings)}. A placement is rated by one: 'rating=[bradley_terry]'."
+        )
     if settings.shard is not None and settings.arena.opponents == "informative":
-        raise UserError("shard: informative opponents are chosen as verdicts come in. Leave shard out.")
+        raise UserError(
+            "shard: informative opponents are chosen as verdicts come in. Leave shard out."
+        )
 
 
 def errand(settings: Settings, parts: Parts) -> str | None:
@@ -107,7 +111,9 @@ def _placement(settings: Settings, parts: Parts, play: Play) -> Placement:
         human=human,
         board=comparisons.with_ranks(board, np.random.default_rng(settings.arena.seed)),
         opponents=placement.opponents(judged, board, use=settings.judging.use),
-        calibration=calibrate(human, again, judged, board, judge_model=parts.judge.model) if again else None,
+        calibration=calibrate(human, again, judged, board, judge_model=parts.judge.model)
+        if again
+        else None,
         human_board=_by_humans(settings, parts, play),
     )
 
@@ -144,7 +150,9 @@ class ArenaResult:
         self.placement = found
         self.play = play
         self._settings, self._parts = settings, parts
-        self.quality: JudgeQuality = diagnostics.judge_quality(play.judgments, dimension=play.dimension)
+        self.quality: JudgeQuality = diagnostics.judge_quality(
+            play.judgments, dimension=play.dimension
+        )
 
     @property
     def headline(self) -> float:
@@ -232,4 +240,6 @@ class ArenaResult:
         return arena_report.console_table(self.placement, self.quality)
 
     def page(self, title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
-        return arena_report.page(self.placement, self._standings, self.quality, plots, title=title, manifest=manifest)
+        return arena_report.page(
+            self.placement, self._standings, self.quality, plots, title=title, manifest=manifest
+        )

@@ -68,7 +68,12 @@ class Play:
         limit = settings.judging.limit_pairs or wanted + chosen.n_calibration
         self.n_battles = min(chosen.n_battles, limit // n_placed)  # of each placed model
         self.n_calibration = min(chosen.n_calibration, max(0, limit - wanted))
-        self.settings, self.parts, self.rubric, self.judge_part = settings, parts, rubric, parts.judge
+        self.settings, self.parts, self.rubric, self.judge_part = (
+            settings,
+            parts,
+            rubric,
+            parts.judge,
+        )
         self.dimension = rubric.dimension
         self.responses: dict[str, dict[str, Response]] = {name: {} for name in parts.entrants}
         self.comparisons: list[Comparison] = []
@@ -87,7 +92,9 @@ class Play:
     def informative_rounds(self) -> None:
         """A first round at random, then opponents near what the rounds before it say of each placed model."""
         rounds = min(self.settings.arena.rounds, self.n_battles)
-        checks = 2 if self._judge_is_paid else 0  # before anything is paid, and when the length of answers is known
+        checks = (
+            2 if self._judge_is_paid else 0
+        )  # before anything is paid, and when the length of answers is known
         for i in range(rounds):
             n = self.n_battles * (i + 1) // rounds - self.n_battles * i // rounds
             drawn = {name: self._usable(self._next(name, n)) for name in self.parts.entrants}
@@ -110,7 +117,9 @@ class Play:
         candidates = [draw for draw in self.field.candidates if draw.at not in self.unusable]
         judged = [b for b in battles.from_judgments(self.judgments) if b.model_a == name]
         board = rate(self.parts, self.dimension, [*judged, *self.field.human]) if judged else None
-        ratings = {r.model: r.rating for r in board.ratings if r.rating is not None} if board else {}
+        ratings = (
+            {r.model: r.rating for r in board.ratings if r.rating is not None} if board else {}
+        )
         if board is None or not ratings:
             taken = {draw.at for draw in self.drawn[name]}
             return placement.first([draw for draw in candidates if draw.at not in taken], n)
@@ -120,12 +129,16 @@ class Play:
 
     def _usable(self, draws: Sequence[Draw]) -> list[Draw]:
         """Those whose texts can be judged; their texts are read."""
-        new = [draw.at for draw in draws if draw.at not in self._texts and draw.at not in self.unusable]
+        new = [
+            draw.at for draw in draws if draw.at not in self._texts and draw.at not in self.unusable
+        ]
         found = arenas.texts(self.settings.arena, new)
         self._texts |= {at: texts for at, texts in found.items() if isinstance(texts, Texts)}
         unusable = {at: reason for at, reason in found.items() if isinstance(reason, str)}
         if unusable:
-            named = ", ".join(f"{n} {reason}" for reason, n in Counter(unusable.values()).most_common())
+            named = ", ".join(
+                f"{n} {reason}" for reason, n in Counter(unusable.values()).most_common()
+            )
             logger.info("of %d drawn battles some cannot be judged: %s", len(found), named)
         self.unusable |= unusable
         return [draw for draw in draws if draw.at in self._texts]
@@ -135,7 +148,9 @@ class Play:
         asked = {}
         for draw in draws:
             text = self._texts[draw.at].prompt
-            prompt = Prompt(prompt_id=draw.question_id, text=text, source=self.settings.arena.name, subject="")
+            prompt = Prompt(
+                prompt_id=draw.question_id, text=text, source=self.settings.arena.name, subject=""
+            )
             if self._prompts.setdefault(draw.question_id, prompt).text != text:
                 raise UserError(
                     f"arena.columns.question_id: {draw.question_id!r} stands for two different prompts. Name a column "
@@ -150,7 +165,9 @@ class Play:
             self.drawn[name] += some
         return self._compared(draws, self.responses)
 
-    def _compared(self, draws: Mapping[str, Sequence[Draw]], responses: Responses) -> list[Comparison]:
+    def _compared(
+        self, draws: Mapping[str, Sequence[Draw]], responses: Responses
+    ) -> list[Comparison]:
         return [
             self.rubric.compare(
                 self._prompts[draw.question_id],
@@ -170,7 +187,13 @@ class Play:
         drawn = self.random()
         return self._plan(dict.fromkeys(self.parts.entrants, drawn), drawn, at_least=at_least)
 
-    def _plan(self, entered: Mapping[str, Sequence[Draw]], again: Sequence[Draw], *, at_least: bool = False) -> Plan:
+    def _plan(
+        self,
+        entered: Mapping[str, Sequence[Draw]],
+        again: Sequence[Draw],
+        *,
+        at_least: bool = False,
+    ) -> Plan:
         parts, judging = self.parts, self.settings.judging
         made: dict[str, Mapping[str, Response]] = {}
         for name, some in entered.items():
@@ -193,7 +216,9 @@ class Play:
 
     def check_before_answers(self, drawn: Sequence[Draw]) -> None:
         """Raise UserError for what would stop a run on these battles once an API has been paid for its answers."""
-        if self._judge_is_paid and stages.api_is_to_answer(self.prompts(drawn), self.parts.entrants, self.parts.store):
+        if self._judge_is_paid and stages.api_is_to_answer(
+            self.prompts(drawn), self.parts.entrants, self.parts.store
+        ):
             self.check()
 
     def check(self) -> None:
@@ -213,10 +238,16 @@ class Play:
         for some in prompts.values():
             self._check_access(some)
         first, *others = prompts.values()
-        groups = [list(prompts)] if all(some == first for some in others) else [[name] for name in prompts]
+        groups = (
+            [list(prompts)]
+            if all(some == first for some in others)
+            else [[name] for name in prompts]
+        )
         for names in groups:
             answering = {name: entrants[name] for name in names}
-            made = stages.generate(prompts[names[0]], answering, store, allow_missing=self.settings.allow_missing)
+            made = stages.generate(
+                prompts[names[0]], answering, store, allow_missing=self.settings.allow_missing
+            )
             for name in names:
                 self.responses[name] |= made[name]
 
@@ -224,10 +255,16 @@ class Play:
         """Raise UserError for what would stop the first paid call, before models work for hours."""
         entrants, store = self.parts.entrants, self.parts.store
         for name, entrant in entrants.items():
-            if isinstance(entrant, HostedEntrant) and not stages.all_generated(prompts, {name: entrant}, store):
+            if isinstance(entrant, HostedEntrant) and not stages.all_generated(
+                prompts, {name: entrant}, store
+            ):
                 entrant.preflight()
         asks = not self.settings.judging.stored_only
-        if asks and isinstance(self.judge_part, PaidJudge) and not stages.all_generated(prompts, entrants, store):
+        if (
+            asks
+            and isinstance(self.judge_part, PaidJudge)
+            and not stages.all_generated(prompts, entrants, store)
+        ):
             self.judge_part.preflight()
 
     def _recorded(self, draw: Draw) -> str:
@@ -247,7 +284,11 @@ class Play:
         for draw in draws:
             battle, texts = by_at[draw.at], self._texts[draw.at]
             key = question_and_pair(battle)
-            if key not in self._again and key not in found and len(self._again) + len(found) < self.n_calibration:
+            if (
+                key not in self._again
+                and key not in found
+                and len(self._again) + len(found) < self.n_calibration
+            ):
                 found[key] = self.rubric.compare(
                     self._prompts[draw.question_id],
                     entrant_a=battle.model_a,

@@ -42,7 +42,9 @@ def check(settings: Settings, parts: Parts) -> None:
 
 def errand(settings: Settings, parts: Parts) -> str | None:
     if settings.plan:
-        raise UserError("plan: experiment=compare asks no judge and pays for nothing. Leave plan=true out.")
+        raise UserError(
+            "plan: experiment=compare asks no judge and pays for nothing. Leave plan=true out."
+        )
     return None
 
 
@@ -73,7 +75,9 @@ def run(settings: Settings, parts: Parts) -> CompareResult:
 def _found(settings: Settings) -> FoundRuns:
     """Raises UserError where there are not two runs that can be compared with the first."""
     if not settings.runs:
-        raise UserError("runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]', a sweep, or 'runs=[DIR/*]'.")
+        raise UserError(
+            "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]', a sweep, or 'runs=[DIR/*]'."
+        )
     found = runs.read(settings.runs)
     chosen = found.runs
     if len(chosen) < 2:
@@ -122,15 +126,23 @@ def _overlaps(
             overlaps.append(_overlap(first, other, pair, dimension, [fit, again]))
             for method in first.methods(dimension):
                 by = shifts(_rated(first, method, dimension), _rated(other, method, dimension))
-                if method == _FITTED and isinstance(fit, Influence) and isinstance(again, Influence):
+                if (
+                    method == _FITTED
+                    and isinstance(fit, Influence)
+                    and isinstance(again, Influence)
+                ):
                     by = with_errors(by, fit, again)
-                moved |= {(other.name, dimension, method, model): shift for model, shift in by.items()}
+                moved |= {
+                    (other.name, dimension, method, model): shift for model, shift in by.items()
+                }
     known = adjusted(list(moved.values()))
     return overlaps, dict(zip(moved, known, strict=True))
 
 
 def _rated(r: FinishedRun, method: str, dimension: str) -> dict[str, float]:
-    return {model: x.rating for model, x in r.board(method, dimension).items() if x.rating is not None}
+    return {
+        model: x.rating for model, x in r.board(method, dimension).items() if x.rating is not None
+    }
 
 
 def _fit(r: FinishedRun, some: Sequence[Battle], dimension: str) -> Influence | str:
@@ -140,12 +152,18 @@ def _fit(r: FinishedRun, some: Sequence[Battle], dimension: str) -> Influence | 
         return f"{r.name} has no Bradley-Terry ratings"
     if not some:
         is_there = (r.folder / "battles.jsonl").is_file()
-        return f"{r.name} has no battle on {dimension}" if is_there else f"{r.name} left no battles.jsonl"
+        return (
+            f"{r.name} has no battle on {dimension}"
+            if is_there
+            else f"{r.name} left no battles.jsonl"
+        )
     fit = influence(some, use=r.manifest["config"]["rating"][_FITTED]["use"])
     if fit is None:
         return f"the battles of {r.name} do not say which prompt they are on, or are on one"
     again = shifts(stored, dict(zip(fit.models, fit.ratings.tolist(), strict=True)))
-    if set(fit.models) != set(stored) or any(abs(shift.shift) > _SAME_FIT for shift in again.values()):
+    if set(fit.models) != set(stored) or any(
+        abs(shift.shift) > _SAME_FIT for shift in again.values()
+    ):
         return f"the ratings of {r.name} are not those of its battles.jsonl"
     return fit
 
@@ -179,7 +197,9 @@ def _verdicts(some: Sequence[Battle]) -> list[tuple[str, ...]]:
 # Rows
 
 
-def _rating_row(r: FinishedRun, dimension: str, method: str, model: str, shift: Shift | None) -> Row:
+def _rating_row(
+    r: FinishedRun, dimension: str, method: str, model: str, shift: Shift | None
+) -> Row:
     moved = {} if shift is None else shift.to_dict()
     names = ("std_error", "ci_low", "ci_high", "p_value", "p_holm")
     return {
@@ -193,7 +213,15 @@ def _rating_row(r: FinishedRun, dimension: str, method: str, model: str, shift: 
 
 
 def _run_row(r: FinishedRun) -> Row:
-    names = ("experiment", "mode", "judge_model", "selected_prompt_count", "n_battles", "started_at", "finished_at")
+    names = (
+        "experiment",
+        "mode",
+        "judge_model",
+        "selected_prompt_count",
+        "n_battles",
+        "started_at",
+        "finished_at",
+    )
     return {"run": r.name, "folder": str(r.folder)} | {
         name: r.manifest.get(name) for name in (*names, "usage", "paid_before")
     }
@@ -201,7 +229,9 @@ def _run_row(r: FinishedRun) -> Row:
 
 def _judge_row(r: FinishedRun, dimension: str) -> Row:
     """Nulls where no judge was asked in the run."""
-    of: Mapping[str, Any] = next((q for q in r.manifest.get("judge_quality", ()) if q["dimension"] == dimension), {})
+    of: Mapping[str, Any] = next(
+        (q for q in r.manifest.get("judge_quality", ()) if q["dimension"] == dimension), {}
+    )
     names = (
         "n_judgments",
         "n_flips",
@@ -231,7 +261,12 @@ def _answer_rows(chosen: Sequence[FinishedRun]) -> Iterator[Row]:
             shared = [prompt for prompt in texts if prompt in after]
             if shared:
                 n_same = sum(texts[prompt] == after[prompt] for prompt in shared)
-                yield {"run": other.name, "entrant": entrant, "n_shared": len(shared), "n_same": n_same}
+                yield {
+                    "run": other.name,
+                    "entrant": entrant,
+                    "n_shared": len(shared),
+                    "n_same": n_same,
+                }
 
 
 def _settings(r: FinishedRun) -> dict[str, Any]:
@@ -280,7 +315,9 @@ class CompareResult:
         return []
 
     def plots(self) -> Sequence[Plot]:
-        return compare_plots.all_plots(self.found.ratings, list(self.found.number), self.found.method)
+        return compare_plots.all_plots(
+            self.found.ratings, list(self.found.number), self.found.method
+        )
 
     def table(self) -> str:
         return compare_report.table(self.found)

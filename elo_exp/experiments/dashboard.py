@@ -39,9 +39,13 @@ def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
 
 def check(settings: Settings, parts: Parts) -> None:
     if not isinstance(parts.tracker, Project):
-        raise UserError("tracker: has no workspaces. A dashboard is for tracker=wandb; trackio has its own.")
+        raise UserError(
+            "tracker: has no workspaces. A dashboard is for tracker=wandb; trackio has its own."
+        )
     if importlib.util.find_spec("wandb_workspaces") is None:
-        raise UserError("dashboard: needs wandb-workspaces, which is not installed: pip install 'elo-exp[dashboard]'.")
+        raise UserError(
+            "dashboard: needs wandb-workspaces, which is not installed: pip install 'elo-exp[dashboard]'."
+        )
     _logged(settings)
 
 
@@ -69,14 +73,20 @@ def run(settings: Settings, parts: Parts) -> Result:
 def _logged(settings: Settings) -> workspace.Logged:
     """What panels can show of the runs. Raises UserError where they share nothing."""
     if not settings.runs:
-        raise UserError("runs: names no run folder. Name a sweep, or some runs of the project: 'runs=[DIR1,DIR2]'.")
+        raise UserError(
+            "runs: names no run folder. Name a sweep, or some runs of the project: 'runs=[DIR1,DIR2]'."
+        )
     chosen = runs.read(settings.runs).runs
     for r in chosen:
         if r.manifest.get("experiment") not in _KINDS:
             kind = r.manifest.get("experiment")
-            raise UserError(f"runs: {r.folder} is of experiment={kind}. A dashboard is of {' and '.join(_KINDS)} runs.")
+            raise UserError(
+                f"runs: {r.folder} is of experiment={kind}. A dashboard is of {' and '.join(_KINDS)} runs."
+            )
     if not chosen:
-        raise UserError("runs: found no finished run. Name a sweep with finished jobs, or some runs.")
+        raise UserError(
+            "runs: found no finished run. Name a sweep with finished jobs, or some runs."
+        )
     if not any(all(d in r.dimensions for r in chosen) for d in chosen[0].dimensions):
         raise UserError("runs: they have no dimension in common. Name runs that share one.")
     return workspace.logged(chosen)

@@ -69,7 +69,9 @@ def _check_no_files(chosen: OracleSettings) -> None:
 
 
 def _check_files(chosen: OracleSettings, parts: Parts) -> None:
-    of_fresh = [name for name, estimator in parts.estimators.items() if FRESH_DRAWS in estimator.rests_on]
+    of_fresh = [
+        name for name, estimator in parts.estimators.items() if FRESH_DRAWS in estimator.rests_on
+    ]
     if of_fresh and chosen.fresh_dir is None:
         raise UserError(
             f"oracle.fresh_dir: names no folder, and {', '.join(of_fresh)} need fresh draws. Set it with "
@@ -83,10 +85,17 @@ def _check_files(chosen: OracleSettings, parts: Parts) -> None:
 def _check_compat(chosen: OracleSettings, parts: Parts) -> None:
     for name in parts.estimators:
         one_of("compat: estimator", name, cje.FORMULAS)
-    fixed: dict[str, Any] = {"n_folds": cje.N_FOLDS, "seed": cje.SEED, "calibration": "monotone", "by_variance": False}
+    fixed: dict[str, Any] = {
+        "n_folds": cje.N_FOLDS,
+        "seed": cje.SEED,
+        "calibration": "monotone",
+        "by_variance": False,
+    }
     for name, value in fixed.items():
         if (found := getattr(chosen, name)) != value:
-            raise UserError(f"oracle.{name}: found {found}. Expected {value}, which compat=cje-0.3 goes by.")
+            raise UserError(
+                f"oracle.{name}: found {found}. Expected {value}, which compat=cje-0.3 goes by."
+            )
 
 
 def errand(settings: Settings, parts: Parts) -> str | None:
@@ -94,8 +103,12 @@ def errand(settings: Settings, parts: Parts) -> str | None:
     answers."""
     for name in ("plan", "status"):
         if settings.oracle.logged is not None and getattr(settings, name):
-            raise UserError(f"{name}: recorded answers are analysed and nothing is paid for. Leave {name}=true out.")
-    if settings.oracle.logged is not None or not (settings.plan or settings.status or settings.shard):
+            raise UserError(
+                f"{name}: recorded answers are analysed and nothing is paid for. Leave {name}=true out."
+            )
+    if settings.oracle.logged is not None or not (
+        settings.plan or settings.status or settings.shard
+    ):
         return None
     collecting = Collecting(settings, parts)
     if settings.status:
@@ -109,7 +122,10 @@ def run(settings: Settings, parts: Parts) -> OracleResult:
     data = read(chosen) if collection is None else gathered(chosen, collection.found)
     n_draws = sum(len(draws) for draws in data.fresh.values())
     logger.info(
-        "analysing %d logged answers, %d of them labelled, and %d draws", len(data.logged), data.n_labels, n_draws
+        "analysing %d logged answers, %d of them labelled, and %d draws",
+        len(data.logged),
+        data.n_labels,
+        n_draws,
     )
     truth = logged.read_truth(Path(chosen.truth)) if chosen.truth is not None else {}
     options = Options(
@@ -151,7 +167,9 @@ def read(chosen: OracleSettings) -> Dataset:
     assert chosen.logged is not None
     answers = logged.read_logged(Path(chosen.logged))
     known = list(dict.fromkeys(policy for answer in answers for policy in answer.target_logps))
-    there = logged.policies_with_draws(Path(chosen.fresh_dir)) if chosen.fresh_dir is not None else []
+    there = (
+        logged.policies_with_draws(Path(chosen.fresh_dir)) if chosen.fresh_dir is not None else []
+    )
     for policy in chosen.policies or ():
         one_of("oracle.policies", policy, list(dict.fromkeys([*known, *there])))
     policies = list(dict.fromkeys(chosen.policies or known))
@@ -175,7 +193,11 @@ def read(chosen: OracleSettings) -> Dataset:
 
 def _draws(folder: str | None, policies: Sequence[str]) -> dict[str, list[FreshDraw]]:
     """By policy; those that have no file are left out."""
-    found = {policy: logged.read_draws(Path(folder), policy) for policy in policies} if folder is not None else {}
+    found = (
+        {policy: logged.read_draws(Path(folder), policy) for policy in policies}
+        if folder is not None
+        else {}
+    )
     return {policy: draws for policy, draws in found.items() if draws is not None}
 
 
@@ -212,7 +234,10 @@ class OracleResult:
 
     def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
         collected = self._collection.write(run_dir) if self._collection else []
-        return [*collected, *oracle_report.write(run_dir, self.analysis, self.truth, self.ablation, plots)]
+        return [
+            *collected,
+            *oracle_report.write(run_dir, self.analysis, self.truth, self.ablation, plots),
+        ]
 
     def metrics(self) -> Mapping[str, float]:
         return oracle_report.metrics(self.analysis, self.truth)

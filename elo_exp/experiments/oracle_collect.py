@@ -106,10 +106,14 @@ def check(settings: Settings, parts: Parts) -> None:
     """Raise UserError for whatever can be known to be wrong of policies and judges before they are asked."""
     chosen = settings.oracle
     if not parts.entrants:
-        raise UserError("entrant: none is chosen. Choose the logging policy and others: 'entrant=[base,other]'.")
+        raise UserError(
+            "entrant: none is chosen. Choose the logging policy and others: 'entrant=[base,other]'."
+        )
     if not (settings.plan or settings.status or settings.judging.stored_only):
         _check_worth_paying(parts)
-    logging_policy = one_of("oracle.logging_policy", _logging_policy(settings, parts), parts.entrants)
+    logging_policy = one_of(
+        "oracle.logging_policy", _logging_policy(settings, parts), parts.entrants
+    )
     for name, entrant in parts.entrants.items():
         if entrant.entrant_id != name:
             raise UserError(
@@ -118,7 +122,9 @@ def check(settings: Settings, parts: Parts) -> None:
     stages.as_policies(parts.entrants, logging_policy=logging_policy)
     targets = [name for name in parts.entrants if name != logging_policy]
     if not targets:
-        raise UserError(f"entrant: found {logging_policy} alone. Choose policies beside it, to be estimated.")
+        raise UserError(
+            f"entrant: found {logging_policy} alone. Choose policies beside it, to be estimated."
+        )
     for policy in chosen.policies or ():
         one_of("oracle.policies", policy, targets)
         if (chosen.policies or []).count(policy) > 1:
@@ -151,8 +157,13 @@ def _check_judges(parts: Parts) -> None:
 def _check_worth_paying(parts: Parts) -> None:
     """Raise UserError where the demonstration's policies, which stand in where nobody names others, would be judged for
     money."""
-    paid = [judge.model for judge in (parts.judge, parts.oracle_judge) if isinstance(judge, PaidJudge)]
-    random = [str(getattr(entrant, "model", "")).startswith(tiny.PREFIX) for entrant in parts.entrants.values()]
+    paid = [
+        judge.model for judge in (parts.judge, parts.oracle_judge) if isinstance(judge, PaidJudge)
+    ]
+    random = [
+        str(getattr(entrant, "model", "")).startswith(tiny.PREFIX)
+        for entrant in parts.entrants.values()
+    ]
     if paid and all(random) and "entrant" not in parts.named:
         raise UserError(
             f"entrant: none is named, and {' and '.join(paid)} would judge the demonstration's models of random "
@@ -179,7 +190,9 @@ class Collecting:
         self._policies = stages.as_policies(entrants, logging_policy=self.logging_policy)
         self._prompts = _prompts(settings, [parts.scoring, parts.oracle_scoring])
         self._by_id = {prompt.prompt_id: prompt for prompt in self._prompts}
-        shares = dict.fromkeys(names, chosen.validation_fraction) | {self.logging_policy: chosen.label_fraction}
+        shares = dict.fromkeys(names, chosen.validation_fraction) | {
+            self.logging_policy: chosen.label_fraction
+        }
         slices = {name: self._slice(name, share) for name, share in shares.items()}
         everything = {name: list(self._by_id) for name in names}
         self._judge = Rater(judge=parts.judge, rubric=parts.scoring, shown=everything)
@@ -192,7 +205,9 @@ class Collecting:
 
     def _slice(self, policy: str, share: float) -> list[str]:
         """The prompts of the answers of a policy that are labelled."""
-        drawn = questions.drawn(self._by_id, seed=self._settings.oracle.seed, purpose=f"labels of {policy}")
+        drawn = questions.drawn(
+            self._by_id, seed=self._settings.oracle.seed, purpose=f"labels of {policy}"
+        )
         return drawn[: round(share * len(drawn))]
 
     def run(self) -> Collection:
@@ -237,20 +252,28 @@ class Collecting:
 
     def _plan(self, rater: Rater, responses: Responses) -> Plan:
         items, stored_only = rater.items(self._by_id, responses), self._settings.judging.stored_only
-        return stages.plan_scores(items, rater.rubric, rater.judge, self._store, stored_only=stored_only)
+        return stages.plan_scores(
+            items, rater.rubric, rater.judge, self._store, stored_only=stored_only
+        )
 
     def _answer(
         self, prompts: Sequence[Prompt]
     ) -> tuple[Responses, dict[str, dict[str, float | None]], list[LogprobCheck]]:
         """The logging policy first, and how likely every policy is to say the same: policies that cannot be compared
         are found out before they answer themselves."""
-        chosen, store, allow_missing = self._settings.oracle, self._store, self._settings.allow_missing
+        chosen, store, allow_missing = (
+            self._settings.oracle,
+            self._store,
+            self._settings.allow_missing,
+        )
         first = {self.logging_policy: self._policies[self.logging_policy]}
         logged = stages.generate(prompts, first, store, allow_missing=allow_missing)
         answers = logged[self.logging_policy]
         logprobs = stages.teacher_force(prompts, answers, self._policies, store)
         checks = [
-            stages.generation_check(answers, logprobs[self.logging_policy], allowed=chosen.check_nats),
+            stages.generation_check(
+                answers, logprobs[self.logging_policy], allowed=chosen.check_nats
+            ),
             stages.clone_check(
                 prompts,
                 answers,
@@ -263,14 +286,26 @@ class Collecting:
         for found in checks:
             found.check()
         targets = {name: policy for name, policy in self._policies.items() if name not in first}
-        return {**logged, **stages.generate(prompts, targets, store, allow_missing=allow_missing)}, logprobs, checks
+        return (
+            {**logged, **stages.generate(prompts, targets, store, allow_missing=allow_missing)},
+            logprobs,
+            checks,
+        )
 
     def _rated(self, rater: Rater, responses: Responses) -> dict[str, dict[str, Score]]:
         """What the judge says of each answer that it is shown, by policy and prompt."""
         items = rater.items(self._by_id, responses)
-        stored_only, allow_missing = self._settings.judging.stored_only, self._settings.allow_missing
+        stored_only, allow_missing = (
+            self._settings.judging.stored_only,
+            self._settings.allow_missing,
+        )
         scores = stages.score_responses(
-            items, rater.rubric, rater.judge, self._store, stored_only=stored_only, allow_missing=allow_missing
+            items,
+            rater.rubric,
+            rater.judge,
+            self._store,
+            stored_only=stored_only,
+            allow_missing=allow_missing,
         )
         found: dict[str, dict[str, Score]] = {policy: {} for policy in responses}
         for score in scores:
@@ -290,14 +325,20 @@ class Collecting:
     def plan(self) -> str:
         """What judge and oracle would be asked and paid. No model and no judge is asked."""
         allow_missing = self._settings.allow_missing
-        responses = stages.assumed(self._prompts, self._policies, self._store, allow_missing=allow_missing)
+        responses = stages.assumed(
+            self._prompts, self._policies, self._store, allow_missing=allow_missing
+        )
         named = {"judge: all answers": self._judge, "oracle: its slices of them": self._oracle}
-        return "\n".join(f"{what}\n{bill.plan_table(self._plan(r, responses))}" for what, r in named.items())
+        return "\n".join(
+            f"{what}\n{bill.plan_table(self._plan(r, responses))}" for what, r in named.items()
+        )
 
     def status(self) -> str:
         """What the store holds of each policy and step, as a table. Nobody is asked."""
         responses = stages.stored_responses(self._prompts, self._policies, self._store)
-        n_forced = stages.n_forced(self._prompts, responses[self.logging_policy], self._policies, self._store)
+        n_forced = stages.n_forced(
+            self._prompts, responses[self.logging_policy], self._policies, self._store
+        )
         rows = {}
         for policy, some in responses.items():
             done = [(len(some), len(self._prompts)), (n_forced[policy], len(self._prompts))]
@@ -313,7 +354,9 @@ def _prompts(settings: Settings, rubrics: Sequence[ScoreRubric]) -> list[Prompt]
     """What the policies are asked: prompts that all rubrics apply to."""
     chosen = settings.oracle
     if chosen.prompts == "arena":
-        return questions.usable(questions.of_arena(settings.arena, chosen.n_prompts, seed=chosen.seed), rubrics)
+        return questions.usable(
+            questions.of_arena(settings.arena, chosen.n_prompts, seed=chosen.seed), rubrics
+        )
     whole = bank.load(Path(settings.prompts.bank_path))
     some = bank.select(whole, settings.mode.strata, seed=settings.mode.pilot_seed)
     return questions.of_bank(questions.usable(some, rubrics), chosen.n_prompts, seed=chosen.seed)

@@ -33,12 +33,17 @@ class RateResult(StandingsResult):
 
 def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
     battles_ = {} if settings.battles is None else {"battles": Path(settings.battles)}
-    return {**battles_, **(arenas.input_paths(settings.arena) if _takes_human_battles(settings) else {})}
+    return {
+        **battles_,
+        **(arenas.input_paths(settings.arena) if _takes_human_battles(settings) else {}),
+    }
 
 
 def check(settings: Settings, parts: Parts) -> None:
     if settings.battles is None:
-        raise UserError("battles: names no file. Set it with battles=FILE (.jsonl, .csv or .parquet, also .gz).")
+        raise UserError(
+            "battles: names no file. Set it with battles=FILE (.jsonl, .csv or .parquet, also .gz)."
+        )
     if not Path(settings.battles).is_file():
         raise UserError(f"battles: found no file {settings.battles}. Check the path.")
     battles.check_ending(Path(settings.battles))
@@ -46,7 +51,9 @@ def check(settings: Settings, parts: Parts) -> None:
 
 def errand(settings: Settings, parts: Parts) -> str | None:
     if settings.plan:
-        raise UserError("plan: experiment=rate asks no judge and pays for nothing. Leave plan=true out.")
+        raise UserError(
+            "plan: experiment=rate asks no judge and pays for nothing. Leave plan=true out."
+        )
     return None
 
 
@@ -58,7 +65,12 @@ def run(settings: Settings, parts: Parts) -> RateResult:
         filters=dataclasses.asdict(settings.battles_filter),
         on_error=settings.battles_on_error,
     )
-    logger.info("read %d battles, %d filtered out, %d dropped", len(read.battles), read.n_filtered, read.n_dropped)
+    logger.info(
+        "read %d battles, %d filtered out, %d dropped",
+        len(read.battles),
+        read.n_filtered,
+        read.n_dropped,
+    )
     by_dimension: dict[str, list[Battle]] = {}
     rated = [*read.battles, *_human_battles(settings)]
     for battle in rated:

@@ -20,7 +20,9 @@ from elo_exp.statistics import agreement, comparisons, effects, transitivity, wi
 _SEED = 20260425  # of the draws behind rank sets; the Monte-Carlo error of a chance is below .004
 
 
-def rate(parts: Parts, battles: Mapping[str, Sequence[Battle]], *, models: Sequence[str]) -> Standings:
+def rate(
+    parts: Parts, battles: Mapping[str, Sequence[Battle]], *, models: Sequence[str]
+) -> Standings:
     """Every rating of these battles, by dimension; `models` in the order that fixes their colours."""
     return Standings(
         models=tuple(models),
@@ -28,7 +30,12 @@ def rate(parts: Parts, battles: Mapping[str, Sequence[Battle]], *, models: Seque
         k=float(parts.elo.k),
         elo=parts.elo.sweep(battles),
         elo_limit=parts.elo.limit(battles),
-        **memory.once("without Elo", lambda: _without_elo(parts, battles), of=(battles,), by=repr(parts.ratings)),
+        **memory.once(
+            "without Elo",
+            lambda: _without_elo(parts, battles),
+            of=(battles,),
+            by=repr(parts.ratings),
+        ),
     )
 
 
@@ -37,12 +44,16 @@ def _without_elo(parts: Parts, battles: Mapping[str, Sequence[Battle]]) -> dict[
     companions = {name: _with_ranks(method.rate(battles)) for name, method in parts.ratings.items()}
     return {
         "companions": companions,
-        "differences": {name: comparisons.differences(boards) for name, boards in companions.items()},
+        "differences": {
+            name: comparisons.differences(boards) for name, boards in companions.items()
+        },
         "precision": {name: comparisons.precision(boards) for name, boards in companions.items()},
         "diagnoses": {dimension: _diagnose(some, dimension) for dimension, some in battles.items()},
         "agreement": agreement.between_dimensions(battles),
         "win_rates": [
-            rate for dimension, some in battles.items() for rate in winrates.count(some, dimension=dimension)
+            rate
+            for dimension, some in battles.items()
+            for rate in winrates.count(some, dimension=dimension)
         ],
     }
 
@@ -52,8 +63,13 @@ def _diagnose(battles: Sequence[Battle], dimension: str) -> dict[str, Any]:
     circles = transitivity.cycles(battles, dimension=dimension)
     return {
         "position": effects.position_effect(battles, dimension=dimension).to_dict(),
-        "transitivity": transitivity.transitivity_test(battles, dimension=dimension, use="both").to_dict(),
-        "pair_residuals": [r.to_dict() for r in transitivity.pair_residuals(battles, dimension=dimension, use="both")],
+        "transitivity": transitivity.transitivity_test(
+            battles, dimension=dimension, use="both"
+        ).to_dict(),
+        "pair_residuals": [
+            r.to_dict()
+            for r in transitivity.pair_residuals(battles, dimension=dimension, use="both")
+        ],
         "cycles": {**circles.to_dict(), "share": circles.share},
     }
 
@@ -105,7 +121,9 @@ class StandingsResult:
         return plots.all_plots(self.standings)
 
     def page(self, title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
-        return html.page(self.standings, plots, title=title, manifest=manifest, quality=self.quality)
+        return html.page(
+            self.standings, plots, title=title, manifest=manifest, quality=self.quality
+        )
 
     def table(self) -> str:
         return report.table(self.standings)

@@ -17,7 +17,12 @@ from elo_exp.settings import Settings, one_of
 from elo_exp.store import Store
 
 NEEDS = frozenset({"judge"})
-_KINDS = {"Response": "responses", "JudgeReply": "verdicts", "Score": "scores", "ForcedLogprob": "log-probabilities"}
+_KINDS = {
+    "Response": "responses",
+    "JudgeReply": "verdicts",
+    "Score": "scores",
+    "ForcedLogprob": "log-probabilities",
+}
 
 
 @runtime_checkable
@@ -47,9 +52,13 @@ def check(settings: Settings, parts: Parts) -> None:
             "store.action=purge: purges nothing as it is. Say what: store.judge=, store.entrant=, store.rubric="
         )
     if chosen.action == "repay" and chosen.batch is None:
-        raise UserError("store.batch: names no batch. Set it with store.batch=NAME; store.action=list names them.")
+        raise UserError(
+            "store.batch: names no batch. Set it with store.batch=NAME; store.action=list names them."
+        )
     if chosen.action in ("wait", "cancel") and not isinstance(parts.judge, BatchJudge):
-        raise UserError("judge: has no batches. Choose the judge whose batches are meant, such as judge=opus.")
+        raise UserError(
+            "judge: has no batches. Choose the judge whose batches are meant, such as judge=opus."
+        )
 
 
 def errand(settings: Settings, parts: Parts) -> str:
@@ -68,7 +77,9 @@ def _list(settings: Settings, parts: Parts) -> str:
     store = parts.store
     text = io.StringIO()
     console = Console(file=text, width=160, markup=False)
-    console.print(f"{store.path}, {store.path.stat().st_size / 1e6:.1f} MB", highlight=False, soft_wrap=True)
+    console.print(
+        f"{store.path}, {store.path.stat().st_size / 1e6:.1f} MB", highlight=False, soft_wrap=True
+    )
     held = Table(box=SIMPLE_HEAD)
     for column in ("answers", "by", "on"):
         held.add_column(column, no_wrap=True)
@@ -76,7 +87,9 @@ def _list(settings: Settings, parts: Parts) -> str:
         held.add_column(column, justify="right")
     for some in holdings.count(store, _filter(settings)):
         kind = _KINDS.get(some.kind, some.kind)
-        held.add_row(kind, some.source or "-", some.dimension or "", f"{some.n:,}", f"{some.dollars:,.2f}")
+        held.add_row(
+            kind, some.source or "-", some.dimension or "", f"{some.n:,}", f"{some.dollars:,.2f}"
+        )
     console.print(held)
     console.print(_under_way(store) or "nothing under way", highlight=False, soft_wrap=True)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
@@ -117,7 +130,9 @@ def _cancel(settings: Settings, parts: Parts) -> str:
 
 def _repay(settings: Settings, parts: Parts) -> str:
     ledger = Ledger(parts.store, owner="")
-    batch = next((b for b in ledger.batches() if settings.store.batch in (b.nonce, b.batch_id)), None)
+    batch = next(
+        (b for b in ledger.batches() if settings.store.batch in (b.nonce, b.batch_id)), None
+    )
     if batch is None or batch.state not in ("intended", "submitted"):
         raise UserError(
             f"store.batch: found no batch {settings.store.batch!r} under way. store.action=list names them."
@@ -147,9 +162,7 @@ def _purge(settings: Settings, parts: Parts) -> str:
     found = holdings.count(parts.store, chosen)
     n, dollars = sum(some.n for some in found), sum(some.dollars for some in found)
     if not settings.store.confirm:
-        return (
-            f"{n:,} answers, ${dollars:.2f} worth, would go. Nothing has been changed; add store.confirm=true to do it."
-        )
+        return f"{n:,} answers, ${dollars:.2f} worth, would go. Nothing has been changed; add store.confirm=true to do it."
     n, path = holdings.purge(parts.store, chosen)
     return f"{n:,} answers, ${dollars:.2f} worth, taken out, into {path}; store.action=import brings them back"
 

@@ -43,14 +43,19 @@ class TournamentResult(StandingsResult):
         judgments: Mapping[str, Sequence[Judgment]],
     ) -> None:
         self.quality = memory.once("quality", lambda: _quality(judgments), of=(judgments,))
-        super().__init__(standings, {**facts, "judge_quality": [_quality_row(q) for q in self.quality]})
+        super().__init__(
+            standings, {**facts, "judge_quality": [_quality_row(q) for q in self.quality]}
+        )
         self._responses = responses
         self._comparisons = comparisons
         self._judgments = judgments
 
     def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
         judging = report.write_judging(
-            run_dir, responses=self._responses, comparisons=self._comparisons, judgments=self._judgments
+            run_dir,
+            responses=self._responses,
+            comparisons=self._comparisons,
+            judgments=self._judgments,
         )
         return [*judging, *super().write(run_dir, plots)]
 
@@ -59,7 +64,9 @@ class TournamentResult(StandingsResult):
 
     def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         verdicts = [
-            row for name, some in self._judgments.items() for row in verdict_rows(self._comparisons[name], some)
+            row
+            for name, some in self._judgments.items()
+            for row in verdict_rows(self._comparisons[name], some)
         ]
         return {"judge_quality": [_quality_row(q) for q in self.quality], "verdicts": verdicts}
 
@@ -94,8 +101,14 @@ def check(settings: Settings, parts: Parts) -> None:
             continue
         if not stages.all_generated(prompts, {name: entrant}, parts.store):
             entrant.preflight()
-    if asks and isinstance(parts.judge, PaidJudge) and stages.api_is_to_answer(prompts, parts.entrants, parts.store):
-        stages.check_before_answers(_plan(settings, parts), _plan(settings, parts, at_least=True), parts.store)
+    if (
+        asks
+        and isinstance(parts.judge, PaidJudge)
+        and stages.api_is_to_answer(prompts, parts.entrants, parts.store)
+    ):
+        stages.check_before_answers(
+            _plan(settings, parts), _plan(settings, parts, at_least=True), parts.store
+        )
 
 
 def errand(settings: Settings, parts: Parts) -> str | None:
@@ -110,7 +123,11 @@ def _plan(settings: Settings, parts: Parts, *, at_least: bool = False) -> Plan:
     assert parts.judge is not None
     judging, prompts = settings.judging, _prompts(settings)[1]
     responses = stages.assumed(
-        prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing, at_least=at_least
+        prompts,
+        parts.entrants,
+        parts.store,
+        allow_missing=settings.allow_missing,
+        at_least=at_least,
     )
     return stages.plan_pairs(
         _paired(settings, parts, prompts, responses),
@@ -135,7 +152,9 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
     judging = settings.judging
     every_prompt, prompts = _prompts(settings)
 
-    made = stages.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
+    made = stages.generate(
+        prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing
+    )
     responses = memory.same("responses", made)
     comparisons = memory.same("comparisons", _paired(settings, parts, prompts, responses))
     judgments = stages.judge_pairs(
@@ -160,9 +179,15 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
         },
     }
     standings = rate(parts, games, models=list(parts.entrants))
-    standings = _with_texts(standings, comparisons, judgments, initial_rating=parts.elo.initial_rating)
+    standings = _with_texts(
+        standings, comparisons, judgments, initial_rating=parts.elo.initial_rating
+    )
     return TournamentResult(
-        _with_judges(standings, parts, stages.other_judges(comparisons, parts.rubrics, parts.judge, parts.store)),
+        _with_judges(
+            standings,
+            parts,
+            stages.other_judges(comparisons, parts.rubrics, parts.judge, parts.store),
+        ),
         facts,
         responses=responses,
         comparisons=comparisons,
@@ -192,7 +217,10 @@ def _with_texts(
 
     sources = (standings.battles, comparisons, judgments)
     with_texts = memory.once("texts", diagnose, of=sources, by=initial_rating)
-    diagnoses = {dimension: {**found, **with_texts[dimension]} for dimension, found in standings.diagnoses.items()}
+    diagnoses = {
+        dimension: {**found, **with_texts[dimension]}
+        for dimension, found in standings.diagnoses.items()
+    }
     return dataclasses.replace(standings, diagnoses=diagnoses)
 
 
@@ -206,7 +234,11 @@ def _with_judges(
     ranks: list[RankCorrelation] = []
     for dimension, mine in standings.battles.items():
         by_judge = {parts.judge.model: mine}
-        by_judge |= {name: battles.from_judgments(said[dimension]) for name, said in others.items() if said[dimension]}
+        by_judge |= {
+            name: battles.from_judgments(said[dimension])
+            for name, said in others.items()
+            if said[dimension]
+        }
         kappas += agreement.between_judges(by_judge, dimension=dimension)
         ranks += agreement.ranks_between_judges(by_judge, method.rate, dimension=dimension)
     return dataclasses.replace(standings, judges_agreement=kappas, judges_ranks=ranks)
@@ -216,7 +248,9 @@ def _paired(
     settings: Settings, parts: Parts, prompts: Sequence[Prompt], responses: Responses
 ) -> dict[str, list[Comparison]]:
     return {
-        rubric.dimension: pairs.pair_up(prompts, responses, rubric, limit=settings.judging.limit_pairs)
+        rubric.dimension: pairs.pair_up(
+            prompts, responses, rubric, limit=settings.judging.limit_pairs
+        )
         for rubric in parts.rubrics
     }
 

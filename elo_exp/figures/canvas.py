@@ -31,7 +31,9 @@ _RULE = "#E4E4E4"
 _TICKS = 5
 _MAX_EDGED = 20  # columns of a grid with white lines between its cells
 
-Spot = Literal["data", "x", "y", "panel"]  # what x and y are: data, or shares of the panel's width and height
+Spot = Literal[
+    "data", "x", "y", "panel"
+]  # what x and y are: data, or shares of the panel's width and height
 Span = tuple[float, float]
 Ticks = Mapping[float, str]
 Look = Mapping[str, Any]  # properties of a Line2D
@@ -95,7 +97,14 @@ class Panel:
     """A rectangle of a figure with a scale, and the words in and around it. `name`: what it is about."""
 
     def __init__(
-        self, name: str, figure: Figure, box: BboxBase, words: list[Word], *, room: float, has_left: bool
+        self,
+        name: str,
+        figure: Figure,
+        box: BboxBase,
+        words: list[Word],
+        *,
+        room: float,
+        has_left: bool,
     ) -> None:
         from matplotlib.transforms import BboxTransformTo
 
@@ -111,7 +120,12 @@ class Panel:
     def scale(self, x: Span, y: Span, *, log_x: bool = False, log_y: bool = False) -> None:
         """Which data stand at the panel's ends; to be said before anything is drawn."""
         from matplotlib.scale import LogTransform
-        from matplotlib.transforms import Bbox, BboxTransformFrom, IdentityTransform, blended_transform_factory
+        from matplotlib.transforms import (
+            Bbox,
+            BboxTransformFrom,
+            IdentityTransform,
+            blended_transform_factory,
+        )
 
         ends = np.array([np.log10(x) if log_x else x, np.log10(y) if log_y else y])
         self._data = BboxTransformFrom(Bbox(ends.T)) + self._inside
@@ -134,12 +148,22 @@ class Panel:
         bold: bool = False,
     ) -> None:
         """`move`: points to the right and up. `align`: the shares of the text that lie left of x and below y."""
-        style: dict[str, Any] = {"move": move, "size": size, "color": color, "align": align, "angle": angle}
-        self._words.append(Word(transform=self._transform(on), x=x, y=y, text=text, bold=bold, **style))
+        style: dict[str, Any] = {
+            "move": move,
+            "size": size,
+            "color": color,
+            "align": align,
+            "angle": angle,
+        }
+        self._words.append(
+            Word(transform=self._transform(on), x=x, y=y, text=text, bold=bold, **style)
+        )
 
     def heading(self, title: str, note: str = "") -> None:
         title, note = fitted(title, 9.5, self._room, bold=True), fitted(note, 8, self._room)
-        self.write(0, 1, title, on="panel", move=(0, 19 if note else 7), size=9.5, align=(0, 0), bold=True)
+        self.write(
+            0, 1, title, on="panel", move=(0, 19 if note else 7), size=9.5, align=(0, 0), bold=True
+        )
         self.write(0, 1, note, on="panel", move=(0, 7), color=PALE, align=(0, 0))
 
     def x_axis(self, marks: Ticks, label: str = "") -> None:
@@ -157,11 +181,15 @@ class Panel:
         for y, text in marks.items():
             self.write(0, y, text, on="y", move=(-5, 0), align=(1, 0.5))
         room = 72 * max((length(text, 8) for text in marks.values()), default=0.0)
-        self.write(0, 0.5, label, on="panel", move=(-room - 10, 0), size=8.5, align=(0.5, 0), angle=90)
+        self.write(
+            0, 0.5, label, on="panel", move=(-room - 10, 0), size=8.5, align=(0.5, 0), angle=90
+        )
 
     def rows(self, labels: Sequence[str]) -> None:
         """A level rule for each label, at 0, 1, ... from the top."""
-        self.segments([((0, y), (1, y)) for y in range(len(labels))], _RULE, 0.7, on="y", zorder=0.4)
+        self.segments(
+            [((0, y), (1, y)) for y in range(len(labels))], _RULE, 0.7, on="y", zorder=0.4
+        )
         self.labels(labels)
 
     def labels(self, labels: Sequence[str], *, size: float = 8) -> None:
@@ -169,16 +197,27 @@ class Panel:
         for y, text in enumerate(labels if self._has_left else ()):
             self.write(0, y, text, on="y", move=(-6, 0), align=(1, 0.5), size=size)
 
-    def line(self, x: Sequence[float] | Array, y: Sequence[float] | Array, color: str, **more: Any) -> None:
+    def line(
+        self, x: Sequence[float] | Array, y: Sequence[float] | Array, color: str, **more: Any
+    ) -> None:
         from matplotlib.lines import Line2D
 
         self._draw(Line2D(x, y, color=color, transform=self._data, **{"lw": 1.5, **more}))
 
-    def segments(self, lines: Sequence[Any], color: Any, lw: float, *, on: Spot = "data", **more: Any) -> None:
+    def segments(
+        self, lines: Sequence[Any], color: Any, lw: float, *, on: Spot = "data", **more: Any
+    ) -> None:
         """Lines through points (x, y); `color`: one for all, or one for each."""
         from matplotlib.patches import PathPatch
 
-        look = {"fill": False, "lw": lw, "capstyle": "butt", "transform": self._transform(on), "zorder": 2, **more}
+        look = {
+            "fill": False,
+            "lw": lw,
+            "capstyle": "butt",
+            "transform": self._transform(on),
+            "zorder": 2,
+            **more,
+        }
         for one, chosen in _by_color(color, len(lines)).items():
             self._draw(PathPatch(_through([lines[i] for i in chosen]), edgecolor=one, **look))
 
@@ -199,7 +238,9 @@ class Panel:
         from matplotlib.patches import PathPatch
         from matplotlib.transforms import Bbox, IdentityTransform
 
-        region = Bbox.intersection(Bbox(self._transform("x").transform([(start, 0), (end, 1)])), self._box)
+        region = Bbox.intersection(
+            Bbox(self._transform("x").transform([(start, 0), (end, 1)])), self._box
+        )
         if region is None:
             return
         starts = np.arange(region.x0 - region.height, region.x1, DPI / 9)
@@ -221,9 +262,13 @@ class Panel:
         from matplotlib.lines import Line2D
 
         for one, chosen in _by_color(color, len(x)).items():
-            look: dict[str, Any] = {"mec": one, "mfc": "white", "mew": 1.2} if hollow else {"mfc": one, "mew": 0}
+            look: dict[str, Any] = (
+                {"mec": one, "mfc": "white", "mew": 1.2} if hollow else {"mfc": one, "mew": 0}
+            )
             at = [x[i] for i in chosen], [y[i] for i in chosen]
-            dots = Line2D(*at, ls="", marker=marker, ms=size, transform=self._data, zorder=3, **look)
+            dots = Line2D(
+                *at, ls="", marker=marker, ms=size, transform=self._data, zorder=3, **look
+            )
             self._figure.add_artist(dots)
 
     def grid(self, shares: Array, colormap: str) -> None:
@@ -231,10 +276,16 @@ class Panel:
         from matplotlib import colormaps
         from matplotlib.collections import QuadMesh
 
-        corners = np.stack(np.meshgrid(*(np.arange(n + 1) - 0.5 for n in shares.shape[::-1])), axis=-1)
+        corners = np.stack(
+            np.meshgrid(*(np.arange(n + 1) - 0.5 for n in shares.shape[::-1])), axis=-1
+        )
         faces = colormaps[colormap].with_extremes(bad="#EEEEEE")(shares).reshape(-1, 4)
-        look: dict[str, Any] = {"edgecolors": "white", "lw": 0.8} if shares.shape[1] <= _MAX_EDGED else {}
-        self._draw(QuadMesh(corners, facecolors=faces, antialiased=False, transform=self._data, **look))
+        look: dict[str, Any] = (
+            {"edgecolors": "white", "lw": 0.8} if shares.shape[1] <= _MAX_EDGED else {}
+        )
+        self._draw(
+            QuadMesh(corners, facecolors=faces, antialiased=False, transform=self._data, **look)
+        )
 
     def _transform(self, on: Spot) -> Transform:
         from matplotlib.transforms import blended_transform_factory

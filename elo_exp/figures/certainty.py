@@ -45,12 +45,20 @@ def differences(standings: Standings) -> Plot | None:
     if not known:
         return None
     boards = standings.companions[fit]
-    best = {name: [r.model for r in board.ratings[:_MAX_PAIR_MODELS]] for name, board in boards.items()}
+    best = {
+        name: [r.model for r in board.ratings[:_MAX_PAIR_MODELS]] for name, board in boards.items()
+    }
     drawn = [d for d in known if {d.higher, d.lower} <= set(best[d.dimension])]
     names = [name for name in standings.dimensions if any(d.dimension == name for d in drawn)]
-    of_panel = {n: sorted((d for d in drawn if d.dimension == n), key=lambda d: -d.difference) for n in names}
+    of_panel = {
+        n: sorted((d for d in drawn if d.dimension == n), key=lambda d: -d.difference)
+        for n in names
+    }
     called = labels(standings)
-    said = {name: [f"{called[d.higher]} over {called[d.lower]}" for d in pairs] for name, pairs in of_panel.items()}
+    said = {
+        name: [f"{called[d.higher]} over {called[d.lower]}" for d in pairs]
+        for name, pairs in of_panel.items()
+    }
     sheet = Sheet(
         "Which differences hold",
         names,
@@ -61,7 +69,10 @@ def differences(standings: Standings) -> Plot | None:
         key=[
             ("holds (Holm, 5 %)", {"color": _BLUE, "lw": 8, "alpha": 0.45}),
             ("may be chance", {"color": _GREY, "lw": 8, "alpha": 0.45}),
-            ("95 % over prompts, of the pair alone", {"color": canvas.INK, "lw": 2, "marker": "o", "ms": 4}),
+            (
+                "95 % over prompts, of the pair alone",
+                {"color": canvas.INK, "lw": 2, "marker": "o", "ms": 4},
+            ),
         ],
     )
     low, high = span(x for d in drawn for x in (0.0, d.ci_low, d.ci_high) if x is not None)
@@ -78,7 +89,11 @@ def differences(standings: Standings) -> Plot | None:
     )
     caption += left_out(standings, {name: boards[name] for name in names})
     most = max(len(board.ratings) for board in boards.values())
-    caption += of_best(_MAX_PAIR_MODELS, most, "entrants of each dimension") if most > _MAX_PAIR_MODELS else ""
+    caption += (
+        of_best(_MAX_PAIR_MODELS, most, "entrants of each dimension")
+        if most > _MAX_PAIR_MODELS
+        else ""
+    )
     return sheet.finish("differences", [d.to_dict() for d in known], caption)
 
 
@@ -89,13 +104,21 @@ def _ridges(panel: Panel, pairs: Sequence[Difference]) -> None:
     hills, bars = [], []
     for y, pair in enumerate(pairs):
         assert pair.std_error is not None
-        hills.append(np.column_stack([pair.difference + z * pair.std_error, y + 0.2 - 0.75 * np.exp(-(z**2) / 2)]))
+        hills.append(
+            np.column_stack(
+                [pair.difference + z * pair.std_error, y + 0.2 - 0.75 * np.exp(-(z**2) / 2)]
+            )
+        )
         bars.append(((pair.ci_low, y + 0.2), (pair.ci_high, y + 0.2)))
-        panel.write(1, y, said_p(pair.p_holm), on="y", move=(8, 0), color=canvas.PALE, align=(0, 0.5))
+        panel.write(
+            1, y, said_p(pair.p_holm), on="y", move=(8, 0), color=canvas.PALE, align=(0, 0.5)
+        )
     panel.shapes(hills, colors, alpha=0.35)
     panel.segments([((0, 0), (0, 1))], canvas.INK, 1, on="x")
     panel.segments(bars, colors, 2)
-    panel.dots([pair.difference for pair in pairs], [y + 0.2 for y in range(len(pairs))], colors, 4.5)
+    panel.dots(
+        [pair.difference for pair in pairs], [y + 0.2 for y in range(len(pairs))], colors, 4.5
+    )
 
 
 # Ranks
@@ -103,11 +126,18 @@ def _ridges(panel: Panel, pairs: Sequence[Difference]) -> None:
 
 def rank_chances(standings: Standings) -> Plot | None:
     """The chance that each entrant has each rank; framed, the ranks that the prompts leave possible."""
-    boards = {d: b for d, b in standings.companions.get(method(standings), {}).items() if b.rank_chances is not None}
+    boards = {
+        d: b
+        for d, b in standings.companions.get(method(standings), {}).items()
+        if b.rank_chances is not None
+    }
     if not boards:
         return None
     rows = [row for dimension, board in boards.items() for row in _rank_rows(dimension, board)]
-    best = {d: [r.model for r in b.ratings if r.rating is not None][:_MAX_RANK_MODELS] for d, b in boards.items()}
+    best = {
+        d: [r.model for r in b.ratings if r.rating is not None][:_MAX_RANK_MODELS]
+        for d, b in boards.items()
+    }
     size = max(map(len, best.values()))
     called = labels(standings)
     sheet = Sheet(
@@ -150,7 +180,15 @@ def _ranks(panel: Panel, board: Leaderboard, models: Sequence[str]) -> None:
     for y, rating in enumerate(map(board.rating, models)):
         if rating.rank_low is not None and rating.rank_high is not None and rating.rank_low <= m:
             left, right = rating.rank_low - 1.45, min(rating.rank_high, m) - 0.55
-            frames.append([(left, y - 0.43), (right, y - 0.43), (right, y + 0.43), (left, y + 0.43), (left, y - 0.43)])
+            frames.append(
+                [
+                    (left, y - 0.43),
+                    (right, y - 0.43),
+                    (right, y + 0.43),
+                    (left, y + 0.43),
+                    (left, y - 0.43),
+                ]
+            )
     panel.segments(frames, _ORANGE, 1.8)
 
 
@@ -170,11 +208,17 @@ def _rank_rows(dimension: str, board: Leaderboard) -> Rows:
 def detectable_differences(standings: Standings) -> Plot | None:
     """The smallest difference that so many prompts find four times in five, by this run's own variance; of a run of the
     shipped bank also what its pilot and the whole of it find."""
-    known = [p for p in standings.precision.get(method(standings), ()) if p.sigma is not None and p.n_prompts]
+    known = [
+        p
+        for p in standings.precision.get(method(standings), ())
+        if p.sigma is not None and p.n_prompts
+    ]
     if not known:
         return None
     n_prompts = [p.n_prompts for p in known if p.n_prompts]
-    sizes = _SIZES if any(_NEARLY_ALL * size <= n <= size for n in n_prompts for size in _SIZES) else ()
+    sizes = (
+        _SIZES if any(_NEARLY_ALL * size <= n <= size for n in n_prompts for size in _SIZES) else ()
+    )
     ends = min(_FEWEST, *n_prompts), max(_MOST, 3 * max(n_prompts))
     curves = [list(_curve(p, sizes, ends)) for p in known]
     wide = panel_width(len(known))
@@ -182,14 +226,27 @@ def detectable_differences(standings: Standings) -> Plot | None:
     marked = [_marked(rows, sizes, x, y, wide) for rows in curves]
     key: list[tuple[str, Look]] = [("one pair", {"color": _BLUE, "lw": 1.8})]
     if known[0].n_tests > 1:
-        key.append((f"any of {known[0].n_tests:,} differences (Holm)", {"color": _BLUE, "lw": 1.2, "ls": "--"}))
+        key.append(
+            (
+                f"any of {known[0].n_tests:,} differences (Holm)",
+                {"color": _BLUE, "lw": 1.2, "ls": "--"},
+            )
+        )
     key.append(("this run", {"lw": 0, "marker": "o", "ms": 7, "mfc": _ORANGE, "mew": 0}))
-    if others := sorted({row["n_prompts"] for rows in marked for row in rows if not row["this_run"]}):
+    if others := sorted(
+        {row["n_prompts"] for rows in marked for row in rows if not row["this_run"]}
+    ):
         said = f"{' and '.join(map(str, others))} prompts"
         key.append((said, {"lw": 0, "marker": "o", "ms": 4.5, "mfc": _BLUE, "mew": 0}))
     names = [p.dimension for p in known]
     sheet = Sheet(
-        "What more prompts would find", names, width=wide, height=_HEIGHT, left=0.65, shared_left=True, key=key
+        "What more prompts would find",
+        names,
+        width=wide,
+        height=_HEIGHT,
+        left=0.65,
+        shared_left=True,
+        key=key,
     )
     for panel, precision, rows, marks in zip(sheet.panels, known, curves, marked, strict=True):
         panel.heading(panel.name, f"{precision.n_prompts:,} prompts")
@@ -203,7 +260,9 @@ def detectable_differences(standings: Standings) -> Plot | None:
         "first step, which is Bonferroni."
     )
     every = [row for rows in curves for row in rows]
-    return sheet.finish("detectable_differences", every, caption, x="n_prompts", y=_LINES, curves=True)
+    return sheet.finish(
+        "detectable_differences", every, caption, x="n_prompts", y=_LINES, curves=True
+    )
 
 
 def _of_prompts(ends: tuple[int, int], sizes: Sequence[int], wide: float) -> dict[float, str]:
@@ -238,7 +297,10 @@ def _marked(rows: Rows, sizes: Sequence[int], x: Span, y: Span, wide: float) -> 
             for name in _LINES
         )
 
-    return [run, *(row for row in rows if row["n_prompts"] in sizes and row is not run and is_clear(row))]
+    return [
+        run,
+        *(row for row in rows if row["n_prompts"] in sizes and row is not run and is_clear(row)),
+    ]
 
 
 def _share(one: float, other: float, ends: Span) -> float:
@@ -259,7 +321,9 @@ def _power(panel: Panel, rows: Rows, marked: Rows, *, is_one: bool) -> None:
     """`is_one`: there is one pair, and nothing to correct for."""
     looks = ((1.8, "-", (-6, -10), (1, 0.5)), (1.2, "--", (6, 4), (0, 0)))
     for name, (lw, ls, move, align) in list(zip(_LINES, looks, strict=True))[: 1 if is_one else 2]:
-        panel.line([row["n_prompts"] for row in rows], [row[name] for row in rows], _BLUE, lw=lw, ls=ls)
+        panel.line(
+            [row["n_prompts"] for row in rows], [row[name] for row in rows], _BLUE, lw=lw, ls=ls
+        )
         for row in marked:
             color, size = (_ORANGE, 7) if row["this_run"] else (_BLUE, 4.5)
             panel.dots([row["n_prompts"]], [row[name]], color, size)
@@ -267,9 +331,13 @@ def _power(panel: Panel, rows: Rows, marked: Rows, *, is_one: bool) -> None:
             panel.write(row["n_prompts"], row[name], f"{row[name]:,.0f}", **look)
 
 
-def _curve(precision: Precision, sizes: Sequence[int], ends: tuple[int, int]) -> Iterator[dict[str, Any]]:
+def _curve(
+    precision: Precision, sizes: Sequence[int], ends: tuple[int, int]
+) -> Iterator[dict[str, Any]]:
     assert precision.sigma is not None and precision.n_prompts is not None
-    for n in sorted({*np.geomspace(*ends, 30).round().astype(int).tolist(), *sizes, precision.n_prompts}):
+    for n in sorted(
+        {*np.geomspace(*ends, 30).round().astype(int).tolist(), *sizes, precision.n_prompts}
+    ):
         yield {
             "dimension": precision.dimension,
             "n_prompts": n,

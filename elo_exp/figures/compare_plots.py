@@ -53,7 +53,9 @@ def slopes(rows: Sequence[Row], runs: Sequence[str], method: str) -> Plot:
         heading=1,
         key=[*model_key(colored, _called(rows)), *_run_key(runs)],
     )
-    drawn_at = {name: [row[f"drawn_{name}"] for row in drawn] for name in ("rating", "ci_low", "ci_high")}
+    drawn_at = {
+        name: [row[f"drawn_{name}"] for row in drawn] for name in ("rating", "ci_low", "ci_high")
+    }
     low, high = span(at for ends in drawn_at.values() for at in ends if at is not None)
     for panel in sheet.panels:
         panel.heading(panel.name)
@@ -62,7 +64,11 @@ def slopes(rows: Sequence[Row], runs: Sequence[str], method: str) -> Plot:
         panel.y_axis(ticks(low, high), "rating")
         _lines(panel, [row for row in drawn if row["dimension"] == panel.name], runs, colors)
     is_levelled = any(abs(row["drawn_rating"] - row["rating"]) > 0.5 for row in drawn)
-    level = " All runs are drawn at one level, the mean of the entrants that they share." if is_levelled else ""
+    level = (
+        " All runs are drawn at one level, the mean of the entrants that they share."
+        if is_levelled
+        else ""
+    )
     caption = (
         f"How ratings differ from run to run. Bar: 95 % over prompts, of that run alone.{level} Runs that share "
         "prompts vary together, so the bars do not tell whether a rating moved."
@@ -86,16 +92,24 @@ def _levelled(rows: Sequence[Row], dimension: str) -> Iterator[Row]:
         if row["dimension"] == dimension:
             by_run.setdefault(row["run"], {})[row["model"]] = row
     shared = set.intersection(*(set(some) for some in by_run.values()))
-    means = {run: sum(some[m]["rating"] for m in shared) / max(len(shared), 1) for run, some in by_run.items()}
+    means = {
+        run: sum(some[m]["rating"] for m in shared) / max(len(shared), 1)
+        for run, some in by_run.items()
+    }
     level = next(iter(means.values()))
     for run, some in by_run.items():
         for row in some.values():
             ends = {name: row[name] for name in ("rating", "ci_low", "ci_high")}
-            places = {f"drawn_{name}": None if at is None else at - means[run] + level for name, at in ends.items()}
+            places = {
+                f"drawn_{name}": None if at is None else at - means[run] + level
+                for name, at in ends.items()
+            }
             yield {"run": run, "dimension": dimension, "model": row["model"], **ends, **places}
 
 
-def _lines(panel: Panel, rows: Sequence[Row], runs: Sequence[str], colors: Mapping[str, str]) -> None:
+def _lines(
+    panel: Panel, rows: Sequence[Row], runs: Sequence[str], colors: Mapping[str, str]
+) -> None:
     here = {(row["model"], runs.index(row["run"])): row for row in rows}
     models = [model for model in colors if any(model == name for name, _ in here)]
     for i, model in enumerate(models):
@@ -105,7 +119,10 @@ def _lines(panel: Panel, rows: Sequence[Row], runs: Sequence[str], colors: Mappi
         x = [run + dodge for run in points]
         y = [row["drawn_rating"] for row in points.values()]
         panel.line(x, y, colors[model], **({"marker": "o", "ms": 4} if in_color else {"lw": 0.6}))
-        ends = [(at, row["drawn_ci_low"], row["drawn_ci_high"]) for at, row in zip(x, points.values(), strict=True)]
+        ends = [
+            (at, row["drawn_ci_low"], row["drawn_ci_high"])
+            for at, row in zip(x, points.values(), strict=True)
+        ]
         bars = [((at, low), (at, high)) for at, low, high in ends if in_color and low is not None]
         panel.segments(bars, colors[model], 2.5, alpha=0.45)
 
@@ -116,9 +133,15 @@ def shifts(rows: Sequence[Row], runs: Sequence[str], called: Mapping[str, str]) 
     of_panel: dict[str, list[Row]] = {}
     for row in rows:
         of_panel.setdefault(row["dimension"], []).append(row)
-    by_run = {d: sorted(some, key=lambda row: (runs.index(row["run"]), -row["shift"])) for d, some in of_panel.items()}
+    by_run = {
+        d: sorted(some, key=lambda row: (runs.index(row["run"]), -row["shift"]))
+        for d, some in of_panel.items()
+    }
     shown = {dimension: some[:_MAX_SHIFTS] for dimension, some in by_run.items()}
-    labels = {name: [_label(called[row["model"]], row, runs) for row in some] for name, some in shown.items()}
+    labels = {
+        name: [_label(called[row["model"]], row, runs) for row in some]
+        for name, some in shown.items()
+    }
     sheet = Sheet(
         "How far ratings moved from the first run",
         list(shown),
@@ -141,17 +164,34 @@ def shifts(rows: Sequence[Row], runs: Sequence[str], called: Mapping[str, str]) 
         panel.x_axis(ticks(low, high), "Bradley-Terry points")
         colors = [_BLUE if row["shift_p_holm"] <= ALPHA else _GREY for row in some]
         panel.segments([((0, 0), (0, 1))], canvas.INK, 1, on="x")
-        panel.segments([((row[_ENDS[0]], y), (row[_ENDS[1]], y)) for y, row in enumerate(some)], colors, 2)
+        panel.segments(
+            [((row[_ENDS[0]], y), (row[_ENDS[1]], y)) for y, row in enumerate(some)], colors, 2
+        )
         panel.dots([row["shift"] for row in some], list(range(len(some))), colors, 5)
         for y, row in enumerate(some):
-            panel.write(1, y, said_p(row["shift_p_holm"]), on="y", move=(8, 0), color=canvas.PALE, align=(0, 0.5))
+            panel.write(
+                1,
+                y,
+                said_p(row["shift_p_holm"]),
+                on="y",
+                move=(8, 0),
+                color=canvas.PALE,
+                align=(0, 0.5),
+            )
     caption = (
         "How far each entrant moved from its rating in the first run, against the mean of those rated in both. Bar: "
         "95 % of this shift alone over prompts, a prompt of both runs being one observation; p by Holm over all shifts."
     )
     most = max(map(len, of_panel.values()))
-    kept = [{name: row[name] for name in row if name in _KEPT or name.startswith("shift")} for row in rows]
-    return sheet.finish("rating_shifts", kept, caption + of_best(min(most, _MAX_SHIFTS), most, "shifts of a dimension"))
+    kept = [
+        {name: row[name] for name in row if name in _KEPT or name.startswith("shift")}
+        for row in rows
+    ]
+    return sheet.finish(
+        "rating_shifts",
+        kept,
+        caption + of_best(min(most, _MAX_SHIFTS), most, "shifts of a dimension"),
+    )
 
 
 _ENDS = ("shift_ci_low", "shift_ci_high")
@@ -165,4 +205,8 @@ def _label(name: str, row: Row, runs: Sequence[str]) -> str:
 def _run_key(runs: Sequence[str]) -> list[tuple[str, Look]]:
     """What the numbers of the runs stand for, where they are few."""
     called = names.labels(runs)
-    return [(f"run {n}: {called[run]}", {"lw": 0}) for n, run in enumerate(runs, start=1)] if len(runs) <= 8 else []
+    return (
+        [(f"run {n}: {called[run]}", {"lw": 0}) for n, run in enumerate(runs, start=1)]
+        if len(runs) <= 8
+        else []
+    )

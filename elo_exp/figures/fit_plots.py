@@ -33,14 +33,23 @@ def fit_plots(standings: Standings) -> list[Plot | None]:
 
 def calibration(standings: Standings) -> Plot | None:
     """Observed against predicted win rates of every pair, seen from the favourite; none where they must be equal."""
-    rows = [row for dimension in standings.dimensions for row in _calibration_rows(standings, dimension)]
+    rows = [
+        row for dimension in standings.dimensions for row in _calibration_rows(standings, dimension)
+    ]
     if not rows:
         return None
     names = list(dict.fromkeys(row["dimension"] for row in rows))
-    with_bars = [name for name in names if sum(row["dimension"] == name for row in rows) <= _MAX_BARS]
+    with_bars = [
+        name for name in names if sum(row["dimension"] == name for row in rows) <= _MAX_BARS
+    ]
     seen = [row[name] for row in rows for name in ("expected", "observed", "observed_decisive")]
     bars = [row for row in rows if row["dimension"] in with_bars]
-    seen += [row[f"observed{of}_ci_{end}"] for row in bars for of in ("", "_decisive") for end in ("low", "high")]
+    seen += [
+        row[f"observed{of}_ci_{end}"]
+        for row in bars
+        for of in ("", "_decisive")
+        for end in ("low", "high")
+    ]
     low, high = span(share for share in seen if share is not None)
     sheet = Sheet(
         "Do the ratings predict who wins?",
@@ -50,14 +59,22 @@ def calibration(standings: Standings) -> Plot | None:
         left=0.65,
         shared_left=True,
         key=[
-            ("ties half a win", {"color": _BLUE, "lw": 1.5 if bars else 0, "marker": "o", "ms": 6, "mew": 0}),
-            ("decisive games only", {"color": _ORANGE, "lw": 1 if bars else 0, "marker": "o", "ms": 5, "mfc": "white"}),
+            (
+                "ties half a win",
+                {"color": _BLUE, "lw": 1.5 if bars else 0, "marker": "o", "ms": 6, "mew": 0},
+            ),
+            (
+                "decisive games only",
+                {"color": _ORANGE, "lw": 1 if bars else 0, "marker": "o", "ms": 5, "mfc": "white"},
+            ),
             ("as predicted", {"color": canvas.INK, "lw": 0.8}),
         ],
     )
     for panel in sheet.panels:
         here = [row for row in rows if row["dimension"] == panel.name]
-        panel.heading(panel.name, f"{len(here):,} pairs, {sum(row['n_games'] for row in here):,} games")
+        panel.heading(
+            panel.name, f"{len(here):,} pairs, {sum(row['n_games'] for row in here):,} games"
+        )
         panel.scale((low, high), (low, high))
         panel.x_axis(percents(low, high), "favourite wins, by Bradley-Terry")
         panel.y_axis(percents(low, high), "favourite wins, observed")
@@ -101,14 +118,23 @@ def _calibration_rows(standings: Standings, dimension: str) -> Rows:
         )
     for row in rows:
         for of in ("", "_decisive"):
-            row.update(share_ends(f"observed{of}", row[f"observed{of}"], row[f"std_error{of}"], row[f"n_prompts{of}"]))
+            row.update(
+                share_ends(
+                    f"observed{of}",
+                    row[f"observed{of}"],
+                    row[f"std_error{of}"],
+                    row[f"n_prompts{of}"],
+                )
+            )
     return rows
 
 
 def _observed(panel: Panel, rows: Rows, name: str, color: str, *, hollow: bool = False) -> None:
     known = [row for row in rows if row[name] is not None]
     if len(rows) <= _MAX_BARS:
-        bars = [[(row["expected"], row[f"{name}_ci_{end}"]) for end in ("low", "high")] for row in known]
+        bars = [
+            [(row["expected"], row[f"{name}_ci_{end}"]) for end in ("low", "high")] for row in known
+        ]
         panel.segments([bar for bar in bars if bar[0][1] is not None], color, 1.3, alpha=0.7)
     at = [row["expected"] for row in known], [row[name] for row in known]
     panel.dots(*at, color, 5.5 if len(rows) <= _MAX_BARS else 3, hollow=hollow)
@@ -132,13 +158,21 @@ def _of_games(rows: Rows, name: str) -> str:
 
 def pair_residuals(standings: Standings) -> Plot | None:
     """How far each pair's win rate is from what Bradley-Terry expects, in its own standard errors."""
-    rows = [row for found in standings.diagnoses.values() for row in found["pair_residuals"] if row["z"] is not None]
+    rows = [
+        row
+        for found in standings.diagnoses.values()
+        for row in found["pair_residuals"]
+        if row["z"] is not None
+    ]
     if not rows:
         return None
     names = list(dict.fromkeys(row["dimension"] for row in rows))
     drawn = {name: _furthest([row for row in rows if row["dimension"] == name]) for name in names}
     called = labels(standings)
-    said = {n: [f"{called[r['model_a']]} v {called[r['model_b']]}" for r in some] for n, some in drawn.items()}
+    said = {
+        n: [f"{called[r['model_a']]} v {called[r['model_b']]}" for r in some]
+        for n, some in drawn.items()
+    }
     reach = 1.1 * max(3.0, *(abs(row["z"]) for row in rows))
     sheet = Sheet(
         "Which pairs stand apart from their ratings?",
@@ -167,13 +201,19 @@ def pair_residuals(standings: Standings) -> Plot | None:
         "Win rates less what Bradley-Terry expects, in prompt-clustered standard errors, a tie counting half. n: "
         f"{'; '.join(_of_test(standings, name) for name in names)}."
     )
-    if any(len(some) < sum(row["dimension"] == name for row in rows) for name, some in drawn.items()):
-        caption += f" Only the {_MAX_PAIRS} pairs of a dimension that stand furthest apart are shown."
+    if any(
+        len(some) < sum(row["dimension"] == name for row in rows) for name, some in drawn.items()
+    ):
+        caption += (
+            f" Only the {_MAX_PAIRS} pairs of a dimension that stand furthest apart are shown."
+        )
     return sheet.finish("pair_residuals", rows, caption)
 
 
 def _furthest(rows: Rows) -> Rows:
-    return sorted(sorted(rows, key=lambda row: -abs(row["z"]))[:_MAX_PAIRS], key=lambda row: -row["z"])
+    return sorted(
+        sorted(rows, key=lambda row: -abs(row["z"]))[:_MAX_PAIRS], key=lambda row: -row["z"]
+    )
 
 
 def _explained(p: float | None) -> str:
@@ -207,10 +247,16 @@ def circles(standings: Standings) -> Plot | None:
         return None
     names = list(dict.fromkeys(row["dimension"] for row in rows))
     drawn = {
-        n: sorted((r for r in rows if r["dimension"] == n), key=lambda r: -r["share"])[:_MAX_TRIPLES] for n in names
+        n: sorted((r for r in rows if r["dimension"] == n), key=lambda r: -r["share"])[
+            :_MAX_TRIPLES
+        ]
+        for n in names
     }
     called = labels(standings)
-    said = {n: [", ".join(called[r[f"model_{x}"]] for x in "abc") for r in some] for n, some in drawn.items()}
+    said = {
+        n: [", ".join(called[r[f"model_{x}"]] for x in "abc") for r in some]
+        for n, some in drawn.items()
+    }
     high = 1.15 * max(0.05, *(row["share"] for row in rows))
     sheet = Sheet(
         "Where do three entrants beat one another in a circle?",
@@ -222,14 +268,21 @@ def circles(standings: Standings) -> Plot | None:
     )
     for panel in sheet.panels:
         every = standings.diagnoses[panel.name]["cycles"]
-        panel.heading(panel.name, f"any circle on {every['n_cyclic_prompts']:,} of {every['n_prompts']:,} prompts")
+        panel.heading(
+            panel.name,
+            f"any circle on {every['n_cyclic_prompts']:,} of {every['n_prompts']:,} prompts",
+        )
         panel.scale((0, high), row_span(len(said[panel.name])))
         panel.rows(said[panel.name])
         panel.x_axis(percents(0, high), "prompts with a circle")
-        panel.segments([((0, y), (row["share"], y)) for y, row in enumerate(drawn[panel.name])], _BLUE, 7)
+        panel.segments(
+            [((0, y), (row["share"], y)) for y, row in enumerate(drawn[panel.name])], _BLUE, 7
+        )
         for y, row in enumerate(drawn[panel.name]):
             share = f"{row['n_cyclic_prompts']:,} of {row['n_prompts']:,}"
-            panel.write(1, y, share, on="y", move=(6, 0), size=7.5, color=canvas.PALE, align=(0, 0.5))
+            panel.write(
+                1, y, share, on="y", move=(6, 0), size=7.5, color=canvas.PALE, align=(0, 0.5)
+            )
     caption = (
         "Of every three entrants, the share of prompts on which a beats b, b beats c, and c beats a; a tie breaks a "
         "circle. On the right: of so many prompts on which all three met."

@@ -27,7 +27,9 @@ def judge_plots(standings: Standings) -> list[Plot | None]:
 
 def _diagnoses(standings: Standings, kind: str) -> dict[str, Any]:
     """By dimension, where there are any."""
-    return {dimension: found[kind] for dimension, found in standings.diagnoses.items() if kind in found}
+    return {
+        dimension: found[kind] for dimension, found in standings.diagnoses.items() if kind in found
+    }
 
 
 # Place
@@ -38,8 +40,13 @@ def position_effect(standings: Standings) -> Plot | None:
     rows = [
         {
             "dimension": dimension,
-            "judge": ", ".join(sorted({b.judge_model for b in standings.battles[dimension] if b.judge_model})),
-            **{name: found[name] for name in ("n_prompts", "n_decisive", "p_first", "ci_low", "ci_high")},
+            "judge": ", ".join(
+                sorted({b.judge_model for b in standings.battles[dimension] if b.judge_model})
+            ),
+            **{
+                name: found[name]
+                for name in ("n_prompts", "n_decisive", "p_first", "ci_low", "ci_high")
+            },
             "n_two_order": found["n_verdicts"] // 2,
             "n_flips": sum(b.is_inconsistent for b in standings.battles[dimension]),
         }
@@ -49,8 +56,13 @@ def position_effect(standings: Standings) -> Plot | None:
     if not rows:
         return None
     judges = names.labels(row["judge"] for row in rows)
-    said = [f"{row['dimension']} ({judges[row['judge']]})" if row["judge"] else row["dimension"] for row in rows]
-    sure = [x for row in rows for x in (row["p_first"], row["ci_low"], row["ci_high"]) if x is not None]
+    said = [
+        f"{row['dimension']} ({judges[row['judge']]})" if row["judge"] else row["dimension"]
+        for row in rows
+    ]
+    sure = [
+        x for row in rows for x in (row["p_first"], row["ci_low"], row["ci_high"]) if x is not None
+    ]
     reach = max(0.08, *(abs(x - 0.5) for x in sure))
     low, high = span([0.5 - reach, 0.5 + reach])
     sheet = Sheet(
@@ -67,8 +79,12 @@ def position_effect(standings: Standings) -> Plot | None:
     panel.scale((low, high), row_span(len(rows)))
     panel.rows(said)
     panel.x_axis(percents(low, high), "first shown wins, of equals, where one does")
-    panel.write(0, 0, "← prefers the second", on="panel", move=(0, -34), color=canvas.PALE, align=(0, 1))
-    panel.write(1, 0, "prefers the first →", on="panel", move=(0, -34), color=canvas.PALE, align=(1, 1))
+    panel.write(
+        0, 0, "← prefers the second", on="panel", move=(0, -34), color=canvas.PALE, align=(0, 1)
+    )
+    panel.write(
+        1, 0, "prefers the first →", on="panel", move=(0, -34), color=canvas.PALE, align=(1, 1)
+    )
     panel.write(1, 1, _FLIPS, on="panel", move=(8, 6), color=canvas.PALE, align=(0, 0))
     panel.segments([((0.5, 0), (0.5, 1))], canvas.INK, 1, on="x")
     for y, row in enumerate(rows):
@@ -86,12 +102,16 @@ def _place(panel: Panel, y: int, row: dict[str, Any]) -> None:
     panel.segments([((0.5, y), (row["p_first"], y))], color, 9, alpha=0.45)
     panel.segments([((row["ci_low"], y), (row["ci_high"], y))] if is_known else [], color, 2)
     panel.dots([row["p_first"]], [y], color, 6)
-    flips = f"{row['n_flips']:,} of {row['n_two_order']:,} ({row['n_flips'] / row['n_two_order']:.0%})"
+    flips = (
+        f"{row['n_flips']:,} of {row['n_two_order']:,} ({row['n_flips'] / row['n_two_order']:.0%})"
+    )
     panel.write(1, y, flips, on="y", move=(8, 0), align=(0, 0.5))
 
 
 def _of_place(row: dict[str, Any]) -> str:
-    return f"{row['dimension']} {row['n_prompts']:,} prompts, {row['n_decisive']:,} decisive verdicts"
+    return (
+        f"{row['dimension']} {row['n_prompts']:,} prompts, {row['n_decisive']:,} decisive verdicts"
+    )
 
 
 # Length
@@ -99,11 +119,17 @@ def _of_place(row: dict[str, Any]) -> str:
 
 def length_effect(standings: Standings) -> Plot | None:
     """How often the longer response wins, by how much longer it is, with the fit between equals."""
-    found = {name: control for name, control in _diagnoses(standings, "length").items() if control["terciles"]}
+    found = {
+        name: control
+        for name, control in _diagnoses(standings, "length").items()
+        if control["terciles"]
+    }
     rows = [
         {
             **tercile,
-            **share_ends("win_rate", tercile["win_rate"], tercile["std_error"], tercile["n_prompts"]),
+            **share_ends(
+                "win_rate", tercile["win_rate"], tercile["std_error"], tercile["n_prompts"]
+            ),
             **{name: control["effect"][name] for name in ("scale", "effect", "ci_low", "ci_high")},
         }
         for control in found.values()
@@ -112,7 +138,9 @@ def length_effect(standings: Standings) -> Plot | None:
     if not rows:
         return None
     drawn = ("win_rate", "win_rate_ci_low", "win_rate_ci_high")
-    low, high = span([0.4, 0.6, *(row[name] for row in rows for name in drawn if row[name] is not None)])
+    low, high = span(
+        [0.4, 0.6, *(row[name] for row in rows for name in drawn if row[name] is not None)]
+    )
     sheet = Sheet(
         "Does the judge prefer what is longer?",
         list(found),
@@ -157,7 +185,12 @@ def _terciles(panel: Panel, rows: Rows) -> None:
             panel.band(x, *ends, color=_ORANGE, alpha=0.2)
     for row in rows:
         x = (row["shortest"] + row["longest"]) / 2
-        panel.segments([((row["shortest"], row["win_rate"]), (row["longest"], row["win_rate"]))], _BLUE, 0.8, alpha=0.6)
+        panel.segments(
+            [((row["shortest"], row["win_rate"]), (row["longest"], row["win_rate"]))],
+            _BLUE,
+            0.8,
+            alpha=0.6,
+        )
         if row["win_rate_ci_low"] is not None:
             panel.segments([((x, row["win_rate_ci_low"]), (x, row["win_rate_ci_high"]))], _BLUE, 2)
         panel.dots([x], [row["win_rate"]], _BLUE, 5.5)
@@ -199,7 +232,7 @@ def length_ratings(standings: Standings) -> Plot | None:
             ends, color = [row["rating"], row["rating_at_equal_length"]], colors[row["model"]]
             panel.line([0, 1], ends, color, lw=1.6)
             panel.dots([0, 1], ends, color, 5)
-    caption = (
-        "Bradley-Terry ratings of the same games as they are, and as they would be if all responses were equally long."
+    caption = "Bradley-Terry ratings of the same games as they are, and as they would be if all responses were equally long."
+    return sheet.finish(
+        "length_ratings", rows, caption + of_best(len(colors), len(standings.models))
     )
-    return sheet.finish("length_ratings", rows, caption + of_best(len(colors), len(standings.models)))

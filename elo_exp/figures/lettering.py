@@ -39,7 +39,9 @@ class Word:
     move: tuple[float, float]  # points, to the right and up
     size: float  # points
     color: str
-    align: tuple[float, float]  # the shares of its length (0, 0.5, 1) left of x, and of a capital's height below y
+    align: tuple[
+        float, float
+    ]  # the shares of its length (0, 0.5, 1) left of x, and of a capital's height below y
     angle: float  # degrees
     bold: bool
 
@@ -48,7 +50,10 @@ class Word:
         vertices, codes = _outline(self.text, self.bold)
         at = self.align[0] * vertices[:, 0].max(initial=0.0), self.align[1] * _CAPITAL
         turn = math.radians(self.angle)
-        turned = (vertices - at) @ [[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]]
+        turned = (vertices - at) @ [
+            [math.cos(turn), math.sin(turn)],
+            [-math.sin(turn), math.cos(turn)],
+        ]
         return self.size * turned + (x, y), codes
 
     def element(self, x: float, y: float) -> str:
@@ -109,8 +114,16 @@ def _glyph(sign: str, bold: bool) -> tuple[Array, list[int], float]:
     from matplotlib.font_manager import FontProperties, findfont, get_font
     from matplotlib.ft2font import LoadFlags
 
-    font = get_font(findfont(FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")))
+    font = get_font(
+        findfont(FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal"))
+    )
     font.set_size(_EM, 72)
-    glyph = font.load_glyph(font.get_char_index(ord(sign)), flags=LoadFlags.NO_HINTING)  # 0, a box, if it lacks one
+    glyph = font.load_glyph(
+        font.get_char_index(ord(sign)), flags=LoadFlags.NO_HINTING
+    )  # 0, a box, if it lacks one
     vertices, codes = font.get_path()
-    return np.array(vertices).reshape(-1, 2) / _EM, [int(code) for code in codes], glyph.linearHoriAdvance / 65536 / _EM
+    return (
+        np.array(vertices).reshape(-1, 2) / _EM,
+        [int(code) for code in codes],
+        glyph.linearHoriAdvance / 65536 / _EM,
+    )

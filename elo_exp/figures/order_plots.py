@@ -14,14 +14,25 @@ import numpy as np
 from elo_exp.figures import canvas
 from elo_exp.figures.canvas import Look, Panel, panel_width, span, ticks
 from elo_exp.figures.sheets import Sheet
-from elo_exp.figures.shown import colored, in_color, labels, model_key, n_matches, of_best, rated, sample
+from elo_exp.figures.shown import (
+    colored,
+    in_color,
+    labels,
+    model_key,
+    n_matches,
+    of_best,
+    rated,
+    sample,
+)
 from elo_exp.results import CONVERGED, Z95, Plot, Standings
 from elo_exp.statistics.likelihood import Array
 
 Rows = list[dict[str, Any]]
 
 _TRACE_POINTS = 120  # of a permutation trace, evenly spaced on the log axis
-_FUNNEL_FROM = 10  # permutations: the scale of the traces is that of the ordering error after so many
+_FUNNEL_FROM = (
+    10  # permutations: the scale of the traces is that of the ordering error after so many
+)
 _OUTLINE_POINTS = 25  # of a distribution over orders
 _MAX_ORDERS = 500  # of them, evenly spaced from the lowest to the highest rating, behind an outline
 _WIDEST = 0.8  # of the room between two values of K
@@ -48,7 +59,8 @@ def k_sensitivity(standings: Standings) -> Plot:
             "model": rating.model,
             "rating": rating.rating,
             "ordering_error": rating.ordering_error,
-            "order_sd": (rating.ordering_error or 0.0) * math.sqrt(0 if board.samples is None else len(board.samples)),
+            "order_sd": (rating.ordering_error or 0.0)
+            * math.sqrt(0 if board.samples is None else len(board.samples)),
             "convergence": board.parameters["convergence"],
             "elo_limit": standings.elo_limit[dimension].get(rating.model),
         }
@@ -66,11 +78,19 @@ def k_sensitivity(standings: Standings) -> Plot:
         shared_left=True,
         key=[
             *model_key(colors, labels(standings)),
-            ("scatter over match orders (one standard deviation)", {"color": canvas.GREY, "lw": 8, "alpha": 0.35}),
+            (
+                "scatter over match orders (one standard deviation)",
+                {"color": canvas.GREY, "lw": 8, "alpha": 0.35},
+            ),
             *_limit_key(standings, _LIMIT),
         ],
     )
-    ends = [row["rating"] + sign * row["order_sd"] for row in rows for sign in (-1, 1) if row["model"] in colors]
+    ends = [
+        row["rating"] + sign * row["order_sd"]
+        for row in rows
+        for sign in (-1, 1)
+        if row["model"] in colors
+    ]
     low, high = span([*ends, *(row["rating"] for row in rows)])
     for panel in sheet.panels:
         panel.heading(panel.name, n_matches(standings, panel.name))
@@ -92,12 +112,18 @@ def _by_k(panel: Panel, rows: Rows, colors: Mapping[str, str]) -> None:
     lines: dict[str, Rows] = {}
     for row in rows:
         lines.setdefault(row["model"], []).append(row)
-    others = [[(row["k"], row["rating"]) for row in line] for model, line in lines.items() if model not in colors]
+    others = [
+        [(row["k"], row["rating"]) for row in line]
+        for model, line in lines.items()
+        if model not in colors
+    ]
     panel.segments(others, canvas.GREY, 0.6)
     for model, color in colors.items():
         if model not in lines:
             continue
-        k, mean, sd = (np.array([row[name] for row in lines[model]]) for name in ("k", "rating", "order_sd"))
+        k, mean, sd = (
+            np.array([row[name] for row in lines[model]]) for name in ("k", "rating", "order_sd")
+        )
         panel.band(k, mean - sd, mean + sd, color, alpha=0.13)
         panel.line(k, mean, color, marker="o", ms=3.5)
         if (limit := lines[model][0]["elo_limit"]) is not None:
@@ -109,13 +135,19 @@ def _by_k(panel: Panel, rows: Rows, colors: Mapping[str, str]) -> None:
 
 
 def _limit_key(standings: Standings, look: Look) -> list[tuple[str, Look]]:
-    return [("Bradley-Terry of the same matches", look)] if any(standings.elo_limit.values()) else []
+    return (
+        [("Bradley-Terry of the same matches", look)] if any(standings.elo_limit.values()) else []
+    )
 
 
 def _endless(standings: Standings) -> str:
     """Where no line has an end, for a caption."""
     names = [name for name in rated(standings) if not standings.elo_limit[name]]
-    return f" No end in {', '.join(names)}: not everybody has both won and lost against the others." if names else ""
+    return (
+        f" No end in {', '.join(names)}: not everybody has both won and lost against the others."
+        if names
+        else ""
+    )
 
 
 # By the number of orders
@@ -128,7 +160,9 @@ def permutation_traces(standings: Standings) -> Plot | None:
     if n_perms < 2:
         return None
     colors = colored(standings)
-    scatter = max(row["ordering_error"] for row in rows if row["n_perms"] == n_perms) * math.sqrt(n_perms)
+    scatter = max(row["ordering_error"] for row in rows if row["n_perms"] == n_perms) * math.sqrt(
+        n_perms
+    )
     reach = max(Z95 * scatter / math.sqrt(min(_FUNNEL_FROM, n_perms)), 2.5)
     sheet = Sheet(
         "Were there enough match orders?",
@@ -139,20 +173,29 @@ def permutation_traces(standings: Standings) -> Plot | None:
         shared_left=True,
         key=[
             *model_key(colors, labels(standings)),
-            ("± 1.96 ordering errors (Monte Carlo)", {"color": canvas.GREY, "lw": 8, "alpha": 0.45}),
+            (
+                "± 1.96 ordering errors (Monte Carlo)",
+                {"color": canvas.GREY, "lw": 8, "alpha": 0.45},
+            ),
             ("± 1 point", {"color": canvas.INK, "lw": 0.8, "ls": ":"}),
             *_limit_key(standings, _LIMIT),
         ],
     )
     for panel in sheet.panels:
         board = standings.elo[panel.name][standings.k]
-        errors = [rating.ordering_error for rating in board.ratings if rating.ordering_error is not None]
+        errors = [
+            rating.ordering_error for rating in board.ratings if rating.ordering_error is not None
+        ]
         panel.heading(panel.name, f"ordering error after {n_perms:,}: {max(errors):.2f}")
         panel.scale((1, n_perms), (-1.05 * reach, 1.05 * reach), log_x=True)
-        panel.x_axis({10**i: f"{10**i:,}" for i in range(int(math.log10(n_perms)) + 1)}, "match orders")
+        panel.x_axis(
+            {10**i: f"{10**i:,}" for i in range(int(math.log10(n_perms)) + 1)}, "match orders"
+        )
         panel.y_axis(ticks(-reach, reach), f"running mean Elo − its end, K = {standings.k:g}")
         n = np.geomspace(1, n_perms, 60)
-        panel.band(n, -Z95 * scatter / np.sqrt(n), Z95 * scatter / np.sqrt(n), canvas.GREY, alpha=0.35)
+        panel.band(
+            n, -Z95 * scatter / np.sqrt(n), Z95 * scatter / np.sqrt(n), canvas.GREY, alpha=0.35
+        )
         panel.segments([((0, y), (1, y)) for y in (-1, 1)], canvas.INK, 0.8, on="y", ls=":")
         _traces(panel, [row for row in rows if row["dimension"] == panel.name], colors, standings)
     caption = (
@@ -169,7 +212,12 @@ def _traces(panel: Panel, rows: Rows, colors: Mapping[str, str], standings: Stan
         if not line:
             continue
         end = line[-1]["running_mean"]
-        panel.line([row["n_perms"] for row in line], [row["running_mean"] - end for row in line], color, lw=1.2)
+        panel.line(
+            [row["n_perms"] for row in line],
+            [row["running_mean"] - end for row in line],
+            color,
+            lw=1.2,
+        )
         if (limit := standings.elo_limit[panel.name].get(model)) is not None:
             panel.segments([((0, limit - end), (1, limit - end))], color, 1, on="y", ls=_DASHED)
 
@@ -255,7 +303,9 @@ def _outline(ratings: Array) -> list[tuple[float, float]]:
     if width < 1e-6:
         return []
     points = np.linspace(chosen[0] - 2 * width, chosen[-1] + 2 * width, _OUTLINE_POINTS)
-    density = np.exp(-(((points[:, None] - chosen) / width) ** 2) / 2).mean(axis=1) / (width * math.sqrt(2 * math.pi))
+    density = np.exp(-(((points[:, None] - chosen) / width) ** 2) / 2).mean(axis=1) / (
+        width * math.sqrt(2 * math.pi)
+    )
     return list(zip(points.tolist(), density.tolist(), strict=True))
 
 
@@ -269,7 +319,9 @@ def _violins(panel: Panel, rows: Rows, colors: Mapping[str, str], standings: Sta
     for (k, _), outline in outlines.items():
         rating, density = np.array(outline).T
         half = place[k] + _WIDEST * density / density.max()
-        shapes.append(np.column_stack([[place[k], *half, place[k]], [rating[0], *rating, rating[-1]]]))
+        shapes.append(
+            np.column_stack([[place[k], *half, place[k]], [rating[0], *rating, rating[-1]]])
+        )
     faces = [colors[model] for _, model in outlines]
     panel.shapes(shapes, faces, alpha=0.4, lw=0.6)
     limits = {(k, model): standings.elo_limit[panel.name].get(model) for k, model in outlines}

@@ -77,8 +77,14 @@ def ratings(standings: Standings) -> Plot | None:
                 f"Elo at K = {standings.k:g}, 95 % over prompts",
                 {"color": "#C4C4C4", "lw": 5, "marker": "o", "ms": 6, "mfc": "#555555", "mew": 0},
             ),
-            ("ordering error (Monte Carlo), 95 %", {"lw": 0, "marker": "|", "ms": 10, "mec": canvas.PALE}),
-            (f"{fit_name}, 95 % over prompts", {"color": _GREY, "lw": 1.3, "marker": "D", "ms": 4.5, "mfc": "white"}),
+            (
+                "ordering error (Monte Carlo), 95 %",
+                {"lw": 0, "marker": "|", "ms": 10, "mec": canvas.PALE},
+            ),
+            (
+                f"{fit_name}, 95 % over prompts",
+                {"color": _GREY, "lw": 1.3, "marker": "D", "ms": 4.5, "mfc": "white"},
+            ),
         ],
     )
     low, high = _limits([row for row in rows if row["model"] in models], fit)
@@ -100,18 +106,34 @@ def ratings(standings: Standings) -> Plot | None:
     return sheet.finish("ratings", rows, caption + of_best(len(models), len(standings.models)))
 
 
-def _forest(panel: Panel, lines: Mapping[int, Row], colors: Mapping[str, str], fit: str, *, size: float) -> None:
+def _forest(
+    panel: Panel, lines: Mapping[int, Row], colors: Mapping[str, str], fit: str, *, size: float
+) -> None:
     """Rows by their place from the top: Elo above, the fitted ratings below, Elo in figures on the right."""
     of_line = {y: colors[row["model"]] for y, row in lines.items()}
     for name, up, lw, alpha in (("elo", 0.12, 0.75 * size, 0.4), (fit, -0.22, 1.3, 0.9)):
-        bars = {y: [(row[f"{name}_ci_{end}"], y - up) for end in ("low", "high")] for y, row in lines.items()}
+        bars = {
+            y: [(row[f"{name}_ci_{end}"], y - up) for end in ("low", "high")]
+            for y, row in lines.items()
+        }
         bars = {y: bar for y, bar in bars.items() if bar[0][0] is not None}
         panel.segments(list(bars.values()), [of_line[y] for y in bars], lw, alpha=alpha)
     fitted = {y: row[fit] for y, row in lines.items() if row[fit] is not None}
     edges = [of_line[y] for y in fitted]
-    panel.dots(list(fitted.values()), [y + 0.22 for y in fitted], edges, 0.7 * size, marker="D", hollow=True)
+    panel.dots(
+        list(fitted.values()),
+        [y + 0.22 for y in fitted],
+        edges,
+        0.7 * size,
+        marker="D",
+        hollow=True,
+    )
     elo = {y: row["elo"] for y, row in lines.items()}
-    errors = [(row["elo"] + sign * Z95 * row["ordering_error"], y) for y, row in lines.items() for sign in (-1, 1)]
+    errors = [
+        (row["elo"] + sign * Z95 * row["ordering_error"], y)
+        for y, row in lines.items()
+        for sign in (-1, 1)
+    ]
     panel.segments([((x, y - 0.36), (x, y + 0.12)) for x, y in errors], canvas.PALE, 0.8)
     panel.dots(list(elo.values()), [y - 0.12 for y in elo], list(of_line.values()), size)
     for y, row in lines.items():
@@ -167,9 +189,13 @@ def win_rates(standings: Standings) -> Plot:
     is_dense = len(models) > _FEW
     side, size = (0.2, 7.0) if is_dense else (0.68, 8.0)
     has_error, is_tested = (
-        not is_dense and any(row[name] is not None for row in rows) for name in ("std_error", "significant")
+        not is_dense and any(row[name] is not None for row in rows)
+        for name in ("std_error", "significant")
     )
-    scale = [(f"{share:.0%}", {"lw": 9, "color": canvas.shade("RdBu", share)}) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    scale = [
+        (f"{share:.0%}", {"lw": 9, "color": canvas.shade("RdBu", share)})
+        for share in (0.0, 0.25, 0.5, 0.75, 1.0)
+    ]
     sheet = Sheet(
         "How often the row beats the column",
         standings.dimensions,
@@ -178,7 +204,10 @@ def win_rates(standings: Standings) -> Plot:
         left=room(called, size),
         bottom=0.75 * room(called, size) + 0.15,
         shared_left=True,
-        key=[*scale, *([("bold: their ratings differ (Holm, 5 %)", {"lw": 0})] if is_tested else [])],
+        key=[
+            *scale,
+            *([("bold: their ratings differ (Holm, 5 %)", {"lw": 0})] if is_tested else []),
+        ],
     )
     for panel in sheet.panels:
         panel.heading(panel.name, "ties half")
@@ -189,10 +218,14 @@ def win_rates(standings: Standings) -> Plot:
             panel.write(x, 0, label, on="x", move=(2, -5), size=size, align=(1, 1), angle=45)
     fit = METHODS.get(method(standings), method(standings))
     caption = "How often the row beats the column, a tie counting half"
-    caption += f"{'' if is_dense else ', of n battles'}{'; ± 95 % over prompts' if has_error else ''}."
+    caption += (
+        f"{'' if is_dense else ', of n battles'}{'; ± 95 % over prompts' if has_error else ''}."
+    )
     caption += f" Bold: the {fit} difference holds after Holm's correction." if is_tested else ""
     caption += sample(standings, standings.dimensions)
-    return sheet.finish("pairwise_winrates", rows, caption + of_best(len(models), len(standings.models)))
+    return sheet.finish(
+        "pairwise_winrates", rows, caption + of_best(len(models), len(standings.models))
+    )
 
 
 def _win_rate_rows(standings: Standings) -> list[dict[str, Any]]:
@@ -229,11 +262,19 @@ def _matrix(panel: Panel, cells: Sequence[Row], models: Sequence[str], *, has_te
             continue
         a, b = place[cell["entrant_a"]], place[cell["entrant_b"]]
         shares[a, b], shares[b, a] = cell["win_share_a"], 1 - cell["win_share_a"]
-        for (i, j), share in (((a, b), cell["win_share_a"]), ((b, a), 1 - cell["win_share_a"])) if has_text else ():
+        for (i, j), share in (
+            (((a, b), cell["win_share_a"]), ((b, a), 1 - cell["win_share_a"])) if has_text else ()
+        ):
             color = "white" if abs(share - 0.5) > 0.3 else canvas.INK
-            half = None if cell["std_error"] is None else half_width(cell["n_prompts"]) * cell["std_error"]
+            half = (
+                None
+                if cell["std_error"] is None
+                else half_width(cell["n_prompts"]) * cell["std_error"]
+            )
             error = "" if half is None else f" ±{half:.2f}".replace("0.", ".")
             is_bold = bool(cell["significant"])
-            panel.write(j, i, f"{share:.2f}{error}", move=(0, 4.5), size=7.5, color=color, bold=is_bold)
+            panel.write(
+                j, i, f"{share:.2f}{error}", move=(0, 4.5), size=7.5, color=color, bold=is_bold
+            )
             panel.write(j, i, f"n={cell['n']:,}", move=(0, -5.5), size=7, color=color)
     panel.grid(shares, "RdBu")

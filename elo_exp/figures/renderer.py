@@ -31,17 +31,25 @@ class Renderer(RendererBase):
         across, down = figure.get_size_inches()
         self.width, self.height = 72 * across, 72 * down  # points
         self._agg: Any = RendererAgg(round(self.dpi * across), round(self.dpi * down), self.dpi)  # type: ignore[no-untyped-call]
-        self._turned = Affine2D().scale(72 / self.dpi, -72 / self.dpi)  # pixels counted upwards to points downwards
+        self._turned = Affine2D().scale(
+            72 / self.dpi, -72 / self.dpi
+        )  # pixels counted upwards to points downwards
         self._on_sheet = Affine2D(self._turned.get_matrix()).translate(0, self.height)
         self._elements: list[str] = []
-        self._defined: dict[str, str] = {}  # by names that no other one has in a page of several figures
+        self._defined: dict[
+            str, str
+        ] = {}  # by names that no other one has in a page of several figures
 
     def points_to_pixels(self, points: float) -> float:  # type: ignore[override]
         return points * self.dpi / 72
 
-    def draw_path(self, gc: GraphicsContextBase, path: Path, transform: Transform, face: Any = None) -> None:
+    def draw_path(
+        self, gc: GraphicsContextBase, path: Path, transform: Transform, face: Any = None
+    ) -> None:
         self._agg.draw_path(gc, path, transform, face)
-        self.write(f'<path d="{_outline(path, transform + self._on_sheet)}"{self._look(gc, face)}/>')
+        self.write(
+            f'<path d="{_outline(path, transform + self._on_sheet)}"{self._look(gc, face)}/>'
+        )
 
     def draw_markers(
         self,
@@ -76,9 +84,7 @@ class Renderer(RendererBase):
         return np.asarray(self._agg.buffer_rgba())
 
     def svg(self) -> str:
-        size = (
-            f'width="{self.width:.2f}pt" height="{self.height:.2f}pt" viewBox="0 0 {self.width:.2f} {self.height:.2f}"'
-        )
+        size = f'width="{self.width:.2f}pt" height="{self.height:.2f}pt" viewBox="0 0 {self.width:.2f} {self.height:.2f}"'
         lines = [
             f'<svg {_NAMESPACES} {size} stroke-linejoin="round">',
             f"<defs>{''.join(self._defined.values())}</defs>",
@@ -98,9 +104,13 @@ class Renderer(RendererBase):
                 lengths = " ".join(f"{x:g}" for x in np.asarray(dashes))
                 look += f' stroke-dasharray="{lengths}" stroke-dashoffset="{offset:g}"'
         if (clip := gc.get_clip_rectangle()) is not None:
-            x0, y0, x1, y1 = (f"{x:.2f}" for x in self._on_sheet.transform(clip.corners()[[0, 3]]).ravel())
+            x0, y0, x1, y1 = (
+                f"{x:.2f}" for x in self._on_sheet.transform(clip.corners()[[0, 3]]).ravel()
+            )
             name = f"within_{x0}_{y0}_{x1}_{y1}"
-            self._defined[name] = f'<clipPath id="{name}"><path d="M{x0} {y0}H{x1}V{y1}H{x0}Z"/></clipPath>'
+            self._defined[name] = (
+                f'<clipPath id="{name}"><path d="M{x0} {y0}H{x1}V{y1}H{x0}Z"/></clipPath>'
+            )
             look += f' clip-path="url(#{name})"'
         if not gc.get_antialiased():  # cells of a grid, which would show seams
             look += ' shape-rendering="crispEdges"'
@@ -121,7 +131,9 @@ def _outline(path: Path, transform: Transform) -> str:
     words, last = [], None
     for code, (x, y) in zip(clean.codes.tolist(), clean.vertices.tolist(), strict=True):
         if code in _LETTERS:
-            is_said = code == last != Path.MOVETO  # what follows a second point of one M would be a line to it
+            is_said = (
+                code == last != Path.MOVETO
+            )  # what follows a second point of one M would be a line to it
             words.append(f"{'' if is_said else _LETTERS[code]}{x:.2f} {y:.2f}")
         elif code == Path.CLOSEPOLY:
             words.append("Z")

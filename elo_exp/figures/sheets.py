@@ -57,7 +57,9 @@ class Sheet:
 
         self._words: list[Word] = []
         between = right + (0.1 if shared_left else left)
-        n_columns = max(1, min(len(names), n_columns, int((_MAX_ACROSS - left + between) / (width + between))))
+        n_columns = max(
+            1, min(len(names), n_columns, int((_MAX_ACROSS - left + between) / (width + between)))
+        )
         n_lines = math.ceil(len(names) / n_columns)
         panels = left + n_columns * width + (n_columns - 1) * between + right
         across = 2 * _MARGIN + max(panels, length(title, 11.5, bold=True), _MIN_ACROSS)
@@ -70,13 +72,22 @@ class Sheet:
         self.panels: list[Panel] = []
         for i, name in enumerate(names):
             line, column = divmod(i, n_columns)
-            x, y = _MARGIN + left + column * (width + between), down - top - line * step - _HEADING[heading] - height
-            box = TransformedBbox(Bbox.from_bounds(x, y, width, height), self._figure.dpi_scale_trans)
+            x, y = (
+                _MARGIN + left + column * (width + between),
+                down - top - line * step - _HEADING[heading] - height,
+            )
+            box = TransformedBbox(
+                Bbox.from_bounds(x, y, width, height), self._figure.dpi_scale_trans
+            )
             has_left = not shared_left or column == 0
             room = width + 0.9 * right
-            self.panels.append(Panel(name, self._figure, box, self._words, room=room, has_left=has_left))
+            self.panels.append(
+                Panel(name, self._figure, box, self._words, room=room, has_left=has_left)
+            )
 
-    def finish(self, name: str, rows: Sequence[Mapping[str, Any]], caption: str, **more: Any) -> Plot:
+    def finish(
+        self, name: str, rows: Sequence[Mapping[str, Any]], caption: str, **more: Any
+    ) -> Plot:
         """The figure as PNG and as SVG, with its rows, and what it shows in words."""
         from elo_exp.figures.renderer import Renderer
 
@@ -84,24 +95,42 @@ class Sheet:
         self._figure.draw(renderer)
         lettering.draw(self._words, renderer)
         pixels = renderer.pixels()[:, :, :3]
-        packer = ThreadPoolExecutor(1)  # one for each figure: a thread that stayed would be missing in a forked process
+        packer = ThreadPoolExecutor(
+            1
+        )  # one for each figure: a thread that stayed would be missing in a forked process
         packing = packer.submit(_png, pixels)
         packer.shutdown(wait=False)
-        return Plot(name=name, packing=packing, svg=renderer.svg(), rows=rows, caption=caption, **more)
+        return Plot(
+            name=name, packing=packing, svg=renderer.svg(), rows=rows, caption=caption, **more
+        )
 
-    def _write_head(self, title: str, signs: Sequence[tuple[str, Look, float, int]], down: float) -> None:
+    def _write_head(
+        self, title: str, signs: Sequence[tuple[str, Look, float, int]], down: float
+    ) -> None:
         from matplotlib.lines import Line2D
 
         inches = self._figure.dpi_scale_trans
         style: dict[str, Any] = {"transform": inches, "move": (0, 0), "color": INK, "angle": 0}
-        head = Word(**style, x=_MARGIN, y=down - _MARGIN, text=title, size=11.5, align=(0, 1), bold=True)
+        head = Word(
+            **style, x=_MARGIN, y=down - _MARGIN, text=title, size=11.5, align=(0, 1), bold=True
+        )
         self._words.append(head)
         for label, look, x, line in signs:
             y = down - _MARGIN - _TITLE - (line + 0.3) * _KEY_LINE
             sign = [x, x + _SIGN / 2, x + _SIGN]
             drawn = {"markevery": [1], "solid_capstyle": "butt", "transform": inches, **look}
             self._figure.add_artist(Line2D(sign, [y] * 3, **drawn))
-            self._words.append(Word(**style, x=x + _SIGN + 0.08, y=y, text=label, size=8.5, align=(0, 0.5), bold=False))
+            self._words.append(
+                Word(
+                    **style,
+                    x=x + _SIGN + 0.08,
+                    y=y,
+                    text=label,
+                    size=8.5,
+                    align=(0, 0.5),
+                    bold=False,
+                )
+            )
 
 
 def _signs(key: Sequence[tuple[str, Look]], across: float) -> list[tuple[str, Look, float, int]]:

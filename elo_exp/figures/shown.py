@@ -24,10 +24,17 @@ def method(standings: Standings) -> str:
 
 def best_first(standings: Standings) -> list[str]:
     """Models by their mean Elo over the dimensions; those without one come last."""
-    boards = [board for dimension in standings.dimensions if (board := standings.primary(dimension))]
+    boards = [
+        board for dimension in standings.dimensions if (board := standings.primary(dimension))
+    ]
 
     def mean(model: str) -> float:
-        found = [r.rating for b in boards if model in b.models if (r := b.rating(model)).rating is not None]
+        found = [
+            r.rating
+            for b in boards
+            if model in b.models
+            if (r := b.rating(model)).rating is not None
+        ]
         return sum(found) / len(found) if found else -math.inf
 
     return sorted(standings.models, key=lambda model: (-mean(model), model))
@@ -40,7 +47,9 @@ def rated(standings: Standings) -> list[str]:
 
 def entrant_colors(standings: Standings) -> dict[str, str]:
     """A colour for each model, the same in every figure; of too many, the best have one and the others are grey."""
-    return colors(standings.models if len(standings.models) <= len(PALETTE) else best_first(standings))
+    return colors(
+        standings.models if len(standings.models) <= len(PALETTE) else best_first(standings)
+    )
 
 
 def colored(standings: Standings) -> dict[str, str]:
@@ -75,7 +84,11 @@ def of_best(n_shown: int, n: int, things: str = "entrants") -> str:
 
 def in_color(n_colored: int, n: int) -> str:
     """Whose lines have a colour where all are drawn, for a caption."""
-    return f" The best {n_colored} of {n} entrants are in colour, the others grey." if n_colored < n else ""
+    return (
+        f" The best {n_colored} of {n} entrants are in colour, the others grey."
+        if n_colored < n
+        else ""
+    )
 
 
 def left_out(standings: Standings, boards: Mapping[str, Leaderboard]) -> str:
@@ -102,7 +115,9 @@ def sample(standings: Standings, dimensions: Sequence[str]) -> str:
     return f" n: {'; '.join(said)}."
 
 
-def share_ends(name: str, share: float | None, std_error: float | None, n_prompts: int) -> dict[str, float | None]:
+def share_ends(
+    name: str, share: float | None, std_error: float | None, n_prompts: int
+) -> dict[str, float | None]:
     """Columns `name`_ci_low and `name`_ci_high: 95 % of a share over prompts, which stays within [0, 1]."""
     ends = None if share is None else clustered_interval(share, std_error, n_prompts)
     return dict(zip((f"{name}_ci_low", f"{name}_ci_high"), ends or (None, None), strict=True))
@@ -117,4 +132,8 @@ def interval(board: Leaderboard) -> str:
     if all(rating.ci_low is None for rating in board.ratings):
         return "no interval"
     resampled = board.method == "elo" or "n_bootstraps" in board.parameters
-    return "95 % by a bootstrap of the prompts" if resampled else "95 % by the prompt-clustered sandwich"
+    return (
+        "95 % by a bootstrap of the prompts"
+        if resampled
+        else "95 % by the prompt-clustered sandwich"
+    )

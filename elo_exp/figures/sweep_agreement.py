@@ -52,9 +52,16 @@ def seeds_apart(rows: Sequence[Row]) -> Plot:
         left=room(called),
         right=0.9,
         shared_left=True,
-        key=[("the Elo of one seed, with its ordering error, 95 %", {"color": canvas.PALE, "lw": 1.2, "marker": "o"})],
+        key=[
+            (
+                "the Elo of one seed, with its ordering error, 95 %",
+                {"color": canvas.PALE, "lw": 1.2, "marker": "o"},
+            )
+        ],
     )
-    low, high = span(row["deviation"] + sign * Z95 * row["ordering_error"] for row in drawn for sign in (-1, 1))
+    low, high = span(
+        row["deviation"] + sign * Z95 * row["ordering_error"] for row in drawn for sign in (-1, 1)
+    )
     colors = canvas.colors(models)
     for panel in sheet.panels:
         panel.heading(panel.name, "right: spread over seeds / ordering error")
@@ -77,7 +84,11 @@ def _one_group(rows: Sequence[Row]) -> list[Row]:
     """The jobs that differ in nothing but the seed from the first."""
 
     def others(row: Row) -> tuple[Any, ...]:
-        return row["k"], row["n_perms"], [word for word in row["setting"].split() if not word.startswith(_SEED)]
+        return (
+            row["k"],
+            row["n_perms"],
+            [word for word in row["setting"].split() if not word.startswith(_SEED)],
+        )
 
     return [row for row in rows if others(row) == others(rows[0])]
 
@@ -124,7 +135,10 @@ def judges_grid(rows: Sequence[Row]) -> Plot:
         bottom=0.75 * left + 0.15,
         shared_left=True,
         key=[
-            (f"{share:g}".replace("-", "−"), {"lw": 9, "color": canvas.shade("RdBu", 0.5 + share / 2)})
+            (
+                f"{share:g}".replace("-", "−"),
+                {"lw": 9, "color": canvas.shade("RdBu", 0.5 + share / 2)},
+            )
             for share in (-1, -0.5, 0, 0.5, 1)
         ],
     )
@@ -134,7 +148,9 @@ def judges_grid(rows: Sequence[Row]) -> Plot:
         grid = np.full((len(judges), len(judges)), np.nan)
         for row in rows:
             if row["dimension"] == panel.name and {row["first"], row["second"]} <= set(judges):
-                _judge_cells(panel, row, judges.index(row["first"]), judges.index(row["second"]), grid)
+                _judge_cells(
+                    panel, row, judges.index(row["first"]), judges.index(row["second"]), grid
+                )
         panel.grid(grid, "RdBu")
         panel.labels(called)
         for x, label in enumerate(called):
@@ -144,7 +160,9 @@ def judges_grid(rows: Sequence[Row]) -> Plot:
         "Spearman's correlation of their Bradley-Terry ratings. No number: there is no kappa where a judge always says "
         "the same, and no rank correlation of fewer than three entrants."
     )
-    return sheet.finish("judges_agreement", rows, caption + of_best(len(judges), len(every), "judges"))
+    return sheet.finish(
+        "judges_agreement", rows, caption + of_best(len(judges), len(every), "judges")
+    )
 
 
 def _judge_cells(panel: Panel, row: Row, i: int, j: int, grid: Any) -> None:
@@ -154,7 +172,14 @@ def _judge_cells(panel: Panel, row: Row, i: int, j: int, grid: Any) -> None:
         color = "white" if abs(row["kappa"]) > 0.6 else canvas.INK
         half = None if row["std_error"] is None else half_width(row["n_prompts"]) * row["std_error"]
         error = "" if half is None else f" ±{half:.2f}".replace("0.", ".")
-        panel.write(j, i, f"{row['kappa']:.2f}{error}".replace("-", "−"), move=(0, 4.5), size=7.5, color=color)
+        panel.write(
+            j,
+            i,
+            f"{row['kappa']:.2f}{error}".replace("-", "−"),
+            move=(0, 4.5),
+            size=7.5,
+            color=color,
+        )
         panel.write(j, i, f"n={row['n_comparisons']:,}", move=(0, -5.5), size=7, color=color)
     if row["rho"] is not None:
         grid[j, i] = 0.5 + row["rho"] / 2
@@ -165,7 +190,11 @@ def _judge_cells(panel: Panel, row: Row, i: int, j: int, grid: Any) -> None:
 def modes_apart(rows: Sequence[Row], modes: Sequence[str]) -> Plot:
     """Bradley-Terry ratings from mode to mode, each by the first job in it."""
     first = {row["mode"]: row["job"] for row in reversed(rows)}
-    ends = {"rating": "bradley_terry", "ci_low": "bradley_terry_ci_low", "ci_high": "bradley_terry_ci_high"}
+    ends = {
+        "rating": "bradley_terry",
+        "ci_low": "bradley_terry_ci_low",
+        "ci_high": "bradley_terry_ci_high",
+    }
     drawn = [
         {"run": row["mode"], "dimension": row["dimension"], "model": row["model"]}
         | {n: row[end] for n, end in ends.items()}

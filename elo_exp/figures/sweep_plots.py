@@ -41,13 +41,18 @@ def k_lines(rows: Sequence[Row]) -> Plot:
     """Rating against K: a panel for each dimension, a line of them for each n_perms and for whatever else was swept."""
     dimensions = list(dict.fromkeys(row["dimension"] for row in rows))
     every = sorted({(row["n_perms"], row["setting"]) for row in rows})
-    settings = [every[i] for i in dict.fromkeys(np.linspace(0, len(every) - 1, _MAX_LINES).round().astype(int))]
+    settings = [
+        every[i]
+        for i in dict.fromkeys(np.linspace(0, len(every) - 1, _MAX_LINES).round().astype(int))
+    ]
     places = [(setting, dimension) for setting in settings for dimension in dimensions]
     colors = canvas.colors(best_models(rows))
     colored = {model: color for model, color in colors.items() if color != canvas.GREY}
     ks = sorted({row["k"] for row in rows})
     shown = [row for row in rows if (row["n_perms"], row["setting"]) in settings]
-    low, high = span(row["rating"] + sign * Z95 * row["ordering_error"] for row in shown for sign in (-1, 1))
+    low, high = span(
+        row["rating"] + sign * Z95 * row["ordering_error"] for row in shown for sign in (-1, 1)
+    )
     sheet = Sheet(
         "How Elo depends on K and on the number of match orders",
         [dimension for _, dimension in places],
@@ -64,14 +69,24 @@ def k_lines(rows: Sequence[Row]) -> Plot:
         panel.x_axis({k: f"{k:g}" for k in _spread(ks)}, "K")
         panel.y_axis(ticks(low, high), "mean Elo")
         here = (n_perms, setting, dimension)
-        _lines(panel, [r for r in shown if (r["n_perms"], r["setting"], r["dimension"]) == here], colors)
+        _lines(
+            panel,
+            [r for r in shown if (r["n_perms"], r["setting"], r["dimension"]) == here],
+            colors,
+        )
     caption = (
         "Elo by K, a line of panels for each number of match orders and for whatever else was swept. "
         "Bar: ordering error (Monte Carlo), 95 %."
     )
-    left_out = "" if len(settings) == len(every) else f" {len(settings)} of {len(every)} such lines are shown."
+    left_out = (
+        ""
+        if len(settings) == len(every)
+        else f" {len(settings)} of {len(every)} such lines are shown."
+    )
     left_out += in_color(len(colored), len(colors))
-    by_k = [{**row, "line": _line_name(row, every)} for row in sorted(rows, key=lambda row: row["k"])]
+    by_k = [
+        {**row, "line": _line_name(row, every)} for row in sorted(rows, key=lambda row: row["k"])
+    ]
     return sheet.finish("k_by_n_perms", by_k, caption + left_out, x="k", y=("rating",))
 
 
@@ -82,15 +97,23 @@ def _called(rows: Sequence[Row]) -> Mapping[str, str]:
 
 def _line_name(row: Row, settings: Sequence[tuple[int, str]]) -> str:
     """The model, and of several settings the one in which it is."""
-    return row["model"] if len(settings) == 1 else f"{row['model']} {row['n_perms']:,} {row['setting']}".rstrip()
+    return (
+        row["model"]
+        if len(settings) == 1
+        else f"{row['model']} {row['n_perms']:,} {row['setting']}".rstrip()
+    )
 
 
 def _lines(panel: Panel, rows: Sequence[Row], colors: Mapping[str, str]) -> None:
     for model, color in colors.items():
         line = sorted((row for row in rows if row["model"] == model), key=lambda row: row["k"])
-        at, mean, error = ([row[name] for row in line] for name in ("k", "rating", "ordering_error"))
+        at, mean, error = (
+            [row[name] for row in line] for name in ("k", "rating", "ordering_error")
+        )
         panel.line(at, mean, color, marker="o", ms=3.5)
-        bars = [((k, m - Z95 * e), (k, m + Z95 * e)) for k, m, e in zip(at, mean, error, strict=True)]
+        bars = [
+            ((k, m - Z95 * e), (k, m + Z95 * e)) for k, m, e in zip(at, mean, error, strict=True)
+        ]
         panel.segments(bars, color, 1.2)
 
 
@@ -135,7 +158,13 @@ def pair_grid(rows: Sequence[Row], first: str, second: str) -> Plot:
         for cell in (c for c in cells if (c["setting"], c["dimension"]) == (setting, dimension)):
             at = n_perms.index(cell["n_perms"]), ks.index(cell["k"])
             grid[at] = 0.5 + 0.5 * cell["difference"] / widest
-            _pair_cell(panel, cell, *at, grid[at], leads=called.get(cell["leader"], "equal") if has_words else "")
+            _pair_cell(
+                panel,
+                cell,
+                *at,
+                grid[at],
+                leads=called.get(cell["leader"], "equal") if has_words else "",
+            )
         panel.grid(grid, "RdBu")
         panel.labels([f"{n:,}" for n in n_perms])
         for i, k in enumerate(ks):

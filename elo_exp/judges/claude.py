@@ -39,7 +39,10 @@ logger = logging.getLogger(__name__)
 
 TRANSPORTS = ("batches", "messages")
 CACHES = ("measured", "1h", "5m", "none")
-_CACHE_WORDS = {"1h": "the 1-hour cache (1h), not measured", "5m": "the 5-minute cache (5m), not measured"}
+_CACHE_WORDS = {
+    "1h": "the 1-hour cache (1h), not measured",
+    "5m": "the 5-minute cache (5m), not measured",
+}
 _ASKED_OF = ("dimension", "prompt_id", "entrant_a", "entrant_b")
 _COUNTED = 3  # queries of each prefix whose tokens the API is asked to count
 
@@ -48,7 +51,9 @@ _COUNTED = 3  # queries of each prefix whose tokens the API is asked to count
 class ClaudeModel(Prices):
     """What is to be known of a model id."""
 
-    structured_output: bool  # takes a JSON schema for its answer; else the verdict is the last line of a text
+    structured_output: (
+        bool  # takes a JSON schema for its answer; else the verdict is the last line of a text
+    )
     takes_effort: bool
 
 
@@ -97,10 +102,14 @@ class ClaudeJudge:
                 raise UserError(f"{name}: found {getattr(self, name)}. Expected more than 0.")
         check_quarantine(self.quarantine_seconds, self.base_url)
         if not 0 <= self.expected_hit_rate <= 1:
-            raise UserError(f"expected_hit_rate: found {self.expected_hit_rate}. Expected a share in [0, 1].")
+            raise UserError(
+                f"expected_hit_rate: found {self.expected_hit_rate}. Expected a share in [0, 1]."
+            )
         self._facts = self._look_up(self.model)
         if self.effort is not None and not self._facts.takes_effort:
-            raise UserError(f"effort: found {self.effort!r}, and {self.model} takes none. Set judge.effort=null.")
+            raise UserError(
+                f"effort: found {self.effort!r}, and {self.model} takes none. Set judge.effort=null."
+            )
         self._budget = Budget(self.budget_usd)
         self.part = "judge"
         self._was_reached = False
@@ -174,12 +183,18 @@ class ClaudeJudge:
     def _count(self, requests: Sequence[JudgeRequest]) -> None:
         some = sample(requests, n_each=_COUNTED)
         try:
-            self._density.learn(some, sum(self._api.count_tokens(self.params(request, None)) for request in some))
+            self._density.learn(
+                some, sum(self._api.count_tokens(self.params(request, None)) for request in some)
+            )
         except (UnreachableError, UserError) as error:
-            logger.warning("warning: the API does not count tokens now (%s); they are estimated", error)
+            logger.warning(
+                "warning: the API does not count tokens now (%s); they are estimated", error
+            )
 
     def _prefix_is_short(self, requests: Sequence[JudgeRequest]) -> bool:
-        longest = max((self._density.tokens(len(request.system)) for request in requests), default=0.0)
+        longest = max(
+            (self._density.tokens(len(request.system)) for request in requests), default=0.0
+        )
         return longest < self._facts.min_cacheable_tokens
 
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
@@ -201,7 +216,9 @@ class ClaudeJudge:
         facts = self._facts
         n_prefix = most_tokens(len(request.system.encode(errors="replace")))
         prefix = n_prefix * max(facts.input, facts.write(ttl))
-        rest = (most_tokens(request.n_bytes) - n_prefix) * facts.input + self.max_tokens * facts.output
+        rest = (
+            most_tokens(request.n_bytes) - n_prefix
+        ) * facts.input + self.max_tokens * facts.output
         return (prefix + rest) * PER_MILLION * self._factor
 
     def reply(self, key: str, names: Mapping[str, str], message: Mapping[str, Any]) -> JudgeReply:
@@ -252,9 +269,13 @@ class ClaudeJudge:
         batches.ttl = self._first_ttl(new)
         if new:
             self.preflight()
-            ledger.usage.cache = _CACHE_WORDS[batches.ttl] if batches.ttl else f"none: {self._why_no_cache()}"
+            ledger.usage.cache = (
+                _CACHE_WORDS[batches.ttl] if batches.ttl else f"none: {self._why_no_cache()}"
+            )
         if self.transport == "batches":
-            yield from batches.answer(requests, measure_cache=self.cache == "measured" and batches.ttl is not None)
+            yield from batches.answer(
+                requests, measure_cache=self.cache == "measured" and batches.ttl is not None
+            )
         else:
             messages = MessagesRun(
                 send=self._api.message,
@@ -277,7 +298,11 @@ class ClaudeJudge:
 
     def _why_no_cache(self) -> str:
         n = self._facts.min_cacheable_tokens
-        return "so it was chosen" if self.cache == "none" else f"{self.model} caches no prefix of fewer than {n} tokens"
+        return (
+            "so it was chosen"
+            if self.cache == "none"
+            else f"{self.model} caches no prefix of fewer than {n} tokens"
+        )
 
     def collect(self, store: Store) -> None:
         """Wait for what is under way, and take it in; submits nothing."""
@@ -299,7 +324,9 @@ class ClaudeJudge:
                     ledger.note(batch, CANCELLED)
                     n_ended += 1
             except UnreachableError as error:
-                raise UserError(f"{self.base_url} cannot be reached ({error}). {n_ended} batches were ended.") from None
+                raise UserError(
+                    f"{self.base_url} cannot be reached ({error}). {n_ended} batches were ended."
+                ) from None
         if (left := in_doubt(ours)) and not n_ended:
             raise UserError(left)
         if left:
@@ -310,6 +337,11 @@ class ClaudeJudge:
         names = ("chunk_size", "poll_initial_seconds", "poll_max_seconds", "quarantine_seconds")
         settings = BatchSettings(**{name: getattr(self, name) for name in names})
         tools = BatchTools(
-            service=self._api, judge=self, ledger=ledger, budget=self._budget, settings=settings, clock=self.clock
+            service=self._api,
+            judge=self,
+            ledger=ledger,
+            budget=self._budget,
+            settings=settings,
+            clock=self.clock,
         )
         return BatchRun(tools)

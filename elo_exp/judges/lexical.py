@@ -73,7 +73,9 @@ class LexicalJudge:
             one_of(f"signals.{dimension}", signal, SIGNALS)
         for name in ("margin", "position_effect"):
             if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"{name}: found {getattr(self, name)}. Expected a number in [0, 1].")
+                raise UserError(
+                    f"{name}: found {getattr(self, name)}. Expected a number in [0, 1]."
+                )
 
     def settings(self) -> Mapping[str, Any]:
         return {
@@ -92,9 +94,15 @@ class LexicalJudge:
 
     def _reply(self, request: JudgeRequest) -> JudgeReply:
         shown = request.subject
-        answer = _score(request, self._signal(shown)) if isinstance(shown, Item) else self._verdict(shown)
+        answer = (
+            _score(request, self._signal(shown))
+            if isinstance(shown, Item)
+            else self._verdict(shown)
+        )
         text = json.dumps(answer)
-        return JudgeReply(key=request.key, text=text, timestamp=utc_now(), judge_model=self.model, **request.names)
+        return JudgeReply(
+            key=request.key, text=text, timestamp=utc_now(), judge_model=self.model, **request.names
+        )
 
     def _signal(self, shown: Comparison | Item) -> str:
         if isinstance(shown, Item) and shown.gold_answer is not None:
@@ -166,7 +174,9 @@ def likeness(shown: Item, text: str) -> float:
     """
     wanted, found = _letter_pairs(shown.gold_answer or shown.prompt_text), _letter_pairs(text)
     lengths = math.hypot(*wanted.values()) * math.hypot(*found.values())
-    return min(sum(n * found[pair] for pair, n in wanted.items()) / lengths, 1.0) if lengths else 0.0
+    return (
+        min(sum(n * found[pair] for pair, n in wanted.items()) / lengths, 1.0) if lengths else 0.0
+    )
 
 
 SIGNALS: Mapping[str, Callable[[Comparison | Item, str], float]] = {
@@ -184,4 +194,6 @@ def _letter_pairs(text: str) -> Counter[str]:
 def _content(text: str) -> frozenset[str]:
     """The distinct words that carry meaning, in lower case, without a plural s."""
     words = _WORD.findall(text.lower())
-    return frozenset(w[:-1] if len(w) > 3 and w.endswith("s") else w for w in words if w not in _STOP)
+    return frozenset(
+        w[:-1] if len(w) > 3 and w.endswith("s") else w for w in words if w not in _STOP
+    )

@@ -87,7 +87,12 @@ class LocalJudge:
     def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
         wanted = {request.key: request for request in requests}
         return kept_once(
-            wanted, store, record=JudgeReply, key=lambda reply: reply.key, make=self._replies, what="verdicts"
+            wanted,
+            store,
+            record=JudgeReply,
+            key=lambda reply: reply.key,
+            make=self._replies,
+            what="verdicts",
         )
 
     def _replies(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
@@ -98,15 +103,23 @@ class LocalJudge:
             for scale in dict.fromkeys(request.scale for request in requests):
                 lead, names = (SCORE_LEAD, _numbers(scale)) if scale else (self.lead, LABELS)
                 labels = Labels.of(lm, lead, names)
-                yield from self._answered(lm, [request for request in requests if request.scale == scale], labels)
+                yield from self._answered(
+                    lm, [request for request in requests if request.scale == scale], labels
+                )
         finally:
             causal_lm.release()
 
-    def _answered(self, lm: CausalLM, requests: Sequence[JudgeRequest], labels: Labels) -> Iterator[JudgeReply]:
+    def _answered(
+        self, lm: CausalLM, requests: Sequence[JudgeRequest], labels: Labels
+    ) -> Iterator[JudgeReply]:
         rows = {request.key: self._row(lm, request, labels) for request in requests}
         room = (lm.context_length or math.inf) - labels.width
-        fitting = sorted((r for r in requests if len(rows[r.key]) <= room), key=lambda r: -len(rows[r.key]))
-        yield from (self._too_long(r, len(rows[r.key])) for r in requests if len(rows[r.key]) > room)
+        fitting = sorted(
+            (r for r in requests if len(rows[r.key]) <= room), key=lambda r: -len(rows[r.key])
+        )
+        yield from (
+            self._too_long(r, len(rows[r.key])) for r in requests if len(rows[r.key]) > room
+        )
         for batch, found in in_batches(
             fitting,
             lambda some: labels.log_probabilities(lm, [rows[request.key] for request in some]),
@@ -114,14 +127,22 @@ class LocalJudge:
             label=f"judging: {self.model}",
             mend="Take dtype=bfloat16, a smaller judge or another device.",
         ):
-            yield from (self._reply(r, logs, labels.probabilities(logs)) for r, logs in zip(batch, found, strict=True))
+            yield from (
+                self._reply(r, logs, labels.probabilities(logs))
+                for r, logs in zip(batch, found, strict=True)
+            )
 
     def _row(self, lm: CausalLM, request: JudgeRequest, labels: Labels) -> list[int]:
-        ids = causal_lm.chat_ids(lm, request.user, system_prompt=request.system, chat_template=self._template)
+        ids = causal_lm.chat_ids(
+            lm, request.user, system_prompt=request.system, chat_template=self._template
+        )
         return [*ids, *labels.lead]
 
     def _reply(
-        self, request: JudgeRequest, log_probabilities: Mapping[str, float], probabilities: Mapping[str, float]
+        self,
+        request: JudgeRequest,
+        log_probabilities: Mapping[str, float],
+        probabilities: Mapping[str, float],
     ) -> JudgeReply:
         answer = _score(probabilities) if request.scale else _verdict(probabilities)
         return JudgeReply(
@@ -129,7 +150,9 @@ class LocalJudge:
             text=json.dumps(answer),
             timestamp=utc_now(),
             judge_model=self.model,
-            message=canonical_json({"log_probabilities": log_probabilities, "probabilities": probabilities}),
+            message=canonical_json(
+                {"log_probabilities": log_probabilities, "probabilities": probabilities}
+            ),
             **request.names,
         )
 
@@ -157,7 +180,10 @@ def _numbers(scale: tuple[float, float]) -> tuple[str, ...]:
 
 
 def _verdict(probabilities: Mapping[str, float]) -> dict[str, str]:
-    evidence = {f"evidence_{label.lower()}": f"probability {probabilities[label]:.3f}" for label in ("A", "B")}
+    evidence = {
+        f"evidence_{label.lower()}": f"probability {probabilities[label]:.3f}"
+        for label in ("A", "B")
+    }
     return {**evidence, "verdict": max(LABELS, key=probabilities.__getitem__)}
 
 
@@ -165,12 +191,17 @@ def _score(probabilities: Mapping[str, float]) -> dict[str, str | float]:
     """The mean, and between which numbers the middle 95 % of the probability lie."""
     numbers = [float(label) for label in probabilities]
     below = list(accumulate(probabilities.values()))
-    low, high = (next(n for n, p in zip(numbers, below, strict=True) if p >= share) for share in (0.025, 0.975))
+    low, high = (
+        next(n for n, p in zip(numbers, below, strict=True) if p >= share)
+        for share in (0.025, 0.975)
+    )
     mean = sum(n * p for n, p in zip(numbers, probabilities.values(), strict=True))
     likeliest = max(probabilities, key=probabilities.__getitem__)
     return {
         "evidence": f"{likeliest} has probability {probabilities[likeliest]:.3f}",
-        "score": min(max(mean, numbers[0]), numbers[-1]),  # rounding may have carried it past an end
+        "score": min(
+            max(mean, numbers[0]), numbers[-1]
+        ),  # rounding may have carried it past an end
         "low": low,
         "high": high,
     }
@@ -191,8 +222,13 @@ class Labels:
 
     @classmethod
     def of(cls, lm: CausalLM, lead: str, names: Sequence[str]) -> Labels:
-        whole = {label: lm.tokenizer(f"{lead} {label}", add_special_tokens=False)["input_ids"] for label in names}
-        n_shared = next(i for i, tokens in enumerate(zip(*whole.values(), strict=False)) if len(set(tokens)) > 1)
+        whole = {
+            label: lm.tokenizer(f"{lead} {label}", add_special_tokens=False)["input_ids"]
+            for label in names
+        }
+        n_shared = next(
+            i for i, tokens in enumerate(zip(*whole.values(), strict=False)) if len(set(tokens)) > 1
+        )
         rest = {label: ids[n_shared:] for label, ids in whole.items()}
         stems: list[list[int]] = []
         for stem in sorted((ids[:-1] for ids in rest.values()), key=len, reverse=True):
@@ -205,20 +241,33 @@ class Labels:
         """How many tokens a stem has at most."""
         return max(map(len, self.stems))
 
-    def log_probabilities(self, lm: CausalLM, rows: Sequence[Sequence[int]]) -> list[dict[str, float]]:
+    def log_probabilities(
+        self, lm: CausalLM, rows: Sequence[Sequence[int]]
+    ) -> list[dict[str, float]]:
         """Of each row the log-probability of every label after it, in nats."""
         import torch
 
         ids, mask = left_padded(lm, [[*row, *stem] for row in rows for stem in self.stems])
         n_kept = self.width + 1
-        wishes = {"position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0), "logits_to_keep": n_kept, "use_cache": False}
+        wishes = {
+            "position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0),
+            "logits_to_keep": n_kept,
+            "use_cache": False,
+        }
         known = inspect.signature(lm.model.forward).parameters
         with torch.inference_mode():
             logits = lm.model(
-                input_ids=ids, attention_mask=mask, **{name: wish for name, wish in wishes.items() if name in known}
+                input_ids=ids,
+                attention_mask=mask,
+                **{name: wish for name, wish in wishes.items() if name in known},
             ).logits[:, -n_kept:]
-            chances = logits.float().log_softmax(dim=-1).view(len(rows), len(self.stems), n_kept, -1)
-        return [{label: self._sum(of_row, tokens) for label, tokens in self.rest.items()} for of_row in chances]
+            chances = (
+                logits.float().log_softmax(dim=-1).view(len(rows), len(self.stems), n_kept, -1)
+            )
+        return [
+            {label: self._sum(of_row, tokens) for label, tokens in self.rest.items()}
+            for of_row in chances
+        ]
 
     def probabilities(self, log_probabilities: Mapping[str, float]) -> dict[str, float]:
         """Of each label and no more, among the labels: what begins 10 is not 1."""
@@ -226,13 +275,19 @@ class Labels:
         found: dict[str, float] = {}
         for label in sorted(self.rest, key=lambda label: -len(self.rest[label])):
             tokens = self.rest[label]
-            longer = sum(p for other, p in found.items() if self.rest[other][: len(tokens)] == tokens)
+            longer = sum(
+                p for other, p in found.items() if self.rest[other][: len(tokens)] == tokens
+            )
             found[label] = max(math.exp(log_probabilities[label] - likeliest) - longer, 0.0)
         total = sum(found.values())
         return {label: found[label] / total for label in self.rest}
 
     def _sum(self, chances: Any, tokens: Sequence[int]) -> float:
         """A label's log-probability, from those (stem, position, token) after one row."""
-        s = next(s for s, stem in enumerate(self.stems) if stem[: len(tokens) - 1] == list(tokens[:-1]))
-        first = self.width - len(self.stems[s])  # the position that tells of the first token after the row
+        s = next(
+            s for s, stem in enumerate(self.stems) if stem[: len(tokens) - 1] == list(tokens[:-1])
+        )
+        first = self.width - len(
+            self.stems[s]
+        )  # the position that tells of the first token after the row
         return sum(float(chances[s, first + j, token]) for j, token in enumerate(tokens))

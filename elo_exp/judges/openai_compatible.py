@@ -93,11 +93,21 @@ class OpenAiCompatibleJudge:
     def part(self, name: str) -> None:
         self._part = name
         self._api = OpenAiApi(
-            self.base_url, key_variable=self.key_variable, timeout_seconds=self.timeout_seconds, part=name
+            self.base_url,
+            key_variable=self.key_variable,
+            timeout_seconds=self.timeout_seconds,
+            part=name,
         )
 
     def settings(self) -> Mapping[str, Any]:
-        names = ("model", "structured", "max_tokens", "max_tokens_name", "temperature", "extra_body")
+        names = (
+            "model",
+            "structured",
+            "max_tokens",
+            "max_tokens_name",
+            "temperature",
+            "extra_body",
+        )
         sent = {name: getattr(self, name) for name in names}
         return {"judge": "openai_compatible", "endpoint": self._api.endpoint, **sent}
 
@@ -123,7 +133,11 @@ class OpenAiCompatibleJudge:
         n_output = len(requests) * self.expected_output_tokens
         dollars = (n_input * self._prices.input + n_output * self._prices.output) * PER_MILLION
         return Estimate(
-            input_tokens=round(n_input), output_tokens=n_output, dollars=dollars, dollars_plain=dollars, counted=0
+            input_tokens=round(n_input),
+            output_tokens=n_output,
+            dollars=dollars,
+            dollars_plain=dollars,
+            counted=0,
         )
 
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
@@ -152,7 +166,10 @@ class OpenAiCompatibleJudge:
 
     def reserve(self, request: JudgeRequest, ttl: str | None) -> float:
         """The most that a request may cost: dense texts, an answer as long as it may be."""
-        most = most_tokens(request.n_bytes) * self._prices.input + self.max_tokens * self._prices.output
+        most = (
+            most_tokens(request.n_bytes) * self._prices.input
+            + self.max_tokens * self._prices.output
+        )
         return most * PER_MILLION
 
     def reply(self, key: str, names: Mapping[str, str], message: Mapping[str, Any]) -> JudgeReply:
@@ -175,10 +192,17 @@ class OpenAiCompatibleJudge:
 
     def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
         return answer_once(
-            requests, store, pay=self._pay, endpoint=None, clock=self.clock, pause_seconds=_PAUSE_SECONDS
+            requests,
+            store,
+            pay=self._pay,
+            endpoint=None,
+            clock=self.clock,
+            pause_seconds=_PAUSE_SECONDS,
         )
 
-    def _pay(self, requests: Sequence[JudgeRequest], claims: Claims, failed: dict[str, str]) -> Iterator[JudgeReply]:
+    def _pay(
+        self, requests: Sequence[JudgeRequest], claims: Claims, failed: dict[str, str]
+    ) -> Iterator[JudgeReply]:
         if not requests:
             return
         self.preflight()

@@ -22,7 +22,13 @@ _CHUNK = 256  # replies in one transaction; they cost nothing to make again
 _FILE = re.compile(r"judgments_(.+)\.jsonl(\.gz)?")
 _NAMED = 5  # of many judges, how many a warning names
 _VERSION = 2  # part of every key: raise it when a file is read in another way
-_ABOUT = {"dimension": str, "prompt_id": str, "entrant_a": str, "entrant_b": str, "position_swap": bool}
+_ABOUT = {
+    "dimension": str,
+    "prompt_id": str,
+    "entrant_a": str,
+    "entrant_b": str,
+    "position_swap": bool,
+}
 _SAID = re.compile(r"^[ \t]*VERDICT:[ \t]*(\w*)", re.IGNORECASE | re.MULTILINE)
 
 
@@ -34,7 +40,9 @@ class _Recorded:
     mirrored: bool = False
 
 
-_Verdicts = dict[tuple[str, str, str, str | None, int], _Recorded]  # prompt, first and second shown, dimension, repeat
+_Verdicts = dict[
+    tuple[str, str, str, str | None, int], _Recorded
+]  # prompt, first and second shown, dimension, repeat
 _Scores = dict[tuple[str, str, int], float | None]  # by prompt, policy and draw, in [0, 1]
 
 
@@ -61,7 +69,9 @@ class ReplayJudge:
 
     def __post_init__(self) -> None:
         path = Path(self.path)
-        paths = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
+        paths = (
+            sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
+        )
         if (path / "verdicts").is_dir() and not any(_FILE.fullmatch(file.name) for file in paths):
             raise UserError(
                 f"path: found no file of verdicts in {path}, the folder of a run. Expected {path / 'verdicts'}."
@@ -79,17 +89,29 @@ class ReplayJudge:
         for note, n in self._notes.items():
             logger.warning("%s: %d %s", path, n, note)
         if len(self._judges) > 1:
-            named = ", ".join(sorted(self._judges)[:_NAMED]) + (", ..." if len(self._judges) > _NAMED else "")
-            logger.warning("%s: %d judges (%s); name one as judge.judge_model", path, len(self._judges), named)
+            named = ", ".join(sorted(self._judges)[:_NAMED]) + (
+                ", ..." if len(self._judges) > _NAMED else ""
+            )
+            logger.warning(
+                "%s: %d judges (%s); name one as judge.judge_model", path, len(self._judges), named
+            )
         self._digest = [[_dimension(file), files.sha256(file)] for file in paths]
-        self.input_paths = {"": path, **({file.name: file for file in paths} if path.is_dir() else {})}
+        self.input_paths = {
+            "": path,
+            **({file.name: file for file in paths} if path.is_dir() else {}),
+        }
 
     @property
     def model(self) -> str:
         return self.judge_model or "replay"
 
     def settings(self) -> Mapping[str, Any]:
-        return {"judge": "replay", "version": _VERSION, "files": self._digest, "judge_model": self.judge_model}
+        return {
+            "judge": "replay",
+            "version": _VERSION,
+            "files": self._digest,
+            "judge_model": self.judge_model,
+        }
 
     def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
         self._check_repeats(max((request.repeat for request in requests), default=0))
@@ -136,7 +158,9 @@ class ReplayJudge:
         score, (low, high) = self._scores[name], request.scale
         return JudgeReply(
             key=request.key,
-            text="" if score is None else json.dumps({"evidence": "", "score": low + score * (high - low)}),
+            text=""
+            if score is None
+            else json.dumps({"evidence": "", "score": low + score * (high - low)}),
             stop_reason="recorded_invalid" if score is None else "end_turn",
             timestamp=files.utc_now(),
             judge_model=self.model,
@@ -145,7 +169,9 @@ class ReplayJudge:
 
     def _find(self, shown: Comparison, repeat: int) -> _Recorded | None:
         for dimension in (shown.dimension, None):
-            if found := self._verdicts.get((shown.prompt_id, shown.entrant_a, shown.entrant_b, dimension, repeat)):
+            if found := self._verdicts.get(
+                (shown.prompt_id, shown.entrant_a, shown.entrant_b, dimension, repeat)
+            ):
                 return found
         return None
 
@@ -157,9 +183,17 @@ class ReplayJudge:
                 continue
             try:
                 shaped = _as_judgment(path, place, row) if "cache_key" in row else row
-                verdicts = self._from_judgment(place, shaped) if "raw" in shaped else self._from_battle(place, shaped)
+                verdicts = (
+                    self._from_judgment(place, shaped)
+                    if "raw" in shaped
+                    else self._from_battle(place, shaped)
+                )
             except (KeyError, TypeError, IndexError) as error:
-                fault = f"has no {error}" if isinstance(error, KeyError) else f"a value has another shape ({error})"
+                fault = (
+                    f"has no {error}"
+                    if isinstance(error, KeyError)
+                    else f"a value has another shape ({error})"
+                )
                 raise UserError(
                     f"{place}: {fault}. Expected a verdict (prompt_id, dimension, entrant_a, entrant_b, raw), "
                     "a battle (model_a, model_b, winner, question_id), a score (prompt_id, policy, judge_score) or a "
@@ -172,20 +206,32 @@ class ReplayJudge:
                 if known is None or (known.mirrored and not recorded.mirrored):
                     self._verdicts[key] = recorded
                 elif not recorded.mirrored:
-                    self._notes[f"further verdicts on pairs that had one; the {taken} was taken"] += 1
+                    self._notes[
+                        f"further verdicts on pairs that had one; the {taken} was taken"
+                    ] += 1
                     if taken == "last":
                         self._verdicts[key] = recorded
 
     def _take_score(self, place: str, row: Mapping[str, Any]) -> None:
         if self.judge_model not in (None, row.get("judge_model")):
             return
-        prompt, policy, draw = row.get("prompt_id"), row.get("policy", row.get("entrant_id")), row.get("draw_idx", 0)
+        prompt, policy, draw = (
+            row.get("prompt_id"),
+            row.get("policy", row.get("entrant_id")),
+            row.get("draw_idx", 0),
+        )
         score = row["judge_score"]
-        is_score = isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1
+        is_score = (
+            isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1
+        )
         if not isinstance(prompt, str) or not isinstance(policy, str) or not isinstance(draw, int):
-            raise UserError(f"{place}: a score without prompt_id and policy. Expected both as text, draw_idx a number.")
+            raise UserError(
+                f"{place}: a score without prompt_id and policy. Expected both as text, draw_idx a number."
+            )
         if score is not None and not is_score:
-            raise UserError(f"{place}: judge_score is {score!r}. Expected a number in [0, 1], or null.")
+            raise UserError(
+                f"{place}: judge_score is {score!r}. Expected a number in [0, 1], or null."
+            )
         if (prompt, policy, draw) in self._scores:
             self._notes["further scores of responses that had one; the first was taken"] += 1
         self._scores.setdefault((prompt, policy, draw), score)
@@ -199,7 +245,9 @@ class ReplayJudge:
             if not isinstance(repeat := raw.get("repeat") or 0, int):
                 raise UserError(f"{place}: repeat is {repeat!r}. Expected a whole number.")
             self._judges.add(str(raw["judge_model"]))
-            is_original = "cache_key" in row or "pair" in raw  # only the original's verdicts/ repeat the pair
+            is_original = (
+                "cache_key" in row or "pair" in raw
+            )  # only the original's verdicts/ repeat the pair
             verdict = self._borne_out(place, raw) if is_original else raw["verdict"]
             shown = (b, a) if raw["position_swap"] else (a, b)
             names = {"A": shown[0], "B": shown[1], "TIE": "tie"}
@@ -211,13 +259,19 @@ class ReplayJudge:
         """A verdict of the original's; INVALID where the judge's reply, its `reasoning`, does not say the same."""
         verdict = row["verdict"] or "INVALID"
         if verdict not in VERDICTS:
-            raise UserError(f"{place}: verdict is {verdict!r}. Expected A, B or TIE. Mend the row or remove it.")
+            raise UserError(
+                f"{place}: verdict is {verdict!r}. Expected A, B or TIE. Mend the row or remove it."
+            )
         said = (_SAID.findall(str(row["reasoning"])) or [""]) if "reasoning" in row else [verdict]
         if row.get("error") or verdict == "INVALID" or said[-1].upper() != verdict:
-            self._notes["verdicts are invalid: marked as failed, or not what the judge's reply says"] += 1
+            self._notes[
+                "verdicts are invalid: marked as failed, or not what the judge's reply says"
+            ] += 1
             return "INVALID"
         if verdict == "TIE" and "reasoning" not in row:
-            self._notes["TIEs may be failures of the judge: the original wrote TIE then, and no reply is there"] += 1
+            self._notes[
+                "TIEs may be failures of the judge: the original wrote TIE then, and no reply is there"
+            ] += 1
         return str(verdict)
 
     def _from_battle(self, place: str, row: Mapping[str, Any]) -> _Verdicts:
@@ -228,8 +282,15 @@ class ReplayJudge:
         for name in ("winner", "verdict_ab", "verdict_ba"):
             found = row["winner"] if name == "winner" else row.get(name)
             if found not in (None, *WINNERS):
-                raise UserError(f"{place}: {name} is {found!r}. Expected one of {', '.join(WINNERS)}.")
-        prompt, a, b, dimension = row["question_id"], row["model_a"], row["model_b"], row.get("dimension")
+                raise UserError(
+                    f"{place}: {name} is {found!r}. Expected one of {', '.join(WINNERS)}."
+                )
+        prompt, a, b, dimension = (
+            row["question_id"],
+            row["model_a"],
+            row["model_b"],
+            row.get("dimension"),
+        )
         names = dict.fromkeys(WINNERS, "tie") | {"model_a": a, "model_b": b}
         both = row.get("verdict_ab"), row.get("verdict_ba")
         if None in both:

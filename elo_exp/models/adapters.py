@@ -26,13 +26,21 @@ from elo_exp.records import UserError, fingerprint
 if TYPE_CHECKING:
     import torch
 
-Update: TypeAlias = "Mapping[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]"  # of one head; read() says which
+Update: TypeAlias = (
+    "Mapping[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]"  # of one head; read() says which
+)
 
 FINAL = -1  # of the checkpoints of a training run, the last
 DEPTH = 3  # last layers of the model that each head has to itself, where a manifest does not say
-PROJECTIONS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}  # OLMo's names, and those of transformers
+PROJECTIONS = {
+    "w1": "gate_proj",
+    "w2": "down_proj",
+    "w3": "up_proj",
+}  # OLMo's names, and those of transformers
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
-_TENSOR = re.compile(r"(?:^|\.)(blocks|layers)\.(\d+)\.(?:.+\.)?(\w+)\.lora_([AB])(?:\.\w+)?\.weight$")
+_TENSOR = re.compile(
+    r"(?:^|\.)(blocks|layers)\.(\d+)\.(?:.+\.)?(\w+)\.lora_([AB])(?:\.\w+)?\.weight$"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +66,9 @@ class HeadFiles:
 
     def digest(self) -> str:
         """A name of all that is in the files and of how it is scaled."""
-        return fingerprint([self.depth, [[[sha256(f.path), f.alpha] for f in some] for some in self._all]])
+        return fingerprint(
+            [self.depth, [[[sha256(f.path), f.alpha] for f in some] for some in self._all]]
+        )
 
     @property
     def _all(self) -> list[Sequence[AdapterFile]]:
@@ -75,7 +85,11 @@ class Geometry:
 
 
 def find(
-    *, security_dir: str, robustness_dir: str | None, rob_checkpoint: int | None, uncertainty_path: str | None
+    *,
+    security_dir: str,
+    robustness_dir: str | None,
+    rob_checkpoint: int | None,
+    uncertainty_path: str | None,
 ) -> HeadFiles:
     """The files of every head, all of which are there. Raises UserError, by the name of the setting, where one is not.
 
@@ -98,7 +112,9 @@ def find(
         manifest = _manifest(later)
         for shard, files in enumerate(heads):
             files.append(_described(_checkpoint(later, shard, rob_checkpoint), manifest))
-    uncertainty = None if uncertainty_path is None else _lone_file(Path(uncertainty_path).expanduser())
+    uncertainty = (
+        None if uncertainty_path is None else _lone_file(Path(uncertainty_path).expanduser())
+    )
     return HeadFiles(depth=depth, heads=tuple(map(tuple, heads)), uncertainty=uncertainty)
 
 
@@ -121,7 +137,9 @@ def read(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
     }
 
 
-def _factors(file: AdapterFile, geometry: Geometry) -> dict[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]:
+def _factors(
+    file: AdapterFile, geometry: Geometry
+) -> dict[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]:
     halves: dict[tuple[int, str], dict[str, torch.Tensor]] = {}
     for name, tensor in _tensors(file.path).items():
         if "lora_" not in name:
@@ -129,7 +147,9 @@ def _factors(file: AdapterFile, geometry: Geometry) -> dict[tuple[int, str], tup
         layer, projection, half = _place(file.path, name, geometry)
         halves.setdefault((layer, projection), {})[half] = tensor.float()
     if not halves:
-        raise UserError(f"{file.path}: holds no tensor named ...lora_A.weight. Expected the LoRA update of a head.")
+        raise UserError(
+            f"{file.path}: holds no tensor named ...lora_A.weight. Expected the LoRA update of a head."
+        )
     return {place: _pair(file, place, pair, geometry) for place, pair in sorted(halves.items())}
 
 
@@ -153,7 +173,10 @@ def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:
 
 
 def _pair(
-    file: AdapterFile, place: tuple[int, str], halves: Mapping[str, torch.Tensor], geometry: Geometry
+    file: AdapterFile,
+    place: tuple[int, str],
+    halves: Mapping[str, torch.Tensor],
+    geometry: Geometry,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     where = f"{file.path}: head layer {place[0]}, {place[1]}"
     if set(halves) != {"A", "B"}:
@@ -167,7 +190,9 @@ def _pair(
             "rank, as the model's layers are. Is it another model's adapter?"
         )
     if file.rank not in (None, rank):
-        raise UserError(f"{where}: found rank {rank}. Expected {file.rank}, as lora_r of manifest.json says.")
+        raise UserError(
+            f"{where}: found rank {rank}. Expected {file.rank}, as lora_r of manifest.json says."
+        )
     alpha = 2 * rank if file.alpha is None else file.alpha
     return down, up.T * (alpha / rank)
 
@@ -195,9 +220,13 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
         ) from None
     except (SafetensorError, RuntimeError, EOFError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        raise UserError(f"{path}: cannot be read ({reason}). Expected a state dict of tensors.") from None
+        raise UserError(
+            f"{path}: cannot be read ({reason}). Expected a state dict of tensors."
+        ) from None
     state = state.get("head_state_dict", state) if isinstance(state, dict) else state
-    if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
+    if not isinstance(state, dict) or not all(
+        isinstance(tensor, torch.Tensor) for tensor in state.values()
+    ):
         raise UserError(f"{path}: found no state dict. Expected tensors by name.")
     return state
 
@@ -205,35 +234,52 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
 def _final(folder: Path, shard: int, setting: str) -> Path:
     found = _with_suffix(folder, f"shard_{shard}_lora")
     if found is None:
-        raise UserError(f"{setting}: found no shard_{shard}_lora{{{','.join(_SUFFIXES)}}} in {folder}. Check the path.")
+        raise UserError(
+            f"{setting}: found no shard_{shard}_lora{{{','.join(_SUFFIXES)}}} in {folder}. Check the path."
+        )
     return found
 
 
 def _checkpoint(folder: Path, shard: int, step: int) -> Path:
     if step == FINAL:
         return _final(folder, shard, "robustness_dir")
-    kept = (path for path in sorted((folder / f"shard_{shard}").rglob("checkpoint_step_*")) if path.suffix in _SUFFIXES)
+    kept = (
+        path
+        for path in sorted((folder / f"shard_{shard}").rglob("checkpoint_step_*"))
+        if path.suffix in _SUFFIXES
+    )
     steps: dict[int, list[Path]] = {}
     for path in kept:
         if number := re.match(r"checkpoint_step_(\d+)(?!\d)", path.name):
             steps.setdefault(int(number[1]), []).append(path)
     found = steps.get(step, [])
     if not found:
-        has = f"steps {', '.join(map(str, sorted(steps)))}" if steps else "no checkpoint_step_N file"
+        has = (
+            f"steps {', '.join(map(str, sorted(steps)))}" if steps else "no checkpoint_step_N file"
+        )
         where = folder / f"shard_{shard}"
-        raise UserError(f"rob_checkpoint: found {step}; {where} has {has}. Expected one of them, or -1.")
+        raise UserError(
+            f"rob_checkpoint: found {step}; {where} has {has}. Expected one of them, or -1."
+        )
     if len(found) > 1:
-        raise UserError(f"rob_checkpoint: step {step} is both {found[0]} and {found[1]}. Keep one of them there.")
+        raise UserError(
+            f"rob_checkpoint: step {step} is both {found[0]} and {found[1]}. Keep one of them there."
+        )
     return found[0]
 
 
 def _with_suffix(folder: Path, stem: str) -> Path | None:
-    return next((path for path in (folder / f"{stem}{suffix}" for suffix in _SUFFIXES) if path.is_file()), None)
+    return next(
+        (path for path in (folder / f"{stem}{suffix}" for suffix in _SUFFIXES) if path.is_file()),
+        None,
+    )
 
 
 def _lone_file(path: Path) -> AdapterFile:
     if not path.is_file() or path.suffix not in _SUFFIXES:
-        raise UserError(f"uncertainty_path: found no file {path}. Expected one that ends in {', '.join(_SUFFIXES)}.")
+        raise UserError(
+            f"uncertainty_path: found no file {path}. Expected one that ends in {', '.join(_SUFFIXES)}."
+        )
     return _described(path, _manifest(path.parent))
 
 
@@ -247,7 +293,9 @@ def _manifest(folder: Path, *, needed: str | None = None) -> Mapping[str, Any]:
     path = folder / "manifest.json"
     if not path.is_file():
         if needed:
-            raise UserError(f"{needed}: found no manifest.json in {folder}. Expected one that counts the heads.")
+            raise UserError(
+                f"{needed}: found no manifest.json in {folder}. Expected one that counts the heads."
+            )
         return {}
     try:
         with open_text(path) as file:
@@ -255,18 +303,26 @@ def _manifest(folder: Path, *, needed: str | None = None) -> Mapping[str, Any]:
     except (ValueError, KeyError, TypeError):
         config = None
     if not isinstance(config, dict):
-        raise UserError(f'{path}: found no settings. Expected {{"config": {{"num_shards": 9, ...}}}}.')
+        raise UserError(
+            f'{path}: found no settings. Expected {{"config": {{"num_shards": 9, ...}}}}.'
+        )
     for name in ("lora_r", "lora_alpha"):
-        if config.get(name) is not None and not (isinstance(config[name], int | float) and config[name] > 0):
+        if config.get(name) is not None and not (
+            isinstance(config[name], int | float) and config[name] > 0
+        ):
             raise UserError(f"{path}: found {name} = {config[name]!r}. Expected a positive number.")
     unknown = set(config.get("target_modules") or ()) - {*PROJECTIONS, *PROJECTIONS.values()}
     if unknown:
-        raise UserError(f"{path}: target_modules has {min(unknown)!r}. Expected {', '.join(PROJECTIONS)} alone.")
+        raise UserError(
+            f"{path}: target_modules has {min(unknown)!r}. Expected {', '.join(PROJECTIONS)} alone."
+        )
     return config
 
 
 def _whole(manifest: Mapping[str, Any], name: str, folder: Path, default: int | None = None) -> int:
     value = manifest.get(name, default)
     if not isinstance(value, int) or value < 1:
-        raise UserError(f"{folder / 'manifest.json'}: found {name} = {value!r}. Expected a whole number from 1.")
+        raise UserError(
+            f"{folder / 'manifest.json'}: found {name} = {value!r}. Expected a whole number from 1."
+        )
     return value

@@ -119,7 +119,9 @@ def choose_device(name: str) -> str:
     if name == "auto":
         return present[0]
     if name not in present:
-        raise UserError(f"device: found {name!r}, which this machine does not have. Expected {' or '.join(present)}.")
+        raise UserError(
+            f"device: found {name!r}, which this machine does not have. Expected {' or '.join(present)}."
+        )
     return name
 
 
@@ -150,7 +152,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(some in str(error) for some in words)
 
 
-def chat_ids(lm: CausalLM, prompt_text: str, *, system_prompt: str | None, chat_template: str | None) -> list[int]:
+def chat_ids(
+    lm: CausalLM, prompt_text: str, *, system_prompt: str | None, chat_template: str | None
+) -> list[int]:
     """The tokens that the model is to continue: a system message, the prompt as the user's, the assistant's opening.
 
     chat_template  a Jinja text in place of the tokenizer's own; 'none': the bare texts, one after the other
@@ -176,16 +180,21 @@ def chat_ids(lm: CausalLM, prompt_text: str, *, system_prompt: str | None, chat_
         with_system = " with a system prompt" if system else ""
         raise UserError(
             f"{lm.checkpoint.model}: the chat template cannot be used{with_system} ({_first_line(error)}). Give "
-            "another with chat_template=FILE.jinja" + (", or leave system_prompt out." if system else ".")
+            "another with chat_template=FILE.jinja"
+            + (", or leave system_prompt out." if system else ".")
         ) from None
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def require_packages(model: str) -> None:
     """Raise UserError where what a model needs is not installed."""
-    absent = [name for name in ("torch", "transformers", "peft") if importlib.util.find_spec(name) is None]
+    absent = [
+        name for name in ("torch", "transformers", "peft") if importlib.util.find_spec(name) is None
+    ]
     if absent:
-        raise UserError(f"{model}: needs {', '.join(absent)}, not installed: pip install 'elo-exp[hf]'.")
+        raise UserError(
+            f"{model}: needs {', '.join(absent)}, not installed: pip install 'elo-exp[hf]'."
+        )
 
 
 def _load(checkpoint: Checkpoint) -> CausalLM:
@@ -214,7 +223,9 @@ def _assembled(checkpoint: Checkpoint, device: torch.device, *, local_files_only
     }
     with _explained(checkpoint.model, device):
         tokenizer = _tokenizer(checkpoint.model, source)
-        model = _model(checkpoint.model, choose_dtype(checkpoint.dtype, device.type), device, source)
+        model = _model(
+            checkpoint.model, choose_dtype(checkpoint.dtype, device.type), device, source
+        )
     for adapter in checkpoint.adapters:
         with _explained(adapter, device):
             model = _merged(model, adapter, device, local_files_only=local_files_only)
@@ -228,7 +239,9 @@ def _tokenizer(name: str, source: Mapping[str, Any]) -> Any:
 
     tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", **source)
     if tokenizer.eos_token_id is None:
-        raise UserError(f"{name}: its tokenizer has no end token, so that no answer would ever end.")
+        raise UserError(
+            f"{name}: its tokenizer has no end token, so that no answer would ever end."
+        )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -257,9 +270,15 @@ def _merged(model: Any, adapter: str, device: torch.device, *, local_files_only:
     with as_peft_is():
         warnings.filterwarnings("error", message="Found missing adapter keys")
         merged = PeftModel.from_pretrained(
-            model, name, revision=revision, torch_device=str(device), local_files_only=local_files_only
+            model,
+            name,
+            revision=revision,
+            torch_device=str(device),
+            local_files_only=local_files_only,
         ).merge_and_unload()
-    vars(merged).pop("peft_config", None)  # older versions leave it, and then warn that there are two adapters
+    vars(merged).pop(
+        "peft_config", None
+    )  # older versions leave it, and then warn that there are two adapters
     return merged
 
 
@@ -267,7 +286,9 @@ def _merged(model: Any, adapter: str, device: torch.device, *, local_files_only:
 def as_peft_is() -> Iterator[None]:
     """peft asks transformers by a name that transformers is about to drop; that is between the two of them."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
+        warnings.filterwarnings(
+            "ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning
+        )
         yield
 
 
@@ -278,7 +299,9 @@ def _plain_generation(model: Any, tokenizer: Any) -> Any:
     ends = model.generation_config.eos_token_id if model.generation_config else None
     known = ends if isinstance(ends, list) else [] if ends is None else [ends]
     return GenerationConfig(  # type: ignore[no-untyped-call]
-        eos_token_id=sorted({*known, tokenizer.eos_token_id}), pad_token_id=tokenizer.pad_token_id, do_sample=False
+        eos_token_id=sorted({*known, tokenizer.eos_token_id}),
+        pad_token_id=tokenizer.pad_token_id,
+        do_sample=False,
     )
 
 
@@ -289,7 +312,15 @@ def _explained(name: str, device: torch.device) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, ValueError, RuntimeError, KeyError, ImportError, SafetensorError, UserWarning) as error:
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+        KeyError,
+        ImportError,
+        SafetensorError,
+        UserWarning,
+    ) as error:
         raise UserError(f"{name}: {_reason(name, error, device)}") from error
 
 
@@ -298,12 +329,18 @@ def _reason(name: str, error: Exception, device: torch.device) -> str:
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     if is_out_of_memory(error):
-        free = f" ({torch.cuda.mem_get_info(device)[0] / 2**30:.1f} GiB free)" if device.type == "cuda" else ""
+        free = (
+            f" ({torch.cuda.mem_get_info(device)[0] / 2**30:.1f} GiB free)"
+            if device.type == "cuda"
+            else ""
+        )
         return f"does not fit into the memory of {device}{free}. Use dtype=bfloat16, device=cpu or a smaller model."
     if "trust_remote_code" in str(error):
         return "brings code of its own. Read it, and set trust_remote_code=true if it may run on this machine."
     if HF_HUB_OFFLINE and not Path(name).is_dir():
-        return "is not whole in the hub's cache, and HF_HUB_OFFLINE is set. Load it once with network."
+        return (
+            "is not whole in the hub's cache, and HF_HUB_OFFLINE is set. Load it once with network."
+        )
     return f"cannot be loaded ({_first_line(error)})."
 
 

@@ -21,7 +21,15 @@ from elo_exp.records import UserError
 logger = logging.getLogger(__name__)
 
 _COMMIT = re.compile("[0-9a-f]{40}")
-_READ = {".json", ".jinja", ".model", ".tiktoken", ".safetensors", ".bin", ".py"}  # files that loading reads, by ending
+_READ = {
+    ".json",
+    ".jinja",
+    ".model",
+    ".tiktoken",
+    ".safetensors",
+    ".bin",
+    ".py",
+}  # files that loading reads, by ending
 _READ_NAMES = {"merges.txt", "vocab.txt"}
 _LARGE = 1 << 20  # bytes; the hash of a larger file is remembered
 _MODEL, _ADAPTER = "config.json", "adapter_config.json"
@@ -50,7 +58,9 @@ def identity(checkpoint: Checkpoint, cache_dir: Path) -> dict[str, Any]:
     """
     return {
         "model": _identity(checkpoint.model, checkpoint.revision, cache_dir),
-        "adapters": [_identity(*name_and_revision(adapter), cache_dir) for adapter in checkpoint.adapters],
+        "adapters": [
+            _identity(*name_and_revision(adapter), cache_dir) for adapter in checkpoint.adapters
+        ],
         "trust_remote_code": checkpoint.trust_remote_code,
     }
 
@@ -62,13 +72,20 @@ def file_identity(path: Path, cache_dir: Path) -> str:
 
 def weight_paths(model: str, adapters: Sequence[str] = ()) -> list[Path]:
     """The files that loading reads of a model and of adapters that are folders; none of a name of the hub."""
-    folders = [Path(name).expanduser() for name in (model, *(name_and_revision(adapter)[0] for adapter in adapters))]
+    folders = [
+        Path(name).expanduser()
+        for name in (model, *(name_and_revision(adapter)[0] for adapter in adapters))
+    ]
     return [path for folder in folders if folder.is_dir() for path in _files(folder)]
 
 
 def template_paths(template: str | None) -> dict[str, Path]:
     """The .jinja file that a chat template may be the name of."""
-    return {"template": Path(template).expanduser()} if template is not None and template.endswith(".jinja") else {}
+    return (
+        {"template": Path(template).expanduser()}
+        if template is not None and template.endswith(".jinja")
+        else {}
+    )
 
 
 def read_template(template: str | None) -> str | None:
@@ -87,7 +104,9 @@ def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]
             raise UserError(f"{name}: no such folder. Check the path.")
         return name, _commit(name, revision or "main", config)
     if revision is not None:
-        raise UserError(f"{name}: is a folder, which has no revision (found {revision!r}). Leave it out.")
+        raise UserError(
+            f"{name}: is a folder, which has no revision (found {revision!r}). Leave it out."
+        )
     if not (folder / config).is_file():
         other = _ADAPTER if config == _MODEL else _MODEL
         hint = " It holds a LoRA adapter: set model to what it was trained on, and adapters=[...] to this folder."
@@ -128,7 +147,12 @@ def _commit(name: str, revision: str, config: str) -> str:
 def _identity(place: str, commit: str | None, cache_dir: Path) -> dict[str, Any]:
     if commit:
         return {"hub": place, "commit": commit}
-    return {"files": {Path(path).name: digest for path, digest in hashes(_files(Path(place)), cache_dir).items()}}
+    return {
+        "files": {
+            Path(path).name: digest
+            for path, digest in hashes(_files(Path(place)), cache_dir).items()
+        }
+    }
 
 
 def _files(folder: Path) -> list[Path]:
@@ -145,11 +169,17 @@ def hashes(paths: Sequence[Path], cache_dir: Path) -> dict[str, str]:
     known = _remembered(memory)
     unread = [p for p in paths if marks[p][0] < _LARGE or known.get(str(p), ())[:2] != [*marks[p]]]
     if n_bytes := sum(marks[path][0] for path in unread if marks[path][0] >= _LARGE):
-        logger.info("reading %.1f GB of %s once, to know the weights again", n_bytes / 1e9, paths[0].parent)
+        logger.info(
+            "reading %.1f GB of %s once, to know the weights again", n_bytes / 1e9, paths[0].parent
+        )
     with ThreadPoolExecutor() as pool:
         read = dict(zip(unread, pool.map(sha256, unread), strict=True))
     if n_bytes:
-        new = {str(path): [*marks[path], digest] for path, digest in read.items() if marks[path][0] >= _LARGE}
+        new = {
+            str(path): [*marks[path], digest]
+            for path, digest in read.items()
+            if marks[path][0] >= _LARGE
+        }
         write_json(memory, {**_remembered(memory), **new})
     return {str(path): read[path] if path in read else known[str(path)][2] for path in paths}
 

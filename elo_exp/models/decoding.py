@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from elo_exp.models.multihead import Heads, KeyValueCache, MultiHead
-from elo_exp.models.speculative import Rejection, Trust, distribution, draw, product, rejection, trust, verify
+from elo_exp.models.speculative import (
+    Rejection,
+    Trust,
+    distribution,
+    draw,
+    product,
+    rejection,
+    trust,
+    verify,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -62,7 +71,9 @@ class Decoded:
 class _Text:
     """The tokens so far: the last one, and of those before it the caches of the trunk and of all who take part."""
 
-    def __init__(self, model: MultiHead, ids: Sequence[int], parties: Sequence[Heads], capacity: int) -> None:
+    def __init__(
+        self, model: MultiHead, ids: Sequence[int], parties: Sequence[Heads], capacity: int
+    ) -> None:
         self._model = model
         self._trunk = KeyValueCache(capacity)
         self._heads = {id(party): party.cache(capacity) for party in parties}
@@ -111,7 +122,9 @@ def verified(
     decoded = Decoded()
     while room := decoded.room(sampling):
         length = text.length
-        drafts, q, trunk, first = _draft(model, text, drafting, min(sampling.gamma, room), sampling, rng)
+        drafts, q, trunk, first = _draft(
+            model, text, drafting, min(sampling.gamma, room), sampling, rng
+        )
         given = text.ask(judging, trunk)
         logits = model.logits(given)
         p = product(logits, beta=sampling.beta, temperature=sampling.temperature)
@@ -130,7 +143,9 @@ def verified(
             decoded.rejections.append(refused)
         if decoded.witness is None:
             decoded.witness = first if n_accepted else _advocate(given, logits, tokens[0])
-        decoded.trust += trust(logits[:, : len(tokens)], beta=sampling.beta, temperature=sampling.temperature)
+        decoded.trust += trust(
+            logits[:, : len(tokens)], beta=sampling.beta, temperature=sampling.temperature
+        )
         decoded.n_rounds += 1
         decoded.n_accepted += n_accepted
         decoded.add(tokens, sampling)
@@ -139,7 +154,12 @@ def verified(
 
 
 def _draft(
-    model: MultiHead, text: _Text, drafting: Heads, n: int, sampling: Sampling, rng: np.random.Generator
+    model: MultiHead,
+    text: _Text,
+    drafting: Heads,
+    n: int,
+    sampling: Sampling,
+    rng: np.random.Generator,
 ) -> tuple[list[int], torch.Tensor, torch.Tensor, torch.Tensor]:
     """At most n tokens T, up to one that ends the answer; what they were drawn from (T, V); the trunk's states before
     each (1, T, d); the drafting head's before the first (d,)."""
@@ -156,7 +176,12 @@ def _draft(
 
 
 def sampled(
-    model: MultiHead, ids: Sequence[int], *, heads: Sequence[int], sampling: Sampling, rng: np.random.Generator
+    model: MultiHead,
+    ids: Sequence[int],
+    *,
+    heads: Sequence[int],
+    sampling: Sampling,
+    rng: np.random.Generator,
 ) -> Decoded:
     """An answer to the prompt `ids`, drawn token by token from the product of the heads; one head's own, from one."""
     together = model.heads(heads)
@@ -182,7 +207,9 @@ def _advocate(given: torch.Tensor, logits: torch.Tensor, token: int) -> torch.Te
     return given[int(logits[:, 0].log_softmax(-1)[:, token].argmax()), 0]
 
 
-def p_correct(model: MultiHead, ids: Sequence[int], *, head: int, witness: torch.Tensor, yes: int, no: int) -> float:
+def p_correct(
+    model: MultiHead, ids: Sequence[int], *, head: int, witness: torch.Tensor, yes: int, no: int
+) -> float:
     """The chance that the uncertainty head gives an answer: sigmoid(logit of `yes` - logit of `no`), in (0, 1).
 
     ids  the question whether the answer is right. The witness is added to what the trunk gives at its last position.

@@ -41,7 +41,9 @@ class Decoding:
 
     def __post_init__(self) -> None:
         if self.temperature is not None and not 0 < self.temperature < float("inf"):
-            raise UserError(f"temperature: found {self.temperature}. Expected more than 0, or null for greedy.")
+            raise UserError(
+                f"temperature: found {self.temperature}. Expected more than 0, or null for greedy."
+            )
         if not 0 < self.top_p <= 1:
             raise UserError(f"top_p: found {self.top_p}. Expected a share in (0, 1].")
         if self.max_new_tokens < 1:
@@ -67,7 +69,9 @@ def prompt_seed(prompt_id: str) -> int:
     return int(hashlib.sha256(prompt_id.encode()).hexdigest(), 16) % 2**32
 
 
-def check_lengths(room: int | None, prompts: Mapping[str, Sequence[int]], *, max_new_tokens: int, label: str) -> None:
+def check_lengths(
+    room: int | None, prompts: Mapping[str, Sequence[int]], *, max_new_tokens: int, label: str
+) -> None:
     """Raise UserError where a prompt, by its name, and an answer to it do not fit into the `room` of the model."""
     for name, ids in prompts.items():
         if room is not None and len(ids) + max_new_tokens > room:
@@ -83,11 +87,20 @@ _version = functools.cache(version)  # which reads a file
 def made_on(lm: CausalLM) -> dict[str, str]:
     """On what an answer is made, for its diagnostics: what changes its rounding."""
     versions = {package: _version(package) for package in ("torch", "transformers")}
-    return {"device": str(lm.device), "dtype": str(lm.model.dtype).removeprefix("torch."), **versions}
+    return {
+        "device": str(lm.device),
+        "dtype": str(lm.model.dtype).removeprefix("torch."),
+        **versions,
+    }
 
 
 def continuations(
-    lm: CausalLM, prompts: Mapping[str, Sequence[int]], *, decoding: Decoding, batch_size: int, label: str
+    lm: CausalLM,
+    prompts: Mapping[str, Sequence[int]],
+    *,
+    decoding: Decoding,
+    batch_size: int,
+    label: str,
 ) -> Iterator[tuple[str, Continuation]]:
     """The continuation of each prompt, by its name, as each batch is made, the longest prompts first.
 
@@ -104,7 +117,9 @@ def continuations(
 
     longest_first = sorted(prompts, key=lambda name: -len(prompts[name]))
     mend = "Lower max_new_tokens, or take dtype=bfloat16 or another device."
-    for names, made in in_batches(longest_first, work, batch_size=batch_size, label=label, mend=mend):
+    for names, made in in_batches(
+        longest_first, work, batch_size=batch_size, label=label, mend=mend
+    ):
         yield from zip(names, made, strict=True)
     speed.conclude()
 
@@ -125,7 +140,9 @@ def in_batches(
             if not is_out_of_memory(error):
                 raise
             if len(batch) == 1:
-                raise UserError(f"{label}: memory does not suffice for one prompt alone. {mend}") from None
+                raise UserError(
+                    f"{label}: memory does not suffice for one prompt alone. {mend}"
+                ) from None
             batch_size = len(batch) // 2
         else:
             start += len(batch)
@@ -133,7 +150,12 @@ def in_batches(
             continue
         gc.collect()  # only here, where the failed batch's tensors are no longer held by their exception
         empty_cache()
-        logger.info("%s: out of memory with %d prompts at a time, going on with %d", label, len(batch), batch_size)
+        logger.info(
+            "%s: out of memory with %d prompts at a time, going on with %d",
+            label,
+            len(batch),
+            batch_size,
+        )
 
 
 class Speed:
@@ -151,7 +173,13 @@ class Speed:
 
     def conclude(self) -> None:
         rate = self._n_tokens / self._seconds if self._seconds else 0.0
-        logger.info("%s: %d tokens in %.0f s, %.0f tokens/s", self._label, self._n_tokens, self._seconds, rate)
+        logger.info(
+            "%s: %d tokens in %.0f s, %.0f tokens/s",
+            self._label,
+            self._n_tokens,
+            self._seconds,
+            rate,
+        )
 
 
 def left_padded(lm: CausalLM, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -165,7 +193,9 @@ def left_padded(lm: CausalLM, rows: Sequence[Sequence[int]]) -> tuple[torch.Tens
     return ids.to(lm.device), mask.to(lm.device)
 
 
-def _continue(lm: CausalLM, prompts: Mapping[str, Sequence[int]], decoding: Decoding) -> list[Continuation]:
+def _continue(
+    lm: CausalLM, prompts: Mapping[str, Sequence[int]], decoding: Decoding
+) -> list[Continuation]:
     ids, mask = left_padded(lm, list(prompts.values()))
     seeds = [prompt_seed(name) for name in prompts]
     draw = None
@@ -179,10 +209,15 @@ def _continue(lm: CausalLM, prompts: Mapping[str, Sequence[int]], decoding: Deco
     )
     logprobs = draw.logprobs() if draw else [None] * len(prompts)
     rows = made[:, ids.shape[1] :].tolist()
-    return [_cut(row, found, lm.end_ids, len(prompts)) for row, found in zip(rows, logprobs, strict=True)]
+    return [
+        _cut(row, found, lm.end_ids, len(prompts))
+        for row, found in zip(rows, logprobs, strict=True)
+    ]
 
 
-def _cut(row: list[int], logprobs: list[float] | None, end_ids: Sequence[int], batch_size: int) -> Continuation:
+def _cut(
+    row: list[int], logprobs: list[float] | None, end_ids: Sequence[int], batch_size: int
+) -> Continuation:
     """One row, and the log-probability of each of its tokens, up to its end token; what follows is padding."""
     end = next((i for i, token in enumerate(row) if token in end_ids), None)
     n = len(row) if end is None else end + 1
@@ -201,14 +236,23 @@ class _Draw:
     device and in every batch.
     """
 
-    def __init__(self, decoding: Decoding, seeds: Sequence[int], *, start: int, device: torch.device) -> None:
+    def __init__(
+        self, decoding: Decoding, seeds: Sequence[int], *, start: int, device: torch.device
+    ) -> None:
         import torch
 
         assert decoding.temperature is not None
         self._temperature, self._top_p, self._start = decoding.temperature, decoding.top_p, start
         sources = (torch.Generator().manual_seed(seed) for seed in seeds)
-        drawn = [torch.rand(decoding.max_new_tokens, generator=source, dtype=torch.float64) for source in sources]
-        self._uniforms = torch.stack(drawn).to(torch.float32 if device.type == "mps" else torch.float64).to(device)
+        drawn = [
+            torch.rand(decoding.max_new_tokens, generator=source, dtype=torch.float64)
+            for source in sources
+        ]
+        self._uniforms = (
+            torch.stack(drawn)
+            .to(torch.float32 if device.type == "mps" else torch.float64)
+            .to(device)
+        )
         self._chances: list[torch.Tensor] = []  # by step, of the token that each row has drawn
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:

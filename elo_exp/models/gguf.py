@@ -40,12 +40,19 @@ class GgufModel:
                 verbose=False,
             )
         except ValueError as error:
-            raise UserError(f"{file.path}: cannot be loaded ({error}). Check that it is a whole .gguf file.") from None
+            raise UserError(
+                f"{file.path}: cannot be loaded ({error}). Check that it is a whole .gguf file."
+            ) from None
         self._path = file.path
         vocabulary = llama_cpp.llama_model_get_vocab(self._lm.model)
-        texts = [llama_cpp.llama_vocab_get_text(vocabulary, i).decode("latin-1") for i in range(self._lm.n_vocab())]
+        texts = [
+            llama_cpp.llama_vocab_get_text(vocabulary, i).decode("latin-1")
+            for i in range(self._lm.n_vocab())
+        ]
         self.end_ids = [i for i in range(len(texts)) if llama_cpp.llama_vocab_is_eog(vocabulary, i)]
-        self.tokenizer = tokenizer_fingerprint({text: i for i, text in enumerate(texts)}, self.end_ids)
+        self.tokenizer = tokenizer_fingerprint(
+            {text: i for i, text in enumerate(texts)}, self.end_ids
+        )
         self._ends = texts[self._lm.token_eos()], texts[self._lm.token_bos()]
 
     def chat_ids(self, text: str, *, system_prompt: str | None, template: str | None) -> list[int]:
@@ -58,12 +65,16 @@ class GgufModel:
             return list(self._lm.tokenize(bare.encode(), add_bos=True, special=False))
         template = template or self._lm.metadata.get("tokenizer.chat_template")
         if template is None:
-            raise UserError(f"{self._path}: has no chat template. Give one with chat_template=FILE.jinja, or none.")
+            raise UserError(
+                f"{self._path}: has no chat template. Give one with chat_template=FILE.jinja, or none."
+            )
         system = [{"role": "system", "content": system_prompt}] if system_prompt else []
         eos, bos = self._ends
         messages = [*system, {"role": "user", "content": text}]
         try:
-            rendered = Jinja2ChatFormatter(template=template, eos_token=eos, bos_token=bos)(messages=messages)
+            rendered = Jinja2ChatFormatter(template=template, eos_token=eos, bos_token=bos)(
+                messages=messages
+            )
         except (TemplateError, ValueError) as error:
             raise UserError(
                 f"{self._path}: the chat template cannot be used ({error}). Give another with chat_template=FILE.jinja"

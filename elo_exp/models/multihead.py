@@ -38,7 +38,9 @@ class KeyValueCache:
         self._capacity = capacity
         self._buffers: dict[int, list[torch.Tensor]] = {}
 
-    def update(self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any) -> tuple[torch.Tensor, ...]:
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any
+    ) -> tuple[torch.Tensor, ...]:
         """What a layer's attention calls: keep those of the new positions (batch, heads, T, size), return all."""
         end = self.length + key.shape[2]
         if layer_idx not in self._buffers:
@@ -61,13 +63,18 @@ class MultiHead:
     Raises UserError for a model that is not made of layers that can be taken apart in this way.
     """
 
-    def __init__(self, model: Any, *, depth: int, updates: Sequence[Update], merge: bool = False) -> None:
+    def __init__(
+        self, model: Any, *, depth: int, updates: Sequence[Update], merge: bool = False
+    ) -> None:
         geometry(model, depth)
         self.decoder = model.get_decoder()
         self.lm_head = model.get_output_embeddings()
         self.merge = merge
         layers = list(self.decoder.layers)
-        self.trunk_layers, self.head_layers = layers[: len(layers) - depth], layers[len(layers) - depth :]
+        self.trunk_layers, self.head_layers = (
+            layers[: len(layers) - depth],
+            layers[len(layers) - depth :],
+        )
         self.updates = _stacked(updates, like=self.decoder.embed_tokens.weight)
         self._check(model)
 
@@ -75,7 +82,9 @@ class MultiHead:
         """The hidden states (1, T, d) that the heads start from, of tokens that follow those in the cache."""
         import torch
 
-        states = self.decoder.embed_tokens(torch.tensor([ids], device=self.decoder.embed_tokens.weight.device))
+        states = self.decoder.embed_tokens(
+            torch.tensor([ids], device=self.decoder.embed_tokens.weight.device)
+        )
         states = self.run(self.trunk_layers, states, cache)
         cache.length += len(ids)
         return states
@@ -93,11 +102,15 @@ class MultiHead:
         logits: torch.Tensor = self.lm_head(self.decoder.norm(states)).float()
         return logits.cpu() if logits.device.type == "mps" else logits
 
-    def run(self, layers: Sequence[Any], states: torch.Tensor, cache: KeyValueCache) -> torch.Tensor:
+    def run(
+        self, layers: Sequence[Any], states: torch.Tensor, cache: KeyValueCache
+    ) -> torch.Tensor:
         """Hidden states (1 or H, T, d) after the layers, at the positions that follow those in the cache."""
         import torch
 
-        positions = torch.arange(cache.length, cache.length + states.shape[1], device=states.device)[None]
+        positions = torch.arange(
+            cache.length, cache.length + states.shape[1], device=states.device
+        )[None]
         embeddings = self.decoder.rotary_emb(states, positions)
         mask = _causal_mask(cache.length, states) if states.shape[1] > 1 else None
         for layer in layers:
@@ -118,7 +131,9 @@ class MultiHead:
         ids = list(range(_N_CHECKED))
         trunk = KeyValueCache(_N_CHECKED)
         with torch.inference_mode():
-            whole = model(input_ids=torch.tensor([ids], device=self.lm_head.weight.device)).logits.float()
+            whole = model(
+                input_ids=torch.tensor([ids], device=self.lm_head.weight.device)
+            ).logits.float()
             plain = Heads(self, 1, {})
             caches = plain.cache(_N_CHECKED)
             pieces = [plain(self.trunk(some, trunk), caches) for some in (ids[:-1], ids[-1:])]
@@ -145,7 +160,10 @@ class Heads:
         """The heads' last hidden states (H, T, d), before the final norm, of the trunk's (1, T, d)."""
         import torch
 
-        given = [self.model.run(stack, states, cache) for stack, cache in zip(self._stacks, caches, strict=True)]
+        given = [
+            self.model.run(stack, states, cache)
+            for stack, cache in zip(self._stacks, caches, strict=True)
+        ]
         for cache in caches:
             cache.length += states.shape[1]
         return torch.cat(given).expand(self.n_heads, -1, -1)
@@ -170,7 +188,10 @@ def geometry(model: Any, depth: int) -> Geometry:
     mlp = layers[-1].mlp
     if not all(hasattr(mlp, projection) for projection in PROJECTIONS.values()):
         raise _unsuitable(model, f"its MLP has no {', '.join(PROJECTIONS.values())}")
-    sizes = {name: (getattr(mlp, name).in_features, getattr(mlp, name).out_features) for name in PROJECTIONS.values()}
+    sizes = {
+        name: (getattr(mlp, name).in_features, getattr(mlp, name).out_features)
+        for name in PROJECTIONS.values()
+    }
     return Geometry(n_layers=len(layers), depth=depth, sizes=sizes)
 
 
@@ -188,8 +209,13 @@ def _stacked(updates: Sequence[Update], *, like: torch.Tensor) -> LowRank:
     stacked = {}
     for place in sorted({place for update in updates for place in update}):
         rank = max(len(update[place][0]) for update in updates if place in update)
-        sizes = next([factor.shape[1] for factor in update[place]] for update in updates if place in update)
-        down, up = (torch.zeros(len(updates), rank, size, dtype=like.dtype, device=like.device) for size in sizes)
+        sizes = next(
+            [factor.shape[1] for factor in update[place]] for update in updates if place in update
+        )
+        down, up = (
+            torch.zeros(len(updates), rank, size, dtype=like.dtype, device=like.device)
+            for size in sizes
+        )
         for head, update in enumerate(updates):
             if place in update:
                 for whole, factor in zip((down, up), update[place], strict=True):
@@ -217,7 +243,12 @@ def _twin(layer: Any, index: int) -> Any:
 
 
 def _add_low_rank(
-    module: Any, args: tuple[torch.Tensor, ...], output: torch.Tensor, *, down: torch.Tensor, up: torch.Tensor
+    module: Any,
+    args: tuple[torch.Tensor, ...],
+    output: torch.Tensor,
+    *,
+    down: torch.Tensor,
+    up: torch.Tensor,
 ) -> torch.Tensor:
     """After a projection of (1 or H, T, size in): down (H, size in, r), up (H, r, size out)."""
     return output + args[0] @ down @ up

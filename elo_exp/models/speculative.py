@@ -95,7 +95,9 @@ def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     return left if left.any() else p
 
 
-def verify(drafts: Sequence[int], q: torch.Tensor, p: torch.Tensor, rng: np.random.Generator) -> Ruling:
+def verify(
+    drafts: Sequence[int], q: torch.Tensor, p: torch.Tensor, rng: np.random.Generator
+) -> Ruling:
     """The jury's ruling on drafts drawn from q (T, V), with the target P (T, V)."""
     for i, token in enumerate(drafts):
         if rng.random() * float(q[i, token]) >= float(p[i, token]):
@@ -118,12 +120,16 @@ def trust(logits: torch.Tensor, *, beta: float, temperature: float | None) -> li
     ]
 
 
-def rejection(logits: torch.Tensor, draft: int, position: int, *, beta: float, temperature: float | None) -> Rejection:
+def rejection(
+    logits: torch.Tensor, draft: int, position: int, *, beta: float, temperature: float | None
+) -> Rejection:
     """Of a draft, by the jury's logits (H, V) for its place. Greedy ones are looked at with temperature 1."""
     p = product(logits, beta=beta, temperature=temperature or 1.0)
     votes = logits.argmax(-1).tolist()
     return Rejection(
-        position=position, suppression_score=float(p[draft]), validity_radius=validity_radius(votes, draft)
+        position=position,
+        suppression_score=float(p[draft]),
+        validity_radius=validity_radius(votes, draft),
     )
 
 

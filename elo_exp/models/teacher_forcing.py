@@ -99,11 +99,23 @@ def _total(lm: CausalLM, item: Forced, temperature: float) -> float | None:
     known = inspect.signature(lm.model.forward).parameters
     with torch.inference_mode():
         ids = torch.tensor([row], device=lm.device)
-        wishes: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "use_cache": False, "logits_to_keep": n + 1}
-        logits = lm.model(input_ids=ids, **{name: wish for name, wish in wishes.items() if name in known}).logits
-        logits, tokens = logits[0, -n - 1 : -1], ids[0, -n:]  # (token of the answer, vocabulary), (token,)
+        wishes: dict[str, Any] = {
+            "attention_mask": torch.ones_like(ids),
+            "use_cache": False,
+            "logits_to_keep": n + 1,
+        }
+        logits = lm.model(
+            input_ids=ids, **{name: wish for name, wish in wishes.items() if name in known}
+        ).logits
+        logits, tokens = (
+            logits[0, -n - 1 : -1],
+            ids[0, -n:],
+        )  # (token of the answer, vocabulary), (token,)
         starts = range(0, n, _ROWS)
-        sums = [_log_likelihood(logits[i : i + _ROWS], tokens[i : i + _ROWS], temperature) for i in starts]
+        sums = [
+            _log_likelihood(logits[i : i + _ROWS], tokens[i : i + _ROWS], temperature)
+            for i in starts
+        ]
     return math.fsum(sums)
 
 

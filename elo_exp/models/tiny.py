@@ -30,7 +30,9 @@ TEMPLATE = (
 )
 CONTEXT = 2048  # tokens
 _VOCABULARY = 2048  # tokens: whole words of the bank among them
-_SPREAD = 0.15  # of the weights: a system prompt then changes an answer's log-probability by some 2 nats
+_SPREAD = (
+    0.15  # of the weights: a system prompt then changes an answer's log-probability by some 2 nats
+)
 _BANK = HOME / "prompts" / "bank.jsonl"
 _SPECIAL = ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>"]
 
@@ -44,7 +46,9 @@ def built(checkpoint: Checkpoint, cache_dir: Path) -> Checkpoint:
         return checkpoint
     seed = checkpoint.model.removeprefix(PREFIX)
     if not re.fullmatch("[0-9]+", seed):
-        raise UserError(f"model: found {checkpoint.model!r}. Expected {PREFIX} and a whole number, its seed.")
+        raise UserError(
+            f"model: found {checkpoint.model!r}. Expected {PREFIX} and a whole number, its seed."
+        )
     key = fingerprint([VERSION, sha256(_BANK), int(seed)])
     folder = cache_dir / "tiny_random" / key[:12]
     if not folder.is_dir():
@@ -61,7 +65,9 @@ def _build(folder: Path, seed: int) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     config = LlamaConfig(**sizes(vocabulary=_VOCABULARY, n_layers=2, hidden_size=32, n_heads=4))
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        made = save(Path(temporary) / "made", config, seed=seed, spread=_SPREAD, chat_template=TEMPLATE)
+        made = save(
+            Path(temporary) / "made", config, seed=seed, spread=_SPREAD, chat_template=TEMPLATE
+        )
         try:
             made.rename(folder)
         except OSError:
@@ -114,7 +120,10 @@ def tokenizer(chat_template: str | None, *, vocabulary: int) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=_trained(vocabulary), eos_token="<|end|>", pad_token="<|pad|>", padding_side="left"
+        tokenizer_object=_trained(vocabulary),
+        eos_token="<|end|>",
+        pad_token="<|pad|>",
+        padding_side="left",
     )
     made.chat_template = chat_template
     return made
@@ -130,7 +139,10 @@ def _trained(vocabulary: int) -> Any:
     made.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=_SPECIAL, initial_alphabet=alphabet, show_progress=False
+        vocab_size=vocabulary,
+        special_tokens=_SPECIAL,
+        initial_alphabet=alphabet,
+        show_progress=False,
     )
     made.train_from_iterator(texts, trainer)
     return made

@@ -68,7 +68,9 @@ def _with_scores_for_labels(data: Dataset) -> Dataset:
         return dataclasses.replace(rows, label=rows.score)
 
     return dataclasses.replace(
-        data, logged=scored(data.logged), fresh={name: scored(rows) for name, rows in data.fresh.items()}
+        data,
+        logged=scored(data.logged),
+        fresh={name: scored(rows) for name, rows in data.fresh.items()},
     )
 
 
@@ -87,9 +89,14 @@ def _rows(scores: str, run: Analysis, truth: Mapping[str, Truth]) -> list[Ablati
             ci_high=found.value + found.half_width,
         )
         if policy in truth:
-            error, own = found.value - truth[policy].mean, found.half_width / max(found.std_error, 1e-300)
+            error, own = (
+                found.value - truth[policy].mean,
+                found.half_width / max(found.std_error, 1e-300),
+            )
             allowed = own * math.hypot(found.std_error, truth[policy].std_error or 0.0)
-            row = dataclasses.replace(row, truth=truth[policy].mean, error=error, covers=abs(error) <= allowed)
+            row = dataclasses.replace(
+                row, truth=truth[policy].mean, error=error, covers=abs(error) <= allowed
+            )
         rows.append(row)
     return rows
 

@@ -12,7 +12,13 @@ from elo_exp.oracle import audits, cje
 from elo_exp.oracle.audits import transport_audit
 from elo_exp.oracle.calibration import Calibration, calibrate
 from elo_exp.oracle.dataset import Dataset
-from elo_exp.oracle.estimates import LabelBudget, PolicyEstimate, ScoreOverlap, TransportAudit, WeightDiagnostics
+from elo_exp.oracle.estimates import (
+    LabelBudget,
+    PolicyEstimate,
+    ScoreOverlap,
+    TransportAudit,
+    WeightDiagnostics,
+)
 from elo_exp.oracle.evidence import Evidence, NotEstimableError, evidence
 from elo_exp.oracle.gates import CAUTION, REFUSE, Gates, Verdict
 from elo_exp.oracle.influence import Estimate
@@ -44,7 +50,9 @@ class Analysis:
     overlaps: tuple[ScoreOverlap, ...]
     audits: tuple[TransportAudit, ...]
     budgets: tuple[LabelBudget, ...]
-    found: Mapping[tuple[str, str], Estimate]  # policy, estimator: what it says, whatever the verdict
+    found: Mapping[
+        tuple[str, str], Estimate
+    ]  # policy, estimator: what it says, whatever the verdict
 
     def of(self, policy: str) -> list[PolicyEstimate]:
         return [estimate for estimate in self.estimates if estimate.policy == policy]
@@ -63,9 +71,15 @@ def analyse(data: Dataset, estimators: Mapping[str, Estimator], options: Options
         published = cje.published(data, policy, calibration) if options.compat else None
         for name, estimator in estimators.items():
             try:
-                found = cje.FORMULAS[name](published) if published else estimator.estimate(gates.evidence)
+                found = (
+                    cje.FORMULAS[name](published)
+                    if published
+                    else estimator.estimate(gates.evidence)
+                )
             except NotEstimableError as error:
-                estimates.append(PolicyEstimate(policy=policy, estimator=name, status=REFUSE, reason=str(error)))
+                estimates.append(
+                    PolicyEstimate(policy=policy, estimator=name, status=REFUSE, reason=str(error))
+                )
                 continue
             every[policy, name] = found
             verdict = gates.decide(found, estimator.rests_on)
@@ -77,17 +91,23 @@ def analyse(data: Dataset, estimators: Mapping[str, Estimator], options: Options
         estimates=tuple(estimates),
         weights=tuple(gates.weights for gates in checks if gates.weights is not None),
         overlaps=tuple(gates.overlap for gates in checks),
-        audits=tuple(transport_audit(g.evidence, g.labels, max_residual=options.max_residual) for g in checks),
+        audits=tuple(
+            transport_audit(g.evidence, g.labels, max_residual=options.max_residual) for g in checks
+        ),
         budgets=tuple(_budgets(data, every, options)),
         found=every,
     )
 
 
-def _budgets(data: Dataset, found: Mapping[tuple[str, str], Estimate], options: Options) -> Iterator[LabelBudget]:
+def _budgets(
+    data: Dataset, found: Mapping[tuple[str, str], Estimate], options: Options
+) -> Iterator[LabelBudget]:
     for (policy, name), estimate in found.items():
         if name in _BUDGETED:
             widths, n = options.half_widths, len(data.logged)
-            yield label_budget(estimate, policy=policy, estimator=name, half_widths=widths, n_labels_at_most=n)
+            yield label_budget(
+                estimate, policy=policy, estimator=name, half_widths=widths, n_labels_at_most=n
+            )
 
 
 def gates_of(data: Dataset, of_policy: Evidence) -> Gates:
@@ -100,10 +120,14 @@ def gates_of(data: Dataset, of_policy: Evidence) -> Gates:
     )
 
 
-def _row(policy: str, name: str, found: Estimate, verdict: Verdict, *, refuses: bool) -> PolicyEstimate:
+def _row(
+    policy: str, name: str, found: Estimate, verdict: Verdict, *, refuses: bool
+) -> PolicyEstimate:
     """As it is written; what is refused has no numbers."""
     status, reason = verdict
-    row = PolicyEstimate(policy=policy, estimator=name, n=found.n, ess=found.ess, n_labels=found.n_labels)
+    row = PolicyEstimate(
+        policy=policy, estimator=name, n=found.n, ess=found.ess, n_labels=found.n_labels
+    )
     if status == REFUSE and refuses:
         return dataclasses.replace(row, status=status, reason=reason)
     low, high = found.value - found.half_width, found.value + found.half_width
@@ -117,5 +141,7 @@ def _row(policy: str, name: str, found: Estimate, verdict: Verdict, *, refuses: 
         status=CAUTION if status == REFUSE else status,
         reason=reason,
         std_error_labels=found.std_error_labels,
-        degrees_of_freedom=found.degrees_of_freedom if math.isfinite(found.degrees_of_freedom) else None,
+        degrees_of_freedom=found.degrees_of_freedom
+        if math.isfinite(found.degrees_of_freedom)
+        else None,
     )

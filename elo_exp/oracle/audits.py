@@ -81,7 +81,11 @@ def score_overlap(data: Dataset, evidence: Evidence) -> ScoreOverlap:
         source=source,
         out_of_range=out_of_range,
         saturation=saturation,
-        card="refuse" if out_of_range >= MAX_OUT_OF_RANGE else "caution" if saturation >= MAX_SATURATION else "ok",
+        card="refuse"
+        if out_of_range >= MAX_OUT_OF_RANGE
+        else "caution"
+        if saturation >= MAX_SATURATION
+        else "ok",
     )
 
 
@@ -117,7 +121,9 @@ def target_labels(data: Dataset, evidence: Evidence) -> TargetLabels | None:
     return TargetLabels(rows=evidence.rows[labelled], of_row=raw / raw.sum(), source="weights")
 
 
-def transport_audit(evidence: Evidence, labels: TargetLabels | None, *, max_residual: float) -> TransportAudit:
+def transport_audit(
+    evidence: Evidence, labels: TargetLabels | None, *, max_residual: float
+) -> TransportAudit:
     """The mean residual of the calibration on a policy's labels."""
     if labels is None:
         return TransportAudit(policy=evidence.policy, source="none", status="not_checked")
@@ -153,12 +159,21 @@ def unweighted(evidence: Evidence, labels: TargetLabels) -> Estimate:
 
 def unbalanced(evidence: Evidence, labels: TargetLabels) -> Estimate:
     """The mean residual of a policy's labels beyond what the direct estimate adds."""
-    return _residuals(evidence, (labels.rows, labels.of_row), (evidence.calibration.labelled, -evidence.of_balance))
+    return _residuals(
+        evidence,
+        (labels.rows, labels.of_row),
+        (evidence.calibration.labelled, -evidence.of_balance),
+    )
 
 
 def _residuals(evidence: Evidence, *sums: tuple[Rows, Array]) -> Estimate:
     terms = [
-        Term(rows=rows, value=evidence.calibration.cross_fitted(rows), on_value=-of_row, on_label=of_row)
+        Term(
+            rows=rows,
+            value=evidence.calibration.cross_fitted(rows),
+            on_value=-of_row,
+            on_label=of_row,
+        )
         for rows, of_row in sums
     ]
     return linear_estimate(terms, evidence.calibration, n_prompts=len(evidence.prompts), centre=0.0)
@@ -174,7 +189,14 @@ def imbalance(evidence: Evidence) -> Estimate:
     u = evidence.calibrated / evidence.calibrated.sum()
     terms = [
         Term(rows=evidence.logged, value=logged, on_value=u, on_label=np.zeros(len(u))),
-        Term(rows=evidence.fresh, value=fresh, on_value=-evidence.of_draw, on_label=np.zeros(len(fresh))),
+        Term(
+            rows=evidence.fresh,
+            value=fresh,
+            on_value=-evidence.of_draw,
+            on_label=np.zeros(len(fresh)),
+        ),
     ]
     more = evidence.of_weights(logged - centre)
-    return linear_estimate(terms, evidence.calibration, n_prompts=len(evidence.prompts), centre=centre, more=more)
+    return linear_estimate(
+        terms, evidence.calibration, n_prompts=len(evidence.prompts), centre=centre, more=more
+    )

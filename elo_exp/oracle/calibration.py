@@ -66,7 +66,9 @@ def calibrate(logged: Rows, *, n_folds: int, mode: str, by_variance: bool = Fals
     """
     labelled = logged[logged.labelled]
     if mode == "two_stage" and np.isnan(logged.chars).any():
-        raise UserError("oracle.calibration: two_stage needs response_chars, or response, in every row.")
+        raise UserError(
+            "oracle.calibration: two_stage needs response_chars, or response, in every row."
+        )
     if by_variance and np.isnan(labelled.variance).any():
         raise UserError("oracle.by_variance: needs judge_score_variance in every labelled row.")
     weight = np.ones(len(labelled))
@@ -80,7 +82,9 @@ def curves(labelled: Rows, weight: Array, *, n_folds: int, mode: str) -> Calibra
     """The same from labelled rows that count `weight` (m,) each."""
     kept = [labelled.fold != k for k in range(n_folds)]
     if min(int(some.sum()) for some in kept) < MIN_LABELS // 2:
-        raise UserError("oracle.logged: nearly all labels are on prompts of one fold. Label more prompts.")
+        raise UserError(
+            "oracle.logged: nearly all labels are on prompts of one fold. Label more prompts."
+        )
     return Calibration(
         mode=mode,
         labelled=labelled,
@@ -107,7 +111,11 @@ def _length_index(rows: Rows, weight: Array) -> Callable[[Rows], Array]:
     for _ in range(_MAX_STEPS):
         rising = isotonic.fit(rows.score, rows.label - slope * (length - centre), weight)
         rest = rows.label - rising(rows.score)
-        step = np.average((length - centre) * rest, weights=weight) / spread - slope if spread > 0 else 0.0
+        step = (
+            np.average((length - centre) * rest, weights=weight) / spread - slope
+            if spread > 0
+            else 0.0
+        )
         slope += step
         if abs(step) < _CONVERGED:
             break

@@ -61,7 +61,9 @@ class Published:
     @cached_property
     def without(self) -> Array:
         """(k, n) calibrated scores by the curves that have not seen a fold."""
-        return np.stack([curve(self.evidence.logged) for curve in self.evidence.calibration.without])
+        return np.stack(
+            [curve(self.evidence.logged) for curve in self.evidence.calibration.without]
+        )
 
     def by_prompt(self, value: Array) -> Array:
         """(n,) the mean of a value (r,) over the fresh draws of the prompt of each logged row."""
@@ -69,10 +71,14 @@ class Published:
         n_draws = np.bincount(fresh.prompt, minlength=g)[self.evidence.logged.prompt]
         if not n_draws.all():
             raise NotEstimableError(f"{(n_draws == 0).sum()} logged prompts have no fresh draw")
-        return np.asarray(np.bincount(fresh.prompt, value, g)[self.evidence.logged.prompt] / n_draws)
+        return np.asarray(
+            np.bincount(fresh.prompt, value, g)[self.evidence.logged.prompt] / n_draws
+        )
 
     def weights(self, outer: Index) -> Array:
-        return calibrated_weights(self.evidence.hajek, self.evidence.logged_value, inner=self.fold, outer=outer)
+        return calibrated_weights(
+            self.evidence.hajek, self.evidence.logged_value, inner=self.fold, outer=outer
+        )
 
     @cached_property
     def dr_weights(self) -> Array:
@@ -102,8 +108,12 @@ def calibrated_weights(hajek: Array, index: Array, *, inner: Index, outer: Index
         curves = [isotonic.fit(index[train], raw, increasing=up) for up in DIRECTIONS]
         candidates = _candidates(curves, index[train])
         covariance = np.cov(_influences(candidates, index[train], inner[train]).T)
-        mixture = least_variance(covariance, ridge=RIDGE * float(np.trace(covariance)) / len(curves))
-        found[test] = _capped(_candidates(curves, index[test]) @ mixture, variance=float(np.var(candidates @ mixture)))
+        mixture = least_variance(
+            covariance, ridge=RIDGE * float(np.trace(covariance)) / len(curves)
+        )
+        found[test] = _capped(
+            _candidates(curves, index[test]) @ mixture, variance=float(np.var(candidates @ mixture))
+        )
     return np.asarray(found / found.mean())
 
 
@@ -120,7 +130,9 @@ def _influences(candidates: Array, rewards: Array, inner: Index) -> Array:
         test, train = inner == k, inner != k
         mean = candidates[train].mean(axis=0)
         value = rewards[train] @ candidates[train] / candidates[train].sum(axis=0)
-        found[test] = (candidates[test] * (rewards[test, None] - value) - value * (candidates[test] - mean)) / mean
+        found[test] = (
+            candidates[test] * (rewards[test, None] - value) - value * (candidates[test] - mean)
+        ) / mean
     return found
 
 
@@ -157,7 +169,9 @@ def snips(p: Published) -> Estimate:
 def calibrated_ips(p: Published) -> Estimate:
     """calibrated-ips. Its influences are by the value of the raw weights and over their mean."""
     prompts = [p.evidence.prompts[i] for i in p.evidence.logged.prompt]
-    outer = np.array([fold(prompt, n_folds=N_FOLDS, seed=_OUTER_SEED) for prompt in prompts], dtype=np.intp)
+    outer = np.array(
+        [fold(prompt, n_folds=N_FOLDS, seed=_OUTER_SEED) for prompt in prompts], dtype=np.intp
+    )
     calibrated, index = p.weights(outer), p.evidence.logged_value
     influence = np.zeros(len(calibrated))
     for k in np.unique(outer):
@@ -179,7 +193,9 @@ def dr_cpo(p: Published) -> Estimate:
 
 def mrdr(p: Published) -> Estimate:
     """mrdr, its rows counting (w - 1)^2, as the library's factory sets it; its clusters are folds of rows."""
-    return _clustered(p, _mrdr(p, (p.dr_weights - 1.0) ** 2), _shuffled_folds(len(p.fold)), p.dr_weights)
+    return _clustered(
+        p, _mrdr(p, (p.dr_weights - 1.0) ** 2), _shuffled_folds(len(p.fold)), p.dr_weights
+    )
 
 
 def tmle(p: Published) -> Estimate:
@@ -209,7 +225,8 @@ def direct(p: Published) -> Estimate:
 
 
 FORMULAS: Mapping[str, Callable[[Published], Estimate]] = {
-    formula.__name__: formula for formula in (ips, snips, calibrated_ips, dr_cpo, mrdr, tmle, stacked_dr, direct)
+    formula.__name__: formula
+    for formula in (ips, snips, calibrated_ips, dr_cpo, mrdr, tmle, stacked_dr, direct)
 }
 
 
@@ -221,7 +238,9 @@ def _dr_cpo(p: Published) -> _Parts:
 
 def _mrdr(p: Published, omega: Array) -> _Parts:
     rows = p.evidence.logged
-    logged, fresh = _outcome_model(p, rows, np.maximum(omega, _OMEGA_FLOOR), _shuffled_folds(len(rows)))
+    logged, fresh = _outcome_model(
+        p, rows, np.maximum(omega, _OMEGA_FLOOR), _shuffled_folds(len(rows))
+    )
     return _corrected(p, logged, p.by_prompt(fresh), initial=logged)
 
 
@@ -238,7 +257,9 @@ def _tmle(p: Published) -> _Parts:
         at_fresh[of_fresh] = np.interp(fresh_rows.score[of_fresh], score, mean)
     epsilon = fluctuation(logged, p.rewards, at_logged, edge=_EDGE)
     targeted = moved(logged, epsilon * at_logged, edge=_EDGE)
-    return _corrected(p, targeted, p.by_prompt(moved(fresh, epsilon * at_fresh, edge=_EDGE)), initial=logged)
+    return _corrected(
+        p, targeted, p.by_prompt(moved(fresh, epsilon * at_fresh, edge=_EDGE)), initial=logged
+    )
 
 
 def _shuffled_folds(n: int) -> Index:

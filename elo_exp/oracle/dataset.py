@@ -60,7 +60,9 @@ class Dataset:
     logging_logprob: Array  # (n,) nats
     target_logprob: Mapping[str, Array]  # policy -> (n,) nats
     fresh: Mapping[str, Rows] = field(default_factory=dict)
-    probe: Mapping[str, Rows] = field(default_factory=dict)  # labelled draws that only check the calibration
+    probe: Mapping[str, Rows] = field(
+        default_factory=dict
+    )  # labelled draws that only check the calibration
 
     @property
     def n_labels(self) -> int:
@@ -81,7 +83,9 @@ def dataset(
     policies  those to be estimated; None for all that have log-probabilities
     n_folds   of the prompts, by a hash of the prompt's id, so that a prompt is in one fold whatever else there is
     """
-    with_logprobs = list(dict.fromkeys(policy for sample in logged for policy in sample.target_logps))
+    with_logprobs = list(
+        dict.fromkeys(policy for sample in logged for policy in sample.target_logps)
+    )
     chosen = tuple(with_logprobs if policies is None else policies)
     answers: list[LoggedSample | FreshDraw] = [*logged]
     for draws in (*fresh.values(), *probe.values()):
@@ -109,7 +113,9 @@ def fold(prompt_id: str, *, n_folds: int, seed: int) -> int:
     return int.from_bytes(digest, "big") % n_folds
 
 
-def _rows(answers: Sequence[LoggedSample | FreshDraw], number: Mapping[str, int], folds: Index) -> Rows:
+def _rows(
+    answers: Sequence[LoggedSample | FreshDraw], number: Mapping[str, int], folds: Index
+) -> Rows:
     prompt = np.array([number[a.prompt_id] for a in answers], dtype=np.intp)
     return Rows(
         prompt=prompt,

@@ -21,10 +21,14 @@ class PolicyEstimate(Record):
     ci_low: float | None = None  # 95 %, within [0, 1]
     ci_high: float | None = None
     n: int = 0  # rows that it rests on: logged ones, or fresh draws for `direct`
-    ess: float | None = None  # effective number of logged rows, of the weights that it used; None without weights
+    ess: float | None = (
+        None  # effective number of logged rows, of the weights that it used; None without weights
+    )
     status: str = "report"  # one of STATUSES
     reason: str = ""  # why not to report it
-    std_error_labels: float | None = None  # the labels' part of std_error: what more of them would shrink
+    std_error_labels: float | None = (
+        None  # the labels' part of std_error: what more of them would shrink
+    )
     n_labels: int = 0
     degrees_of_freedom: float | None = None
     ci_clipped: bool = False  # the interval reached beyond [0, 1]
@@ -49,7 +53,9 @@ class WeightDiagnostics(Record):
     share_near_zero: float | None = None  # below 1e-10
     tail_index: float | None = None  # Hill; None where the tail is flat or unknown
     hellinger: float | None = None  # E sqrt(w): overlap of the two policies' responses
-    target_coverage: float | None = None  # share of logged rows as typical for the target as 90 % of its own
+    target_coverage: float | None = (
+        None  # share of logged rows as typical for the target as 90 % of its own
+    )
     ess_calibrated: float | None = None  # rows, of the weights calibrated on the judge's score
 
 
@@ -87,4 +93,6 @@ class LabelBudget(Record):
     n_labels: int
     half_width: float  # of the 95 % interval, now
     half_width_at_best: float  # with labels without end: what only more prompts can shrink
-    labels_for: Mapping[str, int | None] = field(default_factory=dict)  # by half width; None: out of reach
+    labels_for: Mapping[str, int | None] = field(
+        default_factory=dict
+    )  # by half width; None: out of reach

@@ -17,7 +17,11 @@ from elo_exp.oracle.weights import hajek
 from elo_exp.statistics.likelihood import Array, Mask
 
 _MAX_BINS, _LABELS_A_BIN = 20, 5
-RAW_WEIGHTS, CALIBRATED_WEIGHTS, FRESH_DRAWS = PARTS = ("raw_weights", "calibrated_weights", "fresh_draws")
+RAW_WEIGHTS, CALIBRATED_WEIGHTS, FRESH_DRAWS = PARTS = (
+    "raw_weights",
+    "calibrated_weights",
+    "fresh_draws",
+)
 
 
 class NotEstimableError(Exception):
@@ -62,7 +66,9 @@ class Evidence:
         """(n,) which logged rows have a label."""
         labelled = self.logged.labelled
         if labelled.sum() < MIN_LABELS:
-            raise NotEstimableError(f"{labelled.sum()} labels among its logged rows, {MIN_LABELS} needed")
+            raise NotEstimableError(
+                f"{labelled.sum()} labels among its logged rows, {MIN_LABELS} needed"
+            )
         return labelled
 
     @cached_property
@@ -74,7 +80,9 @@ class Evidence:
     def weight_curves(self) -> CalibratedWeights:
         largest = int(np.bincount(self.logged.fold).max())
         if len(self.logged) - largest < MIN_LABELS // 2:
-            raise NotEstimableError(f"{len(self.logged)} rows with log-probabilities, too few for curves")
+            raise NotEstimableError(
+                f"{len(self.logged)} rows with log-probabilities, too few for curves"
+            )
         return calibrated_weights(self.hajek, self.logged, n_folds=self.n_folds)
 
     @cached_property
@@ -98,7 +106,9 @@ class Evidence:
         n_bins = max(1, min(_MAX_BINS, len(score) // _LABELS_A_BIN))
         edges = np.unique(np.quantile(score, np.arange(1, n_bins) / n_bins))
         bins = np.searchsorted(edges, score, side="right")
-        share = np.bincount(np.searchsorted(edges, self.fresh.score, side="right"), self.of_draw, len(edges) + 1)
+        share = np.bincount(
+            np.searchsorted(edges, self.fresh.score, side="right"), self.of_draw, len(edges) + 1
+        )
         weight = (share / np.maximum(np.bincount(bins, minlength=len(edges) + 1), 1))[bins]
         if weight.sum() <= 0:
             raise NotEstimableError("no labels at scores that it has")
@@ -127,7 +137,9 @@ class Evidence:
         return np.asarray(1.0 / n_draws / len(np.unique(self.fresh.prompt)))
 
 
-def evidence(data: Dataset, policy: str, calibration: Calibration, *, complete: Mask | None = None) -> Evidence:
+def evidence(
+    data: Dataset, policy: str, calibration: Calibration, *, complete: Mask | None = None
+) -> Evidence:
     """`complete`: the logged rows to use; by default the policy's own complete cases."""
     missing = np.full(len(data.logged), np.nan)
     log_ratio = data.target_logprob.get(policy, missing) - data.logging_logprob

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from elo_exp.oracle import audits
 from elo_exp.oracle.audits import MIN_AUDIT, MIN_ESS, TargetLabels
 from elo_exp.oracle.estimates import STATUSES, ScoreOverlap, WeightDiagnostics
-from elo_exp.oracle.evidence import CALIBRATED_WEIGHTS, FRESH_DRAWS, RAW_WEIGHTS, Evidence, NotEstimableError
+from elo_exp.oracle.evidence import (
+    CALIBRATED_WEIGHTS,
+    FRESH_DRAWS,
+    RAW_WEIGHTS,
+    Evidence,
+    NotEstimableError,
+)
 from elo_exp.oracle.influence import Estimate
 from elo_exp.statistics.student import t_quantile
 
@@ -25,7 +31,9 @@ _MIN_COVERAGE, _GOOD_COVERAGE = 0.30, 0.70
 _NO_MEAN, _NO_VARIANCE = 1.0, 2.0  # tail indices
 _MAX_NEAR_ZERO = 0.85
 _MAX_TOP, _MAX_VARIATION = 0.30, 2.0
-_MIN_EFFECTIVE_ROWS = 30  # of raw weights: with fewer, intervals of calibrated ones cover too little
+_MIN_EFFECTIVE_ROWS = (
+    30  # of raw weights: with fewer, intervals of calibrated ones cover too little
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +49,9 @@ class Gates:
         """The worst that is found, and all that is as bad."""
         found = list(self._findings(estimate, rests_on))
         worst = max((STATUSES.index(status) for status, _ in found), default=0)
-        return STATUSES[worst], "; ".join(reason for status, reason in found if status == STATUSES[worst])
+        return STATUSES[worst], "; ".join(
+            reason for status, reason in found if status == STATUSES[worst]
+        )
 
     def _findings(self, estimate: Estimate, rests_on: tuple[str, ...]) -> Iterator[Verdict]:
         if estimate.n_own:
@@ -64,15 +74,23 @@ class Gates:
             status = REFUSE if affinity < _MIN_AFFINITY else CAUTION
             yield status, f"scores overlap too little with the logged ones (A_B {affinity:.2f})"
         if self.overlap.card == REFUSE:
-            yield REFUSE, f"{_percent(outside)} of its scores are beyond those of the labelled answers"
+            yield (
+                REFUSE,
+                f"{_percent(outside)} of its scores are beyond those of the labelled answers",
+            )
         elif self.overlap.card == CAUTION:
-            yield CAUTION, f"{_percent(self.overlap.saturation)} of its calibrated scores are at an end of their range"
+            yield (
+                CAUTION,
+                f"{_percent(self.overlap.saturation)} of its calibrated scores are at an end of their range",
+            )
 
     def _raw_weights(self) -> Iterator[Verdict]:
         w = self.weights
         if w is None or w.ess is None:
             return
-        yield from _concentration(w.ess, w.n, w.top_share, w.coefficient_of_variation, w.share_near_zero)
+        yield from _concentration(
+            w.ess, w.n, w.top_share, w.coefficient_of_variation, w.share_near_zero
+        )
         if w.tail_index is not None and w.tail_index < _NO_VARIANCE:
             status, lacks = (REFUSE, "mean") if w.tail_index < _NO_MEAN else (CAUTION, "variance")
             yield status, f"weights without a {lacks} (tail index {w.tail_index:.2f})"
@@ -83,13 +101,19 @@ class Gates:
         top = sorted(calibrated, reverse=True)[: max(1, int(0.05 * n))]
         near_zero = None if self.weights is None else self.weights.share_near_zero
         variation = float(calibrated.std()) / mean
-        yield from _concentration(estimate.ess or 0.0, n, sum(top) / (n * mean), variation, near_zero)
+        yield from _concentration(
+            estimate.ess or 0.0, n, sum(top) / (n * mean), variation, near_zero
+        )
         if self.weights and self.weights.ess is not None and self.weights.ess < _MIN_EFFECTIVE_ROWS:
             yield (
                 REFUSE,
                 f"raw weights come to {self.weights.ess:.2g} rows ({_MIN_EFFECTIVE_ROWS} needed)",
             )
-        if self.weights and self.weights.tail_index is not None and self.weights.tail_index < _NO_MEAN:
+        if (
+            self.weights
+            and self.weights.tail_index is not None
+            and self.weights.tail_index < _NO_MEAN
+        ):
             yield CAUTION, f"raw weights without a mean (tail index {self.weights.tail_index:.2f})"
         if self.evidence.draws is not None:
             off = audits.imbalance(self.evidence)
@@ -108,15 +132,22 @@ class Gates:
             return
         with suppress(NotEstimableError):
             by_weight = CALIBRATED_WEIGHTS in rests_on
-            off = (audits.unweighted if by_weight else audits.unbalanced)(self.evidence, self.labels)
-            yield from _bias(off, estimate, "labels of its answers are off the calibrated scores by")
+            off = (audits.unweighted if by_weight else audits.unbalanced)(
+                self.evidence, self.labels
+            )
+            yield from _bias(
+                off, estimate, "labels of its answers are off the calibrated scores by"
+            )
 
 
 def _concentration(
     ess: float, n: int, top: float | None, variation: float | None, near_zero: float | None
 ) -> Iterator[Verdict]:
     if ess < MIN_ESS * n:
-        yield REFUSE, f"effective sample {_percent(ess / n)} of the rows ({_percent(MIN_ESS)} needed)"
+        yield (
+            REFUSE,
+            f"effective sample {_percent(ess / n)} of the rows ({_percent(MIN_ESS)} needed)",
+        )
     if near_zero is not None and near_zero > _MAX_NEAR_ZERO:
         yield REFUSE, f"{_percent(near_zero)} of the raw weights are nearly zero"
     if top is not None and variation is not None and top > _MAX_TOP and variation > _MAX_VARIATION:

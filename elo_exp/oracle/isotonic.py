@@ -31,10 +31,16 @@ class Isotonic:
         Exact: f is an average of the y of one block, or of two between their knots, so that u . f(x) = pull(x, u) . y.
         """
         k = len(self.knots)
-        right = np.clip(np.searchsorted(self.knots, x), 1, max(k - 1, 1)) if k > 1 else np.zeros(len(x), dtype=np.intp)
+        right = (
+            np.clip(np.searchsorted(self.knots, x), 1, max(k - 1, 1))
+            if k > 1
+            else np.zeros(len(x), dtype=np.intp)
+        )
         left = np.maximum(right - 1, 0)
         gap = self.knots[right] - self.knots[left]
-        way = np.clip(np.divide(x - self.knots[left], gap, out=np.zeros(len(x)), where=gap > 0), 0.0, 1.0)
+        way = np.clip(
+            np.divide(x - self.knots[left], gap, out=np.zeros(len(x)), where=gap > 0), 0.0, 1.0
+        )
         at_knot = np.bincount(left, u * (1 - way), k) + np.bincount(right, u * way, k)
         return np.bincount(self.block, at_knot)[self.block[self.knot]] * self.share
 

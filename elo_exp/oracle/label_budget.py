@@ -11,7 +11,12 @@ from elo_exp.statistics.student import t_quantile
 
 
 def label_budget(
-    estimate: Estimate, *, policy: str, estimator: str, half_widths: Sequence[float], n_labels_at_most: int
+    estimate: Estimate,
+    *,
+    policy: str,
+    estimator: str,
+    half_widths: Sequence[float],
+    n_labels_at_most: int,
 ) -> LabelBudget:
     """From the labels' part of the variance, which shrinks as one over their number; the rest stays.
 
@@ -23,7 +28,11 @@ def label_budget(
 
     def needed(half_width: float) -> int | None:
         allowed = (half_width / z) ** 2 - rest
-        n = math.ceil(estimate.n_labels * of_labels / allowed) if allowed > 0 else n_labels_at_most + 1
+        n = (
+            math.ceil(estimate.n_labels * of_labels / allowed)
+            if allowed > 0
+            else n_labels_at_most + 1
+        )
         return n if n <= n_labels_at_most else None
 
     return LabelBudget(

@@ -67,7 +67,9 @@ def read_truth(path: Path) -> dict[str, Truth]:
             found = json.loads(file.read())
             truth = {str(policy): Truth.from_dict(of_policy) for policy, of_policy in found.items()}
         except (ValueError, TypeError, AttributeError, KeyError) as error:
-            raise UserError(f'{path}: not readable as {{policy: {{"mean": 0.7, "n": 500}}}} ({error}).') from None
+            raise UserError(
+                f'{path}: not readable as {{policy: {{"mean": 0.7, "n": 500}}}} ({error}).'
+            ) from None
     for policy, of_policy in truth.items():
         _share(f"{path}, {policy}", "mean", of_policy.mean)
     return truth
@@ -99,14 +101,19 @@ def read_logged(path: Path) -> list[LoggedSample]:
 
 def read_draws(folder: Path, policy: str) -> list[FreshDraw] | None:
     """The answers of one policy, from its file in a folder; None where it has none there."""
-    path = next((folder / f"{policy}{end}" for end in _ENDINGS if (folder / f"{policy}{end}").is_file()), None)
+    path = next(
+        (folder / f"{policy}{end}" for end in _ENDINGS if (folder / f"{policy}{end}").is_file()),
+        None,
+    )
     if path is None:
         return None
     draws: list[FreshDraw] = []
     seen: dict[tuple[str, int], str] = {}
     for place, row in files.read_jsonl(path):
         if row.get("policy") not in (None, policy):
-            raise UserError(f"{place}: policy is {row['policy']!r} in the file of {policy!r}. Move the line.")
+            raise UserError(
+                f"{place}: policy is {row['policy']!r} in the file of {policy!r}. Move the line."
+            )
         draw = FreshDraw(**_answer(place, row, policy=policy))
         _once(place, seen, draw)
         draws.append(draw)
@@ -121,7 +128,9 @@ def policies_with_draws(folder: Path) -> list[str]:
     return sorted({name.removesuffix(".jsonl").removesuffix("_responses") for name in names})
 
 
-def _one_kind_of_names(place: str, row: Mapping[str, Any], names: dict[str, tuple[str, str]]) -> dict[str, Any]:
+def _one_kind_of_names(
+    place: str, row: Mapping[str, Any], names: dict[str, tuple[str, str]]
+) -> dict[str, Any]:
     """The row by our names. A file keeps to one kind of names, so that no column is half empty.
 
     names  what each field is called in this file, and where that was seen
@@ -132,7 +141,9 @@ def _one_kind_of_names(place: str, row: Mapping[str, Any], names: dict[str, tupl
                 continue
             first, where = names.setdefault(ours, (name, place))
             if name != first:
-                raise UserError(f"{place}: has {name!r}, and {where} has {first!r}. Keep to one of the two names.")
+                raise UserError(
+                    f"{place}: has {name!r}, and {where} has {first!r}. Keep to one of the two names."
+                )
     return {LATER_NAMES.get(key, key): value for key, value in row.items()}
 
 
@@ -140,7 +151,9 @@ def _answer(place: str, row: Mapping[str, Any], *, policy: str) -> dict[str, Any
     """What logged answers and fresh draws have in common."""
     variance = row.get("judge_score_variance")
     if variance is not None and not _is_number(variance, 0.0, math.inf):
-        raise UserError(f"{place}: judge_score_variance is {variance!r}. Expected 0 or more, or null.")
+        raise UserError(
+            f"{place}: judge_score_variance is {variance!r}. Expected 0 or more, or null."
+        )
     chars, response, draw = row.get("response_chars"), row.get("response"), row.get("draw_idx", 0)
     if not isinstance(draw, int) or isinstance(draw, bool) or draw < 0:
         raise UserError(f"{place}: draw_idx is {draw!r}. Expected a whole number from 0.")
@@ -151,7 +164,9 @@ def _answer(place: str, row: Mapping[str, Any], *, policy: str) -> dict[str, Any
         "policy": policy,
         "judge_score": _share(place, "judge_score", _required(place, row, "judge_score")),
         "judge_score_variance": None if variance is None else float(variance),
-        "oracle_label": None if (y := row.get("oracle_label")) is None else _share(place, "oracle_label", y),
+        "oracle_label": None
+        if (y := row.get("oracle_label")) is None
+        else _share(place, "oracle_label", y),
         "draw_idx": draw,
         "response_chars": len(response) if chars is None and isinstance(response, str) else chars,
     }
@@ -159,7 +174,9 @@ def _answer(place: str, row: Mapping[str, Any], *, policy: str) -> dict[str, Any
 
 def _prompt_id(place: str, row: Mapping[str, Any]) -> str:
     metadata = row.get("metadata")
-    named = row.get("prompt_id", metadata.get("prompt_id") if isinstance(metadata, Mapping) else None)
+    named = row.get(
+        "prompt_id", metadata.get("prompt_id") if isinstance(metadata, Mapping) else None
+    )
     if named is not None and named != "":
         return str(named)
     if isinstance(row.get("prompt"), str):
@@ -178,8 +195,13 @@ def _required(place: str, row: Mapping[str, Any], name: str) -> Any:
 def _target_logps(place: str, row: Mapping[str, Any]) -> dict[str, float | None]:
     found = _required(place, row, "target_logps")
     if not isinstance(found, Mapping) or not found:
-        raise UserError(f"{place}: target_logps is {found!r}. Expected an object, policy: log-probability or null.")
-    return {str(policy): _logprob(place, f"target_logps.{policy}", value) for policy, value in found.items()}
+        raise UserError(
+            f"{place}: target_logps is {found!r}. Expected an object, policy: log-probability or null."
+        )
+    return {
+        str(policy): _logprob(place, f"target_logps.{policy}", value)
+        for policy, value in found.items()
+    }
 
 
 def _logprob(place: str, name: str, value: Any) -> float | None:
@@ -187,7 +209,9 @@ def _logprob(place: str, name: str, value: Any) -> float | None:
     if value is None:
         return None
     if not _is_number(value, -math.inf, math.inf):
-        raise UserError(f"{place}: {name} is {value!r}. Expected a finite number, or null where it is not known.")
+        raise UserError(
+            f"{place}: {name} is {value!r}. Expected a finite number, or null where it is not known."
+        )
     if value > MAX_LOGPROB:
         raise UserError(
             f"{place}: {name} is {value:g}. Expected the sum of the tokens' log-probabilities in nats, 0 or below: "
@@ -200,14 +224,21 @@ def _share(place: str, name: str, value: Any) -> float:
     if not _is_number(value, 0.0, 1.0):
         raise UserError(
             f"{place}: {name} is {value!r}. Expected a number in [0, 1]: divide one of a scale from 0 to 10 by 10."
-            + (" Leave it out, or write null, where there is no label." if name == "oracle_label" else "")
+            + (
+                " Leave it out, or write null, where there is no label."
+                if name == "oracle_label"
+                else ""
+            )
         )
     return float(value)
 
 
 def _is_number(value: Any, low: float, high: float) -> bool:
     return (
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and low <= value <= high
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and low <= value <= high
     )
 
 

@@ -32,7 +32,12 @@ _LABELS = np.geomspace(20, 20_000, 80)
 
 
 def all_plots(analysis: Analysis, truth: Mapping[str, Truth]) -> list[Plot]:
-    drawn = [estimates(analysis, truth), calibration(analysis), weights(analysis), label_budget(analysis)]
+    drawn = [
+        estimates(analysis, truth),
+        calibration(analysis),
+        weights(analysis),
+        label_budget(analysis),
+    ]
     return [plot for plot in drawn if plot is not None]
 
 
@@ -41,7 +46,10 @@ def all_plots(analysis: Analysis, truth: Mapping[str, Truth]) -> list[Plot]:
 
 def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
     """Every estimate with its interval, and the truth where it is known; a refused one is a word."""
-    rows = [{**e.to_dict(), "truth": truth[e.policy].mean if e.policy in truth else None} for e in analysis.estimates]
+    rows = [
+        {**e.to_dict(), "truth": truth[e.policy].mean if e.policy in truth else None}
+        for e in analysis.estimates
+    ]
     names = list(dict.fromkeys(e.estimator for e in analysis.estimates))
     sheet = Sheet(
         "What the oracle would say, on average",
@@ -57,7 +65,9 @@ def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
         ],
     )
     ends = [x for e in analysis.estimates for x in (e.ci_low, e.ci_high) if x is not None]
-    low, high = span([*ends, *(t.mean for p, t in truth.items() if p in analysis.data.policies)] or [0.0, 1.0])
+    low, high = span(
+        [*ends, *(t.mean for p, t in truth.items() if p in analysis.data.policies)] or [0.0, 1.0]
+    )
     low, high = max(low, -0.2), min(high, 1.2)
     for panel in sheet.panels:
         panel.heading(labels(analysis.data.policies)[panel.name], _used(analysis.of(panel.name)))
@@ -84,7 +94,11 @@ def _truth(panel: Panel, truth: Truth, n: int) -> None:
     error = Z95 * (truth.std_error or 0.0)
     around = [truth.mean - error, truth.mean + error]
     panel.shapes(
-        [np.array([[x, y] for x, y in zip([*around, *around[::-1]], [-0.6, -0.6, n, n], strict=True)])],
+        [
+            np.array(
+                [[x, y] for x, y in zip([*around, *around[::-1]], [-0.6, -0.6, n, n], strict=True)]
+            )
+        ],
         _GREEN,
         alpha=0.25,
     )
@@ -115,7 +129,10 @@ def calibration(analysis: Analysis) -> Plot:
         shared_left=True,
         key=[
             ("calibration", {"color": canvas.INK, "lw": 1.6}),
-            ("mean label of logged answers", {"lw": 0, "marker": "o", "ms": 5, "mfc": canvas.INK, "mew": 0}),
+            (
+                "mean label of logged answers",
+                {"lw": 0, "marker": "o", "ms": 5, "mfc": canvas.INK, "mew": 0},
+            ),
             ("scores: logged", {"color": canvas.GREY, "lw": 7}),
             ("of the policy", {"color": _BLUE, "lw": 2}),
             ("ends of the labelled", {"color": _ORANGE, "lw": 1.4, "ls": ":"}),
@@ -128,7 +145,9 @@ def calibration(analysis: Analysis) -> Plot:
         counts = of_policy.of_draw if of_policy.draws is not None else of_policy.hajek
         found = list(_score_rows(panel.name, labelled, data.logged, scores, counts))
         rows += found
-        panel.heading(labels(data.policies)[panel.name], f"overlap of scores {overlap.affinity:.2f}")
+        panel.heading(
+            labels(data.policies)[panel.name], f"overlap of scores {overlap.affinity:.2f}"
+        )
         panel.scale((-0.03, 1.03), (-0.02, 1.05))
         panel.x_axis(ticks(0, 1), "judge score")
         panel.y_axis(ticks(0, 1), "oracle label; share of scores")
@@ -158,7 +177,9 @@ def _score_rows(policy: str, labelled: Rows, logged: Rows, scores: Array, counts
         here = of_bin == i
         yield {
             "policy": policy,
-            "score": float(labelled.score[here].mean()) if here.any() else float(edges[i : i + 2].mean()),
+            "score": float(labelled.score[here].mean())
+            if here.any()
+            else float(edges[i : i + 2].mean()),
             "low": float(edges[i]),
             "high": float(edges[i + 1]),
             "share_logged": float(share_logged[i]),
@@ -170,7 +191,14 @@ def _score_rows(policy: str, labelled: Rows, logged: Rows, scores: Array, counts
 
 def _scores(panel: Panel, rows: PlotRows) -> None:
     bars = [
-        np.array([[r["low"], 0], [r["high"], 0], [r["high"], r["share_logged"]], [r["low"], r["share_logged"]]])
+        np.array(
+            [
+                [r["low"], 0],
+                [r["high"], 0],
+                [r["high"], r["share_logged"]],
+                [r["low"], r["share_logged"]],
+            ]
+        )
         for r in rows
     ]
     panel.shapes(bars, canvas.GREY, alpha=0.5)
@@ -214,7 +242,10 @@ def weights(analysis: Analysis) -> Plot | None:
         panel.x_axis(percents(0, 1), "logged answers, the heaviest first")
         panel.y_axis(percents(0, 1), "of all weight")
         panel.line([0, 1], [0, 1], canvas.PALE, lw=1, ls="--")
-        for kind, values, color in (("raw", of_policy.hajek, _ORANGE), ("calibrated", of_policy.calibrated, _BLUE)):
+        for kind, values, color in (
+            ("raw", of_policy.hajek, _ORANGE),
+            ("calibrated", of_policy.calibrated, _BLUE),
+        ):
             held = np.concatenate([[0.0], np.cumsum(np.sort(values)[::-1])]) / values.sum()
             at = np.unique(np.linspace(0, len(values), _POINTS).round().astype(int))
             panel.line(at / len(values), held[at], color, lw=1.8)
@@ -244,7 +275,11 @@ def _share(ess: float | None, n: int) -> str:
 def label_budget(analysis: Analysis) -> Plot | None:
     """How narrow more labels make the interval of the direct estimate."""
     refused = {(e.policy, e.estimator) for e in analysis.estimates if e.status == REFUSE}
-    shown = [b for b in analysis.budgets if b.estimator == "direct" and (b.policy, b.estimator) not in refused]
+    shown = [
+        b
+        for b in analysis.budgets
+        if b.estimator == "direct" and (b.policy, b.estimator) not in refused
+    ]
     shown = [b for b in shown if b.half_width > b.half_width_at_best > 0]
     if not shown:
         return None
@@ -266,9 +301,16 @@ def label_budget(analysis: Analysis) -> Plot | None:
         panel.scale((_LABELS[0], _LABELS[-1]), (low / 1.1, high * 1.1), log_x=True, log_y=True)
         panel.x_axis({x: f"{x:,}" for x in (50, 200, 1000, 5000)}, "oracle labels")
         panel.y_axis(
-            {x: f"±{x:g}" for x in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2) if low / 1.1 <= x <= high * 1.1}, "95 %"
+            {
+                x: f"±{x:g}"
+                for x in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+                if low / 1.1 <= x <= high * 1.1
+            },
+            "95 %",
         )
-        panel.line([row["n_labels"] for row in line], [row["half_width"] for row in line], _BLUE, lw=1.8)
+        panel.line(
+            [row["n_labels"] for row in line], [row["half_width"] for row in line], _BLUE, lw=1.8
+        )
         panel.dots([budget.n_labels], [budget.half_width], _ORANGE, 7)
     caption = (
         "How narrow the 95 % interval of the direct estimate becomes with more labels of logged answers, everything "

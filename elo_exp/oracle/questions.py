@@ -56,7 +56,9 @@ def of_arena(arena: ArenaSettings, n: int | None, *, seed: int) -> list[Prompt]:
             asked[text] = None
     reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common()) or "-"
     if not asked:
-        raise UserError(f"arena {arena.name}: no question is left ({reasons}). Expected rows with an English prompt.")
+        raise UserError(
+            f"arena {arena.name}: no question is left ({reasons}). Expected rows with an English prompt."
+        )
     logger.info("arena %s: %d questions; left out: %s", arena.name, len(asked), reasons)
     texts = drawn(asked, seed=seed, purpose="prompts")[:n]
     return [
@@ -75,7 +77,9 @@ def usable(prompts: Sequence[Prompt], rubrics: Sequence[ScoreRubric]) -> list[Pr
         )
     if len(found) < len(prompts):
         logger.info(
-            "%d of %d prompts have no reference answer and are left out", len(prompts) - len(found), len(prompts)
+            "%d of %d prompts have no reference answer and are left out",
+            len(prompts) - len(found),
+            len(prompts),
         )
     return found
 
@@ -98,5 +102,7 @@ def is_english(text: str) -> bool:
     if sum(letter.isascii() for letter in letters) < _MIN_ASCII * len(letters):
         return False
     words = Counter(_LETTERS.findall(text.lower()))
-    english, others = (sum(words[word] for word in common.split()) for common in (_ENGLISH, _OTHERS))
+    english, others = (
+        sum(words[word] for word in common.split()) for common in (_ENGLISH, _OTHERS)
+    )
     return others <= english

@@ -36,9 +36,13 @@ def write(
 ) -> list[Path]:
     """docs/oracle.md describes the files."""
     written = [
-        write_json(run_dir / "estimates.json", [estimate.to_dict() for estimate in analysis.estimates]),
+        write_json(
+            run_dir / "estimates.json", [estimate.to_dict() for estimate in analysis.estimates]
+        ),
         write_json(run_dir / "weight_diagnostics.json", diagnostics(analysis)),
-        write_json(run_dir / "label_budget.json", [budget.to_dict() for budget in analysis.budgets]),
+        write_json(
+            run_dir / "label_budget.json", [budget.to_dict() for budget in analysis.budgets]
+        ),
         write_csv(run_dir / "extreme_weights.csv", list(extreme_weights(analysis))),
         *(write_whole(run_dir / "figures" / f"{plot.name}.png", plot.png) for plot in plots),
         *(write_whole(run_dir / "figures" / f"{plot.name}.svg", plot.svg) for plot in plots),
@@ -76,7 +80,9 @@ def diagnostics(analysis: Analysis) -> dict[str, Any]:
             "highest_score": float(labelled.score.max()),
             "curve": [
                 {"index": float(index), "value": float(value)}
-                for index, value in zip(calibration.full.levels.knots, calibration.full.levels.levels, strict=True)
+                for index, value in zip(
+                    calibration.full.levels.knots, calibration.full.levels.levels, strict=True
+                )
             ],
         },
     }
@@ -107,7 +113,11 @@ def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float]:
     found: dict[str, float | None] = {}
     for e in analysis.estimates:
         name = f"{e.policy}/{e.estimator}"
-        found |= {f"estimate/{name}": e.value, f"std_error/{name}": e.std_error, f"refused/{name}": e.status == REFUSE}
+        found |= {
+            f"estimate/{name}": e.value,
+            f"std_error/{name}": e.std_error,
+            f"refused/{name}": e.status == REFUSE,
+        }
         if e.value is not None and e.policy in truth:
             found[f"error/{name}"] = e.value - truth[e.policy].mean
     for w in analysis.weights:
@@ -137,7 +147,9 @@ def table(analysis: Analysis, truth: Mapping[str, Truth]) -> str:
         console.print(_title(analysis, policy, truth.get(policy)), highlight=False)
         grid = Table(box=SIMPLE_HEAD)
         for column in ("estimator", "value", "± SE", "95 %", "n", "ESS"):
-            grid.add_column(column, justify="left" if column == "estimator" else "right", no_wrap=True)
+            grid.add_column(
+                column, justify="left" if column == "estimator" else "right", no_wrap=True
+            )
         grid.add_column("use", no_wrap=True)
         grid.add_column("why not", overflow="fold")
         for estimate in analysis.of(policy):
@@ -152,9 +164,14 @@ def _title(analysis: Analysis, policy: str, truth: Truth | None) -> str:
     (audit,) = (a for a in analysis.audits if a.policy == policy)
     weights = [w for w in analysis.weights if w.policy == policy]
     facts = [
-        f"{w.n:,} logged answers{f', {w.n_failed:,} without log-probability' if w.n_failed else ''}" for w in weights
+        f"{w.n:,} logged answers{f', {w.n_failed:,} without log-probability' if w.n_failed else ''}"
+        for w in weights
     ]
-    facts += [f"{len(analysis.data.fresh[policy]):,} fresh draws"] if policy in analysis.data.fresh else []
+    facts += (
+        [f"{len(analysis.data.fresh[policy]):,} fresh draws"]
+        if policy in analysis.data.fresh
+        else []
+    )
     facts += [f"{len(analysis.calibration.labelled):,} labels"]
     checks = [f"overlap of judge scores {overlap.affinity:.2f}"]
     checks += [f"raw ESS {100 * w.ess / w.n:.3g} %" for w in weights if w.ess is not None]
@@ -165,7 +182,12 @@ def _title(analysis: Analysis, policy: str, truth: Truth | None) -> str:
 
 
 def _cells(e: PolicyEstimate) -> tuple[str, ...]:
-    known = e.value is not None and e.std_error is not None and e.ci_low is not None and e.ci_high is not None
+    known = (
+        e.value is not None
+        and e.std_error is not None
+        and e.ci_low is not None
+        and e.ci_high is not None
+    )
     return (
         e.estimator,
         f"{e.value:.4f}" if known else "-",

@@ -31,7 +31,9 @@ class Collected:
         return [
             LoggedSample(
                 total_logprob=_at_most_zero(forced[self.logging_policy].get(prompt_id)),
-                target_logps={policy: _at_most_zero(forced[policy].get(prompt_id)) for policy in self.targets},
+                target_logps={
+                    policy: _at_most_zero(forced[policy].get(prompt_id)) for policy in self.targets
+                },
                 **found,
             )
             for prompt_id, found in self._scored(self.logging_policy)
@@ -43,7 +45,11 @@ class Collected:
 
     def probe(self, policy: str) -> list[FreshDraw]:
         """Those of them that have a label."""
-        return [FreshDraw(**found) for _, found in self._scored(policy) if found["oracle_label"] is not None]
+        return [
+            FreshDraw(**found)
+            for _, found in self._scored(policy)
+            if found["oracle_label"] is not None
+        ]
 
     def _scored(self, policy: str) -> list[tuple[str, dict[str, Any]]]:
         found = []

@@ -65,7 +65,10 @@ class CalibratedWeights:
 def calibrated_weights(hajek: Array, rows: Rows, *, n_folds: int) -> CalibratedWeights:
     """Curves through raw weights (n,) of mean one, with each fold left out in turn."""
     return CalibratedWeights(
-        rows=rows, without=tuple(_curve(rows.score[rows.fold != k], hajek[rows.fold != k]) for k in range(n_folds))
+        rows=rows,
+        without=tuple(
+            _curve(rows.score[rows.fold != k], hajek[rows.fold != k]) for k in range(n_folds)
+        ),
     )
 
 
@@ -73,7 +76,10 @@ def _curve(score: Array, hajek: Array) -> WeightCurve:
     curves = tuple(isotonic.fit(score, hajek, increasing=up) for up in DIRECTIONS)
     off = np.stack([curve(score) - hajek for curve in curves], axis=1)
     squares = off.T @ off / len(score)
-    return WeightCurve(curves=curves, mixture=least_variance(squares, ridge=RIDGE * float(np.trace(squares)) + RIDGE))
+    return WeightCurve(
+        curves=curves,
+        mixture=least_variance(squares, ridge=RIDGE * float(np.trace(squares)) + RIDGE),
+    )
 
 
 def least_variance(covariance: npt.NDArray[np.floating[Any]], *, ridge: float) -> Array:

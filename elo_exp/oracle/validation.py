@@ -88,13 +88,36 @@ def table(rows: Sequence[PolicySummary]) -> str:
     """The counts as a table, a line for each policy, and what its columns are."""
     lines = [
         [
-            *(row.policy, f"{row.n_responses:,}", f"{row.n_cut_off:,}", f"{row.n_null:,}", f"{row.n_zero:,}"),
-            *(f"{row.n_exactly_one:,}", f"{row.n_extreme:,}", *_cells(row.scores), *_cells(row.labels)),
+            *(
+                row.policy,
+                f"{row.n_responses:,}",
+                f"{row.n_cut_off:,}",
+                f"{row.n_null:,}",
+                f"{row.n_zero:,}",
+            ),
+            *(
+                f"{row.n_exactly_one:,}",
+                f"{row.n_extreme:,}",
+                *_cells(row.scores),
+                *_cells(row.labels),
+            ),
             f"{row.scores.n_unreadable + row.labels.n_unreadable:,}",
         ]
         for row in rows
     ]
-    head = ["policy", "answers", "cut off", "null", "zero", "w = 1", "w > 5", "scores", "mean", "labels", "mean"]
+    head = [
+        "policy",
+        "answers",
+        "cut off",
+        "null",
+        "zero",
+        "w = 1",
+        "w > 5",
+        "scores",
+        "mean",
+        "labels",
+        "mean",
+    ]
     return f"{grid([*head, 'unread'], lines)}\n\n{_LEGEND}"
 
 
@@ -105,10 +128,17 @@ def _cells(numbers: Numbers) -> tuple[str, str]:
 def status_table(done: Mapping[str, Sequence[tuple[int, int]]]) -> str:
     """What is there and what is wanted, by policy: of answers, log-probabilities, scores and labels."""
     steps = ("answers", "log-probabilities", "scores", "labels")
-    lines = [[policy, *(f"{n:,} of {wanted:,}" for n, wanted in of_policy)] for policy, of_policy in done.items()]
+    lines = [
+        [policy, *(f"{n:,} of {wanted:,}" for n, wanted in of_policy)]
+        for policy, of_policy in done.items()
+    ]
     lacks = [sum(wanted - n for n, wanted in column) for column in zip(*done.values(), strict=True)]
     missing = ", ".join(f"{n:,} {step}" for step, n in zip(steps, lacks, strict=True) if n)
-    said = f"missing: {missing}. The same command without status=true goes on." if missing else "complete"
+    said = (
+        f"missing: {missing}. The same command without status=true goes on."
+        if missing
+        else "complete"
+    )
     return f"{grid(['policy', *steps], lines)}\n\n{said}"
 
 

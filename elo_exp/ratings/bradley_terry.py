@@ -79,7 +79,9 @@ class BradleyTerry:
         fits = {dimension: _fit(some, use=self.use) for dimension, some in battles.items() if some}
         if self.interval != "sandwich":
             fits |= self._bootstrapped(fits)
-        return {dimension: self._as_asked(self._leaderboard(fit)) for dimension, fit in fits.items()}
+        return {
+            dimension: self._as_asked(self._leaderboard(fit)) for dimension, fit in fits.items()
+        }
 
     def _as_asked(self, board: Leaderboard) -> Leaderboard:
         if self.baseline_model is not None:
@@ -88,7 +90,9 @@ class BradleyTerry:
 
     def _bootstrapped(self, fits: Mapping[str, _Fit]) -> dict[str, _Fit]:
         """The dimensions whose prompts differ, with the bootstrap's covariance in place of the sandwich."""
-        differ = {dimension: fit for dimension, fit in fits.items() if np.isfinite(fit.covariance).any()}
+        differ = {
+            dimension: fit for dimension, fit in fits.items() if np.isfinite(fit.covariance).any()
+        }
         if not differ:
             return {}
         samples = resampled_abilities(
@@ -97,7 +101,10 @@ class BradleyTerry:
             n_bootstraps=self.n_bootstraps,
             seed=self.seed,
         )
-        return {name: _with_samples(fit, some, name) for (name, fit), some in zip(differ.items(), samples, strict=True)}
+        return {
+            name: _with_samples(fit, some, name)
+            for (name, fit), some in zip(differ.items(), samples, strict=True)
+        }
 
     def _leaderboard(self, fit: _Fit) -> Leaderboard:
         return leaderboard(
@@ -142,11 +149,15 @@ def _with_samples(fit: _Fit, samples: Array, dimension: str) -> _Fit:
             dimension,
             n_dropped,
             len(samples),
-            "" if enough else f": too many for an interval. Take interval={INTERVALS[0]}, or more prompts",
+            ""
+            if enough
+            else f": too many for an interval. Take interval={INTERVALS[0]}, or more prompts",
         )
     return dataclasses.replace(
         fit,
-        covariance=np.asarray(np.cov(kept, rowvar=False)) if enough else np.full_like(fit.covariance, np.nan),
+        covariance=np.asarray(np.cov(kept, rowvar=False))
+        if enough
+        else np.full_like(fit.covariance, np.nan),
         samples=kept,
         parameters={"n_bootstraps": float(len(samples)), "n_dropped": float(n_dropped)},
     )

@@ -62,4 +62,10 @@ class Davidson:
         one_of("use", self.use, USES)
 
     def rate(self, battles: Mapping[str, Sequence[Battle]]) -> dict[str, Leaderboard]:
-        return ties.rate(battles, DavidsonModel(), method="davidson", initial_rating=self.initial_rating, use=self.use)
+        return ties.rate(
+            battles,
+            DavidsonModel(),
+            method="davidson",
+            initial_rating=self.initial_rating,
+            use=self.use,
+        )

@@ -24,7 +24,16 @@ from elo_exp.results import Leaderboard, Rating, ranked
 from elo_exp.settings import one_of
 from elo_exp.statistics.boards import check_initial_rating, why_unrated, with_interval
 from elo_exp.statistics.bootstrap import drawn_prompts
-from elo_exp.statistics.likelihood import POINTS, Array, Games, Index, Mask, abilities, games, strongest_component
+from elo_exp.statistics.likelihood import (
+    POINTS,
+    Array,
+    Games,
+    Index,
+    Mask,
+    abilities,
+    games,
+    strongest_component,
+)
 from elo_exp.statistics.permutations import Matches, replay, replay_resamples
 
 logger = logging.getLogger(__name__)
@@ -65,12 +74,19 @@ class PermutationElo:
             if not k > 0:
                 raise UserError(f"{name}: found {k:g}. Expected a number above 0.")
             if k > _MAX_K:
-                raise UserError(f"{name}: found {k:g}. Expected at most {_MAX_K}: 8 to 32 are usual.")
-        for name, count in (("n_perms", self.n_perms), ("perms_per_bootstrap", self.perms_per_bootstrap)):
+                raise UserError(
+                    f"{name}: found {k:g}. Expected at most {_MAX_K}: 8 to 32 are usual."
+                )
+        for name, count in (
+            ("n_perms", self.n_perms),
+            ("perms_per_bootstrap", self.perms_per_bootstrap),
+        ):
             if count < 1:
                 raise UserError(f"{name}: found {count}. Expected 1 or more.")
         if self.n_bootstraps < 0 or self.n_bootstraps == 1:
-            raise UserError(f"n_bootstraps: found {self.n_bootstraps}. Expected 2 or more, or 0 for none.")
+            raise UserError(
+                f"n_bootstraps: found {self.n_bootstraps}. Expected 2 or more, or 0 for none."
+            )
         if self.seed < 0:
             raise UserError(f"seed: found {self.seed}. Expected 0 or more.")
         check_initial_rating(self.initial_rating)
@@ -83,7 +99,11 @@ class PermutationElo:
 
     def rate(self, battles: Mapping[str, Sequence[Battle]]) -> dict[str, Leaderboard]:
         """The leaderboard at `k`, by dimension."""
-        return {dimension: boards[float(self.k)] for dimension, boards in self.sweep(battles).items() if boards}
+        return {
+            dimension: boards[float(self.k)]
+            for dimension, boards in self.sweep(battles).items()
+            if boards
+        }
 
     def sweep(self, battles: Mapping[str, Sequence[Battle]]) -> dict[str, dict[float, Leaderboard]]:
         """A leaderboard by dimension and K; an empty one, with a warning, where no match is left to play."""
@@ -93,7 +113,9 @@ class PermutationElo:
             logger.warning("%s: no decisive match, so no Elo rating for this dimension", dimension)
         boards: dict[str, dict[float, Leaderboard]] = {dimension: {} for dimension in matches}
         if playable:
-            with meter("playing match orders", total=self.n_perms if self.shuffle else 1) as played_since:
+            with meter(
+                "playing match orders", total=self.n_perms if self.shuffle else 1
+            ) as played_since:
                 ratings = replay(
                     [matches[d] for d in playable],
                     ks=self.ks,
@@ -107,7 +129,9 @@ class PermutationElo:
                 "variances of Elo",
                 lambda: self._variances({d: battles[d] for d in playable}, matches),
                 of=(battles,),
-                by=repr(dataclasses.replace(self, n_perms=1, k_sweep=[])),  # on which they do not depend
+                by=repr(
+                    dataclasses.replace(self, n_perms=1, k_sweep=[])
+                ),  # on which they do not depend
             )
             for dimension, ratings_pmk in zip(playable, ratings, strict=True):
                 names = models(battles[dimension])
@@ -146,7 +170,10 @@ class PermutationElo:
         theta = abilities(games(played, names, use="consistent").wins())
         if not np.isfinite(theta).all():
             return {}
-        return {name: self.initial_rating + POINTS * t for name, t in zip(names, theta.tolist(), strict=True)}
+        return {
+            name: self.initial_rating + POINTS * t
+            for name, t in zip(names, theta.tolist(), strict=True)
+        }
 
     def _played(self, battles: Sequence[Battle]) -> list[Battle]:
         return [b for b in battles if self.ties == "half" or not b.is_tie]
@@ -164,23 +191,39 @@ class PermutationElo:
         first, second, tied = np.array(sides, dtype=np.intp).reshape(-1, 3).T
         return Matches(n_models=len(names), first=first, second=second, tied=tied.astype(bool))
 
-    def _variances(self, battles: Mapping[str, Sequence[Battle]], matches: Mapping[str, Matches]) -> dict[str, Array]:
+    def _variances(
+        self, battles: Mapping[str, Sequence[Battle]], matches: Mapping[str, Matches]
+    ) -> dict[str, Array]:
         """(2, m) of each dimension at `k`, in squared rating points: of other prompts, NaN where draws of them do not
         tell; and of the order of the matches."""
         if not self.n_bootstraps:
-            return {dimension: np.full((2, matches[dimension].n_models), np.nan) for dimension in battles}
-        clusters = {d: games(self._played(some), models(some), use="consistent") for d, some in battles.items()}
-        draws = drawn_prompts(list(clusters.values()), n_bootstraps=self.n_bootstraps, seed=self.seed)
-        n_orders = len(clusters) * self.n_bootstraps * (self.perms_per_bootstrap if self.shuffle else 1)
+            return {
+                dimension: np.full((2, matches[dimension].n_models), np.nan)
+                for dimension in battles
+            }
+        clusters = {
+            d: games(self._played(some), models(some), use="consistent")
+            for d, some in battles.items()
+        }
+        draws = drawn_prompts(
+            list(clusters.values()), n_bootstraps=self.n_bootstraps, seed=self.seed
+        )
+        n_orders = (
+            len(clusters) * self.n_bootstraps * (self.perms_per_bootstrap if self.shuffle else 1)
+        )
         with (
             meter("playing match orders of drawn prompts", total=n_orders) as played_since,
-            ThreadPoolExecutor(os.cpu_count()) as pool,  # numpy leaves Python to the others while it counts
+            ThreadPoolExecutor(
+                os.cpu_count()
+            ) as pool,  # numpy leaves Python to the others while it counts
         ):
             variance = functools.partial(self._variance, tell=played_since)
             found = pool.map(variance, [matches[d] for d in clusters], clusters.values(), draws)
             return dict(zip(clusters, found, strict=True))
 
-    def _variance(self, matches: Matches, clusters: Games, drawn: Index, *, tell: Callable[[float], object]) -> Array:
+    def _variance(
+        self, matches: Matches, clusters: Games, drawn: Index, *, tell: Callable[[float], object]
+    ) -> Array:
         """From how often each prompt is drawn (b, q): the variance between the resamples' means, less what the variance
         between the orders of one resample explains; of a difference of two estimates of one size only noise would be
         left. Resamples of n prompts scatter by (n - 1) / n of the variance that new prompts have, n being those that a
@@ -202,10 +245,14 @@ class PermutationElo:
         )
         between = ratings.mean(axis=1).var(axis=0, ddof=1)
         n_orders = ratings.shape[1]
-        of_one_order = ratings.var(axis=1, ddof=1).mean(axis=0) if n_orders > 1 else np.zeros(matches.n_models)
+        of_one_order = (
+            ratings.var(axis=1, ddof=1).mean(axis=0) if n_orders > 1 else np.zeros(matches.n_models)
+        )
         of_prompts = np.maximum(between - of_one_order / n_orders, _LEAST_SHARE * between)
         of_prompts *= n_prompts / np.maximum(n_prompts - 1, 1)
-        return np.stack([np.where((of_prompts > _ROUNDING) & tells, of_prompts, np.nan), of_one_order])
+        return np.stack(
+            [np.where((of_prompts > _ROUNDING) & tells, of_prompts, np.nan), of_one_order]
+        )
 
 
 def _prompts_differ(matches: Matches, clusters: Games) -> bool:
@@ -214,7 +261,9 @@ def _prompts_differ(matches: Matches, clusters: Games) -> bool:
     _, outcome = np.unique(outcome, return_inverse=True)
     n = outcome.max() + 1
     said, times = np.unique(clusters.cluster * n + outcome, return_counts=True)
-    return bool(len(said) < n * clusters.n_clusters or len(set(zip(said % n, times, strict=True))) > n)
+    return bool(
+        len(said) < n * clusters.n_clusters or len(set(zip(said % n, times, strict=True))) > n
+    )
 
 
 def _flags(wins: Array) -> dict[int, str]:
@@ -222,14 +271,25 @@ def _flags(wins: Array) -> dict[int, str]:
     such a model where few matches have brought it, or where it began."""
     rated = strongest_component(wins)
     unplayed = (wins + wins.T).sum(axis=1) == 0
-    return {i: "no match" if unplayed[i] else why for i, why in why_unrated(wins).items() if not rated[i]}
+    return {
+        i: "no match" if unplayed[i] else why
+        for i, why in why_unrated(wins).items()
+        if not rated[i]
+    }
 
 
 def _ended_otherwise(matches: Matches) -> Mask:
     """(m,): whether a model's matches ended in more ways than one."""
     decided = ~matches.tied
-    sides = (matches.first[decided], matches.second[decided], [*matches.first[~decided], *matches.second[~decided]])
-    ways = [np.bincount(np.asarray(side, dtype=np.intp), minlength=matches.n_models) > 0 for side in sides]
+    sides = (
+        matches.first[decided],
+        matches.second[decided],
+        [*matches.first[~decided], *matches.second[~decided]],
+    )
+    ways = [
+        np.bincount(np.asarray(side, dtype=np.intp), minlength=matches.n_models) > 0
+        for side in sides
+    ]
     return np.asarray(np.sum(ways, axis=0) > 1)
 
 
@@ -264,8 +324,16 @@ def leaderboard(
     std_errors   (m,), NaN where unknown
     """
     n_perms = len(samples)
-    ordering = samples.std(axis=0, ddof=1) / math.sqrt(n_perms) if n_perms > 1 else np.zeros(len(names))
-    columns = (names, samples.mean(axis=0).tolist(), ordering.tolist(), own_prompts, std_errors.tolist())
+    ordering = (
+        samples.std(axis=0, ddof=1) / math.sqrt(n_perms) if n_perms > 1 else np.zeros(len(names))
+    )
+    columns = (
+        names,
+        samples.mean(axis=0).tolist(),
+        ordering.tolist(),
+        own_prompts,
+        std_errors.tolist(),
+    )
     ratings = [
         with_interval(
             Rating(
@@ -287,5 +355,8 @@ def leaderboard(
         samples=samples,
         n_matches=n_matches,
         n_clusters=n_prompts,
-        parameters={"k": k, "convergence": convergence(k, n_matches=n_matches, n_models=len(names))},
+        parameters={
+            "k": k,
+            "convergence": convergence(k, n_matches=n_matches, n_models=len(names)),
+        },
     )

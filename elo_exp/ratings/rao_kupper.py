@@ -65,5 +65,9 @@ class RaoKupper:
 
     def rate(self, battles: Mapping[str, Sequence[Battle]]) -> dict[str, Leaderboard]:
         return ties.rate(
-            battles, RaoKupperModel(), method="rao_kupper", initial_rating=self.initial_rating, use=self.use
+            battles,
+            RaoKupperModel(),
+            method="rao_kupper",
+            initial_rating=self.initial_rating,
+            use=self.use,
         )

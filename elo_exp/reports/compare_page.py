@@ -28,24 +28,37 @@ from elo_exp.results import Plot
 from elo_exp.statistics.comparisons import ALPHA
 
 
-def page(found: Comparison, plots: Sequence[Plot], *, title: str, manifest: Mapping[str, Any]) -> str:
+def page(
+    found: Comparison, plots: Sequence[Plot], *, title: str, manifest: Mapping[str, Any]
+) -> str:
     """The whole report as one HTML file."""
     sections = {
         "What moved": _verdicts(found),
         "Runs": _runs(found),
         "Ratings": _ratings(found),
         "Figures": (figure(plot, numbers=f"figures/{plot.name}.csv") for plot in plots),
-        "Judge": (table("Judge", ["!dimension", *JUDGE_HEAD[1:]], rows) for rows in [list(judge_cells(found))] if rows),
+        "Judge": (
+            table("Judge", ["!dimension", *JUDGE_HEAD[1:]], rows)
+            for rows in [list(judge_cells(found))]
+            if rows
+        ),
         "In what they differ": _differences(found),
     }
     started = [when(manifest["started_at"])] if manifest.get("started_at") else []
     lede = ", ".join([f"{len(found.runs)} runs side by side", *started])
-    return document(title, lede, sections, note="Every number is in compare.csv and compare.json beside this page.")
+    return document(
+        title,
+        lede,
+        sections,
+        note="Every number is in compare.csv and compare.json beside this page.",
+    )
 
 
 def _verdicts(found: Comparison) -> Iterator[Markup]:
     for dimension in found.dimensions:
-        known = [r for r in moved(found) if r["dimension"] == dimension and r["shift_p_holm"] is not None]
+        known = [
+            r for r in moved(found) if r["dimension"] == dimension and r["shift_p_holm"] is not None
+        ]
         overlaps = [overlap for overlap in found.overlaps if overlap.dimension == dimension]
         if not overlaps:
             continue
@@ -78,7 +91,10 @@ def _led(leaders: Mapping[tuple[str, ...], Sequence[str]]) -> str:
         return "Nobody is rated."
     if len(leaders) == 1:
         return f"Highest rating, in every run: {names(next(iter(leaders)))}."
-    said = (f"{names(models)} in {'run' if len(of) == 1 else 'runs'} {names(of)}" for models, of in leaders.items())
+    said = (
+        f"{names(models)} in {'run' if len(of) == 1 else 'runs'} {names(of)}"
+        for models, of in leaders.items()
+    )
     return f"Highest rating: {'; '.join(said)}."
 
 
@@ -94,17 +110,40 @@ def _sentence(line: str) -> str:
 
 
 def _runs(found: Comparison) -> Iterator[Markup]:
-    head = ["run", "!folder", "<what", "prompts", "paid", "asked", "from_the store", "output_tokens", "<finished"]
+    head = [
+        "run",
+        "!folder",
+        "<what",
+        "prompts",
+        "paid",
+        "asked",
+        "from_the store",
+        "output_tokens",
+        "<finished",
+    ]
     rows = []
     for row in found.runs:
         usage = row["usage"] or {}
-        asked = [f"{usage.get(name, 0):,}" for name in ("judge_calls", "verdicts_stored", "output_tokens")]
+        asked = [
+            f"{usage.get(name, 0):,}"
+            for name in ("judge_calls", "verdicts_stored", "output_tokens")
+        ]
         judge = f", judge {row['judge_model']}" if row["judge_model"] else ""
-        prompts = NONE if row["selected_prompt_count"] is None else f"{row['selected_prompt_count']:,}"
+        prompts = (
+            NONE if row["selected_prompt_count"] is None else f"{row['selected_prompt_count']:,}"
+        )
         dollars = f"${bill(row):,.2f}"
         what = f"{row['experiment']}{judge}"
         rows.append(
-            [found.number[row["run"]], tag("bdi", row["run"]), what, prompts, dollars, *asked, when(row["finished_at"])]
+            [
+                found.number[row["run"]],
+                tag("bdi", row["run"]),
+                what,
+                prompts,
+                dollars,
+                *asked,
+                when(row["finished_at"]),
+            ]
         )
     yield table("Runs", head, rows)
 

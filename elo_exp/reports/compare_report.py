@@ -57,7 +57,9 @@ class Comparison:
     ratings: Sequence[Row]  # run, dimension, method, a Rating, its shift
     judge: Sequence[Row]  # run, dimension
     overlaps: Sequence[Overlap]
-    answers: Sequence[Row]  # run, entrant: of the shared prompts, those with the same answer as in the first run
+    answers: Sequence[
+        Row
+    ]  # run, entrant: of the shared prompts, those with the same answer as in the first run
     settings: Mapping[str, Mapping[str, Any]]  # those that differ, by run
     inputs: Sequence[Row]
     versions: Mapping[str, Mapping[str, Any]]  # those that differ, by run
@@ -75,7 +77,9 @@ class Comparison:
     def method(self) -> str:
         """That which is shown beside Elo, or Elo itself where there is no other."""
         there = dict.fromkeys(row["method"] for row in self.ratings)
-        return next((name for name in ("bradley_terry", *there) if name in there and name != "elo"), "elo")
+        return next(
+            (name for name in ("bradley_terry", *there) if name in there and name != "elo"), "elo"
+        )
 
     @property
     def has_elo_beside(self) -> bool:
@@ -84,7 +88,9 @@ class Comparison:
 
 def moved(found: Comparison) -> list[Row]:
     """The rating rows of the method that is shown which have a shift."""
-    return [row for row in found.ratings if row["method"] == found.method and row["shift"] is not None]
+    return [
+        row for row in found.ratings if row["method"] == found.method and row["shift"] is not None
+    ]
 
 
 def write(run_dir: Path, found: Comparison, plots: Sequence[Plot]) -> list[Path]:
@@ -97,7 +103,10 @@ def write(run_dir: Path, found: Comparison, plots: Sequence[Plot]) -> list[Path]
 
 def metrics(found: Comparison) -> dict[str, float]:
     """n_runs, and shift/<number of the run>/<dimension>/<model>."""
-    shifts = {f"shift/{found.number[r['run']]}/{r['dimension']}/{r['model']}": r["shift"] for r in moved(found)}
+    shifts = {
+        f"shift/{found.number[r['run']]}/{r['dimension']}/{r['model']}": r["shift"]
+        for r in moved(found)
+    }
     return {"n_runs": len(found.runs), **shifts}
 
 
@@ -113,20 +122,33 @@ def about(row: Row) -> str:
     usage = row["usage"] or {}
     judge = [f"judge {row['judge_model']}"] if row["judge_model"] else []
     sizes = {"prompts": row["selected_prompt_count"], "battles": row["n_battles"]}
-    sizes |= {"verdicts asked": usage.get("judge_calls"), "from the store": usage.get("verdicts_stored")}
+    sizes |= {
+        "verdicts asked": usage.get("judge_calls"),
+        "from the store": usage.get("verdicts_stored"),
+    }
     said = [f"{n:,} {thing}" for thing, n in sizes.items() if n]
     return ", ".join([str(row["experiment"]), *judge, *said, f"${bill(row):,.2f}"])
 
 
 def rating_cells(found: Comparison, dimension: str) -> Iterator[list[str]]:
     """Entrant by entrant, best first, a line for each run."""
-    rows = {(r["run"], r["method"], r["model"]): r for r in found.ratings if r["dimension"] == dimension}
+    rows = {
+        (r["run"], r["method"], r["model"]): r for r in found.ratings if r["dimension"] == dimension
+    }
     for model in dict.fromkeys(model for _, method, model in rows if method == found.method):
         for run, n in found.number.items():
             elo, fitted = rows.get((run, "elo", model)), rows.get((run, found.method, model))
             if fitted is not None:
                 beside = [_points(elo), _interval(elo)] if found.has_elo_beside else []
-                yield [model, str(n), *beside, _points(fitted), _interval(fitted), _ranks(fitted), *_shift(fitted)]
+                yield [
+                    model,
+                    str(n),
+                    *beside,
+                    _points(fitted),
+                    _interval(fitted),
+                    _ranks(fitted),
+                    *_shift(fitted),
+                ]
 
 
 def _shift(row: Row) -> list[str]:
@@ -168,17 +190,23 @@ def shares(found: Comparison, overlap: Overlap) -> str:
     if overlap.same_verdicts:
         return f"run {n}: the same verdicts as in run 1, so its Bradley-Terry ratings are the same"
     of_first = f"among the {overlap.n_prompts_before:,} of run 1"
-    said = [f"run {n}: {overlap.n_shared_prompts:,} of its {overlap.n_prompts:,} prompts are {of_first}"]
+    said = [
+        f"run {n}: {overlap.n_shared_prompts:,} of its {overlap.n_prompts:,} prompts are {of_first}"
+    ]
     if a.agreement is not None:
         kappa = f", kappa {a.kappa:.2f}" if a.kappa is not None else ""
-        said.append(f"on {a.n_comparisons:,} shared pairs the same winner in {percent(a.agreement)}{kappa}")
+        said.append(
+            f"on {a.n_comparisons:,} shared pairs the same winner in {percent(a.agreement)}{kappa}"
+        )
     said += [f"no interval of the shifts: {overlap.no_interval}"] if overlap.no_interval else []
     return "; ".join(said)
 
 
 def judge_cells(found: Comparison) -> Iterator[list[str]]:
     for row in sorted(found.judge, key=lambda row: found.dimensions.index(row["dimension"])):
-        rates = [row[name] for name in ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")]
+        rates = [
+            row[name] for name in ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
+        ]
         rates.append(None if row["elo_convergence"] is None else converged(row["elo_convergence"]))
         if any(rate is not None for rate in rates):
             shares = [NONE if rate is None else percent(rate) for rate in rates]
@@ -189,7 +217,10 @@ JUDGE_HEAD = ["dimension", "run", "flipped", "first shown wins", "ties", "invali
 
 
 def differing(found: Comparison, what: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    return [[path, *(NONE if by[run] is None else str(by[run]) for run in found.number)] for path, by in what.items()]
+    return [
+        [path, *(NONE if by[run] is None else str(by[run]) for run in found.number)]
+        for path, by in what.items()
+    ]
 
 
 def answer_lines(found: Comparison) -> Iterator[str]:
@@ -216,7 +247,9 @@ def table(found: Comparison) -> str:
     text = io.StringIO()
     console = Console(file=text, width=120, markup=False, highlight=False)
     for row in found.runs:
-        console.print(f"run {found.number[row['run']]}: {row['run']}\n       {about(row)}", soft_wrap=True)
+        console.print(
+            f"run {found.number[row['run']]}: {row['run']}\n       {about(row)}", soft_wrap=True
+        )
     for dimension in found.dimensions:
         console.print(f"\n{dimension}")
         rows = list(rating_cells(found, dimension))
@@ -231,14 +264,21 @@ def table(found: Comparison) -> str:
         _grid(console, JUDGE_HEAD, judged, n_left=1)
     if rows := differing(found, found.settings):
         console.print("\nsettings that differ")
-        _grid(console, ["setting", *(f"run {n}" for n in found.number.values())], rows, n_left=len(found.runs) + 1)
+        _grid(
+            console,
+            ["setting", *(f"run {n}" for n in found.number.values())],
+            rows,
+            n_left=len(found.runs) + 1,
+        )
     for line in (*input_lines(found), *answer_lines(found)):
         console.print(line)
     console.print(LEGEND)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-def _grid(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]], *, n_left: int) -> None:
+def _grid(
+    console: Console, head: Sequence[str], rows: Sequence[Sequence[str]], *, n_left: int
+) -> None:
     """`n_left`: columns of words, which may be broken in two, as a number may not."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -246,7 +286,9 @@ def _grid(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]], 
     grid = Table(box=SIMPLE_HEAD)
     for i, column in enumerate(head):
         is_text = i < n_left
-        grid.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
+        grid.add_column(
+            column, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold"
+        )
     before = ""
     for row in rows:
         grid.add_row("" if row[0] == before else row[0], *row[1:])

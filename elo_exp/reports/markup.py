@@ -26,7 +26,9 @@ def document(title: str, lede: str, sections: Mapping[str, Iterable[Markup]], *,
         if inside := list(content):
             body.append(tag("section", tag("h2", heading), *inside))
     body.append(tag("footer", tag("p", note, class_="note")))
-    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(title=escape(title), body="\n".join(body))
+    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
+        title=escape(title), body="\n".join(body)
+    )
 
 
 def maybe(number: float | None, digits: int = 0) -> str:
@@ -53,14 +55,19 @@ def share(n: int, of: int) -> str:
     return f"{percent(n / of)} ({n:,} of {of:,})" if of else NONE
 
 
-def table(label: str, head: Sequence[str], rows: Sequence[Sequence[object]], *, wide: bool = False) -> Markup:
+def table(
+    label: str, head: Sequence[str], rows: Sequence[Sequence[object]], *, wide: bool = False
+) -> Markup:
     """A heading's first character may say what its column is: ! the row's name, < text, > whole sentences, | a chart, ~
     of less weight. An underscore is a space at which it does not break. One that is Markup is shown as it stands."""
     kinds = ["" if isinstance(h, Markup) else _KINDS.get(h[0], "") for h in head]
 
     def line(cells: Sequence[object], scopes: Sequence[str]) -> Markup:
         columns = zip(cells, kinds, scopes, strict=True)
-        return tag("tr", *(tag("th" if s else "td", cell, scope=s, class_=kind) for cell, kind, s in columns))
+        return tag(
+            "tr",
+            *(tag("th" if s else "td", cell, scope=s, class_=kind) for cell, kind, s in columns),
+        )
 
     top = line([_heading(h) for h in head], ["col"] * len(head))
     lines = [line(row, ["row" if kind == "name" else "" for kind in kinds]) for row in rows]
@@ -70,12 +77,18 @@ def table(label: str, head: Sequence[str], rows: Sequence[Sequence[object]], *, 
 
 
 def _heading(head: str) -> str:
-    return head if isinstance(head, Markup) else head.lstrip("".join(_KINDS)).replace("_", "\N{NO-BREAK SPACE}")
+    return (
+        head
+        if isinstance(head, Markup)
+        else head.lstrip("".join(_KINDS)).replace("_", "\N{NO-BREAK SPACE}")
+    )
 
 
 def listed(rows: Mapping[str, object]) -> Markup:
     """Terms and what is said of them, those of which nothing is said left out."""
-    return tag("dl", *(join([tag("dt", term), tag("dd", said)]) for term, said in rows.items() if said))
+    return tag(
+        "dl", *(join([tag("dt", term), tag("dd", said)]) for term, said in rows.items() if said)
+    )
 
 
 def codes(texts: Iterable[str]) -> Markup:
@@ -89,4 +102,6 @@ def tag(name: str, *content: object, **attributes: str) -> Markup:
 
 
 def join(parts: Iterable[object]) -> Markup:
-    return Markup("".join(part if isinstance(part, Markup) else escape(str(part)) for part in parts))
+    return Markup(
+        "".join(part if isinstance(part, Markup) else escape(str(part)) for part in parts)
+    )

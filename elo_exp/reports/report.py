@@ -14,9 +14,25 @@ from elo_exp.files import jsonl, write_csv, write_json, write_whole
 from elo_exp.pairs import Responses
 from elo_exp.records import Comparison, Judgment
 from elo_exp.reports.findings import METHODS, companion, how_far, unrated
-from elo_exp.results import CONVERGED, ROUNDING, Z95, JudgeQuality, Leaderboard, Plot, Precision, Rating, Standings
+from elo_exp.results import (
+    CONVERGED,
+    ROUNDING,
+    Z95,
+    JudgeQuality,
+    Leaderboard,
+    Plot,
+    Precision,
+    Rating,
+    Standings,
+)
 
-_MATCH_FIELDS = ("prompt_id", "dimension", "source", "entrant_a", "entrant_b")  # the texts stand in the responses
+_MATCH_FIELDS = (
+    "prompt_id",
+    "dimension",
+    "source",
+    "entrant_a",
+    "entrant_b",
+)  # the texts stand in the responses
 _SEM = "± SEM: ordering error (Monte Carlo), which more permutations shrink; it says nothing of how sure a rating is."
 _ORDERS = (
     "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge; Bradley-Terry counts both, "
@@ -24,7 +40,10 @@ _ORDERS = (
 )
 _RANKS = "ranks: those that the prompts leave possible, for all entrants at once with 95 %."
 _SURE = "95 % over prompts"
-_WIDTH, _NAME = 120, 17  # characters of the console, and of them for a name: a longer one makes the table as much wider
+_WIDTH, _NAME = (
+    120,
+    17,
+)  # characters of the console, and of them for a name: a longer one makes the table as much wider
 _MAX_JUDGES = 6  # pairs of judges, of a dimension on the console
 _MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
 
@@ -32,7 +51,9 @@ _MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
 def write_standings(run_dir: Path, standings: Standings, plots: Sequence[Plot]) -> list[Path]:
     """The ratings artifacts, which every experiment that rates battles has in common."""
     rates = [rate.to_dict() for rate in standings.win_rates]
-    battles = memory.once("battles.jsonl", lambda: _battles_jsonl(standings), of=(standings.battles,))
+    battles = memory.once(
+        "battles.jsonl", lambda: _battles_jsonl(standings), of=(standings.battles,)
+    )
     return [
         write_json(run_dir / "elo_results.json", elo_results(standings)),
         write_whole(run_dir / "elo_per_perm.npz", _per_permutation(standings)),
@@ -81,12 +102,19 @@ def _responses_jsonl(responses: Responses) -> dict[str, str]:
 
 
 def _matches_jsonl(comparisons: Mapping[str, Sequence[Comparison]]) -> dict[str, str]:
-    matches = ({name: getattr(c, name) for name in _MATCH_FIELDS} for some in comparisons.values() for c in some)
+    matches = (
+        {name: getattr(c, name) for name in _MATCH_FIELDS}
+        for some in comparisons.values()
+        for c in some
+    )
     return {"matches/matches.jsonl": jsonl(matches)}
 
 
 def _verdicts_jsonl(judgments: Mapping[str, Sequence[Judgment]]) -> dict[str, str]:
-    return {f"verdicts/{dimension}.jsonl": jsonl(j.to_dict() for j in some) for dimension, some in judgments.items()}
+    return {
+        f"verdicts/{dimension}.jsonl": jsonl(j.to_dict() for j in some)
+        for dimension, some in judgments.items()
+    }
 
 
 def elo_results(standings: Standings) -> dict[str, Any]:
@@ -101,7 +129,8 @@ def elo_results(standings: Standings) -> dict[str, Any]:
             for dimension, by_k in standings.elo.items()
         },
         "n_decisive_matches": {
-            dimension: sum(not battle.is_tie for battle in battles) for dimension, battles in standings.battles.items()
+            dimension: sum(not battle.is_tie for battle in battles)
+            for dimension, battles in standings.battles.items()
         },
     }
 
@@ -143,7 +172,11 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
         }
         if "elo" in dimensions[dimension]:
             dimensions[dimension]["elo"]["by_k"] = [
-                {"k": k, "convergence": (share := board.parameters["convergence"]), "converged": share >= CONVERGED}
+                {
+                    "k": k,
+                    "convergence": (share := board.parameters["convergence"]),
+                    "converged": share >= CONVERGED,
+                }
                 for k, board in standings.elo[dimension].items()
             ]
     return {
@@ -152,8 +185,12 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
         "agreement_between_dimensions": [a.to_dict() for a in standings.agreement],
         "agreement_between_judges": [a.to_dict() for a in standings.judges_agreement],
         "rank_correlation_between_judges": [r.to_dict() for r in standings.judges_ranks],
-        "differences": {method: [d.to_dict() for d in some] for method, some in standings.differences.items()},
-        "precision": {method: [p.to_dict() for p in some] for method, some in standings.precision.items()},
+        "differences": {
+            method: [d.to_dict() for d in some] for method, some in standings.differences.items()
+        },
+        "precision": {
+            method: [p.to_dict() for p in some] for method, some in standings.precision.items()
+        },
     }
 
 
@@ -189,7 +226,9 @@ def metrics(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> dict[
         found[f"n_matches/{dimension}"] = board.n_matches if (board := boards["elo"]) else 0
     for q in quality:
         rates = {name: getattr(q, name) for name in q.RATES}
-        found |= {f"judge/{q.dimension}/{name}": rate for name, rate in rates.items() if rate is not None}
+        found |= {
+            f"judge/{q.dimension}/{name}": rate for name, rate in rates.items() if rate is not None
+        }
     return found
 
 
@@ -214,14 +253,26 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
     longest = max(map(len, standings.models), default=0)
     console = Console(file=text, width=_WIDTH + max(0, longest - _NAME), markup=False)
     method = companion(standings) or "bradley_terry"
-    columns = ("rank", "entrant", "Elo", "± SEM", _SURE, METHODS.get(method, method), _SURE, "ranks", "battles")
+    columns = (
+        "rank",
+        "entrant",
+        "Elo",
+        "± SEM",
+        _SURE,
+        METHODS.get(method, method),
+        _SURE,
+        "ranks",
+        "battles",
+    )
     sure = {p.dimension: p for p in standings.precision.get(method, ())}
     by_dimension = {q.dimension: q for q in quality}
     for dimension in standings.dimensions:
         console.print(_title(standings, dimension, by_dimension.get(dimension)), highlight=False)
         grid = Table(box=SIMPLE_HEAD)
         for column in columns:
-            grid.add_column(column, justify="left" if column == "entrant" else "right", no_wrap=True)
+            grid.add_column(
+                column, justify="left" if column == "entrant" else "right", no_wrap=True
+            )
         rows = _table_rows(standings, method, dimension)
         for row in rows[:_MAX_ROWS]:
             grid.add_row(*row)
@@ -255,7 +306,9 @@ def _other_judges(standings: Standings, dimension: str) -> list[str]:
     for a in standings.judges_agreement:
         if a.dimension != dimension or a.agreement is None:
             continue
-        parts = [f"  {a.first} and {a.second} say the same of {a.agreement:.0%} of {a.n_comparisons} pairs"]
+        parts = [
+            f"  {a.first} and {a.second} say the same of {a.agreement:.0%} of {a.n_comparisons} pairs"
+        ]
         parts += [f"kappa {a.kappa:.2f}"] if a.kappa is not None else []
         rank = rho.get((a.first, a.second))
         parts += [f"rank correlation of the ratings {rank:.2f}"] if rank is not None else []
@@ -268,13 +321,21 @@ def _title(standings: Standings, dimension: str, quality: JudgeQuality | None) -
     n_decisive = sum(not battle.is_tie for battle in battles)
     board = standings.primary(dimension)
     share = f", {how_far(board.parameters['convergence'])}" if board else ""
-    parts = [f"{dimension}: {len(battles)} battles, {n_decisive} decisive; Elo at K = {standings.k:g}{share}"]
+    parts = [
+        f"{dimension}: {len(battles)} battles, {n_decisive} decisive; Elo at K = {standings.k:g}{share}"
+    ]
     if quality is not None and quality.n_judgments:
-        flips = f"{quality.n_flips} of {quality.n_two_order} flipped" if quality.n_two_order else "orders not compared"
+        flips = (
+            f"{quality.n_flips} of {quality.n_two_order} flipped"
+            if quality.n_two_order
+            else "orders not compared"
+        )
         kinds = {"refused": quality.n_refused, "cut off": quality.n_cut_off}
         named = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
         shares = {"first shown wins": quality.first_shown_rate, "ties": quality.tie_rate}
-        said = [f"{name} {100 * share:.0f} %" for name, share in shares.items() if share is not None]
+        said = [
+            f"{name} {100 * share:.0f} %" for name, share in shares.items() if share is not None
+        ]
         invalid = f"{quality.n_invalid} invalid{f' ({named})' if named else ''}"
         equal = [f"{quality.n_equal_answers} with equal answers"] if quality.n_equal_answers else []
         parts.append(", ".join(["judge: " + flips, *said, invalid, *equal]))
@@ -296,13 +357,21 @@ def _table_rows(standings: Standings, method: str, dimension: str) -> list[tuple
 
 
 def _interval(rating: Rating | None) -> str:
-    return "-" if rating is None or rating.ci_low is None else f"{rating.ci_low:.0f} .. {rating.ci_high:.0f}"
+    return (
+        "-"
+        if rating is None or rating.ci_low is None
+        else f"{rating.ci_low:.0f} .. {rating.ci_high:.0f}"
+    )
 
 
 def _rank_set(rating: Rating | None) -> str:
     if rating is None or rating.rank_low is None or rating.rank_high is None:
         return "-"
-    return str(rating.rank_low) if rating.rank_low == rating.rank_high else f"{rating.rank_low} .. {rating.rank_high}"
+    return (
+        str(rating.rank_low)
+        if rating.rank_low == rating.rank_high
+        else f"{rating.rank_low} .. {rating.rank_high}"
+    )
 
 
 def _table_row(lead: Rating, elo: Rating | None, companion: Rating | None) -> tuple[str, ...]:

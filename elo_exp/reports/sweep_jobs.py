@@ -24,7 +24,11 @@ Row = Mapping[str, Any]
 def folders(sweep: Path) -> list[Path]:
     """Of the jobs, in their order; none where nothing ran but errands such as plan=true."""
     jobs = sorted((p for p in sweep.iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
-    return jobs if any((job / name).exists() for job in jobs for name in ("manifest.json", ERROR)) else []
+    return (
+        jobs
+        if any((job / name).exists() for job in jobs for name in ("manifest.json", ERROR))
+        else []
+    )
 
 
 def manifest(job: Path) -> dict[str, Any]:
@@ -39,7 +43,9 @@ def status(job: Path) -> dict[str, Any]:
         "job": job.name,
         "finished": bool(found.get("finished_at")) and not error.exists(),
         "error": error.read_text(encoding="utf-8").strip() if error.exists() else None,
-        "overrides": yaml.safe_load(overrides.read_text(encoding="utf-8")) if overrides.exists() else None,
+        "overrides": yaml.safe_load(overrides.read_text(encoding="utf-8"))
+        if overrides.exists()
+        else None,
         "started_at": found.get("started_at"),
         "finished_at": found.get("finished_at"),
         "usage": found.get("usage"),
@@ -51,7 +57,9 @@ def rating_rows(jobs: Sequence[Path]) -> list[dict[str, Any]]:
     """Of finished jobs: a row for each dimension and model, as in sweep_summary.csv. `setting` is what was swept
     besides K and n_perms."""
     manifests = {job: manifest(job) for job in jobs}
-    fixed = set.intersection(*(set(m["overrides"]) for m in manifests.values())) if manifests else set()
+    fixed = (
+        set.intersection(*(set(m["overrides"]) for m in manifests.values())) if manifests else set()
+    )
     return [row for job, found in manifests.items() for row in _job_rows(job, found, fixed)]
 
 
@@ -101,11 +109,15 @@ def judge_rows(jobs: Sequence[Path], rows: Sequence[Row]) -> list[dict[str, Any]
     judges = dict.fromkeys(row["judge"] for row in rows if row["judge"] in first)
     if len(judges) < 2:
         return []
-    heard = {judge: _battles(next(job for job in jobs if job.name == first[judge])) for judge in judges}
+    heard = {
+        judge: _battles(next(job for job in jobs if job.name == first[judge])) for judge in judges
+    }
     found: list[dict[str, Any]] = []
     for dimension in dict.fromkeys(row["dimension"] for row in rows):
         for one, other in combinations(judges, 2):
-            sides = [[b for b in heard[judge] if b.dimension == dimension] for judge in (one, other)]
+            sides = [
+                [b for b in heard[judge] if b.dimension == dimension] for judge in (one, other)
+            ]
             kappa = agreement.kappa(*sides, names=(one, other), dimension=dimension)
             boards = [_board(rows, first[judge], dimension) for judge in (one, other)]
             ranks = agreement.rank_correlation(*boards, names=(one, other), dimension=dimension)
@@ -121,7 +133,9 @@ def _battles(job: Path) -> list[Battle]:
 def _board(rows: Sequence[Row], job: str, dimension: str) -> Leaderboard:
     mine = [row for row in rows if (row["job"], row["dimension"]) == (job, dimension)]
     ratings = tuple(Rating(model=row["model"], rating=row["bradley_terry"]) for row in mine)
-    return Leaderboard(method="bradley_terry", models=tuple(rating.model for rating in ratings), ratings=ratings)
+    return Leaderboard(
+        method="bradley_terry", models=tuple(rating.model for rating in ratings), ratings=ratings
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -8,7 +8,19 @@ from typing import Any
 
 from elo_exp.reports.findings import converged, names
 from elo_exp.reports.html import cost, figure, when
-from elo_exp.reports.markup import NONE, Markup, between, codes, document, join, listed, maybe, percent, table, tag
+from elo_exp.reports.markup import (
+    NONE,
+    Markup,
+    between,
+    codes,
+    document,
+    join,
+    listed,
+    maybe,
+    percent,
+    table,
+    tag,
+)
 from elo_exp.results import CONVERGED, ROUNDING, Plot, added_up, paid
 
 Job = Mapping[str, Any]  # an entry of sweep_jobs.json
@@ -45,14 +57,19 @@ class _Choices:
     def fixed(self) -> list[str]:
         """Those in which they do not, as on the command line."""
         said = (
-            f"{name}={value}" for by in self.by_job.values() for name, value in by.items() if name not in self.swept
+            f"{name}={value}"
+            for by in self.by_job.values()
+            for name, value in by.items()
+            if name not in self.swept
         )
         return list(dict.fromkeys(said))
 
     def values(self, name: str, jobs: Sequence[str] | None = None) -> str:
         """Of one setting, over these jobs or over all."""
         chosen = (self.by_job[job] for job in (self.by_job if jobs is None else jobs))
-        return ", ".join(dict.fromkeys(by_name[name] for by_name in chosen if name in by_name)) or NONE
+        return (
+            ", ".join(dict.fromkeys(by_name[name] for by_name in chosen if name in by_name)) or NONE
+        )
 
     @property
     def head(self) -> list[Markup]:
@@ -72,7 +89,8 @@ def page(title: str, jobs: Sequence[Job], rows: Sequence[Row], plots: Sequence[P
         "Ratings": _ratings(rows, choices),
         "Figures": (figure(plot, numbers=f"figures/{plot.name}.csv") for plot in plots),
         "What it cost": cost(
-            added_up(job["usage"] for job in jobs), before=added_up(job["paid_before"] for job in jobs)
+            added_up(job["usage"] for job in jobs),
+            before=added_up(job["paid_before"] for job in jobs),
         ),
         "How it was made": _making(jobs, choices),
     }
@@ -83,7 +101,10 @@ def page(title: str, jobs: Sequence[Job], rows: Sequence[Row], plots: Sequence[P
 
 
 def _chosen(job: Job) -> dict[str, str]:
-    return {name: value for name, _, value in (override.partition("=") for override in job["overrides"] or ())}
+    return {
+        name: value
+        for name, _, value in (override.partition("=") for override in job["overrides"] or ())
+    }
 
 
 def _leaders(rows: Sequence[Row]) -> Iterator[Markup]:
@@ -91,7 +112,9 @@ def _leaders(rows: Sequence[Row]) -> Iterator[Markup]:
         leaders = {"Elo": _first(some, "rating"), "Bradley-Terry": _first(some, "bradley_terry")}
         if leaders["Elo"] == leaders["Bradley-Terry"]:
             leaders = {"Elo and by Bradley-Terry": leaders["Elo"]}
-        said = [sentence for method, jobs in leaders.items() for sentence in _sentence(method, jobs)]
+        said = [
+            sentence for method, jobs in leaders.items() for sentence in _sentence(method, jobs)
+        ]
         short = list(dict.fromkeys(row["job"] for row in some if _is_short(row)))
         doubt = [f"Elo has not converged in {_of_jobs(short)}."] if short else []
         agree = len({models for jobs in leaders.values() for models in jobs}) == 1
@@ -129,7 +152,15 @@ def _of_jobs(jobs: Sequence[str]) -> str:
 
 def _jobs(jobs: Sequence[Job], choices: _Choices) -> Iterator[Markup]:
     some_failed = any(job["error"] for job in jobs)
-    head = ["!job", *choices.head, "<state", "paid", "asked", "from the store", *([">why"] if some_failed else [])]
+    head = [
+        "!job",
+        *choices.head,
+        "<state",
+        "paid",
+        "asked",
+        "from the store",
+        *([">why"] if some_failed else []),
+    ]
     rows = [
         [
             *(_link(job), *choices.cells(job["job"]), _state(job), *_spent(job)),
@@ -142,7 +173,11 @@ def _jobs(jobs: Sequence[Job], choices: _Choices) -> Iterator[Markup]:
 
 
 def _link(job: Job) -> Markup | str:
-    return tag("a", job["job"], href=f"{job['job']}/report.html") if job["finished"] else str(job["job"])
+    return (
+        tag("a", job["job"], href=f"{job['job']}/report.html")
+        if job["finished"]
+        else str(job["job"])
+    )
 
 
 def _state(job: Job) -> Markup:
@@ -154,7 +189,9 @@ def _state(job: Job) -> Markup:
 def _spent(job: Job) -> list[str]:
     """Paid by all attempts of the job, and what the last one asked."""
     usage, whole = job["usage"], added_up([job["usage"], job["paid_before"]])
-    asked = [f"{usage[name]:,}" for name in ("judge_calls", "verdicts_stored")] if usage else [NONE] * 2
+    asked = (
+        [f"{usage[name]:,}" for name in ("judge_calls", "verdicts_stored")] if usage else [NONE] * 2
+    )
     return [f"${paid(whole):,.2f}" if whole else NONE, *asked]
 
 
@@ -164,7 +201,11 @@ def _ratings(rows: Sequence[Row], choices: _Choices) -> Iterator[Markup]:
         models = every[:_MAX_MODELS]
         yield tag("h3", dimension)
         if len(every) > len(models):
-            yield tag("p", f"The {len(models)} best of {len(every)}; all are in sweep_summary.csv.", class_="note")
+            yield tag(
+                "p",
+                f"The {len(models)} best of {len(every)}; all are in sweep_summary.csv.",
+                class_="note",
+            )
         if any(row["rating"] is not None for row in some):
             yield tag("h4", f"Elo{_at(some)}, and below it the ordering error (Monte Carlo)")
             yield _elo(some, models, choices)
@@ -205,7 +246,9 @@ def _listed(jobs: Sequence[str]) -> str:
     return f"{jobs[0]} to {jobs[-1]}" if in_a_row and len(jobs) > 3 else ", ".join(jobs)
 
 
-def _cells(rows: Sequence[Row], models: Sequence[str], cell: Callable[[Row], Markup | str]) -> list[Markup | str]:
+def _cells(
+    rows: Sequence[Row], models: Sequence[str], cell: Callable[[Row], Markup | str]
+) -> list[Markup | str]:
     of_model = {row["model"]: row for row in rows}
     return [cell(of_model[model]) if model in of_model else NONE for model in models]
 
@@ -227,7 +270,9 @@ def _bradley_terry_cell(row: Row) -> Markup | str:
 def _converged(row: Row) -> Markup | str:
     if row["convergence"] is None:
         return NONE
-    return tag("span", percent(converged(row["convergence"])), class_="no" if _is_short(row) else "")
+    return tag(
+        "span", percent(converged(row["convergence"])), class_="no" if _is_short(row) else ""
+    )
 
 
 def _is_short(row: Row) -> bool:
@@ -252,12 +297,20 @@ def _by(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:
 
 
 def _making(jobs: Sequence[Job], choices: _Choices) -> Iterator[Markup]:
-    started, finished = ([job[name] for job in jobs if job[name]] for name in ("started_at", "finished_at"))
+    started, finished = (
+        [job[name] for job in jobs if job[name]] for name in ("started_at", "finished_at")
+    )
     rows: dict[str, object] = {
         "Started": when(min(started)) if started else "",
         "Finished": when(max(finished)) if finished else "",
-        "Swept": codes(f"{name}={choices.values(name).replace(', ', ',')}" for name in choices.swept),
+        "Swept": codes(
+            f"{name}={choices.values(name).replace(', ', ',')}" for name in choices.swept
+        ),
         "In every job": codes(choices.fixed) or "all other settings as they ship",
     }
     yield listed(rows)
-    yield tag("p", "What a job ran with, to the version of every package, is in its own report.", class_="note")
+    yield tag(
+        "p",
+        "What a job ran with, to the version of every package, is in its own report.",
+        class_="note",
+    )

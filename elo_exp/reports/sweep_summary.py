@@ -54,7 +54,14 @@ def write(folder: Path) -> SweepSummary | None:
         *(f"job {entry['job']} failed: {entry['error'] or 'it was stopped'}" for entry in failed),
         f"sweep: {len(finished)} of {len(jobs)} jobs finished",
     ]
-    return SweepSummary(config=config, rows=rows, plots=plots, n_finished=len(finished), n_jobs=len(jobs), lines=lines)
+    return SweepSummary(
+        config=config,
+        rows=rows,
+        plots=plots,
+        n_finished=len(finished),
+        n_jobs=len(jobs),
+        lines=lines,
+    )
 
 
 def _not_rated(models: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -79,18 +86,25 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for column in ("job", "K", "match orders", *(["setting"] if some_set else []), *dimensions):
         grid.add_column(column, overflow="fold")
     for job, some in list(jobs.items())[:_MAX_ROWS]:
-        leads = [_leader([row for row in some if row["dimension"] == dimension]) for dimension in dimensions]
+        leads = [
+            _leader([row for row in some if row["dimension"] == dimension])
+            for dimension in dimensions
+        ]
         setting = [some[0]["setting"]] if some_set else []
         grid.add_row(job, f"{some[0]['k']:g}", f"{some[0]['n_perms']:,}", *setting, *leads)
     text = io.StringIO()
-    Console(file=text, width=120, markup=False).print("Who leads by Elo, and by how much", grid, sep="\n")
+    Console(file=text, width=120, markup=False).print(
+        "Who leads by Elo, and by how much", grid, sep="\n"
+    )
     yield from (line.rstrip() for line in text.getvalue().splitlines())
     if len(jobs) > _MAX_ROWS:
         yield f"  ... and {len(jobs) - _MAX_ROWS} more in sweep_summary.csv"
 
 
 def _leader(rows: Sequence[Mapping[str, Any]]) -> str:
-    best = sorted((row for row in rows if row["rating"] is not None), key=lambda row: -row["rating"])
+    best = sorted(
+        (row for row in rows if row["rating"] is not None), key=lambda row: -row["rating"]
+    )
     if len(best) < 2:
         return best[0]["model"] if best else ""
     return f"{best[0]['model']} +{best[0]['rating'] - best[1]['rating']:.0f}"

@@ -60,7 +60,9 @@ def trust(standings: Standings, quality: Sequence[JudgeQuality]) -> Iterator[Mar
     yield from _behaviour(quality)
     yield from _position([PositionEffect.from_dict(d["position"]) for d in found])
     yield from _length([LengthEffect.from_dict(length["effect"]) for length in lengths])
-    yield from _length_ratings([LengthRating.from_dict(row) for length in lengths for row in length["ratings"]])
+    yield from _length_ratings(
+        [LengthRating.from_dict(row) for length in lengths for row in length["ratings"]]
+    )
     yield from _order(tests, [Cycles.from_dict(d["cycles"]) for d in found])
     yield from _repeats([Agreement.from_dict(d["repeats"]) for d in found if "repeats" in d])
     yield from _dimensions(standings.agreement)
@@ -70,7 +72,14 @@ def trust(standings: Standings, quality: Sequence[JudgeQuality]) -> Iterator[Mar
 def _behaviour(quality: Sequence[JudgeQuality]) -> Iterator[Markup]:
     if not quality:
         return
-    head = ["!dimension", "judgments", "flips when the order is swapped", "first shown wins", "ties", "invalid"]
+    head = [
+        "!dimension",
+        "judgments",
+        "flips when the order is swapped",
+        "first shown wins",
+        "ties",
+        "invalid",
+    ]
     rows = [
         [
             q.dimension,
@@ -97,7 +106,13 @@ def _position(effects: Sequence[PositionEffect]) -> Iterator[Markup]:
     if not known:
         return
     yield tag("h3", "Does the place matter?")
-    head = ["!dimension", "verdicts with a winner", "first shown wins, of equals", "95 %", "<reading"]
+    head = [
+        "!dimension",
+        "verdicts with a winner",
+        "first shown wins, of equals",
+        "95 %",
+        "<reading",
+    ]
     rows = [
         [
             *(e.dimension, f"{e.n_decisive:,}", _tenths(e.p_first), _percents(e.ci_low, e.ci_high)),
@@ -118,7 +133,15 @@ def _length(effects: Sequence[LengthEffect]) -> Iterator[Markup]:
     rows = []
     for e in known:
         wins, low, high = map(_longer_wins, (e.effect, e.ci_low, e.ci_high))
-        rows.append([e.dimension, maybe(e.scale), _tenths(wins), _percents(low, high), _taste(low, high, _LENGTH)])
+        rows.append(
+            [
+                e.dimension,
+                maybe(e.scale),
+                _tenths(wins),
+                _percents(low, high),
+                _taste(low, high, _LENGTH),
+            ]
+        )
     yield table("Length", head, rows)
     yield tag("p", _OF_LENGTH, class_="note")
 
@@ -155,11 +178,23 @@ def _order(tests: Sequence[TransitivityTest], circles: Sequence[Cycles]) -> Iter
     if not shown:
         return
     yield tag("h3", "Does one ranking say it all?")
-    head = ["!dimension", "entrants", "χ²", "degrees of freedom", "p", "prompts with a circle", "<reading"]
+    head = [
+        "!dimension",
+        "entrants",
+        "χ²",
+        "degrees of freedom",
+        "p",
+        "prompts with a circle",
+        "<reading",
+    ]
     rows = [
         [
             *(t.dimension, t.n_models, maybe(t.chi_square, 1), t.df),
-            *(NONE if t.p_value is None else p_value(t.p_value), share(c.n_cyclic_prompts, c.n_prompts), _fits(t)),
+            *(
+                NONE if t.p_value is None else p_value(t.p_value),
+                share(c.n_cyclic_prompts, c.n_prompts),
+                _fits(t),
+            ),
         ]
         for t, c in shown
     ]
@@ -196,13 +231,30 @@ def _dimensions(agreement: Sequence[Agreement]) -> Iterator[Markup]:
 def _judges(agreement: Sequence[Agreement | RankCorrelation]) -> Iterator[Markup]:
     """Every two judges: their verdicts on the same pairs and prompts, and the order in which they put the entrants."""
     verdicts = [a for a in agreement if isinstance(a, Agreement)]
-    orders = {(a.first, a.second, a.dimension): a for a in agreement if isinstance(a, RankCorrelation)}
+    orders = {
+        (a.first, a.second, a.dimension): a for a in agreement if isinstance(a, RankCorrelation)
+    }
     if not verdicts:
         return
     yield tag("h3", "Judge against judge")
-    head = ["!judge", "<and", "<dimension", "pairs on a prompt", "same winner", "kappa", "95 %", "rank correlation"]
+    head = [
+        "!judge",
+        "<and",
+        "<dimension",
+        "pairs on a prompt",
+        "same winner",
+        "kappa",
+        "95 %",
+        "rank correlation",
+    ]
     rows = [
-        [a.first, a.second, a.dimension or NONE, *_kappa(a), _rho(orders.get((a.first, a.second, a.dimension or "")))]
+        [
+            a.first,
+            a.second,
+            a.dimension or NONE,
+            *_kappa(a),
+            _rho(orders.get((a.first, a.second, a.dimension or ""))),
+        ]
         for a in verdicts
     ]
     yield table("Judge against judge", head, rows)
@@ -216,7 +268,12 @@ def _rho(correlation: RankCorrelation | None) -> str:
 
 
 def _kappa(a: Agreement) -> list[str]:
-    return [f"{a.n_comparisons:,}", _percent(a.agreement), maybe(a.kappa, 2), between(a.ci_low, a.ci_high, 2)]
+    return [
+        f"{a.n_comparisons:,}",
+        _percent(a.agreement),
+        maybe(a.kappa, 2),
+        between(a.ci_low, a.ci_high, 2),
+    ]
 
 
 def _percent(probability: float | None) -> str:
@@ -228,7 +285,11 @@ def _tenths(probability: float | None) -> str:
 
 
 def _percents(low: float | None, high: float | None) -> str:
-    return NONE if low is None or high is None else f"{between(100 * low, 100 * high, 1)}\N{NO-BREAK SPACE}%"
+    return (
+        NONE
+        if low is None or high is None
+        else f"{between(100 * low, 100 * high, 1)}\N{NO-BREAK SPACE}%"
+    )
 
 
 def _taste(low: float | None, high: float | None, words: tuple[str, str, str]) -> Markup | str:

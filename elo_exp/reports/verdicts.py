@@ -8,7 +8,9 @@ from typing import Any
 from elo_exp.records import Comparison, Judgment, Verdict
 
 
-def verdict_rows(comparisons: Sequence[Comparison], judgments: Sequence[Judgment]) -> Iterator[dict[str, Any]]:
+def verdict_rows(
+    comparisons: Sequence[Comparison], judgments: Sequence[Judgment]
+) -> Iterator[dict[str, Any]]:
     """A row for each query. `verdict`: in the positions that the judge saw; `winner`: the entrant whom it names, tie or
     invalid; `reconciled`: the same of both orders, or inconsistent. Lengths in characters."""
     asked = {_place(comparison): comparison for comparison in comparisons}

@@ -18,9 +18,22 @@ from elo_exp.runs import FinishedRun
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Section, Workspace
 
-_COLUMNS = ("judge_model.value", "mode.value.name", "elo.value.k", "elo.value.n_perms", "entrants.value")
+_COLUMNS = (
+    "judge_model.value",
+    "mode.value.name",
+    "elo.value.k",
+    "elo.value.n_perms",
+    "entrants.value",
+)
 _SPEND = ("dollars", "judge_calls", "verdicts_stored")
-_PICTURES = ("ratings", "differences", "k_sensitivity", "permutation_traces", "position_effect", "pairwise_winrates")
+_PICTURES = (
+    "ratings",
+    "differences",
+    "k_sensitivity",
+    "permutation_traces",
+    "position_effect",
+    "pairwise_winrates",
+)
 _MAX_MODELS = 8  # those with the best ratings
 
 
@@ -40,12 +53,17 @@ def logged(runs: Sequence[FinishedRun]) -> Logged:
     """What the first run logged, without what another did not."""
     first = runs[0]
     dimensions = tuple(d for d in first.dimensions if all(d in r.dimensions for r in runs))
-    methods = [m for m in first.methods(dimensions[0]) if all(m in r.methods(d) for r in runs for d in dimensions)]
+    methods = [
+        m
+        for m in first.methods(dimensions[0])
+        if all(m in r.methods(d) for r in runs for d in dimensions)
+    ]
     method = next((m for m in ("bradley_terry", *methods) if m in methods and m != "elo"), "elo")
     models = [
         model
         for model, rating in first.board(method, dimensions[0]).items()
-        if rating.rating is not None and all(_is_rated(r, method, d, model) for r in runs for d in dimensions)
+        if rating.rating is not None
+        and all(_is_rated(r, method, d, model) for r in runs for d in dimensions)
     ]
     return Logged(
         dimensions=dimensions,
@@ -53,7 +71,9 @@ def logged(runs: Sequence[FinishedRun]) -> Logged:
         method=method,
         has_elo="elo" in methods,
         has_judge=all(r.manifest.get("judge_quality") for r in runs),
-        figures=tuple(f for f in _PICTURES if all((r.folder / f"figures/{f}.png").is_file() for r in runs)),
+        figures=tuple(
+            f for f in _PICTURES if all((r.folder / f"figures/{f}.png").is_file() for r in runs)
+        ),
     )
 
 
@@ -62,7 +82,9 @@ def _is_rated(r: FinishedRun, method: str, dimension: str, model: str) -> bool:
     return rating is not None and rating.ci_low is not None
 
 
-def workspace(found: Logged, *, entity: str, project: str, name: str, group: str | None) -> Workspace:
+def workspace(
+    found: Logged, *, entity: str, project: str, name: str, group: str | None
+) -> Workspace:
     """`group`: whose runs are shown; None for all of the project."""
     from wandb_workspaces import workspaces
     from wandb_workspaces.expr import Metric
@@ -125,12 +147,20 @@ def _ratings(found: Logged) -> Iterator[Any]:
         for model in found.models:
             of = f"{dimension}/{model}"
             title = f"{dimension}: {model}, {METHODS.get(found.method, found.method)}"
-            yield BarPlot(title=title, metrics=[f"{found.method}{end}/{of}" for end in ("_ci_low", "", "_ci_high")])
+            yield BarPlot(
+                title=title,
+                metrics=[f"{found.method}{end}/{of}" for end in ("_ci_low", "", "_ci_high")],
+            )
 
 
 def _by_k(found: Logged) -> Iterator[Any]:
     """The sweep over K of every run in one chart, and each run's own K."""
-    from wandb_workspaces.reports.v2.interface import Config, CustomChart, ScatterPlot, SummaryMetric
+    from wandb_workspaces.reports.v2.interface import (
+        Config,
+        CustomChart,
+        ScatterPlot,
+        SummaryMetric,
+    )
 
     for dimension in found.dimensions if "k_sensitivity" in found.figures else ():
         yield CustomChart(
@@ -142,7 +172,9 @@ def _by_k(found: Logged) -> Iterator[Any]:
     for dimension in found.dimensions if found.has_elo else ():
         for model in found.models:
             y = f"elo/{dimension}/{model}"
-            yield ScatterPlot(title=f"{dimension}: {model}", x=Config("elo.k"), y=SummaryMetric(y), log_x=True)
+            yield ScatterPlot(
+                title=f"{dimension}: {model}", x=Config("elo.k"), y=SummaryMetric(y), log_x=True
+            )
 
 
 def _traces(found: Logged) -> Iterator[Any]:
@@ -150,7 +182,13 @@ def _traces(found: Logged) -> Iterator[Any]:
 
     for dimension in found.dimensions if found.has_elo else ():
         y: list[Any] = [f"trace/{dimension}/{model}" for model in found.models]
-        yield LinePlot(title=f"{dimension}: running mean Elo", x="n_perms", y=y, log_x=True, title_x="match orders")
+        yield LinePlot(
+            title=f"{dimension}: running mean Elo",
+            x="n_perms",
+            y=y,
+            log_x=True,
+            title_x="match orders",
+        )
 
 
 def _judge(found: Logged) -> Iterator[Any]:
@@ -176,7 +214,9 @@ def _pictures(found: Logged) -> Iterator[Any]:
     from wandb_workspaces.reports.v2.interface import MediaBrowser
 
     for name in found.figures:
-        yield MediaBrowser(title=name.replace("_", " "), media_keys=[f"figures/{name}"], num_columns=1)
+        yield MediaBrowser(
+            title=name.replace("_", " "), media_keys=[f"figures/{name}"], num_columns=1
+        )
 
 
 def _comparer() -> Iterator[Any]:

@@ -53,8 +53,14 @@ def as_policies(entrants: Mapping[str, Entrant], *, logging_policy: str) -> dict
     """The entrants as policies, whose answers can be weighted against those of the logging policy. Raises UserError
     for one that records no log-probabilities or cuts its answers at another length."""
     if logging_policy not in entrants:
-        raise UserError(f"logging_policy: found {logging_policy!r}. Expected one of {', '.join(entrants)}.")
-    policies = {name: entrant for name, entrant in entrants.items() if isinstance(entrant, Policy) and entrant.logprobs}
+        raise UserError(
+            f"logging_policy: found {logging_policy!r}. Expected one of {', '.join(entrants)}."
+        )
+    policies = {
+        name: entrant
+        for name, entrant in entrants.items()
+        if isinstance(entrant, Policy) and entrant.logprobs
+    }
     for name in entrants:
         if name not in policies:
             raise UserError(
@@ -72,7 +78,10 @@ def as_policies(entrants: Mapping[str, Entrant], *, logging_policy: str) -> dict
 
 
 def teacher_force(
-    prompts: Sequence[Prompt], responses: Mapping[str, Response], policies: Mapping[str, Policy], store: Store
+    prompts: Sequence[Prompt],
+    responses: Mapping[str, Response],
+    policies: Mapping[str, Policy],
+    store: Store,
 ) -> dict[str, dict[str, float | None]]:
     """How likely each policy is to give each of one policy's answers: by policy, then prompt_id, in nats.
 
@@ -84,7 +93,11 @@ def teacher_force(
     store.usage.logprobs_wanted += len(policies) * len(by_id)
     found = by_load(policies, lambda name: _forced(name, policies[name], by_id, responses, store))
     usage = store.usage
-    logger.info("log-probabilities: %d forced, %d from the store", usage.logprobs_forced, usage.logprobs_stored)
+    logger.info(
+        "log-probabilities: %d forced, %d from the store",
+        usage.logprobs_forced,
+        usage.logprobs_stored,
+    )
     for name, of_policy in found.items():
         if n_absent := sum(total is None for total in of_policy.values()):
             logger.warning(
@@ -95,7 +108,10 @@ def teacher_force(
 
 
 def n_forced(
-    prompts: Sequence[Prompt], responses: Mapping[str, Response], policies: Mapping[str, Policy], store: Store
+    prompts: Sequence[Prompt],
+    responses: Mapping[str, Response],
+    policies: Mapping[str, Policy],
+    store: Store,
 ) -> dict[str, int]:
     """Of how many of the responses the store knows how likely they are, by policy."""
     answered = [prompt for prompt in prompts if prompt.prompt_id in responses]
@@ -126,21 +142,29 @@ def clone_check(
     clones = {
         name: policy
         for name, policy in policies.items()
-        if name != logging_policy and all(policy.scoring(by_id[i]) == logging_one.scoring(by_id[i]) for i in drawn)
+        if name != logging_policy
+        and all(policy.scoring(by_id[i]) == logging_one.scoring(by_id[i]) for i in drawn)
     }
 
     def totals(policy: Policy) -> dict[str, float | None]:
         policy.release()
         try:
             some = [responses[prompt_id] for prompt_id in drawn]
-            return {forced.prompt_id: forced.total_logprob for forced in policy.teacher_force(by_id, some)}
+            return {
+                forced.prompt_id: forced.total_logprob
+                for forced in policy.teacher_force(by_id, some)
+            }
         finally:
             policy.release()
 
     expected = totals(logging_one) if clones else {}
     found = {name: totals(policy) for name, policy in clones.items()}
     return _compared(
-        {f"{name} on {i}": (expected[i], total) for name, some in found.items() for i, total in some.items()},
+        {
+            f"{name} on {i}": (expected[i], total)
+            for name, some in found.items()
+            for i, total in some.items()
+        },
         differences=f"log-probabilities of {logging_policy} and its clones",
         allowed=0.0,
         mend="Force both on one machine with one version of each library; on a GPU take device=cpu.",
@@ -157,7 +181,10 @@ def generation_check(
     """
     return _compared(
         {
-            f"{response.entrant_id} on {prompt_id}": (response.diagnostics["total_logprob"], forced[prompt_id])
+            f"{response.entrant_id} on {prompt_id}": (
+                response.diagnostics["total_logprob"],
+                forced[prompt_id],
+            )
             for prompt_id, response in responses.items()
             if forced.get(prompt_id) is not None
         },
@@ -169,11 +196,19 @@ def generation_check(
 
 
 def _compared(
-    pairs: Mapping[str, tuple[float | None, float | None]], *, differences: str, allowed: float, mend: str
+    pairs: Mapping[str, tuple[float | None, float | None]],
+    *,
+    differences: str,
+    allowed: float,
+    mend: str,
 ) -> LogprobCheck:
     """pairs  two log-probabilities, by the policy and the prompt; one of two that is None is infinitely far off"""
     found = {
-        place: 0.0 if one == other else math.inf if one is None or other is None else abs(one - other)
+        place: 0.0
+        if one == other
+        else math.inf
+        if one is None or other is None
+        else abs(one - other)
         for place, (one, other) in pairs.items()
     }
     worst = max(found, key=found.__getitem__, default=None)
@@ -189,10 +224,17 @@ def _compared(
 
 
 def _forced(
-    name: str, policy: Policy, prompts: Mapping[str, Prompt], responses: Mapping[str, Response], store: Store
+    name: str,
+    policy: Policy,
+    prompts: Mapping[str, Prompt],
+    responses: Mapping[str, Response],
+    store: Store,
 ) -> dict[str, float | None]:
     """By prompt_id; those that are new are in the store before they are here."""
-    keys = {prompt_id: _key(policy, prompt, responses[prompt_id]) for prompt_id, prompt in prompts.items()}
+    keys = {
+        prompt_id: _key(policy, prompt, responses[prompt_id])
+        for prompt_id, prompt in prompts.items()
+    }
     stored = store.get(ForcedLogprob, list(keys.values()))
     wanted = {keys[name]: responses[name] for name in prompts if keys[name] not in stored}
     n_forced_before = store.usage.logprobs_forced

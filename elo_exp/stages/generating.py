@@ -29,10 +29,19 @@ def generate(
     Entrants with equal weights answer one after the other, and the weights go when the last of them has answered.
     """
     keys = {name: _response_keys(name, entrant, prompts) for name, entrant in entrants.items()}
-    found = by_load(entrants, lambda name: _answers(name, entrants[name], prompts, keys[name], store))
+    found = by_load(
+        entrants, lambda name: _answers(name, entrants[name], prompts, keys[name], store)
+    )
     usage = store.usage
-    logger.info("responses: %d made, %d from the store", usage.responses_generated, usage.responses_stored)
-    missing = [f"{name} on {p.prompt_id}" for name in entrants for p in prompts if p.prompt_id not in found[name]]
+    logger.info(
+        "responses: %d made, %d from the store", usage.responses_generated, usage.responses_stored
+    )
+    missing = [
+        f"{name} on {p.prompt_id}"
+        for name in entrants
+        for p in prompts
+        if p.prompt_id not in found[name]
+    ]
     if missing:
         report_missing("responses", missing, len(entrants) * len(prompts), allow_missing)
     return {
@@ -52,15 +61,21 @@ def _answers(
     n_before = usage.responses_generated
     usage.responses_wanted += len(prompts)
     usage.responses_stored += len(stored)
-    for response in track(_made(entrant, wanted, store), label=f"answering: {name}", total=len(wanted)):
+    for response in track(
+        _made(entrant, wanted, store), label=f"answering: {name}", total=len(wanted)
+    ):
         found[response.prompt_id] = _as_stored(response)
     n_made = usage.responses_generated - n_before
-    usage.responses_stored += len(found) - len(stored) - n_made  # what other processes have made meanwhile
+    usage.responses_stored += (
+        len(found) - len(stored) - n_made
+    )  # what other processes have made meanwhile
     if isinstance(entrant, HostedEntrant):
         new = [found[p.prompt_id] for p in wanted.values() if p.prompt_id in found]
         usage.responses_unpriced += sum("dollars" not in response.diagnostics for response in new)
     if n_cut := sum(response.finish_reason == "length" for response in found.values()):
-        logger.info("%s: %d of %d answers are cut off at their limit and judged so", name, n_cut, len(found))
+        logger.info(
+            "%s: %d of %d answers are cut off at their limit and judged so", name, n_cut, len(found)
+        )
     return found
 
 
@@ -77,7 +92,9 @@ def _made(entrant: Entrant, wanted: Mapping[str, Prompt], store: Store) -> Itera
         return keys[response.prompt_id]
 
     if isinstance(entrant, ModelEntrant):
-        return kept_once(wanted, store, record=Response, key=key, make=entrant.generate, what="responses")
+        return kept_once(
+            wanted, store, record=Response, key=key, make=entrant.generate, what="responses"
+        )
     return store.keep(map(_unpaid, entrant.generate(list(wanted.values()))), key=key)
 
 
@@ -146,7 +163,9 @@ def stored_responses(
     return found
 
 
-def api_is_to_answer(prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store) -> bool:
+def api_is_to_answer(
+    prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store
+) -> bool:
     """Whether the store lacks an answer that an API is to give, and may bill."""
     paid = {name: e for name, e in entrants.items() if isinstance(e, HostedEntrant) and e.may_bill}
     return not all_generated(prompts, paid, store)
@@ -154,7 +173,11 @@ def api_is_to_answer(prompts: Sequence[Prompt], entrants: Mapping[str, Entrant],
 
 def all_generated(prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store) -> bool:
     """Whether the store holds every entrant's response to every prompt."""
-    keys = [key for name, entrant in entrants.items() for key in _response_keys(name, entrant, prompts).values()]
+    keys = [
+        key
+        for name, entrant in entrants.items()
+        for key in _response_keys(name, entrant, prompts).values()
+    ]
     return len(store.get(Response, keys)) == len(set(keys))
 
 

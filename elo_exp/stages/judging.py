@@ -13,16 +13,21 @@ from elo_exp.judges import Judge, PaidJudge
 from elo_exp.pairs import reconcile
 from elo_exp.planning import Estimate, Plan
 from elo_exp.progress import track
-from elo_exp.records import Comparison, JudgeIdentity, JudgeReply, JudgeRequest, Judgment, fingerprint
+from elo_exp.records import (
+    Comparison,
+    JudgeIdentity,
+    JudgeReply,
+    JudgeRequest,
+    Judgment,
+    fingerprint,
+)
 from elo_exp.rubrics import Rubric
 from elo_exp.stages.missing import report_missing
 from elo_exp.store import Store
 
 logger = logging.getLogger(__name__)
 
-_AT_LEAST = (
-    "That is if the answers that are yet to be made are as long as their makers' others, or, of who has none, empty. "
-)
+_AT_LEAST = "That is if the answers that are yet to be made are as long as their makers' others, or, of who has none, empty. "
 
 
 def judge_pairs(
@@ -48,12 +53,17 @@ def judge_pairs(
     lost = [_name(r) for r in every if r.key not in replies]
     if lost:
         store.usage.verdicts_missing += len(lost)
-        report_missing("verdicts", lost, len(every), allow_missing or stored_only, mend=how_to_mend(judge))
+        report_missing(
+            "verdicts", lost, len(every), allow_missing or stored_only, mend=how_to_mend(judge)
+        )
     return _judgments(comparisons, rubrics, requests, memory.same("replies", replies), identity)
 
 
 def other_judges(
-    comparisons: Mapping[str, Sequence[Comparison]], rubrics: Sequence[Rubric], judge: Judge, store: Store
+    comparisons: Mapping[str, Sequence[Comparison]],
+    rubrics: Sequence[Rubric],
+    judge: Judge,
+    store: Store,
 ) -> dict[str, dict[str, list[Judgment]]]:
     """What other judges have said of the same comparisons, as far as the store has it: by judge, then by dimension.
 
@@ -65,9 +75,13 @@ def other_judges(
     said = {}
     for found in others:
         requests = _requests(comparisons, rubrics, found, repeats=1)
-        keys = {request.key for some in requests.values() for queries in some for request in queries}
+        keys = {
+            request.key for some in requests.values() for queries in some for request in queries
+        }
         replies = store.get(JudgeReply, list(keys))
-        judgments = _judgments(comparisons, rubrics, requests, memory.same("replies", replies), found)
+        judgments = _judgments(
+            comparisons, rubrics, requests, memory.same("replies", replies), found
+        )
         if any(judgments.values()):
             model = found.judge_model
             said[model if models[model] == 1 else f"{model} ({found.key[:6]})"] = judgments
@@ -93,13 +107,17 @@ def _judgments(
         return {
             rubric.dimension: [
                 _judgment(comparison, queries, replies, rubric, judge)
-                for comparison, queries in zip(comparisons[rubric.dimension], requests[rubric.dimension], strict=True)
+                for comparison, queries in zip(
+                    comparisons[rubric.dimension], requests[rubric.dimension], strict=True
+                )
                 if all(request.key in replies for request in queries)
             ]
             for rubric in rubrics
         }
 
-    return memory.once("judgments", read, of=(comparisons, requests, replies), by=(*_read_by(rubrics), judge))
+    return memory.once(
+        "judgments", read, of=(comparisons, requests, replies), by=(*_read_by(rubrics), judge)
+    )
 
 
 def plan_pairs(
@@ -118,7 +136,12 @@ def plan_pairs(
 
 
 def plan(
-    requests: Sequence[JudgeRequest], judge: Judge, store: Store, *, stored_only: bool = False, spent_usd: float = 0.0
+    requests: Sequence[JudgeRequest],
+    judge: Judge,
+    store: Store,
+    *,
+    stored_only: bool = False,
+    spent_usd: float = 0.0,
 ) -> Plan:
     """What `ask` would ask and pay."""
     stored = store.get(JudgeReply, list({request.key for request in requests}))
@@ -127,7 +150,10 @@ def plan(
 
 
 def _requests(
-    comparisons: Mapping[str, Sequence[Comparison]], rubrics: Sequence[Rubric], judge: JudgeIdentity, repeats: int
+    comparisons: Mapping[str, Sequence[Comparison]],
+    rubrics: Sequence[Rubric],
+    judge: JudgeIdentity,
+    repeats: int,
 ) -> dict[str, list[list[JudgeRequest]]]:
     """By dimension and comparison: order ab, order ba, then any repeats of the two."""
 
@@ -135,7 +161,13 @@ def _requests(
         return {
             rubric.dimension: [
                 [
-                    rubric.request(comparison, judge=judge.key, position_swap=swap, repeat=repeat, reads=judge.reads)
+                    rubric.request(
+                        comparison,
+                        judge=judge.key,
+                        position_swap=swap,
+                        repeat=repeat,
+                        reads=judge.reads,
+                    )
                     for repeat in range(repeats)
                     for swap in (False, True)
                 ]
@@ -144,7 +176,9 @@ def _requests(
             for rubric in rubrics
         }
 
-    return memory.once("requests", render, of=(comparisons,), by=(*_read_by(rubrics), judge, repeats))
+    return memory.once(
+        "requests", render, of=(comparisons,), by=(*_read_by(rubrics), judge, repeats)
+    )
 
 
 def _read_by(rubrics: Sequence[Rubric]) -> tuple[tuple[str, ...], ...]:
@@ -176,7 +210,12 @@ def _plan(
 
 
 def _check_before_paying(
-    requests: Sequence[JudgeRequest], stored: Collection[str], judge: PaidJudge, store: Store, *, spent_usd: float
+    requests: Sequence[JudgeRequest],
+    stored: Collection[str],
+    judge: PaidJudge,
+    store: Store,
+    *,
+    spent_usd: float,
 ) -> None:
     """Show the plan. Raises UserError for whatever would stop the run once it has begun to pay."""
     under_way = Ledger(store, owner="").pending()
@@ -211,7 +250,9 @@ def ask(
     """
     unique = {request.key: request for request in requests}
     replies = store.get(JudgeReply, list(unique))
-    wanted = [] if stored_only else [request for key, request in unique.items() if key not in replies]
+    wanted = (
+        [] if stored_only else [request for key, request in unique.items() if key not in replies]
+    )
     usage = store.usage
     n_before, n_stored = usage.judge_calls, len(replies)
     usage.verdicts_wanted += len(requests)
@@ -219,8 +260,12 @@ def ask(
     usage.verdicts_stored += n_stored
     if wanted and isinstance(judge, PaidJudge):
         _check_before_paying(requests, replies, judge, store, spent_usd=spent_usd)
-    for reply in track(judge.answer(wanted, store), label=f"judging: {judge.model}", total=len(wanted)):
-        replies[reply.key] = dataclasses.replace(reply, message=None)  # it is in the store, and not needed here
+    for reply in track(
+        judge.answer(wanted, store), label=f"judging: {judge.model}", total=len(wanted)
+    ):
+        replies[reply.key] = dataclasses.replace(
+            reply, message=None
+        )  # it is in the store, and not needed here
     logger.info(
         "%s: %d wanted, %d of them distinct; %d asked of %s, %d from the store",
         what, len(requests), len(unique), usage.judge_calls - n_before, judge.model, n_stored,
@@ -237,7 +282,9 @@ def _judgment(
     rubric: Rubric,
     judge: JudgeIdentity,
 ) -> Judgment:
-    ab, ba, *repeats = (rubric.parse(q, replies[q.key], judge_model=judge.judge_model) for q in queries)
+    ab, ba, *repeats = (
+        rubric.parse(q, replies[q.key], judge_model=judge.judge_model) for q in queries
+    )
     return reconcile(comparison, ab, ba, repeats)
 
 

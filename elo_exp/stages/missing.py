@@ -20,7 +20,9 @@ def report_missing(
 
     mend  what the user can do about it
     """
-    by_owner = {owner: len(list(some)) for owner, some in groupby(sorted(m.split()[0] for m in missing))}
+    by_owner = {
+        owner: len(list(some)) for owner, some in groupby(sorted(m.split()[0] for m in missing))
+    }
     counts = ", ".join(f"{owner} {n}" for owner, n in by_owner.items())
     named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
     line = f"{len(missing)} of {n_wanted} {what} are missing ({counts}): {named}."

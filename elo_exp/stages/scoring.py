@@ -33,17 +33,31 @@ def score_responses(
     """
     requests = _requests(items, rubric, judge)
     replies = ask(requests, judge, store, stored_only=stored_only, what="scores")
-    lost = [f"{r.subject.entrants[0]} on {r.subject.prompt_id}" for r in requests if r.key not in replies]
+    lost = [
+        f"{r.subject.entrants[0]} on {r.subject.prompt_id}"
+        for r in requests
+        if r.key not in replies
+    ]
     if lost:
         store.usage.verdicts_missing += len(lost)
-        report_missing("scores", lost, len(requests), allow_missing or stored_only, mend=how_to_mend(judge))
-    scores = [rubric.parse(r, replies.get(r.key) or _missing(r), judge_model=judge.model) for r in requests]
+        report_missing(
+            "scores", lost, len(requests), allow_missing or stored_only, mend=how_to_mend(judge)
+        )
+    scores = [
+        rubric.parse(r, replies.get(r.key) or _missing(r), judge_model=judge.model)
+        for r in requests
+    ]
     _warn_of_unread(scores)
     return scores
 
 
 def plan_scores(
-    items: Sequence[Item], rubric: ScoreRubric, judge: Judge, store: Store, *, stored_only: bool = False
+    items: Sequence[Item],
+    rubric: ScoreRubric,
+    judge: Judge,
+    store: Store,
+    *,
+    stored_only: bool = False,
 ) -> Plan:
     """What score_responses would ask and pay. Asks nothing of the judge and pays nothing."""
     return plan(_requests(items, rubric, judge), judge, store, stored_only=stored_only)
@@ -66,7 +80,9 @@ def _missing(request: JudgeRequest) -> JudgeReply:
 
 
 def _warn_of_unread(scores: Sequence[Score]) -> None:
-    reasons = Counter(s.stop_reason for s in scores if s.judge_score is None and s.stop_reason != "missing")
+    reasons = Counter(
+        s.stop_reason for s in scores if s.judge_score is None and s.stop_reason != "missing"
+    )
     if reasons:
         causes = ", ".join(f"{n} {reason}" for reason, n in reasons.most_common())
         logger.warning(

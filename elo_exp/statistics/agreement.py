@@ -24,7 +24,11 @@ from elo_exp.statistics.student import half_width
 
 
 def kappa(
-    first: Sequence[Battle], second: Sequence[Battle], *, names: tuple[str, str], dimension: str | None
+    first: Sequence[Battle],
+    second: Sequence[Battle],
+    *,
+    names: tuple[str, str],
+    dimension: str | None,
 ) -> Agreement:
     """Of the winners of the same two models on the same prompt; the two orders disagreeing is a tie.
 
@@ -32,10 +36,14 @@ def kappa(
     agreement then does not hang on names. Where one side has several verdicts on a comparison, each is paired with each
     of the other side, and the comparison counts once: it is the agreement of a verdict drawn from each.
     """
-    return _kappa(votes_by_comparison(first), votes_by_comparison(second), names=names, dimension=dimension)
+    return _kappa(
+        votes_by_comparison(first), votes_by_comparison(second), names=names, dimension=dimension
+    )
 
 
-def _kappa(first: _Votes, second: _Votes, *, names: tuple[str, str], dimension: str | None) -> Agreement:
+def _kappa(
+    first: _Votes, second: _Votes, *, names: tuple[str, str], dimension: str | None
+) -> Agreement:
     shared = [key for key in first if key in second]
     rows = [
         (place, i, j, n_i * n_j / (sum(first[key]) * sum(second[key])))
@@ -59,9 +67,14 @@ def between_dimensions(battles: Mapping[str, Sequence[Battle]]) -> list[Agreemen
     return _every_two(battles, dimension=None)
 
 
-def _every_two(battles: Mapping[str, Sequence[Battle]], *, dimension: str | None) -> list[Agreement]:
+def _every_two(
+    battles: Mapping[str, Sequence[Battle]], *, dimension: str | None
+) -> list[Agreement]:
     votes = {name: votes_by_comparison(some) for name, some in battles.items()}
-    return [_kappa(votes[a], votes[b], names=(a, b), dimension=dimension) for a, b in combinations(votes, 2)]
+    return [
+        _kappa(votes[a], votes[b], names=(a, b), dimension=dimension)
+        for a, b in combinations(votes, 2)
+    ]
 
 
 def repeat_agreement(judgments: Sequence[Judgment], *, dimension: str) -> Agreement:
@@ -117,13 +130,17 @@ def _agreement(
     counts = {"n_comparisons": len(prompts), "n_prompts": len(set(prompts))}
     if not prompts:
         return Agreement(first=names[0], second=names[1], dimension=dimension, **counts)
-    comparison, i, j = (np.array(column, dtype=np.intp) for column in list(zip(*rows, strict=True))[:3])
+    comparison, i, j = (
+        np.array(column, dtype=np.intp) for column in list(zip(*rows, strict=True))[:3]
+    )
     weight = np.array([row[3] for row in rows])
     share = np.bincount(3 * i + j, weights=weight, minlength=9).reshape(3, 3) / len(prompts)
     by_first, by_second = share.sum(axis=1), share.sum(axis=0)
     observed, by_chance = float(np.trace(share)), float(by_first @ by_second)
     if 1.0 - by_chance < 1e-12:
-        return Agreement(first=names[0], second=names[1], dimension=dimension, **counts, agreement=observed)
+        return Agreement(
+            first=names[0], second=names[1], dimension=dimension, **counts, agreement=observed
+        )
     value = (observed - by_chance) / (1.0 - by_chance)
     influence = (i == j) - observed - (1.0 - value) * (by_second[i] + by_first[j] - 2.0 * by_chance)
     number = {prompt: q for q, prompt in enumerate(dict.fromkeys(prompts))}
@@ -137,8 +154,12 @@ def _agreement(
         agreement=observed,
         kappa=value,
         std_error=error,
-        ci_low=None if error is None else max(-1.0, value - half_width(counts["n_prompts"]) * error),
-        ci_high=None if error is None else min(1.0, value + half_width(counts["n_prompts"]) * error),
+        ci_low=None
+        if error is None
+        else max(-1.0, value - half_width(counts["n_prompts"]) * error),
+        ci_high=None
+        if error is None
+        else min(1.0, value + half_width(counts["n_prompts"]) * error),
     )
 
 
@@ -149,9 +170,15 @@ def rank_correlation(
     first: Leaderboard, second: Leaderboard, *, names: tuple[str, str], dimension: str
 ) -> RankCorrelation:
     """Of the ratings; equal ones share the mean of their ranks."""
-    known = [{r.model: r.rating for r in board.ratings if r.rating is not None} for board in (first, second)]
+    known = [
+        {r.model: r.rating for r in board.ratings if r.rating is not None}
+        for board in (first, second)
+    ]
     shared = [model for model in known[0] if model in known[1]]
-    one, other = (_mean_ranks(np.array([ratings[model] for model in shared], dtype=np.float64)) for ratings in known)
+    one, other = (
+        _mean_ranks(np.array([ratings[model] for model in shared], dtype=np.float64))
+        for ratings in known
+    )
     has_order = len(shared) > 2 and np.ptp(one) > 0 and np.ptp(other) > 0
     return RankCorrelation(
         first=names[0],
@@ -174,11 +201,15 @@ def ranks_between_judges(
         first, second = (battles[name] for name in names)
         shared = votes_by_comparison(first).keys() & votes_by_comparison(second).keys()
         sides = [[b for b in some if _comparison(b) in shared] for some in (first, second)]
-        boards = [board for some in sides if shared and (board := rate({dimension: some}).get(dimension))]
+        boards = [
+            board for some in sides if shared and (board := rate({dimension: some}).get(dimension))
+        ]
         if len(boards) == 2:
             found.append(rank_correlation(*boards, names=names, dimension=dimension))
     return found
 
 
 def _mean_ranks(values: Array) -> Array:
-    return np.asarray((values[:, None] > values).sum(axis=1) + (values[:, None] == values).sum(axis=1) / 2.0)
+    return np.asarray(
+        (values[:, None] > values).sum(axis=1) + (values[:, None] == values).sum(axis=1) / 2.0
+    )

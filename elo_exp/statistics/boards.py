@@ -11,7 +11,15 @@ import numpy as np
 from elo_exp.battles import n_battles
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard, Rating, ranked
-from elo_exp.statistics.likelihood import POINTS, Array, Games, Index, Mask, information, win_probability
+from elo_exp.statistics.likelihood import (
+    POINTS,
+    Array,
+    Games,
+    Index,
+    Mask,
+    information,
+    win_probability,
+)
 from elo_exp.statistics.student import half_width
 
 _FEW = 20  # prompts: from here on intervals hold the truth as often as they should
@@ -47,7 +55,13 @@ def leaderboard(
     n_prompts = played.clusters_met()
     covariance = spread(_of_own_prompts(covariance, theta, played, n_prompts), rated)
     error = POINTS * np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    found = dict(zip(np.flatnonzero(rated).tolist(), zip(theta.tolist(), n_prompts.tolist(), strict=True), strict=True))
+    found = dict(
+        zip(
+            np.flatnonzero(rated).tolist(),
+            zip(theta.tolist(), n_prompts.tolist(), strict=True),
+            strict=True,
+        )
+    )
     ratings = [
         with_interval(
             Rating(
@@ -90,9 +104,13 @@ def _of_own_prompts(covariance: Array, theta: Array, played: Games, n_prompts: I
     own = factor[:, None] * covariance * factor
     wins = played.wins()
     level = 1.0 / len(theta)
-    independent = np.diag(np.linalg.inv(information(win_probability(theta), wins + wins.T) + level)) - level
+    independent = (
+        np.diag(np.linalg.inv(information(win_probability(theta), wins + wins.T) + level)) - level
+    )
     lacking = np.where(n_prompts < min(_FEW, n / 2), independent - np.diag(own), 0.0)
-    return np.asarray(own + np.diag(np.fmax(lacking, 0.0)) / (1 - level) ** 2)  # of its distance to each of the others
+    return np.asarray(
+        own + np.diag(np.fmax(lacking, 0.0)) / (1 - level) ** 2
+    )  # of its distance to each of the others
 
 
 def with_interval(rating: Rating, std_error: float, *, n_prompts: int | None = None) -> Rating:
@@ -122,7 +140,11 @@ def why_unrated(wins: Array) -> dict[int, str]:
     disconnected: no chain of wins or ties leads from it to the rated models and back. wins (m, m), ties counting half.
     """
     return {
-        i: "unbeaten" if not wins[:, i].any() else "winless" if not wins[i].any() else "disconnected"
+        i: "unbeaten"
+        if not wins[:, i].any()
+        else "winless"
+        if not wins[i].any()
+        else "disconnected"
         for i in range(len(wins))
     }
 
@@ -132,4 +154,6 @@ def check_initial_rating(value: float) -> None:
     if not math.isfinite(value):
         raise UserError(f"initial_rating: found {value}. Expected a finite number.")
     if abs(value) > _MAX_INITIAL_RATING:
-        raise UserError(f"initial_rating: found {value:g}. Expected at most {_MAX_INITIAL_RATING} points from 0.")
+        raise UserError(
+            f"initial_rating: found {value:g}. Expected at most {_MAX_INITIAL_RATING} points from 0."
+        )

@@ -22,10 +22,14 @@ from elo_exp.statistics.likelihood import (
     win_probability,
 )
 
-_NUMBERS_TO_FIT = 2**16  # held at a time for the resamples that are fitted together, so that they stay in cache
+_NUMBERS_TO_FIT = (
+    2**16
+)  # held at a time for the resamples that are fitted together, so that they stay in cache
 _NUMBERS_TO_DRAW = 2**17  # held at a time for the prompts drawn, so that they stay in cache
 _CHORD_STEPS = 30  # after which a resample is fitted by Newton's method proper
-_SETTLED = 1e-7  # largest change of an ability, in log-odds: some hundred-thousandths of a rating point
+_SETTLED = (
+    1e-7  # largest change of an ability, in log-odds: some hundred-thousandths of a rating point
+)
 _DENSE = 20  # prompts are summed as a matrix where that takes no more than so many numbers a game
 
 
@@ -41,7 +45,9 @@ def resampled_abilities(
     """
     prompts = _prompts(dimensions)
     n_prompts = 1 + max(int(numbers.max()) for numbers in prompts)
-    fits = [_Refit(*one, n_prompts=n_prompts) for one in zip(dimensions, thetas, prompts, strict=True)]
+    fits = [
+        _Refit(*one, n_prompts=n_prompts) for one in zip(dimensions, thetas, prompts, strict=True)
+    ]
     rng = np.random.default_rng(seed)
     found: list[list[Array]] = [[] for _ in fits]
     for n in _blocks(n_bootstraps, _NUMBERS_TO_FIT // max(fit.width for fit in fits)):
@@ -80,10 +86,15 @@ def _prompts(dimensions: Sequence[Games]) -> list[Index]:
     n = len(number)
     prompts = []
     for games in dimensions:
-        nameless = np.array([question is None for question in games.questions] or [True] * games.n_clusters, dtype=bool)
+        nameless = np.array(
+            [question is None for question in games.questions] or [True] * games.n_clusters,
+            dtype=bool,
+        )
         numbers = np.full(games.n_clusters, -1)
         numbers[nameless] = n + np.arange(nameless.sum())
-        numbers[~nameless] = [number[question] for question in games.questions if question is not None]
+        numbers[~nameless] = [
+            number[question] for question in games.questions if question is not None
+        ]
         n += int(nameless.sum())
         prompts.append(numbers)
     return prompts
@@ -120,7 +131,9 @@ class _Refit:
         self.width = max(3 * n_pairs, m * m)  # numbers that a resample takes
         self._code_of_prompt = self._by_prompt = None
         if games.n_clusters == len(games.score):
-            self._code_of_prompt = np.full(n_prompts, 3 * n_pairs)  # of one that is not in this dimension
+            self._code_of_prompt = np.full(
+                n_prompts, 3 * n_pairs
+            )  # of one that is not in this dimension
             self._code_of_prompt[self._prompt_of_game] = self._pairs.code
         elif 3 * n_pairs * games.n_clusters <= _DENSE * len(games.score):
             at = games.cluster * 3 * n_pairs + self._pairs.code
@@ -135,12 +148,16 @@ class _Refit:
         n = 3 * len(self._pairs.first)
         if self._code_of_prompt is not None:
             codes = (self._code_of_prompt[prompts] for prompts in drawn)
-            return np.array([np.bincount(code, minlength=n + 1)[:n] for code in codes], dtype=np.float64)
+            return np.array(
+                [np.bincount(code, minlength=n + 1)[:n] for code in codes], dtype=np.float64
+            )
         times = _times(drawn)
         if self._by_prompt is not None:
             return np.asarray(times[:, self._prompts] @ self._by_prompt)
         of_games = (row[self._prompt_of_game] for row in times)
-        return np.array([np.bincount(self._pairs.code, weights=row, minlength=n) for row in of_games])
+        return np.array(
+            [np.bincount(self._pairs.code, weights=row, minlength=n) for row in of_games]
+        )
 
     def abilities(self, counts: Array) -> Array:
         """(b, m); NaN where there are no finite ones."""
@@ -149,7 +166,9 @@ class _Refit:
         found = np.full((len(counts), len(self._theta)), np.nan)
         connected = np.flatnonzero(self._connected(wins, n_games - wins))
         found[connected] = self._by_chord(wins[connected], n_games[connected])
-        for b in connected[np.isnan(found[connected, 0])]:  # far from the whole: few, small or lopsided prompts
+        for b in connected[
+            np.isnan(found[connected, 0])
+        ]:  # far from the whole: few, small or lopsided prompts
             found[b] = bradley_terry_mle(self._matrix(wins[[b]], n_games[[b]] - wins[[b]])[0])
         return found
 

@@ -21,15 +21,21 @@ from elo_exp.statistics.student import degrees_of_freedom, p_values, t_quantile
 
 ALPHA = 0.05
 EFFECTS = (20, 40, 60)  # differences, in rating points, for which the prompts are counted
-N_DRAWS = 20_000  # the 95 % quantile of max-t is then known to within .015, a probability to within .004
+N_DRAWS = (
+    20_000  # the 95 % quantile of max-t is then known to within .015, a probability to within .004
+)
 _DRAWS_A_BLOCK = 500  # so many fit in a processor's cache: three times as fast with 300 models
 _NO_ERROR = 1e-3  # a standard error below this, in rating points, is rounding: no run has the 10^10 prompts it takes
-_TIE_BREAK = 1e-4  # rating points: models that never differ, such as copies, are drawn in an arbitrary order
+_TIE_BREAK = (
+    1e-4  # rating points: models that never differ, such as copies, are drawn in an arbitrary order
+)
 
 
 def differences(boards: Mapping[str, Leaderboard]) -> list[Difference]:
     """Every pair of rated models in every dimension, best first; p values by t tests, adjusted together."""
-    found = [pair for dimension, board in boards.items() for pair in _pairs(dimension, _rated(board))]
+    found = [
+        pair for dimension, board in boards.items() for pair in _pairs(dimension, _rated(board))
+    ]
     adjusted = iter(holm([pair.p_value for pair in found if pair.p_value is not None]))
     return [pair if pair.p_value is None else _judged(pair, next(adjusted)) for pair in found]
 
@@ -57,7 +63,9 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
         return board
     noise = rated.noise(rng)
     m = len(rated.models)
-    t = (rated.ratings[None, :] - rated.ratings[:, None]) / rated.std_errors  # t_ij: j over i; NaN is never certain
+    t = (
+        rated.ratings[None, :] - rated.ratings[:, None]
+    ) / rated.std_errors  # t_ij: j over i; NaN is never certain
     above = t > _largest_by_chance(rated, noise)
     equal = rated.ranks[:, None] == rated.ranks[None, :]
     low = np.where(equal, 1 + above.sum(axis=1), m).min(axis=1)
@@ -93,7 +101,9 @@ def _largest_by_chance(rated: _Rated, noise: Array) -> Array:
 def _t_quantiles(df: Array, *, level: float = 0.95) -> Array:
     """Of each number of degrees of freedom; there are few different ones."""
     different, place = np.unique(df, return_inverse=True)
-    return np.array([t_quantile(one, level=level) for one in different.tolist()])[place].reshape(df.shape)
+    return np.array([t_quantile(one, level=level) for one in different.tolist()])[place].reshape(
+        df.shape
+    )
 
 
 def max_t_quantile(noise: Array, std_errors: Array) -> float:
@@ -149,7 +159,9 @@ class _Rated:
     ratings: Array  # (m,)
     ranks: Index  # (m,), which equal ratings share
     covariance: Array  # (m, m)
-    std_errors: Array  # (m, m): of the differences; NaN where there is none, as between a model and itself
+    std_errors: (
+        Array  # (m, m): of the differences; NaN where there is none, as between a model and itself
+    )
     df: float  # degrees of freedom of an error that all prompts tell
     own_df: Array  # (m,): of what the prompts tell that a model was on
 
@@ -192,7 +204,9 @@ def _rated(board: Leaderboard) -> _Rated:
     rated = [r for r in ranked(board.ratings) if r.rating is not None]
     placed = [r.model for r in rated]
     rows = [board.models.index(model) for model in placed]
-    whole = np.full((len(board.models),) * 2, np.nan) if board.covariance is None else board.covariance
+    whole = (
+        np.full((len(board.models),) * 2, np.nan) if board.covariance is None else board.covariance
+    )
     covariance = whole[np.ix_(rows, rows)]
     variance = np.diag(covariance)
     of_gap = variance[:, None] + variance[None, :] - 2.0 * covariance
@@ -204,7 +218,10 @@ def _rated(board: Leaderboard) -> _Rated:
         std_errors=np.sqrt(np.where(of_gap > _NO_ERROR**2, of_gap, np.nan)),
         df=degrees_of_freedom(board.n_clusters),
         own_df=np.array(
-            [degrees_of_freedom(board.rating(model).n_prompts or board.n_clusters) for model in placed],
+            [
+                degrees_of_freedom(board.rating(model).n_prompts or board.n_clusters)
+                for model in placed
+            ],
             dtype=np.float64,
         ),
     )
@@ -277,5 +294,7 @@ def _precision(dimension: str, n_prompts: int | None, errors: Array, *, n_tests:
         detectable=detectable(sigma, n_prompts),
         detectable_corrected=detectable(sigma, n_prompts, n_tests=n_tests),
         prompts_needed={str(effect): prompts_needed(sigma, effect) for effect in EFFECTS},
-        prompts_needed_corrected={str(effect): prompts_needed(sigma, effect, n_tests=n_tests) for effect in EFFECTS},
+        prompts_needed_corrected={
+            str(effect): prompts_needed(sigma, effect, n_tests=n_tests) for effect in EFFECTS
+        },
     )

@@ -9,14 +9,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elo_exp.statistics.likelihood import Array, Games, Index, bounded, mean_zero, strongest_component
+from elo_exp.statistics.likelihood import (
+    Array,
+    Games,
+    Index,
+    bounded,
+    mean_zero,
+    strongest_component,
+)
 from elo_exp.statistics.sandwich import clustered_scores
 
 _MAX_STEPS = 100
 _CONVERGED = 1e-9  # a Newton step so small leaves an error of its square
-_NO_MAXIMUM = 25.0  # log-odds of one game: no game is as certain unless the maximum lies at infinity
-_NOT_TOLD_APART = 1e-9  # of a column's sum of squares: what rounding leaves of one that the models explain
-_NO_VARIATION = 1e-12  # of the variance of independent games: what rounding leaves of scores that are zero
+_NO_MAXIMUM = (
+    25.0  # log-odds of one game: no game is as certain unless the maximum lies at infinity
+)
+_NOT_TOLD_APART = (
+    1e-9  # of a column's sum of squares: what rounding leaves of one that the models explain
+)
+_NO_VARIATION = (
+    1e-12  # of the variance of independent games: what rounding leaves of scores that are zero
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +89,9 @@ def _maximum(games: Games, x: Array) -> Array | None:
         curvature = _information(games, x, p * (1.0 - p)) + mean_zero(m, len(now))
         step = bounded(np.linalg.solve(curvature, slope))
         value = _log_likelihood(gap, games.score)
-        while _log_likelihood(moved := _gaps(now + step, games, x), games.score) < value - 1e-9 * abs(value):
+        while _log_likelihood(
+            moved := _gaps(now + step, games, x), games.score
+        ) < value - 1e-9 * abs(value):
             step /= 2.0
         now, gap = now + step, moved
         if np.abs(gap).max() > _NO_MAXIMUM:
@@ -106,7 +121,9 @@ def _clustered_covariance(now: Array, games: Games, x: Array) -> Array:
         return np.full((size, size), np.nan)
     p = _sigmoid(_gaps(now, games, x))
     residual = games.score - p
-    of_cluster = np.array([np.bincount(games.cluster, weights=residual * column) for column in x.T])  # (k, n)
+    of_cluster = np.array(
+        [np.bincount(games.cluster, weights=residual * column) for column in x.T]
+    )  # (k, n)
     scores = np.empty((size, size))
     scores[:m, :m] = clustered_scores(games, residual)
     for k, of_column in enumerate(of_cluster, start=m):
@@ -125,7 +142,9 @@ def _clustered_covariance(now: Array, games: Games, x: Array) -> Array:
 
 
 def _gaps(parameters: Array, games: Games, x: Array) -> Array:
-    return np.asarray(parameters[games.first] - parameters[games.second] + x @ parameters[games.n_models :])
+    return np.asarray(
+        parameters[games.first] - parameters[games.second] + x @ parameters[games.n_models :]
+    )
 
 
 def _sigmoid(gap: Array) -> Array:
@@ -138,7 +157,10 @@ def _log_likelihood(gap: Array, score: Array) -> float:
 
 def _by_model(games: Games, slope: Array) -> Array:
     """(m,): the sum over games of slope_g (e_first - e_second)."""
-    gained, lost = (np.bincount(side, weights=slope, minlength=games.n_models) for side in (games.first, games.second))
+    gained, lost = (
+        np.bincount(side, weights=slope, minlength=games.n_models)
+        for side in (games.first, games.second)
+    )
     return np.asarray(gained - lost)
 
 

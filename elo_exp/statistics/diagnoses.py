@@ -111,7 +111,9 @@ class PairResidual(Record):
     n_games: int
     observed: float
     expected: float
-    z: float | None = None  # the difference in its own prompt-clustered standard errors, as if Bradley-Terry were true
+    z: float | None = (
+        None  # the difference in its own prompt-clustered standard errors, as if Bradley-Terry were true
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

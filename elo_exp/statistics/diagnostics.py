@@ -13,7 +13,9 @@ def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> JudgeQual
     """Counts over one dimension. A mirrored verdict and one on equal answers say nothing of order, and enter no order
     statistic."""
     two_order = [
-        j for j in judgments if not j.invalid and not j.equal_answers and not any(v.mirrored for v in j.raw[:2])
+        j
+        for j in judgments
+        if not j.invalid and not j.equal_answers and not any(v.mirrored for v in j.raw[:2])
     ]
     decisive = [v for j in two_order for v in j.raw[:2] if v.verdict != "TIE"]
     repeats = [pair for j in judgments for pair in repeated(j)]
@@ -35,4 +37,6 @@ def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> JudgeQual
 
 
 def _count(judgments: Sequence[Judgment], stop_reasons: set[str]) -> int:
-    return sum(j.invalid and any(v.stop_reason in stop_reasons for v in j.raw[:2]) for j in judgments)
+    return sum(
+        j.invalid and any(v.stop_reason in stop_reasons for v in j.raw[:2]) for j in judgments
+    )

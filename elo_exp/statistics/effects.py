@@ -14,7 +14,13 @@ import numpy as np
 from elo_exp.battles import models
 from elo_exp.records import Battle, Comparison
 from elo_exp.statistics.covariates import Fit, fit, mean_error
-from elo_exp.statistics.diagnoses import LengthControl, LengthEffect, LengthRating, LengthTercile, PositionEffect
+from elo_exp.statistics.diagnoses import (
+    LengthControl,
+    LengthEffect,
+    LengthRating,
+    LengthTercile,
+    PositionEffect,
+)
 from elo_exp.statistics.likelihood import POINTS, Array, Games, Mask, games, results
 from elo_exp.statistics.student import half_width
 
@@ -41,7 +47,9 @@ def position_effect(battles: Sequence[Battle], *, dimension: str) -> PositionEff
         questions=(),
     )
     found = fit(played, shown_first[decisive, None])
-    effect, error = (float(found.effects[0]), float(found.std_errors[-1])) if found else (math.nan, math.nan)
+    effect, error = (
+        (float(found.effects[0]), float(found.std_errors[-1])) if found else (math.nan, math.nan)
+    )
     return PositionEffect(
         dimension=dimension,
         n_prompts=played.n_clusters,
@@ -87,13 +95,17 @@ def length_control(
     played = games(known, models(known), use=use)
     n_games = np.array([len(results(b, use=use)) for b in known], dtype=np.intp)
     of_game = np.repeat(
-        np.array([_lengths(b, lengths) for b in known], dtype=np.float64).reshape(-1, 2), n_games, axis=0
+        np.array([_lengths(b, lengths) for b in known], dtype=np.float64).reshape(-1, 2),
+        n_games,
+        axis=0,
     )
     difference = of_game[:, 0] - of_game[:, 1]
     scale = math.sqrt(float((difference**2).mean())) if known else 0.0
     is_decisive = bool((played.score != 0.5).any())
     found = fit(played, np.tanh(difference / scale)[:, None]) if is_decisive and scale else None
-    effect, error = (float(found.effects[0]), float(found.std_errors[-1])) if found else (math.nan, math.nan)
+    effect, error = (
+        (float(found.effects[0]), float(found.std_errors[-1])) if found else (math.nan, math.nan)
+    )
     return LengthControl(
         effect=LengthEffect(
             dimension=dimension,
@@ -107,7 +119,12 @@ def length_control(
             ci_high=_finite(effect + half_width(played.n_clusters) * error),
         ),
         ratings=_length_ratings(
-            models(known), played, of_game, found, dimension=dimension, initial_rating=initial_rating
+            models(known),
+            played,
+            of_game,
+            found,
+            dimension=dimension,
+            initial_rating=initial_rating,
         ),
         terciles=_terciles(played, difference, dimension),
     )
@@ -125,7 +142,9 @@ def _length_ratings(
     """Best first as they are; `of_game` (g, 2): the lengths of both responses."""
     raw = fit(played, np.zeros((len(of_game), 0)))
     side = np.concatenate([played.first, played.second])
-    mean_length = np.bincount(side, of_game.T.ravel(), len(names)) / np.bincount(side, minlength=len(names))
+    mean_length = np.bincount(side, of_game.T.ravel(), len(names)) / np.bincount(
+        side, minlength=len(names)
+    )
     ratings = [
         LengthRating(
             dimension=dimension,
@@ -144,7 +163,9 @@ def _length_ratings(
 def _lengths(battle: Battle, lengths: Lengths) -> tuple[int | None, int | None]:
     if battle.question_id is None:
         return None, None
-    return lengths.get((battle.question_id, battle.model_a)), lengths.get((battle.question_id, battle.model_b))
+    return lengths.get((battle.question_id, battle.model_a)), lengths.get(
+        (battle.question_id, battle.model_b)
+    )
 
 
 def _point(found: Fit | None, i: int, initial_rating: float) -> float | None:

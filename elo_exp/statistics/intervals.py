@@ -24,7 +24,9 @@ def with_percentiles(board: Leaderboard) -> Leaderboard:
     if samples is None or not len(samples):
         return board
     column = {model: i for i, model in enumerate(board.models)}
-    ratings = tuple(r if r.ci_low is None else _between(r, samples[:, column[r.model]]) for r in board.ratings)
+    ratings = tuple(
+        r if r.ci_low is None else _between(r, samples[:, column[r.model]]) for r in board.ratings
+    )
     return dataclasses.replace(board, ratings=ratings)
 
 
@@ -40,20 +42,30 @@ def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
     """
     if model not in board.models or (rating := board.rating(model).rating) is None:
         rated = ", ".join(r.model for r in board.ratings[:5] if r.rating is not None)
-        raise UserError(f"baseline_model: {model!r} has no rating here. Expected a rated model, such as {rated}.")
+        raise UserError(
+            f"baseline_model: {model!r} has no rating here. Expected a rated model, such as {rated}."
+        )
     fixed = board.models.index(model)
     covariance, samples = board.covariance, board.samples
     distances = None
     if covariance is not None:
         column = covariance[:, [fixed]]
         distances = covariance - column - column.T + covariance[fixed, fixed]
-        if math.isfinite(covariance[fixed, fixed]):  # else nothing is known of distances to it, and of others as before
+        if math.isfinite(
+            covariance[fixed, fixed]
+        ):  # else nothing is known of distances to it, and of others as before
             covariance = distances
     if samples is not None:
         samples = samples - samples[:, [fixed]] + at
-    variance = {} if distances is None else dict(zip(board.models, np.diag(distances).tolist(), strict=True))
+    variance = (
+        {}
+        if distances is None
+        else dict(zip(board.models, np.diag(distances).tolist(), strict=True))
+    )
     n_prompts = board.rating(model).n_prompts
-    moved = tuple(_moved(r, at - rating, variance.get(r.model, math.nan), n_prompts) for r in board.ratings)
+    moved = tuple(
+        _moved(r, at - rating, variance.get(r.model, math.nan), n_prompts) for r in board.ratings
+    )
     return dataclasses.replace(board, ratings=moved, covariance=covariance, samples=samples)
 
 

@@ -25,7 +25,9 @@ Mask = npt.NDArray[np.bool_]
 POINTS = 400.0 / math.log(10.0)  # rating points in one unit of log-odds
 _MAX_STEPS = 200
 _CONVERGED = 1e-9  # a Newton step so small, in log-odds, leaves an error of its square
-_LONGEST_STEP = 3.0  # log-odds: a longer one ends on a plateau, where the curvature says nothing any more
+_LONGEST_STEP = (
+    3.0  # log-odds: a longer one ends on a plateau, where the curvature says nothing any more
+)
 _LARGEST_GAP = 700.0  # log-odds whose exponential is still a number
 # The score of model_a; None where there is no verdict.
 _SCORE: dict[str | None, float]
@@ -41,7 +43,9 @@ class Games:
     second: Index  # (g,)
     score: Array  # (g,): 1, 1/2 or 0
     cluster: Index  # (g,): 0 .. n_clusters - 1, none of them empty
-    questions: tuple[str | None, ...] = ()  # (n,) what each cluster is about; (): no cluster has a name
+    questions: tuple[
+        str | None, ...
+    ] = ()  # (n,) what each cluster is about; (): no cluster has a name
     models: tuple[str, ...] = ()  # (m,) what they are called; (): they have no names
 
     @property
@@ -53,7 +57,9 @@ class Games:
         m, n = self.n_models, self.n_clusters
         if n == len(self.score):
             return np.bincount(self.first, minlength=m) + np.bincount(self.second, minlength=m)
-        keys = np.unique(np.concatenate([self.cluster * m + self.first, self.cluster * m + self.second]))
+        keys = np.unique(
+            np.concatenate([self.cluster * m + self.first, self.cluster * m + self.second])
+        )
         return np.bincount(keys % m, minlength=m)
 
     @property
@@ -111,12 +117,18 @@ def games(battles: Sequence[Battle], models: Sequence[str] | None = None, *, use
     winner that is none and for a model that meets itself.
     """
     once = games_of_columns(
-        *(list(map(attrgetter(name), battles)) for name in ("model_a", "model_b", "winner", "question_id")),
+        *(
+            list(map(attrgetter(name), battles))
+            for name in ("model_a", "model_b", "winner", "question_id")
+        ),
         models=models,
     )
     if use != "both":
         return once
-    ab, ba = (_scores(name, map(attrgetter(name), battles), len(battles)) for name in ("verdict_ab", "verdict_ba"))
+    ab, ba = (
+        _scores(name, map(attrgetter(name), battles), len(battles))
+        for name in ("verdict_ab", "verdict_ba")
+    )
     twice = np.isfinite(ab) & np.isfinite(ba)
     battle = np.repeat(np.arange(len(battles)), 1 + twice)
     score = np.where(twice, ab, once.score)[battle]
@@ -153,7 +165,9 @@ def games_of_columns(
     if np.isnan(score).any():
         raise UserError(f"winner: found none. Expected one of {', '.join(WINNERS)}.")
     if (first == second).any():
-        raise UserError(f"{model_a[int(np.argmax(first == second))]!r} battles itself. Expected two different models.")
+        raise UserError(
+            f"{model_a[int(np.argmax(first == second))]!r} battles itself. Expected two different models."
+        )
     cluster, questions = _clusters(question, n)
     return Games(
         n_models=len(models),
@@ -178,10 +192,14 @@ def _scores(name: str, winners: Iterable[str | None], n: int) -> Array:
     try:
         return np.fromiter(map(_SCORE.__getitem__, winners), np.float64, n)
     except KeyError as error:
-        raise UserError(f"{name}: found {error.args[0]!r}. Expected one of {', '.join(WINNERS)}.") from None
+        raise UserError(
+            f"{name}: found {error.args[0]!r}. Expected one of {', '.join(WINNERS)}."
+        ) from None
 
 
-def _clusters(question: Sequence[str | None] | None, n: int) -> tuple[Index, tuple[str | None, ...]]:
+def _clusters(
+    question: Sequence[str | None] | None, n: int
+) -> tuple[Index, tuple[str | None, ...]]:
     """Numbers in the order of first appearance (n,), and the question of each."""
     if question is None:
         return np.arange(n), ()
@@ -259,7 +277,9 @@ def bradley_terry_mle(wins: Array) -> Array:
     for _ in range(_MAX_STEPS):
         gradient = (wins - n_games * p).sum(axis=1)
         step = bounded(np.linalg.solve(information(p, n_games) + mean_zero(m, m), gradient))
-        while (moved := _log_likelihood(p := win_probability(theta + step), wins)) < value - 1e-9 * abs(value):
+        while (
+            moved := _log_likelihood(p := win_probability(theta + step), wins)
+        ) < value - 1e-9 * abs(value):
             step /= 2.0
         theta, value = theta + step, moved
         if np.abs(step).max(initial=0.0) < _CONVERGED:
@@ -274,7 +294,9 @@ def bounded(step: npt.NDArray[np.floating[Any]]) -> Array:
 
 def win_probability(theta: Array) -> Array:
     """p_ij (m, m): that i beats j."""
-    return np.asarray(1.0 / (1.0 + np.exp(np.minimum(theta[None, :] - theta[:, None], _LARGEST_GAP))))
+    return np.asarray(
+        1.0 / (1.0 + np.exp(np.minimum(theta[None, :] - theta[:, None], _LARGEST_GAP)))
+    )
 
 
 def information(p: Array, n_games: Array) -> Array:
@@ -298,4 +320,6 @@ def mean_zero(n_models: int, n_parameters: int) -> Array:
 
 def sums(place: Index, terms: Array | None, m: int) -> Array:
     """(m, m): the sum of the terms with place i m + j; None: how many there are."""
-    return np.asarray(np.bincount(place, weights=terms, minlength=m * m).reshape(m, m), dtype=np.float64)
+    return np.asarray(
+        np.bincount(place, weights=terms, minlength=m * m).reshape(m, m), dtype=np.float64
+    )

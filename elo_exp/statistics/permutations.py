@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from elo_exp.statistics.likelihood import POINTS, Array, Index, Mask
 
-_BLOCK_BYTES = 64 * 2**20  # match orders held at a time; more permutations are replayed block by block
+_BLOCK_BYTES = (
+    64 * 2**20
+)  # match orders held at a time; more permutations are replayed block by block
 _BLOCK_ORDERS = 256  # but no fewer than these: a step costs 2.5 us and, by the values of K, 10 to 20 ns an order
 _STEPS = 32  # matches indexed at a time, so that their index stays in cache
 Orders = NDArray[np.integer[Any]]  # (t, p), numbers of matches or of their kinds
@@ -62,8 +64,12 @@ def replay(
     ordered = [dimensions[d] for d in longest_first]
     tables, kinds = _kinds(ordered, n_bytes=8 * n_perms * sum({len(m) for m in ordered}))
     blocks = [
-        _replay_block(tables, orders, ks=np.array(ks, dtype=float), initial_rating=initial_rating, tell=tell)
-        for orders in _orders([len(m) for m in ordered], kinds, n_perms=n_perms, seed=seed, shuffle=shuffle)
+        _replay_block(
+            tables, orders, ks=np.array(ks, dtype=float), initial_rating=initial_rating, tell=tell
+        )
+        for orders in _orders(
+            [len(m) for m in ordered], kinds, n_perms=n_perms, seed=seed, shuffle=shuffle
+        )
     ]
     results: list[Array] = [np.empty(0)] * len(dimensions)
     for place, d in enumerate(longest_first):
@@ -99,7 +105,9 @@ def replay_resamples(
         tied=np.append(matches.tied, False),
     )
     n_matches = np.bincount(cluster, minlength=times.shape[1])
-    lengths = np.array([drawn @ n_matches for drawn in times])  # times may be of one byte, and all at once of eight
+    lengths = np.array(
+        [drawn @ n_matches for drawn in times]
+    )  # times may be of one byte, and all at once of eight
     longest = int(lengths.max())
     (table,), kinds = _kinds([padded], n_bytes=8 * n_perms * len(times) * longest)
     kind = kinds[len(padded)]
@@ -114,12 +122,16 @@ def replay_resamples(
         orders = held[: len(block)].reshape(-1, longest)
         if shuffle:
             rng.permuted(orders, axis=1, out=orders)
-        (found,) = _replay_block([table], [orders.T], ks=np.array([k]), initial_rating=initial_rating, tell=tell)
+        (found,) = _replay_block(
+            [table], [orders.T], ks=np.array([k]), initial_rating=initial_rating, tell=tell
+        )
         ratings.append(found[:, :m, 0].reshape(len(block), n_perms, m))
     return np.concatenate(ratings)
 
 
-def _kinds(dimensions: Sequence[Matches], *, n_bytes: int) -> tuple[list[Matches], dict[int, Orders]]:
+def _kinds(
+    dimensions: Sequence[Matches], *, n_bytes: int
+) -> tuple[list[Matches], dict[int, Orders]]:
     """What orders are orders of: matches, and by the length of a dimension the number (t,) of each of its own.
 
     Where all orders take no more than a block in `n_bytes`, eight for each number, these are the dimensions' matches:
@@ -130,17 +142,26 @@ def _kinds(dimensions: Sequence[Matches], *, n_bytes: int) -> tuple[list[Matches
     kinds: dict[int, Orders] = {}
     for matches in dimensions:
         outcome = (matches.first * matches.n_models + matches.second) * 2 + matches.tied
-        together = kinds.get(len(matches), np.zeros(len(matches), dtype=np.intp)) * (2 * matches.n_models**2) + outcome
+        together = (
+            kinds.get(len(matches), np.zeros(len(matches), dtype=np.intp))
+            * (2 * matches.n_models**2)
+            + outcome
+        )
         _, kinds[len(matches)] = np.unique(together, return_inverse=True)
     tables = []
     for matches in dimensions:
         _, one = np.unique(kinds[len(matches)], return_index=True)
         tables.append(
             Matches(
-                n_models=matches.n_models, first=matches.first[one], second=matches.second[one], tied=matches.tied[one]
+                n_models=matches.n_models,
+                first=matches.first[one],
+                second=matches.second[one],
+                tied=matches.tied[one],
             )
         )
-    return tables, {n: kind.astype(np.min_scalar_type(int(kind.max()))) for n, kind in kinds.items()}
+    return tables, {
+        n: kind.astype(np.min_scalar_type(int(kind.max()))) for n, kind in kinds.items()
+    }
 
 
 def _held(n_bytes: int) -> int:
@@ -164,7 +185,9 @@ def _orders(
             orders = held[n][: n_perms - start]
             orders[:] = kinds[n]
             if shuffle:
-                rng.permuted(orders, axis=1, out=orders)  # the stream of rng.permutation(n) row by row, faster
+                rng.permuted(
+                    orders, axis=1, out=orders
+                )  # the stream of rng.permutation(n) row by row, faster
             block[n] = orders.T
         yield [block[n] for n in lengths]
 
@@ -196,13 +219,17 @@ def _replay_block(
         first, second = held
         held_rows = held.reshape(2 * n_rows, len(ks)).view(rows.dtype).ravel()
         gain = np.empty((n_rows, len(ks)))
-        step = np.tile(ks / POINTS, (n_rows, 1))  # written out: broadcasting five values costs three times the division
+        step = np.tile(
+            ks / POINTS, (n_rows, 1)
+        )  # written out: broadcasting five values costs three times the division
         any_tied = any(dimensions[d].tied.any() for d in active)
         for lo in range(begin, end, _STEPS):
             steps = slice(lo, min(lo + _STEPS, end))
             index = _step_index(dimensions, orders, bases, active, steps)
             if any_tied:
-                tied = np.concatenate([dimensions[d].tied[orders[d][steps]] for d in active], axis=1)
+                tied = np.concatenate(
+                    [dimensions[d].tied[orders[d][steps]] for d in active], axis=1
+                )
             for t, sides in enumerate(index):
                 rows.take(sides, out=held_rows, mode="clip")
                 np.subtract(first, second, out=gain)
@@ -210,7 +237,9 @@ def _replay_block(
                 np.add(gain, 1.0, out=gain)
                 np.divide(step, gain, out=gain)  # K (1 - E_first), the gain of a win
                 if any_tied:
-                    np.subtract(gain, step / 2.0, out=gain, where=tied[t, :, None])  # a tie scores 1/2 less
+                    np.subtract(
+                        gain, step / 2.0, out=gain, where=tied[t, :, None]
+                    )  # a tie scores 1/2 less
                 np.add(first, gain, out=first)
                 np.subtract(second, gain, out=second)
                 write(rows, sides, held_rows)
@@ -241,11 +270,17 @@ def _fastest_way_to_write(rows: _Rows) -> Callable[[_Rows, Index, _Rows], None]:
     """
     at = np.arange(min(len(rows), 1000))
     values = rows[at]
-    return min(_WAYS, key=lambda write: min(timeit.repeat(lambda: write(rows, at, values), number=1)))
+    return min(
+        _WAYS, key=lambda write: min(timeit.repeat(lambda: write(rows, at, values), number=1))
+    )
 
 
 def _step_index(
-    dimensions: Sequence[Matches], orders: Sequence[Orders], bases: Index, active: Sequence[int], steps: slice
+    dimensions: Sequence[Matches],
+    orders: Sequence[Orders],
+    bases: Index,
+    active: Sequence[int],
+    steps: slice,
 ) -> Index:
     """State rows of the matches played: all first sides, then all second sides (t, 2 rows)."""
     n_steps, n_perms = orders[0][steps].shape
@@ -255,6 +290,8 @@ def _step_index(
     for place, d in enumerate(active):
         base = bases[d] + np.arange(n_perms) * dimensions[d].n_models
         for side, models in enumerate((dimensions[d].first, dimensions[d].second)):
-            models.take(ordered[id(orders[d])], out=model, mode="clip")  # half the time of models[order]
+            models.take(
+                ordered[id(orders[d])], out=model, mode="clip"
+            )  # half the time of models[order]
             np.add(model, base, out=index[:, side, place])
     return index.reshape(n_steps, -1)

@@ -7,11 +7,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from elo_exp.statistics.likelihood import Array, Games, Index, information, mean_zero, sums, win_probability
+from elo_exp.statistics.likelihood import (
+    Array,
+    Games,
+    Index,
+    information,
+    mean_zero,
+    sums,
+    win_probability,
+)
 
-_CLUSTERS_A_BLOCK = 4096  # whose scores are held at a time, so that memory stays linear in the games
-_SHARE_OF_A_ROW = 20  # a cluster of up to m / 20 games is cheaper pair by pair of its games than as m scores
-_NO_VARIATION = 1e-12  # of the variance of independent games: what rounding leaves of scores that are zero
+_CLUSTERS_A_BLOCK = (
+    4096  # whose scores are held at a time, so that memory stays linear in the games
+)
+_SHARE_OF_A_ROW = (
+    20  # a cluster of up to m / 20 games is cheaper pair by pair of its games than as m scores
+)
+_NO_VARIATION = (
+    1e-12  # of the variance of independent games: what rounding leaves of scores that are zero
+)
 
 
 def clustered_covariance(theta: Array, games: Games) -> Array:
@@ -20,7 +34,9 @@ def clustered_covariance(theta: Array, games: Games) -> Array:
     place = games.place
     played = sums(place, None, len(theta))
     scores = clustered_scores(games, games.score - p.ravel()[place])
-    return sandwich(information(p, played + played.T), scores, n_models=len(theta), n_clusters=games.n_clusters)
+    return sandwich(
+        information(p, played + played.T), scores, n_models=len(theta), n_clusters=games.n_clusters
+    )
 
 
 def sandwich(curvature: Array, scores: Array, *, n_models: int, n_clusters: int) -> Array:
@@ -51,7 +67,9 @@ def clustered_scores(games: Games, slope: Array) -> Array:
     row = np.where(large, np.cumsum(large) - 1, -1)[games.cluster]
     total = _scores_by_rows(games, slope, row, n_rows=int(large.sum()))
     if not large.all():
-        total += _scores_by_games(games, slope, np.flatnonzero(row < 0), largest=int(size[~large].max()))
+        total += _scores_by_games(
+            games, slope, np.flatnonzero(row < 0), largest=int(size[~large].max())
+        )
     return total
 
 
@@ -78,7 +96,9 @@ def _scores_by_games(games: Games, slope: Array, chosen: Index, *, largest: int)
     m = games.n_models
     if largest > 1:
         chosen = chosen[np.argsort(games.cluster[chosen], kind="stable")]
-    first, second, cluster = (column[chosen] for column in (games.first, games.second, games.cluster))
+    first, second, cluster = (
+        column[chosen] for column in (games.first, games.second, games.cluster)
+    )
     slope = slope[chosen]
     total = _own_products(first * m + second, slope, m)
     t = np.arange(len(chosen))
@@ -87,8 +107,12 @@ def _scores_by_games(games: Games, slope: Array, chosen: Index, *, largest: int)
         t = t[cluster[t] == cluster[t + apart]]
         u = t + apart
         product = slope[t] * slope[u]
-        terms = sums(first[t] * m + first[u], product, m) + sums(second[t] * m + second[u], product, m)
-        terms -= sums(first[t] * m + second[u], product, m) + sums(second[t] * m + first[u], product, m)
+        terms = sums(first[t] * m + first[u], product, m) + sums(
+            second[t] * m + second[u], product, m
+        )
+        terms -= sums(first[t] * m + second[u], product, m) + sums(
+            second[t] * m + first[u], product, m
+        )
         total += terms + terms.T
     return total
 

@@ -18,7 +18,15 @@ import numpy as np
 
 from elo_exp.records import Battle, Record
 from elo_exp.statistics.comparisons import holm
-from elo_exp.statistics.likelihood import POINTS, Array, abilities, games, information, mean_zero, win_probability
+from elo_exp.statistics.likelihood import (
+    POINTS,
+    Array,
+    abilities,
+    games,
+    information,
+    mean_zero,
+    win_probability,
+)
 from elo_exp.statistics.student import degrees_of_freedom, half_width, p_values
 
 _ROUNDING = 1e-3  # a standard error below this, in rating points, is none
@@ -76,19 +84,29 @@ def shifts(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str,
     if len(shared) < 2:
         return {}
     moved = np.array([after[model] - before[model] for model in shared])
-    return {model: Shift(model=model, shift=float(by)) for model, by in zip(shared, moved - moved.mean(), strict=True)}
+    return {
+        model: Shift(model=model, shift=float(by))
+        for model, by in zip(shared, moved - moved.mean(), strict=True)
+    }
 
 
-def with_errors(found: Mapping[str, Shift], before: Influence, after: Influence) -> dict[str, Shift]:
+def with_errors(
+    found: Mapping[str, Shift], before: Influence, after: Influence
+) -> dict[str, Shift]:
     """The shifts with their intervals; as they were where the prompts of the two fits do not differ."""
     place = {prompt: q for q, prompt in enumerate(dict.fromkeys([*before.prompts, *after.prompts]))}
     parts = np.zeros((len(place), len(found)))
     for fit, sign in ((before, -1.0), (after, 1.0)):
         columns = fit.parts[:, [fit.models.index(model) for model in found]]
-        parts[[place[prompt] for prompt in fit.prompts]] += sign * (columns - columns.mean(axis=1, keepdims=True))
+        parts[[place[prompt] for prompt in fit.prompts]] += sign * (
+            columns - columns.mean(axis=1, keepdims=True)
+        )
     errors = np.sqrt((parts**2).sum(axis=0)).tolist()
     n_prompts = int(np.count_nonzero(parts.any(axis=1)))
-    return {model: _sure(found[model], error, n_prompts) for model, error in zip(found, errors, strict=True)}
+    return {
+        model: _sure(found[model], error, n_prompts)
+        for model, error in zip(found, errors, strict=True)
+    }
 
 
 def _sure(shift: Shift, error: float, n_prompts: int) -> Shift:
@@ -106,4 +124,6 @@ def _sure(shift: Shift, error: float, n_prompts: int) -> Shift:
 def adjusted(found: Sequence[Shift]) -> list[Shift]:
     """With their p values adjusted together (Holm)."""
     p_values = iter(holm([shift.p_value for shift in found if shift.p_value is not None]))
-    return [s if s.p_value is None else dataclasses.replace(s, p_holm=next(p_values)) for s in found]
+    return [
+        s if s.p_value is None else dataclasses.replace(s, p_holm=next(p_values)) for s in found
+    ]

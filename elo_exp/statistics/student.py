@@ -42,7 +42,9 @@ def t_quantile(df: float, *, level: float = 0.95) -> float:
     """How many standard errors lie on each side of an interval of this level, with so many degrees of freedom."""
     z = NormalDist().inv_cdf((1 + level) / 2)
     first = (z**3 + z) / (4 * df)
-    if df >= _EXPANDED:  # Abramowitz and Stegun 26.7.5, to within 1e-6 of it up to a level of 99.9 %
+    if (
+        df >= _EXPANDED
+    ):  # Abramowitz and Stegun 26.7.5, to within 1e-6 of it up to a level of 99.9 %
         second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
         third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * df**3)
         fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * df**4)
@@ -74,7 +76,13 @@ def _incomplete_beta(x: Numbers, a: float, b: float) -> Numbers:
     other = 1.0 * (x > (a + 1.0) / (a + b + 2.0))
     inside = np.clip(x + other * (1.0 - 2.0 * x), _TINY, 1.0 - _PRECISION)
     p, q = a + other * (b - a), b + other * (a - b)
-    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + p * np.log(inside) + q * np.log1p(-inside)
+    log_front = (
+        math.lgamma(a + b)
+        - math.lgamma(a)
+        - math.lgamma(b)
+        + p * np.log(inside)
+        + q * np.log1p(-inside)
+    )
     found = np.exp(log_front) / p / _fraction(inside, p, q)
     return cast(Numbers, other + (1.0 - 2.0 * other) * found)
 

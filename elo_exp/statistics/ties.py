@@ -68,7 +68,12 @@ class _Fit:
 
 
 def rate(
-    battles: Mapping[str, Sequence[Battle]], model: TieModel, *, method: str, initial_rating: float, use: str
+    battles: Mapping[str, Sequence[Battle]],
+    model: TieModel,
+    *,
+    method: str,
+    initial_rating: float,
+    use: str,
 ) -> dict[str, Leaderboard]:
     """A leaderboard by dimension, its intervals by the prompt-clustered sandwich.
 
@@ -124,7 +129,9 @@ def _parameters(fit: _Fit, model: TieModel) -> dict[str, float]:
         return {}
     value = math.exp(fit.tie)
     error = value * float(np.sqrt(np.maximum(fit.covariance[-1, -1], 0.0)))  # the delta method
-    p_tie_equal = math.exp(model.curves(np.zeros(1), fit.tie).value[0, 1]) if fit.tie > model.never else 0.0
+    p_tie_equal = (
+        math.exp(model.curves(np.zeros(1), fit.tie).value[0, 1]) if fit.tie > model.never else 0.0
+    )
     known = {model.symbol: value, f"{model.symbol}_std_error": error, "p_tie_equal": p_tie_equal}
     return {name: number for name, number in known.items() if math.isfinite(number)}
 
@@ -154,7 +161,9 @@ def _fit(games: Games, model: TieModel) -> _Fit:
     wins, ties = games.wins(), games.ties()
     m = games.n_models
     covariance = np.full((m + 1, m + 1), np.nan)
-    if not ties.any():  # the tie parameter is at the end of its range, and what is left is Bradley-Terry
+    if (
+        not ties.any()
+    ):  # the tie parameter is at the end of its range, and what is left is Bradley-Terry
         theta = bradley_terry_mle(wins)
         covariance[:m, :m] = clustered_covariance(theta, games)
         return _Fit(theta=theta, tie=model.never, covariance=covariance)
@@ -162,7 +171,9 @@ def _fit(games: Games, model: TieModel) -> _Fit:
         return _Fit(theta=np.zeros(m), tie=math.inf, covariance=covariance)
     met = pairs(games)
     theta, tie = _maximum(met, model, bradley_terry_mle(wins))
-    return _Fit(theta=theta, tie=tie, covariance=_clustered_covariance(games, met, model, theta, tie))
+    return _Fit(
+        theta=theta, tie=tie, covariance=_clustered_covariance(games, met, model, theta, tie)
+    )
 
 
 def _maximum(met: Pairs, model: TieModel, theta: Array) -> tuple[Array, float]:
@@ -176,7 +187,9 @@ def _maximum(met: Pairs, model: TieModel, theta: Array) -> tuple[Array, float]:
         while now[m] + step[m] <= model.never:
             step /= 2.0
         value = _log_likelihood(met, curves)
-        while _log_likelihood(met, curves := _curves_at(now + step, met, model)) < value - 1e-9 * abs(value):
+        while _log_likelihood(
+            met, curves := _curves_at(now + step, met, model)
+        ) < value - 1e-9 * abs(value):
             step /= 2.0
         now = now + step
         if np.abs(step).max() < _CONVERGED:
@@ -188,7 +201,9 @@ def _curves_at(parameters: Array, met: Pairs, model: TieModel) -> Curves:
     return model.curves(parameters[met.first] - parameters[met.second], float(parameters[-1]))
 
 
-def _clustered_covariance(games: Games, met: Pairs, model: TieModel, theta: Array, tie: float) -> Array:
+def _clustered_covariance(
+    games: Games, met: Pairs, model: TieModel, theta: Array, tie: float
+) -> Array:
     """The sandwich (m + 1, m + 1) of abilities and log tie parameter; see `likelihood.sandwich`."""
     m = len(theta)
     curves = _curves_at(np.append(theta, tie), met, model)

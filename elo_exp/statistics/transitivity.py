@@ -31,7 +31,9 @@ from elo_exp.statistics.likelihood import (
 )
 from elo_exp.statistics.student import f_survival
 
-_MAX_TABLE = 2 * 10**7  # prompts x pairs: 160 MB; with more, ratings are of crowds whose pairs hardly share a prompt
+_MAX_TABLE = (
+    2 * 10**7
+)  # prompts x pairs: 160 MB; with more, ratings are of crowds whose pairs hardly share a prompt
 _SINGULAR = 1e-10  # of the largest variance: what rounding leaves of one that is zero
 
 
@@ -51,7 +53,9 @@ def transitivity_of_games(games: Games, *, dimension: str) -> TransitivityTest:
     if left is None:
         return TransitivityTest(dimension=dimension, n_models=0, n_pairs=0, n_prompts=0, df=0)
     n, df = left.n_clusters, len(left.first) - left.n_models + 1
-    found = TransitivityTest(dimension=dimension, n_models=left.n_models, n_pairs=len(left.first), n_prompts=n, df=df)
+    found = TransitivityTest(
+        dimension=dimension, n_models=left.n_models, n_pairs=len(left.first), n_prompts=n, df=df
+    )
     if df < 1 or n <= df or left.by_cluster is None:
         return found
     # The wins left over of all pairs of a model add up to zero: there are df directions in which they can lie.
@@ -86,7 +90,9 @@ def pair_residuals(battles: Sequence[Battle], *, dimension: str, use: str) -> li
     if left.by_cluster is not None and left.n_clusters > 1:
         variance = (left.by_cluster**2).sum(axis=0)
     is_known = variance > _SINGULAR * left.n_games
-    is_known &= left.over**2 < left.n_clusters * variance * (1.0 - _SINGULAR)  # else every prompt says exactly the same
+    is_known &= left.over**2 < left.n_clusters * variance * (
+        1.0 - _SINGULAR
+    )  # else every prompt says exactly the same
     return [
         PairResidual(
             dimension=dimension,
@@ -113,7 +119,9 @@ class _LeftOver:
     expected: Array  # (p,) win rate of the first
     over: Array  # (p,) wins less expected wins
     n_clusters: int
-    by_cluster: Array | None  # (n, p): what each prompt moves them by; None where that is too large a table
+    by_cluster: (
+        Array | None
+    )  # (n, p): what each prompt moves them by; None where that is too large a table
 
     @property
     def n_models(self) -> int:
@@ -139,7 +147,9 @@ def _left_over(every: Games) -> _LeftOver | None:
         # A prompt's wins less the expected, less what they move the expected wins by through the abilities.
         pair, half_points = np.divmod(met.code, 3)
         at = played.cluster * len(rows) + pair
-        own = np.bincount(at, half_points / 2.0 - expected[pair], minlength=played.n_clusters * len(rows))
+        own = np.bincount(
+            at, half_points / 2.0 - expected[pair], minlength=played.n_clusters * len(rows)
+        )
         own = own.reshape(played.n_clusters, len(rows))
         level = mean_zero(m, m)
         bread = np.linalg.inv(information(p, wins + wins.T) + level) - level
@@ -164,7 +174,10 @@ def cycles(battles: Sequence[Battle], *, dimension: str) -> Cycles:
     prompts = n_triples = n_cyclic = cyclic_prompts = 0
     for net in _by_prompt(battles):
         met, won = _tables(net, {model for pair in net for model in pair})
-        triples, circles = round(float(np.trace(met @ met @ met)) / 6), round(float(np.trace(won @ won @ won)) / 3)
+        triples, circles = (
+            round(float(np.trace(met @ met @ met)) / 6),
+            round(float(np.trace(won @ won @ won)) / 3),
+        )
         prompts += triples > 0
         n_triples += triples
         n_cyclic += circles
@@ -189,7 +202,9 @@ def cycles_by_triple(battles: Sequence[Battle], *, dimension: str) -> list[Cycle
     for i, j, k in combinations(range(len(names)), 3):
         if not tables or not (together := met[:, i, j] & met[:, j, k] & met[:, i, k]).any():
             continue
-        circle = (won[:, i, j] & won[:, j, k] & won[:, k, i]) | (won[:, j, i] & won[:, k, j] & won[:, i, k])
+        circle = (won[:, i, j] & won[:, j, k] & won[:, k, i]) | (
+            won[:, j, i] & won[:, k, j] & won[:, i, k]
+        )
         found.append(
             Cycles(
                 dimension=dimension,

@@ -107,12 +107,18 @@ def share_interval(share: float, n: float, *, half_width: float = Z95) -> tuple[
     return max(center - half, 0.0), min(center + half, 1.0)
 
 
-def clustered_interval(share: float, std_error: float | None, n_prompts: int) -> tuple[float, float] | None:
+def clustered_interval(
+    share: float, std_error: float | None, n_prompts: int
+) -> tuple[float, float] | None:
     """95 % of a share whose error comes from prompts, within [0, 1]; None where they do not tell an error.
 
     It is Wilson's, of as many battles as have this error if each is an observation, with Student's t in place of 1.96
     (Franco et al. 2019).
     """
-    if std_error is None or not 0.0 < share < 1.0:  # of nothing but wins, or of none, prompts tell no error
+    if (
+        std_error is None or not 0.0 < share < 1.0
+    ):  # of nothing but wins, or of none, prompts tell no error
         return None
-    return share_interval(share, share * (1 - share) / std_error**2, half_width=half_width(n_prompts))
+    return share_interval(
+        share, share * (1 - share) / std_error**2, half_width=half_width(n_prompts)
+    )

@@ -38,7 +38,9 @@ class _LocalRun:
         self._log = log
 
     def write(self, kind: str, value: Any) -> None:
-        self._log.write(json.dumps({"kind": kind, "time": utc_now(), "value": value}, allow_nan=False) + "\n")
+        self._log.write(
+            json.dumps({"kind": kind, "time": utc_now(), "value": value}, allow_nan=False) + "\n"
+        )
         self._log.flush()
 
     def log_summary(self, metrics: Mapping[str, float]) -> None:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_ELSEWHERE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")  # by which trackio would send runs to others
+_ELSEWHERE = (
+    "TRACKIO_SPACE_ID",
+    "TRACKIO_SERVER_URL",
+)  # by which trackio would send runs to others
 
 
 @dataclass(kw_only=True)
@@ -38,7 +41,9 @@ class TrackioTracker:
             )
         for name in _ELSEWHERE:
             if os.environ.get(name):
-                raise UserError(f"tracker: found {name} set. tracker=trackio keeps runs on this machine: unset it.")
+                raise UserError(
+                    f"tracker: found {name} set. tracker=trackio keeps runs on this machine: unset it."
+                )
 
     @contextmanager
     def open(self, info: RunInfo) -> Iterator[_TrackioRun]:
@@ -76,7 +81,9 @@ class _TrackioRun:
 
     def log_series(self, step: str, rows: Sequence[Mapping[str, float]]) -> None:
         for row in rows:
-            self._run.log({name: value for name, value in row.items() if name != step}, step=int(row[step]))
+            self._run.log(
+                {name: value for name, value in row.items() if name != step}, step=int(row[step])
+            )
 
     def log_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         self._run.log({name: _table(rows)}, step=0)
@@ -87,7 +94,9 @@ class _TrackioRun:
         with TemporaryDirectory() as folder:
             path = Path(folder) / f"{plot.name}.png"
             path.write_bytes(plot.png)
-            media: dict[str, Any] = {f"figures/{plot.name}": trackio.Image(path, caption=plot.caption)}
+            media: dict[str, Any] = {
+                f"figures/{plot.name}": trackio.Image(path, caption=plot.caption)
+            }
             if not plot.curves:
                 media[f"tables/{plot.name}"] = _table(plot.rows)
             self._run.log(media, step=0)
@@ -104,4 +113,6 @@ class _TrackioRun:
 def _table(rows: Sequence[Mapping[str, Any]]) -> trackio.Table:
     import trackio
 
-    return trackio.Table(columns=list(rows[0]) if rows else [], data=[list(row.values()) for row in rows])
+    return trackio.Table(
+        columns=list(rows[0]) if rows else [], data=[list(row.values()) for row in rows]
+    )

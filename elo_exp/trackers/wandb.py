@@ -24,7 +24,9 @@ logger = logging.getLogger(__name__)
 
 Mode = Literal["online", "offline", "disabled"]
 MODES = ("auto", "online", "offline", "disabled")
-_unreachable: list[str] = []  # projects whose server did not answer: the next jobs of a sweep do not wait for it again
+_unreachable: list[
+    str
+] = []  # projects whose server did not answer: the next jobs of a sweep do not wait for it again
 
 
 @dataclass(kw_only=True)
@@ -48,7 +50,9 @@ class WandbTracker:
     @contextmanager
     def open(self, info: RunInfo) -> Iterator[_WandbRun]:
         settings = self._settings(info)
-        with ThreadPoolExecutor(1) as starter:  # W&B's service takes .2 s to answer, and a server longer
+        with ThreadPoolExecutor(
+            1
+        ) as starter:  # W&B's service takes .2 s to answer, and a server longer
             starting = starter.submit(self._start, settings, {**info.config, **info.labels})
             try:
                 yield _WandbRun(starting)
@@ -63,9 +67,13 @@ class WandbTracker:
         import wandb
         from wandb.sdk import wandb_setup
 
-        wandb.util.pd_available = False  # it would import pandas to see that nothing here is a data frame: .3 s
+        wandb.util.pd_available = (
+            False  # it would import pandas to see that nothing here is a data frame: .3 s
+        )
         try:
-            _ = wandb_setup.singleton().settings  # reads them; wandb.setup() would also wait .2 s for the service
+            _ = (
+                wandb_setup.singleton().settings
+            )  # reads them; wandb.setup() would also wait .2 s for the service
             return wandb.Settings(
                 project=self.project,
                 entity=self.entity,
@@ -81,7 +89,9 @@ class WandbTracker:
                 x_save_requirements=False,  # they take .1 s to look up, and the manifest names those that matter
             )
         except (wandb.errors.UsageError, ValueError) as error:
-            lines = str(error).splitlines()  # of a ValueError the second names the setting, and the third says why
+            lines = str(
+                error
+            ).splitlines()  # of a ValueError the second names the setting, and the third says why
             said = ": ".join(line.strip() for line in lines[1:3]) or lines[0]
             raise UserError(
                 f"tracker: Weights & Biases refuses a setting: {said}. Check tracker.* and the variables WANDB_*."
@@ -97,7 +107,8 @@ class WandbTracker:
             return wandb.init(mode="online", settings=settings, config=dict(config))
         except (wandb.errors.CommError, wandb.errors.UsageError) as error:
             logger.warning(
-                "warning: Weights & Biases cannot be reached (%s); runs are logged offline from here on", error
+                "warning: Weights & Biases cannot be reached (%s); runs are logged offline from here on",
+                error,
             )
             _unreachable.append(self.project)
             return wandb.init(mode="offline", settings=settings, config=dict(config))
@@ -136,7 +147,9 @@ class _WandbRun:
         media: dict[str, Any] = {f"charts/{name}": chart for name, chart in _charts(plot)}
         if not plot.curves:
             media[f"tables/{plot.name}"] = _table(plot.rows)
-        with TemporaryDirectory() as folder:  # of a file W&B takes the bytes, of anything else it makes a PNG anew
+        with (
+            TemporaryDirectory() as folder
+        ):  # of a file W&B takes the bytes, of anything else it makes a PNG anew
             path = Path(folder) / f"{plot.name}.png"
             path.write_bytes(plot.png)
             media[f"figures/{plot.name}"] = wandb.Image(str(path), caption=plot.caption)
@@ -173,10 +186,14 @@ def _charts(plot: Plot) -> Iterator[tuple[str, Any]]:
         lines: dict[str, list[tuple[float, float]]] = {}
         for row in plot.rows:
             for name in plot.y if row.get("dimension") == dimension else ():
-                lines.setdefault(row.get("line", row.get("model", name)), []).append((row[plot.x], row[name]))
+                lines.setdefault(row.get("line", row.get("model", name)), []).append(
+                    (row[plot.x], row[name])
+                )
         xs, ys = ([[point[i] for point in line] for line in lines.values()] for i in (0, 1))
         name = plot.name if dimension is None else f"{plot.name}/{dimension}"
-        chart = wandb.plot.line_series(xs, ys, keys=list(lines), title=dimension or plot.name, xname=plot.x)
+        chart = wandb.plot.line_series(
+            xs, ys, keys=list(lines), title=dimension or plot.name, xname=plot.x
+        )
         yield name, chart
 
 

@@ -16,7 +16,9 @@ from __future__ import annotations
 import os
 
 # Read when numpy and jax are imported.
-os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="3")
+os.environ.update(
+    OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="3"
+)
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 import functools
@@ -53,7 +55,12 @@ A_QUESTION = 10  # battles on each question, where questions are clusters
 REPEATS = 15
 FEW = 3  # repeats of what takes seconds
 TOLERANCE = 1e-8  # rating points, between the product and the reference
-PEERS = {"evalica": "evalica", "pandas": "pandas", "scipy": "scipy", "arena_rank": "arena-rank"}  # module: package
+PEERS = {
+    "evalica": "evalica",
+    "pandas": "pandas",
+    "scipy": "scipy",
+    "arena_rank": "arena-rank",
+}  # module: package
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +76,9 @@ class Workload:
     def frame(self) -> Any:
         import pandas
 
-        return pandas.DataFrame({"model_a": self.model_a, "model_b": self.model_b, "winner": self.winner})
+        return pandas.DataFrame(
+            {"model_a": self.model_a, "model_b": self.model_b, "winner": self.winner}
+        )
 
     @functools.cached_property
     def battles(self) -> list[Battle]:
@@ -126,7 +135,9 @@ def reference(a: npt.NDArray[Any], b: npt.NDArray[Any], score: Array, m: int) ->
         p = 1 / (1 + np.exp(theta[None, :] - theta[:, None]))
         weight = (n_games * p * (1 - p)).astype(np.float64)
         curvature = np.diag(weight.sum(axis=1)) - weight + 1 / m
-        theta = theta + np.linalg.solve(curvature, (wins - n_games * p).sum(axis=1).astype(np.float64))
+        theta = theta + np.linalg.solve(
+            curvature, (wins - n_games * p).sum(axis=1).astype(np.float64)
+        )
     return np.asarray(POINTS * (theta - theta.mean()), dtype=np.float64)
 
 
@@ -176,7 +187,10 @@ def evalica_lists(work: Workload) -> Array:
 
 def evalica_frame(frame: Any, *, as_lists: bool) -> Array:
     sides = [frame["model_a"], frame["model_b"]]
-    return evalica_on(*(s.tolist() if as_lists else s for s in sides), frame["winner"].map(_evalica_winners()).tolist())
+    return evalica_on(
+        *(s.tolist() if as_lists else s for s in sides),
+        frame["winner"].map(_evalica_winners()).tolist(),
+    )
 
 
 def evalica_bootstrapped(work: Workload, n: int) -> None:
@@ -221,8 +235,12 @@ def fastchat_rows(frame: Any) -> tuple[DistinctRows, list[str]]:
     return distinct_rows(number[:n], number[n:], twice), list(names)
 
 
-def distinct_rows(a: npt.NDArray[Any], b: npt.NDArray[Any], twice: npt.NDArray[Any]) -> DistinctRows:
-    rows, count = np.unique(np.stack([a, b, twice], axis=1).astype(np.int32), return_counts=True, axis=0)
+def distinct_rows(
+    a: npt.NDArray[Any], b: npt.NDArray[Any], twice: npt.NDArray[Any]
+) -> DistinctRows:
+    rows, count = np.unique(
+        np.stack([a, b, twice], axis=1).astype(np.int32), return_counts=True, axis=0
+    )
     return DistinctRows(sides=rows[:, :2], score=rows[:, 2] / 2, count=count.astype(np.float64))
 
 
@@ -293,8 +311,15 @@ def from_strings(work: Workload) -> list[tuple[str, list[Contestant]]]:
         (
             "lists",
             [
-                Contestant(name="elo_exp", run=lambda: from_lists(work.model_a, work.model_b, work.winner)),
-                Contestant(name="evalica", run=lambda: evalica_lists(work), needs=("evalica",), note="no intervals"),
+                Contestant(
+                    name="elo_exp", run=lambda: from_lists(work.model_a, work.model_b, work.winner)
+                ),
+                Contestant(
+                    name="evalica",
+                    run=lambda: evalica_lists(work),
+                    needs=("evalica",),
+                    note="no intervals",
+                ),
             ],
         ),
         (
@@ -319,14 +344,21 @@ def from_strings(work: Workload) -> list[tuple[str, list[Contestant]]]:
                     needs=("pandas", "scipy"),
                     note="no intervals",
                 ),
-                Contestant(name="arena-rank", run=lambda: arena_rank(frame()), needs=("arena_rank", "pandas"), **few),
+                Contestant(
+                    name="arena-rank",
+                    run=lambda: arena_rank(frame()),
+                    needs=("arena_rank", "pandas"),
+                    **few,
+                ),
             ],
         ),
         (
             "records",
             [
                 Contestant(
-                    name="elo_exp", run=lambda: from_records(work.battles), note="what a run has; to a leaderboard"
+                    name="elo_exp",
+                    run=lambda: from_records(work.battles),
+                    note="what a run has; to a leaderboard",
                 )
             ],
         ),
@@ -334,10 +366,14 @@ def from_strings(work: Workload) -> list[tuple[str, list[Contestant]]]:
 
 
 def bootstraps(work: Workload) -> list[tuple[str, list[Contestant]]]:
-    def contestant(name: str, run: Callable[[Workload, int], None], n: int, *needs: str) -> Contestant:
+    def contestant(
+        name: str, run: Callable[[Workload, int], None], n: int, *needs: str
+    ) -> Contestant:
         note = f"{n} of {N_BOOTSTRAPS}" if n < N_BOOTSTRAPS else ""
         share = n / N_BOOTSTRAPS
-        return Contestant(name=name, run=lambda: run(work, n), needs=needs, repeats=FEW, share=share, note=note)
+        return Contestant(
+            name=name, run=lambda: run(work, n), needs=needs, repeats=FEW, share=share, note=note
+        )
 
     return [
         (
@@ -424,7 +460,9 @@ def show(title: str, groups: Sequence[tuple[str, Sequence[Contestant]]], referen
 
 def show_memory() -> None:
     """What is held beyond the strings, at its most, from them to ratings with a sandwich."""
-    print("\nfrom lists of strings to ratings with a sandwich, 130 models: time, and memory beyond the lists")
+    print(
+        "\nfrom lists of strings to ratings with a sandwich, 130 models: time, and memory beyond the lists"
+    )
     print(f"  {'battles':>10}   {'each by itself':>32}   {f'{A_QUESTION} on each question':>32}")
     for n in SIZES:
         work = workload(n, 130)
@@ -453,19 +491,27 @@ def installed(module: str) -> bool:
 
 def main() -> int:
     warnings.simplefilter("ignore")  # of the peers
-    there = [f"{package} {version(package)}" for module, package in PEERS.items() if installed(module)]
-    print(f"python {platform.python_version()}, numpy {np.__version__}, {', '.join(there)}; 1 thread used")
+    there = [
+        f"{package} {version(package)}" for module, package in PEERS.items() if installed(module)
+    ]
+    print(
+        f"python {platform.python_version()}, numpy {np.__version__}, {', '.join(there)}; 1 thread used"
+    )
     if absent := [package for module, package in PEERS.items() if not installed(module)]:
         print(f"left out, because not installed: {', '.join(absent)}. pip install -e '.[bench]'")
     work = workload(100_000, 130)
     title = "100,000 battles, 130 models: ratings and sandwich"
     agreed = show(title, from_strings(work), work.reference)
-    show(f"100,000 battles, 130 models: {N_BOOTSTRAPS} bootstraps", bootstraps(work), work.reference)
+    show(
+        f"100,000 battles, 130 models: {N_BOOTSTRAPS} bootstraps", bootstraps(work), work.reference
+    )
     work = workload(2_000_000, 300)
     title = "2,000,000 battles, 300 models: ratings and sandwich"
     agreed = show(title, from_numbers(work), work.reference) and agreed
     show_memory()
-    print(f"\nelo_exp within {TOLERANCE:g} rating points of the reference: {'yes' if agreed else 'NO'}")
+    print(
+        f"\nelo_exp within {TOLERANCE:g} rating points of the reference: {'yes' if agreed else 'NO'}"
+    )
     return 0 if agreed else 1
 
 

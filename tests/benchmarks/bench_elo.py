@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import os
 
-os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # numpy reads them when it is imported
+os.environ.update(
+    OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1"
+)  # numpy reads them when it is imported
 
 import functools
 import importlib.util
@@ -37,14 +39,23 @@ Games = list[tuple[str, str]]  # (winner, loser), one dimension
 Samples = list[Array]  # final ratings (permutation, entrant, K) of each dimension
 
 ENTRANTS = ("base_olmo", "full_poe", "security_only", "security_plus_robustness")
-STRENGTHS = {"base_olmo": 1.0, "full_poe": 2.0, "security_only": 0.8, "security_plus_robustness": 1.5}
+STRENGTHS = {
+    "base_olmo": 1.0,
+    "full_poe": 2.0,
+    "security_only": 0.8,
+    "security_plus_robustness": 1.5,
+}
 N_PROMPTS = 143
 K = 16.0
 KS = (1.0, 4.0, 8.0, 16.0, 32.0)
 N_PERMS = 500
 SEED = 20260425
 R0 = 1400.0
-WORKLOADS = ((858, 858, 858), (558, 858, 858), (558, 701, 858))  # decisive matches of each dimension
+WORKLOADS = (
+    (858, 858, 858),
+    (558, 858, 858),
+    (558, 701, 858),
+)  # decisive matches of each dimension
 PRODUCT = "elo_exp replay"
 REPEATS = 11
 TOLERANCE = 1e-9  # rating points, between the product and plain Python
@@ -129,7 +140,9 @@ def evalica_api(dimensions: Sequence[Games], n_perms: int) -> Samples:
         rng = np.random.default_rng(SEED)
         won = [evalica.Winner.X] * len(played)
         for p in range(n_perms):
-            winners, losers = zip(*(played[t] for t in rng.permutation(len(played)).tolist()), strict=True)
+            winners, losers = zip(
+                *(played[t] for t in rng.permutation(len(played)).tolist()), strict=True
+            )
             for i, k in enumerate(KS):
                 result = evalica.elo(winners, losers, won, initial=R0, k=k)
                 ratings_pmk[p, :, i] = result.scores[list(ENTRANTS)]
@@ -206,7 +219,9 @@ def race(entries: Sequence[Contestant]) -> list[Row]:
             name=entry.name,
             n_perms=entry.n_perms,
             seconds=seconds[entry.name],
-            difference=None if entry is entries[0] else largest_difference(samples[entry.name], reference),
+            difference=None
+            if entry is entries[0]
+            else largest_difference(samples[entry.name], reference),
         )
         for entry in entries
     ]
@@ -217,11 +232,18 @@ def largest_difference(samples: Samples | None, reference: Samples | None) -> fl
     if samples is None or reference is None:
         return None
     n = min(len(samples[0]), len(reference[0]))
-    return max(float(np.abs(ours[:n] - theirs[:n]).max()) for ours, theirs in zip(samples, reference, strict=True))
+    return max(
+        float(np.abs(ours[:n] - theirs[:n]).max())
+        for ours, theirs in zip(samples, reference, strict=True)
+    )
 
 
 def machine() -> str:
-    evalica = f"evalica {version('evalica')}" if importlib.util.find_spec("evalica") else "evalica not installed"
+    evalica = (
+        f"evalica {version('evalica')}"
+        if importlib.util.find_spec("evalica")
+        else "evalica not installed"
+    )
     return (
         f"python {platform.python_version()}, numpy {np.__version__}, {evalica}, "
         f"{platform.machine()} {platform.system()}, {os.cpu_count()} cores, 1 thread used"
@@ -231,7 +253,9 @@ def machine() -> str:
 def line(row: Row, rows: Sequence[Row]) -> str:
     plain, bound = rows[0].seconds, rows[-1].seconds
     difference = "-" if row.difference is None else f"{row.difference:.1e}"
-    timed = f"{row.n_perms} perms" + (f", x {N_PERMS / row.n_perms:g}" if row.n_perms < N_PERMS else "")
+    timed = f"{row.n_perms} perms" + (
+        f", x {N_PERMS / row.n_perms:g}" if row.n_perms < N_PERMS else ""
+    )
     return (
         f"  {row.name:<24}{row.seconds:>8.4f}{plain / row.seconds:>16.1f}{row.seconds / bound:>14.1f}"
         f"{difference:>16}   {timed}"
@@ -240,10 +264,17 @@ def line(row: Row, rows: Sequence[Row]) -> str:
 
 def main() -> int:
     print(machine())
-    print(f"{len(ENTRANTS)} entrants, {N_PERMS} permutations, K = {', '.join(f'{k:g}' for k in KS)}; ", end="")
+    print(
+        f"{len(ENTRANTS)} entrants, {N_PERMS} permutations, K = {', '.join(f'{k:g}' for k in KS)}; ",
+        end="",
+    )
     print(f"fastest of {REPEATS} interleaved repeats\n")
-    print(f"{'decisive matches':<24}{'seconds':>10}{'times as fast':>16}{'times the':>14}{'largest diff.':>16}")
-    print(f"{'':<24}{'':>10}{'as plain Python':>16}{'np.exp bound':>14}{'from plain':>16}   timed on")
+    print(
+        f"{'decisive matches':<24}{'seconds':>10}{'times as fast':>16}{'times the':>14}{'largest diff.':>16}"
+    )
+    print(
+        f"{'':<24}{'':>10}{'as plain Python':>16}{'np.exp bound':>14}{'from plain':>16}   timed on"
+    )
     agreed = True
     for lengths in WORKLOADS:
         rng = np.random.default_rng(SEED)
@@ -254,7 +285,9 @@ def main() -> int:
             print(line(row, rows))
         ours = next(row.difference for row in rows if row.name == PRODUCT)
         agreed = agreed and ours is not None and ours <= TOLERANCE
-    print(f"\nelo_exp and plain Python agree within {TOLERANCE:g} rating points: {'yes' if agreed else 'NO'}")
+    print(
+        f"\nelo_exp and plain Python agree within {TOLERANCE:g} rating points: {'yes' if agreed else 'NO'}"
+    )
     return 0 if agreed else 1
 
 

@@ -61,8 +61,12 @@ def plain(lm: CausalLM, *, batch_size: int) -> Callable[[Sequence[Prompt]], Answ
         answers = {}
         for start in range(0, len(prompts), batch_size):
             some = prompts[start : start + batch_size]
-            ids, mask = left_padded(lm, [chat_ids(lm, p.text, system_prompt=None, chat_template=None) for p in some])
-            made = lm.model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=MAX_NEW_TOKENS, do_sample=False)
+            ids, mask = left_padded(
+                lm, [chat_ids(lm, p.text, system_prompt=None, chat_template=None) for p in some]
+            )
+            made = lm.model.generate(
+                input_ids=ids, attention_mask=mask, max_new_tokens=MAX_NEW_TOKENS, do_sample=False
+            )
             for prompt, row in zip(some, made[:, ids.shape[1] :].tolist(), strict=True):
                 end = next((i + 1 for i, token in enumerate(row) if token in lm.end_ids), len(row))
                 text = lm.tokenizer.decode(row[:end], skip_special_tokens=True).strip()
@@ -75,7 +79,8 @@ def plain(lm: CausalLM, *, batch_size: int) -> Callable[[Sequence[Prompt]], Answ
 def answered_by(entrant: Entrant) -> Callable[[Sequence[Prompt]], Answers]:
     """Any entrant that says in its diagnostics how many tokens it has generated."""
     return lambda prompts: {
-        r.prompt_id: (r.response_text, r.diagnostics["n_tokens_generated"]) for r in entrant.generate(prompts)
+        r.prompt_id: (r.response_text, r.diagnostics["n_tokens_generated"])
+        for r in entrant.generate(prompts)
     }
 
 
@@ -84,12 +89,16 @@ def contestants(checkpoint: Checkpoint) -> list[Contestant]:
     lm = causal_lm.load(checkpoint)
     settings = {"model": checkpoint.model, "dtype": checkpoint.dtype, "device": checkpoint.device}
     settings |= {"revision": checkpoint.revision, "max_new_tokens": MAX_NEW_TOKENS}
-    vanilla = {n: shipped("entrant", "huggingface", **settings, batch_size=n) for n in (1, BATCH_SIZE)}
+    vanilla = {
+        n: shipped("entrant", "huggingface", **settings, batch_size=n) for n in (1, BATCH_SIZE)
+    }
     return [
         Contestant(name="generate, one at a time", run=plain(lm, batch_size=1)),
         Contestant(name=f"generate, batches of {BATCH_SIZE}", run=plain(lm, batch_size=BATCH_SIZE)),
         Contestant(name="vanilla_hf, one at a time", run=answered_by(vanilla[1])),
-        Contestant(name=f"vanilla_hf, batches of {BATCH_SIZE}", run=answered_by(vanilla[BATCH_SIZE])),
+        Contestant(
+            name=f"vanilla_hf, batches of {BATCH_SIZE}", run=answered_by(vanilla[BATCH_SIZE])
+        ),
     ]
 
 
@@ -120,7 +129,10 @@ def report(checkpoint: Checkpoint) -> int:
     lm = causal_lm.load(checkpoint)
     n_weights = sum(weights.numel() for weights in lm.model.parameters())
     print(", ".join(f"{name} {value}" for name, value in made_on(lm).items()), end="; ")
-    print(f"{n_weights / 1e6:,.1f} M parameters, {N_PROMPTS} prompts, at most {MAX_NEW_TOKENS} tokens each; ", end="")
+    print(
+        f"{n_weights / 1e6:,.1f} M parameters, {N_PROMPTS} prompts, at most {MAX_NEW_TOKENS} tokens each; ",
+        end="",
+    )
     print(f"fastest of {REPEATS} interleaved repeats\n")
     rows = race(entries, prompts)
     plain_batched = rows[1]

@@ -41,7 +41,9 @@ class Measured:
 
 
 def comparisons(n_pairs: int, dimension: str) -> list[Comparison]:
-    filler = "The mechanism is well described and the first step follows from it. " * (_LENGTH // 68)
+    filler = "The mechanism is well described and the first step follows from it. " * (
+        _LENGTH // 68
+    )
     pairs = list(combinations(ENTRANTS, 2))
     return [
         Comparison(
@@ -59,7 +61,14 @@ def comparisons(n_pairs: int, dimension: str) -> list[Comparison]:
 
 
 def measure(n_pairs: int, url: str, folder: Path) -> Measured:
-    judge = shipped("judge", "opus", base_url=url, budget_usd=1e6, poll_initial_seconds=0.02, poll_max_seconds=0.1)
+    judge = shipped(
+        "judge",
+        "opus",
+        base_url=url,
+        budget_usd=1e6,
+        poll_initial_seconds=0.02,
+        poll_max_seconds=0.1,
+    )
     rubrics = [shipped("rubric", dimension) for dimension in DIMENSIONS]
     questions = {dimension: comparisons(n_pairs, dimension) for dimension in DIMENSIONS}
     before = _memory_mb()
@@ -67,7 +76,9 @@ def measure(n_pairs: int, url: str, folder: Path) -> Measured:
     with Store(folder / "store.sqlite") as store:
         judgments = stages.judge_pairs(questions, rubrics, judge, store)
     n_queries = sum(2 * len(some) for some in judgments.values())
-    return Measured(n_queries, time.perf_counter() - wall, time.process_time() - ours, _memory_mb(), before)
+    return Measured(
+        n_queries, time.perf_counter() - wall, time.process_time() - ours, _memory_mb(), before
+    )
 
 
 def _memory_mb() -> float:
@@ -80,7 +91,10 @@ def main(workloads: Sequence[int] = WORKLOADS) -> None:
     if len(sys.argv) > 2:
         with tempfile.TemporaryDirectory() as folder:
             found = measure(int(sys.argv[1]), sys.argv[2], Path(folder))
-        per_query = found.ours / found.n_queries * 1e3, (found.peak_mb - found.before_mb) / found.n_queries * 1e3
+        per_query = (
+            found.ours / found.n_queries * 1e3,
+            (found.peak_mb - found.before_mb) / found.n_queries * 1e3,
+        )
         print(
             f"{found.n_queries:>9,}{found.wall:>9.1f} s{found.ours:>9.1f} s{per_query[0]:>11.2f} ms"
             f"{found.before_mb:>12.0f} MB{found.peak_mb:>9.0f} MB{per_query[1]:>9.1f} kB"
@@ -89,13 +103,24 @@ def main(workloads: Sequence[int] = WORKLOADS) -> None:
     print("  queries       wall       ours    ours/query   before      peak    grown/query")
     os.environ |= {"NO_PROXY": "127.0.0.1", "ANTHROPIC_API_KEY": "test-key"}
     for n_pairs in workloads:
-        command = [sys.executable, "-m", "tests.anthropic_server", "--port", "0", "--polls-to-end", "2"]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.anthropic_server",
+            "--port",
+            "0",
+            "--polls-to-end",
+            "2",
+        ]
         command += ["--seconds-to-end", "0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
             url = server.stdout.readline().strip()
             try:
-                subprocess.run([sys.executable, "-m", "tests.benchmarks.bench_judging", str(n_pairs), url], check=True)
+                subprocess.run(
+                    [sys.executable, "-m", "tests.benchmarks.bench_judging", str(n_pairs), url],
+                    check=True,
+                )
             finally:
                 server.terminate()
 

@@ -35,7 +35,9 @@ FULL = 9930  # rows of the experiment that this one follows
 SHIFTS = {"clone": 0.0, "parallel_universe_prompt": 0.3, "premium": 0.8, "unhelpful": -1.5}
 NAMES = ("ips", "snips", "calibrated_ips", "dr_cpo", "mrdr", "tmle", "stacked_dr", "direct")
 PEERS = {"snips": "raw-ips", "calibrated_ips": "calibrated-ips", "dr_cpo": "dr-cpo", "tmle": "tmle"}
-OPTIONS = Options(calibration="monotone", by_variance=False, max_residual=0.05, half_widths=(0.02,), compat=None)
+OPTIONS = Options(
+    calibration="monotone", by_variance=False, max_residual=0.05, half_widths=(0.02,), compat=None
+)
 _PEER = """
 import json, logging, sys, time, warnings
 warnings.simplefilter("ignore")
@@ -75,7 +77,9 @@ def write(found: Dataset, folder: Path) -> None:
             row = {
                 **_answer(found, found.logged.prompt[i], found.logged.score[i]),
                 "base_policy_logprob": float(found.logging_logprob[i]),
-                "target_policy_logprobs": {p: float(logprob[i]) for p, logprob in found.target_logprob.items()},
+                "target_policy_logprobs": {
+                    p: float(logprob[i]) for p, logprob in found.target_logprob.items()
+                },
                 **({} if np.isnan(label) else {"oracle_label": float(label)}),
             }
             file.write(json.dumps(row) + "\n")
@@ -142,19 +146,28 @@ def show_peer(python: str) -> bool:
         print(
             f"\n{FULL:,} rows from files, CPU seconds for all {len(SHIFTS)} policies; reading is {reading:.2f} of ours"
         )
-        print(f"  {'estimator':<18}{'elo_exp':>10}{'cje-eval':>12}{'ratio':>10}{'largest difference':>22}")
+        print(
+            f"  {'estimator':<18}{'elo_exp':>10}{'cje-eval':>12}{'ratio':>10}{'largest difference':>22}"
+        )
         program = [python, "-c", _PEER, name, *PEERS.values()]
-        ran = subprocess.run(program, capture_output=True, text=True, check=True, env={**os.environ, "HOME": name})
+        ran = subprocess.run(
+            program, capture_output=True, text=True, check=True, env={**os.environ, "HOME": name}
+        )
         theirs = {row[0]: row[1:] for row in map(json.loads, ran.stdout.splitlines())}
         same = [_beside(found, reading, ours, theirs[peer]) for ours, peer in PEERS.items()]
         return all(same)
 
 
 def _beside(
-    found: Dataset, reading: float, name: str, theirs: tuple[float, Mapping[str, float], Mapping[str, float]]
+    found: Dataset,
+    reading: float,
+    name: str,
+    theirs: tuple[float, Mapping[str, float], Mapping[str, float]],
 ) -> bool:
     start = time.process_time()
-    analysis = analyse(found, {name: shipped("estimator", name)}, dataclasses.replace(OPTIONS, compat="cje-0.3"))
+    analysis = analyse(
+        found, {name: shipped("estimator", name)}, dataclasses.replace(OPTIONS, compat="cje-0.3")
+    )
     ours = time.process_time() - start + reading
     taken, values, errors = theirs
     off = max(

@@ -60,16 +60,22 @@ class Bench:
 
     def generate(self, n: int) -> None:
         ids = torch.tensor([PROMPT], device=DEVICE)
-        self.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=n, do_sample=False)
+        self.model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=n, do_sample=False
+        )
 
     def one_head(self, n: int) -> Decoded:
-        return sampled(self.batch, PROMPT, heads=[DRAFTER], sampling=_sampling(n, beta=1.0), rng=_rng())
+        return sampled(
+            self.batch, PROMPT, heads=[DRAFTER], sampling=_sampling(n, beta=1.0), rng=_rng()
+        )
 
     def direct(self, n: int) -> Decoded:
         return sampled(self.batch, PROMPT, heads=JURY, sampling=_sampling(n), rng=_rng())
 
     def speculative(self, n: int) -> Decoded:
-        return verified(self.batch, PROMPT, drafter=DRAFTER, jury=JURY, sampling=_sampling(n), rng=_rng())
+        return verified(
+            self.batch, PROMPT, drafter=DRAFTER, jury=JURY, sampling=_sampling(n), rng=_rng()
+        )
 
     def merged_direct(self, n: int) -> Decoded:
         return sampled(self.copies, PROMPT, heads=JURY, sampling=_sampling(n), rng=_rng())
@@ -112,11 +118,19 @@ def build() -> Bench:
         pad_token_id=None,
         bos_token_id=None,
     )
-    model = AutoModelForCausalLM.from_config(config).eval().requires_grad_(requires_grad=False).to(DEVICE)
+    model = (
+        AutoModelForCausalLM.from_config(config)
+        .eval()
+        .requires_grad_(requires_grad=False)
+        .to(DEVICE)
+    )
     sizes = geometry(model, DEPTH).sizes
     updates = [
         {
-            (layer, projection): (torch.randn(RANK, size_in) * SPREAD, torch.randn(RANK, size_out) * SPREAD)
+            (layer, projection): (
+                torch.randn(RANK, size_in) * SPREAD,
+                torch.randn(RANK, size_out) * SPREAD,
+            )
             for layer in range(DEPTH)
             for projection, (size_in, size_out) in sizes.items()
         }
@@ -186,9 +200,13 @@ def main() -> None:
     bench = build()
     base, apart = weights(bench.model), factors(bench.batch)
     copied = (HEADS - 1) * sum(weights(layer) for layer in bench.model.model.layers[-DEPTH:])
-    print(f"hidden {HIDDEN}, {LAYERS} layers, vocabulary {VOCABULARY}, {DEVICE}; {HEADS} heads of {DEPTH} layers")
+    print(
+        f"hidden {HIDDEN}, {LAYERS} layers, vocabulary {VOCABULARY}, {DEVICE}; {HEADS} heads of {DEPTH} layers"
+    )
     shares = 1 + apart / base, 1 + copied / base
-    print(f"weights: {base / 1e6:.0f} MB; with all heads {shares[0]:.3f} times that, merged {shares[1]:.2f}\n")
+    print(
+        f"weights: {base / 1e6:.0f} MB; with all heads {shares[0]:.3f} times that, merged {shares[1]:.2f}\n"
+    )
     ways: dict[str, Callable[[int], Any]] = {name: getattr(bench, name) for name in WAYS}
     took: dict[str, list[float]] = {name: [] for name in ways}
     with torch.inference_mode():
@@ -199,11 +217,16 @@ def main() -> None:
         answer = bench.speculative(LONG)
         bench.loop_without_caches(1)
         slow = milliseconds_per_token(bench.loop_without_caches, 1, 3)
-    typical = {name: statistics.median(some) for name, some in took.items()} | {"loop_without_caches": slow}
+    typical = {name: statistics.median(some) for name, some in took.items()} | {
+        "loop_without_caches": slow
+    }
     print(f"  {'':<22}ms/token   tokens/s   x one head   of the bound   peak")
     for name, ms in typical.items():
         memory = subprocess.run(
-            [sys.executable, "-m", "tests.benchmarks.bench_poe", name], check=True, capture_output=True, text=True
+            [sys.executable, "-m", "tests.benchmarks.bench_poe", name],
+            check=True,
+            capture_output=True,
+            text=True,
         ).stdout
         print(
             f"  {name:<22}{ms:>8.1f}{1e3 / ms:>11.1f}{ms / typical['one_head']:>13.2f}{ms / bound:>15.2f}"

@@ -78,7 +78,9 @@ def write_battles(path: Path) -> None:
     rows = [
         battle.to_dict()
         for seed, dimension in enumerate(DIMENSIONS)
-        for battle in Tournament().battles(N_PROMPTS, np.random.default_rng(seed), dimension=dimension)
+        for battle in Tournament().battles(
+            N_PROMPTS, np.random.default_rng(seed), dimension=dimension
+        )
     ]
     write_jsonl(path, rows)
 
@@ -87,10 +89,18 @@ def run(program: str, *arguments: str, folder: Path) -> Took:
     """A program in a process of its own, with an empty home and no Weights & Biases settings."""
     dropped = ("WANDB_", "HYDRA_", "PYTHONDONTWRITEBYTECODE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    environment = kept | {"HOME": str(folder), "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
+    environment = kept | {
+        "HOME": str(folder),
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path.cwd()),
+    }
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(
-        [sys.executable, "-c", program, *arguments], cwd=folder, env=environment, check=True, capture_output=True
+        [sys.executable, "-c", program, *arguments],
+        cwd=folder,
+        env=environment,
+        check=True,
+        capture_output=True,
     )
     clock, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     return Took(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, clock)
@@ -105,14 +115,22 @@ def a_match() -> float:
 
 
 def main() -> None:
-    print("                            whole            imports             figures    over the imports   there")
-    print("  tracker         processor clock    processor clock    processor clock    processor clock   seconds")
+    print(
+        "                            whole            imports             figures    over the imports   there"
+    )
+    print(
+        "  tracker         processor clock    processor clock    processor clock    processor clock   seconds"
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_battles(folder / "battles.jsonl")
         for tracker in TRACKERS:
             note = str(folder / f"{tracker}.json")
-            settings = ["experiment=rate", "battles=battles.jsonl", "battles_columns.dimension=dimension"]
+            settings = [
+                "experiment=rate",
+                "battles=battles.jsonl",
+                "battles_columns.dimension=dimension",
+            ]
             nothing = Took(float("inf"), float("inf"))
             whole = imports = figures = nothing
             there, matches = [], []
@@ -122,10 +140,14 @@ def main() -> None:
                 matches.append(a_match())
                 there.append((command - nothing_but).clock * A_MATCH / matches[-1])
                 whole, imports = whole.fastest(command), imports.fastest(nothing_but)
-                figures = figures.fastest(Took(*json.loads(Path(note).read_text(encoding="utf-8"))["figures"]))
+                figures = figures.fastest(
+                    Took(*json.loads(Path(note).read_text(encoding="utf-8"))["figures"])
+                )
             found = [whole, imports, figures, whole - imports]
             columns = "".join(f"{took.processor:>13.2f}{took.clock:>6.2f}" for took in found)
-            print(f"  {tracker:<12}{columns}{median(there):>10.2f}   {median(matches) * 1e6:.2f} us a match")
+            print(
+                f"  {tracker:<12}{columns}{median(there):>10.2f}   {median(matches) * 1e6:.2f} us a match"
+            )
 
 
 if __name__ == "__main__":

@@ -41,12 +41,28 @@ def sweep(
     """Seconds of processor time and by the clock; the judge calls of each job."""
     folder.mkdir()
     axes = [f"elo.k={','.join(map(str, ks))}", f"elo.n_perms={','.join(map(str, n_perms))}"]
-    command = [sys.executable, "-m", "elo_exp", "-m", *axes, f"tracker={tracker}", "hydra.sweep.dir=sweep"]
+    command = [
+        sys.executable,
+        "-m",
+        "elo_exp",
+        "-m",
+        *axes,
+        f"tracker={tracker}",
+        "hydra.sweep.dir=sweep",
+    ]
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, env=os.environ | {"WANDB_MODE": "offline"})
+    subprocess.run(
+        command,
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        env=os.environ | {"WANDB_MODE": "offline"},
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    jobs = sorted((folder / "sweep").glob("*/manifest.json"), key=lambda path: int(path.parent.name))
+    jobs = sorted(
+        (folder / "sweep").glob("*/manifest.json"), key=lambda path: int(path.parent.name)
+    )
     calls = [json.loads(path.read_text(encoding="utf-8"))["usage"]["judge_calls"] for path in jobs]
     return (processor, time.perf_counter() - start), calls
 
