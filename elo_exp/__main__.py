@@ -28,7 +28,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from elo_exp import CONF, __version__, composing, config, memory, mistakes, sweeps, usage
+from elo_exp import CONF, __version__, composing, config, errors, memory, sweeps, usage
 from elo_exp.experiments import (
     Experiment,
     Parts,
@@ -64,7 +64,7 @@ def run(cfg: DictConfig) -> float:
     """One experiment from its configuration to its run folder; the headline number lets a sweeper compare jobs."""
     with contextlib.ExitStack() as closing:
         with _leaving_no_folder():
-            mistakes.refuse_lists(config.overrides(), cfg)
+            errors.refuse_lists(config.overrides(), cfg)
             config.take_ratings(cfg)
             settings = config.settings(cfg)
             experiment = _experiment(settings)
@@ -94,14 +94,14 @@ def run(cfg: DictConfig) -> float:
 def check(cfg: DictConfig) -> None:
     """Raise UserError for what the configuration of a sweep's job by itself says is wrong."""
     memory.start()
-    mistakes.refuse_lists(config.overrides(), cfg)
+    errors.refuse_lists(config.overrides(), cfg)
     config.take_ratings(cfg)
     config.check(cfg, lambda settings: _experiment(settings).NEEDS)
 
 
 def _experiment(settings: Settings) -> Experiment:
     found = EXPERIMENTS[one_of("experiment.name", settings.experiment.name, EXPERIMENTS)]
-    mistakes.refuse_elsewhere(config.overrides(), settings.experiment.name)
+    errors.refuse_elsewhere(config.overrides(), settings.experiment.name)
     return found
 
 
@@ -155,10 +155,10 @@ def job(cfg: DictConfig) -> float:
     except Exception as error:
         if config.is_multirun():
             sweeps.note_failure(Path(HydraConfig.get().runtime.output_dir), error)
-            if not mistakes.can_be_sent(error):
+            if not errors.can_be_sent(error):
                 raise RuntimeError(f"{type(error).__name__}: {error}") from error
             raise
-        if mistakes.explain(error) is None:
+        if errors.explain(error) is None:
             raise
         sys.exit(_refuse(error))
 
@@ -172,7 +172,7 @@ def _leaving_no_folder() -> Iterator[None]:
         is_named = any(
             word.startswith("hydra.run.dir=") for word in HydraConfig.get().overrides.hydra
         )
-        if not (config.is_multirun() or is_named) and mistakes.explain(error) is not None:
+        if not (config.is_multirun() or is_named) and errors.explain(error) is not None:
             _forget(Path(HydraConfig.get().runtime.output_dir))
         raise
 
@@ -188,7 +188,7 @@ def _forget(run_dir: Path) -> None:
 
 def _refuse(error: Exception) -> int:
     """Say in one line what is wrong with the user's input; the exit code for it."""
-    print(f"elo_exp: {mistakes.explain(error)}", file=sys.stderr)
+    print(f"elo_exp: {errors.explain(error)}", file=sys.stderr)
     return 2
 
 
@@ -228,7 +228,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
-        if mistakes.explain(error) is None:
+        if errors.explain(error) is None:
             raise
         sys.exit(_refuse(error))
     finally:

@@ -24,12 +24,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from elo_exp import HOME, memory, mistakes
+from elo_exp import HOME, errors, memory
 from elo_exp.experiments import Parts
 from elo_exp.records import UserError
 from elo_exp.results import RunInfo
 from elo_exp.settings import Settings
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from elo_exp.trackers import Tracker
 
 
@@ -112,7 +112,7 @@ def take_ratings(cfg: DictConfig) -> None:
 
 def settings(cfg: DictConfig) -> Settings:
     """The scalar settings, checked. Raises UserError for an unknown key or a value out of range."""
-    mistakes.refuse_unknown(cfg, Schema, where="")
+    errors.refuse_unknown(cfg, Schema, where="")
     names = [f.name for f in dataclasses.fields(Settings)]
     if not memory.is_on():
         return _settings(cfg, names)
@@ -281,7 +281,7 @@ def _part(node: Any, where: str) -> Any:
         own = re.split("[:.]", str(error))[0] in {f.name for f in dataclasses.fields(part)}
         raise UserError(f"{where}.{error}" if own else str(error)) from None
     except TypeError as error:
-        raise UserError(f"{where}: {mistakes.first_line(error)}") from None
+        raise UserError(f"{where}: {errors.first_line(error)}") from None
     _check_finite(checked, where)
     return built
 
@@ -293,7 +293,7 @@ def _typed(node: Any, where: str) -> tuple[Any, dict[str, Any]]:
             f"{where}: nothing is chosen. Choose with {_group(where)}=NAME; --help lists the names."
         )
     part = _import(str(node["_target_"]), where)
-    mistakes.refuse_unknown(node, part, where=f"{where}.", besides={"_target_"})
+    errors.refuse_unknown(node, part, where=f"{where}.", besides={"_target_"})
     resolved = OmegaConf.to_container(node, resolve=True)
     assert isinstance(resolved, dict)
     values = {str(key): value for key, value in resolved.items() if key != "_target_"}
@@ -302,7 +302,7 @@ def _typed(node: Any, where: str) -> tuple[Any, dict[str, Any]]:
             "part", lambda: _checked(part, values, where), of=(part,), by=repr(values)
         )
     except OmegaConfBaseException as error:
-        raise UserError(mistakes.wrong_type(error, part, OmegaConf.create(values), where)) from None
+        raise UserError(errors.wrong_type(error, part, OmegaConf.create(values), where)) from None
 
 
 def _check_finite(value: Any, where: str) -> None:

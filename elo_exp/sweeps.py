@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from elo_exp import __version__, composing, config, mistakes
+from elo_exp import __version__, composing, config, errors
 from elo_exp.files import write_whole
 from elo_exp.manifest import input_hashes
 from elo_exp.models import checkpoints
-from elo_exp.reports import sweep_jobs, sweep_summary
-from elo_exp.reports.sweep_summary import SweepSummary
+from elo_exp.report import sweep_jobs, sweep_summary
+from elo_exp.report.sweep_summary import SweepSummary
 from elo_exp.results import RunInfo
 
 logger = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ def note_failure(job_dir: Path, error: Exception) -> None:
     """Leave a failed job's error where the summary finds it; its own manifest may never have begun."""
     text = f"{type(error).__name__}: {error}"
     is_ours = (
-        mistakes.explain(error) is None
+        errors.explain(error) is None
     )  # a launcher brings its words here, and not where it was raised
     logger.error("job %s failed: %s", job_dir.name, text, exc_info=error if is_ours else None)
     write_whole(job_dir / sweep_jobs.ERROR, text + "\n")

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp import bank
+from elo_exp.data import bank
 from elo_exp.files import open_text, read_jsonl, write_jsonl
 from elo_exp.records import UserError
 

@@ -29,7 +29,7 @@ from elo_exp.judges import Judge
 from elo_exp.records import JudgeReply, JudgeRequest
 from elo_exp.settings import Settings
 from elo_exp.statistics.likelihood import POINTS
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 
 SCORE = re.compile(r"score (-?[0-9.]+)")
 

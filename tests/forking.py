@@ -79,10 +79,10 @@ def ask(path: str, arguments: Sequence[str]) -> int:
         connection.connect(path)
         told = {
             "arguments": arguments,
-            "folder": os.getcwd(),
+            "folder": os.getcwd(),  # noqa: PTH109
             "variables": dict(os.environ),
             "files": files,
-        }  # noqa: PTH109
+        }
         socket.send_fds(connection, [json.dumps(told).encode() + _END], files)
         signal.signal(signal.SIGINT, lambda *_: connection.send(_INTERRUPT))
         return int(connection.recv(16) or 1)

@@ -28,19 +28,20 @@ import anthropic._base_client
 import anthropic.resources.messages.batches
 import anthropic.types.messages
 
-from elo_exp import pairs, stages
-from elo_exp.asking import anthropic_api, calls, collector
-from elo_exp.asking import ledger as ledger_module
-from elo_exp.asking.anthropic_answers import batch_in, json_of
-from elo_exp.asking.anthropic_api import AnthropicApi
-from elo_exp.asking.claims import Claims
-from elo_exp.asking.collector import Collector, Unanswered
-from elo_exp.asking.ledger import Batch, Ledger, Query
-from elo_exp.asking.pricing import Budget
-from elo_exp.asking.services import DoubtfulError, RefusedError, RemoteBatch
+from elo_exp import pipeline
+from elo_exp.api import anthropic_api, calls, collector
+from elo_exp.api.anthropic_answers import batch_in, json_of
+from elo_exp.api.anthropic_api import AnthropicApi
+from elo_exp.api.collector import Collector, Unanswered
+from elo_exp.api.costs import Budget
+from elo_exp.api.services import DoubtfulError, RefusedError, RemoteBatch
+from elo_exp.data import pairing
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.records import JudgeReply, Judgment, Prompt, Response, UserError, canonical_json
-from elo_exp.store import Store
+from elo_exp.store import ledger as ledger_module
+from elo_exp.store.claims import Claims
+from elo_exp.store.ledger import Batch, Ledger, Query
+from elo_exp.store.store import Store
 from tests.data import shipped
 
 DIMENSIONS = ("factuality", "calibration")
@@ -80,7 +81,7 @@ def asked(
         for name in entrants
     }
     comparisons = {
-        rubric.dimension: pairs.pair_up(prompts, responses, rubric) for rubric in rubrics
+        rubric.dimension: pairing.pair_up(prompts, responses, rubric) for rubric in rubrics
     }
     if mirrored:
         comparisons = {name: [one.swapped() for one in some] for name, some in comparisons.items()}
@@ -361,7 +362,7 @@ def main(arguments: Sequence[str]) -> int:
     comparisons, rubrics = asked(chosen.prompts, mirrored=chosen.mirrored)
     try:
         with Store(chosen.store) as store:
-            judgments = stages.judge_pairs(
+            judgments = pipeline.judge_pairs(
                 comparisons, rubrics, build(chosen), store, allow_missing=chosen.allow_missing
             )
             usage = dataclasses.asdict(store.usage)

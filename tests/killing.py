@@ -34,7 +34,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from elo_exp.asking.pricing import PER_MILLION
+from elo_exp.api.costs import PER_MILLION
 from elo_exp.records import canonical_json
 from elo_exp.results import TOKEN_CLASSES
 from tests import judging_process

@@ -30,7 +30,7 @@ from typing import Any, Literal, Self
 import openai._base_client
 import pytest
 
-from elo_exp.asking import calls
+from elo_exp.api import calls
 from tests.anthropic_server import (
     AcceptThenHang,
     AcceptThenReset,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp import battles as battles_
+from elo_exp.data import battles as battles_
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import rate
 from elo_exp.ratings import RatingMethod

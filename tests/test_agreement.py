@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.inter_rater import cohens_kappa
 
-from elo_exp import battles
-from elo_exp.pairs import reconcile
+from elo_exp.data import battles
+from elo_exp.data.pairing import reconcile
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle, Judgment, Verdict
 from elo_exp.results import Leaderboard, Rating

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from elo_exp import stages
-from elo_exp.asking.answering import Answering, Said
+from elo_exp import pipeline
+from elo_exp.api.answering import Answering, Said
 from elo_exp.entrants import HostedEntrant
 from elo_exp.entrants.claude import ClaudeEntrant
 from elo_exp.entrants.openai_compatible import OpenAiCompatibleEntrant
 from elo_exp.records import Prompt, Response, UserError, fingerprint
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests import anthropic_verdicts
 from tests.anthropic_server import AcceptThenReset, AnthropicServer, Fault, ResetBefore, Status
 from tests.commands import attempt, run
@@ -56,7 +56,7 @@ def generated(made: Any, n: int, path: Path, *, allow_missing: bool = False) -> 
     """Its responses to so many prompts, through the stage that stores them."""
     with Store(path) as store:
         return dict(
-            stages.generate(prompts(n), {NAME: made}, store, allow_missing=allow_missing)[NAME]
+            pipeline.generate(prompts(n), {NAME: made}, store, allow_missing=allow_missing)[NAME]
         )
 
 
@@ -361,7 +361,7 @@ def test_a_prompt_that_is_too_long_is_named_and_the_others_are_answered(
                 UserError, match="1 of 4 responses are missing .*: openai_compatible on long"
             ),
         ):
-            stages.generate(
+            pipeline.generate(
                 [long, *prompts(3)], {NAME: entrant(server.url)}, store, allow_missing=False
             )
     assert stored(path) == ["p00", "p01", "p02"]

@@ -17,23 +17,22 @@ PACKAGE = Path(elo_exp.__file__).parent
 SOCKETS = ("entrants", "judges", "ratings", "estimators", "trackers")
 LEVELS = {  # a module's own name goes before its package's
     0: [
-        *["records", "results", "settings", "files", "store", "memory", "progress", "usage"],
-        *["statistics.diagnoses", "oracle.estimates"],
+        *["records", "results", "settings", "files", "store.store", "store.__init__"],
+        *["memory", "progress", "usage", "statistics.diagnoses", "oracle.estimates"],
     ],
     1: [
-        *["bank", "instructions", "rubrics", "scoring", "pairs", "battles", "planning", "runs"],
-        *["asking.*", "models.*", "statistics.*", "arena.*", "oracle.*"],
+        *["data.*", "runs", "api.*", "store.*", "models.*", "statistics.*", "arena.*", "oracle.*"],
     ],
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
     3: [
-        *["stages.*", "bill", "manifest", "reports.*", "figures.*", "arena.plots", "arena.report"],
+        *["pipeline.*", "manifest", "report.*", "figures.*", "arena.plots", "arena.report"],
         *["oracle.analysis", "oracle.ablation", "oracle.plots", "oracle.report", "oracle.page"],
     ],
     4: ["experiments.__init__", "experiments.*"],
-    5: ["composing", "config", "mistakes", "sweeps", "__main__"],
+    5: ["composing", "config", "errors", "sweeps", "__main__"],
 }
 ROOT = "__init__"  # the version and the place of conf/: everybody's
-KNOW_HYDRA = {"composing", "config", "mistakes", "sweeps", "__main__"}
+KNOW_HYDRA = {"composing", "config", "errors", "sweeps", "__main__"}
 ELO = "ratings.elo"  # every experiment rates with it, so its type has a name of its own among the parts
 HEAVY = {
     "torch",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp import bank
+from elo_exp.data import bank
 from elo_exp.files import write_jsonl
 from elo_exp.records import Prompt, UserError
 from tests.data import BANK, shared_data

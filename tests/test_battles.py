@@ -14,10 +14,11 @@ import pytest
 from omegaconf import OmegaConf
 from pyarrow import parquet
 
-from elo_exp import CONF, battles
-from elo_exp.battles import BattlesFile, from_judgments
+from elo_exp import CONF
+from elo_exp.data import battles
+from elo_exp.data.battles import BattlesFile, from_judgments
+from elo_exp.data.pairing import reconcile
 from elo_exp.files import write_jsonl, write_whole
-from elo_exp.pairs import reconcile
 from elo_exp.records import Battle, Judgment, UserError, Verdict
 from tests.data import COMPARISON, shared_data
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp import bank
+from elo_exp.data import bank
 from elo_exp.files import write_json, write_jsonl
 from elo_exp.records import Prompt
 from prompts.build_bank import LeftOutError, check_options, main, open_question

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from elo_exp.api.planning import detectable
 from elo_exp.figures import certainty
-from elo_exp.planning import detectable
 from elo_exp.records import Battle
 from elo_exp.results import Plot, Precision, Standings
 from tests.figure_words import overlaps, panels, words, written

@@ -19,11 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elo_exp.asking import claims
-from elo_exp.asking.claims import LEASE_SECONDS, Claims
-from elo_exp.asking.ledger import Ledger, Query
 from elo_exp.records import JudgeReply, UserError
-from elo_exp.store import Store
+from elo_exp.store import claims
+from elo_exp.store.claims import LEASE_SECONDS, Claims
+from elo_exp.store.ledger import Ledger, Query
+from elo_exp.store.store import Store
 from tests.stores import failing, go_on, process, rows, said, write
 
 on_linux = pytest.mark.skipif(
@@ -182,8 +182,8 @@ def test_law_a_key_is_held_by_the_first_who_took_it_until_it_is_answered(
 RACER = """
 import random, sys
 from pathlib import Path
-from elo_exp.asking.claims import Claims
-from elo_exp.store import Store
+from elo_exp.store.claims import Claims
+from elo_exp.store.store import Store
 
 path, seed = Path(sys.argv[1]), int(sys.argv[2])
 keys = [f"k{n:03}" for n in range(1000)]
@@ -219,9 +219,9 @@ def test_two_processes_that_race_for_the_same_keys_share_them_out(
 OWNER = """
 import sys, time
 from pathlib import Path
-from elo_exp.asking.claims import Claims
-from elo_exp.asking.ledger import Ledger, Query
-from elo_exp.store import Store
+from elo_exp.store.claims import Claims
+from elo_exp.store.ledger import Ledger, Query
+from elo_exp.store.store import Store
 
 path, name = Path(sys.argv[1]), sys.argv[2]
 with Store(path) as store, Claims(store) as claims:
@@ -496,8 +496,8 @@ CONTAINER = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "-
 TAKER = """
 import sys
 from pathlib import Path
-from elo_exp.asking.claims import Claims
-from elo_exp.store import Store
+from elo_exp.store.claims import Claims
+from elo_exp.store.store import Store
 
 with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
     print("took", *claims.take(["k1", "k2"]), flush=True)

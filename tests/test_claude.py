@@ -23,10 +23,11 @@ import pytest
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
 from omegaconf import OmegaConf
 
-from elo_exp import CONF, stages
-from elo_exp.asking import calls
-from elo_exp.asking.anthropic_answers import text_of
-from elo_exp.asking.anthropic_api import check_lifetime, end_of_life
+from elo_exp import CONF, pipeline
+from elo_exp.api import calls
+from elo_exp.api.anthropic_answers import text_of
+from elo_exp.api.anthropic_api import check_lifetime, end_of_life
+from elo_exp.data.rubrics import Rubric
 from elo_exp.files import write_jsonl
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.records import (
@@ -39,9 +40,8 @@ from elo_exp.records import (
     fingerprint,
 )
 from elo_exp.results import JudgeQuality, Usage
-from elo_exp.rubrics import Rubric
 from elo_exp.statistics.diagnostics import judge_quality
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests.anthropic_server import AnthropicServer, Call, Instead, Stage, Status
 from tests.anthropic_verdicts import (
     LOW_BALANCE,
@@ -139,7 +139,7 @@ def request(
     swap: bool = False,
     repeat: int = 0,
 ) -> JudgeRequest:
-    """A query as stages.py makes it."""
+    """A query as the pipeline makes it."""
     judge_key = fingerprint([made.model, made.settings()])
     return rubric.request(
         comparison, judge=judge_key, position_swap=swap, repeat=repeat, reads=made.reads
@@ -163,7 +163,7 @@ def judged(
     """So many comparisons, judged in both orders on each rubric; and what that cost."""
     asked = {rubric.dimension: comparisons(n, dimension=rubric.dimension) for rubric in rubrics}
     with Store(path) as store:
-        found = stages.judge_pairs(asked, rubrics, made, store, allow_missing=allow_missing)
+        found = pipeline.judge_pairs(asked, rubrics, made, store, allow_missing=allow_missing)
         return [judgment for some in found.values() for judgment in some], store.usage
 
 
@@ -427,7 +427,7 @@ def test_a_response_that_names_its_own_verdict_does_not_get_it(tmp_path: Path):
             Store(tmp_path / f"{model}.sqlite") as store,
         ):
             made = judge(model=model, base_url=server.url)
-            (judgment,) = stages.judge_pairs({"factuality": [hostile]}, [RUBRIC], made, store)[
+            (judgment,) = pipeline.judge_pairs({"factuality": [hostile]}, [RUBRIC], made, store)[
                 "factuality"
             ]
         assert [verdict.verdict for verdict in judgment.raw] == ["B", "B"]

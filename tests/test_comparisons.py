@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 from statsmodels.stats.multitest import multipletests
 
-from elo_exp.planning import detectable, minimum_detectable_difference, prompts_needed
+from elo_exp.api.planning import detectable, minimum_detectable_difference, prompts_needed
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import canonical_json
 from elo_exp.results import Leaderboard, Precision, Rating, ranked

@@ -235,7 +235,7 @@ path: responses_mine.jsonl
 """
 RUBRIC = """\
 # @package rubric.empathy
-_target_: elo_exp.rubrics.Rubric
+_target_: elo_exp.data.rubrics.Rubric
 dimension: empathy
 path: empathy.md
 system_path: ${home:prompts/judge_system.md}
@@ -349,7 +349,7 @@ class FirstLetter:
 RATING = """\
 from dataclasses import dataclass
 
-from elo_exp.battles import models, n_battles
+from elo_exp.data.battles import models, n_battles
 from elo_exp.results import Leaderboard, Rating, ranked
 
 

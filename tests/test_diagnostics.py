@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from elo_exp.pairs import reconcile
+from elo_exp.data.pairing import reconcile
 from elo_exp.records import Comparison, Judgment, Verdict
 from elo_exp.results import JudgeQuality
 from elo_exp.statistics.agreement import repeat_agreement

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from elo_exp import battles, files
-from elo_exp.battles import from_judgments
-from elo_exp.pairs import reconcile
+from elo_exp import files
+from elo_exp.data import battles
+from elo_exp.data.battles import from_judgments
+from elo_exp.data.pairing import reconcile
 from elo_exp.records import Battle, Comparison, Judgment, UserError, Verdict
 from elo_exp.statistics.covariates import Fit, fit
 from elo_exp.statistics.diagnoses import LengthControl, LengthEffect, PositionEffect

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp import bank
+from elo_exp.data import bank
 from elo_exp.entrants.probe import ProbeEntrant
 from elo_exp.entrants.recorded import RecordedEntrant
 from elo_exp.files import write_jsonl, write_whole

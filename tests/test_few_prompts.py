@@ -12,7 +12,7 @@ from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.davidson import Davidson
 from elo_exp.ratings.elo import PermutationElo
 from elo_exp.records import Battle
-from elo_exp.reports.findings import unrated
+from elo_exp.report.findings import unrated
 from elo_exp.results import Difference, Leaderboard
 from elo_exp.statistics.boards import leaderboard
 from elo_exp.statistics.comparisons import differences, precision, rank_probabilities, with_ranks

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from elo_exp import bank, stages
+from elo_exp import pipeline
+from elo_exp.data import bank
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
 from elo_exp.models import causal_lm
 from elo_exp.records import Response, UserError
 from elo_exp.results import Usage
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests.data import BANK, shipped
 
 PROMPTS = bank.load(BANK)[:5]
@@ -49,7 +50,7 @@ def policy(cache: Path, name: str, **changes: Any) -> Any:
 
 def force(store: Path, policies: Any, responses: Any, prompts: Any = PROMPTS) -> tuple[Any, Usage]:
     with Store(store) as opened:
-        return stages.teacher_force(prompts, responses, policies, opened), opened.usage
+        return pipeline.teacher_force(prompts, responses, policies, opened), opened.usage
 
 
 def test_a_clones_log_probabilities_are_those_of_the_logging_policy_and_others_are_not(
@@ -89,11 +90,11 @@ def test_only_answered_prompts_are_forced_and_how_many_are_is_known_without_a_mo
 ):
     some = {prompt.prompt_id: responses[prompt.prompt_id] for prompt in PROMPTS[:3]}
     with Store(tmp_path / "store.sqlite") as store:
-        assert stages.n_forced(PROMPTS, some, policies, store) == dict.fromkeys(NAMES, 0)
+        assert pipeline.n_forced(PROMPTS, some, policies, store) == dict.fromkeys(NAMES, 0)
         assert set(
-            stages.teacher_force(PROMPTS, some, {"base": policies["base"]}, store)["base"]
+            pipeline.teacher_force(PROMPTS, some, {"base": policies["base"]}, store)["base"]
         ) == set(some)
-        assert stages.n_forced(PROMPTS, some, policies, store) == {
+        assert pipeline.n_forced(PROMPTS, some, policies, store) == {
             "base": 3,
             "clone": 3,
             "unhelpful": 0,
@@ -139,7 +140,7 @@ def test_and_the_same_where_none_could(policies, cache, changes):
 
 
 def test_every_tiny_model_is_a_policy(policies):
-    assert stages.as_policies(policies, logging_policy="base") == policies
+    assert pipeline.as_policies(policies, logging_policy="base") == policies
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,7 @@ def test_who_is_none_is_told_what_is_missing(policies, cache, name, words):
         "longer": policy(cache, "base", max_new_tokens=9),
     }
     with pytest.raises(UserError) as error:
-        stages.as_policies({"base": policies["base"], "ann": others[name]}, logging_policy="base")
+        pipeline.as_policies({"base": policies["base"], "ann": others[name]}, logging_policy="base")
     assert str(error.value).startswith(words)
 
 
@@ -172,7 +173,7 @@ def test_the_logging_policy_is_one_of_them(policies):
         UserError,
         match="logging_policy: found 'p0'. Expected one of base, clone, unhelpful, premium.",
     ):
-        stages.as_policies(policies, logging_policy="p0")
+        pipeline.as_policies(policies, logging_policy="p0")
 
 
 # The checks
@@ -180,7 +181,7 @@ def test_the_logging_policy_is_one_of_them(policies):
 
 def test_where_no_policy_is_a_clone_there_is_nothing_to_check(policies, responses):
     without = {name: policies[name] for name in ("base", "unhelpful", "premium")}
-    check = stages.clone_check(
+    check = pipeline.clone_check(
         PROMPTS, responses, without, logging_policy="base", n_answers=5, seed=1
     )
     assert (check.n_checked, check.n_failed, check.worst) == (0, 0, None)
@@ -199,7 +200,9 @@ def test_a_clone_whose_weights_have_changed_under_the_run_is_found_out(
     }
     assert pair["one"].scoring(PROMPTS[0]) == pair["two"].scoring(PROMPTS[0])
     shutil.copy(Path(policies["premium"].weights.model) / "model.safetensors", tmp_path / "two")
-    check = stages.clone_check(PROMPTS, responses, pair, logging_policy="one", n_answers=3, seed=1)
+    check = pipeline.clone_check(
+        PROMPTS, responses, pair, logging_policy="one", n_answers=3, seed=1
+    )
     assert (check.n_checked, check.n_failed) == (3, 3)
     with pytest.raises(
         UserError,
@@ -211,7 +214,7 @@ def test_a_clone_whose_weights_have_changed_under_the_run_is_found_out(
 def test_which_answers_are_checked_depends_on_the_seed_alone(policies, responses):
     def checked(seed: int, order: int) -> Any:
         some = dict([*responses.items()][::order])
-        return stages.clone_check(
+        return pipeline.clone_check(
             PROMPTS, some, policies, logging_policy="base", n_answers=2, seed=seed
         )
 
@@ -226,7 +229,7 @@ def test_draws_and_forced_totals_may_differ_by_what_is_allowed(responses, shift,
     """One answer's total is moved; what is allowed is a thousandth of a nat."""
     forced = {name: r.diagnostics["total_logprob"] for name, r in responses.items()}
     moved = PROMPTS[2].prompt_id
-    check = stages.generation_check(
+    check = pipeline.generation_check(
         responses, {**forced, moved: forced[moved] + shift}, allowed=1e-3
     )
     assert (check.n_checked, check.n_failed) == (5, n_failed)
@@ -235,5 +238,7 @@ def test_draws_and_forced_totals_may_differ_by_what_is_allowed(responses, shift,
 
 def test_an_answer_that_could_not_be_forced_is_not_counted_as_checked(responses):
     forced = {name: r.diagnostics["total_logprob"] for name, r in responses.items()}
-    check = stages.generation_check(responses, {**forced, PROMPTS[0].prompt_id: None}, allowed=1e-3)
+    check = pipeline.generation_check(
+        responses, {**forced, PROMPTS[0].prompt_id: None}, allowed=1e-3
+    )
     assert (check.n_checked, check.n_failed) == (4, 0)

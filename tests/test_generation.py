@@ -16,7 +16,7 @@ import torch
 from scipy import stats
 from transformers import LlamaForCausalLM
 
-from elo_exp import bank
+from elo_exp.data import bank
 from elo_exp.models import causal_lm
 from elo_exp.models.causal_lm import CausalLM, Checkpoint, chat_ids
 from elo_exp.models.generation import (

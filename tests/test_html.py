@@ -21,8 +21,8 @@ from elo_exp.figures import plots
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.davidson import Davidson
 from elo_exp.records import Battle
-from elo_exp.reports import html, report
-from elo_exp.reports.findings import verdict
+from elo_exp.report import artifacts, html
+from elo_exp.report.findings import verdict
 from elo_exp.results import JudgeQuality, Plot, Standings, Usage, ranked
 from elo_exp.statistics.comparisons import differences
 from tests.data import DIMENSIONS, PROBES, shipped
@@ -178,7 +178,7 @@ def test_names_are_text_whatever_they_hold():
 
 def test_its_numbers_are_those_of_ratings_json(standings: Standings, page: str):
     rows = Reader(page).cells
-    found = report.ratings_json(standings)
+    found = artifacts.ratings_json(standings)
     for methods in found["dimensions"].values():
         elo = {r["model"]: r for r in methods["elo"]["ratings"]}
         for r in methods["bradley_terry"]["ratings"]:
@@ -228,7 +228,7 @@ def test_elo_that_has_gone_less_than_95_percent_of_its_way_is_flagged(
     changed = dataclasses.replace(standings, elo=elo)
     said = read(changed).said
     assert ("Elo has gone only 94 % of its way" in said) == is_flagged
-    assert f"Elo at K = 16, {94 if is_flagged else 95} % converged" in report.table(changed)
+    assert f"Elo at K = 16, {94 if is_flagged else 95} % converged" in artifacts.table(changed)
 
 
 def test_the_best_is_named_when_it_is_better_than_everybody(standings: Standings, page: str):
@@ -319,7 +319,7 @@ def test_a_long_name_stands_in_one_piece_on_the_console():
         )
         for b in simulated("ab", ["d"], gap=1.0)["d"]
     ]
-    table = report.table(rated({"d": battles}, names, "bradley_terry"))
+    table = artifacts.table(rated({"d": battles}, names, "bradley_terry"))
     assert re.search(rf"^ +\d   {names[0]} +\d+\.\d .* \d+$", table, re.MULTILINE)
     assert max(map(len, table.split("± SEM: ")[1].splitlines())) <= 120
 
@@ -360,7 +360,7 @@ def test_the_judge_is_described_by_the_numbers_of_ratings_json():
     """trust.py; here that the page of a run has it, from verdicts of a judge that likes the first shown."""
     some = {"d": Tournament(first_shown=0.7).battles(100, np.random.default_rng(1))}
     standings = rated(some, "abcd", "bradley_terry")
-    found = report.ratings_json(standings)["judge"]["d"]
+    found = artifacts.ratings_json(standings)["judge"]["d"]
     rows = Reader(html.page(standings, [], title="run", manifest=MANIFEST)).cells
     (place,) = (row for row in rows if row[-1] == "prefers the first shown")
     assert place[2] == f"{100 * found['position']['p_first']:.1f} %"

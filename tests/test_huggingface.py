@@ -16,14 +16,15 @@ from typing import Any
 
 import pytest
 
-from elo_exp import bank, stages
+from elo_exp import pipeline
+from elo_exp.data import bank
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
 from elo_exp.entrants.probe import ProbeEntrant
 from elo_exp.files import sha256, write_jsonl
 from elo_exp.models import causal_lm
 from elo_exp.models.generation import prompt_seed
 from elo_exp.records import Prompt, Response, UserError, fingerprint
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests.commands import Ran, attempt_program, run, start
 from tests.data import BANK, shipped
 from tests.hub_server import Hub, serving
@@ -199,7 +200,7 @@ def generated(
     store: Path, of: dict[str, Any], prompts: Sequence[Prompt] = PROMPTS
 ) -> tuple[dict[str, dict[str, Response]], Any]:
     with Store(store) as opened:
-        return stages.generate(prompts, of, opened, allow_missing=False), opened.usage  # type: ignore[return-value]
+        return pipeline.generate(prompts, of, opened, allow_missing=False), opened.usage  # type: ignore[return-value]
 
 
 def test_entrants_with_the_same_weights_share_a_load_and_keep_their_places(
@@ -248,7 +249,7 @@ def test_answers_that_were_cut_off_are_counted(models, tmp_path, caplog):
 def test_shards_answer_each_prompt_once_and_together_all(models, tmp_path):
     store, of = tmp_path / "store.sqlite", {"ann": entrant(models / "base")}
     counts = [
-        generated(store, of, stages.sharded(PROMPTS, (i, 3)))[1].responses_generated
+        generated(store, of, pipeline.sharded(PROMPTS, (i, 3)))[1].responses_generated
         for i in range(3)
     ]
     assert counts == [2, 2, 1]

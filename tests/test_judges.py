@@ -14,16 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elo_exp import bank, stages
-from elo_exp.battles import from_judgments
+from elo_exp import pipeline
+from elo_exp.data import bank
+from elo_exp.data.battles import from_judgments
+from elo_exp.data.pairing import pair_up
 from elo_exp.files import read_jsonl, write_jsonl, write_whole
 from elo_exp.judges.lexical import LexicalJudge, hedging, overlap, specificity
 from elo_exp.judges.replay import ReplayJudge
-from elo_exp.pairs import pair_up
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest, Judgment, UserError
 from elo_exp.statistics.diagnostics import judge_quality
 from elo_exp.statistics.winrates import count
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests.data import BANK, DIMENSIONS, PROBES, shared_data, shipped
 
 RUBRICS = {dimension: shipped("rubric", dimension) for dimension in DIMENSIONS}
@@ -60,7 +61,7 @@ def judged(judge: Any, folder: Path, *comparisons: Comparison, **how: Any) -> li
     """The judgments of comparisons on one dimension, from an empty store."""
     dimension = comparisons[0].dimension
     with Store(folder / f"{len(list(folder.iterdir()))}.sqlite") as store:
-        return stages.judge_pairs(
+        return pipeline.judge_pairs(
             {dimension: comparisons}, [RUBRICS[dimension]], judge, store, **how
         )[dimension]
 
@@ -85,7 +86,7 @@ def judge_all(
     judge: Any, folder: Path, comparisons: dict[str, list[Comparison]]
 ) -> dict[str, list[Judgment]]:
     with Store(folder / "store.sqlite") as store:
-        return stages.judge_pairs(comparisons, list(RUBRICS.values()), judge, store)
+        return pipeline.judge_pairs(comparisons, list(RUBRICS.values()), judge, store)
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +198,9 @@ def test_a_dimension_of_ones_own_is_judged_by_the_default_signal(tmp_path):
         "Firm pressure.", "Stop the bleeding: press on the wound.", dimension="empathy"
     )
     with Store(tmp_path / "store.sqlite") as store:
-        (judgment,) = stages.judge_pairs({"empathy": [shown]}, [rubric], LEXICAL, store)["empathy"]
+        (judgment,) = pipeline.judge_pairs({"empathy": [shown]}, [rubric], LEXICAL, store)[
+            "empathy"
+        ]
     assert judgment.winner == "bob"
 
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from elo_exp import HOME, mistakes
-from elo_exp.asking.services import RefusedError
+from elo_exp import HOME, errors
+from elo_exp.api.services import RefusedError
 from elo_exp.files import write_jsonl
 from elo_exp.records import UserError
 from tests.anthropic_server import AnthropicServer
@@ -279,7 +279,7 @@ def test_an_error_that_cannot_leave_its_process_is_told_in_words_and_in_full_in_
 )
 def test_not_every_error_can_leave_its_process(error: Exception, can: bool):
     """Those with a keyword of their own cannot be made again from their words."""
-    assert mistakes.can_be_sent(error) is can
+    assert errors.can_be_sent(error) is can
 
 
 def test_a_launcher_that_is_not_installed_is_named_with_what_brings_it(tmp_path: Path):

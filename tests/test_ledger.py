@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elo_exp.asking.claims import Claims
-from elo_exp.asking.ledger import Batch, Ledger, Query
 from elo_exp.records import JudgeReply, UserError
-from elo_exp.store import Store
+from elo_exp.store.claims import Claims
+from elo_exp.store.ledger import Batch, Ledger, Query
+from elo_exp.store.store import Store
 from tests.stores import failing, go_on, process, rows, said, write
 
 HOW: dict[str, Any] = {
@@ -638,10 +638,10 @@ def check(path: Path) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from elo_exp.asking.claims import Claims
-from elo_exp.asking.ledger import Ledger, Query
+from elo_exp.store.claims import Claims
+from elo_exp.store.ledger import Ledger, Query
 from elo_exp.records import JudgeReply
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 
 def after(step):
     print(step, flush=True)
@@ -706,10 +706,10 @@ def test_a_process_killed_between_two_calls_leaves_all_that_the_next_needs(
 BUSY = """
 import sys
 from pathlib import Path
-from elo_exp.asking.claims import Claims
-from elo_exp.asking.ledger import Ledger, Query
+from elo_exp.store.claims import Claims
+from elo_exp.store.ledger import Ledger, Query
 from elo_exp.records import JudgeReply
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 
 with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
     ledger = Ledger(store, claims.owner)
@@ -756,9 +756,9 @@ def test_two_processes_that_intend_at_once_never_have_two_of_a_size(path: Path) 
     script = """
 import sys
 from pathlib import Path
-from elo_exp.asking.claims import Claims
-from elo_exp.asking.ledger import Ledger, Query
-from elo_exp.store import Store
+from elo_exp.store.claims import Claims
+from elo_exp.store.ledger import Ledger, Query
+from elo_exp.store.store import Store
 
 with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
     ledger = Ledger(store, claims.owner)

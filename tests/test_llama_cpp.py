@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp import bank, stages
+from elo_exp import pipeline
+from elo_exp.data import bank
 from elo_exp.models import gguf
 from elo_exp.records import Response, UserError
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests.data import BANK, shipped
 
 PROMPTS = bank.load(BANK)[:4]
@@ -122,7 +123,7 @@ def test_special_tokens_of_the_template_are_tokens_and_not_text(model):
 def test_it_is_as_likely_forced_as_it_was_drawn_but_for_what_llama_cpp_makes_of_batches(model):
     of = entrant(model, system_prompt="Be brief.", temperature=0.8)
     made = answers(of)
-    stages.generation_check(made, forced(of, made), allowed=DRIFT).check()
+    pipeline.generation_check(made, forced(of, made), allowed=DRIFT).check()
 
 
 def test_the_temperature_is_applied_to_the_logits_that_are_scored(model):
@@ -145,12 +146,12 @@ def test_clones_share_what_is_stored_and_their_difference_is_zero_to_the_last_bi
         "other": entrant(model, system_prompt="No."),
     }
     made = answers(policies["base"])
-    checked = stages.as_policies(policies, logging_policy="base")
+    checked = pipeline.as_policies(policies, logging_policy="base")
     with Store(tmp_path / "store.sqlite") as store:
-        found = stages.teacher_force(PROMPTS, made, checked, store)
+        found = pipeline.teacher_force(PROMPTS, made, checked, store)
         assert (store.usage.logprobs_forced, store.usage.logprobs_stored) == (8, 4)
     assert found["clone"] == found["base"] != found["other"]
-    check = stages.clone_check(PROMPTS, made, checked, logging_policy="base", n_answers=2, seed=1)
+    check = pipeline.clone_check(PROMPTS, made, checked, logging_policy="base", n_answers=2, seed=1)
     assert (check.n_checked, check.max_difference) == (2, 0.0)
 
 

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from elo_exp import stages
+from elo_exp import pipeline
+from elo_exp.data.rubrics import Rubric
+from elo_exp.data.scoring import ScoreRubric
 from elo_exp.judges.local import LABELS, SCORE_LEAD, LocalJudge
 from elo_exp.models import causal_lm
 from elo_exp.models.causal_lm import CausalLM
 from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, Score, UserError
-from elo_exp.rubrics import Rubric
-from elo_exp.scoring import ScoreRubric
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests.data import COMPARISON, shipped
 from tests.tiny_models import tiny_model
 
@@ -148,7 +148,7 @@ def test_the_verdicts_do_not_depend_on_the_batch(model, rubric, tmp_path, batch_
 def test_both_orders_are_asked_and_reconciled_as_with_any_judge(model, rubric, tmp_path):
     of = judge(model)
     with Store(tmp_path / "store.sqlite") as store:
-        judgments = stages.judge_pairs({"factuality": COMPARISONS}, [rubric], of, store)[
+        judgments = pipeline.judge_pairs({"factuality": COMPARISONS}, [rubric], of, store)[
             "factuality"
         ]
         assert store.usage.judge_calls == 2 * len(COMPARISONS)
@@ -253,7 +253,7 @@ def scoring(tmp_path: Path) -> ScoreRubric:
 
 def scored(scoring: ScoreRubric, of: LocalJudge, folder: Path) -> list[Score]:
     with Store(folder / "store.sqlite") as store:
-        return stages.score_responses(ITEMS, scoring, of, store)
+        return pipeline.score_responses(ITEMS, scoring, of, store)
 
 
 def test_a_score_is_the_mean_over_the_whole_numbers_of_its_scale(model, scoring, tmp_path):

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp import stages
+from elo_exp import pipeline
 from elo_exp.records import Prompt, Response, UserError
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests.anthropic_server import Status
 from tests.data import shipped
 from tests.openai_server import Call, OpenAiServer, Stage, alone
@@ -29,9 +29,9 @@ PROMPTS = [
 ANSWERER = f"""
 import logging, sys
 from pathlib import Path
-from elo_exp import stages
+from elo_exp import pipeline
 from elo_exp.records import Prompt
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests.data import shipped
 
 path, url, concurrency = sys.argv[1:]
@@ -41,7 +41,7 @@ logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 with Store(Path(path)) as store:
     print("ready", flush=True)
     sys.stdin.readline()
-    responses = stages.generate(prompts, {{"slow": entrant}}, store, allow_missing=False)["slow"]
+    responses = pipeline.generate(prompts, {{"slow": entrant}}, store, allow_missing=False)["slow"]
     usage = store.usage
     print("made", usage.responses_generated, usage.responses_stored, *(r.timestamp for r in responses.values()))
 """
@@ -144,7 +144,7 @@ def test_a_response_that_cannot_be_had_is_not_waited_for(path: Path):
         with pytest.raises(
             UserError, match=r"1 of 6 responses are missing \(slow 1\): slow on p1\."
         ):
-            stages.generate(PROMPTS, {"slow": entrant}, store, allow_missing=False)
+            pipeline.generate(PROMPTS, {"slow": entrant}, store, allow_missing=False)
     assert rows(path, "SELECT * FROM claims") == rows(path, "SELECT * FROM owners") == []
     with Store(path) as store:
         assert (
@@ -157,4 +157,4 @@ def test_what_costs_nothing_is_not_claimed(path: Path):
     """Nobody can claim anything here."""
     with Store(path) as store, failing(path, "INSERT ON owners"):
         of = {"probe": shipped("entrant", "probe_swapped")}
-        assert len(stages.generate(PROMPTS, of, store, allow_missing=False)["probe"]) == N
+        assert len(pipeline.generate(PROMPTS, of, store, allow_missing=False)["probe"]) == N

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from elo_exp.asking.access import retry_after
-from elo_exp.asking.counts import is_counted
-from elo_exp.asking.openai_api import OpenAiApi, check_extra_body, stop_reason_of, text_of, usage_of
-from elo_exp.asking.services import NO_CONNECTION, DoubtfulError, RefusedError
+from elo_exp.api.counts import is_counted
+from elo_exp.api.openai_api import OpenAiApi, check_extra_body, stop_reason_of, text_of, usage_of
+from elo_exp.api.services import NO_CONNECTION, DoubtfulError, RefusedError
+from elo_exp.api.transport import retry_after
 from elo_exp.records import UserError
 from tests.anthropic_server import (
     AcceptThenHang,

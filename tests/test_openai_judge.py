@@ -19,14 +19,14 @@ from typing import Any
 
 import pytest
 
-from elo_exp import stages
+from elo_exp import pipeline
+from elo_exp.data.rubrics import Rubric
 from elo_exp.judges import PaidJudge
 from elo_exp.judges.openai_compatible import OpenAiCompatibleJudge
 from elo_exp.records import Comparison, JudgeRequest, Judgment, UserError, fingerprint
 from elo_exp.results import JudgeQuality, Usage
-from elo_exp.rubrics import Rubric
 from elo_exp.statistics.diagnostics import judge_quality
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests.anthropic_server import AcceptThenReset, AcceptThenStatus, ResetBefore, Status
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, run, start
@@ -73,7 +73,7 @@ def comparisons(n: int, *, dimension: str = "factuality") -> list[Comparison]:
 def request(
     made: OpenAiCompatibleJudge, comparison: Comparison = COMPARISON, *, swap: bool = False
 ) -> JudgeRequest:
-    """A query as stages.py makes it."""
+    """A query as the pipeline makes it."""
     judge_key = fingerprint([made.model, made.settings()])
     return RUBRIC.request(comparison, judge=judge_key, position_swap=swap, reads=made.reads)
 
@@ -89,7 +89,7 @@ def judged(
     """So many comparisons, judged in both orders on each rubric; and what that cost."""
     asked = {rubric.dimension: comparisons(n, dimension=rubric.dimension) for rubric in rubrics}
     with Store(path) as store:
-        found = stages.judge_pairs(asked, rubrics, made, store, **how)
+        found = pipeline.judge_pairs(asked, rubrics, made, store, **how)
         return [judgment for some in found.values() for judgment in some], store.usage
 
 
@@ -197,9 +197,10 @@ NO_VERDICTS: dict[str, tuple[Says, int, int]] = {
 
 def quality(outcome: Says, path: Path) -> JudgeQuality:
     """How the judge is reported to have behaved where this comes of the two queries about the first comparison."""
-    about_the_first = lambda params, n: (
-        outcome if "Why 00?" in params["messages"][1]["content"] else None
-    )  # noqa: E731
+
+    def about_the_first(params: dict, n: int):
+        return outcome if "Why 00?" in params["messages"][1]["content"] else None
+
     with OpenAiServer(outcomes=about_the_first) as server:
         judgments, usage = judged(judge(server.url), path)
         assert judged(judge(server.url), path)[0] == judgments
@@ -455,15 +456,15 @@ def test_a_setting_out_of_range_is_named_with_what_was_found_and_expected(
 JUDGING = """
 import json, sys
 from pathlib import Path
-from elo_exp import stages
+from elo_exp import pipeline
 from elo_exp.judges.openai_compatible import OpenAiCompatibleJudge
 from elo_exp.records import Comparison
-from elo_exp.rubrics import Rubric
-from elo_exp.store import Store
+from elo_exp.data.rubrics import Rubric
+from elo_exp.store.store import Store
 path, judge, rubric, asked = sys.argv[1], *map(json.loads, sys.argv[2:])
 rubric, asked = Rubric(**rubric), [Comparison(**one) for one in asked]
 with Store(Path(path)) as store:
-    stages.judge_pairs({"factuality": asked}, [rubric], OpenAiCompatibleJudge(**judge), store)
+    pipeline.judge_pairs({"factuality": asked}, [rubric], OpenAiCompatibleJudge(**judge), store)
     print(store.usage.judge_calls)
 """
 

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.asking.holdings import Filter, Holding, count
 from elo_exp.experiments import oracle
 from elo_exp.experiments.oracle import OracleResult
 from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.records import UserError
 from elo_exp.results import Usage
-from elo_exp.store import Store
+from elo_exp.store.admin import Filter, Holding, count
+from elo_exp.store.store import Store
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, plain_text, sha256
 from tests.commands import attempt, start

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp import bank
+from elo_exp.data import bank
 from elo_exp.files import write_jsonl
 from elo_exp.oracle.questions import drawn, is_english, of_arena, of_bank
 from elo_exp.records import UserError

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from elo_exp import stages
-from elo_exp.asking import holdings
+from elo_exp import pipeline
+from elo_exp.data.pairing import pair_up
 from elo_exp.files import write_jsonl
 from elo_exp.judges.replay import ReplayJudge
-from elo_exp.pairs import pair_up
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response
 from elo_exp.statistics import agreement
-from elo_exp.store import Store
+from elo_exp.store import admin
+from elo_exp.store.store import Store
 from tests.commands import QUICK, run
 from tests.data import shipped
 
@@ -60,12 +60,12 @@ def contrary(folder: Path, prompts: int = 4) -> ReplayJudge:
 
 
 def judged(store: Store, judge: Any, **texts: str) -> list[Judgment]:
-    found = stages.judge_pairs(comparisons(**texts), [RUBRIC], judge, store, allow_missing=True)
+    found = pipeline.judge_pairs(comparisons(**texts), [RUBRIC], judge, store, allow_missing=True)
     return found["factuality"]
 
 
 def others(store: Store, judge: Any, **texts: str) -> dict[str, list[Judgment]]:
-    found = stages.other_judges(comparisons(**texts), [RUBRIC], judge, store)
+    found = pipeline.other_judges(comparisons(**texts), [RUBRIC], judge, store)
     return {name: said["factuality"] for name, said in found.items()}
 
 
@@ -124,7 +124,7 @@ def test_one_model_under_other_settings_is_another_judge_with_a_name_of_its_own(
 def test_a_merged_store_brings_its_judges(store: Store, tmp_path: Path) -> None:
     with Store(tmp_path / "other" / "store.sqlite") as other:
         by_lexical = judged(other, LEXICAL)
-    holdings.merge(store, tmp_path / "other" / "store.sqlite")
+    admin.merge(store, tmp_path / "other" / "store.sqlite")
     assert others(store, contrary(tmp_path)) == {LEXICAL.model: by_lexical}
 
 

@@ -16,13 +16,14 @@ from typing import Any
 import anthropic._base_client
 import pytest
 
-from elo_exp import bill, stages
-from elo_exp.asking.holdings import Filter, count
+from elo_exp import pipeline
+from elo_exp.data.scoring import ScoreRubric
 from elo_exp.judges.claude import ClaudeJudge
+from elo_exp.pipeline import bill
 from elo_exp.records import Item, Score, UserError
 from elo_exp.results import Usage
-from elo_exp.scoring import ScoreRubric
-from elo_exp.store import Store
+from elo_exp.store.admin import Filter, count
+from elo_exp.store.store import Store
 from tests import openai_server
 from tests.anthropic_server import AnthropicServer, Status
 from tests.anthropic_verdicts import Outcome, Says, StopReason, plain_text
@@ -96,7 +97,7 @@ def score(
     made: Any, path: Path, n: int = 6, rubric: ScoreRubric = SCORE, **how: Any
 ) -> tuple[list[Score], Usage]:
     with Store(path) as store:
-        return stages.score_responses(items(n, rubric), rubric, made, store, **how), store.usage
+        return pipeline.score_responses(items(n, rubric), rubric, made, store, **how), store.usage
 
 
 def numbers(scores: list[Score]) -> list[float | None]:
@@ -219,7 +220,7 @@ def test_a_plan_beyond_the_oracles_cap_is_refused_in_its_words(tmp_path: Path):
         ):
             score(oracle, tmp_path / "store.sqlite")
         with Store(tmp_path / "store.sqlite") as store:
-            table = bill.plan_table(stages.plan_scores(items(6), SCORE, oracle, store))
+            table = bill.plan_table(pipeline.plan_scores(items(6), SCORE, oracle, store))
     assert "cap $0.01 (oracle.budget_usd)" in table
     assert server.meter.billed_bodies.total() == 0
 
@@ -230,7 +231,7 @@ def test_equal_texts_are_asked_once(tmp_path: Path):
         *(dataclasses.replace(item, draw_idx=1, entrant_id="bob") for item in items(3)),
     ]
     with AnthropicServer(outcomes=model) as server, Store(tmp_path / "store.sqlite") as store:
-        found = stages.score_responses(twice, SCORE, claude(server.url), store)
+        found = pipeline.score_responses(twice, SCORE, claude(server.url), store)
     assert numbers(found) == TENTHS[:3] * 2
     assert {(s.policy, s.draw_idx) for s in found} == {("ann", 0), ("bob", 1)}
     assert server.meter.billed_bodies.total() == 3

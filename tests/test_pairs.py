@@ -7,8 +7,8 @@ from itertools import combinations, product
 
 import pytest
 
-from elo_exp import bank
-from elo_exp.pairs import check_entrants, outcome, pair_up, reconcile
+from elo_exp.data import bank
+from elo_exp.data.pairing import check_entrants, outcome, pair_up, reconcile
 from elo_exp.records import Comparison, Judgment, Prompt, Response, UserError, Verdict
 from tests.data import BANK, DIMENSIONS, shipped
 

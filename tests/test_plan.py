@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp import bank
+from elo_exp.data import bank
 from elo_exp.files import write_jsonl
 from tests.anthropic_server import AnthropicServer, Call, Stage
 from tests.anthropic_verdicts import longer

@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp import progress
-from elo_exp.bill import plan_table, spend
-from elo_exp.pairs import pair_up
-from elo_exp.planning import Estimate, Plan, PlanRow, minimum_detectable_difference, plan
+from elo_exp.api.planning import Estimate, Plan, PlanRow, minimum_detectable_difference, plan
+from elo_exp.data.pairing import pair_up
+from elo_exp.pipeline.bill import plan_table, spend
 from elo_exp.records import JudgeReply, JudgeRequest, Prompt, Response, UserError
 from elo_exp.results import TOKEN_CLASSES, Usage, paid
 from tests.data import shipped

@@ -19,7 +19,8 @@ import pytest
 import torch
 from scipy import stats
 
-from elo_exp import bank, stages
+from elo_exp import pipeline
+from elo_exp.data import bank
 from elo_exp.files import write_jsonl
 from elo_exp.models import adapters, causal_lm
 from elo_exp.models.adapters import Update
@@ -28,7 +29,7 @@ from elo_exp.models.generation import prompt_seed
 from elo_exp.models.multihead import MultiHead, geometry
 from elo_exp.models.speculative import distribution, draw, product, verify
 from elo_exp.records import Prompt, Response, UserError, canonical_json, fingerprint
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests.commands import attempt, run
 from tests.data import BANK, shipped
 from tests.stores import process, rows
@@ -587,16 +588,16 @@ def test_a_prompt_that_does_not_fit_is_named(folder):
 GENERATE = """
 import json, sys
 from pathlib import Path
-from elo_exp import stages
+from elo_exp import pipeline
 from elo_exp.records import Prompt
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests.data import shipped
 
 path, settings, *rows = sys.argv[1:]
 entrant = shipped("entrant", "full_poe", **json.loads(settings))
 prompts = [Prompt.from_dict(json.loads(row)) for row in rows]
 with Store(Path(path)) as store:
-    stages.generate(prompts, {"full_poe": entrant}, store, allow_missing=False)
+    pipeline.generate(prompts, {"full_poe": entrant}, store, allow_missing=False)
 """
 
 
@@ -617,7 +618,7 @@ def test_a_run_that_was_killed_goes_on_to_the_answers_of_one_that_was_not(folder
 
     whole = entrant(folder, max_new_tokens=40)
     with Store(path) as store:
-        found = stages.generate(PROMPTS, {"full_poe": whole}, store, allow_missing=False)[
+        found = pipeline.generate(PROMPTS, {"full_poe": whole}, store, allow_missing=False)[
             "full_poe"
         ]
         assert store.usage.responses_generated == len(PROMPTS) - n_kept

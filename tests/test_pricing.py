@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from elo_exp.asking.pricing import Budget, Prices, money
+from elo_exp.api.costs import Budget, Prices, money
 from elo_exp.records import UserError
 from elo_exp.results import TOKEN_CLASSES
 from tests.data import described

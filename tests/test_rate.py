@@ -19,12 +19,13 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from elo_exp import battles, files
+from elo_exp import files
 from elo_exp.arena.report import write_bootstraps
+from elo_exp.data import battles
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.elo import PermutationElo
 from elo_exp.records import Battle, UserError
-from elo_exp.reports import report
+from elo_exp.report import artifacts
 from elo_exp.results import Leaderboard
 from elo_exp.statistics import agreement
 from tests.commands import Ran, attempt, run, start
@@ -350,7 +351,7 @@ def test_an_ordering_error_of_nothing_but_rounding_is_shown_as_none(n_perms: int
     assert any(rating.ordering_error for rating in board.ratings) == (n_perms > 1)
     shown = {
         words[1]: words[3]
-        for words in map(str.split, report.table(found).splitlines())
+        for words in map(str.split, artifacts.table(found).splitlines())
         if len(words) > 3
     }
     assert (shown["ann"], shown["bob"]) == ("-", "-")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from elo_exp import stages
+from elo_exp import pipeline
 from elo_exp.files import write_jsonl, write_whole
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.records import Comparison, Judgment, UserError
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests.data import COMPARISON, DIMENSIONS, shipped
 
 RUBRICS = {dimension: shipped("rubric", dimension) for dimension in DIMENSIONS}
@@ -77,7 +77,7 @@ def judged(
     shown = shown or comparison()
     with Store(folder / f"{len(list(folder.iterdir()))}.sqlite") as store:
         comparisons = {shown.dimension: [shown]}
-        return stages.judge_pairs(comparisons, [RUBRICS[shown.dimension]], judge, store, **how)[
+        return pipeline.judge_pairs(comparisons, [RUBRICS[shown.dimension]], judge, store, **how)[
             shown.dimension
         ]
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.records import JudgeReply, JudgeRequest, Prompt, UserError
-from elo_exp.rubrics import Rubric, check_dimensions
 from tests.data import DIMENSIONS, shipped
 
 PROMPT = Prompt(

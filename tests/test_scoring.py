@@ -16,13 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elo_exp import bank, bill, stages
-from elo_exp.asking.holdings import Filter, count
+from elo_exp import pipeline
+from elo_exp.data import bank
+from elo_exp.data.scoring import ScoreRubric
 from elo_exp.files import write_jsonl
 from elo_exp.judges.replay import ReplayJudge
+from elo_exp.pipeline import bill
 from elo_exp.records import Item, JudgeReply, JudgeRequest, Prompt, Response, Score, UserError
-from elo_exp.scoring import ScoreRubric
-from elo_exp.store import Store
+from elo_exp.store.admin import Filter, count
+from elo_exp.store.store import Store
 from tests.data import BANK, PROBES, shipped
 
 SCORE, INTERVAL, REFERENCE = (
@@ -356,7 +358,7 @@ def scored(
         rubric.item(PROMPT, dataclasses.replace(RESPONSE, response_text=text), number)
         for number, text in enumerate(responses)
     ]
-    return stages.score_responses(items, rubric, judge, store)
+    return pipeline.score_responses(items, rubric, judge, store)
 
 
 def test_with_a_reference_shown_the_lexical_judge_tells_right_from_wrong_and_without_it_cannot(
@@ -385,7 +387,7 @@ def test_on_the_probes_the_cheap_lexical_judge_half_agrees_with_the_oracle(store
     ]
     by_id = {prompt.prompt_id: prompt for prompt in prompts}
     cheap, oracle = (
-        [s.judge_score for s in stages.score_responses(
+        [s.judge_score for s in pipeline.score_responses(
             [rubric.item(by_id[r.prompt_id], r) for r in answers], rubric, LEXICAL, store
         )]
         for rubric in (SCORE, REFERENCE)
@@ -467,8 +469,8 @@ def items(n: int, rubric: ScoreRubric = SCORE) -> list[Item]:
 
 def test_the_scores_come_in_the_order_of_the_items_and_a_second_time_from_the_store(store: Store):
     some = items(5)
-    first = stages.score_responses(some[::-1], SCORE, LEXICAL, store)
-    again = stages.score_responses(some, SCORE, LEXICAL, store)
+    first = pipeline.score_responses(some[::-1], SCORE, LEXICAL, store)
+    again = pipeline.score_responses(some, SCORE, LEXICAL, store)
     assert [score.prompt_id for score in again] == [item.prompt_id for item in some]
     assert first[::-1] == again
     assert store.usage.verdicts_stored == 5
@@ -478,7 +480,7 @@ def test_one_who_may_not_miss_any_is_told_and_one_who_may_gets_none_in_its_place
     tmp_path: Path, store: Store, caplog: pytest.LogCaptureFixture
 ):
     judge = recorded(tmp_path, {"prompt_id": "p1", "policy": "ann", "judge_score": 0.5})
-    found = stages.score_responses(items(3), SCORE, judge, store, allow_missing=True)
+    found = pipeline.score_responses(items(3), SCORE, judge, store, allow_missing=True)
     assert [(score.judge_score, score.stop_reason) for score in found] == [
         (None, "missing"),
         (0.5, "end_turn"),
@@ -495,7 +497,7 @@ def test_replies_without_a_score_are_counted_by_their_reason(
         for i, score in enumerate([0.5, None, None])
     ]
     with caplog.at_level(logging.WARNING):
-        stages.score_responses(items(3), SCORE, recorded(tmp_path, *rows), store)
+        pipeline.score_responses(items(3), SCORE, recorded(tmp_path, *rows), store)
     assert (
         "2 of 3 replies hold no score (2 recorded_invalid): those responses have none"
         in caplog.text
@@ -505,14 +507,14 @@ def test_replies_without_a_score_are_counted_by_their_reason(
 def test_two_judges_and_two_rubrics_keep_their_scores_apart(store: Store):
     other = dataclasses.replace(LEXICAL, seed=7)
     for judge, rubric in ((LEXICAL, SCORE), (other, SCORE), (LEXICAL, INTERVAL)):
-        stages.score_responses(items(2, rubric), rubric, judge, store)
+        pipeline.score_responses(items(2, rubric), rubric, judge, store)
     assert store.read("SELECT COUNT(*) FROM answers") == [(6,)]
 
 
 def test_the_plan_counts_responses_and_says_nothing_of_elo(store: Store):
-    stages.score_responses(items(2), SCORE, LEXICAL, store)
+    pipeline.score_responses(items(2), SCORE, LEXICAL, store)
     some = [*items(5), dataclasses.replace(items(1)[0], draw_idx=1)]
-    plan = stages.plan_scores(some, SCORE, LEXICAL, store)
+    plan = pipeline.plan_scores(some, SCORE, LEXICAL, store)
     (row,) = plan.rows
     assert (row.dimension, row.n_prompts, row.n_entrants, row.pairs, row.stored) == (
         "usefulness",
@@ -528,7 +530,7 @@ def test_the_plan_counts_responses_and_says_nothing_of_elo(store: Store):
 
 
 def test_the_store_tells_scores_from_verdicts_and_finds_them_by_entrant(store: Store):
-    stages.score_responses(items(3), SCORE, LEXICAL, store)
+    pipeline.score_responses(items(3), SCORE, LEXICAL, store)
     (held,) = count(store, Filter(entrant="ann"))
     assert (held.kind, held.source, held.dimension, held.n) == ("Score", "lexical", "usefulness", 3)
     assert count(store, Filter(entrant="bob")) == []

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from elo_exp import bank, stages
+from elo_exp import pipeline
+from elo_exp.data import bank
+from elo_exp.data.pairing import Responses, pair_up
+from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants.probe import ProbeEntrant
 from elo_exp.entrants.recorded import RecordedEntrant
 from elo_exp.files import write_jsonl
 from elo_exp.judges.replay import ReplayJudge
-from elo_exp.pairs import Responses, pair_up
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
-from elo_exp.rubrics import Rubric
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests.data import BANK, DIMENSIONS, PROBES, shipped
 
 RUBRICS = [shipped("rubric", dimension) for dimension in DIMENSIONS]
@@ -77,7 +78,7 @@ def generated(
 ) -> tuple[Responses, Any]:
     """The responses, and what this call used."""
     with Store(path) as store:
-        return stages.generate(prompts, of, store, **{"allow_missing": False, **how}), store.usage
+        return pipeline.generate(prompts, of, store, **{"allow_missing": False, **how}), store.usage
 
 
 def compared(
@@ -98,7 +99,7 @@ def judged(
 ) -> tuple[dict[str, list[Judgment]], Any]:
     """The judgments, and what this call used."""
     with Store(path) as store:
-        return stages.judge_pairs(comparisons, rubrics, judge, store, **how), store.usage
+        return pipeline.judge_pairs(comparisons, rubrics, judge, store, **how), store.usage
 
 
 # Generating
@@ -211,7 +212,7 @@ def test_missing_responses_may_be_allowed_and_are_still_named(tmp_path, path, ca
 def responses(tmp_path: Path) -> Responses:
     """Of ann, bob and zoe on the three prompts: two pairs' worth of prompts for factuality, three for the others."""
     with Store(tmp_path / "responses.sqlite") as store:
-        return stages.generate(
+        return pipeline.generate(
             PROMPTS, entrants(tmp_path, ann=ANN, bob=BOB, zoe=ZOE), store, allow_missing=False
         )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from elo_exp.records import JudgeReply, Response, UserError
-from elo_exp.store import SCHEMA_VERSION, Store
+from elo_exp.store.store import SCHEMA_VERSION, Store
 from tests.data import full_disk
 
 
@@ -128,7 +128,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from elo_exp.records import JudgeReply
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 
 path, name = Path(sys.argv[1]), sys.argv[2]
 keys = [f"k{n:03}" for n in range(200)]
@@ -188,7 +188,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from elo_exp.records import JudgeReply
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 
 store = Store(Path(sys.argv[1]))
 for answer in store.keep((JudgeReply(key=f"k{n}", text="paid") for n in range(10**6)), key=lambda r: r.key):
@@ -428,7 +428,7 @@ OPENER = """
 import sys
 from pathlib import Path
 from elo_exp.records import JudgeReply
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 
 print("ready", flush=True)
 sys.stdin.readline()
@@ -547,7 +547,7 @@ def test_a_folder_that_is_a_loop_of_links_is_refused(tmp_path):
 
 @pytest.mark.parametrize("kind", ["nfs4", None])
 def test_a_store_on_a_network_file_system_is_used_with_a_warning(path, kind, monkeypatch, caplog):
-    monkeypatch.setattr("elo_exp.store.network_filesystem", lambda folder: kind)
+    monkeypatch.setattr("elo_exp.store.store.network_filesystem", lambda folder: kind)
     with Store(path) as store:
         list(keep(store, reply("k")))
     assert [message.partition(", whose")[0] for message in caplog.messages] == (

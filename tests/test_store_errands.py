@@ -29,16 +29,16 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from elo_exp import CONF, config, stages
-from elo_exp.asking import holdings
-from elo_exp.asking.ledger import Ledger
-from elo_exp.asking.services import Clock
+from elo_exp import CONF, config, pipeline
+from elo_exp.api.services import Clock
 from elo_exp.experiments import store as errands
 from elo_exp.files import write_jsonl
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.records import Comparison, ForcedLogprob, JudgeReply, Judgment, Response, UserError
 from elo_exp.results import Usage
-from elo_exp.store import SCHEMA_VERSION, Store
+from elo_exp.store import admin
+from elo_exp.store.ledger import Ledger
+from elo_exp.store.store import SCHEMA_VERSION, Store
 from tests.anthropic_server import AcceptThenReset, AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, attempt, command, environment
@@ -197,7 +197,7 @@ def comparisons(n: int = 5) -> list[Comparison]:
 def judged(made: ClaudeJudge, cache: Path = Path("cache")) -> tuple[list[Judgment], Usage]:
     """Five comparisons in both orders: 10 queries, in batches of 4, 4 and 2."""
     with Store(cache / "store.sqlite") as store:
-        return stages.judge_pairs({"factuality": comparisons()}, [RUBRIC], made, store)[
+        return pipeline.judge_pairs({"factuality": comparisons()}, [RUBRIC], made, store)[
             "factuality"
         ], store.usage
 
@@ -457,7 +457,7 @@ def test_wait_collects_what_another_model_was_asked_at_that_models_price(server:
     tokens = server.meter.tokens["batch"]
     dollars = (tokens["input_tokens"] * 2 + tokens["output_tokens"] * 10) * 1e-6
     with Store(Path("cache/store.sqlite")) as store:
-        (held,) = holdings.count(store, holdings.Filter())
+        (held,) = admin.count(store, admin.Filter())
     assert (held.source, held.n) == ("claude-opus-5-5", 10)
     assert held.dollars == pytest.approx(dollars)
 
@@ -1027,9 +1027,9 @@ def test_a_purge_that_cannot_keep_what_it_takes_takes_nothing(monkeypatch: pytes
         def full(*_: Any) -> None:
             raise OSError(28, os.strerror(28))
 
-        monkeypatch.setattr(holdings, "write_jsonl", full)
+        monkeypatch.setattr(admin, "write_jsonl", full)
         with pytest.raises(UserError, match="No space left on device"):
-            holdings.purge(store, holdings.Filter(judge="opus"))
+            admin.purge(store, admin.Filter(judge="opus"))
     assert rows(Path("cache")) == before
 
 

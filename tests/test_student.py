@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elo_exp.planning import detectable, prompts_needed
+from elo_exp.api.planning import detectable, prompts_needed
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.elo import PermutationElo
 from elo_exp.statistics.comparisons import differences, with_ranks

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp.reports import sweep_report
+from elo_exp.report import sweep_report
 from elo_exp.results import Plot, Usage
 from tests.pages import Reader, packed
 

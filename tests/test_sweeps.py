@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp.reports import sweep_summary
+from elo_exp.report import sweep_summary
 from tests.commands import DRAWN, QUICK, Ran, attempt, run
 from tests.openai_server import OpenAiServer
 from tests.pages import Reader

@@ -17,14 +17,15 @@ from typing import Any
 import pytest
 import torch
 
-from elo_exp import HOME, bank, stages
+from elo_exp import HOME, pipeline
+from elo_exp.data import bank
 from elo_exp.entrants import Policy
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
 from elo_exp.models import causal_lm, teacher_forcing
 from elo_exp.models.causal_lm import CausalLM
 from elo_exp.models.teacher_forcing import Forced, totals
 from elo_exp.records import Prompt, Response, UserError
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests.commands import attempt_program
 from tests.data import BANK, shipped
 from tests.tiny_models import tiny_model
@@ -152,7 +153,7 @@ def test_answers_that_are_not_drawn_with_the_models_own_probabilities_have_none(
 def test_defect_1_an_answer_is_scored_under_the_template_that_it_was_drawn_under(cache, name):
     of = policy(cache, name)
     responses = answers(of)
-    check = stages.generation_check(responses, forced(of, responses), allowed=ROUNDING)
+    check = pipeline.generation_check(responses, forced(of, responses), allowed=ROUNDING)
     assert (check.n_checked, check.n_failed) == (6, 0)
 
 
@@ -165,10 +166,10 @@ def test_defect_1_another_template_is_seen_by_the_check_of_the_draws_though_not_
         "base": policy(cache, chat_template="none"),
         "clone": policy(cache, "clone", chat_template="none"),
     }
-    clones = stages.clone_check(
+    clones = pipeline.clone_check(
         PROMPTS, responses, bare, logging_policy="base", n_answers=6, seed=1
     )
-    draws = stages.generation_check(responses, forced(bare["base"], responses), allowed=ROUNDING)
+    draws = pipeline.generation_check(responses, forced(bare["base"], responses), allowed=ROUNDING)
     assert (clones.n_checked, clones.n_failed) == (6, 0)
     assert (draws.n_checked, draws.n_failed) == (6, 6)
     with pytest.raises(UserError) as error:
@@ -248,7 +249,7 @@ def test_defect_4_a_clone_is_another_load_of_the_same_weights_and_its_difference
     responses = answers(policies["base"])
     caplog.clear()
     with caplog.at_level("INFO"):
-        check = stages.clone_check(
+        check = pipeline.clone_check(
             PROMPTS, responses, policies, logging_policy="base", n_answers=4, seed=1
         )
     assert (check.n_checked, check.n_failed, check.max_difference) == (4, 0, 0.0)
@@ -264,7 +265,7 @@ def test_what_does_not_fit_the_model_has_no_log_probability_and_is_counted(cache
         diagnostics={**responses[PROMPTS[0].prompt_id].diagnostics, "token_ids": [7] * 2040},
     )
     with Store(tmp_path / "store.sqlite") as store, caplog.at_level("WARNING"):
-        found = stages.teacher_force(
+        found = pipeline.teacher_force(
             PROMPTS, {**responses, long.prompt_id: long}, {"base": base}, store
         )["base"]
     assert found[long.prompt_id] is None

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from elo_exp.reports import trust
-from elo_exp.reports.markup import Markup, join
+from elo_exp.report import trust
+from elo_exp.report.markup import Markup, join
 from elo_exp.results import JudgeQuality, Standings
 from elo_exp.statistics.diagnoses import (
     Agreement,

@@ -15,7 +15,7 @@ import numpy as np
 from elo_exp.arena.human_scale import Calibration
 from elo_exp.arena.rows import At
 from elo_exp.arena.sources import Arena
-from elo_exp.battles import n_battles
+from elo_exp.data.battles import n_battles
 from elo_exp.records import Battle, Record, UserError, fingerprint
 from elo_exp.results import Leaderboard
 from elo_exp.statistics.likelihood import results

@@ -14,9 +14,9 @@ from elo_exp.arena.plots import source
 from elo_exp.figures import canvas
 from elo_exp.files import safe_name, write_csv, write_json, write_jsonl, write_whole
 from elo_exp.records import Battle
-from elo_exp.reports import html, report
-from elo_exp.reports.findings import METHODS
-from elo_exp.reports.markup import (
+from elo_exp.report import artifacts, html
+from elo_exp.report.findings import METHODS
+from elo_exp.report.markup import (
     NONE,
     Markup,
     between,
@@ -28,7 +28,7 @@ from elo_exp.reports.markup import (
     table,
     tag,
 )
-from elo_exp.reports.trust import trust
+from elo_exp.report.trust import trust
 from elo_exp.results import JudgeQuality, Leaderboard, Plot, Rating, Standings
 
 _TOP = 3  # of the leaderboard on the console, and so many around each placed model
@@ -50,9 +50,9 @@ def write(
     return [
         _write_battles(run_dir, shared, battles_format),
         write_json(run_dir / "elo_ratings.json", elo_ratings(placement, rating_settings)),
-        write_json(run_dir / "ratings.json", report.ratings_json(standings)),
+        write_json(run_dir / "ratings.json", artifacts.ratings_json(standings)),
         *write_bootstraps(run_dir, {placement.dimension: placement.board}),
-        *report.write_plots(run_dir, plots),
+        *artifacts.write_plots(run_dir, plots),
     ]
 
 

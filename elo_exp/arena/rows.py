@@ -17,7 +17,8 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from elo_exp import battles, files
+from elo_exp import files
+from elo_exp.data import battles
 from elo_exp.records import UserError
 from elo_exp.settings import ArenaColumns, ArenaSettings
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.asking.access import check_base_url
-from elo_exp.asking.answering import Answering, Said
-from elo_exp.asking.anthropic_answers import text_of, usage_of
-from elo_exp.asking.anthropic_api import (
+from elo_exp.api.answering import Answering, Said
+from elo_exp.api.anthropic_answers import text_of, usage_of
+from elo_exp.api.anthropic_api import (
     API_VERSION,
     EFFORTS,
     AnthropicApi,
@@ -17,8 +16,9 @@ from elo_exp.asking.anthropic_api import (
     check_lifetime,
     no_key,
 )
-from elo_exp.asking.calls import Message
-from elo_exp.asking.pricing import Prices, token_prices
+from elo_exp.api.calls import Message
+from elo_exp.api.costs import Prices, token_prices
+from elo_exp.api.transport import check_base_url
 from elo_exp.records import Prompt, Response, UserError
 from elo_exp.settings import one_of
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from elo_exp.asking.answering import Answering, Said
-from elo_exp.asking.calls import Message
-from elo_exp.asking.counts import is_counted
-from elo_exp.asking.openai_api import (
+from elo_exp.api.answering import Answering, Said
+from elo_exp.api.calls import Message
+from elo_exp.api.costs import Prices, token_prices
+from elo_exp.api.counts import is_counted
+from elo_exp.api.openai_api import (
     MAX_TOKENS_NAMES,
     OpenAiApi,
     check_extra_body,
@@ -18,7 +19,6 @@ from elo_exp.asking.openai_api import (
     text_of,
     usage_of,
 )
-from elo_exp.asking.pricing import Prices, token_prices
 from elo_exp.records import Prompt, Response, UserError
 from elo_exp.settings import one_of
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elo_exp import bank
+from elo_exp.data import bank
 from elo_exp.files import utc_now
 from elo_exp.records import Prompt, Response, UserError, fingerprint
 from elo_exp.settings import one_of

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from elo_exp.data.rubrics import Rubric
+from elo_exp.data.scoring import ScoreRubric
 from elo_exp.entrants import Entrant
 from elo_exp.estimators import Estimator
 from elo_exp.judges import Judge
 from elo_exp.ratings import RatingMethod
 from elo_exp.ratings.elo import PermutationElo
 from elo_exp.results import Plot
-from elo_exp.rubrics import Rubric
-from elo_exp.scoring import ScoreRubric
 from elo_exp.settings import Settings
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from elo_exp.trackers import Tracker
 
 

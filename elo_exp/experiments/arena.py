@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp import battles, bill, stages
+from elo_exp import pipeline
 from elo_exp.arena import placement
 from elo_exp.arena import plots as arena_plots
 from elo_exp.arena import report as arena_report
@@ -22,11 +22,13 @@ from elo_exp.arena import rows as arena_rows
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.human_scale import calibrate
 from elo_exp.arena.placement import Placement
+from elo_exp.data import battles
 from elo_exp.experiments import Parts
 from elo_exp.experiments.arena_play import Play, rate, survey
+from elo_exp.pipeline import bill
 from elo_exp.records import UserError
-from elo_exp.reports import report
-from elo_exp.reports.verdicts import verdict_rows
+from elo_exp.report import artifacts
+from elo_exp.report.verdicts import verdict_rows
 from elo_exp.results import JudgeQuality, Leaderboard, Plot, Standings
 from elo_exp.settings import Settings, parse_shard
 from elo_exp.statistics import comparisons, diagnostics
@@ -72,8 +74,8 @@ def errand(settings: Settings, parts: Parts) -> str | None:
     play = Play(settings, parts, survey(settings, parts))
     if settings.plan:
         return bill.plan_table(play.plan())
-    prompts = stages.sharded(play.prompts(play.random()), parse_shard(str(settings.shard)))
-    stages.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
+    prompts = pipeline.sharded(play.prompts(play.random()), parse_shard(str(settings.shard)))
+    pipeline.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
     usage = parts.store.usage
     done = f", {usage.responses_stored} were there" if usage.responses_stored else ""
     return f"shard {settings.shard}: {usage.responses_generated} responses made{done}; run without shard= to judge"
@@ -207,7 +209,7 @@ class ArenaResult:
     def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
         play, chosen = self.play, self._settings.arena
         (method,) = self._parts.ratings.values()
-        judging = report.write_judging(
+        judging = artifacts.write_judging(
             run_dir,
             responses=play.responses,
             comparisons={play.dimension: play.comparisons},

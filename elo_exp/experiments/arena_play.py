@@ -8,18 +8,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elo_exp import battles, stages
+from elo_exp import pipeline
+from elo_exp.api.planning import Plan
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.human_scale import question_and_pair
 from elo_exp.arena.placement import Draw
 from elo_exp.arena.rows import At
 from elo_exp.arena.sources import Arena, Texts
+from elo_exp.data import battles
+from elo_exp.data.pairing import Responses
 from elo_exp.entrants import HostedEntrant
 from elo_exp.experiments import Parts
 from elo_exp.judges import PaidJudge
-from elo_exp.pairs import Responses
-from elo_exp.planning import Plan
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response, UserError
 from elo_exp.results import Leaderboard
 from elo_exp.settings import Settings
@@ -183,7 +184,7 @@ class Play:
 
     def plan(self, *, at_least: bool = False) -> Plan:
         """What judging the battles of the draw would cost. Nobody is asked: an answer that is yet to be made is taken
-        to be as long as its model's others, see `stages.assumed`."""
+        to be as long as its model's others, see `pipeline.assumed`."""
         drawn = self.random()
         return self._plan(dict.fromkeys(self.parts.entrants, drawn), drawn, at_least=at_least)
 
@@ -198,14 +199,14 @@ class Play:
         made: dict[str, Mapping[str, Response]] = {}
         for name, some in entered.items():
             entrant = {name: parts.entrants[name]}
-            made |= stages.assumed(
+            made |= pipeline.assumed(
                 self.prompts(some),
                 entrant,
                 parts.store,
                 allow_missing=self.settings.allow_missing,
                 at_least=at_least,
             )
-        return stages.plan_pairs(
+        return pipeline.plan_pairs(
             {self.dimension: [*self._compared(entered, made), *self._wanted(again).values()]},
             parts.rubrics,
             self.judge_part,
@@ -216,7 +217,7 @@ class Play:
 
     def check_before_answers(self, drawn: Sequence[Draw]) -> None:
         """Raise UserError for what would stop a run on these battles once an API has been paid for its answers."""
-        if self._judge_is_paid and stages.api_is_to_answer(
+        if self._judge_is_paid and pipeline.api_is_to_answer(
             self.prompts(drawn), self.parts.entrants, self.parts.store
         ):
             self.check()
@@ -224,7 +225,7 @@ class Play:
     def check(self) -> None:
         """Show the plan. Raises UserError for what would stop the run after it has begun to pay."""
         self._check_access(self.prompts(self.random()))
-        stages.check_before_answers(self.plan(), self.plan(at_least=True), self.parts.store)
+        pipeline.check_before_answers(self.plan(), self.plan(at_least=True), self.parts.store)
 
     @property
     def _judge_is_paid(self) -> bool:
@@ -245,7 +246,7 @@ class Play:
         )
         for names in groups:
             answering = {name: entrants[name] for name in names}
-            made = stages.generate(
+            made = pipeline.generate(
                 prompts[names[0]], answering, store, allow_missing=self.settings.allow_missing
             )
             for name in names:
@@ -255,7 +256,7 @@ class Play:
         """Raise UserError for what would stop the first paid call, before models work for hours."""
         entrants, store = self.parts.entrants, self.parts.store
         for name, entrant in entrants.items():
-            if isinstance(entrant, HostedEntrant) and not stages.all_generated(
+            if isinstance(entrant, HostedEntrant) and not pipeline.all_generated(
                 prompts, {name: entrant}, store
             ):
                 entrant.preflight()
@@ -263,7 +264,7 @@ class Play:
         if (
             asks
             and isinstance(self.judge_part, PaidJudge)
-            and not stages.all_generated(prompts, entrants, store)
+            and not pipeline.all_generated(prompts, entrants, store)
         ):
             self.judge_part.preflight()
 
@@ -301,7 +302,7 @@ class Play:
     def judge(self, entered: Sequence[Comparison], again: Sequence[Comparison]) -> None:
         judging = self.settings.judging
         asked = [*entered, *again]
-        judged = stages.judge_pairs(
+        judged = pipeline.judge_pairs(
             {self.dimension: asked},
             self.parts.rubrics,
             self.judge_part,

@@ -15,8 +15,8 @@ from elo_exp import runs
 from elo_exp.experiments import Parts
 from elo_exp.figures import compare_plots
 from elo_exp.records import Battle, UserError
-from elo_exp.reports import compare_page, compare_report
-from elo_exp.reports.compare_report import Comparison, Overlap, Row
+from elo_exp.report import compare_page, compare_report
+from elo_exp.report.compare_report import Comparison, Overlap, Row
 from elo_exp.results import Plot
 from elo_exp.runs import FinishedRun, FoundRuns
 from elo_exp.settings import Settings

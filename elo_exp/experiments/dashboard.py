@@ -14,7 +14,7 @@ from elo_exp import runs
 from elo_exp.experiments import Parts, Result
 from elo_exp.files import write_json
 from elo_exp.records import UserError
-from elo_exp.reports import workspace
+from elo_exp.report import workspace
 from elo_exp.settings import Settings
 
 NEEDS: frozenset[str] = frozenset()

@@ -12,8 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from elo_exp import bank, bill, stages
+from elo_exp import pipeline
+from elo_exp.api.planning import Plan
 from elo_exp.arena import rows as arena_rows
+from elo_exp.data import bank
+from elo_exp.data.pairing import Responses
+from elo_exp.data.scoring import ScoreRubric
 from elo_exp.experiments import Parts
 from elo_exp.files import utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge, PaidJudge
@@ -23,12 +27,9 @@ from elo_exp.oracle.dataset import MIN_LABELS
 from elo_exp.oracle.logged import FreshDraw, LoggedSample
 from elo_exp.oracle.samples import Collected
 from elo_exp.oracle.validation import PolicySummary
-from elo_exp.pairs import Responses
-from elo_exp.planning import Plan
+from elo_exp.pipeline import LogprobCheck, bill
 from elo_exp.records import Item, Prompt, Score, UserError
-from elo_exp.scoring import ScoreRubric
 from elo_exp.settings import Settings, one_of, parse_shard
-from elo_exp.stages import LogprobCheck
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ def check(settings: Settings, parts: Parts) -> None:
             raise UserError(
                 f"entrant.{name}.entrant_id: found {entrant.entrant_id!r}. Expected {name}, as in the files."
             )
-    stages.as_policies(parts.entrants, logging_policy=logging_policy)
+    pipeline.as_policies(parts.entrants, logging_policy=logging_policy)
     targets = [name for name in parts.entrants if name != logging_policy]
     if not targets:
         raise UserError(
@@ -187,7 +188,7 @@ class Collecting:
         names = [self.logging_policy]
         names += [name for name in chosen.policies or parts.entrants if name != self.logging_policy]
         entrants = {name: parts.entrants[name] for name in names}
-        self._policies = stages.as_policies(entrants, logging_policy=self.logging_policy)
+        self._policies = pipeline.as_policies(entrants, logging_policy=self.logging_policy)
         self._prompts = _prompts(settings, [parts.scoring, parts.oracle_scoring])
         self._by_id = {prompt.prompt_id: prompt for prompt in self._prompts}
         shares = dict.fromkeys(names, chosen.validation_fraction) | {
@@ -236,7 +237,7 @@ class Collecting:
     def _preflight(self) -> None:
         """What would stop the first paid call is said before models work for hours."""
         asks = not self._settings.judging.stored_only
-        if asks and not stages.all_generated(self._prompts, self._policies, self._store):
+        if asks and not pipeline.all_generated(self._prompts, self._policies, self._store):
             for rater in (self._judge, self._oracle):
                 if isinstance(rater.judge, PaidJudge):
                     rater.judge.preflight()
@@ -252,7 +253,7 @@ class Collecting:
 
     def _plan(self, rater: Rater, responses: Responses) -> Plan:
         items, stored_only = rater.items(self._by_id, responses), self._settings.judging.stored_only
-        return stages.plan_scores(
+        return pipeline.plan_scores(
             items, rater.rubric, rater.judge, self._store, stored_only=stored_only
         )
 
@@ -267,14 +268,14 @@ class Collecting:
             self._settings.allow_missing,
         )
         first = {self.logging_policy: self._policies[self.logging_policy]}
-        logged = stages.generate(prompts, first, store, allow_missing=allow_missing)
+        logged = pipeline.generate(prompts, first, store, allow_missing=allow_missing)
         answers = logged[self.logging_policy]
-        logprobs = stages.teacher_force(prompts, answers, self._policies, store)
+        logprobs = pipeline.teacher_force(prompts, answers, self._policies, store)
         checks = [
-            stages.generation_check(
+            pipeline.generation_check(
                 answers, logprobs[self.logging_policy], allowed=chosen.check_nats
             ),
-            stages.clone_check(
+            pipeline.clone_check(
                 prompts,
                 answers,
                 self._policies,
@@ -287,7 +288,7 @@ class Collecting:
             found.check()
         targets = {name: policy for name, policy in self._policies.items() if name not in first}
         return (
-            {**logged, **stages.generate(prompts, targets, store, allow_missing=allow_missing)},
+            {**logged, **pipeline.generate(prompts, targets, store, allow_missing=allow_missing)},
             logprobs,
             checks,
         )
@@ -299,7 +300,7 @@ class Collecting:
             self._settings.judging.stored_only,
             self._settings.allow_missing,
         )
-        scores = stages.score_responses(
+        scores = pipeline.score_responses(
             items,
             rater.rubric,
             rater.judge,
@@ -314,7 +315,7 @@ class Collecting:
 
     def share(self, shard: str) -> str:
         """Answers and log-probabilities of a share of the prompts are made; what was done, in words."""
-        self._answer(stages.sharded(self._prompts, parse_shard(shard)))
+        self._answer(pipeline.sharded(self._prompts, parse_shard(shard)))
         usage = self._store.usage
         there = usage.responses_stored + usage.logprobs_stored
         return (
@@ -325,7 +326,7 @@ class Collecting:
     def plan(self) -> str:
         """What judge and oracle would be asked and paid. No model and no judge is asked."""
         allow_missing = self._settings.allow_missing
-        responses = stages.assumed(
+        responses = pipeline.assumed(
             self._prompts, self._policies, self._store, allow_missing=allow_missing
         )
         named = {"judge: all answers": self._judge, "oracle: its slices of them": self._oracle}
@@ -335,8 +336,8 @@ class Collecting:
 
     def status(self) -> str:
         """What the store holds of each policy and step, as a table. Nobody is asked."""
-        responses = stages.stored_responses(self._prompts, self._policies, self._store)
-        n_forced = stages.n_forced(
+        responses = pipeline.stored_responses(self._prompts, self._policies, self._store)
+        n_forced = pipeline.n_forced(
             self._prompts, responses[self.logging_policy], self._policies, self._store
         )
         rows = {}
@@ -344,7 +345,7 @@ class Collecting:
             done = [(len(some), len(self._prompts)), (n_forced[policy], len(self._prompts))]
             for rater in (self._judge, self._oracle):
                 items = rater.items(self._by_id, {policy: some})
-                n = stages.n_scored(items, rater.rubric, rater.judge, self._store)
+                n = pipeline.n_scored(items, rater.rubric, rater.judge, self._store)
                 done.append((n, len(rater.shown[policy])))
             rows[policy] = done
         return validation.status_table(rows)

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from elo_exp import battles
 from elo_exp.arena import placement
 from elo_exp.arena import report as arena_report
 from elo_exp.arena import sources as arenas
+from elo_exp.data import battles
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.records import Battle, UserError

@@ -13,7 +13,7 @@ from elo_exp import memory
 from elo_exp.experiments import Parts
 from elo_exp.figures import order_plots, plots
 from elo_exp.records import Battle
-from elo_exp.reports import html, report
+from elo_exp.report import artifacts, html
 from elo_exp.results import JudgeQuality, Leaderboard, Plot, Standings
 from elo_exp.statistics import agreement, comparisons, effects, transitivity, winrates
 
@@ -96,16 +96,16 @@ class StandingsResult:
 
     @property
     def headline(self) -> float:
-        return report.headline(self.standings)
+        return artifacts.headline(self.standings)
 
     def facts(self) -> Mapping[str, Any]:
         return self._facts
 
     def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
-        return report.write_standings(run_dir, self.standings, plots)
+        return artifacts.write_standings(run_dir, self.standings, plots)
 
     def metrics(self) -> Mapping[str, float]:
-        return report.metrics(self.standings)
+        return artifacts.metrics(self.standings)
 
     def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {}
@@ -126,4 +126,4 @@ class StandingsResult:
         )
 
     def table(self) -> str:
-        return report.table(self.standings)
+        return artifacts.table(self.standings)

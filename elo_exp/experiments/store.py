@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from elo_exp import bill
-from elo_exp.asking import holdings
-from elo_exp.asking.ledger import Ledger
 from elo_exp.experiments import Parts, Result
+from elo_exp.pipeline import bill
 from elo_exp.records import UserError
 from elo_exp.settings import Settings, one_of
-from elo_exp.store import Store
+from elo_exp.store import admin
+from elo_exp.store.ledger import Ledger
+from elo_exp.store.store import Store
 
 NEEDS = frozenset({"judge"})
 _KINDS = {
@@ -85,7 +85,7 @@ def _list(settings: Settings, parts: Parts) -> str:
         held.add_column(column, no_wrap=True)
     for column in ("number", "paid $"):
         held.add_column(column, justify="right")
-    for some in holdings.count(store, _filter(settings)):
+    for some in admin.count(store, _filter(settings)):
         kind = _KINDS.get(some.kind, some.kind)
         held.add_row(
             kind, some.source or "-", some.dimension or "", f"{some.n:,}", f"{some.dollars:,.2f}"
@@ -144,32 +144,32 @@ def _repay(settings: Settings, parts: Parts) -> str:
 
 def _export(settings: Settings, parts: Parts) -> str:
     path = Path(str(settings.store.file))
-    return f"{holdings.export(parts.store, path, _filter(settings)):,} answers written to {path}"
+    return f"{admin.export(parts.store, path, _filter(settings)):,} answers written to {path}"
 
 
 def _import(settings: Settings, parts: Parts) -> str:
-    n, n_new = holdings.load(parts.store, Path(str(settings.store.file)))
+    n, n_new = admin.load(parts.store, Path(str(settings.store.file)))
     return f"{n:,} answers read, {n_new:,} of them new"
 
 
 def _merge(settings: Settings, parts: Parts) -> str:
-    n, n_new = holdings.merge(parts.store, Path(str(settings.store.file)))
+    n, n_new = admin.merge(parts.store, Path(str(settings.store.file)))
     return f"{n:,} answers there, {n_new:,} of them new here"
 
 
 def _purge(settings: Settings, parts: Parts) -> str:
     chosen = _filter(settings)
-    found = holdings.count(parts.store, chosen)
+    found = admin.count(parts.store, chosen)
     n, dollars = sum(some.n for some in found), sum(some.dollars for some in found)
     if not settings.store.confirm:
         return f"{n:,} answers, ${dollars:.2f} worth, would go. Nothing has been changed; add store.confirm=true to do it."
-    n, path = holdings.purge(parts.store, chosen)
+    n, path = admin.purge(parts.store, chosen)
     return f"{n:,} answers, ${dollars:.2f} worth, taken out, into {path}; store.action=import brings them back"
 
 
-def _filter(settings: Settings) -> holdings.Filter:
+def _filter(settings: Settings) -> admin.Filter:
     chosen = settings.store
-    return holdings.Filter(judge=chosen.judge, entrant=chosen.entrant, rubric=chosen.rubric)
+    return admin.Filter(judge=chosen.judge, entrant=chosen.entrant, rubric=chosen.rubric)
 
 
 ACTIONS: Mapping[str, Callable[[Settings, Parts], str]] = {

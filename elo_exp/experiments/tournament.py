@@ -9,18 +9,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from elo_exp import bank, battles, bill, memory, pairs, stages
+from elo_exp import memory, pipeline
+from elo_exp.api.planning import Plan
+from elo_exp.data import bank, battles, pairing
+from elo_exp.data.pairing import Responses
+from elo_exp.data.rubrics import check_dimensions
 from elo_exp.entrants import HostedEntrant
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.judges import PaidJudge
-from elo_exp.pairs import Responses
-from elo_exp.planning import Plan
+from elo_exp.pipeline import bill
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, UserError
-from elo_exp.reports import report
-from elo_exp.reports.verdicts import verdict_rows
+from elo_exp.report import artifacts
+from elo_exp.report.verdicts import verdict_rows
 from elo_exp.results import JudgeQuality, Plot, Standings
-from elo_exp.rubrics import check_dimensions
 from elo_exp.settings import Settings, parse_shard
 from elo_exp.statistics import agreement, diagnostics, effects
 from elo_exp.statistics.diagnoses import Agreement, RankCorrelation
@@ -51,7 +53,7 @@ class TournamentResult(StandingsResult):
         self._judgments = judgments
 
     def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
-        judging = report.write_judging(
+        judging = artifacts.write_judging(
             run_dir,
             responses=self._responses,
             comparisons=self._comparisons,
@@ -60,7 +62,7 @@ class TournamentResult(StandingsResult):
         return [*judging, *super().write(run_dir, plots)]
 
     def metrics(self) -> Mapping[str, float]:
-        return report.metrics(self.standings, self.quality)
+        return artifacts.metrics(self.standings, self.quality)
 
     def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         verdicts = [
@@ -71,7 +73,7 @@ class TournamentResult(StandingsResult):
         return {"judge_quality": [_quality_row(q) for q in self.quality], "verdicts": verdicts}
 
     def table(self) -> str:
-        return report.table(self.standings, self.quality)
+        return artifacts.table(self.standings, self.quality)
 
 
 def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
@@ -79,7 +81,7 @@ def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
 
 
 def check(settings: Settings, parts: Parts) -> None:
-    pairs.check_entrants(list(parts.entrants))
+    pairing.check_entrants(list(parts.entrants))
     if not parts.rubrics:
         raise UserError("rubric: none is chosen. Choose at least one: 'rubric=[factuality]'.")
     check_dimensions(parts.rubrics)
@@ -93,20 +95,20 @@ def check(settings: Settings, parts: Parts) -> None:
     asks = not (settings.plan or settings.judging.stored_only or settings.shard)
     assert parts.judge is not None
     parts.judge.settings()  # like the next line, it finds out which models are not there
-    all_generated = stages.all_generated(prompts, parts.entrants, parts.store)
+    all_generated = pipeline.all_generated(prompts, parts.entrants, parts.store)
     if asks and isinstance(parts.judge, PaidJudge) and not all_generated:
         parts.judge.preflight()  # before the entrants work for hours
     for name, entrant in parts.entrants.items():
         if settings.plan or not isinstance(entrant, HostedEntrant):
             continue
-        if not stages.all_generated(prompts, {name: entrant}, parts.store):
+        if not pipeline.all_generated(prompts, {name: entrant}, parts.store):
             entrant.preflight()
     if (
         asks
         and isinstance(parts.judge, PaidJudge)
-        and stages.api_is_to_answer(prompts, parts.entrants, parts.store)
+        and pipeline.api_is_to_answer(prompts, parts.entrants, parts.store)
     ):
-        stages.check_before_answers(
+        pipeline.check_before_answers(
             _plan(settings, parts), _plan(settings, parts, at_least=True), parts.store
         )
 
@@ -122,14 +124,14 @@ def errand(settings: Settings, parts: Parts) -> str | None:
 def _plan(settings: Settings, parts: Parts, *, at_least: bool = False) -> Plan:
     assert parts.judge is not None
     judging, prompts = settings.judging, _prompts(settings)[1]
-    responses = stages.assumed(
+    responses = pipeline.assumed(
         prompts,
         parts.entrants,
         parts.store,
         allow_missing=settings.allow_missing,
         at_least=at_least,
     )
-    return stages.plan_pairs(
+    return pipeline.plan_pairs(
         _paired(settings, parts, prompts, responses),
         parts.rubrics,
         parts.judge,
@@ -140,8 +142,8 @@ def _plan(settings: Settings, parts: Parts, *, at_least: bool = False) -> Plan:
 
 
 def _answer_share(settings: Settings, parts: Parts, shard: str) -> str:
-    prompts = stages.sharded(_prompts(settings)[1], parse_shard(shard))
-    stages.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
+    prompts = pipeline.sharded(_prompts(settings)[1], parse_shard(shard))
+    pipeline.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
     usage = parts.store.usage
     done = f", {usage.responses_stored} were there" if usage.responses_stored else ""
     return f"shard {shard}: {usage.responses_generated} responses made{done}; run without shard= to judge"
@@ -152,12 +154,12 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
     judging = settings.judging
     every_prompt, prompts = _prompts(settings)
 
-    made = stages.generate(
+    made = pipeline.generate(
         prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing
     )
     responses = memory.same("responses", made)
     comparisons = memory.same("comparisons", _paired(settings, parts, prompts, responses))
-    judgments = stages.judge_pairs(
+    judgments = pipeline.judge_pairs(
         comparisons,
         parts.rubrics,
         parts.judge,
@@ -186,7 +188,7 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
         _with_judges(
             standings,
             parts,
-            stages.other_judges(comparisons, parts.rubrics, parts.judge, parts.store),
+            pipeline.other_judges(comparisons, parts.rubrics, parts.judge, parts.store),
         ),
         facts,
         responses=responses,
@@ -248,7 +250,7 @@ def _paired(
     settings: Settings, parts: Parts, prompts: Sequence[Prompt], responses: Responses
 ) -> dict[str, list[Comparison]]:
     return {
-        rubric.dimension: pairs.pair_up(
+        rubric.dimension: pairing.pair_up(
             prompts, responses, rubric, limit=settings.judging.limit_pairs
         )
         for rubric in parts.rubrics

@@ -10,7 +10,7 @@ from elo_exp.figures.canvas import Look, Panel, panel_width, row_span, span, tic
 from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import in_color, model_key, of_best, said_p
-from elo_exp.reports.findings import METHODS
+from elo_exp.report.findings import METHODS
 from elo_exp.results import Plot
 from elo_exp.statistics.comparisons import ALPHA
 

@@ -24,7 +24,7 @@ from elo_exp.figures.shown import (
     room,
     sample,
 )
-from elo_exp.reports.findings import METHODS
+from elo_exp.report.findings import METHODS
 from elo_exp.results import Z95, Plot, Standings
 from elo_exp.statistics import winrates
 from elo_exp.statistics.student import half_width

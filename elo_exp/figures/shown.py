@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from elo_exp.figures import names
 from elo_exp.figures.canvas import GREY, PALETTE, Look, colors
 from elo_exp.figures.lettering import length
-from elo_exp.reports.findings import companion
-from elo_exp.reports.markup import p_value
+from elo_exp.report.findings import companion
+from elo_exp.report.markup import p_value
 from elo_exp.results import Leaderboard, Standings
 from elo_exp.statistics.winrates import clustered_interval
 

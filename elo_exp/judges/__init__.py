@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from elo_exp.planning import Estimate
+from elo_exp.api.planning import Estimate
 from elo_exp.records import JudgeReply, JudgeRequest
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 
 
 class Judge(Protocol):

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from elo_exp.asking.access import check_base_url
-from elo_exp.asking.anthropic_answers import text_of, usage_of
-from elo_exp.asking.anthropic_api import (
+from elo_exp.api.anthropic_answers import text_of, usage_of
+from elo_exp.api.anthropic_api import (
     API_VERSION,
     EFFORTS,
     AnthropicApi,
@@ -20,20 +19,21 @@ from elo_exp.asking.anthropic_api import (
     check_quarantine,
     no_key,
 )
-from elo_exp.asking.batches import BatchRun
-from elo_exp.asking.claims import Claims
-from elo_exp.asking.collector import in_doubt
-from elo_exp.asking.density import Density, most_tokens, sample
-from elo_exp.asking.ledger import CANCELLED, Ledger
-from elo_exp.asking.messages import MessagesRun
-from elo_exp.asking.once import answer_once
-from elo_exp.asking.pricing import PER_MILLION, Budget, Prices
-from elo_exp.asking.services import BatchSettings, BatchTools, Clock, UnreachableError
+from elo_exp.api.batches import BatchRun
+from elo_exp.api.collector import in_doubt
+from elo_exp.api.costs import PER_MILLION, Budget, Prices
+from elo_exp.api.messages import MessagesRun
+from elo_exp.api.once import answer_once
+from elo_exp.api.planning import Estimate
+from elo_exp.api.services import BatchSettings, BatchTools, Clock, UnreachableError
+from elo_exp.api.token_estimator import Density, most_tokens, sample
+from elo_exp.api.transport import check_base_url
 from elo_exp.files import utc_now
-from elo_exp.planning import Estimate
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.settings import one_of
-from elo_exp.store import Store
+from elo_exp.store.claims import Claims
+from elo_exp.store.ledger import CANCELLED, Ledger
+from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 

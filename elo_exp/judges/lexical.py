@@ -19,7 +19,7 @@ from typing import Any
 from elo_exp.files import utc_now
 from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, UserError, fingerprint
 from elo_exp.settings import one_of
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 
 VERSION = 1  # part of every key: raise it when a signal changes
 _CHUNK = 256  # replies in one transaction; they cost nothing to make again

@@ -17,13 +17,13 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from elo_exp.asking.once import kept_once
+from elo_exp.api.once import kept_once
 from elo_exp.files import utc_now
 from elo_exp.models import causal_lm, checkpoints
 from elo_exp.models.causal_lm import CausalLM, Checkpoint
 from elo_exp.models.generation import in_batches, left_padded
 from elo_exp.records import JudgeReply, JudgeRequest, UserError, canonical_json
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 
 VERSION = 1  # part of every key: raise it when the way of asking changes
 LABELS = ("A", "B", "TIE")

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.asking.claims import Claims
-from elo_exp.asking.density import Density, most_tokens
-from elo_exp.asking.messages import MessagesRun
-from elo_exp.asking.once import answer_once
-from elo_exp.asking.openai_api import (
+from elo_exp.api.costs import PER_MILLION, Budget, token_prices
+from elo_exp.api.messages import MessagesRun
+from elo_exp.api.once import answer_once
+from elo_exp.api.openai_api import (
     MAX_TOKENS_NAMES,
     OpenAiApi,
     check_extra_body,
@@ -20,13 +19,14 @@ from elo_exp.asking.openai_api import (
     text_of,
     usage_of,
 )
-from elo_exp.asking.pricing import PER_MILLION, Budget, token_prices
-from elo_exp.asking.services import Clock
+from elo_exp.api.planning import Estimate
+from elo_exp.api.services import Clock
+from elo_exp.api.token_estimator import Density, most_tokens
 from elo_exp.files import utc_now
-from elo_exp.planning import Estimate
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.settings import one_of
-from elo_exp.store import Store
+from elo_exp.store.claims import Claims
+from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 

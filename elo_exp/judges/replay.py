@@ -13,7 +13,7 @@ from typing import Any
 
 from elo_exp import files
 from elo_exp.records import VERDICTS, WINNERS, Comparison, Item, JudgeReply, JudgeRequest, UserError
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 

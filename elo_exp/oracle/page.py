@@ -11,8 +11,8 @@ from elo_exp.oracle.estimates import PolicyEstimate
 from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT
 from elo_exp.oracle.logged import Truth
 from elo_exp.oracle.validation import PolicySummary
-from elo_exp.reports import html
-from elo_exp.reports.markup import (
+from elo_exp.report import html
+from elo_exp.report.markup import (
     NONE,
     Markup,
     between,

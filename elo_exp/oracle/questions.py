@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from elo_exp.arena import sources as arenas
+from elo_exp.data.scoring import ScoreRubric
 from elo_exp.records import Prompt, UserError, fingerprint
-from elo_exp.scoring import ScoreRubric
 from elo_exp.settings import ArenaSettings
 
 logger = logging.getLogger(__name__)

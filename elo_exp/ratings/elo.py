@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from elo_exp import memory
-from elo_exp.battles import models, n_battles, n_prompts
+from elo_exp.data.battles import models, n_battles, n_prompts
 from elo_exp.progress import meter
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard, Rating, ranked

@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-from elo_exp.pairs import repeated
+from elo_exp.data.pairing import repeated
 from elo_exp.records import Battle, Judgment
 from elo_exp.results import Leaderboard
 from elo_exp.statistics.covariates import mean_error

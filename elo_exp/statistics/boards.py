@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from elo_exp.battles import n_battles
+from elo_exp.data.battles import n_battles
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard, Rating, ranked
 from elo_exp.statistics.likelihood import (

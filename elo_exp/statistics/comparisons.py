@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elo_exp.planning import detectable, prompts_needed
+from elo_exp.api.planning import detectable, prompts_needed
 from elo_exp.results import Difference, Leaderboard, Precision, ranked
 from elo_exp.statistics.likelihood import Array, Index
 from elo_exp.statistics.student import degrees_of_freedom, p_values, t_quantile

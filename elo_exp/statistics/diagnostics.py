@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elo_exp.pairs import repeated
+from elo_exp.data.pairing import repeated
 from elo_exp.records import Judgment
 from elo_exp.results import JudgeQuality
 

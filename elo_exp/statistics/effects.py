@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from elo_exp.battles import models
+from elo_exp.data.battles import models
 from elo_exp.records import Battle, Comparison
 from elo_exp.statistics.covariates import Fit, fit, mean_error
 from elo_exp.statistics.diagnoses import (

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from elo_exp.battles import models
+from elo_exp.data.battles import models
 from elo_exp.records import Battle
 from elo_exp.results import Leaderboard
 from elo_exp.statistics.boards import leaderboard, why_unrated

@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from elo_exp.battles import models
+from elo_exp.data.battles import models
 from elo_exp.records import Battle
 from elo_exp.statistics.agreement import FIRST, SECOND, votes_by_comparison
 from elo_exp.statistics.diagnoses import Cycles, PairResidual, TransitivityTest

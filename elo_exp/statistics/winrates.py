@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elo_exp.battles import models
+from elo_exp.data.battles import models
 from elo_exp.records import Battle
 from elo_exp.results import Z95, WinRate
 from elo_exp.statistics.likelihood import games, pairs

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elo_exp import bank
+from elo_exp.data import bank
 from elo_exp.entrants import Entrant
 from elo_exp.models import causal_lm
 from elo_exp.models.causal_lm import CausalLM, Checkpoint, chat_ids

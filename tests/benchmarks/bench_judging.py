@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from elo_exp import stages
+from elo_exp import pipeline
 from elo_exp.records import Comparison
-from elo_exp.store import Store
+from elo_exp.store.store import Store
 from tests.data import DIMENSIONS, shipped
 
 ENTRANTS = ("base_olmo", "full_poe", "security_only", "security_plus_robustness")
@@ -74,7 +74,7 @@ def measure(n_pairs: int, url: str, folder: Path) -> Measured:
     before = _memory_mb()
     wall, ours = time.perf_counter(), time.process_time()
     with Store(folder / "store.sqlite") as store:
-        judgments = stages.judge_pairs(questions, rubrics, judge, store)
+        judgments = pipeline.judge_pairs(questions, rubrics, judge, store)
     n_queries = sum(2 * len(some) for some in judgments.values())
     return Measured(
         n_queries, time.perf_counter() - wall, time.process_time() - ours, _memory_mb(), before

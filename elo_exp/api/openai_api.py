@@ -1,0 +1,261 @@
+"""An OpenAI-compatible API as the suite uses it: chat completions as plain JSON, errors as one of three kinds.
+
+Servers differ: what comes back is read as it is, without the SDK's types, and nothing beyond the choices is relied on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from collections.abc import Mapping
+from functools import cached_property
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from elo_exp.api.counts import n_tokens
+from elo_exp.api.services import DoubtfulError
+from elo_exp.api.transport import (
+    REFUSALS,
+    brief,
+    check_base_url,
+    check_variable,
+    error_in,
+    read_key,
+    submitting,
+    words_of,
+)
+from elo_exp.records import UserError
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+logger = logging.getLogger(__name__)
+
+MAX_TOKENS_NAMES = ("max_tokens", "max_completion_tokens")
+_NO_KEY = "not-needed"  # the SDK sends no request without one
+_LISTING_SECONDS = 30.0
+_NAMED = 5  # of a server's models, how many are named
+_NOT_EXTRA = {  # the SDK lets extra_body replace what is sent beside it, and with it what a budget reckons with
+    "max_tokens": "Set max_tokens",
+    "max_completion_tokens": "Set max_tokens, and max_tokens_name=max_completion_tokens",
+    "n": "One answer is read, and all are paid for: ask again with judging.repeats",
+    "best_of": "One answer is read, and all are paid for: ask again with judging.repeats",
+    "model": "Set model",
+    "messages": "They are the prompt or the rubric: set system_prompt of an entrant, or rubric",
+    "stream": "Answers are read whole: set timeout_seconds for one that takes long",
+}
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
+
+
+def check_extra_body(extra_body: Mapping[str, Any] | None) -> None:
+    """Raise UserError for what has a setting, or would cost more than a budget knows of."""
+    for name in extra_body or ():
+        if name in _NOT_EXTRA:
+            raise UserError(
+                f"extra_body: found {name}, which goes past the settings. {_NOT_EXTRA[name]}."
+            )
+
+
+class OpenAiApi:
+    """The server at `base_url`. Its errors are those of services.py, and none of the SDK's.
+
+    key_variable     the environment variable, or line of .env, that holds the key; None: the server asks for none
+    timeout_seconds  after which an answer is given up
+    part             what asks, in the words of the configuration: judge, or entrant.NAME
+    """
+
+    def __init__(
+        self, base_url: str, *, key_variable: str | None, timeout_seconds: float, part: str
+    ) -> None:
+        check_base_url(base_url)
+        if "?" in base_url or "#" in base_url:
+            raise UserError(
+                "base_url: found a query in it. Expected http(s)://HOST/PATH, mostly ending in /v1."
+            )
+        if key_variable is not None:
+            check_variable(key_variable)
+        if not timeout_seconds > 0:
+            raise UserError(f"timeout_seconds: found {timeout_seconds}. Expected more than 0.")
+        self.endpoint = base_url.rstrip("/")
+        self._key_variable = key_variable
+        self._timeout_seconds = timeout_seconds
+        self._part = part
+
+    @cached_property
+    def _client(self) -> OpenAI:
+        sdk, key = _sdk(), self._key()
+        client: OpenAI = sdk.OpenAI(
+            api_key=key,
+            base_url=self.endpoint,
+            timeout=self._timeout_seconds,
+            max_retries=0,  # calls.py retries, and keeps count of what it may cost
+            default_headers={
+                "Authorization": f"Bearer {key}"
+            },  # whatever else the environment would have it send
+        )
+        atexit.register(client.close)
+        return client
+
+    def _key(self) -> str:
+        if self._key_variable is None:
+            return _NO_KEY
+        if key := read_key(self._key_variable):
+            return key
+        name = self._key_variable
+        raise UserError(
+            f"{name}: not set, and {self._part}.key_variable names it. Put the key into the environment, or as "
+            f"{name}=... into a file .env here; a server that asks for no key wants {self._part}.key_variable=null."
+        )
+
+    def complete(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """One chat completion, as the JSON that came back. Raises RefusedError or DoubtfulError."""
+        with submitting(_sdk(), self._said):
+            raw = self._client.chat.completions.with_raw_response.create(**params)
+            message = raw.http_response.json()
+        if not _is_completion(message):
+            found = f"something else than a chat completion{error_in(message)}"
+            raise DoubtfulError(f"{self.endpoint} answered with {found}")
+        if (failure := _failure(message)) is not None:
+            raise DoubtfulError(
+                f"{self.endpoint} answered with an error in place of a text{failure}"
+            )
+        return message  # type: ignore[no-any-return]
+
+    def check(self, model: str) -> None:
+        """Whether the SDK is there, and the server, and whether it takes the key; free. Raises UserError where not.
+
+        Not every server lists its models, or lists them by the names that it takes: one that is not listed is only
+        warned of.
+        """
+        import httpx2
+
+        sdk, seconds = _sdk(), min(_LISTING_SECONDS, self._timeout_seconds)
+        patient = self._client.with_options(timeout=seconds, max_retries=2)
+        try:
+            names = _names(patient.models.with_raw_response.list().http_response.json())
+        except sdk.APIStatusError as error:
+            names = self._without_list(error)
+        except (sdk.APIError, httpx2.HTTPError) as error:
+            raise UserError(
+                f"{self.endpoint} cannot be reached ({brief(error)}). Check that the server runs, and "
+                f"{self._part}.base_url; nothing was spent."
+            ) from None
+        except (ValueError, TypeError, LookupError, AttributeError):
+            raise UserError(
+                f"{self.endpoint} does not answer as an OpenAI-compatible API does. Check {self._part}.base_url, which "
+                "mostly ends in /v1; nothing was spent."
+            ) from None
+        if names and model not in names:
+            named = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+            logger.warning(
+                "warning: %s.model: %s does not list %s; it lists %s",
+                self._part,
+                self.endpoint,
+                model,
+                named,
+            )
+
+    def _without_list(self, error: Any) -> list[str]:
+        """What to make of a server that refuses to list its models: a gateway may have no list, and a key may be good
+        for completions and nothing else."""
+        if error.status_code in (502, 503, 504):  # it is not there, or still loading
+            raise UserError(
+                f"{self.endpoint} has no answers now ({self._said(error)}). Nothing was spent."
+            ) from None
+        if error.status_code == 401 and "scope" not in str(error.body):
+            raise UserError(
+                f"{self.endpoint} refuses (401): {self._said(error)}. Nothing was spent."
+            ) from None
+        logger.info("%s does not list its models (%d); going on", self.endpoint, error.status_code)
+        return []
+
+    def _said(self, error: Any) -> str:
+        """What the server says, and what to do; never what was sent. A server may quote the key that it refuses."""
+        status = error.status_code
+        words = words_of(error.body).replace(self._client.api_key, "[the key]")
+        words = "the key is not accepted" if status == 401 else words
+        code = error.code if isinstance(error.code, str) and not error.code.isdigit() else ""
+        said = (
+            f"{words} ({code})"
+            if words and code and code not in words
+            else words or f"status {status}"
+        )
+        hint = self._hint(status) if status in REFUSALS else ""
+        return f"{said}. {hint}" if hint else said
+
+    def _hint(self, status: int) -> str:
+        if status == 401 and self._key_variable is None:
+            return f"It asks for a key: set {self._part}.key_variable to the name of the variable that holds it"
+        return {
+            401: f"Check {self._key_variable}",
+            402: "Check the account's balance",
+            403: f"The key in {self._key_variable} may not do this",
+            404: f"Check {self._part}.model and {self._part}.base_url, which mostly ends in /v1",
+        }.get(status, "")
+
+
+def _sdk() -> ModuleType:
+    try:
+        import openai
+    except ModuleNotFoundError:
+        raise UserError(
+            "the package openai is not installed. Install it: pip install 'elo-exp[openai]'"
+        ) from None
+    return openai
+
+
+def _names(listed: Any) -> list[str]:
+    return [str(row["id"]) for row in listed["data"] or []]
+
+
+def _is_completion(message: Any) -> bool:
+    choices = message.get("choices") if isinstance(message, dict) else None
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return isinstance(first, dict) and isinstance(first.get("message"), dict)
+
+
+def _failure(message: Mapping[str, Any]) -> str | None:
+    """What went wrong, of a completion that failed on its way and came with status 200; None where nothing did."""
+    choice = message["choices"][0]
+    if message.get("error") or choice.get("error") or choice.get("finish_reason") == "error":
+        return error_in(message) or error_in(choice)
+    return None
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """What a completion says: its content, or the text among its parts. Reasoning beside it is not part of it."""
+    content = message["choices"][0]["message"].get("content")
+    if isinstance(content, list):
+        parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        content = "".join(str(part.get("text") or "") for part in parts)
+    return str(content or "").encode(errors="replace").decode()  # half a surrogate pair is no text
+
+
+def stop_reason_of(message: Mapping[str, Any], *, max_tokens: int) -> str:
+    """Why a completion ended, in the words of a JudgeReply: end_turn, max_tokens, refusal, or the server's own.
+
+    Where the server does not say, it was cut off if it has as many tokens as were allowed.
+    """
+    choice = message["choices"][0]
+    if choice["message"].get("refusal"):
+        return "refusal"
+    if (reason := choice.get("finish_reason")) is None:
+        return (
+            "max_tokens"
+            if n_tokens(message, "usage", "completion_tokens") >= max_tokens
+            else "end_turn"
+        )
+    return _STOP_REASONS.get(str(reason), str(reason))
+
+
+def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
+    """The tokens of a completion by class; those that the server found in its prompt cache are not input tokens."""
+    prompt = n_tokens(message, "usage", "prompt_tokens")
+    cached = n_tokens(message, "usage", "prompt_tokens_details", "cached_tokens")
+    return {
+        "cache_read_tokens": cached,
+        "input_tokens": prompt - cached
+        if cached <= prompt
+        else prompt,  # more of them were counted apart
+        "output_tokens": n_tokens(message, "usage", "completion_tokens"),
+    }

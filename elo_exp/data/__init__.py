@@ -1,0 +1,1 @@
+"""What a run is about: prompts, rubrics, pairs, battles."""

@@ -1,0 +1,101 @@
+"""Pair up responses, and reconcile the two orders of a pair into one judgment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+from elo_exp.data.rubrics import Rubric
+from elo_exp.records import Comparison, Judgment, Prompt, Response, UserError, Verdict
+
+Responses = Mapping[str, Mapping[str, Response]]  # by entrant, in the order given; then by prompt
+
+
+def check_entrants(names: Sequence[str]) -> None:
+    if len(names) < 2:
+        raise UserError(
+            f"entrant: found {len(names)} ({', '.join(names) or 'none'}). A tournament needs at least two: "
+            "'entrant=[first,second]'."
+        )
+
+
+def pair_up(
+    prompts: Sequence[Prompt], responses: Responses, rubric: Rubric, *, limit: int | None = None
+) -> list[Comparison]:
+    """Every unordered pair of entrants on every prompt that the rubric applies to, prompts first.
+
+    A pair of which one response is missing is left out; `limit` keeps the first so many.
+    """
+    comparisons: list[Comparison] = []
+    for prompt in prompts:
+        if not rubric.applies_to(prompt):
+            continue
+        for a, b in combinations(responses, 2):
+            first, second = responses[a].get(prompt.prompt_id), responses[b].get(prompt.prompt_id)
+            if first is None or second is None:
+                continue
+            if len(comparisons) == limit:
+                return comparisons
+            comparisons.append(
+                rubric.compare(
+                    prompt,
+                    entrant_a=a,
+                    entrant_b=b,
+                    response_a=first.response_text,
+                    response_b=second.response_text,
+                )
+            )
+    return comparisons
+
+
+def outcome(verdict: Verdict) -> str | None:
+    """Which side of the comparison a verdict names once the swap is undone: a, b or tie; None if it is invalid."""
+    if verdict.verdict == "INVALID":
+        return None
+    if verdict.verdict == "TIE":
+        return "tie"
+    return "a" if (verdict.verdict == "A") != verdict.position_swap else "b"
+
+
+def reconcile(
+    comparison: Comparison, ab: Verdict, ba: Verdict, repeats: Sequence[Verdict] = ()
+) -> Judgment:
+    """One judgment of two verdicts.
+
+    Invalid in either order: no winner, and not a tie. Both orders name the same entrant: it wins. Both say tie: a
+    tie. Anything else: a tie, marked inconsistent unless the answers are equal, where one query stands for both orders
+    and its letter names another entrant in each. `repeats` are kept with it and decide nothing.
+    """
+    equal = comparison.response_a == comparison.response_b
+    first, second = outcome(ab), outcome(ba)
+    invalid = first is None or second is None
+    winner = (
+        {"a": comparison.entrant_a, "b": comparison.entrant_b}.get(first or "")
+        if first == second
+        else None
+    )
+    return Judgment(
+        prompt_id=comparison.prompt_id,
+        dimension=comparison.dimension,
+        entrant_a=comparison.entrant_a,
+        entrant_b=comparison.entrant_b,
+        winner=winner,
+        inconsistent=not invalid and first != second and not equal,
+        invalid=invalid,
+        equal_answers=equal,
+        raw=(ab, ba, *repeats),
+    )
+
+
+def repeated(judgment: Judgment) -> Iterator[tuple[Verdict, Verdict]]:
+    """Each repeated verdict after the first one of its order, both valid.
+
+    One that is the other order's turned round is no observation, nor is the second order of equal answers.
+    """
+    for again in judgment.raw[2:]:
+        before = judgment.raw[1] if again.position_swap else judgment.raw[0]
+        is_second = (
+            before.mirrored or again.mirrored or (judgment.equal_answers and again.position_swap)
+        )
+        if not is_second and "INVALID" not in (before.verdict, again.verdict):
+            yield before, again

@@ -1,0 +1,113 @@
+"""A rubric for pairs: which prompts it applies to, what the judge is shown, and what the judge's reply means."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from elo_exp.data.instructions import Instructions, nonce, read, read_reply, tags_of
+from elo_exp.records import Comparison, JudgeReply, JudgeRequest, Prompt, UserError, Verdict
+
+_LAST_LINE = re.compile(r"VERDICT:\s*(?P<verdict>A|B|TIE)\.?$")
+
+
+@dataclass(kw_only=True)
+class Rubric(Instructions):
+    """Which of two responses is better on one dimension."""
+
+    schema_path: str
+
+    placeholders = ("question", "reference", "expected", "response_a", "response_b", "nonce")
+    tags = tags_of("response_a", "response_b")
+
+    @property
+    def input_paths(self) -> Mapping[str, Path]:
+        return {**super().input_paths, "schema": Path(self.schema_path)}
+
+    def _schema(self) -> str:
+        try:
+            return json.dumps(json.loads(read(self.schema_path)))
+        except json.JSONDecodeError as error:
+            raise UserError(f"{self.schema_path}: not JSON ({error}).") from None
+
+    def compare(
+        self, prompt: Prompt, *, entrant_a: str, entrant_b: str, response_a: str, response_b: str
+    ) -> Comparison:
+        """The question put to the judge, holding of the prompt only what this rubric shows."""
+        return Comparison(
+            **self._shown_of(prompt),
+            entrant_a=entrant_a,
+            entrant_b=entrant_b,
+            response_a=response_a,
+            response_b=response_b,
+        )
+
+    def request(
+        self,
+        comparison: Comparison,
+        *,
+        judge: str,
+        position_swap: bool,
+        repeat: int = 0,
+        reads: Sequence[str] = (),
+    ) -> JudgeRequest:
+        """One query. Its key covers the judge's fingerprint, every byte that the judge sees, and the fields that it
+        reads of the comparison itself."""
+        shown = comparison.swapped() if position_swap else comparison
+        known = [getattr(shown, name) for name in reads]
+        return self._request(
+            shown, judge=judge, repeat=repeat, known=known, position_swap=position_swap
+        )
+
+    def _texts(self, shown: Comparison) -> Mapping[str, str]:
+        return {
+            "response_a": self._inert(shown.response_a),
+            "response_b": self._inert(shown.response_b),
+            "nonce": nonce(shown.prompt_text, shown.response_a, shown.response_b),
+        }
+
+    def parse(self, request: JudgeRequest, reply: JudgeReply, *, judge_model: str) -> Verdict:
+        """What a reply says. A refusal, a truncation and anything unreadable are INVALID, never a tie."""
+        verdict, reasoning = (
+            _read_verdict(reply.text) if reply.stop_reason == "end_turn" else (None, "")
+        )
+        return Verdict(
+            cache_key=reply.key,
+            rubric_version=self.version,
+            judge_model=judge_model,
+            position_swap=request.position_swap,
+            verdict=verdict or "INVALID",
+            reasoning=reasoning or reply.text,
+            mirrored=reply.mirrored,
+            repeat=request.repeat,
+            stop_reason=reply.stop_reason,
+            timestamp=reply.timestamp,
+            usage=reply.usage,
+        )
+
+
+def check_dimensions(rubrics: Sequence[Rubric]) -> None:
+    """Raise UserError where two rubrics are of one dimension, whose verdicts nobody could tell apart."""
+    paths: dict[str, str] = {}
+    for rubric in rubrics:
+        if rubric.dimension in paths:
+            raise UserError(
+                f"rubric: two are of the dimension {rubric.dimension!r}, {paths[rubric.dimension]} and {rubric.path}. "
+                "Give each a dimension of its own: rubric.NAME.dimension=..."
+            )
+        paths[rubric.dimension] = rubric.path
+
+
+def _read_verdict(text: str) -> tuple[str | None, str]:
+    """The verdict and the evidence of a reply: the JSON object asked for, or 'VERDICT: X' as the last line."""
+    answer, before = read_reply(text, _LAST_LINE)
+    if answer.get("verdict") not in ("A", "B", "TIE"):
+        return None, ""
+    if before is not None:
+        return answer["verdict"], before
+    return answer[
+        "verdict"
+    ], f"A: {answer.get('evidence_a', '')} | B: {answer.get('evidence_b', '')}"

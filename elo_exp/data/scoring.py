@@ -1,0 +1,137 @@
+"""A rubric for one response by itself: what the judge is shown, and what number its reply means."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elo_exp.data.instructions import Instructions, nonce, read_reply, tags_of
+from elo_exp.records import Item, JudgeReply, JudgeRequest, Prompt, Response, Score, UserError
+
+INTERVAL_WIDTH = 3.92  # of a 95 % normal interval, in standard deviations
+UNREADABLE = "unreadable"  # why a reply that ended by itself has no score
+_NUMBER = r"-?\d+(?:\.\d+)?"
+_LAST_LINE = re.compile(
+    rf"SCORE:\s*(?P<score>{_NUMBER})(?:\s*\[\s*(?P<low>{_NUMBER})\s*,\s*(?P<high>{_NUMBER})\s*\])?\.?$"
+)
+
+
+@dataclass(kw_only=True)
+class ScoreRubric(Instructions):
+    """How good one response is.
+
+    low, high    the declared scale; a score outside it is no score
+    uncertainty  ask for a 95 % interval besides, whose width says how sure the judge is
+    """
+
+    low: float
+    high: float
+    uncertainty: bool
+
+    placeholders = ("question", "reference", "expected", "response", "nonce", "low", "high")
+    tags = tags_of("response")
+
+    def __post_init__(self) -> None:
+        if not -float("inf") < self.low < self.high < float("inf"):
+            raise UserError(
+                f"low: found a scale from {self.low} to {self.high}. Expected a low below a high."
+            )
+        super().__post_init__()
+
+    def _schema(self) -> str:
+        scale = f"from {self.low:g} to {self.high:g}"
+        said = {"score": f"how good the response is, {scale}"}
+        if self.uncertainty:
+            said["score"] = f"your best estimate of how good the response is, {scale}"
+            said["low"] = f"the lower end of your 95 % interval for it, {scale}"
+            said["high"] = f"the upper end of your 95 % interval for it, {scale}"
+        # The scale stands in words: not every API takes minimum and maximum.
+        numbers = {name: {"type": "number", "description": words} for name, words in said.items()}
+        return json.dumps(
+            {
+                "type": "object",
+                "properties": {"evidence": {"type": "string"}, **numbers},
+                "required": ["evidence", *numbers],
+                "additionalProperties": False,
+            }
+        )
+
+    def item(self, prompt: Prompt, response: Response, draw_idx: int = 0) -> Item:
+        """What is put to the judge, holding of the prompt only what this rubric shows."""
+        return Item(
+            **self._shown_of(prompt),
+            entrant_id=response.entrant_id,
+            response_text=response.response_text,
+            draw_idx=draw_idx,
+        )
+
+    def request(
+        self, item: Item, *, judge: str, repeat: int = 0, reads: Sequence[str] = ()
+    ) -> JudgeRequest:
+        """One query. Its key covers the judge's fingerprint and every byte that the judge sees; and, for a judge that
+        reads more than the text, whose response it is."""
+        whose = [item.prompt_id, item.entrant_id, item.draw_idx] if reads else []
+        return self._request(
+            item, judge=judge, repeat=repeat, known=whose, scale=(self.low, self.high)
+        )
+
+    def _texts(self, shown: Item) -> Mapping[str, str]:
+        return {
+            "response": self._inert(shown.response_text),
+            "nonce": nonce(shown.prompt_text, shown.response_text),
+            "low": f"{self.low:g}",
+            "high": f"{self.high:g}",
+        }
+
+    def parse(self, request: JudgeRequest, reply: JudgeReply, *, judge_model: str) -> Score:
+        """What a reply says, with the scale mapped to [0, 1]: of 0 to 10, 1 is 0.1.
+
+        The variance is that of a normal distribution whose 95 % interval the judge gave, widened to hold the score.
+        A refusal, a truncation and anything unreadable or off the scale have no score.
+        """
+        assert isinstance(request.subject, Item)
+        said, reasoning = self._read(reply.text) if reply.stop_reason == "end_turn" else (None, "")
+        stop_reason = (
+            UNREADABLE if said is None and reply.stop_reason == "end_turn" else reply.stop_reason
+        )
+        score, variance = said or (None, None)
+        return Score(
+            prompt_id=request.subject.prompt_id,
+            policy=request.subject.entrant_id,
+            draw_idx=request.subject.draw_idx,
+            judge_model=judge_model,
+            judge_score=score,
+            judge_score_variance=variance,
+            cache_key=reply.key,
+            stop_reason=stop_reason,
+            reasoning=reasoning or reply.text,
+        )
+
+    def _read(self, text: str) -> tuple[tuple[float, float | None] | None, str]:
+        """Score and variance in [0, 1], None where there are none; and the evidence."""
+        answer, before = read_reply(text, _LAST_LINE)
+        if before is not None:
+            answer = {name: float(number) for name, number in answer.items() if number is not None}
+        names = ("score", "low", "high") if self.uncertainty else ("score",)
+        numbers = [self._on_scale(answer.get(name)) for name in names]
+        evidence = before if before is not None else str(answer.get("evidence", ""))
+        match numbers:
+            case [float(score)]:
+                return (score, None), evidence
+            case [float(score), float(low), float(high)] if low <= high:
+                width = max(high, score) - min(low, score)
+                return (score, (width / INTERVAL_WIDTH) ** 2), evidence
+        return None, ""
+
+    def _on_scale(self, number: Any) -> float | None:
+        """The number in [0, 1]; None for what is none, or lies off the scale."""
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int | float)
+            or not self.low <= number <= self.high
+        ):
+            return None
+        return float((number - self.low) / (self.high - self.low))

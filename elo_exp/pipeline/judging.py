@@ -1,0 +1,300 @@
+"""Pairs of responses judged in both orders: asked where the store does not have the verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from elo_exp import memory
+from elo_exp.api import planning
+from elo_exp.api.planning import Estimate, Plan
+from elo_exp.data.pairing import reconcile
+from elo_exp.data.rubrics import Rubric
+from elo_exp.judges import Judge, PaidJudge
+from elo_exp.pipeline import bill
+from elo_exp.pipeline.missing import report_missing
+from elo_exp.progress import track
+from elo_exp.records import (
+    Comparison,
+    JudgeIdentity,
+    JudgeReply,
+    JudgeRequest,
+    Judgment,
+    fingerprint,
+)
+from elo_exp.store.ledger import Ledger
+from elo_exp.store.store import Store
+
+logger = logging.getLogger(__name__)
+
+_AT_LEAST = "That is if the answers that are yet to be made are as long as their makers' others, or, of who has none, empty. "
+
+
+def judge_pairs(
+    comparisons: Mapping[str, Sequence[Comparison]],
+    rubrics: Sequence[Rubric],
+    judge: Judge,
+    store: Store,
+    *,
+    repeats: int = 1,
+    stored_only: bool = False,
+    allow_missing: bool = False,
+) -> dict[str, list[Judgment]]:
+    """Both orders of every comparison, judged and reconciled, by dimension.
+
+    A comparison of which a verdict is missing has no judgment. Raises UserError where some are missing, unless that
+    is allowed or only the store is to be read.
+    """
+    identity = identify(judge)
+    store.remember(identity)
+    requests = _requests(comparisons, rubrics, identity, repeats)
+    every = [request for some in requests.values() for queries in some for request in queries]
+    replies = ask(every, judge, store, stored_only=stored_only, spent_usd=store.usage.dollars)
+    lost = [_name(r) for r in every if r.key not in replies]
+    if lost:
+        store.usage.verdicts_missing += len(lost)
+        report_missing(
+            "verdicts", lost, len(every), allow_missing or stored_only, mend=how_to_mend(judge)
+        )
+    return _judgments(comparisons, rubrics, requests, memory.same("replies", replies), identity)
+
+
+def other_judges(
+    comparisons: Mapping[str, Sequence[Comparison]],
+    rubrics: Sequence[Rubric],
+    judge: Judge,
+    store: Store,
+) -> dict[str, dict[str, list[Judgment]]]:
+    """What other judges have said of the same comparisons, as far as the store has it: by judge, then by dimension.
+
+    A judge that was asked under several settings is several judges, told apart by the first digits of their keys.
+    """
+    mine = identify(judge)
+    others = [found for found in store.judges() if found.key != mine.key]
+    models = Counter([mine.judge_model, *(found.judge_model for found in others)])
+    said = {}
+    for found in others:
+        requests = _requests(comparisons, rubrics, found, repeats=1)
+        keys = {
+            request.key for some in requests.values() for queries in some for request in queries
+        }
+        replies = store.get(JudgeReply, list(keys))
+        judgments = _judgments(
+            comparisons, rubrics, requests, memory.same("replies", replies), found
+        )
+        if any(judgments.values()):
+            model = found.judge_model
+            said[model if models[model] == 1 else f"{model} ({found.key[:6]})"] = judgments
+    return said
+
+
+def identify(judge: Judge) -> JudgeIdentity:
+    """The judge as the keys of its replies know it."""
+    key = fingerprint([judge.model, judge.settings()])
+    return JudgeIdentity(key=key, judge_model=judge.model, reads=tuple(judge.reads))
+
+
+def _judgments(
+    comparisons: Mapping[str, Sequence[Comparison]],
+    rubrics: Sequence[Rubric],
+    requests: Mapping[str, Sequence[Sequence[JudgeRequest]]],
+    replies: Mapping[str, JudgeReply],
+    judge: JudgeIdentity,
+) -> dict[str, list[Judgment]]:
+    """Of the comparisons of which every query has its reply."""
+
+    def read() -> dict[str, list[Judgment]]:
+        return {
+            rubric.dimension: [
+                _judgment(comparison, queries, replies, rubric, judge)
+                for comparison, queries in zip(
+                    comparisons[rubric.dimension], requests[rubric.dimension], strict=True
+                )
+                if all(request.key in replies for request in queries)
+            ]
+            for rubric in rubrics
+        }
+
+    return memory.once(
+        "judgments", read, of=(comparisons, requests, replies), by=(*_read_by(rubrics), judge)
+    )
+
+
+def plan_pairs(
+    comparisons: Mapping[str, Sequence[Comparison]],
+    rubrics: Sequence[Rubric],
+    judge: Judge,
+    store: Store,
+    *,
+    repeats: int = 1,
+    stored_only: bool = False,
+) -> Plan:
+    """What judge_pairs would ask and pay. Asks nothing of the judge and pays nothing."""
+    by_dimension = _requests(comparisons, rubrics, identify(judge), repeats)
+    every = [request for some in by_dimension.values() for queries in some for request in queries]
+    return plan(every, judge, store, stored_only=stored_only, spent_usd=store.usage.dollars)
+
+
+def plan(
+    requests: Sequence[JudgeRequest],
+    judge: Judge,
+    store: Store,
+    *,
+    stored_only: bool = False,
+    spent_usd: float = 0.0,
+) -> Plan:
+    """What `ask` would ask and pay."""
+    stored = store.get(JudgeReply, list({request.key for request in requests}))
+    under_way = Ledger(store, owner="").pending()
+    return _plan(requests, stored, under_way, judge, stored_only=stored_only, spent_usd=spent_usd)
+
+
+def _requests(
+    comparisons: Mapping[str, Sequence[Comparison]],
+    rubrics: Sequence[Rubric],
+    judge: JudgeIdentity,
+    repeats: int,
+) -> dict[str, list[list[JudgeRequest]]]:
+    """By dimension and comparison: order ab, order ba, then any repeats of the two."""
+
+    def render() -> dict[str, list[list[JudgeRequest]]]:
+        return {
+            rubric.dimension: [
+                [
+                    rubric.request(
+                        comparison,
+                        judge=judge.key,
+                        position_swap=swap,
+                        repeat=repeat,
+                        reads=judge.reads,
+                    )
+                    for repeat in range(repeats)
+                    for swap in (False, True)
+                ]
+                for comparison in comparisons[rubric.dimension]
+            ]
+            for rubric in rubrics
+        }
+
+    return memory.once(
+        "requests", render, of=(comparisons,), by=(*_read_by(rubrics), judge, repeats)
+    )
+
+
+def _read_by(rubrics: Sequence[Rubric]) -> tuple[tuple[str, ...], ...]:
+    """All of the rubrics that a query or its verdict depends on."""
+    return tuple((r.dimension, r.version, r.system, r.template, r.schema) for r in rubrics)
+
+
+def _plan(
+    requests: Sequence[JudgeRequest],
+    stored: Collection[str],
+    under_way: Collection[str],
+    judge: Judge,
+    *,
+    stored_only: bool = False,
+    spent_usd: float = 0.0,
+) -> Plan:
+    paid = judge if isinstance(judge, PaidJudge) else None
+    return planning.plan(
+        requests,
+        stored,
+        under_way,
+        judge_model=judge.model,
+        estimate=paid.estimate if paid else lambda _: Estimate(),
+        budget_usd=paid.budget_usd if paid else None,
+        budget_setting=paid.budget_setting if paid else planning.BUDGET_SETTING,
+        stored_only=stored_only,
+        spent_usd=spent_usd,
+    )
+
+
+def _check_before_paying(
+    requests: Sequence[JudgeRequest],
+    stored: Collection[str],
+    judge: PaidJudge,
+    store: Store,
+    *,
+    spent_usd: float,
+) -> None:
+    """Show the plan. Raises UserError for whatever would stop the run once it has begun to pay."""
+    under_way = Ledger(store, owner="").pending()
+    if any(request.key not in stored and request.key not in under_way for request in requests):
+        judge.preflight()
+    plan = _plan(requests, stored, under_way, judge, spent_usd=spent_usd)
+    logger.info("%s", bill.plan_table(plan))
+    plan.check(store.usage)
+
+
+def check_before_answers(plan: Plan, least: Plan, store: Store) -> None:
+    """Show the plan of answers that are yet to be made. Raises UserError where the cap would not even reach for the
+    `least` that they may be."""
+    logger.info("%s", bill.plan_table(plan))
+    least.check(store.usage, hint=_AT_LEAST)
+
+
+def ask(
+    requests: Sequence[JudgeRequest],
+    judge: Judge,
+    store: Store,
+    *,
+    stored_only: bool = False,
+    what: str = "verdicts",
+    spent_usd: float = 0.0,
+) -> dict[str, JudgeReply]:
+    """The replies by key; equal requests are asked once. Before a judge that costs money is asked, the plan is shown.
+    Raises UserError where its budget does not reach.
+
+    what       the replies hold
+    spent_usd  of the judge's cap, by the run so far
+    """
+    unique = {request.key: request for request in requests}
+    replies = store.get(JudgeReply, list(unique))
+    wanted = (
+        [] if stored_only else [request for key, request in unique.items() if key not in replies]
+    )
+    usage = store.usage
+    n_before, n_stored = usage.judge_calls, len(replies)
+    usage.verdicts_wanted += len(requests)
+    usage.verdicts_distinct += len(unique)
+    usage.verdicts_stored += n_stored
+    if wanted and isinstance(judge, PaidJudge):
+        _check_before_paying(requests, replies, judge, store, spent_usd=spent_usd)
+    for reply in track(
+        judge.answer(wanted, store), label=f"judging: {judge.model}", total=len(wanted)
+    ):
+        replies[reply.key] = dataclasses.replace(
+            reply, message=None
+        )  # it is in the store, and not needed here
+    logger.info(
+        "%s: %d wanted, %d of them distinct; %d asked of %s, %d from the store",
+        what, len(requests), len(unique), usage.judge_calls - n_before, judge.model, n_stored,
+    )  # fmt: skip
+    if usage.dollars:
+        logger.info("%s", bill.spend(usage))
+    return replies
+
+
+def _judgment(
+    comparison: Comparison,
+    queries: Sequence[JudgeRequest],
+    replies: Mapping[str, JudgeReply],
+    rubric: Rubric,
+    judge: JudgeIdentity,
+) -> Judgment:
+    ab, ba, *repeats = (
+        rubric.parse(q, replies[q.key], judge_model=judge.judge_model) for q in queries
+    )
+    return reconcile(comparison, ab, ba, repeats)
+
+
+def _name(request: JudgeRequest) -> str:
+    subject = request.subject
+    return f"{subject.dimension} {subject.prompt_id} {' v '.join(subject.entrants)}"
+
+
+def how_to_mend(judge: Judge) -> str:
+    """What can be done about answers that this judge has not given."""
+    return "Ask again with the same command" if isinstance(judge, PaidJudge) else "Supply them"

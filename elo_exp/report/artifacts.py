@@ -1,0 +1,389 @@
+"""What a run concluded, as files, as metrics and as the table on the console."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elo_exp import memory
+from elo_exp.data.pairing import Responses
+from elo_exp.files import jsonl, write_csv, write_json, write_whole
+from elo_exp.records import Comparison, Judgment
+from elo_exp.report.findings import METHODS, companion, how_far, unrated
+from elo_exp.results import (
+    CONVERGED,
+    ROUNDING,
+    Z95,
+    JudgeQuality,
+    Leaderboard,
+    Plot,
+    Precision,
+    Rating,
+    Standings,
+)
+
+_MATCH_FIELDS = (
+    "prompt_id",
+    "dimension",
+    "source",
+    "entrant_a",
+    "entrant_b",
+)  # the texts stand in the responses
+_SEM = "± SEM: ordering error (Monte Carlo), which more permutations shrink; it says nothing of how sure a rating is."
+_ORDERS = (
+    "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge; Bradley-Terry counts both, "
+    "a tie as half a win."
+)
+_RANKS = "ranks: those that the prompts leave possible, for all entrants at once with 95 %."
+_SURE = "95 % over prompts"
+_WIDTH, _NAME = (
+    120,
+    17,
+)  # characters of the console, and of them for a name: a longer one makes the table as much wider
+_MAX_JUDGES = 6  # pairs of judges, of a dimension on the console
+_MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
+
+
+def write_standings(run_dir: Path, standings: Standings, plots: Sequence[Plot]) -> list[Path]:
+    """The ratings artifacts, which every experiment that rates battles has in common."""
+    rates = [rate.to_dict() for rate in standings.win_rates]
+    battles = memory.once(
+        "battles.jsonl", lambda: _battles_jsonl(standings), of=(standings.battles,)
+    )
+    return [
+        write_json(run_dir / "elo_results.json", elo_results(standings)),
+        write_whole(run_dir / "elo_per_perm.npz", _per_permutation(standings)),
+        write_csv(run_dir / "pairwise_winrates.csv", rates),
+        write_whole(run_dir / "battles.jsonl", battles),
+        write_json(run_dir / "ratings.json", ratings_json(standings)),
+        *write_plots(run_dir, plots),
+    ]
+
+
+def _battles_jsonl(standings: Standings) -> str:
+    return jsonl(battle.to_dict() for some in standings.battles.values() for battle in some)
+
+
+def write_plots(run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
+    """Each as a picture of pixels, one of lines, and its numbers."""
+    folder = run_dir / "figures"
+    return [
+        *(write_whole(folder / f"{plot.name}.png", plot.png) for plot in plots),
+        *(write_whole(folder / f"{plot.name}.svg", plot.svg) for plot in plots),
+        *(write_csv(folder / f"{plot.name}.csv", plot.rows) for plot in plots),
+    ]
+
+
+def write_judging(
+    run_dir: Path,
+    *,
+    responses: Responses,
+    comparisons: Mapping[str, Sequence[Comparison]],
+    judgments: Mapping[str, Sequence[Judgment]],
+) -> list[Path]:
+    """What the ratings were concluded from."""
+    texts = {
+        **memory.once("responses.jsonl", lambda: _responses_jsonl(responses), of=(responses,)),
+        **memory.once("matches.jsonl", lambda: _matches_jsonl(comparisons), of=(comparisons,)),
+        **memory.once("verdicts.jsonl", lambda: _verdicts_jsonl(judgments), of=(judgments,)),
+    }
+    return [write_whole(run_dir / name, text) for name, text in texts.items()]
+
+
+def _responses_jsonl(responses: Responses) -> dict[str, str]:
+    return {
+        f"responses/responses_{name}.jsonl": jsonl(r.to_dict() for r in some.values())
+        for name, some in responses.items()
+    }
+
+
+def _matches_jsonl(comparisons: Mapping[str, Sequence[Comparison]]) -> dict[str, str]:
+    matches = (
+        {name: getattr(c, name) for name in _MATCH_FIELDS}
+        for some in comparisons.values()
+        for c in some
+    )
+    return {"matches/matches.jsonl": jsonl(matches)}
+
+
+def _verdicts_jsonl(judgments: Mapping[str, Sequence[Judgment]]) -> dict[str, str]:
+    return {
+        f"verdicts/{dimension}.jsonl": jsonl(j.to_dict() for j in some)
+        for dimension, some in judgments.items()
+    }
+
+
+def elo_results(standings: Standings) -> dict[str, Any]:
+    """The permutation Elo in the original's layout: mean, standard error of the mean over permutations, mean ± 1.96 of
+    it. That interval is the Monte-Carlo error of the ordering, not the uncertainty of a rating."""
+    boards = {dimension: standings.primary(dimension) for dimension in standings.dimensions}
+    return {
+        "default_k": standings.k,
+        "primary": {dimension: _elo_entries(board) for dimension, board in boards.items()},
+        "k_sensitivity": {
+            dimension: {str(float(k)): _elo_entries(board) for k, board in by_k.items()}
+            for dimension, by_k in standings.elo.items()
+        },
+        "n_decisive_matches": {
+            dimension: sum(not battle.is_tie for battle in battles)
+            for dimension, battles in standings.battles.items()
+        },
+    }
+
+
+def _elo_entries(board: Leaderboard | None) -> dict[str, Any]:
+    return {model: _elo_entry(board.rating(model)) for model in board.models} if board else {}
+
+
+def _elo_entry(rating: Rating) -> dict[str, Any]:
+    low, high = ordering_interval(rating)
+    return {
+        "entrant_id": rating.model,
+        "mean": rating.rating,
+        "sem": rating.ordering_error,
+        "ci95_low": low,
+        "ci95_high": high,
+    }
+
+
+def ordering_interval(rating: Rating) -> tuple[float, float]:
+    assert rating.rating is not None and rating.ordering_error is not None
+    return rating.rating - Z95 * rating.ordering_error, rating.rating + Z95 * rating.ordering_error
+
+
+def ratings_json(standings: Standings) -> dict[str, Any]:
+    """Every method's leaderboard by dimension; null where a method does not say."""
+    dimensions: dict[str, dict[str, Any]] = {}
+    for dimension in standings.dimensions:
+        boards = {"elo": standings.primary(dimension)}
+        boards |= {method: by.get(dimension) for method, by in standings.companions.items()}
+        dimensions[dimension] = {
+            method: {
+                "ratings": [rating.to_dict() for rating in board.ratings],
+                "n_matches": board.n_matches,
+                "parameters": dict(board.parameters),
+            }
+            for method, board in boards.items()
+            if board is not None
+        }
+        if "elo" in dimensions[dimension]:
+            dimensions[dimension]["elo"]["by_k"] = [
+                {
+                    "k": k,
+                    "convergence": (share := board.parameters["convergence"]),
+                    "converged": share >= CONVERGED,
+                }
+                for k, board in standings.elo[dimension].items()
+            ]
+    return {
+        "dimensions": dimensions,
+        "judge": standings.diagnoses,
+        "agreement_between_dimensions": [a.to_dict() for a in standings.agreement],
+        "agreement_between_judges": [a.to_dict() for a in standings.judges_agreement],
+        "rank_correlation_between_judges": [r.to_dict() for r in standings.judges_ranks],
+        "differences": {
+            method: [d.to_dict() for d in some] for method, some in standings.differences.items()
+        },
+        "precision": {
+            method: [p.to_dict() for p in some] for method, some in standings.precision.items()
+        },
+    }
+
+
+def _per_permutation(standings: Standings) -> bytes:
+    """Final ratings of each permutation: <dimension>__data (n_perms, n_models), <dimension>__entrants."""
+    arrays: dict[str, Any] = {}
+    for dimension in standings.dimensions:
+        board = standings.primary(dimension)
+        if board is not None and board.samples is not None:
+            arrays[f"{dimension}__data"] = board.samples
+            arrays[f"{dimension}__entrants"] = np.array(board.models)
+    data = io.BytesIO()
+    np.savez_compressed(data, **arrays)
+    return data.getvalue()
+
+
+def metrics(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> dict[str, float]:
+    """Final values under names that every run shares: <method>/<dimension>/<model>, judge/<dimension>/<rate>."""
+    found: dict[str, float] = {}
+    for dimension in standings.dimensions:
+        boards = {"elo": standings.primary(dimension)}
+        boards |= {method: by.get(dimension) for method, by in standings.companions.items()}
+        for method, board in boards.items():
+            for rating in board.ratings if board else ():
+                if rating.rating is not None:
+                    found[f"{method}/{dimension}/{rating.model}"] = rating.rating
+                for name in ("std_error", "ci_low", "ci_high", "p_best", "ordering_error"):
+                    if (value := getattr(rating, name)) is not None:
+                        found[f"{method}_{name}/{dimension}/{rating.model}"] = value
+        position = standings.diagnoses.get(dimension, {}).get("position", {})
+        if position.get("p_first") is not None:
+            found[f"judge/{dimension}/p_first"] = position["p_first"]
+        found[f"n_matches/{dimension}"] = board.n_matches if (board := boards["elo"]) else 0
+    for q in quality:
+        rates = {name: getattr(q, name) for name in q.RATES}
+        found |= {
+            f"judge/{q.dimension}/{name}": rate for name, rate in rates.items() if rate is not None
+        }
+    return found
+
+
+def headline(standings: Standings) -> float:
+    """The mean over dimensions of the gap between the best and the second-best Elo, in rating points."""
+    gaps = []
+    for dimension in standings.dimensions:
+        board = standings.primary(dimension)
+        if board is not None and len(board.ratings) > 1:
+            first, second = (r.rating or 0.0 for r in board.ratings[:2])
+            gaps.append(first - second)
+    return sum(gaps) / len(gaps) if gaps else 0.0
+
+
+def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
+    """The leaderboard as text, a block for each dimension."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    text = io.StringIO()
+    longest = max(map(len, standings.models), default=0)
+    console = Console(file=text, width=_WIDTH + max(0, longest - _NAME), markup=False)
+    method = companion(standings) or "bradley_terry"
+    columns = (
+        "rank",
+        "entrant",
+        "Elo",
+        "± SEM",
+        _SURE,
+        METHODS.get(method, method),
+        _SURE,
+        "ranks",
+        "battles",
+    )
+    sure = {p.dimension: p for p in standings.precision.get(method, ())}
+    by_dimension = {q.dimension: q for q in quality}
+    for dimension in standings.dimensions:
+        console.print(_title(standings, dimension, by_dimension.get(dimension)), highlight=False)
+        grid = Table(box=SIMPLE_HEAD)
+        for column in columns:
+            grid.add_column(
+                column, justify="left" if column == "entrant" else "right", no_wrap=True
+            )
+        rows = _table_rows(standings, method, dimension)
+        for row in rows[:_MAX_ROWS]:
+            grid.add_row(*row)
+        console.print(grid)
+        if len(rows) > _MAX_ROWS:
+            console.print(f"  ... and {len(rows) - _MAX_ROWS} more in ratings.json")
+        for sentence in unrated(standings.companions.get(method, {}).get(dimension)):
+            console.print(f"  {sentence}", highlight=False, width=_WIDTH)
+        if (precision := sure.get(dimension)) and precision.detectable is not None:
+            console.print(_findings(standings, method, precision), highlight=False)
+        if others := _other_judges(standings, dimension)[:_MAX_JUDGES]:
+            console.print("\n".join(others) + "\n", highlight=False)
+    console.print(" ".join([_SEM, *[_ORDERS] * bool(quality), _RANKS]), width=_WIDTH)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def _findings(standings: Standings, method: str, precision: Precision) -> str:
+    """What a method says of the pairs of a dimension, and what it could have found."""
+    pairs = [d for d in standings.differences[method] if d.dimension == precision.dimension]
+    n_sure = sum(bool(d.significant) for d in pairs)
+    return (
+        f"  {n_sure} of {len(pairs)} differences hold (Holm, over all dimensions); {precision.n_prompts} prompts find "
+        f"one of {precision.detectable:.0f} points four times in five\n"
+    )
+
+
+def _other_judges(standings: Standings, dimension: str) -> list[str]:
+    """How far each two judges agree, where the store has heard several."""
+    rho = {(r.first, r.second): r.rho for r in standings.judges_ranks if r.dimension == dimension}
+    lines = []
+    for a in standings.judges_agreement:
+        if a.dimension != dimension or a.agreement is None:
+            continue
+        parts = [
+            f"  {a.first} and {a.second} say the same of {a.agreement:.0%} of {a.n_comparisons} pairs"
+        ]
+        parts += [f"kappa {a.kappa:.2f}"] if a.kappa is not None else []
+        rank = rho.get((a.first, a.second))
+        parts += [f"rank correlation of the ratings {rank:.2f}"] if rank is not None else []
+        lines.append(", ".join(parts))
+    return lines
+
+
+def _title(standings: Standings, dimension: str, quality: JudgeQuality | None) -> str:
+    battles = standings.battles[dimension]
+    n_decisive = sum(not battle.is_tie for battle in battles)
+    board = standings.primary(dimension)
+    share = f", {how_far(board.parameters['convergence'])}" if board else ""
+    parts = [
+        f"{dimension}: {len(battles)} battles, {n_decisive} decisive; Elo at K = {standings.k:g}{share}"
+    ]
+    if quality is not None and quality.n_judgments:
+        flips = (
+            f"{quality.n_flips} of {quality.n_two_order} flipped"
+            if quality.n_two_order
+            else "orders not compared"
+        )
+        kinds = {"refused": quality.n_refused, "cut off": quality.n_cut_off}
+        named = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
+        shares = {"first shown wins": quality.first_shown_rate, "ties": quality.tie_rate}
+        said = [
+            f"{name} {100 * share:.0f} %" for name, share in shares.items() if share is not None
+        ]
+        invalid = f"{quality.n_invalid} invalid{f' ({named})' if named else ''}"
+        equal = [f"{quality.n_equal_answers} with equal answers"] if quality.n_equal_answers else []
+        parts.append(", ".join(["judge: " + flips, *said, invalid, *equal]))
+    return "\n".join(parts)
+
+
+def _table_rows(standings: Standings, method: str, dimension: str) -> list[tuple[str, ...]]:
+    elo = standings.primary(dimension)
+    fitted = standings.companions.get(method, {}).get(dimension)
+    lead = elo or fitted
+    return [
+        _table_row(
+            rating,
+            elo.rating(rating.model) if elo else None,
+            fitted.rating(rating.model) if fitted else None,
+        )
+        for rating in (lead.ratings if lead else ())
+    ]
+
+
+def _interval(rating: Rating | None) -> str:
+    return (
+        "-"
+        if rating is None or rating.ci_low is None
+        else f"{rating.ci_low:.0f} .. {rating.ci_high:.0f}"
+    )
+
+
+def _rank_set(rating: Rating | None) -> str:
+    if rating is None or rating.rank_low is None or rating.rank_high is None:
+        return "-"
+    return (
+        str(rating.rank_low)
+        if rating.rank_low == rating.rank_high
+        else f"{rating.rank_low} .. {rating.rank_high}"
+    )
+
+
+def _table_row(lead: Rating, elo: Rating | None, companion: Rating | None) -> tuple[str, ...]:
+    fitted = "-" if companion is None else companion.flag or f"{companion.rating:.1f}"
+    return (
+        str(lead.rank or "-"),
+        lead.model,
+        f"{elo.rating:.1f}" if elo else "-",
+        f"{elo.ordering_error:.2f}" if elo and (elo.ordering_error or 0.0) > ROUNDING else "-",
+        _interval(elo),
+        fitted,
+        _interval(companion),
+        _rank_set(companion),
+        str(companion.n_battles if companion else lead.n_battles),
+    )

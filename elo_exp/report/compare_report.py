@@ -1,0 +1,290 @@
+"""Finished runs side by side, as files, as metrics and as tables on the console."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elo_exp.files import write_csv, write_json
+from elo_exp.report.artifacts import write_plots
+from elo_exp.report.findings import METHODS, converged, names
+from elo_exp.report.markup import NONE, between, maybe, p_value, percent
+from elo_exp.results import Plot, added_up, paid
+from elo_exp.statistics.diagnoses import Agreement
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Row = Mapping[str, Any]
+
+_MAX_ROWS = 60  # of a dimension on the console; all are in compare.csv
+LEGEND = (
+    "95 %: over prompts, of a rating in its own run. moved: by the last rating before it, Bradley-Terry where there is "
+    "one, and not by Elo beside it; from that in run 1, against the mean of the entrants rated in both. Its 95 % are "
+    "of this shift alone, a prompt of both runs being one observation. Whether the intervals of two ratings overlap "
+    "does not tell. Shifts of Elo have no interval."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """What a run shares with the first, on one dimension."""
+
+    run: str
+    dimension: str
+    n_prompts_before: int  # of the first run
+    n_prompts: int
+    n_shared_prompts: int
+    same_verdicts: bool
+    agreement: Agreement  # of the two runs' winners, on the same pair and prompt
+    no_interval: str | None  # why the shifts have no interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Rows for each run, the first being what the others are compared with."""
+
+    runs: Sequence[Row]
+    ratings: Sequence[Row]  # run, dimension, method, a Rating, its shift
+    judge: Sequence[Row]  # run, dimension
+    overlaps: Sequence[Overlap]
+    answers: Sequence[
+        Row
+    ]  # run, entrant: of the shared prompts, those with the same answer as in the first run
+    settings: Mapping[str, Mapping[str, Any]]  # those that differ, by run
+    inputs: Sequence[Row]
+    versions: Mapping[str, Mapping[str, Any]]  # those that differ, by run
+
+    @property
+    def number(self) -> dict[str, int]:
+        """Of each run, from 1."""
+        return {row["run"]: n for n, row in enumerate(self.runs, start=1)}
+
+    @property
+    def dimensions(self) -> list[str]:
+        return list(dict.fromkeys(row["dimension"] for row in self.ratings))
+
+    @property
+    def method(self) -> str:
+        """That which is shown beside Elo, or Elo itself where there is no other."""
+        there = dict.fromkeys(row["method"] for row in self.ratings)
+        return next(
+            (name for name in ("bradley_terry", *there) if name in there and name != "elo"), "elo"
+        )
+
+    @property
+    def has_elo_beside(self) -> bool:
+        return self.method != "elo" and any(row["method"] == "elo" for row in self.ratings)
+
+
+def moved(found: Comparison) -> list[Row]:
+    """The rating rows of the method that is shown which have a shift."""
+    return [
+        row for row in found.ratings if row["method"] == found.method and row["shift"] is not None
+    ]
+
+
+def write(run_dir: Path, found: Comparison, plots: Sequence[Plot]) -> list[Path]:
+    return [
+        write_json(run_dir / "compare.json", asdict(found)),
+        write_csv(run_dir / "compare.csv", found.ratings),
+        *write_plots(run_dir, plots),
+    ]
+
+
+def metrics(found: Comparison) -> dict[str, float]:
+    """n_runs, and shift/<number of the run>/<dimension>/<model>."""
+    shifts = {
+        f"shift/{found.number[r['run']]}/{r['dimension']}/{r['model']}": r["shift"]
+        for r in moved(found)
+    }
+    return {"n_runs": len(found.runs), **shifts}
+
+
+# What both the console and the page say
+
+
+def bill(row: Row) -> float:
+    """What a run was paid in dollars, by all attempts."""
+    return paid(added_up([row["usage"], row["paid_before"]]))
+
+
+def about(row: Row) -> str:
+    usage = row["usage"] or {}
+    judge = [f"judge {row['judge_model']}"] if row["judge_model"] else []
+    sizes = {"prompts": row["selected_prompt_count"], "battles": row["n_battles"]}
+    sizes |= {
+        "verdicts asked": usage.get("judge_calls"),
+        "from the store": usage.get("verdicts_stored"),
+    }
+    said = [f"{n:,} {thing}" for thing, n in sizes.items() if n]
+    return ", ".join([str(row["experiment"]), *judge, *said, f"${bill(row):,.2f}"])
+
+
+def rating_cells(found: Comparison, dimension: str) -> Iterator[list[str]]:
+    """Entrant by entrant, best first, a line for each run."""
+    rows = {
+        (r["run"], r["method"], r["model"]): r for r in found.ratings if r["dimension"] == dimension
+    }
+    for model in dict.fromkeys(model for _, method, model in rows if method == found.method):
+        for run, n in found.number.items():
+            elo, fitted = rows.get((run, "elo", model)), rows.get((run, found.method, model))
+            if fitted is not None:
+                beside = [_points(elo), _interval(elo)] if found.has_elo_beside else []
+                yield [
+                    model,
+                    str(n),
+                    *beside,
+                    _points(fitted),
+                    _interval(fitted),
+                    _ranks(fitted),
+                    *_shift(fitted),
+                ]
+
+
+def _shift(row: Row) -> list[str]:
+    p = row["shift_p_holm"]
+    interval = between(row["shift_ci_low"], row["shift_ci_high"])
+    return [signed(row["shift"]), interval, NONE if p is None else p_value(p)]
+
+
+def rating_head(found: Comparison) -> list[str]:
+    beside = ["Elo", "95 %"] if found.has_elo_beside else []
+    name = METHODS.get(found.method, found.method)
+    return ["entrant", "run", *beside, name, "95 %", "ranks", "moved", "95 %", "p, Holm"]
+
+
+def _points(row: Row | None) -> str:
+    if row is None or row["rating"] is None:
+        return NONE if row is None else row["flag"] or NONE
+    return maybe(row["rating"])
+
+
+def _interval(row: Row | None) -> str:
+    return NONE if row is None else between(row["ci_low"], row["ci_high"])
+
+
+def _ranks(row: Row) -> str:
+    low, high = row["rank_low"], row["rank_high"]
+    if low is None:
+        return str(row["rank"] or NONE)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def signed(points: float | None) -> str:
+    return NONE if points is None else f"{'+' if round(points) > 0 else ''}{maybe(points)}"
+
+
+def shares(found: Comparison, overlap: Overlap) -> str:
+    """What a run has in common with the first."""
+    n, a = found.number[overlap.run], overlap.agreement
+    if overlap.same_verdicts:
+        return f"run {n}: the same verdicts as in run 1, so its Bradley-Terry ratings are the same"
+    of_first = f"among the {overlap.n_prompts_before:,} of run 1"
+    said = [
+        f"run {n}: {overlap.n_shared_prompts:,} of its {overlap.n_prompts:,} prompts are {of_first}"
+    ]
+    if a.agreement is not None:
+        kappa = f", kappa {a.kappa:.2f}" if a.kappa is not None else ""
+        said.append(
+            f"on {a.n_comparisons:,} shared pairs the same winner in {percent(a.agreement)}{kappa}"
+        )
+    said += [f"no interval of the shifts: {overlap.no_interval}"] if overlap.no_interval else []
+    return "; ".join(said)
+
+
+def judge_cells(found: Comparison) -> Iterator[list[str]]:
+    for row in sorted(found.judge, key=lambda row: found.dimensions.index(row["dimension"])):
+        rates = [
+            row[name] for name in ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
+        ]
+        rates.append(None if row["elo_convergence"] is None else converged(row["elo_convergence"]))
+        if any(rate is not None for rate in rates):
+            shares = [NONE if rate is None else percent(rate) for rate in rates]
+            yield [row["dimension"], str(found.number[row["run"]]), *shares]
+
+
+JUDGE_HEAD = ["dimension", "run", "flipped", "first shown wins", "ties", "invalid", "Elo converged"]
+
+
+def differing(found: Comparison, what: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    return [
+        [path, *(NONE if by[run] is None else str(by[run]) for run in found.number)]
+        for path, by in what.items()
+    ]
+
+
+def answer_lines(found: Comparison) -> Iterator[str]:
+    for run in found.number:
+        some = [row for row in found.answers if row["run"] == run]
+        if changed := [row["entrant"] for row in some if row["n_same"] < row["n_shared"]]:
+            yield f"run {found.number[run]}: other answers than in run 1, to shared prompts, by {names(changed)}"
+        elif some:
+            yield f"run {found.number[run]}: the same answers as in run 1 to every shared prompt"
+
+
+def input_lines(found: Comparison) -> Iterator[str]:
+    for same, said in ((True, "the same in all runs that name them"), (False, "not the same")):
+        if some := [row["input"] for row in found.inputs if row["same"] is same]:
+            yield f"inputs {said}: {', '.join(some)}"
+
+
+# The console
+
+
+def table(found: Comparison) -> str:
+    from rich.console import Console
+
+    text = io.StringIO()
+    console = Console(file=text, width=120, markup=False, highlight=False)
+    for row in found.runs:
+        console.print(
+            f"run {found.number[row['run']]}: {row['run']}\n       {about(row)}", soft_wrap=True
+        )
+    for dimension in found.dimensions:
+        console.print(f"\n{dimension}")
+        rows = list(rating_cells(found, dimension))
+        _grid(console, rating_head(found), rows[:_MAX_ROWS], n_left=1)
+        if len(rows) > _MAX_ROWS:
+            console.print(f"  ... and {len(rows) - _MAX_ROWS} more lines in compare.csv")
+        for overlap in found.overlaps:
+            if overlap.dimension == dimension:
+                console.print(f"  {shares(found, overlap)}")
+    if judged := list(judge_cells(found)):
+        console.print()
+        _grid(console, JUDGE_HEAD, judged, n_left=1)
+    if rows := differing(found, found.settings):
+        console.print("\nsettings that differ")
+        _grid(
+            console,
+            ["setting", *(f"run {n}" for n in found.number.values())],
+            rows,
+            n_left=len(found.runs) + 1,
+        )
+    for line in (*input_lines(found), *answer_lines(found)):
+        console.print(line)
+    console.print(LEGEND)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def _grid(
+    console: Console, head: Sequence[str], rows: Sequence[Sequence[str]], *, n_left: int
+) -> None:
+    """`n_left`: columns of words, which may be broken in two, as a number may not."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    grid = Table(box=SIMPLE_HEAD)
+    for i, column in enumerate(head):
+        is_text = i < n_left
+        grid.add_column(
+            column, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold"
+        )
+    before = ""
+    for row in rows:
+        grid.add_row("" if row[0] == before else row[0], *row[1:])
+        before = row[0]
+    console.print(grid)

@@ -1,0 +1,1 @@
+"""What was paid for, and that it is never paid twice."""
