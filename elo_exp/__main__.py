@@ -28,7 +28,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from elo_exp import CONF, __version__, composing, config, errors, memory, sweeps, usage
+from elo_exp import CONF, __version__, composing, config, errors, sweeps, usage
 from elo_exp.experiments import (
     Experiment,
     Parts,
@@ -93,7 +93,6 @@ def run(cfg: DictConfig) -> float:
 
 def check(cfg: DictConfig) -> None:
     """Raise UserError for what the configuration of a sweep's job by itself says is wrong."""
-    memory.start()
     errors.refuse_lists(config.overrides(), cfg)
     config.take_ratings(cfg)
     config.check(cfg, lambda settings: _experiment(settings).NEEDS)
@@ -146,9 +145,7 @@ def _track(
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
 def job(cfg: DictConfig) -> float:
-    if config.is_multirun():
-        memory.start()
-    elif HydraConfig.get().sweeper.params:
+    if not config.is_multirun() and HydraConfig.get().sweeper.params:
         logger.warning("warning: a sweep is chosen, but one job runs. Add -m to sweep.")
     try:
         return run(cfg)

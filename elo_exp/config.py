@@ -24,7 +24,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from elo_exp import HOME, errors, memory
+from elo_exp import HOME, errors
 from elo_exp.experiments import Parts
 from elo_exp.records import UserError
 from elo_exp.results import RunInfo
@@ -114,15 +114,6 @@ def settings(cfg: DictConfig) -> Settings:
     """The scalar settings, checked. Raises UserError for an unknown key or a value out of range."""
     errors.refuse_unknown(cfg, Schema, where="")
     names = [f.name for f in dataclasses.fields(Settings)]
-    if not memory.is_on():
-        return _settings(cfg, names)
-    chosen = plain(cfg)
-    return memory.once(
-        "settings", lambda: _settings(cfg, names), by=repr([chosen[name] for name in names])
-    )
-
-
-def _settings(cfg: DictConfig, names: Sequence[str]) -> Settings:
     scalars = OmegaConf.masked_copy(cfg, list(names))
     values = OmegaConf.merge(OmegaConf.structured(Settings), scalars)
     checked = OmegaConf.to_object(values)
@@ -164,25 +155,18 @@ def build(
 def check(cfg: DictConfig, needs: Callable[[Settings], Collection[str]]) -> None:
     """Raise UserError for scalar settings that `settings` refuses, and where a part that the experiment needs has an
     unknown setting, one of another type or one without a value. Nothing is built: a part's values out of range and
-    missing files are found when it is. What an earlier job had in the same words is not looked at again."""
-    words = OmegaConf.to_container(cfg, resolve=False)
-    assert isinstance(words, dict)
-    scalars = {name: said for name, said in words.items() if name not in (*_ALONE, *_LISTS)}
-    chosen = memory.once("chosen", lambda: settings(cfg), by=repr(scalars))
+    missing files are found when it is."""
+    chosen = settings(cfg)
     wanted = {*_needed(chosen, needs(chosen)), "elo", "rating", "tracker"}
     if "scoring" in wanted:
         wanted |= {"oracle_scoring"}
     if chosen.recorded_dir is not None:
         wanted -= {"entrant"}
     for group in filter(wanted.__contains__, _ALONE):
-        _check_part(cfg[group], group, words[group])
+        _typed(cfg[group], group)
     for group in filter(wanted.__contains__, _LISTS):
-        for name, said in words[group].items():
-            _check_part(cfg[group][name], f"{group}.{name}", said)
-
-
-def _check_part(node: Any, where: str, said: Any) -> None:
-    memory.once("checked", lambda: _typed(node, where), by=(where, repr(said)))
+        for name, node in cfg[group].items():
+            _typed(node, f"{group}.{name}")
 
 
 def _needed(chosen: Settings, needs: Collection[str]) -> Collection[str]:
@@ -200,7 +184,7 @@ def build_tracker(node: Mapping[str, Any]) -> Tracker:
 
 def plain(cfg: DictConfig) -> dict[str, Any]:
     """The configuration as resolved plain data, for the manifest and the tracker."""
-    container = memory.once("plain", lambda: OmegaConf.to_container(cfg, resolve=True), of=(cfg,))
+    container = OmegaConf.to_container(cfg, resolve=True)
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}
 
@@ -298,9 +282,7 @@ def _typed(node: Any, where: str) -> tuple[Any, dict[str, Any]]:
     assert isinstance(resolved, dict)
     values = {str(key): value for key, value in resolved.items() if key != "_target_"}
     try:
-        return part, memory.once(
-            "part", lambda: _checked(part, values, where), of=(part,), by=repr(values)
-        )
+        return part, _checked(part, values, where)
     except OmegaConfBaseException as error:
         raise UserError(errors.wrong_type(error, part, OmegaConf.create(values), where)) from None
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp import memory
 from elo_exp.experiments import Parts
 from elo_exp.figures import order_plots, plots
 from elo_exp.records import Battle
@@ -30,12 +29,7 @@ def rate(
         k=float(parts.elo.k),
         elo=parts.elo.sweep(battles),
         elo_limit=parts.elo.limit(battles),
-        **memory.once(
-            "without Elo",
-            lambda: _without_elo(parts, battles),
-            of=(battles,),
-            by=repr(parts.ratings),
-        ),
+        **_without_elo(parts, battles),
     )
 
 

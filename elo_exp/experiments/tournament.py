@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from elo_exp import memory, pipeline
+from elo_exp import pipeline
 from elo_exp.api.planning import Plan
 from elo_exp.data import bank, battles, pairing
 from elo_exp.data.pairing import Responses
@@ -44,7 +44,7 @@ class TournamentResult(StandingsResult):
         comparisons: Mapping[str, Sequence[Comparison]],
         judgments: Mapping[str, Sequence[Judgment]],
     ) -> None:
-        self.quality = memory.once("quality", lambda: _quality(judgments), of=(judgments,))
+        self.quality = _quality(judgments)
         super().__init__(
             standings, {**facts, "judge_quality": [_quality_row(q) for q in self.quality]}
         )
@@ -154,11 +154,10 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
     judging = settings.judging
     every_prompt, prompts = _prompts(settings)
 
-    made = pipeline.generate(
+    responses = pipeline.generate(
         prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing
     )
-    responses = memory.same("responses", made)
-    comparisons = memory.same("comparisons", _paired(settings, parts, prompts, responses))
+    comparisons = _paired(settings, parts, prompts, responses)
     judgments = pipeline.judge_pairs(
         comparisons,
         parts.rubrics,
@@ -168,7 +167,7 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
         stored_only=judging.stored_only,
         allow_missing=settings.allow_missing,
     )
-    games = memory.once("battles", lambda: _battles(judgments), of=(judgments,))
+    games = _battles(judgments)
     facts = {
         "judge_model": parts.judge.model,
         "entrants": list(parts.entrants),
@@ -205,24 +204,15 @@ def _with_texts(
     initial_rating: float,
 ) -> Standings:
     """With what can be told of the judge from the responses and from repeated queries."""
-
-    def diagnose() -> dict[str, dict[str, Any]]:
-        diagnoses = {}
-        for dimension, battles_ in standings.battles.items():
-            lengths = effects.response_lengths(comparisons[dimension])
-            length = effects.length_control(
-                battles_, lengths, dimension=dimension, initial_rating=initial_rating, use="both"
-            )
-            repeats = agreement.repeat_agreement(judgments[dimension], dimension=dimension)
-            diagnoses[dimension] = {"length": asdict(length), "repeats": repeats.to_dict()}
-        return diagnoses
-
-    sources = (standings.battles, comparisons, judgments)
-    with_texts = memory.once("texts", diagnose, of=sources, by=initial_rating)
-    diagnoses = {
-        dimension: {**found, **with_texts[dimension]}
-        for dimension, found in standings.diagnoses.items()
-    }
+    diagnoses = {}
+    for dimension, battles_ in standings.battles.items():
+        lengths = effects.response_lengths(comparisons[dimension])
+        length = effects.length_control(
+            battles_, lengths, dimension=dimension, initial_rating=initial_rating, use="both"
+        )
+        repeats = agreement.repeat_agreement(judgments[dimension], dimension=dimension)
+        with_texts = {"length": asdict(length), "repeats": repeats.to_dict()}
+        diagnoses[dimension] = {**standings.diagnoses[dimension], **with_texts}
     return dataclasses.replace(standings, diagnoses=diagnoses)
 
 

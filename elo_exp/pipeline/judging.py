@@ -7,7 +7,6 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from elo_exp import memory
 from elo_exp.api import planning
 from elo_exp.api.planning import Estimate, Plan
 from elo_exp.data.pairing import reconcile
@@ -58,7 +57,7 @@ def judge_pairs(
         report_missing(
             "verdicts", lost, len(every), allow_missing or stored_only, mend=how_to_mend(judge)
         )
-    return _judgments(comparisons, rubrics, requests, memory.same("replies", replies), identity)
+    return _judgments(comparisons, rubrics, requests, replies, identity)
 
 
 def other_judges(
@@ -81,9 +80,7 @@ def other_judges(
             request.key for some in requests.values() for queries in some for request in queries
         }
         replies = store.get(JudgeReply, list(keys))
-        judgments = _judgments(
-            comparisons, rubrics, requests, memory.same("replies", replies), found
-        )
+        judgments = _judgments(comparisons, rubrics, requests, replies, found)
         if any(judgments.values()):
             model = found.judge_model
             said[model if models[model] == 1 else f"{model} ({found.key[:6]})"] = judgments
@@ -104,22 +101,16 @@ def _judgments(
     judge: JudgeIdentity,
 ) -> dict[str, list[Judgment]]:
     """Of the comparisons of which every query has its reply."""
-
-    def read() -> dict[str, list[Judgment]]:
-        return {
-            rubric.dimension: [
-                _judgment(comparison, queries, replies, rubric, judge)
-                for comparison, queries in zip(
-                    comparisons[rubric.dimension], requests[rubric.dimension], strict=True
-                )
-                if all(request.key in replies for request in queries)
-            ]
-            for rubric in rubrics
-        }
-
-    return memory.once(
-        "judgments", read, of=(comparisons, requests, replies), by=(*_read_by(rubrics), judge)
-    )
+    return {
+        rubric.dimension: [
+            _judgment(comparison, queries, replies, rubric, judge)
+            for comparison, queries in zip(
+                comparisons[rubric.dimension], requests[rubric.dimension], strict=True
+            )
+            if all(request.key in replies for request in queries)
+        ]
+        for rubric in rubrics
+    }
 
 
 def plan_pairs(
@@ -158,34 +149,23 @@ def _requests(
     repeats: int,
 ) -> dict[str, list[list[JudgeRequest]]]:
     """By dimension and comparison: order ab, order ba, then any repeats of the two."""
-
-    def render() -> dict[str, list[list[JudgeRequest]]]:
-        return {
-            rubric.dimension: [
-                [
-                    rubric.request(
-                        comparison,
-                        judge=judge.key,
-                        position_swap=swap,
-                        repeat=repeat,
-                        reads=judge.reads,
-                    )
-                    for repeat in range(repeats)
-                    for swap in (False, True)
-                ]
-                for comparison in comparisons[rubric.dimension]
+    return {
+        rubric.dimension: [
+            [
+                rubric.request(
+                    comparison,
+                    judge=judge.key,
+                    position_swap=swap,
+                    repeat=repeat,
+                    reads=judge.reads,
+                )
+                for repeat in range(repeats)
+                for swap in (False, True)
             ]
-            for rubric in rubrics
-        }
-
-    return memory.once(
-        "requests", render, of=(comparisons,), by=(*_read_by(rubrics), judge, repeats)
-    )
-
-
-def _read_by(rubrics: Sequence[Rubric]) -> tuple[tuple[str, ...], ...]:
-    """All of the rubrics that a query or its verdict depends on."""
-    return tuple((r.dimension, r.version, r.system, r.template, r.schema) for r in rubrics)
+            for comparison in comparisons[rubric.dimension]
+        ]
+        for rubric in rubrics
+    }
 
 
 def _plan(

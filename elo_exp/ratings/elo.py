@@ -5,7 +5,6 @@ Letters: p permutation, t match, m model, k value of K; q of n prompts; b of n_b
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 import math
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elo_exp import memory
 from elo_exp.data.battles import models, n_battles, n_prompts
 from elo_exp.progress import meter
 from elo_exp.records import Battle, UserError
@@ -125,14 +123,7 @@ class PermutationElo:
                     shuffle=self.shuffle,
                     tell=played_since,
                 )
-            errors = memory.once(
-                "variances of Elo",
-                lambda: self._variances({d: battles[d] for d in playable}, matches),
-                of=(battles,),
-                by=repr(
-                    dataclasses.replace(self, n_perms=1, k_sweep=[])
-                ),  # on which they do not depend
-            )
+            errors = self._variances({d: battles[d] for d in playable}, matches)
             for dimension, ratings_pmk in zip(playable, ratings, strict=True):
                 names = models(battles[dimension])
                 played = self._played(battles[dimension])

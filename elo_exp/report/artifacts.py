@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp import memory
 from elo_exp.data.pairing import Responses
 from elo_exp.files import jsonl, write_csv, write_json, write_whole
 from elo_exp.records import Comparison, Judgment
@@ -51,9 +50,7 @@ _MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
 def write_standings(run_dir: Path, standings: Standings, plots: Sequence[Plot]) -> list[Path]:
     """The ratings artifacts, which every experiment that rates battles has in common."""
     rates = [rate.to_dict() for rate in standings.win_rates]
-    battles = memory.once(
-        "battles.jsonl", lambda: _battles_jsonl(standings), of=(standings.battles,)
-    )
+    battles = jsonl(b.to_dict() for some in standings.battles.values() for b in some)
     return [
         write_json(run_dir / "elo_results.json", elo_results(standings)),
         write_whole(run_dir / "elo_per_perm.npz", _per_permutation(standings)),
@@ -62,10 +59,6 @@ def write_standings(run_dir: Path, standings: Standings, plots: Sequence[Plot]) 
         write_json(run_dir / "ratings.json", ratings_json(standings)),
         *write_plots(run_dir, plots),
     ]
-
-
-def _battles_jsonl(standings: Standings) -> str:
-    return jsonl(battle.to_dict() for some in standings.battles.values() for battle in some)
 
 
 def write_plots(run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
@@ -87,9 +80,9 @@ def write_judging(
 ) -> list[Path]:
     """What the ratings were concluded from."""
     texts = {
-        **memory.once("responses.jsonl", lambda: _responses_jsonl(responses), of=(responses,)),
-        **memory.once("matches.jsonl", lambda: _matches_jsonl(comparisons), of=(comparisons,)),
-        **memory.once("verdicts.jsonl", lambda: _verdicts_jsonl(judgments), of=(judgments,)),
+        **_responses_jsonl(responses),
+        **_matches_jsonl(comparisons),
+        **_verdicts_jsonl(judgments),
     }
     return [write_whole(run_dir / name, text) for name, text in texts.items()]
 

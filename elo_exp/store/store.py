@@ -19,7 +19,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from elo_exp import memory
 from elo_exp.files import network_filesystem, utc_now
 from elo_exp.records import JudgeIdentity, Record, UserError, storable_json
 from elo_exp.results import Usage
@@ -153,7 +152,7 @@ class Store:
                 some,
             )
             try:
-                found.update((key, memory.read(record, value)) for key, value in rows)
+                found.update((key, record.from_dict(json.loads(value))) for key, value in rows)
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(
                     f"{self.path}: holds a {record.__name__} that cannot be read ({error}). Restore the store from a "
