@@ -179,7 +179,7 @@ class JudgeIdentity(Record):
 
     key: str
     judge_model: str
-    reads: tuple[str, ...] = ()
+    key_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

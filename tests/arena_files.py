@@ -116,12 +116,12 @@ class TheJudge:
     spoilt: str = ""
     every: int = 0  # of so many prompts, one is spoilt; 0: none
 
-    reads = ()
+    key_fields = ()
 
     def __post_init__(self) -> None:
         self.seen: list[JudgeRequest] = []
 
-    def settings(self) -> Mapping[str, Any]:
+    def cache_key(self) -> Mapping[str, Any]:
         return {"judge": "the judge", "spoilt": self.spoilt, "every": self.every}
 
     def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:

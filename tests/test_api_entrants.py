@@ -183,7 +183,7 @@ KEEPS_THE_KEY: dict[str, dict[str, Any]] = {
 
 def key(**changes: Any) -> str:
     (prompt,) = prompts(1)
-    return fingerprint(entrant(**changes).inputs(prompt))
+    return fingerprint(entrant(**changes).cache_key(prompt))
 
 
 @pytest.mark.parametrize("changes", CHANGES_THE_KEY.values(), ids=list(CHANGES_THE_KEY))
@@ -198,7 +198,7 @@ def test_how_it_is_asked_and_paid_for_is_not(changes: dict[str, Any]):
 
 def test_the_text_of_the_prompt_is_in_the_key():
     first, second = prompts(2)
-    assert fingerprint(entrant().inputs(first)) != fingerprint(entrant().inputs(second))
+    assert fingerprint(entrant().cache_key(first)) != fingerprint(entrant().cache_key(second))
 
 
 # Some at a time
@@ -809,7 +809,7 @@ def test_the_claude_entrants_key_depends_on_what_is_sent(claude):
         {"effort": "low"},
         {"max_tokens": 9},
     ]
-    keys = {fingerprint(build(**some).inputs(prompt)) for some in changes}
+    keys = {fingerprint(build(**some).cache_key(prompt)) for some in changes}
     assert len(keys) == len(changes)
-    assert fingerprint(build(concurrency=1, budget_usd=1.0).inputs(prompt)) in keys
-    assert "test-key" not in json.dumps(build().inputs(prompt))
+    assert fingerprint(build(concurrency=1, budget_usd=1.0).cache_key(prompt)) in keys
+    assert "test-key" not in json.dumps(build().cache_key(prompt))

@@ -140,9 +140,9 @@ def request(
     repeat: int = 0,
 ) -> JudgeRequest:
     """A query as the pipeline makes it."""
-    judge_key = fingerprint([made.model, made.settings()])
+    judge_key = fingerprint([made.model, made.cache_key()])
     return rubric.request(
-        comparison, judge=judge_key, position_swap=swap, repeat=repeat, reads=made.reads
+        comparison, judge=judge_key, position_swap=swap, repeat=repeat, key_fields=made.key_fields
     )
 
 
@@ -1531,4 +1531,4 @@ def test_nothing_here_speaks_of_the_key(
     with AnthropicServer() as server, pytest.raises(UserError) as refusal:
         judged(judge(base_url=server.url), tmp_path / "store.sqlite", 1)
     assert "sk-ant" not in str(refusal.value) + caplog.text
-    assert "sk-ant" not in repr(judge()) + repr(judge().settings())
+    assert "sk-ant" not in repr(judge()) + repr(judge().cache_key())

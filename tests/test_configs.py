@@ -337,9 +337,9 @@ from elo_exp.records import JudgeReply
 class FirstLetter:
     letter: str
     model = "first_letter"
-    reads = ()
+    key_fields = ()
 
-    def settings(self):
+    def cache_key(self):
         return {"judge": "first_letter", "letter": self.letter}
 
     def answer(self, requests, store):

@@ -213,13 +213,13 @@ def test_an_answer_says_who_gave_it_to_what(small_bank):
 
 def test_an_answer_is_named_by_all_that_could_change_it(small_bank):
     entrant = probe(small_bank, "reference")
-    assert fingerprint(entrant.inputs(BLEEDING)) == fingerprint(
-        probe(small_bank, "reference").inputs(BLEEDING)
+    assert fingerprint(entrant.cache_key(BLEEDING)) == fingerprint(
+        probe(small_bank, "reference").cache_key(BLEEDING)
     )
     edited = dataclasses.replace(BLEEDING, gold_answer="A tourniquet.")
-    assert fingerprint(entrant.inputs(edited)) != fingerprint(entrant.inputs(BLEEDING))
-    assert fingerprint(probe(small_bank, "partial").inputs(BLEEDING)) != fingerprint(
-        entrant.inputs(BLEEDING)
+    assert fingerprint(entrant.cache_key(edited)) != fingerprint(entrant.cache_key(BLEEDING))
+    assert fingerprint(probe(small_bank, "partial").cache_key(BLEEDING)) != fingerprint(
+        entrant.cache_key(BLEEDING)
     )
 
 
@@ -374,9 +374,10 @@ def test_a_folder_without_the_entrants_file_is_refused(tmp_path):
 
 
 def test_an_edited_response_has_another_name_in_the_store(file):
-    before = fingerprint(recorded(file, ROW).inputs(BLEEDING))
-    assert fingerprint(recorded(file, ROW).inputs(BLEEDING)) == before
+    before = fingerprint(recorded(file, ROW).cache_key(BLEEDING))
+    assert fingerprint(recorded(file, ROW).cache_key(BLEEDING)) == before
     assert (
-        fingerprint(recorded(file, {**ROW, "response_text": "Press."}).inputs(BLEEDING)) != before
+        fingerprint(recorded(file, {**ROW, "response_text": "Press."}).cache_key(BLEEDING))
+        != before
     )
-    assert fingerprint(recorded(file, ROW).inputs(BURN)) != before
+    assert fingerprint(recorded(file, ROW).cache_key(BURN)) != before

@@ -122,7 +122,7 @@ def test_policies_with_the_same_weights_share_a_load(policies, responses, tmp_pa
     ids=str,
 )
 def test_a_policy_is_another_where_a_setting_could_change_what_it_says(policies, cache, changes):
-    assert policy(cache, "base", **changes).scoring(PROMPTS[0]) != policies["base"].scoring(
+    assert policy(cache, "base", **changes).logprob_key(PROMPTS[0]) != policies["base"].logprob_key(
         PROMPTS[0]
     )
 
@@ -131,7 +131,7 @@ def test_a_policy_is_another_where_a_setting_could_change_what_it_says(policies,
     "changes", [{"max_new_tokens": 9}, {"batch_size": 2}, {"entrant_id": "ann"}], ids=str
 )
 def test_and_the_same_where_none_could(policies, cache, changes):
-    assert policy(cache, "base", **changes).scoring(PROMPTS[0]) == policies["base"].scoring(
+    assert policy(cache, "base", **changes).logprob_key(PROMPTS[0]) == policies["base"].logprob_key(
         PROMPTS[0]
     )
 
@@ -198,7 +198,7 @@ def test_a_clone_whose_weights_have_changed_under_the_run_is_found_out(
         name: policy(cache, "base", model=str(tmp_path / name), entrant_id=name)
         for name in ("one", "two")
     }
-    assert pair["one"].scoring(PROMPTS[0]) == pair["two"].scoring(PROMPTS[0])
+    assert pair["one"].logprob_key(PROMPTS[0]) == pair["two"].logprob_key(PROMPTS[0])
     shutil.copy(Path(policies["premium"].weights.model) / "model.safetensors", tmp_path / "two")
     check = pipeline.clone_check(
         PROMPTS, responses, pair, logging_policy="one", n_answers=3, seed=1

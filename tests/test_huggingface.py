@@ -121,9 +121,9 @@ def test_a_prompt_that_is_too_long_stops_before_anything_is_generated(models):
     ids=str,
 )
 def test_an_answer_is_another_where_a_setting_could_change_it(models, changes):
-    assert entrant(models / "base", **changes).inputs(PROMPTS[0]) != entrant(
+    assert entrant(models / "base", **changes).cache_key(PROMPTS[0]) != entrant(
         models / "base"
-    ).inputs(PROMPTS[0])
+    ).cache_key(PROMPTS[0])
 
 
 @pytest.mark.parametrize(
@@ -133,14 +133,14 @@ def test_an_answer_is_another_where_a_setting_could_change_it(models, changes):
 )
 def test_an_answer_is_the_same_on_another_device_and_in_another_batch(models, changes):
     """And, where it is greedy, whatever top_p says."""
-    assert entrant(models / "base", **changes).inputs(PROMPTS[0]) == entrant(
+    assert entrant(models / "base", **changes).cache_key(PROMPTS[0]) == entrant(
         models / "base"
-    ).inputs(PROMPTS[0])
+    ).cache_key(PROMPTS[0])
 
 
 def test_a_sampled_answer_depends_on_top_p(models):
     one, two = (
-        entrant(models / "base", temperature=0.7, top_p=top_p).inputs(PROMPTS[0])
+        entrant(models / "base", temperature=0.7, top_p=top_p).cache_key(PROMPTS[0])
         for top_p in (0.5, 0.6)
     )
     assert one != two
@@ -152,7 +152,7 @@ def test_an_answer_depends_on_the_weights_and_the_prompt(models):
         entrant(models / "other"),
         entrant(models / "base", models / "lora"),
     )
-    keys = {fingerprint(each.inputs(prompt)) for each in of for prompt in PROMPTS}
+    keys = {fingerprint(each.cache_key(prompt)) for each in of for prompt in PROMPTS}
     assert len(keys) == 3 * len(PROMPTS)
 
 
@@ -162,8 +162,8 @@ def test_a_template_in_a_file_counts_by_what_it_says(models, tmp_path):
     in_file, in_words = (
         entrant(models / "base", chat_template=t) for t in (str(tmp_path / "mine.jinja"), text)
     )
-    assert in_file.inputs(PROMPTS[0]) == in_words.inputs(PROMPTS[0])
-    assert (in_file.input_paths, in_words.input_paths) == (
+    assert in_file.cache_key(PROMPTS[0]) == in_words.cache_key(PROMPTS[0])
+    assert (in_file.input_files, in_words.input_files) == (
         {"template": tmp_path / "mine.jinja"},
         {},
     )

@@ -349,8 +349,8 @@ def test_a_lexical_judge_with_wrong_settings_is_refused(changes, words):
     ids=lambda changes: next(iter(changes)),
 )
 def test_every_setting_of_it_is_part_of_the_key(changes):
-    assert shipped("judge", "lexical", **changes).settings() != LEXICAL.settings()
-    assert set(LexicalJudge.__dataclass_fields__) <= set(LEXICAL.settings())
+    assert shipped("judge", "lexical", **changes).cache_key() != LEXICAL.cache_key()
+    assert set(LexicalJudge.__dataclass_fields__) <= set(LEXICAL.cache_key())
 
 
 # Replaying the verdicts of a run
@@ -597,9 +597,9 @@ def test_real_battles_are_replayed_with_the_winners_on_file(tmp_path):
 
 
 def test_a_changed_file_is_another_judge(tmp_path):
-    before = replay(battles(tmp_path, BATTLE)).settings()
-    assert replay(battles(tmp_path, BATTLE)).settings() == before
-    assert replay(battles(tmp_path, {**BATTLE, "winner": "tie"})).settings() != before
+    before = replay(battles(tmp_path, BATTLE)).cache_key()
+    assert replay(battles(tmp_path, BATTLE)).cache_key() == before
+    assert replay(battles(tmp_path, {**BATTLE, "winner": "tie"})).cache_key() != before
 
 
 @pytest.mark.parametrize(

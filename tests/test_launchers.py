@@ -238,9 +238,9 @@ class OddError(Exception):
 @dataclass(kw_only=True)
 class OddJudge:
     model: str
-    reads = ()
+    key_fields = ()
 
-    def settings(self):
+    def cache_key(self):
         return {}
 
     def answer(self, requests, store):

@@ -183,18 +183,18 @@ def test_a_file_that_is_no_model_is_named(model, tmp_path):
 
 def test_a_file_that_is_not_there_is_named_without_llama_cpp(tmp_path):
     with pytest.raises(UserError, match="absent.gguf: no such file. Expected a model as .gguf."):
-        entrant(tmp_path / "absent.gguf").inputs(PROMPTS[0])
-    assert entrant(tmp_path / "absent.gguf").weight_paths == []
+        entrant(tmp_path / "absent.gguf").cache_key(PROMPTS[0])
+    assert entrant(tmp_path / "absent.gguf").weight_files == []
 
 
 def test_an_answer_is_known_by_the_content_of_the_file_and_the_settings(tmp_path):
     for name, content in (("one", b"a"), ("two", b"a"), ("three", b"b")):
         (tmp_path / f"{name}.gguf").write_bytes(content)
     one, two, three = (
-        entrant(tmp_path / f"{name}.gguf").inputs(PROMPTS[0]) for name in ("one", "two", "three")
+        entrant(tmp_path / f"{name}.gguf").cache_key(PROMPTS[0]) for name in ("one", "two", "three")
     )
     assert one == two != three
-    assert entrant(tmp_path / "one.gguf", temperature=0.5).inputs(PROMPTS[0]) != one
+    assert entrant(tmp_path / "one.gguf", temperature=0.5).cache_key(PROMPTS[0]) != one
 
 
 def test_log_probabilities_are_those_of_the_logits_divided_by_the_temperature():

@@ -199,12 +199,12 @@ def test_nothing_to_judge_loads_nothing(tmp_path):
     ],
 )
 def test_a_verdict_is_known_by_all_that_could_change_it(model, changes, same):
-    assert (judge(model).settings() == judge(model, **changes).settings()) is same
+    assert (judge(model).cache_key() == judge(model, **changes).cache_key()) is same
 
 
 def test_another_model_is_another_judge(model, tmp_path):
     other = tiny_model(tmp_path, kind="llama", n_layers=2, seed=1)
-    assert judge(model).settings() != judge(other).settings()
+    assert judge(model).cache_key() != judge(other).cache_key()
 
 
 def test_a_batch_of_nothing_is_refused(model):

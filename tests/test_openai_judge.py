@@ -74,8 +74,10 @@ def request(
     made: OpenAiCompatibleJudge, comparison: Comparison = COMPARISON, *, swap: bool = False
 ) -> JudgeRequest:
     """A query as the pipeline makes it."""
-    judge_key = fingerprint([made.model, made.settings()])
-    return RUBRIC.request(comparison, judge=judge_key, position_swap=swap, reads=made.reads)
+    judge_key = fingerprint([made.model, made.cache_key()])
+    return RUBRIC.request(
+        comparison, judge=judge_key, position_swap=swap, key_fields=made.key_fields
+    )
 
 
 def judged(

@@ -389,7 +389,7 @@ def test_the_files_of_its_weights_are_those_of_the_model_and_of_every_head(folde
         "uncertainty_path": str(folder / "uncertainty" / "final.pt"),
         "needs_uncertainty": True,
     }
-    paths = entrant(folder, **unsure).weight_paths
+    paths = entrant(folder, **unsure).weight_files
     assert {path.relative_to(folder).parts[0] for path in paths} == {
         "model",
         "security",
@@ -507,7 +507,7 @@ def test_an_answer_depends_on_its_prompt_alone(folder):
 
 
 def key(entrant: Any) -> str:
-    return fingerprint(entrant.inputs(PROMPTS[0]))
+    return fingerprint(entrant.cache_key(PROMPTS[0]))
 
 
 def test_what_may_change_an_answer_is_in_its_key_and_nothing_else(folder):

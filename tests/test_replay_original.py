@@ -169,7 +169,7 @@ def test_rows_without_a_dimension_have_that_of_the_files_name(tmp_path):
 def test_a_file_whose_name_changes_the_dimension_is_another_judge(tmp_path):
     rows = [row("A", about={"dimension": None})]
     names = ("judgments_factuality.jsonl", "judgments_calibration.jsonl")
-    one, two = (replay(original(tmp_path, *rows, name=name)).settings() for name in names)
+    one, two = (replay(original(tmp_path, *rows, name=name)).cache_key() for name in names)
     assert one != two
 
 

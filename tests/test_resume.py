@@ -229,7 +229,7 @@ def test_weights_that_have_changed_are_noticed(
     job = Path(shutil.copytree(on_file, tmp_path / "job"))
     manifest = json.loads((job / "manifest.json").read_text(encoding="utf-8"))
     hashes = checkpoints.hashes(
-        checkpoints.weight_paths(str(model)), Path(manifest["config"]["cache_dir"])
+        checkpoints.weight_files(str(model)), Path(manifest["config"]["cache_dir"])
     )
     manifest["weights"] = {"entrant mine": hashes}
     (job / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")

@@ -184,7 +184,7 @@ def test_whose_response_it_is_counts_for_a_judge_that_reads_more_than_the_text()
     renamed = dataclasses.replace(PROMPT, prompt_id="p2")
     assert request(prompt=renamed, draw_idx=1).key == request().key
     keys = {
-        request(**how, reads=("prompt_id",)).key
+        request(**how, key_fields=("prompt_id",)).key
         for how in ({}, {"prompt": renamed}, {"draw_idx": 1})
     }
     assert len(keys) == 3

@@ -132,7 +132,7 @@ def test_an_answer_records_its_tokens_only_where_that_is_asked_for(cache):
 
 def test_answers_that_were_stored_before_keep_their_keys(cache):
     without, with_them = (
-        policy(cache, logprobs=wanted).inputs(PROMPTS[0]) for wanted in (False, True)
+        policy(cache, logprobs=wanted).cache_key(PROMPTS[0]) for wanted in (False, True)
     )
     assert with_them == {**without, "logprobs": True}
     assert "logprobs" not in without

@@ -64,7 +64,7 @@ class Instructions(ABC):
         self.schema = self._schema()
 
     @property
-    def input_paths(self) -> Mapping[str, Path]:
+    def input_files(self) -> Mapping[str, Path]:
         return {
             "": Path(self.path),
             "system": Path(self.system_path),

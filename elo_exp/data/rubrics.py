@@ -24,8 +24,8 @@ class Rubric(Instructions):
     tags = tags_of("response_a", "response_b")
 
     @property
-    def input_paths(self) -> Mapping[str, Path]:
-        return {**super().input_paths, "schema": Path(self.schema_path)}
+    def input_files(self) -> Mapping[str, Path]:
+        return {**super().input_files, "schema": Path(self.schema_path)}
 
     def _schema(self) -> str:
         try:
@@ -52,12 +52,12 @@ class Rubric(Instructions):
         judge: str,
         position_swap: bool,
         repeat: int = 0,
-        reads: Sequence[str] = (),
+        key_fields: Sequence[str] = (),
     ) -> JudgeRequest:
         """One query. Its key covers the judge's fingerprint, every byte that the judge sees, and the fields that it
         reads of the comparison itself."""
         shown = comparison.swapped() if position_swap else comparison
-        known = [getattr(shown, name) for name in reads]
+        known = [getattr(shown, name) for name in key_fields]
         return self._request(
             shown, judge=judge, repeat=repeat, known=known, position_swap=position_swap
         )

@@ -69,11 +69,11 @@ class ScoreRubric(Instructions):
         )
 
     def request(
-        self, item: Item, *, judge: str, repeat: int = 0, reads: Sequence[str] = ()
+        self, item: Item, *, judge: str, repeat: int = 0, key_fields: Sequence[str] = ()
     ) -> JudgeRequest:
         """One query. Its key covers the judge's fingerprint and every byte that the judge sees; and, for a judge that
         reads more than the text, whose response it is."""
-        whose = [item.prompt_id, item.entrant_id, item.draw_idx] if reads else []
+        whose = [item.prompt_id, item.entrant_id, item.draw_idx] if key_fields else []
         return self._request(
             item, judge=judge, repeat=repeat, known=whose, scale=(self.low, self.high)
         )

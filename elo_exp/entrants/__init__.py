@@ -12,7 +12,7 @@ class Entrant(Protocol):
     @property
     def entrant_id(self) -> str: ...
 
-    def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
+    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
         """Everything that can change the answer to this prompt, as JSON: its fingerprint names the stored answer."""
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
@@ -49,7 +49,7 @@ class Policy(LoadedEntrant, Protocol):
         """Whether each of its answers records `token_ids`, their `total_logprob` in nats as they were drawn, and whose
         `token_ids` these are (`tokenizer`) in its diagnostics. A policy of which this is false is none."""
 
-    def scoring(self, prompt: Prompt) -> Mapping[str, Any]:
+    def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
         """Everything that can change how likely tokens are after this prompt, as JSON; of two policies for which it is
         the same, one is a clone of the other."""
 

@@ -85,7 +85,7 @@ class ClaudeEntrant:
     def max_answer_tokens(self) -> int:
         return self.max_tokens
 
-    def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
+    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
         request = self._params(prompt)
         return {
             "loader": "claude",

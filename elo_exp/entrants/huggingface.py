@@ -87,12 +87,12 @@ class HuggingFaceEntrant:
         )
 
     @property
-    def input_paths(self) -> Mapping[str, Path]:
-        return checkpoints.template_paths(self.chat_template)
+    def input_files(self) -> Mapping[str, Path]:
+        return checkpoints.template_files(self.chat_template)
 
     @property
-    def weight_paths(self) -> Sequence[Path]:
-        return checkpoints.weight_paths(self.model, self.adapters)
+    def weight_files(self) -> Sequence[Path]:
+        return checkpoints.weight_files(self.model, self.adapters)
 
     @cached_property
     def weights(self) -> Checkpoint:
@@ -114,7 +114,7 @@ class HuggingFaceEntrant:
             **({"logprobs": True} if self.logprobs else {}),
         }
 
-    def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
+    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
         return {**self._settings, "text": prompt.text}
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
@@ -134,7 +134,7 @@ class HuggingFaceEntrant:
         ):
             yield self._response(lm, by_id[name], len(ids[name]), made, tokenizer)
 
-    def scoring(self, prompt: Prompt) -> Mapping[str, Any]:
+    def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
         names = ("loader", "weights", "dtype", "chat_template", "system_prompt")
         settings = {name: self._settings[name] for name in names}
         return {

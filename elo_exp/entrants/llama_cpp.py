@@ -47,11 +47,11 @@ class LlamaCppEntrant:
         self._template = checkpoints.read_template(self.chat_template)
 
     @property
-    def input_paths(self) -> Mapping[str, Path]:
-        return checkpoints.template_paths(self.chat_template)
+    def input_files(self) -> Mapping[str, Path]:
+        return checkpoints.template_files(self.chat_template)
 
     @property
-    def weight_paths(self) -> Sequence[Path]:
+    def weight_files(self) -> Sequence[Path]:
         return [self.weights.path] if self.weights.path.is_file() else []
 
     @property
@@ -85,11 +85,11 @@ class LlamaCppEntrant:
             "temperature": self.temperature,
         }
 
-    def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
+    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
         limit = {"version": VERSION, "max_new_tokens": self.max_new_tokens}
         return {**self._settings, **limit, "text": prompt.text}
 
-    def scoring(self, prompt: Prompt) -> Mapping[str, Any]:
+    def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
         return {**self._settings, "version": teacher_forcing.VERSION, "text": prompt.text}
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:

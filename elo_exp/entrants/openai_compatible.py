@@ -84,7 +84,7 @@ class OpenAiCompatibleEntrant:
     def max_answer_tokens(self) -> int:
         return self.max_tokens
 
-    def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
+    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
         return {
             "loader": "openai_compatible",
             "endpoint": self._api.endpoint,

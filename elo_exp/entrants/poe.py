@@ -88,12 +88,12 @@ class ProductOfExpertsEntrant:
         )
 
     @property
-    def input_paths(self) -> Mapping[str, Path]:
-        return checkpoints.template_paths(self.chat_template)
+    def input_files(self) -> Mapping[str, Path]:
+        return checkpoints.template_files(self.chat_template)
 
     @property
-    def weight_paths(self) -> Sequence[Path]:
-        return [*checkpoints.weight_paths(self.model), *self._files.paths]
+    def weight_files(self) -> Sequence[Path]:
+        return [*checkpoints.weight_files(self.model), *self._files.paths]
 
     def _find(self) -> adapters.HeadFiles:
         if self.security_dir is None:
@@ -141,7 +141,7 @@ class ProductOfExpertsEntrant:
             "max_new_tokens": self.max_new_tokens,
         }
 
-    def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
+    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
         return {**self._settings, "text": prompt.text}
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:

@@ -44,10 +44,10 @@ class ProbeEntrant:
         self._donors = _donors(bank.load(Path(self.bank_path)))
 
     @property
-    def input_paths(self) -> Mapping[str, Path]:
+    def input_files(self) -> Mapping[str, Path]:
         return {"bank": Path(self.bank_path)}
 
-    def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
+    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
         return {"loader": "probe", "version": VERSION, "text": self._answer(prompt)}
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:

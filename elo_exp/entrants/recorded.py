@@ -28,10 +28,10 @@ class RecordedEntrant:
         self._responses = _read(self._file, self.entrant_id)
 
     @property
-    def input_paths(self) -> Mapping[str, Path]:
+    def input_files(self) -> Mapping[str, Path]:
         return {"": self._file}
 
-    def inputs(self, prompt: Prompt) -> Mapping[str, Any]:
+    def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
         response = self._responses.get(prompt.prompt_id)
         return {
             "loader": "recorded",

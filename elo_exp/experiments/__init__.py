@@ -25,7 +25,7 @@ class ReadsFiles(Protocol):
     """A part that is made of files beside its settings."""
 
     @property
-    def input_paths(self) -> Mapping[str, Path]:
+    def input_files(self) -> Mapping[str, Path]:
         """Files, and folders of which all files are read, by what they are to the part; '' is the chief of them."""
 
 
@@ -34,7 +34,7 @@ class HasWeights(Protocol):
     """A part that is a model of this machine."""
 
     @property
-    def weight_paths(self) -> Sequence[Path]:
+    def weight_files(self) -> Sequence[Path]:
         """The files that loading reads; none of a model of the hub."""
 
 
@@ -72,13 +72,13 @@ class Parts:
             f"{name} {what}".rstrip(): path
             for name, part in named.items()
             if isinstance(part, ReadsFiles)
-            for what, path in part.input_paths.items()
+            for what, path in part.input_files.items()
         }
 
     def weights(self) -> dict[str, Sequence[Path]]:
         """The files that the models of the parts are loaded from, by part."""
         return {
-            name: part.weight_paths
+            name: part.weight_files
             for name, part in self._asked().items()
             if isinstance(part, HasWeights)
         }

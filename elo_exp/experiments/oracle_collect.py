@@ -142,8 +142,8 @@ def _logging_policy(settings: Settings, parts: Parts) -> str:
 def _check_judges(parts: Parts) -> None:
     assert parts.judge is not None
     assert parts.oracle_judge is not None
-    judge = (parts.judge.model, parts.judge.settings(), parts.scoring)
-    if judge == (parts.oracle_judge.model, parts.oracle_judge.settings(), parts.oracle_scoring):
+    judge = (parts.judge.model, parts.judge.cache_key(), parts.scoring)
+    if judge == (parts.oracle_judge.model, parts.oracle_judge.cache_key(), parts.oracle_scoring):
         raise UserError(
             "judge@oracle_judge: is the judge itself, and every label would be its score. Choose another, or show it "
             "more: scoring@oracle_scoring=reference."

@@ -94,7 +94,7 @@ def check(settings: Settings, parts: Parts) -> None:
             )
     asks = not (settings.plan or settings.judging.stored_only or settings.shard)
     assert parts.judge is not None
-    parts.judge.settings()  # like the next line, it finds out which models are not there
+    parts.judge.cache_key()  # like the next line, it finds out which models are not there
     all_generated = pipeline.all_generated(prompts, parts.entrants, parts.store)
     if asks and isinstance(parts.judge, PaidJudge) and not all_generated:
         parts.judge.preflight()  # before the entrants work for hours

@@ -15,10 +15,10 @@ class Judge(Protocol):
     def model(self) -> str: ...
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def key_fields(self) -> tuple[str, ...]:
         """The fields of the comparison, beyond the rendered text, that can change the reply; part of the key."""
 
-    def settings(self) -> Mapping[str, Any]:
+    def cache_key(self) -> Mapping[str, Any]:
         """Everything of the judge, beyond the request, that can change its reply, as JSON; part of every key."""
 
     def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:

@@ -83,7 +83,7 @@ class ClaudeJudge:
     quarantine_seconds: float
     concurrency: int
 
-    reads = ()
+    key_fields = ()
     clock = Clock()
     budget_setting = "judging.budget_usd"
 
@@ -134,7 +134,7 @@ class ClaudeJudge:
             )
         return facts if isinstance(facts, ClaudeModel) else ClaudeModel(**facts)
 
-    def settings(self) -> Mapping[str, Any]:
+    def cache_key(self) -> Mapping[str, Any]:
         return {
             "judge": "claude",
             "model": self.model,

@@ -65,7 +65,7 @@ class LexicalJudge:
     seed: int
 
     model = "lexical"
-    reads = ("prompt_id",)  # for the draw of the position effect
+    key_fields = ("prompt_id",)  # for the draw of the position effect
 
     def __post_init__(self) -> None:
         one_of("default_signal", self.default_signal, SIGNALS)
@@ -77,7 +77,7 @@ class LexicalJudge:
                     f"{name}: found {getattr(self, name)}. Expected a number in [0, 1]."
                 )
 
-    def settings(self) -> Mapping[str, Any]:
+    def cache_key(self) -> Mapping[str, Any]:
         return {
             "judge": "lexical",
             "version": VERSION,

@@ -47,7 +47,7 @@ class LocalJudge:
     batch_size: int
     cache_dir: str
 
-    reads = ()
+    key_fields = ()
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -63,18 +63,18 @@ class LocalJudge:
         )
 
     @property
-    def input_paths(self) -> Mapping[str, Path]:
-        return checkpoints.template_paths(self.chat_template)
+    def input_files(self) -> Mapping[str, Path]:
+        return checkpoints.template_files(self.chat_template)
 
     @property
-    def weight_paths(self) -> Sequence[Path]:
-        return checkpoints.weight_paths(self.model, self.adapters)
+    def weight_files(self) -> Sequence[Path]:
+        return checkpoints.weight_files(self.model, self.adapters)
 
     @cached_property
     def _checkpoint(self) -> Checkpoint:
         return checkpoints.pinned(self._wanted)
 
-    def settings(self) -> Mapping[str, Any]:
+    def cache_key(self) -> Mapping[str, Any]:
         return {
             "judge": "local",
             "version": VERSION,

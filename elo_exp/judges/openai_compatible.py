@@ -60,7 +60,7 @@ class OpenAiCompatibleJudge:
     expected_output_tokens: int
     chars_per_token: float
 
-    reads = ()
+    key_fields = ()
     clock = Clock()
     budget_setting = "judging.budget_usd"
 
@@ -99,7 +99,7 @@ class OpenAiCompatibleJudge:
             part=name,
         )
 
-    def settings(self) -> Mapping[str, Any]:
+    def cache_key(self) -> Mapping[str, Any]:
         names = (
             "model",
             "structured",

@@ -65,7 +65,7 @@ class ReplayJudge:
     path: str
     judge_model: str | None
 
-    reads = ("prompt_id", "entrant_a", "entrant_b")
+    key_fields = ("prompt_id", "entrant_a", "entrant_b")
 
     def __post_init__(self) -> None:
         path = Path(self.path)
@@ -96,7 +96,7 @@ class ReplayJudge:
                 "%s: %d judges (%s); name one as judge.judge_model", path, len(self._judges), named
             )
         self._digest = [[_dimension(file), files.sha256(file)] for file in paths]
-        self.input_paths = {
+        self.input_files = {
             "": path,
             **({file.name: file for file in paths} if path.is_dir() else {}),
         }
@@ -105,7 +105,7 @@ class ReplayJudge:
     def model(self) -> str:
         return self.judge_model or "replay"
 
-    def settings(self) -> Mapping[str, Any]:
+    def cache_key(self) -> Mapping[str, Any]:
         return {
             "judge": "replay",
             "version": _VERSION,

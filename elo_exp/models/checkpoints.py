@@ -70,7 +70,7 @@ def file_identity(path: Path, cache_dir: Path) -> str:
     return hashes([path], cache_dir)[str(path)]
 
 
-def weight_paths(model: str, adapters: Sequence[str] = ()) -> list[Path]:
+def weight_files(model: str, adapters: Sequence[str] = ()) -> list[Path]:
     """The files that loading reads of a model and of adapters that are folders; none of a name of the hub."""
     folders = [
         Path(name).expanduser()
@@ -79,7 +79,7 @@ def weight_paths(model: str, adapters: Sequence[str] = ()) -> list[Path]:
     return [path for folder in folders if folder.is_dir() for path in _files(folder)]
 
 
-def template_paths(template: str | None) -> dict[str, Path]:
+def template_files(template: str | None) -> dict[str, Path]:
     """The .jinja file that a chat template may be the name of."""
     return (
         {"template": Path(template).expanduser()}
@@ -90,7 +90,7 @@ def template_paths(template: str | None) -> dict[str, Path]:
 
 def read_template(template: str | None) -> str | None:
     """A chat template as chat_ids takes it, where it may also be the name of a .jinja file: what that holds."""
-    for path in template_paths(template).values():
+    for path in template_files(template).values():
         with open_text(path) as file:
             return file.read()
     return template

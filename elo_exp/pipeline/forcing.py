@@ -143,7 +143,7 @@ def clone_check(
         name: policy
         for name, policy in policies.items()
         if name != logging_policy
-        and all(policy.scoring(by_id[i]) == logging_one.scoring(by_id[i]) for i in drawn)
+        and all(policy.logprob_key(by_id[i]) == logging_one.logprob_key(by_id[i]) for i in drawn)
     }
 
     def totals(policy: Policy) -> dict[str, float | None]:
@@ -255,4 +255,4 @@ def _forced(
 
 def _key(policy: Policy, prompt: Prompt, response: Response) -> str:
     recorded = [response.diagnostics.get(name) for name in ("tokenizer", "token_ids")]
-    return fingerprint(["forced", prompt.prompt_id, policy.scoring(prompt), *recorded])
+    return fingerprint(["forced", prompt.prompt_id, policy.logprob_key(prompt), *recorded])

@@ -182,4 +182,4 @@ def all_generated(prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], st
 
 
 def _response_keys(name: str, entrant: Entrant, prompts: Sequence[Prompt]) -> dict[str, str]:
-    return {p.prompt_id: fingerprint([name, p.prompt_id, entrant.inputs(p)]) for p in prompts}
+    return {p.prompt_id: fingerprint([name, p.prompt_id, entrant.cache_key(p)]) for p in prompts}

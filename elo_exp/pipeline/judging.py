@@ -89,8 +89,8 @@ def other_judges(
 
 def identify(judge: Judge) -> JudgeIdentity:
     """The judge as the keys of its replies know it."""
-    key = fingerprint([judge.model, judge.settings()])
-    return JudgeIdentity(key=key, judge_model=judge.model, reads=tuple(judge.reads))
+    key = fingerprint([judge.model, judge.cache_key()])
+    return JudgeIdentity(key=key, judge_model=judge.model, key_fields=tuple(judge.key_fields))
 
 
 def _judgments(
@@ -157,7 +157,7 @@ def _requests(
                     judge=judge.key,
                     position_swap=swap,
                     repeat=repeat,
-                    reads=judge.reads,
+                    key_fields=judge.key_fields,
                 )
                 for repeat in range(repeats)
                 for swap in (False, True)

@@ -72,7 +72,9 @@ def n_scored(items: Sequence[Item], rubric: ScoreRubric, judge: Judge, store: St
 
 def _requests(items: Sequence[Item], rubric: ScoreRubric, judge: Judge) -> list[JudgeRequest]:
     identity = identify(judge)
-    return [rubric.request(item, judge=identity.key, reads=identity.reads) for item in items]
+    return [
+        rubric.request(item, judge=identity.key, key_fields=identity.key_fields) for item in items
+    ]
 
 
 def _missing(request: JudgeRequest) -> JudgeReply:

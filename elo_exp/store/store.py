@@ -164,14 +164,14 @@ class Store:
         """Whose replies may be here, the first to be asked first."""
         rows = self.read("SELECT key, judge_model, reads FROM judges ORDER BY rowid")
         return [
-            JudgeIdentity(key=key, judge_model=model, reads=tuple(json.loads(reads)))
+            JudgeIdentity(key=key, judge_model=model, key_fields=tuple(json.loads(reads)))
             for key, model, reads in rows
         ]
 
     def remember(self, judge: JudgeIdentity) -> None:
         if not self.read("SELECT 1 FROM judges WHERE key = ?", [judge.key]):
             with self.transaction() as db:
-                row = (judge.key, judge.judge_model, json.dumps(judge.reads))
+                row = (judge.key, judge.judge_model, json.dumps(judge.key_fields))
                 db.execute("INSERT OR IGNORE INTO judges VALUES (?, ?, ?)", row)
 
     def keep(self, records: Iterable[R], *, key: Callable[[R], str], chunk: int = 1) -> Iterator[R]:
