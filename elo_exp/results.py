@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from elo_exp.records import Battle, ForcedLogprob, JudgeReply, Record, Response
-from elo_exp.statistics.diagnoses import Agreement, RankCorrelation
+from elo_exp.records import ForcedLogprob, JudgeReply, Record, Response
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,95 +96,6 @@ def ranked(ratings: Sequence[Rating]) -> tuple[Rating, ...]:
     return (*placed, *sorted((r for r in ratings if r.rating is None), key=lambda r: r.model))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference(Record):
-    """One pair of rated models in one dimension, in rating points; None where the prompts do not say how sure."""
-
-    dimension: str
-    higher: str  # the model with the higher rating; of equal ones, the first by name
-    lower: str
-    difference: float  # 0 between equal ones
-    std_error: float | None = None
-    ci_low: float | None = None
-    ci_high: float | None = None
-    p_value: float | None = None  # two-sided, of this pair alone
-    p_holm: float | None = None  # adjusted for all pairs and dimensions that were compared
-    significant: bool | None = None  # p_holm is 5 % at most
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Precision(Record):
-    """What a run could find in one dimension, by its own clustered variance: differences of an average pair, in rating
-    points, that a two-sided test at 5 % finds with 80 % power. `corrected`: by Bonferroni over `n_tests`, which is
-    Holm's first step."""
-
-    dimension: str
-    n_prompts: int | None  # how many independent observations there are
-    n_tests: int  # pairs x dimensions that were compared
-    sigma: float | None = (
-        None  # standard deviation of one prompt's part in a difference, root mean square over pairs
-    )
-    detectable: float | None = None
-    detectable_corrected: float | None = None
-    prompts_needed: Mapping[str, int] = field(
-        default_factory=dict
-    )  # by the difference that is to be found
-    prompts_needed_corrected: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WinRate(Record):
-    """Counts of one pair in one dimension; the pair is sorted by name and `ties` includes the inconsistent ones."""
-
-    dimension: str
-    entrant_a: str
-    entrant_b: str
-    a_wins: int
-    b_wins: int
-    ties: int
-    inconsistent: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeQuality(Record):
-    """How a judge behaved on one dimension; a rate is None where nothing was observed."""
-
-    RATES: ClassVar = ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
-
-    dimension: str
-    n_judgments: int
-    n_invalid: int
-    n_two_order: int  # valid judgments whose two orders were asked independently, so not those between equal answers
-    n_flips: int  # of these, those whose orders disagree
-    n_decisive_verdicts: int
-    n_first_shown_wins: int
-    n_ties: int  # valid judgments in which both orders said tie, or both answers are equal
-    n_refused: int = 0  # judgments that are invalid because the judge refused
-    n_cut_off: int = 0  # judgments that are invalid because its answer ran into a limit
-    n_equal_answers: int = 0  # judgments between two answers that say the same, word for word
-    n_repeated: int = 0  # valid verdicts asked for again
-    n_repeats_agree: int = 0
-
-    @property
-    def flip_rate(self) -> float | None:
-        return self.n_flips / self.n_two_order if self.n_two_order else None
-
-    @property
-    def first_shown_rate(self) -> float | None:
-        return (
-            self.n_first_shown_wins / self.n_decisive_verdicts if self.n_decisive_verdicts else None
-        )
-
-    @property
-    def tie_rate(self) -> float | None:
-        """Of single verdicts, before the two orders are reconciled."""
-        return 1 - self.n_decisive_verdicts / (2 * self.n_two_order) if self.n_two_order else None
-
-    @property
-    def invalid_rate(self) -> float | None:
-        return self.n_invalid / self.n_judgments if self.n_judgments else None
-
-
 @dataclass(slots=True, kw_only=True)
 class Usage:
     """What a run asked for, found in the store, made and paid. Tokens are those of judges, and counted once:
@@ -265,40 +175,6 @@ def added_up(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
 def paid(usage: Mapping[str, Any]) -> float:
     """The dollars that judges and entrants were paid; `usage`: as manifest.json has it."""
     return float(usage.get("dollars", 0.0) + sum(usage.get("dollars_by_entrant", {}).values()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standings:
-    """All that was concluded about who is better, by dimension."""
-
-    models: tuple[str, ...]  # in the order in which they were chosen: it fixes their colours
-    battles: Mapping[str, Sequence[Battle]]
-    k: float
-    elo: Mapping[
-        str, Mapping[float, Leaderboard]
-    ]  # dimension -> K; empty where no match was played
-    elo_limit: Mapping[
-        str, Mapping[str, float]
-    ]  # dimension -> model: Bradley-Terry of the matches that Elo played
-    companions: Mapping[str, Mapping[str, Leaderboard]]  # method -> dimension
-    win_rates: Sequence[WinRate]
-    differences: Mapping[str, Sequence[Difference]] = field(default_factory=dict)  # method
-    precision: Mapping[str, Sequence[Precision]] = field(default_factory=dict)  # method
-    diagnoses: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # dimension: the verdicts, as JSON
-    agreement: Sequence[Agreement] = ()  # of dimensions with each other
-    judges_agreement: Sequence[
-        Agreement
-    ] = ()  # of every two judges that the store has heard, by dimension
-    judges_ranks: Sequence[RankCorrelation] = ()  # of the ratings by what both of them judged
-
-    @property
-    def dimensions(self) -> tuple[str, ...]:
-        return tuple(self.battles)
-
-    def primary(self, dimension: str) -> Leaderboard | None:
-        return self.elo[dimension].get(self.k)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from elo_exp.analysis import judge_bias
+from elo_exp.analysis.standings import Standings
 from elo_exp.data import battles as battles_
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import rate
 from elo_exp.ratings import RatingMethod
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
-from elo_exp.results import Standings
-from elo_exp.statistics import effects
 from tests.data import shipped
 from tests.simulation import Tournament
 
@@ -59,7 +59,7 @@ def with_lengths(found: Standings, lengths: Mapping[tuple[str, str], int]) -> St
     """What a tournament adds: the characters of each response, by prompt and model."""
     diagnoses = {}
     for dimension, battles in found.battles.items():
-        control = effects.length_control(
+        control = judge_bias.length_control(
             battles, lengths, dimension=dimension, initial_rating=1400.0, use="both"
         )
         diagnoses[dimension] = {**found.diagnoses[dimension], "length": dataclasses.asdict(control)}

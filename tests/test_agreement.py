@@ -16,12 +16,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.inter_rater import cohens_kappa
 
-from elo_exp.data import battles
-from elo_exp.data.pairing import reconcile
-from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.records import Battle, Judgment, Verdict
-from elo_exp.results import Leaderboard, Rating
-from elo_exp.statistics.agreement import (
+from elo_exp.analysis.agreement import (
+    Agreement,
     between_dimensions,
     between_judges,
     kappa,
@@ -29,15 +25,20 @@ from elo_exp.statistics.agreement import (
     repeat_agreement,
     votes_by_comparison,
 )
-from elo_exp.statistics.diagnoses import Agreement, Cycles
-from elo_exp.statistics.likelihood import Games
-from elo_exp.statistics.transitivity import (
+from elo_exp.analysis.transitivity import (
+    Cycles,
     cycles,
     cycles_by_triple,
     pair_residuals,
     transitivity_of_games,
     transitivity_test,
 )
+from elo_exp.data import battles
+from elo_exp.data.pairing import reconcile
+from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.records import Battle, Judgment, Verdict
+from elo_exp.results import Leaderboard, Rating
+from elo_exp.statistics.likelihood import Games
 from tests.data import COMPARISON, shared_data
 from tests.simulation import Tournament
 
@@ -501,7 +502,7 @@ def test_where_the_games_do_not_say_there_is_no_test(
 def test_a_crowd_with_too_many_pairs_and_prompts_has_residuals_without_errors(
     monkeypatch: Any,
 ) -> None:
-    monkeypatch.setattr("elo_exp.statistics.transitivity._MAX_TABLE", 100)
+    monkeypatch.setattr("elo_exp.analysis.transitivity._MAX_TABLE", 100)
     assert transitivity_test(circle(40), dimension="d", use="both").chi_square is None
     assert [r.z for r in pair_residuals(circle(40), dimension="d", use="both")] == [None] * 3
 

@@ -18,10 +18,20 @@ SOCKETS = ("entrants", "judges", "ratings", "estimators", "trackers")
 LEVELS = {  # a module's own name goes before its package's
     0: [
         *["records", "results", "settings", "files", "store.store", "store.__init__"],
-        *["progress", "usage", "statistics.diagnoses", "oracle.estimates"],
+        *["progress", "usage", "oracle.estimates"],
     ],
     1: [
-        *["data.*", "runs", "api.*", "store.*", "models.*", "statistics.*", "arena.*", "oracle.*"],
+        *[
+            "data.*",
+            "runs",
+            "api.*",
+            "store.*",
+            "models.*",
+            "statistics.*",
+            "analysis.*",
+            "arena.*",
+            "oracle.*",
+        ],
     ],
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
     3: [

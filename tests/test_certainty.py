@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from elo_exp.api.planning import detectable
+from elo_exp.analysis.comparisons import Precision
+from elo_exp.analysis.power import detectable
+from elo_exp.analysis.standings import Standings
 from elo_exp.figures import certainty
 from elo_exp.records import Battle
-from elo_exp.results import Plot, Precision, Standings
+from elo_exp.results import Plot
 from tests.figure_words import overlaps, panels, words, written
 from tests.standings import standings, tournament
 

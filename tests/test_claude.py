@@ -24,6 +24,7 @@ from anthropic.resources.messages.messages import DEPRECATED_MODELS
 from omegaconf import OmegaConf
 
 from elo_exp import CONF, pipeline
+from elo_exp.analysis.judge_quality import JudgeQuality, judge_quality
 from elo_exp.api import calls
 from elo_exp.api.anthropic_answers import text_of
 from elo_exp.api.anthropic_api import check_lifetime, end_of_life
@@ -39,8 +40,7 @@ from elo_exp.records import (
     Verdict,
     fingerprint,
 )
-from elo_exp.results import JudgeQuality, Usage
-from elo_exp.statistics.diagnostics import judge_quality
+from elo_exp.results import Usage
 from elo_exp.store.store import Store
 from tests.anthropic_server import AnthropicServer, Call, Instead, Stage, Status
 from tests.anthropic_verdicts import (

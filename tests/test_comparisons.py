@@ -17,12 +17,9 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 from statsmodels.stats.multitest import multipletests
 
-from elo_exp.api.planning import detectable, minimum_detectable_difference, prompts_needed
-from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.records import canonical_json
-from elo_exp.results import Leaderboard, Precision, Rating, ranked
-from elo_exp.statistics.comparisons import (
+from elo_exp.analysis.comparisons import (
     N_DRAWS,
+    Precision,
     differences,
     holm,
     max_t_quantile,
@@ -30,6 +27,10 @@ from elo_exp.statistics.comparisons import (
     rank_probabilities,
     with_ranks,
 )
+from elo_exp.analysis.power import detectable, minimum_detectable_difference, prompts_needed
+from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.records import canonical_json
+from elo_exp.results import Leaderboard, Rating, ranked
 from elo_exp.statistics.likelihood import POINTS, Games, bradley_terry_mle
 from elo_exp.statistics.sandwich import clustered_covariance
 from tests.simulation import Tournament

@@ -8,14 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elo_exp.analysis.comparisons import (
+    Difference,
+    differences,
+    precision,
+    rank_probabilities,
+    with_ranks,
+)
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.davidson import Davidson
 from elo_exp.ratings.elo import PermutationElo
 from elo_exp.records import Battle
 from elo_exp.report.findings import unrated
-from elo_exp.results import Difference, Leaderboard
+from elo_exp.results import Leaderboard
 from elo_exp.statistics.boards import leaderboard
-from elo_exp.statistics.comparisons import differences, precision, rank_probabilities, with_ranks
 from elo_exp.statistics.likelihood import POINTS, abilities, games
 from elo_exp.statistics.sandwich import clustered_covariance
 from elo_exp.statistics.student import t_quantile

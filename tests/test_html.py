@@ -15,6 +15,9 @@ import numpy as np
 import pytest
 from matplotlib import image
 
+from elo_exp.analysis.comparisons import differences
+from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import rate
 from elo_exp.figures import plots
@@ -23,8 +26,7 @@ from elo_exp.ratings.davidson import Davidson
 from elo_exp.records import Battle
 from elo_exp.report import artifacts, html
 from elo_exp.report.findings import verdict
-from elo_exp.results import JudgeQuality, Plot, Standings, Usage, ranked
-from elo_exp.statistics.comparisons import differences
+from elo_exp.results import Plot, Usage, ranked
 from tests.data import DIMENSIONS, PROBES, shipped
 from tests.pages import Reader, packed
 from tests.simulation import Tournament

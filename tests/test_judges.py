@@ -15,6 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp import pipeline
+from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.analysis.win_rates import count
 from elo_exp.data import bank
 from elo_exp.data.battles import from_judgments
 from elo_exp.data.pairing import pair_up
@@ -22,8 +24,6 @@ from elo_exp.files import read_jsonl, write_jsonl, write_whole
 from elo_exp.judges.lexical import LexicalJudge, hedging, overlap, specificity
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest, Judgment, UserError
-from elo_exp.statistics.diagnostics import judge_quality
-from elo_exp.statistics.winrates import count
 from elo_exp.store.store import Store
 from tests.data import BANK, DIMENSIONS, PROBES, shared_data, shipped
 

@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 
 from elo_exp import pipeline
+from elo_exp.analysis.judge_quality import JudgeQuality, judge_quality
 from elo_exp.data.rubrics import Rubric
 from elo_exp.judges import PaidJudge
 from elo_exp.judges.openai_compatible import OpenAiCompatibleJudge
 from elo_exp.records import Comparison, JudgeRequest, Judgment, UserError, fingerprint
-from elo_exp.results import JudgeQuality, Usage
-from elo_exp.statistics.diagnostics import judge_quality
+from elo_exp.results import Usage
 from elo_exp.store.store import Store
 from tests.anthropic_server import AcceptThenReset, AcceptThenStatus, ResetBefore, Status
 from tests.anthropic_verdicts import longer

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from elo_exp import pipeline
+from elo_exp.analysis import agreement
 from elo_exp.data.pairing import pair_up
 from elo_exp.files import write_jsonl
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response
-from elo_exp.statistics import agreement
 from elo_exp.store import admin
 from elo_exp.store.store import Store
 from tests.commands import QUICK, run

@@ -17,15 +17,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.win_rates import clustered_interval
 from elo_exp.figures import fit_plots, judge_plots, order_plots, plots, shown
 from elo_exp.figures.canvas import PALETTE
 from elo_exp.figures.lettering import fitted, length
 from elo_exp.figures.names import labels
 from elo_exp.ratings.davidson import Davidson
 from elo_exp.records import Battle
-from elo_exp.results import Plot, Standings
+from elo_exp.results import Plot
 from elo_exp.statistics.student import half_width
-from elo_exp.statistics.winrates import clustered_interval
 from tests.figure_words import overlaps, written
 from tests.standings import standings, tournament, with_lengths
 

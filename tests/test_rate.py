@@ -20,6 +20,7 @@ import pytest
 from pyarrow import parquet
 
 from elo_exp import files
+from elo_exp.analysis import agreement
 from elo_exp.arena.report import write_bootstraps
 from elo_exp.data import battles
 from elo_exp.ratings.bradley_terry import BradleyTerry
@@ -27,7 +28,6 @@ from elo_exp.ratings.elo import PermutationElo
 from elo_exp.records import Battle, UserError
 from elo_exp.report import artifacts
 from elo_exp.results import Leaderboard
-from elo_exp.statistics import agreement
 from tests.commands import Ran, attempt, run, start
 from tests.data import shared_data
 from tests.pages import Reader

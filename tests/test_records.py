@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.win_rates import WinRate
 from elo_exp.records import (
     Battle,
     Item,
@@ -22,7 +24,7 @@ from elo_exp.records import (
     canonical_json,
     fingerprint,
 )
-from elo_exp.results import JudgeQuality, Leaderboard, Rating, WinRate, ranked
+from elo_exp.results import Leaderboard, Rating, ranked
 from tests.data import COMPARISON
 
 JSON_VALUES = st.recursive(

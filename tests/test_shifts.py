@@ -7,10 +7,17 @@ the same prompts, so the variance of the difference is neither their sum nor zer
 import numpy as np
 import pytest
 
+from elo_exp.analysis.shifts import (
+    Influence,
+    Shift,
+    adjusted,
+    influence,
+    shifts,
+    with_errors,
+)
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
 from elo_exp.statistics.likelihood import POINTS, abilities, games
-from elo_exp.statistics.shifts import Influence, Shift, adjusted, influence, shifts, with_errors
 from tests.simulation import Tournament
 
 TOURNAMENT = Tournament()

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from elo_exp.api.planning import detectable, prompts_needed
+from elo_exp.analysis.comparisons import differences, with_ranks
+from elo_exp.analysis.power import detectable, prompts_needed
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.elo import PermutationElo
-from elo_exp.statistics.comparisons import differences, with_ranks
 from elo_exp.statistics.student import f_survival, half_width, p_values, t_quantile
 from tests.simulation import Tournament
 

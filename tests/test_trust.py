@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 
-from elo_exp.report import trust
-from elo_exp.report.markup import Markup, join
-from elo_exp.results import JudgeQuality, Standings
-from elo_exp.statistics.diagnoses import (
-    Agreement,
-    Cycles,
+from elo_exp.analysis.agreement import Agreement, RankCorrelation
+from elo_exp.analysis.judge_bias import (
     LengthControl,
     LengthEffect,
     LengthRating,
     PositionEffect,
-    RankCorrelation,
-    TransitivityTest,
 )
+from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.transitivity import Cycles, TransitivityTest
+from elo_exp.report import trust
+from elo_exp.report.markup import Markup, join
 from tests.pages import Reader
 
 NO_PLACE = PositionEffect(dimension="d", n_prompts=0, n_verdicts=0, n_decisive=0)

@@ -14,10 +14,10 @@ from functools import partial
 
 import numpy as np
 
+from elo_exp.analysis import agreement
+from elo_exp.analysis.agreement import Agreement
 from elo_exp.records import Battle
 from elo_exp.results import Leaderboard
-from elo_exp.statistics import agreement
-from elo_exp.statistics.diagnoses import Agreement
 from elo_exp.statistics.likelihood import POINTS, Array, abilities, games, results
 
 _SCORE = {"model_a": 1.0, "model_b": 0.0}

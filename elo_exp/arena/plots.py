@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from elo_exp.analysis.win_rates import share_interval
 from elo_exp.arena.placement import Opponent, Placement
 from elo_exp.figures import canvas, names
 from elo_exp.figures.canvas import Panel, percents, row_span, span, ticks
 from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
 from elo_exp.results import Plot, Rating
-from elo_exp.statistics.winrates import share_interval
 
 _ROWS_A_COLUMN = 45  # of the leaderboard
 _INCHES_A_ROW = 0.165

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.standings import Standings
 from elo_exp.arena.human_scale import Calibration
 from elo_exp.arena.placement import Placement
 from elo_exp.arena.plots import source
@@ -29,7 +31,7 @@ from elo_exp.report.markup import (
     tag,
 )
 from elo_exp.report.trust import trust
-from elo_exp.results import JudgeQuality, Leaderboard, Plot, Rating, Standings
+from elo_exp.results import Leaderboard, Plot, Rating
 
 _TOP = 3  # of the leaderboard on the console, and so many around each placed model
 _AROUND = 4

@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 
 from elo_exp import pipeline
+from elo_exp.analysis import comparisons, judge_quality
+from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.standings import Standings
 from elo_exp.arena import placement
 from elo_exp.arena import plots as arena_plots
 from elo_exp.arena import report as arena_report
@@ -29,9 +32,8 @@ from elo_exp.pipeline import bill
 from elo_exp.records import UserError
 from elo_exp.report import artifacts
 from elo_exp.report.verdicts import verdict_rows
-from elo_exp.results import JudgeQuality, Leaderboard, Plot, Standings
+from elo_exp.results import Leaderboard, Plot
 from elo_exp.settings import Settings, parse_shard
-from elo_exp.statistics import comparisons, diagnostics
 
 NEEDS = frozenset({"entrant", "judge", "rubric", "rating"})
 
@@ -152,7 +154,7 @@ class ArenaResult:
         self.placement = found
         self.play = play
         self._settings, self._parts = settings, parts
-        self.quality: JudgeQuality = diagnostics.judge_quality(
+        self.quality: JudgeQuality = judge_quality.judge_quality(
             play.judgments, dimension=play.dimension
         )
 

@@ -12,6 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp import runs
+from elo_exp.analysis import agreement
+from elo_exp.analysis.shifts import (
+    Influence,
+    Shift,
+    adjusted,
+    influence,
+    shifts,
+    with_errors,
+)
 from elo_exp.experiments import Parts
 from elo_exp.figures import compare_plots
 from elo_exp.records import Battle, UserError
@@ -20,8 +29,6 @@ from elo_exp.report.compare_report import Comparison, Overlap, Row
 from elo_exp.results import Plot
 from elo_exp.runs import FinishedRun, FoundRuns
 from elo_exp.settings import Settings
-from elo_exp.statistics import agreement
-from elo_exp.statistics.shifts import Influence, Shift, adjusted, influence, shifts, with_errors
 
 logger = logging.getLogger(__name__)
 

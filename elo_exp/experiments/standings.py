@@ -9,12 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from elo_exp.analysis import (
+    agreement,
+    comparisons,
+    judge_bias,
+    transitivity,
+    win_rates,
+)
+from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Parts
 from elo_exp.figures import order_plots, plots
 from elo_exp.records import Battle
 from elo_exp.report import artifacts, html
-from elo_exp.results import JudgeQuality, Leaderboard, Plot, Standings
-from elo_exp.statistics import agreement, comparisons, effects, transitivity, winrates
+from elo_exp.results import Leaderboard, Plot
 
 _SEED = 20260425  # of the draws behind rank sets; the Monte-Carlo error of a chance is below .004
 
@@ -47,7 +55,7 @@ def _without_elo(parts: Parts, battles: Mapping[str, Sequence[Battle]]) -> dict[
         "win_rates": [
             rate
             for dimension, some in battles.items()
-            for rate in winrates.count(some, dimension=dimension)
+            for rate in win_rates.count(some, dimension=dimension)
         ],
     }
 
@@ -56,7 +64,7 @@ def _diagnose(battles: Sequence[Battle], dimension: str) -> dict[str, Any]:
     """What can be told of the judge from battles alone; both orders count, whatever the ratings use."""
     circles = transitivity.cycles(battles, dimension=dimension)
     return {
-        "position": effects.position_effect(battles, dimension=dimension).to_dict(),
+        "position": judge_bias.position_effect(battles, dimension=dimension).to_dict(),
         "transitivity": transitivity.transitivity_test(
             battles, dimension=dimension, use="both"
         ).to_dict(),

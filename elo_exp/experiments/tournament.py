@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp import pipeline
+from elo_exp.analysis import agreement, judge_bias, judge_quality
+from elo_exp.analysis.agreement import Agreement, RankCorrelation
+from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.standings import Standings
 from elo_exp.api.planning import Plan
 from elo_exp.data import bank, battles, pairing
 from elo_exp.data.pairing import Responses
@@ -22,10 +26,8 @@ from elo_exp.pipeline import bill
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, UserError
 from elo_exp.report import artifacts
 from elo_exp.report.verdicts import verdict_rows
-from elo_exp.results import JudgeQuality, Plot, Standings
+from elo_exp.results import Plot
 from elo_exp.settings import Settings, parse_shard
-from elo_exp.statistics import agreement, diagnostics, effects
-from elo_exp.statistics.diagnoses import Agreement, RankCorrelation
 
 logger = logging.getLogger(__name__)
 
@@ -206,8 +208,8 @@ def _with_texts(
     """With what can be told of the judge from the responses and from repeated queries."""
     diagnoses = {}
     for dimension, battles_ in standings.battles.items():
-        lengths = effects.response_lengths(comparisons[dimension])
-        length = effects.length_control(
+        lengths = judge_bias.response_lengths(comparisons[dimension])
+        length = judge_bias.length_control(
             battles_, lengths, dimension=dimension, initial_rating=initial_rating, use="both"
         )
         repeats = agreement.repeat_agreement(judgments[dimension], dimension=dimension)
@@ -258,7 +260,7 @@ def _battles(judgments: Mapping[str, Sequence[Judgment]]) -> dict[str, list[Batt
 
 
 def _quality(judgments: Mapping[str, Sequence[Judgment]]) -> list[JudgeQuality]:
-    return [diagnostics.judge_quality(some, dimension=name) for name, some in judgments.items()]
+    return [judge_quality.judge_quality(some, dimension=name) for name, some in judgments.items()]
 
 
 def _quality_row(quality: JudgeQuality) -> dict[str, Any]:

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.api.planning import detectable
+from elo_exp.analysis.comparisons import Difference, Precision
+from elo_exp.analysis.power import detectable
+from elo_exp.analysis.standings import Standings
 from elo_exp.figures import canvas
 from elo_exp.figures.canvas import Look, Panel, Span, log_ticks, panel_width, row_span, span, ticks
 from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import interval, labels, left_out, method, of_best, room, said_p, sample
 from elo_exp.report.findings import METHODS
-from elo_exp.results import Difference, Leaderboard, Plot, Precision, Standings
+from elo_exp.results import Leaderboard, Plot
 
 Rows = list[dict[str, Any]]
 

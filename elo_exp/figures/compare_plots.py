@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.figures import canvas, names
 from elo_exp.figures.canvas import Look, Panel, panel_width, row_span, span, ticks
 from elo_exp.figures.lettering import length
@@ -12,7 +13,6 @@ from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import in_color, model_key, of_best, said_p
 from elo_exp.report.findings import METHODS
 from elo_exp.results import Plot
-from elo_exp.statistics.comparisons import ALPHA
 
 Row = Mapping[str, Any]
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from elo_exp.analysis import transitivity
+from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.win_rates import shares
 from elo_exp.figures import canvas
 from elo_exp.figures.canvas import Panel, percents, row_span, span, ticks
 from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import labels, room, said_p, share_ends
-from elo_exp.results import Plot, Standings
-from elo_exp.statistics import transitivity
-from elo_exp.statistics.winrates import shares
+from elo_exp.results import Plot
 
 Rows = list[dict[str, Any]]
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from elo_exp.analysis.standings import Standings
 from elo_exp.figures import canvas, names
 from elo_exp.figures.canvas import Panel, panel_width, percents, row_span, span, ticks
 from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
 from elo_exp.figures.shown import colored, labels, model_key, of_best, share_ends
-from elo_exp.results import Plot, Standings
+from elo_exp.results import Plot
 from elo_exp.statistics.likelihood import Array
 
 Rows = list[dict[str, Any]]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from elo_exp.analysis.standings import Standings
 from elo_exp.figures import canvas
 from elo_exp.figures.canvas import Look, Panel, panel_width, span, ticks
 from elo_exp.figures.sheets import Sheet
@@ -24,7 +25,7 @@ from elo_exp.figures.shown import (
     rated,
     sample,
 )
-from elo_exp.results import CONVERGED, Z95, Plot, Standings
+from elo_exp.results import CONVERGED, Z95, Plot
 from elo_exp.statistics.likelihood import Array
 
 Rows = list[dict[str, Any]]

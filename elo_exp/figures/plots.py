@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.win_rates import shares
 from elo_exp.figures import canvas, certainty, fit_plots, judge_plots, order_plots
 from elo_exp.figures.canvas import Panel, panel_width, row_span, ticks
 from elo_exp.figures.lettering import length
@@ -25,8 +27,7 @@ from elo_exp.figures.shown import (
     sample,
 )
 from elo_exp.report.findings import METHODS
-from elo_exp.results import Z95, Plot, Standings
-from elo_exp.statistics import winrates
+from elo_exp.results import Z95, Plot
 from elo_exp.statistics.student import half_width
 
 Row = Mapping[str, Any]
@@ -234,7 +235,7 @@ def _win_rate_rows(standings: Standings) -> list[dict[str, Any]]:
         for d in standings.differences.get(method(standings), ())
     }
     found = {
-        dimension: winrates.shares(battles, use="consistent", ties="half")
+        dimension: shares(battles, use="consistent", ties="half")
         for dimension, battles in standings.battles.items()
     }
     rows = []

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.win_rates import clustered_interval
 from elo_exp.figures import names
 from elo_exp.figures.canvas import GREY, PALETTE, Look, colors
 from elo_exp.figures.lettering import length
 from elo_exp.report.findings import companion
 from elo_exp.report.markup import p_value
-from elo_exp.results import Leaderboard, Standings
-from elo_exp.statistics.winrates import clustered_interval
+from elo_exp.results import Leaderboard
 
 MAX_MODELS = 40  # rows of a figure
 _MAX_NAMED = 3  # of a dimension, in a caption

@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Iterator
 
+from elo_exp.analysis.power import minimum_detectable_difference
 from elo_exp.api.costs import money
 from elo_exp.api.planning import Plan, PlanRow
 from elo_exp.results import Usage
@@ -36,7 +37,8 @@ def plan_table(plan: Plan) -> str:
     for row in plan.rows:
         numbers = _plan_numbers(row)
         cells = [f"{n:,}" for n in numbers[:6]] + [f"{dollars:,.2f}" for dollars in numbers[6:]]
-        resolves = f"{row.resolves:.0f} Elo" if math.isfinite(row.resolves) else "-"
+        difference = minimum_detectable_difference(row.n_prompts, row.n_entrants)
+        resolves = f"{difference:.0f} Elo" if math.isfinite(difference) else "-"
         grid.add_row(row.dimension, *cells, *([] if plan.of_scores else [resolves]))
     console.print(f"plan: judge {plan.judge_model}, {_plan_words(plan)}", highlight=False)
     console.print(grid)

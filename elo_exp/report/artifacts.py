@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from elo_exp.analysis.comparisons import Precision
+from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.standings import Standings
 from elo_exp.data.pairing import Responses
 from elo_exp.files import jsonl, write_csv, write_json, write_whole
 from elo_exp.records import Comparison, Judgment
@@ -17,12 +20,9 @@ from elo_exp.results import (
     CONVERGED,
     ROUNDING,
     Z95,
-    JudgeQuality,
     Leaderboard,
     Plot,
-    Precision,
     Rating,
-    Standings,
 )
 
 _MATCH_FIELDS = (

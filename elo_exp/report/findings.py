@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from elo_exp.analysis.comparisons import Difference
+from elo_exp.analysis.standings import Standings
 from elo_exp.report.markup import between, p_value, percent, tag
-from elo_exp.results import CONVERGED, Difference, Leaderboard, Rating, Standings
+from elo_exp.results import CONVERGED, Leaderboard, Rating
 
 METHODS = {
     "bradley_terry": "Bradley-Terry",

@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from elo_exp.analysis.comparisons import Difference
+from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.standings import Standings
 from elo_exp.figures import canvas
 from elo_exp.report.findings import METHODS, companion, converged, verdict
 from elo_exp.report.markup import (
@@ -31,12 +34,9 @@ from elo_exp.results import (
     CONVERGED,
     ROUNDING,
     TOKEN_CLASSES,
-    Difference,
-    JudgeQuality,
     Leaderboard,
     Plot,
     Rating,
-    Standings,
     added_up,
     paid,
 )

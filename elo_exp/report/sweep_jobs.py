@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
+from elo_exp.analysis import agreement
 from elo_exp.files import read_jsonl
 from elo_exp.records import Battle
 from elo_exp.results import Leaderboard, Rating
-from elo_exp.statistics import agreement
 
 ERROR = "error.txt"
 _AXES = ("elo.k=", "elo.n_perms=")  # columns of their own; whatever else was swept is the setting

@@ -5,17 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from elo_exp.analysis.agreement import Agreement, RankCorrelation
+from elo_exp.analysis.judge_bias import LengthEffect, LengthRating, PositionEffect
+from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.transitivity import Cycles, TransitivityTest
 from elo_exp.report.markup import NONE, Markup, between, maybe, p_value, percent, share, table, tag
-from elo_exp.results import JudgeQuality, Standings
-from elo_exp.statistics.diagnoses import (
-    Agreement,
-    Cycles,
-    LengthEffect,
-    LengthRating,
-    PositionEffect,
-    RankCorrelation,
-    TransitivityTest,
-)
 
 _ALPHA = 0.05
 _MAX_ROWS = 30  # of a dimension's ratings at equal length; all are in ratings.json

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.records import UserError
 from elo_exp.report.findings import METHODS
-from elo_exp.results import JudgeQuality
 from elo_exp.runs import FinishedRun
 
 if TYPE_CHECKING:

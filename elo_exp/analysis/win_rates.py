@@ -10,10 +10,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from elo_exp.data.battles import models
-from elo_exp.records import Battle
-from elo_exp.results import Z95, WinRate
+from elo_exp.records import Battle, Record
+from elo_exp.results import Z95
 from elo_exp.statistics.likelihood import games, pairs
 from elo_exp.statistics.student import half_width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WinRate(Record):
+    """Counts of one pair in one dimension; the pair is sorted by name and `ties` includes the inconsistent ones."""
+
+    dimension: str
+    entrant_a: str
+    entrant_b: str
+    a_wins: int
+    b_wins: int
+    ties: int
+    inconsistent: int
+
 
 _NO_VARIATION = 1e-12  # of a game's: what rounding leaves of none
 

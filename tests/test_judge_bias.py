@@ -16,13 +16,19 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from elo_exp import files
+from elo_exp.analysis.covariates import Fit, fit
+from elo_exp.analysis.judge_bias import (
+    LengthControl,
+    LengthEffect,
+    PositionEffect,
+    length_control,
+    position_effect,
+    response_lengths,
+)
 from elo_exp.data import battles
 from elo_exp.data.battles import from_judgments
 from elo_exp.data.pairing import reconcile
 from elo_exp.records import Battle, Comparison, Judgment, UserError, Verdict
-from elo_exp.statistics.covariates import Fit, fit
-from elo_exp.statistics.diagnoses import LengthControl, LengthEffect, PositionEffect
-from elo_exp.statistics.effects import length_control, position_effect, response_lengths
 from elo_exp.statistics.likelihood import POINTS, Games, bradley_terry_mle, games, results
 from elo_exp.statistics.sandwich import clustered_covariance
 from tests.data import COMPARISON, shared_data

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from elo_exp.analysis.comparisons import holm
 from elo_exp.records import Battle, Record
-from elo_exp.statistics.comparisons import holm
 from elo_exp.statistics.likelihood import (
     POINTS,
     Array,

@@ -7,11 +7,10 @@ from itertools import product
 
 import pytest
 
+from elo_exp.analysis.agreement import repeat_agreement
+from elo_exp.analysis.judge_quality import JudgeQuality, judge_quality
 from elo_exp.data.pairing import reconcile
 from elo_exp.records import Comparison, Judgment, Verdict
-from elo_exp.results import JudgeQuality
-from elo_exp.statistics.agreement import repeat_agreement
-from elo_exp.statistics.diagnostics import judge_quality
 from tests.data import COMPARISON
 
 EQUAL = dataclasses.replace(COMPARISON, response_b=COMPARISON.response_a)

@@ -13,10 +13,9 @@ from itertools import combinations
 
 import numpy as np
 
+from elo_exp.analysis.agreement import FIRST, SECOND, votes_by_comparison
 from elo_exp.data.battles import models
-from elo_exp.records import Battle
-from elo_exp.statistics.agreement import FIRST, SECOND, votes_by_comparison
-from elo_exp.statistics.diagnoses import Cycles, PairResidual, TransitivityTest
+from elo_exp.records import Battle, Record
 from elo_exp.statistics.likelihood import (
     Array,
     Games,
@@ -30,6 +29,52 @@ from elo_exp.statistics.likelihood import (
     win_probability,
 )
 from elo_exp.statistics.student import f_survival
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairResidual(Record):
+    """How often one model beats another, a tie being half a win, beside what Bradley-Terry expects."""
+
+    dimension: str
+    model_a: str
+    model_b: str
+    n_games: int
+    observed: float
+    expected: float
+    z: float | None = (
+        None  # the difference in its own prompt-clustered standard errors, as if Bradley-Terry were true
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycles(Record):
+    """How often three models beat one another in a circle, each having met both others on a prompt."""
+
+    dimension: str
+    models: tuple[str, ...]  # all, or the three of one triple
+    n_prompts: int  # on which such a triple met
+    n_cyclic_prompts: int  # on which one of them is a circle
+    n_triples: int  # over all prompts
+    n_cyclic: int
+
+    @property
+    def share(self) -> float | None:
+        """Of prompts with a circle."""
+        return self.n_cyclic_prompts / self.n_prompts if self.n_prompts else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitivityTest(Record):
+    """Whether one rating for each model is enough to say who beats whom; None where the games do not say."""
+
+    dimension: str
+    n_models: int  # with a rating
+    n_pairs: int  # of them that met
+    n_prompts: int  # there is no test unless there are more than `df`
+    df: int  # pairs that are free once the ratings are known
+    chi_square: float | None = None  # robust: prompt-clustered; n_prompts at most
+    p_value: float | None = None
+
 
 _MAX_TABLE = (
     2 * 10**7

@@ -10,14 +10,52 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from elo_exp.api.planning import detectable, prompts_needed
-from elo_exp.results import Difference, Leaderboard, Precision, ranked
+from elo_exp.analysis.power import detectable, prompts_needed
+from elo_exp.records import Record
+from elo_exp.results import Leaderboard, ranked
 from elo_exp.statistics.likelihood import Array, Index
 from elo_exp.statistics.student import degrees_of_freedom, p_values, t_quantile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference(Record):
+    """One pair of rated models in one dimension, in rating points; None where the prompts do not say how sure."""
+
+    dimension: str
+    higher: str  # the model with the higher rating; of equal ones, the first by name
+    lower: str
+    difference: float  # 0 between equal ones
+    std_error: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    p_value: float | None = None  # two-sided, of this pair alone
+    p_holm: float | None = None  # adjusted for all pairs and dimensions that were compared
+    significant: bool | None = None  # p_holm is 5 % at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision(Record):
+    """What a run could find in one dimension, by its own clustered variance: differences of an average pair, in rating
+    points, that a two-sided test at 5 % finds with 80 % power. `corrected`: by Bonferroni over `n_tests`, which is
+    Holm's first step."""
+
+    dimension: str
+    n_prompts: int | None  # how many independent observations there are
+    n_tests: int  # pairs x dimensions that were compared
+    sigma: float | None = (
+        None  # standard deviation of one prompt's part in a difference, root mean square over pairs
+    )
+    detectable: float | None = None
+    detectable_corrected: float | None = None
+    prompts_needed: Mapping[str, int] = field(
+        default_factory=dict
+    )  # by the difference that is to be found
+    prompts_needed_corrected: Mapping[str, int] = field(default_factory=dict)
+
 
 ALPHA = 0.05
 EFFECTS = (20, 40, 60)  # differences, in rating points, for which the prompts are counted

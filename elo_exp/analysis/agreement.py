@@ -8,17 +8,46 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
+from elo_exp.analysis.covariates import mean_error
 from elo_exp.data.pairing import repeated
-from elo_exp.records import Battle, Judgment
+from elo_exp.records import Battle, Judgment, Record
 from elo_exp.results import Leaderboard
-from elo_exp.statistics.covariates import mean_error
-from elo_exp.statistics.diagnoses import Agreement, RankCorrelation
 from elo_exp.statistics.likelihood import Array
 from elo_exp.statistics.student import half_width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement(Record):
+    """How often two agree on the same comparisons, and Cohen's kappa; None where there is nothing to compare, or where
+    both always say the same thing, which chance would do as well."""
+
+    first: str
+    second: str
+    dimension: str | None  # None: the two are dimensions
+    n_comparisons: int
+    n_prompts: int
+    agreement: float | None = None
+    kappa: float | None = None
+    std_error: float | None = None  # of kappa, prompt-clustered
+    ci_low: float | None = None
+    ci_high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCorrelation(Record):
+    """Spearman's, over the models that both leaderboards rate; None for fewer than three, or if one has no order."""
+
+    first: str
+    second: str
+    dimension: str
+    n_models: int
+    rho: float | None = None
+
 
 # Kappa
 

@@ -9,10 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elo_exp.analysis.win_rates import (
+    Share,
+    WinRate,
+    clustered_interval,
+    count,
+    share_interval,
+    shares,
+)
 from elo_exp.records import Battle
-from elo_exp.results import WinRate
 from elo_exp.statistics.student import half_width
-from elo_exp.statistics.winrates import Share, clustered_interval, count, share_interval, shares
 
 NAMES = st.sampled_from(["ann", "bob", "zoe"])
 RESULTS = st.sampled_from(["model_a", "model_b", "tie", "tie (bothbad)"])

@@ -8,21 +8,82 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from elo_exp.analysis.covariates import Fit, fit, mean_error
 from elo_exp.data.battles import models
-from elo_exp.records import Battle, Comparison
-from elo_exp.statistics.covariates import Fit, fit, mean_error
-from elo_exp.statistics.diagnoses import (
-    LengthControl,
-    LengthEffect,
-    LengthRating,
-    LengthTercile,
-    PositionEffect,
-)
+from elo_exp.records import Battle, Comparison, Record
 from elo_exp.statistics.likelihood import POINTS, Array, Games, Mask, games, results
 from elo_exp.statistics.student import half_width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionEffect(Record):
+    """How much it helps a response to be shown first; None where the verdicts do not say."""
+
+    dimension: str
+    n_prompts: int  # with a decisive verdict
+    n_verdicts: int  # single ones, of battles that were asked in both orders
+    n_decisive: int  # those that name a winner: all that is used
+    effect: float | None = None  # log-odds; above zero the first shown wins more often
+    std_error: float | None = None  # prompt-clustered
+    p_first: float | None = None  # that of two equal responses the first shown wins, if either does
+    ci_low: float | None = None  # of p_first
+    ci_high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthEffect(Record):
+    """How much it helps a response to be longer: log-odds effect * tanh(difference / scale); None where the games do
+    not say."""
+
+    dimension: str
+    n_prompts: int
+    n_games: int
+    n_without_length: int  # battles left out, because the length of a response is unknown
+    scale: float | None = None  # characters: the root mean square difference of two responses
+    effect: float | None = None
+    std_error: float | None = None  # prompt-clustered
+    ci_low: float | None = None
+    ci_high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthRating(Record):
+    """A model's Bradley-Terry rating as it is, and between responses of equal length; from the same games."""
+
+    dimension: str
+    model: str
+    mean_length: float  # characters, over the games
+    rating: float | None = None
+    std_error: float | None = None
+    rating_at_equal_length: float | None = None
+    std_error_at_equal_length: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthTercile(Record):
+    """How often the longer response wins, a tie being half a win, where lengths differ by so many characters."""
+
+    dimension: str
+    shortest: int  # the least difference, in characters
+    longest: int
+    n_prompts: int
+    n_games: int
+    win_rate: float
+    std_error: float | None = None  # prompt-clustered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthControl:
+    """The length effect and what it does to the ratings; best first."""
+
+    effect: LengthEffect
+    ratings: tuple[LengthRating, ...]
+    terciles: tuple[LengthTercile, ...]
+
 
 Lengths = Mapping[tuple[str, str], int]  # characters, by prompt and model
 

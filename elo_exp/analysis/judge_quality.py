@@ -1,0 +1,83 @@
+"""How far the judge may be trusted: flips between the two orders, a taste for a position, invalid replies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from elo_exp.data.pairing import repeated
+from elo_exp.records import Judgment, Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeQuality(Record):
+    """How a judge behaved on one dimension; a rate is None where nothing was observed."""
+
+    RATES: ClassVar = ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
+
+    dimension: str
+    n_judgments: int
+    n_invalid: int
+    n_two_order: int  # valid judgments whose two orders were asked independently, so not those between equal answers
+    n_flips: int  # of these, those whose orders disagree
+    n_decisive_verdicts: int
+    n_first_shown_wins: int
+    n_ties: int  # valid judgments in which both orders said tie, or both answers are equal
+    n_refused: int = 0  # judgments that are invalid because the judge refused
+    n_cut_off: int = 0  # judgments that are invalid because its answer ran into a limit
+    n_equal_answers: int = 0  # judgments between two answers that say the same, word for word
+    n_repeated: int = 0  # valid verdicts asked for again
+    n_repeats_agree: int = 0
+
+    @property
+    def flip_rate(self) -> float | None:
+        return self.n_flips / self.n_two_order if self.n_two_order else None
+
+    @property
+    def first_shown_rate(self) -> float | None:
+        return (
+            self.n_first_shown_wins / self.n_decisive_verdicts if self.n_decisive_verdicts else None
+        )
+
+    @property
+    def tie_rate(self) -> float | None:
+        """Of single verdicts, before the two orders are reconciled."""
+        return 1 - self.n_decisive_verdicts / (2 * self.n_two_order) if self.n_two_order else None
+
+    @property
+    def invalid_rate(self) -> float | None:
+        return self.n_invalid / self.n_judgments if self.n_judgments else None
+
+
+def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> JudgeQuality:
+    """Counts over one dimension. A mirrored verdict and one on equal answers say nothing of order, and enter no order
+    statistic."""
+    two_order = [
+        j
+        for j in judgments
+        if not j.invalid and not j.equal_answers and not any(v.mirrored for v in j.raw[:2])
+    ]
+    decisive = [v for j in two_order for v in j.raw[:2] if v.verdict != "TIE"]
+    repeats = [pair for j in judgments for pair in repeated(j)]
+    return JudgeQuality(
+        dimension=dimension,
+        n_judgments=len(judgments),
+        n_invalid=sum(j.invalid for j in judgments),
+        n_two_order=len(two_order),
+        n_flips=sum(j.inconsistent for j in two_order),
+        n_decisive_verdicts=len(decisive),
+        n_first_shown_wins=sum(v.verdict == "A" for v in decisive),
+        n_ties=sum(j.winner is None and not j.inconsistent and not j.invalid for j in judgments),
+        n_refused=_count(judgments, {"refusal"}),
+        n_cut_off=_count(judgments, {"max_tokens", "model_context_window_exceeded"}),
+        n_equal_answers=sum(j.equal_answers for j in judgments),
+        n_repeated=len(repeats),
+        n_repeats_agree=sum(first.verdict == again.verdict for first, again in repeats),
+    )
+
+
+def _count(judgments: Sequence[Judgment], stop_reasons: set[str]) -> int:
+    return sum(
+        j.invalid and any(v.stop_reason in stop_reasons for v in j.raw[:2]) for j in judgments
+    )
