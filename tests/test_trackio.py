@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from elo_exp.records import UserError
+from elo_exp.results import RunInfo
 from elo_exp.trackers.trackio import TrackioTracker
 from tests.commands import SMALL, Ran, attempt, attempt_program, run
 
@@ -78,7 +79,7 @@ def test_figures_are_images_and_tables(kept: dict[str, Any], followed: Ran):
 
 def test_the_console_is_that_of_any_run(followed: Ran):
     assert "Trackio" not in followed.out
-    assert "followed by trackio: trackio show --project elo_exp" in followed.err
+    assert "tracked by trackio: trackio show --project elo_exp" in followed.err
 
 
 def test_a_run_that_fails_says_so(tmp_path: Path):
@@ -100,9 +101,9 @@ def test_a_run_that_fails_says_so(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"])
-def test_nothing_is_sent_to_others(name: str, monkeypatch: pytest.MonkeyPatch):
+def test_nothing_is_sent_to_others(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv(name, "https://example.org")
-    with pytest.raises(
-        UserError, match=f"tracker: found {name} set. tracker=trackio keeps runs on this machine"
-    ):
-        TrackioTracker(project="elo_exp")
+    info = RunInfo(run_dir=tmp_path, name="none", group=None, job_type="tournament", config={})
+    message = f"tracker: found {name} set. tracker=trackio keeps runs on this machine"
+    with pytest.raises(UserError, match=message), TrackioTracker(project="elo_exp").open(info):
+        pytest.fail("the run has begun")

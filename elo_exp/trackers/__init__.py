@@ -1,4 +1,4 @@
-"""Trackers: where a run is followed and compared with others."""
+"""Trackers: where runs are logged and compared."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from elo_exp.results import Plot, RunInfo
 
 
 class TrackedRun(Protocol):
-    """One job's run, open until its context ends."""
+    """One job's run, open until its context ends; an exception marks it as failed."""
 
     def log_summary(self, metrics: Mapping[str, float]) -> None:
-        """Final values, under names that are the same in every run."""
+        """Log final values, under names that are the same in every run."""
 
     def log_series(self, step: str, rows: Sequence[Mapping[str, float]]) -> None:
-        """Line charts: each row holds the value of `step` and of some metrics there."""
+        """Log line charts: each row holds a value of `step` and the metrics at that step."""
 
     def log_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None: ...
 
     def log_plot(self, plot: Plot) -> None: ...
 
     def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
-        """The run's artifact."""
+        """Log files of the run folder as the run's artifact."""
 
 
 class Tracker(Protocol):
-    def open(self, info: RunInfo) -> AbstractContextManager[TrackedRun]: ...
+    def open(self, info: RunInfo) -> AbstractContextManager[TrackedRun]:
+        """Start a run. Raises UserError where the tracker cannot be used with its settings."""

@@ -1,4 +1,4 @@
-"""The same calls as JSON lines and PNG in the run folder."""
+"""Runs as JSON lines and PNG figures in the run folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from elo_exp.results import Plot, RunInfo
 
 @dataclass(kw_only=True)
 class LocalTracker:
-    """Writes tracker/log.jsonl, one object a call, and tracker/figures/: each figure as PNG."""
+    """Writes tracker/log.jsonl, one object a call, and each figure to tracker/figures/NAME.png."""
 
     @contextmanager
     def open(self, info: RunInfo) -> Iterator[_LocalRun]:

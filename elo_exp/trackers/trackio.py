@@ -1,4 +1,4 @@
-"""The same calls into trackio's store on this machine: a dashboard (`trackio show`) without an account or a network."""
+"""Runs in trackio's store on this machine, for `trackio show`: no account, no network."""
 
 from __future__ import annotations
 
@@ -22,34 +22,31 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_ELSEWHERE = (
-    "TRACKIO_SPACE_ID",
-    "TRACKIO_SERVER_URL",
-)  # by which trackio would send runs to others
+_REMOTE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")  # with these, trackio sends runs elsewhere
 
 
 @dataclass(kw_only=True)
 class TrackioTracker:
-    """Writes where trackio does: TRACKIO_DIR, or its own folder of the user's cache."""
+    """Writes to TRACKIO_DIR, or to trackio's folder in the user's cache."""
 
     project: str
 
-    def __post_init__(self) -> None:
-        if importlib.util.find_spec("trackio") is None:
-            raise UserError(
-                "tracker: needs the package trackio, which is not installed: pip install 'elo-exp[trackio]'."
-            )
-        for name in _ELSEWHERE:
-            if os.environ.get(name):
-                raise UserError(
-                    f"tracker: found {name} set. tracker=trackio keeps runs on this machine: unset it."
-                )
-
     @contextmanager
     def open(self, info: RunInfo) -> Iterator[_TrackioRun]:
+        if importlib.util.find_spec("trackio") is None:
+            raise UserError(
+                "tracker: needs the package trackio, which is not installed: "
+                "pip install 'elo-exp[trackio]'."
+            )
+        for name in _REMOTE:
+            if os.environ.get(name):
+                raise UserError(
+                    f"tracker: found {name} set. tracker=trackio keeps runs on this machine: "
+                    "unset it."
+                )
         import trackio
 
-        with redirect_stdout(io.StringIO()):  # where it would say how to look at the run
+        with redirect_stdout(io.StringIO()):  # hide trackio's own hints
             run = trackio.init(
                 project=self.project,
                 name=info.name,
@@ -59,19 +56,19 @@ class TrackioTracker:
                 auto_log_gpu=False,
                 auto_log_cpu=False,
             )
-        logger.info("followed by trackio: trackio show --project %s", self.project)
+        logger.info("tracked by trackio: trackio show --project %s", self.project)
         exit_code = 1
         try:
             yield _TrackioRun(run)
             exit_code = 0
         finally:
-            run.log({"exit_code": exit_code}, step=0)  # trackio has no failed runs
+            run.log({"exit_code": exit_code}, step=0)  # trackio itself marks no run as failed
             with redirect_stdout(io.StringIO()):
                 trackio.finish()  # type: ignore[no-untyped-call]
 
 
 class _TrackioRun:
-    """Final values are the metrics of step 0; series have the numbers of their steps."""
+    """Final values are logged at step 0, series at their own steps."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

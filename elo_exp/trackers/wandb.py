@@ -1,4 +1,4 @@
-"""One Weights & Biases run for each job, offline where there is no key, and never a question at the terminal."""
+"""One Weights & Biases run for each job: offline where there is no key, and never a prompt for one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import netrc
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +23,13 @@ logger = logging.getLogger(__name__)
 
 Mode = Literal["online", "offline", "disabled"]
 MODES = ("auto", "online", "offline", "disabled")
-_unreachable: list[
-    str
-] = []  # projects whose server did not answer: the next jobs of a sweep do not wait for it again
+_unreachable: set[str] = set()  # projects whose server did not answer an earlier job of this sweep
 
 
 @dataclass(kw_only=True)
 class WandbTracker:
-    """mode    auto: WANDB_MODE if that is set, else online where a key is at hand, else offline
-    wait_s  seconds for the server to answer; a run that it does not answer is logged offline
+    """mode    auto: WANDB_MODE if that is set, else online where there is a key, else offline
+    wait_s  seconds for the server to answer; after that the run is logged offline
     """
 
     project: str
@@ -49,83 +46,69 @@ class WandbTracker:
 
     @contextmanager
     def open(self, info: RunInfo) -> Iterator[_WandbRun]:
-        settings = self._settings(info)
-        with ThreadPoolExecutor(
-            1
-        ) as starter:  # W&B's service takes .2 s to answer, and a server longer
-            starting = starter.submit(self._start, settings, {**info.config, **info.labels})
-            try:
-                yield _WandbRun(starting)
-            except BaseException:
-                if starting.exception() is None:
-                    starting.result().finish(exit_code=1)
-                raise
-            starting.result().finish(exit_code=0)
-
-    def _settings(self, info: RunInfo) -> wandb.Settings:
-        """These and the user's own, from the environment and W&B's files. Raises UserError for what W&B refuses."""
-        import wandb
-        from wandb.sdk import wandb_setup
-
-        wandb.util.pd_available = (
-            False  # it would import pandas to see that nothing here is a data frame: .3 s
-        )
+        run = self._start(info)
+        exit_code = 1
         try:
-            _ = (
-                wandb_setup.singleton().settings
-            )  # reads them; wandb.setup() would also wait .2 s for the service
-            return wandb.Settings(
-                project=self.project,
-                entity=self.entity,
-                run_group=info.group,
-                run_job_type=info.job_type,
-                run_name=info.name,
-                root_dir=str(info.run_dir),
-                init_timeout=self.wait_s,
-                reinit="finish_previous",
-                silent=True,
-                console="off",
-                x_disable_stats=True,
-                x_save_requirements=False,  # they take .1 s to look up, and the manifest names those that matter
-            )
+            yield _WandbRun(run)
+            exit_code = 0
+        finally:
+            run.finish(exit_code=exit_code)
+
+    def _start(self, info: RunInfo) -> wandb.Run:
+        """Start an online run, or an offline one where the server cannot be reached."""
+        import wandb
+
+        try:
+            if (mode := self._mode()) != "online":
+                return self._init(info, mode)
+            try:
+                return self._init(info, mode)
+            except (wandb.errors.CommError, wandb.errors.UsageError) as error:
+                logger.warning(
+                    "warning: Weights & Biases cannot be reached (%s); from here on, runs are "
+                    "logged offline",
+                    error,
+                )
+                _unreachable.add(self.project)
+                return self._init(info, "offline")
         except (wandb.errors.UsageError, ValueError) as error:
-            lines = str(
-                error
-            ).splitlines()  # of a ValueError the second names the setting, and the third says why
-            said = ": ".join(line.strip() for line in lines[1:3]) or lines[0]
+            lines = str(error).splitlines()  # pydantic names the setting in line 2, the fault in 3
+            reason = ": ".join(line.strip() for line in lines[1:3]) or lines[0]
             raise UserError(
-                f"tracker: Weights & Biases refuses a setting: {said}. Check tracker.* and the variables WANDB_*."
+                f"tracker: Weights & Biases refuses a setting: {reason}. Check tracker.* and the "
+                "environment variables WANDB_*."
             ) from None
 
-    def _start(self, settings: wandb.Settings, config: Mapping[str, Any]) -> wandb.Run:
+    def _init(self, info: RunInfo, mode: Mode) -> wandb.Run:
         import wandb
 
-        mode = self._mode()
-        if mode != "online":
-            return wandb.init(mode=mode, settings=settings, config=dict(config))
-        try:
-            return wandb.init(mode="online", settings=settings, config=dict(config))
-        except (wandb.errors.CommError, wandb.errors.UsageError) as error:
-            logger.warning(
-                "warning: Weights & Biases cannot be reached (%s); runs are logged offline from here on",
-                error,
-            )
-            _unreachable.append(self.project)
-            return wandb.init(mode="offline", settings=settings, config=dict(config))
+        settings = wandb.Settings(
+            project=self.project,
+            entity=self.entity,
+            run_group=info.group,
+            run_job_type=info.job_type,
+            run_name=info.name,
+            root_dir=str(info.run_dir),
+            init_timeout=self.wait_s,
+            reinit="finish_previous",
+            silent=True,
+            console="off",
+            x_disable_stats=True,
+        )
+        return wandb.init(mode=mode, settings=settings, config={**info.config, **info.labels})
 
     def _mode(self) -> Mode:
-        wished = os.environ.get("WANDB_MODE") if self.mode == "auto" else self.mode
-        mode = cast(Mode, wished) if wished in MODES[1:] else "online" if _has_key() else "offline"
-        return "offline" if mode == "online" and _unreachable else mode
+        wanted = os.environ.get("WANDB_MODE") if self.mode == "auto" else self.mode
+        if wanted not in MODES[1:]:
+            wanted = "online" if _has_key() else "offline"
+        if wanted == "online" and self.project in _unreachable:
+            return "offline"
+        return cast(Mode, wanted)
 
 
 class _WandbRun:
-    def __init__(self, starting: Future[wandb.Run]) -> None:
-        self._starting = starting
-
-    @property
-    def _run(self) -> wandb.Run:
-        return self._starting.result()
+    def __init__(self, run: wandb.Run) -> None:
+        self._run = run
 
     def log_summary(self, metrics: Mapping[str, float]) -> None:
         self._run.summary.update(dict(metrics))
@@ -141,15 +124,13 @@ class _WandbRun:
         self._run.log({name: _table(rows)})
 
     def log_plot(self, plot: Plot) -> None:
-        """The picture, its rows as a table, and of lines a chart for each dimension."""
+        """Log the picture, its rows as a table, and lines as one chart for each dimension."""
         import wandb
 
         media: dict[str, Any] = {f"charts/{name}": chart for name, chart in _charts(plot)}
         if not plot.curves:
             media[f"tables/{plot.name}"] = _table(plot.rows)
-        with (
-            TemporaryDirectory() as folder
-        ):  # of a file W&B takes the bytes, of anything else it makes a PNG anew
+        with TemporaryDirectory() as folder:
             path = Path(folder) / f"{plot.name}.png"
             path.write_bytes(plot.png)
             media[f"figures/{plot.name}"] = wandb.Image(str(path), caption=plot.caption)
@@ -165,19 +146,14 @@ class _WandbRun:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> wandb.Table:
-    """Columns are typed by one row of each kind: W&B looks at every cell else, which takes twenty times as long."""
     import wandb
 
     columns: list[str | int] = list(rows[0]) if rows else []
-    cells = [list(row.values()) for row in rows]
-    of_kind = {tuple(map(type, line)): line for line in cells}
-    table = wandb.Table(columns=columns, data=list(of_kind.values()))
-    table.data = cells
-    return table
+    return wandb.Table(columns=columns, data=[list(row.values()) for row in rows])
 
 
 def _charts(plot: Plot) -> Iterator[tuple[str, Any]]:
-    """Of its lines, if it has any, by name: one for each dimension, or one in all."""
+    """A line chart for each dimension of the plot's rows, by name; none of a plot without lines."""
     import wandb
 
     if plot.x is None:
@@ -186,19 +162,21 @@ def _charts(plot: Plot) -> Iterator[tuple[str, Any]]:
         lines: dict[str, list[tuple[float, float]]] = {}
         for row in plot.rows:
             for name in plot.y if row.get("dimension") == dimension else ():
-                lines.setdefault(row.get("line", row.get("model", name)), []).append(
-                    (row[plot.x], row[name])
-                )
-        xs, ys = ([[point[i] for point in line] for line in lines.values()] for i in (0, 1))
+                key = row.get("line", row.get("model", name))
+                lines.setdefault(key, []).append((row[plot.x], row[name]))
         name = plot.name if dimension is None else f"{plot.name}/{dimension}"
         chart = wandb.plot.line_series(
-            xs, ys, keys=list(lines), title=dimension or plot.name, xname=plot.x
+            [[x for x, _ in line] for line in lines.values()],
+            [[y for _, y in line] for line in lines.values()],
+            keys=list(lines),
+            title=dimension or plot.name,
+            xname=plot.x,
         )
         yield name, chart
 
 
 def _has_key() -> bool:
-    """Whether wandb would find a key without asking: in the environment, or in ~/.netrc for its host."""
+    """Whether wandb finds a key without asking: in the environment, or in ~/.netrc for its host."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     try:
