@@ -60,6 +60,8 @@ class Leaderboard:
     model that is not rated, no row for a resample without ratings."""
 
     method: str
+    label: str  # the method's name for readers: "Bradley-Terry"
+    interval: str | None = None  # kind of the 95 % intervals: "prompt-clustered"; None: it has none
     models: tuple[str, ...]  # sorted; the columns of `samples`
     ratings: tuple[Rating, ...]
     samples: np.ndarray | None = None

@@ -255,7 +255,7 @@ def test_invalid_and_mirrored_answers_are_no_repeats() -> None:
 
 def board(**ratings: float | None) -> Leaderboard:
     rows = tuple(Rating(model=model, rating=rating) for model, rating in ratings.items())
-    return Leaderboard(method="m", models=tuple(sorted(ratings)), ratings=rows)
+    return Leaderboard(method="m", label="m", models=tuple(sorted(ratings)), ratings=rows)
 
 
 def rho(first: Leaderboard, second: Leaderboard) -> float | None:

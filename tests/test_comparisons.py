@@ -44,6 +44,7 @@ def board(
     models = tuple(sorted(ratings))
     return Leaderboard(
         method="bradley_terry",
+        label="bradley_terry",
         models=models,
         ratings=ranked([Rating(model=model, rating=ratings[model]) for model in models]),
         covariance=None if covariance is None else np.array(covariance, dtype=float),

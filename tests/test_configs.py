@@ -361,8 +361,14 @@ class Battles:
         return {dimension: self.leaderboard(some) for dimension, some in battles.items()}
 
     def leaderboard(self, battles):
-        ratings = [Rating(model=name, rating=self.points * n) for name, n in n_battles(battles).items()]
-        return Leaderboard(method="battles", models=models(battles), ratings=ranked(ratings))
+        counts = n_battles(battles)
+        ratings = [Rating(model=name, rating=self.points * n) for name, n in counts.items()]
+        return Leaderboard(
+            method="battles",
+            label="Battles fought",
+            models=models(battles),
+            ratings=ranked(ratings),
+        )
 """
 
 
@@ -388,8 +394,10 @@ def test_a_judge_and_a_rating_of_your_own_are_a_class_and_a_file_each(tmp_path: 
 
     (quality,) = ran.read("manifest.json")["judge_quality"]
     assert (quality["flip_rate"], quality["first_shown_rate"]) == (1.0, 1.0)
-    board = ran.read("ratings.json")["dimensions"]["clinical_utility"]["battles"]["ratings"]
-    assert sum(row["rating"] for row in board) == 10 * 2 * quality["n_judgments"]
+    found = ran.read("ratings.json")["dimensions"]["clinical_utility"]["battles"]
+    assert (found["label"], found["interval"]) == ("Battles fought", None)
+    assert sum(row["rating"] for row in found["ratings"]) == 10 * 2 * quality["n_judgments"]
+    assert "Battles fought" in ran.out
 
 
 def test_a_mode_of_your_own_that_forgets_a_setting_is_told_which(tmp_path: Path):

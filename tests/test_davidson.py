@@ -46,6 +46,7 @@ def test_two_models_by_hand() -> None:
     because a mean is estimated.
     """
     board = rate(rows({"model_a": 8, "tie": 6, "model_b": 2}))
+    assert (board.label, board.interval) == ("Davidson", "independent battles")
     rating = board.rating("a")
     assert rating.rating == pytest.approx(1400 + 200 * math.log10(4))
     assert rating.std_error == pytest.approx(POINTS / 2 * math.sqrt((1 / 8 + 1 / 2) * 16 / 15))

@@ -248,7 +248,7 @@ def test_the_covariance_of_a_leaderboard_is_made_of_its_games():
     played = games(some, use="both")
     theta = abilities(played.wins())
     made = leaderboard(
-        some, theta, clustered_covariance(theta, played), method="m", initial_rating=0.0, flags={}, played=played,
+        some, theta, clustered_covariance(theta, played), method="m", label="M", initial_rating=0.0, flags={}, played=played,
         rated=np.ones(4, dtype=bool), n_matches=len(played.score),
     )  # fmt: skip
     assert made.covariance is not None and made.covariance.shape == (4, 4)

@@ -375,7 +375,7 @@ def test_elo_has_its_interval_over_prompts_where_it_is_known(standings: Standing
     """The bootstrap of Elo gives one; without it there is no column for it."""
     heads = [row for row in Reader(page).cells if "Elo" in row]
     assert {tuple(row[-3:]) for row in heads} == {
-        ("Elo", "95 % over prompts", "ordering error (Monte Carlo)")
+        ("Elo", "95 % prompt bootstrap", "ordering error (Monte Carlo)")
     }
     one_prompt = {
         "d": [dataclasses.replace(b, question_id="q") for b in simulated("ab", ["d"])["d"]]

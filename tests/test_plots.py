@@ -296,17 +296,14 @@ def test_the_same_standings_give_the_same_bytes(found: Standings, drawn: dict[st
 
 def test_an_interval_says_of_what_kind_it_is_and_what_it_rests_on(drawn: dict[str, Plot]):
     for name in ("ratings", "differences", "rank_chances"):
-        assert "prompt-clustered sandwich" in drawn[name].caption
+        assert "95 %, prompt-clustered" in drawn[name].caption
         assert "factuality 60 prompts" in drawn[name].caption
         assert "360 battles decisive" in drawn[name].caption
 
 
 def test_without_an_interval_none_is_spoken_of(drawn: dict[str, Plot]):
     """Elo is rated here without a bootstrap of the prompts."""
-    assert (
-        "Elo: no interval; Bradley-Terry: 95 % by the prompt-clustered sandwich"
-        in drawn["ratings"].caption
-    )
+    assert "Elo: no interval; Bradley-Terry: 95 %, prompt-clustered." in drawn["ratings"].caption
 
 
 def test_a_heading_is_cut_where_the_next_begins():

@@ -301,5 +301,5 @@ def test_the_order_of_the_input_does_not_matter(values, random):
 
 def test_a_leaderboard_is_asked_by_name():
     ratings = ranked([Rating(model="ann", rating=1.0), Rating(model="bob", rating=2.0)])
-    board = Leaderboard(method="elo", models=("ann", "bob"), ratings=ratings)
+    board = Leaderboard(method="elo", label="elo", models=("ann", "bob"), ratings=ratings)
     assert board.rating("ann").rank == 2

@@ -13,6 +13,7 @@ from elo_exp.figures import canvas, names
 from elo_exp.figures.canvas import Panel, percents, row_span, span, ticks
 from elo_exp.figures.lettering import length
 from elo_exp.figures.sheets import Sheet
+from elo_exp.figures.shown import interval
 from elo_exp.results import Plot, Rating
 
 _ROWS_A_COLUMN = 45  # of the leaderboard
@@ -71,7 +72,10 @@ def leaderboard(placement: Placement) -> Plot:
                 color,
             )
     rows = [{**r.to_dict(), "source": source(placement, r.model)} for r in placement.board.ratings]
-    caption = "Who stands where. Bar: 95 % over prompts. In colour, the models that were placed; behind a name its rank."
+    caption = (
+        f"Who stands where. Bar: {interval(placement.board)}. In colour, the models that were "
+        "placed; behind a name its rank."
+    )
     return sheet.finish("leaderboard", rows, caption)
 
 

@@ -17,7 +17,6 @@ from elo_exp.figures import canvas
 from elo_exp.files import safe_name, write_csv, write_json, write_jsonl, write_whole
 from elo_exp.records import Battle
 from elo_exp.report import artifacts, html
-from elo_exp.report.findings import METHODS
 from elo_exp.report.markup import (
     NONE,
     Markup,
@@ -167,12 +166,12 @@ def console_table(placement: Placement, quality: JudgeQuality) -> str:
     console = Console(file=text, width=120, markup=False)
     console.print(_title(placement, quality), highlight=False)
     grid = Table(box=SIMPLE_HEAD)
-    method = placement.board.method
+    board = placement.board
     columns = (
         "rank",
         "model",
-        METHODS.get(method, method),
-        "95 % over prompts",
+        board.label,
+        f"95 %\n{board.interval}" if board.interval else "no interval",
         "ranks",
         "battles",
     )
@@ -327,12 +326,12 @@ def _verdicts(placement: Placement) -> Iterator[Markup]:
 
 
 def _leaderboard(placement: Placement) -> Iterator[Markup]:
-    method = placement.board.method
+    board = placement.board
     head = [
         "rank",
         "!model",
-        METHODS.get(method, method),
-        "95 % over prompts",
+        board.label,
+        f"95 %\n{board.interval}" if board.interval else "no interval",
         "possible ranks",
         "battles",
     ]

@@ -72,7 +72,7 @@ def differences(standings: Standings) -> Plot | None:
             ("holds (Holm, 5 %)", {"color": _BLUE, "lw": 8, "alpha": 0.45}),
             ("may be chance", {"color": _GREY, "lw": 8, "alpha": 0.45}),
             (
-                "95 % over prompts, of the pair alone",
+                f"{interval(boards[names[0]])}, of the pair alone",
                 {"color": canvas.INK, "lw": 2, "marker": "o", "ms": 4},
             ),
         ],

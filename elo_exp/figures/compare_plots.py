@@ -70,7 +70,7 @@ def slopes(rows: Sequence[Row], runs: Sequence[str], method: str) -> Plot:
         else ""
     )
     caption = (
-        f"How ratings differ from run to run. Bar: 95 % over prompts, of that run alone.{level} Runs that share "
+        f"How ratings differ from run to run. Bar: 95 %, of that run alone.{level} Runs that share "
         "prompts vary together, so the bars do not tell whether a rating moved."
     )
     return sheet.finish("rating_slopes", drawn, caption + in_color(len(colored), len(models)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ Row = Mapping[str, Any]
 
 _GREY = "#8A8A8A"
 _FEW = 12  # models; with more, rows stand closer together and the cells of a heatmap carry no text
+_MARKERS = "Dsv^"  # of the methods beside Elo
 _BEYOND = 0.6  # of the span of all ratings: an interval that reaches further beyond them is cut off
 
 
@@ -54,13 +56,12 @@ def all_plots(standings: Standings) -> list[Plot]:
 
 
 def ratings(standings: Standings) -> Plot | None:
-    """Elo and Bradley-Terry, or what is chosen in its place, with their intervals and Elo's ordering error, a panel for
-    each dimension on one scale."""
+    """Draw every method's ratings with their intervals, and Elo's ordering error: a panel for each dimension."""
     names = rated(standings)
     if not names:
         return None
-    fit = method(standings)
-    fit_name = METHODS.get(fit, fit)
+    elo = standings.elo[names[0]][standings.k]
+    fits = {fit: by[names[0]] for fit, by in standings.companions.items() if names[0] in by}
     rows = [row for dimension in names for row in _rating_rows(standings, dimension)]
     models = best_first(standings)[:MAX_MODELS]
     called = [labels(standings)[model] for model in models]
@@ -75,20 +76,23 @@ def ratings(standings: Standings) -> Plot | None:
         shared_left=True,
         key=[
             (
-                f"Elo at K = {standings.k:g}, 95 % over prompts",
+                f"Elo at K = {standings.k:g}, {interval(elo)}",
                 {"color": "#C4C4C4", "lw": 5, "marker": "o", "ms": 6, "mfc": "#555555", "mew": 0},
             ),
             (
                 "ordering error (Monte Carlo), 95 %",
                 {"lw": 0, "marker": "|", "ms": 10, "mec": canvas.PALE},
             ),
-            (
-                f"{fit_name}, 95 % over prompts",
-                {"color": _GREY, "lw": 1.3, "marker": "D", "ms": 4.5, "mfc": "white"},
+            *(
+                (
+                    f"{board.label}, {interval(board)}",
+                    {"color": _GREY, "lw": 1.3, "marker": marker, "ms": 4.5, "mfc": "white"},
+                )
+                for board, marker in zip(fits.values(), itertools.cycle(_MARKERS))
             ),
         ],
     )
-    low, high = _limits([row for row in rows if row["model"] in models], fit)
+    low, high = _limits([row for row in rows if row["model"] in models], ["elo", *fits])
     for panel in sheet.panels:
         panel.heading(panel.name, n_matches(standings, panel.name))
         panel.scale((low, high), row_span(len(models)))
@@ -96,10 +100,8 @@ def ratings(standings: Standings) -> Plot | None:
         panel.x_axis(ticks(low, high), "rating")
         by_model = {row["model"]: row for row in rows if row["dimension"] == panel.name}
         lines = {y: by_model[model] for y, model in enumerate(models) if model in by_model}
-        _forest(panel, lines, entrant_colors(standings), fit, size=5 if is_dense else 6.5)
-    sure = f"Elo: {interval(standings.elo[names[0]][standings.k])}"
-    if fitted := standings.companions.get(method(standings), {}).get(names[0]):
-        sure += f"; {fit_name}: {interval(fitted)}"
+        _forest(panel, lines, entrant_colors(standings), list(fits), size=5 if is_dense else 6.5)
+    sure = "; ".join(f"{board.label}: {interval(board)}" for board in (elo, *fits.values()))
     caption = (
         f"Who is better, by how much, the best mean Elo first. {sure}. The ordering error (grey ticks, 95 %) is that "
         f"of averaging over match orders, and says nothing of how sure a rating is.{sample(standings, names)}"
@@ -108,27 +110,29 @@ def ratings(standings: Standings) -> Plot | None:
 
 
 def _forest(
-    panel: Panel, lines: Mapping[int, Row], colors: Mapping[str, str], fit: str, *, size: float
+    panel: Panel,
+    lines: Mapping[int, Row],
+    colors: Mapping[str, str],
+    fits: Sequence[str],
+    *,
+    size: float,
 ) -> None:
     """Rows by their place from the top: Elo above, the fitted ratings below, Elo in figures on the right."""
     of_line = {y: colors[row["model"]] for y, row in lines.items()}
-    for name, up, lw, alpha in (("elo", 0.12, 0.75 * size, 0.4), (fit, -0.22, 1.3, 0.9)):
+    down = {fit: 0.22 + 0.2 * i / max(1, len(fits) - 1) for i, fit in enumerate(fits)}
+    thin = [(fit, -y, 1.3, 0.9) for fit, y in down.items()]
+    for name, up, lw, alpha in (("elo", 0.12, 0.75 * size, 0.4), *thin):
         bars = {
             y: [(row[f"{name}_ci_{end}"], y - up) for end in ("low", "high")]
             for y, row in lines.items()
         }
         bars = {y: bar for y, bar in bars.items() if bar[0][0] is not None}
         panel.segments(list(bars.values()), [of_line[y] for y in bars], lw, alpha=alpha)
-    fitted = {y: row[fit] for y, row in lines.items() if row[fit] is not None}
-    edges = [of_line[y] for y in fitted]
-    panel.dots(
-        list(fitted.values()),
-        [y + 0.22 for y in fitted],
-        edges,
-        0.7 * size,
-        marker="D",
-        hollow=True,
-    )
+    for fit, marker in zip(fits, itertools.cycle(_MARKERS)):
+        fitted = {y: row[fit] for y, row in lines.items() if row[fit] is not None}
+        edges = [of_line[y] for y in fitted]
+        heights = [y + down[fit] for y in fitted]
+        panel.dots(list(fitted.values()), heights, edges, 0.7 * size, marker=marker, hollow=True)
     elo = {y: row["elo"] for y, row in lines.items()}
     errors = [
         (row["elo"] + sign * Z95 * row["ordering_error"], y)
@@ -150,27 +154,31 @@ def _flagged(row: Row) -> str:
 
 def _rating_rows(standings: Standings, dimension: str) -> Iterator[dict[str, Any]]:
     elo = standings.elo[dimension][standings.k]
-    fit = method(standings)
-    board = standings.companions.get(fit, {}).get(dimension)
     for rating in map(elo.rating, elo.models):
-        fitted = board and board.rating(rating.model)
-        yield {
+        row: dict[str, Any] = {
             "dimension": dimension,
             "model": rating.model,
             "elo": rating.rating,
             "elo_ci_low": rating.ci_low,
             "elo_ci_high": rating.ci_high,
             "ordering_error": rating.ordering_error,
-            fit: fitted and fitted.rating,
-            f"{fit}_ci_low": fitted and fitted.ci_low,
-            f"{fit}_ci_high": fitted and fitted.ci_high,
-            "flag": fitted and fitted.flag,
         }
+        flags = []
+        for fit, boards in standings.companions.items():
+            board = boards.get(dimension)
+            fitted = board.rating(rating.model) if board else None
+            row |= {
+                fit: fitted and fitted.rating,
+                f"{fit}_ci_low": fitted and fitted.ci_low,
+                f"{fit}_ci_high": fitted and fitted.ci_high,
+            }
+            flags += [fitted.flag] if fitted and fitted.flag else []
+        yield {**row, "flag": flags[0] if flags else None}
 
 
-def _limits(rows: Sequence[Row], fit: str) -> tuple[float, float]:
+def _limits(rows: Sequence[Row], methods: Sequence[str]) -> tuple[float, float]:
     """Of the axis: all ratings, and of their intervals as much as leaves the ratings apart."""
-    points = [row[name] for row in rows for name in ("elo", fit) if row[name] is not None]
+    points = [row[name] for row in rows for name in methods if row[name] is not None]
     beyond = _BEYOND * max(max(points) - min(points), 20.0)
     ends = [x for row in rows for name, x in row.items() if "ci_" in name and x is not None]
     low = max(min([*points, *ends]), min(points) - beyond)

@@ -129,12 +129,6 @@ def said_p(p: float | None) -> str:
 
 
 def interval(board: Leaderboard) -> str:
-    """How the 95 % of these ratings were found."""
-    if all(rating.ci_low is None for rating in board.ratings):
-        return "no interval"
-    resampled = board.method == "elo" or "n_bootstraps" in board.parameters
-    return (
-        "95 % by a bootstrap of the prompts"
-        if resampled
-        else "95 % by the prompt-clustered sandwich"
-    )
+    """Name the kind of a leaderboard's intervals, for a caption."""
+    shown = board.interval is not None and any(r.ci_low is not None for r in board.ratings)
+    return f"95 %, {board.interval}" if shown else "no interval"

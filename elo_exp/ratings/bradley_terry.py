@@ -20,7 +20,11 @@ from elo_exp.statistics.sandwich import clustered_covariance
 
 logger = logging.getLogger(__name__)
 
-INTERVALS = ("sandwich", "bootstrap", "percentile")
+INTERVALS = {
+    "sandwich": "prompt-clustered",
+    "bootstrap": "prompt bootstrap",
+    "percentile": "prompt bootstrap",
+}
 _MAX_DROPPED = 0.05  # of the resamples: with more, the ends of a 95 % interval are among those that were dropped
 
 
@@ -112,6 +116,8 @@ class BradleyTerry:
             fit.theta,
             fit.covariance,
             method="bradley_terry",
+            label="Bradley-Terry",
+            interval=INTERVALS[self.interval],
             initial_rating=self.initial_rating,
             flags=why_unrated(fit.wins),
             played=fit.played,
@@ -149,9 +155,7 @@ def _with_samples(fit: _Fit, samples: Array, dimension: str) -> _Fit:
             dimension,
             n_dropped,
             len(samples),
-            ""
-            if enough
-            else f": too many for an interval. Take interval={INTERVALS[0]}, or more prompts",
+            "" if enough else ": too many for an interval. Take interval=sandwich, or more prompts",
         )
     return dataclasses.replace(
         fit,

@@ -66,6 +66,7 @@ class Davidson:
             battles,
             DavidsonModel(),
             method="davidson",
+            label="Davidson",
             initial_rating=self.initial_rating,
             use=self.use,
         )

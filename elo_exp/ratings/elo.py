@@ -341,6 +341,8 @@ def leaderboard(
     ]
     return Leaderboard(
         method="elo",
+        label="Elo",
+        interval="prompt bootstrap" if np.isfinite(std_errors).any() else None,
         models=names,
         ratings=ranked(ratings),
         samples=samples,

@@ -68,6 +68,7 @@ class RaoKupper:
             battles,
             RaoKupperModel(),
             method="rao_kupper",
+            label="Rao-Kupper",
             initial_rating=self.initial_rating,
             use=self.use,
         )

@@ -15,7 +15,7 @@ from elo_exp.analysis.standings import Standings
 from elo_exp.data.pairing import Responses
 from elo_exp.files import jsonl, write_csv, write_json, write_whole
 from elo_exp.records import Comparison, Judgment
-from elo_exp.report.findings import METHODS, companion, how_far, unrated
+from elo_exp.report.findings import companion, how_far, unrated
 from elo_exp.results import (
     CONVERGED,
     ROUNDING,
@@ -38,11 +38,7 @@ _ORDERS = (
     "a tie as half a win."
 )
 _RANKS = "ranks: those that the prompts leave possible, for all entrants at once with 95 %."
-_SURE = "95 % over prompts"
-_WIDTH, _NAME = (
-    120,
-    17,
-)  # characters of the console, and of them for a name: a longer one makes the table as much wider
+_WIDTH, _NAME, _METHOD = 120, 17, 35  # characters: of the table, of a name, of one more method
 _MAX_JUDGES = 6  # pairs of judges, of a dimension on the console
 _MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
 
@@ -156,6 +152,8 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
         boards |= {method: by.get(dimension) for method, by in standings.companions.items()}
         dimensions[dimension] = {
             method: {
+                "label": board.label,
+                "interval": board.interval,
                 "ratings": [rating.to_dict() for rating in board.ratings],
                 "n_matches": board.n_matches,
                 "parameters": dict(board.parameters),
@@ -244,29 +242,19 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
 
     text = io.StringIO()
     longest = max(map(len, standings.models), default=0)
-    console = Console(file=text, width=_WIDTH + max(0, longest - _NAME), markup=False)
+    width = _WIDTH + max(0, longest - _NAME) + _METHOD * max(0, len(standings.companions) - 1)
+    console = Console(file=text, width=width, markup=False)
     method = companion(standings) or "bradley_terry"
-    columns = (
-        "rank",
-        "entrant",
-        "Elo",
-        "± SEM",
-        _SURE,
-        METHODS.get(method, method),
-        _SURE,
-        "ranks",
-        "battles",
-    )
     sure = {p.dimension: p for p in standings.precision.get(method, ())}
     by_dimension = {q.dimension: q for q in quality}
     for dimension in standings.dimensions:
         console.print(_title(standings, dimension, by_dimension.get(dimension)), highlight=False)
         grid = Table(box=SIMPLE_HEAD)
-        for column in columns:
+        head, *rows = _table_rows(standings, method, dimension)
+        for column in head:
             grid.add_column(
                 column, justify="left" if column == "entrant" else "right", no_wrap=True
             )
-        rows = _table_rows(standings, method, dimension)
         for row in rows[:_MAX_ROWS]:
             grid.add_row(*row)
         console.print(grid)
@@ -336,17 +324,22 @@ def _title(standings: Standings, dimension: str, quality: JudgeQuality | None) -
 
 
 def _table_rows(standings: Standings, method: str, dimension: str) -> list[tuple[str, ...]]:
+    """The heads of the columns, then a row for each model: Elo, then every other method."""
     elo = standings.primary(dimension)
-    fitted = standings.companions.get(method, {}).get(dimension)
-    lead = elo or fitted
-    return [
-        _table_row(
-            rating,
-            elo.rating(rating.model) if elo else None,
-            fitted.rating(rating.model) if fitted else None,
-        )
-        for rating in (lead.ratings if lead else ())
+    others = {name: by.get(dimension) for name, by in standings.companions.items()}
+    boards = [board for board in (others.pop(method, None), *others.values()) if board]
+    head = [
+        "rank",
+        "entrant",
+        "Elo",
+        "± SEM",
+        *([f"95 %\n{elo.interval}"] if elo and elo.interval else []),
     ]
+    for board in boards:
+        head += [board.label, *([f"95 %\n{board.interval}"] if board.interval else [])]
+    lead = elo or next(iter(boards), None)
+    rows = [_table_row(rating, elo, boards) for rating in (lead.ratings if lead else ())]
+    return [(*head, "ranks", "battles"), *rows]
 
 
 def _interval(rating: Rating | None) -> str:
@@ -367,16 +360,18 @@ def _rank_set(rating: Rating | None) -> str:
     )
 
 
-def _table_row(lead: Rating, elo: Rating | None, companion: Rating | None) -> tuple[str, ...]:
-    fitted = "-" if companion is None else companion.flag or f"{companion.rating:.1f}"
-    return (
-        str(lead.rank or "-"),
-        lead.model,
-        f"{elo.rating:.1f}" if elo else "-",
-        f"{elo.ordering_error:.2f}" if elo and (elo.ordering_error or 0.0) > ROUNDING else "-",
-        _interval(elo),
-        fitted,
-        _interval(companion),
-        _rank_set(companion),
-        str(companion.n_battles if companion else lead.n_battles),
-    )
+def _table_row(
+    lead: Rating, elo: Leaderboard | None, boards: Sequence[Leaderboard]
+) -> tuple[str, ...]:
+    cells = [str(lead.rank or "-"), lead.model, "-", "-"]
+    if elo:
+        own = elo.rating(lead.model)
+        error = own.ordering_error or 0.0
+        cells[2:] = [f"{own.rating:.1f}", f"{error:.2f}" if error > ROUNDING else "-"]
+        cells += [_interval(own)] if elo.interval else []
+    found = [board.rating(lead.model) for board in boards]
+    for board, rating in zip(boards, found, strict=True):
+        cells.append(rating.flag or f"{rating.rating:.1f}")
+        cells += [_interval(rating)] if board.interval else []
+    primary = found[0] if found else None
+    return (*cells, _rank_set(primary), str((primary or lead).n_battles))

@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 _MAX_ROWS = 60  # of a dimension on the console; all are in compare.csv
 LEGEND = (
-    "95 %: over prompts, of a rating in its own run. moved: by the last rating before it, Bradley-Terry where there is "
+    "95 %: of a rating in its own run. moved: by the last rating before it, Bradley-Terry where there is "
     "one, and not by Elo beside it; from that in run 1, against the mean of the entrants rated in both. Its 95 % are "
     "of this shift alone, a prompt of both runs being one observation. Whether the intervals of two ratings overlap "
     "does not tell. Shifts of Elo have no interval."

@@ -14,7 +14,7 @@ from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.figures import canvas
-from elo_exp.report.findings import METHODS, companion, converged, verdict
+from elo_exp.report.findings import companion, converged, verdict
 from elo_exp.report.markup import (
     NONE,
     Markup,
@@ -43,7 +43,6 @@ from elo_exp.results import (
 
 _PNG_WIDTH = slice(16, 20)  # of the file: pixels, the largest byte first
 _OWN = (
-    "95 % over prompts",
     "|on one scale",
     "possible ranks",
     "chance_of being_best",
@@ -55,7 +54,7 @@ _MAX_PAIRS = (
 _LEGEND = (
     "Possible ranks: those that the prompts leave open, for all entrants at once with 95 %. The ordering error is how "
     "much the mean Elo would still move with other random orders of the same matches. It says nothing of how sure a "
-    "rating is: the interval over prompts does."
+    "rating is: the 95 % interval does."
 )
 
 
@@ -131,11 +130,9 @@ def _leaderboards(standings: Standings, method: str) -> Iterator[Markup]:
         others = {
             name: by.get(dimension) for name, by in standings.companions.items() if name != method
         }
-        own = [] if method == "elo" else [METHODS.get(method, method), *_OWN]
-        more = [METHODS.get(name, name) for name in others]
-        sure = (
-            ["~95 %_over prompts"] if elo and any(r.ci_low is not None for r in elo.ratings) else []
-        )
+        own = [] if method == "elo" else [board.label, _interval(board), *_OWN]
+        more = [other.label if other else name for name, other in others.items()]
+        sure = [f"~{_interval(elo)}"] if elo and elo.interval else []
         head = [
             "rank",
             "!entrant",
@@ -160,6 +157,10 @@ def _leaderboards(standings: Standings, method: str) -> Iterator[Markup]:
                 class_="note",
             )
     yield tag("p", _LEGEND, class_="note")
+
+
+def _interval(board: Leaderboard) -> str:
+    return f"95 %_{board.interval}" if board.interval else "no interval"
 
 
 def _games(

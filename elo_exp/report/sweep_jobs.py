@@ -134,7 +134,11 @@ def _board(rows: Sequence[Row], job: str, dimension: str) -> Leaderboard:
     mine = [row for row in rows if (row["job"], row["dimension"]) == (job, dimension)]
     ratings = tuple(Rating(model=row["model"], rating=row["bradley_terry"]) for row in mine)
     return Leaderboard(
-        method="bradley_terry", models=tuple(rating.model for rating in ratings), ratings=ratings
+        method="bradley_terry",
+        label="Bradley-Terry",
+        interval="prompt-clustered",
+        models=tuple(rating.model for rating in ratings),
+        ratings=ratings,
     )
 
 

@@ -34,7 +34,7 @@ _OF_LEADERS = (
 _OF_JOBS = "A job's number leads to its own report. Paid: by all attempts. Asked: verdicts asked of the judge."
 _OF_RATINGS = (
     "The ordering error is how much the mean Elo would still move with other random orders of the same matches; it "
-    "says nothing of how sure a rating is: the interval over prompts does. Bradley-Terry depends neither on K nor on "
+    "says nothing of how sure a rating is: its 95 % interval does. Bradley-Terry depends neither on K nor on "
     "the order of matches. Where Elo has not converged its gaps are too small, and close entrants may be in the wrong "
     "order."
 )
@@ -210,7 +210,7 @@ def _ratings(rows: Sequence[Row], choices: _Choices) -> Iterator[Markup]:
             yield tag("h4", f"Elo{_at(some)}, and below it the ordering error (Monte Carlo)")
             yield _elo(some, models, choices)
         if any(row["bradley_terry"] is not None or row["bradley_terry_flag"] for row in some):
-            yield tag("h4", "Bradley-Terry, and below it 95 % over prompts")
+            yield tag("h4", "Bradley-Terry, and below it its 95 % interval")
             yield _bradley_terry(some, models, choices)
     if rows:
         yield tag("p", _OF_RATINGS, class_="note")

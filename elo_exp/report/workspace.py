@@ -130,7 +130,7 @@ def _sections(found: Logged) -> Iterator[Section]:
         shape = SectionLayoutSettings(columns=columns, rows=2)
         return Section(name=name, panels=list(panels), is_open=True, layout_settings=shape)
 
-    yield section("Ratings, with 95 % over prompts", _ratings(found))
+    yield section("Ratings, with 95 % intervals", _ratings(found))
     yield section("How Elo depends on K", _by_k(found))
     yield section("Were there enough match orders?", _traces(found))
     yield section("Can the judge be trusted?", _judge(found))

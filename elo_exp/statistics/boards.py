@@ -23,6 +23,10 @@ from elo_exp.statistics.likelihood import (
 from elo_exp.statistics.student import half_width
 
 _FEW = 20  # prompts: from here on intervals hold the truth as often as they should
+_WITHOUT_PROMPTS = {
+    "prompt-clustered": "independent battles",
+    "prompt bootstrap": "battle bootstrap",
+}
 _MAX_INITIAL_RATING = 1_000_000
 
 
@@ -32,6 +36,8 @@ def leaderboard(
     covariance: Array,
     *,
     method: str,
+    label: str,
+    interval: str = "prompt-clustered",
     initial_rating: float,
     flags: Mapping[int, str],
     played: Games,
@@ -51,6 +57,8 @@ def leaderboard(
     samples     (s, r) log-odds: the abilities of resamples
     """
     counts = n_battles(battles)
+    if all(battle.question_id is None for battle in battles):
+        interval = _WITHOUT_PROMPTS[interval]
     names = tuple(sorted(counts))
     n_prompts = played.clusters_met()
     covariance = spread(_of_own_prompts(covariance, theta, played, n_prompts), rated)
@@ -78,6 +86,8 @@ def leaderboard(
     ]
     return Leaderboard(
         method=method,
+        label=label,
+        interval=interval,
         models=names,
         ratings=ranked(ratings),
         samples=None if samples is None else initial_rating + POINTS * _in_columns(samples, rated),

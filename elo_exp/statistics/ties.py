@@ -72,6 +72,7 @@ def rate(
     model: TieModel,
     *,
     method: str,
+    label: str,
     initial_rating: float,
     use: str,
 ) -> dict[str, Leaderboard]:
@@ -86,14 +87,22 @@ def rate(
     Then nobody has a rating: unbeaten is who never lost, winless who never won, and the others are `separated`.
     """
     return {
-        dimension: _leaderboard(some, model, method=method, initial_rating=initial_rating, use=use)
+        dimension: _leaderboard(
+            some, model, method=method, label=label, initial_rating=initial_rating, use=use
+        )
         for dimension, some in battles.items()
         if some
     }
 
 
 def _leaderboard(
-    battles: Sequence[Battle], model: TieModel, *, method: str, initial_rating: float, use: str
+    battles: Sequence[Battle],
+    model: TieModel,
+    *,
+    method: str,
+    label: str,
+    initial_rating: float,
+    use: str,
 ) -> Leaderboard:
     every = games(battles, models(battles), use=use)
     wins, ties = every.wins(), every.ties()
@@ -111,6 +120,7 @@ def _leaderboard(
         fit.theta if fit else np.zeros(0),
         fit.covariance[:n_rated, :n_rated] if fit else np.zeros((0, 0)),
         method=method,
+        label=label,
         initial_rating=initial_rating,
         flags=flags,
         played=played,
