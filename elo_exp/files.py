@@ -14,30 +14,16 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
 from elo_exp.records import UserError
 
-_NETWORK = (
-    *(
-        "9p",
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "davfs",
-        "gcsfuse",
-        "gluster",
-        "gpfs",
-        "juicefs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-    ),
-    *("orangefs", "panfs", "rclone", "s3fs", "smb", "sshfs", "vboxsf", "virtiofs", "wekafs"),
-)
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f/\\:*?"<>|%]')  # of files, on the systems that there are
+_LONGEST_LINE = (
+    100_000_000  # characters; a longer one is no row, but a file that unpacks without end
+)
 _UTF8 = "utf-8-sig"  # UTF-8, with or without the mark that some programs put first
 
 
@@ -107,10 +93,14 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rows with their place ('file:line'), blank lines skipped. Raises UserError for what is not a JSON object."""
     with open_text(path) as lines:
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(iter(partial(lines.readline, _LONGEST_LINE), ""), start=1):
             if not line.strip():
                 continue
             place = f"{path}:{number}"
+            if len(line) == _LONGEST_LINE:
+                raise UserError(
+                    f"{place}: a line of more than {_LONGEST_LINE:,} characters. Expected one JSON object a line."
+                )
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
@@ -152,25 +142,6 @@ def open_text(path: Path) -> Iterator[TextIO]:
         raise UserError(f"{path}: cannot be read ({reason}). Check the path.") from None
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}).") from None
-
-
-def network_filesystem(path: Path) -> str | None:
-    """The type of the network file system that a path is on; None on a local one, and where it cannot be told."""
-    try:
-        text = Path("/proc/mounts").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return None
-    whole = Path(os.path.realpath(path))
-    kind, longest = "", -1
-    for escaped, this_kind in (line.split(" ")[1:3] for line in text.split("\n") if line):
-        place = re.sub(
-            r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), escaped
-        )  # a space is written \040
-        if (
-            whole.is_relative_to(place) and len(place) >= longest
-        ):  # of two mounts on one place, the last is on top
-            kind, longest = this_kind, len(place)
-    return kind if kind.removeprefix("fuse.").startswith(_NETWORK) else None
 
 
 def sha256(path: Path) -> str:

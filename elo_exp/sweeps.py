@@ -22,6 +22,7 @@ from elo_exp.models import checkpoints
 from elo_exp.report import sweep_jobs, sweep_summary
 from elo_exp.report.sweep_summary import SweepSummary
 from elo_exp.results import RunInfo
+from elo_exp.store import processes
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class SweepWatch(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         SweepWatch.folder = folder = Path(config.hydra.sweep.dir)
+        processes.export_lifeline()
         if SweepWatch.lock is None:
             command = _command(config.hydra.overrides, config.hydra.sweeper)
             write_whole(folder / _UNFINISHED, json.dumps(command))

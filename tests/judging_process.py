@@ -20,6 +20,7 @@ import signal
 import sqlite3
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from elo_exp.api.anthropic_answers import batch_in, json_of
 from elo_exp.api.anthropic_api import AnthropicApi
 from elo_exp.api.collector import Collector, Unanswered
 from elo_exp.api.costs import Budget
-from elo_exp.api.services import DoubtfulError, RefusedError, RemoteBatch
+from elo_exp.api.services import Clock, DoubtfulError, RefusedError, RemoteBatch
 from elo_exp.data import pairing
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.records import JudgeReply, Judgment, Prompt, Response, UserError, canonical_json
@@ -312,6 +313,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--rows", type=int, default=2, metavar="N", help="results in one transaction"
     )
+    parser.add_argument(
+        "--clock-step",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="of the wall clock, at once",
+    )
     parser.add_argument("--allow-missing", action="store_true")
     parser.add_argument("--kill-before-commit", type=int, metavar="N")
     parser.add_argument("--kill-after-commit", type=int, metavar="N")
@@ -344,6 +352,25 @@ def build(chosen: argparse.Namespace) -> ClaudeJudge:
     return judge
 
 
+def step_the_clock(seconds: float) -> None:
+    """Set the wall clock of this process ahead when the answer to a submission has been lost."""
+    real, create, lost = time.time, AnthropicApi.create, threading.Event()
+
+    def stepped() -> float:
+        return real() + (seconds if lost.is_set() else 0.0)
+
+    def notice(api: AnthropicApi, requests: Sequence[Any]) -> RemoteBatch:
+        try:
+            return create(api, requests)
+        except DoubtfulError:
+            threading.Timer(0.1, lost.set).start()
+            raise
+
+    time.time = stepped
+    _swap(Clock, wall=staticmethod(stepped))
+    _swap(AnthropicApi, create=notice)
+
+
 def main(arguments: Sequence[str]) -> int:
     """The exit code: 0, or 2 for what the user can mend, which is said on stderr."""
     chosen = parse(arguments)
@@ -355,6 +382,8 @@ def main(arguments: Sequence[str]) -> int:
     calls._BACK_OFF_SECONDS = 0.02
     anthropic_api._TIMEOUT_SECONDS = chosen.timeout
     collector._ROWS = chosen.rows
+    if chosen.clock_step:
+        step_the_clock(chosen.clock_step)
     moments = {"before": chosen.kill_before_commit, "after": chosen.kill_after_commit}
     CountingConnection.kill_at = next(((moment, n) for moment, n in moments.items() if n), None)
     CountingConnection.fail_at = chosen.fail_at_commit

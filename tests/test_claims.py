@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import random
-import shutil
 import socket
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elo_exp.records import JudgeReply, UserError
-from elo_exp.store import claims
+from elo_exp.store import claims, processes
 from elo_exp.store.claims import LEASE_SECONDS, Claims
 from elo_exp.store.ledger import Ledger, Query
 from elo_exp.store.store import Store
@@ -437,46 +436,43 @@ def test_a_process_may_be_called_anything(path: Path, tmp_path: Path) -> None:
             assert mine.take(["k1"]) == ["k1"]
 
 
+class Time:
+    """Our own clock, which nothing moves but the test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(claims.time, "monotonic", lambda: self.now)
+
+
 @pytest.mark.parametrize(
-    ("place", "age", "alive"),
-    [
-        ({"host": "elsewhere"}, 0.0, True),
-        ({"host": "elsewhere"}, LEASE_SECONDS - 5, True),
-        ({"host": "elsewhere"}, LEASE_SECONDS + 1, False),
-        ({"boot": "the boot before"}, LEASE_SECONDS - 5, True),  # or another machine of this name
-        ({"boot": "the boot before"}, LEASE_SECONDS + 1, False),
-        ({"host": "elsewhere"}, 5 - LEASE_SECONDS, True),  # its clock goes ahead of ours
-        ({"host": "elsewhere"}, -86_400.0, False),
-    ],
+    "place", [{"host": "elsewhere"}, {"boot": "the boot before"}], ids=["host", "boot"]
 )
-def test_a_process_out_of_sight_is_alive_until_its_heartbeat_is_too_old(
-    path: Path, place: dict[str, str], age: float, alive: bool
+@pytest.mark.parametrize("heartbeat", [0.0, 1e12], ids=["clock behind", "clock ahead"])
+def test_a_process_out_of_sight_is_dead_when_its_heart_has_stood_still_while_we_watched(
+    path: Path, place: dict[str, str], heartbeat: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner(path, "far", "k1", "k2", **place, heartbeat=time.time() - age)  # type: ignore[arg-type]
+    """Whatever its clock says. A number that lives here says nothing of a process elsewhere."""
+    time_ = Time(monkeypatch)
+    owner(path, "far", "k1", "k2", **place, heartbeat=heartbeat, pid=os.getpid())  # type: ignore[arg-type]
     with Store(path) as store, Claims(store) as mine:
         submit(Ledger(store, "far"), "k1", "k2", batch_id="b")
-        assert mine.take(["k1"]) == ([] if alive else ["k1"])
-        assert claimed(path) == {"k1": "far" if alive else mine.owner, "k2": "far"}
-        assert len(Ledger(store, mine.owner).under_way()) == (0 if alive else 1)
-
-
-def test_a_number_that_lives_here_says_nothing_of_a_process_elsewhere(path: Path) -> None:
-    owner(
-        path,
-        "far",
-        "k",
-        host="elsewhere",
-        pid=os.getpid(),
-        heartbeat=time.time() - LEASE_SECONDS - 1,
-    )
-    with Store(path) as store, Claims(store) as mine:
-        assert mine.take(["k"]) == ["k"]
+        assert mine.take(["k1"]) == []
+        time_.now += LEASE_SECONDS - 1
+        write(path, "UPDATE owners SET heartbeat = heartbeat + 1 WHERE owner = 'far'")
+        assert mine.take(["k1"]) == []
+        time_.now += LEASE_SECONDS - 1
+        assert mine.take(["k1"]) == []
+        assert claimed(path) == {"k1": "far", "k2": "far"}
+        time_.now += 2
+        assert mine.take(["k1"]) == ["k1"]
+        assert claimed(path) == {"k1": mine.owner, "k2": "far"}
+        assert len(Ledger(store, mine.owner).under_way()) == 1
+    assert claimed(path) == {}  # nor is what nobody wants of a dead process remembered
 
 
 @on_linux
-@pytest.mark.parametrize(("age", "alive"), [(0.0, True), (LEASE_SECONDS + 1, False)])
 def test_a_process_that_is_hidden_from_us_is_judged_by_its_heartbeat(
-    path: Path, age: float, alive: bool, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As /proc is mounted where users shall not see each other: its number is given out, and no more can be known."""
     hidden, read_text = Path(f"/proc/{os.getpid()}/stat"), Path.read_text
@@ -486,10 +482,13 @@ def test_a_process_that_is_hidden_from_us_is_judged_by_its_heartbeat(
             raise FileNotFoundError(self)
         return read_text(self, *args, **options)
 
-    owner(path, "hidden", "k", pid=os.getpid(), started="17", heartbeat=time.time() - age)
+    owner(path, "hidden", "k", pid=os.getpid(), started="17")
+    time_ = Time(monkeypatch)
     monkeypatch.setattr(Path, "read_text", seen)
     with Store(path) as store, Claims(store) as mine:
-        assert mine.take(["k"]) == ([] if alive else ["k"])
+        assert mine.take(["k"]) == []
+        time_.now += LEASE_SECONDS + 1
+        assert mine.take(["k"]) == ["k"]
 
 
 CONTAINER = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -625,20 +624,6 @@ def test_closing_forgets_the_dead_whom_nobody_misses(path: Path) -> None:
         assert len(Ledger(store, "").pending()) == 5
 
 
-@pytest.mark.parametrize(
-    ("age", "is_there"),
-    [(0.0, True), (LEASE_SECONDS + 1, True), (claims.FORGET_SECONDS + 5, False)],
-)
-def test_a_process_out_of_sight_is_forgotten_after_a_day(
-    path: Path, age: float, is_there: bool
-) -> None:
-    """Not when its lease ends: it may sleep, and go on."""
-    with Store(path) as store, Claims(store):
-        owner(path, "far", "k", host="elsewhere", heartbeat=time.time() - age)
-    assert claimed(path) == ({"k": "far"} if is_there else {})
-    assert rows(path, "SELECT owner FROM owners") == ([("far",)] if is_there else [])
-
-
 def test_one_lets_go_of_nothing_that_is_another_s(path: Path) -> None:
     with Store(path) as one, Store(path) as two, Claims(one) as ann:
         ann.take(["k1"])
@@ -765,10 +750,26 @@ def test_to_take_all_of_a_headline_run_takes_no_time(path: Path) -> None:
             assert time.monotonic() - start < 2
 
 
-def test_a_store_that_was_copied_with_its_claims_can_be_used(path: Path, tmp_path: Path) -> None:
-    """The copy of a store in use elsewhere: its owners will never let go, so it is their age that frees the keys."""
-    owner(path, "far", "k", host="elsewhere", heartbeat=time.time() - 86_400)
-    copy = tmp_path / "copy.sqlite"
-    shutil.copy(path, copy)
-    with Store(copy) as store, Claims(store) as mine:
-        assert mine.take(["k"]) == ["k"]
+# A sweep and its jobs
+
+
+SWEEP = """
+import os
+from elo_exp.store import processes
+
+processes.export_lifeline()
+print(os.environ[processes._SWEEP_VARIABLE], flush=True)
+input()
+"""
+
+
+@on_linux
+def test_an_orphan_of_a_sweep_pays_for_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    with process(SWEEP) as sweep:
+        monkeypatch.setenv(processes._SWEEP_VARIABLE, " ".join(said(sweep)))
+        processes.check_lifeline()
+        kill(sweep)
+        with pytest.raises(UserError, match="^the sweep that started this job has ended"):
+            processes.check_lifeline()
+    monkeypatch.setenv(processes._SWEEP_VARIABLE, '["elsewhere", "another boot", 1, "1"]')
+    processes.check_lifeline()  # of a sweep on another machine nothing is known

@@ -25,9 +25,10 @@ from omegaconf import OmegaConf
 
 from elo_exp import CONF, pipeline
 from elo_exp.analysis.judge_quality import JudgeQuality, judge_quality
-from elo_exp.api import calls
+from elo_exp.api import anthropic_api, calls
 from elo_exp.api.anthropic_answers import text_of
 from elo_exp.api.anthropic_api import check_lifetime, end_of_life
+from elo_exp.api.services import Clock
 from elo_exp.data.rubrics import Rubric
 from elo_exp.files import write_jsonl
 from elo_exp.judges.claude import ClaudeJudge
@@ -41,8 +42,9 @@ from elo_exp.records import (
     fingerprint,
 )
 from elo_exp.results import Usage
+from elo_exp.store import processes
 from elo_exp.store.store import Store
-from tests.anthropic_server import AnthropicServer, Call, Instead, Stage, Status
+from tests.anthropic_server import AnthropicServer, Call, Instead, SlowBody, Stage, Status
 from tests.anthropic_verdicts import (
     LOW_BALANCE,
     Errored,
@@ -692,6 +694,7 @@ MISTAKES: dict[str, tuple[Mapping[str, Any], str]] = {
         {"base_url": "ftp://host"},
         "base_url: found 'ftp://host'. Expected http(s)://HOST",
     ),
+    "a key in it": ({"base_url": "https://host/v1?api_key=hush"}, "base_url: found a query in it."),
     "no host": ({"base_url": "https://"}, "base_url: found 'https://'. Expected http(s)://HOST"),
 }
 
@@ -1494,6 +1497,59 @@ def test_a_result_that_is_no_message_is_held_against_the_cap_and_nothing_is_subm
         str(refusal.value),
     )
     assert server.meter.billed_bodies.total() == 6
+
+
+@pytest.mark.parametrize("transport", ["batches", "messages"])
+def test_an_answer_that_drips_is_given_up(
+    transport: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    """Each byte comes in time, and all of them would take minutes."""
+    monkeypatch.setattr(anthropic_api, "_TIMEOUT_SECONDS", 0.5)
+    drip = SlowBody(pause=0.1, piece=1)
+    with AnthropicServer(verdicts=longer) as server:
+        for method, path in (("POST", SINGLE), ("GET", BATCH), ("GET", "/results$")):
+            server.fault(method, path, drip)
+        made = judge(transport=transport, base_url=server.url)
+        judgments, _ = judged(made, tmp_path / "store.sqlite", 1)
+    assert [judgment.winner for judgment in judgments] == ["ann"]
+
+
+def test_a_batch_that_is_watched_past_its_expiry_is_given_up_on(tmp_path: Path):
+    """By the time that has passed here, and the days that the server gives it. Nobody is advised to pay again."""
+
+    class Hours(Clock):
+        hours = 0
+
+        def elapsed(self) -> float:  # type: ignore[override]
+            return 3600.0 * self.hours
+
+        def sleep(self, seconds: float) -> None:  # type: ignore[override]
+            self.hours += 1
+
+    with AnthropicServer(verdicts=longer, polls_to_end=10**6) as server:
+        made = judge(base_url=server.url)
+        made.clock = Hours()
+        with pytest.raises(
+            UserError, match="has not ended, though it should have expired"
+        ) as error:
+            judged(made, tmp_path / "store.sqlite", 1)
+        assert "repay" not in str(error.value)
+        assert 25 <= made.clock.hours <= 27
+
+
+@pytest.mark.parametrize("transport", ["batches", "messages"])
+def test_a_job_whose_sweep_has_died_pays_for_nothing(
+    transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(processes, "is_alive", lambda *process: False)
+    monkeypatch.setenv(processes._SWEEP_VARIABLE, '["here", "now", 1, "1"]')
+    with AnthropicServer(verdicts=longer) as server:
+        with pytest.raises(UserError, match="the sweep that started this job has ended"):
+            judged(judge(transport=transport, base_url=server.url), tmp_path / "store.sqlite", 1)
+        assert server.meter.posts(f"{SINGLE}|{BATCHES}") == 0
 
 
 @pytest.fixture

@@ -984,12 +984,19 @@ def test_results_that_are_no_longer_kept_are_not_paid_for_again_by_themselves(tm
         assert len(submissions(here.server)) == 12
 
 
-@pytest.mark.faults
-def test_a_batch_that_does_not_end_long_after_it_expired_is_given_up_on(tmp_path):
-    """A server whose clock is a day late."""
-    with world(tmp_path, clock=Clock(time.time() - DAY - 3660)) as here:
-        here.server.fault("POST", BATCHES, NeverEnd(), nth=FOURTH)
-        fails(here, saying="has not ended an hour after it expired")
+@pytest.mark.parametrize("hours", scenarios((-30, 7), everyday=(-30,)))
+def test_a_server_whose_clock_differs_from_ours(tmp_path, hours):
+    """No deadline compares the two: a healthy batch is waited for, whatever the date."""
+    with world(tmp_path, clock=Clock(time.time() + hours * 3600), seconds_to_end=0.1) as here:
+        finishes(here)
+
+
+@pytest.mark.parametrize("step", scenarios((3600, -3600), everyday=(3600,)))
+def test_the_clock_is_set_while_a_lost_submission_is_looked_for(tmp_path, step):
+    """The quarantine is of seconds that have passed."""
+    with world(tmp_path, "--quarantine", "20", seconds_to_end=0.1) as here:
+        here.server.fault("POST", BATCHES, LateAccept(1.5), nth=2)
+        finishes(here, "--clock-step", str(step))
 
 
 @pytest.mark.faults

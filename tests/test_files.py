@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp.files import (
-    network_filesystem,
     open_text,
     read_jsonl,
     read_texts,
@@ -224,6 +222,14 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path, name, content, 
     assert str(error.value).startswith(f"{path}: {words}")
 
 
+def test_a_line_that_unpacks_without_end_is_one_clear_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("elo_exp.files._LONGEST_LINE", 1000)
+    path = tmp_path / "bomb.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"a": 1}\n{"a": "' + b"0" * 1_000_000))
+    with pytest.raises(UserError, match=r"bomb\.jsonl\.gz:2: a line of more than 1,000 characters"):
+        list(read_jsonl(path))
+
+
 # Names and times
 
 
@@ -235,131 +241,3 @@ def test_the_hash_of_a_file_is_that_of_its_bytes(tmp_path):
 def test_the_time_is_utc_to_the_second():
     now = datetime.strptime(utc_now(), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     assert abs(datetime.now(UTC) - now) < timedelta(seconds=5)
-
-
-# Where a folder is
-
-
-@pytest.fixture
-def mounted(monkeypatch):
-    """A system with these file systems, as Linux lists them: their places and types."""
-
-    def mount(*places: tuple[str, str]) -> None:
-        lines = b"".join(
-            os.fsencode(f"source {place} {kind} rw,relatime 0 0\n") for place, kind in places
-        )
-
-        def read_text(self: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
-            assert self == Path("/proc/mounts")
-            return lines.decode(encoding, errors)
-
-        monkeypatch.setattr(Path, "read_text", read_text)
-
-    return mount
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "lustre",
-        "gpfs",
-        "beegfs",
-        "9p",
-        "ceph",
-        "fuse.sshfs",
-        "fuse.ceph-fuse",
-    ],
-)
-def test_a_folder_on_a_network_file_system_is_told_with_its_type(mounted, tmp_path, kind):
-    mounted(("/", "ext4"), (str(tmp_path), kind))
-    assert (
-        network_filesystem(tmp_path)
-        == network_filesystem(tmp_path / "not" / "yet" / "there")
-        == kind
-    )
-
-
-@pytest.mark.parametrize(
-    "kind", ["ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "fuseblk", "vfat", "apfs"]
-)
-def test_a_folder_on_a_local_file_system_is_not(mounted, tmp_path, kind):
-    mounted(("/", kind), ("/elsewhere", "nfs4"))
-    assert network_filesystem(tmp_path) is None
-
-
-def test_the_innermost_mount_decides(mounted):
-    """In whichever order they are listed. /data is not a folder of /database, nor the other way round."""
-    mounted(
-        ("/scratch/fast", "xfs"),
-        ("/", "ext4"),
-        ("/scratch", "nfs4"),
-        ("/data", "lustre"),
-        ("/databases", "xfs"),
-    )
-    kinds = {
-        place: network_filesystem(Path(place))
-        for place in ("/", "/scratch/a", "/scratch/fast/a", "/data/a/b")
-    }
-    assert kinds == {
-        "/": None,
-        "/scratch/a": "nfs4",
-        "/scratch/fast/a": None,
-        "/data/a/b": "lustre",
-    }
-    assert network_filesystem(Path("/database")) is network_filesystem(Path("/databases/a")) is None
-
-
-def test_of_two_mounts_on_one_place_the_last_is_on_top(mounted):
-    """A share that is mounted when somebody looks, and a system that was started over the network."""
-    mounted(
-        ("/", "rootfs"),
-        ("/", "nfs4"),
-        ("/mnt", "ext4"),
-        ("/mnt/share", "autofs"),
-        ("/mnt/share", "cifs"),
-    )
-    kinds = {
-        place: network_filesystem(Path(place)) for place in ("/home/a", "/mnt/a", "/mnt/share/a")
-    }
-    assert kinds == {"/home/a": "nfs4", "/mnt/a": None, "/mnt/share/a": "cifs"}
-
-
-def test_a_place_may_have_any_name(mounted):
-    """Linux writes a space as an escape, and bytes that are no UTF-8 as they are."""
-    cafe = os.fsdecode(b"/media/Caf\xe9")
-    mounted(
-        ("/", "ext4"), (cafe, "nfs4"), ("/mnt/my\\040share", "cifs"), ("/mnt/a\\134b", "lustre")
-    )
-    places = (cafe, "/mnt/my share", "/mnt/a\\b", "/mnt/my")
-    assert [network_filesystem(Path(place) / "cache") for place in places] == [
-        "nfs4",
-        "cifs",
-        "lustre",
-        None,
-    ]
-
-
-def test_a_link_is_followed_to_where_the_files_are(mounted, tmp_path):
-    (tmp_path / "share").mkdir()
-    (tmp_path / "cache").symlink_to(tmp_path / "share")
-    mounted(("/", "ext4"), (str(tmp_path / "share"), "nfs4"))
-    assert network_filesystem(tmp_path / "cache" / "run") == "nfs4"
-    assert network_filesystem(tmp_path / "cache" / "..") is None
-
-
-def test_a_path_may_be_relative(mounted, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    mounted(("/", "ext4"), (str(tmp_path), "nfs4"))
-    assert network_filesystem(Path("cache")) == network_filesystem(Path()) == "nfs4"
-
-
-def test_where_the_system_does_not_say_nothing_is_said(monkeypatch, tmp_path):
-    def nothing(self: Path, **how: str) -> str:
-        raise FileNotFoundError(self)
-
-    monkeypatch.setattr(Path, "read_text", nothing)
-    assert network_filesystem(tmp_path) is None

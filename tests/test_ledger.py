@@ -174,7 +174,7 @@ def test_a_process_that_slept_cannot_abandon_what_another_has_taken_over(path: P
     """Bob has found Ann's batch at the server: if it were abandoned now, it would be paid for again."""
     with run(path, "a") as (_, _, ann):
         batch = intend(ann, "a")
-        write(path, "UPDATE owners SET host = 'elsewhere', heartbeat = 0")
+        write(path, "UPDATE owners SET started = 'before'")
         with run(path, "a") as (_, _, bob):
             assert not ann.abandon(batch, "it did not turn up")  # nor before it is found
             bob.submitted(batch, "msgbatch_1")
@@ -328,7 +328,7 @@ def test_a_process_that_slept_and_was_taken_for_dead_submits_nothing_more(path: 
     with run(path, "abc") as (_, ann_claims, ann):
         batch = intend(ann, "ab")
         ann.submitted(batch, "msgbatch_1")
-        write(path, "UPDATE owners SET host = 'elsewhere', heartbeat = 0")
+        write(path, "UPDATE owners SET started = 'before'")
         with run(path) as (_, bob_claims, bob):
             assert bob_claims.take("abc") == ["a", "b", "c"]
             assert ([b.nonce for b in bob.under_way()], ann.under_way()) == ([batch.nonce], [])

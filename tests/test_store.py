@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -168,20 +167,34 @@ def test_two_processes_that_write_the_same_keys_at_once_end_with_the_same_answer
     db.close()
 
 
-def test_a_store_that_another_process_is_just_making_is_waited_for(path):
-    """Two runs started together on a fresh folder: neither may fail because the other was first by a millisecond."""
+def test_processes_that_make_a_store_at_once_make_one(path):
+    """Neither may fail because the other was first by a millisecond, or lose what the other writes."""
     path.parent.mkdir()
-    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    other.execute("BEGIN IMMEDIATE")
-    commit = threading.Timer(0.2, other.commit)
-    commit.start()
-    try:
-        with Store(path) as store:
-            list(keep(store, reply("k")))
-    finally:
-        commit.join()
-        other.close()
-    assert texts(path, "k") == {"k": "VERDICT: A"}
+    writers = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                WRITER.replace("with Store", "print('open', flush=True); input()\nwith Store"),
+                path,
+                name,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("upwards", "downwards")
+    ]
+    for _ in range(2):
+        for writer in writers:
+            assert writer.stdout.readline() == "open\n"
+        for writer in writers:
+            writer.stdin.write("\n")
+            writer.stdin.flush()
+    first, second = (writer.communicate(timeout=60)[0] for writer in writers)
+    assert first == second
+    assert first.count("wards") == 200
+    assert {file.name for file in path.parent.iterdir()} == {path.name}
 
 
 KILLED = """
@@ -545,11 +558,22 @@ def test_a_folder_that_is_a_loop_of_links_is_refused(tmp_path):
     assert "cannot be used as the store" in refused(tmp_path / "a" / "cache" / "store.sqlite")
 
 
-@pytest.mark.parametrize("kind", ["nfs4", None])
-def test_a_store_on_a_network_file_system_is_used_with_a_warning(path, kind, monkeypatch, caplog):
-    monkeypatch.setattr("elo_exp.store.store.network_filesystem", lambda folder: kind)
+def test_an_empty_file_is_no_store(path):
+    """A store is never made empty, so something has cut it: a new one in its place would pay again."""
+    path.parent.mkdir()
+    path.touch()
+    assert "is empty, and a store never is" in refused(path)
+    assert path.stat().st_size == 0
+
+
+def test_a_journal_whose_store_is_gone_is_not_read_into_a_new_one(path):
     with Store(path) as store:
         list(keep(store, reply("k")))
-    assert [message.partition(", whose")[0] for message in caplog.messages] == (
-        [f"warning: {path.parent} is on a network file system (nfs4)"] if kind else []
-    )
+        left = path.with_name("left-wal")
+        left.write_bytes(path.with_name(f"{path.name}-wal").read_bytes())
+    path.unlink()
+    left.rename(path.with_name(f"{path.name}-wal"))
+    with pytest.raises(
+        UserError, match=r"is gone, and its journal store\.sqlite-wal is still there"
+    ):
+        Store(path)

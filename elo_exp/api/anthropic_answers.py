@@ -57,6 +57,7 @@ def batch_in(answer: Any) -> RemoteBatch:
         case {
             "id": str(batch_id),
             "processing_status": str(status),
+            "created_at": str(created_at),
             "expires_at": str(expires_at),
             "request_counts": {
                 "processing": int(processing),
@@ -71,9 +72,13 @@ def batch_in(answer: Any) -> RemoteBatch:
                 size=processing + succeeded + errored + canceled + expired,
                 ended=status == "ended",
                 archived=answer.get("archived_at") is not None,
-                expires_at=datetime.fromisoformat(expires_at).timestamp(),
+                lifetime_seconds=_seconds_between(created_at, expires_at),
             )
     raise OddAnswerError(answer, "a batch")
+
+
+def _seconds_between(start: str, end: str) -> float:
+    return datetime.fromisoformat(end).timestamp() - datetime.fromisoformat(start).timestamp()
 
 
 def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:

@@ -21,8 +21,8 @@ from elo_exp.api.anthropic_answers import (
     page_in,
     row_in,
 )
-from elo_exp.api.services import RemoteBatch, Row, UnreachableError
-from elo_exp.api.transport import REFUSALS, brief, read_key, submitting
+from elo_exp.api.services import DoubtfulError, RemoteBatch, Row, UnreachableError
+from elo_exp.api.transport import REFUSALS, brief, in_time, read_key, submitting, within
 from elo_exp.records import UserError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ KEY_VARIABLE = "ANTHROPIC_API_KEY"
 API_VERSION = "2026-10-21"  # pinned: it is part of what a verdict depends on, and an upgraded SDK may send another
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _TIMEOUT_SECONDS = 300.0  # after which the client gives up on an answer
+_UPLOAD_SECONDS = 3 * _TIMEOUT_SECONDS  # the same for a batch, which may be large
 _SLACK_SECONDS = 60.0  # until the server has then certainly noticed
 _PAGE = 100
 _HINTS = {
@@ -92,15 +93,22 @@ class AnthropicApi:
         client = self._client.with_options(
             max_retries=0
         )  # a lost answer and a retry make two batches
+        batches = client.messages.batches.with_raw_response
         with self._submitting():
-            batches = client.messages.batches.with_raw_response
-            return batch_in(json_of(batches.create(requests=list(requests))))  # type: ignore[arg-type]
+            try:
+                raw = within(_UPLOAD_SECONDS, lambda: batches.create(requests=list(requests)))  # type: ignore[arg-type]
+            except DoubtfulError:  # it must not go on arriving while it is looked for
+                self._client.close()
+                del self._client
+                raise
+            return batch_in(json_of(raw))
 
     def message(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """One message at once. Raises RefusedError or DoubtfulError."""
         client = self._client.with_options(max_retries=0)
+        ask = client.messages.with_raw_response.create
         with self._submitting():
-            return message_in(json_of(client.messages.with_raw_response.create(**params)))
+            return message_in(within(_TIMEOUT_SECONDS, lambda: json_of(ask(**params))))
 
     def count_tokens(self, params: Mapping[str, Any]) -> int:
         """What a message would be billed as input; free. Raises UnreachableError, or UserError where it is refused."""
@@ -142,8 +150,9 @@ class AnthropicApi:
             yield from found
 
     def _page(self, **which: Any) -> tuple[list[RemoteBatch], str | None]:
+        ask = self._client.messages.batches.with_raw_response.list
         with self._asking():
-            return page_in(json_of(self._client.messages.batches.with_raw_response.list(**which)))
+            return page_in(within(_TIMEOUT_SECONDS, lambda: json_of(ask(**which))))
 
     def retrieve(self, batch_id: str) -> RemoteBatch | None:
         import anthropic
@@ -155,7 +164,8 @@ class AnthropicApi:
                 return None
 
     def _look_at(self, batch_id: str) -> Any:
-        return json_of(self._client.messages.batches.with_raw_response.retrieve(batch_id))
+        ask = self._client.messages.batches.with_raw_response.retrieve
+        return within(_TIMEOUT_SECONDS, lambda: json_of(ask(batch_id)))
 
     def cancel(self, batch_id: str) -> bool:
         """Ask for its end; False for a batch that had ended, or that the server does not know."""
@@ -180,10 +190,9 @@ class AnthropicApi:
             except anthropic.NotFoundError as error:
                 raise UnreachableError(self._said(error)) from None
             with closing(rows.http_response):
-                for row in rows:
-                    yield row_in(
-                        row.to_dict(mode="json", warnings=False) if hasattr(row, "to_dict") else row
-                    )
+                for row in in_time(_TIMEOUT_SECONDS, iter(rows)):
+                    is_model = hasattr(row, "to_dict")
+                    yield row_in(row.to_dict(mode="json", warnings=False) if is_model else row)
 
     def _rows(self, batch_id: str) -> JSONLDecoder[MessageBatchIndividualResponse]:
         try:
@@ -228,6 +237,8 @@ class AnthropicApi:
             anthropic.AnthropicError,
             httpx2.HTTPError,
             ValueError,
+            MemoryError,
+            DoubtfulError,
         ) as error:  # a ValueError: a line cut short
             raise UnreachableError(brief(error)) from None
 

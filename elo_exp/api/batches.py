@@ -27,6 +27,7 @@ from elo_exp.api.services import (
 )
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.store.ledger import CANCELLED, Batch, Query
+from elo_exp.store.processes import check_lifeline
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class BatchRun:
         self._chunk_size = tools.settings.chunk_size
         self._interval = tools.settings.poll_initial_seconds
         self._not_before = 0.0  # the server has asked to wait until then
-        self._started = tools.clock.now()
+        self._started = tools.clock.elapsed()
         self._lost = ""  # why the last result came without an answer, and may have been billed
         self.ttl: str | None = None  # of the prompt cache; None: no breakpoint
         self.failed: dict[str, str] = {}
@@ -135,7 +136,8 @@ class BatchRun:
 
     def _fill(self) -> None:
         """Submit what the budget has room for."""
-        while self._queue and self._tools.clock.now() >= self._not_before:
+        while self._queue and self._tools.clock.elapsed() >= self._not_before:
+            check_lifeline()
             some = list(islice(self._queue, self._chunk_size))
             fitting = self._tools.budget.fits(
                 [self._tools.judge.reserve(request, self.ttl) for request in some]
@@ -205,7 +207,7 @@ class BatchRun:
                 ),
                 ttl=self.ttl,
                 high_water=high_water,
-                now=self._tools.clock.now(),
+                now=self._tools.clock.wall(),
             )
             if batch is not None:
                 return batch
@@ -230,7 +232,7 @@ class BatchRun:
             )
         elif refusal.status == 429:
             wait = refusal.retry_after or self._tools.settings.poll_initial_seconds
-            self._not_before = self._tools.clock.now() + wait
+            self._not_before = self._tools.clock.elapsed() + wait
             logger.info("the server asks to wait %.0f s before the next batch", wait)
         else:
             raise UserError(
@@ -290,27 +292,29 @@ class BatchRun:
         return cause if has_run_dry(query.outcome, query.detail) else None
 
     def _state(self) -> str:
-        now, batches, took = (
-            self._tools.clock.now(),
+        clock, batches, took = (
+            self._tools.clock,
             self._collector.open.values(),
             self._collector.took,
         )
-        minutes = (now - self._started) / 60
-        oldest = min((batch.created_at for batch in batches), default=now)
+        now = clock.wall()
+        minutes = (clock.elapsed() - self._started) / 60
+        wait = self._not_before - clock.elapsed()
         end = "expected within the hour"
         if took:
-            end = time.strftime(
-                "expected at %H:%M", time.localtime(max(now, oldest + sum(took) / len(took)))
-            )
-        elif not batches and self._not_before > now:
-            end = time.strftime(
-                "the server asks to wait until %H:%M", time.localtime(self._not_before)
-            )
+            oldest = min((batch.created_at for batch in batches), default=now)
+            end = f"expected at {_time_of_day(max(now, oldest + sum(took) / len(took)))}"
+        elif not batches and wait > 0:
+            end = f"the server asks to wait until {_time_of_day(now + wait)}"
         n = len(batches)
         return (
             f"{sum(batch.size for batch in batches):,} requests under way in {n} batch{'es' if n != 1 else ''}, "
             f"{len(self._queue):,} to submit; {minutes:.0f} min, {self._tools.budget.spent_of_cap} spent; {end}"
         )
+
+
+def _time_of_day(seconds: float) -> str:
+    return time.strftime("%H:%M", time.localtime(seconds))
 
 
 def stop_if_many(failed: Mapping[str, str], n_wanted: int, advice: str) -> None:

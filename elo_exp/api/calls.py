@@ -22,6 +22,7 @@ from elo_exp.api.costs import Budget
 from elo_exp.api.counts import NOT_COUNTED, is_counted
 from elo_exp.api.services import NO_CONNECTION, DoubtfulError, RefusedError, no_hope
 from elo_exp.records import UserError
+from elo_exp.store.processes import check_lifeline
 
 logger = logging.getLogger(__name__)
 
@@ -187,6 +188,7 @@ class Calls(Generic[Item, Answer]):
         """In a thread of its own, with no access to the store."""
         if self._stop.wait(delay) if delay else self._stop.is_set():
             raise RefusedError("interrupted before it was sent", status=429)
+        check_lifeline()
         return self._send(params)
 
     def _keep(self, item: Item, message: Message) -> list[Answer]:

@@ -47,6 +47,7 @@ class Collector:
         self._not_ours: set[str | None] = set()
         self._unknown: Counter[str] = Counter()  # answers in a row that said nothing of a batch
         self._lost_at: dict[str, float] = {}
+        self._watched_since: dict[str, float] = {}
         self.open: dict[str, Batch] = {}  # by nonce
         self.took: list[float] = []  # seconds from a batch's submission to its end
 
@@ -57,7 +58,7 @@ class Collector:
 
     def doubt(self, batch: Batch) -> None:
         """From now on it is looked for, if it has no id: this is when its quarantine begins."""
-        self._lost_at[batch.nonce] = self._tools.clock.now()
+        self._lost_at[batch.nonce] = self._tools.clock.elapsed()
 
     def accepted(self, batch: Batch, batch_id: str) -> None:
         self._tools.ledger.submitted(batch, batch_id)
@@ -91,7 +92,7 @@ class Collector:
         """Find it by its size, and prove it by the nonce in its results; or know that it can no longer arrive."""
         quarantined_until = self._lost_at[batch.nonce] + self._tools.settings.quarantine_seconds
         is_over = (
-            self._tools.clock.now() > quarantined_until
+            self._tools.clock.elapsed() > quarantined_until
         )  # before the search: what arrives during it may be missed
         undecided = self._search(batch)
         if self.open[batch.nonce].batch_id is not None or undecided:
@@ -182,11 +183,20 @@ class Collector:
             raise UserError(
                 f"batch {batch_id}: its results are no longer kept by the server. {_pay_again(batch)}"
             )
-        if not remote.ended and self._tools.clock.now() > remote.expires_at + _GRACE_SECONDS:
-            raise UserError(
-                f"batch {batch_id} has not ended an hour after it expired. Wait; or {_pay_again(batch)}"
-            )
+        if not remote.ended:
+            self._check_overdue(remote)
         return remote if remote.ended else None
+
+    def _check_overdue(self, remote: RemoteBatch) -> None:
+        """Raise UserError for a batch that this process has watched for longer than it may live. The server's clock
+        says when it expires, ours how long that is from now: the two are never compared."""
+        now = self._tools.clock.elapsed()
+        watched = now - self._watched_since.setdefault(remote.batch_id, now)
+        if watched > remote.lifetime_seconds + _GRACE_SECONDS:
+            raise UserError(
+                f"batch {remote.batch_id} has not ended, though it should have expired more than an hour ago. Wait "
+                "with the same command, or end it: experiment=store store.action=cancel"
+            )
 
     def _harvest(self, batch: Batch, remote: RemoteBatch) -> Iterator[JudgeReply | Unanswered]:
         """Every result of a batch that has ended. A file that is cut short is read again, and never made up for."""
@@ -200,7 +210,7 @@ class Collector:
                 problem = str(error)
             if len(seen) == remote.size:
                 self._close(batch)
-                self.took.append(self._tools.clock.now() - batch.created_at)
+                self.took.append(self._tools.clock.wall() - batch.created_at)
                 return
             self._tools.clock.sleep(self._tools.settings.poll_initial_seconds)
         missing = [_name(query) for key, query in queries.items() if key not in seen]
@@ -233,7 +243,7 @@ class Collector:
             ]
             outcomes = {key: str(row.outcome) for key, row in ours.items()}
             new, answers = self._tools.ledger.record(
-                batch, outcomes, replies, now=self._tools.clock.now()
+                batch, outcomes, replies, now=self._tools.clock.wall()
             )
             seen.update(ours)
             self._tools.budget.spent += sum(reply.dollars for reply in replies if reply.key in new)

@@ -22,6 +22,7 @@ from elo_exp.api.transport import (
     error_in,
     read_key,
     submitting,
+    within,
     words_of,
 )
 from elo_exp.records import UserError
@@ -68,10 +69,6 @@ class OpenAiApi:
         self, base_url: str, *, key_variable: str | None, timeout_seconds: float, part: str
     ) -> None:
         check_base_url(base_url)
-        if "?" in base_url or "#" in base_url:
-            raise UserError(
-                "base_url: found a query in it. Expected http(s)://HOST/PATH, mostly ending in /v1."
-            )
         if key_variable is not None:
             check_variable(key_variable)
         if not timeout_seconds > 0:
@@ -110,8 +107,7 @@ class OpenAiApi:
     def complete(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """One chat completion, as the JSON that came back. Raises RefusedError or DoubtfulError."""
         with submitting(_sdk(), self._said):
-            raw = self._client.chat.completions.with_raw_response.create(**params)
-            message = raw.http_response.json()
+            message = within(self._timeout_seconds, self._ask, params)
         if not _is_completion(message):
             found = f"something else than a chat completion{error_in(message)}"
             raise DoubtfulError(f"{self.endpoint} answered with {found}")
@@ -120,6 +116,10 @@ class OpenAiApi:
                 f"{self.endpoint} answered with an error in place of a text{failure}"
             )
         return message  # type: ignore[no-any-return]
+
+    def _ask(self, params: Mapping[str, Any]) -> Any:
+        raw = self._client.chat.completions.with_raw_response.create(**params)
+        return raw.http_response.json()
 
     def check(self, model: str) -> None:
         """Whether the SDK is there, and the server, and whether it takes the key; free. Raises UserError where not.

@@ -44,7 +44,7 @@ class RemoteBatch:
     size: int
     ended: bool
     archived: bool
-    expires_at: float  # seconds since 1970
+    lifetime_seconds: float  # from its creation to its expiry, both by the server's clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +97,12 @@ class Queries(Protocol):
 
 
 class Clock:
-    def now(self) -> float:
-        return time.time()
+    """`elapsed` for every wait and deadline, in seconds: no step of a clock moves it. `wall`, in seconds since 1970,
+    is for stamps that people read."""
 
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    elapsed = staticmethod(time.monotonic)
+    wall = staticmethod(time.time)
+    sleep = staticmethod(time.sleep)
 
 
 @dataclass(kw_only=True)

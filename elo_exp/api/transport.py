@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import math
 import os
+import queue
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from email.utils import mktime_tz, parsedate_tz
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from elo_exp.api.services import NO_CONNECTION, DoubtfulError, RefusedError
@@ -22,6 +25,9 @@ from elo_exp.records import UserError
 REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 413, 415, 422, 429})
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _LONGEST_WORDS = 300  # of a server's error
+_BLOCK = 256  # results that have to come within the time that one answer may take
+
+R = TypeVar("R")
 
 
 def check_variable(name: str) -> None:
@@ -70,6 +76,8 @@ def check_base_url(base_url: str) -> None:
         )
     except ValueError:
         well_formed = False
+    if "?" in base_url or "#" in base_url:  # not repeated: it may hold a key
+        raise UserError("base_url: found a query in it. Expected http(s)://HOST/PATH alone.")
     if "@" in base_url:
         raise UserError(
             "base_url: found a name or password in it. Expected http(s)://HOST, without a password in it."
@@ -98,10 +106,57 @@ def submitting(sdk: ModuleType, said: Callable[[Any], str]) -> Iterator[None]:
         raise DoubtfulError(said(error), status=error.status_code) from None
     except UnicodeEncodeError as error:
         raise RefusedError(f"its text cannot be sent ({error.reason})", status=400) from None
+    except MemoryError:
+        raise DoubtfulError("its answer is too large to be read") from None
     except (sdk.APIError, httpx2.HTTPError, ValueError, RecursionError) as error:
         if isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout):
             raise RefusedError(brief(error), status=NO_CONNECTION) from None
         raise DoubtfulError(brief(error)) from None
+
+
+def within(seconds: float, call: Callable[..., R], *args: Any) -> R:
+    """`call(*args)`, given up after `seconds` in all: a timeout of the SDK allows as much for each byte of an answer.
+
+    Raises DoubtfulError then. The call goes on in its thread until it ends by itself.
+    """
+    done: queue.Queue[tuple[R | None, BaseException | None]] = queue.Queue()
+
+    def work() -> None:
+        try:
+            done.put((call(*args), None))
+        except BaseException as error:
+            done.put((None, error))
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        answer, error = done.get(timeout=seconds)
+    except queue.Empty:
+        raise DoubtfulError(f"no whole answer within {seconds:g} s") from None
+    if error is not None:
+        raise error
+    return answer  # type: ignore[return-value]
+
+
+def in_time(seconds: float, items: Iterator[R]) -> Iterator[R]:
+    """The items of an answer that comes piece by piece: each block of them within `seconds`, or DoubtfulError."""
+    while True:
+        block, error = within(seconds, _read_block, items)
+        yield from block
+        if error is not None:
+            raise error
+        if not block:
+            return
+
+
+def _read_block(items: Iterator[R]) -> tuple[list[R], Exception | None]:
+    """Some items, and the error that came after them."""
+    block: list[R] = []
+    try:
+        for item in islice(items, _BLOCK):
+            block.append(item)
+    except Exception as error:
+        return block, error
+    return block, None
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -1,35 +1,30 @@
 """Who is making or paying for which answer: so that two processes that want the same one do not both do it.
 
 A claim is a lease on a key, held by a process for as long as it lives: its host, boot and process id say so on one
-machine, its heartbeat on others. What a dead process has claimed, and the batches that it has left under way, go to
-the next that wants one of their answers; nothing is submitted again on the mere ground that somebody died.
+machine; on others its heartbeat, which our own clock watches and is never compared with. What a dead process has
+claimed, and the batches that it has left under way, go to the next that wants one of their answers; nothing is
+submitted again on the mere ground that somebody died.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import secrets
-import socket
 import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from elo_exp.records import JudgeReply
+from elo_exp.store.processes import is_alive, this_process
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 
 BEAT_SECONDS = 20.0
-LEASE_SECONDS = (
-    300.0  # a process on another host that has not been heard of for so long is taken for dead
-)
-FORGET_SECONDS = 86_400.0  # and after so long what it held is forgotten, even if nobody wants it
-UNSEEN = "unseen"
+LEASE_SECONDS = 300.0  # a process on another host whose heartbeat stands still for so long is dead
 OPEN = "('intended', 'submitted')"  # the states of a batch whose results are still to come
 
 
@@ -39,7 +34,8 @@ class Claims:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.owner = secrets.token_hex(8)
-        self._me = (self.owner, socket.gethostname(), _boot(), os.getpid(), _started(os.getpid()))
+        self._me = (self.owner, *this_process())
+        self._beats: dict[str, tuple[float, float]] = {}  # of others: the last, and since when
         self._stop = threading.Event()
         self._beat = threading.Thread(target=self._keep_alive, name="claims", daemon=True)
 
@@ -59,13 +55,9 @@ class Claims:
         self._stop.set()
         self._beat.join()
         with self._store.transaction() as db:
-            dead = [
-                (owner,)
-                for owner, *facts in _owners(db)
-                if not _is_alive(*facts, lease=FORGET_SECONDS)
-            ]
+            _let(db, [owner for owner in self._living(db) if owner != self.owner])
             for table in ("claims", "owners"):
-                db.executemany(f"DELETE FROM {table} WHERE owner = ?", [(self.owner,), *dead])
+                db.execute(f"DELETE FROM {table} WHERE owner NOT IN (SELECT owner FROM living)")
 
     def take(self, keys: Sequence[str], *, endpoint: str | None = None) -> list[str]:
         """Claim those that are neither answered nor in the hands of a living process, with the dead's batches that
@@ -128,8 +120,21 @@ class Claims:
         return [
             owner
             for owner, *facts in _owners(db)
-            if owner == self.owner or _is_alive(*facts, lease=LEASE_SECONDS)
+            if owner == self.owner or self._is_alive(owner, *facts)
         ]
+
+    def _is_alive(
+        self, owner: str, host: str, boot: str, pid: int, started: str, heartbeat: float
+    ) -> bool:
+        """By its process id where that can be seen from here, else by a heartbeat that goes on."""
+        if (alive := is_alive(host, boot, pid, started)) is not None:
+            return alive
+        now = time.monotonic()
+        last, since = self._beats.get(owner, (None, now))
+        if heartbeat != last:
+            self._beats[owner] = (heartbeat, now)
+            return True
+        return now - since < LEASE_SECONDS
 
     def _sign(self, db: sqlite3.Connection) -> None:
         """Also where the row has gone: others have taken a process that slept for dead, and it goes on."""
@@ -167,49 +172,3 @@ def _let(db: sqlite3.Connection, living: Iterable[str]) -> None:
     db.execute("CREATE TEMP TABLE IF NOT EXISTS living (owner TEXT PRIMARY KEY)")
     db.execute("DELETE FROM living")
     db.executemany("INSERT INTO living VALUES (?)", ((owner,) for owner in living))
-
-
-def _is_alive(
-    host: str, boot: str, pid: int, started: str, heartbeat: float, *, lease: float
-) -> bool:
-    """By its process id where it can be seen from here, else by a heartbeat within `lease` seconds."""
-    if boot and (host, boot) == (socket.gethostname(), _boot()):
-        found = _started(pid)
-        if found != UNSEEN:
-            return found == started
-    return abs(time.time() - heartbeat) < lease
-
-
-def _boot() -> str:
-    """What tells one boot of this machine, and one container's view of its processes, from the next; empty where the
-    system does not say."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return ""
-
-
-def _started(pid: int) -> str:
-    """When a process began, so that a process id that is given out again is not taken for it; empty if it is gone,
-    UNSEEN if it is there and hidden from us."""
-    try:
-        fields = (
-            Path(f"/proc/{pid}/stat")
-            .read_text(encoding="utf-8", errors="replace")
-            .rpartition(")")[2]
-            .split()
-        )
-    except OSError:
-        return UNSEEN if _takes_signals(pid) else ""
-    return "" if fields[0] in "ZX" else fields[19]
-
-
-def _takes_signals(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

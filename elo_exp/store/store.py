@@ -9,21 +9,19 @@ one transaction.
 from __future__ import annotations
 
 import json
-import logging
+import os
+import secrets
 import sqlite3
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from elo_exp.files import network_filesystem, utc_now
+from elo_exp.files import utc_now
 from elo_exp.records import JudgeIdentity, Record, UserError, storable_json
 from elo_exp.results import Usage
-
-logger = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 3
 _TABLES = """
@@ -55,53 +53,49 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.usage = Usage()
-        if shared := network_filesystem(path.parent):
-            logger.warning(
-                "warning: %s is on a network file system (%s), whose locks SQLite cannot rely on. Give each machine a "
-                "cache_dir of its own and bring them together with experiment=store store.action=merge.",
-                path.parent, shared,
-            )  # fmt: skip
         with self._usable():
             path.parent.mkdir(parents=True, exist_ok=True)
+            _create(path)
+            self._check_not_empty()
             self._db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
-            self._prepare()  # first: what is not ours is left as it is
+            self._check_owner()  # first: what is not ours is left as it is
+            self._migrate()
             with self._usable():
-                self._use_write_ahead_log()
+                self._db.execute("PRAGMA journal_mode=WAL")  # readers and a writer side by side
                 self._db.execute("PRAGMA synchronous=FULL")
         except UserError:
             self._db.close()
             raise
 
-    def _use_write_ahead_log(self) -> None:
-        """Readers and a writer side by side. SQLite does not wait for another process that is just changing to it."""
-        give_up = time.monotonic() + _BUSY_SECONDS
-        while True:
-            try:
-                self._db.execute("PRAGMA journal_mode=WAL")
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
-                    raise
-                time.sleep(0.05)
+    def _check_not_empty(self) -> None:
+        """`_create` never leaves an empty file: something has cut it."""
+        if self.path.stat().st_size == 0:
+            raise UserError(
+                f"{self.path}: is empty, and a store never is. Restore it from a copy; or, if all that it held may "
+                "be paid for again, delete it; or choose another folder with cache_dir=DIR."
+            )
 
-    def _prepare(self) -> None:
-        with self.transaction():
+    def _check_owner(self) -> None:
+        with self._usable():
             (owner,) = self._db.execute("PRAGMA application_id").fetchone()
-            (n_tables,) = self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-            if n_tables and owner != APPLICATION_ID:
+            if owner != APPLICATION_ID:
                 raise sqlite3.DatabaseError("it is the database of another program")
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version > SCHEMA_VERSION:
-                raise UserError(
-                    f"{self.path}: written by a newer elo_exp (store version {version}, this program knows "
-                    f"{SCHEMA_VERSION}). Upgrade elo_exp, or choose another folder with cache_dir=DIR."
-                )
-            if version < SCHEMA_VERSION:
-                for statement in filter(None, map(str.strip, _TABLES.split(";"))):
-                    self._db.execute(statement)
-            self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        if (version := self._version()) > SCHEMA_VERSION:
+            raise UserError(
+                f"{self.path}: written by a newer elo_exp (store version {version}, this program knows "
+                f"{SCHEMA_VERSION}). Upgrade elo_exp, or choose another folder with cache_dir=DIR."
+            )
+
+    def _version(self) -> int:
+        (version,) = self.read("PRAGMA user_version")[0]
+        return int(version)
+
+    def _migrate(self) -> None:
+        """Add the tables that an older version does not have, once."""
+        if self._version() < SCHEMA_VERSION:
+            with self.transaction() as db:
+                _make_tables(db)
 
     @contextmanager
     def _usable(self) -> Iterator[None]:
@@ -210,6 +204,35 @@ class Store:
         return self._db.executemany(
             "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows
         ).rowcount
+
+
+def _create(path: Path) -> None:
+    """Make the store whole or not at all, so that an empty file is never a store that is being made."""
+    journal = path.with_name(f"{path.name}-wal")
+    is_left = journal.exists()
+    if path.exists():
+        return
+    if is_left:  # it was there before the store, which it would be read into
+        raise UserError(
+            f"{path}: is gone, and its journal {journal.name} is still there. Restore the store from a copy; or, if "
+            "all that it held may be paid for again, delete the journal."
+        )
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with closing(sqlite3.connect(draft, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("BEGIN IMMEDIATE")
+        _make_tables(db)
+        db.execute("COMMIT")
+    with suppress(FileExistsError):  # another process was first
+        os.link(draft, path)
+    draft.unlink()
+
+
+def _make_tables(db: sqlite3.Connection) -> None:
+    for statement in filter(None, map(str.strip, _TABLES.split(";"))):
+        db.execute(statement)
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _last(iterator: Iterator[R], stop: KeyboardInterrupt) -> list[R]:

@@ -1,0 +1,71 @@
+"""Which process is which, and whether it is still alive: claims and the jobs of a sweep depend on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+from elo_exp.records import UserError
+
+_SWEEP_VARIABLE = "ELO_EXP_SWEEP"  # holds the process that started a sweep, for the jobs' processes
+_HIDDEN = "hidden"  # the start of a process that is there, of which nothing more can be known
+
+Process = tuple[str, str, int, str]  # host, boot, process id, start
+
+
+def this_process() -> Process:
+    return socket.gethostname(), _boot(), os.getpid(), _start(os.getpid())
+
+
+def is_alive(host: str, boot: str, pid: int, start: str) -> bool | None:
+    """Whether a process is alive; None where it cannot be seen from here."""
+    if not boot or (host, boot) != (socket.gethostname(), _boot()):
+        return None
+    found = _start(pid)
+    return None if found == _HIDDEN else found == start
+
+
+def export_lifeline() -> None:
+    """Make this process the one whose death stops the spending of all that it starts from now on."""
+    os.environ[_SWEEP_VARIABLE] = json.dumps(this_process())
+
+
+def check_lifeline() -> None:
+    """Raise UserError in a job whose sweep has died: an orphan pays for nothing more."""
+    sweep = os.environ.get(_SWEEP_VARIABLE)
+    if sweep and is_alive(*json.loads(sweep)) is False:
+        raise UserError(
+            "the sweep that started this job has ended, so nothing more is submitted. Every answer so far is stored; "
+            "the same command goes on."
+        )
+
+
+def _boot() -> str:
+    """One boot of this machine and one container's view of its processes; empty where the system does not say."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _start(pid: int) -> str:
+    """When a process began, as process ids are reused; empty if it is gone, _HIDDEN if it is hidden from us."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return _HIDDEN if _exists(pid) else ""
+    fields = stat.rpartition(")")[2].split()  # its name may hold anything
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
