@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 
 VERDICTS = ("A", "B", "TIE", "INVALID")
 WINNERS = ("model_a", "model_b", "tie", "tie (bothbad)")
+MAX_LOGPROB = 1e-7  # nats: rounding may leave a certain answer slightly above zero
 
 
 class UserError(Exception):

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from functools import cache
 
-from elo_exp.oracle.dataset import Dataset, dataset
-from elo_exp.oracle.logged import FreshDraw, Truth, read_draws, read_logged, read_truth
+from elo_exp.oracle.data import (
+    Dataset,
+    FreshDraw,
+    Truth,
+    build_dataset,
+    read_draws,
+    read_logged,
+    read_truth,
+)
 from tests.data import shared_data
 
 # Of the labels that the truths are means of, as published with the sample.
@@ -24,7 +31,9 @@ def draws(folder: str) -> dict[str, list[FreshDraw]]:
 def sample(*, probe: bool = False) -> Dataset:
     logged = read_logged(shared_data("oracle_sample") / "logged.jsonl")
     probes = draws("probe") if probe else {}
-    return dataset(logged, fresh=draws("fresh"), probe=probes, policies=None, n_folds=5, seed=42)
+    return build_dataset(
+        logged, fresh=draws("fresh"), probe=probes, policies=None, n_folds=5, seed=42
+    )
 
 
 def truth() -> dict[str, Truth]:

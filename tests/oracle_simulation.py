@@ -19,7 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elo_exp.oracle.dataset import Dataset, Rows
+from elo_exp.oracle.calibration import calibrate
+from elo_exp.oracle.data import Dataset, Rows
+from elo_exp.oracle.evidence import Evidence, gather_evidence
 from elo_exp.statistics.likelihood import Array, Index
 
 N_FOLDS = 5
@@ -98,6 +100,14 @@ class World:
             label=mean + np.minimum(mean, 1 - mean) * noise,
             chars=np.full(self.n, 100.0),
         )
+
+
+def draw(seed: int = 0, **world: float) -> Dataset:
+    return World(**world).draw(np.random.default_rng(seed))  # type: ignore[arg-type]
+
+
+def evidence_of(data: Dataset, policy: str = "target") -> Evidence:
+    return gather_evidence(data, policy, calibrate(data.logged, n_folds=N_FOLDS, mode="monotone"))
 
 
 def _score(quality: Array) -> Array:

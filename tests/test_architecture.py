@@ -18,7 +18,7 @@ SOCKETS = ("entrants", "judges", "ratings", "estimators", "trackers")
 LEVELS = {  # a module's own name goes before its package's
     0: [
         *["records", "results", "settings", "files", "store.store", "store.__init__"],
-        *["progress", "usage", "oracle.estimates"],
+        *["progress", "usage"],
     ],
     1: [
         *[
@@ -36,7 +36,7 @@ LEVELS = {  # a module's own name goes before its package's
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
     3: [
         *["pipeline.*", "manifest", "report.*", "figures.*", "arena.plots", "arena.report"],
-        *["oracle.analysis", "oracle.ablation", "oracle.plots", "oracle.report", "oracle.page"],
+        *["oracle.estimates", "oracle.ablation", "oracle.plots", "oracle.report", "oracle.page"],
     ],
     4: ["experiments.__init__", "experiments.*"],
     5: ["composing", "config", "errors", "sweeps", "__main__"],

@@ -9,7 +9,7 @@ import pytest
 
 from elo_exp.oracle import cje
 from elo_exp.oracle.calibration import calibrate
-from elo_exp.oracle.dataset import Dataset
+from elo_exp.oracle.data import Dataset
 from elo_exp.oracle.evidence import NotEstimableError
 from elo_exp.oracle.influence import Estimate
 from tests.oracle_sample import POLICIES, sample

@@ -17,7 +17,7 @@ from elo_exp import config
 from elo_exp.experiments import Parts, oracle
 from elo_exp.experiments.oracle import OracleResult
 from elo_exp.oracle.ablation import SCORES, ablate, summaries
-from elo_exp.oracle.logged import Truth
+from elo_exp.oracle.data import Truth
 from elo_exp.records import UserError
 from elo_exp.settings import OracleSettings, Settings
 from tests.commands import Ran, attempt, run
@@ -304,7 +304,7 @@ def test_the_logging_policy_is_estimated_from_its_draws_when_it_is_asked_for():
 
 def test_a_wrong_line_ends_the_command_with_one_line(tmp_path: Path):
     (tmp_path / "logged.jsonl").write_text(
-        '{"prompt_id": "p", "judge_score": 8}\n', encoding="utf-8"
+        '{"prompt_id": "p", "judge_score": 0.8}\n', encoding="utf-8"
     )
     ran = attempt(
         "experiment=oracle", "oracle.logged=logged.jsonl", "estimator=[snips]", folder=tmp_path

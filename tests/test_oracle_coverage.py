@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 
 from elo_exp.estimators import Estimator
-from elo_exp.oracle.analysis import gates_of
-from elo_exp.oracle.calibration import calibrate
-from elo_exp.oracle.evidence import evidence
-from elo_exp.oracle.gates import REFUSE
+from elo_exp.oracle.diagnostics import diagnose
+from elo_exp.oracle.gates import REFUSE, decide
 from tests.data import shipped
-from tests.oracle_simulation import World
+from tests.oracle_simulation import World, evidence_of
 
 NAMES = ("ips", "snips", "calibrated_ips", "dr_cpo", "mrdr", "tmle", "stacked_dr", "direct")
 RIGHT = [  # a score means the same for both policies
@@ -54,12 +52,10 @@ def tallies(world: World, n_runs: int, names: Sequence[str] = NAMES) -> Mapping[
     found: dict[str, list[tuple[bool, float, float]]] = {name: [] for name in names}
     for run in range(n_runs):
         data = world.draw(np.random.default_rng((run, world.n)))
-        gates = gates_of(
-            data, evidence(data, "target", calibrate(data.logged, n_folds=5, mode="monotone"))
-        )
+        checks = diagnose(data, evidence_of(data), max_residual=0.05)
         for name, estimator in estimators.items():
-            estimate = estimator.estimate(gates.evidence)
-            status, _ = gates.decide(estimate, estimator.rests_on)
+            estimate = estimator.estimate(checks.evidence)
+            status, _ = decide(checks, estimate, estimator.requires)
             found[name].append(
                 (status == REFUSE, estimate.value - world.truth, estimate.half_width)
             )

@@ -1,4 +1,4 @@
-"""Estimators: what an oracle would say of a policy's answers on average."""
+"""Estimators: the mean label an oracle would give a policy's answers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from elo_exp.oracle.influence import Estimate
 
 class Estimator(Protocol):
     @property
-    def rests_on(self) -> tuple[str, ...]:
-        """Of evidence.PARTS, those that must be sound for its estimates to be reported."""
+    def requires(self) -> tuple[str, ...]:
+        """What it uses and what must pass the checks: RAW_WEIGHTS, CALIBRATED_WEIGHTS, FRESH_DRAWS.
+
+        `estimate` is called only with evidence that has them.
+        """
 
     def estimate(self, evidence: Evidence) -> Estimate:
-        """Raises NotEstimableError where the evidence lacks what it needs."""
+        """Raises NotEstimableError where the evidence is not enough."""

@@ -7,45 +7,32 @@ from typing import ClassVar
 
 import numpy as np
 
-from elo_exp.oracle.dataset import MIN_LABELS
+from elo_exp.oracle.data import MIN_LABELS
 from elo_exp.oracle.evidence import FRESH_DRAWS, Evidence
 from elo_exp.oracle.influence import Estimate, Term, linear_estimate
 
 
 @dataclass(kw_only=True)
 class Direct:
-    """mean f(s') + sum_j w_j (y_j - f(s_j)), j being the draws that have a label, each counting the same.
+    """mean f(s') + sum_j w_j (y_j - f(s_j)) over the labelled draws j, w being equal by prompt.
 
-    With every draw labelled it is the mean label. Angelopoulos et al. (2023), prediction-powered inference. Below 10
-    labels of its own draws, j are the logged labels, w_j giving their scores the distribution that the draws' scores
-    have: a curve that does not fit is then made up for, as long as a score means the same for both policies.
+    With every draw labelled this is the mean label: prediction-powered inference, Angelopoulos et
+    al. (2023). With fewer than 10 labels of its own draws, j are the logged labels, weighted so
+    that their scores are distributed as the draws' scores: this corrects a curve that does not fit,
+    as long as a score means the same for both policies (transport).
     """
 
-    rests_on: ClassVar = (FRESH_DRAWS,)
+    requires: ClassVar = (FRESH_DRAWS,)
 
     def estimate(self, evidence: Evidence) -> Estimate:
-        of_draw, own = evidence.of_draw, evidence.fresh.labelled
-        n_own = int(own.sum()) if own.sum() >= MIN_LABELS else 0
-        on_label = np.where(own, of_draw, 0.0) * bool(n_own)
-        on_label /= on_label.sum() or 1.0
-        terms = [
-            Term(
-                rows=evidence.fresh,
-                value=evidence.fresh_value,
-                on_value=of_draw - on_label,
-                on_label=on_label,
-            )
-        ]
-        if not n_own:
-            logged, w = evidence.calibration.labelled, evidence.of_balance
-            terms.append(
-                Term(
-                    rows=logged,
-                    value=evidence.calibration.cross_fitted(logged),
-                    on_value=-w,
-                    on_label=w,
-                )
-            )
+        fresh, calibration = evidence.fresh, evidence.calibration
+        draws = Term(rows=fresh, value=evidence.fresh_value, on_score=evidence.draw_weights)
+        n_own = int(fresh.labelled.sum())
+        if n_own < MIN_LABELS:
+            n_own, rows, weights = 0, calibration.rows, evidence.balancing_weights
+        else:
+            rows, weights = fresh, np.where(fresh.labelled, evidence.draw_weights, 0.0)
+        correction = Term(rows=rows, value=calibration(rows), on_residual=weights / weights.sum())
         return linear_estimate(
-            terms, evidence.calibration, n_prompts=len(evidence.prompts), n_own=n_own
+            [draws, correction], calibration, n_prompts=len(evidence.prompts), n_own=n_own
         )

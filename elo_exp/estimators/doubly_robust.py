@@ -1,43 +1,44 @@
-"""Doubly robust estimates: what an outcome model says of the fresh draws, corrected by weighted logged residuals.
+"""Doubly robust estimates: an outcome model's mean over fresh draws, corrected by residuals.
 
     v = mean g(s') + sum_j w_j (y_j - g(s_j)) / sum_j w_j   over the labelled logged rows j
 
-right where either the model g or the weights w are, as functions of the judge's score. The weights are calibrated ones.
+is consistent where either the model g or the weights w are right, as functions of the judge's
+score. The weights are calibrated on the score.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from elo_exp.oracle import calibration, weights
-from elo_exp.oracle.calibration import Calibration
+from elo_exp.oracle import weights
+from elo_exp.oracle.calibration import Calibration, fit_calibration
 from elo_exp.oracle.evidence import CALIBRATED_WEIGHTS, FRESH_DRAWS, Evidence
-from elo_exp.oracle.influence import Estimate, Term, clustered, linear_estimate
-from elo_exp.oracle.simcal import least_variance
-from elo_exp.oracle.targeting import fluctuation, moved
+from elo_exp.oracle.influence import (
+    Estimate,
+    Term,
+    clustered_error,
+    fit_epsilon,
+    linear_estimate,
+    tmle_update,
+)
 from elo_exp.settings import one_of
-from elo_exp.statistics.likelihood import Array, Mask
+from elo_exp.statistics.likelihood import Array
 
-_OMEGA: dict[str, Callable[[Array], Array]] = {
-    "w": lambda w: w,
-    "w2": lambda w: w**2,
-    "snips": lambda w: (w - 1.0) ** 2,
-}
-_FLOOR = 1e-8  # of what a row counts in an outcome model
-_EDGE = 1e-3  # of a probability whose logit is taken
-_STACKING_RIDGE = 1e-8  # of the sum of the variances
+OMEGAS = ("w", "w2", "snips")  # weight in an outcome model: w, w^2 or (w - 1)^2
+_MIN_OMEGA = 1e-8
+_EDGE = 1e-3  # probabilities are clipped to [edge, 1 - edge] before their logit
+_STACKING_RIDGE = 1e-8  # relative to the trace
 
 
 @dataclass(kw_only=True)
 class DrCpo:
     """The outcome model is the calibration itself."""
 
-    rests_on: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
+    requires: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
 
     def estimate(self, evidence: Evidence) -> Estimate:
         return corrected(evidence, evidence.calibration)
@@ -45,70 +46,78 @@ class DrCpo:
 
 @dataclass(kw_only=True)
 class Mrdr:
-    """The outcome model is fitted where the weights are large; Farajtabar et al. (2018).
+    """The outcome model is fitted where the weights are large; Farajtabar et al. (2018)."""
 
-    omega  what a labelled row counts in it, of its weight w: w, w2 (its square) or snips ((w - 1)^2)
-    """
-
-    omega: str
-    rests_on: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
+    omega: str  # one of OMEGAS
+    requires: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
 
     def __post_init__(self) -> None:
-        one_of("omega", self.omega, _OMEGA)
+        one_of("omega", self.omega, OMEGAS)
 
     def estimate(self, evidence: Evidence) -> Estimate:
-        labelled = evidence.labelled
-        weight = np.maximum(_OMEGA[self.omega](evidence.calibrated[labelled]), _FLOOR)
-        mode = evidence.calibration.mode
-        model = calibration.curves(
-            evidence.logged[labelled], weight, n_folds=evidence.n_folds, mode=mode
+        rows, w = evidence.logged[evidence.labelled], evidence.calibrated[evidence.labelled]
+        omega = {"w": w, "w2": w**2, "snips": (w - 1.0) ** 2}[self.omega]
+        model = fit_calibration(
+            rows,
+            np.maximum(omega, _MIN_OMEGA),
+            n_folds=evidence.n_folds,
+            mode=evidence.calibration.mode,
         )
         return corrected(evidence, model)
 
 
 @dataclass(kw_only=True)
 class Tmle:
-    """The calibration, moved so that the weighted residuals vanish: logit g* = logit g + epsilon w(s).
+    """The calibration, updated so that the weighted residuals vanish; van der Laan and Rubin (2006).
 
-    Van der Laan and Rubin (2006); the weight is a function of the score, so that fresh draws have one too.
+    logit g* = logit g + epsilon w(s), the weight being a function of the score, so that fresh draws
+    have one too.
     """
 
-    rests_on: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
+    requires: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
 
     def estimate(self, evidence: Evidence) -> Estimate:
-        labelled = evidence.labelled
-        epsilon = fluctuation(
-            evidence.logged_value[labelled],
-            evidence.logged.label[labelled],
-            evidence.calibrated[labelled],
-            edge=_EDGE,
+        labelled, w = evidence.labelled, evidence.calibrated
+        logged, fresh = evidence.logged_value, evidence.fresh_value
+        epsilon = fit_epsilon(
+            logged[labelled], evidence.logged.label[labelled], w[labelled], edge=_EDGE
         )
-        logged = moved(evidence.logged_value, epsilon * evidence.calibrated, edge=_EDGE)
-        fresh = moved(
-            evidence.fresh_value, epsilon * evidence.weight_curves(evidence.fresh), edge=_EDGE
+        fresh_weights = evidence.weight_curves(evidence.fresh)
+        return corrected(
+            evidence,
+            evidence.calibration,
+            logged=tmle_update(logged, epsilon * w, edge=_EDGE),
+            fresh=tmle_update(fresh, epsilon * fresh_weights, edge=_EDGE),
         )
-        return corrected(evidence, evidence.calibration, logged=logged, fresh=fresh)
 
 
 @dataclass(kw_only=True)
 class StackedDr:
-    """The mixture of the other three that varies least over prompts.
+    """The mixture of the other three with the smallest variance over prompts."""
 
-    omega  as for mrdr
-    """
-
-    omega: str
-    rests_on: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
+    omega: str  # one of OMEGAS
+    requires: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
 
     def __post_init__(self) -> None:
-        one_of("omega", self.omega, _OMEGA)
+        one_of("omega", self.omega, OMEGAS)
 
     def estimate(self, evidence: Evidence) -> Estimate:
         parts = [part.estimate(evidence) for part in (DrCpo(), Tmle(), Mrdr(omega=self.omega))]
-        influences = np.stack([part.influence for part in parts], axis=1)
-        covariance = np.cov(influences.T)
-        mixture = least_variance(covariance, ridge=_STACKING_RIDGE * float(np.trace(covariance)))
-        return mixed(parts, mixture, present=(influences != 0).any(axis=1))
+        influences = np.stack([part.influence for part in parts])
+        covariance = np.cov(influences)
+        mixture = weights.minimum_variance_mixture(
+            covariance, ridge=_STACKING_RIDGE * float(np.trace(covariance))
+        )
+        influence = mixture @ influences
+        std_error, degrees_of_freedom = clustered_error(influence, (influences != 0).any(axis=0))
+        return dataclasses.replace(
+            parts[0],
+            value=float(mixture @ [part.value for part in parts]),
+            std_error=std_error,
+            degrees_of_freedom=degrees_of_freedom,
+            influence=influence,
+            std_error_labels=float(mixture @ [part.std_error_labels for part in parts]),
+        )
 
 
 def corrected(
@@ -118,37 +127,27 @@ def corrected(
     logged: Array | None = None,
     fresh: Array | None = None,
 ) -> Estimate:
-    """The model's mean over fresh draws, corrected; `logged` (n,) and `fresh` (r,): its values where they are not
-    those that it gives cross-fitted."""
-    on_label = evidence.of_residual
-    logged = model.cross_fitted(evidence.logged) if logged is None else logged
-    fresh = model.cross_fitted(evidence.fresh) if fresh is None else fresh
-    nothing = np.zeros(len(evidence.fresh))
-    correction = Term(rows=evidence.logged, value=logged, on_value=-on_label, on_label=on_label)
-    # Of a labelled row, what its weight does: nothing on average where the model fits at its score.
+    """Return the model's mean over fresh draws, corrected by weighted residuals of logged labels.
+
+    logged, fresh  (n,) and (r,) the model's values, by default its cross-fitted ones
+    """
+    correction = Term(
+        rows=evidence.logged,
+        value=model(evidence.logged) if logged is None else logged,
+        on_residual=evidence.residual_weights,
+    )
+    draws = Term(
+        rows=evidence.fresh,
+        value=model(evidence.fresh) if fresh is None else fresh,
+        on_score=evidence.draw_weights,
+    )
+    # Influence of estimating the weights: zero on average where the model fits at each score.
     scale = evidence.calibrated.sum() / evidence.calibrated[evidence.labelled].sum()
-    by_weight = np.where(evidence.labelled, correction.spread * scale, 0.0)
+    residual = np.where(evidence.labelled, correction.centred_residual * scale, 0.0)
     return linear_estimate(
-        [
-            correction,
-            Term(rows=evidence.fresh, value=fresh, on_value=evidence.of_draw, on_label=nothing),
-        ],
+        [correction, draws],
         model,
         n_prompts=len(evidence.prompts),
-        more=evidence.of_weights(by_weight),
+        extra_influence=evidence.weight_influence(residual),
         ess=weights.effective_sample_size(evidence.calibrated),
-    )
-
-
-def mixed(parts: Sequence[Estimate], mixture: Array, *, present: Mask) -> Estimate:
-    """A mixture of estimates from the same prompts."""
-    influence = np.stack([part.influence for part in parts], axis=1) @ mixture
-    std_error, df = clustered(influence, present)
-    return dataclasses.replace(
-        parts[0],
-        value=float(mixture @ [part.value for part in parts]),
-        std_error=std_error,
-        degrees_of_freedom=df,
-        influence=influence,
-        std_error_labels=float(mixture @ [part.std_error_labels for part in parts]),
     )

@@ -14,15 +14,15 @@ from typing import Any
 from elo_exp.arena import sources as arenas
 from elo_exp.experiments import Parts, oracle_collect
 from elo_exp.experiments.oracle_collect import Collecting, Collection
-from elo_exp.oracle import cje, logged
+from elo_exp.oracle import cje
+from elo_exp.oracle import data as oracle_data
 from elo_exp.oracle import page as oracle_page
 from elo_exp.oracle import plots as oracle_plots
 from elo_exp.oracle import report as oracle_report
 from elo_exp.oracle.ablation import AblationRow, ablate
-from elo_exp.oracle.analysis import Analysis, Options, analyse
-from elo_exp.oracle.dataset import Dataset, dataset
+from elo_exp.oracle.data import Dataset, FreshDraw, Truth, build_dataset
+from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.oracle.evidence import FRESH_DRAWS
-from elo_exp.oracle.logged import FreshDraw, Truth
 from elo_exp.oracle.samples import Collected
 from elo_exp.records import UserError
 from elo_exp.results import Plot
@@ -70,7 +70,7 @@ def _check_no_files(chosen: OracleSettings) -> None:
 
 def _check_files(chosen: OracleSettings, parts: Parts) -> None:
     of_fresh = [
-        name for name, estimator in parts.estimators.items() if FRESH_DRAWS in estimator.rests_on
+        name for name, estimator in parts.estimators.items() if FRESH_DRAWS in estimator.requires
     ]
     if of_fresh and chosen.fresh_dir is None:
         raise UserError(
@@ -127,7 +127,7 @@ def run(settings: Settings, parts: Parts) -> OracleResult:
         data.n_labels,
         n_draws,
     )
-    truth = logged.read_truth(Path(chosen.truth)) if chosen.truth is not None else {}
+    truth = oracle_data.read_truth(Path(chosen.truth)) if chosen.truth is not None else {}
     options = Options(
         calibration=chosen.calibration,
         by_variance=chosen.by_variance,
@@ -152,7 +152,7 @@ def gathered(chosen: OracleSettings, found: Collected) -> Dataset:
         )
     fresh = {policy: found.fresh(policy) for policy in found.targets}
     probe = {policy: found.probe(policy) for policy in found.targets}
-    return dataset(
+    return build_dataset(
         answers,
         fresh={policy: draws for policy, draws in fresh.items() if draws},
         probe={policy: draws for policy, draws in probe.items() if draws},
@@ -165,10 +165,12 @@ def gathered(chosen: OracleSettings, found: Collected) -> Dataset:
 def read(chosen: OracleSettings) -> Dataset:
     """The recorded answers. Raises UserError naming file, line and remedy."""
     assert chosen.logged is not None
-    answers = logged.read_logged(Path(chosen.logged))
+    answers = oracle_data.read_logged(Path(chosen.logged))
     known = list(dict.fromkeys(policy for answer in answers for policy in answer.target_logps))
     there = (
-        logged.policies_with_draws(Path(chosen.fresh_dir)) if chosen.fresh_dir is not None else []
+        oracle_data.policies_with_draws(Path(chosen.fresh_dir))
+        if chosen.fresh_dir is not None
+        else []
     )
     for policy in chosen.policies or ():
         one_of("oracle.policies", policy, list(dict.fromkeys([*known, *there])))
@@ -181,7 +183,7 @@ def read(chosen: OracleSettings) -> Dataset:
                 f"{chosen.fresh_dir}: found no draws of {policy!r}, but of {', '.join(there) or 'nobody'}. Add "
                 f"{policy}.jsonl, or leave the policy out: oracle.policies=[{kept}]."
             )
-    return dataset(
+    return build_dataset(
         answers,
         fresh=fresh,
         probe=_draws(chosen.probe_dir, policies),
@@ -194,7 +196,7 @@ def read(chosen: OracleSettings) -> Dataset:
 def _draws(folder: str | None, policies: Sequence[str]) -> dict[str, list[FreshDraw]]:
     """By policy; those that have no file are left out."""
     found = (
-        {policy: logged.read_draws(Path(folder), policy) for policy in policies}
+        {policy: oracle_data.read_draws(Path(folder), policy) for policy in policies}
         if folder is not None
         else {}
     )

@@ -23,8 +23,7 @@ from elo_exp.files import utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.models import tiny
 from elo_exp.oracle import questions, validation
-from elo_exp.oracle.dataset import MIN_LABELS
-from elo_exp.oracle.logged import FreshDraw, LoggedSample
+from elo_exp.oracle.data import MIN_LABELS, FreshDraw, LoggedSample
 from elo_exp.oracle.samples import Collected
 from elo_exp.oracle.validation import PolicySummary
 from elo_exp.pipeline import LogprobCheck, bill

@@ -15,8 +15,7 @@ from typing import Any
 
 from elo_exp.models.causal_lm import CausalLM
 from elo_exp.models.generation import Speed, in_batches
-from elo_exp.oracle.logged import MAX_LOGPROB
-from elo_exp.records import Response, UserError, fingerprint
+from elo_exp.records import MAX_LOGPROB, Response, UserError, fingerprint
 
 VERSION = 1  # part of every stored log-probability's key: raise it when what is done with the settings changes
 _ROWS = 256  # positions whose distribution over the vocabulary is held in float64 at a time

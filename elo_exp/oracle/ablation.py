@@ -1,9 +1,8 @@
-"""What calibration is worth: every estimator with it and without, against the truth where that is known."""
+"""What calibration is worth: estimates with and without it, against the truth where it is known."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from elo_exp.estimators import Estimator
-from elo_exp.oracle.analysis import Analysis, Options, analyse
-from elo_exp.oracle.dataset import Dataset, Rows
-from elo_exp.oracle.logged import Truth
+from elo_exp.oracle.data import Dataset, Rows, Truth
+from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.records import Record
 
 SCORES = ("judge", "calibrated", "calibrated_by_variance")
@@ -21,7 +19,7 @@ SCORES = ("judge", "calibrated", "calibrated_by_variance")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblationRow(Record):
-    """One estimate, whether it would be reported or not."""
+    """One estimate, also where it is refused."""
 
     scores: str  # one of SCORES
     estimator: str
@@ -51,75 +49,76 @@ class AblationSummary(Record):
 def ablate(
     data: Dataset, estimators: Mapping[str, Estimator], options: Options, truth: Mapping[str, Truth]
 ) -> list[AblationRow]:
-    """judge: its scores are taken for labels; calibrated; calibrated_by_variance, where every score has a variance."""
+    """Estimate from uncalibrated scores, calibrated ones, and, with variances, weighted ones.
+
+    Uncalibrated: the judge's scores take the place of the labels.
+    """
     plain = dataclasses.replace(options, by_variance=False)
-    runs = {
-        "judge": analyse(_with_scores_for_labels(data), estimators, plain),
+    analyses = {
+        "judge": analyse(_with_scores_as_labels(data), estimators, plain),
         "calibrated": analyse(data, estimators, plain),
     }
     if not np.isnan(data.logged.variance).any():
         weighted = dataclasses.replace(options, by_variance=True)
-        runs["calibrated_by_variance"] = analyse(data, estimators, weighted)
-    return [row for scores, run in runs.items() for row in _rows(scores, run, truth)]
+        analyses["calibrated_by_variance"] = analyse(data, estimators, weighted)
+    return [row for scores, analysis in analyses.items() for row in _rows(scores, analysis, truth)]
 
 
-def _with_scores_for_labels(data: Dataset) -> Dataset:
-    def scored(rows: Rows) -> Rows:
+def _with_scores_as_labels(data: Dataset) -> Dataset:
+    def relabelled(rows: Rows) -> Rows:
         return dataclasses.replace(rows, label=rows.score)
 
-    return dataclasses.replace(
-        data,
-        logged=scored(data.logged),
-        fresh={name: scored(rows) for name, rows in data.fresh.items()},
-    )
+    fresh = {policy: relabelled(rows) for policy, rows in data.fresh.items()}
+    return dataclasses.replace(data, logged=relabelled(data.logged), fresh=fresh)
 
 
-def _rows(scores: str, run: Analysis, truth: Mapping[str, Truth]) -> list[AblationRow]:
-    status = {(e.policy, e.estimator): e.status for e in run.estimates}
+def _rows(scores: str, analysis: Analysis, truth: Mapping[str, Truth]) -> list[AblationRow]:
     rows = []
-    for (policy, estimator), found in run.found.items():
+    for reported in analysis.estimates:
+        key = reported.policy, reported.estimator
+        if key not in analysis.unfiltered:
+            continue
+        estimate = analysis.unfiltered[key]
         row = AblationRow(
             scores=scores,
-            estimator=estimator,
-            policy=policy,
-            status=status[policy, estimator],
-            value=found.value,
-            std_error=found.std_error,
-            ci_low=found.value - found.half_width,
-            ci_high=found.value + found.half_width,
+            estimator=reported.estimator,
+            policy=reported.policy,
+            status=reported.status,
+            value=estimate.value,
+            std_error=estimate.std_error,
+            ci_low=estimate.value - estimate.half_width,
+            ci_high=estimate.value + estimate.half_width,
         )
-        if policy in truth:
-            error, own = (
-                found.value - truth[policy].mean,
-                found.half_width / max(found.std_error, 1e-300),
-            )
-            allowed = own * math.hypot(found.std_error, truth[policy].std_error or 0.0)
+        known = truth.get(reported.policy)
+        if known is not None:
+            error = estimate.value - known.mean
+            both = math.hypot(estimate.std_error, known.std_error or 0.0)
+            allowed = estimate.half_width * both / max(estimate.std_error, 1e-300)
             row = dataclasses.replace(
-                row, truth=truth[policy].mean, error=error, covers=abs(error) <= allowed
+                row, truth=known.mean, error=error, covers=abs(error) <= allowed
             )
         rows.append(row)
     return rows
 
 
 def summaries(rows: Sequence[AblationRow]) -> list[AblationSummary]:
-    """By scores and estimator; none without a truth."""
-    known = [row for row in rows if row.error is not None]
-    groups = itertools.groupby(
-        sorted(known, key=lambda row: (SCORES.index(row.scores), row.estimator)),
-        key=lambda row: (row.scores, row.estimator),
-    )
+    """Summarise errors by scores and estimator; empty without a truth."""
+    groups: dict[tuple[str, str], list[AblationRow]] = {}
+    for row in rows:
+        if row.error is not None:
+            groups.setdefault((row.scores, row.estimator), []).append(row)
     found = []
-    for (scores, estimator), some in groups:
-        of_group = list(some)
-        errors = np.array([row.error for row in of_group])
+    for scores, estimator in sorted(groups, key=lambda key: (SCORES.index(key[0]), key[1])):
+        group = groups[scores, estimator]
+        errors = np.array([row.error for row in group])
         found.append(
             AblationSummary(
                 scores=scores,
                 estimator=estimator,
-                n_policies=len(of_group),
+                n_policies=len(group),
                 bias=float(errors.mean()),
                 rmse=float(np.sqrt((errors**2).mean())),
-                n_covered=sum(bool(row.covers) for row in of_group),
+                n_covered=sum(bool(row.covers) for row in group),
             )
         )
     return found

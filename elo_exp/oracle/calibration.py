@@ -1,122 +1,190 @@
-"""From a judge's score to what the oracle would say: a rising curve through the labels, fitted with each fold left out.
+"""Calibration of judge scores to oracle labels: isotonic regression, cross-fitted over prompts.
 
-Letters: m labelled rows, which the curves are fitted to; r rows that they are read for.
+Letters: m observations that a curve is fitted to, at k distinct places; r rows that it is evaluated
+at; g folds. The *gradient* of u . f(x) with respect to the fitted observations y is what an error
+in each of them does to an estimate: f is linear in y while the pooled blocks stay as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from elo_exp.oracle import isotonic
-from elo_exp.oracle.dataset import MIN_LABELS, Rows
-from elo_exp.oracle.isotonic import Isotonic
+from elo_exp.oracle.data import MIN_LABELS, Rows
 from elo_exp.records import UserError
-from elo_exp.statistics.likelihood import Array
+from elo_exp.statistics.likelihood import Array, Index
 
 _MAX_STEPS = 100
-_CONVERGED = 1e-9
+_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """What the oracle says at a place of the index, which is the judge's score, or one made of score and length."""
+class IsotonicFit:
+    """A monotone fit: linear between its knots, constant outside them."""
 
-    index: Callable[[Rows], Array]
-    levels: Isotonic
+    knots: Array  # (k,) distinct x, ascending
+    levels: Array  # (k,) fitted values
+    knot_block: Index  # (k,) pooled block of each knot
+    block: Index  # (m,) pooled block of each observation
+    share: Array  # (m,) weight of each observation in its block
+
+    def __call__(self, x: Array) -> Array:
+        return np.interp(x, self.knots, self.levels)
+
+    def gradient(self, x: Array, u: Array) -> Array:
+        """(m,) gradient of u . f(x) with respect to y, for x and u (r,): u . f(x) = gradient . y"""
+        k = len(self.knots)
+        position = np.interp(x, self.knots, np.arange(k))
+        left = position.astype(np.intp)
+        weight_right = u * (position - left)
+        by_knot = np.bincount(left, u - weight_right, k)
+        by_knot += np.bincount(np.minimum(left + 1, k - 1), weight_right, k)
+        return np.bincount(self.knot_block, by_knot)[self.block] * self.share
+
+
+def fit_isotonic(
+    x: Array, y: Array, weight: Array | None = None, *, increasing: bool = True
+) -> IsotonicFit:
+    """Fit the monotone function of x that is closest to y in weighted least squares.
+
+    Observations at the same x count as one, their weighted mean.
+    """
+    from scipy.optimize import isotonic_regression
+
+    weight = np.ones(len(x)) if weight is None else weight
+    knots, knot = np.unique(x, return_inverse=True)
+    total = np.bincount(knot, weight)
+    mean = np.bincount(knot, weight * y) / total
+    pooled = isotonic_regression(mean, weights=total, increasing=increasing)
+    knot_block = np.repeat(np.arange(len(pooled.weights)), np.diff(pooled.blocks))
+    block = knot_block[knot]
+    return IsotonicFit(
+        knots=knots,
+        levels=pooled.x,
+        knot_block=knot_block,
+        block=block,
+        share=weight / pooled.weights[block],
+    )
+
+
+class Curve(Protocol):
+    """A function of an answer, fitted to observations on other answers."""
 
     def __call__(self, rows: Rows) -> Array:
-        return self.levels(self.index(rows))
+        """(r,) its values."""
+
+    def gradient(self, rows: Rows, u: Array) -> Array:
+        """(m,) gradient of u . f(rows) with respect to the observations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """`without[k]` has seen no label of fold k, `full` all of them."""
+class CrossFit:
+    """A curve per fold, fitted to the observations outside that fold."""
 
-    mode: str
-    labelled: Rows
-    full: Curve
-    without: tuple[Curve, ...]
+    rows: Rows  # (m,) that the curves were fitted to
+    curves: tuple[Curve, ...]
 
-    def cross_fitted(self, rows: Rows) -> Array:
-        """(r,) calibrated scores, each by the curve that has not seen the row's prompt."""
+    def __call__(self, rows: Rows) -> Array:
+        """(r,) values, each by the curve that was fitted without the row's prompt."""
         values = np.empty(len(rows))
-        for k, curve in enumerate(self.without):
-            values[rows.fold == k] = curve(rows[rows.fold == k])
+        for k, curve in enumerate(self.curves):
+            in_fold = rows.fold == k
+            values[in_fold] = curve(rows[in_fold])
         return values
 
-    def pull(self, rows: Rows, u: Array) -> Array:
-        """(m,) by how much sum_r u_r times the calibrated score of row r moves with each label."""
-        total = np.zeros(len(self.labelled))
-        for k, curve in enumerate(self.without):
-            there = rows.fold == k
-            total[self.labelled.fold != k] += curve.levels.pull(curve.index(rows[there]), u[there])
+    def gradient(self, rows: Rows, u: Array) -> Array:
+        """(m,) gradient of sum_r u_r f(row r) with respect to the observations."""
+        total = np.zeros(len(self.rows))
+        for k, curve in enumerate(self.curves):
+            in_fold = rows.fold == k
+            total[self.rows.fold != k] += curve.gradient(rows[in_fold], u[in_fold])
         return total
 
 
-def calibrate(logged: Rows, *, n_folds: int, mode: str, by_variance: bool = False) -> Calibration:
-    """AutoCal-R: isotonic regression of the labels on the judge's score, with each fold left out in turn.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationCurve:
+    """The expected label as a function of an index: the judge's score, or of score and length."""
 
-    mode         monotone: on the score. two_stage: on an index of score and length, a rising function of the score plus
-                 a slope times log(1 + characters), so that it rises with the score among answers of one length
-    by_variance  a row counts 1 / (s^2 + v), v the variance of its score and s^2 that of the labels about the curve
-    Raises UserError where lengths or variances are needed and not known, and where nearly all labels are in one fold.
+    index: Callable[[Rows], Array]
+    fit: IsotonicFit
+
+    def __call__(self, rows: Rows) -> Array:
+        return self.fit(self.index(rows))
+
+    def gradient(self, rows: Rows, u: Array) -> Array:
+        return self.fit.gradient(self.index(rows), u)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration(CrossFit):
+    """Calibrated scores: cross-fitted when called, `full` is fitted to all labels."""
+
+    mode: str
+    full: CalibrationCurve
+
+
+def calibrate(logged: Rows, *, n_folds: int, mode: str, by_variance: bool = False) -> Calibration:
+    """Fit AutoCal-R (arXiv:2512.11150): isotonic regression of the labels on the judge's score.
+
+    mode         monotone: on the score. two_stage: on score + slope * log(1 + characters), made
+                 monotone in the score, so that it rises with the score among answers of one length
+    by_variance  weight rows by 1 / (s^2 + v), v being the variance of the score and s^2 that of
+                 the labels about the curve
+    Raises UserError where lengths or variances are missing, and where the labels are in one fold.
     """
     labelled = logged[logged.labelled]
     if mode == "two_stage" and np.isnan(logged.chars).any():
         raise UserError(
             "oracle.calibration: two_stage needs response_chars, or response, in every row."
         )
-    if by_variance and np.isnan(labelled.variance).any():
-        raise UserError("oracle.by_variance: needs judge_score_variance in every labelled row.")
     weight = np.ones(len(labelled))
     if by_variance:
-        about_the_curve = np.var(labelled.label - _curve(labelled, weight, mode=mode)(labelled))
-        weight = 1.0 / (about_the_curve + labelled.variance + _CONVERGED)
-    return curves(labelled, weight, n_folds=n_folds, mode=mode)
+        if np.isnan(labelled.variance).any():
+            raise UserError("oracle.by_variance: needs judge_score_variance in every labelled row.")
+        residual = labelled.label - _fit_curve(labelled, weight, mode=mode)(labelled)
+        weight = 1.0 / (np.var(residual) + labelled.variance + _TOLERANCE)
+    return fit_calibration(labelled, weight, n_folds=n_folds, mode=mode)
 
 
-def curves(labelled: Rows, weight: Array, *, n_folds: int, mode: str) -> Calibration:
-    """The same from labelled rows that count `weight` (m,) each."""
-    kept = [labelled.fold != k for k in range(n_folds)]
-    if min(int(some.sum()) for some in kept) < MIN_LABELS // 2:
+def fit_calibration(labelled: Rows, weight: Array, *, n_folds: int, mode: str) -> Calibration:
+    """Fit to labelled rows of the given weights (m,), without each fold in turn."""
+    outside = [labelled.fold != k for k in range(n_folds)]
+    if min(int(rows.sum()) for rows in outside) < MIN_LABELS // 2:
         raise UserError(
             "oracle.logged: nearly all labels are on prompts of one fold. Label more prompts."
         )
     return Calibration(
         mode=mode,
-        labelled=labelled,
-        full=_curve(labelled, weight, mode=mode),
-        without=tuple(_curve(labelled[some], weight[some], mode=mode) for some in kept),
+        rows=labelled,
+        full=_fit_curve(labelled, weight, mode=mode),
+        curves=tuple(_fit_curve(labelled[rows], weight[rows], mode=mode) for rows in outside),
     )
 
 
-def _curve(rows: Rows, weight: Array, *, mode: str) -> Curve:
-    index = _score if mode == "monotone" else _length_index(rows, weight)
-    return Curve(index=index, levels=isotonic.fit(index(rows), rows.label, weight))
+def _fit_curve(rows: Rows, weight: Array, *, mode: str) -> CalibrationCurve:
+    index = _score if mode == "monotone" else _fit_length_index(rows, weight)
+    return CalibrationCurve(index=index, fit=fit_isotonic(index(rows), rows.label, weight))
 
 
 def _score(rows: Rows) -> Array:
     return rows.score
 
 
-def _length_index(rows: Rows, weight: Array) -> Callable[[Rows], Array]:
-    """The best fit of the labels by a rising function of the score plus a slope times log length, by backfitting."""
+def _fit_length_index(rows: Rows, weight: Array) -> Callable[[Rows], Array]:
+    """Fit label = monotone(score) + slope * log length by backfitting."""
     length = np.log1p(rows.chars)
     centre = np.average(length, weights=weight)
-    spread = np.average((length - centre) ** 2, weights=weight)
+    length -= centre
+    spread = np.average(length**2, weights=weight)
     slope = 0.0
     for _ in range(_MAX_STEPS):
-        rising = isotonic.fit(rows.score, rows.label - slope * (length - centre), weight)
-        rest = rows.label - rising(rows.score)
-        step = (
-            np.average((length - centre) * rest, weights=weight) / spread - slope
-            if spread > 0
-            else 0.0
-        )
-        slope += step
-        if abs(step) < _CONVERGED:
+        monotone = fit_isotonic(rows.score, rows.label - slope * length, weight)
+        residual = rows.label - monotone(rows.score)
+        before = slope
+        slope = np.average(length * residual, weights=weight) / spread if spread > 0 else 0.0
+        if abs(slope - before) < _TOLERANCE:
             break
-    return lambda of: rising(of.score) + slope * (np.log1p(of.chars) - centre)
+    return lambda rows: monotone(rows.score) + slope * (np.log1p(rows.chars) - centre)

@@ -1,98 +1,193 @@
-"""What the oracle experiment concludes of a policy, and how far its data can be trusted."""
+"""From a data set to estimates: every estimator on every policy, its checks and its status."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from elo_exp.estimators import Estimator
+from elo_exp.oracle import cje
+from elo_exp.oracle.calibration import Calibration, calibrate
+from elo_exp.oracle.data import Dataset
+from elo_exp.oracle.diagnostics import PolicyDiagnostics, diagnose
+from elo_exp.oracle.evidence import Evidence, NotEstimableError, gather_evidence
+from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, decide
+from elo_exp.oracle.influence import Estimate, t_quantile
 from elo_exp.records import Record
 
-STATUSES = ("report", "caution", "refuse")  # the better first
+_BUDGETED = ("direct", "dr_cpo")  # estimators whose label budget is reported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyEstimate(Record):
-    """What one estimator says of one policy's mean oracle label; no numbers where it is refused."""
+    """One estimate of one policy's mean oracle label; no numbers where it is refused."""
 
     policy: str
     estimator: str
     value: float | None = None
-    std_error: float | None = None  # over prompts, with what the finite number of labels adds
+    std_error: float | None = None  # over prompts, including the error of the labels
     ci_low: float | None = None  # 95 %, within [0, 1]
     ci_high: float | None = None
-    n: int = 0  # rows that it rests on: logged ones, or fresh draws for `direct`
-    ess: float | None = (
-        None  # effective number of logged rows, of the weights that it used; None without weights
-    )
-    status: str = "report"  # one of STATUSES
+    n: int = 0  # rows: logged ones, or fresh draws for `direct`
+    ess: float | None = None  # rows, of the weights; None without weights
+    status: str = REPORT  # one of gates.STATUSES
     reason: str = ""  # why not to report it
-    std_error_labels: float | None = (
-        None  # the labels' part of std_error: what more of them would shrink
-    )
+    std_error_labels: float | None = None  # the part of std_error that more labels would shrink
     n_labels: int = 0
-    degrees_of_freedom: float | None = None
+    degrees_of_freedom: float | None = None  # None for a normal interval
     ci_clipped: bool = False  # the interval reached beyond [0, 1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightDiagnostics(Record):
-    """The importance weights of one policy, exp(target log-probability - logging log-probability), as they are."""
-
-    policy: str
-    n: int  # rows with both log-probabilities
-    n_failed: int  # rows without one
-    n_zero_logprob: int  # rows whose target log-probability is exactly 0
-    n_exactly_one: int
-    n_extreme: int  # outside [1/5, 5]
-    mean_weight: float | None = None  # should be about 1; None where it is too large for a number
-    max_abs_log_ratio: float | None = None  # nats
-    ess: float | None = None  # rows: (sum w)^2 / sum w^2
-    max_share: float | None = None  # of the largest weight in all of them
-    top_share: float | None = None  # of the largest 5 %
-    coefficient_of_variation: float | None = None
-    share_near_zero: float | None = None  # below 1e-10
-    tail_index: float | None = None  # Hill; None where the tail is flat or unknown
-    hellinger: float | None = None  # E sqrt(w): overlap of the two policies' responses
-    target_coverage: float | None = (
-        None  # share of logged rows as typical for the target as 90 % of its own
-    )
-    ess_calibrated: float | None = None  # rows, of the weights calibrated on the judge's score
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreOverlap(Record):
-    """How the judge's scores of a policy compare with those that the labels cover."""
-
-    policy: str
-    affinity: float  # A_B, sum over 20 bins of sqrt(p q): 1 for equal distributions
-    source: str  # fresh: its own draws; weights: the logged scores, weighted
-    out_of_range: float  # share of its scores outside those of the labelled rows
-    saturation: float  # share of its calibrated scores within 5 % of an end of their range
-    card: str  # ok, caution, refuse: the boundary card of the two
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransportAudit(Record):
-    """Whether the calibration, learnt from the logging policy, is right on average for this one."""
-
-    policy: str
-    source: str  # probe: labels of its own responses; weights: of the logged ones, weighted; none
-    status: str  # pass, fail, inconclusive, not_graded (too few labels), not_checked (none)
-    n: int = 0  # labels
-    residual: float | None = None  # mean of label - calibrated score
-    std_error: float | None = None
-    half_width: float | None = None  # of its 95 % interval
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LabelBudget(Record):
-    """How many oracle labels an interval of so many points takes, everything else staying as it is."""
+    """How many oracle labels a 95 % interval of a given half-width takes, all else being equal."""
 
     policy: str
     estimator: str
     n_labels: int
-    half_width: float  # of the 95 % interval, now
-    half_width_at_best: float  # with labels without end: what only more prompts can shrink
-    labels_for: Mapping[str, int | None] = field(
-        default_factory=dict
-    )  # by half width; None: out of reach
+    half_width: float  # now
+    half_width_at_best: float  # with infinitely many labels
+    labels_for: Mapping[str, int | None]  # by half-width; None: more than there are answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Settings of an analysis; conf/config.yaml describes them."""
+
+    calibration: str
+    by_variance: bool
+    max_residual: float
+    half_widths: tuple[float, ...]
+    compat: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """All results."""
+
+    data: Dataset
+    options: Options
+    calibration: Calibration
+    checks: Mapping[str, PolicyDiagnostics]  # by policy
+    estimates: tuple[PolicyEstimate, ...]
+    unfiltered: Mapping[tuple[str, str], Estimate]  # by policy and estimator, whatever the status
+
+    def of(self, policy: str) -> list[PolicyEstimate]:
+        return [estimate for estimate in self.estimates if estimate.policy == policy]
+
+    @property
+    def budgets(self) -> list[LabelBudget]:
+        return [
+            label_budget(
+                estimate,
+                policy=policy,
+                estimator=name,
+                half_widths=self.options.half_widths,
+                max_labels=len(self.data.logged),
+            )
+            for (policy, name), estimate in self.unfiltered.items()
+            if name in _BUDGETED
+        ]
+
+
+def analyse(data: Dataset, estimators: Mapping[str, Estimator], options: Options) -> Analysis:
+    """Apply every estimator to every policy; with `compat`, that library's formulas instead."""
+    calibration = calibrate(
+        data.logged, n_folds=data.n_folds, mode=options.calibration, by_variance=options.by_variance
+    )
+    checks: dict[str, PolicyDiagnostics] = {}
+    estimates: list[PolicyEstimate] = []
+    unfiltered: dict[tuple[str, str], Estimate] = {}
+    for policy in data.policies:
+        evidence = gather_evidence(data, policy, calibration)
+        checks[policy] = diagnose(data, evidence, max_residual=options.max_residual)
+        published = cje.published(data, policy, calibration) if options.compat else None
+        for name, estimator in estimators.items():
+            try:
+                estimate = _estimate(name, estimator, evidence, published)
+            except NotEstimableError as error:
+                estimates.append(
+                    PolicyEstimate(policy=policy, estimator=name, status=REFUSE, reason=str(error))
+                )
+                continue
+            unfiltered[policy, name] = estimate
+            status, reason = decide(checks[policy], estimate, estimator.requires)
+            row = PolicyEstimate(
+                policy=policy,
+                estimator=name,
+                n=estimate.n,
+                ess=estimate.ess,
+                n_labels=estimate.n_labels,
+                status=status,
+                reason=reason,
+            )
+            estimates.append(_with_numbers(row, estimate, compat=published is not None))
+    return Analysis(
+        data=data,
+        options=options,
+        calibration=calibration,
+        checks=checks,
+        estimates=tuple(estimates),
+        unfiltered=unfiltered,
+    )
+
+
+def _estimate(
+    name: str, estimator: Estimator, evidence: Evidence, published: cje.Published | None
+) -> Estimate:
+    evidence.check(estimator.requires)
+    if published is not None:
+        return cje.FORMULAS[name](published)
+    return estimator.estimate(evidence)
+
+
+def _with_numbers(row: PolicyEstimate, estimate: Estimate, *, compat: bool) -> PolicyEstimate:
+    """Add the numbers, unless they are refused; `compat` refuses none and clips no interval."""
+    if row.status == REFUSE and not compat:
+        return row
+    low, high = estimate.value - estimate.half_width, estimate.value + estimate.half_width
+    df = estimate.degrees_of_freedom
+    return dataclasses.replace(
+        row,
+        value=estimate.value,
+        std_error=estimate.std_error,
+        ci_low=low if compat else max(low, 0.0),
+        ci_high=high if compat else min(high, 1.0),
+        ci_clipped=not compat and (low < 0.0 or high > 1.0),
+        status=CAUTION if row.status == REFUSE else row.status,
+        std_error_labels=estimate.std_error_labels,
+        degrees_of_freedom=df if math.isfinite(df) else None,
+    )
+
+
+def label_budget(
+    estimate: Estimate,
+    *,
+    policy: str,
+    estimator: str,
+    half_widths: Sequence[float],
+    max_labels: int,
+) -> LabelBudget:
+    """Extrapolate the labels' part of the variance as 1 / n_labels; the rest stays as it is.
+
+    half_widths  of the 95 % interval, in units of the label
+    max_labels   None is returned for half-widths that take more
+    """
+    from_labels = estimate.std_error_labels**2
+    rest = max(estimate.std_error**2 - from_labels, 0.0)
+    z = t_quantile(math.inf)
+    labels_for: dict[str, int | None] = {}
+    for half_width in half_widths:
+        allowed = (half_width / z) ** 2 - rest
+        needed = estimate.n_labels * from_labels / allowed if allowed > 0 else math.inf
+        labels_for[f"{half_width:g}"] = math.ceil(needed) if needed <= max_labels else None
+    return LabelBudget(
+        policy=policy,
+        estimator=estimator,
+        n_labels=estimate.n_labels,
+        half_width=estimate.half_width,
+        half_width_at_best=z * math.sqrt(rest),
+        labels_for=labels_for,
+    )

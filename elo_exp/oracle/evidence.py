@@ -1,69 +1,54 @@
-"""All that is known of one policy, which is what an estimator is given.
+"""All that is known of one policy: the input of an estimator.
 
 Letters: n logged rows with both log-probabilities, r fresh draws, m labelled logged rows, g prompts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from elo_exp.oracle.calibration import Calibration
-from elo_exp.oracle.dataset import MIN_LABELS, Dataset, Rows
-from elo_exp.oracle.simcal import CalibratedWeights, calibrated_weights
-from elo_exp.oracle.weights import hajek
+from elo_exp.oracle.calibration import Calibration, CrossFit
+from elo_exp.oracle.data import MIN_LABELS, Dataset, Rows
+from elo_exp.oracle.weights import calibrate_weights, hajek_weights
 from elo_exp.statistics.likelihood import Array, Mask
 
-_MAX_BINS, _LABELS_A_BIN = 20, 5
-RAW_WEIGHTS, CALIBRATED_WEIGHTS, FRESH_DRAWS = PARTS = (
-    "raw_weights",
-    "calibrated_weights",
-    "fresh_draws",
-)
+_MAX_BINS, _LABELS_PER_BIN = 20, 5
+# What an estimator may require.
+RAW_WEIGHTS = "raw_weights"
+CALIBRATED_WEIGHTS = "calibrated_weights"
+FRESH_DRAWS = "fresh_draws"
 
 
 class NotEstimableError(Exception):
-    """The data hold nothing that this estimator could estimate the policy from; its text says what is missing."""
+    """The data lack what an estimator needs for this policy; the message says what."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The logged rows are the policy's own complete cases: those with both of its log-probabilities."""
+    """The logged rows are the policy's own complete cases: those with both log-probabilities."""
 
     policy: str
     prompts: tuple[str, ...]
     n_folds: int
     calibration: Calibration
-    rows: Rows
-    ratios: Array  # (n,) nats, target minus logging log-probability
-    draws: Rows | None
+    logged: Rows  # (n,) empty without log-probabilities
+    log_ratio: Array  # (n,) nats, target minus logging log-probability
+    fresh: Rows  # (r,) empty without fresh draws
 
-    @property
-    def logged(self) -> Rows:
-        self._check_rows()
-        return self.rows
-
-    @property
-    def fresh(self) -> Rows:
-        if self.draws is None:
-            raise NotEstimableError("no fresh draws")
-        return self.draws
-
-    @property
-    def log_ratio(self) -> Array:
-        """(n,) nats"""
-        self._check_rows()
-        return self.ratios
-
-    def _check_rows(self) -> None:
-        if not len(self.rows):
+    def check(self, requires: Sequence[str]) -> None:
+        """Raise NotEstimableError where the policy lacks what an estimator requires."""
+        if not len(self.logged) and {RAW_WEIGHTS, CALIBRATED_WEIGHTS}.intersection(requires):
             raise NotEstimableError("no log-probabilities")
+        if not len(self.fresh) and FRESH_DRAWS in requires:
+            raise NotEstimableError("no fresh draws")
 
     @cached_property
     def labelled(self) -> Mask:
-        """(n,) which logged rows have a label."""
+        """(n,) which logged rows have a label. Raises NotEstimableError for too few."""
         labelled = self.logged.labelled
         if labelled.sum() < MIN_LABELS:
             raise NotEstimableError(
@@ -73,83 +58,88 @@ class Evidence:
 
     @cached_property
     def hajek(self) -> Array:
-        """(n,) raw weights, scaled to mean one."""
-        return hajek(self.log_ratio)
+        """(n,) raw importance weights, scaled to mean one."""
+        return hajek_weights(self.log_ratio)
 
     @cached_property
-    def weight_curves(self) -> CalibratedWeights:
-        largest = int(np.bincount(self.logged.fold).max())
-        if len(self.logged) - largest < MIN_LABELS // 2:
+    def weight_curves(self) -> CrossFit:
+        """Weights as functions of the score. Raises NotEstimableError for too few rows."""
+        largest_fold = int(np.bincount(self.logged.fold, minlength=1).max())
+        if len(self.logged) - largest_fold < MIN_LABELS // 2:
             raise NotEstimableError(
                 f"{len(self.logged)} rows with log-probabilities, too few for curves"
             )
-        return calibrated_weights(self.hajek, self.logged, n_folds=self.n_folds)
+        return calibrate_weights(self.hajek, self.logged, n_folds=self.n_folds)
 
     @cached_property
     def calibrated(self) -> Array:
-        """(n,) weights calibrated on the judge's score."""
+        """(n,) weights calibrated on the judge's score, about one on average."""
         return self.weight_curves(self.logged)
 
     @cached_property
-    def of_residual(self) -> Array:
-        """(n,) what the residual of each labelled row counts in a doubly robust correction; adds up to one."""
-        weight = np.where(self.labelled, self.calibrated, 0.0)
-        if weight.sum() <= 0:
-            raise NotEstimableError("no labels at scores that it has")
-        return np.asarray(weight / weight.sum())
+    def residual_weights(self) -> Array:
+        """(n,) calibrated weights of the labelled rows, scaled to sum to one; else zero."""
+        return _normalized(np.where(self.labelled, self.calibrated, 0.0))
 
     @cached_property
-    def of_balance(self) -> Array:
-        """(m,) what each logged label counts, so that their scores are distributed as those of the fresh draws: in
-        bins of equally many labels, at most 20 and of at least 5 labels each. Adds up to one."""
-        score = self.calibration.labelled.score
-        n_bins = max(1, min(_MAX_BINS, len(score) // _LABELS_A_BIN))
+    def balancing_weights(self) -> Array:
+        """(m,) weights of the logged labels that give their scores the distribution of the draws'.
+
+        In bins of equally many labels, at most 20 and of at least 5 labels each. Sum to one.
+        """
+        score = self.calibration.rows.score
+        n_bins = max(1, min(_MAX_BINS, len(score) // _LABELS_PER_BIN))
         edges = np.unique(np.quantile(score, np.arange(1, n_bins) / n_bins))
         bins = np.searchsorted(edges, score, side="right")
-        share = np.bincount(
-            np.searchsorted(edges, self.fresh.score, side="right"), self.of_draw, len(edges) + 1
-        )
-        weight = (share / np.maximum(np.bincount(bins, minlength=len(edges) + 1), 1))[bins]
-        if weight.sum() <= 0:
-            raise NotEstimableError("no labels at scores that it has")
-        return np.asarray(weight / weight.sum())
-
-    def of_weights(self, u: Array) -> Array:
-        """(g,) what each prompt's raw weights do to sum_i u_i w_i / sum_i w_i by way of the curves; u (n,)"""
-        moved = self.weight_curves.pull(u / self.calibrated.sum())
-        part = moved * (self.hajek - self.calibrated)
-        return np.asarray(np.bincount(self.logged.prompt, part, len(self.prompts)), dtype=float)
+        draw_bins = np.searchsorted(edges, self.fresh.score, side="right")
+        share = np.bincount(draw_bins, self.draw_weights, len(edges) + 1)
+        n_labels = np.bincount(bins, minlength=len(edges) + 1)
+        return _normalized((share / np.maximum(n_labels, 1))[bins])
 
     @cached_property
-    def logged_value(self) -> Array:
-        """(n,) what the oracle would say of each logged row, by its score."""
-        return self.calibration.cross_fitted(self.logged)
-
-    @cached_property
-    def fresh_value(self) -> Array:
-        """(r,) the same of the fresh draws."""
-        return self.calibration.cross_fitted(self.fresh)
-
-    @cached_property
-    def of_draw(self) -> Array:
-        """(r,) what each draw counts: prompts equally, and the draws of a prompt equally."""
+    def draw_weights(self) -> Array:
+        """(r,) equal for all prompts, and within a prompt for all its draws. Sum to one."""
         n_draws = np.bincount(self.fresh.prompt)[self.fresh.prompt]
         return np.asarray(1.0 / n_draws / len(np.unique(self.fresh.prompt)))
 
+    def weight_influence(self, u: Array) -> Array:
+        """(g,) influence of each prompt on sum_i u_i w_i / sum_i w_i by the curves; u (n,)"""
+        gradient = self.weight_curves.gradient(self.logged, u / self.calibrated.sum())
+        influence = gradient * (self.hajek - self.calibrated)
+        return np.asarray(np.bincount(self.logged.prompt, influence, len(self.prompts)))
 
-def evidence(
+    @cached_property
+    def logged_value(self) -> Array:
+        """(n,) cross-fitted calibrated scores of the logged rows."""
+        return self.calibration(self.logged)
+
+    @cached_property
+    def fresh_value(self) -> Array:
+        """(r,) cross-fitted calibrated scores of the fresh draws."""
+        return self.calibration(self.fresh)
+
+
+def _normalized(weight: Array) -> Array:
+    if weight.sum() <= 0:
+        raise NotEstimableError("no labels at scores that it has")
+    return np.asarray(weight / weight.sum())
+
+
+def gather_evidence(
     data: Dataset, policy: str, calibration: Calibration, *, complete: Mask | None = None
 ) -> Evidence:
-    """`complete`: the logged rows to use; by default the policy's own complete cases."""
-    missing = np.full(len(data.logged), np.nan)
-    log_ratio = data.target_logprob.get(policy, missing) - data.logging_logprob
-    complete = np.isfinite(log_ratio) if complete is None else complete
+    """Select what concerns one policy.
+
+    complete  logged rows to use; by default the policy's own complete cases
+    """
+    log_ratio = data.log_ratio(policy)
+    chosen = np.isfinite(log_ratio) if complete is None else complete
     return Evidence(
         policy=policy,
         prompts=data.prompts,
         n_folds=data.n_folds,
         calibration=calibration,
-        rows=data.logged[complete],
-        ratios=log_ratio[complete],
-        draws=data.fresh.get(policy),
+        logged=data.logged[chosen],
+        log_ratio=log_ratio[chosen],
+        fresh=data.fresh.get(policy, data.logged[:0]),
     )

@@ -1,13 +1,17 @@
-"""How sure one may be of an estimate: the part of every prompt in it, and what the finite number of labels adds.
+"""Standard errors from influence functions, clustered by prompt, with the error of the labels.
 
-An estimate is a sum over rows and labels, v = sum_r u_r f(s_r) + sum_j v_j y_j, where the calibrated scores f(s) are
-themselves averages of labels: v moves with label j by l_j = v_j + pull_j. Its deviation from the truth is, to first
-order and with the blocks of the isotonic fit where they are,
+An estimate is a sum of calibrated scores f(s) and of residuals y - f(s),
 
-    sum_r (u_r + v_r) (f(s_r) - v) + sum_j l_j (y_j - f(s_j)),
+    v = sum_r u_r f(s_r) + sum_r w_r (y_r - f(s_r)),
 
-the second sum being what a finite number of labels adds. Summed by prompt, both give the clustered standard error. The
-residuals are those of curves that have not seen the prompt, which errs on the safe side.
+where f itself is an average of labels: v moves with label j by l_j = w_j + gradient_j. To first
+order, with the pooled blocks of the isotonic fit kept, its error is
+
+    sum_r u_r (f(s_r) - v) + sum_j l_j (y_j - f(s_j)).
+
+The second sum is the error from a finite number of labels. Summed by prompt, the terms give the
+clustered standard error (Liang and Zeger 1986). Residuals are of curves that were fitted without
+the prompt, which is conservative.
 
 Letters: r rows, m labelled logged rows, g prompts.
 """
@@ -21,14 +25,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from elo_exp.oracle.calibration import Calibration
-from elo_exp.oracle.dataset import Rows
+from elo_exp.oracle.data import Rows
 from elo_exp.statistics.likelihood import Array, Mask
-from elo_exp.statistics.student import t_quantile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A value, its error over prompts, and the parts (g,) of the prompts in its deviation from the truth."""
+    """A value with its standard error over prompts and the influence (g,) of each prompt."""
 
     value: float
     std_error: float
@@ -37,23 +40,33 @@ class Estimate:
     influence: Array
     std_error_labels: float = 0.0
     n_labels: int = 0
-    n_own: int = 0  # of them, those of the policy's own draws
+    n_own: int = 0  # of them, labels of the policy's own draws
     ess: float | None = None
 
     @property
     def half_width(self) -> float:
         """Of the 95 % interval."""
-        return t_quantile(self.degrees_of_freedom) * self.std_error
+        return self.half_width_at(0.95)
+
+    def half_width_at(self, level: float) -> float:
+        return t_quantile(self.degrees_of_freedom, level=level) * self.std_error
+
+
+def t_quantile(degrees_of_freedom: float, *, level: float = 0.95) -> float:
+    """Half-width of a Student's t interval, in standard errors."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees_of_freedom, (1 + level) / 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """sum_r on_value_r value_r + on_label_r label_r, over some rows; rows without a label have none on it."""
+    """sum_r on_score_r f(s_r) + on_residual_r (y_r - f(s_r)); no weight on a missing residual."""
 
     rows: Rows
-    value: Array  # (r,) calibrated scores
-    on_value: Array  # (r,)
-    on_label: Array  # (r,)
+    value: Array  # (r,) calibrated scores f(s)
+    on_score: Array | float = 0.0  # (r,)
+    on_residual: Array | float = 0.0  # (r,)
 
     @property
     def residual(self) -> Array:
@@ -61,81 +74,110 @@ class Term:
         return np.where(self.rows.labelled, self.rows.label - self.value, 0.0)
 
     @property
-    def spread(self) -> Array:
-        """(r,) residuals about their weighted mean: what errs where the weights of the labels add up to one."""
-        total = self.on_label.sum()
-        return self.residual - (self.on_label @ self.residual / total if total else 0.0)
-
-    @property
-    def weight(self) -> Array:
-        return self.on_value + self.on_label
+    def centred_residual(self) -> Array:
+        """(r,) residuals minus their weighted mean, as for label weights that sum to a constant."""
+        total = np.sum(self.on_residual)
+        return self.residual - (np.sum(self.on_residual * self.residual) / total if total else 0.0)
 
     @property
     def total(self) -> float:
-        return float(self.weight @ self.value + self.on_label @ self.residual)
+        return float(np.sum(self.on_score * self.value + self.on_residual * self.residual))
 
 
 def linear_estimate(
     terms: Sequence[Term],
-    curves: Calibration,
+    calibration: Calibration,
     *,
     n_prompts: int,
-    more: Array | float = 0.0,
+    extra_influence: Array | float = 0.0,
     centre: float | None = None,
     n_own: int = 0,
     ess: float | None = None,
 ) -> Estimate:
-    """The sum of the terms, with its standard error over prompts.
+    """Return the sum of the terms with its standard error over prompts.
 
-    curves    which the calibrated scores are read from
-    more      (g,) parts of the prompts by other ways, such as estimated weights
-    centre    what calibrated scores are taken from, by default the value: right for weights that were made to add up
-              to one. Zero for weights that add up to what they do
-    n_own     labels of the policy's own draws that take part
+    calibration      that the values of the terms are read from
+    extra_influence  (g,) of the prompts by other ways, such as estimated weights
+    centre           subtracted from calibrated scores, by default the value: for weights scaled to
+                     sum to one. Zero for weights that are not scaled
+    n_own            labels of the policy's own draws that take part
     """
     value = sum(term.total for term in terms)
-    by_score, by_label = np.zeros(n_prompts) + more, np.zeros(n_prompts)
-    pull = np.zeros(len(curves.labelled))
+    labelled = calibration.rows
+    by_score, by_label = np.zeros(n_prompts) + extra_influence, np.zeros(n_prompts)
+    gradient = np.zeros(len(labelled))
     present = np.zeros(n_prompts, dtype=bool)
+    present[labelled.prompt] = True
     for term in terms:
-        off = term.value - (value if centre is None else centre)
-        by_score += np.bincount(term.rows.prompt, term.weight * off, n_prompts)
-        by_label += np.bincount(term.rows.prompt, term.on_label * term.spread, n_prompts)
-        pull += curves.pull(term.rows, term.on_value)
+        deviation = term.on_score * (term.value - (value if centre is None else centre))
+        by_score += np.bincount(term.rows.prompt, deviation, n_prompts)
+        by_label += np.bincount(
+            term.rows.prompt, term.on_residual * term.centred_residual, n_prompts
+        )
+        on_curve = term.on_score - term.on_residual + np.zeros(len(term.rows))
+        gradient += calibration.gradient(term.rows, on_curve)
         present[term.rows.prompt] = True
-    residual = curves.labelled.label - curves.cross_fitted(curves.labelled)
-    by_label += np.bincount(curves.labelled.prompt, pull * residual, n_prompts)
-    present[curves.labelled.prompt] = True
-    std_error, df = clustered(by_score + by_label, present)
+    residual = labelled.label - calibration(labelled)
+    by_label += np.bincount(labelled.prompt, gradient * residual, n_prompts)
+    std_error, degrees_of_freedom = clustered_error(by_score + by_label, present)
     return Estimate(
         value=float(value),
         std_error=std_error,
-        degrees_of_freedom=df,
+        degrees_of_freedom=degrees_of_freedom,
         n=len(terms[0].rows),
         influence=by_score + by_label,
-        std_error_labels=clustered(by_label, present)[0],
-        n_labels=len(curves.labelled) + n_own,
+        std_error_labels=clustered_error(by_label, present)[0],
+        n_labels=len(labelled) + n_own,
         n_own=n_own,
         ess=ess,
     )
 
 
-def clustered(parts: Array, present: Mask) -> tuple[float, float]:
-    """Standard error of a sum over independent prompts, and the degrees of freedom of that error.
+def clustered_error(influence: Array, present: Mask) -> tuple[float, float]:
+    """Return the standard error of a sum over independent prompts and its degrees of freedom.
 
-    parts    (g,) of each prompt
-    present  (g,) which prompts take part
-    The variance of a variance tells its degrees of freedom, 2 g / (kurtosis - 1): nearly all prompts where their parts
-    are normal, few where few prompts make most of the error. NaN for fewer than two prompts.
+    influence  (g,) of each prompt
+    present    (g,) which prompts take part
+    Degrees of freedom are those of the variance estimate itself, 2 g / (kurtosis - 1): nearly g for
+    normal influences, few where few prompts dominate. NaN for fewer than two prompts.
     """
     g = int(present.sum())
     if g < 2:
         return math.nan, 1.0
-    there = parts[present] - parts[present].mean()
-    largest = float(np.abs(there).max())
+    deviation = influence[present] - influence[present].mean()
+    largest = float(np.abs(deviation).max())
     if largest <= 0.0:
         return 0.0, g - 1.0
-    squares = (there / largest) ** 2
+    squares = (deviation / largest) ** 2
+    std_error = largest * math.sqrt(g / (g - 1) * float(squares.sum()))
     kurtosis = g * float((squares**2).sum() / squares.sum() ** 2)
-    df = 2 * g / (kurtosis - 1) if kurtosis > 1 else g - 1.0
-    return largest * math.sqrt(g / (g - 1) * float(squares.sum())), min(max(df, 1.0), g - 1.0)
+    if kurtosis <= 1:
+        return std_error, g - 1.0
+    return std_error, float(np.clip(2 * g / (kurtosis - 1), 1.0, g - 1.0))
+
+
+def fit_epsilon(value: Array, label: Array, weight: Array, *, edge: float) -> float:
+    """Solve sum weight (label - tmle_update(value, epsilon weight)) = 0 by Newton's method.
+
+    Steps are limited to 5 and their number to 50: without a solution (labels that are all 0 or all
+    1) epsilon stays finite.
+    """
+    epsilon = 0.0
+    for _ in range(50):
+        updated = tmle_update(value, epsilon * weight, edge=edge)
+        score = float(weight @ (label - updated))
+        information = float(weight**2 @ (updated * (1 - updated)))
+        if information <= 0 or abs(score) <= 1e-8 * math.sqrt(information):
+            break
+        epsilon += float(np.clip(score / information, -5.0, 5.0))
+    return epsilon
+
+
+def tmle_update(value: Array, shift: Array, *, edge: float) -> Array:
+    """Shift the logits of probabilities, first clipped to [edge, 1 - edge].
+
+    Targeted maximum likelihood: van der Laan and Rubin (2006).
+    """
+    from scipy.special import expit, logit
+
+    return np.asarray(expit(logit(np.clip(value, edge, 1.0 - edge)) + shift))

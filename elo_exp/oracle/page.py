@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from elo_exp.oracle.ablation import AblationRow, summaries
-from elo_exp.oracle.analysis import Analysis
-from elo_exp.oracle.estimates import PolicyEstimate
+from elo_exp.oracle.data import Truth
+from elo_exp.oracle.estimates import Analysis, PolicyEstimate
 from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT
-from elo_exp.oracle.logged import Truth
 from elo_exp.oracle.validation import PolicySummary
 from elo_exp.report import html
 from elo_exp.report.markup import (
@@ -192,7 +191,8 @@ def _checks(analysis: Analysis) -> Iterator[Markup]:
             else f"{maybe(audit.residual, 3)} ± {maybe(audit.half_width, 3)}",
             f"{audit.n:,}",
         ]
-        for overlap, audit in zip(analysis.overlaps, analysis.audits, strict=True)
+        for checks in analysis.checks.values()
+        for overlap, audit in [(checks.overlap, checks.audit)]
     ]
     yield table("Scores and calibration", head, rows)
     said = (
@@ -222,7 +222,8 @@ def _checks(analysis: Analysis) -> Iterator[Markup]:
             *(maybe(w.tail_index, 2), maybe(w.hellinger, 2)),
             NONE if w.target_coverage is None else percent(w.target_coverage),
         ]
-        for w in analysis.weights
+        for checks in analysis.checks.values()
+        if (w := checks.weights) is not None
     ]
     if weights:
         yield table("Importance weights", names, weights)

@@ -13,12 +13,9 @@ from elo_exp.figures.canvas import Panel, panel_width, percents, row_span, span,
 from elo_exp.figures.lettering import length
 from elo_exp.figures.names import labels
 from elo_exp.figures.sheets import Sheet
-from elo_exp.oracle.analysis import Analysis
-from elo_exp.oracle.dataset import Rows
-from elo_exp.oracle.estimates import LabelBudget, PolicyEstimate
-from elo_exp.oracle.evidence import evidence
+from elo_exp.oracle.data import Rows, Truth
+from elo_exp.oracle.estimates import Analysis, LabelBudget, PolicyEstimate
 from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT
-from elo_exp.oracle.logged import Truth
 from elo_exp.results import Z95, Plot
 from elo_exp.statistics.likelihood import Array
 
@@ -139,10 +136,12 @@ def calibration(analysis: Analysis) -> Plot:
         ],
     )
     labelled = data.logged[data.logged.labelled]
-    for panel, overlap in zip(sheet.panels, analysis.overlaps, strict=True):
-        of_policy = evidence(data, panel.name, analysis.calibration)
-        scores = of_policy.draws.score if of_policy.draws is not None else of_policy.rows.score
-        counts = of_policy.of_draw if of_policy.draws is not None else of_policy.hajek
+    for panel in sheet.panels:
+        overlap = analysis.checks[panel.name].overlap
+        of_policy = analysis.checks[panel.name].evidence
+        has_draws = len(of_policy.fresh) > 0
+        scores = of_policy.fresh.score if has_draws else of_policy.logged.score
+        counts = of_policy.draw_weights if has_draws else of_policy.hajek
         found = list(_score_rows(panel.name, labelled, data.logged, scores, counts))
         rows += found
         panel.heading(
@@ -152,7 +151,7 @@ def calibration(analysis: Analysis) -> Plot:
         panel.x_axis(ticks(0, 1), "judge score")
         panel.y_axis(ticks(0, 1), "oracle label; share of scores")
         _scores(panel, found)
-        curve = analysis.calibration.full.levels
+        curve = analysis.calibration.full.fit
         if analysis.options.calibration == "monotone":
             panel.line(curve.knots, curve.levels, canvas.INK, lw=1.6)
         known = [row for row in found if row["mean_label"] is not None]
@@ -214,7 +213,8 @@ def _scores(panel: Panel, rows: PlotRows) -> None:
 def weights(analysis: Analysis) -> Plot | None:
     """What share of all weight the largest weights hold, raw and calibrated."""
     data = analysis.data
-    known = [w for w in analysis.weights if w.ess_calibrated is not None]
+    checked = [checks.weights for checks in analysis.checks.values()]
+    known = [w for w in checked if w is not None and w.ess_calibrated is not None]
     names = [w.policy for w in known]
     if not names:
         return None
@@ -233,7 +233,7 @@ def weights(analysis: Analysis) -> Plot | None:
         ],
     )
     for panel, found in zip(sheet.panels, known, strict=True):
-        of_policy = evidence(data, panel.name, analysis.calibration)
+        of_policy = analysis.checks[panel.name].evidence
         panel.heading(
             labels(data.policies)[panel.name],
             f"ESS {_share(found.ess, found.n)}, calibrated {_share(found.ess_calibrated, found.n)}",

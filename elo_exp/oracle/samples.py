@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.oracle.logged import FreshDraw, LoggedSample
+from elo_exp.oracle.data import FreshDraw, LoggedSample
 from elo_exp.records import Prompt, Response, Score
 
 

@@ -1,37 +1,41 @@
-"""Importance weights from log-probabilities, and what can be told from them alone.
+"""Importance weights: raw, clipped, calibrated on the judge's score (SIMCal), and their diagnostics.
 
-Letters: n logged rows.
+Letters: n logged rows; c candidate curves.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
+from elo_exp.oracle.calibration import CrossFit, IsotonicFit, fit_isotonic
+from elo_exp.oracle.data import Rows
 from elo_exp.statistics.likelihood import Array
 
-LARGEST = 300.0  # nats: a log ratio whose exponential, squared, is still a number
+MAX_LOG_RATIO = 300.0  # nats: larger weights, squared, are no finite number
 TOP = 0.05  # share of the rows whose weights are called the largest
 NEAR_ZERO = 1e-10
-EXTREME = 5.0  # a weight beyond this, or below its inverse
-BINS = 20
+EXTREME = 5.0  # a weight above this, or below its inverse
+RIDGE = 1e-8  # relative to the trace: candidate curves may be equal
+_BINS = 20
 
 
-def raw(log_ratio: Array) -> Array:
-    """(n,) exp(log ratio), unscaled."""
-    return np.asarray(np.exp(np.minimum(log_ratio, LARGEST)))
+def raw_weights(log_ratio: Array) -> Array:
+    """(n,) exp(log ratio), not scaled."""
+    return np.asarray(np.exp(np.minimum(log_ratio, MAX_LOG_RATIO)))
 
 
-def hajek(log_ratio: Array) -> Array:
-    """(n,) the same scaled to mean one, which no log ratio is too large for."""
+def hajek_weights(log_ratio: Array) -> Array:
+    """(n,) importance weights scaled to mean one, for log ratios of any size."""
     weights = np.exp(log_ratio - log_ratio.max())
     return np.asarray(weights / weights.mean())
 
 
-def clipped(weights: Array, most: float) -> Array:
-    """Weights of mean one, those above `most` cut, and of mean one again."""
-    cut = np.minimum(weights, most)
+def clipped(weights: Array, largest: float) -> Array:
+    """Clip weights of mean one, and scale them to mean one again."""
+    cut = np.minimum(weights, largest)
     return np.asarray(cut / cut.mean())
 
 
@@ -40,48 +44,111 @@ def effective_sample_size(weights: Array) -> float:
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
-def tail_index(weights: Array) -> float | None:
-    """Hill's (1975) estimate of how fast the largest weights thin out: below 2 they have no variance, below 1 no mean.
+def top_share(weights: Array) -> float:
+    """Share of the total weight in the largest 5 % of the weights."""
+    largest = np.sort(weights)[::-1][: max(1, int(TOP * len(weights)))]
+    return float(largest.sum() / weights.sum())
 
-    From the largest 5 %, at least 10 of them and at most 10 %. Infinite for a flat tail, None where too few weights are
-    above zero to tell.
+
+def tail_index(weights: Array) -> float | None:
+    """Hill's (1975) estimate of the tail index: below 2 there is no variance, below 1 no mean.
+
+    From the largest 5 % of the weights, at least 10 of them and at most 10 %. Infinite for a flat
+    tail, None where too few weights are above zero.
     """
     n = len(weights)
     k = min(max(10, int(0.05 * n)), int(0.1 * n))
     top = np.sort(weights)[::-1][: k + 1]
     if k < 1 or n < 10 or top[k] <= 0:
         return None
-    total = float(np.sum(np.log(top[:k]) - np.log(top[k])))
+    total = float(np.sum(np.log(top[:k] / top[k])))
     return math.inf if total < 1e-10 else k / total
 
 
 def hellinger(weights: Array) -> float:
-    """E sqrt(w) for weights of mean one, 1 for equal policies: what two policies' responses have in common."""
+    """Hellinger affinity of the two policies, E sqrt(w) for w of mean one; 1 for equal policies."""
     return float(np.mean(np.sqrt(weights / weights.mean())))
 
 
 def score_affinity(logged: Array, target: Array, weights: Array | None = None) -> float:
-    """A_B, the sum of sqrt(p q) over bins of the judge's scores; 1 for equal distributions.
+    """A_B, the sum of sqrt(p q) over 20 bins of the judge's scores; 1 for equal distributions.
 
     weights  of `target`, by default equal
     """
-    low, high = min(logged.min(), target.min()), max(logged.max(), target.max())
-    if high <= low:
+    both = np.concatenate([logged, target])
+    edges = np.linspace(both.min(), both.max(), _BINS + 1)
+    if edges[0] == edges[-1]:
         return 1.0
-    edges = np.linspace(low, high, BINS + 1)
     p = np.histogram(logged, edges)[0]
     q = np.histogram(target, edges, weights=weights)[0]
     return float(np.sum(np.sqrt(p / p.sum() * q / q.sum())))
 
 
 def target_coverage(logging_logprob: Array, target_logprob: Array, length: Array) -> float:
-    """The share of logged rows that are as typical for the target as nine in ten of its own responses.
+    """Share of logged rows that are as typical of the target as 90 % of its own responses.
 
-    length  of each response, in characters or tokens; typical is one of few nats a unit of it, and how many the target
-            is used to is told by the weighted rows
+    Typical: few nats per unit of length (characters or tokens); the limit is the weighted .9
+    quantile over the logged rows.
     """
     surprisal = -target_logprob / np.maximum(length, 1.0)
     order = np.argsort(surprisal, kind="stable")
-    mass = np.cumsum(hajek(target_logprob - logging_logprob)[order])
+    mass = np.cumsum(hajek_weights(target_logprob - logging_logprob)[order])
     limit = surprisal[order][min(np.searchsorted(mass, 0.9 * mass[-1]), len(order) - 1)]
     return float(np.mean(surprisal <= limit))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightCurve:
+    """The expected weight as a function of the score: a mixture of monotone curves."""
+
+    curves: tuple[IsotonicFit, ...]
+    mixture: Array  # (c,) sums to one
+
+    def __call__(self, rows: Rows) -> Array:
+        return np.asarray(self.mixture @ [curve(rows.score) for curve in self.curves])
+
+    def gradient(self, rows: Rows, u: Array) -> Array:
+        return np.asarray(self.mixture @ [curve.gradient(rows.score, u) for curve in self.curves])
+
+
+def calibrate_weights(hajek: Array, rows: Rows, *, n_folds: int) -> CrossFit:
+    """Fit weights (n,) of mean one as functions of the score, without each fold in turn (SIMCal).
+
+    A rising and a falling isotonic curve are mixed to come closest to the raw weights. The
+    published SIMCal minimises the variance instead, which selects the flatter curve whatever the
+    truth, and biases estimates towards the logging policy: docs/oracle.md has the numbers.
+    """
+    outside = [rows.fold != k for k in range(n_folds)]
+    return CrossFit(
+        rows=rows, curves=tuple(_fit_curve(rows.score[some], hajek[some]) for some in outside)
+    )
+
+
+def _fit_curve(score: Array, hajek: Array) -> WeightCurve:
+    curves = rising_and_falling(score, hajek)
+    residuals = np.stack([curve(score) - hajek for curve in curves])
+    squares = residuals @ residuals.T / len(score)
+    ridge = RIDGE * float(np.trace(squares)) + RIDGE
+    return WeightCurve(curves=curves, mixture=minimum_variance_mixture(squares, ridge=ridge))
+
+
+def rising_and_falling(x: Array, y: Array) -> tuple[IsotonicFit, IsotonicFit]:
+    return fit_isotonic(x, y), fit_isotonic(x, y, increasing=False)
+
+
+def minimum_variance_mixture(covariance: Array, *, ridge: float) -> Array:
+    """Minimise p' covariance p over mixtures p (c,), p >= 0 and sum p = 1, by active sets.
+
+    ridge  added to the diagonal, so that nearly equal candidates share
+    """
+    matrix = covariance + ridge * np.eye(len(covariance))
+    active = list(range(len(matrix)))
+    while True:
+        part = np.linalg.solve(matrix[np.ix_(active, active)], np.ones(len(active)))
+        part /= part.sum()
+        if (part >= -1e-12).all():
+            break
+        active.pop(int(np.argmin(part)))
+    mixture = np.zeros(len(matrix))
+    mixture[active] = np.maximum(part, 0.0)
+    return np.asarray(mixture / mixture.sum())

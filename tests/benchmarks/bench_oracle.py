@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from elo_exp.experiments.oracle import read
-from elo_exp.oracle.analysis import Options, analyse
-from elo_exp.oracle.dataset import Dataset
+from elo_exp.oracle.data import Dataset
+from elo_exp.oracle.estimates import Options, analyse
 from elo_exp.settings import OracleSettings
 from tests.data import shipped
 from tests.oracle_simulation import World
@@ -172,7 +172,7 @@ def _beside(
     taken, values, errors = theirs
     off = max(
         max(abs(estimate.value - values[policy]), abs(estimate.std_error - errors[policy]))
-        for (policy, _), estimate in analysis.found.items()
+        for (policy, _), estimate in analysis.unfiltered.items()
     )
     print(f"  {name:<18}{ours:>10.2f}{taken:>12.1f}{taken / ours:>10.0f}{off:>22.1e}")
     return off < 1e-6

@@ -1,0 +1,261 @@
+"""Diagnostics of a policy's data: importance weights, overlap of scores, and transport.
+
+Letters: n logged rows of a policy, r rows in general.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from elo_exp.oracle import weights
+from elo_exp.oracle.calibration import Calibration
+from elo_exp.oracle.data import Dataset, Rows
+from elo_exp.oracle.evidence import Evidence, NotEstimableError
+from elo_exp.oracle.influence import Estimate, Term, linear_estimate
+from elo_exp.records import Record
+from elo_exp.statistics.likelihood import Array
+
+MIN_AUDIT = 20  # labels, for an audit that is graded
+MIN_ESS = 0.30  # share of the rows: below, an estimate rests on few of them
+MAX_OUT_OF_RANGE = 0.05
+MAX_SATURATION = 0.20
+_EDGE = 0.05  # of the range of calibrated scores: closer to an end than this is saturated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightDiagnostics(Record):
+    """The importance weights of one policy, exp(target - logging log-probability)."""
+
+    policy: str
+    n: int  # rows with both log-probabilities
+    n_failed: int  # rows without one
+    n_zero_logprob: int  # rows whose target log-probability is exactly 0
+    n_exactly_one: int
+    n_extreme: int  # outside [1/5, 5]
+    mean_weight: float | None  # about 1 if all is well; None where it overflows
+    max_abs_log_ratio: float  # nats
+    ess: float  # rows: (sum w)^2 / sum w^2
+    max_share: float  # of the largest weight in the total
+    top_share: float  # of the largest 5 %
+    coefficient_of_variation: float
+    share_near_zero: float  # below 1e-10
+    tail_index: float | None  # Hill; None where the tail is flat or unknown
+    hellinger: float  # E sqrt(w): overlap of the two policies' responses
+    target_coverage: (
+        float | None
+    )  # share of logged rows typical of the target; None without lengths
+    ess_calibrated: float | None  # rows, of the weights calibrated on the judge's score
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreOverlap(Record):
+    """How the judge's scores of a policy compare with those of the labelled answers."""
+
+    policy: str
+    affinity: float  # A_B, sum over 20 bins of sqrt(p q): 1 for equal distributions
+    source: str  # fresh: its own draws; weights: the logged scores, weighted
+    out_of_range: float  # share of its scores outside those of the labelled rows
+    saturation: float  # share of its calibrated scores within 5 % of an end of their range
+    card: str  # ok, caution, refuse: the boundary card, from the two shares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportAudit(Record):
+    """Whether the calibration, fitted on the logging policy, holds on average for this policy."""
+
+    policy: str
+    source: str  # probe: labels of its own responses; weights: logged labels, weighted; none
+    status: str  # pass, fail, inconclusive, not_graded (too few labels), not_checked (none)
+    n: int = 0  # labels
+    residual: float | None = None  # mean of label - calibrated score
+    std_error: float | None = None
+    half_width: float | None = None  # of its 95 % interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetLabels:
+    """Labels that represent a policy's answers: r rows with weights that sum to one."""
+
+    rows: Rows
+    weights: Array
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyDiagnostics:
+    """What the gates check, for one policy."""
+
+    evidence: Evidence
+    weights: WeightDiagnostics | None  # None without log-probabilities
+    overlap: ScoreOverlap
+    labels: TargetLabels | None
+    audit: TransportAudit
+
+
+def diagnose(data: Dataset, evidence: Evidence, *, max_residual: float) -> PolicyDiagnostics:
+    """Compute all diagnostics of one policy.
+
+    max_residual  bias of the calibration that the transport audit tolerates
+    """
+    labels = target_labels(data, evidence)
+    return PolicyDiagnostics(
+        evidence=evidence,
+        weights=weight_diagnostics(data, evidence),
+        overlap=score_overlap(data, evidence),
+        labels=labels,
+        audit=transport_audit(evidence, labels, max_residual=max_residual),
+    )
+
+
+def weight_diagnostics(data: Dataset, evidence: Evidence) -> WeightDiagnostics | None:
+    """Describe the weights of one policy; None without any log-probability."""
+    if not len(evidence.logged):
+        return None
+    log_ratio, hajek = evidence.log_ratio, evidence.hajek
+    raw = weights.raw_weights(log_ratio)
+    target = data.target_logprob[evidence.policy]
+    complete = np.isfinite(data.log_ratio(evidence.policy))
+    length = data.logged.chars[complete]
+    coverage = None
+    if not np.isnan(length).any():
+        logging = data.logging_logprob[complete]
+        coverage = weights.target_coverage(logging, target[complete], length)
+    tail = weights.tail_index(hajek)
+    try:
+        ess_calibrated = weights.effective_sample_size(evidence.calibrated)
+    except NotEstimableError:
+        ess_calibrated = None
+    return WeightDiagnostics(
+        policy=evidence.policy,
+        n=len(log_ratio),
+        n_failed=len(data.logged) - len(log_ratio),
+        n_zero_logprob=int((target == 0).sum()),
+        n_exactly_one=int((log_ratio == 0).sum()),
+        n_extreme=int((np.abs(log_ratio) > math.log(weights.EXTREME)).sum()),
+        mean_weight=float(raw.mean()) if log_ratio.max() < weights.MAX_LOG_RATIO else None,
+        max_abs_log_ratio=float(np.abs(log_ratio).max()),
+        ess=weights.effective_sample_size(hajek),
+        max_share=float(hajek.max() / hajek.sum()),
+        top_share=weights.top_share(hajek),
+        coefficient_of_variation=float(hajek.std()),
+        share_near_zero=float((raw < weights.NEAR_ZERO).mean()),
+        tail_index=tail if tail is not None and math.isfinite(tail) else None,
+        hellinger=weights.hellinger(hajek),
+        target_coverage=coverage,
+        ess_calibrated=ess_calibrated,
+    )
+
+
+def score_overlap(data: Dataset, evidence: Evidence) -> ScoreOverlap:
+    """Compare a policy's scores (its draws', else the weighted logged ones) with the labelled."""
+    if len(evidence.fresh):
+        rows, share, source = evidence.fresh, evidence.draw_weights, "fresh"
+    else:
+        rows, source = evidence.logged, "weights"
+        share = evidence.hajek / evidence.hajek.sum()
+    labelled = evidence.calibration.rows.score
+    outside = (rows.score < labelled.min()) | (rows.score > labelled.max())
+    levels, value = evidence.calibration.full.fit.levels, evidence.calibration.full(rows)
+    margin = _EDGE * (levels[-1] - levels[0])
+    saturated = (value <= levels[0] + margin) | (value >= levels[-1] - margin)
+    out_of_range, saturation = float(share @ outside), float(share @ saturated)
+    card = "caution" if saturation >= MAX_SATURATION else "ok"
+    return ScoreOverlap(
+        policy=evidence.policy,
+        affinity=weights.score_affinity(data.logged.score, rows.score, share),
+        source=source,
+        out_of_range=out_of_range,
+        saturation=saturation,
+        card="refuse" if out_of_range >= MAX_OUT_OF_RANGE else card,
+    )
+
+
+def target_labels(data: Dataset, evidence: Evidence) -> TargetLabels | None:
+    """Return the probe's labels, else those of the fresh draws, else weighted logged ones.
+
+    None without any, and where the weights of the logged ones come to less than 30 % of them.
+    """
+    fresh = evidence.fresh
+    own = data.probe.get(evidence.policy, fresh[fresh.labelled])
+    if len(own):
+        return TargetLabels(rows=own, weights=np.full(len(own), 1.0 / len(own)), source="probe")
+    labelled = evidence.logged.labelled
+    if not labelled.any():
+        return None
+    raw = evidence.hajek[labelled]
+    if weights.effective_sample_size(raw) < MIN_ESS * len(raw):
+        return None
+    return TargetLabels(rows=evidence.logged[labelled], weights=raw / raw.sum(), source="weights")
+
+
+def transport_audit(
+    evidence: Evidence, labels: TargetLabels | None, *, max_residual: float
+) -> TransportAudit:
+    """Grade the mean residual of the calibration on labels of a policy's answers."""
+    if labels is None:
+        return TransportAudit(policy=evidence.policy, source="none", status="not_checked")
+    mean = _estimate(evidence, _residuals(evidence.calibration, labels.rows, labels.weights))
+    low, high = mean.value - mean.half_width, mean.value + mean.half_width
+    if mean.n < MIN_AUDIT:
+        status = "not_graded"
+    elif low > -max_residual and high < max_residual:
+        status = "pass"
+    else:
+        status = "fail" if low > 0 or high < 0 else "inconclusive"
+    return TransportAudit(
+        policy=evidence.policy,
+        source=labels.source,
+        status=status,
+        n=mean.n,
+        residual=mean.value,
+        std_error=mean.std_error,
+        half_width=mean.half_width,
+    )
+
+
+def uncorrected_residual(evidence: Evidence, labels: TargetLabels, *, by_weights: bool) -> Estimate:
+    """Mean residual of a policy's labels minus the correction an estimate makes already.
+
+    by_weights  the correction is that of doubly robust estimates, else that of the direct one
+    """
+    if by_weights:
+        labelled = evidence.labelled
+        rows, subtracted = evidence.logged[labelled], evidence.residual_weights[labelled]
+    else:
+        rows, subtracted = evidence.calibration.rows, evidence.balancing_weights
+    return _estimate(
+        evidence,
+        _residuals(evidence.calibration, labels.rows, labels.weights),
+        _residuals(evidence.calibration, rows, -subtracted),
+    )
+
+
+def imbalance(evidence: Evidence) -> Estimate:
+    """Mean calibrated score of the logged rows by calibrated weights, minus that of the draws.
+
+    Zero on average where the weights are right as a function of the score.
+    """
+    logged, fresh = evidence.logged_value, evidence.fresh_value
+    centre = float(evidence.draw_weights @ fresh)
+    u = evidence.calibrated / evidence.calibrated.sum()
+    return linear_estimate(
+        [
+            Term(rows=evidence.logged, value=logged, on_score=u),
+            Term(rows=evidence.fresh, value=fresh, on_score=-evidence.draw_weights),
+        ],
+        evidence.calibration,
+        n_prompts=len(evidence.prompts),
+        centre=centre,
+        extra_influence=evidence.weight_influence(logged - centre),
+    )
+
+
+def _residuals(calibration: Calibration, rows: Rows, on_residual: Array) -> Term:
+    return Term(rows=rows, value=calibration(rows), on_residual=on_residual)
+
+
+def _estimate(evidence: Evidence, *terms: Term) -> Estimate:
+    return linear_estimate(terms, evidence.calibration, n_prompts=len(evidence.prompts), centre=0.0)
