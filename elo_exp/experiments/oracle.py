@@ -16,7 +16,6 @@ from elo_exp.experiments import Parts, oracle_collect
 from elo_exp.experiments.oracle_collect import Collecting, Collection
 from elo_exp.oracle import cje
 from elo_exp.oracle import data as oracle_data
-from elo_exp.oracle import page as oracle_page
 from elo_exp.oracle import plots as oracle_plots
 from elo_exp.oracle import report as oracle_report
 from elo_exp.oracle.ablation import AblationRow, ablate
@@ -258,7 +257,7 @@ class OracleResult:
         return "\n".join([*collected, oracle_report.table(self.analysis, self.truth)])
 
     def page(self, title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
-        return oracle_page.page(
+        return oracle_report.page(
             self.analysis,
             self.truth,
             self.ablation,

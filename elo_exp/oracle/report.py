@@ -14,10 +14,30 @@ from elo_exp.files import write_csv, write_json, write_whole
 from elo_exp.oracle.ablation import AblationRow, summaries
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import Analysis, PolicyEstimate
-from elo_exp.oracle.gates import REFUSE
+from elo_exp.oracle.gates import REFUSE, STATUSES
+from elo_exp.oracle.validation import PolicySummary
 from elo_exp.oracle.weights import EXTREME
+from elo_exp.report import html, markup
 from elo_exp.results import Plot
 
+_TEMPLATES = Path(html.__file__).parent / "templates"
+_PREFERRED = (  # of estimates with the same status, which to quote
+    "stacked_dr",
+    "dr_cpo",
+    "tmle",
+    "mrdr",
+    "direct",
+    "calibrated_ips",
+    "snips",
+    "ips",
+)
+_TRANSPORT = {  # status of the audit, for readers
+    "pass": "within the tolerance",
+    "fail": "biased",
+    "inconclusive": "too few labels to tell",
+    "not_graded": "fewer than 20 labels",
+    "not_checked": "not checked: no label of its answers",
+}
 _MAX_EXTREME = 50  # extreme weights listed for each policy
 _LEGEND = (
     "± SE: over prompts, including the error of the labels. report: may be published as it is; "
@@ -180,3 +200,88 @@ def _cells(e: PolicyEstimate) -> list[str]:
         numbers = [f"{e.value:.4f}", f"{e.std_error:.4f}", interval]
     ess = "-" if e.ess is None else f"{e.ess:,.0f}"
     return [e.estimator, *numbers, f"{e.n:,}", ess, e.status, e.reason]
+
+
+def page(
+    analysis: Analysis,
+    truth: Mapping[str, Truth],
+    ablation: Sequence[AblationRow],
+    plots: Sequence[Plot],
+    *,
+    title: str,
+    manifest: Mapping[str, Any],
+    collected: Sequence[PolicySummary] = (),
+) -> str:
+    """Render the whole report as one HTML file.
+
+    manifest   the contents of manifest.json
+    collected  what the run itself has made of each policy
+    """
+    from jinja2 import Environment, FileSystemLoader
+
+    refused = {(e.policy, e.estimator) for e in analysis.estimates if e.status == REFUSE}
+    budgets = [b for b in analysis.budgets if (b.policy, b.estimator) not in refused]
+    started = manifest.get("started_at")
+    environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True)
+    body = environment.get_template("oracle.html.j2").render(
+        title=title,
+        data=analysis.data,
+        analysis=analysis,
+        truth=truth,
+        started=f", {html.when(started)}" if started else "",
+        leading=[_leading(policy, analysis.of(policy)) for policy in analysis.data.policies],
+        figures=[html.figure(plot, numbers=f"figures/{plot.name}.csv") for plot in plots],
+        transport=_TRANSPORT,
+        weights=[c.weights for c in analysis.checks.values() if c.weights is not None],
+        budgets=budgets,
+        budget_columns=[("", f"for ±{width}") for width in analysis.options.half_widths],
+        ablation=summaries(ablation),
+        collected=collected,
+        making=_making(manifest),
+        sentence=lambda reason: f"{reason[:1].upper()}{reason[1:]}.",
+        number=_number,
+        between=markup.between,
+        percent=markup.percent,
+        none_text=markup.NONE,
+    )
+    return markup.shell(title, body)
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return markup.NONE if value is None else f"{value:z,.{digits}f}".replace("-", "−")
+
+
+def _leading(policy: str, rows: Sequence[PolicyEstimate]) -> tuple[str, PolicyEstimate, list[Any]]:
+    """The estimate to quote, or the direct one's refusal, and the values of the same status."""
+
+    def preference(e: PolicyEstimate) -> tuple[int, int]:
+        known = _PREFERRED.index(e.estimator) if e.estimator in _PREFERRED else len(_PREFERRED)
+        return STATUSES.index(e.status), known
+
+    best = min(rows, key=preference)
+    if best.value is None:
+        best = next((e for e in rows if e.estimator == "direct"), best)
+    return policy, best, [e.value for e in rows if e.status == best.status]
+
+
+def _making(manifest: Mapping[str, Any]) -> dict[str, str]:
+    oracle = manifest.get("config", {}).get("oracle", {})
+
+    def listed(name: str, form: str = "{} {:,}") -> str:
+        return ", ".join(form.format(*item) for item in manifest.get(name, {}).items())
+
+    return {
+        "Chosen by hand": ", ".join(manifest.get("overrides") or ()) or "nothing: all defaults",
+        "Calibration": f"{oracle.get('calibration')}, {oracle.get('n_folds')} folds by seed "
+        f"{oracle.get('seed')}",
+        "Fresh draws": listed("n_draws"),
+        "Probes": listed("n_probe"),
+        "Log-probabilities": "; ".join(
+            f"{check['differences']}: {check['n_checked']:,} compared, at most "
+            f"{check['max_difference']:.2g} nats apart"
+            for check in manifest.get("collection", {}).get("checks", ())
+        ),
+        "Commit": manifest.get("git_commit") or "",
+        "Versions": listed("versions", "{} {}"),
+        "Inputs": listed("input_hashes", "{} sha256:{:.12}"),
+    }

@@ -26,8 +26,13 @@ def document(title: str, lede: str, sections: Mapping[str, Iterable[Markup]], *,
         if inside := list(content):
             body.append(tag("section", tag("h2", heading), *inside))
     body.append(tag("footer", tag("p", note, class_="note")))
+    return shell(title, "\n".join(body))
+
+
+def shell(title: str, body: str) -> str:
+    """The page around a body: head and style sheet."""
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
-        title=escape(title), body="\n".join(body)
+        title=escape(title), body=body
     )
 
 
