@@ -74,8 +74,10 @@ def run(cfg: DictConfig) -> float:
                     print(f"job {info.run_dir.name}: it has finished before, and is not run again")
                     return sweeps.headline(info)
                 sweeps.forget_failure(info.run_dir)
-            parts = config.build(cfg, settings, experiment.NEEDS, info.overrides)
+            parts = config.build_parts(cfg, settings, experiment.NEEDS, info.overrides)
             closing.enter_context(parts.store)
+            if not settings.plan:
+                config.check_parts(parts.by_name())
             experiment.check(settings, parts)
         if (text := experiment.errand(settings, parts)) is not None:
             print(text)

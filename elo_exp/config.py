@@ -6,14 +6,15 @@ key, a wrong type or a value out of range is one line naming the setting, before
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import dataclasses
-import importlib
+import functools
 import json
 import math
+import pkgutil
 import re
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from elo_exp import HOME, errors
 from elo_exp.experiments import Parts
@@ -50,6 +51,11 @@ class Schema(Settings):
 
 
 ConfigStore.instance().store(name="schema", node=Schema)
+RULES = ConfigDict(
+    arbitrary_types_allowed=True,
+    extra="forbid",
+    coerce_numbers_to_str=True,  # a revision of digits
+)
 OmegaConf.register_new_resolver("home", lambda path: str(HOME / path), replace=True)
 OmegaConf.register_new_resolver("token", lambda: secrets.token_hex(2), use_cache=True, replace=True)
 
@@ -112,17 +118,21 @@ def take_ratings(cfg: DictConfig) -> None:
 
 def settings(cfg: DictConfig) -> Settings:
     """The scalar settings, checked. Raises UserError for an unknown key or a value out of range."""
-    errors.refuse_unknown(cfg, Schema, where="")
+    errors.refuse_unknown(dict(cfg), Schema, where="")
     names = [f.name for f in dataclasses.fields(Settings)]
     scalars = OmegaConf.masked_copy(cfg, list(names))
-    values = OmegaConf.merge(OmegaConf.structured(Settings), scalars)
-    checked = OmegaConf.to_object(values)
-    assert isinstance(checked, Settings)
+    values = OmegaConf.to_container(scalars, resolve=True)
+    assert isinstance(values, dict)
+    errors.refuse_unknown(values, Settings, where="")
+    try:
+        checked: Settings = _adapter(Settings).validate_python({"": values})[""]
+    except ValidationError as error:
+        raise UserError(errors.format_validation(error)) from None
     checked.check()
     return checked
 
 
-def build(
+def build_parts(
     cfg: DictConfig, chosen: Settings, needs: Collection[str], changed: Sequence[str] = ()
 ) -> Parts:
     """The parts that an experiment needs. Nothing is generated, judged or written but the empty store.
@@ -163,10 +173,10 @@ def check(cfg: DictConfig, needs: Callable[[Settings], Collection[str]]) -> None
     if chosen.recorded_dir is not None:
         wanted -= {"entrant"}
     for group in filter(wanted.__contains__, _ALONE):
-        _typed(cfg[group], group)
+        _part(cfg[group], group)
     for group in filter(wanted.__contains__, _LISTS):
         for name, node in cfg[group].items():
-            _typed(node, f"{group}.{name}")
+            _part(node, f"{group}.{name}")
 
 
 def _needed(chosen: Settings, needs: Collection[str]) -> Collection[str]:
@@ -257,86 +267,76 @@ def _parts(nodes: DictConfig, group: str) -> dict[str, Any]:
 
 
 def _part(node: Any, where: str) -> Any:
-    """Build one part from its node. Raises UserError naming the setting that is wrong."""
-    part, checked = _typed(node, where)
-    try:
-        built = part(**copy.deepcopy(checked))
-    except UserError as error:
-        own = re.split("[:.]", str(error))[0] in {f.name for f in dataclasses.fields(part)}
-        raise UserError(f"{where}.{error}" if own else str(error)) from None
-    except TypeError as error:
-        raise UserError(f"{where}: {errors.first_line(error)}") from None
-    _check_finite(checked, where)
-    return built
-
-
-def _typed(node: Any, where: str) -> tuple[Any, dict[str, Any]]:
-    """The class of a part, and its settings in the types of the class's fields."""
     if not isinstance(node, DictConfig) or "_target_" not in node:
         raise UserError(
-            f"{where}: nothing is chosen. Choose with {_group(where)}=NAME; --help lists the names."
+            f"{where}: nothing is chosen. Choose with {where.partition('.')[0]}=NAME; --help lists the names."
         )
-    part = _import(str(node["_target_"]), where)
-    errors.refuse_unknown(node, part, where=f"{where}.", besides={"_target_"})
-    resolved = OmegaConf.to_container(node, resolve=True)
-    assert isinstance(resolved, dict)
-    values = {str(key): value for key, value in resolved.items() if key != "_target_"}
+    return build(OmegaConf.to_container(node, resolve=True), where)
+
+
+def build(node: Any, where: str = "") -> Any:
+    """Build what plain data describe: every mapping with a `_target_` becomes an object, inner ones first.
+
+    The fields of the dataclass are the schema of its node. Raises UserError naming the setting that is wrong.
+    """
+    if isinstance(node, list):
+        return [build(value, f"{where}.{i}") for i, value in enumerate(node)]
+    if node == "???":
+        raise UserError(f"{where}: has no value yet. Set it with {where}=VALUE.")
+    if isinstance(node, float) and not math.isfinite(node):
+        raise UserError(f"{where}: found {node}. Expected a finite number.")
+    if not isinstance(node, Mapping):
+        return node
+    values = {str(key): build(value, f"{where}.{key}".lstrip(".")) for key, value in node.items()}
+    if "_target_" not in values:
+        return values
+    cls = _import(values.pop("_target_"), where)
+    errors.refuse_unknown(values, cls, where)
+    with naming(where, cls):
+        try:
+            return _adapter(cls).validate_python({where: values})[where]
+        except ValidationError as error:
+            raise UserError(errors.format_validation(error)) from None
+
+
+@functools.cache
+def _adapter(cls: type) -> TypeAdapter[dict[str, Any]]:
+    """Of a mapping with the object, so that the rules hold for a dataclass and those in it."""
+    return TypeAdapter(dict[str, cls], config=RULES)  # type: ignore[valid-type]
+
+
+@contextlib.contextmanager
+def naming(where: str, cls: type) -> Iterator[None]:
+    """Put the path of a part before an error that begins with the name of one of its fields."""
     try:
-        return part, _checked(part, values, where)
-    except OmegaConfBaseException as error:
-        raise UserError(errors.wrong_type(error, part, OmegaConf.create(values), where)) from None
+        yield
+    except UserError as error:
+        own = re.split("[:.]", str(error))[0] in {f.name for f in dataclasses.fields(cls)}
+        raise UserError(f"{where}.{error}".lstrip(".") if own else str(error)) from None
 
 
-def _check_finite(value: Any, where: str) -> None:
-    """Raise UserError for a number that no manifest can hold."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"{where}: found {value}. Expected a finite number.")
-    inner = (
-        value.items()
-        if isinstance(value, Mapping)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    for name, one in inner:
-        _check_finite(one, f"{where}.{name}")
+def check_parts(parts: Mapping[str, Any]) -> None:
+    """Let each part that can look for its files, by its name in the configuration."""
+    for where, part in parts.items():
+        if hasattr(part, "check"):
+            with naming(where, type(part)):
+                part.check()
 
 
-def _checked(part: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The values as the types of the part's fields."""
-    node = OmegaConf.create(dict(values))
-    missing = sorted(OmegaConf.missing_keys(node))
-    if missing:
-        raise UserError(
-            f"{where}.{missing[0]}: has no value yet. Set it with {where}.{missing[0]}=..."
-        )
-    typed = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(part), node))
-    assert isinstance(typed, dict)
-    return {str(key): value for key, value in typed.items() if key in values}
-
-
-def _import(target: str, where: str) -> Any:
-    module, _, name = target.rpartition(".")
+def _import(target: str, where: str) -> type:
+    place = f"{where}._target_".lstrip(".")
     try:
-        found = getattr(importlib.import_module(module), name)
+        found = pkgutil.resolve_name(target)
     except ModuleNotFoundError as error:
-        if error.name and not error.name.startswith("elo_exp"):
+        if error.name and not target.startswith(error.name):
             raise UserError(
                 f"{where}: needs the package {error.name!r}, which is not installed: pip install it."
             ) from None
-        raise _no_class(where, target) from None
+        raise UserError(f"{place}: found no {target!r}. Expected the path of a class.") from None
     except (AttributeError, ValueError):
-        raise _no_class(where, target) from None
+        raise UserError(f"{place}: found no {target!r}. Expected the path of a class.") from None
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
         raise UserError(
-            f"{where}._target_: found {target!r}, which is no dataclass. Expected the path of one."
+            f"{place}: found {target!r}, which is no dataclass. Expected the path of one."
         )
     return found
-
-
-def _group(where: str) -> str:
-    return where.partition(".")[0]
-
-
-def _no_class(where: str, target: str) -> UserError:
-    return UserError(f"{where}._target_: found no {target!r}. Expected the path of a class.")

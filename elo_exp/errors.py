@@ -7,13 +7,15 @@ import difflib
 import pickle
 import re
 import sys
-from collections.abc import Collection, Sequence
+import typing
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import yaml
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from pydantic import ValidationError
 
 from elo_exp import CONF, usage
 from elo_exp.records import UserError
@@ -135,19 +137,33 @@ def _is_given(name: str) -> bool:
     return any(word.startswith(f"{name}=") for word in sys.argv)
 
 
-def refuse_unknown(
-    node: DictConfig, schema: Any, *, where: str, besides: Collection[str] = ()
-) -> None:
-    """Unknown keys, also those added with `+`, in a node and in the dataclasses inside it."""
-    known = {f.name: f for f in dataclasses.fields(schema)}
-    for key in map(str, node):
-        if key in besides:
-            continue
-        if key not in known:
-            raise UserError(f"{where}{key}: unknown setting.{_suggest(key, known)}")
-        inner = OmegaConf.get_type(node, key) if not OmegaConf.is_missing(node, key) else None
-        if inner is not None and dataclasses.is_dataclass(inner):
-            refuse_unknown(node[key], inner, where=f"{where}{key}.")
+def refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
+    """Raise UserError for a key that is no field of the dataclass, nor of the dataclasses in it."""
+    known = typing.get_type_hints(cls)
+    names = {field.name for field in dataclasses.fields(cls)}
+    for key, value in values.items():
+        place = f"{where}.{key}".lstrip(".")
+        if key not in names:
+            raise UserError(f"{place}: unknown setting.{_suggest(key, names)}")
+        options = [known[key], *typing.get_args(known[key])]  # X | None
+        inner = next((option for option in options if dataclasses.is_dataclass(option)), None)
+        if inner and isinstance(value, Mapping) and typing.get_origin(known[key]) is not dict:
+            refuse_unknown(value, inner, place)
+
+
+def format_validation(error: ValidationError) -> str:
+    """The first of pydantic's findings: where, what was found, what was expected."""
+    first = error.errors()[0]
+    where = ".".join(str(key) for key in first["loc"] if key != "")
+    found = "null" if first["input"] is None else repr(first["input"])
+    if first["type"] == "unexpected_keyword_argument":
+        return f"{where}: unknown setting."
+    if first["type"] in ("missing", "missing_argument"):
+        return f"{where}: is not set, and its class has no default."
+    if first["type"] == "list_type" and isinstance(first["input"], str):
+        return f"{where}: found {first['input']}. Expected a list: '{where}=[{first['input']}]'."
+    expected = re.sub("(Input|String) should (be|match)", "Expected", first["msg"])
+    return f"{where}: found {found}. {expected}."
 
 
 def refuse_lists(overrides: Sequence[str], cfg: DictConfig) -> None:
@@ -187,17 +203,11 @@ def refuse_elsewhere(overrides: Sequence[str], experiment: str) -> None:
             )
 
 
-def wrong_type(error: OmegaConfBaseException, part: Any, values: DictConfig, where: str) -> str:
-    """What to say of a value that does not fit the type of its field in the class `part`."""
-    key = str(error.full_key or error.key)
-    types = {f.name: str(f.type) for f in dataclasses.fields(part)}
-    expected = types.get(re.split(r"[.\[]", key)[0], "another type")
-    return f"{where}.{key}: found {OmegaConf.select(values, key)!r}. Expected {expected}."
-
-
 def _suggest(key: str, known: Collection[str]) -> str:
     close = difflib.get_close_matches(key, list(known), n=1)
-    return (f" Did you mean {close[0]!r}?" if close else "") + f" Known here: {', '.join(known)}."
+    return (
+        f" Did you mean {close[0]!r}?" if close else ""
+    ) + f" Known here: {', '.join(sorted(known))}."
 
 
 def first_line(error: Exception) -> str:

@@ -152,7 +152,7 @@ def parts_of(
         file = OmegaConf.load(folder / "mine" / "entrant" / f"{name}.yaml")
         cfg.entrant = OmegaConf.merge(cfg.entrant, file.entrant)
     settings = config.settings(cfg)
-    parts = config.build(cfg, settings, arena.NEEDS)
+    parts = config.build_parts(cfg, settings, arena.NEEDS)
     with parts.store:
         chosen = dataclasses.replace(parts, judge=judge or TheJudge())
         arena.check(settings, chosen)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra.utils import get_class
 from omegaconf import OmegaConf
 
-from elo_exp import CONF, HOME, config  # noqa: F401  (registers the resolver that conf/ uses)
+from elo_exp import CONF, HOME, config
 from elo_exp.records import Comparison
 
 BANK = HOME / "prompts" / "bank.jsonl"
@@ -42,7 +41,7 @@ def shipped(group: str, name: str, **changes: Any) -> Any:
         "part": described(group, name),
     }
     settings = OmegaConf.to_container(OmegaConf.create(root).part, resolve=True)
-    return get_class(settings.pop("_target_"))(**{**settings, **changes})
+    return config.build({**settings, **changes})
 
 
 def described(group: str, name: str) -> Any:

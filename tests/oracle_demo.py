@@ -49,7 +49,7 @@ def parts_of(folder: Path, *overrides: str) -> Iterator[tuple[Settings, Parts]]:
     OmegaConf.set_struct(cfg, value=False)
     del cfg["hydra"]
     settings = config.settings(cfg)
-    parts = config.build(cfg, settings, oracle.NEEDS, overrides)
+    parts = config.build_parts(cfg, settings, oracle.NEEDS, overrides)
     with parts.store:
         oracle.check(settings, parts)
         yield settings, parts

@@ -18,7 +18,7 @@ SOCKETS = ("entrants", "judges", "ratings", "estimators", "trackers")
 LEVELS = {  # a module's own name goes before its package's
     0: [
         *["records", "results", "settings", "files", "store.store", "store.__init__"],
-        *["progress", "usage"],
+        *["progress", "types", "usage"],
     ],
     1: [
         *[

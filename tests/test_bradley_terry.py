@@ -650,26 +650,3 @@ def test_whatever_the_battles_no_rating_is_nan_or_infinite(
     assert np.isfinite(board.covariance).any() == any(
         r.std_error is not None for r in board.ratings
     )
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"use": "some"}, "use: found 'some'. Expected one of both, consistent."),
-        (
-            {"interval": "wald"},
-            "interval: found 'wald'. Expected one of sandwich, bootstrap, percentile.",
-        ),
-        ({"n_bootstraps": 1}, "n_bootstraps: found 1. Expected 2 or more."),
-        ({"seed": -1}, "seed: found -1. Expected 0 or more."),
-        ({"initial_rating": math.nan}, "initial_rating: found nan. Expected a finite number."),
-        (
-            {"initial_rating": -1e308},
-            "initial_rating: found -1e+308. Expected at most 1000000 points from 0.",
-        ),
-    ],
-)
-def test_settings_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError) as refusal:
-        method(**changes)
-    assert str(refusal.value) == message

@@ -149,22 +149,6 @@ def test_a_device_that_is_not_there_is_refused(device):
     )
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (
-            {"dtype": "int8"},
-            "dtype: found 'int8'. Expected one of auto, float32, bfloat16, float16.",
-        ),
-        ({"device": "tpu"}, "device: found 'tpu'. Expected one of auto, cuda, mps, cpu."),
-    ],
-)
-def test_an_unknown_dtype_or_device_is_refused_before_anything_is_loaded(settings, words):
-    with pytest.raises(UserError) as error:
-        Checkpoint(model="absent", **settings)
-    assert str(error.value) == words
-
-
 # Adapters
 
 

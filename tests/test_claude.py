@@ -561,7 +561,9 @@ CHANGES_THE_KEY: dict[str, Mapping[str, Any]] = {
     "no effort": {"effort": None},
     "max_tokens": {"max_tokens": 2001},
     "base_url": {"base_url": "https://gateway.example.org"},
-    "structured output": {"models": {"claude-opus-5-5": {**OPUS, "structured_output": False}}},
+    "structured output": {
+        "models": {"claude-opus-5-5": dataclasses.replace(OPUS, structured_output=False)}
+    },
 }
 
 
@@ -583,7 +585,7 @@ KEEPS_THE_KEY: dict[str, Mapping[str, Any]] = {
         "chars_per_token": 1.0,
     },
     "a slash at the end of the address": {"base_url": "https://api.anthropic.com/"},
-    "prices": {"models": {"claude-opus-5-5": {**OPUS, "input": 99.0}}},
+    "prices": {"models": {"claude-opus-5-5": dataclasses.replace(OPUS, input=99.0)}},
 }
 
 
@@ -636,35 +638,6 @@ def test_the_other_transport_finds_what_one_has_paid_for(tmp_path: Path):
 # What it refuses to be told
 
 MISTAKES: dict[str, tuple[Mapping[str, Any], str]] = {
-    "transport": (
-        {"transport": "pigeon"},
-        "transport: found 'pigeon'. Expected one of batches, messages.",
-    ),
-    "cache": ({"cache": "2h"}, "cache: found '2h'. Expected one of measured, 1h, 5m, none."),
-    "effort": (
-        {"effort": "hard"},
-        "effort: found 'hard'. Expected one of low, medium, high, xhigh, max.",
-    ),
-    "max_tokens": ({"max_tokens": 0}, "max_tokens: found 0. Expected 1 or more."),
-    "chunk_size": ({"chunk_size": 0}, "chunk_size: found 0. Expected 1 or more."),
-    "concurrency": ({"concurrency": -1}, "concurrency: found -1. Expected 1 or more."),
-    "output": (
-        {"expected_output_tokens": 0},
-        "expected_output_tokens: found 0. Expected 1 or more.",
-    ),
-    "poll_initial": (
-        {"poll_initial_seconds": 0.0},
-        "poll_initial_seconds: found 0.0. Expected more than 0.",
-    ),
-    "poll_max": (
-        {"poll_max_seconds": float("nan")},
-        "poll_max_seconds: found nan. Expected more than 0.",
-    ),
-    "chars": ({"chars_per_token": -3.0}, "chars_per_token: found -3.0. Expected more than 0."),
-    "quarantine": (
-        {"quarantine_seconds": -1.0},
-        "quarantine_seconds: found -1.0. Expected 0 or more.",
-    ),
     "short quarantine": (
         {"quarantine_seconds": 60.0},
         "quarantine_seconds: found 60. Expected 360 or more",
@@ -673,18 +646,9 @@ MISTAKES: dict[str, tuple[Mapping[str, Any], str]] = {
         {"model": "claude-haiku-4-5", "effort": "low"},
         "effort: found 'low', and claude-haiku-4-5 takes none. Set judge.effort=null.",
     ),
-    "hit rate": (
-        {"expected_hit_rate": 70.0},
-        "expected_hit_rate: found 70.0. Expected a share in [0, 1].",
-    ),
-    "hit rate nan": ({"expected_hit_rate": float("nan")}, "expected_hit_rate: found nan."),
     "model": (
         {"model": "claude-opus-9"},
         "model: found 'claude-opus-9', whose prices are not known. Known: claude-",
-    ),
-    "price": (
-        {"models": {"claude-opus-5-5": {**OPUS, "output": -1.0}}},
-        "models: found output -1.0. Expected a number of 0 or more.",
     ),
     "no scheme": (
         {"base_url": "api.anthropic.com"},

@@ -54,7 +54,7 @@ def build(*overrides: str, folder: Path, needs: set[str]) -> Parts:
     cfg = composed(*overrides, f"cache_dir={folder}")
     OmegaConf.set_struct(cfg, value=False)
     del cfg["hydra"]
-    return config.build(cfg, config.settings(cfg), needs)
+    return config.build_parts(cfg, config.settings(cfg), needs)
 
 
 @pytest.fixture
@@ -266,6 +266,12 @@ Which response would a worried person rather receive? Prefer the one that names 
             "oracle.check_nats=inf",
             "oracle.check_nats: found inf. Expected 0 or more nats. To allow any, choose many: ",
         ),
+        ("judge.max_tokens=0", "judge.max_tokens: found 0. Expected greater than or equal to 1."),
+        ("judge.max_tokens=true", "judge.max_tokens: found True. Expected a valid integer."),
+        ("judge.max_tokens=null", "judge.max_tokens: found null. Expected a valid integer."),
+        ("judge.timeout_seconds=0", "judge.timeout_seconds: found 0. Expected greater than 0."),
+        ("judge.temperature='1'", "judge.temperature: found '1'. Expected a valid number."),
+        ("judge.structured=xml", "judge.structured: found 'xml'. Expected 'json_schema', 'json_"),
         ("judge.budget_usd=inf", "judge.budget_usd: found inf. Expected a finite number."),
         ("judge.temperature=nan", "judge.temperature: found nan. Expected a finite number."),
         (

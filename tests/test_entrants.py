@@ -223,33 +223,6 @@ def test_an_answer_is_named_by_all_that_could_change_it(small_bank):
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (
-            {"style": "perfect"},
-            "style: found 'perfect'. Expected one of reference, hedged, partial, swapped.",
-        ),
-        (
-            {"lapse_style": ""},
-            "lapse_style: found ''. Expected one of reference, hedged, partial, swapped.",
-        ),
-        ({"lapse_rate": 15}, "lapse_rate: found 15. Expected a share in [0, 1]."),
-        ({"lapse_rate": -0.1}, "lapse_rate: found -0.1. Expected a share in [0, 1]."),
-        ({"lapse_rate": float("nan")}, "lapse_rate: found nan. Expected a share in [0, 1]."),
-        (
-            {"bank_path": "absent.jsonl"},
-            "absent.jsonl: cannot be read (No such file or directory).",
-        ),
-    ],
-    ids=lambda value: None if isinstance(value, dict) else value[:30],
-)
-def test_a_probe_with_wrong_settings_is_refused(small_bank, changes, words):
-    with pytest.raises(UserError) as error:
-        ProbeEntrant(**{**dataclasses.asdict(probe(small_bank, "reference")), **changes})
-    assert str(error.value).startswith(words)
-
-
 # Recorded responses
 
 ROW = {"entrant_id": "ann", "prompt_id": "p1", "response_text": "Firm pressure."}
@@ -266,7 +239,7 @@ def file(tmp_path: Path) -> Path:
 
 def refused(path: Path, *rows: dict[str, Any]) -> str:
     with pytest.raises(UserError) as error:
-        recorded(path, *rows)
+        recorded(path, *rows).check()
     assert str(error.value).startswith(str(path))
     return str(error.value)
 
@@ -359,7 +332,7 @@ def test_what_is_no_number_in_json_is_refused_where_it_stands(file, field):
     other = {**ROW, "prompt_id": "p2"}
     write_whole(file, f"{json.dumps(ROW)}\n{json.dumps(other)[:-1]}, {field}}}\n")
     with pytest.raises(UserError) as refusal:
-        RecordedEntrant(entrant_id="ann", path=str(file))
+        RecordedEntrant(entrant_id="ann", path=str(file)).check()
     assert (
         str(refusal.value)
         == f"{file}:2: holds NaN or Infinity, which JSON has not. Write null, or leave it out."
@@ -370,7 +343,7 @@ def test_a_folder_without_the_entrants_file_is_refused(tmp_path):
     with pytest.raises(
         UserError, match=r"responses_ann\.jsonl: cannot be read \(No such file or directory\)"
     ):
-        RecordedEntrant(entrant_id="ann", path=str(tmp_path))
+        RecordedEntrant(entrant_id="ann", path=str(tmp_path)).check()
 
 
 def test_an_edited_response_has_another_name_in_the_store(file):

@@ -235,25 +235,6 @@ def test_a_uniform_number_is_turned_into_a_token(uniform, top_p, token):
     ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"temperature": 0.0}, "temperature: found 0.0. Expected more than 0, or null for greedy."),
-        (
-            {"temperature": -1.0},
-            "temperature: found -1.0. Expected more than 0, or null for greedy.",
-        ),
-        ({"top_p": 0.0}, "top_p: found 0.0. Expected a share in (0, 1]."),
-        ({"top_p": 1.5}, "top_p: found 1.5. Expected a share in (0, 1]."),
-        ({"max_new_tokens": 0}, "max_new_tokens: found 0. Expected 1 or more."),
-    ],
-)
-def test_settings_out_of_range_are_refused(changes, words):
-    with pytest.raises(UserError) as error:
-        Decoding(**{"temperature": None, "top_p": 1.0, "max_new_tokens": 1, **changes})
-    assert str(error.value) == words
-
-
 def test_a_prompt_that_leaves_no_room_for_its_answer_is_named_with_its_length(llama):
     check_lengths(llama.context_length, {"fits": [3] * 2028}, max_new_tokens=20, label="ann")
     with pytest.raises(UserError) as error:

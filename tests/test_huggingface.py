@@ -169,30 +169,6 @@ def test_a_template_in_a_file_counts_by_what_it_says(models, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"loader": "custom_poe"}, "loader: found 'custom_poe'. Expected one of vanilla_hf."),
-        (
-            {"rob_checkpoint": -1},
-            "loader: vanilla_hf has neither a robustness checkpoint nor a jury",
-        ),
-        (
-            {"bypass_jury": False},
-            "loader: vanilla_hf has neither a robustness checkpoint nor a jury",
-        ),
-        ({"batch_size": 0}, "batch_size: found 0. Expected 1 or more prompts."),
-        ({"temperature": 0.0}, "temperature: found 0.0."),
-        ({"dtype": "half"}, "dtype: found 'half'."),
-        ({"chat_template": "absent.jinja"}, "absent.jinja: cannot be read"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused_before_anything_is_loaded(models, changes, words):
-    with pytest.raises(UserError) as error:
-        entrant(models / "base", **changes)
-    assert str(error.value).startswith(words)
-
-
 # Several entrants
 
 

@@ -316,28 +316,6 @@ def test_a_position_effect_leaves_the_other_judgments_alone(demo, probed, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (
-            {"signals": {"factuality": "overlapp"}},
-            "signals.factuality: found 'overlapp'. Expected one of overlap, ",
-        ),
-        (
-            {"default_signal": "length"},
-            "default_signal: found 'length'. Expected one of overlap, hedging, specificity.",
-        ),
-        ({"margin": 5}, "margin: found 5. Expected a number in [0, 1]."),
-        ({"position_effect": -0.3}, "position_effect: found -0.3. Expected a number in [0, 1]."),
-    ],
-    ids=["signal", "default signal", "margin", "position effect"],
-)
-def test_a_lexical_judge_with_wrong_settings_is_refused(changes, words):
-    with pytest.raises(UserError) as error:
-        shipped("judge", "lexical", **changes)
-    assert str(error.value).startswith(words)
-
-
-@pytest.mark.parametrize(
     "changes",
     [
         {"margin": 0.1},
@@ -364,7 +342,9 @@ def saved(folder: Path, judgments: dict[str, list[Judgment]]) -> Path:
 
 
 def replay(path: Path, judge_model: str | None = None) -> ReplayJudge:
-    return ReplayJudge(path=str(path), judge_model=judge_model)
+    judge = ReplayJudge(path=str(path), judge_model=judge_model)
+    judge.check()
+    return judge
 
 
 def test_the_verdicts_of_a_run_are_given_again(demo, probed, tmp_path):

@@ -27,6 +27,7 @@ from elo_exp.records import UserError
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, longer, plain_text
 from tests.commands import Ran, attempt, run, start
+from tests.data import BANK
 from tests.stores import rows
 
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=4")
@@ -220,11 +221,16 @@ def test_a_mistake_in_a_worker_is_one_line_as_without_launchers(
         "tracker=local",
         "figures=false",
     )
-    ran = attempt("-m", "elo.k=8,-1", *launcher, *quick, folder=tmp_path)
+    ran = attempt(
+        "-m", f"prompts.bank_path={BANK},missing.jsonl", *launcher, *quick, folder=tmp_path
+    )
     assert ran.code == 2
-    assert ran.err.splitlines()[-1] == "elo_exp: elo.k: found -1. Expected a number above 0."
+    assert (
+        ran.err.splitlines()[-1]
+        == "elo_exp: missing.jsonl: cannot be read (No such file or directory). Check the path."
+    )
     assert "Traceback" not in ran.err
-    assert "job 1 failed: UserError: elo.k: found -1. Expected a number above 0." in ran.out
+    assert "job 1 failed: UserError: missing.jsonl: cannot be read" in ran.out
     assert "sweep: 1 of 2 jobs finished" in ran.out
 
 

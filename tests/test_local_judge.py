@@ -207,12 +207,6 @@ def test_another_model_is_another_judge(model, tmp_path):
     assert judge(model).cache_key() != judge(other).cache_key()
 
 
-def test_a_batch_of_nothing_is_refused(model):
-    with pytest.raises(UserError) as error:
-        judge(model, batch_size=0)
-    assert str(error.value) == "batch_size: found 0. Expected 1 or more requests."
-
-
 # One response by itself
 
 

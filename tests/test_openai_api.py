@@ -537,11 +537,6 @@ def test_an_address_that_is_none_or_holds_a_secret_is_refused_and_the_secret_not
     assert "hush" not in str(refusal.value)
 
 
-def test_a_timeout_of_nothing_is_refused():
-    with pytest.raises(UserError, match="^timeout_seconds: found 0. Expected more than 0."):
-        api("http://host/v1", timeout_seconds=0)
-
-
 def test_without_the_package_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(

@@ -549,18 +549,12 @@ def test_what_may_change_an_answer_is_in_its_key_and_nothing_else(folder):
             {"needs_uncertainty": True, "uncertainty_path": None},
             "uncertainty_path: found nothing, and needs_uncert",
         ),
-        ({"decode": "fast"}, "decode: found 'fast'. Expected one of speculative, direct."),
-        ({"loader": "vanilla_hf"}, "loader: found 'vanilla_hf'. Expected one of custom_poe."),
-        ({"gamma": 0}, "gamma: found 0. Expected 1 or more."),
-        ({"max_new_tokens": 0}, "max_new_tokens: found 0. Expected 1 or more."),
-        ({"beta": 0.0}, "beta: found 0.0. Expected more than 0."),
-        ({"temperature": 0.0}, "temperature: found 0.0. Expected more than 0, or null for greedy."),
     ],
     ids=lambda case: next(iter(case)) if isinstance(case, dict) else "",
 )
 def test_a_setting_that_cannot_be_is_refused(folder, change, words):
     with pytest.raises(UserError) as refusal:
-        entrant(folder, **change)
+        _ = entrant(folder, **change).weight_files
     assert str(refusal.value).startswith(words)
 
 
@@ -569,7 +563,7 @@ def test_a_jury_of_nobody_is_refused(folder, tmp_path):
     with pytest.raises(
         UserError, match="security_dir: found one head. Expected two or more, or bypass_jury=true"
     ):
-        entrant(folder, security_dir=alone, rob_checkpoint=None)
+        _ = entrant(folder, security_dir=alone, rob_checkpoint=None).weight_files
     assert answers(
         entrant(folder, security_dir=alone, rob_checkpoint=None, bypass_jury=True), PROMPTS[:1]
     )

@@ -56,7 +56,9 @@ def original(folder: Path, *rows: dict[str, Any], name: str = "judgments_factual
 
 
 def replay(path: Path, judge_model: str | None = None) -> ReplayJudge:
-    return ReplayJudge(path=str(path), judge_model=judge_model)
+    judge = ReplayJudge(path=str(path), judge_model=judge_model)
+    judge.check()
+    return judge
 
 
 def comparison(

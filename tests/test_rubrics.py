@@ -57,7 +57,9 @@ def rubric_with(folder: Path, **contents: str) -> Rubric:
         file = folder / name
         file.write_text(content)
         settings["path" if name == "rubric" else f"{name}_path"] = str(file)
-    return Rubric(**settings)
+    rubric = Rubric(**settings)
+    rubric.check()
+    return rubric
 
 
 # The files
@@ -82,7 +84,7 @@ def test_a_rubric_without_a_version_header_is_refused(tmp_path, text):
 
 def test_a_rubric_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"absent\.md: cannot be read"):
-        shipped("rubric", "factuality", path=str(tmp_path / "absent.md"))
+        shipped("rubric", "factuality", path=str(tmp_path / "absent.md")).check()
 
 
 @pytest.mark.parametrize(

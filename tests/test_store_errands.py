@@ -91,7 +91,7 @@ def errand(*words: str, cache_dir: Path = Path("cache")) -> str:
     for override in OverridesParser.create().parse_overrides([f"cache_dir={cache_dir}", *rest]):
         OmegaConf.update(cfg, override.key_or_group, override.value())
     settings = config.settings(cfg)
-    parts = config.build(cfg, settings, errands.NEEDS)
+    parts = config.build_parts(cfg, settings, errands.NEEDS)
     if isinstance(parts.judge, ClaudeJudge):
         MADE.append(parts.judge)
     with parts.store:

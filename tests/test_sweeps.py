@@ -14,6 +14,7 @@ import pytest
 
 from elo_exp.report import sweep_summary
 from tests.commands import DRAWN, QUICK, Ran, attempt, run
+from tests.data import BANK
 from tests.openai_server import OpenAiServer
 from tests.pages import Reader
 
@@ -220,7 +221,12 @@ def test_the_console_ends_with_the_count_of_jobs_and_the_folder_of_the_sweep(swe
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """The middle one of three jobs cannot begin."""
-    return attempt("-m", "elo.k=8,-1,16", *QUICK, folder=tmp_path_factory.mktemp("broken"))
+    return attempt(
+        "-m",
+        f"prompts.bank_path={BANK},missing.jsonl,{BANK}",
+        *QUICK,
+        folder=tmp_path_factory.mktemp("broken"),
+    )
 
 
 def test_a_failing_job_does_not_keep_the_others_from_finishing(broken: Ran):
@@ -229,28 +235,26 @@ def test_a_failing_job_does_not_keep_the_others_from_finishing(broken: Ran):
     assert {
         (row["job"], float(row["k"])) for row in table(broken.run_dir / "sweep_summary.csv")
     } == {
-        ("0", 8),
+        ("0", 16),
         ("2", 16),
     }
-    assert is_png(broken.run_dir / "figures/k_by_n_perms.png")
 
 
 def test_the_failed_job_is_named_with_its_reason(broken: Ran):
     (said,) = (line for line in broken.out.splitlines() if line.startswith("job 1 failed: "))
-    assert "elo.k: found -1. Expected a number above 0." in said
-    assert broken.err.splitlines()[-1] == "elo_exp: elo.k: found -1. Expected a number above 0."
+    assert "missing.jsonl: cannot be read" in said
+    assert broken.err.splitlines()[-1].startswith("elo_exp: missing.jsonl: cannot be read")
     assert "Traceback" not in broken.err
     good, bad, _ = read(broken.run_dir / "sweep_jobs.json")
     assert (good["finished"], good["error"]) == (True, None)
     assert not bad["finished"]
-    assert "elo.k: found -1" in bad["error"]
+    assert "missing.jsonl" in bad["error"]
 
 
 def test_the_report_is_written_all_the_same(broken: Ran):
     page = Reader((broken.run_dir / "report.html").read_text(encoding="utf-8"))
     assert page.given("href") == ["0/report.html", "2/report.html"]
-    assert ["1", "-1", "failed"] in [row[:3] for row in page.cells]
-    assert "elo.k: found -1. Expected a number above 0." in page.said
+    assert "missing.jsonl: cannot be read" in page.said
 
 
 def test_a_setting_may_be_what_only_the_job_knows(tmp_path: Path):
@@ -271,7 +275,10 @@ def test_a_sweep_of_plans_is_no_sweep_of_failures(tmp_path: Path):
 
 
 def test_the_failed_job_is_listed_with_what_it_was_asked(broken: Ran):
-    assert "elo.k=-1" in read(broken.run_dir / "sweep_jobs.json")[1]["overrides"]
+    assert (
+        "prompts.bank_path=missing.jsonl"
+        in read(broken.run_dir / "sweep_jobs.json")[1]["overrides"]
+    )
 
 
 def test_a_named_sweep_is_a_file_whose_values_you_may_narrow(tmp_path: Path):

@@ -25,7 +25,7 @@ from statsmodels.tools.numdiff import approx_fprime, approx_hess
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.davidson import Davidson, DavidsonModel
 from elo_exp.ratings.rao_kupper import RaoKupper, RaoKupperModel
-from elo_exp.records import Battle, UserError
+from elo_exp.records import Battle
 from elo_exp.results import Leaderboard
 from elo_exp.statistics import ties
 from elo_exp.statistics.likelihood import (
@@ -446,14 +446,6 @@ def test_only_reconciled_winners_count_with_use_consistent(name: str) -> None:
     assert (
         consistent.parameters["p_tie_equal"] > both.parameters["p_tie_equal"]
     )  # who flips has tied
-
-
-@BOTH
-def test_settings_out_of_range_are_refused(name: str) -> None:
-    with pytest.raises(UserError, match="use: found 'some'. Expected one of both, consistent"):
-        METHODS[name](initial_rating=1400, use="some")
-    with pytest.raises(UserError, match="initial_rating: found inf. Expected a finite number"):
-        METHODS[name](initial_rating=math.inf, use="both")
 
 
 def test_abilities_start_at_bradley_terry_and_end_where_ties_say() -> None:

@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 API_VERSION = "2026-10-21"  # pinned: it is part of what a verdict depends on, and an upgraded SDK may send another
-EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _TIMEOUT_SECONDS = 300.0  # after which the client gives up on an answer
 _UPLOAD_SECONDS = 3 * _TIMEOUT_SECONDS  # the same for a batch, which may be large
 _SLACK_SECONDS = 60.0  # until the server has then certainly noticed
@@ -53,8 +52,6 @@ def api_key() -> str | None:
 
 def check_quarantine(seconds: float, base_url: str) -> None:
     """Raise UserError where a submission could still be accepted after it was given up; a test server is excepted."""
-    if not seconds >= 0:
-        raise UserError(f"quarantine_seconds: found {seconds}. Expected 0 or more.")
     least = _TIMEOUT_SECONDS + _SLACK_SECONDS
     if seconds < least and urlsplit(base_url).hostname not in ("127.0.0.1", "localhost"):
         raise UserError(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from elo_exp.records import UserError
+from elo_exp.types import Dollars, Natural, NonNegative
 
 PER_MILLION = 1e-6
 
@@ -15,18 +15,13 @@ PER_MILLION = 1e-6
 class Prices:
     """Dollars per million tokens, and what a model's prompt cache takes."""
 
-    input: float
-    output: float
-    cache_write_5m: float
-    cache_write_1h: float
-    cache_read: float
-    batch_factor: float  # what a batch pays of all of these
-    min_cacheable_tokens: int  # a shorter prefix is never cached
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise UserError(f"models: found {name} {value!r}. Expected a number of 0 or more.")
+    input: Dollars
+    output: Dollars
+    cache_write_5m: Dollars
+    cache_write_1h: Dollars
+    cache_read: Dollars
+    batch_factor: NonNegative  # what a batch pays of all of these
+    min_cacheable_tokens: Natural  # a shorter prefix is never cached
 
     def dollars(self, usage: Mapping[str, int], *, factor: float = 1.0) -> float:
         """What tokens by class cost; `factor` is `batch_factor` in a batch and 1 elsewhere."""
@@ -66,9 +61,6 @@ def token_prices(
     cached_input_usd_per_million: float,
 ) -> Prices:
     """Of a model whose prompt cache is never asked for; what the server finds there all the same is `cached` input."""
-    for name, dollars in list(locals().items()):
-        if not 0 <= dollars < math.inf:
-            raise UserError(f"{name}: found {dollars}. Expected a number of 0 or more.")
     return Prices(
         input=input_usd_per_million,
         output=output_usd_per_million,

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_TOKENS_NAMES = ("max_tokens", "max_completion_tokens")
 _NO_KEY = "not-needed"  # the SDK sends no request without one
 _LISTING_SECONDS = 30.0
 _NAMED = 5  # of a server's models, how many are named
@@ -71,8 +70,6 @@ class OpenAiApi:
         check_base_url(base_url)
         if key_variable is not None:
             check_variable(key_variable)
-        if not timeout_seconds > 0:
-            raise UserError(f"timeout_seconds: found {timeout_seconds}. Expected more than 0.")
         self.endpoint = base_url.rstrip("/")
         self._key_variable = key_variable
         self._timeout_seconds = timeout_seconds

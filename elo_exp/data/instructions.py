@@ -50,18 +50,34 @@ class Instructions(ABC):
                 f"dimension: found {self.dimension!r}. Expected a name that files can have, such as 'empathy': without "
                 "slashes, and no dot at either end."
             )
-        self.text = read(self.path)
-        self.version = _version(self.path, self.text)
-        self.header = read(self.system_path)
-        self.template = read(self.template_path)
+
+    def check(self) -> None:
+        """Raise UserError for a file that is missing or cannot be used."""
+        _ = self.version, self.system, self.template, self.schema
+
+    @cached_property
+    def text(self) -> str:
+        return read(self.path)
+
+    @cached_property
+    def version(self) -> str:
+        return _version(self.path, self.text)
+
+    @cached_property
+    def template(self) -> str:
+        template = read(self.template_path)
         try:
-            self.template.format_map(dict.fromkeys(self.placeholders, ""))
+            template.format_map(dict.fromkeys(self.placeholders, ""))
         except (KeyError, ValueError, IndexError, AttributeError) as error:
             raise UserError(
                 f"{self.template_path}: cannot be filled in ({error!r}). Known placeholders: "
                 f"{', '.join(self.placeholders)}."
             ) from None
-        self.schema = self._schema()
+        return template
+
+    @cached_property
+    def schema(self) -> str:
+        return self._schema()
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -82,7 +98,7 @@ class Instructions(ABC):
     @cached_property
     def system(self) -> str:
         """What every request of this rubric starts with, byte for byte: the cacheable prefix."""
-        return f"{self.header.strip()}\n\n{self.text.strip()}\n"
+        return f"{read(self.system_path).strip()}\n\n{self.text.strip()}\n"
 
     @cached_property
     def _n_bytes(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from elo_exp.data.instructions import Instructions, nonce, read_reply, tags_of
 from elo_exp.records import Item, JudgeReply, JudgeRequest, Prompt, Response, Score, UserError
+from elo_exp.types import Number
 
 INTERVAL_WIDTH = 3.92  # of a 95 % normal interval, in standard deviations
 UNREADABLE = "unreadable"  # why a reply that ended by itself has no score
@@ -27,15 +28,15 @@ class ScoreRubric(Instructions):
     uncertainty  ask for a 95 % interval besides, whose width says how sure the judge is
     """
 
-    low: float
-    high: float
+    low: Number
+    high: Number
     uncertainty: bool
 
     placeholders = ("question", "reference", "expected", "response", "nonce", "low", "high")
     tags = tags_of("response")
 
     def __post_init__(self) -> None:
-        if not -float("inf") < self.low < self.high < float("inf"):
+        if not self.low < self.high:
             raise UserError(
                 f"low: found a scale from {self.low} to {self.high}. Expected a low below a high."
             )

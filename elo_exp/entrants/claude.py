@@ -10,7 +10,6 @@ from elo_exp.api.answering import Answering, Said
 from elo_exp.api.anthropic_answers import text_of, usage_of
 from elo_exp.api.anthropic_api import (
     API_VERSION,
-    EFFORTS,
     AnthropicApi,
     api_key,
     check_lifetime,
@@ -20,15 +19,15 @@ from elo_exp.api.calls import Message
 from elo_exp.api.costs import Prices, token_prices
 from elo_exp.api.transport import check_base_url
 from elo_exp.records import Prompt, Response, UserError
-from elo_exp.settings import one_of
+from elo_exp.types import Count, Dollars, Effort
 
 
 @dataclass(kw_only=True)
 class TokenPrices:
     """Dollars per million tokens."""
 
-    input: float
-    output: float
+    input: Dollars
+    output: Dollars
 
 
 @dataclass(kw_only=True)
@@ -42,17 +41,15 @@ class ClaudeEntrant:
     base_url: str
     model: str
     system_prompt: str | None
-    effort: str | None
-    max_tokens: int
-    concurrency: int
+    effort: Effort | None
+    max_tokens: Count
+    concurrency: Count
     prices: dict[str, TokenPrices]
-    budget_usd: float | None
+    budget_usd: Dollars | None
 
     def __post_init__(self) -> None:
         check_base_url(self.base_url)
         self.base_url = self.base_url.rstrip("/")
-        if self.effort is not None:
-            one_of("effort", self.effort, EFFORTS)
         self._part = f"entrant.{self.entrant_id}"
         self._api = AnthropicApi(self.base_url, part=self._part)
         self._answering = Answering(
@@ -68,17 +65,16 @@ class ClaudeEntrant:
         )
 
     def _prices(self) -> Prices:
-        found: Any = self.prices.get(self.model)
+        found = self.prices.get(self.model)
         if found is None:
             raise UserError(
                 f"model: found {self.model!r}, whose prices are not known. Known: {', '.join(self.prices)}. Add it to "
                 "prices as '{input: .., output: ..}', in dollars per million tokens."
             )
-        prices = found if isinstance(found, TokenPrices) else TokenPrices(**found)
         return token_prices(
-            input_usd_per_million=prices.input,
-            output_usd_per_million=prices.output,
-            cached_input_usd_per_million=prices.input,
+            input_usd_per_million=found.input,
+            output_usd_per_million=found.output,
+            cached_input_usd_per_million=found.input,
         )
 
     @property

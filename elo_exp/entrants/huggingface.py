@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from elo_exp.files import utc_now
 from elo_exp.models import causal_lm, checkpoints, teacher_forcing, tiny
@@ -21,7 +21,7 @@ from elo_exp.models.generation import (
 )
 from elo_exp.models.teacher_forcing import Forced, recorded_ids, tokenizer_fingerprint, totals
 from elo_exp.records import ForcedLogprob, Prompt, Response, UserError
-from elo_exp.settings import one_of
+from elo_exp.types import Count, Device, DType, Positive, TopP
 
 VERSION = (
     1  # part of every stored answer's key: raise it when what is done with the settings changes
@@ -43,31 +43,23 @@ class HuggingFaceEntrant:
     model: str
     revision: str | None
     adapters: list[str]
-    dtype: str
-    device: str
+    dtype: DType
+    device: Device
     trust_remote_code: bool
     chat_template: str | None
     system_prompt: str | None
-    temperature: float | None
-    top_p: float
-    max_new_tokens: int
-    batch_size: int
+    temperature: Positive | None
+    top_p: TopP
+    max_new_tokens: Count
+    batch_size: Count
     logprobs: bool
     cache_dir: str
-    loader: str
-    rob_checkpoint: int | None
-    bypass_jury: bool
-    needs_uncertainty: bool
+    loader: Literal["vanilla_hf"]
+    rob_checkpoint: None
+    bypass_jury: Literal[True]
+    needs_uncertainty: Literal[False]
 
     def __post_init__(self) -> None:
-        one_of("loader", self.loader, ("vanilla_hf",))
-        if self.rob_checkpoint is not None or not self.bypass_jury or self.needs_uncertainty:
-            raise UserError(
-                "loader: vanilla_hf has neither a robustness checkpoint nor a jury nor an uncertainty head. Expected "
-                "rob_checkpoint=null, bypass_jury=true and needs_uncertainty=false, or an entrant with custom_poe."
-            )
-        if self.batch_size < 1:
-            raise UserError(f"batch_size: found {self.batch_size}. Expected 1 or more prompts.")
         if self.logprobs and (self.temperature is None or self.top_p != 1):
             raise UserError(
                 f"logprobs: found true with temperature={self.temperature} and top_p={self.top_p}. Expected a "
@@ -76,15 +68,10 @@ class HuggingFaceEntrant:
         self._decoding = Decoding(
             temperature=self.temperature, top_p=self.top_p, max_new_tokens=self.max_new_tokens
         )
-        self._template = checkpoints.read_template(self.chat_template)
-        self._wanted = Checkpoint(
-            model=self.model,
-            revision=self.revision,
-            dtype=self.dtype,
-            device=self.device,
-            adapters=tuple(self.adapters),
-            trust_remote_code=self.trust_remote_code,
-        )
+
+    @cached_property
+    def _template(self) -> str | None:
+        return checkpoints.read_template(self.chat_template)
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -96,7 +83,15 @@ class HuggingFaceEntrant:
 
     @cached_property
     def weights(self) -> Checkpoint:
-        return checkpoints.pinned(tiny.built(self._wanted, Path(self.cache_dir)))
+        wanted = Checkpoint(
+            model=self.model,
+            revision=self.revision,
+            dtype=self.dtype,
+            device=self.device,
+            adapters=tuple(self.adapters),
+            trust_remote_code=self.trust_remote_code,
+        )
+        return checkpoints.pinned(tiny.built(wanted, Path(self.cache_dir)))
 
     @cached_property
     def _settings(self) -> Mapping[str, Any]:

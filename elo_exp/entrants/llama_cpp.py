@@ -13,10 +13,11 @@ import numpy as np
 
 from elo_exp.files import utc_now
 from elo_exp.models import checkpoints, gguf, teacher_forcing
-from elo_exp.models.generation import Decoding, check_lengths, prompt_seed
+from elo_exp.models.generation import check_lengths, prompt_seed
 from elo_exp.models.gguf import GgufFile, GgufModel, log_softmax
 from elo_exp.models.teacher_forcing import recorded_ids
 from elo_exp.records import ForcedLogprob, Prompt, Response, UserError
+from elo_exp.types import Count, Integer, Positive
 
 VERSION = (
     1  # part of every stored answer's key: raise it when what is done with the settings changes
@@ -35,16 +36,16 @@ class LlamaCppEntrant:
     path: str
     chat_template: str | None
     system_prompt: str | None
-    temperature: float
-    max_new_tokens: int
-    n_ctx: int
-    n_threads: int | None
-    n_gpu_layers: int
+    temperature: Positive
+    max_new_tokens: Count
+    n_ctx: Count
+    n_threads: Count | None
+    n_gpu_layers: Integer
     cache_dir: str
 
-    def __post_init__(self) -> None:
-        Decoding(temperature=self.temperature, top_p=1.0, max_new_tokens=self.max_new_tokens)
-        self._template = checkpoints.read_template(self.chat_template)
+    @cached_property
+    def _template(self) -> str | None:
+        return checkpoints.read_template(self.chat_template)
 
     @property
     def input_files(self) -> Mapping[str, Path]:

@@ -12,7 +12,6 @@ from elo_exp.api.calls import Message
 from elo_exp.api.costs import Prices, token_prices
 from elo_exp.api.counts import is_counted
 from elo_exp.api.openai_api import (
-    MAX_TOKENS_NAMES,
     OpenAiApi,
     check_extra_body,
     stop_reason_of,
@@ -20,7 +19,7 @@ from elo_exp.api.openai_api import (
     usage_of,
 )
 from elo_exp.records import Prompt, Response, UserError
-from elo_exp.settings import one_of
+from elo_exp.types import Count, Dollars, Integer, MaxTokensName, NonNegative, Positive, TopP
 
 
 @dataclass(kw_only=True)
@@ -33,20 +32,19 @@ class OpenAiCompatibleEntrant:
     model: str
     key_variable: str | None
     system_prompt: str | None
-    max_tokens: int
-    max_tokens_name: str
-    temperature: float | None
-    top_p: float | None
-    seed: int | None
+    max_tokens: Count
+    max_tokens_name: MaxTokensName
+    temperature: NonNegative | None
+    top_p: TopP | None
+    seed: Integer | None
     extra_body: dict[str, Any]
-    concurrency: int
-    timeout_seconds: float
-    input_usd_per_million: float | None
-    output_usd_per_million: float | None
-    budget_usd: float | None
+    concurrency: Count
+    timeout_seconds: Positive
+    input_usd_per_million: Dollars | None
+    output_usd_per_million: Dollars | None
+    budget_usd: Dollars | None
 
     def __post_init__(self) -> None:
-        one_of("max_tokens_name", self.max_tokens_name, MAX_TOKENS_NAMES)
         check_extra_body(self.extra_body)
         self._api = OpenAiApi(
             self.base_url,

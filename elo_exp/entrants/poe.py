@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,12 +19,11 @@ from elo_exp.models.decoding import Decoded, Sampling
 from elo_exp.models.generation import Speed, check_lengths, made_on, prompt_seed
 from elo_exp.models.multihead import MultiHead, geometry
 from elo_exp.records import Prompt, Response, UserError
-from elo_exp.settings import one_of
+from elo_exp.types import Count, Device, DType, Integer, Positive
 
 VERSION = (
     1  # part of every stored answer's key: raise it when what is done with the settings changes
 )
-DECODES = ("speculative", "direct")
 # Word for word, with nothing before "Answer", what the uncertainty head was trained on.
 _IS_IT_CORRECT = "{prompt}Answer: {answer}\nTask: Reply A (correct) or B (wrong): "
 _DIGITS = 6  # of the numbers for each token
@@ -47,45 +46,23 @@ class ProductOfExpertsEntrant:
     revision: str | None
     security_dir: str | None
     robustness_dir: str | None
-    rob_checkpoint: int | None
+    rob_checkpoint: Integer | None
     uncertainty_path: str | None
     bypass_jury: bool
-    decode: str
-    gamma: int
-    beta: float
-    temperature: float | None
+    decode: Literal["speculative", "direct"]
+    gamma: Count
+    beta: Positive
+    temperature: Positive | None
     needs_uncertainty: bool
-    max_new_tokens: int
+    max_new_tokens: Count
     merge: bool
-    dtype: str
-    device: str
+    dtype: DType
+    device: Device
     trust_remote_code: bool
     chat_template: str | None
     system_prompt: str | None
     cache_dir: str
-    loader: str
-
-    def __post_init__(self) -> None:
-        one_of("loader", self.loader, ("custom_poe",))
-        one_of("decode", self.decode, DECODES)
-        for name in ("gamma", "max_new_tokens"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}: found {getattr(self, name)}. Expected 1 or more.")
-        if not 0 < self.beta < float("inf"):
-            raise UserError(f"beta: found {self.beta}. Expected more than 0.")
-        if self.temperature is not None and not 0 < self.temperature < float("inf"):
-            raise UserError(
-                f"temperature: found {self.temperature}. Expected more than 0, or null for greedy."
-            )
-        self._files = self._find()
-        self._template = checkpoints.read_template(self.chat_template)
-        self._wanted = Checkpoint(
-            model=self.model,
-            revision=self.revision,
-            dtype=self.dtype,
-            device=self.device,
-            trust_remote_code=self.trust_remote_code,
-        )
+    loader: Literal["custom_poe"]
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -95,16 +72,27 @@ class ProductOfExpertsEntrant:
     def weight_files(self) -> Sequence[Path]:
         return [*checkpoints.weight_files(self.model), *self._files.paths]
 
-    def _find(self) -> adapters.HeadFiles:
+    @cached_property
+    def _template(self) -> str | None:
+        return checkpoints.read_template(self.chat_template)
+
+    def check(self) -> None:
+        """Raise UserError for adapters that are missing."""
+        _ = self._files
+
+    @cached_property
+    def _files(self) -> adapters.HeadFiles:
         if self.security_dir is None:
             raise UserError(
-                "security_dir: found nothing. Expected the folder of the heads' adapters; the environment variable "
-                "ELO_EXP_SECURITY_DIR sets it for all entrants, docs/poe.md says what must be in it. "
-                "Responses that are there already come by recorded_dir=DIR."
+                "security_dir: found nothing. Expected the folder of the heads' adapters; the "
+                "environment variable ELO_EXP_SECURITY_DIR sets it for all entrants, docs/poe.md "
+                "says what must be in it. Responses that are there already come by "
+                "recorded_dir=DIR."
             )
         if self.needs_uncertainty and self.uncertainty_path is None:
             raise UserError(
-                "uncertainty_path: found nothing, and needs_uncertainty=true. Expected the head's file."
+                "uncertainty_path: found nothing, and needs_uncertainty=true. Expected the head's "
+                "file."
             )
         files = adapters.find(
             security_dir=self.security_dir,
@@ -114,13 +102,21 @@ class ProductOfExpertsEntrant:
         )
         if len(files.heads) == 1 and not self.bypass_jury:
             raise UserError(
-                "security_dir: found one head. Expected two or more, or bypass_jury=true: nobody is left."
+                "security_dir: found one head. Expected two or more, or bypass_jury=true: nobody "
+                "is left."
             )
         return files
 
     @cached_property
     def weights(self) -> Checkpoint:
-        return checkpoints.pinned(self._wanted)
+        wanted = Checkpoint(
+            model=self.model,
+            revision=self.revision,
+            dtype=self.dtype,
+            device=self.device,
+            trust_remote_code=self.trust_remote_code,
+        )
+        return checkpoints.pinned(wanted)
 
     @cached_property
     def _settings(self) -> Mapping[str, Any]:

@@ -12,36 +12,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from elo_exp.data import bank
 from elo_exp.files import utc_now
-from elo_exp.records import Prompt, Response, UserError, fingerprint
-from elo_exp.settings import one_of
+from elo_exp.records import Prompt, Response, fingerprint
+from elo_exp.types import Share
 
+Style = Literal["reference", "hedged", "partial", "swapped"]
 VERSION = 1  # part of every stored answer's key: raise it when a style's wording changes
 
 
 @dataclass(kw_only=True)
 class ProbeEntrant:
-    """style, lapse_style  reference, hedged, partial or swapped
-    lapse_rate          share of prompts answered in the lapse style, in [0, 1]
-    bank_path           the bank from which `swapped` takes another prompt's answer
+    """lapse_rate  share of prompts answered in the lapse style
+    bank_path   the bank from which `swapped` takes another prompt's answer
     """
 
     entrant_id: str
-    style: str
-    lapse_style: str
-    lapse_rate: float
+    style: Style
+    lapse_style: Style
+    lapse_rate: Share
     bank_path: str
 
-    def __post_init__(self) -> None:
-        for name in ("style", "lapse_style"):
-            one_of(name, getattr(self, name), _STYLES)
-        if not 0 <= self.lapse_rate <= 1:
-            raise UserError(f"lapse_rate: found {self.lapse_rate}. Expected a share in [0, 1].")
-        self._donors = _donors(bank.load(Path(self.bank_path)))
+    @cached_property
+    def _donors(self) -> dict[str, str]:
+        return _donors(bank.load(Path(self.bank_path)))
 
     @property
     def input_files(self) -> Mapping[str, Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,18 @@ class RecordedEntrant:
     entrant_id: str
     path: str
 
-    def __post_init__(self) -> None:
+    @property
+    def _file(self) -> Path:
         path = Path(self.path)
-        self._file = path / f"responses_{self.entrant_id}.jsonl" if path.is_dir() else path
-        self._responses = _read(self._file, self.entrant_id)
+        return path / f"responses_{self.entrant_id}.jsonl" if path.is_dir() else path
+
+    @cached_property
+    def _responses(self) -> dict[str, Response]:
+        return _read(self._file, self.entrant_id)
+
+    def check(self) -> None:
+        """Raise UserError for a file that is missing or cannot be read."""
+        _ = self._responses
 
     @property
     def input_files(self) -> Mapping[str, Path]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -25,10 +25,9 @@ from elo_exp.oracle.influence import (
     linear_estimate,
     tmle_update,
 )
-from elo_exp.settings import one_of
 from elo_exp.statistics.likelihood import Array
 
-OMEGAS = ("w", "w2", "snips")  # weight in an outcome model: w, w^2 or (w - 1)^2
+Omega = Literal["w", "w2", "snips"]  # weight in an outcome model: w, w^2 or (w - 1)^2
 _MIN_OMEGA = 1e-8
 _EDGE = 1e-3  # probabilities are clipped to [edge, 1 - edge] before their logit
 _STACKING_RIDGE = 1e-8  # relative to the trace
@@ -48,11 +47,8 @@ class DrCpo:
 class Mrdr:
     """The outcome model is fitted where the weights are large; Farajtabar et al. (2018)."""
 
-    omega: str  # one of OMEGAS
+    omega: Omega
     requires: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
-
-    def __post_init__(self) -> None:
-        one_of("omega", self.omega, OMEGAS)
 
     def estimate(self, evidence: Evidence) -> Estimate:
         rows, w = evidence.logged[evidence.labelled], evidence.calibrated[evidence.labelled]
@@ -95,11 +91,8 @@ class Tmle:
 class StackedDr:
     """The mixture of the other three with the smallest variance over prompts."""
 
-    omega: str  # one of OMEGAS
+    omega: Omega
     requires: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
-
-    def __post_init__(self) -> None:
-        one_of("omega", self.omega, OMEGAS)
 
     def estimate(self, evidence: Evidence) -> Estimate:
         parts = [part.estimate(evidence) for part in (DrCpo(), Tmle(), Mrdr(omega=self.omega))]

@@ -10,14 +10,14 @@ which is unbiased for any f, as long as the labelled rows are a random slice.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from elo_exp.oracle import weights
 from elo_exp.oracle.evidence import CALIBRATED_WEIGHTS, RAW_WEIGHTS, Evidence
 from elo_exp.oracle.influence import Estimate, Term, linear_estimate
-from elo_exp.records import UserError
 from elo_exp.statistics.likelihood import Array
 
 
@@ -39,12 +39,8 @@ class Snips:
     clip_weight  largest weight, relative to their mean
     """
 
-    clip_weight: float
+    clip_weight: Annotated[float, Field(strict=True, gt=1)]
     requires: ClassVar = (RAW_WEIGHTS,)
-
-    def __post_init__(self) -> None:
-        if not self.clip_weight > 1:
-            raise UserError(f"clip_weight: found {self.clip_weight:g}. Expected more than 1.")
 
     def estimate(self, evidence: Evidence) -> Estimate:
         cut = weights.clipped(evidence.hajek, self.clip_weight)

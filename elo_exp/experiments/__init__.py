@@ -83,6 +83,17 @@ class Parts:
             if isinstance(part, HasWeights)
         }
 
+    def by_name(self) -> dict[str, object]:
+        return {
+            **{f"entrant.{name}": entrant for name, entrant in self.entrants.items()},
+            **{f"rubric.{rubric.dimension}": rubric for rubric in self.rubrics},
+            "judge": self.judge,
+            "oracle_judge": self.oracle_judge,
+            "scoring": self.scoring,
+            "oracle_scoring": self.oracle_scoring,
+            "tracker": self.tracker,
+        }
+
     def _asked(self) -> dict[str, object]:
         entrants = {f"entrant {name}": entrant for name, entrant in self.entrants.items()}
         return {**entrants, "judge": self.judge, "oracle_judge": self.oracle_judge}

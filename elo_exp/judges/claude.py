@@ -7,12 +7,11 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from elo_exp.api.anthropic_answers import text_of, usage_of
 from elo_exp.api.anthropic_api import (
     API_VERSION,
-    EFFORTS,
     AnthropicApi,
     api_key,
     check_lifetime,
@@ -30,15 +29,13 @@ from elo_exp.api.token_estimator import Density, most_tokens, sample
 from elo_exp.api.transport import check_base_url
 from elo_exp.files import utc_now
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
-from elo_exp.settings import one_of
 from elo_exp.store.claims import Claims
 from elo_exp.store.ledger import CANCELLED, Ledger
 from elo_exp.store.store import Store
+from elo_exp.types import Count, Dollars, Effort, NonNegative, Positive, Share
 
 logger = logging.getLogger(__name__)
 
-TRANSPORTS = ("batches", "messages")
-CACHES = ("measured", "1h", "5m", "none")
 _CACHE_WORDS = {
     "1h": "the 1-hour cache (1h), not measured",
     "5m": "the 5-minute cache (5m), not measured",
@@ -67,44 +64,30 @@ class ClaudeJudge:
     """
 
     model: str
-    effort: str | None
-    max_tokens: int
-    transport: str
+    effort: Effort | None
+    max_tokens: Count
+    transport: Literal["batches", "messages"]
     base_url: str
-    budget_usd: float
-    cache: str
+    budget_usd: Dollars
+    cache: Literal["measured", "1h", "5m", "none"]
     models: dict[str, ClaudeModel]
-    expected_output_tokens: int
-    expected_hit_rate: float
-    chars_per_token: float
-    chunk_size: int
-    poll_initial_seconds: float
-    poll_max_seconds: float
-    quarantine_seconds: float
-    concurrency: int
+    expected_output_tokens: Count
+    expected_hit_rate: Share
+    chars_per_token: Positive
+    chunk_size: Count
+    poll_initial_seconds: Positive
+    poll_max_seconds: Positive
+    quarantine_seconds: NonNegative
+    concurrency: Count
 
     key_fields = ()
     clock = Clock()
     budget_setting = "judging.budget_usd"
 
     def __post_init__(self) -> None:
-        one_of("transport", self.transport, TRANSPORTS)
-        one_of("cache", self.cache, CACHES)
-        if self.effort is not None:
-            one_of("effort", self.effort, EFFORTS)
         check_base_url(self.base_url)
         self.base_url = self.base_url.rstrip("/")
-        for name in ("max_tokens", "chunk_size", "concurrency", "expected_output_tokens"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}: found {getattr(self, name)}. Expected 1 or more.")
-        for name in ("poll_initial_seconds", "poll_max_seconds", "chars_per_token"):
-            if not getattr(self, name) > 0:
-                raise UserError(f"{name}: found {getattr(self, name)}. Expected more than 0.")
         check_quarantine(self.quarantine_seconds, self.base_url)
-        if not 0 <= self.expected_hit_rate <= 1:
-            raise UserError(
-                f"expected_hit_rate: found {self.expected_hit_rate}. Expected a share in [0, 1]."
-            )
         self._facts = self._look_up(self.model)
         if self.effort is not None and not self._facts.takes_effort:
             raise UserError(
@@ -126,13 +109,13 @@ class ClaudeJudge:
         self._api = AnthropicApi(self.base_url, part=name)
 
     def _look_up(self, model: str) -> ClaudeModel:
-        facts: Any = self.models.get(model)
+        facts = self.models.get(model)
         if facts is None:
             raise UserError(
                 f"model: found {model!r}, whose prices are not known. Known: {', '.join(self.models)}. Add another to "
                 "models in conf/judge/claude.yaml, with its prices."
             )
-        return facts if isinstance(facts, ClaudeModel) else ClaudeModel(**facts)
+        return facts
 
     def cache_key(self) -> Mapping[str, Any]:
         return {

@@ -14,13 +14,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from elo_exp.files import utc_now
-from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, UserError, fingerprint
-from elo_exp.settings import one_of
+from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, fingerprint
 from elo_exp.store.store import Store
+from elo_exp.types import Integer, Share
 
+Signal = Literal["overlap", "hedging", "specificity"]
 VERSION = 1  # part of every key: raise it when a signal changes
 _CHUNK = 256  # replies in one transaction; they cost nothing to make again
 
@@ -58,24 +59,14 @@ class LexicalJudge:
     the reference makes a better judge, an oracle for the other.
     """
 
-    signals: dict[str, str]
-    default_signal: str
-    margin: float
-    position_effect: float
-    seed: int
+    signals: dict[str, Signal]
+    default_signal: Signal
+    margin: Share
+    position_effect: Share
+    seed: Integer
 
     model = "lexical"
     key_fields = ("prompt_id",)  # for the draw of the position effect
-
-    def __post_init__(self) -> None:
-        one_of("default_signal", self.default_signal, SIGNALS)
-        for dimension, signal in self.signals.items():
-            one_of(f"signals.{dimension}", signal, SIGNALS)
-        for name in ("margin", "position_effect"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(
-                    f"{name}: found {getattr(self, name)}. Expected a number in [0, 1]."
-                )
 
     def cache_key(self) -> Mapping[str, Any]:
         return {

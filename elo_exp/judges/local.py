@@ -24,6 +24,7 @@ from elo_exp.models.causal_lm import CausalLM, Checkpoint
 from elo_exp.models.generation import in_batches, left_padded
 from elo_exp.records import JudgeReply, JudgeRequest, UserError, canonical_json
 from elo_exp.store.store import Store
+from elo_exp.types import Count, Device, DType
 
 VERSION = 1  # part of every key: raise it when the way of asking changes
 LABELS = ("A", "B", "TIE")
@@ -39,28 +40,19 @@ class LocalJudge:
     model: str
     revision: str | None
     adapters: list[str]
-    dtype: str
-    device: str
+    dtype: DType
+    device: Device
     trust_remote_code: bool
     chat_template: str | None
     lead: str
-    batch_size: int
+    batch_size: Count
     cache_dir: str
 
     key_fields = ()
 
-    def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise UserError(f"batch_size: found {self.batch_size}. Expected 1 or more requests.")
-        self._template = checkpoints.read_template(self.chat_template)
-        self._wanted = Checkpoint(
-            model=self.model,
-            revision=self.revision,
-            dtype=self.dtype,
-            device=self.device,
-            adapters=tuple(self.adapters),
-            trust_remote_code=self.trust_remote_code,
-        )
+    @cached_property
+    def _template(self) -> str | None:
+        return checkpoints.read_template(self.chat_template)
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -72,7 +64,15 @@ class LocalJudge:
 
     @cached_property
     def _checkpoint(self) -> Checkpoint:
-        return checkpoints.pinned(self._wanted)
+        wanted = Checkpoint(
+            model=self.model,
+            revision=self.revision,
+            dtype=self.dtype,
+            device=self.device,
+            adapters=tuple(self.adapters),
+            trust_remote_code=self.trust_remote_code,
+        )
+        return checkpoints.pinned(wanted)
 
     def cache_key(self) -> Mapping[str, Any]:
         return {

@@ -6,13 +6,12 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from elo_exp.api.costs import PER_MILLION, Budget, token_prices
 from elo_exp.api.messages import MessagesRun
 from elo_exp.api.once import answer_once
 from elo_exp.api.openai_api import (
-    MAX_TOKENS_NAMES,
     OpenAiApi,
     check_extra_body,
     stop_reason_of,
@@ -24,13 +23,12 @@ from elo_exp.api.services import Clock
 from elo_exp.api.token_estimator import Density, most_tokens
 from elo_exp.files import utc_now
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
-from elo_exp.settings import one_of
 from elo_exp.store.claims import Claims
 from elo_exp.store.store import Store
+from elo_exp.types import Count, Dollars, MaxTokensName, NonNegative, Positive
 
 logger = logging.getLogger(__name__)
 
-STRUCTURED = ("json_schema", "json_object", "none")
 _PAUSE_SECONDS = 0.5  # between looks at what other processes pay for
 
 
@@ -46,33 +44,26 @@ class OpenAiCompatibleJudge:
     base_url: str
     model: str
     key_variable: str | None
-    structured: str
-    max_tokens: int
-    max_tokens_name: str
-    temperature: float | None
+    structured: Literal["json_schema", "json_object", "none"]
+    max_tokens: Count
+    max_tokens_name: MaxTokensName
+    temperature: NonNegative | None
     extra_body: dict[str, Any]
-    concurrency: int
-    timeout_seconds: float
-    budget_usd: float
-    input_usd_per_million: float
-    cached_input_usd_per_million: float
-    output_usd_per_million: float
-    expected_output_tokens: int
-    chars_per_token: float
+    concurrency: Count
+    timeout_seconds: Positive
+    budget_usd: Dollars
+    input_usd_per_million: Dollars
+    cached_input_usd_per_million: Dollars
+    output_usd_per_million: Dollars
+    expected_output_tokens: Count
+    chars_per_token: Positive
 
     key_fields = ()
     clock = Clock()
     budget_setting = "judging.budget_usd"
 
     def __post_init__(self) -> None:
-        one_of("structured", self.structured, STRUCTURED)
-        one_of("max_tokens_name", self.max_tokens_name, MAX_TOKENS_NAMES)
         check_extra_body(self.extra_body)
-        for name in ("max_tokens", "concurrency", "expected_output_tokens"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}: found {getattr(self, name)}. Expected 1 or more.")
-        if not self.chars_per_token > 0:
-            raise UserError(f"chars_per_token: found {self.chars_per_token}. Expected more than 0.")
         self.part = "judge"
         self._prices = token_prices(
             input_usd_per_million=self.input_usd_per_million,

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,38 +69,55 @@ class ReplayJudge:
     key_fields = ("prompt_id", "entrant_a", "entrant_b")
 
     def __post_init__(self) -> None:
-        path = Path(self.path)
-        paths = (
-            sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
-        )
-        if (path / "verdicts").is_dir() and not any(_FILE.fullmatch(file.name) for file in paths):
-            raise UserError(
-                f"path: found no file of verdicts in {path}, the folder of a run. Expected {path / 'verdicts'}."
-            )
-        if not paths:
-            raise UserError(f"path: found no .jsonl file in {path}. Expected verdicts or battles.")
         self._verdicts: _Verdicts = {}
         self._scores: _Scores = {}
         self._judges: set[str] = set()
         self._notes: Counter[str] = Counter()  # what to warn of, and how often it was found
-        for file in paths:
+
+    @cached_property
+    def _files(self) -> list[Path]:
+        path = Path(self.path)
+        found = (
+            sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
+        )
+        if (path / "verdicts").is_dir() and not any(_FILE.fullmatch(file.name) for file in found):
+            raise UserError(
+                f"path: found no file of verdicts in {path}, the folder of a run. Expected "
+                f"{path / 'verdicts'}."
+            )
+        if not found:
+            raise UserError(f"path: found no .jsonl file in {path}. Expected verdicts or battles.")
+        return found
+
+    @property
+    def input_files(self) -> Mapping[str, Path]:
+        path = Path(self.path)
+        return {"": path, **({file.name: file for file in self._files} if path.is_dir() else {})}
+
+    @cached_property
+    def _digest(self) -> list[list[str | None]]:
+        """Dimension and SHA-256 of each file. Reads them all."""
+        for file in self._files:
             self._read(file)
         if not self._verdicts and not self._scores:
-            raise UserError(f"judge_model: {path} holds no verdict of {self.judge_model!r}.")
+            raise UserError(f"judge_model: {self.path} holds no verdict of {self.judge_model!r}.")
         for note, n in self._notes.items():
-            logger.warning("%s: %d %s", path, n, note)
+            logger.warning("%s: %d %s", self.path, n, note)
         if len(self._judges) > 1:
-            named = ", ".join(sorted(self._judges)[:_NAMED]) + (
-                ", ..." if len(self._judges) > _NAMED else ""
-            )
+            named = ", ".join(sorted(self._judges)[:_NAMED])
+            more = ", ..." if len(self._judges) > _NAMED else ""
             logger.warning(
-                "%s: %d judges (%s); name one as judge.judge_model", path, len(self._judges), named
+                "%s: %d judges (%s%s); name one as judge.judge_model",
+                self.path,
+                len(self._judges),
+                named,
+                more,
             )
-        self._digest = [[_dimension(file), files.sha256(file)] for file in paths]
-        self.input_files = {
-            "": path,
-            **({file.name: file for file in paths} if path.is_dir() else {}),
-        }
+        return [[_dimension(file), files.sha256(file)] for file in self._files]
+
+    def check(self) -> None:
+        """Raise UserError for files that are missing or cannot be read."""
+        _ = self._digest
 
     @property
     def model(self) -> str:
@@ -114,6 +132,7 @@ class ReplayJudge:
         }
 
     def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
+        self.check()
         self._check_repeats(max((request.repeat for request in requests), default=0))
         replies = (reply for request in requests if (reply := self._reply(request)))
         return store.keep(replies, key=lambda reply: reply.key, chunk=_CHUNK)

@@ -18,15 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elo_exp.records import UserError
-from elo_exp.settings import one_of
 
 if TYPE_CHECKING:
     import torch
 
 logger = logging.getLogger(__name__)
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
-DEVICES = ("auto", "cuda", "mps", "cpu")
 NO_TEMPLATE = "none"  # of a chat template: the prompt goes to the model as it is
 _NAMED = 3  # of many missing weights, how many an error names
 
@@ -36,8 +33,8 @@ class Checkpoint:
     """What is loaded; equal ones share one load.
 
     model     a folder, or a model of the Hugging Face hub, and of that the `revision`: a branch, tag or commit
-    dtype     one of DTYPES; auto is float32 on a processor and bfloat16 on an accelerator
-    device    one of DEVICES, or one of several GPUs: cuda:1; auto takes the first of cuda, mps, cpu that there is
+    dtype     float32, bfloat16, float16; auto is float32 on a processor and bfloat16 on an accelerator
+    device    cuda, mps, cpu, or one of several GPUs: cuda:1; auto takes the first of cuda, mps, cpu that there is
     adapters  LoRA folders or hub names (NAME@REVISION), merged into the weights in this order
     """
 
@@ -47,10 +44,6 @@ class Checkpoint:
     device: str = "auto"
     adapters: tuple[str, ...] = ()
     trust_remote_code: bool = False
-
-    def __post_init__(self) -> None:
-        one_of("dtype", self.dtype, DTYPES)
-        one_of("device", self.device.partition(":")[0], DEVICES)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

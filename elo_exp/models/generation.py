@@ -39,16 +39,6 @@ class Decoding:
     top_p: float
     max_new_tokens: int
 
-    def __post_init__(self) -> None:
-        if self.temperature is not None and not 0 < self.temperature < float("inf"):
-            raise UserError(
-                f"temperature: found {self.temperature}. Expected more than 0, or null for greedy."
-            )
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"top_p: found {self.top_p}. Expected a share in (0, 1].")
-        if self.max_new_tokens < 1:
-            raise UserError(f"max_new_tokens: found {self.max_new_tokens}. Expected 1 or more.")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Continuation:

@@ -6,17 +6,19 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
-from elo_exp.records import Battle, UserError
+from elo_exp.records import Battle
 from elo_exp.results import Leaderboard
-from elo_exp.settings import USES, one_of
-from elo_exp.statistics.boards import check_initial_rating, leaderboard, why_unrated
+from elo_exp.statistics.boards import leaderboard, why_unrated
 from elo_exp.statistics.bootstrap import resampled_abilities
 from elo_exp.statistics.intervals import pinned, with_percentiles
 from elo_exp.statistics.likelihood import Array, Games, Mask, abilities, games
 from elo_exp.statistics.sandwich import clustered_covariance
+from elo_exp.types import Natural, RatingPoints, Use
 
 logger = logging.getLogger(__name__)
 
@@ -63,21 +65,12 @@ class BradleyTerry:
     the prompts do not differ: a single prompt, or the same balance on all of them.
     """
 
-    initial_rating: float
-    use: str
-    interval: str
-    n_bootstraps: int
-    seed: int
+    initial_rating: RatingPoints
+    use: Use
+    interval: Literal["sandwich", "bootstrap", "percentile"]
+    n_bootstraps: Annotated[int, Field(strict=True, ge=2)]
+    seed: Natural
     baseline_model: str | None = None
-
-    def __post_init__(self) -> None:
-        check_initial_rating(self.initial_rating)
-        one_of("use", self.use, USES)
-        one_of("interval", self.interval, INTERVALS)
-        if self.n_bootstraps < 2:
-            raise UserError(f"n_bootstraps: found {self.n_bootstraps}. Expected 2 or more.")
-        if self.seed < 0:
-            raise UserError(f"seed: found {self.seed}. Expected 0 or more.")
 
     def rate(self, battles: Mapping[str, Sequence[Battle]]) -> dict[str, Leaderboard]:
         fits = {dimension: _fit(some, use=self.use) for dimension, some in battles.items() if some}

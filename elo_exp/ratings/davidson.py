@@ -10,10 +10,9 @@ import numpy as np
 
 from elo_exp.records import Battle
 from elo_exp.results import Leaderboard
-from elo_exp.settings import USES, one_of
 from elo_exp.statistics import ties
-from elo_exp.statistics.boards import check_initial_rating
 from elo_exp.statistics.likelihood import Array
+from elo_exp.types import RatingPoints, Use
 
 
 class DavidsonModel:
@@ -54,12 +53,8 @@ class Davidson:
     understate it. The leaderboard's parameters are `nu`, `nu_std_error` and `p_tie_equal` = nu / (2 + nu).
     """
 
-    initial_rating: float
-    use: str
-
-    def __post_init__(self) -> None:
-        check_initial_rating(self.initial_rating)
-        one_of("use", self.use, USES)
+    initial_rating: RatingPoints
+    use: Use
 
     def rate(self, battles: Mapping[str, Sequence[Battle]]) -> dict[str, Leaderboard]:
         return ties.rate(

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -19,8 +20,7 @@ from elo_exp.data.battles import models, n_battles, n_prompts
 from elo_exp.progress import meter
 from elo_exp.records import Battle, UserError
 from elo_exp.results import Leaderboard, Rating, ranked
-from elo_exp.settings import one_of
-from elo_exp.statistics.boards import check_initial_rating, why_unrated, with_interval
+from elo_exp.statistics.boards import why_unrated, with_interval
 from elo_exp.statistics.bootstrap import drawn_prompts
 from elo_exp.statistics.likelihood import (
     POINTS,
@@ -33,11 +33,10 @@ from elo_exp.statistics.likelihood import (
     strongest_component,
 )
 from elo_exp.statistics.permutations import Matches, replay, replay_resamples
+from elo_exp.types import Count, K, Natural, RatingPoints
 
 logger = logging.getLogger(__name__)
 
-TIES = ("drop", "half")
-_MAX_K = 1000  # a match moves a rating by up to 5.8 in log-odds; far beyond, the exponential of a gap overflows
 _LEAST_SHARE = 0.4  # of the scatter of 200 resamples, known to within a tenth of itself; a smaller rest is mostly noise
 _ROUNDING = 1e-12  # squared rating points: less scatter than this is none
 
@@ -57,38 +56,21 @@ class PermutationElo:
     draws of them cannot show how far off it is.
     """
 
-    k: float
-    n_perms: int
-    k_sweep: list[float]
-    seed: int
-    initial_rating: float
-    ties: str
+    k: K
+    n_perms: Count
+    k_sweep: list[K]
+    seed: Natural
+    initial_rating: RatingPoints
+    ties: Literal["drop", "half"]
     shuffle: bool
-    n_bootstraps: int
-    perms_per_bootstrap: int
+    n_bootstraps: Natural
+    perms_per_bootstrap: Count
 
     def __post_init__(self) -> None:
-        for name, k in [("k", self.k), *(("k_sweep", k) for k in self.k_sweep)]:
-            if not k > 0:
-                raise UserError(f"{name}: found {k:g}. Expected a number above 0.")
-            if k > _MAX_K:
-                raise UserError(
-                    f"{name}: found {k:g}. Expected at most {_MAX_K}: 8 to 32 are usual."
-                )
-        for name, count in (
-            ("n_perms", self.n_perms),
-            ("perms_per_bootstrap", self.perms_per_bootstrap),
-        ):
-            if count < 1:
-                raise UserError(f"{name}: found {count}. Expected 1 or more.")
-        if self.n_bootstraps < 0 or self.n_bootstraps == 1:
+        if self.n_bootstraps == 1:
             raise UserError(
                 f"n_bootstraps: found {self.n_bootstraps}. Expected 2 or more, or 0 for none."
             )
-        if self.seed < 0:
-            raise UserError(f"seed: found {self.seed}. Expected 0 or more.")
-        check_initial_rating(self.initial_rating)
-        one_of("ties", self.ties, TIES)
 
     @property
     def ks(self) -> tuple[float, ...]:

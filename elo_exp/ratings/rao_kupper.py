@@ -10,10 +10,9 @@ import numpy as np
 
 from elo_exp.records import Battle
 from elo_exp.results import Leaderboard
-from elo_exp.settings import USES, one_of
 from elo_exp.statistics import ties
-from elo_exp.statistics.boards import check_initial_rating
 from elo_exp.statistics.likelihood import Array
+from elo_exp.types import RatingPoints, Use
 
 
 class RaoKupperModel:
@@ -56,12 +55,8 @@ class RaoKupper:
     leaderboard's parameters are `eta`, `eta_std_error` and `p_tie_equal` = (eta - 1) / (eta + 1).
     """
 
-    initial_rating: float
-    use: str
-
-    def __post_init__(self) -> None:
-        check_initial_rating(self.initial_rating)
-        one_of("use", self.use, USES)
+    initial_rating: RatingPoints
+    use: Use
 
     def rate(self, battles: Mapping[str, Sequence[Battle]]) -> dict[str, Leaderboard]:
         return ties.rate(

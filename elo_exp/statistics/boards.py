@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from elo_exp.data.battles import n_battles
-from elo_exp.records import Battle, UserError
+from elo_exp.records import Battle
 from elo_exp.results import Leaderboard, Rating, ranked
 from elo_exp.statistics.likelihood import (
     POINTS,
@@ -27,7 +27,6 @@ _WITHOUT_PROMPTS = {
     "prompt-clustered": "independent battles",
     "prompt bootstrap": "battle bootstrap",
 }
-_MAX_INITIAL_RATING = 1_000_000
 
 
 def leaderboard(
@@ -157,13 +156,3 @@ def why_unrated(wins: Array) -> dict[int, str]:
         else "disconnected"
         for i in range(len(wins))
     }
-
-
-def check_initial_rating(value: float) -> None:
-    """Raise UserError for a middle of the scale so far out that differences would be lost to rounding."""
-    if not math.isfinite(value):
-        raise UserError(f"initial_rating: found {value}. Expected a finite number.")
-    if abs(value) > _MAX_INITIAL_RATING:
-        raise UserError(
-            f"initial_rating: found {value:g}. Expected at most {_MAX_INITIAL_RATING} points from 0."
-        )

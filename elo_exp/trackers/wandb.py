@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from elo_exp.records import UserError
 from elo_exp.results import Plot, RunInfo
-from elo_exp.settings import one_of
+from elo_exp.types import NonNegative
 
 if TYPE_CHECKING:
     import wandb
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Mode = Literal["online", "offline", "disabled"]
-MODES = ("auto", "online", "offline", "disabled")
+MODES = ("online", "offline", "disabled")
 _unreachable: set[str] = set()  # projects whose server did not answer an earlier job of this sweep
 
 
@@ -34,11 +34,8 @@ class WandbTracker:
 
     project: str
     entity: str | None
-    mode: str
-    wait_s: float
-
-    def __post_init__(self) -> None:
-        one_of("mode", self.mode, MODES)
+    mode: Literal["auto", "online", "offline", "disabled"]
+    wait_s: NonNegative
 
     @property
     def is_online(self) -> bool:

@@ -1,0 +1,24 @@
+"""Numbers as settings have them. They are strict: pydantic would take true for 1 and "5" for 5."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+Integer = Annotated[int, Field(strict=True)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+Natural = Annotated[int, Field(strict=True, ge=0)]
+Number = Annotated[float, Field(strict=True)]
+Positive = Annotated[float, Field(strict=True, gt=0)]
+NonNegative = Annotated[float, Field(strict=True, ge=0)]
+Dollars = Annotated[float, Field(strict=True, ge=0)]
+Share = Annotated[float, Field(strict=True, ge=0, le=1)]
+
+TopP = Annotated[float, Field(strict=True, gt=0, le=1)]
+RatingPoints = Annotated[float, Field(strict=True, ge=-1e6, le=1e6)]
+K = Annotated[float, Field(strict=True, gt=0, le=1000)]  # far beyond, an update overflows
+
+Effort = Literal["low", "medium", "high", "xhigh", "max"]  # of a Claude model
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+Device = Annotated[str, Field(pattern=r"^(auto|cuda(:\d+)?|mps|cpu)$")]
+MaxTokensName = Literal["max_tokens", "max_completion_tokens"]
+Use = Literal["both", "consistent"]  # both orders of a comparison as games, or the reconciled one
