@@ -11,8 +11,7 @@ import pytest
 
 from elo_exp.experiments.oracle_collect import Collecting
 from elo_exp.files import write_jsonl, write_whole
-from elo_exp.oracle.samples import Collected
-from elo_exp.oracle.validation import Numbers, summaries, table
+from elo_exp.oracle.collection import LoggedData, Numbers, summary_table
 from elo_exp.records import Prompt, Response, Score, UserError
 from tests import openai_server
 from tests.commands import attempt
@@ -49,7 +48,7 @@ def scores(values: Mapping[str, list[float | None]]) -> dict[str, dict[str, Scor
     }
 
 
-def collected() -> Collected:
+def collected() -> LoggedData:
     prompts = [
         Prompt(prompt_id=f"p{i}", text=f"{i}?", source="own", subject="") for i in range(len(TEXTS))
     ]
@@ -62,7 +61,7 @@ def collected() -> Collected:
         }
         for name in FORCED
     }
-    return Collected(
+    return LoggedData(
         prompts=prompts,
         logging_policy="base",
         responses=answers,
@@ -94,7 +93,7 @@ def test_a_missing_log_probability_is_null_and_never_zero():
 
 def test_the_summary_counts_nulls_zeros_and_extreme_weights():
     """A zero is odd of an answer that says something; a weight of 1 / 5.1 is beyond 1/5 .. 5."""
-    base, other = summaries(collected())
+    base, other = collected().summaries()
     assert (base.n_null, base.n_zero, base.n_exactly_one, base.n_extreme) == (0, 1, 5, 0)
     assert (other.n_null, other.n_zero, other.n_exactly_one, other.n_extreme) == (1, 1, 3, 1)
     assert other.max_abs_log_ratio == pytest.approx(math.log(5.1))
@@ -102,7 +101,7 @@ def test_the_summary_counts_nulls_zeros_and_extreme_weights():
 
 
 def test_the_summary_has_the_means_of_what_can_be_read():
-    base, other = summaries(collected())
+    base, other = collected().summaries()
     assert (base.scores.n, base.scores.n_unreadable, base.scores.mean) == (
         4,
         1,
@@ -116,7 +115,9 @@ def test_the_summary_has_the_means_of_what_can_be_read():
         Numbers(n=1, n_unreadable=0, mean=0.4, std=None),
     )
     lines = {
-        line.split()[0]: line.split() for line in table([base, other]).splitlines() if line.strip()
+        line.split()[0]: line.split()
+        for line in summary_table([base, other]).splitlines()
+        if line.strip()
     }
     assert lines["other"][1:] == ["5", "5", "1", "1", "3", "1", "4", "0.750", "1", "0.400", "1"]
 
@@ -216,7 +217,7 @@ def test_an_oracle_that_is_shown_references_cannot_label_an_arena(folder: Path):
     ):
         Collecting(settings, parts)
     assert str(refusal.value).startswith(
-        "scoring: none of 30 prompts has the reference answer that is to be shown."
+        "scoring: none of 30 prompts has a reference answer, which the rubric shows."
     )
 
 
@@ -281,7 +282,7 @@ def test_what_would_stop_the_oracle_is_said_before_the_judge_is_paid(
 def test_with_the_store_alone_neither_judge_nor_oracle_is_asked(tmp_path: Path):
     """What is missing is counted; here it is all of it."""
     policies = (*small("tiny_base", "tiny_clone"), "oracle.n_prompts=20", "oracle.label_fraction=1")
-    with pytest.raises(UserError, match="^judge: no answer of tiny_base has a score"):
+    with pytest.raises(UserError, match="^judge: no answer of tiny_base has a readable score"):
         ran(tmp_path, *policies, "judging.stored_only=true")
     status = str(said(tmp_path, *policies, "status=true"))
     assert "missing: 40 scores, " in status

@@ -142,8 +142,8 @@ def test_the_kill_changes_no_estimate(told: Told, tmp_path: Path):
 def test_status_says_what_is_done_and_what_is_missing(told: Told):
     assert "93 of 93" not in told.status_before
     assert told.status_before.endswith(
-        "missing: 465 answers, 465 log-probabilities, 465 scores, 138 labels. The same command without status=true "
-        "goes on."
+        "missing: 465 answers, 465 log-probabilities, 465 scores, 138 labels. Run without status=true to "
+        "continue."
     )
     lines = {line.split()[0]: line for line in told.status_killed.splitlines() if line.strip()}
     assert lines["tiny_base"].count("93 of 93") == 1

@@ -22,7 +22,6 @@ from elo_exp.oracle.ablation import AblationRow, ablate
 from elo_exp.oracle.data import Dataset, FreshDraw, Truth, build_dataset
 from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.oracle.evidence import FRESH_DRAWS
-from elo_exp.oracle.samples import Collected
 from elo_exp.records import UserError
 from elo_exp.results import Plot
 from elo_exp.settings import OracleSettings, Settings, one_of
@@ -118,7 +117,11 @@ def errand(settings: Settings, parts: Parts) -> str | None:
 def run(settings: Settings, parts: Parts) -> OracleResult:
     chosen = settings.oracle
     collection = None if chosen.logged is not None else Collecting(settings, parts).run()
-    data = read(chosen) if collection is None else gathered(chosen, collection.found)
+    data = (
+        read(chosen)
+        if collection is None
+        else collection.found.dataset(n_folds=chosen.n_folds, seed=chosen.seed)
+    )
     n_draws = sum(len(draws) for draws in data.fresh.values())
     logger.info(
         "analysing %d logged answers, %d of them labelled, and %d draws",
@@ -139,25 +142,6 @@ def run(settings: Settings, parts: Parts) -> OracleResult:
         truth,
         ablate(data, parts.estimators, options, truth) if chosen.ablation else [],
         collection,
-    )
-
-
-def gathered(chosen: OracleSettings, found: Collected) -> Dataset:
-    """The answers of Phase 1 as an analysis has them. Raises UserError where too few have a score or a label."""
-    answers = found.logged()
-    if not answers:
-        raise UserError(
-            f"judge: no answer of {found.logging_policy} has a score that can be read. See the store's replies."
-        )
-    fresh = {policy: found.fresh(policy) for policy in found.targets}
-    probe = {policy: found.probe(policy) for policy in found.targets}
-    return build_dataset(
-        answers,
-        fresh={policy: draws for policy, draws in fresh.items() if draws},
-        probe={policy: draws for policy, draws in probe.items() if draws},
-        policies=found.targets,
-        n_folds=chosen.n_folds,
-        seed=chosen.seed,
     )
 
 

@@ -22,10 +22,10 @@ from elo_exp.experiments import Parts
 from elo_exp.files import utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.models import tiny
-from elo_exp.oracle import questions, validation
-from elo_exp.oracle.data import MIN_LABELS, FreshDraw, LoggedSample
-from elo_exp.oracle.samples import Collected
-from elo_exp.oracle.validation import PolicySummary
+from elo_exp.oracle import collection
+from elo_exp.oracle import prompts as oracle_prompts
+from elo_exp.oracle.collection import LoggedData, PolicySummary
+from elo_exp.oracle.data import MIN_LABELS
 from elo_exp.pipeline import LogprobCheck, bill
 from elo_exp.records import Item, Prompt, Score, UserError
 from elo_exp.settings import Settings, one_of, parse_shard
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 class Collection:
     """What Phase 1 leaves behind."""
 
-    found: Collected
+    found: LoggedData
     checks: Sequence[LogprobCheck]
     judge_model: str
     oracle_model: str
@@ -45,12 +45,7 @@ class Collection:
 
     @cached_property
     def _files(self) -> dict[str, list[dict[str, Any]]]:
-        """Rows by name, in the format that oracle.logged, oracle.fresh_dir and oracle.probe_dir read."""
-        found = self.found
-        rows: dict[str, Sequence[LoggedSample | FreshDraw]] = {"logged.jsonl": found.logged()}
-        rows |= {f"fresh/{policy}.jsonl": found.fresh(policy) for policy in found.targets}
-        rows |= {f"probe/{policy}.jsonl": found.probe(policy) for policy in found.targets}
-        return {name: found.with_texts(some) for name, some in rows.items() if some}
+        return self.found.files()
 
     @cached_property
     def info(self) -> dict[str, Any]:
@@ -68,7 +63,7 @@ class Collection:
 
     @cached_property
     def summaries(self) -> list[PolicySummary]:
-        return validation.summaries(self.found)
+        return self.found.summaries()
 
     def write(self, run_dir: Path) -> list[Path]:
         return [
@@ -81,7 +76,7 @@ class Collection:
             f"{found.differences}: {found.n_checked:,} compared, {found.max_difference:.2g} nats apart at most"
             for found in self.checks
         ]
-        return "\n".join([validation.table(self.summaries), *lines, ""])
+        return "\n".join([collection.summary_table(self.summaries), *lines, ""])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +200,7 @@ class Collecting:
 
     def _slice(self, policy: str, share: float) -> list[str]:
         """The prompts of the answers of a policy that are labelled."""
-        drawn = questions.drawn(
+        drawn = oracle_prompts.shuffled(
             self._by_id, seed=self._settings.oracle.seed, purpose=f"labels of {policy}"
         )
         return drawn[: round(share * len(drawn))]
@@ -217,7 +212,7 @@ class Collecting:
         responses, logprobs, checks = self._answer(self._prompts)
         self._check_before_paying(responses)
         oracle = self._oracle
-        collected = Collected(
+        collected = LoggedData(
             prompts=self._prompts,
             logging_policy=self.logging_policy,
             responses=responses,
@@ -347,16 +342,18 @@ class Collecting:
                 n = pipeline.n_scored(items, rater.rubric, rater.judge, self._store)
                 done.append((n, len(rater.shown[policy])))
             rows[policy] = done
-        return validation.status_table(rows)
+        return collection.status_table(rows)
 
 
 def _prompts(settings: Settings, rubrics: Sequence[ScoreRubric]) -> list[Prompt]:
     """What the policies are asked: prompts that all rubrics apply to."""
     chosen = settings.oracle
     if chosen.prompts == "arena":
-        return questions.usable(
-            questions.of_arena(settings.arena, chosen.n_prompts, seed=chosen.seed), rubrics
+        return oracle_prompts.usable(
+            oracle_prompts.sample_arena(settings.arena, chosen.n_prompts, seed=chosen.seed), rubrics
         )
     whole = bank.load(Path(settings.prompts.bank_path))
     some = bank.select(whole, settings.mode.strata, seed=settings.mode.pilot_seed)
-    return questions.of_bank(questions.usable(some, rubrics), chosen.n_prompts, seed=chosen.seed)
+    return oracle_prompts.sample_bank(
+        oracle_prompts.usable(some, rubrics), chosen.n_prompts, seed=chosen.seed
+    )

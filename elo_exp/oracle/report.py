@@ -12,10 +12,10 @@ import numpy as np
 
 from elo_exp.files import write_csv, write_json, write_whole
 from elo_exp.oracle.ablation import AblationRow, summaries
+from elo_exp.oracle.collection import PolicySummary
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import Analysis, PolicyEstimate
 from elo_exp.oracle.gates import REFUSE, STATUSES
-from elo_exp.oracle.validation import PolicySummary
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.report import html, markup
 from elo_exp.results import Plot
