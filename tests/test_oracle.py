@@ -16,14 +16,14 @@ from omegaconf import OmegaConf
 from elo_exp import config
 from elo_exp.experiments import Parts, oracle
 from elo_exp.experiments.oracle import OracleResult
-from elo_exp.oracle.ablation import SCORES, ablate, summaries
+from elo_exp.oracle.ablation import ablate, summaries
 from elo_exp.oracle.data import Truth
 from elo_exp.records import UserError
 from elo_exp.settings import OracleSettings, Settings
 from tests.commands import Ran, attempt, run
 from tests.data import shared_data
 from tests.oracle_sample import POLICIES, STD_ERRORS, sample, truth
-from tests.oracle_simulation import World
+from tests.oracle_simulation import World, draw
 from tests.pages import Reader
 from tests.test_cje import PUBLISHED
 from tests.test_configs import composed
@@ -179,40 +179,35 @@ def test_a_run_without_log_probabilities_or_reportable_numbers_still_has_its_fig
 
 
 def test_calibration_is_worth_what_the_judge_is_off_by():
-    """Over 2,000 prompts, the judge's scores are .1 too low in the middle of their range and above."""
+    """Over 2,000 prompts, the judge's scores are .1 too low in the middle of their range."""
     world = World(judge="linear", shift=0.3, n=2000)
     data = world.draw(np.random.default_rng(1))
-    rows = ablate(
-        data, shipped_estimators(("direct",)), OPTIONS, {"target": Truth(mean=world.truth)}
-    )
-    by_scores = {row.scores: row for row in rows}
-    score = data.fresh["target"].score
-    assert by_scores["judge"].value == pytest.approx(score.mean())
-    assert abs(by_scores["calibrated"].error or 1) < 2.5 * by_scores["calibrated"].std_error
+    truth = {"target": Truth(mean=world.truth)}
+    judge, calibrated = ablate(data, shipped_estimators(("direct",)), OPTIONS, truth)
+    assert judge["value"] == pytest.approx(data.fresh["target"].score.mean())
+    assert abs(calibrated["error"]) < 2.5 * calibrated["std_error"]
+    assert calibrated["covers"] and not judge["covers"]
 
 
 def test_scores_with_a_variance_are_weighted_too():
-    data = World().draw(np.random.default_rng(2))
-    known = dataclasses.replace(
-        data, logged=dataclasses.replace(data.logged, variance=np.full(1000, 0.01))
-    )
+    data = draw(2)
+    logged = dataclasses.replace(data.logged, variance=np.full(1000, 0.01))
+    known = dataclasses.replace(data, logged=logged)
     rows = ablate(known, shipped_estimators(("direct",)), OPTIONS, {})
-    assert tuple(row.scores for row in rows) == SCORES
-    assert rows[1].value == pytest.approx(rows[2].value)  # equal variances weigh nothing
+    assert [row["scores"] for row in rows] == ["judge", "calibrated", "calibrated_by_variance"]
+    assert rows[1]["value"] == pytest.approx(rows[2]["value"])  # equal variances
     assert summaries(rows) == []
 
 
 def test_summaries_are_over_the_policies_whose_truth_is_known():
-    rows = ablate(sample(), shipped_estimators(("direct",)), OPTIONS, truth())
+    known = {p: Truth(mean=t.mean, std_error=STD_ERRORS[p]) for p, t in truth().items()}
+    rows = ablate(sample(), shipped_estimators(("direct",)), OPTIONS, known)
     judge, calibrated = summaries(rows)
-    errors = np.array([row.error for row in rows if row.scores == "calibrated"])
-    assert (judge.scores, calibrated.scores, calibrated.n_policies) == ("judge", "calibrated", 3)
-    assert calibrated.rmse == pytest.approx(np.sqrt((errors**2).mean()))
-    assert calibrated.bias == pytest.approx(errors.mean())
-    allowing = {p: Truth(mean=t.mean, std_error=STD_ERRORS[p]) for p, t in truth().items()}
-    rows = ablate(sample(), shipped_estimators(("direct",)), OPTIONS, allowing)
-    covered = {row.policy for row in rows if row.scores == "calibrated" and row.covers}
-    assert covered == {"clone", "parallel_universe_prompt"}
+    errors = np.array([row["error"] for row in rows if row["scores"] == "calibrated"])
+    assert (judge["scores"], calibrated["scores"]) == ("judge", "calibrated")
+    assert calibrated["rmse"] == pytest.approx(np.sqrt((errors**2).mean()))
+    assert calibrated["bias"] == pytest.approx(errors.mean())
+    assert (calibrated["n_policies"], calibrated["n_covered"]) == (3, 2)
 
 
 # Mistakes

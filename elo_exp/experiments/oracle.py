@@ -18,7 +18,7 @@ from elo_exp.oracle import cje
 from elo_exp.oracle import data as oracle_data
 from elo_exp.oracle import plots as oracle_plots
 from elo_exp.oracle import report as oracle_report
-from elo_exp.oracle.ablation import AblationRow, ablate
+from elo_exp.oracle.ablation import Row, ablate
 from elo_exp.oracle.data import Dataset, FreshDraw, Truth, build_dataset
 from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.oracle.evidence import FRESH_DRAWS
@@ -193,7 +193,7 @@ class OracleResult:
         self,
         analysis: Analysis,
         truth: Mapping[str, Truth],
-        ablation: Sequence[AblationRow],
+        ablation: Sequence[Row],
         collection: Collection | None = None,
     ) -> None:
         self.analysis = analysis

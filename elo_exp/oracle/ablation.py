@@ -5,53 +5,24 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from elo_exp.estimators import Estimator
 from elo_exp.oracle.data import Dataset, Rows, Truth
 from elo_exp.oracle.estimates import Analysis, Options, analyse
-from elo_exp.records import Record
 
-SCORES = ("judge", "calibrated", "calibrated_by_variance")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AblationRow(Record):
-    """One estimate, also where it is refused."""
-
-    scores: str  # one of SCORES
-    estimator: str
-    policy: str
-    status: str
-    value: float
-    std_error: float
-    ci_low: float  # 95 %
-    ci_high: float
-    truth: float | None = None
-    error: float | None = None
-    covers: bool | None = None  # the truth, allowing for its own standard error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AblationSummary(Record):
-    """Over the policies whose truth is known."""
-
-    scores: str
-    estimator: str
-    n_policies: int
-    bias: float
-    rmse: float
-    n_covered: int
+Row = dict[str, Any]  # of a table
 
 
 def ablate(
     data: Dataset, estimators: Mapping[str, Estimator], options: Options, truth: Mapping[str, Truth]
-) -> list[AblationRow]:
+) -> list[Row]:
     """Estimate from uncalibrated scores, calibrated ones, and, with variances, weighted ones.
 
-    Uncalibrated: the judge's scores take the place of the labels.
+    Uncalibrated ("judge"): the judge's scores take the place of the labels. The rows are those of
+    docs/oracle.md, also of estimates that are refused.
     """
     plain = dataclasses.replace(options, by_variance=False)
     analyses = {
@@ -72,53 +43,49 @@ def _with_scores_as_labels(data: Dataset) -> Dataset:
     return dataclasses.replace(data, logged=relabelled(data.logged), fresh=fresh)
 
 
-def _rows(scores: str, analysis: Analysis, truth: Mapping[str, Truth]) -> list[AblationRow]:
+def _rows(scores: str, analysis: Analysis, truth: Mapping[str, Truth]) -> list[Row]:
+    status = {(e.policy, e.estimator): e.status for e in analysis.estimates}
     rows = []
-    for reported in analysis.estimates:
-        key = reported.policy, reported.estimator
-        if key not in analysis.unfiltered:
-            continue
-        estimate = analysis.unfiltered[key]
-        row = AblationRow(
-            scores=scores,
-            estimator=reported.estimator,
-            policy=reported.policy,
-            status=reported.status,
-            value=estimate.value,
-            std_error=estimate.std_error,
-            ci_low=estimate.value - estimate.half_width,
-            ci_high=estimate.value + estimate.half_width,
-        )
-        known = truth.get(reported.policy)
-        if known is not None:
-            error = estimate.value - known.mean
+    for (policy, estimator), estimate in analysis.unfiltered.items():
+        row: Row = {
+            "scores": scores,
+            "estimator": estimator,
+            "policy": policy,
+            "status": status[policy, estimator],
+            "value": estimate.value,
+            "std_error": estimate.std_error,
+            "ci_low": estimate.value - estimate.half_width,
+            "ci_high": estimate.value + estimate.half_width,
+            "truth": None,
+            "error": None,
+            "covers": None,  # the truth, allowing for its own standard error
+        }
+        if (known := truth.get(policy)) is not None:
             both = math.hypot(estimate.std_error, known.std_error or 0.0)
             allowed = estimate.half_width * both / max(estimate.std_error, 1e-300)
-            row = dataclasses.replace(
-                row, truth=known.mean, error=error, covers=abs(error) <= allowed
-            )
+            row["truth"], row["error"] = known.mean, estimate.value - known.mean
+            row["covers"] = abs(row["error"]) <= allowed
         rows.append(row)
     return rows
 
 
-def summaries(rows: Sequence[AblationRow]) -> list[AblationSummary]:
-    """Summarise errors by scores and estimator; empty without a truth."""
-    groups: dict[tuple[str, str], list[AblationRow]] = {}
-    for row in rows:
-        if row.error is not None:
-            groups.setdefault((row.scores, row.estimator), []).append(row)
+def summaries(rows: Sequence[Row]) -> list[Row]:
+    """Bias and RMSE by scores and estimator, over policies whose truth is known."""
+    known = [row for row in rows if row["error"] is not None]
+    order = list(dict.fromkeys(row["scores"] for row in known))
+    groups = {(order.index(row["scores"]), row["estimator"]) for row in known}
     found = []
-    for scores, estimator in sorted(groups, key=lambda key: (SCORES.index(key[0]), key[1])):
-        group = groups[scores, estimator]
-        errors = np.array([row.error for row in group])
+    for i, estimator in sorted(groups):
+        group = [r for r in known if (r["scores"], r["estimator"]) == (order[i], estimator)]
+        errors = np.array([row["error"] for row in group])
         found.append(
-            AblationSummary(
-                scores=scores,
-                estimator=estimator,
-                n_policies=len(group),
-                bias=float(errors.mean()),
-                rmse=float(np.sqrt((errors**2).mean())),
-                n_covered=sum(bool(row.covers) for row in group),
-            )
+            {
+                "scores": order[i],
+                "estimator": estimator,
+                "n_policies": len(group),
+                "bias": float(errors.mean()),
+                "rmse": float(np.sqrt((errors**2).mean())),
+                "n_covered": sum(row["covers"] for row in group),
+            }
         )
     return found

@@ -23,6 +23,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from elo_exp import files
 from elo_exp.records import MAX_LOGPROB, Record, UserError, fingerprint
 from elo_exp.statistics.likelihood import Array, Index, Mask
+from elo_exp.types import Natural, NonNegative, Share
 
 MIN_LABELS = 10  # two in each of five folds
 LATER_NAMES = {"base_policy_logprob": "total_logprob", "target_policy_logprobs": "target_logps"}
@@ -34,8 +35,7 @@ _HINTS = {
     "target_logps": "Give {policy: sum of the tokens' log p in nats, or null where it is not known}.",
 }
 
-Share = Annotated[float, Field(strict=True, ge=0, le=1)]
-NonNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+Finite = Annotated[NonNegative, Field(allow_inf_nan=False)]
 Logprob = Annotated[
     float,
     Field(strict=True, le=MAX_LOGPROB, allow_inf_nan=False),
@@ -50,10 +50,10 @@ class FreshDraw(Record):
     prompt_id: str
     policy: str
     judge_score: Share
-    draw_idx: Annotated[int, Field(strict=True, ge=0)] = 0
-    judge_score_variance: NonNegative | None = None
+    draw_idx: Natural = 0
+    judge_score_variance: Finite | None = None
     oracle_label: Share | None = None
-    response_chars: NonNegative | None = None
+    response_chars: Finite | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp.files import write_csv, write_json, write_whole
-from elo_exp.oracle.ablation import AblationRow, summaries
+from elo_exp.oracle.ablation import Row, summaries
 from elo_exp.oracle.collection import PolicySummary
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import Analysis, PolicyEstimate
@@ -54,7 +54,7 @@ def write(
     run_dir: Path,
     analysis: Analysis,
     truth: Mapping[str, Truth],
-    ablation: Sequence[AblationRow],
+    ablation: Sequence[Row],
     plots: Sequence[Plot],
 ) -> list[Path]:
     """Write the files that docs/oracle.md describes."""
@@ -65,8 +65,8 @@ def write(
     }
     if ablation:
         documents["ablation.json"] = {
-            "summary": [summary.to_dict() for summary in summaries(ablation)],
-            "estimates": [row.to_dict() for row in ablation],
+            "summary": summaries(ablation),
+            "estimates": ablation,
         }
     return [
         *(write_json(run_dir / name, document) for name, document in documents.items()),
@@ -205,7 +205,7 @@ def _cells(e: PolicyEstimate) -> list[str]:
 def page(
     analysis: Analysis,
     truth: Mapping[str, Truth],
-    ablation: Sequence[AblationRow],
+    ablation: Sequence[Row],
     plots: Sequence[Plot],
     *,
     title: str,
