@@ -43,7 +43,8 @@ from elo_exp.experiments import (
 )
 from elo_exp.files import write_whole
 from elo_exp.manifest import Manifest
-from elo_exp.results import Plot, RunInfo
+from elo_exp.records import Plot
+from elo_exp.results import RunInfo
 from elo_exp.settings import Settings, one_of
 from elo_exp.trackers import TrackedRun
 

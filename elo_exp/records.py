@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -315,3 +315,22 @@ class Battle(Record):
         return {
             name: getattr(self, name) for name in self.__slots__
         }  # asdict copies every value: ten times as long
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """A figure as PNG and SVG, and the rows that it was drawn from.
+
+    x, y    of lines: the column that runs from left to right and those that are drawn, a line for
+            each value of a column `line`, or for each model
+    curves  the rows are points of curves, of no use as a table
+    """
+
+    name: str
+    png: bytes
+    svg: str
+    rows: Sequence[Mapping[str, Any]]
+    caption: str
+    x: str | None = None
+    y: tuple[str, ...] = ()
+    curves: bool = False

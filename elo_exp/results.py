@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -177,30 +176,6 @@ def added_up(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
 def paid(usage: Mapping[str, Any]) -> float:
     """The dollars that judges and entrants were paid; `usage`: as manifest.json has it."""
     return float(usage.get("dollars", 0.0) + sum(usage.get("dollars_by_entrant", {}).values()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plot:
-    """A figure as PNG and SVG, and the rows that it was drawn from.
-
-    packing  of the PNG, which goes on while the next figure is drawn
-    x, y  of lines: the column that runs from left to right, and those that are drawn, a line for each `line` in them,
-          or for each model
-    curves  the rows are points of curves, of which nobody reads a table: trackers show none of them
-    """
-
-    name: str
-    packing: Future[bytes]
-    rows: Sequence[Mapping[str, Any]]
-    caption: str = ""
-    svg: str = ""
-    x: str | None = None
-    y: tuple[str, ...] = ()
-    curves: bool = False
-
-    @property
-    def png(self) -> bytes:
-        return self.packing.result()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,19 +96,38 @@ table(
 # Between two equal responses the first shown should win half of the decisive verdicts.
 
 # %%
-figure("position_effect")
+table(
+    ["dimension", "decisive verdicts", "first shown wins, of equals", "95 %"],
+    [
+        (
+            *(dimension, found["position"]["n_decisive"], share(found["position"]["p_first"])),
+            f"{share(found['position']['ci_low'])} to {share(found['position']['ci_high'])}",
+        )
+        for dimension, found in run.ratings["judge"].items()
+    ],
+)
 
 # %% [markdown]
 # ## The pull of length
 #
-# How often the longer response wins says little by itself: it may be the better one. The second figure has the
-# ratings as they would be at equal length.
+# How often the longer response wins says little by itself: it may be the better one. The table has the ratings as
+# they would be at equal length.
 
 # %%
 figure("length_effect")
 
 # %%
-figure("length_ratings")
+table(
+    ["dimension", "entrant", "characters", "rating", "at equal length"],
+    [
+        (
+            *(row["dimension"], row["model"], number(row["mean_length"], ".0f")),
+            *(number(row["rating"], ".0f"), number(row["rating_at_equal_length"], ".0f")),
+        )
+        for found in run.ratings["judge"].values()
+        for row in found.get("length", {}).get("ratings", ())
+    ],
+)
 
 # %% [markdown]
 # ## Which prompts does it waver on?
@@ -170,15 +189,19 @@ for row in contested[:3]:
 # %% [markdown]
 # ## Does any ranking explain it?
 #
-# Pairs that stand far from what their ratings predict (beyond 3 standard errors), and circles: a beats b beats c
-# beats a.
+# Where the ratings fit, the win rates lie on the diagonal; a test says whether they do but for chance. Intransitive
+# triples: a beats b, b beats c, and c beats a.
 
 # %%
-figure("pair_residuals")
+figure("predicted_and_observed")
 
 # %%
 table(
-    ["dimension", "p of the pairs, if a ranking explains them", "triples in a circle"],
+    [
+        "dimension",
+        "p of the pairs, if a ranking explains them",
+        "prompts with an intransitive triple",
+    ],
     [
         (dimension, number(said["transitivity"]["p_value"], ".2g"), share(said["cycles"]["share"]))
         for dimension, said in run.ratings["judge"].items()

@@ -123,9 +123,6 @@ table(
     ],
 )
 
-# %%
-figure("differences")
-
 # %% [markdown]
 # ## Did I ask enough?
 #
@@ -145,6 +142,9 @@ table(
         for p in run.ratings["precision"].get("bradley_terry", ())
     ],
 )
+
+# %%
+figure("power")
 
 # %% [markdown]
 # ## Who beats whom?

@@ -28,7 +28,7 @@ DRAWN = (*LOCAL, "rubric=[factuality]")
 QUICK = (*DRAWN, "figures=false")  # they take as long as all the rest
 _SECONDS = 120  # a run that takes this long hangs
 IMPORTS = (  # without anthropic, openai and wandb: what is logged and said depends on when they are imported
-    *("matplotlib.pyplot", "elo_exp.figures.renderer", "rich.console", "tests.warm"),
+    *("matplotlib.pyplot", "elo_exp.figures.sweep", "rich.console", "tests.warm"),
     *(
         f"elo_exp.experiments.{name}"
         for name in ("arena", "compare", "dashboard", "oracle", "rate", "tournament")

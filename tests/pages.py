@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import Future
 from html.parser import HTMLParser
 
 VOID = {"meta", "img", "br"}
@@ -46,10 +45,3 @@ class Reader(HTMLParser):
         if {"td", "th"} & set(self.open):
             small = " / " if self.open[-1] == "small" else ""
             self.cells[-1][-1] += small + data.replace("\N{NO-BREAK SPACE}", " ")
-
-
-def packed(png: bytes) -> Future[bytes]:
-    """What a Plot holds of a PNG that is ready."""
-    ready: Future[bytes] = Future()
-    ready.set_result(png)
-    return ready

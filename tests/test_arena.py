@@ -489,7 +489,7 @@ def test_the_files_of_a_run(ran: Ran) -> None:
         *(
             f"figures/{name}.{kind}"
             for name in ("leaderboard", "predicted_and_observed")
-            for kind in ("png", "csv")
+            for kind in ("png", "svg", "csv")
         ),
     }
 

@@ -20,15 +20,15 @@ from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import rate
-from elo_exp.figures import plots
+from elo_exp.figures import elo, ratings
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.davidson import Davidson
-from elo_exp.records import Battle
+from elo_exp.records import Battle, Plot
 from elo_exp.report import artifacts, html
 from elo_exp.report.findings import verdict
-from elo_exp.results import Plot, Usage, ranked
+from elo_exp.results import Usage, ranked
 from tests.data import DIMENSIONS, PROBES, shipped
-from tests.pages import Reader, packed
+from tests.pages import Reader
 from tests.simulation import Tournament
 
 NASTY = '<b>&"x'
@@ -117,7 +117,7 @@ def standings() -> Standings:
 
 @pytest.fixture(scope="module")
 def figures(standings: Standings) -> list[Plot]:
-    return plots.all_plots(standings)
+    return [*ratings.plots(standings), *elo.plots(standings)]
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ def test_names_are_text_whatever_they_hold():
     some = rated(simulated(models, [dimension], n_prompts=20), models, "bradley_terry")
     text = html.page(
         some,
-        [Plot(name='"><u>', packing=packed(b"x"), rows=[])],
+        [Plot(name='"><u>', png=b"x", svg="", rows=[], caption="")],
         title="<s>$body",
         manifest=MANIFEST | {"judge_model": "<q>"},
         quality=[dataclasses.replace(QUALITY, dimension=dimension)],

@@ -26,15 +26,15 @@ LACKING = {
         "| security_only | winless | - | - | - |",
         "| factuality | base_olmo | full_poe | 0 | - | - | - |",
         "| factuality | 12 | - | - |",
-        "no figure `differences`",
+        "no figure `power`",
     ),
     "leaderboard of undrawn": ("no figure `ratings`", "no figure `pairwise_winrates`"),
     "leaderboard of no judge": (
         "5 recorded battles; this run asked no judge",
         "| c | winless | - | - | - |",
     ),
-    "judge_audit of winless": ("no figure `pair_residuals`", "| factuality | - | 0% |"),
-    "judge_audit of undrawn": ("no figure `position_effect`", "| factuality | 36 | 0% |"),
+    "judge_audit of winless": ("no figure `predicted_and_observed`", "| factuality | - | 0% |"),
+    "judge_audit of undrawn": ("no figure `length_effect`", "| factuality | 36 | 0% |"),
     "judge_audit of no judge": (
         "This run asked no judge: it has battles, but neither verdicts nor responses.",
         "| facts | - | - |",

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from elo_exp.records import Plot
 from elo_exp.report import sweep_report
-from elo_exp.results import Plot, Usage
-from tests.pages import Reader, packed
+from elo_exp.results import Usage
+from tests.pages import Reader
 
 NASTY = "</table><script>alert(1)</script> !a_b"
 
@@ -78,7 +79,7 @@ def read(
 
 def test_it_links_to_the_reports_of_its_jobs_and_to_nothing_else():
     text = sweep_report.page(
-        "multirun", TWO, ROWS, [Plot(name="k_by_n_perms", packing=packed(b"x"), rows=[])]
+        "multirun", TWO, ROWS, [Plot(name="k_by_n_perms", png=b"x", svg="", rows=[], caption="")]
     )
     reader = Reader(text)
     assert not re.search(r"https?://|@import|url\(|<script|<link|javascript:", text)

@@ -316,12 +316,12 @@ def test_a_sweep_over_modes_stays_one_sweep(tmp_path: Path):
 def test_pilot_and_headline_are_drawn_with_their_intervals(tmp_path: Path):
     parts = ("judge=lexical", "entrant=[probe_reference,probe_hedged]")
     ran = run("-m", "sweep=pilot_vs_headline", *parts, *DRAWN, folder=tmp_path)
-    slopes = table(ran.run_dir / "figures/rating_slopes.csv")
-    assert [(row["run"], row["model"]) for row in slopes] == [
+    by_mode = table(ran.run_dir / "figures/ratings_by_mode.csv")
+    assert [(row["mode"], row["model"]) for row in by_mode] == [
         (mode, model) for mode in ("pilot", "headline") for model in PROBES[:2]
     ]
     for row in table(ran.run_dir / "sweep_summary.csv"):
-        (drawn,) = (s for s in slopes if (s["run"], s["model"]) == (row["mode"], row["model"]))
+        (drawn,) = (s for s in by_mode if (s["mode"], s["model"]) == (row["mode"], row["model"]))
         assert (drawn["rating"], drawn["ci_low"]) == (
             row["bradley_terry"],
             row["bradley_terry_ci_low"],

@@ -70,7 +70,7 @@ def test_traces_run_over_the_match_orders(kept: dict[str, Any]):
 
 def test_figures_are_images_and_tables(kept: dict[str, Any], followed: Ran):
     image = logged(kept, "figures/ratings")
-    assert image["caption"].startswith("Who is better")
+    assert image["caption"].startswith("Ratings, best first")
     picture = followed.folder / "store/media" / image["file_path"]
     assert picture.read_bytes() == (followed.run_dir / "figures/ratings.png").read_bytes()
     assert {row["dimension"] for row in logged(kept, "tables/ratings")["_value"]} == {"factuality"}

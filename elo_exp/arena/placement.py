@@ -69,6 +69,10 @@ class Placement:
     def n_judged(self, model: str) -> int:
         return sum(battle.model_a == model for battle in self.judged)
 
+    def source(self, model: str) -> str:
+        """Whose battles rate the model."""
+        return "evaluated" if model in self.placed else "human"
+
 
 def anchors(arena: Arena, min_battles: int) -> list[str]:
     """The models with that many human battles, sorted. Raises UserError for fewer than two."""

@@ -12,10 +12,9 @@ from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.arena.human_scale import Calibration
 from elo_exp.arena.placement import Placement
-from elo_exp.arena.plots import source
-from elo_exp.figures import canvas
+from elo_exp.figures import style
 from elo_exp.files import safe_name, write_csv, write_json, write_jsonl, write_whole
-from elo_exp.records import Battle
+from elo_exp.records import Battle, Plot
 from elo_exp.report import artifacts, html
 from elo_exp.report.markup import (
     NONE,
@@ -30,7 +29,7 @@ from elo_exp.report.markup import (
     tag,
 )
 from elo_exp.report.trust import trust
-from elo_exp.results import Leaderboard, Plot, Rating
+from elo_exp.results import Leaderboard, Rating
 
 _TOP = 3  # of the leaderboard on the console, and so many around each placed model
 _AROUND = 4
@@ -107,7 +106,7 @@ def elo_ratings(placement: Placement, rating_settings: Mapping[str, Any]) -> dic
         "n_judged_battles": len(placement.judged),
         "n_human_battles": len(placement.human),
         "ratings": [
-            {**r.to_dict(), "source": source(placement, r.model)} for r in placement.board.ratings
+            {**r.to_dict(), "source": placement.source(r.model)} for r in placement.board.ratings
         ],
         "by_humans": [placement.human_board.rating(m).to_dict() for m in held_out(placement)]
         if placement.human_board
@@ -335,7 +334,7 @@ def _leaderboard(placement: Placement) -> Iterator[Markup]:
         "possible ranks",
         "battles",
     ]
-    colors = canvas.colors(placement.placed)
+    colors = style.colors(placement.placed)
     rows = [
         [
             r.rank or NONE,

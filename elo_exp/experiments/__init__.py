@@ -14,7 +14,7 @@ from elo_exp.estimators import Estimator
 from elo_exp.judges import Judge
 from elo_exp.ratings import RatingMethod
 from elo_exp.ratings.elo import PermutationElo
-from elo_exp.results import Plot
+from elo_exp.records import Plot
 from elo_exp.settings import Settings
 from elo_exp.store.store import Store
 from elo_exp.trackers import Tracker

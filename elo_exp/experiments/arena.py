@@ -19,7 +19,6 @@ from elo_exp.analysis import comparisons, judge_quality
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.arena import placement
-from elo_exp.arena import plots as arena_plots
 from elo_exp.arena import report as arena_report
 from elo_exp.arena import rows as arena_rows
 from elo_exp.arena import sources as arenas
@@ -29,10 +28,10 @@ from elo_exp.data import battles
 from elo_exp.experiments import Parts
 from elo_exp.experiments.arena_play import Play, rate, survey
 from elo_exp.pipeline import bill
-from elo_exp.records import UserError
+from elo_exp.records import Plot, UserError
 from elo_exp.report import artifacts
 from elo_exp.report.verdicts import verdict_rows
-from elo_exp.results import Leaderboard, Plot
+from elo_exp.results import Leaderboard
 from elo_exp.settings import Settings, parse_shard
 
 NEEDS = frozenset({"entrant", "judge", "rubric", "rating"})
@@ -238,7 +237,9 @@ class ArenaResult:
         return []
 
     def plots(self) -> Sequence[Plot]:
-        return arena_plots.all_plots(self.placement)
+        from elo_exp.figures import arena
+
+        return arena.plots(self.placement)
 
     def table(self) -> str:
         return arena_report.console_table(self.placement, self.quality)

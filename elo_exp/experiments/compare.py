@@ -22,11 +22,9 @@ from elo_exp.analysis.shifts import (
     with_errors,
 )
 from elo_exp.experiments import Parts
-from elo_exp.figures import compare_plots
-from elo_exp.records import Battle, UserError
+from elo_exp.records import Battle, Plot, UserError
 from elo_exp.report import compare_page, compare_report
 from elo_exp.report.compare_report import Comparison, Overlap, Row
-from elo_exp.results import Plot
 from elo_exp.runs import FinishedRun, FoundRuns
 from elo_exp.settings import Settings
 
@@ -322,9 +320,9 @@ class CompareResult:
         return []
 
     def plots(self) -> Sequence[Plot]:
-        return compare_plots.all_plots(
-            self.found.ratings, list(self.found.number), self.found.method
-        )
+        from elo_exp.figures import sweep
+
+        return sweep.compare_plots(self.found.ratings, list(self.found.number), self.found.method)
 
     def table(self) -> str:
         return compare_report.table(self.found)

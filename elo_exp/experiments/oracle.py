@@ -16,14 +16,12 @@ from elo_exp.experiments import Parts, oracle_collect
 from elo_exp.experiments.oracle_collect import Collecting, Collection
 from elo_exp.oracle import cje
 from elo_exp.oracle import data as oracle_data
-from elo_exp.oracle import plots as oracle_plots
 from elo_exp.oracle import report as oracle_report
 from elo_exp.oracle.ablation import Row, ablate
 from elo_exp.oracle.data import Dataset, FreshDraw, Truth, build_dataset
 from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.oracle.evidence import FRESH_DRAWS
-from elo_exp.records import UserError
-from elo_exp.results import Plot
+from elo_exp.records import Plot, UserError
 from elo_exp.settings import OracleSettings, Settings, one_of
 
 logger = logging.getLogger(__name__)
@@ -234,7 +232,9 @@ class OracleResult:
         return []
 
     def plots(self) -> Sequence[Plot]:
-        return oracle_plots.all_plots(self.analysis, self.truth)
+        from elo_exp.figures import oracle
+
+        return oracle.plots(self.analysis, self.truth)
 
     def table(self) -> str:
         collected = [self._collection.table()] if self._collection else []

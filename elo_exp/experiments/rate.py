@@ -13,8 +13,7 @@ from elo_exp.arena import sources as arenas
 from elo_exp.data import battles
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
-from elo_exp.records import Battle, UserError
-from elo_exp.results import Plot
+from elo_exp.records import Battle, Plot, UserError
 from elo_exp.settings import Settings
 
 logger = logging.getLogger(__name__)

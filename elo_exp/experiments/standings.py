@@ -19,10 +19,9 @@ from elo_exp.analysis import (
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Parts
-from elo_exp.figures import order_plots, plots
-from elo_exp.records import Battle
+from elo_exp.records import Battle, Plot
 from elo_exp.report import artifacts, html
-from elo_exp.results import Leaderboard, Plot
+from elo_exp.results import Leaderboard
 
 _SEED = 20260425  # of the draws behind rank sets; the Monte-Carlo error of a chance is below .004
 
@@ -114,13 +113,16 @@ class StandingsResult:
 
     def series(self) -> Sequence[Mapping[str, float]]:
         by_step: dict[int, dict[str, float]] = {}
-        for row in order_plots.trace_rows(self.standings):
+        for row in artifacts.trace_rows(self.standings):
             step = by_step.setdefault(row["n_perms"], {"n_perms": row["n_perms"]})
             step[f"trace/{row['dimension']}/{row['model']}"] = row["running_mean"]
         return [by_step[n] for n in sorted(by_step)]
 
     def plots(self) -> Sequence[Plot]:
-        return plots.all_plots(self.standings)
+        from elo_exp.figures import elo, judge, ratings
+
+        drawn = [module.plots(self.standings) for module in (ratings, elo, judge)]
+        return [plot for plots in drawn for plot in plots]
 
     def page(self, title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
         return html.page(

@@ -23,10 +23,9 @@ from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.judges import PaidJudge
 from elo_exp.pipeline import bill
-from elo_exp.records import Battle, Comparison, Judgment, Prompt, UserError
+from elo_exp.records import Battle, Comparison, Judgment, Plot, Prompt, UserError
 from elo_exp.report import artifacts
 from elo_exp.report.verdicts import verdict_rows
-from elo_exp.results import Plot
 from elo_exp.settings import Settings, parse_shard
 
 logger = logging.getLogger(__name__)

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.files import write_csv, write_json, write_whole
+from elo_exp.files import write_csv, write_json
 from elo_exp.oracle.ablation import Row, summaries
 from elo_exp.oracle.collection import PolicySummary
 from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import Analysis, PolicyEstimate
 from elo_exp.oracle.gates import REFUSE, STATUSES
 from elo_exp.oracle.weights import EXTREME
+from elo_exp.records import Plot
 from elo_exp.report import html, markup
-from elo_exp.results import Plot
+from elo_exp.report.artifacts import write_plots
 
 _TEMPLATES = Path(html.__file__).parent / "templates"
 _PREFERRED = (  # of estimates with the same status, which to quote
@@ -71,9 +72,7 @@ def write(
     return [
         *(write_json(run_dir / name, document) for name, document in documents.items()),
         write_csv(run_dir / "extreme_weights.csv", list(extreme_weights(analysis))),
-        *(write_whole(run_dir / "figures" / f"{plot.name}.png", plot.png) for plot in plots),
-        *(write_whole(run_dir / "figures" / f"{plot.name}.svg", plot.svg) for plot in plots),
-        *(write_csv(run_dir / "figures" / f"{plot.name}.csv", plot.rows) for plot in plots),
+        *write_plots(run_dir, plots),
     ]
 
 

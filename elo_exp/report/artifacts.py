@@ -14,16 +14,16 @@ from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.pairing import Responses
 from elo_exp.files import jsonl, write_csv, write_json, write_whole
-from elo_exp.records import Comparison, Judgment
+from elo_exp.records import Comparison, Judgment, Plot
 from elo_exp.report.findings import companion, how_far, unrated
 from elo_exp.results import (
     CONVERGED,
     ROUNDING,
     Z95,
     Leaderboard,
-    Plot,
     Rating,
 )
+from elo_exp.statistics.permutations import running_means
 
 _MATCH_FIELDS = (
     "prompt_id",
@@ -375,3 +375,25 @@ def _table_row(
         cells += [_interval(rating)] if board.interval else []
     primary = found[0] if found else None
     return (*cells, _rank_set(primary), str((primary or lead).n_battles))
+
+
+def trace_rows(standings: Standings) -> list[dict[str, Any]]:
+    """Return the running means of Elo with their Monte Carlo errors, by permutations."""
+    rows: list[dict[str, Any]] = []
+    for dimension in standings.dimensions:
+        board = standings.primary(dimension)
+        if board is None or board.samples is None:
+            continue
+        counts, means, errors = running_means(board.samples)
+        rows += [
+            {
+                "dimension": dimension,
+                "n_perms": int(n),
+                "model": model,
+                "running_mean": float(means[i, m]),
+                "ordering_error": float(errors[i, m]),
+            }
+            for i, n in enumerate(counts)
+            for m, model in enumerate(board.models)
+        ]
+    return rows

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from elo_exp.analysis.comparisons import ALPHA
+from elo_exp.records import Plot
 from elo_exp.report.compare_report import (
     JUDGE_HEAD,
     LEGEND,
@@ -25,7 +26,6 @@ from elo_exp.report.compare_report import (
 from elo_exp.report.findings import names
 from elo_exp.report.html import figure, when
 from elo_exp.report.markup import NONE, Markup, between, codes, document, p_value, table, tag
-from elo_exp.results import Plot
 
 
 def page(

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from elo_exp.analysis.agreement import Agreement
 from elo_exp.files import write_csv, write_json
+from elo_exp.records import Plot
 from elo_exp.report.artifacts import write_plots
 from elo_exp.report.findings import METHODS, converged, names
 from elo_exp.report.markup import NONE, between, maybe, p_value, percent
-from elo_exp.results import Plot, added_up, paid
+from elo_exp.results import added_up, paid
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,7 +13,8 @@ from typing import Any
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
-from elo_exp.figures import canvas
+from elo_exp.figures import style
+from elo_exp.records import Plot
 from elo_exp.report.findings import companion, converged, verdict
 from elo_exp.report.markup import (
     NONE,
@@ -35,7 +36,6 @@ from elo_exp.results import (
     ROUNDING,
     TOKEN_CLASSES,
     Leaderboard,
-    Plot,
     Rating,
     added_up,
     paid,
@@ -113,7 +113,8 @@ def _verdicts(standings: Standings, method: str) -> Iterator[Markup]:
 
 def _leaderboards(standings: Standings, method: str) -> Iterator[Markup]:
     span = _span(standings, method)
-    colors = canvas.colors(standings.models) if len(standings.models) <= len(canvas.PALETTE) else {}
+    is_colored = len(standings.models) <= style.MAX_COLORED
+    colors = style.colors(standings.models) if is_colored else {}
     for dimension in standings.dimensions:
         board, elo = _board(standings, method, dimension), standings.primary(dimension)
         yield tag("h3", dimension)
@@ -291,7 +292,7 @@ def figure(plot: Plot, *, numbers: str) -> Markup:
     caption = plot.caption or plot.name.replace("_", " ").capitalize() + "."
     data = base64.b64encode(plot.png).decode("ascii")
     width = round(
-        int.from_bytes(plot.png[_PNG_WIDTH]) * 96 / canvas.DPI
+        int.from_bytes(plot.png[_PNG_WIDTH]) * 96 / style.DPI
     )  # a pixel of CSS is 1/96 of an inch
     image = f'<img alt="{escape(caption)}" width="{width}" src="data:image/png;base64,{data}">'
     source = [" Its numbers: ", tag("code", numbers), "."]

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elo_exp.figures import sweep_plots
 from elo_exp.files import write_csv, write_json, write_whole
+from elo_exp.records import Plot
 from elo_exp.report import sweep_jobs, sweep_report
 from elo_exp.report.artifacts import write_plots
-from elo_exp.results import Plot
 
 _MAX_ROWS = 30  # jobs on the console; all are in sweep_summary.csv
 
@@ -31,6 +30,8 @@ class SweepSummary:
 
 def write(folder: Path) -> SweepSummary | None:
     """report.html, sweep_summary.csv, sweep_judges.csv, sweep_jobs.json and figures/; None where no job ran."""
+    from elo_exp.figures import sweep
+
     jobs = sweep_jobs.folders(folder)
     if not jobs:
         return None
@@ -40,7 +41,7 @@ def write(folder: Path) -> SweepSummary | None:
     rows = sweep_jobs.rating_rows(finished)
     judges = sweep_jobs.judge_rows(finished, rows)
     pair, unknown = config.get("sweep_pair"), _not_rated(config.get("sweep_pair") or (), rows)
-    plots = sweep_plots.all_plots(rows, judges, None if unknown else pair)
+    plots = sweep.plots(rows, judges, None if unknown else pair)
     write_json(folder / "sweep_jobs.json", status)
     for name, table in (("sweep_summary", rows), ("sweep_judges", judges)):
         if table:

@@ -28,11 +28,11 @@ _COLUMNS = (
 _SPEND = ("dollars", "judge_calls", "verdicts_stored")
 _PICTURES = (
     "ratings",
-    "differences",
+    "pairwise_winrates",
+    "predicted_and_observed",
     "k_sensitivity",
     "permutation_traces",
-    "position_effect",
-    "pairwise_winrates",
+    "length_effect",
 )
 _MAX_MODELS = 8  # those with the best ratings
 

@@ -295,3 +295,19 @@ def _step_index(
             )  # half the time of models[order]
             np.add(model, base, out=index[:, side, place])
     return index.reshape(n_steps, -1)
+
+
+def running_means(samples: Array, *, n_points: int = 120) -> tuple[Index, Array, Array]:
+    """Return how the mean over permutations settles, at log-spaced numbers of them.
+
+    samples  (p, m), as `replay` returns them for one K
+    Returns the numbers of permutations (n,), the means (n, m) and their standard errors (n, m),
+    zero for one permutation.
+    """
+    counts = np.unique(np.geomspace(1, len(samples), n_points).round().astype(np.intp))
+    n = counts[:, None]
+    means = np.cumsum(samples, axis=0)[counts - 1] / n
+    shifted = samples - samples[0]  # small numbers: their squares lose no digits
+    squares = np.cumsum(shifted**2, axis=0)[counts - 1] - n * (means - samples[0]) ** 2
+    errors = np.sqrt(np.maximum(squares, 0.0) / np.maximum(n - 1, 1) / n)
+    return counts, means, errors

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from elo_exp.results import Plot, RunInfo
+from elo_exp.records import Plot
+from elo_exp.results import RunInfo
 
 
 class TrackedRun(Protocol):

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from elo_exp.files import utc_now
-from elo_exp.results import Plot, RunInfo
+from elo_exp.records import Plot
+from elo_exp.results import RunInfo
 
 
 @dataclass(kw_only=True)

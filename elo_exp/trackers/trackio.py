@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.records import UserError
-from elo_exp.results import Plot, RunInfo
+from elo_exp.records import Plot, UserError
+from elo_exp.results import RunInfo
 
 if TYPE_CHECKING:
     import trackio

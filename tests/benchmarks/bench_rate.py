@@ -38,14 +38,18 @@ A_MATCH = 0.25e-6  # seconds in plain Python on that machine
 # The command, leaving behind what it imported, and the processor time and the seconds of its figures.
 COMMAND = """
 import json, runpy, sys, time
-from elo_exp.figures import plots
-draw, took = plots.all_plots, [0.0, 0.0]
-def timed(*arguments):
-    before = time.process_time(), time.perf_counter()
-    drawn = draw(*arguments)
-    took[:] = time.process_time() - before[0], time.perf_counter() - before[1]
-    return drawn
-plots.all_plots = timed
+from elo_exp.figures import elo, judge, ratings
+took = [0.0, 0.0]
+def timed(draw):
+    def plots(*arguments):
+        before = time.process_time(), time.perf_counter()
+        drawn = draw(*arguments)
+        took[0] += time.process_time() - before[0]
+        took[1] += time.perf_counter() - before[1]
+        return drawn
+    return plots
+for module in (elo, judge, ratings):
+    module.plots = timed(module.plots)
 note = sys.argv.pop(1)
 runpy.run_module("elo_exp", run_name="__main__", alter_sys=True)
 with open(note, "w") as file:

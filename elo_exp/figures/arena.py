@@ -1,0 +1,126 @@
+"""Figures of a placement: the leaderboard with the placed models, and how well it fits them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from elo_exp.analysis.win_rates import share_interval
+from elo_exp.arena.placement import Opponent, Placement
+from elo_exp.figures import kinds
+from elo_exp.figures.ratings import interval
+from elo_exp.figures.style import SOFT, Row, colors, column, labels, panels, saved, styled
+from elo_exp.records import Plot
+from elo_exp.results import Rating
+
+_ROWS_A_COLUMN = 45  # of the leaderboard
+_BINS = 8  # of opponents, by the share of wins that is predicted
+_FEW = 25  # opponents, so few that each is drawn with its own interval
+
+
+def plots(placement: Placement) -> list[Plot]:
+    """Draw the leaderboard, if somebody has a rating, and the fit."""
+    is_rated = any(rating.rating is not None for rating in placement.board.ratings)
+    leaderboards = [leaderboard(placement)] if is_rated else []
+    return [*leaderboards, predicted_and_observed(placement)]
+
+
+@styled
+def leaderboard(placement: Placement) -> Plot:
+    """Draw every rated model with its interval, in columns; the placed ones in colour."""
+    rated = [rating for rating in placement.board.ratings if rating.rating is not None]
+    n_columns = math.ceil(len(rated) / _ROWS_A_COLUMN)
+    n_rows = math.ceil(len(rated) / n_columns)
+    called = labels([*(r.model for r in placement.board.ratings), *placement.placed])
+    names = [f"{called[rating.model]}  {rating.rank}" for rating in rated]
+    placed = ", ".join(called[model] for model in placement.placed)
+    figure, axes = panels(
+        [""] * n_columns,
+        heading=f"{placement.arena} with {placed}, judged by {placement.judge_model}",
+        beside=[max(names, key=len) * n_columns],
+        width=2.4,
+        height=0.17 * n_rows,
+        n_columns=n_columns,
+        sharex=True,
+    )
+    for i, ax in enumerate(axes):
+        here = slice(i * n_rows, (i + 1) * n_rows)
+        _column(ax, rated[here], names[here], placement.placed)
+        ax.set_ylim(n_rows - 0.5, -0.5)
+    rows = [
+        {**rating.to_dict(), "source": placement.source(rating.model)}
+        for rating in placement.board.ratings
+    ]
+    caption = f"{placement.board.label} ratings ({interval(placement.board)}), best first; behind "
+    caption += "each name its rank. In colour: the placed models."
+    return saved("leaderboard", figure, rows, caption)
+
+
+def _column(
+    ax: Axes, ratings: Sequence[Rating], names: Sequence[str], placed: Sequence[str]
+) -> None:
+    color = colors(placed)
+    kinds.name_rows(ax, names)
+    ax.tick_params(axis="y", labelsize=7)
+    for y, (rating, label) in enumerate(zip(ratings, ax.get_yticklabels(), strict=True)):
+        look = color.get(rating.model, SOFT)
+        kinds.intervals(ax, [rating.to_dict()], [y], [look], size=6 if look != SOFT else 3)
+        if rating.model in color:
+            label.set(color=look, weight="bold")
+    ax.set_xlabel("rating")
+
+
+@styled
+def predicted_and_observed(placement: Placement) -> Plot:
+    """Draw a placed model's share of wins against each opponent, by the share that is predicted."""
+    rows = [opponent.to_dict() for opponent in placement.opponents]
+    by = {
+        model: [o for o in placement.opponents if o.model == model and o.predicted is not None]
+        for model in placement.placed
+    }
+    figure, axes = panels(
+        placement.placed,
+        heading="Does one rating predict the battles of a placed model?",
+        notes=[f"{len(known):,} opponents" for known in by.values()],
+        width=2.9,
+        height=2.6,
+        sharex=True,
+        sharey=True,
+    )
+    for ax, (model, known) in zip(axes, by.items(), strict=True):
+        groups = [[opponent] for opponent in known]
+        if len(known) > _FEW:
+            size = [2 + 4 * opponent.n_battles for opponent in known]
+            each = [opponent.to_dict() for opponent in known]
+            ax.scatter(column(each, "predicted"), column(each, "observed"), size, SOFT, alpha=0.4)
+            groups = _bins(known)
+        shares = [_share(group) for group in groups]
+        kinds.scatter(ax, shares, "predicted", "observed", colors(placement.placed)[model])
+    kinds.diagonal(axes, x="wins, predicted", y="wins, observed")
+    axes[0].set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+    caption = "Share of wins against each opponent, a tie counting half, by the share that the "
+    caption += "ratings predict. In colour: opponents, or groups of them with equally many "
+    caption += "verdicts, with 95 % Wilson intervals over battles. Grey: single opponents."
+    return saved("predicted_and_observed", figure, rows, caption)
+
+
+def _share(group: Sequence[Opponent]) -> Row:
+    """The predicted and the observed share of a group, weighted by verdicts."""
+    weight = [opponent.n_games for opponent in group]
+    predicted = float(np.average([o.predicted or 0.0 for o in group], weights=weight))
+    observed = float(np.average([o.observed for o in group], weights=weight))
+    low, high = share_interval(observed, sum(o.n_battles for o in group))
+    ends = {"observed_ci_low": low, "observed_ci_high": high}
+    return {"predicted": predicted, "observed": observed, **ends}
+
+
+def _bins(known: Sequence[Opponent]) -> list[list[Opponent]]:
+    """Groups of opponents with equally many verdicts, the least predicted share first."""
+    ordered = sorted(known, key=lambda o: o.predicted or 0.0)
+    before = np.cumsum([0, *(o.n_games for o in ordered)])
+    place = np.minimum(_BINS * before[:-1] // before[-1], _BINS - 1)
+    groups = ([o for o, at in zip(ordered, place, strict=True) if at == i] for i in range(_BINS))
+    return [group for group in groups if group]

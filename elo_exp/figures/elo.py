@@ -1,0 +1,210 @@
+"""Figures of the order experiment: Elo by K, and over permutations of the same battles.
+
+None of them shows how certain a rating is: the outcomes are the same in every order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
+
+from elo_exp.analysis.standings import Standings
+from elo_exp.figures.ratings import best_first, sample
+from elo_exp.figures.style import (
+    MAX_COLORED,
+    SOFT,
+    Look,
+    Row,
+    colors,
+    column,
+    labels,
+    only_best,
+    panels,
+    saved,
+    styled,
+)
+from elo_exp.records import Plot
+from elo_exp.report.artifacts import trace_rows
+from elo_exp.results import Z95
+
+_BINS = 60  # of a histogram, over all entrants of a dimension
+_DOTTED = (0, (2, 2))
+
+
+def plots(standings: Standings) -> list[Plot]:
+    """Draw what these standings allow: nothing without Elo, less where there is one order."""
+    if not _rated(standings):
+        return []
+    drawn = [k_sensitivity(standings), permutation_traces(standings), order_effect(standings)]
+    return [plot for plot in drawn if plot is not None]
+
+
+def _rated(standings: Standings) -> list[str]:
+    return [dimension for dimension in standings.dimensions if standings.elo[dimension]]
+
+
+def shown(standings: Standings) -> dict[str, str]:
+    """Return the models whose lines are drawn, the best first, with their colours."""
+    models = best_first(standings)[:MAX_COLORED]
+    return {model: colors(models)[model] for model in models}
+
+
+def line_key(color: Mapping[str, str], called: Mapping[str, str]) -> dict[str, Look]:
+    """Return a key of lines in these colours."""
+    return {called[model]: {"color": color[model], "lw": 2.5} for model in color}
+
+
+def _panels(standings: Standings, heading: str, **more: Any) -> tuple[Figure, dict[str, Axes]]:
+    """A panel for each dimension that is rated."""
+    names = _rated(standings)
+    figure, axes = panels(
+        names,
+        heading=heading,
+        notes=[sample(standings, name) for name in names],
+        key=line_key(shown(standings), labels(standings.models)),
+        **more,
+    )
+    return figure, dict(zip(names, axes, strict=True))
+
+
+# By K
+
+
+@styled
+def k_sensitivity(standings: Standings) -> Plot:
+    """Draw mean Elo against K, with the limit that it converges to as K grows."""
+    rows: list[Row] = [
+        {
+            "dimension": dimension,
+            "k": k,
+            "model": rating.model,
+            "rating": rating.rating,
+            "ordering_error": rating.ordering_error,
+            "convergence": board.parameters["convergence"],
+            "elo_limit": standings.elo_limit[dimension].get(rating.model),
+        }
+        for dimension, boards in standings.elo.items()
+        for k, board in boards.items()
+        for rating in board.ratings
+    ]
+    figure, axes = _panels(standings, "Elo by K", sharey=True)
+    for name, ax in axes.items():
+        k_lines(ax, [row for row in rows if row["dimension"] == name], shown(standings))
+        ax.axvline(standings.k, color=SOFT, lw=0.8, ls=_DOTTED)
+    next(iter(axes.values())).set_ylabel("mean Elo")
+    endless = [name for name in axes if not standings.elo_limit[name]]
+    caption = f"Mean Elo by K; dotted: K = {standings.k:g}, which this run uses. Diamonds: the "
+    caption += "limit that Elo converges to as K grows. A small K understates gaps."
+    if endless:
+        caption += f" No limit in {', '.join(endless)}: an entrant only wins or only loses."
+    caption += only_best(len(shown(standings)), len(standings.models))
+    return saved("k_sensitivity", figure, rows, caption, x="k", y=("rating",))
+
+
+def k_lines(ax: Axes, rows: Sequence[Row], color: Mapping[str, str]) -> None:
+    """Draw ratings by K with their ordering errors, and the limits of those that have one."""
+    ks = sorted({row["k"] for row in rows})
+    limit = ks[-1] * (ks[-1] / ks[0]) ** 0.2
+    has_limit = False
+    for model, look in color.items():
+        line = sorted((row for row in rows if row["model"] == model), key=lambda row: row["k"])
+        if not line:
+            continue
+        x, y = column(line, "k"), column(line, "rating")
+        ax.errorbar(x, y, Z95 * column(line, "ordering_error"), fmt="o-", ms=3, color=look)
+        end = line[-1].get("elo_limit")
+        if end is not None:
+            has_limit = True
+            ax.plot([ks[-1], limit], [y[-1], end], color=look, lw=0.9, ls=_DOTTED)
+            ax.plot([limit], [end], "D", ms=4, color=look)
+    ax.set(xscale="log", xlabel="K")
+    ticks = {k: f"{k:g}" for k in _apart(ks)} | ({limit: "limit"} if has_limit else {})
+    ax.set_xticks(list(ticks), list(ticks.values()))
+    ax.xaxis.set_minor_locator(NullLocator())
+
+
+def _apart(ks: Sequence[float]) -> list[float]:
+    """Those of many that have room on a logarithmic axis."""
+    chosen: list[float] = []
+    for k in ks:
+        if not chosen or math.log(k / chosen[-1]) > 0.1 * math.log(ks[-1] / ks[0]):
+            chosen.append(k)
+    return chosen
+
+
+# By the number of permutations
+
+
+@styled
+def permutation_traces(standings: Standings) -> Plot | None:
+    """Draw the running mean of Elo, minus its final value, as permutations are added."""
+    rows = trace_rows(standings)
+    n_perms = max((row["n_perms"] for row in rows), default=0)
+    if n_perms < 2:
+        return None
+    figure, axes = _panels(standings, "Running mean of Elo over permutations", sharey=True)
+    worst = max(row["ordering_error"] for row in rows if row["n_perms"] == n_perms)
+    n = np.geomspace(1, n_perms, 60)
+    funnel = Z95 * worst * np.sqrt(n_perms / n)
+    for name, ax in axes.items():
+        ax.fill_between(n, -funnel, funnel, color=SOFT, alpha=0.15, lw=0)
+        for model, color in shown(standings).items():
+            line = [row for row in rows if (row["dimension"], row["model"]) == (name, model)]
+            if line:
+                means = column(line, "running_mean")
+                ax.plot(column(line, "n_perms"), means - means[-1], color=color, lw=1.2)
+        ax.set(xscale="log", xlabel="permutations", xlim=(1, n_perms))
+        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    first = next(iter(axes.values()))
+    first.set_ylabel("running − final mean, points")
+    reach = 1.1 * float(funnel[np.searchsorted(n, min(10, n_perms))]) + 1.0
+    first.set_ylim(-reach, reach)
+    caption = f"Running mean of Elo (K = {standings.k:g}) as permutations are added, minus its "
+    caption += "final value. Shaded: ± 1.96 Monte Carlo errors of the rating that moves most. "
+    caption += f"After {n_perms:,} permutations that error is {worst:.2f} points."
+    caption += only_best(len(shown(standings)), len(standings.models))
+    return saved("permutation_traces", figure, rows, caption, curves=True)
+
+
+# After one permutation
+
+
+@styled
+def order_effect(standings: Standings) -> Plot | None:
+    """Draw a histogram of each entrant's Elo after every single permutation."""
+    rows: list[Row] = []
+    for name in _rated(standings):
+        board = standings.elo[name][standings.k]
+        if board.samples is not None and len(board.samples) > 1:
+            edges = np.histogram_bin_edges(board.samples, _BINS)
+            for m, model in enumerate(board.models):
+                counts = np.histogram(board.samples[:, m], edges)[0]
+                rows += [
+                    {"dimension": name, "model": model, "low": low, "high": high, "n_perms": n}
+                    for low, high, n in zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
+                    if n
+                ]
+    if not rows:
+        return None
+    figure, axes = _panels(standings, "Elo after one permutation", sharex=True)
+    for name, ax in axes.items():
+        for model, color in shown(standings).items():
+            bars = [row for row in rows if (row["dimension"], row["model"]) == (name, model)]
+            low = column(bars, "low")
+            width = column(bars, "high") - low
+            ax.bar(low, column(bars, "n_perms"), width, align="edge", color=color, alpha=0.75)
+        ax.grid(visible=False, axis="x")
+        ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        ax.set_xlabel("Elo after one permutation")
+    next(iter(axes.values())).set_ylabel("permutations")
+    caption = "Elo after each single permutation of the same outcomes at "
+    caption += f"K = {standings.k:g}. The spread is what one arbitrary order would have added; it "
+    caption += "is no uncertainty about the entrants."
+    caption += only_best(len(shown(standings)), len(standings.models))
+    return saved("order_effect", figure, rows, caption, curves=True)

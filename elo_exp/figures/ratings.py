@@ -1,0 +1,420 @@
+"""Figures of who is better: ratings, win rates, fit and power."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator, ScalarFormatter
+
+from elo_exp.analysis import win_rates as shares_of
+from elo_exp.analysis.power import detectable
+from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.win_rates import clustered_interval
+from elo_exp.figures import kinds
+from elo_exp.figures.style import (
+    BLUE,
+    INK,
+    MAX_COLORED,
+    ORANGE,
+    SOFT,
+    Row,
+    colors,
+    column,
+    end_labels,
+    labels,
+    only_best,
+    panels,
+    saved,
+    styled,
+)
+from elo_exp.records import Plot
+from elo_exp.report.findings import companion
+from elo_exp.results import Leaderboard
+
+MAX_ROWS = 40  # entrants of a figure; all are in its rows
+_FEW = 12  # entrants; with more, marks are smaller and the cells of a matrix carry no text
+_BEYOND = 0.6  # of the span of all ratings: an interval that reaches further is cut off
+_MARKERS = "osD^v"
+_TICKS = (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+
+
+def plots(standings: Standings) -> list[Plot]:
+    """Draw what these standings allow."""
+    drawn = [
+        ratings(standings),
+        win_rates(standings),
+        power(standings),
+        predicted_and_observed(standings),
+    ]
+    return [plot for plot in drawn if plot is not None]
+
+
+def leaderboards(standings: Standings) -> dict[str, dict[str, Leaderboard]]:
+    """Return the leaderboards by method and dimension, those of the primary method first."""
+    elo = {d: board for d in standings.dimensions if (board := standings.primary(d))}
+    first = companion(standings)
+    found = {first: standings.companions[first]} if first else {}
+    found |= {**standings.companions, "elo": elo}
+    return {
+        method: {d: boards[d] for d in standings.dimensions if d in boards}
+        for method, boards in found.items()
+        if boards
+    }
+
+
+def best_first(standings: Standings) -> list[str]:
+    """Return the models by their mean rating of the primary method; those without one last."""
+    (boards, *_) = leaderboards(standings).values() or ({},)
+    found: dict[str, list[float]] = {}
+    for board in boards.values():
+        for rating in board.ratings:
+            if rating.rating is not None:
+                found.setdefault(rating.model, []).append(rating.rating)
+
+    def place(model: str) -> tuple[float, str]:
+        return -statistics.fmean(found[model]) if model in found else math.inf, model
+
+    return sorted(standings.models, key=place)
+
+
+def sample(standings: Standings, dimension: str) -> str:
+    """Name how much data a panel rests on."""
+    battles = standings.battles[dimension]
+    prompts = len({b.question_id for b in battles if b.question_id is not None})
+    known = [f"{prompts:,} prompts"] if prompts else []
+    return ", ".join([*known, f"{len(battles):,} battles"])
+
+
+def interval(board: Leaderboard) -> str:
+    """Name the kind of interval of these ratings, for a caption."""
+    is_known = any(rating.ci_low is not None for rating in board.ratings)
+    return f"95 %, {board.interval}" if is_known else "no interval"
+
+
+# Ratings
+
+
+@styled
+def ratings(standings: Standings) -> Plot | None:
+    """Draw the ratings of every method with their intervals, a panel for each dimension."""
+    boards = leaderboards(standings)
+    rows = [
+        {
+            "dimension": dimension,
+            "model": r.model,
+            "method": method,
+            **{name: getattr(r, name) for name in ("rating", "ci_low", "ci_high")},
+            **{name: getattr(r, name) for name in ("ordering_error", "rank", "flag")},
+        }
+        for dimension in standings.dimensions
+        for method, by in boards.items()
+        if dimension in by
+        for r in by[dimension].ratings
+    ]
+    if not any(row["rating"] is not None for row in rows):
+        return None
+    models = best_first(standings)[:MAX_ROWS]
+    called = labels(standings.models)
+    size = 5.5 if len(models) <= _FEW else 3.5
+    figure, axes = panels(
+        list(dict.fromkeys(row["dimension"] for row in rows)),
+        heading="Ratings and their 95 % intervals",
+        notes=[sample(standings, d) for d in dict.fromkeys(row["dimension"] for row in rows)],
+        key=_method_key(boards),
+        beside=[called[model] for model in models],
+        height=(0.2 + 0.09 * len(boards) if len(models) <= _FEW else 0.19) * len(models) + 0.2,
+        sharex=True,
+        sharey=True,
+    )
+    for ax, dimension in zip(axes, dict.fromkeys(row["dimension"] for row in rows), strict=True):
+        here = [r for r in rows if r["dimension"] == dimension and r["model"] in models]
+        kinds.name_rows(ax, [called[model] for model in models])
+        _ratings(ax, here, models, list(boards), size)
+        ax.set_xlabel("rating")
+    axes[0].set_xlim(*_limits([row for row in rows if row["model"] in models]))
+    kinds_of = [f"{_first(by).label}: {interval(_first(by))}" for by in boards.values()]
+    caption = f"Ratings, best first. {'; '.join(kinds_of)}."
+    caption += _significant(standings) + only_best(len(models), len(standings.models))
+    return saved("ratings", figure, rows, caption)
+
+
+def _method_key(boards: Mapping[str, Mapping[str, Leaderboard]]) -> dict[str, Mapping[str, Any]]:
+    return {
+        _first(by).label: {
+            "color": SOFT,
+            "marker": marker,
+            "mfc": SOFT if marker == "o" else "white",
+            "lw": 1.5,
+        }
+        for by, marker in zip(boards.values(), _MARKERS * len(boards), strict=False)
+    }
+
+
+def _ratings(
+    ax: Axes, rows: Sequence[Row], models: Sequence[str], methods: Sequence[str], size: float
+) -> None:
+    """The primary method above the others, a row for each model."""
+    color = colors(models) if len(models) <= MAX_COLORED else dict.fromkeys(models, BLUE)
+    beside = np.linspace(-0.25, 0.25, len(methods)) if len(methods) > 1 else [0.0]
+    for method, up, marker in zip(methods, beside, _MARKERS * len(methods), strict=False):
+        known = [row for row in rows if row["method"] == method and row["rating"] is not None]
+        kinds.intervals(
+            ax,
+            known,
+            [models.index(row["model"]) + up for row in known],
+            [color[row["model"]] for row in known],
+            marker=marker,
+            hollow=marker != "o",
+            size=size if marker == "o" else 0.7 * size,
+        )
+    for row in rows:
+        if row["method"] == methods[0] and row["rating"] is None and row["flag"]:
+            kinds.note_row(ax, models.index(row["model"]), row["flag"])
+
+
+def _limits(rows: Sequence[Row]) -> tuple[float, float]:
+    """The ends of the axis: all ratings, and of their intervals as much as leaves them apart."""
+    points = column((row for row in rows if row["rating"] is not None), "rating")
+    beyond = _BEYOND * max(float(np.ptp(points)), 20.0)
+    low = max(np.nanmin([*points, *column(rows, "ci_low")]), points.min() - beyond)
+    high = min(np.nanmax([*points, *column(rows, "ci_high")]), points.max() + beyond)
+    margin = 0.04 * (high - low) + 1.0
+    return float(low - margin), float(high + margin)
+
+
+def _first(by: Mapping[str, Leaderboard]) -> Leaderboard:
+    return next(iter(by.values()))
+
+
+def _significant(standings: Standings) -> str:
+    pairs = standings.differences.get(companion(standings) or "", ())
+    known = [pair for pair in pairs if pair.significant is not None]
+    n = sum(bool(pair.significant) for pair in known)
+    if not known:
+        return ""
+    return f" {n:,} of {len(known):,} pairwise differences are significant (Holm, α = .05)."
+
+
+# Win rates
+
+
+@styled
+def win_rates(standings: Standings) -> Plot:
+    """Draw how often the row beats the column, ties counting half."""
+    rows = _win_rate_rows(standings)
+    models = best_first(standings)[:MAX_ROWS]
+    called = [labels(standings.models)[model] for model in models]
+    has_text = len(models) <= _FEW
+    side = 0.55 if has_text else 0.19
+    figure, axes = panels(
+        standings.dimensions,
+        heading="Win rate of the row over the column, %",
+        notes=[sample(standings, dimension) for dimension in standings.dimensions],
+        beside=called,
+        width=max(side * len(models), 1.6),
+        height=max(0.75 * side * len(models), 0.7) + 0.05 * max(map(len, called)),
+        sharey=True,
+    )
+    for ax, dimension in zip(axes, standings.dimensions, strict=True):
+        values = np.full((len(models), len(models)), np.nan)
+        bold = np.zeros(values.shape, dtype=bool)
+        for row in rows:
+            if row["dimension"] == dimension and {row["entrant_a"], row["entrant_b"]} <= {*models}:
+                a, b = models.index(row["entrant_a"]), models.index(row["entrant_b"])
+                values[a, b], values[b, a] = row["win_share_a"], 1 - row["win_share_a"]
+                bold[a, b] = bold[b, a] = bool(row["significant"])
+        texts = [["" if np.isnan(x) else f"{100 * x:.0f}" for x in line] for line in values]
+        kinds.matrix(
+            ax,
+            values,
+            texts if has_text else [],
+            rows=called,
+            columns=called,
+            limits=(0, 1),
+            bold=bold,
+        )
+        kinds.slanted(ax)
+    caption = "How often the row beats the column, a tie counting half."
+    if has_text and any(row["significant"] for row in rows):
+        caption += " Bold: the ratings differ significantly (Holm, α = .05)."
+    caption += only_best(len(models), len(standings.models))
+    return saved("pairwise_winrates", figure, rows, caption)
+
+
+def _win_rate_rows(standings: Standings) -> list[Row]:
+    pairs = standings.differences.get(companion(standings) or "", ())
+    significant = {(d.dimension, *sorted((d.higher, d.lower))): d.significant for d in pairs}
+    share = {
+        (dimension, *pair): found
+        for dimension, battles in standings.battles.items()
+        for pair, found in shares_of.shares(battles, use="consistent", ties="half").items()
+    }
+    rows: list[Row] = []
+    for rate in standings.win_rates:
+        pair = rate.dimension, rate.entrant_a, rate.entrant_b
+        rows.append(
+            {
+                **rate.to_dict(),
+                "n": share[pair].n_games,
+                "n_prompts": share[pair].n_prompts,
+                "win_share_a": share[pair].share,
+                "std_error": share[pair].std_error,
+                "significant": significant.get(pair),
+            }
+        )
+    return rows
+
+
+# Fit: win rates as predicted by the ratings, and as observed
+
+
+@styled
+def predicted_and_observed(standings: Standings) -> Plot | None:
+    """Draw each pair's win rate against what its ratings predict; none where they must be equal."""
+    rows = [row for d in standings.dimensions for row in _fit_rows(standings, d)]
+    names = list(dict.fromkeys(row["dimension"] for row in rows))
+    if not rows:
+        return None
+    by = {name: [row for row in rows if row["dimension"] == name] for name in names}
+    figure, axes = panels(
+        names,
+        heading="Do the ratings predict who wins?",
+        notes=[
+            f"{len(some):,} pairs, {sum(row['n_games'] for row in some):,} verdicts"
+            for some in by.values()
+        ],
+        key={
+            "ties count half": {"color": BLUE, "marker": "o", "lw": 0},
+            "ties left out": {"color": ORANGE, "marker": "o", "mfc": "white", "lw": 0},
+        },
+        width=2.7,
+        sharex=True,
+        sharey=True,
+    )
+    for ax, some in zip(axes, by.values(), strict=True):
+        decisive = [row for row in some if row["observed_decisive"] is not None]
+        kinds.scatter(ax, decisive, "expected", "observed_decisive", ORANGE, hollow=True)
+        kinds.scatter(ax, some, "expected", "observed", BLUE)
+    kinds.diagonal(axes, x="favourite wins, predicted", y="favourite wins, observed")
+    has_bars = any(len(some) <= kinds.MAX_BARS for some in by.values())
+    caption = "Observed win rate of the favourite of each pair against the rate that Bradley-Terry "
+    caption += "predicts. The ratings count a tie as half a win, so decisive verdicts alone lie "
+    caption += "further from one half."
+    caption += " Bars: 95 % Wilson intervals, prompt-clustered." if has_bars else ""
+    return saved("predicted_and_observed", figure, rows, caption)
+
+
+def _fit_rows(standings: Standings, dimension: str) -> list[Row]:
+    found, battles = standings.diagnoses.get(dimension), standings.battles[dimension]
+    if not found or not found["transitivity"]["df"]:  # each pair has a rating difference of its own
+        return []
+    every = shares_of.shares(battles, use="both", ties="half")
+    decisive = shares_of.shares(battles, use="both", ties="drop")
+    rows: list[Row] = []
+    for pair in found["pair_residuals"]:
+        names = pair["model_a"], pair["model_b"]
+        is_favourite = pair["expected"] >= 0.5
+        rows.append(
+            {
+                "dimension": dimension,
+                "favourite": names[not is_favourite],
+                "other": names[is_favourite],
+                "expected": max(pair["expected"], 1 - pair["expected"]),
+                **_observed("", every[names], is_favourite=is_favourite),
+                **_observed("_decisive", decisive.get(names), is_favourite=is_favourite),
+            }
+        )
+    return rows
+
+
+def _observed(suffix: str, share: shares_of.Share | None, *, is_favourite: bool) -> Row:
+    """One pair's observed share, seen from the favourite."""
+    observed = None if share is None else share.share if is_favourite else 1 - share.share
+    error, n_prompts = (share.std_error, share.n_prompts) if share else (None, 0)
+    low, high = share_interval(observed, error, n_prompts)
+    return {
+        f"observed{suffix}": observed,
+        f"std_error{suffix}": error,
+        f"observed{suffix}_ci_low": low,
+        f"observed{suffix}_ci_high": high,
+        f"n_games{suffix}": share.n_games if share else 0,
+        f"n_prompts{suffix}": n_prompts,
+    }
+
+
+def share_interval(
+    share: float | None, std_error: float | None, n_prompts: int
+) -> tuple[float | None, float | None]:
+    """Return the ends of a share's 95 % interval, prompt-clustered and within [0, 1], if known."""
+    found = None if share is None else clustered_interval(share, std_error, n_prompts)
+    return found or (None, None)
+
+
+# Power
+
+
+@styled
+def power(standings: Standings) -> Plot | None:
+    """Draw the gap that a number of prompts has 80 % power to detect, from this run's variance."""
+    known = [
+        p
+        for p in standings.precision.get(companion(standings) or "", ())
+        if p.sigma is not None and p.n_prompts
+    ]
+    if not known:
+        return None
+    least, most = (f(p.n_prompts or 0 for p in known) for f in (min, max))
+    sizes = np.geomspace(min(20, least), max(2000, 3 * most), 30).round().astype(int)
+    rows: list[Row] = [
+        {
+            "dimension": p.dimension,
+            "n_prompts": n,
+            "detectable": detectable(p.sigma or 0.0, n),
+            "corrected": detectable(p.sigma or 0.0, n, n_tests=p.n_tests),
+            "this_run": n == p.n_prompts,
+        }
+        for p in known
+        for n in sorted({*sizes.tolist(), p.n_prompts or 0})
+    ]
+    n_tests = known[0].n_tests
+    figure, (ax,) = panels(
+        [""],
+        heading="Rating gap that is detected with 80 % power",
+        key={
+            "one pair": {"color": INK, "lw": 1.4},
+            f"any of {n_tests:,} (Holm)": {"color": INK, "lw": 1, "ls": "--"},
+            "this run": {"color": ORANGE, "marker": "o", "lw": 0, "ms": 6},
+        },
+        width=4.8,
+        height=2.4,
+    )
+    for p in known:
+        line = [row for row in rows if row["dimension"] == p.dimension]
+        x = column(line, "n_prompts")
+        here = [row for row in line if row["this_run"]]
+        for name, look in (("detectable", "-"), ("corrected", "--")):
+            ax.plot(x, column(line, name), look, color=INK, lw=1.4 if look == "-" else 1)
+            ax.plot(column(here, "n_prompts"), column(here, name), "o", color=ORANGE, ms=5)
+    ax.set(xscale="log", yscale="log", xlabel="prompts", ylabel="rating gap, points")
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = axis.get_view_interval()
+        axis.set_ticks([tick for tick in _TICKS if low <= tick <= high])
+        axis.set_major_formatter(ScalarFormatter())
+        axis.set_minor_locator(NullLocator())
+    ends = {p.dimension: detectable(p.sigma or 0.0, int(sizes[-1])) for p in known}
+    end_labels(ax, float(sizes[-1]), ends)
+    run = "; ".join(
+        f"{p.dimension} {detectable(p.sigma or 0.0, p.n_prompts or 0):.0f} points with "
+        f"{p.n_prompts:,} prompts"
+        for p in known
+    )
+    caption = "Rating gap between two entrants that a two-sided test at 5 % detects with 80 % "
+    caption += f"power, from this run's variance between prompts. This run: {run}."
+    return saved(
+        "power", figure, rows, caption, x="n_prompts", y=("detectable", "corrected"), curves=True
+    )

@@ -1,0 +1,371 @@
+"""Figures of runs side by side: the jobs of a sweep, and the runs of a comparison.
+
+A row of a sweep is one of sweep_summary.csv, of a comparison one of compare.csv.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from elo_exp.analysis.comparisons import ALPHA
+from elo_exp.figures import kinds
+from elo_exp.figures.elo import k_lines, line_key
+from elo_exp.figures.style import (
+    BLUE,
+    MAX_COLORED,
+    SOFT,
+    Row,
+    colors,
+    column,
+    labels,
+    only_best,
+    panels,
+    saved,
+    styled,
+)
+from elo_exp.records import Plot
+from elo_exp.results import CONVERGED, Z95
+
+_MAX_SETTINGS = 5  # lines of panels, of as many numbers of permutations or settings
+_MAX_ROWS = 30  # entrants, or shifts of a dimension
+_MAX_JUDGES = 8
+_SEED = "elo.seed="
+_KEPT = ("run", "dimension", "model")  # columns of compare.csv, beside those of the shift
+
+
+def plots(rows: Sequence[Row], judges: Sequence[Row], pair: Sequence[str] | None) -> list[Plot]:
+    """Draw what was swept.
+
+    judges  the rows of sweep_judges.csv
+    pair    the two models whose gap is drawn; None: the two best
+    """
+    rated = [row for row in rows if row["rating"] is not None]
+    fitted = [row for row in rows if row["bradley_terry"] is not None]
+    n_ks, n_perms, n_seeds = (
+        len({row[name] for row in rated}) for name in ("k", "n_perms", "seed")
+    )
+    two = list(pair or best_models(rated)[:2])
+    drawn = [k_by_n_perms(rated)] if n_ks > 1 else []
+    drawn += [pair_by_k_and_n_perms(rated, *two)] if n_ks > 1 < n_perms and len(two) == 2 else []
+    drawn += [seeds(rated)] if n_seeds > 1 else []
+    drawn += [judges_agreement(judges)] if judges else []
+    drawn += [ratings_by_mode(fitted)] if len({row["mode"] for row in fitted}) > 1 else []
+    return drawn
+
+
+def best_models(rows: Sequence[Row]) -> list[str]:
+    """Return the models by their mean Elo over jobs and dimensions."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row["model"], []).append(row["rating"])
+    return sorted(found, key=lambda model: (-statistics.fmean(found[model]), model))
+
+
+def _values(rows: Sequence[Row], name: str) -> list[Any]:
+    """The values of a column, in the order in which they come."""
+    return list(dict.fromkeys(row[name] for row in rows))
+
+
+# K, and the number of permutations
+
+
+@styled
+def k_by_n_perms(rows: Sequence[Row]) -> Plot:
+    """Draw Elo by K: a column for each dimension, a line for each n_perms and other setting."""
+    every = sorted({(row["n_perms"], row["setting"]) for row in rows})
+    chosen = np.linspace(0, len(every) - 1, min(_MAX_SETTINGS, len(every))).round().astype(int)
+    dimensions = _values(rows, "dimension")
+    places = [(*every[i], dimension) for i in chosen for dimension in dimensions]
+    models = best_models(rows)
+    color = {model: colors(models[:MAX_COLORED])[model] for model in models[:MAX_COLORED]}
+    figure, axes = panels(
+        [dimension for *_, dimension in places],
+        heading="Elo by K and number of permutations",
+        notes=[f"{n_perms:,} permutations {setting}" for n_perms, setting, _ in places],
+        key=line_key(color, labels(models)),
+        height=1.9,
+        n_columns=len(dimensions),
+        sharey=True,
+    )
+    for ax, place in zip(axes, places, strict=True):
+        here = [r for r in rows if (r["n_perms"], r["setting"], r["dimension"]) == place]
+        k_lines(ax, here, color)
+    for ax in axes[:: len(dimensions)]:
+        ax.set_ylabel("mean Elo")
+    lines = [
+        {**row, "line": row["model"] if len(every) == 1 else _line_name(row)}
+        for row in sorted(rows, key=lambda row: row["k"])
+    ]
+    caption = "Mean Elo by K, a line of panels for each number of permutations and each other "
+    caption += "setting that was swept. Bars: 95 % Monte Carlo error of averaging permutations."
+    caption += only_best(len(chosen), len(every), "settings") + only_best(len(color), len(models))
+    return saved("k_by_n_perms", figure, lines, caption, x="k", y=("rating",))
+
+
+def _line_name(row: Row) -> str:
+    return f"{row['model']} {row['n_perms']:,} {row['setting']}".rstrip()
+
+
+@styled
+def pair_by_k_and_n_perms(rows: Sequence[Row], first: str, second: str) -> Plot:
+    """Draw the gap between two models, zero in the middle of the colours.
+
+    Boubdir et al. (2023), figures 3 and 4.
+    """
+    cells = _gaps(rows, first, second)
+    called = labels([first, second])
+    places = list(dict.fromkeys((cell["setting"], cell["dimension"]) for cell in cells))
+    ks, n_perms = (sorted(_values(cells, name)) for name in ("k", "n_perms"))
+    widest = max(abs(cell["difference"]) for cell in cells) or 1.0
+    figure, axes = panels(
+        [dimension for _, dimension in places],
+        heading=f"Elo of {called[first]} minus {called[second]}, points",
+        notes=[setting for setting, _ in places] if any(s for s, _ in places) else (),
+        width=max(0.45 * len(ks), 2.0),
+        height=max(0.35 * len(n_perms), 0.8),
+        n_columns=len(_values(cells, "dimension")),
+        sharey=True,
+    )
+    for ax, place in zip(axes, places, strict=True):
+        values = np.full((len(n_perms), len(ks)), np.nan)
+        texts = [[""] * len(ks) for _ in n_perms]
+        for cell in (c for c in cells if (c["setting"], c["dimension"]) == place):
+            i, j = n_perms.index(cell["n_perms"]), ks.index(cell["k"])
+            values[i, j] = cell["difference"]
+            star = "*" if cell["convergence"] < CONVERGED else ""
+            texts[i][j] = f"{cell['difference']:+.0f}{star}".replace("-", "−")
+        across, down = [f"{k:g}" for k in ks], [f"{n:,}" for n in n_perms]
+        kinds.matrix(ax, values, texts, rows=down, columns=across, limits=(-widest, widest))
+        ax.set_xlabel("K")
+    axes[0].set_ylabel("permutations")
+    caption = f"Mean Elo of {first} minus that of {second}. Blue: {first} leads. *: below "
+    caption += f"{100 * CONVERGED:.0f} % of the limit. The intervals of the jobs say whether a gap "
+    caption += "is significant."
+    return saved("pair_by_k_and_n_perms", figure, cells, caption)
+
+
+def _gaps(rows: Sequence[Row], first: str, second: str) -> list[Row]:
+    by_job: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in rows:
+        by_job.setdefault((row["job"], row["dimension"]), {})[row["model"]] = row
+    cells: list[Row] = []
+    for sides in by_job.values():
+        if first in sides and second in sides:
+            row, gap = sides[first], sides[first]["rating"] - sides[second]["rating"]
+            names = ("job", "setting", "dimension", "k", "n_perms", "convergence")
+            leader = first if gap > 0 else second if gap < 0 else None
+            found = {"first": first, "second": second, "difference": gap, "leader": leader}
+            cells.append({**{name: row[name] for name in names}, **found})
+    return cells
+
+
+# Seeds
+
+
+@styled
+def seeds(rows: Sequence[Row]) -> Plot:
+    """Draw Elo by the seed of its permutations, beside the Monte Carlo error of each job."""
+    same = [row for row in rows if _but_seed(row) == _but_seed(rows[0])]
+    models = best_models(same)[:_MAX_ROWS]
+    means = {
+        (model, dimension): statistics.fmean(
+            row["rating"] for row in same if (row["model"], row["dimension"]) == (model, dimension)
+        )
+        for model, dimension in {(row["model"], row["dimension"]) for row in same}
+    }
+    names = ("job", "dimension", "model", "seed", "rating", "ordering_error")
+    drawn: list[Row] = []
+    for row in same:
+        deviation = row["rating"] - means[row["model"], row["dimension"]]
+        ends = {
+            f"ci_{end}": deviation + sign * Z95 * row["ordering_error"]
+            for end, sign in (("low", -1), ("high", 1))
+        }
+        drawn.append({**{name: row[name] for name in names}, "deviation": deviation, **ends})
+    called = labels(models)
+    dimensions, n_seeds = _values(drawn, "dimension"), len(_values(drawn, "seed"))
+    figure, axes = panels(
+        dimensions,
+        heading="Elo by the seed of its permutations",
+        beside=called.values(),
+        height=max(0.09 * n_seeds, 0.35) * len(models) + 0.2,
+        sharex=True,
+        sharey=True,
+    )
+    for ax, dimension in zip(axes, dimensions, strict=True):
+        kinds.name_rows(ax, [called[model] for model in models])
+        _seeds(ax, [row for row in drawn if row["dimension"] == dimension], models)
+        ax.set_xlabel("Elo minus its mean over seeds")
+    caption = f"Mean Elo by {n_seeds} seeds of the permutations, minus the mean over seeds. Bars: "
+    caption += "95 % Monte Carlo error as each job states it; the points should scatter no wider. "
+    caption += "Neither is uncertainty about the entrants."
+    caption += only_best(len(models), len(best_models(same)))
+    return saved("seeds", figure, drawn, caption)
+
+
+def _but_seed(row: Row) -> tuple[Any, ...]:
+    """What a job has in common with those that differ in nothing but the seed."""
+    setting = [word for word in row["setting"].split() if not word.startswith(_SEED)]
+    return row["k"], row["n_perms"], setting
+
+
+def _seeds(ax: Axes, rows: Sequence[Row], models: Sequence[str]) -> None:
+    for y, model in enumerate(models):
+        line = [row for row in rows if row["model"] == model]
+        heights = y + np.linspace(-0.3, 0.3, len(line)) if len(line) > 1 else [float(y)]
+        kinds.intervals(ax, line, heights, [BLUE] * len(line), value="deviation", size=3.5)
+
+
+# Judges, and modes
+
+
+@styled
+def judges_agreement(rows: Sequence[Row]) -> Plot:
+    """Draw kappa above the diagonal and the rank correlation below it, for every two judges."""
+    every = list(dict.fromkeys(row[name] for row in rows for name in ("first", "second")))
+    judges = every[:_MAX_JUDGES]
+    called = [labels(every)[judge] for judge in judges]
+    dimensions = _values(rows, "dimension")
+    figure, axes = panels(
+        dimensions,
+        heading="Agreement between judges",
+        notes=["kappa above, rank correlation below"] * len(dimensions),
+        beside=called,
+        width=max(0.7 * len(judges), 2.4),
+        height=max(0.5 * len(judges), 1.0) + 0.05 * max(map(len, called)),
+        sharey=True,
+    )
+    for ax, dimension in zip(axes, dimensions, strict=True):
+        values = np.full((len(judges), len(judges)), np.nan)
+        for row in rows:
+            if row["dimension"] == dimension and {row["first"], row["second"]} <= {*judges}:
+                i, j = judges.index(row["first"]), judges.index(row["second"])
+                values[i, j], values[j, i] = column([row], "kappa")[0], column([row], "rho")[0]
+        texts = [[_number(value) for value in line] for line in values]
+        kinds.matrix(ax, values, texts, rows=called, columns=called, limits=(-1, 1))
+        kinds.slanted(ax)
+    caption = "Above the diagonal Cohen's kappa of the comparisons that both judges made, below it "
+    caption += "Spearman's correlation of their Bradley-Terry ratings. Empty: not defined."
+    caption += only_best(len(judges), len(every), "judges")
+    return saved("judges_agreement", figure, rows, caption)
+
+
+def _number(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.2f}".replace("-", "−")
+
+
+@styled
+def ratings_by_mode(rows: Sequence[Row]) -> Plot:
+    """Draw Bradley-Terry ratings with their intervals by mode, each by the first job in it."""
+    first = {row["mode"]: row["job"] for row in reversed(rows)}
+    modes = [mode for mode in _values(rows, "mode") if mode in first]
+    drawn: list[Row] = [
+        {
+            "mode": row["mode"],
+            "dimension": row["dimension"],
+            "model": row["model"],
+            "rating": row["bradley_terry"],
+            "ci_low": row["bradley_terry_ci_low"],
+            "ci_high": row["bradley_terry_ci_high"],
+        }
+        for row in rows
+        if row["job"] == first[row["mode"]]
+    ]
+    models = best_models(drawn)[:_MAX_ROWS]
+    called = labels(models)
+    look = dict(zip(modes, (BLUE, *[SOFT] * len(modes)), strict=False))
+    markers = dict(zip(modes, "osD^v" * len(modes), strict=False))
+    dimensions = _values(drawn, "dimension")
+    figure, axes = panels(
+        dimensions,
+        heading="Bradley-Terry ratings by mode",
+        key={mode: {"color": look[mode], "marker": markers[mode]} for mode in modes},
+        beside=called.values(),
+        height=(0.15 + 0.1 * len(modes)) * len(models) + 0.2,
+        sharex=True,
+        sharey=True,
+    )
+    beside = dict(zip(modes, np.linspace(-0.2, 0.2, len(modes)), strict=True))
+    for ax, dimension in zip(axes, dimensions, strict=True):
+        kinds.name_rows(ax, [called[model] for model in models])
+        for mode in modes:
+            here = [r for r in drawn if (r["dimension"], r["mode"]) == (dimension, mode)]
+            here = [row for row in here if row["model"] in models]
+            heights = [models.index(row["model"]) + beside[mode] for row in here]
+            kinds.intervals(ax, here, heights, [look[mode]] * len(here), marker=markers[mode])
+        ax.set_xlabel("rating")
+    caption = "Bradley-Terry ratings with 95 % intervals, prompt-clustered, by mode. Modes share "
+    caption += "prompts, so overlapping intervals do not say whether a rating moved: "
+    caption += "experiment=compare does."
+    return saved("ratings_by_mode", figure, drawn, caption + only_best(len(models), len(called)))
+
+
+# Shifts
+
+
+def compare_plots(rows: Sequence[Row], runs: Sequence[str], method: str) -> list[Plot]:
+    """Draw how far ratings by `method` moved from the first of these runs."""
+    moved = [row for row in rows if row["method"] == method and row["shift"] is not None]
+    return [rating_shifts(moved, runs)] if moved else []
+
+
+@styled
+def rating_shifts(rows: Sequence[Row], runs: Sequence[str]) -> Plot:
+    """Draw each entrant's shift from its rating in the first run, with its 95 % interval."""
+    dimensions = _values(rows, "dimension")
+    called = labels([*_values(rows, "model"), *runs])
+    by = {
+        dimension: sorted(
+            (row for row in rows if row["dimension"] == dimension),
+            key=lambda row: (runs.index(row["run"]), -row["shift"]),
+        )
+        for dimension in dimensions
+    }
+    most = max(map(len, by.values()))
+    names = {
+        dimension: [
+            called[row["model"]] + (f", run {runs.index(row['run']) + 1}" if runs[2:] else "")
+            for row in some[:_MAX_ROWS]
+        ]
+        for dimension, some in by.items()
+    }
+    figure, axes = panels(
+        dimensions,
+        heading="Shift of each rating from the first run",
+        key={
+            "significant (Holm, α = .05)": {"color": BLUE, "marker": "o"},
+            "not significant": {"color": SOFT, "marker": "o"},
+        },
+        beside=["".join(max(some, key=len) for some in names.values())],
+        width=2.3,
+        height=0.24 * min(most, _MAX_ROWS) + 0.3,
+        sharex=True,
+    )
+    for ax, (dimension, some) in zip(axes, by.items(), strict=True):
+        kinds.name_rows(ax, names[dimension])
+        shown = [
+            {**row, "ci_low": row["shift_ci_low"], "ci_high": row["shift_ci_high"]}
+            for row in some[:_MAX_ROWS]
+        ]
+        look = [BLUE if _is_significant(row) else SOFT for row in shown]
+        kinds.intervals(ax, shown, range(len(shown)), look, value="shift")
+        ax.axvline(0, color=SOFT, lw=0.8)
+        ax.set_xlabel("shift, points")
+    caption = "Shift of each entrant from its rating in the first run, relative to the mean of "
+    caption += "those rated in both. Bars: 95 % interval of the shift, prompt-clustered; a prompt "
+    caption += "of both runs is one observation."
+    caption += only_best(min(most, _MAX_ROWS), most, "shifts of a dimension")
+    kept = [
+        {name: row[name] for name in row if name in _KEPT or name.startswith("shift")}
+        for row in rows
+    ]
+    return saved("rating_shifts", figure, kept, caption)
+
+
+def _is_significant(row: Row) -> bool:
+    return row["shift_p_holm"] is not None and bool(row["shift_p_holm"] <= ALPHA)

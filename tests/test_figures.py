@@ -1,0 +1,415 @@
+"""Figures: the numbers drawn are those that were found, and any name can be drawn.
+
+Warnings are errors, so every figure drawn here is drawn without one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import random
+from collections.abc import Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from elo_exp.analysis.comparisons import Precision
+from elo_exp.analysis.power import detectable
+from elo_exp.analysis.standings import Standings
+from elo_exp.figures import elo, judge, ratings, style, sweep
+from elo_exp.ratings.davidson import Davidson
+from elo_exp.records import Battle, Plot
+from tests.standings import BRADLEY_TERRY, standings, tournament, with_lengths
+
+HOSTILE = {"a": "a$b^{$", "b": "模型 \x00一", "c": "_" + "x" * 60, "d": "<b>&\n\U0001f600"}
+
+
+@pytest.fixture(scope="module")
+def found() -> Standings:
+    """Two dimensions; c and d are the better, the longer their responses are."""
+    battles = {
+        name: tournament(seed=seed) for seed, name in enumerate(("factuality", "calibration"))
+    }
+    lengths = {
+        (f"q{q}", model): 300 + 40 * q * (model in "cd") for q in range(60) for model in "abcd"
+    }
+    return with_lengths(standings(battles), lengths)
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Standings:
+    """59 models with long names, of whose pairs few met."""
+    draw = random.Random(3)
+    models = [f"organisation/a-model-of-{n}-billion-parameters" for n in range(59)]
+    winners = ["model_a", "model_b", "tie"]
+    battles = [battle(*draw.sample(models, 2), draw.choice(winners), q % 9) for q in range(600)]
+    return standings({"factuality": battles}, n_perms=2)
+
+
+@pytest.fixture(scope="module")
+def drawn(found: Standings) -> dict[str, Plot]:
+    return plots(found)
+
+
+def plots(found: Standings) -> dict[str, Plot]:
+    return {p.name: p for module in (ratings, elo, judge) for p in module.plots(found)}
+
+
+def battle(a: str, b: str, winner: str, q: int) -> Battle:
+    return Battle(model_a=a, model_b=b, winner=winner, question_id=f"q{q}")
+
+
+def of_battles(battles: Sequence[Battle], **more: Any) -> Standings:
+    return standings({"factuality": battles}, **more)
+
+
+def words(plot: Plot) -> set[str]:
+    texts = ElementTree.fromstring(plot.svg).iter("{http://www.w3.org/2000/svg}text")
+    return {"".join(text.itertext()).strip() for text in texts}
+
+
+# Every figure
+
+
+def test_law_names_have_the_same_colours_in_any_order_and_each_its_own():
+    @given(st.lists(st.text(), unique=True, max_size=style.MAX_COLORED), st.randoms())
+    def law(names: list[str], draw: random.Random):
+        found = style.colors(names)
+        assert len(set(found.values())) == len(names)
+        draw.shuffle(names)
+        assert style.colors(names) == found
+
+    law()
+
+
+@given(st.sets(st.text("ab-/…", max_size=60)))
+def test_law_no_two_names_have_one_label(names: set[str]):
+    assert len(set(style.labels(names).values())) == len(names)
+
+
+def test_a_long_name_keeps_both_ends_where_they_tell_it_apart():
+    long = "organisation/some-model-of-70-billion-parameters"
+    assert style.labels([long]) == {long: "organisation/so…llion-parameters"}
+    twin = long.replace("70", "13")
+    assert style.labels([long, twin]) == {long: long, twin: twin}
+
+
+@pytest.mark.parametrize("n_models", [2, 4, 59])
+def test_no_word_is_cut_off(n_models: int, crowd: Standings):
+    found = crowd if n_models == 59 else of_battles(tournament(n_models=n_models))
+    for plot in plots(found).values():
+        edge = np.array(Image.open(io.BytesIO(plot.png)).convert("L"))
+        edge[3:-3, 3:-3] = 255
+        assert (edge == 255).all(), plot.name
+
+
+def test_names_and_dimensions_may_be_anything():
+    battles = [
+        dataclasses.replace(b, model_a=HOSTILE[b.model_a], model_b=HOSTILE[b.model_b])
+        for b in tournament()
+    ]
+    of_figure = {name: words(plot) for name, plot in plots(standings({"$_{<i>": battles})).items()}
+    assert all("$_{<i>" in some for name, some in of_figure.items() if name != "power")
+    shown = {"a$b^{$", "模型  一", "<b>& \U0001f600", f"_{'x' * 14}…{'x' * 16}"}
+    assert shown <= of_figure["ratings"] & of_figure["k_sensitivity"]
+
+
+def test_the_same_standings_give_the_same_bytes(found: Standings, drawn: dict[str, Plot]):
+    assert ratings.ratings(found) == drawn["ratings"]
+
+
+def test_of_a_crowd_the_best_are_drawn_and_all_are_in_the_rows(crowd: Standings):
+    found = plots(crowd)
+    called = style.labels(crowd.models)
+    best = [called[model] for model in ratings.best_first(crowd)]
+    for name, n in (("ratings", ratings.MAX_ROWS), ("k_sensitivity", style.MAX_COLORED)):
+        assert set(best[:n]) <= words(found[name])
+        assert not set(best[n:]) & words(found[name])
+        assert found[name].caption.endswith(f"Only the first {n} of 59 entrants are shown.")
+        assert {row["model"] for row in found[name].rows} == set(crowd.models)
+
+
+def test_what_cannot_be_known_is_not_drawn():
+    ties = [battle(a, b, "tie", q) for q in range(9) for a, b in itertools.combinations("abc", 2)]
+    assert set(plots(of_battles(ties))) == {
+        *("ratings", "pairwise_winrates", "predicted_and_observed")
+    }
+    one_pass = of_battles(tournament(), shuffle=False)
+    assert [plot.name for plot in elo.plots(one_pass)] == ["k_sensitivity"]
+    one_prompt = [battle("a", "b", winner, 0) for winner in ("model_a", "model_b", "model_a")]
+    assert "power" not in plots(of_battles(one_prompt))
+
+
+# Ratings and win rates
+
+
+def test_the_ratings_drawn_are_those_of_the_leaderboards(found: Standings, drawn: dict[str, Plot]):
+    boards = ratings.leaderboards(found)
+    assert list(boards) == ["bradley_terry", "elo"]
+    for row in drawn["ratings"].rows:
+        rating = boards[row["method"]][row["dimension"]].rating(row["model"]).to_dict()
+        names = ("rating", "ci_low", "ci_high", "ordering_error", "rank", "flag")
+        assert {name: row[name] for name in names} == {name: rating[name] for name in names}
+    assert len(drawn["ratings"].rows) == 2 * 2 * 4
+
+
+def test_every_chosen_method_is_drawn_and_its_interval_is_named():
+    methods = {
+        "davidson": Davidson(initial_rating=1400.0, use="both"),
+        "bradley_terry": BRADLEY_TERRY,
+    }
+    plot = ratings.ratings(of_battles(tournament(), ratings=methods))
+    assert plot is not None
+    assert {"Bradley-Terry", "Davidson", "Elo"} <= words(plot)
+    assert "Bradley-Terry: 95 %, prompt-clustered; Davidson: 95 %" in plot.caption
+    assert "Elo: no interval" in plot.caption
+
+
+def test_an_entrant_without_a_rating_has_the_reason_in_its_place():
+    wins = [battle("best", b.model_a, "model_a", q) for q, b in enumerate(tournament())]
+    plot = ratings.ratings(of_battles([*wins, *tournament()]))
+    assert plot is not None
+    (row,) = (r for r in plot.rows if (r["model"], r["method"]) == ("best", "bradley_terry"))
+    assert (row["rating"], row["flag"]) == (None, "unbeaten")
+    assert "unbeaten" in words(plot)
+
+
+def test_a_worked_example_of_a_win_rate():
+    """ann beats bob on three prompts and ties on one: (3 + 1/2) / 4, standard error .25 / 2."""
+    battles = [
+        battle("ann", "bob", winner, q) for q, winner in enumerate(["model_a"] * 3 + ["tie"])
+    ]
+    plot = ratings.win_rates(of_battles(battles))
+    (row,) = plot.rows
+    assert (row["entrant_a"], row["n"], row["win_share_a"]) == ("ann", 4, 0.875)
+    assert row["std_error"] == pytest.approx(0.125)
+    assert {"88", "12"} <= words(plot)
+
+
+def test_a_win_rate_is_bold_where_the_ratings_differ_significantly(
+    found: Standings, drawn: dict[str, Plot]
+):
+    significant = {
+        (d.dimension, frozenset((d.higher, d.lower)))
+        for d in found.differences["bradley_terry"]
+        if d.significant
+    }
+    rows = [row for row in drawn["pairwise_winrates"].rows if row["significant"]]
+    pairs = {(row["dimension"], frozenset((row["entrant_a"], row["entrant_b"]))) for row in rows}
+    assert pairs == significant != set()
+
+
+# Fit and power
+
+
+def test_bradley_terry_predicts_as_many_wins_of_each_entrant_as_there_are(drawn: dict[str, Plot]):
+    """The likelihood equations, with a tie as half a win."""
+    rows = [r for r in drawn["predicted_and_observed"].rows if r["dimension"] == "factuality"]
+    assert all(row["expected"] >= 0.5 for row in rows)
+    for model in "abcd":
+        surplus = [
+            (row["observed"] - row["expected"])
+            * row["n_games"]
+            * (1 if row["favourite"] == model else -1)
+            for row in rows
+            if model in (row["favourite"], row["other"])
+        ]
+        assert len(surplus) == 3
+        assert sum(surplus) == pytest.approx(0, abs=1e-6)
+
+
+def test_decisive_verdicts_alone_are_further_from_one_half(drawn: dict[str, Plot]):
+    """s = d p + (1 - d) / 2, where d of the verdicts are decisive and p of these are won."""
+    for row in drawn["predicted_and_observed"].rows:
+        share = row["n_games_decisive"] / row["n_games"]
+        expected = share * row["observed_decisive"] + (1 - share) / 2
+        assert row["observed"] == pytest.approx(expected)
+
+
+def test_no_interval_of_a_share_leaves_zero_to_one():
+    """The favourite wins on four of five prompts and is the longer one."""
+    battles = [
+        battle(a, b, "model_a" if q < 4 else "tie", q)
+        for q in range(5)
+        for a, b in itertools.combinations("abcd", 2)
+    ]
+    lengths = {
+        (f"q{q}", model): 400 - 40 * "abcd".index(model) - 3 * q
+        for q in range(5)
+        for model in "abcd"
+    }
+    found = plots(with_lengths(of_battles(battles), lengths))
+    for name, share in (("length_effect", "win_rate"), ("predicted_and_observed", "observed")):
+        known = [row for row in found[name].rows if row["std_error"] is not None]
+        assert known
+        for row in known:
+            assert 0 <= row[f"{share}_ci_low"] < row[share] < row[f"{share}_ci_high"] <= 1
+
+
+@pytest.mark.parametrize("n_prompts", [(3,), (143, 93), (12, 5000)], ids=str)
+def test_the_power_curve_passes_through_this_run(found: Standings, n_prompts: tuple[int, ...]):
+    known = [
+        Precision(dimension=f"d{i}", n_prompts=n, n_tests=18, sigma=300.0)
+        for i, n in enumerate(n_prompts)
+    ]
+    plot = ratings.power(dataclasses.replace(found, precision={"bradley_terry": known}))
+    assert plot is not None
+    here = [row for row in plot.rows if row["this_run"]]
+    assert [(row["n_prompts"], row["detectable"], row["corrected"]) for row in here] == [
+        (n, detectable(300.0, n), detectable(300.0, n, n_tests=18)) for n in n_prompts
+    ]
+    assert (plot.x, plot.y) == ("n_prompts", ("detectable", "corrected"))
+
+
+# The order experiment
+
+
+def test_the_trace_ends_at_the_rating_with_its_monte_carlo_error(
+    found: Standings, drawn: dict[str, Plot]
+):
+    ends = [row for row in drawn["permutation_traces"].rows if row["n_perms"] == 20]
+    assert len(ends) == 8
+    for row in ends:
+        rating = found.elo[row["dimension"]][16.0].rating(row["model"])
+        known = (rating.rating, rating.ordering_error)
+        assert (row["running_mean"], row["ordering_error"]) == pytest.approx(known)
+
+
+def test_the_histogram_counts_every_permutation_once(found: Standings, drawn: dict[str, Plot]):
+    for dimension, model in itertools.product(found.dimensions, "abcd"):
+        bars = [
+            row
+            for row in drawn["order_effect"].rows
+            if (row["dimension"], row["model"]) == (dimension, model)
+        ]
+        samples = found.elo[dimension][16.0].samples[:, "abcd".index(model)]  # type: ignore[index]
+        assert sum(row["n_perms"] for row in bars) == len(samples) == 20
+        assert bars[0]["low"] <= samples.min() <= samples.max() <= bars[-1]["high"]
+
+
+def test_elo_has_a_limit_where_everybody_wins_and_loses():
+    losses = [battle("worst", b.model_a, "model_b", q) for q, b in enumerate(tournament())]
+    ended, endless = map(elo.k_sensitivity, map(of_battles, (tournament(), losses + tournament())))
+    assert "limit" in words(ended)
+    assert "limit" not in words(endless)
+    assert "No limit in factuality" in endless.caption
+    assert {row["elo_limit"] for row in endless.rows} == {None}
+    assert (ended.x, ended.y) == ("k", ("rating",))
+
+
+# Length
+
+
+def test_lengths_are_drawn_as_they_were_found(found: Standings, drawn: dict[str, Plot]):
+    for dimension in found.dimensions:
+        length = found.diagnoses[dimension]["length"]
+        rows = [row for row in drawn["length_effect"].rows if row["dimension"] == dimension]
+        wins = [tercile["win_rate"] for tercile in length["terciles"]]
+        assert [row["win_rate"] for row in rows] == wins
+        assert {row["effect"] for row in rows} == {length["effect"]["effect"]}
+
+
+# Sweeps and comparisons
+
+KS, N_PERMS, DIMENSIONS = (8.0, 16.0), (100, 500), ("factuality", "calibration")
+
+
+def row(model: str, **changes: Any) -> dict[str, Any]:
+    """a is ahead of b by 20 points, and one point more for each of K above 8."""
+    k = changes.get("k", 8.0)
+    known: dict[str, Any] = {
+        "job": "0", "setting": "", "mode": "demo", "judge": "lexical", "seed": 1,
+        "dimension": "factuality", "k": k, "n_perms": 100, "model": model,
+        "rating": 1400 + (12 + k) * (model == "a"), "ordering_error": 1.0,
+        "convergence": 0.9 if k == 8.0 else 0.99,
+        "bradley_terry": 1450.0 if model == "a" else 1350.0,
+        "bradley_terry_ci_low": 1300.0, "bradley_terry_ci_high": 1500.0,
+    }  # fmt: skip
+    return known | changes
+
+
+@pytest.mark.parametrize(
+    ("swept", "names"),
+    [
+        ({"k": KS}, ["k_by_n_perms"]),
+        ({"k": KS, "n_perms": N_PERMS}, ["k_by_n_perms", "pair_by_k_and_n_perms"]),
+        ({"n_perms": N_PERMS}, []),
+        ({"seed": (1, 2)}, ["seeds"]),
+        ({"mode": ("pilot", "headline")}, ["ratings_by_mode"]),
+        ({"k": KS, "rating": (None,)}, []),
+    ],
+    ids=str,
+)
+def test_what_is_drawn_is_what_was_swept(swept: dict[str, tuple[Any, ...]], names: list[str]):
+    jobs = [dict(zip(swept, values, strict=True)) for values in itertools.product(*swept.values())]
+    rows = [row(model, job=str(n), **job) for n, job in enumerate(jobs) for model in "ab"]
+    assert [plot.name for plot in sweep.plots(rows, [], None)] == names
+
+
+def test_elo_by_k_has_a_line_for_each_setting_that_was_swept():
+    settings = ("", "elo.ties=half")
+    jobs = itertools.product(KS, N_PERMS, settings, DIMENSIONS, "ab")
+    rows = [
+        row(model, k=k, n_perms=n, setting=setting, dimension=dimension)
+        for k, n, setting, dimension, model in jobs
+    ]
+    plot = sweep.k_by_n_perms(rows)
+    assert {"100 permutations elo.ties=half", "500 permutations"} <= words(plot)
+    lines = {f"{m} {n} {setting}".strip() for m in "ab" for n in N_PERMS for setting in settings}
+    assert {r["line"] for r in plot.rows} == lines
+    many = [row(model, k=k, n_perms=n) for k in KS for n in range(1, 21) for model in "ab"]
+    assert sweep.k_by_n_perms(many).caption.endswith("Only the first 5 of 20 settings are shown.")
+
+
+def test_a_cell_is_the_gap_with_a_star_far_from_the_limit():
+    rows = [
+        row(model, job=f"{k}/{n}", k=k, n_perms=n) for k in KS for n in N_PERMS for model in "ab"
+    ]
+    plot = sweep.pair_by_k_and_n_perms(rows, "b", "a")
+    gaps = {(cell["k"], cell["difference"], cell["leader"]) for cell in plot.rows}
+    assert gaps == {(8, -20, "a"), (16, -28, "a")}
+    assert {"−20*", "−28"} <= words(plot)
+
+
+def test_seeds_are_drawn_around_their_mean_with_the_error_of_each_job():
+    """Ratings of 1398, 1400 and 1402; another setting is another experiment."""
+    rows = [
+        row("b", seed=seed, setting=f"elo.seed={seed}", rating=1398.0 + 2 * seed)
+        for seed in range(3)
+    ]
+    plot = sweep.seeds([*rows, row("b", seed=9, setting="elo.seed=9 elo.ties=half")])
+    assert [r["deviation"] for r in plot.rows] == [-2, 0, 2]
+    assert [r["ci_high"] - r["deviation"] for r in plot.rows] == pytest.approx([1.96] * 3)
+
+
+def test_kappa_stands_above_the_diagonal_and_the_rank_correlation_below():
+    pair = {"dimension": "factuality", "first": "opus", "second": "haiku"}
+    assert {"0.50", "−1.00"} <= words(sweep.judges_agreement([pair | {"kappa": 0.5, "rho": -1.0}]))
+    empty = words(sweep.judges_agreement([pair | {"kappa": None, "rho": None}]))
+    assert not [word for word in empty if "." in word]
+
+
+def test_shifts_are_drawn_from_the_first_run_with_their_intervals():
+    known = {
+        "dimension": "d", "method": "bradley_terry", "rating": 1.0, "ci_low": 0.0, "ci_high": 2.0,
+        "shift_std_error": 2.0, "shift_ci_low": 1.0, "shift_ci_high": 9.0,
+        "shift_p_value": 0.01, "shift_p_holm": 0.02,
+    }  # fmt: skip
+    unknown = dict.fromkeys([name for name in known if name.startswith("shift")])
+    rows = [
+        known | {"run": "one", "model": "a", "shift": None} | unknown,
+        known | {"run": "two", "model": "a", "shift": 5.0},
+        known | {"run": "two", "model": "b", "shift": -5.0} | unknown,
+    ]
+    (plot,) = sweep.compare_plots(rows, ["one", "two"], "bradley_terry")
+    assert [(r["model"], r["shift"], r["shift_ci_high"]) for r in plot.rows] == [
+        ("a", 5.0, 9.0),
+        ("b", -5.0, None),
+    ]
+    assert sweep.compare_plots(rows[:1], ["one"], "bradley_terry") == []
