@@ -36,7 +36,7 @@ LEVELS = {  # a module's own name goes before its package's
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
     3: [
         *["pipeline.*", "manifest", "report.*", "figures.*", "arena.report"],
-        *["oracle.estimates", "oracle.ablation", "oracle.report"],
+        *["oracle.estimates", "oracle.ablation", "oracle.collection", "oracle.report"],
     ],
     4: ["experiments.__init__", "experiments.*"],
     5: ["composing", "config", "errors", "sweeps", "__main__"],

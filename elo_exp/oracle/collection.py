@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import math
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.oracle.data import Dataset, FreshDraw, LoggedSample, build_dataset
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.records import Prompt, Record, Response, Score, UserError
+from elo_exp.report.console import text_table
 
 _LEGEND = (
     "null, zero: unknown log-probabilities of logged answers, and 0 of answers that are not empty.\n"
@@ -178,27 +178,36 @@ def _numbers(scores: Collection[Score]) -> Numbers:
     )
 
 
-def summary_table(rows: Sequence[PolicySummary]) -> str:
+def summary_table(summaries: Sequence[PolicySummary]) -> str:
     """The counts as a table for the console, with a legend."""
-    names = "policy,answers,cut off,null,zero,w = 1,w > 5,scores,mean,labels,mean,unread"
-    cells = [
-        [
-            row.policy,
-            row.n_responses,
-            row.n_cut_off,
-            row.n_null,
-            row.n_zero,
-            row.n_exactly_one,
-            row.n_extreme,
-            row.scores.n,
-            row.scores.mean,
-            row.labels.n,
-            row.labels.mean,
-            row.scores.n_unreadable + row.labels.n_unreadable,
-        ]
-        for row in rows
+    head = [
+        "policy",
+        "answers",
+        "cut off",
+        "null",
+        "zero",
+        "w = 1",
+        "w > 5",
+        "scores",
+        "mean",
+        "labels",
+        "mean",
+        "unread",
     ]
-    return f"{_grid(names.split(','), cells)}\n\n{_LEGEND}"
+    rows = []
+    for s in summaries:
+        n_unread = s.scores.n_unreadable + s.labels.n_unreadable
+        ratios = [s.n_null, s.n_zero, s.n_exactly_one, s.n_extreme]
+        rated = [s.scores.n, s.scores.mean, s.labels.n, s.labels.mean]
+        counts = [s.n_responses, s.n_cut_off, *ratios, *rated, n_unread]
+        rows.append([s.policy, *(_cell(count) for count in counts)])
+    return f"{text_table(head, rows)}\n{_LEGEND}"
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
 
 
 def status_table(done: Mapping[str, Sequence[tuple[int, int]]]) -> str:
@@ -211,28 +220,4 @@ def status_table(done: Mapping[str, Sequence[tuple[int, int]]]) -> str:
     conclusion = "complete"
     if missing:
         conclusion = f"missing: {', '.join(missing)}. Run without status=true to continue."
-    return f"{_grid(['policy', *_STEPS], rows)}\n\n{conclusion}"
-
-
-def _grid(head: Sequence[str], rows: Iterable[Sequence[str | float | None]]) -> str:
-    """A table with a first column of names and others of numbers."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(head[0], box=SIMPLE_HEAD, collapse_padding=True)
-    for name in head[1:]:
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row))
-    text = io.StringIO()
-    Console(file=text, width=120, markup=False).print(table)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).strip("\n")
-
-
-def _cell(value: str | float | None) -> str:
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
+    return f"{text_table(['policy', *_STEPS], rows)}\n{conclusion}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from elo_exp.oracle.weights import EXTREME
 from elo_exp.records import Plot
 from elo_exp.report import html, markup
 from elo_exp.report.artifacts import write_plots
+from elo_exp.report.console import text_table
 
 _TEMPLATES = Path(html.__file__).parent / "templates"
 _PREFERRED = (  # of estimates with the same status, which to quote
@@ -42,7 +42,7 @@ _TRANSPORT = {  # status of the audit, for readers
 _MAX_EXTREME = 50  # extreme weights listed for each policy
 _LEGEND = (
     "± SE: over prompts, including the error of the labels. report: may be published as it is; "
-    "caution: only with the reason given; refuse: the data cannot tell. ESS: effective sample size "
+    "caution: only with\nthe reason given; refuse: the data cannot tell. ESS: effective sample size "
     "of the weights, in rows."
 )
 _COMPAT = (
@@ -153,24 +153,14 @@ def headline(analysis: Analysis, truth: Mapping[str, Truth]) -> float:
 
 def table(analysis: Analysis, truth: Mapping[str, Truth]) -> str:
     """Estimates with their status and reasons, a table for each policy."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    text = io.StringIO()
-    console = Console(file=text, width=120, markup=False)
+    head = ["estimator", "value", "± SE", "95 %", "n", "ESS", "use", "why not"]
+    parts = []
     for policy in analysis.data.policies:
-        console.print(_title(analysis, policy, truth.get(policy)), highlight=False)
-        grid = Table("estimator", box=SIMPLE_HEAD)
-        for column in ("value", "± SE", "95 %", "n", "ESS"):
-            grid.add_column(column, justify="right", no_wrap=True)
-        grid.add_column("use", no_wrap=True)
-        grid.add_column("why not", overflow="fold")
-        for estimate in analysis.of(policy):
-            grid.add_row(*_cells(estimate))
-        console.print(grid)
-    console.print(_COMPAT if analysis.options.compat else _LEGEND)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+        rows = [_cells(estimate) for estimate in analysis.of(policy)]
+        parts.append(_title(analysis, policy, truth.get(policy)))
+        parts.append(text_table(head, rows, text=("use", "why not")))
+    parts.append(_COMPAT if analysis.options.compat else _LEGEND)
+    return "\n".join(parts)
 
 
 def _title(analysis: Analysis, policy: str, truth: Truth | None) -> str:
