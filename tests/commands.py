@@ -1,41 +1,37 @@
-"""The command as a user gives it: a process of its own, an empty home, no Weights & Biases settings, no terminal.
+"""The command as a user gives it: an empty home, no settings of the shell's, no terminal.
 
-That process is a fork of one that has made the imports already (forking.py): they are most of a short command. `anew`
-is a Python that begins with nothing, as the user's does.
+It runs in this process, through the entrypoint, so that nothing is imported twice; with `anew` in one of its own, for
+tests about processes and what they import, and for Weights & Biases, which keeps a service running.
 """
 
-import atexit
-import functools
+from __future__ import annotations
+
+import io
 import json
+import logging
 import os
 import subprocess
 import sys
-import tempfile
 import threading
-from contextlib import ExitStack
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import matplotlib
-
-from tests import forking
+from hydra.core.global_hydra import GlobalHydra
 
 SCRIPTS = Path(sys.executable).parent
 SMALL = ("judging.limit_pairs=40", "elo.n_perms=20")  # enough for every artifact, in two seconds
 LOCAL = (*SMALL, "tracker=local")
 DRAWN = (*LOCAL, "rubric=[factuality]")
 QUICK = (*DRAWN, "figures=false")  # they take as long as all the rest
-_SECONDS = 120  # a run that takes this long hangs
-IMPORTS = (  # without anthropic, openai and wandb: what is logged and said depends on when they are imported
-    *("matplotlib.pyplot", "elo_exp.figures.sweep", "rich.console", "tests.warm"),
-    *(
-        f"elo_exp.experiments.{name}"
-        for name in ("arena", "compare", "dashboard", "oracle", "rate", "tournament")
-    ),
-)
-_ONE_SERVER = threading.Lock()
-_PRIVATE = ("WANDB_", "HYDRA_", "ANTHROPIC_", "OPENAI_", "HF_", "XDG_", "COMP_")
+_SECONDS = 600  # a program that takes this long hangs
+_INHERITED = dict(os.environ)
+_ONE_AT_A_TIME = threading.RLock()  # a process has one folder, environment and output
 
 
 @dataclass(frozen=True)
@@ -57,47 +53,26 @@ class Ran:
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """A JSON lines file of the run folder."""
-        return [
-            json.loads(line)
-            for line in (self.run_dir / name).read_text(encoding="utf-8").splitlines()
-        ]
+        text = (self.run_dir / name).read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The environment of a machine on which nobody has logged in anywhere; the fonts are not looked for each time."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)}
-    return kept | {"HOME": str(folder / "home"), "MPLCONFIGDIR": matplotlib.get_cachedir()}
+    """What conftest.py has left of the shell's, an empty home, and Matplotlib's list of fonts."""
+    home = {"HOME": str(folder / "home"), "MPLCONFIGDIR": matplotlib.get_cachedir()}
+    return _INHERITED | home
 
 
-def _server() -> str:
-    """The socket of a process that has imported what commands import; it ends when this one does."""
-    with _ONE_SERVER:
-        return _begun()
-
-
-@functools.cache
-def _begun() -> str:
-    ending = ExitStack()
-    atexit.register(ending.close)
-    folder = Path(ending.enter_context(tempfile.TemporaryDirectory()))
-    path = str(folder / "python")
-    ending.enter_context(
-        forking.begin(path, IMPORTS, folder=folder, variables=environment(folder), strict=True)
-    )
-    return path
-
-
-def command(*arguments: str, strict: bool = True, anew: bool = False) -> list[str]:
+def command(*arguments: str, strict: bool = True) -> list[str]:
     """`python -m elo_exp`, warnings being errors; not `strict` for wandb, which leaves folders for Python to clear."""
-    python = forking.asking(_server()) if strict and not anew else [sys.executable]
-    return [*python, *(("-W", "error") if strict else ()), "-m", "elo_exp", *arguments]
+    return [sys.executable, *(("-W", "error") if strict else ()), "-m", "elo_exp", *arguments]
 
 
 def start(*arguments: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
-    """The command, begun and not waited for."""
+    """The command in a process of its own, begun and not waited for."""
     folder.mkdir(parents=True, exist_ok=True)
     return subprocess.Popen(
-        command(*arguments, anew=True),
+        command(*arguments),
         cwd=folder,
         env=environment(folder) | variables,
         stdin=subprocess.DEVNULL,
@@ -108,13 +83,27 @@ def start(*arguments: str, folder: Path, **variables: str) -> subprocess.Popen[s
     )
 
 
+def run(
+    *arguments: str, folder: Path, strict: bool = True, anew: bool = False, **variables: str
+) -> Ran:
+    """The command, which has to succeed."""
+    ran = attempt(*arguments, folder=folder, strict=strict, anew=anew, **variables)
+    assert ran.code == 0, ran.err
+    return ran
+
+
 def attempt(
     *arguments: str, folder: Path, strict: bool = True, anew: bool = False, **variables: str
 ) -> Ran:
-    """The command, run to its end, whatever that is."""
-    return attempt_program(
-        *command(*arguments, strict=strict, anew=anew), folder=folder, **variables
-    )
+    """The command, run to its end, whatever that is; in a process of its own if `anew` or not `strict`."""
+    if anew or not strict:
+        return attempt_program(*command(*arguments, strict=strict), folder=folder, **variables)
+    from elo_exp.__main__ import main
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with _as_process("elo_exp", *arguments, folder=folder, variables=variables) as (out, err):
+        code = _exit_code(main)
+    return Ran(folder, code, out.getvalue(), err.getvalue())
 
 
 def attempt_program(*program: str, folder: Path, **variables: str) -> Ran:
@@ -134,10 +123,74 @@ def attempt_program(*program: str, folder: Path, **variables: str) -> Ran:
     return Ran(folder, done.returncode, done.stdout, done.stderr)
 
 
-def run(
-    *arguments: str, folder: Path, strict: bool = True, anew: bool = False, **variables: str
-) -> Ran:
-    """The command, which has to succeed."""
-    ran = attempt(*arguments, folder=folder, strict=strict, anew=anew, **variables)
-    assert ran.code == 0, ran.err
-    return ran
+class _Console(io.TextIOWrapper):
+    """The text written so far can be read, also after the program has closed it."""
+
+    def __init__(self) -> None:
+        self._bytes = io.BytesIO()
+        super().__init__(self._bytes, encoding="utf-8", write_through=True)
+
+    def getvalue(self) -> str:
+        return self._bytes.getvalue().decode()
+
+
+def _exit_code(main: Any) -> int:
+    """What the process would end with: an uncaught error leaves its traceback, as Python does."""
+    try:
+        main()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+@contextmanager
+def _as_process(
+    *argv: str, folder: Path, variables: dict[str, str]
+) -> Iterator[tuple[_Console, _Console]]:
+    """Give the arguments, folder, environment and output that a new process would have, and take them back."""
+    out, err = _Console(), _Console()
+    with ExitStack() as stack:
+        stack.enter_context(_ONE_AT_A_TIME)
+        stack.enter_context(_logging_restored())
+        stack.enter_context(patch.object(sys, "argv", list(argv)))
+        stack.enter_context(patch.dict(os.environ, environment(folder) | variables, clear=True))
+        stack.enter_context(chdir(folder))
+        stack.enter_context(redirect_stdout(out))
+        stack.enter_context(redirect_stderr(err))
+        stack.callback(GlobalHydra.instance().clear)
+        yield out, err
+
+
+@contextmanager
+def _logging_restored() -> Iterator[None]:
+    """Close the handlers of the command, which has replaced those of pytest."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        for handler in root.handlers[:]:
+            root.removeHandler(handler)
+            handler.close()
+        for handler in handlers:
+            root.addHandler(handler)
+        root.setLevel(level)
+
+
+def serve() -> None:
+    """Run the command for each JSON object of standard input, and answer with what it ended with, a line each."""
+    answers = sys.stdout
+    for line in sys.stdin:
+        given = json.loads(line)
+        ran = attempt(*given["arguments"], folder=Path.cwd(), **given["variables"])
+        print(json.dumps([ran.code, ran.out, ran.err]), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    serve()

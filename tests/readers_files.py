@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from elo_exp import HOME
 from elo_exp.files import write_jsonl
 from tests.arena_files import World
 from tests.commands import SCRIPTS
@@ -24,9 +23,6 @@ OWN_PARTS = {  # of which the pages speak, and show no file -> what such a file 
     "conf/entrant/other.yaml": "defaults: [recorded@_here_, _self_]\npath: votes\n",
     "mine/entrant/qwen.yaml": "defaults: [llama@_here_, _self_]\nmodel: qwen\n",
 }
-PYTHON = (
-    f'#!/bin/sh\nexec "{sys.executable}" -IS "{HOME}/tests/forking.py" ask "$ELO_EXP_PYTHON" "$@"\n'
-)
 SBATCH = """#!/bin/bash
 # The tasks of an array one after the other: of a script behind the caller's back, of --wrap before this ends.
 script=${!#}
@@ -54,6 +50,7 @@ while [[ $1 == -* ]]; do
 done
 exec "$@" >"$out" 2>"$err"
 """
+PYTHON = f'#!/bin/sh\nexec "{sys.executable}" "$@"\n'
 PROGRAMS = {"python": PYTHON, "sbatch": SBATCH, "srun": SRUN, "sacct": "#!/bin/sh\n"}
 
 

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from elo_exp import HOME
-from tests import forking, readers_files
+from tests import readers_files
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, longer, plain_text
-from tests.commands import IMPORTS, Ran, attempt_program, environment
+from tests.commands import Ran, attempt_program, environment
 from tests.documented import WALKED, Command, commands
 from tests.openai_server import OpenAiServer
 
@@ -39,13 +41,7 @@ PAGES_WITH_MODELS = [
     "README.md",
     *(f"docs/{name}.md" for name in ("clusters", "entrants", "oracle", "poe", "tutorials/oracle")),
 ]
-ALSO = (
-    "anthropic",
-    "openai",
-    "pandas",
-    "wandb",
-    "hydra_plugins.hydra_submitit_launcher.submitit_launcher",
-)
+_SHELL = re.compile(r"[$;|&<>]")  # what makes a command one for a shell, outside of quotes
 
 # The beginning of a command that is not given here -> who gives it.
 NOT_GIVEN = {
@@ -175,6 +171,7 @@ class Machine:
     variables: dict[str, str]
     anthropic: AnthropicServer
     openai: OpenAiServer
+    python: subprocess.Popen[str]
     done: dict[str, dict[str, Done]] = field(default_factory=dict)
 
     def page(self, page: str) -> dict[str, Done]:
@@ -183,21 +180,30 @@ class Machine:
             readers_files.write_parts(self.folder, page, self.here)
             for line in BEFORE.get(page, []):
                 assert self.shell(line).code == 0, line
-            exports = "".join(
-                f"{each.line}; " for each in commands(page) if each.line.startswith("export ")
-            )
+            exported = [each.line for each in commands(page) if each.line.startswith("export ")]
+            words = shlex.split(" ".join(exported).replace("export ", ""))
+            variables = dict(word.split("=", 1) for word in words)
             self.done[page] = {
-                each.line: self.give(each, exports) for each in commands(page) if is_given(each)
+                each.line: self.give(each, variables) for each in commands(page) if is_given(each)
             }
         return self.done[page]
 
-    def give(self, command: Command, exports: str) -> Done:
+    def give(self, command: Command, variables: dict[str, str]) -> Done:
         before = self._n_billed()
-        ran = self.shell(exports + self.here(command.line))
+        ran = self.shell(self.here(command.line), **variables)
         return Done(command, ran, self._n_billed() - before)
 
-    def shell(self, line: str) -> Ran:
-        return attempt_program("bash", "-c", line, folder=self.folder, **self.variables)
+    def shell(self, line: str, **variables: str) -> Ran:
+        """A command; one of elo_exp that needs no shell is run by a Python that has made the imports."""
+        words = shlex.split(line)
+        if words[:3] != ["python", "-m", "elo_exp"] or _SHELL.search(re.sub("'[^']*'", "", line)):
+            return attempt_program(
+                "bash", "-c", line, folder=self.folder, **self.variables, **variables
+            )
+        assert self.python.stdin is not None and self.python.stdout is not None
+        given = {"arguments": words[3:], "variables": self.variables | variables}
+        print(json.dumps(given), file=self.python.stdin, flush=True)
+        return Ran(self.folder, *json.loads(self.python.stdout.readline()))
 
     def here(self, text: str) -> str:
         """With what there is on this machine in place of what stands for it."""
@@ -231,39 +237,32 @@ def ended_well(done: Done) -> None:
 
 
 @contextmanager
-def machine(
-    folder: Path, *, imports: Sequence[str] = (), also: Callable[[Path], None] = lambda _: None
-) -> Iterator[Machine]:
-    """`imports`: what its Python has imported besides those of commands.py. `also` puts more into its folder."""
+def machine(folder: Path, *, also: Callable[[Path], None] = lambda _: None) -> Iterator[Machine]:
+    """A checkout and what is beside it. `also` puts more into its folder."""
     with (
         AnthropicServer(verdicts=longer, outcomes=answered) as anthropic,
         OpenAiServer(
             models=("big", "qwen", "llama3.2", "meta-llama/Llama-3.1-8B-Instruct")
         ) as openai,
-        tempfile.TemporaryDirectory() as sockets,
     ):
         variables = {
             **{"PATH": f"{folder}/bin:{environment(folder)['PATH']}", "PYTHONPATH": str(folder)},
             **{"TMPDIR": str(folder / "tmp"), "TRACKIO_DIR": str(folder / "trackio")},
             **{"HF_HOME": str(folder / "hub"), "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"},
             **{"ANTHROPIC_API_KEY": anthropic.key, "NO_PROXY": "127.0.0.1"},
-            **{
-                "OMP_NUM_THREADS": "1",
-                "OPENBLAS_NUM_THREADS": "1",
-                "ELO_EXP_PYTHON": f"{sockets}/python",
-            },
         }
-        made = Machine(folder, variables, anthropic, openai)
         check_out(folder, anthropic.url)
         readers_files.write(folder)
         also(folder)
-        python = variables["ELO_EXP_PYTHON"]
-        with forking.begin(
-            python,
-            [*IMPORTS, *ALSO, *imports],
-            folder=folder,
-            variables=environment(folder) | variables,
-        ):
+        with subprocess.Popen(
+            [sys.executable, "-m", "tests.commands"],
+            cwd=folder,
+            env=environment(folder) | variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as python:
+            made = Machine(folder, variables, anthropic, openai, python)
             for line in FIRST:
                 ran = made.shell(line)
                 assert ran.code == 0, ran.err

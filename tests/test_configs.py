@@ -396,7 +396,7 @@ def test_a_judge_and_a_rating_of_your_own_are_a_class_and_a_file_each(tmp_path: 
         "rubric=[clinical_utility]",
         *LOCAL,
     )
-    ran = run("--config-dir=mine", *chosen_parts, folder=tmp_path)
+    ran = run("--config-dir=mine", *chosen_parts, folder=tmp_path, anew=True)
 
     (quality,) = ran.read("manifest.json")["judge_quality"]
     assert (quality["flip_rate"], quality["first_shown_rate"]) == (1.0, 1.0)

@@ -17,18 +17,11 @@ CLUSTERS = "docs/clusters.md"
 COMMANDS = [
     command for page in PAGES_WITH_MODELS for command in commands(page) if is_given(command)
 ]
-IMPORTS = (
-    *("torch", "transformers", "peft"),
-    *(
-        f"transformers.models.{name}"
-        for name in ("auto.modeling_auto", "olmo2.modeling_olmo2", "llama.modeling_llama")
-    ),
-)
 
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    with machine(tmp_path_factory.mktemp("reader"), imports=IMPORTS, also=write_models) as made:
+    with machine(tmp_path_factory.mktemp("reader"), also=write_models) as made:
         yield made
 
 

@@ -1266,7 +1266,7 @@ KEY = {"ANTHROPIC_API_KEY": "test-key", "NO_PROXY": "127.0.0.1"}
 def begin(here: World, folder: Path) -> subprocess.Popen[str]:
     folder.mkdir(exist_ok=True)
     return subprocess.Popen(
-        commands.command(*judge_arguments(here), anew=True),
+        commands.command(*judge_arguments(here)),
         cwd=folder,
         env=commands.environment(folder) | KEY,
         stdout=subprocess.PIPE,

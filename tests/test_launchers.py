@@ -314,7 +314,7 @@ SHARED = ("entrant=[probe_reference,probe_partial]",)
 
 def test_an_array_of_shares_fills_one_store(tmp_path: Path):
     chosen = (*SHARED, f"prompts.bank_path={bank(tmp_path)}")
-    shares = run("-m", "shard=0/3,1/3,2/3", *JOBLIB, *chosen, folder=tmp_path)
+    shares = run("-m", "shard=0/3,1/3,2/3", *JOBLIB, *chosen, folder=tmp_path, anew=True)
     assert sorted(shares.out.splitlines()) == [
         f"shard {n}/3: 4 responses made; run without shard= to judge" for n in range(3)
     ]

@@ -302,7 +302,11 @@ def test_a_wrong_line_ends_the_command_with_one_line(tmp_path: Path):
         '{"prompt_id": "p", "judge_score": 0.8}\n', encoding="utf-8"
     )
     ran = attempt(
-        "experiment=oracle", "oracle.logged=logged.jsonl", "estimator=[snips]", folder=tmp_path
+        "experiment=oracle",
+        "oracle.logged=logged.jsonl",
+        "estimator=[snips]",
+        "tracker=local",
+        folder=tmp_path,
     )
     assert ran.code == 2
     assert ran.err.count("\n") <= 2

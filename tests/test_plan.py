@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,6 +218,7 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
         submit(
             "half, again", again, more, "judging.limit_pairs=3", "judging.budget_usd=0", into="half"
         )
+        wait(told.values())  # in this process, whose output pytest takes from phase to phase
         yield told
 
 

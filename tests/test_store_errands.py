@@ -260,7 +260,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
             ("experiment=store", *asking(server)),
         )
         process = subprocess.Popen(
-            command(*given, "judging.budget_usd=5", anew=True),
+            command(*given, "judging.budget_usd=5"),
             cwd=folder,
             env=environment(folder) | KEY | HERE,
             stdin=subprocess.DEVNULL,
