@@ -30,6 +30,7 @@ LOCAL = (*SMALL, "tracker=local")
 DRAWN = (*LOCAL, "rubric=[factuality]")
 QUICK = (*DRAWN, "figures=false")  # they take as long as all the rest
 _SECONDS = 600  # a program that takes this long hangs
+_READ_AT_IMPORT = ("HF_", "OPENAI_LOG", "PYTHONPATH", "TRACKIO_")
 _INHERITED = dict(os.environ)
 _ONE_AT_A_TIME = threading.RLock()  # a process has one folder, environment and output
 
@@ -96,7 +97,7 @@ def attempt(
     *arguments: str, folder: Path, strict: bool = True, anew: bool = False, **variables: str
 ) -> Ran:
     """The command, run to its end, whatever that is; in a process of its own if `anew` or not `strict`."""
-    if anew or not strict:
+    if anew or not strict or any(name.startswith(_READ_AT_IMPORT) for name in variables):
         return attempt_program(*command(*arguments, strict=strict), folder=folder, **variables)
     from elo_exp.__main__ import main
 
@@ -185,7 +186,8 @@ def _logging_restored() -> Iterator[None]:
 
 def serve() -> None:
     """Run the command for each JSON object of standard input, and answer with what it ended with, a line each."""
-    answers = sys.stdout
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # where programs begun by a command write
     for line in sys.stdin:
         given = json.loads(line)
         ran = attempt(*given["arguments"], folder=Path.cwd(), **given["variables"])

@@ -41,7 +41,7 @@ PAGES_WITH_MODELS = [
     "README.md",
     *(f"docs/{name}.md" for name in ("clusters", "entrants", "oracle", "poe", "tutorials/oracle")),
 ]
-_SHELL = re.compile(r"[$;|&<>]")  # what makes a command one for a shell, outside of quotes
+_SHELL = re.compile("[$;|&<>]|launcher=")  # a command for a shell, or for processes of its own
 
 # The beginning of a command that is not given here -> who gives it.
 NOT_GIVEN = {
@@ -100,6 +100,8 @@ STANDS_FOR = {
     r"cuda:\$\{hydra:job.num\}": "cpu",
     r"%g/8 0 7": "%g/2 0 1",
     r"array=0-7": "array=0-1",
+    r"shard=0/4,1/4,2/4,3/4": "shard=0/2,1/2",
+    r"n_jobs=4": "n_jobs=2",
     r"TASK_ID/8": "TASK_ID/2",
 }
 
@@ -201,7 +203,7 @@ class Machine:
                 "bash", "-c", line, folder=self.folder, **self.variables, **variables
             )
         assert self.python.stdin is not None and self.python.stdout is not None
-        given = {"arguments": words[3:], "variables": self.variables | variables}
+        given = {"arguments": words[3:], "variables": variables}
         print(json.dumps(given), file=self.python.stdin, flush=True)
         return Ran(self.folder, *json.loads(self.python.stdout.readline()))
 

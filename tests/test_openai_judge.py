@@ -545,9 +545,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
                 by, at = ((signal.SIGINT, 3), (signal.SIGKILL, N_ANSWERS + N_VERDICTS // 2))[number]
                 told.ran.append(broken_off(server, told.folder, by=by, at=at))
             else:
-                told.ran.append(
-                    run(*words(server, told.folder), folder=told.folder, anew=True, **BEARER)
-                )
+                told.ran.append(run(*words(server, told.folder), folder=told.folder, **BEARER))
             told.billed.append(server.billed.copy())
             told.n_calls.append(len(server.calls))
     return told
