@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-faults bench bench-generate bench-oracle docs lint
+.PHONY: demo test test-slow test-faults bench bench-generate bench-oracle figures docs lint
 
 demo: .venv/demo
 	$(BIN)/python -m elo_exp
@@ -29,6 +29,10 @@ bench-generate: .venv/dev
 
 bench-oracle: .venv/dev
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.bench_oracle
+
+figures: .venv/demo  # those of the README
+	$(BIN)/python -m elo_exp tracker=local hydra.run.dir=outputs/readme
+	cp outputs/readme/figures/ratings.svg docs/figures/
 
 docs: .venv/dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from elo_exp.analysis.win_rates import share_interval
 from elo_exp.arena.placement import Opponent, Placement
@@ -14,7 +13,6 @@ from elo_exp.figures import kinds
 from elo_exp.figures.ratings import interval
 from elo_exp.figures.style import SOFT, Row, colors, column, labels, panels, saved, styled
 from elo_exp.records import Plot
-from elo_exp.results import Rating
 
 _ROWS_A_COLUMN = 45  # of the leaderboard
 _BINS = 8  # of opponents, by the share of wins that is predicted
@@ -31,46 +29,41 @@ def plots(placement: Placement) -> list[Plot]:
 @styled
 def leaderboard(placement: Placement) -> Plot:
     """Draw every rated model with its interval, in columns; the placed ones in colour."""
-    rated = [rating for rating in placement.board.ratings if rating.rating is not None]
-    n_columns = math.ceil(len(rated) / _ROWS_A_COLUMN)
-    n_rows = math.ceil(len(rated) / n_columns)
-    called = labels([*(r.model for r in placement.board.ratings), *placement.placed])
-    names = [f"{called[rating.model]}  {rating.rank}" for rating in rated]
-    placed = ", ".join(called[model] for model in placement.placed)
-    figure, axes = panels(
-        [""] * n_columns,
-        heading=f"{placement.arena} with {placed}, judged by {placement.judge_model}",
-        beside=[max(names, key=len) * n_columns],
-        width=2.4,
-        height=0.17 * n_rows,
-        n_columns=n_columns,
-        sharex=True,
-    )
-    for i, ax in enumerate(axes):
-        here = slice(i * n_rows, (i + 1) * n_rows)
-        _column(ax, rated[here], names[here], placement.placed)
-        ax.set_ylim(n_rows - 0.5, -0.5)
     rows = [
         {**rating.to_dict(), "source": placement.source(rating.model)}
         for rating in placement.board.ratings
     ]
-    caption = f"{placement.board.label} ratings ({interval(placement.board)}), best first; behind "
-    caption += "each name its rank. In colour: the placed models."
+    rated = [row for row in rows if row["rating"] is not None]
+    n_columns = math.ceil(len(rated) / _ROWS_A_COLUMN)
+    n_rows = math.ceil(len(rated) / n_columns)
+    called = labels([*(row["model"] for row in rows), *placement.placed])
+    names = {row["model"]: f"{called[row['model']]}  {row['rank']}" for row in rated}
+    placed = ", ".join(called[model] for model in placement.placed)
+    color = colors(placement.placed)
+    figure, axes = panels(
+        [""] * n_columns,
+        heading=f"{placement.arena} with {placed}, judged by {placement.judge_model}",
+        beside=[max(names.values(), key=len) * n_columns],
+        width=2.4,
+        height=0.17 * n_rows,
+        n_columns=n_columns,
+        sharex=True,
+        sharey=False,
+    )
+    for i, ax in enumerate(axes):
+        here = rated[i * n_rows : (i + 1) * n_rows]
+        shown = {row["model"]: names[row["model"]] for row in here}
+        kinds.intervals(ax, here, shown, lambda row: color.get(row["model"], SOFT), size=4)
+        ax.tick_params(axis="y", labelsize=7)
+        ax.set(xlabel="rating", ylim=(n_rows - 0.5, -0.5))
+        for model, label in zip(shown, ax.get_yticklabels(), strict=True):
+            if model in color:
+                label.set(color=color[model], weight="bold")
+    caption = (
+        f"{placement.board.label} ratings ({interval(placement.board)}), best first; behind each "
+        "name its rank. In colour: the placed models."
+    )
     return saved("leaderboard", figure, rows, caption)
-
-
-def _column(
-    ax: Axes, ratings: Sequence[Rating], names: Sequence[str], placed: Sequence[str]
-) -> None:
-    color = colors(placed)
-    kinds.name_rows(ax, names)
-    ax.tick_params(axis="y", labelsize=7)
-    for y, (rating, label) in enumerate(zip(ratings, ax.get_yticklabels(), strict=True)):
-        look = color.get(rating.model, SOFT)
-        kinds.intervals(ax, [rating.to_dict()], [y], [look], size=6 if look != SOFT else 3)
-        if rating.model in color:
-            label.set(color=look, weight="bold")
-    ax.set_xlabel("rating")
 
 
 @styled
@@ -88,7 +81,6 @@ def predicted_and_observed(placement: Placement) -> Plot:
         width=2.9,
         height=2.6,
         sharex=True,
-        sharey=True,
     )
     for ax, (model, known) in zip(axes, by.items(), strict=True):
         groups = [[opponent] for opponent in known]
@@ -101,9 +93,11 @@ def predicted_and_observed(placement: Placement) -> Plot:
         kinds.scatter(ax, shares, "predicted", "observed", colors(placement.placed)[model])
     kinds.diagonal(axes, x="wins, predicted", y="wins, observed")
     axes[0].set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
-    caption = "Share of wins against each opponent, a tie counting half, by the share that the "
-    caption += "ratings predict. In colour: opponents, or groups of them with equally many "
-    caption += "verdicts, with 95 % Wilson intervals over battles. Grey: single opponents."
+    caption = (
+        "Share of wins against each opponent, a tie counting half, by the share that the ratings "
+        "predict. In colour: opponents, or groups of them with equally many verdicts, with 95 % "
+        "Wilson intervals over battles. Grey: single opponents."
+    )
     return saved("predicted_and_observed", figure, rows, caption)
 
 

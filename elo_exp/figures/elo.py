@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import MaxNLocator
 
 from elo_exp.analysis.standings import Standings
 from elo_exp.figures.ratings import best_first, sample
@@ -27,7 +27,9 @@ from elo_exp.figures.style import (
     only_best,
     panels,
     saved,
+    set_ticks,
     styled,
+    where,
 )
 from elo_exp.records import Plot
 from elo_exp.report.artifacts import trace_rows
@@ -93,9 +95,9 @@ def k_sensitivity(standings: Standings) -> Plot:
         for k, board in boards.items()
         for rating in board.ratings
     ]
-    figure, axes = _panels(standings, "Elo by K", sharey=True)
+    figure, axes = _panels(standings, "Elo by K")
     for name, ax in axes.items():
-        k_lines(ax, [row for row in rows if row["dimension"] == name], shown(standings))
+        k_lines(ax, where(rows, dimension=name), shown(standings))
         ax.axvline(standings.k, color=SOFT, lw=0.8, ls=_DOTTED)
     next(iter(axes.values())).set_ylabel("mean Elo")
     endless = [name for name in axes if not standings.elo_limit[name]]
@@ -108,34 +110,25 @@ def k_sensitivity(standings: Standings) -> Plot:
 
 
 def k_lines(ax: Axes, rows: Sequence[Row], color: Mapping[str, str]) -> None:
-    """Draw ratings by K with their ordering errors, and the limits of those that have one."""
+    """Draw ratings by K with their Monte Carlo errors, and the limits of those that have one."""
     ks = sorted({row["k"] for row in rows})
     limit = ks[-1] * (ks[-1] / ks[0]) ** 0.2
-    has_limit = False
-    for model, look in color.items():
-        line = sorted((row for row in rows if row["model"] == model), key=lambda row: row["k"])
-        if not line:
-            continue
-        x, y = column(line, "k"), column(line, "rating")
-        ax.errorbar(x, y, Z95 * column(line, "ordering_error"), fmt="o-", ms=3, color=look)
-        end = line[-1].get("elo_limit")
-        if end is not None:
-            has_limit = True
-            ax.plot([ks[-1], limit], [y[-1], end], color=look, lw=0.9, ls=_DOTTED)
-            ax.plot([limit], [end], "D", ms=4, color=look)
-    ax.set(xscale="log", xlabel="K")
-    ticks = {k: f"{k:g}" for k in _apart(ks)} | ({limit: "limit"} if has_limit else {})
-    ax.set_xticks(list(ticks), list(ticks.values()))
-    ax.xaxis.set_minor_locator(NullLocator())
-
-
-def _apart(ks: Sequence[float]) -> list[float]:
-    """Those of many that have room on a logarithmic axis."""
-    chosen: list[float] = []
+    ticks: dict[float, str] = {}
     for k in ks:
-        if not chosen or math.log(k / chosen[-1]) > 0.1 * math.log(ks[-1] / ks[0]):
-            chosen.append(k)
-    return chosen
+        has_room = not ticks or math.log(k / max(ticks)) > 0.1 * math.log(ks[-1] / ks[0])
+        ticks |= {k: f"{k:g}"} if has_room else {}
+    for model in color:
+        line = sorted(where(rows, model=model), key=lambda row: row["k"])
+        x, y = column(line, "k"), column(line, "rating")
+        ax.errorbar(x, y, Z95 * column(line, "ordering_error"), fmt="o-", ms=3, color=color[model])
+        end = line[-1].get("elo_limit") if line else None
+        if end is not None:
+            ticks[limit] = "limit"
+            ax.plot([ks[-1], limit], [y[-1], end], color=color[model], lw=0.9, ls=_DOTTED)
+            ax.plot([limit], [end], "D", ms=4, color=color[model])
+    ax.set(xscale="log", xlabel="K")
+    set_ticks(ax.xaxis, list(ticks))
+    ax.set_xticks(list(ticks), list(ticks.values()))
 
 
 # By the number of permutations
@@ -148,19 +141,18 @@ def permutation_traces(standings: Standings) -> Plot | None:
     n_perms = max((row["n_perms"] for row in rows), default=0)
     if n_perms < 2:
         return None
-    figure, axes = _panels(standings, "Running mean of Elo over permutations", sharey=True)
+    figure, axes = _panels(standings, "Running mean of Elo over permutations")
     worst = max(row["ordering_error"] for row in rows if row["n_perms"] == n_perms)
     n = np.geomspace(1, n_perms, 60)
     funnel = Z95 * worst * np.sqrt(n_perms / n)
     for name, ax in axes.items():
         ax.fill_between(n, -funnel, funnel, color=SOFT, alpha=0.15, lw=0)
         for model, color in shown(standings).items():
-            line = [row for row in rows if (row["dimension"], row["model"]) == (name, model)]
-            if line:
-                means = column(line, "running_mean")
-                ax.plot(column(line, "n_perms"), means - means[-1], color=color, lw=1.2)
+            line = where(rows, dimension=name, model=model)
+            means = column(line, "running_mean")
+            ax.plot(column(line, "n_perms"), means - means[-1:], color=color, lw=1.2)
         ax.set(xscale="log", xlabel="permutations", xlim=(1, n_perms))
-        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        set_ticks(ax.xaxis, [10**power for power in range(7)])
     first = next(iter(axes.values()))
     first.set_ylabel("running − final mean, points")
     reach = 1.1 * float(funnel[np.searchsorted(n, min(10, n_perms))]) + 1.0
@@ -192,10 +184,10 @@ def order_effect(standings: Standings) -> Plot | None:
                 ]
     if not rows:
         return None
-    figure, axes = _panels(standings, "Elo after one permutation", sharex=True)
+    figure, axes = _panels(standings, "Elo after one permutation", sharex=True, sharey=False)
     for name, ax in axes.items():
         for model, color in shown(standings).items():
-            bars = [row for row in rows if (row["dimension"], row["model"]) == (name, model)]
+            bars = where(rows, dimension=name, model=model)
             low = column(bars, "low")
             width = column(bars, "high") - low
             ax.bar(low, column(bars, "n_perms"), width, align="edge", color=color, alpha=0.75)

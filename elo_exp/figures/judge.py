@@ -10,7 +10,18 @@ from matplotlib.ticker import PercentFormatter
 
 from elo_exp.analysis.standings import Standings
 from elo_exp.figures.ratings import share_interval
-from elo_exp.figures.style import BLUE, ORANGE, SOFT, Array, Row, column, panels, saved, styled
+from elo_exp.figures.style import (
+    BLUE,
+    ORANGE,
+    SOFT,
+    Array,
+    Row,
+    column,
+    panels,
+    saved,
+    styled,
+    where,
+)
 from elo_exp.records import Plot
 
 
@@ -48,10 +59,9 @@ def length_effect(standings: Standings) -> Plot | None:
             "all verdicts, in three parts by length": {"color": BLUE, "marker": "o"},
             "between equally rated entrants (fit)": {"color": ORANGE},
         },
-        sharey=True,
     )
     for ax, name in zip(axes, found, strict=True):
-        _by_length(ax, [row for row in rows if row["dimension"] == name])
+        _by_length(ax, where(rows, dimension=name))
     axes[0].set(ylabel="longer response wins", ylim=(-0.03, 1.03))
     axes[0].yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
     caption = "Win rate of the longer response, a tie counting half, by how much longer it is. "

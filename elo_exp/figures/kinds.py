@@ -2,63 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
-from elo_exp.figures.style import INK, LINE, SOFT, Array, Row, column
+from elo_exp.figures.style import INK, LINE, SOFT, Array, Look, Row, column
 
+MARKERS = "osD^v"  # of the marks in one row
 MAX_BARS = 60  # points of a scatter; with more, intervals would hide the points
-
-
-def name_rows(ax: Axes, names: Sequence[str]) -> None:
-    """Name the rows of a panel, the first on top."""
-    ax.set_yticks(range(len(names)), names)
-    ax.tick_params(axis="y", labelcolor=INK)
-    ax.set_ylim(len(names) - 0.5, -0.5)
-
-
-def note_row(ax: Axes, y: float, text: str) -> None:
-    """Write why a row has no mark."""
-    where = ("axes fraction", "data")
-    ax.annotate(text, (0.01, y), xycoords=where, va="center", color=SOFT, size=7.5)
 
 
 def intervals(
     ax: Axes,
     rows: Sequence[Row],
-    at: Iterable[float],
-    colors: Sequence[str],
+    names: Mapping[str, str],
+    color: Callable[[Row], str],
     *,
+    of: str = "model",
+    by: str | None = None,
     value: str = "rating",
     size: float = 5.0,
-    marker: str = "o",
-    hollow: bool = False,
 ) -> None:
-    """Draw `value` of each row at its height, with the interval from its ci_low to its ci_high if it has one."""
-    ends = np.array([column(rows, "ci_low"), column(rows, "ci_high")])
-    for x, y, end, color in zip(column(rows, value), at, ends.T, colors, strict=True):
-        ax.plot(end, [y, y], color=color, lw=size / 3, alpha=0.8, solid_capstyle="butt")
-        face = "white" if hollow else color
-        ax.plot([x], [y], marker, ms=size, mec=color, mfc=face, mew=1.0)
+    """Draw values with their intervals, ci_low to ci_high, in rows with names, the first on top.
+
+    A row without a value shows its flag in place of the mark.
+
+    names  the label of each row, by the value of the column `of`
+    by     the column that tells the marks of a row apart; the first of its values is filled
+    """
+    series = list(dict.fromkeys(row[by] for row in rows)) if by else []
+    above = np.linspace(-0.25, 0.25, len(series)) if series[1:] else [0.0]
+    for row in rows:
+        i = series.index(row[by]) if by else 0
+        y, look = list(names).index(row[of]) + above[i], color(row)
+        ends = column([row], "ci_low"), column([row], "ci_high")
+        ax.plot(ends, [y, y], color=look, lw=size / 3, alpha=0.8, solid_capstyle="butt")
+        face, width = ("white", 0.7 * size) if i else (look, size)
+        marker = MARKERS[i % len(MARKERS)]
+        ax.plot(column([row], value), [y], marker, ms=width, mec=look, mfc=face)
+        if row[value] is None and row["flag"]:
+            where = ("axes fraction", "data")
+            ax.annotate(row["flag"], (0.01, y), xycoords=where, va="center", color=SOFT)
+    ax.set_yticks(range(len(names)), list(names.values()))
+    ax.tick_params(axis="y", labelcolor=INK)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+
+
+def series_key(names: Iterable[str]) -> dict[str, Look]:
+    """Return the key of the marks of a row."""
+    return {
+        name: {"color": SOFT, "marker": MARKERS[i % len(MARKERS)], "mfc": "white" if i else SOFT}
+        for i, name in enumerate(names)
+    }
 
 
 def matrix(
     ax: Axes,
     values: Array,
-    texts: Sequence[Sequence[str]],
-    *,
+    text: Callable[[float], str] | None,
     rows: Sequence[str],
     columns: Sequence[str],
+    *,
     limits: tuple[float, float],
-    bold: Array | None = None,
+    bold: npt.NDArray[np.bool_] | None = None,
 ) -> None:
-    """Draw cells coloured by their value, from brown over white to blue, with their text; NaN is grey.
+    """Draw cells coloured by their value, from brown over white to blue; NaN is grey.
 
-    values, bold  (rows, columns)
-    limits        the values of full brown and full blue
+    values, bold   (rows, columns)
+    text           of a value; None: cells have none
+    rows, columns  their names
+    limits         the values of full brown and full blue
     """
     ax.imshow(values, cmap="RdBu", vmin=limits[0], vmax=limits[1], aspect="auto")
     ax.set_facecolor(LINE)
@@ -69,11 +85,10 @@ def matrix(
     ax.tick_params(labelcolor=INK)
     middle, reach = sum(limits) / 2, (limits[1] - limits[0]) / 2
     for (i, j), value in np.ndenumerate(values):
-        if texts and texts[i][j]:
-            is_dark = abs(value - middle) > 0.6 * reach
+        if text and not np.isnan(value):
+            color = "white" if abs(value - middle) > 0.6 * reach else INK
             weight = "bold" if bold is not None and bold[i, j] else "normal"
-            color = "white" if is_dark else INK
-            ax.text(j, i, texts[i][j], ha="center", va="center", color=color, weight=weight)
+            ax.text(j, i, text(value), ha="center", va="center", color=color, weight=weight)
 
 
 def slanted(ax: Axes) -> None:

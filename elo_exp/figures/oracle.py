@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter, StrMethodFormatter
+from matplotlib.ticker import PercentFormatter
 
 from elo_exp.figures import kinds
 from elo_exp.figures.style import (
@@ -19,10 +19,11 @@ from elo_exp.figures.style import (
     Array,
     Row,
     column,
-    labels,
     panels,
     saved,
+    set_ticks,
     styled,
+    where,
 )
 from elo_exp.oracle.data import Rows, Truth
 from elo_exp.oracle.estimates import Analysis, LabelBudget
@@ -59,44 +60,41 @@ def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
         {**e.to_dict(), "truth": truth[e.policy].mean if e.policy in truth else None}
         for e in analysis.estimates
     ]
-    estimators = list(dict.fromkeys(e.estimator for e in analysis.estimates))
+    estimators = {e.estimator: e.estimator for e in analysis.estimates}
     key = {
         name: {"color": color, "marker": "o", "lw": 1.8}
         for name, color in zip(("report", "caution"), _COLORS.values(), strict=True)
     }
     key |= {"truth, 95 %": {"color": GREEN, "lw": 6, "alpha": 0.35}} if truth else {}
     figure, axes = panels(
-        [labels(policies)[policy] for policy in policies],
+        policies,
         heading="Mean oracle label of each policy",
         key=key,
         beside=estimators,
         height=0.28 * len(estimators) + 0.2,
         sharex=True,
-        sharey=True,
     )
+    shown = [{**row, "flag": "refused" if row["value"] is None else None} for row in rows]
     for ax, policy in zip(axes, policies, strict=True):
-        kinds.name_rows(ax, estimators)
-        ax.set_xlabel("mean oracle label")
         if policy in truth:
             error = Z95 * (truth[policy].std_error or 0.0)
             mean = truth[policy].mean
             ax.axvspan(mean - error, mean + error, color=GREEN, alpha=0.25, lw=0)
             ax.axvline(mean, color=GREEN, lw=1.2)
-        _estimates(ax, [row for row in rows if row["policy"] == policy], estimators)
+        here = where(shown, policy=policy)
+        kinds.intervals(ax, here, estimators, _color, of="estimator", value="value")
+        ax.set_xlabel("mean oracle label")
     low, high = axes[0].get_xlim()
     axes[0].set_xlim(max(low, -0.2), min(high, 1.2))
-    caption = "Estimates of each policy's mean oracle label with 95 % intervals over prompts, the "
-    caption += "uncertainty of the calibration included. Refused: the data cannot support a number."
+    caption = (
+        "Estimates of each policy's mean oracle label with 95 % intervals over prompts, the "
+        "uncertainty of the calibration included. Refused: the data cannot support a number."
+    )
     return saved("estimates", figure, rows, caption)
 
 
-def _estimates(ax: Axes, rows: Sequence[Row], estimators: Sequence[str]) -> None:
-    known = [row for row in rows if row["value"] is not None]
-    heights = [estimators.index(row["estimator"]) for row in known]
-    kinds.intervals(ax, known, heights, [_COLORS[row["status"]] for row in known], value="value")
-    for row in rows:
-        if row["value"] is None:
-            kinds.note_row(ax, estimators.index(row["estimator"]), "refused")
+def _color(estimate: Row) -> str:
+    return _COLORS.get(estimate["status"], SOFT)
 
 
 # Calibration
@@ -108,7 +106,7 @@ def calibration(analysis: Analysis) -> Plot:
     data = analysis.data
     labelled = data.logged[data.logged.labelled]
     figure, axes = panels(
-        [labels(data.policies)[policy] for policy in data.policies],
+        data.policies,
         heading="Calibration of the judge's score, and the scores it is used on",
         notes=[f"overlap of scores {c.overlap.affinity:.2f}" for c in analysis.checks.values()],
         key={
@@ -119,7 +117,6 @@ def calibration(analysis: Analysis) -> Plot:
             "range of the labels": {"color": ORANGE, "ls": ":"},
         },
         sharex=True,
-        sharey=True,
     )
     rows: list[Row] = []
     for ax, policy in zip(axes, data.policies, strict=True):
@@ -187,14 +184,13 @@ def weights(analysis: Analysis) -> Plot | None:
     known = [w for w in checked if w is not None and w.ess_calibrated is not None]
     if not known:
         return None
-    called = labels(analysis.data.policies)
     rows: list[Row] = []
     for found in known:
         policy = analysis.checks[found.policy].evidence
         rows += _weight_rows(found.policy, "raw", policy.hajek)
         rows += _weight_rows(found.policy, "calibrated", policy.calibrated)
     figure, axes = panels(
-        [called[found.policy] for found in known],
+        [found.policy for found in known],
         heading="Concentration of the importance weights",
         notes=[
             f"effective sample {_percent(w.ess, w.n)}, calibrated {_percent(w.ess_calibrated, w.n)}"
@@ -206,12 +202,11 @@ def weights(analysis: Analysis) -> Plot | None:
             "equal weights": {"color": SOFT, "lw": 0.8, "ls": "--"},
         },
         sharex=True,
-        sharey=True,
     )
     for ax, found in zip(axes, known, strict=True):
         ax.plot([0, 1], [0, 1], "--", color=SOFT, lw=0.8)
         for kind, color in (("raw", ORANGE), ("calibrated", BLUE)):
-            line = [r for r in rows if (r["policy"], r["weights"]) == (found.policy, kind)]
+            line = where(rows, policy=found.policy, weights=kind)
             ax.plot(column(line, "share_of_rows"), column(line, "share_of_weight"), color=color)
         ax.set_xlabel("logged answers, largest weight first")
     axes[0].set_ylabel("share of all weight")
@@ -259,28 +254,21 @@ def label_budget(analysis: Analysis) -> Plot | None:
     ]
     if not shown:
         return None
-    called = labels(analysis.data.policies)
     rows = [row for budget in shown for row in _budget_rows(budget)]
     figure, axes = panels(
-        [called[budget.policy] for budget in shown],
+        [budget.policy for budget in shown],
         heading="95 % interval of the direct estimate by oracle labels",
         notes=[f"±{b.half_width:.3f} with {b.n_labels:,} labels" for b in shown],
         key={"this run": {"color": ORANGE, "marker": "o", "lw": 0, "ms": 6}},
         sharex=True,
-        sharey=True,
     )
     for ax, budget in zip(axes, shown, strict=True):
-        line = [row for row in rows if row["policy"] == budget.policy]
+        line = where(rows, policy=budget.policy)
         ax.plot(column(line, "n_labels"), column(line, "half_width"), color=BLUE)
         ax.plot([budget.n_labels], [budget.half_width], "o", ms=6, color=ORANGE)
         ax.set(xscale="log", yscale="log", xlabel="oracle labels")
-    for axis, ticks, form in (
-        (axes[0].xaxis, (50, 200, 1000, 5000), "{x:,.0f}"),
-        (axes[0].yaxis, (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5), "±{x:g}"),
-    ):
-        axis.set_major_locator(FixedLocator(ticks))
-        axis.set_major_formatter(StrMethodFormatter(form))
-        axis.set_minor_locator(NullLocator())
+    set_ticks(axes[0].xaxis, (50, 200, 1000, 5000))
+    set_ticks(axes[0].yaxis, (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5), "±{x:g}")
     axes[0].set_ylabel("half width")
     caption = "Half width of the 95 % interval of the direct estimate by the number of oracle "
     caption += "labels of logged answers, everything else staying as it is. The number of prompts "

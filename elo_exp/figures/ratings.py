@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from elo_exp.analysis import win_rates as shares_of
 from elo_exp.analysis.power import detectable
@@ -21,7 +18,6 @@ from elo_exp.figures.style import (
     INK,
     MAX_COLORED,
     ORANGE,
-    SOFT,
     Row,
     colors,
     column,
@@ -30,7 +26,9 @@ from elo_exp.figures.style import (
     only_best,
     panels,
     saved,
+    set_ticks,
     styled,
+    where,
 )
 from elo_exp.records import Plot
 from elo_exp.report.findings import companion
@@ -39,7 +37,6 @@ from elo_exp.results import Leaderboard
 MAX_ROWS = 40  # entrants of a figure; all are in its rows
 _FEW = 12  # entrants; with more, marks are smaller and the cells of a matrix carry no text
 _BEYOND = 0.6  # of the span of all ratings: an interval that reaches further is cut off
-_MARKERS = "osD^v"
 _TICKS = (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 
@@ -54,30 +51,28 @@ def plots(standings: Standings) -> list[Plot]:
     return [plot for plot in drawn if plot is not None]
 
 
-def leaderboards(standings: Standings) -> dict[str, dict[str, Leaderboard]]:
-    """Return the leaderboards by method and dimension, those of the primary method first."""
-    elo = {d: board for d in standings.dimensions if (board := standings.primary(d))}
+def leaderboards(standings: Standings) -> dict[str, list[Leaderboard]]:
+    """Return the leaderboards of every method by dimension, that of the primary method first."""
     first = companion(standings)
-    found = {first: standings.companions[first]} if first else {}
-    found |= {**standings.companions, "elo": elo}
-    return {
-        method: {d: boards[d] for d in standings.dimensions if d in boards}
-        for method, boards in found.items()
-        if boards
+    methods = sorted(standings.companions, key=lambda method: method != first)
+    found = {
+        dimension: [standings.companions[method].get(dimension) for method in methods]
+        + [standings.primary(dimension)]
+        for dimension in standings.dimensions
     }
+    known = {dimension: [b for b in boards if b] for dimension, boards in found.items()}
+    return {dimension: boards for dimension, boards in known.items() if boards}
 
 
 def best_first(standings: Standings) -> list[str]:
     """Return the models by their mean rating of the primary method; those without one last."""
-    (boards, *_) = leaderboards(standings).values() or ({},)
-    found: dict[str, list[float]] = {}
-    for board in boards.values():
-        for rating in board.ratings:
-            if rating.rating is not None:
-                found.setdefault(rating.model, []).append(rating.rating)
+    found: dict[str, list[float]] = {model: [] for model in standings.models}
+    for primary, *_ in leaderboards(standings).values():
+        for rating in primary.ratings:
+            found[rating.model] += [] if rating.rating is None else [rating.rating]
 
     def place(model: str) -> tuple[float, str]:
-        return -statistics.fmean(found[model]) if model in found else math.inf, model
+        return -statistics.fmean(found[model]) if found[model] else math.inf, model
 
     return sorted(standings.models, key=place)
 
@@ -103,78 +98,52 @@ def interval(board: Leaderboard) -> str:
 def ratings(standings: Standings) -> Plot | None:
     """Draw the ratings of every method with their intervals, a panel for each dimension."""
     boards = leaderboards(standings)
-    rows = [
+    rows: list[Row] = [
         {
             "dimension": dimension,
             "model": r.model,
-            "method": method,
+            "method": board.label,
             **{name: getattr(r, name) for name in ("rating", "ci_low", "ci_high")},
             **{name: getattr(r, name) for name in ("ordering_error", "rank", "flag")},
         }
         for dimension in standings.dimensions
-        for method, by in boards.items()
-        if dimension in by
-        for r in by[dimension].ratings
+        for board in boards.get(dimension, ())
+        for r in board.ratings
     ]
     if not any(row["rating"] is not None for row in rows):
         return None
     models = best_first(standings)[:MAX_ROWS]
+    shown = [row for row in rows if row["model"] in models]
     called = labels(standings.models)
-    size = 5.5 if len(models) <= _FEW else 3.5
-    figure, axes = panels(
-        list(dict.fromkeys(row["dimension"] for row in rows)),
-        heading="Ratings and their 95 % intervals",
-        notes=[sample(standings, d) for d in dict.fromkeys(row["dimension"] for row in rows)],
-        key=_method_key(boards),
-        beside=[called[model] for model in models],
-        height=(0.2 + 0.09 * len(boards) if len(models) <= _FEW else 0.19) * len(models) + 0.2,
-        sharex=True,
-        sharey=True,
-    )
-    for ax, dimension in zip(axes, dict.fromkeys(row["dimension"] for row in rows), strict=True):
-        here = [r for r in rows if r["dimension"] == dimension and r["model"] in models]
-        kinds.name_rows(ax, [called[model] for model in models])
-        _ratings(ax, here, models, list(boards), size)
-        ax.set_xlabel("rating")
-    axes[0].set_xlim(*_limits([row for row in rows if row["model"] in models]))
-    kinds_of = [f"{_first(by).label}: {interval(_first(by))}" for by in boards.values()]
-    caption = f"Ratings, best first. {'; '.join(kinds_of)}."
-    caption += _significant(standings) + only_best(len(models), len(standings.models))
-    return saved("ratings", figure, rows, caption)
-
-
-def _method_key(boards: Mapping[str, Mapping[str, Leaderboard]]) -> dict[str, Mapping[str, Any]]:
-    return {
-        _first(by).label: {
-            "color": SOFT,
-            "marker": marker,
-            "mfc": SOFT if marker == "o" else "white",
-            "lw": 1.5,
-        }
-        for by, marker in zip(boards.values(), _MARKERS * len(boards), strict=False)
-    }
-
-
-def _ratings(
-    ax: Axes, rows: Sequence[Row], models: Sequence[str], methods: Sequence[str], size: float
-) -> None:
-    """The primary method above the others, a row for each model."""
+    names = {model: called[model] for model in models}
     color = colors(models) if len(models) <= MAX_COLORED else dict.fromkeys(models, BLUE)
-    beside = np.linspace(-0.25, 0.25, len(methods)) if len(methods) > 1 else [0.0]
-    for method, up, marker in zip(methods, beside, _MARKERS * len(methods), strict=False):
-        known = [row for row in rows if row["method"] == method and row["rating"] is not None]
+    methods = {board.label: board for some in boards.values() for board in some}
+    is_dense = len(models) > _FEW
+    figure, axes = panels(
+        list(boards),
+        heading="Ratings and their 95 % intervals",
+        notes=[sample(standings, dimension) for dimension in boards],
+        key=kinds.series_key(methods),
+        beside=names.values(),
+        height=(0.19 if is_dense else 0.2 + 0.09 * len(methods)) * len(models) + 0.2,
+        sharex=True,
+    )
+    for ax, dimension in zip(axes, boards, strict=True):
         kinds.intervals(
             ax,
-            known,
-            [models.index(row["model"]) + up for row in known],
-            [color[row["model"]] for row in known],
-            marker=marker,
-            hollow=marker != "o",
-            size=size if marker == "o" else 0.7 * size,
+            where(shown, dimension=dimension),
+            names,
+            lambda row: color[row["model"]],
+            by="method",
+            size=3.5 if is_dense else 5.5,
         )
-    for row in rows:
-        if row["method"] == methods[0] and row["rating"] is None and row["flag"]:
-            kinds.note_row(ax, models.index(row["model"]), row["flag"])
+        ax.set_xlabel("rating")
+    axes[0].set_xlim(*_limits(shown))
+    caption = (
+        f"Ratings, best first. {'; '.join(f'{n}: {interval(b)}' for n, b in methods.items())}."
+    )
+    caption += _significant(standings) + only_best(len(models), len(standings.models))
+    return saved("ratings", figure, rows, caption)
 
 
 def _limits(rows: Sequence[Row]) -> tuple[float, float]:
@@ -185,10 +154,6 @@ def _limits(rows: Sequence[Row]) -> tuple[float, float]:
     high = min(np.nanmax([*points, *column(rows, "ci_high")]), points.max() + beyond)
     margin = 0.04 * (high - low) + 1.0
     return float(low - margin), float(high + margin)
-
-
-def _first(by: Mapping[str, Leaderboard]) -> Leaderboard:
-    return next(iter(by.values()))
 
 
 def _significant(standings: Standings) -> str:
@@ -218,26 +183,17 @@ def win_rates(standings: Standings) -> Plot:
         beside=called,
         width=max(side * len(models), 1.6),
         height=max(0.75 * side * len(models), 0.7) + 0.05 * max(map(len, called)),
-        sharey=True,
     )
     for ax, dimension in zip(axes, standings.dimensions, strict=True):
         values = np.full((len(models), len(models)), np.nan)
         bold = np.zeros(values.shape, dtype=bool)
-        for row in rows:
-            if row["dimension"] == dimension and {row["entrant_a"], row["entrant_b"]} <= {*models}:
+        for row in where(rows, dimension=dimension):
+            if row["entrant_a"] in models and row["entrant_b"] in models:
                 a, b = models.index(row["entrant_a"]), models.index(row["entrant_b"])
                 values[a, b], values[b, a] = row["win_share_a"], 1 - row["win_share_a"]
                 bold[a, b] = bold[b, a] = bool(row["significant"])
-        texts = [["" if np.isnan(x) else f"{100 * x:.0f}" for x in line] for line in values]
-        kinds.matrix(
-            ax,
-            values,
-            texts if has_text else [],
-            rows=called,
-            columns=called,
-            limits=(0, 1),
-            bold=bold,
-        )
+        text = (lambda share: f"{100 * share:.0f}") if has_text else None
+        kinds.matrix(ax, values, text, called, called, limits=(0, 1), bold=bold)
         kinds.slanted(ax)
     caption = "How often the row beats the column, a tie counting half."
     if has_text and any(row["significant"] for row in rows):
@@ -277,12 +233,11 @@ def _win_rate_rows(standings: Standings) -> list[Row]:
 def predicted_and_observed(standings: Standings) -> Plot | None:
     """Draw each pair's win rate against what its ratings predict; none where they must be equal."""
     rows = [row for d in standings.dimensions for row in _fit_rows(standings, d)]
-    names = list(dict.fromkeys(row["dimension"] for row in rows))
     if not rows:
         return None
-    by = {name: [row for row in rows if row["dimension"] == name] for name in names}
+    by = {row["dimension"]: where(rows, dimension=row["dimension"]) for row in rows}
     figure, axes = panels(
-        names,
+        list(by),
         heading="Do the ratings predict who wins?",
         notes=[
             f"{len(some):,} pairs, {sum(row['n_games'] for row in some):,} verdicts"
@@ -294,7 +249,6 @@ def predicted_and_observed(standings: Standings) -> Plot | None:
         },
         width=2.7,
         sharex=True,
-        sharey=True,
     )
     for ax, some in zip(axes, by.values(), strict=True):
         decisive = [row for row in some if row["observed_decisive"] is not None]
@@ -361,60 +315,54 @@ def share_interval(
 @styled
 def power(standings: Standings) -> Plot | None:
     """Draw the gap that a number of prompts has 80 % power to detect, from this run's variance."""
-    known = [
-        p
-        for p in standings.precision.get(companion(standings) or "", ())
-        if p.sigma is not None and p.n_prompts
-    ]
+    precisions = standings.precision.get(companion(standings) or "", ())
+    known = {p.dimension: p for p in precisions if p.sigma is not None and p.n_prompts}
     if not known:
         return None
-    least, most = (f(p.n_prompts or 0 for p in known) for f in (min, max))
-    sizes = np.geomspace(min(20, least), max(2000, 3 * most), 30).round().astype(int)
+    n_prompts = [p.n_prompts or 0 for p in known.values()]
+    sizes = np.geomspace(min(20, *n_prompts), max(2000, 3 * max(n_prompts)), 30).round()
     rows: list[Row] = [
         {
-            "dimension": p.dimension,
+            "dimension": dimension,
             "n_prompts": n,
             "detectable": detectable(p.sigma or 0.0, n),
             "corrected": detectable(p.sigma or 0.0, n, n_tests=p.n_tests),
             "this_run": n == p.n_prompts,
         }
-        for p in known
-        for n in sorted({*sizes.tolist(), p.n_prompts or 0})
+        for dimension, p in known.items()
+        for n in sorted({*sizes.astype(int).tolist(), p.n_prompts or 0})
     ]
-    n_tests = known[0].n_tests
+    n_tests = max(p.n_tests for p in known.values())
+    called = labels(known)
     figure, (ax,) = panels(
         [""],
         heading="Rating gap that is detected with 80 % power",
         key={
-            "one pair": {"color": INK, "lw": 1.4},
-            f"any of {n_tests:,} (Holm)": {"color": INK, "lw": 1, "ls": "--"},
-            "this run": {"color": ORANGE, "marker": "o", "lw": 0, "ms": 6},
+            "one pair": {"color": INK},
+            f"any of {n_tests:,} (Holm)": {"color": INK, "ls": "--"},
+            "this run": {"color": ORANGE, "marker": "o", "lw": 0},
         },
-        width=4.8,
-        height=2.4,
+        beside=called.values(),
+        width=4.0,
     )
-    for p in known:
-        line = [row for row in rows if row["dimension"] == p.dimension]
-        x = column(line, "n_prompts")
-        here = [row for row in line if row["this_run"]]
-        for name, look in (("detectable", "-"), ("corrected", "--")):
-            ax.plot(x, column(line, name), look, color=INK, lw=1.4 if look == "-" else 1)
-            ax.plot(column(here, "n_prompts"), column(here, name), "o", color=ORANGE, ms=5)
+    for name, style in (("detectable", "-"), ("corrected", "--")):
+        for dimension in known:
+            line = where(rows, dimension=dimension)
+            ax.plot(column(line, "n_prompts"), column(line, name), style, color=INK)
+        here = where(rows, this_run=True)
+        ax.plot(column(here, "n_prompts"), column(here, name), "o", color=ORANGE)
     ax.set(xscale="log", yscale="log", xlabel="prompts", ylabel="rating gap, points")
-    for axis in (ax.xaxis, ax.yaxis):
-        low, high = axis.get_view_interval()
-        axis.set_ticks([tick for tick in _TICKS if low <= tick <= high])
-        axis.set_major_formatter(ScalarFormatter())
-        axis.set_minor_locator(NullLocator())
-    ends = {p.dimension: detectable(p.sigma or 0.0, int(sizes[-1])) for p in known}
-    end_labels(ax, float(sizes[-1]), ends)
+    set_ticks(ax.xaxis, _TICKS)
+    set_ticks(ax.yaxis, _TICKS)
+    last = {called[d]: where(rows, dimension=d)[-1]["detectable"] for d in known}
+    end_labels(ax, float(sizes[-1]), last)
     run = "; ".join(
-        f"{p.dimension} {detectable(p.sigma or 0.0, p.n_prompts or 0):.0f} points with "
-        f"{p.n_prompts:,} prompts"
-        for p in known
+        f"{row['dimension']} {row['detectable']:.0f} points with {row['n_prompts']:,} prompts"
+        for row in where(rows, this_run=True)
     )
-    caption = "Rating gap between two entrants that a two-sided test at 5 % detects with 80 % "
-    caption += f"power, from this run's variance between prompts. This run: {run}."
-    return saved(
-        "power", figure, rows, caption, x="n_prompts", y=("detectable", "corrected"), curves=True
+    caption = (
+        "Rating gap between two entrants that a two-sided test at 5 % detects with 80 % power, "
+        f"from this run's variance between prompts. This run: {run}."
     )
+    lines = ("detectable", "corrected")
+    return saved("power", figure, rows, caption, x="n_prompts", y=lines, curves=True)

@@ -17,6 +17,7 @@ from elo_exp.records import Plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 Row = Mapping[str, Any]
@@ -34,8 +35,7 @@ BLUE, ORANGE, GREEN = PALETTE[:3]
 DPI = 144  # pixels an inch of the PNG
 MAX_COLORED = len(PALETTE)  # names that can have a colour of their own
 _MAX_LABEL = 32  # characters
-_CHARACTER = 0.068  # inches, of a label
-_BOLD_CHARACTER = 0.096  # inches, of a heading
+_REGULAR, _BOLD = 0.068, 0.084  # inches of a character: of a label, of a title
 _LINE_HEIGHT = 0.065  # of a panel: labels closer than this would touch
 
 STYLE: Any = {  # of Matplotlib
@@ -117,39 +117,43 @@ def panels(
     width: float = 3.1,
     height: float = 2.3,
     n_columns: int = 3,
-    **share: Any,
+    sharex: bool = False,
+    sharey: bool = True,
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with one panel for each title.
 
-    notes          a line below each title
-    key            what a line or mark stands for, with how it is drawn (properties of `Line2D`)
-    beside         labels left of the panels, which need room
-    width, height  inches of a panel
-    share          sharex and sharey, as in `Figure.subplots`
+    notes           a line below each title
+    key             what a line or mark stands for, with how it is drawn (properties of `Line2D`)
+    beside          labels left of the panels, which need room
+    width, height   inches of a panel
+    sharex, sharey  whether the panels have the axis in common
     """
     from matplotlib.figure import Figure
 
     n_columns = min(n_columns, len(titles))
     n_rows = math.ceil(len(titles) / n_columns)
-    across = n_columns * width + _CHARACTER * max(map(len, beside), default=0)
-    across = max(across, 4.8, _BOLD_CHARACTER * len(heading))
+    names = [labels(titles)[title] if title else "" for title in titles]
+    width = max(width, _BOLD * max(map(len, names)), _REGULAR * max(map(len, notes), default=0))
+    across = n_columns * width + _REGULAR * max(map(len, beside), default=0)
+    across = max(across, 4.8, 1.15 * _BOLD * len(heading))
     n_marks = _marks_a_line(key or {}, across)
     head = 0.6 + 0.2 * math.ceil(len(key or {}) / n_marks)
     figure = Figure(figsize=(across, head + n_rows * (height + 0.6)), layout="constrained")
     _head(figure, heading, key or {}, n_marks)
-    grid = figure.subplots(n_rows, n_columns, squeeze=False, **share).ravel().tolist()
-    for ax in grid[len(titles) :]:
+    grid = figure.subplots(n_rows, n_columns, squeeze=False, sharex=sharex, sharey=sharey)
+    axes = grid.ravel().tolist()
+    for ax in axes[len(titles) :]:
         ax.set_axis_off()
-    for ax, title, note in zip(grid, titles, notes or [""] * len(titles), strict=False):
-        ax.set_title(labels([title])[title] if title else "", pad=17 if note else 6)
+    for ax, name, note in zip(axes, names, notes or [""] * len(titles), strict=False):
+        ax.set_title(name, pad=17 if note else 6)
         offset: Any = {"xycoords": "axes fraction", "textcoords": "offset points"}
         ax.annotate(note, (0, 1), xytext=(0, 5), color=SOFT, **offset)
-    return figure, grid[: len(titles)]
+    return figure, axes[: len(titles)]
 
 
 def _marks_a_line(key: Mapping[str, Look], inches: float) -> int:
     """How many marks of a key stand side by side in so many inches."""
-    lengths = [0.6 + _CHARACTER * len(label) for label in key]
+    lengths = [0.6 + _REGULAR * len(label) for label in key]
     return max(1, len(key)) if sum(lengths) < inches else max(1, int(inches / max(lengths)))
 
 
@@ -184,6 +188,15 @@ def saved(name: str, figure: Figure, rows: Sequence[Row], caption: str, **chart:
     )
 
 
+def set_ticks(axis: Axis, ticks: Sequence[float], form: str = "{x:,g}") -> None:
+    """Mark these places of an axis and no others."""
+    from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
+
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_formatter(StrMethodFormatter(form))
+    axis.set_minor_locator(NullLocator())
+
+
 def end_labels(ax: Axes, x: float, ends: Mapping[str, float]) -> None:
     """Name lines where they end, at `x` and these heights, moved apart where they are close."""
     ax.get_ylim()  # fits the axis to what is drawn
@@ -193,6 +206,11 @@ def end_labels(ax: Axes, x: float, ends: Mapping[str, float]) -> None:
         below = max(float(to_panel.transform((x, y))[1]), below + _LINE_HEIGHT)
         at: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
         ax.annotate(name, (x, below), xytext=(5, 0), va="center", annotation_clip=False, **at)
+
+
+def where(rows: Iterable[Row], **values: Any) -> list[Row]:
+    """Return the rows with these values."""
+    return [row for row in rows if all(row[name] == value for name, value in values.items())]
 
 
 def column(rows: Iterable[Row], name: str) -> Array:

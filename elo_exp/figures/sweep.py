@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.figures import kinds
@@ -27,6 +27,7 @@ from elo_exp.figures.style import (
     panels,
     saved,
     styled,
+    where,
 )
 from elo_exp.records import Plot
 from elo_exp.results import CONVERGED, Z95
@@ -90,10 +91,9 @@ def k_by_n_perms(rows: Sequence[Row]) -> Plot:
         key=line_key(color, labels(models)),
         height=1.9,
         n_columns=len(dimensions),
-        sharey=True,
     )
-    for ax, place in zip(axes, places, strict=True):
-        here = [r for r in rows if (r["n_perms"], r["setting"], r["dimension"]) == place]
+    for ax, (n_perms, setting, dimension) in zip(axes, places, strict=True):
+        here = where(rows, n_perms=n_perms, setting=setting, dimension=dimension)
         k_lines(ax, here, color)
     for ax in axes[:: len(dimensions)]:
         ax.set_ylabel("mean Elo")
@@ -129,24 +129,27 @@ def pair_by_k_and_n_perms(rows: Sequence[Row], first: str, second: str) -> Plot:
         width=max(0.45 * len(ks), 2.0),
         height=max(0.35 * len(n_perms), 0.8),
         n_columns=len(_values(cells, "dimension")),
-        sharey=True,
     )
-    for ax, place in zip(axes, places, strict=True):
+    for ax, (setting, dimension) in zip(axes, places, strict=True):
         values = np.full((len(n_perms), len(ks)), np.nan)
-        texts = [[""] * len(ks) for _ in n_perms]
-        for cell in (c for c in cells if (c["setting"], c["dimension"]) == place):
-            i, j = n_perms.index(cell["n_perms"]), ks.index(cell["k"])
-            values[i, j] = cell["difference"]
-            star = "*" if cell["convergence"] < CONVERGED else ""
-            texts[i][j] = f"{cell['difference']:+.0f}{star}".replace("-", "−")
+        near = np.zeros(values.shape, dtype=bool)
+        for cell in where(cells, setting=setting, dimension=dimension):
+            at = n_perms.index(cell["n_perms"]), ks.index(cell["k"])
+            values[at], near[at] = cell["difference"], cell["convergence"] >= CONVERGED
         across, down = [f"{k:g}" for k in ks], [f"{n:,}" for n in n_perms]
-        kinds.matrix(ax, values, texts, rows=down, columns=across, limits=(-widest, widest))
+        kinds.matrix(ax, values, _signed, down, across, limits=(-widest, widest), bold=near)
         ax.set_xlabel("K")
     axes[0].set_ylabel("permutations")
-    caption = f"Mean Elo of {first} minus that of {second}. Blue: {first} leads. *: below "
-    caption += f"{100 * CONVERGED:.0f} % of the limit. The intervals of the jobs say whether a gap "
-    caption += "is significant."
+    caption = (
+        f"Mean Elo of {first} minus that of {second}. Blue: {first} leads. Bold: at least "
+        f"{100 * CONVERGED:.0f} % of the limit. The intervals of the jobs say whether a gap is "
+        "significant."
+    )
     return saved("pair_by_k_and_n_perms", figure, cells, caption)
+
+
+def _signed(points: float) -> str:
+    return f"{points:+.0f}".replace("-", "−")
 
 
 def _gaps(rows: Sequence[Row], first: str, second: str) -> list[Row]:
@@ -170,41 +173,31 @@ def _gaps(rows: Sequence[Row], first: str, second: str) -> list[Row]:
 @styled
 def seeds(rows: Sequence[Row]) -> Plot:
     """Draw Elo by the seed of its permutations, beside the Monte Carlo error of each job."""
-    same = [row for row in rows if _but_seed(row) == _but_seed(rows[0])]
-    models = best_models(same)[:_MAX_ROWS]
-    means = {
-        (model, dimension): statistics.fmean(
-            row["rating"] for row in same if (row["model"], row["dimension"]) == (model, dimension)
-        )
-        for model, dimension in {(row["model"], row["dimension"]) for row in same}
-    }
-    names = ("job", "dimension", "model", "seed", "rating", "ordering_error")
     drawn: list[Row] = []
-    for row in same:
-        deviation = row["rating"] - means[row["model"], row["dimension"]]
-        ends = {
-            f"ci_{end}": deviation + sign * Z95 * row["ordering_error"]
-            for end, sign in (("low", -1), ("high", 1))
-        }
-        drawn.append({**{name: row[name] for name in names}, "deviation": deviation, **ends})
-    called = labels(models)
-    dimensions, n_seeds = _values(drawn, "dimension"), len(_values(drawn, "seed"))
-    figure, axes = panels(
-        dimensions,
-        heading="Elo by the seed of its permutations",
-        beside=called.values(),
-        height=max(0.09 * n_seeds, 0.35) * len(models) + 0.2,
-        sharex=True,
-        sharey=True,
+    for row in rows:
+        if _but_seed(row) == _but_seed(rows[0]):
+            same = where(rows, model=row["model"], dimension=row["dimension"])
+            ratings = [r["rating"] for r in same if _but_seed(r) == _but_seed(row)]
+            deviation, error = row["rating"] - statistics.fmean(ratings), row["ordering_error"]
+            drawn.append(
+                {
+                    **{name: row[name] for name in ("job", "dimension", "model", "seed", "rating")},
+                    "ordering_error": error,
+                    "deviation": deviation,
+                    "ci_low": deviation - Z95 * error,
+                    "ci_high": deviation + Z95 * error,
+                }
+            )
+    n_seeds = len(_values(drawn, "seed"))
+    figure, names = _intervals(
+        drawn, "Elo by the seed of its permutations", by="seed", value="deviation"
     )
-    for ax, dimension in zip(axes, dimensions, strict=True):
-        kinds.name_rows(ax, [called[model] for model in models])
-        _seeds(ax, [row for row in drawn if row["dimension"] == dimension], models)
-        ax.set_xlabel("Elo minus its mean over seeds")
-    caption = f"Mean Elo by {n_seeds} seeds of the permutations, minus the mean over seeds. Bars: "
-    caption += "95 % Monte Carlo error as each job states it; the points should scatter no wider. "
-    caption += "Neither is uncertainty about the entrants."
-    caption += only_best(len(models), len(best_models(same)))
+    caption = (
+        f"Mean Elo by {n_seeds} seeds of the permutations, minus the mean over seeds. Bars: 95 % "
+        "Monte Carlo error as each job states it; the points should scatter no wider. Neither is "
+        "uncertainty about the entrants."
+    )
+    caption += only_best(len(names), len(_values(drawn, "model")))
     return saved("seeds", figure, drawn, caption)
 
 
@@ -214,11 +207,27 @@ def _but_seed(row: Row) -> tuple[Any, ...]:
     return row["k"], row["n_perms"], setting
 
 
-def _seeds(ax: Axes, rows: Sequence[Row], models: Sequence[str]) -> None:
-    for y, model in enumerate(models):
-        line = [row for row in rows if row["model"] == model]
-        heights = y + np.linspace(-0.3, 0.3, len(line)) if len(line) > 1 else [float(y)]
-        kinds.intervals(ax, line, heights, [BLUE] * len(line), value="deviation", size=3.5)
+def _intervals(
+    rows: Sequence[Row], heading: str, *, by: str, value: str = "rating"
+) -> tuple[Figure, dict[str, str]]:
+    """Draw the best models with a mark for each value of a column; return them with their labels."""
+    dimensions, series = _values(rows, "dimension"), _values(rows, by)
+    called = labels(row["model"] for row in rows)
+    names = {model: called[model] for model in best_models(rows)[:_MAX_ROWS]}
+    shown = [row for row in rows if row["model"] in names]
+    figure, axes = panels(
+        dimensions,
+        heading=heading,
+        key=kinds.series_key(map(str, series)),
+        beside=names.values(),
+        height=(0.15 + 0.09 * len(series)) * len(names) + 0.2,
+        sharex=True,
+    )
+    for ax, dimension in zip(axes, dimensions, strict=True):
+        here = where(shown, dimension=dimension)
+        kinds.intervals(ax, here, names, lambda row: BLUE, by=by, value=value)
+        ax.set_xlabel(f"{value}, points")
+    return figure, names
 
 
 # Judges, and modes
@@ -238,16 +247,14 @@ def judges_agreement(rows: Sequence[Row]) -> Plot:
         beside=called,
         width=max(0.7 * len(judges), 2.4),
         height=max(0.5 * len(judges), 1.0) + 0.05 * max(map(len, called)),
-        sharey=True,
     )
     for ax, dimension in zip(axes, dimensions, strict=True):
         values = np.full((len(judges), len(judges)), np.nan)
-        for row in rows:
-            if row["dimension"] == dimension and {row["first"], row["second"]} <= {*judges}:
+        for row in where(rows, dimension=dimension):
+            if row["first"] in judges and row["second"] in judges:
                 i, j = judges.index(row["first"]), judges.index(row["second"])
                 values[i, j], values[j, i] = column([row], "kappa")[0], column([row], "rho")[0]
-        texts = [[_number(value) for value in line] for line in values]
-        kinds.matrix(ax, values, texts, rows=called, columns=called, limits=(-1, 1))
+        kinds.matrix(ax, values, _hundredths, called, called, limits=(-1, 1))
         kinds.slanted(ax)
     caption = "Above the diagonal Cohen's kappa of the comparisons that both judges made, below it "
     caption += "Spearman's correlation of their Bradley-Terry ratings. Empty: not defined."
@@ -255,15 +262,14 @@ def judges_agreement(rows: Sequence[Row]) -> Plot:
     return saved("judges_agreement", figure, rows, caption)
 
 
-def _number(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:.2f}".replace("-", "−")
+def _hundredths(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")
 
 
 @styled
 def ratings_by_mode(rows: Sequence[Row]) -> Plot:
     """Draw Bradley-Terry ratings with their intervals by mode, each by the first job in it."""
     first = {row["mode"]: row["job"] for row in reversed(rows)}
-    modes = [mode for mode in _values(rows, "mode") if mode in first]
     drawn: list[Row] = [
         {
             "mode": row["mode"],
@@ -276,33 +282,14 @@ def ratings_by_mode(rows: Sequence[Row]) -> Plot:
         for row in rows
         if row["job"] == first[row["mode"]]
     ]
-    models = best_models(drawn)[:_MAX_ROWS]
-    called = labels(models)
-    look = dict(zip(modes, (BLUE, *[SOFT] * len(modes)), strict=False))
-    markers = dict(zip(modes, "osD^v" * len(modes), strict=False))
-    dimensions = _values(drawn, "dimension")
-    figure, axes = panels(
-        dimensions,
-        heading="Bradley-Terry ratings by mode",
-        key={mode: {"color": look[mode], "marker": markers[mode]} for mode in modes},
-        beside=called.values(),
-        height=(0.15 + 0.1 * len(modes)) * len(models) + 0.2,
-        sharex=True,
-        sharey=True,
+    figure, names = _intervals(drawn, "Bradley-Terry ratings by mode", by="mode")
+    caption = (
+        "Bradley-Terry ratings with 95 % intervals, prompt-clustered, by mode. Modes share "
+        "prompts, so overlapping intervals do not say whether a rating moved: experiment=compare "
+        "does."
     )
-    beside = dict(zip(modes, np.linspace(-0.2, 0.2, len(modes)), strict=True))
-    for ax, dimension in zip(axes, dimensions, strict=True):
-        kinds.name_rows(ax, [called[model] for model in models])
-        for mode in modes:
-            here = [r for r in drawn if (r["dimension"], r["mode"]) == (dimension, mode)]
-            here = [row for row in here if row["model"] in models]
-            heights = [models.index(row["model"]) + beside[mode] for row in here]
-            kinds.intervals(ax, here, heights, [look[mode]] * len(here), marker=markers[mode])
-        ax.set_xlabel("rating")
-    caption = "Bradley-Terry ratings with 95 % intervals, prompt-clustered, by mode. Modes share "
-    caption += "prompts, so overlapping intervals do not say whether a rating moved: "
-    caption += "experiment=compare does."
-    return saved("ratings_by_mode", figure, drawn, caption + only_best(len(models), len(called)))
+    caption += only_best(len(names), len(_values(drawn, "model")))
+    return saved("ratings_by_mode", figure, drawn, caption)
 
 
 # Shifts
@@ -317,55 +304,46 @@ def compare_plots(rows: Sequence[Row], runs: Sequence[str], method: str) -> list
 @styled
 def rating_shifts(rows: Sequence[Row], runs: Sequence[str]) -> Plot:
     """Draw each entrant's shift from its rating in the first run, with its 95 % interval."""
-    dimensions = _values(rows, "dimension")
-    called = labels([*_values(rows, "model"), *runs])
-    by = {
-        dimension: sorted(
-            (row for row in rows if row["dimension"] == dimension),
-            key=lambda row: (runs.index(row["run"]), -row["shift"]),
-        )
-        for dimension in dimensions
-    }
+    called = labels(row["model"] for row in rows)
+    by: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: (runs.index(row["run"]), -row["shift"])):
+        name = called[row["model"]]
+        name += f", run {runs.index(row['run']) + 1}" if len(runs) > 2 else ""
+        ends = {f"ci_{end}": row[f"shift_ci_{end}"] for end in ("low", "high")}
+        by.setdefault(row["dimension"], []).append({**row, **ends, "name": name})
     most = max(map(len, by.values()))
-    names = {
-        dimension: [
-            called[row["model"]] + (f", run {runs.index(row['run']) + 1}" if runs[2:] else "")
-            for row in some[:_MAX_ROWS]
-        ]
-        for dimension, some in by.items()
-    }
+    longest = max((row["name"] for some in by.values() for row in some), key=len)
     figure, axes = panels(
-        dimensions,
+        list(by),
         heading="Shift of each rating from the first run",
         key={
             "significant (Holm, α = .05)": {"color": BLUE, "marker": "o"},
             "not significant": {"color": SOFT, "marker": "o"},
         },
-        beside=["".join(max(some, key=len) for some in names.values())],
+        beside=[longest * min(len(by), 3)],
         width=2.3,
         height=0.24 * min(most, _MAX_ROWS) + 0.3,
         sharex=True,
+        sharey=False,
     )
-    for ax, (dimension, some) in zip(axes, by.items(), strict=True):
-        kinds.name_rows(ax, names[dimension])
-        shown = [
-            {**row, "ci_low": row["shift_ci_low"], "ci_high": row["shift_ci_high"]}
-            for row in some[:_MAX_ROWS]
-        ]
-        look = [BLUE if _is_significant(row) else SOFT for row in shown]
-        kinds.intervals(ax, shown, range(len(shown)), look, value="shift")
+    for ax, some in zip(axes, by.values(), strict=True):
+        shown = some[:_MAX_ROWS]
+        names = {row["name"]: row["name"] for row in shown}
+        kinds.intervals(ax, shown, names, _by_significance, of="name", value="shift")
         ax.axvline(0, color=SOFT, lw=0.8)
         ax.set_xlabel("shift, points")
-    caption = "Shift of each entrant from its rating in the first run, relative to the mean of "
-    caption += "those rated in both. Bars: 95 % interval of the shift, prompt-clustered; a prompt "
-    caption += "of both runs is one observation."
-    caption += only_best(min(most, _MAX_ROWS), most, "shifts of a dimension")
     kept = [
         {name: row[name] for name in row if name in _KEPT or name.startswith("shift")}
         for row in rows
     ]
+    caption = (
+        "Shift of each entrant from its rating in the first run, relative to the mean of those "
+        "rated in both. Bars: 95 % interval of the shift, prompt-clustered; a prompt of both runs "
+        "is one observation."
+    )
+    caption += only_best(min(most, _MAX_ROWS), most, "shifts of a dimension")
     return saved("rating_shifts", figure, kept, caption)
 
 
-def _is_significant(row: Row) -> bool:
-    return row["shift_p_holm"] is not None and bool(row["shift_p_holm"] <= ALPHA)
+def _by_significance(row: Row) -> str:
+    return BLUE if row["shift_p_holm"] is not None and row["shift_p_holm"] <= ALPHA else SOFT
