@@ -18,7 +18,7 @@ def text_table(
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True)
     for i, name in enumerate(head):
         is_text = i == 0 or name in text
         is_wrapped = name in text and i == len(head) - 1
