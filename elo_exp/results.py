@@ -120,6 +120,10 @@ class Usage:
     cache_read_tokens: int = 0
     output_tokens: int = 0
     dollars: float = 0.0  # paid to judges
+    dollars_at_most: float = (
+        0.0  # paid to judges and entrants, with all that lost answers may have cost
+    )
+    calls_lost: int = 0  # whose answers were lost on their way, and may have been paid
     dollars_by_dimension: dict[str, float] = field(default_factory=dict)
     dollars_by_entrant: dict[str, float] = field(default_factory=dict)  # paid for answers
     cache: str | None = None  # the prompt cache that was decided on, and why
@@ -131,16 +135,27 @@ class Usage:
             if dollars := made.diagnostics.get("dollars"):
                 spent = self.dollars_by_entrant.get(made.entrant_id, 0.0)
                 self.dollars_by_entrant[made.entrant_id] = spent + dollars
+                self.dollars_at_most += dollars
         if isinstance(made, ForcedLogprob):
             self.logprobs_forced += 1
         if isinstance(made, JudgeReply):
             self.judge_calls += 1
             for name in TOKEN_CLASSES:
                 setattr(self, name, getattr(self, name) + made.usage.get(name, 0))
-            self.dollars += made.dollars
+            self.pay(made.dollars)
             if made.dollars and made.dimension:
                 spent = self.dollars_by_dimension.get(made.dimension, 0.0)
                 self.dollars_by_dimension[made.dimension] = spent + made.dollars
+
+    def pay(self, dollars: float) -> None:
+        """Take in what was paid to a judge."""
+        self.dollars += dollars
+        self.dollars_at_most += dollars
+
+    def lose(self, dollars: float, n_calls: int = 1) -> None:
+        """Take in calls whose answers were lost, and the most that they may have cost."""
+        self.dollars_at_most += dollars
+        self.calls_lost += n_calls
 
     def metrics(self) -> dict[str, float]:
         """The numbers under flat names."""

@@ -30,18 +30,18 @@ import anthropic.resources.messages.batches
 import anthropic.types.messages
 
 from elo_exp import pipeline
-from elo_exp.api import anthropic_api, calls, collector
+from elo_exp.api import anthropic_api, batches, requests
 from elo_exp.api.anthropic_answers import batch_in, json_of
 from elo_exp.api.anthropic_api import AnthropicApi
-from elo_exp.api.collector import Collector, Unanswered
+from elo_exp.api.batches import Batcher
 from elo_exp.api.costs import Budget
-from elo_exp.api.services import Clock, DoubtfulError, RefusedError, RemoteBatch
+from elo_exp.api.transport import Clock, DoubtfulError, RefusedError
 from elo_exp.data import pairing
 from elo_exp.judges.claude import ClaudeJudge
-from elo_exp.records import JudgeReply, Judgment, Prompt, Response, UserError, canonical_json
+from elo_exp.records import Judgment, Prompt, Response, UserError, canonical_json
 from elo_exp.store import ledger as ledger_module
 from elo_exp.store.claims import Claims
-from elo_exp.store.ledger import Batch, Ledger, Query
+from elo_exp.store.ledger import Batch, Ledger
 from elo_exp.store.store import Store
 from tests.data import shipped
 
@@ -142,43 +142,44 @@ def _swap(owner: object, **functions: Any) -> None:
 def sdk_retries(judge: ClaudeJudge) -> None:
     """The SDK is left to repeat a submission whose answer is lost, as it does by default."""
 
-    def create(api: AnthropicApi, requests: Sequence[Any]) -> RemoteBatch:
+    def create(api: AnthropicApi, nonce: str, requests: Mapping[str, Any]) -> str:
         batches = api._client.messages.batches.with_raw_response
-        return batch_in(json_of(batches.create(requests=list(requests))))
+        body: Any = [{"custom_id": name, "params": params} for name, params in requests.items()]
+        return batch_in(json_of(batches.create(requests=body))).batch_id
 
-    _swap(judge._api, create=functools.partial(create, judge._api))
+    _swap(judge.api, create=functools.partial(create, judge.api))
 
 
 def naive_resubmission(judge: ClaudeJudge) -> None:
     """What got no answer is taken for not accepted, and submitted again."""
 
-    def create(api: AnthropicApi, requests: Sequence[Any]) -> RemoteBatch:
+    def create(api: AnthropicApi, nonce: str, requests: Mapping[str, Any]) -> str:
         try:
-            return AnthropicApi.create(api, requests)
+            return AnthropicApi.create(api, nonce, requests)
         except DoubtfulError as doubt:
             raise RefusedError(str(doubt), status=429, retry_after=0.01) from None
 
-    _swap(judge._api, create=functools.partial(create, judge._api))
+    _swap(judge.api, create=functools.partial(create, judge.api))
 
 
 def no_intent(judge: ClaudeJudge) -> None:
     """The ledger hears of a batch when the server has answered, not before."""
-    intended: dict[str, tuple[Sequence[Query], dict[str, Any]]] = {}
-    intend, submitted = Ledger.intend, Ledger.submitted
+    intended: dict[str, tuple[Mapping[str, Any], dict[str, Any]]] = {}
+    intend, submitted, names = Ledger.intend, Ledger.submitted, Ledger.names
 
-    def intend_later(ledger: Ledger, queries: Sequence[Query], **facts: Any) -> Batch | None:
+    def intend_later(ledger: Ledger, about: Mapping[str, Any], **facts: Any) -> Batch | None:
         now = facts.pop("now")
         batch = Batch(
-            nonce=secrets.token_hex(4), owner=ledger._owner, state="intended", size=len(queries), batch_id=None,
+            nonce=secrets.token_hex(4), owner=ledger._owner, state="intended", size=len(about), batch_id=None,
             created_at=now, **facts,
         )  # fmt: skip
-        intended[batch.nonce] = (queries, {**facts, "now": now})
+        intended[batch.nonce] = (about, {**facts, "now": now})
         return batch
 
     def submit_now(ledger: Ledger, batch: Batch, batch_id: str) -> None:
         if batch.nonce in intended:
-            queries, facts = intended.pop(batch.nonce)
-            written = intend(ledger, queries, **facts)
+            about, facts = intended.pop(batch.nonce)
+            written = intend(ledger, about, **facts)
             assert written is not None
             with ledger._store.transaction() as db:
                 for name in ("batches", "queries"):
@@ -187,28 +188,33 @@ def no_intent(judge: ClaudeJudge) -> None:
                     )
         submitted(ledger, batch, batch_id)
 
-    _swap(Ledger, intend=intend_later, submitted=submit_now)
+    def names_of(ledger: Ledger, batch: Batch) -> dict[str, Any]:
+        return dict(intended.get(batch.nonce, (names(ledger, batch), None))[0])
+
+    _swap(Ledger, intend=intend_later, submitted=submit_now, names=names_of)
 
 
 def short_file(judge: ClaudeJudge) -> None:
     """A results file is taken for whole when it ends; what is missing in it is submitted again."""
 
-    def harvest(
-        self: Collector, batch: Batch, remote: RemoteBatch
-    ) -> Iterator[JudgeReply | Unanswered]:
-        ledger, seen = self._tools.ledger, set[str]()
-        queries = ledger.queries(batch)
-        yield from self._read(batch, remote.batch_id, queries, seen)
+    def collect(self: Batcher[Any], batch: Batch) -> Iterator[Any]:
+        remote = self._check(batch, str(batch.batch_id))
+        if remote is None:
+            return
+        seen, keys = set[str](), list(self._names[batch.nonce])
+        yield from self._read(batch, remote, seen)
         self._close(batch)
-        ledger.give_up(batch, "that was all")
-        yield from (Unanswered(key=key, outcome=None) for key in queries if key not in seen)
+        self._ledger.give_up(batch, "that was all")
+        yield from (
+            (key, batches._Failed(key=key, outcome=None)) for key in keys if key not in seen
+        )
 
-    _swap(Collector, _harvest=harvest)
+    _swap(Batcher, _collect=collect)
 
 
 def any_of_that_size(judge: ClaudeJudge) -> None:
     """The size of a batch is taken for the proof that it is ours."""
-    _swap(Collector, _is_ours=lambda self, batch, remote: True)
+    _swap(Batcher, _is_ours=lambda self, batch, remote: True)
 
 
 def no_claims(judge: ClaudeJudge) -> None:
@@ -219,17 +225,17 @@ def no_claims(judge: ClaudeJudge) -> None:
         take(claims, keys, **where)
         return list(keys)
 
-    def intend_anyway(ledger: Ledger, queries: Sequence[Query], **facts: Any) -> Batch | None:
+    def intend_anyway(ledger: Ledger, about: Mapping[str, Any], **facts: Any) -> Batch | None:
         with (
             ledger._store.transaction() as db
         ):  # or the ledger would see that they are somebody else's
-            rows = ((query.key, ledger._owner) for query in queries)
+            rows = ((key, ledger._owner) for key in about)
             db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?)", rows)
-        return intend(ledger, queries, **facts)
+        return intend(ledger, about, **facts)
 
     _swap(Claims, take=take_all)
     _swap(Ledger, intend=intend_anyway)
-    _swap(ledger_module, _PENDING="SELECT key FROM queries JOIN batches USING (nonce) WHERE FALSE")
+    _swap(ledger_module, PENDING="SELECT key FROM queries JOIN batches USING (nonce) WHERE FALSE")
 
 
 def no_reserves(judge: ClaudeJudge) -> None:
@@ -242,14 +248,14 @@ def answers_before_commit(judge: ClaudeJudge) -> None:
     record = Ledger.record
 
     def settle_first(
-        ledger: Ledger, batch: Batch, outcomes: Any, replies: Any, **facts: Any
+        ledger: Ledger, batch: Batch, outcomes: Any, answers: Any, **facts: Any
     ) -> Any:
-        new, _ = record(ledger, batch, outcomes, (), **facts)
+        new, _ = record(ledger, batch, outcomes, {}, **facts)
         with ledger._store.transaction():
-            ledger._store.put(replies, key=lambda reply: reply.key)
-        for reply in replies:
-            ledger.usage.count(reply)
-        return new, replies
+            ledger._store.put(answers)
+        for answer in answers.values():
+            ledger.usage.count(answer)
+        return new, answers
 
     _swap(Ledger, record=settle_first)
 
@@ -359,9 +365,9 @@ def step_the_clock(seconds: float) -> None:
     def stepped() -> float:
         return real() + (seconds if lost.is_set() else 0.0)
 
-    def notice(api: AnthropicApi, requests: Sequence[Any]) -> RemoteBatch:
+    def notice(api: AnthropicApi, nonce: str, requests: Mapping[str, Any]) -> str:
         try:
-            return create(api, requests)
+            return create(api, nonce, requests)
         except DoubtfulError:
             threading.Timer(0.1, lost.set).start()
             raise
@@ -379,9 +385,9 @@ def main(arguments: Sequence[str]) -> int:
     os.environ.update(ANTHROPIC_API_KEY="test-key", NO_PROXY="127.0.0.1")
     # Back-offs as short as the waits between polls: they are repetitions all the same.
     anthropic._base_client.INITIAL_RETRY_DELAY = 0.02  # type: ignore[attr-defined]
-    calls._BACK_OFF_SECONDS = 0.02
+    requests._BACK_OFF_SECONDS = 0.02
     anthropic_api._TIMEOUT_SECONDS = chosen.timeout
-    collector._ROWS = chosen.rows
+    batches._ROWS = chosen.rows
     if chosen.clock_step:
         step_the_clock(chosen.clock_step)
     moments = {"before": chosen.kill_before_commit, "after": chosen.kill_after_commit}

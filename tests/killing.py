@@ -297,6 +297,16 @@ def bill_agrees(server: AnthropicServer, store: Path) -> None:
     )
 
 
+def bill_is_bounded(server: AnthropicServer, store: Path) -> None:
+    """I6 of single calls: what answers may have been lost cost at most, with those in the store, covers the bill."""
+    replies = [json.loads(value) for (value,) in read(store, "SELECT value FROM answers")]
+    known = sum(reply["dollars"] for reply in replies)
+    ((lost,),) = read(store, "SELECT COALESCE(SUM(dollars), 0) FROM losses")
+    _, billed = metered(server)
+    assert known - 1e-9 <= billed <= known + lost + 1e-9, f"${known} + ${lost}, the bill ${billed}"
+    assert not read(store, "SELECT 1 FROM losses WHERE why IS NULL"), "a call is left under way"
+
+
 def metered(server: AnthropicServer) -> tuple[Counter[str], float]:
     """The server's bill in our words: tokens by class, and dollars."""
     tokens, dollars = Counter[str](), 0.0

@@ -30,7 +30,7 @@ from typing import Any, Literal, Self
 import openai._base_client
 import pytest
 
-from elo_exp.api import calls
+from elo_exp.api import requests
 from tests.anthropic_server import (
     AcceptThenHang,
     AcceptThenReset,
@@ -60,7 +60,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.01)
-    monkeypatch.setattr(calls, "_BACK_OFF_SECONDS", 0.01)
+    monkeypatch.setattr(requests, "_BACK_OFF_SECONDS", 0.01)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,22 @@ from __future__ import annotations
 import json
 import logging
 import math
+import signal
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from elo_exp import pipeline
-from elo_exp.api.answering import Answering, Said
+from elo_exp.api.costs import Budget
+from elo_exp.api.jobs import Completion
 from elo_exp.entrants import HostedEntrant
 from elo_exp.entrants.claude import ClaudeEntrant
 from elo_exp.entrants.openai_compatible import OpenAiCompatibleEntrant
+from elo_exp.pipeline import generating
 from elo_exp.records import Prompt, Response, UserError, fingerprint
 from elo_exp.store.store import Store
 from tests import anthropic_verdicts
@@ -60,6 +64,13 @@ def generated(made: Any, n: int, path: Path, *, allow_missing: bool = False) -> 
         )
 
 
+def answered(made: Any, some: Sequence[Prompt]) -> Iterator[Response]:
+    """Its responses as they come, in a store of their own."""
+    with TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite") as store:
+        wanted = {prompt.prompt_id: prompt for prompt in some}
+        yield from generating._made(made, wanted, store)
+
+
 def stored(path: Path) -> list[str]:
     """The prompts of which the store holds a response."""
     with Store(path) as store:
@@ -77,7 +88,7 @@ def about(text: str, outcome: Says | Body) -> Callable[[Any, int], Says | Body |
 
 def test_a_prompt_is_sent_as_the_user_says_and_nothing_that_is_null():
     with OpenAiServer() as server:
-        list(entrant(server.url).generate(prompts(1)))
+        list(answered(entrant(server.url), prompts(1)))
         chosen = {
             "system_prompt": "Be brief.",
             "temperature": 0.0,
@@ -86,7 +97,7 @@ def test_a_prompt_is_sent_as_the_user_says_and_nothing_that_is_null():
             "extra_body": {"top_k": 20},
         }
         named = {"max_tokens": 99, "max_tokens_name": "max_completion_tokens"}
-        list(entrant(server.url, **chosen, **named).generate(prompts(1)))
+        list(answered(entrant(server.url, **chosen, **named), prompts(1)))
     plain, full = server.asked
     assert plain == {
         "model": "small",
@@ -110,7 +121,7 @@ def test_a_prompt_is_sent_as_the_user_says_and_nothing_that_is_null():
 def test_a_response_says_who_answered_and_what_it_took():
     """The prompt has 7 characters, two tokens; the answer 20, five."""
     with OpenAiServer() as server:
-        (response,) = entrant(server.url, entrant_id="mine", **PRICES).generate(prompts(1))
+        (response,) = answered(entrant(server.url, entrant_id="mine", **PRICES), prompts(1))
     assert (response.entrant_id, response.prompt_id) == ("mine", "p00")
     assert (response.response_text, response.finish_reason) == ("About Why 00?: yes.", "stop")
     assert response.diagnostics == {
@@ -124,7 +135,7 @@ def test_a_response_says_who_answered_and_what_it_took():
 
 def test_without_prices_no_dollars_are_counted():
     with OpenAiServer() as server:
-        (response,) = entrant(server.url).generate(prompts(1))
+        (response,) = answered(entrant(server.url), prompts(1))
     assert "dollars" not in response.diagnostics
 
 
@@ -154,7 +165,7 @@ def test_refused_and_empty_answers_are_counted(caplog: pytest.LogCaptureFixture)
     with OpenAiServer(
         outcomes=lambda params, n: outcomes.get(params["messages"][0]["content"][4:6])
     ) as server:
-        list(entrant(server.url).generate(prompts(5)))
+        list(answered(entrant(server.url), prompts(5)))
     assert "warning: entrant openai_compatible: of 5 answers 2 refused, 3 empty" in caplog.messages
 
 
@@ -217,7 +228,7 @@ def test_so_many_are_asked_at_a_time_and_no_more():
             under_way[0] -= 1
 
     with OpenAiServer(on_call=watch) as server:
-        list(entrant(server.url, concurrency=3).generate(prompts(9)))
+        list(answered(entrant(server.url, concurrency=3), prompts(9)))
     assert most == [3]
 
 
@@ -230,19 +241,10 @@ def test_answers_are_handed_over_as_they_come():
             assert others.wait(5)
 
     with OpenAiServer(on_call=watch) as server:
-        answers = entrant(server.url, concurrency=2).generate(prompts(3))
+        answers = answered(entrant(server.url, concurrency=2), prompts(3))
         assert [next(answers).prompt_id, next(answers).prompt_id] == ["p01", "p02"]
         others.set()
         assert [response.prompt_id for response in answers] == ["p00"]
-
-
-def broken_off(answers: Iterator[Response]) -> list[str]:
-    """The prompts whose answers are handed over after Ctrl-C."""
-    handed: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        handed.append(answers.throw(KeyboardInterrupt).prompt_id)  # type: ignore[attr-defined]
-        handed.extend(response.prompt_id for response in answers)
-    return handed
 
 
 def test_what_is_on_its_way_at_ctrl_c_is_waited_for_and_handed_over():
@@ -254,35 +256,13 @@ def test_what_is_on_its_way_at_ctrl_c_is_waited_for_and_handed_over():
             go_on.wait(5)
 
     with OpenAiServer(on_call=watch) as server:
-        answers = entrant(server.url, concurrency=2).generate(prompts(9))
+        answers = answered(entrant(server.url, concurrency=2), prompts(9))
         assert next(answers).prompt_id == "p00"
+        signal.raise_signal(signal.SIGINT)
         threading.Timer(0.05, go_on.set).start()
-        assert broken_off(answers) == ["p01"]
-    assert server.billed.total() == 2
-
-
-def test_ctrl_c_while_an_answer_is_being_stored_loses_none(tmp_path: Path):
-    """It comes when the first is about to be written, and the second is on its way."""
-    first = threading.Event()
-
-    def watch(stage: Stage, call: Call) -> None:
-        if stage == "asked" and "01" in call.params["messages"][0]["content"]:
-            first.wait(5)
-
-    def name(response: Response) -> str:
-        if not first.is_set():
-            first.set()
-            raise KeyboardInterrupt
-        return response.prompt_id
-
-    path = tmp_path / "store.sqlite"
-    with (
-        OpenAiServer(on_call=watch) as server,
-        Store(path) as store,
-        pytest.raises(KeyboardInterrupt),
-    ):
-        list(store.keep(entrant(server.url, concurrency=2).generate(prompts(9)), key=name))
-    assert stored(path) == ["p00", "p01"]
+        assert next(answers).prompt_id == "p01"
+        with pytest.raises(KeyboardInterrupt):
+            next(answers)
     assert server.billed.total() == 2
 
 
@@ -324,7 +304,7 @@ def test_what_may_pass_is_tried_again(fault: Fault, tmp_path: Path):
 def test_a_server_is_waited_for_as_long_as_it_asks():
     with OpenAiServer() as server:
         server.fault(Status(429, headers={"retry-after": "0.3"}))
-        list(entrant(server.url).generate(prompts(1)))
+        list(answered(entrant(server.url), prompts(1)))
     first, second = (call.time for call in server.calls if call.method == "POST")
     assert second - first >= 0.3
 
@@ -335,7 +315,7 @@ def test_a_server_that_asks_to_wait_till_tomorrow_ends_the_run():
         with pytest.raises(
             UserError, match=r"asks to wait for 600 minutes \(Daily limit\)\. Every answer so far"
         ):
-            list(entrant(server.url).generate(prompts(3)))
+            list(answered(entrant(server.url), prompts(3)))
 
 
 def test_nothing_is_tried_for_ever(tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -377,7 +357,7 @@ def test_half_an_emoji_is_never_sent_and_nothing_is_reserved_for_it(
         made = entrant(
             server.url, max_tokens=1000, budget_usd=0.0153, **PRICES
         )  # of one answer at a time
-        assert [response.prompt_id for response in made.generate([half, *prompts(2)])] == [
+        assert [response.prompt_id for response in answered(made, [half, *prompts(2)])] == [
             "p00",
             "p01",
         ]
@@ -419,7 +399,7 @@ def test_what_no_other_request_will_mend_is_one_line_at_the_first(name: str):
         if outcome := serving.get("outcome"):
             server.fault(outcome, nth=None)
         with pytest.raises(UserError, match=words) as refusal:
-            list(entrant(server.url, concurrency=1, **asking).generate(prompts(5)))
+            list(answered(entrant(server.url, concurrency=1, **asking), prompts(5)))
     assert "\n" not in str(refusal.value)
     assert len(server.asked) <= 1
     assert server.billed.total() == 0
@@ -427,7 +407,7 @@ def test_what_no_other_request_will_mend_is_one_line_at_the_first(name: str):
 
 def test_where_nothing_is_to_be_answered_nothing_is_asked_and_no_key_is_needed():
     with OpenAiServer() as server:
-        assert list(entrant(server.url, key_variable="MY_KEY").generate([])) == []
+        assert list(answered(entrant(server.url, key_variable="MY_KEY"), [])) == []
     assert server.calls == []
 
 
@@ -435,8 +415,8 @@ def test_the_check_before_the_first_request_is_made_once():
     with OpenAiServer() as server:
         made = entrant(server.url)
         made.preflight()
-        list(made.generate(prompts(1)))
-        list(made.generate(prompts(1)))
+        list(answered(made, prompts(1)))
+        list(answered(made, prompts(1)))
     assert [call.method for call in server.calls] == ["GET", "POST", "POST"]
     assert isinstance(made, HostedEntrant)
 
@@ -575,40 +555,47 @@ def test_what_says_no_count_of_tokens_is_kept_and_held_against_the_cap_at_its_mo
     assert server.billed.total() == len(stored(tmp_path / "store.sqlite")) == 3
 
 
-def together(n: int, *, spoilt: Collection[str], error: Exception) -> Answering:
+class Together:
     """An entrant whose answers come n at the same moment, those to some prompts in a shape that cannot be read."""
-    all_there = threading.Barrier(n, timeout=5)
 
-    def send(params: Any) -> Any:
-        all_there.wait()
+    model, endpoint, server = "small", "nowhere", f"the entrant {NAME}'s API"
+    entrant_id, budget_setting = NAME, "budget_usd"
+    max_tokens = max_answer_tokens = 1
+    may_bill = False
+
+    def __init__(self, n: int, *, spoilt: Collection[str], error: Exception) -> None:
+        self.api, self.budget, self.concurrency = self, Budget(math.inf), n
+        self._spoilt, self._error = spoilt, error
+        self._all_there = threading.Barrier(n, timeout=5)
+
+    def cache_key(self, prompt: Prompt) -> dict[str, Any]:
+        return {}
+
+    def preflight(self) -> None: ...
+
+    def prices_of(self, model: str) -> None: ...
+
+    def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
+        return {"prompt": request.prompt_id}
+
+    def send(self, params: Any) -> Any:
+        self._all_there.wait()
         return params
 
-    def read(message: Any) -> Said:
-        if message["prompt"] in spoilt:
-            raise error
-        return Said(text="Yes.", stop_reason="end_turn", model=None, usage={})
-
-    return Answering(
-        NAME,
-        preflight=lambda: None,
-        send=send,
-        params=lambda prompt: {"prompt": prompt.prompt_id},
-        read=read,
-        prices=None,
-        budget_usd=None,
-        max_tokens=1,
-        concurrency=n,
-    )
+    def parse(self, message: Any) -> Completion:
+        if message["prompt"] in self._spoilt:
+            raise self._error
+        return Completion(text="Yes.", stop_reason="end_turn", usage={})
 
 
 @pytest.mark.parametrize("spoilt", ["p00", "p04", "p09"])
 def test_an_answer_that_cannot_be_read_is_named_and_the_others_are_answered(
     spoilt: str, caplog: pytest.LogCaptureFixture
 ):
-    answers = together(10, spoilt=[spoilt], error=KeyError("text")).answers(prompts(10))
-    answered = [response.prompt_id for response in answers]
-    assert {*answered, spoilt} == {prompt.prompt_id for prompt in prompts(10)}
-    assert len(answered) == 9
+    answers = answered(Together(10, spoilt=[spoilt], error=KeyError("text")), prompts(10))
+    found = [response.prompt_id for response in answers]
+    assert {*found, spoilt} == {prompt.prompt_id for prompt in prompts(10)}
+    assert len(found) == 9
     assert (
         "1 of them: the entrant openai_compatible's API answered with what cannot be read (KeyError: 't"
         in caplog.text
@@ -618,26 +605,22 @@ def test_an_answer_that_cannot_be_read_is_named_and_the_others_are_answered(
 @pytest.mark.parametrize("spoilt", ["p00", "p04", "p09"])
 def test_an_answer_that_cannot_be_kept_takes_no_other_along(spoilt: str):
     """As where the disk is full: the run ends, and what has come by then is handed over."""
-    answers = together(10, spoilt=[spoilt], error=UserError("the disk is full")).answers(
-        prompts(10)
-    )
+    made = Together(10, spoilt=[spoilt], error=UserError("the disk is full"))
     handed: list[str] = []
     with pytest.raises(UserError, match="the disk is full"):
-        handed.extend(response.prompt_id for response in answers)
+        handed.extend(response.prompt_id for response in answered(made, prompts(10)))
     assert {*handed, spoilt} == {prompt.prompt_id for prompt in prompts(10)}
     assert len(handed) == 9
 
 
 def test_where_no_answer_can_be_read_the_run_stops():
-    asked = prompts(30)
-    answering = together(
-        1, spoilt=[prompt.prompt_id for prompt in asked], error=TypeError("no text")
-    )
+    some = prompts(30)
+    made = Together(1, spoilt=[prompt.prompt_id for prompt in some], error=TypeError("no text"))
     with pytest.raises(
         UserError,
         match=r"^20 queries have failed for good; 20 of them: .* cannot be read \(TypeErr",
     ):
-        list(answering.answers(asked))
+        list(answered(made, some))
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
@@ -697,14 +680,14 @@ def claude(
 
         yield server, build
     for one in made:
-        if (client := vars(one._api).get("_client")) is not None:
+        if (client := vars(one.api).get("_client")) is not None:
             client.close()
 
 
 def test_claude_is_sent_the_prompt_alone_and_says_what_it_took(claude):
     """Seven characters are two tokens; the answer has two, and 20 of thinking."""
     server, build = claude
-    (response,) = build().generate(prompts(1))
+    (response,) = answered(build(), prompts(1))
     (sent,) = [call.json() for call in server.meter.calls if call.method == "POST"]
     assert sent == {
         "model": "claude-sonnet-5-5",
@@ -723,7 +706,7 @@ def test_claude_is_sent_the_prompt_alone_and_says_what_it_took(claude):
 
 def test_claude_is_told_the_system_prompt_and_the_effort(claude):
     server, build = claude
-    list(build(system_prompt="Be brief.", effort="low").generate(prompts(1)))
+    list(answered(build(system_prompt="Be brief.", effort="low"), prompts(1)))
     (sent,) = [call.json() for call in server.meter.calls if call.method == "POST"]
     assert (sent["system"], sent["output_config"]) == ("Be brief.", {"effort": "low"})
 
@@ -735,7 +718,7 @@ def test_claude_is_told_the_system_prompt_and_the_effort(claude):
 def test_why_claude_stopped_is_kept(reason: str, finish_reason: str, claude):
     server, build = claude
     server.outcomes = lambda params, n: anthropic_verdicts.StopReason(reason)
-    (response,) = build().generate(prompts(1))
+    (response,) = answered(build(), prompts(1))
     assert response.finish_reason == finish_reason
 
 
@@ -781,10 +764,10 @@ def test_claude_without_a_key_or_with_another_model_or_a_wrong_one_is_one_line(
         UserError,
         match=r"the entrant claude's API refuses \(404\).* Check entrant\.claude\.model and en",
     ):
-        list(build().generate(prompts(1)))
+        list(answered(build(), prompts(1)))
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     with pytest.raises(UserError, match="^ANTHROPIC_API_KEY: not set"):
-        list(build().generate(prompts(1)))
+        list(answered(build(), prompts(1)))
     assert server.meter.posts() == 0
     assert "test-key" not in caplog.text
 

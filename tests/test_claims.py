@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from elo_exp.records import JudgeReply, UserError
 from elo_exp.store import claims, processes
 from elo_exp.store.claims import LEASE_SECONDS, Claims
-from elo_exp.store.ledger import Ledger, Query
+from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
 from tests.stores import failing, go_on, process, rows, said, write
 
@@ -61,7 +61,7 @@ def owner(
 
 def submit(ledger: Ledger, *keys: str, batch_id: str | None = None) -> str:
     """A batch of these claimed keys, intended and then perhaps submitted; its nonce."""
-    queries = [Query(key=key, names={"dimension": "factuality"}) for key in keys]
+    queries = {key: {"dimension": "factuality"} for key in keys}
     how = {"endpoint": "https://api", "judge_model": "opus", "ttl": None, "high_water": None}
     batch = ledger.intend(queries, reserve=1.0, now=time.time(), **how)  # type: ignore[arg-type]
     assert batch is not None
@@ -100,7 +100,7 @@ def test_a_worked_example(path: Path) -> None:
         with Claims(one) as ann:
             assert ann.take(["k1", "k2", "k3"]) == ["k2", "k3"]
             assert bob.take(["k2", "k3", "k4", "k5"]) == ["k4", "k5"]
-            ann.keep(reply("k2"))
+            ann.keep("k2", reply("k2"))
             assert bob.take(["k2", "k3"]) == []
             assert claimed(path) == {"k3": ann.owner, "k4": bob.owner, "k5": bob.owner}
         assert bob.take(["k2", "k3"]) == ["k3"]
@@ -120,13 +120,63 @@ def test_to_take_again_what_one_has_changes_nothing(path: Path) -> None:
         assert claimed(path) == dict.fromkeys(["k1", "k2"], mine.owner)
 
 
-def test_a_key_is_held_from_when_it_is_taken_until_it_is_answered(path: Path) -> None:
+def test_a_call_is_in_the_books_from_before_it_leaves_until_its_answer_is_stored(
+    path: Path,
+) -> None:
+    losses = "SELECT key, dollars, why FROM losses ORDER BY key, why"
     with Store(path) as one, Store(path) as two, Claims(one) as ann, Claims(two) as bob:
-        assert not ann.holds("k")
-        ann.take(["k"])
-        assert (ann.holds("k"), bob.holds("k")) == (True, False)
-        ann.keep(reply("k"))
-        assert not ann.holds("k")
+        ann.take(["k1", "k2"])
+        assert ann.send("k1", 0.25)
+        assert ann.send("k2", 0.5)
+        assert not bob.send("k1", 0.25)  # it is not his to ask
+        assert rows(path, losses) == [("k1", 0.25, None), ("k2", 0.5, None)]
+        ann.unsend("k1", lost="reset")
+        ann.unsend("k2")
+        assert rows(path, losses) == [("k1", 0.25, "reset")]
+        ann.send("k1", 0.25)
+        ann.keep("k1", reply("k1"))
+        assert rows(path, losses) == [("k1", 0.25, "reset")]
+
+
+def test_what_lies_in_a_batch_does_not_leave_as_a_single_call(path: Path) -> None:
+    with Store(path) as store, Claims(store) as mine:
+        mine.take(["k1", "k2"])
+        submit(Ledger(store, mine.owner), "k1")
+        assert not mine.send("k1", 0.25)
+        assert mine.send("k2", 0.25)
+
+
+CALLER = """
+import sys
+from pathlib import Path
+from elo_exp.store.claims import Claims
+from elo_exp.store.store import Store
+
+with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
+    claims.take(["k1", "k2"])
+    claims.send("k1", 0.25)
+    claims.send("k2", 0.5)
+    print("sent", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_the_calls_of_a_killed_process_are_losses_of_whoever_asks_again(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its answer may have been paid for, and nobody has it."""
+    with process(CALLER, path) as dead:
+        assert said(dead) == ["sent"]
+        with Store(path) as store, Claims(store) as heir:
+            assert heir.take(["k1"]) == []
+            kill(dead)
+            assert heir.take(["k1"]) == heir.take(["k1"]) == ["k1"]
+            assert (store.usage.calls_lost, store.usage.dollars_at_most) == (1, 0.25)
+            assert rows(path, "SELECT key, why FROM losses ORDER BY key") == [
+                ("k1", "its process died"),
+                ("k2", None),
+            ]
+    assert "1 calls of an earlier run got no answer" in caplog.text
 
 
 def test_what_has_been_answered_meanwhile_is_held_no_longer(path: Path) -> None:
@@ -171,7 +221,7 @@ def test_law_a_key_is_held_by_the_first_who_took_it_until_it_is_answered(
                 assert got == [key for key in keys if holder.get(key) == who]
             else:
                 for key in [key for key in keys if holder.get(key) == who]:
-                    people[who].keep(reply(key))
+                    people[who].keep(key, reply(key))
                     answered.add(key)
                     del holder[key]
         assert claimed(path) == {key: people[who].owner for key, who in holder.items()}
@@ -219,7 +269,7 @@ OWNER = """
 import sys, time
 from pathlib import Path
 from elo_exp.store.claims import Claims
-from elo_exp.store.ledger import Ledger, Query
+from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
 
 path, name = Path(sys.argv[1]), sys.argv[2]
@@ -228,7 +278,7 @@ with Store(path) as store, Claims(store) as claims:
     assert len(claims.take([f"{name}{n}" for n in range(6)])) == 6
     for state, keys in (("submitted", range(2)), ("intended", range(2, 5))):
         batch = ledger.intend(
-            [Query(key=f"{name}{n}", names={}) for n in keys],
+            {f"{name}{n}": {} for n in keys},
             endpoint="e", judge_model="m", reserve=1.0, ttl=None, high_water=None, now=time.time(),
         )
         assert batch is not None
@@ -290,7 +340,7 @@ def test_whoever_inherits_a_batch_claims_only_what_it_wants_of_it(path: Path) ->
             former.take(["k1", "k2", "k3", "k4"])
             ledger = Ledger(store, former.owner)
             nonce = submit(ledger, "k1", "k2", "k3", "k4", batch_id="b")
-            ledger.record(ledger.find(nonce), {"k1": "succeeded"}, [reply("k1")], now=1.0)
+            ledger.record(ledger.find(nonce), {"k1": "succeeded"}, {"k1": reply("k1")}, now=1.0)
         with Claims(store) as heir, Store(path) as another, Claims(another) as third:
             assert heir.take(["k3"]) == ["k3"]
             assert claimed(path) == {"k3": heir.owner}
@@ -325,7 +375,10 @@ def test_two_heirs_of_two_batches_do_not_wait_for_each_other(path: Path) -> None
             ledger = Ledger(store, heir.owner)
             assert [batch.nonce for batch in ledger.under_way()] == [nonce]
             ledger.record(
-                ledger.find(nonce), {first: "succeeded", second: "expired"}, [reply(first)], now=2.0
+                ledger.find(nonce),
+                {first: "succeeded", second: "expired"},
+                {first: reply(first)},
+                now=2.0,
             )
         submit(Ledger(stores[2], ann.owner), "k4", batch_id="k4 again")
         submit(Ledger(stores[3], bob.owner), "k2", batch_id="k2 again")
@@ -636,7 +689,7 @@ def test_one_lets_go_of_nothing_that_is_another_s(path: Path) -> None:
 def test_to_keep_an_answer_is_to_commit_it_and_let_its_key_go(path: Path) -> None:
     with Store(path) as store, Claims(store) as mine:
         mine.take(["k1", "k2"])
-        assert mine.keep(reply("k1", dollars=0.5)) == reply("k1", dollars=0.5)
+        assert mine.keep("k1", reply("k1", dollars=0.5)) == reply("k1", dollars=0.5)
         assert rows(path, "SELECT key FROM answers") == [("k1",)]
         assert claimed(path) == {"k2": mine.owner}
         assert (store.usage.judge_calls, store.usage.dollars) == (1, 0.5)
@@ -650,11 +703,11 @@ def test_an_answer_is_kept_and_let_go_together_or_not_at_all(path: Path, when: s
             failing(path, when),
             pytest.raises(UserError, match=r"cannot be used as the store \(the disk gave up\)"),
         ):
-            mine.keep(reply("k", dollars=0.5))
+            mine.keep("k", reply("k", dollars=0.5))
         assert rows(path, "SELECT key FROM answers") == []
         assert claimed(path) == {"k": mine.owner}
         assert store.usage.judge_calls == 0
-        mine.keep(reply("k"))
+        mine.keep("k", reply("k"))
         assert (claimed(path), store.get(JudgeReply, ["k"])["k"].text) == ({}, "VERDICT: A")
 
 
@@ -679,7 +732,7 @@ def test_the_first_answer_stays_and_the_second_was_paid_for_all_the_same(path: P
         mine.take(["k"])
         list(store.keep([reply("k", "first", dollars=0.25)], key=lambda r: r.key))
         assert (
-            mine.keep(reply("k", "second", dollars=0.5)).text == "first"
+            mine.keep("k", reply("k", "second", dollars=0.5)).text == "first"
         )  # every run shall see the same
         assert store.get(JudgeReply, ["k"])["k"].text == "first"
         assert (claimed(path), store.usage.dollars) == ({}, 0.75)
@@ -709,7 +762,7 @@ def test_the_holder_of_a_batch_under_way_is_named_for_all_that_is_still_to_come_
             former.take(["k1", "k2", "k3"])
             ledger = Ledger(one, former.owner)
             nonce = submit(ledger, "k1", "k2", "k3", batch_id="b")
-            ledger.record(ledger.find(nonce), {"k1": "succeeded"}, [reply("k1")], now=1.0)
+            ledger.record(ledger.find(nonce), {"k1": "succeeded"}, {"k1": reply("k1")}, now=1.0)
         with Claims(one) as heir, Claims(two) as other:
             heir.take(["k2"])
             name = f"process {os.getpid()} on {socket.gethostname()}"

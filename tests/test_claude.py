@@ -25,13 +25,17 @@ from omegaconf import OmegaConf
 
 from elo_exp import CONF, pipeline
 from elo_exp.analysis.judge_quality import JudgeQuality, judge_quality
-from elo_exp.api import anthropic_api, calls
+from elo_exp.api import anthropic_api, batches
+from elo_exp.api import requests as pool
 from elo_exp.api.anthropic_answers import text_of
 from elo_exp.api.anthropic_api import check_lifetime, end_of_life
-from elo_exp.api.services import Clock
+from elo_exp.api.jobs import worst_dollars
+from elo_exp.api.planning import Estimate, estimate
+from elo_exp.api.transport import Clock
 from elo_exp.data.rubrics import Rubric
 from elo_exp.files import write_jsonl
 from elo_exp.judges.claude import ClaudeJudge
+from elo_exp.pipeline import replies
 from elo_exp.records import (
     Comparison,
     JudgeReply,
@@ -96,10 +100,10 @@ def a_machine_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ite
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(anthropic._base_client, "INITIAL_RETRY_DELAY", 0.01)
-    monkeypatch.setattr(calls, "_BACK_OFF_SECONDS", 0.01)
+    monkeypatch.setattr(pool, "_BACK_OFF_SECONDS", 0.01)
     yield
     for made in MADE:  # a client's sockets are the process's until it ends
-        if (client := vars(made._api).get("_client")) is not None:
+        if (client := vars(made.api).get("_client")) is not None:
             client.close()
     MADE.clear()
 
@@ -176,6 +180,31 @@ def asked(server: AnthropicServer) -> list[Mapping[str, Any]]:
     return [
         r["params"] for c in calls if re.search(BATCHES, c.path) for r in c.json()["requests"]
     ] + single
+
+
+def estimated(made: ClaudeJudge, some: Sequence[JudgeRequest]) -> Estimate:
+    return estimate(some, made)
+
+
+def most(made: ClaudeJudge, one: JudgeRequest, ttl: str | None) -> float:
+    """The most that a request may cost."""
+    batched = made.transport == "batches"
+    return worst_dollars(made, made.params(one, ttl), ttl, batched=batched)
+
+
+def reply_to(
+    made: ClaudeJudge,
+    message: Mapping[str, Any],
+    names: Mapping[str, str],
+    *,
+    batched: bool = False,
+    key: str = "k" * 40,
+) -> JudgeReply:
+    """What the store is given of a message."""
+    completion = made.parse(message)
+    model = names.get("judge_model", made.model)
+    dollars = made.prices_of(model).dollars(completion.usage, batched=batched)
+    return replies._reply(key, {"judge_model": made.model, **names}, completion, dollars, message)
 
 
 def stored(path: Path) -> list[dict[str, Any]]:
@@ -451,7 +480,7 @@ def said(text: str, stop_reason: str = "end_turn", *, model: str = "claude-haiku
     ]
     message = {"content": content, "stop_reason": stop_reason, "usage": {}}
     return RUBRIC.parse(
-        asked_for, made.reply(asked_for.key, asked_for.names, message), judge_model=model
+        asked_for, reply_to(made, message, asked_for.names, key=asked_for.key), judge_model=model
     )
 
 
@@ -784,9 +813,7 @@ USAGE = {
 OPUS_DOLLARS = 0.0056  # (100·4 + 200·5 + 300·8 + 4,000·0.2 + 50·20) dollars per million
 
 
-def reply(
-    usage: Mapping[str, Any] | None, *, made: ClaudeJudge | None = None, **names: str
-) -> JudgeReply:
+def reply(usage: Mapping[str, Any] | None, *, batched: bool = False, **names: str) -> JudgeReply:
     text = '{"verdict": "A", "evidence_a": "Gäste", "evidence_b": ""}'
     message = {
         "id": "m",
@@ -794,17 +821,12 @@ def reply(
         "stop_reason": "end_turn",
         "usage": usage,
     }
-    return (made or judge()).reply("k" * 40, names, message)
+    return reply_to(judge(), message, names, batched=batched)
 
 
 def test_a_reply_costs_its_tokens_by_class_and_half_of_it_in_a_batch():
     assert reply(USAGE).dollars == pytest.approx(OPUS_DOLLARS, abs=1e-12)
-    assert reply({**USAGE, "service_tier": "standard"}).dollars == pytest.approx(
-        OPUS_DOLLARS, abs=1e-12
-    )
-    assert reply({**USAGE, "service_tier": "batch"}).dollars == pytest.approx(
-        OPUS_DOLLARS / 2, abs=1e-12
-    )
+    assert reply(USAGE, batched=True).dollars == pytest.approx(OPUS_DOLLARS / 2, abs=1e-12)
     assert reply(USAGE).usage == {
         "input_tokens": 100,
         "cache_write_5m_tokens": 200,
@@ -998,36 +1020,36 @@ def test_without_a_key_tokens_are_estimated_from_the_length(monkeypatch: pytest.
     made = judge(cache="none")
     some = requests(made, 2)
     n_chars = sum(len(one.system) + len(one.user) for one in some)
-    estimate = made.estimate(some)
-    assert estimate.counted == 0
-    assert estimate.input_tokens == round(n_chars / 3)
-    assert estimate.output_tokens == 4 * 550
+    found = estimated(made, some)
+    assert found.counted == 0
+    assert found.input_tokens == round(n_chars / 3)
+    assert found.output_tokens == 4 * 550
     plain = (n_chars / 3 * 4 + 4 * 550 * 20) * 1e-6
-    assert estimate.dollars_plain == pytest.approx(plain)
-    assert estimate.dollars == pytest.approx(plain / 2)  # in batches
+    assert found.dollars_plain == pytest.approx(plain)
+    assert found.dollars == pytest.approx(plain / 2)  # in batches
 
 
 def test_with_a_key_the_api_counts_some_queries_of_each_rubric_and_the_others_are_scaled():
     with AnthropicServer(keep_bodies=True) as server:
         made = judge(cache="none", base_url=server.url)
         some = requests(made, 10)
-        estimate = made.estimate(some)
+        found = estimated(made, some)
     assert [call.path for call in server.meter.calls] == ["/v1/messages/count_tokens"] * 3
-    assert estimate.counted == 3
+    assert found.counted == 3
     exact = sum(tokens(one.system + one.user) for one in some)
-    assert estimate.input_tokens == pytest.approx(exact, rel=0.001)
+    assert found.input_tokens == pytest.approx(exact, rel=0.001)
     assert server.meter.billed_bodies.total() == 0
 
 
-def test_the_estimate_without_a_key_is_on_the_safe_side():
+def test_the_estimate_without_a_key_is_on_the_safe_side(monkeypatch: pytest.MonkeyPatch):
     """Of these texts; three characters a token is less than English needs."""
     with AnthropicServer() as server:
         made = judge(base_url=server.url)
-        counted = made.estimate(requests(made, 3))
-    assert made.estimate([]).dollars == 0
+        counted = estimated(made, requests(made, 3))
+    assert estimated(made, []).dollars == 0
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
     unkeyed = judge()
-    unkeyed._count = lambda requests: None  # type: ignore[method-assign]
-    assert unkeyed.estimate(requests(unkeyed, 3)).dollars > counted.dollars
+    assert estimated(unkeyed, requests(unkeyed, 3)).dollars > counted.dollars
 
 
 @pytest.mark.parametrize(("cache", "write"), [("measured", 8), ("1h", 8), ("5m", 5)])
@@ -1041,12 +1063,12 @@ def test_the_plan_counts_the_cache_at_the_expected_hit_rate(
     prefix, user = (sum(len(getattr(one, name)) / 3 for one in some) for name in ("system", "user"))
     asks_for = write if transport == "batches" or cache != "measured" else 5
     dollars = prefix * (0.7 * 0.2 + 0.3 * asks_for) + user * 4 + 4 * 550 * 20
-    assert made.estimate(some).dollars == pytest.approx(dollars * 1e-6 * factor)
+    assert estimated(made, some).dollars == pytest.approx(dollars * 1e-6 * factor)
 
 
 def test_nothing_is_asked_about_no_queries():
     with AnthropicServer() as server:
-        assert judge(base_url=server.url).estimate([]).input_tokens == 0
+        assert estimated(judge(base_url=server.url), []).input_tokens == 0
     assert server.meter.calls == []
 
 
@@ -1056,7 +1078,7 @@ def test_where_the_api_cannot_count_now_the_plan_says_so_and_estimates(
     with AnthropicServer() as server:
         server.fault("POST", "count_tokens", Status(529), nth=None)
         made = judge(base_url=server.url)
-        assert made.estimate(requests(made, 2)).counted == 0
+        assert estimated(made, requests(made, 2)).counted == 0
     assert any(
         "the API does not count tokens now" in line and "estimated" in line
         for line in caplog.messages
@@ -1073,7 +1095,7 @@ def test_no_answer_costs_more_than_was_reserved_for_it(tmp_path: Path):
         made = judge(cache="1h", base_url=server.url)
         judged(made, tmp_path / "store.sqlite", 3, rubrics=rubrics)
         reserved = {
-            one.key: made.reserve(one, "1h")
+            one.key: most(made, one, "1h")
             for rubric in rubrics
             for one in requests(made, 3, rubric)
         }
@@ -1086,7 +1108,7 @@ def test_dense_text_costs_no_more_than_was_reserved_for_it():
     """The cap is hard: what one request may cost cannot be guessed from how dense the others are."""
     made = judge(max_tokens=1, cache="none")
     dense = dataclasses.replace(COMPARISON, response_a="\u836f" * 30_000)
-    assert made.reserve(request(made, dense), None) >= 30_000 * 4 * 1e-6 * 0.5
+    assert most(made, request(made, dense), None) >= 30_000 * 4 * 1e-6 * 0.5
 
 
 # Single messages
@@ -1239,7 +1261,7 @@ def test_tokens_that_such_a_server_counts_are_estimated(
     with AnthropicServer() as server:
         server.fault("POST", "/count_tokens$", Instead(content), nth=None)
         made = judge(base_url=server.url)
-        assert made.estimate(requests(made, 1)).counted == 0
+        assert estimated(made, requests(made, 1)).counted == 0
     (line,) = caplog.messages
     assert (
         "does not count tokens now (it answered with something else than a count of tokens" in line
@@ -1429,7 +1451,7 @@ def test_what_does_not_say_what_it_took_is_held_against_the_cap_at_its_most(
             chunk_size=3,
             expected_output_tokens=1,
         )
-        made._budget.cap = 7.5 * made.reserve(requests(made, 1)[0], None)
+        made.budget.cap = 7.5 * most(made, requests(made, 1)[0], None)
         with pytest.raises(UserError, match=r"judging\.budget_usd: \$0\.000\d+ of"):
             judged(made, path, 10)
     assert len(stored(path)) == server.meter.billed_bodies.total() == 7
@@ -1451,10 +1473,10 @@ def test_a_result_that_is_no_message_is_held_against_the_cap_and_nothing_is_subm
     """Each has its reserve, whether it was billed or not: two attempts at three requests leave no room for a third."""
     with AnthropicServer(outcomes=lambda params, n: Reshaped(NO_MESSAGES["an error"])) as server:
         made = judge(base_url=server.url, cache="none", expected_output_tokens=1)
-        made._budget.cap = 6.5 * made.reserve(requests(made, 1)[0], None)
+        made.budget.cap = 6.5 * most(made, requests(made, 1)[0], None)
         asked = requests(made, 2)[:3]
         with Store(tmp_path / "store.sqlite") as store, pytest.raises(UserError) as refusal:
-            list(made.answer(asked, store))
+            pipeline.ask(asked, made, store)
     assert re.match(
         r"judging\.budget_usd: \$0\.0+ of \$0\.\d+ are spent, \$0\.\d+ are held for answers that were lost or do not "
         r"say what they cost; the last error: overloaded_error: .* \(Overloaded\), the next request may cost",
@@ -1481,27 +1503,29 @@ def test_an_answer_that_drips_is_given_up(
     assert [judgment.winner for judgment in judgments] == ["ann"]
 
 
-def test_a_batch_that_is_watched_past_its_expiry_is_given_up_on(tmp_path: Path):
+def test_a_batch_that_is_watched_past_its_expiry_is_given_up_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """By the time that has passed here, and the days that the server gives it. Nobody is advised to pay again."""
 
-    class Hours(Clock):
-        hours = 0
+    hours = [0]
 
+    class Hours(Clock):
         def elapsed(self) -> float:  # type: ignore[override]
-            return 3600.0 * self.hours
+            return 3600.0 * hours[0]
 
         def sleep(self, seconds: float) -> None:  # type: ignore[override]
-            self.hours += 1
+            hours[0] += 1
 
     with AnthropicServer(verdicts=longer, polls_to_end=10**6) as server:
         made = judge(base_url=server.url)
-        made.clock = Hours()
+        monkeypatch.setattr(batches, "Clock", Hours)
         with pytest.raises(
             UserError, match="has not ended, though it should have expired"
         ) as error:
             judged(made, tmp_path / "store.sqlite", 1)
         assert "repay" not in str(error.value)
-        assert 25 <= made.clock.hours <= 27
+        assert 25 <= hours[0] <= 27
 
 
 @pytest.mark.parametrize("transport", ["batches", "messages"])

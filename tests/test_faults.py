@@ -75,6 +75,7 @@ from tests.killing import (
     World,
     answers,
     attempt,
+    bill_is_bounded,
     metered,
     paid_once,
     reference,
@@ -95,7 +96,7 @@ CALLS = {
     ("GET", BATCH): 36,
     ("GET", RESULTS): 12,
 }
-MESSAGE_COMMITS = 53
+MESSAGE_COMMITS = 101
 NAMES = {
     COUNT: "count",
     BATCHES: "batches",
@@ -900,7 +901,7 @@ def test_a_process_that_is_stopped_keeps_what_it_has_claimed(tmp_path):
 )
 def test_what_may_be_spent_never_passes_the_cap(tmp_path, transport, seconds):
     """I12: at no time would the worst answers to everything that is under way bring the run past its cap."""
-    cap = 0.06
+    cap = 0.07
     with world(
         tmp_path, "--transport", transport, "--budget", str(cap), seconds_to_end=seconds
     ) as here:
@@ -1109,6 +1110,7 @@ def test_killed_at_a_message(tmp_path, kill):
         assert ran.code == 0, ran.said
         assert here.server.meter.posts(MESSAGES) - n_posts == N_QUERIES - len(stored)
         assert lost(here.server) <= 4
+        bill_is_bounded(here.server, here.store)
         assert ran.table == reference().table
         n_posts = here.server.meter.posts()
         assert here.run().table == ran.table
@@ -1129,6 +1131,7 @@ def test_killed_at_a_write_of_a_message(tmp_path, write):
         ran = here.run()
         assert ran.code == 0, ran.said
         assert lost(here.server) <= 4
+        bill_is_bounded(here.server, here.store)
         assert ran.table == reference().table
 
 
@@ -1144,6 +1147,7 @@ def test_the_disk_is_full_at_a_message(tmp_path, commit):
         ran = here.run()
         assert ran.code == 0, ran.said
         assert lost(here.server) <= 4
+        bill_is_bounded(here.server, here.store)
         assert ran.table == reference().table
 
 
@@ -1160,6 +1164,11 @@ def test_a_message_gets_no_answer(tmp_path, name, nth):
         ran = here.run()
         assert ran.code == 0, ran.said
         assert lost(here.server) == ("after" in name or "cut" in name)
+        bill_is_bounded(here.server, here.store)
+        assert ran.usage["calls_lost"] == (name not in ("answer slow", "429") and "529" not in name)
+        _, dollars = metered(here.server)
+        assert ran.usage["dollars"] <= dollars + 1e-9
+        assert dollars <= ran.usage["dollars_at_most"] + 1e-9
         assert ran.table == reference().table
         assert here.server.meter.posts(MESSAGES) == N_QUERIES + (name != "answer slow")
         if name == "429":
@@ -1175,6 +1184,7 @@ def test_answers_that_may_have_been_lost_stay_in_the_budget(tmp_path):
         ran = here.run()
         assert ran.code == 2, ran.said
         assert metered(here.server)[1] <= 0.1
+        bill_is_bounded(here.server, here.store)
 
 
 @pytest.mark.parametrize("code", scenarios((401, 402, 403), everyday=(401,)))

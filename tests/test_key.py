@@ -52,8 +52,8 @@ from elo_exp.judges.claude import ClaudeJudge
 
 @dataclass(kw_only=True)
 class BrokenJudge(ClaudeJudge):
-    def answer(self, requests, store):
-        self._api.newest()
+    def params(self, request, ttl):
+        next(self.api.recent(), None)
         raise RuntimeError("a mistake of ours")
 """
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from elo_exp import HOME, errors
-from elo_exp.api.services import RefusedError
+from elo_exp.api.transport import RefusedError
 from elo_exp.files import write_jsonl
 from elo_exp.records import UserError
 from tests.anthropic_server import AnthropicServer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from elo_exp.records import JudgeReply, UserError
 from elo_exp.store.claims import Claims
-from elo_exp.store.ledger import Batch, Ledger, Query
+from elo_exp.store.ledger import Batch, Ledger
 from elo_exp.store.store import Store
 from tests.stores import failing, go_on, process, rows, said, write
 
@@ -30,16 +30,24 @@ HOW: dict[str, Any] = {
 }
 
 
-def query(key: str) -> Query:
-    return Query(key=key, names={"dimension": "factuality", "prompt_id": f"prompt of {key}"})
+def queries(keys: Iterable[str]) -> dict[str, dict[str, str]]:
+    return {key: {"dimension": "factuality", "prompt_id": f"prompt of {key}"} for key in keys}
+
+
+def record(
+    ledger: Ledger, batch: Batch, outcomes: dict[str, str], replies: list[JudgeReply], *, now: float
+) -> tuple[set[str], list[JudgeReply]]:
+    new, answers = ledger.record(batch, outcomes, {r.key: r for r in replies}, now=now)
+    assert list(answers) == [answer.key for answer in answers.values()]
+    return new, list(answers.values())
 
 
 def reply(key: str, text: str = "VERDICT: A", dollars: float = 0.5) -> JudgeReply:
     return JudgeReply(key=key, text=text, dollars=dollars, dimension="factuality")
 
 
-def intend(ledger: Ledger, keys: Sequence[str], **how: Any) -> Batch:
-    batch = ledger.intend([query(key) for key in keys], **{**HOW, **how})
+def intend(ledger: Ledger, keys: Iterable[str], **how: Any) -> Batch:
+    batch = ledger.intend(queries(keys), **{**HOW, **how})
     assert batch is not None
     return batch
 
@@ -94,19 +102,22 @@ def test_a_worked_example(path: Path) -> None:
         assert summary(path) == ("intended", "- - -", "abc", "")
         ledger.submitted(batch, "msgbatch_1")
         assert summary(path) == ("submitted", "- - -", "abc", "")
-        assert ledger.record(batch, {"a": "succeeded"}, [reply("a")], now=200.0) == (
+        assert record(ledger, batch, {"a": "succeeded"}, [reply("a")], now=200.0) == (
             {"a"},
             [reply("a")],
         )
         assert summary(path) == ("submitted", "succeeded - -", "bc", "a")
         assert ledger.pending() == {"b", "c"}
         outcomes = {"b": "expired", "c": "succeeded"}
-        assert ledger.record(batch, outcomes, [reply("c")], now=300.0) == ({"b", "c"}, [reply("c")])
+        assert record(ledger, batch, outcomes, [reply("c")], now=300.0) == (
+            {"b", "c"},
+            [reply("c")],
+        )
         assert summary(path) == ("settled", "succeeded expired succeeded", "b", "ac")
         assert (ledger.pending(), ledger.under_way()) == (set(), [])
         again = intend(ledger, "b", now=400.0)
         assert (ledger.pending(), [b.nonce for b in ledger.under_way()]) == ({"b"}, [again.nonce])
-        assert ledger.record(again, {"b": "succeeded"}, [reply("b")], now=500.0) == (
+        assert record(ledger, again, {"b": "succeeded"}, [reply("b")], now=500.0) == (
             {"b"},
             [reply("b")],
         )
@@ -137,7 +148,7 @@ def test_what_was_written_is_read_by_another_process_and_says_all_that_recovery_
             reader = Ledger(other, owner="")
             assert reader.batches() == [batch]
             assert reader.find(batch.nonce) == batch
-            assert reader.queries(batch) == {"a": query("a"), "b": query("b")}
+            assert reader.names(batch) == queries("ab")
             assert reader.pending() == {"a", "b"}
             assert (reader.under_way(), ledger.under_way()) == ([], [batch])
 
@@ -209,7 +220,7 @@ def test_what_the_server_has_is_not_abandoned_and_can_be_given_up_by_the_user(pa
 def test_a_batch_that_is_settled_changes_no_more(path: Path) -> None:
     with run(path, "a") as (_, _, ledger):
         batch = intend(ledger, "a")
-        ledger.record(batch, {"a": "expired"}, [], now=1.0)
+        record(ledger, batch, {"a": "expired"}, [], now=1.0)
         before = everything(path)
         ledger.submitted(batch, "msgbatch_1")
         assert not ledger.abandon(batch, "it did not turn up")
@@ -244,14 +255,14 @@ def test_what_is_done_to_one_batch_is_done_to_no_other(path: Path) -> None:
         ledger.give_up(first, "given up by the user")
         second = intend(ledger, "ab")
         ledger.submitted(second, "msgbatch_2")
-        ledger.record(second, {"a": "succeeded"}, [reply("a")], now=1.0)
+        record(ledger, second, {"a": "succeeded"}, [reply("a")], now=1.0)
         assert ledger.outcomes(first) == {"pending": 2}
         assert ledger.outcomes(second) == {"pending": 1, "succeeded": 1}
         assert [(b.state, b.batch_id) for b in ledger.batches()] == [
             ("abandoned", None),
             ("submitted", "msgbatch_2"),
         ]
-        ledger.record(second, {"b": "succeeded"}, [reply("b")], now=2.0)
+        record(ledger, second, {"b": "succeeded"}, [reply("b")], now=2.0)
         assert [b.state for b in ledger.batches()] == ["abandoned", "settled"]
 
 
@@ -272,7 +283,7 @@ def test_no_two_batches_of_unknown_fate_have_one_size(path: Path) -> None:
     with run(path, "abcde") as (_, _, ledger):
         first = intend(ledger, "ab")
         before = everything(path)
-        assert ledger.intend([query("c"), query("d")], **HOW) is None
+        assert ledger.intend(queries("cd"), **HOW) is None
         assert everything(path) == before
         intend(ledger, "e")
         ledger.submitted(first, "msgbatch_1")  # its fate is known
@@ -282,7 +293,7 @@ def test_no_two_batches_of_unknown_fate_have_one_size(path: Path) -> None:
 def test_nor_where_the_other_belongs_to_another_process(path: Path) -> None:
     with run(path, "ab") as (_, _, ann), run(path, "cd") as (_, _, bob):
         batch = intend(ann, "ab")
-        assert bob.intend([query("c"), query("d")], **HOW) is None
+        assert bob.intend(queries("cd"), **HOW) is None
         ann.abandon(batch, "not accepted")
         intend(bob, "cd")
 
@@ -300,10 +311,10 @@ def test_they_may_at_different_servers(path: Path) -> None:
 @pytest.mark.parametrize("keys", ["x", "ax", "ab"], ids=["never claimed", "one of two", "let go"])
 def test_nothing_is_submitted_without_a_claim_on_it(path: Path, keys: str) -> None:
     with run(path, "ab") as (_, claims, ledger):
-        claims.keep(reply("b"))
+        claims.keep("b", reply("b"))
         before = everything(path)
         with pytest.raises(UserError) as error:
-            ledger.intend([query(key) for key in keys], **HOW)
+            ledger.intend(queries(keys), **HOW)
         assert everything(path) == before
     assert str(error.value) == (
         "another process has taken over some of this run's queries, as if this one had died. Nothing more is "
@@ -319,7 +330,7 @@ def test_what_is_under_way_is_not_submitted_again(path: Path) -> None:
                 intend(ledger, "abc")
             ledger.submitted(batch, "msgbatch_1")
         assert [b.nonce for b in ledger.batches()] == [batch.nonce]
-        ledger.record(batch, {"a": "expired"}, [], now=1.0)
+        record(ledger, batch, {"a": "expired"}, [], now=1.0)
         intend(ledger, "abc")
 
 
@@ -333,35 +344,25 @@ def test_a_process_that_slept_and_was_taken_for_dead_submits_nothing_more(path: 
             assert bob_claims.take("abc") == ["a", "b", "c"]
             assert ([b.nonce for b in bob.under_way()], ann.under_way()) == ([batch.nonce], [])
             with pytest.raises(UserError, match="another process has taken over"):
-                ann.intend([query("c")], **HOW)
+                ann.intend(queries("c"), **HOW)
             assert ann_claims.take("abc") == []
-            ann.record(batch, {"a": "succeeded"}, [reply("a")], now=1.0)
+            record(ann, batch, {"a": "succeeded"}, [reply("a")], now=1.0)
             both = [reply("a"), reply("b")]
-            assert bob.record(batch, dict.fromkeys("ab", "succeeded"), both, now=2.0) == (
+            assert record(bob, batch, dict.fromkeys("ab", "succeeded"), both, now=2.0) == (
                 {"b"},
                 both,
             )
             assert summary(path) == ("settled", "succeeded succeeded", "c", "ab")
 
 
-def test_a_batch_of_the_same_query_twice_is_refused_whole(path: Path) -> None:
-    with run(path, "ab") as (_, _, ledger):
-        with pytest.raises(UserError, match="UNIQUE constraint failed"):
-            ledger.intend([query("a"), query("b"), query("a")], **HOW)
-        assert ledger.batches() == []
-
-
-# Taking in results
-
-
 def test_a_result_counts_once_however_often_it_comes(path: Path) -> None:
     with run(path, "ab") as (store, _, ledger):
         batch = intend(ledger, "ab")
         outcomes, replies = {"a": "succeeded", "b": "errored"}, [reply("a")]
-        assert ledger.record(batch, outcomes, replies, now=1.0) == ({"a", "b"}, replies)
+        assert record(ledger, batch, outcomes, replies, now=1.0) == ({"a", "b"}, replies)
         before = everything(path)
         for later in (2.0, 3.0):
-            assert ledger.record(batch, outcomes, replies, now=later) == (set(), replies)
+            assert record(ledger, batch, outcomes, replies, now=later) == (set(), replies)
         assert everything(path) == before
         assert (store.usage.judge_calls, store.usage.dollars) == (1, 0.5)
         assert store.usage.dollars_by_dimension == {"factuality": 0.5}
@@ -370,10 +371,10 @@ def test_a_result_counts_once_however_often_it_comes(path: Path) -> None:
 def test_what_one_process_has_taken_in_another_does_not_count_again(path: Path) -> None:
     with run(path, "ab") as (store, _, ledger):
         batch = intend(ledger, "ab")
-        ledger.record(batch, {"a": "succeeded"}, [reply("a")], now=1.0)
+        record(ledger, batch, {"a": "succeeded"}, [reply("a")], now=1.0)
     with run(path, "b") as (heir, _, ledger):
         both = [reply("a"), reply("b")]
-        assert ledger.record(batch, dict.fromkeys("ab", "succeeded"), both, now=2.0) == (
+        assert record(ledger, batch, dict.fromkeys("ab", "succeeded"), both, now=2.0) == (
             {"b"},
             both,
         )
@@ -387,10 +388,10 @@ def test_a_failure_is_noted_and_never_an_answer(path: Path, outcome: str) -> Non
     """Its key stays claimed: whoever failed is the one to ask again."""
     with run(path, "ab") as (store, claims, ledger):
         batch = intend(ledger, "ab")
-        assert ledger.record(batch, {"a": outcome}, [], now=1.0) == ({"a"}, [])
+        assert record(ledger, batch, {"a": outcome}, [], now=1.0) == ({"a"}, [])
         assert summary(path) == ("intended", f"{outcome} -", "ab", "")
         assert (store.usage.judge_calls, ledger.pending()) == (0, {"b"})
-        assert ledger.record(batch, {"b": outcome}, [], now=2.0) == ({"b"}, [])
+        assert record(ledger, batch, {"b": outcome}, [], now=2.0) == ({"b"}, [])
         assert summary(path) == ("settled", f"{outcome} {outcome}", "ab", "")
         assert ledger.outcomes(batch) == {outcome: 2}
         assert claims.take("ab") == ["a", "b"]
@@ -399,8 +400,8 @@ def test_a_failure_is_noted_and_never_an_answer(path: Path, outcome: str) -> Non
 def test_the_first_outcome_stays(path: Path) -> None:
     with run(path, "ab") as (_, _, ledger):
         batch = intend(ledger, "ab")
-        ledger.record(batch, {"a": "expired"}, [], now=1.0)
-        assert ledger.record(batch, {"a": "canceled"}, [], now=2.0) == (set(), [])
+        record(ledger, batch, {"a": "expired"}, [], now=1.0)
+        assert record(ledger, batch, {"a": "canceled"}, [], now=2.0) == (set(), [])
         assert summary(path)[1] == "expired -"
 
 
@@ -408,8 +409,8 @@ def test_what_was_never_asked_in_a_batch_neither_counts_nor_settles_it(path: Pat
     """A row of another batch, or of nobody's."""
     with run(path, "a") as (store, _, ledger):
         batch = intend(ledger, "a")
-        assert ledger.record(batch, {"alien": "succeeded"}, [], now=1.0) == (set(), [])
-        assert ledger.record(batch, {}, [], now=1.0) == (set(), [])
+        assert record(ledger, batch, {"alien": "succeeded"}, [], now=1.0) == (set(), [])
+        assert record(ledger, batch, {}, [], now=1.0) == (set(), [])
         assert (summary(path), store.usage.judge_calls) == (("intended", "-", "a", ""), 0)
 
 
@@ -418,7 +419,7 @@ def test_the_first_answer_stays_and_the_second_is_paid_for_all_the_same(path: Pa
         batch = intend(ledger, "a")
         first = reply("a", "first", dollars=0.25)
         list(store.keep([first], key=lambda r: r.key))
-        found = ledger.record(batch, {"a": "succeeded"}, [reply("a", "second")], now=1.0)
+        found = record(ledger, batch, {"a": "succeeded"}, [reply("a", "second")], now=1.0)
         assert found == ({"a"}, [first])  # every run shall see the same
         assert store.get(JudgeReply, "a")["a"] == first
         assert (summary(path)[2], store.usage.dollars) == ("", 0.75)
@@ -429,7 +430,7 @@ def test_earlier_answers_among_new_ones_come_in_the_order_of_the_results(path: P
         batch = intend(ledger, "abc")
         list(store.keep([reply("b", "first")], key=lambda r: r.key))
         replies = [reply(key, "second") for key in "cba"]
-        new, answers = ledger.record(batch, dict.fromkeys("abc", "succeeded"), replies, now=1.0)
+        new, answers = record(ledger, batch, dict.fromkeys("abc", "succeeded"), replies, now=1.0)
         assert new == {"a", "b", "c"}
         assert [(answer.key, answer.text) for answer in answers] == [
             ("c", "second"),
@@ -443,7 +444,7 @@ def test_half_an_emoji_in_a_reply_keeps_no_other_result_back(path: Path) -> None
     with run(path, "ab") as (store, _, ledger):
         batch = intend(ledger, "ab")
         replies = [reply("a"), reply("b", "cut off: \ud83d")]
-        assert ledger.record(batch, dict.fromkeys("ab", "succeeded"), replies, now=1.0) == (
+        assert record(ledger, batch, dict.fromkeys("ab", "succeeded"), replies, now=1.0) == (
             {"a", "b"},
             replies,
         )
@@ -455,7 +456,7 @@ def test_results_that_come_after_a_batch_was_given_up_are_taken_in(path: Path) -
     with run(path, "a") as (_, _, ledger):
         batch = intend(ledger, "a")
         ledger.give_up(batch, "given up by the user")
-        assert ledger.record(batch, {"a": "succeeded"}, [reply("a")], now=1.0) == (
+        assert record(ledger, batch, {"a": "succeeded"}, [reply("a")], now=1.0) == (
             {"a"},
             [reply("a")],
         )
@@ -481,8 +482,8 @@ def test_law_order_parts_and_repeats_of_the_results_change_nothing(
             known: set[str] = set()
             for part in [*rest, list("abcdefgh")]:
                 answers = [reply(key) for key in part if RESULTS[key] == "succeeded"]
-                new, seen = ledger.record(
-                    batch, {key: RESULTS[key] for key in part}, answers, now=1.0
+                new, seen = record(
+                    ledger, batch, {key: RESULTS[key] for key in part}, answers, now=1.0
                 )
                 assert (new, seen) == (set(part) - known, answers), how
                 known |= new
@@ -526,12 +527,12 @@ def test_law_the_ledger_says_what_a_list_of_batches_in_memory_says(
             pending = {key for e in expected if e.open for key in e.keys}
             known = expected[which % len(expected)] if expected else None
             if call == "intend":
-                queries, how = [query(key) for key in some], {**HOW, "now": float(n)}
+                about, how = queries(some), {**HOW, "now": float(n)}
                 if any(e.batch.size == len(some) for e in expected if e.state == "intended"):
-                    assert ledger.intend(queries, **how) is None
+                    assert ledger.intend(about, **how) is None
                 elif pending.union(answered) & set(some):
                     with pytest.raises(UserError, match="Nothing more is submitted"):
-                        ledger.intend(queries, **how)
+                        ledger.intend(about, **how)
                 else:
                     expected.append(Expected(intend(ledger, some, now=float(n)), set(some)))
             elif known and call == "submitted":
@@ -547,8 +548,8 @@ def test_law_the_ledger_says_what_a_list_of_batches_in_memory_says(
                 known.state = "abandoned" if known.open else known.state
             elif known and call == "record":
                 answers = [reply(key) for key in some if key in known.keys]
-                new, seen = ledger.record(
-                    known.batch, dict.fromkeys(some, "succeeded"), answers, now=float(n)
+                new, seen = record(
+                    ledger, known.batch, dict.fromkeys(some, "succeeded"), answers, now=float(n)
                 )
                 assert (new, seen) == (known.keys & set(some), answers)
                 known.keys -= new
@@ -591,7 +592,7 @@ def test_a_call_that_fails_half_way_has_done_nothing_and_can_be_made_again(
                 ledger.submitted(batch, "msgbatch_1")
                 done.append("submitted")
             outcomes = {"a": "succeeded", "b": "errored", "c": "succeeded"}
-            new, _ = ledger.record(batch, outcomes, [reply("a"), reply("c")], now=1.0)
+            new, _ = record(ledger, batch, outcomes, [reply("a"), reply("c")], now=1.0)
             assert new == {"a", "b", "c"}
 
         with (
@@ -610,7 +611,7 @@ def test_a_call_that_fails_half_way_has_done_nothing_and_can_be_made_again(
 def test_names_that_are_no_json_are_refused_before_anything_is_written(path: Path) -> None:
     with run(path, "ab") as (_, _, ledger):
         with pytest.raises(ValueError, match="not JSON compliant"):
-            ledger.intend([query("a"), Query(key="b", names={"dimension": float("nan")})], **HOW)  # type: ignore[dict-item]
+            ledger.intend({**queries("a"), "b": {"dimension": float("nan")}}, **HOW)
         assert ledger.batches() == []
         intend(ledger, "ab")
 
@@ -639,7 +640,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from elo_exp.store.claims import Claims
-from elo_exp.store.ledger import Ledger, Query
+from elo_exp.store.ledger import Ledger
 from elo_exp.records import JudgeReply
 from elo_exp.store.store import Store
 
@@ -648,7 +649,7 @@ def after(step):
     sys.stdin.readline()
 
 def intend(keys):
-    queries = [Query(key=key, names={}) for key in keys]
+    queries = dict.fromkeys(keys, {})
     return ledger.intend(
         queries, endpoint="e", judge_model="m", reserve=1.0, ttl=None, high_water=None, now=1.0 + len(keys)
     )
@@ -661,9 +662,9 @@ with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
     after("intend")
     ledger.submitted(batch, "msgbatch_1")
     after("submitted")
-    ledger.record(batch, {"a": "succeeded", "b": "expired"}, [JudgeReply(key="a", text="")], now=2.0)
+    ledger.record(batch, {"a": "succeeded", "b": "expired"}, {"a": JudgeReply(key="a", text="")}, now=2.0)
     after("record")
-    ledger.record(batch, {"c": "succeeded", "d": "canceled"}, [JudgeReply(key="c", text="")], now=3.0)
+    ledger.record(batch, {"c": "succeeded", "d": "canceled"}, {"c": JudgeReply(key="c", text="")}, now=3.0)
     after("settled")
     second = intend("bd")
     after("intend again")
@@ -707,7 +708,7 @@ BUSY = """
 import sys
 from pathlib import Path
 from elo_exp.store.claims import Claims
-from elo_exp.store.ledger import Ledger, Query
+from elo_exp.store.ledger import Ledger
 from elo_exp.records import JudgeReply
 from elo_exp.store.store import Store
 
@@ -717,12 +718,12 @@ with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
         keys = [f"{sys.argv[2]}-{n}-{i}" for i in range(20)]
         claims.take(keys)
         batch = ledger.intend(
-            [Query(key=key, names={}) for key in keys],
+            dict.fromkeys(keys, {}),
             endpoint="e", judge_model="m", reserve=1.0, ttl=None, high_water=None, now=float(n),
         )
         ledger.submitted(batch, f"{sys.argv[2]}_{n}")
         for some in (keys[:10], keys[10:]):
-            ledger.record(batch, dict.fromkeys(some, "succeeded"), [JudgeReply(key=k, text="") for k in some], now=1.0)
+            ledger.record(batch, dict.fromkeys(some, "succeeded"), {k: JudgeReply(key=k, text="") for k in some}, now=1.0)
         if n == 3:
             print("busy", flush=True)
 """
@@ -742,10 +743,14 @@ def test_a_process_killed_in_the_midst_of_a_call_leaves_a_sound_store(path: Path
             assert set(heir.take(wanted)) == set(wanted)
             assert {batch.owner for batch in Ledger(store, heir.owner).under_way()} <= {heir.owner}
             for batch in Ledger(store, heir.owner).under_way():
-                keys = Ledger(store, heir.owner).queries(batch)
+                keys = Ledger(store, heir.owner).names(batch)
                 answers = [reply(key) for key in keys]
-                Ledger(store, heir.owner).record(
-                    batch, dict.fromkeys(keys, "succeeded"), answers, now=2.0
+                record(
+                    Ledger(store, heir.owner),
+                    batch,
+                    dict.fromkeys(keys, "succeeded"),
+                    answers,
+                    now=2.0,
                 )
             assert Ledger(store, heir.owner).pending() == set()
         check(path)
@@ -757,7 +762,7 @@ def test_two_processes_that_intend_at_once_never_have_two_of_a_size(path: Path) 
 import sys
 from pathlib import Path
 from elo_exp.store.claims import Claims
-from elo_exp.store.ledger import Ledger, Query
+from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
 
 with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
@@ -766,7 +771,7 @@ with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
     print("ready", flush=True)
     sys.stdin.readline()
     for size in range(1, 31):
-        queries = [Query(key=next(keys), names={}) for _ in range(size)]
+        queries = {next(keys): {} for _ in range(size)}
         ledger.intend(queries, endpoint="e", judge_model="m", reserve=1.0, ttl=None, high_water=None, now=1.0)
     print("done", flush=True)
     sys.stdin.readline()

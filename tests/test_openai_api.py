@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from elo_exp.api.counts import is_counted
+from elo_exp.api.costs import is_counted
 from elo_exp.api.openai_api import OpenAiApi, check_extra_body, stop_reason_of, text_of, usage_of
-from elo_exp.api.services import NO_CONNECTION, DoubtfulError, RefusedError
-from elo_exp.api.transport import retry_after
+from elo_exp.api.transport import NO_CONNECTION, DoubtfulError, RefusedError, retry_after
 from elo_exp.records import UserError
 from tests.anthropic_server import (
     AcceptThenHang,
@@ -60,7 +59,7 @@ def nobody() -> str:
 
 def test_a_completion_is_asked_for_as_it_is_given_and_comes_back_as_it_is():
     with OpenAiServer() as server:
-        message = api(server.url).complete({**PARAMS, "extra_body": {"top_k": 3}})
+        message = api(server.url).send({**PARAMS, "extra_body": {"top_k": 3}})
     assert server.asked == [{**PARAMS, "top_k": 3}]
     assert message["choices"][0]["message"]["content"] == "About Why?: yes."
     assert message["model"] == "small-2026-11"
@@ -102,7 +101,7 @@ ODD = {
 def test_a_completion_in_a_shape_of_the_servers_own_is_read_without_a_warning():
     """Warnings are errors here; the SDK's types would complain of each of these."""
     with OpenAiServer(outcomes=lambda params, n: Body(json.dumps(ODD).encode())) as server:
-        assert api(server.url).complete(PARAMS) == ODD
+        assert api(server.url).send(PARAMS) == ODD
     assert (text_of(ODD), stop_reason_of(ODD, max_tokens=50)) == ("Yes.", "eos")
     assert usage_of(ODD) == {"cache_read_tokens": 0, "input_tokens": 7, "output_tokens": 0}
 
@@ -243,7 +242,7 @@ def test_one_count_that_is_none_leaves_open_what_an_answer_took():
 def failure(server: OpenAiServer, **how: Any) -> RefusedError | DoubtfulError:
     """What becomes of one completion, which is asked for once."""
     with pytest.raises((RefusedError, DoubtfulError)) as failed:
-        api(server.url, **how).complete(PARAMS)
+        api(server.url, **how).send(PARAMS)
     assert len(server.asked) == 1
     return failed.value  # type: ignore[no-any-return]
 
@@ -341,12 +340,12 @@ def test_an_error_that_is_none_spoils_no_completion():
     choice = {"message": {"content": "Yes."}, "finish_reason": "stop", "error": None}
     content = json.dumps({"choices": [choice], "error": None}).encode()
     with OpenAiServer(outcomes=lambda params, n: Body(content)) as server:
-        assert text_of(api(server.url).complete(PARAMS)) == "Yes."
+        assert text_of(api(server.url).send(PARAMS)) == "Yes."
 
 
 def test_without_a_connection_nothing_was_accepted(nobody: str):
     with pytest.raises(RefusedError, match="refused") as error:
-        api(nobody).complete(PARAMS)
+        api(nobody).send(PARAMS)
     assert error.value.status == NO_CONNECTION
 
 
@@ -389,7 +388,7 @@ def test_the_key_is_that_of_the_variable_that_is_named(where: str, monkeypatch: 
     with OpenAiServer(key=KEY) as server:
         asked = api(server.url, key_variable="MY_KEY")
         asked.check("small")
-        asked.complete(PARAMS)
+        asked.send(PARAMS)
     assert {call.headers["authorization"] for call in server.calls} == {f"Bearer {KEY}"}
 
 
@@ -397,7 +396,7 @@ def test_a_server_that_asks_for_no_key_is_not_told_one(monkeypatch: pytest.Monke
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_ADMIN_KEY", KEY)
     with OpenAiServer() as server:
-        api(server.url).complete(PARAMS)
+        api(server.url).send(PARAMS)
     assert KEY not in str(server.calls)
 
 
@@ -434,7 +433,7 @@ def test_a_server_that_quotes_the_key_is_not_quoted(
             api(server.url, key_variable="MY_KEY").check("small")
         server.fault(Status(403, message=f"{KEY} is not for this model."))
         with pytest.raises(RefusedError) as forbidden:
-            api(server.url, key_variable="MY_KEY").complete(PARAMS)
+            api(server.url, key_variable="MY_KEY").send(PARAMS)
     assert (
         str(forbidden.value) == "[the key] is not for this model. The key in MY_KEY may not do this"
     )
@@ -517,7 +516,7 @@ def test_an_address_without_its_path_is_gone_into_in_the_error():
             RefusedError,
             match=r"^Not Found\. Check judge.model and judge.base_url, which mostly ends",
         ):
-            bare.complete(PARAMS)
+            bare.send(PARAMS)
 
 
 @pytest.mark.parametrize(

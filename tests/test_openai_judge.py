@@ -21,6 +21,7 @@ import pytest
 
 from elo_exp import pipeline
 from elo_exp.analysis.judge_quality import JudgeQuality, judge_quality
+from elo_exp.api import planning
 from elo_exp.data.rubrics import Rubric
 from elo_exp.judges import PaidJudge
 from elo_exp.judges.openai_compatible import OpenAiCompatibleJudge
@@ -268,7 +269,7 @@ def test_the_plan_is_by_the_length_of_the_texts_and_asks_nobody():
     made = judge(**PRICES)
     some = [request(made, one) for one in comparisons(2)]
     n_chars = sum(len(one.system) + len(one.user) for one in some)
-    estimate = made.estimate(some)
+    estimate = planning.estimate(some, made)
     assert (estimate.input_tokens, estimate.output_tokens, estimate.counted) == (
         round(n_chars / 3),
         500,
@@ -441,6 +442,7 @@ JUDGING = """
 import json, sys
 from pathlib import Path
 from elo_exp import pipeline
+from elo_exp.api import planning
 from elo_exp.judges.openai_compatible import OpenAiCompatibleJudge
 from elo_exp.records import Comparison
 from elo_exp.data.rubrics import Rubric

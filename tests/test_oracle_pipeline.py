@@ -332,7 +332,7 @@ def in_this_process(folder: Path, *given: str) -> Ended:
                 parts.judge,
                 parts.oracle_judge,
             ):  # a client's sockets are the process's until it ends
-                if (client := vars(judge._api).get("_client")) is not None:
+                if (client := vars(judge.api).get("_client")) is not None:
                     client.close()
 
 

@@ -42,7 +42,7 @@ def a_machine_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ite
     monkeypatch.setattr(anthropic._base_client, "INITIAL_RETRY_DELAY", 0.01)
     yield
     for made in MADE:  # a client's sockets are the process's until it ends
-        if (client := vars(made._api).get("_client")) is not None:
+        if (client := vars(made.api).get("_client")) is not None:
             client.close()
     MADE.clear()
 

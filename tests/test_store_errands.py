@@ -19,7 +19,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from elo_exp import CONF, config, pipeline
-from elo_exp.api.services import Clock
+from elo_exp.api import batches
+from elo_exp.api.transport import Clock
 from elo_exp.experiments import store as errands
 from elo_exp.files import write_jsonl
 from elo_exp.judges.claude import ClaudeJudge
@@ -71,7 +72,7 @@ def a_machine_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ite
     monkeypatch.setattr(anthropic._base_client, "INITIAL_RETRY_DELAY", 0.01)
     yield
     for made in MADE:  # a client's sockets are the process's until it ends
-        if (client := vars(made._api).get("_client")) is not None:
+        if (client := vars(made.api).get("_client")) is not None:
             client.close()
     MADE.clear()
 
@@ -169,8 +170,16 @@ def rows(folder: Path) -> dict[str, tuple[str, ...]]:
 class Impatient(Clock):
     """Whoever has to wait gives up, as with Ctrl-C: what was submitted stays with the server."""
 
-    def sleep(self, seconds: float) -> None:
+    @staticmethod
+    def sleep(seconds: float) -> None:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def interrupted() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(batches, "Clock", Impatient)
+        yield
 
 
 def judge(server: AnthropicServer, **changes: Any) -> ClaudeJudge:
@@ -211,8 +220,7 @@ def server() -> Iterator[AnthropicServer]:
 
 def leave_under_way(server: AnthropicServer, cache: Path = Path("cache")) -> None:
     made = judge(server)
-    made.clock = Impatient()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted():
         judged(made, cache)
     assert [batch.status for batch in server.batches] == ["in_progress"] * 3
 
@@ -526,9 +534,8 @@ def test_cancelling_a_submission_of_which_nobody_knows_says_so_and_what_to_do(
 ):
     """The process is gone before the server has answered. Once the batch has been found, it can be ended."""
     made = judge(server, chunk_size=10)
-    made.clock = Impatient()
     server.fault("POST", "/batches$", AcceptThenReset())
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted():
         judged(made)
     with Store(Path("cache/store.sqlite")) as store:
         (batch,) = Ledger(store, owner="").batches()
@@ -546,9 +553,8 @@ def test_cancel_ends_what_it_can_and_warns_of_the_others(
     server: AnthropicServer, caplog: pytest.LogCaptureFixture
 ):
     made = judge(server)
-    made.clock = Impatient()
     server.fault("POST", "/batches$", AcceptThenReset(), nth=2)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted():
         judged(made)
     assert errand("store.action=cancel", *asking(server)).startswith("2 asked to end. ")
     (line,) = [line for line in caplog.messages if "nobody knows" in line]

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from elo_exp.api.counts import n_tokens
-from elo_exp.api.services import RemoteBatch, Row
+from elo_exp.api.batches import RemoteBatch, Row
+from elo_exp.api.costs import n_tokens
+from elo_exp.api.jobs import Completion
 from elo_exp.api.transport import error_in
 
 
@@ -67,9 +68,11 @@ def batch_in(answer: Any) -> RemoteBatch:
                 "expired": int(expired),
             },
         }:
+            size = processing + succeeded + errored + canceled + expired
             return RemoteBatch(
                 batch_id=batch_id,
-                size=processing + succeeded + errored + canceled + expired,
+                size=size,
+                n_rows=size,
                 ended=status == "ended",
                 archived=answer.get("archived_at") is not None,
                 lifetime_seconds=_seconds_between(created_at, expires_at),
@@ -101,7 +104,9 @@ def row_in(line: Any) -> Row:
                 return Row(custom_id=custom_id, outcome="succeeded", message=message_in(answer))
             except OddAnswerError as odd:
                 outcome = _kind_of(answer) or "api_error"
-                return Row(custom_id=custom_id, outcome=outcome, detail=str(odd), may_cost=True)
+                return Row(
+                    custom_id=custom_id, outcome=outcome, detail=str(odd), possibly_billed=True
+                )
         case {"type": "errored", "error": {"error": {"type": str(kind), **rest}}}:
             return Row(custom_id=custom_id, outcome=kind, detail=str(rest.get("message", "")))
         case {"type": "expired" | "canceled" as outcome}:
@@ -115,6 +120,16 @@ def _kind_of(answer: Any) -> str | None:
         case {"error": {"type": str(kind)}}:
             return kind
     return None
+
+
+def parse_message(message: Mapping[str, Any]) -> Completion:
+    """What a message says; of its model, the name that the server gives."""
+    return Completion(
+        text=text_of(message),
+        stop_reason=str(message.get("stop_reason")),
+        usage=usage_of(message),
+        model=message.get("model"),
+    )
 
 
 def usage_of(message: Mapping[str, Any]) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime
 from functools import cache, cached_property
@@ -21,8 +21,17 @@ from elo_exp.api.anthropic_answers import (
     page_in,
     row_in,
 )
-from elo_exp.api.services import DoubtfulError, RemoteBatch, Row, UnreachableError
-from elo_exp.api.transport import REFUSALS, brief, in_time, read_key, submitting, within
+from elo_exp.api.batches import RemoteBatch, Row
+from elo_exp.api.transport import (
+    REFUSALS,
+    DoubtfulError,
+    UnreachableError,
+    brief,
+    in_time,
+    read_key,
+    submitting,
+    within,
+)
 from elo_exp.records import UserError
 
 if TYPE_CHECKING:
@@ -61,7 +70,7 @@ def check_quarantine(seconds: float, base_url: str) -> None:
 
 
 class AnthropicApi:
-    """A BatchService, and single messages. Its errors are those of services.py, and none of the SDK's.
+    """A BatchApi, and single messages. Its errors are those of api/transport, and none of the SDK's.
 
     part  what asks, in the words of the configuration: judge, or entrant.NAME
     """
@@ -86,21 +95,21 @@ class AnthropicApi:
         atexit.register(client.close)
         return client
 
-    def create(self, requests: Sequence[Mapping[str, Any]]) -> RemoteBatch:
-        client = self._client.with_options(
-            max_retries=0
-        )  # a lost answer and a retry make two batches
+    def create(self, nonce: str, requests: Mapping[str, Mapping[str, Any]]) -> str:
+        """Submit a batch; its id. The custom ids hold the nonce, which the server repeats in the results alone."""
+        client = self._client.with_options(max_retries=0)  # a lost answer and a retry: two batches
         batches = client.messages.batches.with_raw_response
+        body: Any = [{"custom_id": name, "params": params} for name, params in requests.items()]
         with self._submitting():
             try:
-                raw = within(_UPLOAD_SECONDS, lambda: batches.create(requests=list(requests)))  # type: ignore[arg-type]
+                raw = within(_UPLOAD_SECONDS, lambda: batches.create(requests=body))
             except DoubtfulError:  # it must not go on arriving while it is looked for
                 self._client.close()
                 del self._client
                 raise
-            return batch_in(json_of(raw))
+            return batch_in(json_of(raw)).batch_id
 
-    def message(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def send(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """One message at once. Raises RefusedError or DoubtfulError."""
         client = self._client.with_options(max_retries=0)
         ask = client.messages.with_raw_response.create
@@ -124,7 +133,7 @@ class AnthropicApi:
                 try:
                     check_model_in(json_of(self._client.models.with_raw_response.retrieve(model)))
                 except anthropic.NotFoundError as error:
-                    if model in self._said(error):
+                    if model in self._describe(error):
                         raise
                     logger.info(
                         "%s has no list of models; going on with %s", self.endpoint, model
@@ -135,12 +144,9 @@ class AnthropicApi:
                 "was spent."
             ) from None
 
-    def newest(self) -> str | None:
-        found, _ = self._page(limit=1)
-        return found[0].batch_id if found else None
-
-    def newest_first(self) -> Iterator[RemoteBatch]:
-        found, last = self._page(limit=_PAGE)
+    def recent(self) -> Iterator[RemoteBatch]:
+        """All batches, newest first: that one alone is asked for before the others."""
+        found, last = self._page(limit=1)
         yield from found
         while last is not None:
             found, last = self._page(limit=_PAGE, after_id=last)
@@ -151,7 +157,7 @@ class AnthropicApi:
         with self._asking():
             return page_in(within(_TIMEOUT_SECONDS, lambda: json_of(ask(**which))))
 
-    def retrieve(self, batch_id: str) -> RemoteBatch | None:
+    def check(self, batch_id: str) -> RemoteBatch | None:
         import anthropic
 
         with self._asking():
@@ -175,17 +181,18 @@ class AnthropicApi:
                 return False
         return True
 
-    def results(self, batch_id: str) -> Iterator[Row]:
+    def results(self, batch: RemoteBatch) -> Iterator[Row]:
         import anthropic
 
+        batch_id = batch.batch_id
         with self._asking():
             try:
-                batch = self._look_at(batch_id)
-                batch_in(batch)
-                self._check_host(batch.get("results_url"))
+                found = self._look_at(batch_id)
+                batch_in(found)
+                self._check_host(found.get("results_url"))
                 rows = self._rows(batch_id)
             except anthropic.NotFoundError as error:
-                raise UnreachableError(self._said(error)) from None
+                raise UnreachableError(self._describe(error)) from None
             with closing(rows.http_response):
                 for row in in_time(_TIMEOUT_SECONDS, iter(rows)):
                     is_model = hasattr(row, "to_dict")
@@ -212,7 +219,7 @@ class AnthropicApi:
     def _submitting(self) -> Iterator[None]:
         import anthropic
 
-        with submitting(anthropic, self._said):
+        with submitting(anthropic, self._describe):
             yield
 
     @contextmanager
@@ -227,9 +234,9 @@ class AnthropicApi:
             if error.status_code in REFUSALS - {429}:
                 server = f"the {self._part.replace('.', ' ')}'s API"
                 raise UserError(
-                    f"{server} refuses ({error.status_code}): {self._said(error)}."
+                    f"{server} refuses ({error.status_code}): {self._describe(error)}."
                 ) from None
-            raise UnreachableError(self._said(error)) from None
+            raise UnreachableError(self._describe(error)) from None
         except (
             anthropic.AnthropicError,
             httpx2.HTTPError,
@@ -239,7 +246,7 @@ class AnthropicApi:
         ) as error:  # a ValueError: a line cut short
             raise UnreachableError(brief(error)) from None
 
-    def _said(self, error: Any) -> str:
+    def _describe(self, error: Any) -> str:
         """What the server says, and what to do; never what was sent."""
         body = error.body if isinstance(error.body, Mapping) else {}
         inner = body.get("error")

@@ -1,14 +1,24 @@
-"""What a call costs, and the cap that no run submits past."""
+"""What requests cost, and the cap that no run submits past."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from elo_exp.api.token_estimator import most_tokens
+from elo_exp.records import UserError
 from elo_exp.types import Dollars, Natural, NonNegative
 
 PER_MILLION = 1e-6
+NOT_COUNTED = (
+    "does not say how many tokens it took: its cost is not counted, and the budget is held by what it may have been at "
+    "most"
+)
+_MOST_TOKENS = 10**9  # no call takes as many: what says so counts something else
+_PAID = (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))  # synonyms
 
 
 @dataclass(kw_only=True)
@@ -23,8 +33,8 @@ class Prices:
     batch_factor: NonNegative  # what a batch pays of all of these
     min_cacheable_tokens: Natural  # a shorter prefix is never cached
 
-    def dollars(self, usage: Mapping[str, int], *, factor: float = 1.0) -> float:
-        """What tokens by class cost; `factor` is `batch_factor` in a batch and 1 elsewhere."""
+    def dollars(self, usage: Mapping[str, int], *, batched: bool = False) -> float:
+        """What tokens by class cost."""
         prices = {
             "input_tokens": self.input,
             "cache_write_5m_tokens": self.cache_write_5m,
@@ -32,9 +42,21 @@ class Prices:
             "cache_read_tokens": self.cache_read,
             "output_tokens": self.output,
         }
-        return (
-            sum(usage.get(name, 0) * price for name, price in prices.items()) * PER_MILLION * factor
-        )
+        total = sum(usage.get(name, 0) * price for name, price in prices.items())
+        return total * PER_MILLION * self.factor(batched)
+
+    def worst(
+        self, params: Mapping[str, Any], max_tokens: int, ttl: str | None, *, batched: bool
+    ) -> float:
+        """The most that a request may cost: dense text, a prefix that is missed, an answer as long as it may be."""
+        n_prefix = most_tokens(_n_bytes(params.get("system", "")))
+        n_input = most_tokens(_n_bytes(params))
+        prefix = n_prefix * max(self.input, self.write(ttl))
+        rest = (n_input - n_prefix) * self.input + max_tokens * self.output
+        return (prefix + rest) * PER_MILLION * self.factor(batched)
+
+    def factor(self, batched: bool) -> float:
+        return self.batch_factor if batched else 1.0
 
     def write(self, ttl: str | None) -> float:
         """The price of a prefix that is not in the cache, where a breakpoint of this time to live asks for it."""
@@ -54,13 +76,17 @@ class Prices:
         return next((ttl for ttl in ("1h", "5m") if hit_rate >= self.break_even(ttl)), None)
 
 
+def _n_bytes(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+
+
 def token_prices(
     *,
     input_usd_per_million: float,
     output_usd_per_million: float,
     cached_input_usd_per_million: float,
 ) -> Prices:
-    """Of a model whose prompt cache is never asked for; what the server finds there all the same is `cached` input."""
+    """Prices of a model whose prompt cache is never asked for; what the server finds there is `cached` input."""
     return Prices(
         input=input_usd_per_million,
         output=output_usd_per_million,
@@ -70,6 +96,32 @@ def token_prices(
         batch_factor=1.0,
         min_cacheable_tokens=0,
     )
+
+
+def n_tokens(message: Any, *path: str) -> int:
+    """The count to which these names lead in an answer; 0 where there is none. It may say anything."""
+    found = message
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return int(found) if _is_count(found) else 0
+
+
+def is_counted(message: Mapping[str, Any]) -> bool:
+    """Whether an answer counts what it took in and gave out; else its cost is not known."""
+    usage = message.get("usage")
+    if not isinstance(usage, Mapping):
+        return False
+    counts = {
+        name: count
+        for name, count in usage.items()
+        if name.endswith("_tokens") and count is not None
+    }
+    has_both = all(any(name in counts for name in names) for names in _PAID)
+    return has_both and all(map(_is_count, counts.values()))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= _MOST_TOKENS
 
 
 def money(dollars: float, *, beside: float | None = None) -> str:
@@ -82,11 +134,27 @@ def money(dollars: float, *, beside: float | None = None) -> str:
     return f"${dollars:,.{n_digits}f}"
 
 
+def entrant_budget(budget_usd: float | None, prices: Prices | None) -> Budget:
+    """The budget of an entrant; None: no cap, or no known prices. Raises UserError where a cap cannot be held."""
+    if budget_usd is None:
+        return Budget(math.inf)
+    if not budget_usd > 0:
+        raise UserError(
+            f"budget_usd: found {budget_usd}. Expected more than 0 dollars, or null for no cap."
+        )
+    if prices is None:
+        raise UserError(
+            f"budget_usd: found {budget_usd:g}, and no prices. Set what a million tokens cost, too."
+        )
+    return Budget(budget_usd)
+
+
 class Budget:
-    """A cap in dollars over everything that a run submits.
+    """A cap in dollars over everything that a run submits to one model.
 
     What is spent is measured; what is under way is reserved at the most that it may cost, so that spending cannot
-    pass the cap whatever comes back. Reservations fall away as results come in, and make room for the next.
+    pass the cap whatever comes back. Reservations fall away as results come in, and make room for the next; those of
+    answers that were lost or do not say what they cost stay.
     """
 
     def __init__(self, cap: float) -> None:
@@ -97,10 +165,6 @@ class Budget:
     @property
     def reserved(self) -> float:
         return math.fsum(self._reserved.values())
-
-    @property
-    def room(self) -> float:
-        return self.cap - self.spent - self.reserved
 
     @property
     def spent_of_cap(self) -> str:
@@ -120,9 +184,9 @@ class Budget:
     def release(self, name: str) -> None:
         self._reserved.pop(name, None)
 
-    def fits(self, reserves: list[float]) -> int:
+    def fits(self, reserves: Sequence[float]) -> int:
         """How many of these, from the first, there is room for."""
-        room = self.room
+        room = self.cap - self.spent - self.reserved
         for count, dollars in enumerate(reserves):
             room -= dollars
             if not room >= -1e-9:

@@ -12,18 +12,19 @@ from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from elo_exp.api.counts import n_tokens
-from elo_exp.api.services import DoubtfulError
+from elo_exp.api.costs import is_counted, n_tokens
+from elo_exp.api.jobs import Completion
 from elo_exp.api.transport import (
     REFUSALS,
+    DoubtfulError,
     brief,
     check_base_url,
     check_variable,
     error_in,
+    error_words,
     read_key,
     submitting,
     within,
-    words_of,
 )
 from elo_exp.records import UserError
 
@@ -57,7 +58,7 @@ def check_extra_body(extra_body: Mapping[str, Any] | None) -> None:
 
 
 class OpenAiApi:
-    """The server at `base_url`. Its errors are those of services.py, and none of the SDK's.
+    """The server at `base_url`. Its errors are those of api/transport, and none of the SDK's.
 
     key_variable     the environment variable, or line of .env, that holds the key; None: the server asks for none
     timeout_seconds  after which an answer is given up
@@ -82,7 +83,7 @@ class OpenAiApi:
             api_key=key,
             base_url=self.endpoint,
             timeout=self._timeout_seconds,
-            max_retries=0,  # calls.py retries, and keeps count of what it may cost
+            max_retries=0,  # api/requests retries, and counts what a loss may cost
             default_headers={
                 "Authorization": f"Bearer {key}"
             },  # whatever else the environment would have it send
@@ -101,9 +102,9 @@ class OpenAiApi:
             f"{name}=... into a file .env here; a server that asks for no key wants {self._part}.key_variable=null."
         )
 
-    def complete(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def send(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """One chat completion, as the JSON that came back. Raises RefusedError or DoubtfulError."""
-        with submitting(_sdk(), self._said):
+        with submitting(_sdk(), self._describe):
             message = within(self._timeout_seconds, self._ask, params)
         if not _is_completion(message):
             found = f"something else than a chat completion{error_in(message)}"
@@ -157,19 +158,19 @@ class OpenAiApi:
         for completions and nothing else."""
         if error.status_code in (502, 503, 504):  # it is not there, or still loading
             raise UserError(
-                f"{self.endpoint} has no answers now ({self._said(error)}). Nothing was spent."
+                f"{self.endpoint} has no answers now ({self._describe(error)}). Nothing was spent."
             ) from None
         if error.status_code == 401 and "scope" not in str(error.body):
             raise UserError(
-                f"{self.endpoint} refuses (401): {self._said(error)}. Nothing was spent."
+                f"{self.endpoint} refuses (401): {self._describe(error)}. Nothing was spent."
             ) from None
         logger.info("%s does not list its models (%d); going on", self.endpoint, error.status_code)
         return []
 
-    def _said(self, error: Any) -> str:
+    def _describe(self, error: Any) -> str:
         """What the server says, and what to do; never what was sent. A server may quote the key that it refuses."""
         status = error.status_code
-        words = words_of(error.body).replace(self._client.api_key, "[the key]")
+        words = error_words(error.body).replace(self._client.api_key, "[the key]")
         words = "the key is not accepted" if status == 401 else words
         code = error.code if isinstance(error.code, str) and not error.code.isdigit() else ""
         said = (
@@ -217,6 +218,16 @@ def _failure(message: Mapping[str, Any]) -> str | None:
     if message.get("error") or choice.get("error") or choice.get("finish_reason") == "error":
         return error_in(message) or error_in(choice)
     return None
+
+
+def parse_completion(message: Mapping[str, Any], *, max_tokens: int) -> Completion:
+    """What a chat completion says; one that was cut off at `max_tokens` may not say so."""
+    return Completion(
+        text=text_of(message),
+        stop_reason=stop_reason_of(message, max_tokens=max_tokens),
+        usage=usage_of(message) if is_counted(message) else {},
+        model=str(message["model"]) if message.get("model") else None,
+    )
 
 
 def text_of(message: Mapping[str, Any]) -> str:

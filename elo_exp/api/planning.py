@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Hashable, Sequence
+import logging
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+from elo_exp.api.costs import PER_MILLION, Prices
+from elo_exp.api.token_estimator import TokenEstimator, sample
+from elo_exp.api.transport import UnreachableError
 from elo_exp.records import Comparison, Item, JudgeRequest, UserError
 from elo_exp.results import Usage
 
+logger = logging.getLogger(__name__)
+
+_COUNTED = 3  # requests of each prefix whose tokens the API is asked to count
 BUDGET_SETTING = "judging.budget_usd"  # which holds a judge's cap, where the judge names no other
 
 
@@ -23,6 +31,78 @@ class Estimate:
     counted: int = (
         0  # how many of the queries the API has counted; 0: all estimated from their length
     )
+
+
+class Estimable(Protocol):
+    """What an estimate needs to know of a judge."""
+
+    transport: str
+    cache: str | None
+    estimator: TokenEstimator
+    expected_output_tokens: int
+    expected_hit_rate: float
+
+    @property
+    def model(self) -> str: ...
+
+    def prices_of(self, model: str) -> Prices | None: ...
+
+    def token_counter(self) -> Callable[[Mapping[str, Any]], int] | None: ...
+
+    def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]: ...
+
+
+def estimate(requests: Sequence[JudgeRequest], judge: Estimable) -> Estimate:
+    """What the requests would cost. Where the API counts tokens it counts some, and the others are scaled from them."""
+    if requests and (counter := judge.token_counter()) is not None:
+        _fit(judge, requests, counter)
+    predict, prices = judge.estimator.predict, judge.prices_of(judge.model)
+    assert prices is not None
+    n_prefix = sum(predict(len(request.system)) for request in requests)
+    n_user = sum(predict(request.n_chars) for request in requests) - n_prefix
+    n_output = len(requests) * judge.expected_output_tokens
+    ttl = first_ttl(requests, judge)
+    hit_rate = judge.expected_hit_rate if ttl else 0.0
+    prefix = hit_rate * prices.cache_read + (1 - hit_rate) * prices.write(ttl)
+    rest = n_user * prices.input + n_output * prices.output
+    factor = prices.factor(judge.transport == "batches")
+    return Estimate(
+        input_tokens=round(n_prefix + n_user),
+        output_tokens=n_output,
+        dollars=(n_prefix * prefix + rest) * PER_MILLION * factor,
+        dollars_plain=(n_prefix * prices.input + rest) * PER_MILLION,
+        counted=judge.estimator.n_counted,
+    )
+
+
+def _fit(
+    judge: Estimable,
+    requests: Sequence[JudgeRequest],
+    counter: Callable[[Mapping[str, Any]], int],
+) -> None:
+    some = sample(requests, n_each=_COUNTED)
+    try:
+        n_tokens = sum(counter(judge.params(request, None)) for request in some)
+    except (UnreachableError, UserError) as error:
+        logger.warning("warning: the API does not count tokens now (%s); they are estimated", error)
+    else:
+        judge.estimator.fit(some, n_tokens)
+
+
+def first_ttl(requests: Sequence[JudgeRequest], judge: Estimable) -> str | None:
+    """The time to live to ask of the prompt cache at first; None where it would not pay.
+
+    One that is to be measured begins with an hour in batches; single messages are asked within minutes.
+    """
+    prices = judge.prices_of(judge.model)
+    if judge.cache in (None, "none") or prices is None:
+        return None
+    longest = max((judge.estimator.predict(len(r.system)) for r in requests), default=0.0)
+    if longest < prices.min_cacheable_tokens:
+        return None
+    if judge.cache == "measured":
+        return "1h" if judge.transport == "batches" else "5m"
+    return judge.cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

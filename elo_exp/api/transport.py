@@ -1,4 +1,4 @@
-"""What every API needs: an address, a key that stays secret, and the errors of its SDK in the words of services.py."""
+"""What every API needs: a clock, an address, a key that stays secret, deadlines, and the ways in which calls fail."""
 
 from __future__ import annotations
 
@@ -18,16 +18,64 @@ from types import ModuleType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from elo_exp.api.services import NO_CONNECTION, DoubtfulError, RefusedError
 from elo_exp.records import UserError
 
+NO_CONNECTION = 0  # the status of a request for which there was no connection
 # What certainly was not accepted. Anything else may have been: 408, 409 and 5xx come from machines in between, too.
 REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 413, 415, 422, 429})
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _LONGEST_WORDS = 300  # of a server's error
+_PATIENCE_SECONDS = 900.0  # a server that asks to wait for longer than this has no answers today
 _BLOCK = 256  # results that have to come within the time that one answer may take
 
 R = TypeVar("R")
+
+
+class RefusedError(Exception):
+    """The server has certainly not accepted the request."""
+
+    def __init__(self, message: str, *, status: int, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+class DoubtfulError(Exception):
+    """The server may or may not have accepted the request."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class UnreachableError(Exception):
+    """A question to the server, which costs nothing, got no answer now; it may later."""
+
+
+class Clock:
+    """`elapsed` for every wait and deadline, in seconds: no step of a clock moves it. `wall`, in seconds since 1970,
+    is for stamps that people read."""
+
+    elapsed = staticmethod(time.monotonic)
+    wall = staticmethod(time.time)
+    sleep = staticmethod(time.sleep)
+
+
+def out_of_credit(kind: str | None, words: str) -> bool:
+    """Whether an error says that the account has no money left: no later request will fare better."""
+    return kind == "billing_error" or any(
+        sign in words.lower() for sign in ("credit balance", "insufficient_quota")
+    )
+
+
+def fatal_reason(server: str, error: RefusedError | DoubtfulError) -> str:
+    """Why no request to a server will fare better today, as a sentence; empty where one may."""
+    if out_of_credit(None, str(error)):
+        return f"{server} says that the account has run dry ({error})."
+    wait = error.retry_after if isinstance(error, RefusedError) else None
+    if wait is not None and wait > _PATIENCE_SECONDS:
+        return f"{server} asks to wait for {wait / 60:.0f} minutes ({error})."
+    return ""
 
 
 def check_variable(name: str) -> None:
@@ -89,11 +137,11 @@ def check_base_url(base_url: str) -> None:
 
 
 @contextmanager
-def submitting(sdk: ModuleType, said: Callable[[Any], str]) -> Iterator[None]:
-    """The errors of a call that costs money: either certainly not accepted, or doubtful.
+def submitting(sdk: ModuleType, describe: Callable[[Any], str]) -> Iterator[None]:
+    """Raise the errors of a call that costs money as either certainly not accepted, or doubtful.
 
-    sdk   anthropic or openai, which name their errors alike
-    said  what the server says in an error that has a status
+    sdk       anthropic or openai, which name their errors alike
+    describe  puts an error that has a status into words
     """
     import httpx2
 
@@ -102,8 +150,10 @@ def submitting(sdk: ModuleType, said: Callable[[Any], str]) -> Iterator[None]:
     except sdk.APIStatusError as error:
         if error.status_code in REFUSALS:
             wait = retry_after(error.response.headers)
-            raise RefusedError(said(error), status=error.status_code, retry_after=wait) from None
-        raise DoubtfulError(said(error), status=error.status_code) from None
+            raise RefusedError(
+                describe(error), status=error.status_code, retry_after=wait
+            ) from None
+        raise DoubtfulError(describe(error), status=error.status_code) from None
     except UnicodeEncodeError as error:
         raise RefusedError(f"its text cannot be sent ({error.reason})", status=400) from None
     except MemoryError:
@@ -160,7 +210,7 @@ def _read_block(items: Iterator[R]) -> tuple[list[R], Exception | None]:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """How many seconds a server asks to wait; None where it does not say."""
+    """The seconds that a server asks to wait; None where it does not say."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers[name]) * unit
@@ -172,7 +222,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def brief(error: BaseException) -> str:
-    """What went wrong on the way, in a few words; where there was no connection, why not."""
+    """Describe what went wrong on the way in a few words; where there was no connection, why not."""
     import httpx2
 
     if isinstance(error.__cause__, httpx2.ConnectError):
@@ -180,7 +230,7 @@ def brief(error: BaseException) -> str:
     return str(error).rstrip(".") or type(error).__name__
 
 
-def words_of(body: Any) -> str:
+def error_words(body: Any) -> str:
     """The message in an error, in whichever shape; nothing of a web page."""
     if isinstance(body, Mapping):
         body = next((body[name] for name in ("message", "error", "detail") if body.get(name)), "")
@@ -190,5 +240,5 @@ def words_of(body: Any) -> str:
 
 def error_in(answer: Any) -> str:
     """What a server says that answers with status 200 and an error, in brackets."""
-    words = words_of(answer.get("error")) if isinstance(answer, Mapping) else ""
+    words = error_words(answer.get("error")) if isinstance(answer, Mapping) else ""
     return f" ({words})" if words else ""

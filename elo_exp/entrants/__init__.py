@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from elo_exp.api.costs import Budget, Prices
+from elo_exp.api.jobs import Api, Completion, Message
 from elo_exp.records import ForcedLogprob, Prompt, Response
 
 
 class Entrant(Protocol):
+    """Whoever answers prompts: an OfflineEntrant or a HostedEntrant."""
+
     @property
     def entrant_id(self) -> str: ...
 
     def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
         """Everything that can change the answer to this prompt, as JSON: its fingerprint names the stored answer."""
+
+
+@runtime_checkable
+class OfflineEntrant(Entrant, Protocol):
+    """An entrant that answers by itself."""
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
         """An answer to each prompt, in any order, as they are made; none for a prompt it has no answer to."""
@@ -29,7 +38,7 @@ class ModelEntrant(Entrant, Protocol):
 
 
 @runtime_checkable
-class LoadedEntrant(ModelEntrant, Protocol):
+class LoadedEntrant(OfflineEntrant, ModelEntrant, Protocol):
     """An entrant that answers with weights in memory."""
 
     @property
@@ -65,7 +74,17 @@ class Policy(LoadedEntrant, Protocol):
 
 @runtime_checkable
 class HostedEntrant(ModelEntrant, Protocol):
-    """An entrant that answers through an API."""
+    """An entrant behind an API: it knows its requests and its prices, and nothing of how they travel."""
+
+    api: Api
+    concurrency: int  # requests at a time
+    max_tokens: int
+    budget: Budget
+    budget_setting: str  # the setting that holds the cap, for messages
+    server: str  # its name, for messages
+
+    @property
+    def model(self) -> str: ...
 
     @property
     def may_bill(self) -> bool:
@@ -73,3 +92,11 @@ class HostedEntrant(ModelEntrant, Protocol):
 
     def preflight(self) -> None:
         """Raise UserError for what would stop the first request, such as a missing key."""
+
+    def prices_of(self, model: str) -> Prices | None:
+        """None: not known, so that no dollars are counted."""
+
+    def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
+        """The body of a request."""
+
+    def parse(self, message: Message) -> Completion: ...

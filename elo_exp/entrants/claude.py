@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.api.answering import Answering, Said
-from elo_exp.api.anthropic_answers import text_of, usage_of
+from elo_exp.api.anthropic_answers import parse_message
 from elo_exp.api.anthropic_api import (
     API_VERSION,
     AnthropicApi,
@@ -15,10 +14,10 @@ from elo_exp.api.anthropic_api import (
     check_lifetime,
     no_key,
 )
-from elo_exp.api.calls import Message
-from elo_exp.api.costs import Prices, token_prices
+from elo_exp.api.costs import Prices, entrant_budget, token_prices
+from elo_exp.api.jobs import Completion, Message
 from elo_exp.api.transport import check_base_url
-from elo_exp.records import Prompt, Response, UserError
+from elo_exp.records import Prompt, UserError
 from elo_exp.types import Count, Dollars, Effort
 
 
@@ -51,24 +50,17 @@ class ClaudeEntrant:
         check_base_url(self.base_url)
         self.base_url = self.base_url.rstrip("/")
         self._part = f"entrant.{self.entrant_id}"
-        self._api = AnthropicApi(self.base_url, part=self._part)
-        self._answering = Answering(
-            self.entrant_id,
-            preflight=self._check,
-            send=self._api.message,
-            params=self._params,
-            read=_read,
-            prices=self._prices(),
-            budget_usd=self.budget_usd,
-            max_tokens=self.max_tokens,
-            concurrency=self.concurrency,
-        )
+        self.api = AnthropicApi(self.base_url, part=self._part)
+        self.budget = entrant_budget(self.budget_usd, self.prices_of(self.model))
+        self.budget_setting = f"{self._part}.budget_usd"
+        self.server = f"the entrant {self.entrant_id}'s API"
+        self._was_reached = False
 
-    def _prices(self) -> Prices:
-        found = self.prices.get(self.model)
+    def prices_of(self, model: str) -> Prices:
+        found = self.prices.get(model)
         if found is None:
             raise UserError(
-                f"model: found {self.model!r}, whose prices are not known. Known: {', '.join(self.prices)}. Add it to "
+                f"model: found {model!r}, whose prices are not known. Known: {', '.join(self.prices)}. Add it to "
                 "prices as '{input: .., output: ..}', in dollars per million tokens."
             )
         return token_prices(
@@ -82,7 +74,7 @@ class ClaudeEntrant:
         return self.max_tokens
 
     def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
-        request = self._params(prompt)
+        request = self.params(prompt, None)
         return {
             "loader": "claude",
             "endpoint": self.base_url,
@@ -95,31 +87,23 @@ class ClaudeEntrant:
         return True
 
     def preflight(self) -> None:
-        self._answering.preflight()
-
-    def _check(self) -> None:
+        """Raise UserError for what would stop the first request, such as a missing key."""
+        if self._was_reached:
+            return
         if api_key() is None:
             raise UserError(no_key())
         check_lifetime(self.model, self._part)
-        self._api.check_model(self.model)
+        self.api.check_model(self.model)
+        self._was_reached = True
 
-    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
-        return self._answering.answers(prompts)
-
-    def _params(self, prompt: Prompt) -> dict[str, Any]:
+    def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
         return {
             "model": self.model,
             "max_tokens": self.max_tokens,
             **({"system": self.system_prompt} if self.system_prompt is not None else {}),
-            "messages": [{"role": "user", "content": prompt.text}],
+            "messages": [{"role": "user", "content": request.text}],
             **({"output_config": {"effort": self.effort}} if self.effort is not None else {}),
         }
 
-
-def _read(message: Message) -> Said:
-    return Said(
-        text=text_of(message),
-        stop_reason=str(message.get("stop_reason")),
-        model=message.get("model"),
-        usage=usage_of(message),
-    )
+    def parse(self, message: Message) -> Completion:
+        return parse_message(message)

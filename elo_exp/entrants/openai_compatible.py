@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from elo_exp.api.answering import Answering, Said
-from elo_exp.api.calls import Message
-from elo_exp.api.costs import Prices, token_prices
-from elo_exp.api.counts import is_counted
+from elo_exp.api.costs import Prices, entrant_budget, token_prices
+from elo_exp.api.jobs import Completion, Message
 from elo_exp.api.openai_api import (
     OpenAiApi,
     check_extra_body,
-    stop_reason_of,
-    text_of,
-    usage_of,
+    parse_completion,
 )
-from elo_exp.records import Prompt, Response, UserError
+from elo_exp.records import Prompt, UserError
 from elo_exp.types import Count, Dollars, Integer, MaxTokensName, NonNegative, Positive, TopP
 
 
@@ -46,25 +41,19 @@ class OpenAiCompatibleEntrant:
 
     def __post_init__(self) -> None:
         check_extra_body(self.extra_body)
-        self._api = OpenAiApi(
+        self.api = OpenAiApi(
             self.base_url,
             key_variable=self.key_variable,
             timeout_seconds=self.timeout_seconds,
             part=f"entrant.{self.entrant_id}",
         )
-        self._answering = Answering(
-            self.entrant_id,
-            preflight=partial(self._api.check, self.model),
-            send=self._api.complete,
-            params=self._params,
-            read=self._read,
-            prices=self._prices(),
-            budget_usd=self.budget_usd,
-            max_tokens=self.max_tokens,
-            concurrency=self.concurrency,
-        )
+        self._prices = self._known_prices()
+        self.budget = entrant_budget(self.budget_usd, self._prices)
+        self.budget_setting = f"entrant.{self.entrant_id}.budget_usd"
+        self.server = f"the entrant {self.entrant_id}'s API"
+        self._was_reached = False
 
-    def _prices(self) -> Prices | None:
+    def _known_prices(self) -> Prices | None:
         given = self.input_usd_per_million, self.output_usd_per_million
         if given == (None, None):
             return None
@@ -85,8 +74,8 @@ class OpenAiCompatibleEntrant:
     def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
         return {
             "loader": "openai_compatible",
-            "endpoint": self._api.endpoint,
-            "request": self._params(prompt),
+            "endpoint": self.api.endpoint,
+            "request": self.params(prompt, None),
         }
 
     @property
@@ -94,27 +83,25 @@ class OpenAiCompatibleEntrant:
         return self.key_variable is not None or self.input_usd_per_million is not None
 
     def preflight(self) -> None:
-        self._answering.preflight()
+        """Raise UserError for what would stop the first request, such as a missing key."""
+        if not self._was_reached:
+            self.api.check(self.model)
+            self._was_reached = True
 
-    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
-        return self._answering.answers(prompts)
+    def prices_of(self, model: str) -> Prices | None:
+        return self._prices
 
-    def _params(self, prompt: Prompt) -> dict[str, Any]:
-        prompt_ = self.system_prompt
-        system = [{"role": "system", "content": prompt_}] if prompt_ is not None else []
+    def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
+        text = self.system_prompt
+        system = [{"role": "system", "content": text}] if text is not None else []
         sampling = {name: getattr(self, name) for name in ("temperature", "top_p", "seed")}
         return {
             "model": self.model,
-            "messages": [*system, {"role": "user", "content": prompt.text}],
+            "messages": [*system, {"role": "user", "content": request.text}],
             self.max_tokens_name: self.max_tokens,
             **{name: value for name, value in sampling.items() if value is not None},
             **({"extra_body": self.extra_body} if self.extra_body else {}),
         }
 
-    def _read(self, message: Message) -> Said:
-        return Said(
-            text=text_of(message),
-            stop_reason=stop_reason_of(message, max_tokens=self.max_tokens),
-            model=str(message["model"]) if message.get("model") else None,
-            usage=usage_of(message) if is_counted(message) else {},
-        )
+    def parse(self, message: Message) -> Completion:
+        return parse_completion(message, max_tokens=self.max_tokens)

@@ -6,9 +6,10 @@ import io
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
+from elo_exp import pipeline
 from elo_exp.experiments import Parts, Result
+from elo_exp.judges import BatchJudge
 from elo_exp.pipeline import bill
 from elo_exp.records import UserError
 from elo_exp.settings import Settings, one_of
@@ -23,17 +24,6 @@ _KINDS = {
     "Score": "scores",
     "ForcedLogprob": "log-probabilities",
 }
-
-
-@runtime_checkable
-class BatchJudge(Protocol):
-    """A judge that can look after the batches which it, or an earlier run, has submitted."""
-
-    base_url: str
-
-    def collect(self, store: Store) -> None: ...
-
-    def cancel(self, store: Store) -> int: ...
 
 
 def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
@@ -114,7 +104,7 @@ def _under_way(store: Store) -> str:
 
 def _wait(settings: Settings, parts: Parts) -> str:
     assert isinstance(parts.judge, BatchJudge)
-    parts.judge.collect(parts.store)
+    pipeline.collect(parts.judge, parts.store)
     usage = parts.store.usage
     left = _under_way(parts.store) or "nothing under way"
     return f"{usage.judge_calls:,} answers collected; {bill.spend(usage)}\n{left}"
@@ -122,9 +112,9 @@ def _wait(settings: Settings, parts: Parts) -> str:
 
 def _cancel(settings: Settings, parts: Parts) -> str:
     assert isinstance(parts.judge, BatchJudge)
-    n = parts.judge.cancel(parts.store)
+    n = pipeline.cancel(parts.judge, parts.store)
     if not n:
-        return f"nothing is left to end at {parts.judge.base_url}"
+        return f"nothing is left to end at {parts.judge.api.endpoint}"
     return f"{n} asked to end. What has been answered by then is paid for: store.action=wait collects it."
 
 

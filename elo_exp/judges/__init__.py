@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from elo_exp.api.planning import Estimate
+from elo_exp.api.batches import BatchApi, BatchSettings
+from elo_exp.api.costs import Budget, Prices
+from elo_exp.api.jobs import Api, Completion, Message
+from elo_exp.api.token_estimator import TokenEstimator
 from elo_exp.records import JudgeReply, JudgeRequest
 from elo_exp.store.store import Store
 
 
+class BatchingApi(Api, BatchApi, Protocol):
+    """An API that takes both."""
+
+
 class Judge(Protocol):
+    """Whoever gives verdicts: an OfflineJudge or a PaidJudge."""
+
     @property
     def model(self) -> str: ...
 
@@ -21,6 +30,11 @@ class Judge(Protocol):
     def cache_key(self) -> Mapping[str, Any]:
         """Everything of the judge, beyond the request, that can change its reply, as JSON; part of every key."""
 
+
+@runtime_checkable
+class OfflineJudge(Judge, Protocol):
+    """A judge that answers by itself, at no cost."""
+
     def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
         """A reply to each request, in any order, as they arrive, each committed to the store before it is passed on;
         none where the judge has no answer."""
@@ -28,17 +42,41 @@ class Judge(Protocol):
 
 @runtime_checkable
 class PaidJudge(Judge, Protocol):
-    """A judge whose answers cost money."""
+    """A judge behind an API: it knows its requests and its prices, and nothing of how they travel."""
+
+    api: Api
+    transport: str  # batches or messages
+    concurrency: int  # requests at a time, of messages
+    pause_seconds: float  # between looks at what other processes pay for
+    cache: str | None  # of prompts: measured, 1h, 5m or none; None: that is the server's business
+    max_tokens: int
+    budget: Budget
+    budget_setting: str  # the setting that holds the cap, for messages
+    estimator: TokenEstimator
+    expected_output_tokens: int
+    expected_hit_rate: float
 
     @property
-    def budget_usd(self) -> float:
-        """The cap that it submits nothing past, over a whole run."""
-
-    @property
-    def budget_setting(self) -> str:
-        """The name of the setting that holds the cap, for the words of an error."""
+    def server(self) -> str:
+        """Name of the server, for messages."""
 
     def preflight(self) -> None:
         """Raise UserError for what would stop the first paid call, such as a missing key."""
 
-    def estimate(self, requests: Sequence[JudgeRequest]) -> Estimate: ...
+    def prices_of(self, model: str) -> Prices | None: ...
+
+    def token_counter(self) -> Callable[[Mapping[str, Any]], int] | None:
+        """What counts the tokens of a request free of charge; None where nothing does."""
+
+    def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
+        """The body of a request; `ttl` is the time to live that it asks of the prompt cache, if any."""
+
+    def parse(self, message: Message) -> Completion: ...
+
+
+@runtime_checkable
+class BatchJudge(PaidJudge, Protocol):
+    """A judge whose API takes batches, chosen for this run or for an earlier one."""
+
+    api: BatchingApi
+    batch_settings: BatchSettings

@@ -17,12 +17,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from elo_exp.api.once import kept_once
 from elo_exp.files import utc_now
 from elo_exp.models import causal_lm, checkpoints
 from elo_exp.models.causal_lm import CausalLM, Checkpoint
 from elo_exp.models.generation import in_batches, left_padded
 from elo_exp.records import JudgeReply, JudgeRequest, UserError, canonical_json
+from elo_exp.store.single_flight import get_or_create
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Device, DType
 
@@ -86,7 +86,7 @@ class LocalJudge:
 
     def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
         wanted = {request.key: request for request in requests}
-        return kept_once(
+        return get_or_create(
             wanted,
             store,
             record=JudgeReply,

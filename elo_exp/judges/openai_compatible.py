@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from elo_exp.api.costs import PER_MILLION, Budget, token_prices
-from elo_exp.api.messages import MessagesRun
-from elo_exp.api.once import answer_once
+from elo_exp.api.costs import Budget, Prices, token_prices
+from elo_exp.api.jobs import Completion, Message
 from elo_exp.api.openai_api import (
     OpenAiApi,
     check_extra_body,
-    stop_reason_of,
-    text_of,
-    usage_of,
+    parse_completion,
 )
-from elo_exp.api.planning import Estimate
-from elo_exp.api.services import Clock
-from elo_exp.api.token_estimator import Density, most_tokens
-from elo_exp.files import utc_now
-from elo_exp.records import JudgeReply, JudgeRequest, UserError
-from elo_exp.store.claims import Claims
-from elo_exp.store.store import Store
+from elo_exp.api.token_estimator import TokenEstimator
+from elo_exp.records import JudgeRequest, UserError
 from elo_exp.types import Count, Dollars, MaxTokensName, NonNegative, Positive
 
 logger = logging.getLogger(__name__)
-
-_PAUSE_SECONDS = 0.5  # between looks at what other processes pay for
 
 
 @dataclass(kw_only=True)
@@ -59,8 +49,12 @@ class OpenAiCompatibleJudge:
     chars_per_token: Positive
 
     key_fields = ()
-    clock = Clock()
     budget_setting = "judging.budget_usd"
+    server = "the judge's API"
+    transport = "messages"
+    cache = None  # the server's business
+    pause_seconds = 0.5
+    expected_hit_rate = 0.0
 
     def __post_init__(self) -> None:
         check_extra_body(self.extra_body)
@@ -71,8 +65,8 @@ class OpenAiCompatibleJudge:
             cached_input_usd_per_million=self.cached_input_usd_per_million,
         )
         self._costs = bool(self.input_usd_per_million or self.output_usd_per_million)
-        self._budget = Budget(self.budget_usd)
-        self._density = Density(self.chars_per_token)
+        self.budget = Budget(self.budget_usd)
+        self.estimator = TokenEstimator(self.chars_per_token)
         self._was_reached = False
 
     @property
@@ -83,7 +77,7 @@ class OpenAiCompatibleJudge:
     @part.setter
     def part(self, name: str) -> None:
         self._part = name
-        self._api = OpenAiApi(
+        self.api = OpenAiApi(
             self.base_url,
             key_variable=self.key_variable,
             timeout_seconds=self.timeout_seconds,
@@ -100,7 +94,7 @@ class OpenAiCompatibleJudge:
             "extra_body",
         )
         sent = {name: getattr(self, name) for name in names}
-        return {"judge": "openai_compatible", "endpoint": self._api.endpoint, **sent}
+        return {"judge": "openai_compatible", "endpoint": self.api.endpoint, **sent}
 
     def preflight(self) -> None:
         """Raise UserError for what would stop the first request, such as a missing key."""
@@ -111,7 +105,7 @@ class OpenAiCompatibleJudge:
             )
         if self._was_reached:
             return
-        self._api.check(self.model)
+        self.api.check(self.model)
         if self.key_variable is not None and not self._costs:
             logger.warning(
                 "warning: %s.input_usd_per_million: the prices of %s are 0: its cost is not counted, and no cap is "
@@ -119,17 +113,11 @@ class OpenAiCompatibleJudge:
             )  # fmt: skip
         self._was_reached = True
 
-    def estimate(self, requests: Sequence[JudgeRequest]) -> Estimate:
-        n_input = sum(self._density.tokens(request.n_chars) for request in requests)
-        n_output = len(requests) * self.expected_output_tokens
-        dollars = (n_input * self._prices.input + n_output * self._prices.output) * PER_MILLION
-        return Estimate(
-            input_tokens=round(n_input),
-            output_tokens=n_output,
-            dollars=dollars,
-            dollars_plain=dollars,
-            counted=0,
-        )
+    def prices_of(self, model: str) -> Prices:
+        return self._prices
+
+    def token_counter(self) -> None:
+        return None
 
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
         """The request; its prompt cache is the server's business."""
@@ -155,55 +143,5 @@ class OpenAiCompatibleJudge:
         schema = {"name": name, "strict": True, "schema": json.loads(request.schema)}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
-    def reserve(self, request: JudgeRequest, ttl: str | None) -> float:
-        """The most that a request may cost: dense texts, an answer as long as it may be."""
-        most = (
-            most_tokens(request.n_bytes) * self._prices.input
-            + self.max_tokens * self._prices.output
-        )
-        return most * PER_MILLION
-
-    def reply(self, key: str, names: Mapping[str, str], message: Mapping[str, Any]) -> JudgeReply:
-        """The whole message, with what it says and what it cost."""
-        usage = usage_of(message)
-        return JudgeReply(
-            key=key,
-            text=text_of(message),
-            stop_reason=stop_reason_of(message, max_tokens=self.max_tokens),
-            usage=usage,
-            dollars=self._prices.dollars(usage),
-            timestamp=utc_now(),
-            judge_model=self.model,
-            message=json.dumps(message),
-            **names,  # type: ignore[arg-type]
-        )
-
-    def best_ttl(self, hit_rate: float) -> str | None:
-        return None
-
-    def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
-        return answer_once(
-            requests,
-            store,
-            pay=self._pay,
-            endpoint=None,
-            clock=self.clock,
-            pause_seconds=_PAUSE_SECONDS,
-        )
-
-    def _pay(
-        self, requests: Sequence[JudgeRequest], claims: Claims, failed: dict[str, str]
-    ) -> Iterator[JudgeReply]:
-        if not requests:
-            return
-        self.preflight()
-        run = MessagesRun(
-            send=self._api.complete,
-            judge=self,
-            claims=claims,
-            budget=self._budget,
-            concurrency=self.concurrency,
-            ttl=None,
-        )
-        yield from run.answer(requests)
-        failed |= run.failed
+    def parse(self, message: Message) -> Completion:
+        return parse_completion(message, max_tokens=self.max_tokens)

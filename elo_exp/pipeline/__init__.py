@@ -20,12 +20,12 @@ from elo_exp.pipeline.generating import (
     stored_responses,
 )
 from elo_exp.pipeline.judging import (
-    ask,
     check_before_answers,
     judge_pairs,
     other_judges,
     plan_pairs,
 )
+from elo_exp.pipeline.replies import ask, cancel, collect
 from elo_exp.pipeline.scoring import n_scored, plan_scores, score_responses
 
 __all__ = [
@@ -35,8 +35,10 @@ __all__ = [
     "as_policies",
     "ask",
     "assumed",
+    "cancel",
     "check_before_answers",
     "clone_check",
+    "collect",
     "generate",
     "generation_check",
     "judge_pairs",

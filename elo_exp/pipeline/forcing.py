@@ -12,11 +12,11 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from elo_exp.api.once import kept_once
 from elo_exp.entrants import Entrant, Policy
 from elo_exp.pipeline.loads import by_load
 from elo_exp.progress import track
 from elo_exp.records import ForcedLogprob, Prompt, Record, Response, UserError, fingerprint
+from elo_exp.store.single_flight import get_or_create
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -239,7 +239,7 @@ def _forced(
     wanted = {keys[name]: responses[name] for name in prompts if keys[name] not in stored}
     n_forced_before = store.usage.logprobs_forced
 
-    made = kept_once(
+    made = get_or_create(
         wanted,
         store,
         record=ForcedLogprob,

@@ -5,19 +5,34 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from elo_exp.api.once import kept_once
+from elo_exp.api.batches import summary
+from elo_exp.api.jobs import Completion, Job, Message
+from elo_exp.api.requests import RequestPool
 from elo_exp.data.pairing import Responses
-from elo_exp.entrants import Entrant, HostedEntrant, ModelEntrant
+from elo_exp.entrants import Entrant, HostedEntrant, ModelEntrant, OfflineEntrant
+from elo_exp.files import utc_now
 from elo_exp.pipeline.loads import by_load
 from elo_exp.pipeline.missing import report_missing
 from elo_exp.progress import track
 from elo_exp.records import Prompt, Response, canonical_json, fingerprint
+from elo_exp.store.claims import Claims
+from elo_exp.store.single_flight import get_or_create, share
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 
+_CHUNK = 64  # free answers in one transaction
+_PAUSE_SECONDS = 1.0  # between looks at what other processes pay for
+_FINISH_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+}
 _CHARS_PER_TOKEN = 4  # of English, in an answer that is not there yet
 
 
@@ -85,17 +100,103 @@ def _as_stored(response: Response) -> Response:
 
 def _made(entrant: Entrant, wanted: Mapping[str, Prompt], store: Store) -> Iterator[Response]:
     """The entrant's responses to what is wanted, by key. One whose answers take hours or money makes those that no
-    other process is making, and waits for the others: two of them would be two loads of the same weights."""
+    other process is making, and waits for the others."""
     keys = {prompt.prompt_id: key for key, prompt in wanted.items()}
 
     def key(response: Response) -> str:
         return keys[response.prompt_id]
 
+    if isinstance(entrant, HostedEntrant):
+        return _pay_once(wanted, entrant, store, key=key)
+    assert isinstance(entrant, OfflineEntrant)
     if isinstance(entrant, ModelEntrant):
-        return kept_once(
+        return get_or_create(
             wanted, store, record=Response, key=key, make=entrant.generate, what="responses"
         )
-    return store.keep(map(_unpaid, entrant.generate(list(wanted.values()))), key=key)
+    answers = map(_unpaid, entrant.generate(list(wanted.values())))
+    return store.keep(answers, key=key, chunk=_CHUNK)
+
+
+def _pay_once(
+    wanted: Mapping[str, Prompt],
+    entrant: HostedEntrant,
+    store: Store,
+    *,
+    key: Callable[[Response], str],
+) -> Iterator[Response]:
+    """The answers of an entrant behind an API."""
+    failed: dict[str, str] = {}
+
+    def record(
+        _: str,
+        names: Mapping[str, Any],
+        completion: Completion,
+        dollars: float | None,
+        message: Message,
+    ) -> Response:
+        return _response(entrant.entrant_id, str(names["prompt_id"]), completion, dollars)
+
+    def pay(mine: Mapping[str, Prompt], claims: Claims) -> Iterator[Response]:
+        if not mine:
+            return
+        entrant.preflight()
+        jobs = [
+            Job(key=key, names={"prompt_id": prompt.prompt_id}, request=prompt)
+            for key, prompt in mine.items()
+        ]
+        pool = RequestPool(
+            entrant.api.send, entrant, claims, record, concurrency=entrant.concurrency
+        )
+        counts = Counter[str]()
+        for response in pool.run(jobs, None):
+            counts["answers"] += 1
+            counts["refused"] += response.finish_reason == "refusal"
+            counts["empty"] += not response.response_text.strip()
+            yield response
+        failed.update(pool.failed)
+        _report(entrant, counts, pool.failed)
+
+    return share(
+        wanted,
+        store,
+        record=Response,
+        key=key,
+        make=pay,
+        failed=failed,
+        what="responses",
+        pause_seconds=_PAUSE_SECONDS,
+    )
+
+
+def _response(
+    entrant_id: str, prompt_id: str, completion: Completion, dollars: float | None
+) -> Response:
+    diagnostics: dict[str, Any] = {
+        "model": completion.model,
+        **{name: n for name, n in completion.usage.items() if n},
+    }
+    if dollars is not None:
+        diagnostics["dollars"] = dollars
+    return Response(
+        entrant_id=entrant_id,
+        prompt_id=prompt_id,
+        response_text=completion.text,
+        finish_reason=_FINISH_REASONS.get(completion.stop_reason, completion.stop_reason),
+        diagnostics=diagnostics,
+        timestamp=utc_now(),
+    )
+
+
+def _report(entrant: HostedEntrant, counts: Counter[str], failed: Mapping[str, str]) -> None:
+    odd = ", ".join(f"{counts[kind]} {kind}" for kind in ("refused", "empty") if counts[kind])
+    if odd:
+        logger.warning(
+            "warning: entrant %s: of %d answers %s", entrant.entrant_id, counts["answers"], odd
+        )
+    if entrant.budget.spent:
+        logger.info("entrant %s: spent $%.4f", entrant.entrant_id, entrant.budget.spent)
+    if failed:
+        logger.warning("warning: entrant %s: %s", entrant.entrant_id, summary(failed))
 
 
 def _unpaid(response: Response) -> Response:
@@ -131,6 +232,7 @@ def assumed(
                 logger.info(yet, name, len(absent), n_chars)
             found |= {p.prompt_id: _assumed(name, p, n_chars) for p in absent}
         elif absent:
+            assert isinstance(entrant, OfflineEntrant)
             found |= {r.prompt_id: _as_stored(r) for r in entrant.generate(absent)}
         missing += [f"{name} on {p.prompt_id}" for p in prompts if p.prompt_id not in found]
         responses[name] = {p.prompt_id: found[p.prompt_id] for p in prompts if p.prompt_id in found}

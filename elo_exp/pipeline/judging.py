@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from elo_exp.api import planning
-from elo_exp.api.planning import Estimate, Plan
+from elo_exp.api.planning import Plan
 from elo_exp.data.pairing import reconcile
 from elo_exp.data.rubrics import Rubric
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.pipeline import bill
 from elo_exp.pipeline.missing import report_missing
-from elo_exp.progress import track
+from elo_exp.pipeline.replies import ask, plan
 from elo_exp.records import (
     Comparison,
     JudgeIdentity,
@@ -23,7 +21,6 @@ from elo_exp.records import (
     Judgment,
     fingerprint,
 )
-from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -55,7 +52,7 @@ def judge_pairs(
     if lost:
         store.usage.verdicts_missing += len(lost)
         report_missing(
-            "verdicts", lost, len(every), allow_missing or stored_only, mend=how_to_mend(judge)
+            "verdicts", lost, len(every), allow_missing or stored_only, hint=how_to_go_on(judge)
         )
     return _judgments(comparisons, rubrics, requests, replies, identity)
 
@@ -128,20 +125,6 @@ def plan_pairs(
     return plan(every, judge, store, stored_only=stored_only, spent_usd=store.usage.dollars)
 
 
-def plan(
-    requests: Sequence[JudgeRequest],
-    judge: Judge,
-    store: Store,
-    *,
-    stored_only: bool = False,
-    spent_usd: float = 0.0,
-) -> Plan:
-    """What `ask` would ask and pay."""
-    stored = store.get(JudgeReply, list({request.key for request in requests}))
-    under_way = Ledger(store, owner="").pending()
-    return _plan(requests, stored, under_way, judge, stored_only=stored_only, spent_usd=spent_usd)
-
-
 def _requests(
     comparisons: Mapping[str, Sequence[Comparison]],
     rubrics: Sequence[Rubric],
@@ -168,93 +151,11 @@ def _requests(
     }
 
 
-def _plan(
-    requests: Sequence[JudgeRequest],
-    stored: Collection[str],
-    under_way: Collection[str],
-    judge: Judge,
-    *,
-    stored_only: bool = False,
-    spent_usd: float = 0.0,
-) -> Plan:
-    paid = judge if isinstance(judge, PaidJudge) else None
-    return planning.plan(
-        requests,
-        stored,
-        under_way,
-        judge_model=judge.model,
-        estimate=paid.estimate if paid else lambda _: Estimate(),
-        budget_usd=paid.budget_usd if paid else None,
-        budget_setting=paid.budget_setting if paid else planning.BUDGET_SETTING,
-        stored_only=stored_only,
-        spent_usd=spent_usd,
-    )
-
-
-def _check_before_paying(
-    requests: Sequence[JudgeRequest],
-    stored: Collection[str],
-    judge: PaidJudge,
-    store: Store,
-    *,
-    spent_usd: float,
-) -> None:
-    """Show the plan. Raises UserError for whatever would stop the run once it has begun to pay."""
-    under_way = Ledger(store, owner="").pending()
-    if any(request.key not in stored and request.key not in under_way for request in requests):
-        judge.preflight()
-    plan = _plan(requests, stored, under_way, judge, spent_usd=spent_usd)
-    logger.info("%s", bill.plan_table(plan))
-    plan.check(store.usage)
-
-
 def check_before_answers(plan: Plan, least: Plan, store: Store) -> None:
     """Show the plan of answers that are yet to be made. Raises UserError where the cap would not even reach for the
     `least` that they may be."""
     logger.info("%s", bill.plan_table(plan))
     least.check(store.usage, hint=_AT_LEAST)
-
-
-def ask(
-    requests: Sequence[JudgeRequest],
-    judge: Judge,
-    store: Store,
-    *,
-    stored_only: bool = False,
-    what: str = "verdicts",
-    spent_usd: float = 0.0,
-) -> dict[str, JudgeReply]:
-    """The replies by key; equal requests are asked once. Before a judge that costs money is asked, the plan is shown.
-    Raises UserError where its budget does not reach.
-
-    what       the replies hold
-    spent_usd  of the judge's cap, by the run so far
-    """
-    unique = {request.key: request for request in requests}
-    replies = store.get(JudgeReply, list(unique))
-    wanted = (
-        [] if stored_only else [request for key, request in unique.items() if key not in replies]
-    )
-    usage = store.usage
-    n_before, n_stored = usage.judge_calls, len(replies)
-    usage.verdicts_wanted += len(requests)
-    usage.verdicts_distinct += len(unique)
-    usage.verdicts_stored += n_stored
-    if wanted and isinstance(judge, PaidJudge):
-        _check_before_paying(requests, replies, judge, store, spent_usd=spent_usd)
-    for reply in track(
-        judge.answer(wanted, store), label=f"judging: {judge.model}", total=len(wanted)
-    ):
-        replies[reply.key] = dataclasses.replace(
-            reply, message=None
-        )  # it is in the store, and not needed here
-    logger.info(
-        "%s: %d wanted, %d of them distinct; %d asked of %s, %d from the store",
-        what, len(requests), len(unique), usage.judge_calls - n_before, judge.model, n_stored,
-    )  # fmt: skip
-    if usage.dollars:
-        logger.info("%s", bill.spend(usage))
-    return replies
 
 
 def _judgment(
@@ -275,6 +176,6 @@ def _name(request: JudgeRequest) -> str:
     return f"{subject.dimension} {subject.prompt_id} {' v '.join(subject.entrants)}"
 
 
-def how_to_mend(judge: Judge) -> str:
+def how_to_go_on(judge: Judge) -> str:
     """What can be done about answers that this judge has not given."""
     return "Ask again with the same command" if isinstance(judge, PaidJudge) else "Supply them"

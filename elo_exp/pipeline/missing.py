@@ -14,11 +14,11 @@ _NAMED = 3  # of many missing things, how many an error names
 
 
 def report_missing(
-    what: str, missing: Sequence[str], n_wanted: int, allowed: bool, *, mend: str = "Supply them"
+    what: str, missing: Sequence[str], n_wanted: int, allowed: bool, *, hint: str = "Supply them"
 ) -> None:
     """Warn of what is missing where that is allowed, else raise UserError. A name starts with its owner's.
 
-    mend  what the user can do about it
+    hint  what the user can do about it
     """
     by_owner = {
         owner: len(list(some)) for owner, some in groupby(sorted(m.split()[0] for m in missing))
@@ -27,5 +27,5 @@ def report_missing(
     named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
     line = f"{len(missing)} of {n_wanted} {what} are missing ({counts}): {named}."
     if not allowed:
-        raise UserError(f"{line} {mend}, or go on without with allow_missing=true.")
+        raise UserError(f"{line} {hint}, or go on without with allow_missing=true.")
     logger.warning("warning: %s Going on without them.", line)

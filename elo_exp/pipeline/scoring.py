@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from elo_exp.api.planning import Plan
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.judges import Judge
-from elo_exp.pipeline.judging import ask, how_to_mend, identify, plan
+from elo_exp.pipeline.judging import how_to_go_on, identify
 from elo_exp.pipeline.missing import report_missing
+from elo_exp.pipeline.replies import ask, plan
 from elo_exp.records import Item, JudgeReply, JudgeRequest, Score
 from elo_exp.store.store import Store
 
@@ -41,7 +42,7 @@ def score_responses(
     if lost:
         store.usage.verdicts_missing += len(lost)
         report_missing(
-            "scores", lost, len(requests), allow_missing or stored_only, mend=how_to_mend(judge)
+            "scores", lost, len(requests), allow_missing or stored_only, hint=how_to_go_on(judge)
         )
     scores = [
         rubric.parse(r, replies.get(r.key) or _missing(r), judge_model=judge.model)

@@ -15,9 +15,11 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from elo_exp.records import JudgeReply
+from elo_exp.files import utc_now
+from elo_exp.records import Record
+from elo_exp.results import Usage
 from elo_exp.store.processes import is_alive, this_process
 from elo_exp.store.store import Store
 
@@ -26,6 +28,12 @@ logger = logging.getLogger(__name__)
 BEAT_SECONDS = 20.0
 LEASE_SECONDS = 300.0  # a process on another host whose heartbeat stands still for so long is dead
 OPEN = "('intended', 'submitted')"  # the states of a batch whose results are still to come
+PENDING = (
+    f"SELECT key FROM queries JOIN batches USING (nonce) WHERE state IN {OPEN} AND outcome IS NULL"
+)
+
+
+R = TypeVar("R", bound=Record)
 
 
 class Claims:
@@ -73,6 +81,7 @@ class Claims:
                 "nonce IN (SELECT nonce FROM queries WHERE key IN (SELECT key FROM wanted)))",
                 (self.owner, endpoint),
             ).rowcount
+            self._count_losses(db)
             db.execute(
                 "DELETE FROM claims WHERE owner = ? AND key IN (SELECT key FROM answers)",
                 (self.owner,),
@@ -91,17 +100,53 @@ class Claims:
             logger.info("took over %s that an earlier run has left under way", what)
         return [key for key in keys if key in mine]
 
-    def holds(self, key: str) -> bool:
-        return bool(
-            self._store.read("SELECT 1 FROM claims WHERE key = ? AND owner = ?", (key, self.owner))
-        )
+    @property
+    def usage(self) -> Usage:
+        return self._store.usage
 
-    def keep(self, reply: JudgeReply) -> JudgeReply:
+    def _count_losses(self, db: sqlite3.Connection) -> None:
+        """The answers that dead processes were waiting for are lost. Those that are wanted here are paid again."""
+        lost = db.execute(
+            "UPDATE losses SET why = 'its process died' WHERE why IS NULL AND owner NOT IN (SELECT owner FROM living) "
+            "AND key IN (SELECT key FROM wanted) RETURNING dollars"
+        ).fetchall()
+        if lost:
+            most = sum(dollars for (dollars,) in lost)
+            self._store.usage.lose(most, len(lost))
+            logger.warning(
+                "warning: %d calls of an earlier run got no answer before it ended; they may have cost $%.4f",
+                len(lost), most,
+            )  # fmt: skip
+
+    def send(self, key: str, dollars: float) -> bool:
+        """Commit, before a single call leaves, that it is under way and the most it may cost. False where it must not
+        leave: the claim has been lost, or the answer is to come from a batch."""
+        with self._store.transaction() as db:
+            sent = db.execute(
+                "INSERT INTO losses SELECT key, owner, ?, ?, NULL FROM claims WHERE key = ? AND owner = ? AND "
+                f"key NOT IN ({PENDING})",
+                (dollars, utc_now(), key, self.owner),
+            )
+        return sent.rowcount == 1
+
+    def unsend(self, key: str, *, lost: str | None = None) -> None:
+        """The call has come to nothing. `lost`: why, if the server may have accepted it; then it stays in the books."""
+        which = (key, self.owner)
+        with self._store.transaction() as db:
+            if lost is None:
+                db.execute("DELETE FROM losses WHERE key = ? AND owner = ? AND why IS NULL", which)
+            else:
+                db.execute(
+                    "UPDATE losses SET why = ? WHERE key = ? AND owner = ? AND why IS NULL",
+                    (lost, *which),
+                )
+
+    def keep(self, key: str, answer: R) -> R:
         """Commit an answer and let its key go, in one transaction; the answer, or an earlier one if there was any."""
         with self._store.transaction():
-            n_added = self._store.put([reply], key=lambda reply: reply.key)
-        self._store.usage.count(reply)
-        return reply if n_added else self._store.get(JudgeReply, [reply.key])[reply.key]
+            n_added = self._store.put({key: answer})
+        self._store.usage.count(answer)
+        return self._store.first({key: answer}, n_added)[key]
 
     def holders(self, keys: Sequence[str]) -> str:
         """Who has the others claimed, or in a batch under way, in words."""

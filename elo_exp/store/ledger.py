@@ -6,26 +6,24 @@
     abandoned  certainly not accepted, or given up by the user: its queries may be submitted again
 
 A batch is never submitted anew on a doubt. One that stays without an id is looked for among the server's batches
-(batches.py): by its size, which is unlike that of every other unresolved batch, and by the nonce in its custom ids.
+(api/batches.py): by its size, which is unlike that of every other unresolved batch, and by the nonce in its custom ids.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import secrets
-import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from elo_exp.records import JudgeReply, UserError, storable_json
+from elo_exp.records import Record, UserError, storable_json
 from elo_exp.results import Usage
-from elo_exp.store.claims import OPEN
+from elo_exp.store.claims import OPEN, PENDING
 from elo_exp.store.store import Store
 
 CANCELLED = "cancelled by the user"
-_PENDING = (
-    f"SELECT key FROM queries JOIN batches USING (nonce) WHERE state IN {OPEN} AND outcome IS NULL"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +46,16 @@ class Batch:
         return f"{self.nonce}-{key}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """One request of a batch: its key, and what it asks about in the words of a JudgeReply."""
+R = TypeVar("R", bound=Record)
 
-    key: str
-    names: Mapping[str, str]
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(Batch))
 
 
 class Ledger:
-    def __init__(self, store: Store, owner: str) -> None:
+    """The batches of all processes, and what the one that calls itself `owner` may do about them."""
+
+    def __init__(self, store: Store, owner: str = "") -> None:
         self._store = store
         self._owner = owner
 
@@ -67,7 +65,7 @@ class Ledger:
 
     def intend(
         self,
-        queries: Sequence[Query],
+        names: Mapping[str, Mapping[str, Any]],
         *,
         endpoint: str,
         judge_model: str,
@@ -76,8 +74,11 @@ class Ledger:
         high_water: str | None,
         now: float,
     ) -> Batch | None:
-        """Write down what is about to be submitted. None, and nothing written, where an unresolved batch has the same
-        size. Raises UserError where a claim has been lost: this process slept, and another took over."""
+        """Write down what is about to be submitted: what each request asks about, by the key of its answer.
+
+        None, and nothing written, where an unresolved batch has the same size. Raises UserError where a claim has been
+        lost: this process slept, and another took over.
+        """
         batch = Batch(
             nonce=secrets.choice("abcdf")
             + secrets.token_hex(4)[1:],  # no option of a command reads it as a number
@@ -85,7 +86,7 @@ class Ledger:
             endpoint=endpoint,
             judge_model=judge_model,
             state="intended",
-            size=len(queries),
+            size=len(names),
             reserve=reserve,
             ttl=ttl,
             high_water=high_water,
@@ -96,18 +97,17 @@ class Ledger:
             alike = "SELECT 1 FROM batches WHERE state = 'intended' AND size = ? AND endpoint = ?"
             if db.execute(alike, (batch.size, endpoint)).fetchone():
                 return None
-            ours = f"SELECT key FROM claims WHERE owner = ? EXCEPT {_PENDING}"
+            ours = f"SELECT key FROM claims WHERE owner = ? EXCEPT {PENDING}"
             claimed = {key for (key,) in db.execute(ours, (self._owner,))}
-            if not all(query.key in claimed for query in queries):
+            if not names.keys() <= claimed:
                 raise UserError(
                     "another process has taken over some of this run's queries, as if this one had died. Nothing more "
                     "is submitted; the same command goes on."
                 )
-            fields = ", ".join(Batch.__slots__)
-            marks = ", ".join("?" * len(Batch.__slots__))
-            values = [getattr(batch, name) for name in Batch.__slots__]
-            db.execute(f"INSERT INTO batches ({fields}) VALUES ({marks})", values)
-            rows = ((batch.nonce, query.key, storable_json(query.names)) for query in queries)
+            marks = ", ".join("?" * len(_FIELDS))
+            values = [getattr(batch, name) for name in _FIELDS]
+            db.execute(f"INSERT INTO batches ({', '.join(_FIELDS)}) VALUES ({marks})", values)
+            rows = ((batch.nonce, key, storable_json(about)) for key, about in names.items())
             db.executemany("INSERT INTO queries (nonce, key, names) VALUES (?, ?, ?)", rows)
         return batch
 
@@ -148,33 +148,30 @@ class Ledger:
             return changed.rowcount == 1
 
     def record(
-        self,
-        batch: Batch,
-        outcomes: Mapping[str, str],
-        replies: Sequence[JudgeReply],
-        *,
-        now: float,
-    ) -> tuple[set[str], list[JudgeReply]]:
+        self, batch: Batch, outcomes: Mapping[str, str], answers: Mapping[str, R], *, now: float
+    ) -> tuple[set[str], dict[str, R]]:
         """Commit some of a batch's results in one transaction: the outcome of each key ('succeeded', or why not), and
-        the answers, which are then no longer claimed. With the last outcome the batch is settled.
+        the answers by key, which are then no longer claimed. With the last outcome the batch is settled.
 
         The keys whose outcome was not known before; and the answers, which are earlier ones where there were any.
         """
+        mark = "UPDATE queries SET outcome = ? WHERE nonce = ? AND key = ? AND outcome IS NULL"
         with self._store.transaction() as db:
-            new = {key for key, outcome in outcomes.items() if _mark(db, batch.nonce, key, outcome)}
-            n_added = self._store.put(replies, key=lambda reply: reply.key)
+            new = {
+                key
+                for key, outcome in outcomes.items()
+                if db.execute(mark, (outcome, batch.nonce, key)).rowcount == 1
+            }
+            n_added = self._store.put(answers)
             db.execute(
                 f"UPDATE batches SET state = 'settled', settled_at = ? WHERE nonce = ? AND state IN {OPEN} AND "
                 "NOT EXISTS (SELECT 1 FROM queries WHERE queries.nonce = batches.nonce AND outcome IS NULL)",
                 (now, batch.nonce),
             )
-        for reply in replies:
-            if reply.key in new:
-                self._store.usage.count(reply)
-        if n_added < len(replies):
-            stored = self._store.get(JudgeReply, [reply.key for reply in replies])
-            return new, [stored[reply.key] for reply in replies]
-        return new, list(replies)
+        for key, answer in answers.items():
+            if key in new:
+                self._store.usage.count(answer)
+        return new, self._store.first(answers, n_added)
 
     def under_way(self) -> list[Batch]:
         """This process's batches whose results are still to come, oldest first."""
@@ -186,23 +183,23 @@ class Ledger:
 
     def batches(self) -> list[Batch]:
         rows = self._store.read(
-            f"SELECT {', '.join(Batch.__slots__)} FROM batches ORDER BY created_at, rowid"
+            f"SELECT {', '.join(_FIELDS)} FROM batches ORDER BY created_at, rowid"
         )
-        return [Batch(**dict(zip(Batch.__slots__, row, strict=True))) for row in rows]
+        return [Batch(**dict(zip(_FIELDS, row, strict=True))) for row in rows]
 
     def find(self, nonce: str) -> Batch:
         return next(batch for batch in self.batches() if batch.nonce == nonce)
 
-    def queries(self, batch: Batch) -> dict[str, Query]:
-        """The queries of a batch by key."""
+    def names(self, batch: Batch) -> dict[str, Mapping[str, Any]]:
+        """What each request of a batch asks about, by the key of its answer."""
         rows = self._store.read("SELECT key, names FROM queries WHERE nonce = ?", (batch.nonce,))
-        return {key: Query(key=key, names=json.loads(names)) for key, names in rows}
+        return {key: json.loads(names) for key, names in rows}
 
     def pending(self, endpoint: str | None = None) -> set[str]:
         """The keys in batches, of whichever process, whose results are still to come; of one endpoint, or all."""
         if endpoint is None:
-            return {key for (key,) in self._store.read(_PENDING)}
-        return {key for (key,) in self._store.read(f"{_PENDING} AND endpoint = ?", (endpoint,))}
+            return {key for (key,) in self._store.read(PENDING)}
+        return {key for (key,) in self._store.read(f"{PENDING} AND endpoint = ?", (endpoint,))}
 
     def outcomes(self, batch: Batch) -> dict[str, int]:
         """How many queries of a batch ended how; those without a result are 'pending'."""
@@ -211,12 +208,3 @@ class Ledger:
             (batch.nonce,),
         )
         return dict(rows)
-
-
-def _mark(db: sqlite3.Connection, nonce: str, key: str, outcome: str) -> bool:
-    """Note how a query ended; False if that was known."""
-    changed = db.execute(
-        "UPDATE queries SET outcome = ? WHERE nonce = ? AND key = ? AND outcome IS NULL",
-        (outcome, nonce, key),
-    )
-    return changed.rowcount == 1

@@ -2,8 +2,8 @@
 
 Several processes may use one store. An answer is committed before anyone sees it, is never overwritten, and is found
 again by its key alone: ratings, sweeps and restarts read it and pay nothing. The same file holds the claims
-(claims.py) and the batch ledger (ledger.py), so that an answer, the claim on it and its place in the ledger change in
-one transaction.
+(claims.py), the calls under way or lost (losses), and the batch ledger (ledger.py), so that an answer, the claim on it
+and its place in the ledger change in one transaction.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from elo_exp.files import utc_now
 from elo_exp.records import JudgeIdentity, Record, UserError, storable_json
 from elo_exp.results import Usage
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _TABLES = """
 CREATE TABLE IF NOT EXISTS answers (
     key TEXT PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, created_at TEXT NOT NULL);
@@ -38,6 +38,8 @@ CREATE TABLE IF NOT EXISTS batches (
 CREATE TABLE IF NOT EXISTS queries (
     nonce TEXT NOT NULL, key TEXT NOT NULL, names TEXT NOT NULL, outcome TEXT, PRIMARY KEY (nonce, key)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS queries_by_key ON queries (key);
+CREATE TABLE IF NOT EXISTS losses (
+    key TEXT NOT NULL, owner TEXT NOT NULL, dollars REAL NOT NULL, at TEXT NOT NULL, why TEXT);
 CREATE TABLE IF NOT EXISTS judges (key TEXT PRIMARY KEY, judge_model TEXT NOT NULL, reads TEXT NOT NULL);
 """
 APPLICATION_ID = 0x656C6F78  # "elox", in the file's header: not the database of another program
@@ -171,39 +173,38 @@ class Store:
     def keep(self, records: Iterable[R], *, key: Callable[[R], str], chunk: int = 1) -> Iterator[R]:
         """Pass the records on as they come, each committed first.
 
-        `chunk` records share one transaction: more than 1 is for answers that cost nothing to make again. Where Ctrl-C
-        comes in its midst, whoever makes them is told, and what he then still hands over is committed too.
+        `chunk` records share one transaction: more than 1 is for answers that cost nothing to make again.
         """
         iterator = iter(records)
-        while some := list(islice(iterator, chunk)):
-            try:
-                with self.transaction():
-                    n_new = self.put(some, key=key)
-            except KeyboardInterrupt as stop:
-                last = [*some, *_last(iterator, stop)]
-                with self.transaction():
-                    self.put(last, key=key)
-                for record in last:
-                    self.usage.count(record)
-                raise
-            for record in some:
+        while some := {key(record): record for record in islice(iterator, chunk)}:
+            with self.transaction():
+                n_new = self.put(some)
+            for record in some.values():
                 self.usage.count(record)
-            if n_new < len(
-                some
-            ):  # another process was first: its answers are the ones that every run shall see
-                stored = self.get(type(some[0]), [key(r) for r in some])
-                some = [stored[key(r)] for r in some]
-            yield from some
+            yield from self.first(some, n_new).values()
 
-    def put(self, records: Sequence[R], *, key: Callable[[R], str]) -> int:
-        """Inside a transaction: add the answers that are not there yet, and let go whoever has claimed one of them; how
-        many were added."""
+    def put(self, records: Mapping[str, Record]) -> int:
+        """Inside a transaction: add the answers that are not there yet, by key, and let go of every claim on them and
+        every call that was to bring them; how many were added."""
         now = utc_now()
-        self._db.executemany("DELETE FROM claims WHERE key = ?", ((key(r),) for r in records))
-        rows = [(key(r), type(r).__name__, storable_json(r.to_dict()), now) for r in records]
+        keys = [(key,) for key in records]
+        self._db.executemany("DELETE FROM claims WHERE key = ?", keys)
+        self._db.executemany("DELETE FROM losses WHERE key = ? AND why IS NULL", keys)
+        rows = [
+            (key, type(record).__name__, storable_json(record.to_dict()), now)
+            for key, record in records.items()
+        ]
         return self._db.executemany(
             "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows
         ).rowcount
+
+    def first(self, records: Mapping[str, R], n_new: int) -> dict[str, R]:
+        """What every run shall see after `put` has added `n_new` of these: the answers of whoever was first."""
+        if n_new == len(records):
+            return dict(records)
+        kind = type(next(iter(records.values())))
+        stored = self.get(kind, list(records))
+        return {key: stored[key] for key in records}
 
 
 def _create(path: Path) -> None:
@@ -233,14 +234,3 @@ def _make_tables(db: sqlite3.Connection) -> None:
         db.execute(statement)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-
-def _last(iterator: Iterator[R], stop: KeyboardInterrupt) -> list[R]:
-    """What a generator still hands over when it is broken off."""
-    found: list[R] = []
-    if isinstance(iterator, Generator):
-        with suppress(KeyboardInterrupt, StopIteration):
-            found.append(iterator.throw(stop))
-            for record in iterator:
-                found.append(record)  # one by one: what came before the end is wanted
-    return found
