@@ -23,13 +23,13 @@ from elo_exp.figures.style import (
     Row,
     colors,
     column,
+    grouped,
     labels,
     only_best,
     panels,
     saved,
     set_ticks,
     styled,
-    where,
 )
 from elo_exp.records import Plot
 from elo_exp.report.artifacts import trace_rows
@@ -96,13 +96,16 @@ def k_sensitivity(standings: Standings) -> Plot:
         for rating in board.ratings
     ]
     figure, axes = _panels(standings, "Elo by K")
+    by = grouped(rows, "dimension")
     for name, ax in axes.items():
-        k_lines(ax, where(rows, dimension=name), shown(standings))
+        k_lines(ax, by[name], shown(standings))
         ax.axvline(standings.k, color=SOFT, lw=0.8, ls=_DOTTED)
     next(iter(axes.values())).set_ylabel("mean Elo")
     endless = [name for name in axes if not standings.elo_limit[name]]
-    caption = f"Mean Elo by K; dotted: K = {standings.k:g}, which this run uses. Diamonds: the "
-    caption += "limit that Elo converges to as K grows. A small K understates gaps."
+    caption = (
+        f"Mean Elo by K; dotted: K = {standings.k:g}, which this run uses. Diamonds: the limit that "
+        "Elo converges to as K grows. A small K understates gaps."
+    )
     if endless:
         caption += f" No limit in {', '.join(endless)}: an entrant only wins or only loses."
     caption += only_best(len(shown(standings)), len(standings.models))
@@ -112,13 +115,16 @@ def k_sensitivity(standings: Standings) -> Plot:
 def k_lines(ax: Axes, rows: Sequence[Row], color: Mapping[str, str]) -> None:
     """Draw ratings by K with their Monte Carlo errors, and the limits of those that have one."""
     ks = sorted({row["k"] for row in rows})
+    if not ks:
+        return
     limit = ks[-1] * (ks[-1] / ks[0]) ** 0.2
     ticks: dict[float, str] = {}
     for k in ks:
         has_room = not ticks or math.log(k / max(ticks)) > 0.1 * math.log(ks[-1] / ks[0])
         ticks |= {k: f"{k:g}"} if has_room else {}
+    by = grouped(sorted(rows, key=lambda row: row["k"]), "model")
     for model in color:
-        line = sorted(where(rows, model=model), key=lambda row: row["k"])
+        line = by.get(model, [])
         x, y = column(line, "k"), column(line, "rating")
         ax.errorbar(x, y, Z95 * column(line, "ordering_error"), fmt="o-", ms=3, color=color[model])
         end = line[-1].get("elo_limit") if line else None
@@ -144,11 +150,12 @@ def permutation_traces(standings: Standings) -> Plot | None:
     figure, axes = _panels(standings, "Running mean of Elo over permutations")
     worst = max(row["ordering_error"] for row in rows if row["n_perms"] == n_perms)
     n = np.geomspace(1, n_perms, 60)
+    by = grouped(rows, "dimension", "model")
     funnel = Z95 * worst * np.sqrt(n_perms / n)
     for name, ax in axes.items():
         ax.fill_between(n, -funnel, funnel, color=SOFT, alpha=0.15, lw=0)
         for model, color in shown(standings).items():
-            line = where(rows, dimension=name, model=model)
+            line = by.get((name, model), [])
             means = column(line, "running_mean")
             ax.plot(column(line, "n_perms"), means - means[-1:], color=color, lw=1.2)
         ax.set(xscale="log", xlabel="permutations", xlim=(1, n_perms))
@@ -157,9 +164,11 @@ def permutation_traces(standings: Standings) -> Plot | None:
     first.set_ylabel("running − final mean, points")
     reach = 1.1 * float(funnel[np.searchsorted(n, min(10, n_perms))]) + 1.0
     first.set_ylim(-reach, reach)
-    caption = f"Running mean of Elo (K = {standings.k:g}) as permutations are added, minus its "
-    caption += "final value. Shaded: ± 1.96 Monte Carlo errors of the rating that moves most. "
-    caption += f"After {n_perms:,} permutations that error is {worst:.2f} points."
+    caption = (
+        f"Running mean of Elo (K = {standings.k:g}) as permutations are added, minus its final "
+        "value. Shaded: ± 1.96 Monte Carlo errors of the rating that moves most. After "
+        f"{n_perms:,} permutations that error is {worst:.2f} points."
+    )
     caption += only_best(len(shown(standings)), len(standings.models))
     return saved("permutation_traces", figure, rows, caption, curves=True)
 
@@ -184,10 +193,11 @@ def order_effect(standings: Standings) -> Plot | None:
                 ]
     if not rows:
         return None
+    by = grouped(rows, "dimension", "model")
     figure, axes = _panels(standings, "Elo after one permutation", sharex=True, sharey=False)
     for name, ax in axes.items():
         for model, color in shown(standings).items():
-            bars = where(rows, dimension=name, model=model)
+            bars = by.get((name, model), [])
             low = column(bars, "low")
             width = column(bars, "high") - low
             ax.bar(low, column(bars, "n_perms"), width, align="edge", color=color, alpha=0.75)
@@ -195,8 +205,10 @@ def order_effect(standings: Standings) -> Plot | None:
         ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         ax.set_xlabel("Elo after one permutation")
     next(iter(axes.values())).set_ylabel("permutations")
-    caption = "Elo after each single permutation of the same outcomes at "
-    caption += f"K = {standings.k:g}. The spread is what one arbitrary order would have added; it "
-    caption += "is no uncertainty about the entrants."
+    caption = (
+        f"Elo after each single permutation of the same outcomes at K = {standings.k:g}. The "
+        "spread is what one arbitrary order would have added; it is no uncertainty about the "
+        "entrants."
+    )
     caption += only_best(len(shown(standings)), len(standings.models))
     return saved("order_effect", figure, rows, caption, curves=True)

@@ -17,10 +17,10 @@ from elo_exp.figures.style import (
     Array,
     Row,
     column,
+    grouped,
     panels,
     saved,
     styled,
-    where,
 )
 from elo_exp.records import Plot
 
@@ -60,13 +60,15 @@ def length_effect(standings: Standings) -> Plot | None:
             "between equally rated entrants (fit)": {"color": ORANGE},
         },
     )
-    for ax, name in zip(axes, found, strict=True):
-        _by_length(ax, where(rows, dimension=name))
+    for ax, here in zip(axes, grouped(rows, "dimension").values(), strict=True):
+        _by_length(ax, here)
     axes[0].set(ylabel="longer response wins", ylim=(-0.03, 1.03))
     axes[0].yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
-    caption = "Win rate of the longer response, a tie counting half, by how much longer it is. "
-    caption += "Points: all verdicts in three parts, 95 % Wilson intervals, prompt-clustered. "
-    caption += "Curve: logistic fit between equally rated entrants, 95 % band, prompt-clustered."
+    caption = (
+        "Win rate of the longer response, a tie counting half, by how much longer it is. Points: "
+        "all verdicts in three parts, 95 % Wilson intervals, prompt-clustered. Curve: logistic fit "
+        "between equally rated entrants, 95 % band, prompt-clustered."
+    )
     return saved("length_effect", figure, rows, caption)
 
 

@@ -19,11 +19,11 @@ from elo_exp.figures.style import (
     Array,
     Row,
     column,
+    grouped,
     panels,
     saved,
     set_ticks,
     styled,
-    where,
 )
 from elo_exp.oracle.data import Rows, Truth
 from elo_exp.oracle.estimates import Analysis, LabelBudget
@@ -75,13 +75,12 @@ def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
         sharex=True,
     )
     shown = [{**row, "flag": "refused" if row["value"] is None else None} for row in rows]
-    for ax, policy in zip(axes, policies, strict=True):
+    for ax, (policy, here) in zip(axes, grouped(shown, "policy").items(), strict=True):
         if policy in truth:
             error = Z95 * (truth[policy].std_error or 0.0)
             mean = truth[policy].mean
             ax.axvspan(mean - error, mean + error, color=GREEN, alpha=0.25, lw=0)
             ax.axvline(mean, color=GREEN, lw=1.2)
-        here = where(shown, policy=policy)
         kinds.intervals(ax, here, estimators, _color, of="estimator", value="value")
         ax.set_xlabel("mean oracle label")
     low, high = axes[0].get_xlim()
@@ -133,9 +132,11 @@ def calibration(analysis: Analysis) -> Plot:
             fitted = analysis.calibration.full(labelled)
             ax.plot(labelled.score[order], fitted[order], color=INK, drawstyle="steps-mid")
     axes[0].set(ylabel="oracle label; share of scores", xlim=(-0.03, 1.03), ylim=(-0.02, 1.05))
-    caption = f"Calibration from the judge's score to the oracle's label, from {len(labelled):,} "
-    caption += "labels, and the scores that it is used on. An overlap below 0.5 is refused, below "
-    caption += "0.85 it calls for caution."
+    caption = (
+        f"Calibration from the judge's score to the oracle's label, from {len(labelled):,} "
+        "labels, and the scores that it is used on. An overlap below 0.5 is refused, below "
+        "0.85 it calls for caution."
+    )
     return saved("calibration", figure, rows, caption)
 
 
@@ -203,18 +204,19 @@ def weights(analysis: Analysis) -> Plot | None:
         },
         sharex=True,
     )
-    for ax, found in zip(axes, known, strict=True):
+    for ax, here in zip(axes, grouped(rows, "policy").values(), strict=True):
         ax.plot([0, 1], [0, 1], "--", color=SOFT, lw=0.8)
-        for kind, color in (("raw", ORANGE), ("calibrated", BLUE)):
-            line = where(rows, policy=found.policy, weights=kind)
+        for color, line in zip((ORANGE, BLUE), grouped(here, "weights").values(), strict=True):
             ax.plot(column(line, "share_of_rows"), column(line, "share_of_weight"), color=color)
         ax.set_xlabel("logged answers, largest weight first")
     axes[0].set_ylabel("share of all weight")
     for axis in (axes[0].xaxis, axes[0].yaxis):
         axis.set_major_formatter(_SHARES)
-    caption = "Share of all importance weight that the largest weights hold; the dashed line is "
-    caption += "that of equal weights. Effective samples are in percent of the rows; below 30 % "
-    caption += "raw weights are refused."
+    caption = (
+        "Share of all importance weight that the largest weights hold; the dashed line is "
+        "that of equal weights. Effective samples are in percent of the rows; below 30 % "
+        "raw weights are refused."
+    )
     return saved("weights", figure, rows, caption)
 
 
@@ -262,17 +264,19 @@ def label_budget(analysis: Analysis) -> Plot | None:
         key={"this run": {"color": ORANGE, "marker": "o", "lw": 0, "ms": 6}},
         sharex=True,
     )
-    for ax, budget in zip(axes, shown, strict=True):
-        line = where(rows, policy=budget.policy)
+    lines = grouped(rows, "policy").values()
+    for ax, budget, line in zip(axes, shown, lines, strict=True):
         ax.plot(column(line, "n_labels"), column(line, "half_width"), color=BLUE)
         ax.plot([budget.n_labels], [budget.half_width], "o", ms=6, color=ORANGE)
         ax.set(xscale="log", yscale="log", xlabel="oracle labels")
     set_ticks(axes[0].xaxis, (50, 200, 1000, 5000))
     set_ticks(axes[0].yaxis, (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5), "±{x:g}")
     axes[0].set_ylabel("half width")
-    caption = "Half width of the 95 % interval of the direct estimate by the number of oracle "
-    caption += "labels of logged answers, everything else staying as it is. The number of prompts "
-    caption += "sets its limit."
+    caption = (
+        "Half width of the 95 % interval of the direct estimate by the number of oracle "
+        "labels of logged answers, everything else staying as it is. The number of prompts "
+        "sets its limit."
+    )
     return saved("label_budget", figure, rows, caption)
 
 

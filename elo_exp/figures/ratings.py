@@ -22,13 +22,13 @@ from elo_exp.figures.style import (
     colors,
     column,
     end_labels,
+    grouped,
     labels,
     only_best,
     panels,
     saved,
     set_ticks,
     styled,
-    where,
 )
 from elo_exp.records import Plot
 from elo_exp.report.findings import companion
@@ -128,15 +128,9 @@ def ratings(standings: Standings) -> Plot | None:
         height=(0.19 if is_dense else 0.2 + 0.09 * len(methods)) * len(models) + 0.2,
         sharex=True,
     )
-    for ax, dimension in zip(axes, boards, strict=True):
-        kinds.intervals(
-            ax,
-            where(shown, dimension=dimension),
-            names,
-            lambda row: color[row["model"]],
-            by="method",
-            size=3.5 if is_dense else 5.5,
-        )
+    size = 3.5 if is_dense else 5.5
+    for ax, here in zip(axes, grouped(shown, "dimension").values(), strict=True):
+        kinds.intervals(ax, here, names, lambda r: color[r["model"]], by="method", size=size)
         ax.set_xlabel("rating")
     axes[0].set_xlim(*_limits(shown))
     caption = (
@@ -187,9 +181,10 @@ def win_rates(standings: Standings) -> Plot:
     for ax, dimension in zip(axes, standings.dimensions, strict=True):
         values = np.full((len(models), len(models)), np.nan)
         bold = np.zeros(values.shape, dtype=bool)
-        for row in where(rows, dimension=dimension):
-            if row["entrant_a"] in models and row["entrant_b"] in models:
-                a, b = models.index(row["entrant_a"]), models.index(row["entrant_b"])
+        for row in rows:
+            pair = row["entrant_a"], row["entrant_b"]
+            if row["dimension"] == dimension and {*pair} <= {*models}:
+                a, b = map(models.index, pair)
                 values[a, b], values[b, a] = row["win_share_a"], 1 - row["win_share_a"]
                 bold[a, b] = bold[b, a] = bool(row["significant"])
         text = (lambda share: f"{100 * share:.0f}") if has_text else None
@@ -235,7 +230,7 @@ def predicted_and_observed(standings: Standings) -> Plot | None:
     rows = [row for d in standings.dimensions for row in _fit_rows(standings, d)]
     if not rows:
         return None
-    by = {row["dimension"]: where(rows, dimension=row["dimension"]) for row in rows}
+    by = grouped(rows, "dimension")
     figure, axes = panels(
         list(by),
         heading="Do the ratings predict who wins?",
@@ -256,9 +251,11 @@ def predicted_and_observed(standings: Standings) -> Plot | None:
         kinds.scatter(ax, some, "expected", "observed", BLUE)
     kinds.diagonal(axes, x="favourite wins, predicted", y="favourite wins, observed")
     has_bars = any(len(some) <= kinds.MAX_BARS for some in by.values())
-    caption = "Observed win rate of the favourite of each pair against the rate that Bradley-Terry "
-    caption += "predicts. The ratings count a tie as half a win, so decisive verdicts alone lie "
-    caption += "further from one half."
+    caption = (
+        "Observed win rate of the favourite of each pair against the rate that Bradley-Terry "
+        "predicts. The ratings count a tie as half a win, so decisive verdicts alone lie further "
+        "from one half."
+    )
     caption += " Bars: 95 % Wilson intervals, prompt-clustered." if has_bars else ""
     return saved("predicted_and_observed", figure, rows, caption)
 
@@ -345,24 +342,24 @@ def power(standings: Standings) -> Plot | None:
         beside=called.values(),
         width=4.0,
     )
+    lines = grouped(rows, "dimension")
+    here = [row for row in rows if row["this_run"]]
     for name, style in (("detectable", "-"), ("corrected", "--")):
-        for dimension in known:
-            line = where(rows, dimension=dimension)
+        for line in lines.values():
             ax.plot(column(line, "n_prompts"), column(line, name), style, color=INK)
-        here = where(rows, this_run=True)
         ax.plot(column(here, "n_prompts"), column(here, name), "o", color=ORANGE)
     ax.set(xscale="log", yscale="log", xlabel="prompts", ylabel="rating gap, points")
     set_ticks(ax.xaxis, _TICKS)
     set_ticks(ax.yaxis, _TICKS)
-    last = {called[d]: where(rows, dimension=d)[-1]["detectable"] for d in known}
-    end_labels(ax, float(sizes[-1]), last)
+    ends = {called[dimension]: line[-1]["detectable"] for dimension, line in lines.items()}
+    end_labels(ax, float(sizes[-1]), ends)
     run = "; ".join(
         f"{row['dimension']} {row['detectable']:.0f} points with {row['n_prompts']:,} prompts"
-        for row in where(rows, this_run=True)
+        for row in here
     )
     caption = (
         "Rating gap between two entrants that a two-sided test at 5 % detects with 80 % power, "
         f"from this run's variance between prompts. This run: {run}."
     )
-    lines = ("detectable", "corrected")
-    return saved("power", figure, rows, caption, x="n_prompts", y=lines, curves=True)
+    drawn = ("detectable", "corrected")
+    return saved("power", figure, rows, caption, x="n_prompts", y=drawn, curves=True)

@@ -208,9 +208,13 @@ def end_labels(ax: Axes, x: float, ends: Mapping[str, float]) -> None:
         ax.annotate(name, (x, below), xytext=(5, 0), va="center", annotation_clip=False, **at)
 
 
-def where(rows: Iterable[Row], **values: Any) -> list[Row]:
-    """Return the rows with these values."""
-    return [row for row in rows if all(row[name] == value for name, value in values.items())]
+def grouped(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
+    """Return the rows by their values of a column, or of several."""
+    found: dict[Any, list[Row]] = {}
+    for row in rows:
+        values = tuple(row[name] for name in names)
+        found.setdefault(values if values[1:] else values[0], []).append(row)
+    return found
 
 
 def column(rows: Iterable[Row], name: str) -> Array:

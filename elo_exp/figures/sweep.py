@@ -22,12 +22,12 @@ from elo_exp.figures.style import (
     Row,
     colors,
     column,
+    grouped,
     labels,
     only_best,
     panels,
     saved,
     styled,
-    where,
 )
 from elo_exp.records import Plot
 from elo_exp.results import CONVERGED, Z95
@@ -61,15 +61,8 @@ def plots(rows: Sequence[Row], judges: Sequence[Row], pair: Sequence[str] | None
 
 def best_models(rows: Sequence[Row]) -> list[str]:
     """Return the models by their mean Elo over jobs and dimensions."""
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        found.setdefault(row["model"], []).append(row["rating"])
-    return sorted(found, key=lambda model: (-statistics.fmean(found[model]), model))
-
-
-def _values(rows: Sequence[Row], name: str) -> list[Any]:
-    """The values of a column, in the order in which they come."""
-    return list(dict.fromkeys(row[name] for row in rows))
+    mean = {model: column(some, "rating").mean() for model, some in grouped(rows, "model").items()}
+    return sorted(mean, key=lambda model: (-mean[model], model))
 
 
 # K, and the number of permutations
@@ -80,7 +73,7 @@ def k_by_n_perms(rows: Sequence[Row]) -> Plot:
     """Draw Elo by K: a column for each dimension, a line for each n_perms and other setting."""
     every = sorted({(row["n_perms"], row["setting"]) for row in rows})
     chosen = np.linspace(0, len(every) - 1, min(_MAX_SETTINGS, len(every))).round().astype(int)
-    dimensions = _values(rows, "dimension")
+    dimensions = list(grouped(rows, "dimension"))
     places = [(*every[i], dimension) for i in chosen for dimension in dimensions]
     models = best_models(rows)
     color = {model: colors(models[:MAX_COLORED])[model] for model in models[:MAX_COLORED]}
@@ -92,17 +85,19 @@ def k_by_n_perms(rows: Sequence[Row]) -> Plot:
         height=1.9,
         n_columns=len(dimensions),
     )
-    for ax, (n_perms, setting, dimension) in zip(axes, places, strict=True):
-        here = where(rows, n_perms=n_perms, setting=setting, dimension=dimension)
-        k_lines(ax, here, color)
+    by = grouped(rows, "n_perms", "setting", "dimension")
+    for ax, place in zip(axes, places, strict=True):
+        k_lines(ax, by.get(place, []), color)
     for ax in axes[:: len(dimensions)]:
         ax.set_ylabel("mean Elo")
     lines = [
         {**row, "line": row["model"] if len(every) == 1 else _line_name(row)}
         for row in sorted(rows, key=lambda row: row["k"])
     ]
-    caption = "Mean Elo by K, a line of panels for each number of permutations and each other "
-    caption += "setting that was swept. Bars: 95 % Monte Carlo error of averaging permutations."
+    caption = (
+        "Mean Elo by K, a line of panels for each number of permutations and each other "
+        "setting that was swept. Bars: 95 % Monte Carlo error of averaging permutations."
+    )
     caption += only_best(len(chosen), len(every), "settings") + only_best(len(color), len(models))
     return saved("k_by_n_perms", figure, lines, caption, x="k", y=("rating",))
 
@@ -119,21 +114,21 @@ def pair_by_k_and_n_perms(rows: Sequence[Row], first: str, second: str) -> Plot:
     """
     cells = _gaps(rows, first, second)
     called = labels([first, second])
-    places = list(dict.fromkeys((cell["setting"], cell["dimension"]) for cell in cells))
-    ks, n_perms = (sorted(_values(cells, name)) for name in ("k", "n_perms"))
+    by = grouped(cells, "setting", "dimension")
+    ks, n_perms = (sorted(grouped(cells, name)) for name in ("k", "n_perms"))
     widest = max(abs(cell["difference"]) for cell in cells) or 1.0
     figure, axes = panels(
-        [dimension for _, dimension in places],
+        [dimension for _, dimension in by],
         heading=f"Elo of {called[first]} minus {called[second]}, points",
-        notes=[setting for setting, _ in places] if any(s for s, _ in places) else (),
+        notes=[setting for setting, _ in by],
         width=max(0.45 * len(ks), 2.0),
         height=max(0.35 * len(n_perms), 0.8),
-        n_columns=len(_values(cells, "dimension")),
+        n_columns=len(grouped(cells, "dimension")),
     )
-    for ax, (setting, dimension) in zip(axes, places, strict=True):
+    for ax, here in zip(axes, by.values(), strict=True):
         values = np.full((len(n_perms), len(ks)), np.nan)
         near = np.zeros(values.shape, dtype=bool)
-        for cell in where(cells, setting=setting, dimension=dimension):
+        for cell in here:
             at = n_perms.index(cell["n_perms"]), ks.index(cell["k"])
             values[at], near[at] = cell["difference"], cell["convergence"] >= CONVERGED
         across, down = [f"{k:g}" for k in ks], [f"{n:,}" for n in n_perms]
@@ -174,11 +169,11 @@ def _gaps(rows: Sequence[Row], first: str, second: str) -> list[Row]:
 def seeds(rows: Sequence[Row]) -> Plot:
     """Draw Elo by the seed of its permutations, beside the Monte Carlo error of each job."""
     drawn: list[Row] = []
-    for row in rows:
-        if _but_seed(row) == _but_seed(rows[0]):
-            same = where(rows, model=row["model"], dimension=row["dimension"])
-            ratings = [r["rating"] for r in same if _but_seed(r) == _but_seed(row)]
-            deviation, error = row["rating"] - statistics.fmean(ratings), row["ordering_error"]
+    same = [row for row in rows if _but_seed(row) == _but_seed(rows[0])]
+    for line in grouped(same, "dimension", "model").values():
+        mean = statistics.fmean(row["rating"] for row in line)
+        for row in line:
+            deviation, error = row["rating"] - mean, row["ordering_error"]
             drawn.append(
                 {
                     **{name: row[name] for name in ("job", "dimension", "model", "seed", "rating")},
@@ -188,7 +183,7 @@ def seeds(rows: Sequence[Row]) -> Plot:
                     "ci_high": deviation + Z95 * error,
                 }
             )
-    n_seeds = len(_values(drawn, "seed"))
+    n_seeds = len(grouped(drawn, "seed"))
     figure, names = _intervals(
         drawn, "Elo by the seed of its permutations", by="seed", value="deviation"
     )
@@ -197,7 +192,7 @@ def seeds(rows: Sequence[Row]) -> Plot:
         "Monte Carlo error as each job states it; the points should scatter no wider. Neither is "
         "uncertainty about the entrants."
     )
-    caption += only_best(len(names), len(_values(drawn, "model")))
+    caption += only_best(len(names), len(grouped(drawn, "model")))
     return saved("seeds", figure, drawn, caption)
 
 
@@ -211,20 +206,19 @@ def _intervals(
     rows: Sequence[Row], heading: str, *, by: str, value: str = "rating"
 ) -> tuple[Figure, dict[str, str]]:
     """Draw the best models with a mark for each value of a column; return them with their labels."""
-    dimensions, series = _values(rows, "dimension"), _values(rows, by)
     called = labels(row["model"] for row in rows)
     names = {model: called[model] for model in best_models(rows)[:_MAX_ROWS]}
-    shown = [row for row in rows if row["model"] in names]
+    places = grouped((row for row in rows if row["model"] in names), "dimension")
+    series = [str(value) for value in grouped(rows, by)]
     figure, axes = panels(
-        dimensions,
+        list(places),
         heading=heading,
-        key=kinds.series_key(map(str, series)),
+        key=kinds.series_key(series),
         beside=names.values(),
         height=(0.15 + 0.09 * len(series)) * len(names) + 0.2,
         sharex=True,
     )
-    for ax, dimension in zip(axes, dimensions, strict=True):
-        here = where(shown, dimension=dimension)
+    for ax, here in zip(axes, places.values(), strict=True):
         kinds.intervals(ax, here, names, lambda row: BLUE, by=by, value=value)
         ax.set_xlabel(f"{value}, points")
     return figure, names
@@ -239,25 +233,27 @@ def judges_agreement(rows: Sequence[Row]) -> Plot:
     every = list(dict.fromkeys(row[name] for row in rows for name in ("first", "second")))
     judges = every[:_MAX_JUDGES]
     called = [labels(every)[judge] for judge in judges]
-    dimensions = _values(rows, "dimension")
+    by = grouped(rows, "dimension")
     figure, axes = panels(
-        dimensions,
+        list(by),
         heading="Agreement between judges",
-        notes=["kappa above, rank correlation below"] * len(dimensions),
+        notes=["kappa above, rank correlation below"] * len(by),
         beside=called,
         width=max(0.7 * len(judges), 2.4),
         height=max(0.5 * len(judges), 1.0) + 0.05 * max(map(len, called)),
     )
-    for ax, dimension in zip(axes, dimensions, strict=True):
+    for ax, here in zip(axes, by.values(), strict=True):
         values = np.full((len(judges), len(judges)), np.nan)
-        for row in where(rows, dimension=dimension):
+        for row in here:
             if row["first"] in judges and row["second"] in judges:
                 i, j = judges.index(row["first"]), judges.index(row["second"])
                 values[i, j], values[j, i] = column([row], "kappa")[0], column([row], "rho")[0]
         kinds.matrix(ax, values, _hundredths, called, called, limits=(-1, 1))
         kinds.slanted(ax)
-    caption = "Above the diagonal Cohen's kappa of the comparisons that both judges made, below it "
-    caption += "Spearman's correlation of their Bradley-Terry ratings. Empty: not defined."
+    caption = (
+        "Above the diagonal Cohen's kappa of the comparisons that both judges made, below it "
+        "Spearman's correlation of their Bradley-Terry ratings. Empty: not defined."
+    )
     caption += only_best(len(judges), len(every), "judges")
     return saved("judges_agreement", figure, rows, caption)
 
@@ -288,7 +284,7 @@ def ratings_by_mode(rows: Sequence[Row]) -> Plot:
         "prompts, so overlapping intervals do not say whether a rating moved: experiment=compare "
         "does."
     )
-    caption += only_best(len(names), len(_values(drawn, "model")))
+    caption += only_best(len(names), len(grouped(drawn, "model")))
     return saved("ratings_by_mode", figure, drawn, caption)
 
 
