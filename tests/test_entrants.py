@@ -1,4 +1,4 @@
-"""Entrants that need no model: probes of known quality, and responses that were made elsewhere."""
+"""Entrants that need no model: probes of known quality, and recorded responses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def small_bank(tmp_path_factory) -> Path:
 
 
 def probe(path: Path, style: str, **changes: Any) -> ProbeEntrant:
-    """A probe that does not lapse, but for `changes`."""
+    """A probe without lapses, but for `changes`."""
     settings = {
         "entrant_id": style,
         "style": style,
@@ -64,7 +64,7 @@ def answers(entrant: Any, *prompts: Prompt) -> list[str]:
     return [response.response_text for response in entrant.generate(prompts)]
 
 
-# Probes: what each style says
+# Probes: styles
 
 
 @pytest.mark.parametrize(
@@ -79,55 +79,43 @@ def test_a_prompt_with_a_gold_answer_is_answered_from_it(small_bank, style, answ
     assert answers(probe(small_bank, style), BLEEDING) == [answer]
 
 
-def test_hedging_keeps_the_claims_and_buries_them(small_bank):
+def test_hedging_keeps_the_claims(small_bank):
     (answer,) = answers(probe(small_bank, "hedged"), BLEEDING)
     assert "Firm pressure on the wound." in answer
     assert answer.startswith("It is hard to be certain")
 
 
-def test_the_swapped_answer_is_the_next_prompts_and_the_last_takes_the_first(small_bank):
-    """The curated prompt between them has no gold answer to give."""
-    assert answers(probe(small_bank, "swapped"), *PROMPTS)[::2] == [
-        "Certainly. Running water.",
-        "Certainly. Firm pressure on the wound.",
-    ]
+def test_the_swapped_answer_is_that_of_the_next_prompt_with_one(small_bank):
+    """The last prompt takes the first one's; the one between them has no gold answer."""
+    first, _, last = answers(probe(small_bank, "swapped"), *PROMPTS)
+    assert (first, last) == ("Certainly. Running water.", "Certainly. Firm pressure on the wound.")
 
 
-BEHAVES = {
-    "Yes, this is settled.": "answer",
-    "It depends:": "hedge",
-    "I cannot answer this": "abstain",
+OPENINGS = {
+    "answer": "Yes, this is settled.",
+    "hedge": "It depends:",
+    "abstain": "I cannot answer this",
 }
 
 
 @pytest.mark.parametrize(
-    ("style", "expected", "shown"),
+    ("style", "behaviors"),
     [
-        ("reference", "answer", "answer"),
-        ("reference", "hedge", "hedge"),
-        ("reference", "abstain", "abstain"),
-        ("hedged", "answer", "hedge"),
-        ("hedged", "hedge", "hedge"),
-        ("hedged", "abstain", "hedge"),
-        ("partial", "answer", "hedge"),
-        ("partial", "hedge", "answer"),
-        ("partial", "abstain", "hedge"),
-        ("swapped", "answer", "abstain"),
-        ("swapped", "hedge", "abstain"),
-        ("swapped", "abstain", "answer"),
+        ("reference", ["answer", "hedge", "abstain"]),  # as expected
+        ("hedged", ["hedge", "hedge", "hedge"]),
+        ("partial", ["hedge", "answer", "hedge"]),  # one step off
+        ("swapped", ["abstain", "abstain", "answer"]),  # as far off as can be
     ],
 )
-def test_a_prompt_without_one_is_answered_with_a_behavior(small_bank, style, expected, shown):
-    """reference as expected, hedged always hedging, partial one step off, swapped as far off as can be."""
-    (answer,) = answers(
-        probe(small_bank, style), dataclasses.replace(HEDGE, expected_behavior=expected)
-    )
-    assert [behavior for opening, behavior in BEHAVES.items() if answer.startswith(opening)] == [
-        shown
-    ]
+def test_a_prompt_without_a_gold_answer_is_answered_with_a_behavior(small_bank, style, behaviors):
+    """Where an answer, a hedge and an abstention are expected."""
+    for expected, shown in zip(OPENINGS, behaviors, strict=True):
+        prompt = dataclasses.replace(HEDGE, expected_behavior=expected)
+        (answer,) = answers(probe(small_bank, style), prompt)
+        assert answer.startswith(OPENINGS[shown])
 
 
-def test_a_behavior_is_about_the_first_tags_or_the_subject(small_bank):
+def test_a_behavior_names_the_first_tags_or_the_subject(small_bank):
     reference = probe(small_bank, "reference")
     (tagged,) = answers(reference, HEDGE)
     assert "statins, primary prevention, age." in tagged
@@ -139,88 +127,52 @@ def test_a_behavior_is_about_the_first_tags_or_the_subject(small_bank):
 # Probes: lapses
 
 
-def test_without_lapses_every_answer_is_in_style_and_with_nothing_else_none_is():
-    prompts = bank.load(BANK)
-    for rate, style in ((0.0, "reference"), (1.0, "swapped")):
-        entrant = probe(BANK, "reference", lapse_style="swapped", lapse_rate=rate)
-        assert {r.diagnostics["style"] for r in entrant.generate(prompts)} == {style}
+def lapses(entrant: ProbeEntrant) -> set[str]:
+    made = entrant.generate(bank.load(BANK))
+    return {r.prompt_id for r in made if r.diagnostics["style"] == entrant.lapse_style}
 
 
-@pytest.mark.parametrize("name", PROBES)
-def test_the_shipped_probes_lapse_on_about_their_share_of_the_bank(name):
-    """0.15 of 143 prompts, drawn by hash: within two and a half standard deviations (0.03)."""
-    entrant = shipped("entrant", name, entrant_id=name)
-    prompts = bank.load(BANK)
-    lapses = [r for r in entrant.generate(prompts) if r.diagnostics["style"] == entrant.lapse_style]
-    assert entrant.lapse_rate == 0.15
-    assert len(lapses) / len(prompts) == pytest.approx(0.15, abs=0.075)
+def test_the_shipped_probes_lapse_on_about_their_share_but_not_together():
+    """.15 of 143 prompts, drawn by hash: within two and a half standard errors (.03)."""
+    probes = [shipped("entrant", name, entrant_id=name) for name in PROBES]
+    assert {entrant.lapse_rate for entrant in probes} == {0.15}
+    lapsed = [lapses(entrant) for entrant in probes]
+    assert [len(prompts) / 143 for prompts in lapsed] == pytest.approx([0.15] * 4, abs=0.075)
+    assert not set.intersection(*lapsed)
 
 
 def test_a_lower_rate_lapses_on_some_of_the_same_prompts():
-    prompts = bank.load(BANK)
-
-    def lapses(rate: float) -> set[str]:
-        entrant = probe(BANK, "reference", lapse_style="swapped", lapse_rate=rate)
-        return {
-            r.prompt_id for r in entrant.generate(prompts) if r.diagnostics["style"] == "swapped"
-        }
-
-    assert lapses(0.1) < lapses(0.3) < lapses(0.6)
+    low, middle, high = (
+        lapses(probe(BANK, "reference", lapse_style="swapped", lapse_rate=rate))
+        for rate in (0.1, 0.3, 0.6)
+    )
+    assert low < middle < high
 
 
-def test_the_four_probes_do_not_lapse_together():
-    prompts = bank.load(BANK)
-    lapses = []
-    for name in PROBES:
-        entrant = shipped("entrant", name, entrant_id=name)
-        lapses.append(
-            {
-                r.prompt_id
-                for r in entrant.generate(prompts)
-                if r.diagnostics["style"] != entrant.style
-            }
-        )
-    assert not set.intersection(*lapses)
-
-
-# Probes: as entrants
-
-
-@pytest.mark.parametrize("name", PROBES)
-def test_a_probe_gives_the_same_answers_every_time_and_on_every_machine(name):
-    prompts = bank.load(BANK)
-    once, again = (answers(shipped("entrant", name, entrant_id=name), *prompts) for _ in range(2))
-    assert once == again
-
-
-def test_which_prompts_a_probe_lapses_on_never_changes(small_bank):
-    """The draw is a hash of style and prompt_id, not of this process: fixed here, so that stored answers stay found."""
+def test_the_prompts_of_lapses_are_drawn_by_a_fixed_hash(small_bank):
+    """Of style and prompt_id, so that stored answers stay found."""
     entrant = probe(small_bank, "reference", lapse_style="swapped", lapse_rate=0.5)
     prompts = [dataclasses.replace(BLEEDING, prompt_id=f"p{n}") for n in range(10)]
     styles = [r.diagnostics["style"] for r in entrant.generate(prompts)]
     assert [n for n, style in enumerate(styles) if style == "swapped"] == [2, 7, 9]
 
 
-def test_an_answer_says_who_gave_it_to_what(small_bank):
+# Probes: as entrants
+
+
+def test_a_probes_answer_is_a_complete_response(small_bank):
     (response,) = probe(small_bank, "reference", entrant_id="best").generate([BURN])
-    assert (response.entrant_id, response.prompt_id, response.finish_reason) == (
-        "best",
-        "p2",
-        "stop",
-    )
+    assert (response.entrant_id, response.prompt_id) == ("best", "p2")
+    assert response.finish_reason == "stop"
     assert response.timestamp.endswith("Z")
 
 
-def test_an_answer_is_named_by_all_that_could_change_it(small_bank):
+def test_a_probes_cache_key_is_its_answer(small_bank):
     entrant = probe(small_bank, "reference")
-    assert fingerprint(entrant.cache_key(BLEEDING)) == fingerprint(
-        probe(small_bank, "reference").cache_key(BLEEDING)
-    )
     edited = dataclasses.replace(BLEEDING, gold_answer="A tourniquet.")
-    assert fingerprint(entrant.cache_key(edited)) != fingerprint(entrant.cache_key(BLEEDING))
-    assert fingerprint(probe(small_bank, "partial").cache_key(BLEEDING)) != fingerprint(
-        entrant.cache_key(BLEEDING)
-    )
+    keys = [entrant.cache_key(BLEEDING), entrant.cache_key(edited)]
+    keys.append(probe(small_bank, "partial").cache_key(BLEEDING))
+    assert len(set(map(fingerprint, keys))) == 3
 
 
 # Recorded responses
@@ -239,24 +191,14 @@ def file(tmp_path: Path) -> Path:
 
 def refused(path: Path, *rows: dict[str, Any]) -> str:
     with pytest.raises(UserError) as error:
-        recorded(path, *rows).check()
-    assert str(error.value).startswith(str(path))
+        recorded(path, *rows).cache_key(BLEEDING)
     return str(error.value)
 
 
-def test_recorded_responses_are_given_back_and_unknown_keys_ignored(file):
-    entrant = recorded(
-        file, {**ROW, "p_correct": 0.75, "diagnostics": {"seed": 7}, "loader": "vanilla_hf"}
-    )
-    assert list(entrant.generate([BLEEDING])) == [
-        Response(
-            entrant_id="ann",
-            prompt_id="p1",
-            response_text="Firm pressure.",
-            p_correct=0.75,
-            diagnostics={"seed": 7},
-        )
-    ]
+def test_recorded_responses_are_returned_and_unknown_keys_ignored(file):
+    fields = {"p_correct": 0.75, "diagnostics": {"seed": 7}}
+    entrant = recorded(file, {**ROW, **fields, "loader": "vanilla_hf"})
+    assert list(entrant.generate([BLEEDING])) == [Response(**ROW, **fields)]
 
 
 def test_a_prompt_without_a_recorded_response_is_not_answered(file):
@@ -268,89 +210,66 @@ def test_an_empty_response_is_a_response(file):
 
 
 def test_the_responses_of_a_run_can_be_read_back(tmp_path):
-    """Whatever an entrant made, the file that a run writes of it answers in its place."""
     prompts = bank.load(BANK)
     made = list(shipped("entrant", "probe_hedged", entrant_id="probe_hedged").generate(prompts))
-    write_jsonl(
-        tmp_path / "responses_probe_hedged.jsonl", (response.to_dict() for response in made)
-    )
+    write_jsonl(tmp_path / "responses_probe_hedged.jsonl", (row.to_dict() for row in made))
     again = RecordedEntrant(entrant_id="probe_hedged", path=str(tmp_path))
     assert list(again.generate(prompts)) == made
 
 
-def test_of_a_file_with_several_entrants_ones_own_rows_are_taken(file):
+def test_an_entrants_rows_are_taken_from_a_file_with_several(file):
     rows = [ROW, {**ROW, "entrant_id": "bob", "response_text": "A prayer."}]
     assert answers(recorded(file, *rows), BLEEDING) == ["Firm pressure."]
     assert answers(recorded(file, *rows, entrant_id="bob"), BLEEDING) == ["A prayer."]
+    rows[0] = {**ROW, "entrant_id": "zoe"}
+    assert refused(file, *rows) == f"{file}: has no response of 'ann' (found bob, zoe)."
 
 
-def test_a_file_of_one_entrant_may_call_it_anything(file):
+def test_a_file_of_one_entrant_may_give_it_any_name(file):
     (response,) = recorded(file, ROW, entrant_id="my_name_for_ann").generate([BLEEDING])
     assert response.entrant_id == "my_name_for_ann"
     unnamed = {key: value for key, value in ROW.items() if key != "entrant_id"}
     assert answers(recorded(file, unnamed), BLEEDING) == ["Firm pressure."]
 
 
-def test_an_entrant_that_is_not_among_several_is_refused(file):
-    words = refused(file, {**ROW, "entrant_id": "bob"}, {**ROW, "entrant_id": "zoe"})
-    assert words == f"{file}: has no response of 'ann' (found bob, zoe)."
-
-
-def test_the_same_response_twice_is_one_response(file):
-    assert answers(recorded(file, ROW, {**ROW, "timestamp": "2026-04-25T00:00:00Z"}), BLEEDING) == [
-        "Firm pressure."
-    ]
-
-
-def test_two_different_responses_to_one_prompt_are_refused(file):
-    words = refused(file, ROW, {**ROW, "response_text": "A prayer."})
-    assert words == f"{file}:2: a second, different response to 'p1'. Keep one of them."
+def test_only_equal_responses_to_one_prompt_may_be_there_twice(file):
+    twice = {**ROW, "timestamp": "2026-04-25T00:00:00Z"}
+    assert answers(recorded(file, ROW, twice), BLEEDING) == ["Firm pressure."]
+    message = f"{file}:2: a second, different response to 'p1'. Keep one of them."
+    assert refused(file, ROW, {**ROW, "response_text": "A prayer."}) == message
 
 
 @pytest.mark.parametrize(
-    ("bad", "words"),
+    ("changes", "message"),
     [
-        (
-            {"entrant_id": "ann", "response_text": "Yes."},
-            ":2: found None as 'prompt_id'. Expected a text.",
-        ),
-        ({**ROW, "response_text": None}, ":2: found None as 'response_text'. Expected a text."),
-        ({**ROW, "prompt_id": 1}, ":2: found 1 as 'prompt_id'. Expected a text."),
+        ({"prompt_id": None}, "found None as 'prompt_id'. Expected a text."),
+        ({"response_text": None}, "found None as 'response_text'. Expected a text."),
+        ({"prompt_id": 1}, "found 1 as 'prompt_id'. Expected a text."),
     ],
-    ids=["no prompt", "no response", "a number"],
 )
-def test_a_bad_row_is_named(file, bad, words):
-    assert refused(file, ROW, bad) == f"{file}{words}"
+def test_a_row_of_another_shape_is_refused(file, changes, message):
+    assert refused(file, ROW, {**ROW, **changes}) == f"{file}:2: {message}"
 
 
 @pytest.mark.parametrize(
-    "field",
-    ['"p_correct": NaN', '"p_correct": 1e999', '"diagnostics": {"logprobs": [-0.5, -Infinity]}'],
+    "field", ['"p_correct": NaN', '"diagnostics": {"logprobs": [-0.5, -Infinity]}']
 )
-def test_what_is_no_number_in_json_is_refused_where_it_stands(file, field):
-    """Python's json writes such, and reads it."""
-    other = {**ROW, "prompt_id": "p2"}
-    write_whole(file, f"{json.dumps(ROW)}\n{json.dumps(other)[:-1]}, {field}}}\n")
-    with pytest.raises(UserError) as refusal:
-        RecordedEntrant(entrant_id="ann", path=str(file)).check()
-    assert (
-        str(refusal.value)
-        == f"{file}:2: holds NaN or Infinity, which JSON has not. Write null, or leave it out."
-    )
+def test_what_is_no_number_in_json_is_refused(file, field):
+    """Python's json reads and writes such."""
+    other = json.dumps({**ROW, "prompt_id": "p2"})
+    write_whole(file, f"{json.dumps(ROW)}\n{other[:-1]}, {field}}}\n")
+    with pytest.raises(UserError, match="jsonl:2: found NaN or Infinity, which JSON does not have"):
+        RecordedEntrant(entrant_id="ann", path=str(file)).cache_key(BLEEDING)
 
 
-def test_a_folder_without_the_entrants_file_is_refused(tmp_path):
-    with pytest.raises(
-        UserError, match=r"responses_ann\.jsonl: cannot be read \(No such file or directory\)"
-    ):
-        RecordedEntrant(entrant_id="ann", path=str(tmp_path)).check()
+def test_a_folder_without_the_entrants_file_is_refused_when_it_is_read(tmp_path):
+    entrant = RecordedEntrant(entrant_id="ann", path=str(tmp_path))
+    with pytest.raises(UserError, match=r"responses_ann\.jsonl: cannot be read \(No such file"):
+        entrant.cache_key(BLEEDING)
 
 
-def test_an_edited_response_has_another_name_in_the_store(file):
+def test_the_cache_key_of_a_recorded_response_is_the_response(file):
     before = fingerprint(recorded(file, ROW).cache_key(BLEEDING))
-    assert fingerprint(recorded(file, ROW).cache_key(BLEEDING)) == before
-    assert (
-        fingerprint(recorded(file, {**ROW, "response_text": "Press."}).cache_key(BLEEDING))
-        != before
-    )
     assert fingerprint(recorded(file, ROW).cache_key(BURN)) != before
+    edited = recorded(file, {**ROW, "response_text": "Press."})
+    assert fingerprint(edited.cache_key(BLEEDING)) != before

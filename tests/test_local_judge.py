@@ -1,4 +1,4 @@
-"""A local model as judge: the verdict is the likeliest label, its probabilities are kept, and it never guesses."""
+"""A local model as judge: the likeliest label is the verdict, and probabilities are kept."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stays_loaded() -> Iterator[None]:
+def _release() -> Iterator[None]:
     yield
     causal_lm.release()
 
@@ -104,19 +104,18 @@ def one_by_one(lm: CausalLM, ids: list[int], text: str) -> float:
     return total
 
 
-def test_a_label_is_as_likely_as_its_tokens_one_after_the_other(model, rubric, tmp_path):
-    """The tiny tokenizer writes ' TIE' as three tokens and ' B' as two: no label is likely for being short."""
+def test_a_labels_log_probability_is_the_sum_over_its_tokens(model, rubric, tmp_path):
+    """The tiny tokenizer writes ' TIE' as three tokens and ' B' as two."""
     of = judge(model)
     found = replies(rubric, of, tmp_path)
-    lm = causal_lm.load(of._checkpoint)
+    lm = causal_lm.load(of.weights)
     assert [len(lm.tokenizer(f" {label}")["input_ids"]) for label in LABELS] == [1, 2, 3]
     for request in requests(rubric, of):
         ids = causal_lm.chat_ids(lm, request.user, system_prompt=request.system, chat_template=None)
         ids += lm.tokenizer("VERDICT:")["input_ids"]
-        said = json.loads(found[request.key].message or "")["log_probabilities"]
-        assert said == pytest.approx(
-            {label: one_by_one(lm, ids, f" {label}") for label in LABELS}, abs=1e-3
-        )
+        expected = {label: one_by_one(lm, ids, f" {label}") for label in LABELS}
+        message = json.loads(found[request.key].message or "")
+        assert message["log_probabilities"] == pytest.approx(expected, abs=1e-3)
 
 
 def test_the_likeliest_label_is_the_verdict_and_the_three_are_normalised(model, rubric, tmp_path):
@@ -129,82 +128,61 @@ def test_the_likeliest_label_is_the_verdict_and_the_three_are_normalised(model, 
         assert math.log(chances["A"] / chances["TIE"]) == pytest.approx(logs["A"] - logs["TIE"])
         verdict = rubric.parse(request, found[request.key], judge_model=of.model)
         assert verdict.verdict == max(chances, key=chances.__getitem__)
-        assert (
-            verdict.reasoning
-            == f"A: probability {chances['A']:.3f} | B: probability {chances['B']:.3f}"
-        )
+        evidence = [f"{label}: probability {chances[label]:.3f}" for label in "AB"]
+        assert verdict.reasoning == " | ".join(evidence)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_the_verdicts_do_not_depend_on_the_batch(model, rubric, tmp_path, batch_size):
-    """The responses are of different lengths, so that a batch is padded."""
+    """The responses differ in length, so that a batch is padded."""
     expected = replies(rubric, judge(model), tmp_path / "one")
     found = replies(rubric, judge(model, batch_size=batch_size), tmp_path / "two")
     for key, reply in expected.items():
-        ours, theirs = (json.loads(r.message or "")["probabilities"] for r in (found[key], reply))
-        assert ours == pytest.approx(theirs, abs=1e-4)
+        one, two = (json.loads(r.message or "")["probabilities"] for r in (found[key], reply))
+        assert one == pytest.approx(two, abs=1e-4)
 
 
-def test_both_orders_are_asked_and_reconciled_as_with_any_judge(model, rubric, tmp_path):
+def test_both_orders_are_judged(model, rubric, tmp_path):
     of = judge(model)
     with Store(tmp_path / "store.sqlite") as store:
-        judgments = pipeline.judge_pairs({"factuality": COMPARISONS}, [rubric], of, store)[
-            "factuality"
-        ]
+        judged = pipeline.judge_pairs({"factuality": COMPARISONS}, [rubric], of, store)
         assert store.usage.judge_calls == 2 * len(COMPARISONS)
-    assert [[v.position_swap for v in j.raw] for j in judgments] == [[False, True]] * len(
-        COMPARISONS
-    )
-    assert {v.verdict for j in judgments for v in j.raw} <= set(LABELS)
+    for judgment in judged["factuality"]:
+        assert [v.position_swap for v in judgment.raw] == [False, True]
+        assert {v.verdict for v in judgment.raw} <= set(LABELS)
 
 
-def test_what_does_not_fit_is_invalid_and_the_rest_is_judged(rubric, tmp_path):
-    """The third response of four is nine sentences long."""
-    of = judge(
-        tiny_model(tmp_path / "short", kind="llama", n_layers=2, max_position_embeddings=150)
-    )
+def test_a_request_that_does_not_fit_is_invalid_and_the_rest_is_judged(rubric, tmp_path):
+    """The third of four responses is nine sentences long."""
+    short = tiny_model(tmp_path / "m", kind="llama", n_layers=2, max_position_embeddings=150)
+    of = judge(short)
     found = replies(rubric, of, tmp_path)
     verdicts = [
         rubric.parse(request, found[request.key], judge_model=of.model)
         for request in requests(rubric, of)
     ]
     assert [v.verdict in LABELS for v in verdicts] == [True, True, False, True]
-    assert (verdicts[2].verdict, verdicts[2].stop_reason) == (
-        "INVALID",
-        "model_context_window_exceeded",
-    )
-    assert verdicts[2].reasoning.endswith(" tokens are more than the judge takes")
+    assert verdicts[2].verdict == "INVALID"
+    assert verdicts[2].stop_reason == "model_context_window_exceeded"
 
 
-def test_the_model_is_let_go_when_all_is_judged(model, rubric, tmp_path):
+def test_the_model_is_loaded_for_requests_and_then_released(model, rubric, tmp_path):
     of = judge(model)
-    held = weakref.ref(causal_lm.load(of._checkpoint).model)
+    loaded = weakref.ref(causal_lm.load(of.weights).model)
     replies(rubric, of, tmp_path)
-    assert held() is None
-
-
-def test_nothing_to_judge_loads_nothing(tmp_path):
+    assert loaded() is None
     with Store(tmp_path / "store.sqlite") as store:
         assert list(judge(tmp_path / "absent").answer([], store)) == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "same"),
-    [
-        ({"batch_size": 1}, True),
-        ({"device": "auto"}, True),
-        ({"lead": "The better one is"}, False),
-        ({"dtype": "bfloat16"}, False),
-        ({"chat_template": "none"}, False),
-    ],
-)
-def test_a_verdict_is_known_by_all_that_could_change_it(model, changes, same):
-    assert (judge(model).cache_key() == judge(model, **changes).cache_key()) is same
-
-
-def test_another_model_is_another_judge(model, tmp_path):
-    other = tiny_model(tmp_path, kind="llama", n_layers=2, seed=1)
-    assert judge(model).cache_key() != judge(other).cache_key()
+def test_the_cache_key_has_all_that_can_change_a_verdict_and_nothing_else(model, tmp_path):
+    key = judge(model).cache_key()
+    for same in ({"batch_size": 1}, {"device": "auto"}):
+        assert judge(model, **same).cache_key() == key
+    for other in ({"lead": "Better:"}, {"dtype": "bfloat16"}, {"chat_template": "none"}):
+        assert judge(model, **other).cache_key() != key
+    another = tiny_model(tmp_path, kind="llama", n_layers=2, seed=1)
+    assert judge(another).cache_key() != key
 
 
 # One response by itself
@@ -255,7 +233,7 @@ def test_a_score_is_the_mean_over_the_whole_numbers_of_its_scale(model, scoring,
     scoring.high = 20
     of = judge(model)
     found = scored(scoring, of, tmp_path)
-    lm = causal_lm.load(of._checkpoint)
+    lm = causal_lm.load(of.weights)
     assert [lm.tokenizer(f" {n}")["input_ids"][:-1] for n in (11, 19)] == [
         lm.tokenizer(" 1")["input_ids"]
     ] * 2
@@ -291,6 +269,6 @@ def test_a_scale_without_whole_numbers_to_choose_among_is_refused(model, scoring
     scoring.high = 0.5
     with pytest.raises(
         UserError,
-        match=r"scoring: found a scale from 0 to 0\.5, with 1 whole numbers\. Expected 2 to 101",
+        match=r"scoring: found a scale from 0 to 0\.5 with 1 whole numbers\. Expected 2 to 101",
     ):
         scored(scoring, judge(model), tmp_path)

@@ -1,14 +1,11 @@
-"""The product of experts: what its answers are, however they are made, and what they say about themselves.
+"""The product of experts: its answers, their distribution and their diagnostics.
 
-The second opinion throughout is a loop over whole models, each with one head's update merged in, without any cache.
+The second opinion is a loop over whole models, each with one head's update merged in, uncached.
 """
 
 from __future__ import annotations
 
 import json
-import signal
-import sqlite3
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +16,6 @@ import pytest
 import torch
 from scipy import stats
 
-from elo_exp import pipeline
 from elo_exp.data import bank
 from elo_exp.files import write_jsonl
 from elo_exp.models import adapters, causal_lm
@@ -29,10 +25,8 @@ from elo_exp.models.generation import prompt_seed
 from elo_exp.models.multihead import MultiHead, geometry
 from elo_exp.models.speculative import distribution, draw, product, verify
 from elo_exp.records import Prompt, Response, UserError, canonical_json, fingerprint
-from elo_exp.store.store import Store
 from tests.commands import attempt, run
 from tests.data import BANK, shipped
-from tests.stores import process, rows
 from tests.tiny_heads import jury_logits, merged, model_geometry, save, tensors, tiny_heads
 from tests.tiny_models import tiny_model
 
@@ -384,48 +378,28 @@ def answers(entrant: Any, prompts: Sequence[Prompt] = PROMPTS[:3]) -> list[Respo
     return [replace(response, timestamp=None) for response in entrant.generate(prompts)]
 
 
-def test_the_files_of_its_weights_are_those_of_the_model_and_of_every_head(folder):
-    unsure = {
-        "uncertainty_path": str(folder / "uncertainty" / "final.pt"),
-        "needs_uncertainty": True,
-    }
-    paths = entrant(folder, **unsure).weight_files
-    assert {path.relative_to(folder).parts[0] for path in paths} == {
-        "model",
-        "security",
-        "robustness",
-        "uncertainty",
-    }
+def test_the_weight_files_are_those_of_the_model_and_of_every_head(folder):
+    path = str(folder / "uncertainty" / "final.pt")
+    paths = entrant(folder, uncertainty_path=path, needs_uncertainty=True).weight_files
+    folders = {path.relative_to(folder).parts[0] for path in paths}
+    assert folders == {"model", "security", "robustness", "uncertainty"}
     assert all(path.is_file() for path in paths)
 
 
-def test_the_three_entrants_draft_with_the_same_head_on_one_prompt(folder):
-    by_entrant = [
-        [
-            a.diagnostics["draft_head_idx"]
-            for a in answers(entrant(folder, name, max_new_tokens=1), PROMPTS)
-        ]
-        for name in ("security_only", "security_plus_robustness", "full_poe")
-    ]
-    assert by_entrant[0] == by_entrant[1] == by_entrant[2]
-    assert len(set(by_entrant[0])) > 2  # and not with one for all prompts
+def test_the_three_entrants_share_a_load_and_the_drafting_heads(folder):
+    names = ("security_only", "security_plus_robustness", "full_poe")
+    loads, texts, heads = set(), set(), set()
+    for name in names:
+        some = answers(entrant(folder, name, max_new_tokens=4), PROMPTS)
+        texts.add(tuple(answer.response_text for answer in some))
+        heads.add(tuple(answer.diagnostics["draft_head_idx"] for answer in some))
+        loads.add(id(causal_lm.load(entrant(folder, name).weights)))
+    assert (len(loads), len(texts), len(heads)) == (1, 3, 1)
+    assert len(set(*heads)) > 2  # not one head for all prompts
 
 
-def test_the_three_entrants_share_one_load_and_say_different_things(folder):
-    entrants = [
-        entrant(folder, name) for name in ("security_only", "security_plus_robustness", "full_poe")
-    ]
-    assert len({each.weights for each in entrants}) == 1
-    loads, texts = set(), set()
-    for each in entrants:
-        texts.add(tuple(answer.response_text for answer in answers(each)))
-        loads.add(id(causal_lm.load(each.weights)))
-    assert len(loads) == 1
-    assert len(texts) == 3
-
-
-def test_the_answer_of_a_bypassed_jury_is_the_drafting_heads_own(folder):
-    """security_plus_robustness, greedy: what generate says with both updates merged in."""
+def test_a_bypassed_jury_leaves_the_drafting_heads_own_answer(folder):
+    """security_plus_robustness, greedy: what generate gives with both updates merged in."""
     lm = causal_lm.load(entrant(folder).weights)
     files = adapters.find(
         security_dir=str(folder / "security"),
@@ -433,202 +407,117 @@ def test_the_answer_of_a_bypassed_jury_is_the_drafting_heads_own(folder):
         rob_checkpoint=-1,
         uncertainty_path=None,
     )
-    for prompt, answer in zip(
-        PROMPTS,
-        answers(entrant(folder, "security_plus_robustness", temperature=None)),
-        strict=False,
-    ):
-        update = adapters.read(
-            files.heads[answer.diagnostics["draft_head_idx"]], geometry(lm.model, DEPTH)
-        )
-        ids = torch.tensor(
-            [causal_lm.chat_ids(lm, prompt.text, system_prompt=None, chat_template=None)]
-        )
-        whole = merged(lm.model, update, DEPTH)
-        said = whole.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12)[
-            0, ids.shape[1] :
-        ]
-        assert answer.response_text == lm.tokenizer.decode(said, skip_special_tokens=True).strip()
-        assert answer.diagnostics["n_tokens_generated"] == len(said)
+    greedy = entrant(folder, "security_plus_robustness", temperature=None)
+    for prompt, answer in zip(PROMPTS, answers(greedy), strict=False):
+        head = files.heads[answer.diagnostics["draft_head_idx"]]
+        whole = merged(lm.model, adapters.read(head, geometry(lm.model, DEPTH)), DEPTH)
+        ids = causal_lm.chat_ids(lm, prompt.text, system_prompt=None, chat_template=None)
+        row = torch.tensor([ids])
+        generated = whole.generate(row, attention_mask=torch.ones_like(row), max_new_tokens=12)
+        tokens = generated[0, len(ids) :]
+        assert answer.response_text == lm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+        assert answer.diagnostics["n_tokens_generated"] == len(tokens)
 
 
-def test_what_a_verified_answer_says_of_itself(folder):
+def test_the_diagnostics_of_a_verified_answer(folder):
     for answer in answers(entrant(folder)):
-        said = answer.diagnostics
-        n_tokens, n_rejected = said["n_tokens_generated"], said["n_resampled"]
+        found = answer.diagnostics
+        n_tokens, n_rejected = found["n_tokens_generated"], found["n_resampled"]
         assert answer.finish_reason == ("length" if n_tokens == 12 else "stop")
-        assert said["seed"] == prompt_seed(answer.prompt_id)
-        assert said["bypass_jury"] is False
-        assert [len(said[name]) for name in ("entropy_nats", "margin", "stability_radius")] == [
-            n_tokens
-        ] * 3
-        assert [len(said[n]) for n in ("rejected_at", "suppression_score", "validity_radius")] == [
-            n_rejected
-        ] * 3
-        assert said["mean_entropy_nats"] == pytest.approx(np.mean(said["entropy_nats"]), abs=1e-5)
-        assert said["acceptance_rate"] == pytest.approx(
-            1 - n_rejected / n_tokens
-        )  # each token was ruled on
-        assert -(-n_tokens // 4) <= said["n_rounds"] <= n_tokens
-        assert Response.from_dict(json.loads(canonical_json(answer.to_dict()))).diagnostics == said
+        assert (found["seed"], found["bypass_jury"]) == (prompt_seed(answer.prompt_id), False)
+        for name in ("entropy_nats", "margin", "stability_radius"):
+            assert len(found[name]) == n_tokens
+        for name in ("rejected_at", "suppression_score", "validity_radius"):
+            assert len(found[name]) == n_rejected
+        assert found["mean_entropy_nats"] == pytest.approx(np.mean(found["entropy_nats"]), abs=1e-5)
+        assert found["acceptance_rate"] == pytest.approx(1 - n_rejected / n_tokens)
+        assert -(-n_tokens // 4) <= found["n_rounds"] <= n_tokens
+        assert Response.from_dict(json.loads(canonical_json(answer.to_dict()))).diagnostics == found
 
 
-def test_what_other_answers_say_of_themselves(folder):
+def test_the_diagnostics_of_other_answers(folder):
     (bypassed,) = answers(entrant(folder, "security_only"), PROMPTS[:1])
     assert (bypassed.diagnostics["bypass_jury"], bypassed.diagnostics["n_resampled"]) == (True, 0)
     assert "mean_entropy_nats" not in bypassed.diagnostics
-    (direct,) = answers(entrant(folder, decode="direct"), PROMPTS[:1])
-    assert len(direct.diagnostics["entropy_nats"]) == direct.diagnostics["n_tokens_generated"]
-    assert (direct.diagnostics["n_resampled"], direct.diagnostics["mean_suppression_score"]) == (
-        0,
-        None,
-    )
-    assert "acceptance_rate" not in direct.diagnostics
+    (direct,) = (answer.diagnostics for answer in answers(entrant(folder, decode="direct"))[:1])
+    assert len(direct["entropy_nats"]) == direct["n_tokens_generated"]
+    assert (direct["n_resampled"], direct["mean_suppression_score"]) == (0, None)
+    assert "acceptance_rate" not in direct
 
 
-def test_p_correct_is_a_probability_where_it_is_asked_for(folder):
+def test_p_correct_is_a_probability_and_changes_no_text(folder):
     path = str(folder / "uncertainty" / "final.pt")
-    asked = entrant(folder, needs_uncertainty=True, uncertainty_path=path)
-    found = [answer.p_correct for answer in answers(asked)]
+    with_head = answers(entrant(folder, needs_uncertainty=True, uncertainty_path=path))
+    plain = answers(entrant(folder, uncertainty_path=path))
+    found = [answer.p_correct for answer in with_head]
     assert all(0 < p < 1 for p in found)
     assert len(set(found)) == len(found)
-    plain = answers(entrant(folder, uncertainty_path=path))
     assert {answer.p_correct for answer in plain} == {None}
-    assert [answer.response_text for answer in plain] == [
-        answer.response_text for answer in answers(asked)
-    ]
+    assert [a.response_text for a in plain] == [a.response_text for a in with_head]
 
 
 def test_an_answer_depends_on_its_prompt_alone(folder):
-    """Not on what was answered before it, nor in what order."""
     together = {answer.prompt_id: answer for answer in answers(entrant(folder), PROMPTS[:4])}
     for prompt in PROMPTS[3:1:-1]:
         assert answers(entrant(folder), [prompt]) == [together[prompt.prompt_id]]
 
 
-def key(entrant: Any) -> str:
-    return fingerprint(entrant.cache_key(PROMPTS[0]))
+def test_the_cache_key_has_all_that_can_change_an_answer_and_nothing_else(folder):
+    def key(**changes: Any) -> str:
+        return fingerprint(entrant(folder, **changes).cache_key(PROMPTS[0]))
 
-
-def test_what_may_change_an_answer_is_in_its_key_and_nothing_else(folder):
-    before = key(entrant(folder))
-    same = [
-        {"merge": True},
-        {"device": "auto"},
-        {"uncertainty_path": str(folder / "uncertainty" / "final.pt")},
-    ]
-    assert {key(entrant(folder, **change)) for change in same} == {before}
+    same = [{"merge": True}, {"device": "auto"}, {"uncertainty_path": str(folder / "none.pt")}]
+    assert {key(**change) for change in same} == {key()}
     other = [
         {"beta": 0.5},
         {"gamma": 3},
         {"decode": "direct"},
         {"temperature": None},
         {"max_new_tokens": 13},
-    ]
-    other += [
         {"rob_checkpoint": None},
         {"bypass_jury": True},
         {"system_prompt": "Be brief."},
         {"dtype": "bfloat16"},
+        {"security_dir": str(folder / "robustness")},
     ]
-    other += [{"security_dir": str(folder / "robustness")}]
-    assert len({before, *(key(entrant(folder, **change)) for change in other)}) == 1 + len(other)
-    assert key(entrant(folder, decode="direct", gamma=3)) == key(entrant(folder, decode="direct"))
-    alone = {"bypass_jury": True}
-    assert key(entrant(folder, **alone, beta=0.5, decode="direct")) == key(entrant(folder, **alone))
+    assert len({key(), *(key(**change) for change in other)}) == 1 + len(other)
+    assert key(decode="direct", gamma=3) == key(decode="direct")
+    assert key(bypass_jury=True, beta=0.5, decode="direct") == key(bypass_jury=True)
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (
             {"security_dir": None},
-            "security_dir: found nothing. Expected the folder of the heads' adapters;",
+            "security_dir: has no value. Expected the folder",
         ),
         (
             {"needs_uncertainty": True, "uncertainty_path": None},
-            "uncertainty_path: found nothing, and needs_uncert",
+            "uncertainty_path: has no value with needs_uncertainty=true.",
         ),
     ],
-    ids=lambda case: next(iter(case)) if isinstance(case, dict) else "",
 )
-def test_a_setting_that_cannot_be_is_refused(folder, change, words):
-    with pytest.raises(UserError) as refusal:
-        _ = entrant(folder, **change).weight_files
-    assert str(refusal.value).startswith(words)
+def test_absent_adapters_are_refused_when_they_are_needed(folder, change, message):
+    """An entrant is built without them: a plan needs none."""
+    with pytest.raises(UserError, match=message):
+        entrant(folder, **change).check()
 
 
-def test_a_jury_of_nobody_is_refused(folder, tmp_path):
+def test_a_jury_of_no_heads_is_refused(folder, tmp_path):
     alone = str(tiny_heads(tmp_path, model_geometry(folder / "model", DEPTH), n_heads=1))
-    with pytest.raises(
-        UserError, match="security_dir: found one head. Expected two or more, or bypass_jury=true"
-    ):
-        _ = entrant(folder, security_dir=alone, rob_checkpoint=None).weight_files
-    assert answers(
-        entrant(folder, security_dir=alone, rob_checkpoint=None, bypass_jury=True), PROMPTS[:1]
-    )
+    settings = {"security_dir": alone, "rob_checkpoint": None}
+    with pytest.raises(UserError, match="security_dir: found one head, which leaves no jury"):
+        entrant(folder, **settings).check()
+    assert answers(entrant(folder, **settings, bypass_jury=True), PROMPTS[:1])
 
 
-def test_a_prompt_that_does_not_fit_is_named(folder):
-    with pytest.raises(
-        UserError,
-        match=r"full_poe: p0 has \d+ tokens and max_new_tokens is 2040, more than the 2048",
-    ):
+def test_a_prompt_that_does_not_fit_is_refused(folder):
+    with pytest.raises(UserError, match=r"full_poe: p0 has \d+ tokens and max_new_tokens is 2040"):
         answers(entrant(folder, max_new_tokens=2040))
 
 
-# Killed, and started again
-
-GENERATE = """
-import json, sys
-from pathlib import Path
-from elo_exp import pipeline
-from elo_exp.records import Prompt
-from elo_exp.store.store import Store
-from tests.data import shipped
-
-path, settings, *rows = sys.argv[1:]
-entrant = shipped("entrant", "full_poe", **json.loads(settings))
-prompts = [Prompt.from_dict(json.loads(row)) for row in rows]
-with Store(Path(path)) as store:
-    pipeline.generate(prompts, {"full_poe": entrant}, store, allow_missing=False)
-"""
-
-
-def test_a_run_that_was_killed_goes_on_to_the_answers_of_one_that_was_not(folder, tmp_path):
-    """The first answers are another process's."""
-    path = tmp_path / "store.sqlite"
-    prompts = [json.dumps(prompt.to_dict()) for prompt in PROMPTS]
-    with process(
-        GENERATE, path, json.dumps(settings(folder, max_new_tokens=40)), *prompts
-    ) as killed:
-        while not n_answers(path):
-            assert killed.poll() is None
-            time.sleep(0.05)
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
-    n_kept = n_answers(path)
-    assert 0 < n_kept < len(PROMPTS)
-
-    whole = entrant(folder, max_new_tokens=40)
-    with Store(path) as store:
-        found = pipeline.generate(PROMPTS, {"full_poe": whole}, store, allow_missing=False)[
-            "full_poe"
-        ]
-        assert store.usage.responses_generated == len(PROMPTS) - n_kept
-    assert [replace(found[prompt.prompt_id], timestamp=None) for prompt in PROMPTS] == answers(
-        whole, PROMPTS
-    )
-
-
-def n_answers(path: Path) -> int:
-    try:
-        return len(rows(path, "SELECT key FROM answers")) if path.exists() else 0
-    except sqlite3.OperationalError:  # it is just being made
-        return 0
-
-
-def test_a_command_without_the_adapters_says_in_one_line_what_to_set(tmp_path):
+def test_a_command_without_the_adapters_is_refused_in_one_line(tmp_path):
     empty = {f"ELO_EXP_{name}_DIR": str(tmp_path) for name in ("SECURITY", "ROBUSTNESS")}
     ran = attempt("entrant=[full_poe,security_only]", folder=tmp_path, **empty)
     assert ran.code == 2

@@ -1,6 +1,6 @@
-"""How likely a model is to give an answer: the drawn tokens, after the prompt as it was told, to the last digit again.
+"""Teacher forcing: log-probabilities of drawn tokens, reproducible to the last bit.
 
-The tests under "Defects" are named after those of the original experiment, whose weights they spoilt.
+The tests under "Defects" are named after those of the original experiment.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stays_loaded() -> Iterator[None]:
+def _release() -> Iterator[None]:
     yield
     causal_lm.release()
 
@@ -70,32 +70,30 @@ def recorded(responses: Mapping[str, Response]) -> dict[str, float]:
     return {name: response.diagnostics["total_logprob"] for name, response in responses.items()}
 
 
-def told(lm: CausalLM, prompt: Prompt, template: str | None = None) -> list[int]:
+def rendered(lm: CausalLM, prompt: Prompt, template: str | None = None) -> list[int]:
     return causal_lm.chat_ids(lm, prompt.text, system_prompt=None, chat_template=template)
 
 
 # What a log-probability is
 
 
-def test_it_is_the_sum_over_the_tokens_of_what_the_model_says_of_each_after_those_before_it(cache):
-    """Token by token, each after a pass over everything before it."""
+def test_it_is_the_sum_over_the_tokens_each_after_those_before_it(cache):
+    """A pass over the whole prefix for each token."""
     base = policy(cache, temperature=0.7)
     response = answers(base, PROMPTS[:1])[PROMPTS[0].prompt_id]
     lm = causal_lm.load(base.weights)
-    ids, expected = told(lm, PROMPTS[0]), 0.0
+    ids, expected = rendered(lm, PROMPTS[0]), 0.0
     for token in response.diagnostics["token_ids"]:
         with torch.inference_mode():
-            chances = (lm.model(torch.tensor([ids])).logits[0, -1].double() / 0.7).log_softmax(
-                dim=-1
-            )
-        expected += float(chances[token])
+            logits = lm.model(torch.tensor([ids])).logits[0, -1].double()
+        expected += float((logits / 0.7).log_softmax(dim=-1)[token])
         ids.append(token)
     (total,) = forced(base, {response.prompt_id: response}).values()
     assert total == pytest.approx(expected, abs=1e-4)
     assert response.diagnostics["total_logprob"] == pytest.approx(expected, abs=1e-4)
 
 
-def test_an_answer_longer_than_what_is_held_at_a_time_is_the_same_sum(cache, monkeypatch):
+def test_an_answer_longer_than_a_block_is_the_same_sum(cache, monkeypatch):
     base = policy(cache)
     responses = answers(base)
     whole = forced(base, responses)
@@ -103,43 +101,33 @@ def test_an_answer_longer_than_what_is_held_at_a_time_is_the_same_sum(cache, mon
     assert forced(base, responses) == pytest.approx(whole, abs=1e-9)
 
 
-def test_certainty_is_zero_and_nothing_is_above_it():
-    assert teacher_forcing.checked(0.0, "ann, p1") == 0.0
+def test_a_log_probability_is_finite_and_not_above_zero():
+    assert teacher_forcing.check_logprob(0.0, "ann, p1") == 0.0
     with pytest.raises(ArithmeticError, match="ann, p1: the log-probability is 0.001, above zero"):
-        teacher_forcing.checked(1e-3, "ann, p1")
-    with pytest.raises(
-        UserError, match="ann, p1: the log-probability is nan. Take dtype=float32 or bfloat16"
-    ):
-        teacher_forcing.checked(math.nan, "ann, p1")
+        teacher_forcing.check_logprob(1e-3, "ann, p1")
+    with pytest.raises(UserError, match="ann, p1: the log-probability is nan. Use dtype=float32"):
+        teacher_forcing.check_logprob(math.nan, "ann, p1")
 
 
 # What is recorded
 
 
-def test_an_answer_records_its_tokens_only_where_that_is_asked_for(cache):
+def test_an_answer_records_its_tokens_only_with_logprobs(cache):
     quiet = policy(cache, logprobs=False)
-    (told_all,) = answers(policy(cache), PROMPTS[:1]).values()
-    (told_little,) = answers(quiet, PROMPTS[:1]).values()
-    assert set(told_all.diagnostics) - set(told_little.diagnostics) == {
+    (full,) = answers(policy(cache), PROMPTS[:1]).values()
+    (plain,) = answers(quiet, PROMPTS[:1]).values()
+    assert set(full.diagnostics) - set(plain.diagnostics) == {
         "token_ids",
         "total_logprob",
         "tokenizer",
     }
-    assert told_all.response_text == told_little.response_text
-    assert len(told_all.diagnostics["token_ids"]) == told_all.diagnostics["n_tokens_generated"]
-    json.dumps(told_all.to_dict())
-
-
-def test_answers_that_were_stored_before_keep_their_keys(cache):
-    without, with_them = (
-        policy(cache, logprobs=wanted).cache_key(PROMPTS[0]) for wanted in (False, True)
-    )
-    assert with_them == {**without, "logprobs": True}
-    assert "logprobs" not in without
+    assert full.response_text == plain.response_text
+    assert len(full.diagnostics["token_ids"]) == full.diagnostics["n_tokens_generated"]
+    json.dumps(full.to_dict())
 
 
 @pytest.mark.parametrize("changes", [{"temperature": None}, {"top_p": 0.9}], ids=str)
-def test_answers_that_are_not_drawn_with_the_models_own_probabilities_have_none(cache, changes):
+def test_logprobs_need_a_temperature_and_the_whole_vocabulary(cache, changes):
     with pytest.raises(
         UserError, match="logprobs: found true with .* Expected a temperature and top_p=1.0"
     ):
@@ -182,7 +170,7 @@ def test_defect_1_another_template_is_seen_by_the_check_of_the_draws_though_not_
 def test_defect_2_special_tokens_of_the_template_are_tokens_and_not_text(cache):
     lm = causal_lm.load(policy(cache).weights)
     names = ("<|user|>", "<|assistant|>")
-    ids = told(lm, PROMPTS[0])
+    ids = rendered(lm, PROMPTS[0])
     counts = Counter(ids)
     assert [counts[lm.tokenizer.convert_tokens_to_ids(name)] for name in names] == [1, 1]
     assert lm.tokenizer.decode(ids) == f"<|user|>\n{PROMPTS[0].text}\n<|assistant|>\n"
@@ -222,7 +210,7 @@ def test_defect_3_the_end_token_is_scored_where_the_model_said_it_and_not_where_
     assert forced(base, responses) == pytest.approx(recorded(responses), abs=ROUNDING)
     items = {
         name: Forced(
-            prompt_ids=told(lm, BY_ID[name]), token_ids=response.diagnostics["token_ids"][:-1]
+            prompt_ids=rendered(lm, BY_ID[name]), token_ids=response.diagnostics["token_ids"][:-1]
         )
         for name, response in responses.items()
     }
@@ -320,29 +308,20 @@ def test_nor_does_another_process(cache, tmp_path):
 # Whose tokens they are
 
 
-def test_another_tokenizers_ids_mean_nothing(cache, tmp_path):
+def test_tokens_of_another_tokenizer_are_refused(cache, tmp_path, monkeypatch):
     other = policy(cache, model=str(tiny_model(tmp_path / "other", n_layers=2)), entrant_id="other")
-    with pytest.raises(UserError) as error:
-        forced(other, answers(policy(cache), PROMPTS[:1]))
-    assert str(error.value) == (
-        f"other: the answer of tiny_base to {PROMPTS[0].prompt_id} is in the tokens of another tokenizer, or of one "
-        "with other end tokens: their ids mean nothing to this model. Expected policies that share a tokenizer; leave "
-        "one of the two out."
-    )
-
-
-def test_nor_do_those_of_a_model_that_ends_its_answers_otherwise(cache, monkeypatch):
+    responses = answers(policy(cache), PROMPTS[:1])
+    message = "other: the answer of tiny_base to .* has the tokens of another tokenizer, or of one"
+    with pytest.raises(UserError, match=message):
+        forced(other, responses)
     base = policy(cache)
-    responses = answers(base, PROMPTS[:1])
-    monkeypatch.setattr(
-        causal_lm.load(base.weights).model.generation_config, "eos_token_id", [0, 9]
-    )
+    config = causal_lm.load(base.weights).model.generation_config
+    monkeypatch.setattr(config, "eos_token_id", [0, 9])
     with pytest.raises(UserError, match="or of one with other end tokens"):
         forced(base, responses)
 
 
 def test_an_answer_without_recorded_tokens_is_not_tokenised_again(cache):
-    with pytest.raises(
-        UserError, match="has no recorded token_ids. Expected .* entrant.tiny_base.logprobs=true"
-    ):
+    message = "has no recorded token_ids. Expected .* entrant.tiny_base.logprobs=true"
+    with pytest.raises(UserError, match=message):
         forced(policy(cache), answers(policy(cache, logprobs=False), PROMPTS[:1]))

@@ -1,4 +1,4 @@
-"""Random models built on the spot: the same everywhere, whole or not there, and known by their seed."""
+"""Random models built on the spot: the same on every machine."""
 
 from __future__ import annotations
 
@@ -20,11 +20,8 @@ from tests.data import described
 
 
 def built(cache: Path, seed: object = 0) -> Path:
-    return Path(
-        tiny.built(
-            Checkpoint(model=f"tiny-random/{seed}", dtype="float32", device="cpu"), cache
-        ).model
-    )
+    checkpoint = Checkpoint(model=f"tiny-random/{seed}", dtype="float32", device="cpu")
+    return Path(tiny.build(checkpoint, cache).model)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +38,7 @@ def test_the_same_seed_gives_the_same_files_whatever_was_drawn_before(cache, tmp
 
 
 def test_the_weights_are_uniform_numbers_of_the_seed(cache):
-    """In the order of their names, with a standard deviation of 0.15: a width of 0.15 times the root of twelve."""
+    """In the order of their names; a standard deviation of .15 is a width of .15 sqrt(12)."""
     weights = load_file(built(cache) / "model.safetensors")
     first, *_ = sorted(name for name, values in weights.items() if values.ndim > 1)
     drawn = (np.random.default_rng(0).random(weights[first].shape) - 0.5) * (0.15 * np.sqrt(12))
@@ -50,55 +47,54 @@ def test_the_weights_are_uniform_numbers_of_the_seed(cache):
 
 def test_another_seed_is_another_model_with_the_same_tokenizer(cache):
     one, two = built(cache), built(cache, 1)
-    assert one != two
     assert (one / "tokenizer.json").read_bytes() == (two / "tokenizer.json").read_bytes()
     assert (one / "model.safetensors").read_bytes() != (two / "model.safetensors").read_bytes()
 
 
-def test_a_model_is_built_once_and_by_several_at_a_time_without_harm(tmp_path):
+def test_a_model_is_built_once_by_several_processes(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         folders = set(pool.map(lambda _: built(tmp_path), range(4)))
     assert len(folders) == 1
     assert [path.name for path in (tmp_path / "tiny_random").iterdir()] == [folders.pop().name]
 
 
-def test_other_models_are_left_as_they_are(tmp_path):
+def test_other_models_are_returned_as_they_are(tmp_path):
     checkpoint = Checkpoint(model="allenai/OLMo-2-1124-7B-Instruct")
-    assert tiny.built(checkpoint, tmp_path) is checkpoint
+    assert tiny.build(checkpoint, tmp_path) is checkpoint
 
 
-@pytest.mark.parametrize("seed", ["", "-1", "1.5", "one"])
+@pytest.mark.parametrize("seed", ["", "-1", "one"])
 def test_a_seed_is_a_whole_number(tmp_path, seed):
-    with pytest.raises(
-        UserError,
-        match=f"model: found 'tiny-random/{seed}'. Expected tiny-random/ and a whole number",
-    ):
+    with pytest.raises(UserError, match=f"model: found 'tiny-random/{seed}'. Expected tiny-random"):
         built(tmp_path, seed)
 
 
-@pytest.mark.parametrize("name", ["clone", "unhelpful", "premium", "parallel_universe_prompt"])
-def test_the_tiny_entrants_differ_from_the_first_by_what_their_names_say(name):
+@pytest.mark.parametrize(
+    ("name", "differences"),
+    [
+        ("clone", set()),
+        ("unhelpful", {"system_prompt"}),
+        ("parallel_universe_prompt", {"system_prompt"}),
+        ("premium", {"model"}),
+    ],
+)
+def test_the_tiny_entrants_differ_as_their_names_say(name, differences):
     base, other = (
         OmegaConf.to_container(described("entrant", f"tiny_{each}")) for each in ("base", name)
     )
-    differs = {
-        "clone": {"entrant_id"},
-        "unhelpful": {"entrant_id", "system_prompt"},
-        "parallel_universe_prompt": {"entrant_id", "system_prompt"},
-        "premium": {"entrant_id", "model"},
-    }
-    assert {key for key in base if base[key] != other[key]} == differs[name]
+    assert {key for key in base if base[key] != other[key]} == {"entrant_id", *differences}
 
 
-def test_without_torch_what_is_missing_is_one_line(tmp_path):
+def test_without_torch_one_line_names_what_is_missing(tmp_path):
     block = """
 import runpy, sys
-sys.modules.update(dict.fromkeys(("torch", "transformers", "peft")))  # as where they are not installed
+sys.modules.update(dict.fromkeys(("torch", "transformers", "peft")))  # as if not installed
 runpy.run_module("elo_exp", run_name="__main__")
 """
     chosen = ["entrant=[tiny_base,probe_reference]", "tracker=local"]
     ran = attempt_program(sys.executable, "-W", "error", "-c", block, *chosen, folder=tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.splitlines()[-1] == (
-        "elo_exp: tiny-random/0: needs torch, transformers, peft, not installed: pip install 'elo-exp[hf]'."
+        "elo_exp: tiny-random/0: needs torch, transformers, peft, not installed: "
+        "pip install 'elo-exp[hf]'."
     )

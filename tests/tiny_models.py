@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.models import tiny
-from elo_exp.models.causal_lm import as_peft_is
+from elo_exp.models.causal_lm import ignore_peft_deprecation
 from elo_exp.models.tiny import TEMPLATE
 
 VOCABULARY = 512
@@ -69,7 +69,7 @@ def tiny_adapter(
     lora = LoraConfig(
         r=rank, lora_alpha=2 * rank, target_modules=list(targets), task_type="CAUSAL_LM", **config
     )
-    with as_peft_is():
+    with ignore_peft_deprecation():
         model = get_peft_model(AutoModelForCausalLM.from_pretrained(base), lora)
     with torch.no_grad():
         for name, weights in model.named_parameters():

@@ -1,4 +1,4 @@
-"""Entrants: whoever answers the prompts."""
+"""Entrants answer the prompts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from elo_exp.records import ForcedLogprob, Prompt, Response
 
 
 class Entrant(Protocol):
-    """Whoever answers prompts: an OfflineEntrant or a HostedEntrant."""
+    """An OfflineEntrant or a HostedEntrant.
+
+    Building one reads no file, network or environment: that is for `check` and `cache_key`.
+    """
 
     @property
     def entrant_id(self) -> str: ...
 
     def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
-        """Everything that can change the answer to this prompt, as JSON: its fingerprint names the stored answer."""
+        """Return everything that can change the answer, as JSON: the store finds answers by it.
+
+        Raises UserError for a model or a file that is absent.
+        """
 
 
 @runtime_checkable
@@ -25,7 +31,7 @@ class OfflineEntrant(Entrant, Protocol):
     """An entrant that answers by itself."""
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
-        """An answer to each prompt, in any order, as they are made; none for a prompt it has no answer to."""
+        """Answer prompts, in any order, as answers are made; skip those it has no answer to."""
 
 
 @runtime_checkable
@@ -34,7 +40,7 @@ class ModelEntrant(Entrant, Protocol):
 
     @property
     def max_answer_tokens(self) -> int:
-        """Where an answer is cut off."""
+        """Limit at which an answer is cut off."""
 
 
 @runtime_checkable
@@ -43,32 +49,34 @@ class LoadedEntrant(OfflineEntrant, ModelEntrant, Protocol):
 
     @property
     def weights(self) -> Hashable:
-        """What has to be loaded: entrants with equal weights answer one after the other, from one load."""
+        """What is loaded: entrants with equal weights answer in turn, from one load."""
 
     def release(self) -> None:
-        """Let go of the weights: the last of these entrants has answered."""
+        """Drop the weights, after the last of these entrants has answered."""
 
 
 @runtime_checkable
 class Policy(LoadedEntrant, Protocol):
-    """An entrant that says how likely it is to give an answer, its own or another policy's."""
+    """An entrant that can score answers, its own or another policy's."""
 
     @property
     def logprobs(self) -> bool:
-        """Whether each of its answers records `token_ids`, their `total_logprob` in nats as they were drawn, and whose
-        `token_ids` these are (`tokenizer`) in its diagnostics. A policy of which this is false is none."""
+        """Whether answers record, in their diagnostics, `token_ids`, their `total_logprob` in nats
+        as drawn, and the `tokenizer`. Where this is false, the entrant is no policy."""
 
     def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
-        """Everything that can change how likely tokens are after this prompt, as JSON; of two policies for which it is
-        the same, one is a clone of the other."""
+        """Return everything that can change log-probabilities after this prompt, as JSON.
+
+        Policies with equal keys are clones.
+        """
 
     def teacher_force(
         self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
     ) -> Iterator[ForcedLogprob]:
-        """How likely the recorded tokens of each response are, after its prompt as this policy is told it.
+        """Yield the log-probability of each response's recorded tokens after its prompt.
 
         prompts  by prompt_id
-        Raises UserError for a response without recorded tokens, and for one of another tokenizer.
+        Raises UserError for a response without recorded tokens, or of another tokenizer.
         """
 
 
@@ -88,7 +96,7 @@ class HostedEntrant(ModelEntrant, Protocol):
 
     @property
     def may_bill(self) -> bool:
-        """Whether its answers may have to be paid for."""
+        """Whether answers may cost money."""
 
     def preflight(self) -> None:
         """Raise UserError for what would stop the first request, such as a missing key."""

@@ -19,17 +19,16 @@ from elo_exp.models.teacher_forcing import recorded_ids
 from elo_exp.records import ForcedLogprob, Prompt, Response, UserError
 from elo_exp.types import Count, Integer, Positive
 
-VERSION = (
-    1  # part of every stored answer's key: raise it when what is done with the settings changes
-)
+VERSION = 1  # part of every cache key: raise it when answers change
 
 
 @dataclass(kw_only=True)
 class LlamaCppEntrant:
-    """conf/entrant/llama_cpp.yaml says what each setting is.
+    """The settings are described in conf/entrant/llama_cpp.yaml.
 
-    An answer is drawn token by token, each token's log-probability being recorded; it is teacher-forced in one pass.
-    Its key holds the file's content, template, system prompt, temperature, max_new_tokens and the prompt.
+    An answer is drawn token by token, each with its log-probability, and teacher-forced in one
+    pass. The cache key holds the file's contents, template, system prompt, temperature,
+    max_new_tokens and prompt.
     """
 
     entrant_id: str
@@ -43,10 +42,6 @@ class LlamaCppEntrant:
     n_gpu_layers: Integer
     cache_dir: str
 
-    @cached_property
-    def _template(self) -> str | None:
-        return checkpoints.read_template(self.chat_template)
-
     @property
     def input_files(self) -> Mapping[str, Path]:
         return checkpoints.template_files(self.chat_template)
@@ -54,6 +49,10 @@ class LlamaCppEntrant:
     @property
     def weight_files(self) -> Sequence[Path]:
         return [self.weights.path] if self.weights.path.is_file() else []
+
+    def check(self) -> None:
+        """Raise UserError for a model or a template's file that is absent."""
+        _ = self._model_key
 
     @property
     def logprobs(self) -> bool:
@@ -65,22 +64,29 @@ class LlamaCppEntrant:
 
     @property
     def weights(self) -> GgufFile:
-        path = Path(self.path).expanduser().resolve()
         return GgufFile(
-            path=path, n_ctx=self.n_ctx, n_threads=self.n_threads, n_gpu_layers=self.n_gpu_layers
+            path=Path(self.path).expanduser().resolve(),
+            n_ctx=self.n_ctx,
+            n_threads=self.n_threads,
+            n_gpu_layers=self.n_gpu_layers,
         )
 
     def release(self) -> None:
         gguf.release()
 
     @cached_property
-    def _settings(self) -> Mapping[str, Any]:
+    def _template(self) -> str | None:
+        return checkpoints.read_template(self.chat_template)
+
+    @cached_property
+    def _model_key(self) -> Mapping[str, Any]:
         path = self.weights.path
         if not path.is_file():
             raise UserError(f"{self.path}: no such file. Expected a model as .gguf.")
+        (digest,) = checkpoints.hashes([path], Path(self.cache_dir)).values()
         return {
             "loader": "llama_cpp",
-            "weights": checkpoints.file_identity(path, Path(self.cache_dir)),
+            "weights": digest,
             "chat_template": self._template,
             "system_prompt": self.system_prompt,
             "temperature": self.temperature,
@@ -88,10 +94,10 @@ class LlamaCppEntrant:
 
     def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
         limit = {"version": VERSION, "max_new_tokens": self.max_new_tokens}
-        return {**self._settings, **limit, "text": prompt.text}
+        return {**self._model_key, **limit, "text": prompt.text}
 
     def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
-        return {**self._settings, "version": teacher_forcing.VERSION, "text": prompt.text}
+        return {**self._model_key, "version": teacher_forcing.VERSION, "text": prompt.text}
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
         if not prompts:
@@ -99,8 +105,8 @@ class LlamaCppEntrant:
         lm = gguf.load(self.weights)
         rows = {prompt.prompt_id: self._chat_ids(lm, prompt) for prompt in prompts}
         check_lengths(self.n_ctx, rows, max_new_tokens=self.max_new_tokens, label=self.entrant_id)
-        for prompt in prompts:
-            yield self._answer(lm, prompt, rows[prompt.prompt_id])
+        for prompt_id, ids in rows.items():
+            yield self._generate_one(lm, prompt_id, ids)
 
     def teacher_force(
         self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
@@ -119,29 +125,28 @@ class LlamaCppEntrant:
             )
 
     def _chat_ids(self, lm: GgufModel, prompt: Prompt) -> list[int]:
-        """What the model is to continue, both where it answers and where it is teacher-forced."""
-        return lm.chat_ids(prompt.text, system_prompt=self.system_prompt, template=self._template)
+        return lm.chat_ids(
+            prompt.text, system_prompt=self.system_prompt, chat_template=self._template
+        )
 
-    def _answer(self, lm: GgufModel, prompt: Prompt, ids: Sequence[int]) -> Response:
-        seed = prompt_seed(prompt.prompt_id)
+    def _generate_one(self, lm: GgufModel, prompt_id: str, ids: Sequence[int]) -> Response:
+        seed = prompt_seed(prompt_id)
         tokens: list[int] = []
         logprobs: list[float] = []
-        read: Sequence[int] = ids
+        unread: Sequence[int] = ids
         for uniform in np.random.default_rng(seed).random(self.max_new_tokens):
-            chances = log_softmax(lm.logits(read, start=not tokens)[-1:], self.temperature)[0]
-            cumulative = np.exp(chances).cumsum()
-            token = min(
-                int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right")),
-                len(chances) - 1,
-            )
+            row = log_softmax(lm.logits(unread, reset=not tokens)[-1:], self.temperature)[0]
+            cumulative = np.exp(row).cumsum()
+            place = np.searchsorted(cumulative, uniform * cumulative[-1], side="right")
+            token = min(int(place), len(row) - 1)
             tokens.append(token)
-            logprobs.append(float(chances[token]))
+            logprobs.append(float(row[token]))
             if token in lm.end_ids:
                 break
-            read = [token]
+            unread = [token]
         return Response(
             entrant_id=self.entrant_id,
-            prompt_id=prompt.prompt_id,
+            prompt_id=prompt_id,
             response_text=lm.text(tokens).strip(),
             finish_reason="stop" if tokens[-1] in lm.end_ids else "length",
             diagnostics={
@@ -159,8 +164,7 @@ class LlamaCppEntrant:
         ids = self._chat_ids(lm, prompt)
         if len(ids) + len(tokens) > self.n_ctx:
             return None
-        chances = log_softmax(
-            lm.logits([*ids, *tokens], start=True)[len(ids) - 1 : -1], self.temperature
-        )
-        found = chances[np.arange(len(tokens)), tokens].tolist()
-        return teacher_forcing.checked(math.fsum(found), f"{self.entrant_id}, {prompt.prompt_id}")
+        logits = lm.logits([*ids, *tokens], reset=True)[len(ids) - 1 : -1]
+        logprobs = log_softmax(logits, self.temperature)[np.arange(len(tokens)), tokens]
+        place = f"{self.entrant_id}, {prompt.prompt_id}"
+        return teacher_forcing.check_logprob(math.fsum(logprobs.tolist()), place)

@@ -13,37 +13,35 @@ from typing import Any, Literal
 import numpy as np
 
 from elo_exp.files import utc_now
-from elo_exp.models import adapters, causal_lm, checkpoints, decoding
-from elo_exp.models.causal_lm import CausalLM, Checkpoint
+from elo_exp.models import adapters, causal_lm, decoding
+from elo_exp.models.causal_lm import CausalLM
+from elo_exp.models.checkpoints import ModelSettings
 from elo_exp.models.decoding import Decoded, Sampling
-from elo_exp.models.generation import Speed, check_lengths, made_on, prompt_seed
+from elo_exp.models.generation import Throughput, check_lengths, environment, prompt_seed
 from elo_exp.models.multihead import MultiHead, geometry
 from elo_exp.records import Prompt, Response, UserError
-from elo_exp.types import Count, Device, DType, Integer, Positive
+from elo_exp.types import Count, Integer, Positive
 
-VERSION = (
-    1  # part of every stored answer's key: raise it when what is done with the settings changes
-)
-# Word for word, with nothing before "Answer", what the uncertainty head was trained on.
+VERSION = 1  # part of every cache key: raise it when answers change
+# What the uncertainty head was trained on, word for word, with nothing before "Answer".
 _IS_IT_CORRECT = "{prompt}Answer: {answer}\nTask: Reply A (correct) or B (wrong): "
-_DIGITS = 6  # of the numbers for each token
+_DIGITS = 6  # of the diagnostics by token
 
 
 @dataclass(kw_only=True)
-class ProductOfExpertsEntrant:
-    """conf/entrant/poe.yaml says what each setting is, and the values it has unless you say otherwise.
+class ProductOfExpertsEntrant(ModelSettings):
+    """The settings are described in conf/entrant/poe.yaml.
 
-    For each prompt one head is drawn, by the prompt's own seed, to draft. With `bypass_jury` the answer is that head's
-    own; else the other heads are its jury, and the answer is a sample of their product: verified draft by draft, or
-    with `decode=direct` drawn from it. Prompts are answered one at a time, the heads being the batch.
+    For each prompt one head is drawn, by the prompt's own seed, to draft. With `bypass_jury` its
+    draft is the answer; else the other heads are its jury, and the answer is a sample of their
+    product: verified draft by draft, or with `decode=direct` drawn from it. Prompts are answered
+    one at a time, the heads being the batch.
 
-    An answer's key holds the weights, the files of the adapters, and all settings that change what is drawn; not the
-    device nor `merge`, which change rounding.
+    The cache key holds the weights, the adapter files and all settings that change what is drawn;
+    it omits device and `merge`, which change only rounding.
     """
 
     entrant_id: str
-    model: str
-    revision: str | None
     security_dir: str | None
     robustness_dir: str | None
     rob_checkpoint: Integer | None
@@ -56,43 +54,31 @@ class ProductOfExpertsEntrant:
     needs_uncertainty: bool
     max_new_tokens: Count
     merge: bool
-    dtype: DType
-    device: Device
-    trust_remote_code: bool
-    chat_template: str | None
     system_prompt: str | None
-    cache_dir: str
     loader: Literal["custom_poe"]
 
     @property
-    def input_files(self) -> Mapping[str, Path]:
-        return checkpoints.template_files(self.chat_template)
-
-    @property
     def weight_files(self) -> Sequence[Path]:
-        return [*checkpoints.weight_files(self.model), *self._files.paths]
-
-    @cached_property
-    def _template(self) -> str | None:
-        return checkpoints.read_template(self.chat_template)
+        return [*super().weight_files, *self._files.paths]
 
     def check(self) -> None:
-        """Raise UserError for adapters that are missing."""
+        """Raise UserError for adapters or a template's file that are absent."""
+        super().check()
         _ = self._files
 
     @cached_property
     def _files(self) -> adapters.HeadFiles:
         if self.security_dir is None:
             raise UserError(
-                "security_dir: found nothing. Expected the folder of the heads' adapters; the "
-                "environment variable ELO_EXP_SECURITY_DIR sets it for all entrants, docs/poe.md "
-                "says what must be in it. Responses that are there already come by "
-                "recorded_dir=DIR."
+                "security_dir: has no value. Expected the folder of the heads' adapters; "
+                "the environment variable ELO_EXP_SECURITY_DIR sets it for all entrants, and "
+                "docs/poe.md describes its files. Without adapters: recorded_dir=DIR takes "
+                "recorded answers, and entrant=[...] other entrants."
             )
         if self.needs_uncertainty and self.uncertainty_path is None:
             raise UserError(
-                "uncertainty_path: found nothing, and needs_uncertainty=true. Expected the head's "
-                "file."
+                "uncertainty_path: has no value with needs_uncertainty=true. Expected the "
+                "uncertainty head's file."
             )
         files = adapters.find(
             security_dir=self.security_dir,
@@ -102,60 +88,50 @@ class ProductOfExpertsEntrant:
         )
         if len(files.heads) == 1 and not self.bypass_jury:
             raise UserError(
-                "security_dir: found one head. Expected two or more, or bypass_jury=true: nobody "
-                "is left."
+                "security_dir: found one head, which leaves no jury. Expected two or more "
+                "heads, or bypass_jury=true."
             )
         return files
 
     @cached_property
-    def weights(self) -> Checkpoint:
-        wanted = Checkpoint(
-            model=self.model,
-            revision=self.revision,
-            dtype=self.dtype,
-            device=self.device,
-            trust_remote_code=self.trust_remote_code,
-        )
-        return checkpoints.pinned(wanted)
-
-    @cached_property
-    def _settings(self) -> Mapping[str, Any]:
-        how: dict[str, Any] = {"temperature": self.temperature}
+    def _settings_key(self) -> Mapping[str, Any]:
+        heads = self._files.digest()  # before the hub is asked for the weights
+        sampling: dict[str, Any] = {"temperature": self.temperature}
         if not self.bypass_jury:
-            how |= {"decode": self.decode, "beta": self.beta}
-            how |= {"gamma": self.gamma} if self.decode == "speculative" else {}
+            sampling |= {"decode": self.decode, "beta": self.beta}
+            sampling |= {"gamma": self.gamma} if self.decode == "speculative" else {}
         return {
             "loader": self.loader,
             "version": VERSION,
-            "weights": checkpoints.identity(self.weights, Path(self.cache_dir)),
-            "heads": self._files.digest(),
+            "weights": self.weights_key,
+            "heads": heads,
             "dtype": self.dtype,
-            "chat_template": self._template,
+            "chat_template": self.template,
             "system_prompt": self.system_prompt,
-            "sampling": how,
+            "sampling": sampling,
             "needs_uncertainty": self.needs_uncertainty,
             "max_new_tokens": self.max_new_tokens,
         }
 
     def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
-        return {**self._settings, "text": prompt.text}
+        return {**self._settings_key, "text": prompt.text}
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
         if not prompts:
             return
         lm = causal_lm.load(self.weights)
         model = self._multihead(lm)
-        rows = {prompt.prompt_id: self._chat_ids(lm, prompt.text) for prompt in prompts}
+        rows = {p.prompt_id: self.chat_ids(lm, p.text, self.system_prompt) for p in prompts}
         check_lengths(
             lm.context_length, rows, max_new_tokens=self.max_new_tokens, label=self.entrant_id
         )
-        speed = Speed(self.entrant_id)
+        throughput = Throughput(self.entrant_id)
         for prompt in prompts:
-            began = monotonic()
+            start = monotonic()
             response = self._answer(lm, model, prompt, rows[prompt.prompt_id])
-            speed.add(response.diagnostics["n_tokens_generated"], monotonic() - began)
+            throughput.add(response.diagnostics["n_tokens_generated"], monotonic() - start)
             yield response
-        speed.conclude()
+        throughput.log()
 
     @property
     def max_answer_tokens(self) -> int:
@@ -165,16 +141,11 @@ class ProductOfExpertsEntrant:
         causal_lm.release()
 
     def _multihead(self, lm: CausalLM) -> MultiHead:
-        """The model with its language heads and, if it is wanted, the uncertainty head after them."""
+        """The model with its language heads, and after them any uncertainty head."""
         sizes = geometry(lm.model, self._files.depth)
         last = [(self._files.uncertainty,)] if self._files.uncertainty else []
         updates = [adapters.read(files, sizes) for files in (*self._files.heads, *last)]
         return MultiHead(lm.model, depth=self._files.depth, updates=updates, merge=self.merge)
-
-    def _chat_ids(self, lm: CausalLM, text: str) -> list[int]:
-        return causal_lm.chat_ids(
-            lm, text, system_prompt=self.system_prompt, chat_template=self._template
-        )
 
     def _answer(
         self, lm: CausalLM, model: MultiHead, prompt: Prompt, ids: Sequence[int]
@@ -195,8 +166,8 @@ class ProductOfExpertsEntrant:
             if not causal_lm.is_out_of_memory(error):
                 raise
             raise UserError(
-                f"{self.entrant_id}: memory does not suffice for {prompt.prompt_id}. Lower max_new_tokens, or take "
-                "dtype=bfloat16 or device=cpu."
+                f"{self.entrant_id}: out of memory with {prompt.prompt_id}. Lower max_new_tokens, "
+                "or use dtype=bfloat16 or device=cpu."
             ) from None
         return Response(
             entrant_id=self.entrant_id,
@@ -212,7 +183,7 @@ class ProductOfExpertsEntrant:
                 "n_tokens_prompt": len(ids),
                 "n_tokens_generated": len(decoded.tokens),
                 **({} if self.bypass_jury else _trust(decoded)),
-                **made_on(lm),
+                **environment(lm),
             },
             timestamp=utc_now(),
         )
@@ -242,25 +213,27 @@ class ProductOfExpertsEntrant:
     ) -> float:
         assert decoded.witness is not None
         yes, no = (lm.tokenizer.encode(letter, add_special_tokens=False)[0] for letter in "AB")
-        ids = self._chat_ids(lm, _IS_IT_CORRECT.format(prompt=prompt.text, answer=answer))
+        question = _IS_IT_CORRECT.format(prompt=prompt.text, answer=answer)
+        ids = self.chat_ids(lm, question, self.system_prompt)
         return decoding.p_correct(
             model, ids, head=len(self._files.heads), witness=decoded.witness, yes=yes, no=no
         )
 
 
 def _trust(decoded: Decoded) -> dict[str, Any]:
-    """What the jury thought: the fields of Trust by token and of Rejection by rejection, and their means, which are
-    None where there is none."""
-    found: dict[str, Any] = {}
+    """Fields of Trust by token and of Rejection by rejection, and their means, None of nothing."""
+    diagnostics: dict[str, Any] = {}
     if decoded.n_rounds:
-        n_ruled_on = decoded.n_accepted + len(decoded.rejections)
-        found = {"n_rounds": decoded.n_rounds, "acceptance_rate": decoded.n_accepted / n_ruled_on}
-    found["rejected_at"] = [rejection.position for rejection in decoded.rejections]
-    by_token = ("entropy_nats", "margin", "stability_radius")
-    columns = {name: [getattr(each, name) for each in decoded.trust] for name in by_token}
-    by_rejection = ("suppression_score", "validity_radius")
-    columns |= {name: [getattr(each, name) for each in decoded.rejections] for name in by_rejection}
-    for name, values in columns.items():
-        found[f"mean_{name}"] = fmean(values) if values else None
-        found[name] = [round(value, _DIGITS) for value in values]
-    return found
+        n_verified = decoded.n_accepted + len(decoded.rejections)
+        diagnostics["n_rounds"] = decoded.n_rounds
+        diagnostics["acceptance_rate"] = decoded.n_accepted / n_verified
+    diagnostics["rejected_at"] = [rejection.position for rejection in decoded.rejections]
+    rows: dict[str, Sequence[object]] = {
+        **dict.fromkeys(("entropy_nats", "margin", "stability_radius"), decoded.trust),
+        **dict.fromkeys(("suppression_score", "validity_radius"), decoded.rejections),
+    }
+    for name, some in rows.items():
+        values = [getattr(each, name) for each in some]
+        diagnostics[f"mean_{name}"] = fmean(values) if values else None
+        diagnostics[name] = [round(value, _DIGITS) for value in values]
+    return diagnostics

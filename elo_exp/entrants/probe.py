@@ -1,11 +1,11 @@
-"""Entrants of known quality, made from the bank's own references: the offline demo, and the audit of a judge.
+"""Entrants of known quality, made from the bank's references: for the demo and to audit a judge.
 
-Each probe answers in its style, and lapses into a second style on a share of the prompts drawn by hash, so that the
-order of the probes is known and yet nobody wins every match. Expected order, best first:
+Each probe answers in its style, and in a second style on a share of the prompts drawn by hash. So
+the order of the probes is known and yet none wins every match. Expected order, best first:
 
-    factuality         reference, hedged, partial, swapped    the same claims, then half of them, then none
-    calibration        reference, partial, swapped, hedged    settled questions want a plain answer
-    clinical_utility   reference, hedged, partial, swapped    boilerplate adds nothing, the wrong topic helps nobody
+    factuality         reference, hedged, partial, swapped   all claims, then half of them, then none
+    calibration        reference, partial, swapped, hedged   settled questions need a plain answer
+    clinical_utility   reference, hedged, partial, swapped   boilerplate and the wrong topic are useless
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from elo_exp.records import Prompt, Response, fingerprint
 from elo_exp.types import Share
 
 Style = Literal["reference", "hedged", "partial", "swapped"]
-VERSION = 1  # part of every stored answer's key: raise it when a style's wording changes
+VERSION = 1  # part of every cache key: raise it when a style's wording changes
 
 
 @dataclass(kw_only=True)
 class ProbeEntrant:
     """lapse_rate  share of prompts answered in the lapse style
-    bank_path   the bank from which `swapped` takes another prompt's answer
+    bank_path   the bank of whose prompts `swapped` takes another one's answer
     """
 
     entrant_id: str
@@ -39,7 +39,13 @@ class ProbeEntrant:
 
     @cached_property
     def _donors(self) -> dict[str, str]:
-        return _donors(bank.load(Path(self.bank_path)))
+        """The next gold answer of the bank, by prompt_id; that of the last prompt is the first."""
+        prompts = bank.load(Path(self.bank_path))
+        golds = [(p.prompt_id, p.gold_answer) for p in prompts if p.gold_answer]
+        return {
+            prompt_id: donor
+            for (prompt_id, _), (_, donor) in zip(golds, golds[1:] + golds[:1], strict=True)
+        }
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -67,12 +73,6 @@ class ProbeEntrant:
         return _STYLES[self._style(prompt)](prompt, self._donors.get(prompt.prompt_id, ""))
 
 
-def _donors(prompts: Sequence[Prompt]) -> dict[str, str]:
-    """For each prompt with a gold answer, that of the next such prompt, the last one's being the first."""
-    golds = [(p.prompt_id, p.gold_answer) for p in prompts if p.gold_answer]
-    return {name: donor for (name, _), (_, donor) in zip(golds, golds[1:] + golds[:1], strict=True)}
-
-
 def _reference(prompt: Prompt, donor: str) -> str:
     return prompt.gold_answer or _behave(prompt.expected_behavior, prompt)
 
@@ -81,9 +81,9 @@ def _hedged(prompt: Prompt, donor: str) -> str:
     if prompt.gold_answer is None:
         return _behave("hedge", prompt)
     return (
-        "It is hard to be certain, and opinions may differ. It might perhaps be the following, although other "
-        f"explanations are possible: {prompt.gold_answer} This may not apply to everyone, so please consult a "
-        "doctor before relying on it."
+        "It is hard to be certain, and opinions may differ. It might perhaps be the following, "
+        f"although other explanations are possible: {prompt.gold_answer} This may not apply to "
+        "everyone, so please consult a doctor before relying on it."
     )
 
 
@@ -103,13 +103,19 @@ def _swapped(prompt: Prompt, donor: str) -> str:
 
 
 def _behave(behavior: str | None, prompt: Prompt) -> str:
-    """An answer to a prompt without a reference: the behaviour, about the prompt's own tags."""
+    """Answer a prompt without a reference: the behaviour, on the prompt's tags."""
     topics = [tag.replace("-", " ") for tag in prompt.tags[:3]] or [prompt.subject]
     about = ", ".join(topics)
     if behavior == "abstain":
-        return f"I cannot answer this as asked. Information is missing on {about}; with it, an answer could be given."
+        return (
+            f"I cannot answer this as asked. Information is missing on {about}; with it, an answer "
+            "could be given."
+        )
     if behavior == "hedge":
-        return f"It depends: the evidence is uncertain and turns on {about}. If these favour it, it may be reasonable."
+        return (
+            f"It depends: the evidence is uncertain and turns on {about}. If these favour it, it "
+            "may be reasonable."
+        )
     return f"Yes, this is settled. Act on {about} now."
 
 

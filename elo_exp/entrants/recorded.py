@@ -1,4 +1,4 @@
-"""Responses that were made elsewhere, read from responses_<entrant_id>.jsonl."""
+"""Responses made elsewhere, read from responses_<entrant_id>.jsonl."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from elo_exp.records import Prompt, Response, UserError, canonical_json
 
 @dataclass(kw_only=True)
 class RecordedEntrant:
-    """Answers with the rows of a file: `prompt_id` and `response_text` needed, unknown keys ignored.
+    """Answers with the rows of a file: `prompt_id` and `response_text`; unknown keys are ignored.
 
-    path  the file, or a folder that holds responses_<entrant_id>.jsonl. Of a file with several entrants, the rows of
-          this one are taken; a file of one entrant may call it anything.
+    path  the file, or a folder with responses_<entrant_id>.jsonl. Of a file with several entrants,
+          the rows of this one are taken; a file of one entrant may give it any name.
     """
 
     entrant_id: str
@@ -33,7 +33,7 @@ class RecordedEntrant:
         return _read(self._file, self.entrant_id)
 
     def check(self) -> None:
-        """Raise UserError for a file that is missing or cannot be read."""
+        """Raise UserError for a file that is absent or cannot be read."""
         _ = self._responses
 
     @property
@@ -54,13 +54,12 @@ class RecordedEntrant:
 
 def _read(path: Path, entrant_id: str) -> dict[str, Response]:
     rows = list(read_jsonl(path))
-    named = {row.get("entrant_id") for _, row in rows}
-    if len(named) > 1:
+    entrants = {row.get("entrant_id") for _, row in rows}
+    if len(entrants) > 1:
         rows = [(place, row) for place, row in rows if row.get("entrant_id") == entrant_id]
         if not rows:
-            raise UserError(
-                f"{path}: has no response of {entrant_id!r} (found {', '.join(sorted(str(n) for n in named))})."
-            )
+            names = ", ".join(sorted(map(str, entrants)))
+            raise UserError(f"{path}: has no response of {entrant_id!r} (found {names}).")
     responses: dict[str, Response] = {}
     for place, row in rows:
         response = _response(place, {**row, "entrant_id": entrant_id})
@@ -81,6 +80,6 @@ def _response(place: str, row: Mapping[str, Any]) -> Response:
         canonical_json(response.to_dict())
     except ValueError:
         raise UserError(
-            f"{place}: holds NaN or Infinity, which JSON has not. Write null, or leave it out."
+            f"{place}: found NaN or Infinity, which JSON does not have. Write null or leave it out."
         ) from None
     return replace(response, diagnostics=response.diagnostics or {})

@@ -1,4 +1,4 @@
-"""Judges: requests in, replies out. Rubrics, order swapping, parsing and reconciling are not their business."""
+"""Judges answer requests with replies; rubrics, orders, parsing and reconciling are elsewhere."""
 
 from __future__ import annotations
 
@@ -18,17 +18,23 @@ class BatchingApi(Api, BatchApi, Protocol):
 
 
 class Judge(Protocol):
-    """Whoever gives verdicts: an OfflineJudge or a PaidJudge."""
+    """An OfflineJudge or a PaidJudge.
+
+    Building one reads no file, network or environment: that is for `check` and `cache_key`.
+    """
 
     @property
     def model(self) -> str: ...
 
     @property
     def key_fields(self) -> tuple[str, ...]:
-        """The fields of the comparison, beyond the rendered text, that can change the reply; part of the key."""
+        """Fields of the comparison, beyond the rendered text, that can change the reply."""
 
     def cache_key(self) -> Mapping[str, Any]:
-        """Everything of the judge, beyond the request, that can change its reply, as JSON; part of every key."""
+        """Return everything of the judge that can change a reply, as JSON; part of every key.
+
+        Raises UserError for a model or a file that is absent.
+        """
 
 
 @runtime_checkable
@@ -36,8 +42,8 @@ class OfflineJudge(Judge, Protocol):
     """A judge that answers by itself, at no cost."""
 
     def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
-        """A reply to each request, in any order, as they arrive, each committed to the store before it is passed on;
-        none where the judge has no answer."""
+        """Reply to requests, in any order, each reply committed to the store before it is yielded;
+        skip those it has no answer to."""
 
 
 @runtime_checkable

@@ -1,8 +1,8 @@
-"""A deterministic judge that only compares words: a baseline, and the judge of offline runs.
+"""A deterministic judge that compares words: a baseline, and the judge of offline runs.
 
-What it measures is shallow by design. It cannot tell a correct paraphrase from an error, it believes whatever repeats
-the reference's words, and a long list of plausible terms impresses it. Its verdicts and scores show that the machinery
-works and what a real judge must beat; they say nothing about medicine.
+It is shallow by design: it takes a correct paraphrase for an error, and rewards any text that
+repeats the reference's words or lists plausible terms. It shows that the machinery works and what
+a real judge must beat; its verdicts say nothing about medicine.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from elo_exp.store.store import Store
 from elo_exp.types import Integer, Share
 
 Signal = Literal["overlap", "hedging", "specificity"]
-VERSION = 1  # part of every key: raise it when a signal changes
-_CHUNK = 256  # replies in one transaction; they cost nothing to make again
+VERSION = 1  # part of every cache key: raise it when a signal changes
+_CHUNK = 256  # replies in one transaction
 
 _WORD = re.compile(r"[a-z0-9]+(?:[.'/%-][a-z0-9]+)*%?")
 _STOP_WORDS = """
@@ -33,16 +33,17 @@ then there these they this to was we were what when which while who will with wo
 """
 _STOP = frozenset(_STOP_WORDS.split())
 _HEDGES = re.compile(
-    r"\b(?:it depends|depends on|uncertain|not certain|hard to be certain|might|may|perhaps|possibly|possible|"
-    r"opinions|unclear|conflicting|if these|likely|could be|reasonable)\b"
+    r"\b(?:it depends|depends on|uncertain|not certain|hard to be certain|might|may|perhaps|"
+    r"possibly|possible|opinions|unclear|conflicting|if these|likely|could be|reasonable)\b"
 )
 _REFUSALS = re.compile(
-    r"\b(?:cannot (?:be )?answer|can't answer|unable to answer|cannot say|information is missing|not enough "
-    r"information|would need|i do not know)\b"
+    r"\b(?:cannot (?:be )?answer|can't answer|unable to answer|cannot say|information is missing|"
+    r"not enough information|would need|i do not know)\b"
 )
 _STOCK = re.compile(
-    r"\b(?:consult (?:a|your) (?:doctor|physician|professional)|see your doctor|this may not apply to everyone|"
-    r"opinions may differ|as an ai|other explanations are possible|before relying on it)\b"
+    r"\b(?:consult (?:a|your) (?:doctor|physician|professional)|see your doctor|this may not apply "
+    r"to everyone|opinions may differ|as an ai|other explanations are possible|before relying on "
+    r"it)\b"
 )
 _TARGET = {"answer": 0.0, "hedge": 0.5, "abstain": 1.0}
 
@@ -50,13 +51,13 @@ _TARGET = {"answer": 0.0, "hedge": 0.5, "abstain": 1.0}
 @dataclass(kw_only=True)
 class LexicalJudge:
     """signals          dimension -> overlap, hedging or specificity
-    default_signal   for every other dimension
+    default_signal   the signal of every other dimension
     margin           scores closer than this are a TIE, in [0, 1]
-    position_effect  share of comparisons, drawn by hash, in which the first-shown response wins whatever it says
+    position_effect  share of comparisons, drawn by hash, that the response shown first always wins
 
-    A response by itself has the mean of its signal, or of its overlap where the reference is shown, and of the likeness
-    of its letters, which says something of texts without words too, as random models write them. So a rubric that shows
-    the reference makes a better judge, an oracle for the other.
+    A single response is scored by the mean of two signals: that of its dimension, or overlap where
+    the reference is shown, and the similarity of its letters, which also scores random models'
+    texts. A rubric that shows the reference therefore makes a better judge: an oracle.
     """
 
     signals: dict[str, Signal]
@@ -85,14 +86,16 @@ class LexicalJudge:
 
     def _reply(self, request: JudgeRequest) -> JudgeReply:
         shown = request.subject
-        answer = (
-            _score(request, self._signal(shown))
-            if isinstance(shown, Item)
-            else self._verdict(shown)
-        )
-        text = json.dumps(answer)
+        if isinstance(shown, Item):
+            answer: Mapping[str, Any] = _score(request, self._signal(shown))
+        else:
+            answer = self._verdict(shown)
         return JudgeReply(
-            key=request.key, text=text, timestamp=utc_now(), judge_model=self.model, **request.names
+            key=request.key,
+            text=json.dumps(answer),
+            timestamp=utc_now(),
+            judge_model=self.model,
+            **request.names,
         )
 
     def _signal(self, shown: Comparison | Item) -> str:
@@ -109,7 +112,7 @@ class LexicalJudge:
         return {"evidence_a": f"score {a:.3f}", "evidence_b": f"score {b:.3f}", "verdict": verdict}
 
     def _prefers_first(self, shown: Comparison) -> bool:
-        """Drawn for the comparison, not for the order, so that both orders of it are affected."""
+        """Draw for the comparison, not for the order, so that both orders are affected."""
         if self.position_effect == 0:
             return False
         pair = sorted([shown.response_a, shown.response_b])
@@ -118,11 +121,11 @@ class LexicalJudge:
 
 
 def _score(request: JudgeRequest, signal: str) -> dict[str, str | float]:
-    """On the scale asked for, with an interval that is the narrower the more words there are to go by: the whole scale
-    for an empty response, a fifth of it at 64 words."""
+    """Score on the request's scale, with an interval that narrows with the number of words: the
+    whole scale for an empty response, a fifth of it at 64 words."""
     assert isinstance(request.subject, Item) and request.scale is not None
     (low, high), text = request.scale, request.subject.response_text
-    value = (SIGNALS[signal](request.subject, text) + likeness(request.subject, text)) / 2
+    value = (SIGNALS[signal](request.subject, text) + letter_similarity(request.subject, text)) / 2
     half = 1 / (2 + math.sqrt(len(_WORD.findall(text.lower()))))
     start = min(max(value - half, 0.0), 1.0 - 2 * half)
     numbers = {"score": value, "low": start, "high": start + 2 * half}
@@ -132,9 +135,9 @@ def _score(request: JudgeRequest, signal: str) -> dict[str, str | float]:
 
 
 def overlap(shown: Comparison | Item, text: str) -> float:
-    """How much of the reference's vocabulary the response holds: F3, so that recall counts nine times precision.
+    """Return F3 of the response's words against the reference's: recall counts nine times.
 
-    Without a reference, the question's words stand in for it.
+    Without a reference, the question takes its place.
     """
     wanted = _content(shown.gold_answer or shown.prompt_text)
     found = _content(text)
@@ -143,14 +146,14 @@ def overlap(shown: Comparison | Item, text: str) -> float:
 
 
 def hedging(shown: Comparison | Item, text: str) -> float:
-    """How near the response's degree of commitment is to the expected one; a plain answer is expected by default."""
+    """Return how near the response's commitment is to the expected one, by default an answer."""
     lowered = text.lower()
     degree = 1.0 if _REFUSALS.search(lowered) else min(1, len(_HEDGES.findall(lowered))) * 0.5
     return 1.0 - abs(degree - _TARGET[shown.expected_behavior or "answer"])
 
 
 def specificity(shown: Comparison | Item, text: str) -> float:
-    """How much concrete content there is, and how much of it is on the question's topic; stock phrases cost."""
+    """Return how much content there is on the question's topic, less for each stock phrase."""
     lowered = text.lower()
     n_stock = len(_STOCK.findall(lowered))
     found = _content(_HEDGES.sub(" ", _STOCK.sub(" ", lowered)))
@@ -158,10 +161,10 @@ def specificity(shown: Comparison | Item, text: str) -> float:
     return len(found) / (len(found) + 15) * on_topic / (3 + on_topic) * 0.95**n_stock
 
 
-def likeness(shown: Item, text: str) -> float:
-    """How alike response and reference are in their pairs of letters: the cosine of the counts.
+def letter_similarity(shown: Item, text: str) -> float:
+    """Return the cosine similarity of the counts of letter pairs in response and reference.
 
-    Without a reference, the question stands in for it.
+    Without a reference, the question takes its place.
     """
     wanted, found = _letter_pairs(shown.gold_answer or shown.prompt_text), _letter_pairs(text)
     lengths = math.hypot(*wanted.values()) * math.hypot(*found.values())
@@ -183,7 +186,7 @@ def _letter_pairs(text: str) -> Counter[str]:
 
 
 def _content(text: str) -> frozenset[str]:
-    """The distinct words that carry meaning, in lower case, without a plural s."""
+    """Distinct words in lower case, without stop words and without a plural s."""
     words = _WORD.findall(text.lower())
     return frozenset(
         w[:-1] if len(w) > 3 and w.endswith("s") else w for w in words if w not in _STOP

@@ -1,12 +1,12 @@
-"""The LoRA updates of the heads: where their files are, and what is in them.
+"""The LoRA updates of the heads: find their files and read them.
 
-    security_dir/manifest.json                    {"config": {"num_shards": 9, "heads_depth": 3, "lora_r": 8, ...}}
-    security_dir/shard_0_lora.pt ... shard_8_lora.pt          one file a head
+    security_dir/manifest.json                    {"config": {"num_shards": 9, "heads_depth": 3, ...}}
+    security_dir/shard_0_lora.pt ... shard_8_lora.pt          one file per head
     robustness_dir/shard_0_lora.pt ...                        the final checkpoint (-1)
-    robustness_dir/shard_0/**/checkpoint_step_200*.pt ...     the one of step 200
+    robustness_dir/shard_0/**/checkpoint_step_200*.pt ...     the checkpoint of step 200
     uncertainty_path                                          one file
 
-A file is `.safetensors`, or `.pt`, `.pth` or `.bin` with a state dict of tensors, which may stand under
+A file is `.safetensors`, or `.pt`, `.pth` or `.bin` with a state dict of tensors, possibly under
 `head_state_dict`. It is read without running code from it. docs/poe.md describes the format.
 """
 
@@ -18,7 +18,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from elo_exp.files import open_text, sha256
 from elo_exp.records import UserError, fingerprint
@@ -26,35 +28,45 @@ from elo_exp.records import UserError, fingerprint
 if TYPE_CHECKING:
     import torch
 
-Update: TypeAlias = (
-    "Mapping[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]"  # of one head; read() says which
-)
+# The update of one head, see read().
+Update: TypeAlias = "Mapping[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]"
 
-FINAL = -1  # of the checkpoints of a training run, the last
-DEPTH = 3  # last layers of the model that each head has to itself, where a manifest does not say
-PROJECTIONS = {
-    "w1": "gate_proj",
-    "w2": "down_proj",
-    "w3": "up_proj",
-}  # OLMo's names, and those of transformers
+FINAL = -1  # the last checkpoint of a training run
+# OLMo's names of the projections, and those of transformers.
+PROJECTIONS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
 _TENSOR = re.compile(
     r"(?:^|\.)(blocks|layers)\.(\d+)\.(?:.+\.)?(\w+)\.lora_([AB])(?:\.\w+)?\.weight$"
 )
+_Count = Annotated[int, Field(strict=True, ge=1)]
+_Above0 = Field(strict=True, gt=0)
+_Positive = Annotated[int, _Above0] | Annotated[float, _Above0]  # an int stays one, for the digest
+_Projection = Literal["w1", "w2", "w3", "gate_proj", "down_proj", "up_proj"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The `config` of a manifest.json. `heads_depth`: last layers that each head has to itself."""
+
+    num_shards: _Count | None = None
+    heads_depth: _Count = 3
+    lora_r: _Positive | None = None
+    lora_alpha: _Positive | None = None
+    target_modules: list[_Projection] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterFile:
-    """One file. `rank` is what a manifest says of it; where `alpha` is None, it is twice the rank."""
+    """One file. `rank` is the manifest's; where `alpha` is None, it is twice the rank."""
 
     path: Path
-    rank: int | None = None
+    rank: float | None = None
     alpha: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadFiles:
-    """Every language head's files, in the order in which they were trained; the uncertainty head's."""
+    """The files of each language head, in the order of training, and of the uncertainty head."""
 
     depth: int
     heads: tuple[tuple[AdapterFile, ...], ...]
@@ -62,22 +74,21 @@ class HeadFiles:
 
     @property
     def paths(self) -> list[Path]:
-        return [file.path for some in self._all for file in some]
+        return [file.path for files in self._groups for file in files]
 
     def digest(self) -> str:
-        """A name of all that is in the files and of how it is scaled."""
-        return fingerprint(
-            [self.depth, [[[sha256(f.path), f.alpha] for f in some] for some in self._all]]
-        )
+        """Fingerprint the contents of the files and their scale."""
+        groups = [[[sha256(file.path), file.alpha] for file in files] for files in self._groups]
+        return fingerprint([self.depth, groups])
 
     @property
-    def _all(self) -> list[Sequence[AdapterFile]]:
+    def _groups(self) -> list[Sequence[AdapterFile]]:
         return [*self.heads, [self.uncertainty] if self.uncertainty else []]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """Of the model that the heads belong to: its layers, and by projection (size in, size out)."""
+    """Sizes of a model: its layers, the heads' depth, and (size in, size out) by projection."""
 
     n_layers: int
     depth: int
@@ -91,38 +102,51 @@ def find(
     rob_checkpoint: int | None,
     uncertainty_path: str | None,
 ) -> HeadFiles:
-    """The files of every head, all of which are there. Raises UserError, by the name of the setting, where one is not.
+    """Find the files of every head. Raises UserError, naming the setting, where one is absent.
 
-    rob_checkpoint  which checkpoint of `robustness_dir` follows the security update: a training step, or -1 for the
-                    final one; None for no robustness update
+    rob_checkpoint  the checkpoint of `robustness_dir` that follows the security update: a training
+                    step, or FINAL; None for no robustness update
     """
     if rob_checkpoint is not None and robustness_dir is None:
         raise UserError(
-            f"robustness_dir: found nothing, and rob_checkpoint={rob_checkpoint}. Expected the folder of the robustness"
-            " adapters (ELO_EXP_ROBUSTNESS_DIR), or rob_checkpoint=null."
+            f"robustness_dir: has no value with rob_checkpoint={rob_checkpoint}. Expected "
+            "the folder of the robustness adapters (ELO_EXP_ROBUSTNESS_DIR), or "
+            "rob_checkpoint=null."
         )
     folder = Path(security_dir).expanduser()
-    manifest = _manifest(folder, needed="security_dir")
-    n_heads = _whole(manifest, "num_shards", folder)
-    depth = _whole(manifest, "heads_depth", folder, default=DEPTH)
-    security = [_final(folder, shard, "security_dir") for shard in range(n_heads)]
-    heads = [[_described(path, manifest)] for path in security]
+    manifest = _manifest(folder)
+    if manifest is None:
+        raise UserError(
+            f"security_dir: found no manifest.json in {folder}. Expected one that counts the heads."
+        )
+    if manifest.num_shards is None:
+        raise UserError(f"{folder / 'manifest.json'}: has no num_shards. Expected 1 or more.")
+    shards = range(manifest.num_shards)
+    heads = [[_adapter(_final("security_dir", folder, i), manifest)] for i in shards]
     if rob_checkpoint is not None and robustness_dir is not None:
         later = Path(robustness_dir).expanduser()
-        manifest = _manifest(later)
+        settings = _manifest(later)
         for shard, files in enumerate(heads):
-            files.append(_described(_checkpoint(later, shard, rob_checkpoint), manifest))
-    uncertainty = (
-        None if uncertainty_path is None else _lone_file(Path(uncertainty_path).expanduser())
+            files.append(_adapter(_checkpoint(later, shard, rob_checkpoint), settings))
+    uncertainty = None
+    if uncertainty_path is not None:
+        path = Path(uncertainty_path).expanduser()
+        if not path.is_file() or path.suffix not in _SUFFIXES:
+            raise UserError(
+                f"uncertainty_path: found no file {path}. Expected one that ends in "
+                f"{', '.join(_SUFFIXES)}."
+            )
+        uncertainty = _adapter(path, _manifest(path.parent))
+    return HeadFiles(
+        depth=manifest.heads_depth, heads=tuple(map(tuple, heads)), uncertainty=uncertainty
     )
-    return HeadFiles(depth=depth, heads=tuple(map(tuple, heads)), uncertainty=uncertainty)
 
 
 def read(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
-    """The sum of the files' updates, by head layer (0 is the first of the head) and projection.
+    """Read the sum of the files' updates, by head layer (0 is the head's first) and projection.
 
-    An update of a (size out, size in) matrix is up.T @ down: down (rank, size in), up (rank, size out), scaled by
-    alpha / rank. Updates are added by putting their ranks together.
+    An update of a matrix (size out, size in) is up.T @ down with down (rank, size in) and up
+    (rank, size out), scaled by alpha / rank. Updates are added by concatenating their ranks.
     Raises UserError for a file that does not fit the model.
     """
     import torch
@@ -143,18 +167,22 @@ def _factors(
     halves: dict[tuple[int, str], dict[str, torch.Tensor]] = {}
     for name, tensor in _tensors(file.path).items():
         if "lora_" not in name:
-            continue  # a whole head's state dict holds the weights it was trained on as well
+            continue  # training checkpoints hold the frozen weights as well
         layer, projection, half = _place(file.path, name, geometry)
         halves.setdefault((layer, projection), {})[half] = tensor.float()
     if not halves:
         raise UserError(
-            f"{file.path}: holds no tensor named ...lora_A.weight. Expected the LoRA update of a head."
+            f"{file.path}: holds no tensor named ...lora_A.weight. Expected the LoRA update of a "
+            "head."
         )
     return {place: _pair(file, place, pair, geometry) for place, pair in sorted(halves.items())}
 
 
 def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:
-    """Head layer, projection and half (A or B). `blocks` count from the head's first layer, `layers` the model's."""
+    """Parse a tensor's name into head layer, projection and half (A or B).
+
+    `blocks` are counted from the head's first layer, `layers` from the model's.
+    """
     match = _TENSOR.search(name)
     projection = "" if match is None else PROJECTIONS.get(match[3], match[3])
     if match is None or projection not in geometry.sizes:
@@ -167,7 +195,8 @@ def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:
     if not 0 <= layer < geometry.depth:
         raise UserError(
             f"{path}: found an update of {match[1]}.{match[2]}. Expected {match[1]} {first} to "
-            f"{first + geometry.depth - 1}: the last {geometry.depth} of {geometry.n_layers} layers are the heads'."
+            f"{first + geometry.depth - 1}: the last {geometry.depth} of {geometry.n_layers} layers "
+            "are the heads'."
         )
     return layer, projection, match[4]
 
@@ -186,12 +215,12 @@ def _pair(
     rank = len(down)
     if down.shape != (rank, size_in) or up.shape != (size_out, rank):
         raise UserError(
-            f"{where}: found lora_A {_shape(down)}, lora_B {_shape(up)}. Expected rank x {size_in} and {size_out} x "
-            "rank, as the model's layers are. Is it another model's adapter?"
+            f"{where}: found lora_A {_shape(down)}, lora_B {_shape(up)}. Expected rank x {size_in} "
+            f"and {size_out} x rank, as the model's layers are. Is it another model's adapter?"
         )
     if file.rank not in (None, rank):
         raise UserError(
-            f"{where}: found rank {rank}. Expected {file.rank}, as lora_r of manifest.json says."
+            f"{where}: found rank {rank}. Expected {file.rank}, the lora_r of manifest.json."
         )
     alpha = 2 * rank if file.alpha is None else file.alpha
     return down, up.T * (alpha / rank)
@@ -202,7 +231,7 @@ def _shape(tensor: torch.Tensor) -> str:
 
 
 def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
-    """A file's state dict. torch files are unpickled as tensors and plain containers only."""
+    """Read a state dict; of torch files only tensors and plain containers are unpickled."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -215,8 +244,8 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
         )
     except pickle.UnpicklingError:
         raise UserError(
-            f"{path}: refused, because it holds more than tensors, and reading that would run its code. Save its "
-            "state dict alone, as .safetensors or with torch.save."
+            f"{path}: refused, because it holds more than tensors, and reading that would run its "
+            "code. Save its state dict alone, as .safetensors or with torch.save."
         ) from None
     except (SafetensorError, RuntimeError, EOFError, ValueError) as error:
         reason = str(error).partition("\n")[0]
@@ -231,98 +260,58 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
     return state
 
 
-def _final(folder: Path, shard: int, setting: str) -> Path:
-    found = _with_suffix(folder, f"shard_{shard}_lora")
-    if found is None:
-        raise UserError(
-            f"{setting}: found no shard_{shard}_lora{{{','.join(_SUFFIXES)}}} in {folder}. Check the path."
-        )
-    return found
+def _final(setting: str, folder: Path, shard: int) -> Path:
+    for suffix in _SUFFIXES:
+        path = folder / f"shard_{shard}_lora{suffix}"
+        if path.is_file():
+            return path
+    raise UserError(
+        f"{setting}: found no shard_{shard}_lora{{{','.join(_SUFFIXES)}}} in {folder}. "
+        "Check the path."
+    )
 
 
 def _checkpoint(folder: Path, shard: int, step: int) -> Path:
     if step == FINAL:
-        return _final(folder, shard, "robustness_dir")
-    kept = (
-        path
-        for path in sorted((folder / f"shard_{shard}").rglob("checkpoint_step_*"))
-        if path.suffix in _SUFFIXES
-    )
+        return _final("robustness_dir", folder, shard)
+    where = folder / f"shard_{shard}"
     steps: dict[int, list[Path]] = {}
-    for path in kept:
-        if number := re.match(r"checkpoint_step_(\d+)(?!\d)", path.name):
+    for path in sorted(where.rglob("checkpoint_step_*")):
+        number = re.match(r"checkpoint_step_(\d+)(?!\d)", path.name)
+        if number and path.suffix in _SUFFIXES:
             steps.setdefault(int(number[1]), []).append(path)
     found = steps.get(step, [])
     if not found:
-        has = (
-            f"steps {', '.join(map(str, sorted(steps)))}" if steps else "no checkpoint_step_N file"
-        )
-        where = folder / f"shard_{shard}"
+        known = f"steps {', '.join(map(str, sorted(steps)))}" if steps else "no checkpoint_step_N"
         raise UserError(
-            f"rob_checkpoint: found {step}; {where} has {has}. Expected one of them, or -1."
+            f"rob_checkpoint: found {step}; {where} has {known}. Expected one of them, or {FINAL}."
         )
     if len(found) > 1:
         raise UserError(
-            f"rob_checkpoint: step {step} is both {found[0]} and {found[1]}. Keep one of them there."
+            f"rob_checkpoint: step {step} is both {found[0]} and {found[1]}. Keep one of "
+            "them there."
         )
     return found[0]
 
 
-def _with_suffix(folder: Path, stem: str) -> Path | None:
-    return next(
-        (path for path in (folder / f"{stem}{suffix}" for suffix in _SUFFIXES) if path.is_file()),
-        None,
-    )
+def _adapter(path: Path, manifest: Manifest | None) -> AdapterFile:
+    manifest = manifest or Manifest()
+    return AdapterFile(path=path, rank=manifest.lora_r, alpha=manifest.lora_alpha)
 
 
-def _lone_file(path: Path) -> AdapterFile:
-    if not path.is_file() or path.suffix not in _SUFFIXES:
-        raise UserError(
-            f"uncertainty_path: found no file {path}. Expected one that ends in {', '.join(_SUFFIXES)}."
-        )
-    return _described(path, _manifest(path.parent))
-
-
-def _described(path: Path, manifest: Mapping[str, Any]) -> AdapterFile:
-    rank, alpha = manifest.get("lora_r"), manifest.get("lora_alpha")
-    return AdapterFile(path=path, rank=rank, alpha=alpha)
-
-
-def _manifest(folder: Path, *, needed: str | None = None) -> Mapping[str, Any]:
-    """The `config` of a folder's manifest.json; nothing where there is none and none is needed."""
+def _manifest(folder: Path) -> Manifest | None:
+    """Read a folder's manifest.json; None where there is none."""
     path = folder / "manifest.json"
     if not path.is_file():
-        if needed:
-            raise UserError(
-                f"{needed}: found no manifest.json in {folder}. Expected one that counts the heads."
-            )
-        return {}
+        return None
     try:
         with open_text(path) as file:
-            config = json.load(file)["config"]
+            return TypeAdapter(Manifest).validate_python(json.load(file)["config"])
+    except ValidationError as error:
+        fault = error.errors()[0]
+        name = fault["loc"][0] if fault["loc"] else "config"
+        raise UserError(f"{path}: {name}: found {fault['input']!r}. {fault['msg']}.") from None
     except (ValueError, KeyError, TypeError):
-        config = None
-    if not isinstance(config, dict):
         raise UserError(
             f'{path}: found no settings. Expected {{"config": {{"num_shards": 9, ...}}}}.'
-        )
-    for name in ("lora_r", "lora_alpha"):
-        if config.get(name) is not None and not (
-            isinstance(config[name], int | float) and config[name] > 0
-        ):
-            raise UserError(f"{path}: found {name} = {config[name]!r}. Expected a positive number.")
-    unknown = set(config.get("target_modules") or ()) - {*PROJECTIONS, *PROJECTIONS.values()}
-    if unknown:
-        raise UserError(
-            f"{path}: target_modules has {min(unknown)!r}. Expected {', '.join(PROJECTIONS)} alone."
-        )
-    return config
-
-
-def _whole(manifest: Mapping[str, Any], name: str, folder: Path, default: int | None = None) -> int:
-    value = manifest.get(name, default)
-    if not isinstance(value, int) or value < 1:
-        raise UserError(
-            f"{folder / 'manifest.json'}: found {name} = {value!r}. Expected a whole number from 1."
-        )
-    return value
+        ) from None

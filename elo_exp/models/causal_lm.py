@@ -1,6 +1,6 @@
-"""Causal language models in memory: loaded once, on the device there is, their LoRA adapters merged.
+"""Load causal language models: one at a time, LoRA adapters merged, errors as one line.
 
-One process holds one model at a time. torch, transformers and peft are imported by the functions that need them.
+torch, transformers and peft are imported by the functions that need them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import importlib.util
 import logging
 import sys
 import warnings
-import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,18 +23,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NO_TEMPLATE = "none"  # of a chat template: the prompt goes to the model as it is
-_NAMED = 3  # of many missing weights, how many an error names
+NO_TEMPLATE = "none"  # the chat template that sends the prompt as it is
+_MAX_NAMES = 3  # missing weights named in an error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What is loaded; equal ones share one load.
+    """What to load. Equal checkpoints share one load.
 
-    model     a folder, or a model of the Hugging Face hub, and of that the `revision`: a branch, tag or commit
-    dtype     float32, bfloat16, float16; auto is float32 on a processor and bfloat16 on an accelerator
-    device    cuda, mps, cpu, or one of several GPUs: cuda:1; auto takes the first of cuda, mps, cpu that there is
-    adapters  LoRA folders or hub names (NAME@REVISION), merged into the weights in this order
+    model     a folder, or a name on the Hugging Face hub
+    revision  branch, tag or commit of a name on the hub
+    dtype     float32, bfloat16, float16; auto is float32 on a CPU and bfloat16 on an accelerator
+    device    cuda, mps, cpu, or one of several GPUs, cuda:1; auto is the first of these present
+    adapters  LoRA folders or hub names (NAME@REVISION), merged in this order
     """
 
     model: str
@@ -48,7 +48,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CausalLM:
-    """A model in evaluation mode that takes no gradients, and its tokenizer, which pads on the left."""
+    """A model in evaluation mode without gradients, and its tokenizer, which pads on the left."""
 
     model: Any  # transformers.PreTrainedModel
     tokenizer: Any  # transformers.PreTrainedTokenizerBase
@@ -57,23 +57,22 @@ class CausalLM:
 
     @property
     def context_length(self) -> int | None:
-        """How many tokens the model was made for, the answer's included; None where it does not say."""
+        """Most tokens of a prompt and its answer; None where the model's configuration has none."""
         return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
 
     @property
     def end_ids(self) -> list[int]:
-        """The tokens that end an answer."""
+        """Ids of the tokens that end an answer."""
         return list(self.model.generation_config.eos_token_id)
 
 
-_loaded: list[CausalLM] = []  # the slot: none or one
+_loaded: list[CausalLM] = []  # none or one
 
 
 def load(checkpoint: Checkpoint) -> CausalLM:
-    """The model. It stays loaded until another one is wanted; the same checkpoint gives the same object.
+    """Load a model, in place of the one that is loaded; an equal checkpoint is not loaded again.
 
-    Raises UserError for a model, adapter, package or device that is not there, and for one that does not fit into
-    memory.
+    Raises UserError where model, adapter, package or device is absent, or memory is too small.
     """
     if not (_loaded and _loaded[0].checkpoint == checkpoint):
         release()
@@ -82,17 +81,15 @@ def load(checkpoint: Checkpoint) -> CausalLM:
 
 
 def release() -> None:
-    """Let go of the model that is loaded, and give the accelerator's memory back."""
-    if not _loaded:
-        return
-    model = weakref.ref(_loaded.pop().model)
-    if model() is not None:  # something in it refers back to it
+    """Drop the loaded model and free the accelerator's memory."""
+    if _loaded:
+        _loaded.clear()
         gc.collect()
-    empty_cache()
+        empty_cache()
 
 
 def empty_cache() -> None:
-    """Hand the memory that torch keeps in reserve back to the accelerator."""
+    """Return the memory that torch holds in reserve to the accelerator."""
     import torch
 
     if torch.cuda.is_available():
@@ -102,7 +99,7 @@ def empty_cache() -> None:
 
 
 def choose_device(name: str) -> str:
-    """The device of that name; for auto the best there is. Raises UserError for one that this machine has not."""
+    """Resolve auto to the best device present. Raises UserError for a device that is absent."""
     import torch
 
     n_gpus = torch.cuda.device_count()
@@ -113,13 +110,14 @@ def choose_device(name: str) -> str:
         return present[0]
     if name not in present:
         raise UserError(
-            f"device: found {name!r}, which this machine does not have. Expected {' or '.join(present)}."
+            f"device: found {name!r}, which this machine does not have. Expected "
+            f"{' or '.join(present)}."
         )
     return name
 
 
 def choose_dtype(name: str, device: str) -> torch.dtype:
-    """The type of the weights; for auto float32 on a processor and bfloat16 on an accelerator."""
+    """Resolve auto to float32 on a CPU and bfloat16 on an accelerator."""
     import torch
 
     if name == "auto":
@@ -129,28 +127,28 @@ def choose_dtype(name: str, device: str) -> torch.dtype:
     return dtype
 
 
-def name_and_revision(adapter: str) -> tuple[str, str | None]:
-    """The two parts of NAME@REVISION; a folder has no revision, whatever it is called."""
+def split_revision(adapter: str) -> tuple[str, str | None]:
+    """Split NAME@REVISION; a folder has no revision, whatever its name is."""
     name, at, revision = adapter.rpartition("@")
     return (name, revision) if at and not Path(adapter).expanduser().is_dir() else (adapter, None)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this is how torch says that memory is used up: by a class of its own on CUDA, in words elsewhere."""
+    """Whether torch ran out of memory: CUDA has a class for it, other devices only a message."""
     import torch
 
     if isinstance(error, torch.cuda.OutOfMemoryError):
         return True
-    words = ("out of memory", "can't allocate memory", "Invalid buffer size")
-    return isinstance(error, RuntimeError) and any(some in str(error) for some in words)
+    messages = ("out of memory", "can't allocate memory", "Invalid buffer size")
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in messages)
 
 
 def chat_ids(
     lm: CausalLM, prompt_text: str, *, system_prompt: str | None, chat_template: str | None
 ) -> list[int]:
-    """The tokens that the model is to continue: a system message, the prompt as the user's, the assistant's opening.
+    """Tokenise a prompt: system message, the prompt as user message, the assistant's opening.
 
-    chat_template  a Jinja text in place of the tokenizer's own; 'none': the bare texts, one after the other
+    chat_template  a Jinja text in place of the tokenizer's own; NO_TEMPLATE: the bare texts
     Raises UserError where there is no template, or one that cannot take these messages.
     """
     from jinja2 import TemplateError
@@ -160,8 +158,8 @@ def chat_ids(
         return list(tokenizer("\n\n".join(filter(None, [system_prompt, prompt_text])))["input_ids"])
     if chat_template is None and not tokenizer.chat_template:
         raise UserError(
-            f"{lm.checkpoint.model}: its tokenizer has no chat template. Give one with chat_template=FILE.jinja, or "
-            f"chat_template={NO_TEMPLATE} to send the prompt as it is."
+            f"{lm.checkpoint.model}: its tokenizer has no chat template. Give one with "
+            f"chat_template=FILE.jinja, or chat_template={NO_TEMPLATE} to send the prompt as it is."
         )
     system = [{"role": "system", "content": system_prompt}] if system_prompt else []
     messages = [*system, {"role": "user", "content": prompt_text}]
@@ -170,27 +168,45 @@ def chat_ids(
             messages, chat_template=chat_template, tokenize=False, add_generation_prompt=True
         )
     except TemplateError as error:
-        with_system = " with a system prompt" if system else ""
-        raise UserError(
-            f"{lm.checkpoint.model}: the chat template cannot be used{with_system} ({_first_line(error)}). Give "
-            "another with chat_template=FILE.jinja"
-            + (", or leave system_prompt out." if system else ".")
-        ) from None
+        raise template_error(lm.checkpoint.model, error, has_system=bool(system)) from None
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
+def template_error(model: str, error: Exception, *, has_system: bool) -> UserError:
+    """Word the error of a chat template that cannot be rendered."""
+    with_system = " with a system prompt" if has_system else ""
+    without = ", or leave system_prompt out" if has_system else ""
+    return UserError(
+        f"{model}: the chat template cannot be used{with_system} ({_first_line(error)}). Give "
+        f"another with chat_template=FILE.jinja{without}."
+    )
+
+
 def require_packages(model: str) -> None:
-    """Raise UserError where what a model needs is not installed."""
-    absent = [
-        name for name in ("torch", "transformers", "peft") if importlib.util.find_spec(name) is None
-    ]
+    """Raise UserError where a package that a model needs is not installed."""
+    needed = ("torch", "transformers", "peft")
+    absent = [name for name in needed if importlib.util.find_spec(name) is None]
     if absent:
         raise UserError(
             f"{model}: needs {', '.join(absent)}, not installed: pip install 'elo-exp[hf]'."
         )
 
 
+@contextmanager
+def ignore_peft_deprecation() -> Iterator[None]:
+    """Hide a warning about a name that peft reads and transformers is about to drop."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning
+        )
+        yield
+
+
 def _load(checkpoint: Checkpoint) -> CausalLM:
+    """Load from folders and the hub's cache; only where something is absent, ask the hub.
+
+    The hub's client asks about each file, which takes minutes where the hub cannot be reached.
+    """
     require_packages(checkpoint.model)
     import torch
     from transformers.utils import logging as transformers_logging
@@ -199,94 +215,81 @@ def _load(checkpoint: Checkpoint) -> CausalLM:
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     device = torch.device(choose_device(checkpoint.device))
     logger.info("loading %s on %s", checkpoint.model, device)
-    names = [checkpoint.model, *(name_and_revision(adapter)[0] for adapter in checkpoint.adapters)]
-    try:  # without asking the hub about each file: where it cannot be reached, that takes minutes
-        return _assembled(checkpoint, device, local_files_only=True)
+    names = [checkpoint.model, *(split_revision(adapter)[0] for adapter in checkpoint.adapters)]
+    try:
+        return _load_parts(checkpoint, device, local_files_only=True)
     except UserError:
         if all(Path(name).is_dir() for name in names):
             raise
-    return _assembled(checkpoint, device, local_files_only=False)
+    return _load_parts(checkpoint, device, local_files_only=False)
 
 
-def _assembled(checkpoint: Checkpoint, device: torch.device, *, local_files_only: bool) -> CausalLM:
+def _load_parts(
+    checkpoint: Checkpoint, device: torch.device, *, local_files_only: bool
+) -> CausalLM:
     source = {
         "revision": checkpoint.revision,
         "trust_remote_code": checkpoint.trust_remote_code,
         "local_files_only": local_files_only,
     }
-    with _explained(checkpoint.model, device):
-        tokenizer = _tokenizer(checkpoint.model, source)
-        model = _model(
-            checkpoint.model, choose_dtype(checkpoint.dtype, device.type), device, source
-        )
+    with _library_errors(checkpoint.model, device):
+        tokenizer = _load_tokenizer(checkpoint.model, source)
+        dtype = choose_dtype(checkpoint.dtype, device.type)
+        model = _load_model(checkpoint.model, dtype, device, source)
     for adapter in checkpoint.adapters:
-        with _explained(adapter, device):
-            model = _merged(model, adapter, device, local_files_only=local_files_only)
+        with _library_errors(adapter, device):
+            model = _merge(model, adapter, device, local_files_only=local_files_only)
     model = model.eval().requires_grad_(requires_grad=False)
-    model.generation_config = _plain_generation(model, tokenizer)
+    model.generation_config = _greedy_config(model, tokenizer)
     return CausalLM(model=model, tokenizer=tokenizer, device=device, checkpoint=checkpoint)
 
 
-def _tokenizer(name: str, source: Mapping[str, Any]) -> Any:
+def _load_tokenizer(name: str, source: Mapping[str, Any]) -> Any:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", **source)
     if tokenizer.eos_token_id is None:
-        raise UserError(
-            f"{name}: its tokenizer has no end token, so that no answer would ever end."
-        )
+        raise UserError(f"{name}: its tokenizer has no end token, so no answer would ever end.")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 
-def _model(name: str, dtype: torch.dtype, device: torch.device, source: Mapping[str, Any]) -> Any:
+def _load_model(
+    name: str, dtype: torch.dtype, device: torch.device, source: Mapping[str, Any]
+) -> Any:
     from transformers import AutoModelForCausalLM
 
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         name, dtype=dtype, device_map={"": str(device)}, output_loading_info=True, **source
     )
-    model, found = loaded
-    if missing := sorted([*found["missing_keys"], *(key for key, *_ in found["mismatched_keys"])]):
-        named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
+    model, info = loaded
+    if missing := sorted([*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])]):
+        names = ", ".join(missing[:_MAX_NAMES]) + (", ..." if len(missing) > _MAX_NAMES else "")
         raise UserError(
-            f"{name}: {len(missing)} weights are missing or of another shape ({named}), and would be random. Check "
-            "that the files are all there, and of the model that its config.json describes."
+            f"{name}: {len(missing)} weights are missing or of another shape ({names}), and would "
+            "be random. Check that all files are there and belong to the model in config.json."
         )
     return model
 
 
-def _merged(model: Any, adapter: str, device: torch.device, *, local_files_only: bool) -> Any:
+def _merge(model: Any, adapter: str, device: torch.device, *, local_files_only: bool) -> Any:
     from peft import PeftModel
 
-    name, revision = name_and_revision(adapter)
-    with as_peft_is():
+    name, revision = split_revision(adapter)
+    with ignore_peft_deprecation():
         warnings.filterwarnings("error", message="Found missing adapter keys")
-        merged = PeftModel.from_pretrained(
+        return PeftModel.from_pretrained(
             model,
             name,
             revision=revision,
             torch_device=str(device),
             local_files_only=local_files_only,
         ).merge_and_unload()
-    vars(merged).pop(
-        "peft_config", None
-    )  # older versions leave it, and then warn that there are two adapters
-    return merged
 
 
-@contextmanager
-def as_peft_is() -> Iterator[None]:
-    """peft asks transformers by a name that transformers is about to drop; that is between the two of them."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning
-        )
-        yield
-
-
-def _plain_generation(model: Any, tokenizer: Any) -> Any:
-    """What ends an answer, and nothing of how the model's authors would have it sampled: that is for the settings."""
+def _greedy_config(model: Any, tokenizer: Any) -> Any:
+    """Keep the model's end tokens, and none of the sampling that its authors recommend."""
     from transformers import GenerationConfig
 
     ends = model.generation_config.eos_token_id if model.generation_config else None
@@ -299,21 +302,14 @@ def _plain_generation(model: Any, tokenizer: Any) -> Any:
 
 
 @contextmanager
-def _explained(name: str, device: torch.device) -> Iterator[None]:
-    """Whatever the libraries raise while they load: in one line, with what to do."""
+def _library_errors(name: str, device: torch.device) -> Iterator[None]:
+    """Turn what the libraries raise while they load into one line."""
     from safetensors import SafetensorError
 
+    kinds = (OSError, ValueError, RuntimeError, KeyError, ImportError, SafetensorError, UserWarning)
     try:
         yield
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-        KeyError,
-        ImportError,
-        SafetensorError,
-        UserWarning,
-    ) as error:
+    except kinds as error:
         raise UserError(f"{name}: {_reason(name, error, device)}") from error
 
 
@@ -322,17 +318,22 @@ def _reason(name: str, error: Exception, device: torch.device) -> str:
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     if is_out_of_memory(error):
-        free = (
-            f" ({torch.cuda.mem_get_info(device)[0] / 2**30:.1f} GiB free)"
-            if device.type == "cuda"
-            else ""
+        free = ""
+        if device.type == "cuda":
+            free = f" ({torch.cuda.mem_get_info(device)[0] / 2**30:.1f} GiB free)"
+        return (
+            f"does not fit into the memory of {device}{free}. Use dtype=bfloat16, device=cpu or a "
+            "smaller model."
         )
-        return f"does not fit into the memory of {device}{free}. Use dtype=bfloat16, device=cpu or a smaller model."
     if "trust_remote_code" in str(error):
-        return "brings code of its own. Read it, and set trust_remote_code=true if it may run on this machine."
+        return (
+            "brings code of its own. Read it, and set trust_remote_code=true if it may run on this "
+            "machine."
+        )
     if HF_HUB_OFFLINE and not Path(name).is_dir():
         return (
-            "is not whole in the hub's cache, and HF_HUB_OFFLINE is set. Load it once with network."
+            "is not complete in the hub's cache, and HF_HUB_OFFLINE is set. Load it once with a "
+            "network."
         )
     return f"cannot be loaded ({_first_line(error)})."
 

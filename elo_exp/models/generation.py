@@ -1,8 +1,7 @@
-"""Text from a causal language model: left-padded batches, smaller where memory runs out; a seed for each prompt."""
+"""Generate text with a causal language model: left-padded batches, one seed for each prompt."""
 
 from __future__ import annotations
 
-import functools
 import gc
 import hashlib
 import logging
@@ -30,9 +29,9 @@ R = TypeVar("R")
 class Decoding:
     """How an answer's tokens are chosen.
 
-    temperature     what the logits are divided by before one is drawn; None takes the likeliest token
-    top_p           draw among the likeliest tokens that together have this probability
-    max_new_tokens  where an answer is cut off
+    temperature     divides the logits before sampling; None takes the likeliest token
+    top_p           sample from the likeliest tokens that together have this probability
+    max_new_tokens  limit at which an answer is cut off
     """
 
     temperature: float | None
@@ -42,45 +41,49 @@ class Decoding:
 
 @dataclass(frozen=True, kw_only=True)
 class Continuation:
-    """What a model made of one prompt; the end token counts as one of its tokens.
+    """A generated answer, its end token included.
 
-    total_logprob  nats, of the tokens under softmax(logits / temperature), as it was when they were drawn; None for a
-                   greedy answer
+    total_logprob  log-probability of the tokens under softmax(logits / temperature) as they were
+                   drawn, in nats; None for a greedy answer
+    finish_reason  stop: the model ended it; length: max_new_tokens did
+    batch_size     prompts in its batch
     """
 
     token_ids: list[int]
     total_logprob: float | None
-    finish_reason: str  # stop: the model ended it; length: max_new_tokens did
-    batch_size: int  # of the batch that it was made in
+    finish_reason: str
+    batch_size: int
 
 
 def prompt_seed(prompt_id: str) -> int:
-    """The seed of everything drawn for one prompt, the same for every entrant: in [0, 2**32)."""
+    """Return the seed of a prompt, in [0, 2**32): the same for every entrant."""
     return int(hashlib.sha256(prompt_id.encode()).hexdigest(), 16) % 2**32
 
 
 def check_lengths(
-    room: int | None, prompts: Mapping[str, Sequence[int]], *, max_new_tokens: int, label: str
+    context_length: int | None,
+    prompts: Mapping[str, Sequence[int]],
+    *,
+    max_new_tokens: int,
+    label: str,
 ) -> None:
-    """Raise UserError where a prompt, by its name, and an answer to it do not fit into the `room` of the model."""
+    """Raise UserError where a prompt (token ids by name) and an answer exceed the context."""
     for name, ids in prompts.items():
-        if room is not None and len(ids) + max_new_tokens > room:
+        if context_length is not None and len(ids) + max_new_tokens > context_length:
             raise UserError(
-                f"{label}: {name} has {len(ids)} tokens and max_new_tokens is {max_new_tokens}, more than the {room} "
-                "that the model takes. Lower max_new_tokens, or leave the prompt out of the bank."
+                f"{label}: {name} has {len(ids)} tokens and max_new_tokens is {max_new_tokens}, "
+                f"more than the model's context of {context_length}. Lower max_new_tokens, or "
+                "leave the prompt out of the bank."
             )
 
 
-_version = functools.cache(version)  # which reads a file
-
-
-def made_on(lm: CausalLM) -> dict[str, str]:
-    """On what an answer is made, for its diagnostics: what changes its rounding."""
-    versions = {package: _version(package) for package in ("torch", "transformers")}
+def environment(lm: CausalLM) -> dict[str, str]:
+    """Device, dtype and library versions, which change rounding, for an answer's diagnostics."""
     return {
         "device": str(lm.device),
         "dtype": str(lm.model.dtype).removeprefix("torch."),
-        **versions,
+        "torch": version("torch"),
+        "transformers": version("transformers"),
     }
 
 
@@ -92,34 +95,34 @@ def continuations(
     batch_size: int,
     label: str,
 ) -> Iterator[tuple[str, Continuation]]:
-    """The continuation of each prompt, by its name, as each batch is made, the longest prompts first.
+    """Generate a continuation of each prompt (token ids by name), the longest prompts first.
 
-    What is drawn for a prompt depends on its name, not on what else is in its batch. Raises UserError where memory
-    does not suffice for one prompt alone. `label` is what the speed is reported under.
+    An answer depends on the prompt's name, not on the rest of its batch. `label` names the
+    throughput in the log. Raises UserError where memory is too small for one prompt.
     """
-    speed = Speed(label)
+    throughput = Throughput(label)
 
     def work(names: Sequence[str]) -> list[Continuation]:
-        began = time.monotonic()
+        start = time.monotonic()
         made = _continue(lm, {name: prompts[name] for name in names}, decoding)
-        speed.add(sum(len(each.token_ids) for each in made), time.monotonic() - began)
+        throughput.add(sum(len(each.token_ids) for each in made), time.monotonic() - start)
         return made
 
     longest_first = sorted(prompts, key=lambda name: -len(prompts[name]))
-    mend = "Lower max_new_tokens, or take dtype=bfloat16 or another device."
+    hint = "Lower max_new_tokens, or use dtype=bfloat16 or another device."
     for names, made in in_batches(
-        longest_first, work, batch_size=batch_size, label=label, mend=mend
+        longest_first, work, batch_size=batch_size, label=label, hint=hint
     ):
         yield from zip(names, made, strict=True)
-    speed.conclude()
+    throughput.log()
 
 
 def in_batches(
-    items: Sequence[T], work: Callable[[Sequence[T]], R], *, batch_size: int, label: str, mend: str
+    items: Sequence[T], work: Callable[[Sequence[T]], R], *, batch_size: int, label: str, hint: str
 ) -> Iterator[tuple[Sequence[T], R]]:
-    """Each batch of items with what `work` makes of it; where memory runs out, on with batches half as large.
+    """Yield each batch of items with the result of `work`; halve batches where memory runs out.
 
-    Raises UserError, which says how to `mend` it, where it runs out on one item alone.
+    Raises UserError, which ends with the hint, where memory is too small for one item.
     """
     start = 0
     while start < len(items):
@@ -130,50 +133,51 @@ def in_batches(
             if not is_out_of_memory(error):
                 raise
             if len(batch) == 1:
-                raise UserError(
-                    f"{label}: memory does not suffice for one prompt alone. {mend}"
-                ) from None
+                raise UserError(f"{label}: out of memory with a single prompt. {hint}") from None
             batch_size = len(batch) // 2
         else:
             start += len(batch)
             yield batch, made
             continue
-        gc.collect()  # only here, where the failed batch's tensors are no longer held by their exception
+        gc.collect()  # only here, where the exception no longer holds the failed batch's tensors
         empty_cache()
         logger.info(
-            "%s: out of memory with %d prompts at a time, going on with %d",
+            "%s: out of memory with %d prompts a batch, continuing with %d",
             label,
             len(batch),
             batch_size,
         )
 
 
-class Speed:
-    """Tokens a second, shown while they are made and told at the end."""
+class Throughput:
+    """Tokens per second, shown in progress and logged at the end."""
 
     def __init__(self, label: str) -> None:
         self._label = label
         self._n_tokens = 0
         self._seconds = 0.0
 
+    @property
+    def _rate(self) -> float:
+        return self._n_tokens / self._seconds if self._seconds else 0.0
+
     def add(self, n_tokens: int, seconds: float) -> None:
         self._n_tokens += n_tokens
         self._seconds += seconds
-        progress.note(f"{self._label}: {self._n_tokens / self._seconds:,.0f} tokens/s")
+        progress.note(f"{self._label}: {self._rate:,.0f} tokens/s")
 
-    def conclude(self) -> None:
-        rate = self._n_tokens / self._seconds if self._seconds else 0.0
+    def log(self) -> None:
         logger.info(
             "%s: %d tokens in %.0f s, %.0f tokens/s",
             self._label,
             self._n_tokens,
             self._seconds,
-            rate,
+            self._rate,
         )
 
 
 def left_padded(lm: CausalLM, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The token ids and the attention mask, both (row, position) on the model's device, of rows that end together."""
+    """Return token ids and attention mask, both (row, position) on the model's device."""
     import torch
 
     width = max(map(len, rows))
@@ -187,28 +191,28 @@ def _continue(
     lm: CausalLM, prompts: Mapping[str, Sequence[int]], decoding: Decoding
 ) -> list[Continuation]:
     ids, mask = left_padded(lm, list(prompts.values()))
-    seeds = [prompt_seed(name) for name in prompts]
-    draw = None
+    sampler = None
     if decoding.temperature is not None:
-        draw = _Draw(decoding, seeds, start=ids.shape[1], device=lm.device)
-    made = lm.model.generate(
+        seeds = [prompt_seed(name) for name in prompts]
+        sampler = _Sampler(decoding, seeds, start=ids.shape[1], device=lm.device)
+    generated = lm.model.generate(
         input_ids=ids,
         attention_mask=mask,
         max_new_tokens=decoding.max_new_tokens,
-        logits_processor=[draw] if draw else [],
+        logits_processor=[sampler] if sampler else [],
     )
-    logprobs = draw.logprobs() if draw else [None] * len(prompts)
-    rows = made[:, ids.shape[1] :].tolist()
+    rows = generated[:, ids.shape[1] :].tolist()
+    logprobs = sampler.logprobs() if sampler else [None] * len(rows)
     return [
-        _cut(row, found, lm.end_ids, len(prompts))
-        for row, found in zip(rows, logprobs, strict=True)
+        _cut(row, row_logprobs, lm.end_ids, len(rows))
+        for row, row_logprobs in zip(rows, logprobs, strict=True)
     ]
 
 
 def _cut(
     row: list[int], logprobs: list[float] | None, end_ids: Sequence[int], batch_size: int
 ) -> Continuation:
-    """One row, and the log-probability of each of its tokens, up to its end token; what follows is padding."""
+    """Cut the padding after a row's end token."""
     end = next((i for i, token in enumerate(row) if token in end_ids), None)
     n = len(row) if end is None else end + 1
     return Continuation(
@@ -219,11 +223,11 @@ def _cut(
     )
 
 
-class _Draw:
-    """A logits processor that leaves one token for each row: that at the row's own uniform number of that step.
+class _Sampler:
+    """A logits processor that leaves one token of each row: the one at its next uniform number.
 
-    The numbers are drawn beforehand on the processor, a generator for each row, so that they are the same on every
-    device and in every batch.
+    The uniform numbers are drawn on the CPU, by a generator for each row, so that they are the
+    same on every device and in every batch.
     """
 
     def __init__(
@@ -233,48 +237,52 @@ class _Draw:
 
         assert decoding.temperature is not None
         self._temperature, self._top_p, self._start = decoding.temperature, decoding.top_p, start
-        sources = (torch.Generator().manual_seed(seed) for seed in seeds)
-        drawn = [
-            torch.rand(decoding.max_new_tokens, generator=source, dtype=torch.float64)
-            for source in sources
+        rows = [
+            torch.rand(
+                decoding.max_new_tokens,
+                generator=torch.Generator().manual_seed(seed),
+                dtype=torch.float64,
+            )
+            for seed in seeds
         ]
-        self._uniforms = (
-            torch.stack(drawn)
-            .to(torch.float32 if device.type == "mps" else torch.float64)
-            .to(device)
-        )
-        self._chances: list[torch.Tensor] = []  # by step, of the token that each row has drawn
+        dtype = torch.float32 if device.type == "mps" else torch.float64
+        self._uniforms = torch.stack(rows).to(dtype).to(device)
+        self._chosen: list[torch.Tensor] = []  # probabilities (row, 1) of the tokens, by step
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         import torch
 
         step = input_ids.shape[1] - self._start
-        likelihood = torch.softmax(scores.to(self._uniforms.dtype) / self._temperature, dim=-1)
-        chosen = token_at(self._uniforms[:, step : step + 1], likelihood, self._top_p)
-        self._chances.append(likelihood.gather(1, chosen))
-        return torch.full_like(scores, -torch.inf).scatter_(1, chosen, 0.0)
+        probabilities = torch.softmax(scores.to(self._uniforms.dtype) / self._temperature, dim=-1)
+        tokens = token_at(self._uniforms[:, step : step + 1], probabilities, self._top_p)
+        self._chosen.append(probabilities.gather(1, tokens))
+        return torch.full_like(scores, -torch.inf).scatter_(1, tokens, 0.0)
 
     def logprobs(self) -> list[list[float]]:
-        """Of each row's tokens, in nats."""
+        """Log-probabilities of each row's tokens, in nats."""
         import torch
 
-        found: list[list[float]] = torch.cat(self._chances, dim=1).log().tolist()
-        return found
+        rows: list[list[float]] = torch.cat(self._chosen, dim=1).log().tolist()
+        return rows
 
 
-def token_at(uniforms: torch.Tensor, likelihood: torch.Tensor, top_p: float) -> torch.Tensor:
-    """The token (row, 1) at which each row's cumulative probability, of the nucleus alone, passes the row's number.
+def token_at(uniforms: torch.Tensor, probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Sample by inverse cumulative probability, within the nucleus.
 
-    The nucleus are the likeliest tokens, up to the one that brings them to top_p. Holtzman et al. (2020).
+    uniforms       (row, 1), in [0, 1)
+    probabilities  (row, vocabulary)
+    top_p          the nucleus is the likeliest tokens up to the one that reaches top_p;
+                   Holtzman et al. (2020)
+    Returns tokens (row, 1).
     """
     import torch
 
     tokens = None
     if top_p < 1:
-        likelihood, tokens = likelihood.sort(dim=-1, descending=True, stable=True)
-        before = likelihood.cumsum(dim=-1) - likelihood
-        likelihood = likelihood.masked_fill(before >= top_p, 0.0)
-    cumulative = likelihood.cumsum(dim=-1)
+        probabilities, tokens = probabilities.sort(dim=-1, descending=True, stable=True)
+        before = probabilities.cumsum(dim=-1) - probabilities
+        probabilities = probabilities.masked_fill(before >= top_p, 0.0)
+    cumulative = probabilities.cumsum(dim=-1)
     place = torch.searchsorted(cumulative, uniforms * cumulative[:, -1:], right=True)
-    place = place.clamp(max=likelihood.shape[-1] - 1)
+    place = place.clamp(max=probabilities.shape[-1] - 1)
     return place if tokens is None else tokens.gather(1, place)

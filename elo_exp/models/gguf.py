@@ -1,4 +1,4 @@
-"""Models in GGUF files, in memory: one at a time, through llama.cpp, which gives the logits of every position."""
+"""Load models from GGUF files through llama.cpp, one at a time, with the logits of all positions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from elo_exp.models.causal_lm import NO_TEMPLATE
+from elo_exp.models.causal_lm import NO_TEMPLATE, template_error
 from elo_exp.models.teacher_forcing import tokenizer_fingerprint
 from elo_exp.records import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
 class GgufFile:
-    """What is loaded; equal ones share one load. conf/entrant/llama_cpp.yaml says what the numbers are."""
+    """What to load. Equal ones share one load. The numbers are those of llama_cpp.yaml."""
 
     path: Path
     n_ctx: int
@@ -25,7 +25,7 @@ class GgufFile:
 
 
 class GgufModel:
-    """A loaded model and its tokenizer, and what of llama_cpp is needed of them."""
+    """A loaded model and its tokenizer."""
 
     def __init__(self, file: GgufFile) -> None:
         import llama_cpp
@@ -41,7 +41,7 @@ class GgufModel:
             )
         except ValueError as error:
             raise UserError(
-                f"{file.path}: cannot be loaded ({error}). Check that it is a whole .gguf file."
+                f"{file.path}: cannot be loaded ({error}). Check that it is a complete .gguf file."
             ) from None
         self._path = file.path
         vocabulary = llama_cpp.llama_model_get_vocab(self._lm.model)
@@ -50,60 +50,62 @@ class GgufModel:
             for i in range(self._lm.n_vocab())
         ]
         self.end_ids = [i for i in range(len(texts)) if llama_cpp.llama_vocab_is_eog(vocabulary, i)]
-        self.tokenizer = tokenizer_fingerprint(
-            {text: i for i, text in enumerate(texts)}, self.end_ids
-        )
-        self._ends = texts[self._lm.token_eos()], texts[self._lm.token_bos()]
+        ids = {text: i for i, text in enumerate(texts)}
+        self.tokenizer = tokenizer_fingerprint(ids, self.end_ids)
+        self._eos, self._bos = texts[self._lm.token_eos()], texts[self._lm.token_bos()]
 
-    def chat_ids(self, text: str, *, system_prompt: str | None, template: str | None) -> list[int]:
-        """The prompt in the template given, else in the file's own, whose special tokens are tokens."""
+    def chat_ids(
+        self, text: str, *, system_prompt: str | None, chat_template: str | None
+    ) -> list[int]:
+        """Tokenise a prompt in the given template, else in the file's own."""
         from jinja2 import TemplateError
         from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
-        if template == NO_TEMPLATE:
+        if chat_template == NO_TEMPLATE:
             bare = "\n\n".join(filter(None, [system_prompt, text]))
             return list(self._lm.tokenize(bare.encode(), add_bos=True, special=False))
-        template = template or self._lm.metadata.get("tokenizer.chat_template")
+        template = chat_template or self._lm.metadata.get("tokenizer.chat_template")
         if template is None:
             raise UserError(
-                f"{self._path}: has no chat template. Give one with chat_template=FILE.jinja, or none."
+                f"{self._path}: has no chat template. Give one with chat_template=FILE.jinja, or "
+                f"chat_template={NO_TEMPLATE}."
             )
         system = [{"role": "system", "content": system_prompt}] if system_prompt else []
-        eos, bos = self._ends
         messages = [*system, {"role": "user", "content": text}]
         try:
-            rendered = Jinja2ChatFormatter(template=template, eos_token=eos, bos_token=bos)(
-                messages=messages
+            formatter = Jinja2ChatFormatter(
+                template=template, eos_token=self._eos, bos_token=self._bos
             )
+            prompt = formatter(messages=messages).prompt
         except (TemplateError, ValueError) as error:
-            raise UserError(
-                f"{self._path}: the chat template cannot be used ({error}). Give another with chat_template=FILE.jinja"
-                + (", or leave system_prompt out." if system else ".")
-            ) from None
-        return list(self._lm.tokenize(rendered.prompt.encode(), add_bos=False, special=True))
+            raise template_error(str(self._path), error, has_system=bool(system)) from None
+        return list(self._lm.tokenize(prompt.encode(), add_bos=False, special=True))
 
-    def logits(self, ids: Sequence[int], *, start: bool) -> np.ndarray:
-        """Of the token after each of these (position, vocabulary); from the `start`, or after what was read last."""
-        if start:
+    def logits(self, ids: Sequence[int], *, reset: bool) -> np.ndarray:
+        """Read tokens and return the logits (position, vocabulary) after each of them.
+
+        reset  start a new text; else the tokens follow those read before
+        """
+        if reset:
             self._lm.reset()
         first = self._lm.n_tokens
         self._lm.eval(ids)
-        found: np.ndarray = self._lm.scores[first : self._lm.n_tokens]
-        return found
+        logits: np.ndarray = self._lm.scores[first : self._lm.n_tokens]
+        return logits
 
     def text(self, ids: Sequence[int]) -> str:
         return str(self._lm.detokenize(list(ids)).decode(errors="ignore"))
 
 
-_loaded: dict[GgufFile, GgufModel] = {}  # the slot: none or one
+_loaded: dict[GgufFile, GgufModel] = {}  # none or one
 
 
 def load(file: GgufFile) -> GgufModel:
-    """The model. It stays loaded until another one is wanted. Raises UserError where it cannot be."""
+    """Load a model, in place of the one that is loaded. Raises UserError where it cannot be."""
     if importlib.util.find_spec("llama_cpp") is None:
         raise UserError(
-            f"{file.path}: needs llama-cpp-python, not installed: pip install 'elo-exp[llama_cpp]', which takes a "
-            "compiler and a quarter of an hour."
+            f"{file.path}: needs llama-cpp-python, not installed: pip install "
+            "'elo-exp[llama_cpp]', which takes a compiler and a quarter of an hour."
         )
     if file not in _loaded:
         release()
@@ -112,12 +114,12 @@ def load(file: GgufFile) -> GgufModel:
 
 
 def release() -> None:
-    """Let go of the model that is loaded."""
+    """Drop the loaded model."""
     _loaded.clear()
 
 
 def log_softmax(logits: np.ndarray, temperature: float) -> np.ndarray:
-    """Log-probabilities (position, token) in float64, of logits divided by the temperature."""
+    """Return float64 log-probabilities (position, token) of logits divided by the temperature."""
     scaled = logits.astype(np.float64) / temperature
     scaled -= scaled.max(axis=-1, keepdims=True)
     return np.asarray(scaled - np.log(np.exp(scaled).sum(axis=-1, keepdims=True)))

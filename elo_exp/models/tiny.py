@@ -1,6 +1,6 @@
-"""Causal language models of 150,000 random weights, built on the spot: they show machinery, and know nothing.
+"""Build causal language models of 150,000 random weights, to try the machinery offline.
 
-Their weights are the same on every machine: uniform numbers, which take no function that machines round differently.
+The weights are uniform numbers, so that they are the same on every machine.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 )
 CONTEXT = 2048  # tokens
-_VOCABULARY = 2048  # tokens: whole words of the bank among them
-_SPREAD = (
-    0.15  # of the weights: a system prompt then changes an answer's log-probability by some 2 nats
-)
+_VOCABULARY = 2048  # tokens
+_SPREAD = 0.15  # of weights: a system prompt then changes a log-probability by about 2 nats
 _BANK = HOME / "prompts" / "bank.jsonl"
 _SPECIAL = ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>"]
 
 logger = logging.getLogger(__name__)
 
 
-def built(checkpoint: Checkpoint, cache_dir: Path) -> Checkpoint:
-    """The checkpoint with a tiny-random/SEED as a folder in `cache_dir`, built where it is not there yet; any other
-    checkpoint as it is. Raises UserError for a seed that is no number, and where torch is not installed."""
+def build(checkpoint: Checkpoint, cache_dir: Path) -> Checkpoint:
+    """Build the model tiny-random/SEED in `cache_dir`, once; return any other checkpoint as it is.
+
+    Raises UserError for a seed that is no number, and where torch is not installed.
+    """
     if not checkpoint.model.startswith(PREFIX):
         return checkpoint
     seed = checkpoint.model.removeprefix(PREFIX)
@@ -57,7 +57,7 @@ def built(checkpoint: Checkpoint, cache_dir: Path) -> Checkpoint:
 
 
 def _build(folder: Path, seed: int) -> None:
-    """Whole or not at all: beside its place, then renamed; where another process was first, what that has built."""
+    """Build beside the folder and rename; another process may have been first."""
     require_packages(f"{PREFIX}{seed}")
     from transformers import LlamaConfig
 
@@ -76,7 +76,7 @@ def _build(folder: Path, seed: int) -> None:
 
 
 def sizes(*, vocabulary: int, n_layers: int, hidden_size: int, n_heads: int) -> dict[str, Any]:
-    """Settings of a configuration that goes with the tokenizer here."""
+    """Return settings of a transformers configuration that goes with `tokenizer`."""
     return {
         "vocab_size": vocabulary,
         "hidden_size": hidden_size,
@@ -93,10 +93,10 @@ def sizes(*, vocabulary: int, n_layers: int, hidden_size: int, n_heads: int) -> 
 
 
 def save(folder: Path, config: Any, *, seed: int, spread: float, chat_template: str | None) -> Path:
-    """A model of this transformers configuration with random float32 weights, and its tokenizer, in the folder.
+    """Save a model with random float32 weights, and its tokenizer, in the folder.
 
-    seed    of its weights: other seeds give other models
-    spread  standard deviation of the weights; with 0.02, as models are initialised, all tokens are about as likely
+    config  a configuration of transformers
+    spread  standard deviation of the weights; with the usual 0.02 all tokens are about as likely
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -116,11 +116,11 @@ def save(folder: Path, config: Any, *, seed: int, spread: float, chat_template: 
 
 
 def tokenizer(chat_template: str | None, *, vocabulary: int) -> Any:
-    """A byte-level BPE tokenizer of so many tokens, trained on the questions of the bank."""
+    """Return a byte-level BPE tokenizer, trained on the questions of the bank."""
     from transformers import PreTrainedTokenizerFast
 
     made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=_trained(vocabulary),
+        tokenizer_object=_train(vocabulary),
         eos_token="<|end|>",
         pad_token="<|pad|>",
         padding_side="left",
@@ -130,7 +130,7 @@ def tokenizer(chat_template: str | None, *, vocabulary: int) -> Any:
 
 
 @functools.cache
-def _trained(vocabulary: int) -> Any:
+def _train(vocabulary: int) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     texts = [json.loads(line)["text"] for line in _BANK.read_text(encoding="utf-8").splitlines()]

@@ -21,7 +21,7 @@ from elo_exp.data import bank
 from elo_exp.entrants import Entrant
 from elo_exp.models import causal_lm
 from elo_exp.models.causal_lm import CausalLM, Checkpoint, chat_ids
-from elo_exp.models.generation import left_padded, made_on
+from elo_exp.models.generation import environment, left_padded
 from elo_exp.records import Prompt
 from tests.data import BANK, shipped
 from tests.tiny_models import tiny_model
@@ -128,7 +128,7 @@ def report(checkpoint: Checkpoint) -> int:
     entries = contestants(checkpoint)
     lm = causal_lm.load(checkpoint)
     n_weights = sum(weights.numel() for weights in lm.model.parameters())
-    print(", ".join(f"{name} {value}" for name, value in made_on(lm).items()), end="; ")
+    print(", ".join(f"{name} {value}" for name, value in environment(lm).items()), end="; ")
     print(
         f"{n_weights / 1e6:,.1f} M parameters, {N_PROMPTS} prompts, at most {MAX_NEW_TOKENS} tokens each; ",
         end="",
