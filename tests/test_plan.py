@@ -574,3 +574,15 @@ def test_a_rating_has_no_plan(stories: Stories, tmp_path: Path):
     assert_one_clear_line(
         ran, "plan: experiment=rate asks no judge and pays for nothing. Leave plan=true out."
     )
+
+
+@pytest.mark.parametrize("judge", ["opus", "local"])
+def test_a_plan_needs_no_model_no_file_and_no_key(judge: str, tmp_path: Path):
+    """A newcomer has neither the heads' adapters nor the models of the headline run."""
+    given = ("mode=headline", f"judge={judge}", "plan=true")
+    model = ("judge.model=no/model",) if judge == "local" else ()
+    ran = attempt(*given, *model, folder=tmp_path, HF_HUB_OFFLINE="1")
+    assert ran.code == 0, ran.err
+    assert "4,548" in ran.out
+    assert "full_poe: security_dir: has no value." in ran.err
+    assert "The plan counts no answer as stored." in ran.err

@@ -93,14 +93,16 @@ def check(settings: Settings, parts: Parts) -> None:
                 "warning: rubric %s: no prompt has a gold_answer, so it judges nothing. Leave it out: rubric=[...]",
                 rubric.dimension,
             )
-    asks = not (settings.plan or settings.judging.stored_only or settings.shard)
+    if settings.plan:  # which needs no model, key or server
+        return
+    asks = not (settings.judging.stored_only or settings.shard)
     assert parts.judge is not None
-    parts.judge.cache_key()  # like the next line, it finds out which models are not there
+    parts.judge.cache_key()  # as the next line, it raises for a model that is absent
     all_generated = pipeline.all_generated(prompts, parts.entrants, parts.store)
     if asks and isinstance(parts.judge, PaidJudge) and not all_generated:
         parts.judge.preflight()  # before the entrants work for hours
     for name, entrant in parts.entrants.items():
-        if settings.plan or not isinstance(entrant, HostedEntrant):
+        if not isinstance(entrant, HostedEntrant):
             continue
         if not pipeline.all_generated(prompts, {name: entrant}, parts.store):
             entrant.preflight()

@@ -18,7 +18,7 @@ from elo_exp.files import utc_now
 from elo_exp.pipeline.loads import by_load
 from elo_exp.pipeline.missing import report_missing
 from elo_exp.progress import track
-from elo_exp.records import Prompt, Response, canonical_json, fingerprint
+from elo_exp.records import Prompt, Response, UserError, canonical_json, fingerprint
 from elo_exp.store.claims import Claims
 from elo_exp.store.single_flight import get_or_create, share
 from elo_exp.store.store import Store
@@ -220,7 +220,7 @@ def assumed(
     responses: dict[str, Mapping[str, Response]] = {}
     missing = []
     for name, entrant in entrants.items():
-        stored = store.get(Response, list(_response_keys(name, entrant, prompts).values()))
+        stored = _stored_for_plan(name, entrant, prompts, store)
         found = {r.prompt_id: r for r in stored.values()}
         absent = [p for p in prompts if p.prompt_id not in found]
         if absent and isinstance(entrant, ModelEntrant):
@@ -239,6 +239,20 @@ def assumed(
     if missing:
         report_missing("responses", missing, len(entrants) * len(prompts), allow_missing)
     return responses
+
+
+def _stored_for_plan(
+    name: str, entrant: Entrant, prompts: Sequence[Prompt], store: Store
+) -> dict[str, Response]:
+    """Stored responses by key; none of a model that is absent, since a plan needs no model."""
+    try:
+        keys = _response_keys(name, entrant, prompts)
+    except UserError as error:
+        if not isinstance(entrant, ModelEntrant):
+            raise
+        logger.warning("warning: %s: %s The plan counts no answer as stored.", name, error)
+        return {}
+    return store.get(Response, list(keys.values()))
 
 
 def _assumed(name: str, prompt: Prompt, n_chars: int) -> Response:

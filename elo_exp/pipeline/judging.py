@@ -19,6 +19,7 @@ from elo_exp.records import (
     JudgeReply,
     JudgeRequest,
     Judgment,
+    UserError,
     fingerprint,
 )
 from elo_exp.store.store import Store
@@ -90,6 +91,15 @@ def identify(judge: Judge) -> JudgeIdentity:
     return JudgeIdentity(key=key, judge_model=judge.model, key_fields=tuple(judge.key_fields))
 
 
+def identify_for_plan(judge: Judge) -> JudgeIdentity:
+    """Identify a judge; one whose model or files are absent has no stored replies."""
+    try:
+        return identify(judge)
+    except UserError as error:
+        logger.warning("warning: %s The plan counts no reply as stored.", error)
+        return JudgeIdentity(key="", judge_model=judge.model, key_fields=tuple(judge.key_fields))
+
+
 def _judgments(
     comparisons: Mapping[str, Sequence[Comparison]],
     rubrics: Sequence[Rubric],
@@ -120,7 +130,7 @@ def plan_pairs(
     stored_only: bool = False,
 ) -> Plan:
     """What judge_pairs would ask and pay. Asks nothing of the judge and pays nothing."""
-    by_dimension = _requests(comparisons, rubrics, identify(judge), repeats)
+    by_dimension = _requests(comparisons, rubrics, identify_for_plan(judge), repeats)
     every = [request for some in by_dimension.values() for queries in some for request in queries]
     return plan(every, judge, store, stored_only=stored_only, spent_usd=store.usage.dollars)
 
