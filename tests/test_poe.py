@@ -139,7 +139,7 @@ def test_a_sampled_head_needs_nothing_of_the_others(world):
         ids.append(draw(distribution(logits, SAMPLING.temperature), rng.random()))
     alone = world.sampled(replace(SAMPLING, beta=1.0), seed=5, heads=[2])
     assert alone.tokens == ids[len(IDS) :]
-    assert alone.trust == []
+    assert alone.diagnostics == []
 
 
 # The product: with caches and without
@@ -157,9 +157,9 @@ def uncached(world: World, sampling: Sampling, seed: int) -> list[int]:
             q.append(distribution(logits, sampling.temperature))
             drafts.append(draw(q[-1], rng.random()))
         p = world.target([*tokens, *drafts], sampling)[len(tokens) :]
-        ruling = verify(drafts, torch.stack(q), p, rng)
-        tokens += drafts[: ruling.n_accepted] + (
-            [] if ruling.replacement is None else [ruling.replacement]
+        verification = verify(drafts, torch.stack(q), p, rng)
+        tokens += drafts[: verification.n_accepted] + (
+            [] if verification.replacement is None else [verification.replacement]
         )
     return tokens
 
@@ -237,7 +237,7 @@ def test_heads_without_updates_make_the_target_the_models_own_distribution_sharp
     assert torch.allclose(plain.target(decoded.tokens, sharp), sharpened, atol=1e-6)
     assert decoded.rejections  # the drafter is not as sharp as its jury
     entropy = torch.special.entr(sharpened).sum(-1)
-    assert [trust.entropy_nats for trust in decoded.trust] == pytest.approx(
+    assert [each.entropy_nats for each in decoded.diagnostics] == pytest.approx(
         entropy.tolist(), abs=1e-3
     )
 
@@ -247,7 +247,7 @@ def test_equal_heads_reject_nothing(plain, sampling):
     decoded = plain.verified(sampling)
     assert decoded.rejections == []
     assert (decoded.n_rounds, decoded.n_accepted) == (6, 24)
-    assert {trust.stability_radius for trust in decoded.trust} == {1}  # three heads of one mind
+    assert {each.stability_radius for each in decoded.diagnostics} == {1}  # three heads of one mind
 
 
 # Where an answer ends
@@ -273,7 +273,7 @@ def test_no_end_token_stands_within_an_answer(world):
             assert [token in ends for token in decoded.tokens] == [False] * (
                 len(decoded.tokens) - 1
             ) + [decoded.ended]
-            assert len(decoded.trust) == len(decoded.tokens)
+            assert len(decoded.diagnostics) == len(decoded.tokens)
 
 
 @ONE_KIND

@@ -22,7 +22,7 @@ from elo_exp.models.speculative import (
     rejection,
     residual,
     stability_radius,
-    trust,
+    token_diagnostics,
     validity_radius,
     verify,
 )
@@ -106,11 +106,11 @@ def rounds(q: torch.Tensor, p: torch.Tensor) -> list[list[int]]:
     for _ in range(N_ROUNDS):
         first = draw(q[0, 0], rng.random())
         drafts = [first, draw(q[1, first], rng.random())]
-        ruling = verify(
+        verification = verify(
             drafts, torch.stack([q[0, 0], q[1, first]]), torch.stack([p[0, 0], p[1, first]]), rng
         )
-        replaced = [] if ruling.replacement is None else [ruling.replacement]
-        emitted.append(drafts[: ruling.n_accepted] + replaced)
+        replaced = [] if verification.replacement is None else [verification.replacement]
+        emitted.append(drafts[: verification.n_accepted] + replaced)
     return emitted
 
 
@@ -135,8 +135,8 @@ def test_a_greedy_draft_is_accepted_if_it_is_the_targets_own_choice():
     logits = torch.tensor([[0.0, 3.0, 1.0], [5.0, 0.0, 1.0], [0.0, 1.0, 2.0]])
     p = distribution(logits, None)
     q = distribution(torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]), None)
-    ruling = verify([1, 2, 2], q, p, np.random.default_rng(0))
-    assert (ruling.n_accepted, ruling.replacement) == (1, 0)
+    verification = verify([1, 2, 2], q, p, np.random.default_rng(0))
+    assert (verification.n_accepted, verification.replacement) == (1, 0)
     assert verify([1, 0, 2], p, p, np.random.default_rng(0)).replacement is None
 
 
@@ -145,14 +145,16 @@ def test_where_rounding_leaves_no_residual_the_replacement_is_drawn_from_the_tar
     assert torch.equal(residual(p, p), p)
 
 
-# Trust
+# TokenDiagnostics
 
 
-def test_the_jurys_trust_by_hand():
+def test_token_diagnostics_by_hand():
     """Three heads over four tokens: at the first position all say 2; at the second each says something else."""
     sure = torch.tensor([0.0, 0.0, math.log(5), 0.0]).expand(3, -1)
     torn = torch.eye(4)[:3] * math.log(2)
-    certain, doubtful = trust(torch.stack([sure, torn], dim=1), beta=1 / 3, temperature=1.0)
+    certain, doubtful = token_diagnostics(
+        torch.stack([sure, torn], dim=1), beta=1 / 3, temperature=1.0
+    )
 
     assert certain.margin == pytest.approx(5 / 8 - 1 / 8)
     assert certain.entropy_nats == pytest.approx(
@@ -168,13 +170,15 @@ def test_the_jurys_trust_by_hand():
 
 
 def test_a_jury_that_knows_nothing_has_the_entropy_of_the_vocabulary():
-    (nothing,) = trust(torch.zeros(3, 1, 50), beta=1.0, temperature=0.98)
+    (nothing,) = token_diagnostics(torch.zeros(3, 1, 50), beta=1.0, temperature=0.98)
     assert nothing.entropy_nats == pytest.approx(math.log(50))
 
 
 def test_greedy_answers_are_looked_at_with_temperature_one():
     logits = random_logits(3, 2, 7)
-    assert trust(logits, beta=1.0, temperature=None) == trust(logits, beta=1.0, temperature=1.0)
+    assert token_diagnostics(logits, beta=1.0, temperature=None) == token_diagnostics(
+        logits, beta=1.0, temperature=1.0
+    )
     assert rejection(
         logits[:, 0], 3, 0, beta=1.0, temperature=None
     ).suppression_score == pytest.approx(float(product(logits, beta=1.0, temperature=1.0)[0, 3]))

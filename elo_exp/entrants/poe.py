@@ -182,7 +182,7 @@ class ProductOfExpertsEntrant(ModelSettings):
                 "n_resampled": len(decoded.rejections),
                 "n_tokens_prompt": len(ids),
                 "n_tokens_generated": len(decoded.tokens),
-                **({} if self.bypass_jury else _trust(decoded)),
+                **({} if self.bypass_jury else _diagnostics(decoded)),
                 **environment(lm),
             },
             timestamp=utc_now(),
@@ -220,8 +220,8 @@ class ProductOfExpertsEntrant(ModelSettings):
         )
 
 
-def _trust(decoded: Decoded) -> dict[str, Any]:
-    """Fields of Trust by token and of Rejection by rejection, and their means, None of nothing."""
+def _diagnostics(decoded: Decoded) -> dict[str, Any]:
+    """Fields of TokenDiagnostics by token and of Rejection by rejection, and their means, None of nothing."""
     diagnostics: dict[str, Any] = {}
     if decoded.n_rounds:
         n_verified = decoded.n_accepted + len(decoded.rejections)
@@ -229,7 +229,7 @@ def _trust(decoded: Decoded) -> dict[str, Any]:
         diagnostics["acceptance_rate"] = decoded.n_accepted / n_verified
     diagnostics["rejected_at"] = [rejection.position for rejection in decoded.rejections]
     rows: dict[str, Sequence[object]] = {
-        **dict.fromkeys(("entropy_nats", "margin", "stability_radius"), decoded.trust),
+        **dict.fromkeys(("entropy_nats", "margin", "stability_radius"), decoded.diagnostics),
         **dict.fromkeys(("suppression_score", "validity_radius"), decoded.rejections),
     }
     for name, some in rows.items():

@@ -1,1 +1,1 @@
-"""Causal language models in memory: loading, batched generation, heads on one trunk and their product."""
+"""Causal language models: loading, generation, scoring, several heads and their product."""

@@ -1,7 +1,7 @@
-"""An answer from a model with several heads: draft by draft with a jury's verdict, or drawn from its heads' product.
+"""Decode with several heads: drafts verified by a jury, or samples of the heads' product.
 
-Both keep the caches of the trunk and of all heads that take part at the same length, which ends before the last token.
-Everything random comes from one generator.
+The caches of the trunk and of all participating heads have the same length, up to the last token
+but one. All randomness comes from one generator.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from elo_exp.models.multihead import Heads, KeyValueCache, MultiHead
 from elo_exp.models.speculative import (
     Rejection,
-    Trust,
+    TokenDiagnostics,
     distribution,
     draw,
     product,
     rejection,
-    trust,
+    token_diagnostics,
     verify,
 )
 
@@ -45,22 +45,22 @@ class Sampling:
 
 @dataclass(kw_only=True)
 class Decoded:
-    """An answer's tokens, and what the jury thought of them: `trust` is empty where a head was alone.
+    """An answer's tokens and their diagnostics, which are empty where one head was alone.
 
-    witness  the state (d,) at the last position of the prompt, before the final norm, of the head behind the first
-             token: who drafted it, or of the jury the one that finds it likeliest
+    witness  the state (d,) at the prompt's last position, before the final norm, of the head behind
+             the first token: its drafter, or the head of the jury that finds it likeliest
     """
 
     tokens: list[int] = field(default_factory=list)
     ended: bool = False  # by one of the end tokens, not by its length
     n_rounds: int = 0
     n_accepted: int = 0
-    trust: list[Trust] = field(default_factory=list)
+    diagnostics: list[TokenDiagnostics] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
     witness: torch.Tensor | None = None
 
     def room(self, sampling: Sampling) -> int:
-        """How many tokens there may still be."""
+        """Tokens left until the limit."""
         return 0 if self.ended else sampling.max_new_tokens - len(self.tokens)
 
     def add(self, tokens: Sequence[int], sampling: Sampling) -> None:
@@ -69,7 +69,7 @@ class Decoded:
 
 
 class _Text:
-    """The tokens so far: the last one, and of those before it the caches of the trunk and of all who take part."""
+    """The last token, and the caches of trunk and heads of the tokens before it."""
 
     def __init__(
         self, model: MultiHead, ids: Sequence[int], parties: Sequence[Heads], capacity: int
@@ -84,15 +84,15 @@ class _Text:
                 self.ask(party, states)
 
     def read(self, token: int) -> torch.Tensor:
-        """The trunk's states (1, 1, d) at one more token."""
+        """Return the trunk's states (1, 1, d) at one more token."""
         return self._model.trunk([token], self._trunk)
 
     def ask(self, heads: Heads, states: torch.Tensor) -> torch.Tensor:
-        """What the heads make (H, T, d) of the next of the trunk's states (1, T, d)."""
+        """Return the heads' states (H, T, d) from the trunk's next states (1, T, d)."""
         return heads(states, self._heads[id(heads)])
 
     def append(self, tokens: Sequence[int], *, length: int) -> None:
-        """Go on from these, which follow the first `length` tokens and the last one, and forget all others."""
+        """Continue from tokens after the first `length` and the last one; forget all others."""
         self.last = tokens[-1]
         for cache in (self._trunk, *(cache for caches in self._heads.values() for cache in caches)):
             cache.length = length + len(tokens)
@@ -112,10 +112,10 @@ def verified(
     sampling: Sampling,
     rng: np.random.Generator,
 ) -> Decoded:
-    """An answer to the prompt `ids`: one head drafts, the others accept or replace. Its tokens are samples of P.
+    """Answer the prompt `ids` by one head's drafts, which the others accept or replace: samples of P.
 
-    The trunk is run once for each draft. No further token is drawn where all drafts are accepted, as it would be where
-    drafts come from a smaller model: it would need a pass of the trunk of its own, which the next draft makes anyway.
+    The trunk is run once per draft. Where all drafts are accepted no further token is drawn: it
+    would need a pass of the trunk, which the next draft makes anyway.
     """
     drafting, judging = model.heads([drafter]), model.heads(jury)
     text = _Text(model, ids, [drafting, judging], len(ids) + sampling.max_new_tokens)
@@ -128,10 +128,12 @@ def verified(
         given = text.ask(judging, trunk)
         logits = model.logits(given)
         p = product(logits, beta=sampling.beta, temperature=sampling.temperature)
-        ruling = verify(drafts, q, p, rng)
-        n_accepted = ruling.n_accepted
-        tokens = drafts[:n_accepted] + ([] if ruling.replacement is None else [ruling.replacement])
-        if ruling.replacement is not None:
+        verification = verify(drafts, q, p, rng)
+        n_accepted = verification.n_accepted
+        tokens = drafts[:n_accepted] + (
+            [] if verification.replacement is None else [verification.replacement]
+        )
+        if verification.replacement is not None:
             position = len(decoded.tokens) + n_accepted
             refused = rejection(
                 logits[:, n_accepted],
@@ -143,7 +145,7 @@ def verified(
             decoded.rejections.append(refused)
         if decoded.witness is None:
             decoded.witness = first if n_accepted else _advocate(given, logits, tokens[0])
-        decoded.trust += trust(
+        decoded.diagnostics += token_diagnostics(
             logits[:, : len(tokens)], beta=sampling.beta, temperature=sampling.temperature
         )
         decoded.n_rounds += 1
@@ -161,8 +163,11 @@ def _draft(
     sampling: Sampling,
     rng: np.random.Generator,
 ) -> tuple[list[int], torch.Tensor, torch.Tensor, torch.Tensor]:
-    """At most n tokens T, up to one that ends the answer; what they were drawn from (T, V); the trunk's states before
-    each (1, T, d); the drafting head's before the first (d,)."""
+    """Draft at most n tokens, up to one that ends the answer.
+
+    Returns tokens (T), their distributions (T, V), the trunk's states before each (1, T, d), and
+    the drafting head's state before the first (d,).
+    """
     import torch
 
     tokens: list[int] = []
@@ -183,7 +188,7 @@ def sampled(
     sampling: Sampling,
     rng: np.random.Generator,
 ) -> Decoded:
-    """An answer to the prompt `ids`, drawn token by token from the product of the heads; one head's own, from one."""
+    """Answer the prompt `ids` by samples of the product of the heads, token by token."""
     together = model.heads(heads)
     text = _Text(model, ids, [together], len(ids) + sampling.max_new_tokens)
     decoded = Decoded()
@@ -196,23 +201,26 @@ def sampled(
         if decoded.witness is None:
             decoded.witness = _advocate(given, logits, token)
         if len(heads) > 1:
-            decoded.trust += trust(logits, beta=sampling.beta, temperature=sampling.temperature)
+            decoded.diagnostics += token_diagnostics(
+                logits, beta=sampling.beta, temperature=sampling.temperature
+            )
         decoded.add([token], sampling)
         text.append([token], length=length)
     return decoded
 
 
 def _advocate(given: torch.Tensor, logits: torch.Tensor, token: int) -> torch.Tensor:
-    """The first state of the head (H, T, d) that finds the first token likeliest, by their logits (H, T, V)."""
+    """State (d,) at the first position of the head that finds the first token likeliest."""
     return given[int(logits[:, 0].log_softmax(-1)[:, token].argmax()), 0]
 
 
 def p_correct(
     model: MultiHead, ids: Sequence[int], *, head: int, witness: torch.Tensor, yes: int, no: int
 ) -> float:
-    """The chance that the uncertainty head gives an answer: sigmoid(logit of `yes` - logit of `no`), in (0, 1).
+    """Return sigmoid(logit of `yes` - logit of `no`) of the uncertainty head, in (0, 1).
 
-    ids  the question whether the answer is right. The witness is added to what the trunk gives at its last position.
+    ids  the question whether the answer is correct; the witness is added to the trunk's state at
+         its last position
     """
     heads = model.heads([head])
     states = model.trunk(ids, KeyValueCache(len(ids))).clone()

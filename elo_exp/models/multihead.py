@@ -1,8 +1,9 @@
-"""A causal language model with several heads: its first layers are the trunk, its last ones every head's own.
+"""A causal language model with several heads: the first layers are the trunk, the last the heads'.
 
-A head differs from the model's own last layers by a low-rank update of the three projections of each MLP. So these
-layers are there once, and are run once for all heads: the library's own layers, the heads being their batch, with each
-head's product added at every projection. Decoding is bound by reading weights: many heads cost little more than one.
+A head differs from the model's last layers by a low-rank update of the three projections of each
+MLP. So these layers exist once and run once for all heads, which are their batch, with each head's
+product added at every projection. Decoding is bound by reading weights: many heads cost little more
+than one.
 
 Letters: H heads, T positions, d the hidden size, r the rank of an update, V the vocabulary.
 """
@@ -30,7 +31,7 @@ _N_CHECKED = 8  # tokens on which a model and its parts are compared
 class KeyValueCache:
     """Keys and values of a stack of layers, by position, in buffers of a fixed capacity.
 
-    What lies beyond `length` is forgotten: to go back, lower it.
+    Lower `length` to forget the last positions.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -41,7 +42,7 @@ class KeyValueCache:
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any
     ) -> tuple[torch.Tensor, ...]:
-        """What a layer's attention calls: keep those of the new positions (batch, heads, T, size), return all."""
+        """Append keys and values (batch, heads, T, size) of new positions, and return all."""
         end = self.length + key.shape[2]
         if layer_idx not in self._buffers:
             self._buffers[layer_idx] = [
@@ -59,8 +60,8 @@ class MultiHead:
     model    of transformers, in evaluation mode
     depth    how many of its last layers are the heads'
     updates  each head's
-    merge    give each head a copy of its layers, with its update added, in place of the batch: for comparison
-    Raises UserError for a model that is not made of layers that can be taken apart in this way.
+    merge    give each head a copy of its layers with its update added, for comparison
+    Raises UserError for a model that cannot be split into trunk and heads.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class MultiHead:
         self._check(model)
 
     def trunk(self, ids: Sequence[int], cache: KeyValueCache) -> torch.Tensor:
-        """The hidden states (1, T, d) that the heads start from, of tokens that follow those in the cache."""
+        """Return the hidden states (1, T, d) of tokens that follow those in the cache."""
         import torch
 
         states = self.decoder.embed_tokens(
@@ -90,7 +91,7 @@ class MultiHead:
         return states
 
     def heads(self, indices: Sequence[int]) -> Heads:
-        """Some of the heads, to be evaluated together."""
+        """Choose heads to be evaluated together."""
         import torch
 
         chosen = torch.tensor(indices, device=self.lm_head.weight.device)
@@ -98,14 +99,14 @@ class MultiHead:
         return Heads(self, len(indices), low_rank)
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """Logits (..., V) in float32 of what the heads give (..., d); not on a device that has no float64."""
+        """Return float32 logits (..., V) of the heads' states (..., d), on a device with float64."""
         logits: torch.Tensor = self.lm_head(self.decoder.norm(states)).float()
         return logits.cpu() if logits.device.type == "mps" else logits
 
     def run(
         self, layers: Sequence[Any], states: torch.Tensor, cache: KeyValueCache
     ) -> torch.Tensor:
-        """Hidden states (1 or H, T, d) after the layers, at the positions that follow those in the cache."""
+        """Return hidden states (1 or H, T, d) after the layers, at positions after the cache's."""
         import torch
 
         positions = torch.arange(
@@ -125,7 +126,7 @@ class MultiHead:
         return states
 
     def _check(self, model: Any) -> None:
-        """Raises UserError where trunk and head together are not the model: some models do more between the layers."""
+        """Raise UserError where trunk and head together do not compute what the model does."""
         import torch
 
         ids = list(range(_N_CHECKED))
@@ -157,7 +158,7 @@ class Heads:
         return [KeyValueCache(capacity) for _ in self._stacks]
 
     def __call__(self, states: torch.Tensor, caches: list[KeyValueCache]) -> torch.Tensor:
-        """The heads' last hidden states (H, T, d), before the final norm, of the trunk's (1, T, d)."""
+        """Return the heads' states (H, T, d), before the final norm, from the trunk's (1, T, d)."""
         import torch
 
         given = [
@@ -170,7 +171,7 @@ class Heads:
 
 
 def geometry(model: Any, depth: int) -> Geometry:
-    """The sizes that the updates of a model's heads must have."""
+    """Return the sizes of the updates of a model's heads."""
     decoder = model.get_decoder()
     if not all(hasattr(decoder, part) for part in ("embed_tokens", "layers", "norm", "rotary_emb")):
         raise _unsuitable(model, "its decoder has other parts")
@@ -182,8 +183,8 @@ def geometry(model: Any, depth: int) -> Geometry:
     layers = decoder.layers
     if not depth < len(layers):
         raise UserError(
-            f"manifest.json: found heads_depth = {depth}; the model has {len(layers)} layers. Expected fewer, so that "
-            "some are the trunk's."
+            f"manifest.json: found heads_depth = {depth}; the model has {len(layers)} layers. "
+            "Expected fewer, which leaves some to the trunk."
         )
     mlp = layers[-1].mlp
     if not all(hasattr(mlp, projection) for projection in PROJECTIONS.values()):
@@ -197,13 +198,13 @@ def geometry(model: Any, depth: int) -> Geometry:
 
 def _unsuitable(model: Any, why: str) -> UserError:
     return UserError(
-        f"model: a {type(model).__name__} cannot be given several heads ({why}). Expected a model that is built like "
-        "Olmo2 or Llama."
+        f"model: a {type(model).__name__} cannot be given several heads ({why}). Expected a model "
+        "built like Olmo2 or Llama."
     )
 
 
 def _stacked(updates: Sequence[Update], *, like: torch.Tensor) -> LowRank:
-    """Every head's factors in one tensor each: down (H, r, size in), up (H, r, size out). Lower ranks end in zeros."""
+    """Stack factors: down (H, r, size in), up (H, r, size out); lower ranks end in zeros."""
     import torch
 
     stacked = {}
@@ -225,7 +226,7 @@ def _stacked(updates: Sequence[Update], *, like: torch.Tensor) -> LowRank:
 
 
 def _batched(layers: Sequence[Any], low_rank: LowRank) -> list[Any]:
-    """The layers for all heads at once. The first gets the trunk's states once, and gives every head its own."""
+    """The layers for all heads at once. The first layer turns one state into one per head."""
     stack = [_twin(layer, index) for index, layer in enumerate(layers)]
     for (index, projection), (down, up) in low_rank.items():
         add = functools.partial(_add_low_rank, down=down.transpose(1, 2), up=up)
@@ -234,7 +235,7 @@ def _batched(layers: Sequence[Any], low_rank: LowRank) -> list[Any]:
 
 
 def _twin(layer: Any, index: int) -> Any:
-    """The layer under a number of its own, which is its place in a cache, with the same weights: nothing is copied."""
+    """The layer with its own index in a cache, sharing the weights."""
     shared: dict[int, Any] = {id(part): part for part in chain(layer.parameters(), layer.buffers())}
     shared[id(layer.self_attn.config)] = layer.self_attn.config
     twin = copy.deepcopy(layer, shared)
@@ -268,7 +269,7 @@ def _merged(layers: Sequence[Any], low_rank: LowRank, head: int) -> list[Any]:
 
 
 def _causal_mask(n_before: int, states: torch.Tensor) -> torch.Tensor:
-    """What is added to the attention (1, 1, T, n_before + T) of new states (H, T, d) to all that there are then."""
+    """Return the additive attention mask (1, 1, T, n_before + T) of new states (H, T, d)."""
     import torch
 
     columns = torch.arange(n_before + states.shape[1], device=states.device)

@@ -1,13 +1,13 @@
-"""Speculative verification by a product of experts: what is accepted, what is drawn instead, and how sure that was.
+"""Speculative verification by a product of experts, and its diagnostics.
 
 One head drafts tokens from its own distribution q. The others are the jury, whose target is the product of experts
 
     P(x) ~ exp(beta * sum_h log softmax(logits_h / T)(x))  =  softmax(beta / T * sum_h logits_h)(x)
 
-since the normaliser of each head is the same for every x. A drafted x is accepted with probability min(1, P(x) / q(x)),
-and the first one that is not is replaced by a draw from max(P - q, 0), normalised; then what is emitted is distributed
-as P, whatever q is (Leviathan et al. 2023, Chen et al. 2023). A temperature of None is greedy: q and P have all their
-mass on their highest logit, so that a draft is accepted if it is what P would say.
+since the normaliser of each head is the same for every x. A drafted x is accepted with probability
+min(1, P(x) / q(x)), and the first one rejected is replaced by a draw from max(P - q, 0),
+normalised; what is emitted is then distributed as P, whatever q is (Leviathan et al. 2023, Chen et
+al. 2023). A temperature of None is greedy: q and P have all their mass on their highest logit.
 
 Letters: H heads of the jury, T positions, V the vocabulary. Probabilities are float64.
 """
@@ -26,22 +26,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ruling:
-    """On the drafts of one round: how many from the first on were accepted, and the token drawn in place of the next
-    one; None where all were accepted."""
+class Verification:
+    """Accepted drafts of one round, and the token that replaces the next; None if all are accepted."""
 
     n_accepted: int
     replacement: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trust:
-    """How sure the jury was at one position.
+class TokenDiagnostics:
+    """The jury's certainty at one position.
 
     entropy_nats      of P
-    margin            of P, the probability of its likeliest token over that of the next
-    stability_radius  votes that may change sides without another token getting more than the one with the most; each
-                      head of the jury votes for its likeliest token
+    margin            probability of P's likeliest token minus that of the next
+    stability_radius  votes that may change without another token overtaking the first; each head of
+                      the jury votes for its likeliest token
     """
 
     entropy_nats: float
@@ -51,11 +50,11 @@ class Trust:
 
 @dataclass(frozen=True, kw_only=True)
 class Rejection:
-    """One draft that the jury refused.
+    """A rejected draft.
 
     position           of the token emitted in its place, counted from 0
-    suppression_score  P(draft): how likely the jury thought it
-    validity_radius    votes that would have to change sides for it to have more than any other token
+    suppression_score  P(draft)
+    validity_radius    votes that would have to change for the draft to have the most
     """
 
     position: int
@@ -74,14 +73,14 @@ def distribution(logits: torch.Tensor, temperature: float | None) -> torch.Tenso
 
 
 def product(logits: torch.Tensor, *, beta: float, temperature: float | None) -> torch.Tensor:
-    """The jury's target P (..., V), of its logits (H, ..., V)."""
+    """Return the jury's target P (..., V) from its logits (H, ..., V)."""
     import torch
 
     return distribution(beta * logits.sum(0, dtype=torch.float64), temperature)
 
 
 def draw(probabilities: torch.Tensor, u: float) -> int:
-    """The token at the share u, in [0, 1), of the total (V,): a sample, where u is uniform."""
+    """Sample from (V,) by inverse cumulative probability at u in [0, 1)."""
     import torch
 
     total = probabilities.cumsum(0)
@@ -89,24 +88,25 @@ def draw(probabilities: torch.Tensor, u: float) -> int:
 
 
 def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """What a rejected draft of q is replaced from: max(P - q, 0), not normalised. P itself where rounding leaves
-    nothing of that."""
+    """Return max(P - q, 0), not normalised; P itself where rounding leaves nothing."""
     left = (p - q).clamp(min=0)
     return left if left.any() else p
 
 
 def verify(
     drafts: Sequence[int], q: torch.Tensor, p: torch.Tensor, rng: np.random.Generator
-) -> Ruling:
-    """The jury's ruling on drafts drawn from q (T, V), with the target P (T, V)."""
+) -> Verification:
+    """Verify drafts (T) drawn from q (T, V) against the target P (T, V)."""
     for i, token in enumerate(drafts):
         if rng.random() * float(q[i, token]) >= float(p[i, token]):
-            return Ruling(n_accepted=i, replacement=draw(residual(p[i], q[i]), rng.random()))
-    return Ruling(n_accepted=len(drafts), replacement=None)
+            return Verification(n_accepted=i, replacement=draw(residual(p[i], q[i]), rng.random()))
+    return Verification(n_accepted=len(drafts), replacement=None)
 
 
-def trust(logits: torch.Tensor, *, beta: float, temperature: float | None) -> list[Trust]:
-    """For each position of the jury's logits (H, T, V). Greedy ones are looked at with temperature 1."""
+def token_diagnostics(
+    logits: torch.Tensor, *, beta: float, temperature: float | None
+) -> list[TokenDiagnostics]:
+    """Diagnose each position of the jury's logits (H, T, V); greedy ones at temperature 1."""
     import torch
 
     p = product(logits, beta=beta, temperature=temperature or 1.0)
@@ -115,7 +115,7 @@ def trust(logits: torch.Tensor, *, beta: float, temperature: float | None) -> li
     margin = (top[:, 0] - top[:, 1]).tolist()
     votes = logits.argmax(-1).T.tolist()
     return [
-        Trust(entropy_nats=e, margin=m, stability_radius=stability_radius(v))
+        TokenDiagnostics(entropy_nats=e, margin=m, stability_radius=stability_radius(v))
         for e, m, v in zip(entropy, margin, votes, strict=True)
     ]
 
@@ -123,7 +123,7 @@ def trust(logits: torch.Tensor, *, beta: float, temperature: float | None) -> li
 def rejection(
     logits: torch.Tensor, draft: int, position: int, *, beta: float, temperature: float | None
 ) -> Rejection:
-    """Of a draft, by the jury's logits (H, V) for its place. Greedy ones are looked at with temperature 1."""
+    """Diagnose a rejected draft by the jury's logits (H, V); greedy ones at temperature 1."""
     p = product(logits, beta=beta, temperature=temperature or 1.0)
     votes = logits.argmax(-1).tolist()
     return Rejection(
@@ -134,14 +134,16 @@ def rejection(
 
 
 def stability_radius(votes: Sequence[int]) -> int:
-    """Half the lead of the token with the most votes over the next, rounded down."""
+    """Return half the lead of the token with the most votes, rounded down."""
     counts = [n for _, n in Counter(votes).most_common(2)]
     return (counts[0] - sum(counts[1:])) // 2
 
 
 def validity_radius(votes: Sequence[int], token: int) -> int:
-    """The fewest votes that have to go over to a token for it to have more than any other: one at a time, from the
-    one that then has the most."""
+    """Return the fewest votes that must change for a token to have the most.
+
+    They change one at a time, from the token that then has the most.
+    """
     others = Counter(votes)
     mine, flipped = others.pop(token, 0), 0
     while others and mine <= max(others.values()):
