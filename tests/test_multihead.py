@@ -1,4 +1,4 @@
-"""Several heads on one trunk: as a batch they compute what whole models would, each with a head's update merged in."""
+"""Heads as a batch compute what whole models do, each with one head's update merged in."""
 
 from __future__ import annotations
 
@@ -81,13 +81,6 @@ def test_merged_copies_of_the_layers_give_the_same(model, given):
     assert same(batch, copies)
 
 
-def test_some_of_the_heads_are_evaluated_in_the_order_asked_for(model, given):
-    heads = MultiHead(model, depth=DEPTH, updates=given)
-    every = logits(heads, [0, 1, 2], IDS)
-    assert same(logits(heads, [2, 0], IDS), every[[2, 0]])
-    assert same(logits(heads, [1], IDS), every[[1]])
-
-
 def test_heads_without_updates_are_the_model(model):
     heads = MultiHead(model, depth=DEPTH, updates=[{}, {}])
     whole = jury_logits([model, model], IDS)
@@ -101,36 +94,13 @@ def test_pieces_are_as_good_as_the_whole(model, given, merge):
     assert same(logits(heads, [0, 1, 2], IDS[:5], IDS[5:6], IDS[6:]), whole)
 
 
-def test_what_was_rolled_back_leaves_no_trace(model, given):
-    heads = MultiHead(model, depth=DEPTH, updates=given)
-    batch = heads.heads([0, 1])
-    trunk, caches = KeyValueCache(20), batch.cache(20)
-
-    def go_on(ids: Sequence[int]) -> torch.Tensor:
-        with torch.inference_mode():
-            return heads.logits(batch(heads.trunk(ids, trunk), caches))
-
-    go_on(IDS[:6])
-    first = go_on(IDS[6:9])
-    for cache in (trunk, *caches):
-        cache.length = 6
-    go_on([101, 102, 103, 104])
-    for cache in (trunk, *caches):
-        cache.length = 6
-    assert torch.equal(go_on(IDS[6:9]), first)
-
-
-def test_the_model_is_neither_copied_nor_changed(model, given):
+def test_the_model_is_not_changed(model, given):
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     heads = MultiHead(model, depth=DEPTH, updates=given)
-    stack = heads.heads([0, 1])._stacks[0]
-    own = {tensor.data_ptr() for tensor in model.parameters()}
-    assert all(tensor.data_ptr() in own for layer in stack for tensor in layer.parameters())
     logits(heads, [0, 1, 2], IDS)
     logits(MultiHead(model, depth=DEPTH, updates=given, merge=True), [0, 1, 2], IDS)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert [layer.self_attn.layer_idx for layer in model.model.layers] == list(range(4))
-    assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_a_head_may_have_updates_in_some_places_only(model, given):

@@ -1,9 +1,8 @@
-"""Judge against judge: what the store has heard from other judges of the very texts that are judged now."""
+"""Agreement between judges: stored judgments of other judges on the same texts."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ def comparisons(**texts: str) -> dict[str, list[Comparison]]:
 
 
 def contrary(folder: Path, prompts: int = 4) -> ReplayJudge:
-    """Says that the second by name has won, on the first few prompts."""
+    """A judge for whom the second by name wins, on the first prompts."""
     rows = [
         {"model_a": a, "model_b": b, "winner": "model_b", "question_id": f"p{i}"}
         for i in range(prompts)
@@ -75,53 +74,34 @@ def store(tmp_path: Path) -> Any:
         yield store
 
 
-def test_the_judgments_of_an_earlier_judge_are_found_as_it_gave_them(
+def test_stored_judgments_of_another_judge_are_found_and_nothing_is_asked(
     store: Store, tmp_path: Path
-) -> None:
+):
     by_lexical = judged(store, LEXICAL)
-    replay = contrary(tmp_path)
-    judged(store, replay)
-    assert others(store, replay) == {LEXICAL.model: by_lexical}
-
-
-def test_nobody_is_asked_and_nothing_is_stored_for_it(store: Store, tmp_path: Path) -> None:
-    judged(store, LEXICAL)
-    before = store.read("SELECT * FROM answers"), dataclasses.asdict(store.usage)
-    others(store, contrary(tmp_path))
-    assert (store.read("SELECT * FROM answers"), dataclasses.asdict(store.usage)) == before
-
-
-def test_a_judge_is_no_other_judge_to_itself(store: Store) -> None:
-    judged(store, LEXICAL)
     assert others(store, LEXICAL) == {}
+    before = store.read("SELECT * FROM answers"), dataclasses.asdict(store.usage)
+    replay = contrary(tmp_path, prompts=2)
+    assert others(store, replay) == {LEXICAL.model: by_lexical}
+    assert (store.read("SELECT * FROM answers"), dataclasses.asdict(store.usage)) == before
+    judged(store, replay)
+    assert {j.prompt_id for j in others(store, LEXICAL)[replay.model]} == {"p0", "p1"}
 
 
-def test_verdicts_on_texts_that_have_changed_since_are_not_compared(
-    store: Store, tmp_path: Path
-) -> None:
+def test_verdicts_on_texts_that_have_changed_are_not_found(store: Store, tmp_path: Path):
     judged(store, LEXICAL)
     found = others(store, contrary(tmp_path), bob="Another thing about {i}.")
     assert {(j.entrant_a, j.entrant_b) for j in found[LEXICAL.model]} == {("ann", "zoe")}
 
 
-def test_only_what_a_judge_has_been_asked_is_there(store: Store, tmp_path: Path) -> None:
-    replay = contrary(tmp_path, prompts=2)
-    judged(store, replay)
-    assert {j.prompt_id for j in others(store, LEXICAL)[replay.model]} == {"p0", "p1"}
-
-
-def test_one_model_under_other_settings_is_another_judge_with_a_name_of_its_own(
-    store: Store, tmp_path: Path
-) -> None:
-    stricter = dataclasses.replace(LEXICAL, margin=0.31)
+def test_a_model_with_other_settings_is_another_judge(store: Store, tmp_path: Path):
     judged(store, LEXICAL)
-    judged(store, stricter)
+    judged(store, dataclasses.replace(LEXICAL, margin=0.31))
     (name,) = others(store, LEXICAL)
     assert name.startswith(f"{LEXICAL.model} (")
     assert len(others(store, contrary(tmp_path))) == 2
 
 
-def test_a_merged_store_brings_its_judges(store: Store, tmp_path: Path) -> None:
+def test_a_merged_store_brings_its_judges(store: Store, tmp_path: Path):
     with Store(tmp_path / "other" / "store.sqlite") as other:
         by_lexical = judged(other, LEXICAL)
     admin.merge(store, tmp_path / "other" / "store.sqlite")
@@ -148,8 +128,8 @@ def cycle(letters: str, question: str) -> list[Battle]:
     ]
 
 
-def test_ranks_are_correlated_over_what_both_have_judged() -> None:
-    """On q1 and q2 both say the same; what one alone has judged would turn its order round."""
+def test_ranks_are_correlated_over_what_both_have_judged():
+    """On q1 and q2 both agree; what one alone has judged would reverse its ranks."""
     shared = cycle("1110", "q1") + cycle("1111", "q2") + cycle("0110", "q2")
     alone = [b for i in range(9) for b in cycle("0001", f"alone{i}")]
     (found,) = agreement.ranks_between_judges(
@@ -161,8 +141,8 @@ def test_ranks_are_correlated_over_what_both_have_judged() -> None:
     )
 
 
-def test_a_second_judge_of_a_run_is_compared_with_the_first(tmp_path: Path) -> None:
-    """The second says the opposite of the first on every tenth battle, and the same on the others."""
+def test_a_second_judge_of_a_run_is_compared_with_the_first(tmp_path: Path):
+    """The second judge reverses every tenth battle."""
     first = run(*QUICK, folder=tmp_path)
     battles = first.rows("battles.jsonl")
     turned = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}
@@ -176,22 +156,14 @@ def test_a_second_judge_of_a_run_is_compared_with_the_first(tmp_path: Path) -> N
     n_turned = sum(row["winner"] != old["winner"] for row, old in zip(rows, battles, strict=True))
 
     second = run(*QUICK, "judge=replay", f"judge.path={tmp_path}/second.jsonl", folder=tmp_path)
-    (found,) = second.read("ratings.json")["agreement_between_judges"]
-    assert (found["first"], found["second"], found["dimension"]) == (
-        "replay",
-        "lexical",
-        "factuality",
-    )
-    assert found["n_comparisons"] == len(battles)
-    assert found["agreement"] == pytest.approx(1 - n_turned / len(battles))
-    (rank,) = second.read("ratings.json")["rank_correlation_between_judges"]
+    ratings, n = second.read("ratings.json"), len(battles)
+    (found,) = ratings["agreement_between_judges"]
+    assert (found["first"], found["second"]) == ("replay", "lexical")
+    assert (found["dimension"], found["n_comparisons"]) == ("factuality", n)
+    assert found["agreement"] == pytest.approx(1 - n_turned / n)
+    (rank,) = ratings["rank_correlation_between_judges"]
     assert (rank["n_models"], rank["dimension"]) == (4, "factuality")
     share = f"{found['agreement']:.0%}"
-    assert (
-        f"replay and lexical say the same of {share} of {len(battles)} pairs, kappa" in second.out
-    )
+    assert f"replay and lexical say the same of {share} of {n} pairs, kappa" in second.out
     assert first.read("ratings.json")["agreement_between_judges"] == []
-    assert (
-        json.loads((second.run_dir / "manifest.json").read_text())["usage"]["judge_calls"]
-        == len(rows) * 2
-    )
+    assert second.read("manifest.json")["usage"]["judge_calls"] == 2 * n
