@@ -216,7 +216,8 @@ def test_swapping_the_responses_swaps_the_verdict(scratch, dimension, a, b, marg
     rubric = RUBRICS[dimension]
     requests = [rubric.request(shown, judge="x", position_swap=s) for s in (False, True)]
     answers = shipped("judge", "lexical", margin=margin).answer(requests, scratch)
-    straight, swapped = (json.loads(reply.text)["verdict"] for reply in answers)
+    verdicts = {reply.key: json.loads(reply.text)["verdict"] for reply in answers}
+    straight, swapped = (verdicts[request.key] for request in requests)  # one key of equal texts
     assert swapped == {"A": "B", "B": "A", "TIE": "TIE"}[straight]
 
 
