@@ -9,11 +9,8 @@ from dataclasses import dataclass
 from elo_exp import HOME
 
 PAGES = [
-    *(
-        HOME / name
-        for name in ("README.md", "CONTRIBUTING.md", "prompts/README.md", "notebooks/README.md")
-    ),
-    *sorted((HOME / "docs").rglob("*.md")),
+    *("README.md", "CONTRIBUTING.md", "prompts/README.md", "notebooks/README.md"),
+    *sorted(path.relative_to(HOME).as_posix() for path in (HOME / "docs").rglob("*.md")),
 ]
 _PROGRAMS = r"(?:python|elo-exp|make|pip|export|sbatch|jupytext|mkdocs|trackio|\.venv/bin/\S+)"
 _CODE = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^    [^\n]*\n)+)", re.MULTILINE | re.DOTALL)
@@ -22,7 +19,7 @@ _SPAN = re.compile(r"`([^`]+)`")
 
 @dataclass(frozen=True)
 class Block:
-    """A code block. `kind` is the word behind its fence; `file` the last name of a file before it, in backticks."""
+    """A code block; `kind` is the word behind its fence, `file` the last file named before it."""
 
     page: str
     kind: str
@@ -32,7 +29,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """As it is shown, a long one on one line, without the remark behind it."""
+    """A command as it is shown, on one line and without the comment behind it."""
 
     page: str
     line: str
@@ -41,49 +38,33 @@ class Command:
         return f"{self.page}: {self.line}"
 
 
+def read(page: str) -> str:
+    return (HOME / page).read_text(encoding="utf-8")
+
+
 def blocks(page: str) -> list[Block]:
-    """In order. `page` is a path from the root of the repository."""
-    text = (HOME / page).read_text(encoding="utf-8")
-    return [
-        Block(page, found[1] or "", found[2] or found[3], _last_file(text[: found.start()]))
-        for found in _CODE.finditer(text)
-    ]
-
-
-def shown(page: str) -> list[Block]:
-    """The blocks of a tutorial without the commands whose output it does not show."""
-    every = blocks(page)
-    followed = [after.kind == "text" for after in every[1:]] + [False]
-    return [
-        block
-        for block, is_followed in zip(every, followed, strict=True)
-        if block.kind or is_followed
-    ]
-
-
-def _last_file(before: str) -> str | None:
-    names = [
-        span
-        for span in _SPAN.findall(_CODE.sub("", before))
-        if re.fullmatch(r"[\w./-]+\.\w+", span)
-    ]
-    return names[-1] if names else None
+    """The code blocks of a page, in order."""
+    text = read(page)
+    found = []
+    for match in _CODE.finditer(text):
+        spans = _SPAN.findall(_CODE.sub("", text[: match.start()]))
+        files = [span for span in spans if re.fullmatch(r"[\w./-]+\.\w+", span)]
+        found.append(Block(page, match[1] or "", match[2] or match[3], (files or [None])[-1]))
+    return found
 
 
 def commands(page: str) -> list[Command]:
-    """Of the blocks and of the running text, each once."""
-    text = (HOME / page).read_text(encoding="utf-8")
-    shown = [line for block in blocks(page) if block.kind == "" for line in in_block(block.text)]
-    spans = (" ".join(span.split()) for span in _SPAN.findall(_CODE.sub("", text)))
+    """The commands of a page's blocks and of its running text, each once."""
+    shown = [line for block in blocks(page) if not block.kind for line in in_block(block.text)]
+    spans = (" ".join(span.split()) for span in _SPAN.findall(_CODE.sub("", read(page))))
     return [Command(page, line) for line in dict.fromkeys([*shown, *filter(_is_command, spans)])]
 
 
 def in_block(text: str) -> Iterator[str]:
-    """The commands of a block: one that is wrapped on one line, two joined by && as two."""
+    """The commands of a block: a wrapped one on one line, two joined by && as two."""
     for line in text.replace("\\\n", " ").splitlines():
-        for part in (
-            [line] if line.startswith("sbatch") else re.sub(r"\s#\s.*", "", line).split("&&")
-        ):
+        one = line.startswith("sbatch")
+        for part in [line] if one else re.sub(r"\s#\s.*", "", line).split("&&"):
             if _is_command(command := " ".join(part.split())):
                 yield command
 
@@ -92,11 +73,15 @@ def _is_command(text: str) -> bool:
     return text == ".ci/run" or re.match(rf"{_PROGRAMS} \S", text) is not None
 
 
-def relative(path: object) -> str:
-    """From the root of the repository."""
-    return str(path).removeprefix(f"{HOME}/")
+def tutorial(page: str) -> list[Block]:
+    """The blocks of a tutorial, without the commands whose output it does not show."""
+    every = blocks(page)
+    shows_output = [following.kind == "text" for following in every[1:]] + [False]
+    return [block for block, shown in zip(every, shows_output, strict=True) if block.kind or shown]
 
 
 TUTORIALS = [f"docs/tutorials/{name}.md" for name in ("tournament", "rate", "arena", "oracle")]
-WALKED = {line for page in TUTORIALS for block in shown(page) for line in in_block(block.text)}
+IN_TUTORIALS = {
+    line for page in TUTORIALS for block in tutorial(page) for line in in_block(block.text)
+}
 """The commands whose output a tutorial shows, and those before them."""

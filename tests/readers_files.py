@@ -1,24 +1,23 @@
-"""What is on the reader's machine besides the checkout: a bank, votes, responses, models, heads, Slurm."""
+"""What a reader of the pages has besides the checkout: prompts, votes, responses, models, Slurm."""
 
 from __future__ import annotations
 
-import json
-import re
+import itertools
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from elo_exp.files import write_jsonl
+from elo_exp.files import read_jsonl, write_jsonl
 from tests.arena_files import World
 from tests.commands import SCRIPTS
 from tests.data import BANK, PROBES
-from tests.documented import blocks
+from tests.test_build_bank import medmcqa, medqa
 
 COMMIT = "a" * 40
 N_PROMPTS = {"medmcqa_open": 6, "medqa": 6, "curated": 4}
 RECORDED = ("base_olmo", "security_only", "security_plus_robustness", "full_poe")
-OWN_PARTS = {  # of which the pages speak, and show no file -> what such a file says behind its package and its name
+OWN_PARTS = {  # files that the pages name and do not show -> what follows their package
     "conf/entrant/mine.yaml": "defaults: [recorded@_here_, _self_]\npath: votes\n",
     "conf/entrant/other.yaml": "defaults: [recorded@_here_, _self_]\npath: votes\n",
     "mine/entrant/qwen.yaml": "defaults: [llama@_here_, _self_]\nmodel: qwen\n",
@@ -54,10 +53,18 @@ PYTHON = f'#!/bin/sh\nexec "{sys.executable}" "$@"\n'
 PROGRAMS = {"python": PYTHON, "sbatch": SBATCH, "srun": SRUN, "sacct": "#!/bin/sh\n"}
 
 
-def write(folder: Path) -> None:
+def write(path: Path, text: str) -> Path:
+    """Write a file, and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def write_inputs(folder: Path) -> None:
+    """Write what the commands of the pages read, and the programs that they start."""
     (folder / "tmp").mkdir()
     for name, text in PROGRAMS.items():
-        _text(folder / "bin" / name, text).chmod(0o755)
+        write(folder / "bin" / name, text).chmod(0o755)
     for name in ("jupytext", "pre-commit"):
         (folder / "bin" / name).symlink_to(SCRIPTS / name)
     (folder / ".venv").mkdir()
@@ -66,34 +73,16 @@ def write(folder: Path) -> None:
         (folder / name).touch()
     for name, text in OWN_PARTS.items():
         entrant = Path(name).stem
-        _text(folder / name, f"# @package entrant.{entrant}\n{text}entrant_id: {entrant}\n")
+        write(folder / name, f"# @package entrant.{entrant}\n{text}entrant_id: {entrant}\n")
     _bank(folder)
     _questions(folder)
     _votes(folder)
-
-
-def write_parts(folder: Path, page: str, here: Callable[[str], str]) -> None:
-    """The yaml files that a page shows, over those of entrants.md, of which other pages speak."""
-    for block in (
-        block
-        for name in ("docs/entrants.md", page)
-        for block in blocks(name)
-        if block.kind == "yaml"
-    ):
-        package = re.match(r"# @package (\w+)\.(\w+)", block.text)
-        name = f"mine/{package[1]}/{package[2]}.yaml" if package else str(block.file)
-        _text(folder / name, here(block.text))
-
-
-def _text(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
+    _models(folder)
 
 
 def _bank(folder: Path) -> None:
-    """Some prompts of each source, and answers of some entrants to them, the longer the better the entrant."""
-    rows = [json.loads(line) for line in BANK.read_text(encoding="utf-8").splitlines()]
+    """Some prompts of each source, and longer answers from each entrant than from the one before."""
+    rows = [row for _, row in read_jsonl(BANK)]
     chosen = [
         row
         for source, n in N_PROMPTS.items()
@@ -108,41 +97,11 @@ def _bank(folder: Path) -> None:
 
 
 def _questions(folder: Path) -> None:
-    """As many as the page asks for of the two data sets that a bank is made of."""
-    options = {
-        "opa": "Lead",
-        "opb": "Potassium",
-        "opc": "Zinc",
-        "opd": "Cobalt",
-        "cop": 1,
-        "choice_type": "single",
-    }
-    rest = {"subject_name": "Pharmacology", "topic_name": None}
-    names = [f"{letter}amycin" for letter in "BCDFGHJKLMNPQRSTVWXYZ"] + [
-        "digoxin",
-        "heparin",
-        "lithium",
-        "warfarin",
-    ]
-    write_jsonl(
-        folder / "medmcqa.jsonl",
-        [
-            {"id": name, "question": f"Antidote for poisoning with {name}", **options, **rest}
-            for name in names
-        ],
-    )
-    letters = {"A": "Facial", "B": "Hypoglossal", "C": "Recurrent laryngeal", "D": "Phrenic"}
-    right = {
-        "options": letters,
-        "answer": "Recurrent laryngeal",
-        "answer_idx": "C",
-        "meta_info": "step2&3",
-    }
+    """As many rows of MedMCQA and MedQA as prompts/README.md asks for."""
+    short = [medmcqa(f"Antidote for poisoning with drug {n}") for n in range(24)]
+    write_jsonl(folder / "medmcqa.jsonl", short)
     asked = "is hoarse. Which of the following nerves is injured?"
-    write_jsonl(
-        folder / "medqa.jsonl",
-        [{"question": f"A man of {age} {asked}", **right} for age in range(20, 90)],
-    )
+    write_jsonl(folder / "medqa.jsonl", [medqa(f"A man of {age} {asked}") for age in range(20, 89)])
 
 
 def _votes(folder: Path) -> None:
@@ -152,59 +111,43 @@ def _votes(folder: Path) -> None:
     rows = world.rows()
     world.write(folder / "votes")
     shutil.copy(folder / "votes/responses_mine.jsonl", folder / "responses.jsonl")
-    write_jsonl(
-        folder / "lmarena.jsonl",
-        [
-            {
-                "id": row["question_id"],
-                "language": "en",
-                **{name: row[name] for name in ("model_a", "model_b", "winner")},
-            }
-            | {
-                f"conversation_{side}": [
-                    {"role": "user", "content": row["prompt"]},
-                    {"role": "assistant", "content": row[f"response_{side}"]},
-                ]
-                for side in "ab"
-            }
-            for row in rows
-        ],
-    )
     names = ("model_a", "model_b", "winner", "question_id")
-    verdicts = [{name: row[name] for name in names} for row in rows]
-    verdicts += [
-        {
-            "model_a": placed,
-            "model_b": row[side],
-            "winner": "model_a",
-            "question_id": row["question_id"],
-        }
-        for row in rows
+    battles = [{name: row[name] for name in names} for row in rows]
+    lmarena = [
+        battle | {"id": row["question_id"], "language": "en", **_conversations(row)}
+        for battle, row in zip(battles, rows, strict=True)
+    ]
+    write_jsonl(folder / "lmarena.jsonl", lmarena)
+    verdicts = battles + [
+        battle | {"model_a": placed, "model_b": battle[side], "winner": "model_a"}
+        for battle in battles
         for placed in world.placed
         for side in ("model_a", "model_b")
     ]
     write_jsonl(folder / "verdicts.jsonl", verdicts)
-    who = ("crowd", "somebody")
-    write_jsonl(
-        folder / "battles.jsonl",
-        [{**row, "judge_model": who[i % 2]} for i, row in enumerate(verdicts)],
-    )
+    judges = itertools.cycle(("crowd", "somebody"))
+    judged = [verdict | {"judge_model": next(judges)} for verdict in verdicts]
+    write_jsonl(folder / "battles.jsonl", judged)
 
 
-def write_models(folder: Path) -> None:
+def _conversations(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        f"conversation_{side}": [
+            {"role": "user", "content": row["prompt"]},
+            {"role": "assistant", "content": row[f"response_{side}"]},
+        ]
+        for side in "ab"
+    }
+
+
+def _models(folder: Path) -> None:
     """A hub's cache with a model and an adapter under the names of the pages, a judge, and heads of the model."""
     from tests.tiny_heads import model_geometry, tiny_heads
     from tests.tiny_models import tiny_adapter, tiny_model
 
     model = tiny_model(folder / "models/olmo", n_layers=4, max_position_embeddings=16384)
-    tiny_model(
-        folder / "models/judge",
-        n_layers=1,
-        n_heads=1,
-        hidden_size=8,
-        seed=1,
-        max_position_embeddings=16384,
-    )
+    smallest = {"n_layers": 1, "n_heads": 1, "hidden_size": 8, "seed": 1}
+    tiny_model(folder / "models/judge", **smallest, max_position_embeddings=16384)
     tiny_adapter(folder / "home/runs/sft/lora", model, seed=1)
     _on_the_hub(folder, "allenai/OLMo-2-1124-7B-Instruct", "main", model)
     _on_the_hub(folder, "me/dpo-lora", "v2", tiny_adapter(folder / "models/dpo", model, seed=2))
@@ -215,4 +158,4 @@ def write_models(folder: Path) -> None:
 def _on_the_hub(folder: Path, name: str, revision: str, model: Path) -> None:
     cache = folder / "hub/hub" / f"models--{name.replace('/', '--')}"
     shutil.copytree(model, cache / "snapshots" / COMMIT)
-    _text(cache / "refs" / revision, COMMIT)
+    write(cache / "refs" / revision, COMMIT)

@@ -12,19 +12,19 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from elo_exp import HOME
-from tests import readers_files
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, longer, plain_text
 from tests.commands import Ran, attempt_program, environment
-from tests.documented import WALKED, Command, commands
+from tests.documented import IN_TUTORIALS, Command, blocks, commands
 from tests.openai_server import OpenAiServer
+from tests.readers_files import write, write_inputs
 
 COPIED = (
     "conf",
@@ -37,20 +37,14 @@ COPIED = (
     "README.md",
     "pyproject.toml",
 )
-PAGES_WITH_MODELS = [
-    "README.md",
-    *(f"docs/{name}.md" for name in ("clusters", "entrants", "oracle", "poe", "tutorials/oracle")),
-]
 _SHELL = re.compile("[$;|&<>]|launcher=")  # a command for a shell, or for processes of its own
 
-# The beginning of a command that is not given here -> who gives it.
-NOT_GIVEN = {
-    r"make (demo|test|lint|docs)$|python -m pytest|\.ci/run": "continuous integration, by .ci/run",
-    r"make (bench|test-slow|test-faults)$": "whoever has half an hour",
-    r"python -m venv|pip ": "test_docs.py, without a network",
-    r"python -m tests\.\w+_server|trackio show": "test_docs_commands.py, which ends them, too",
-    r"export ": "a page, with each command that follows",
-}
+# Commands that continuous integration runs, that take half an hour, or that test_docs.py and
+# test_docs_commands.py check in their own way; `export` goes before the commands of its page.
+NOT_RUN = re.compile(
+    r"make (demo|test|lint|docs|bench|test-slow|test-faults)$|python -m pytest|\.ci/run"
+    r"|python -m venv|pip |python -m tests\.\w+_server|trackio show|export "
+)
 
 # A file of the checkout -> settings in it, and what they are here.
 MADE_SMALL: dict[str, dict[str, object]] = {
@@ -179,16 +173,24 @@ class Machine:
     def page(self, page: str) -> dict[str, Done]:
         """What became of the commands of a page, by their lines, given in the order of the page."""
         if page not in self.done:
-            readers_files.write_parts(self.folder, page, self.here)
+            self.write_parts(page)
             for line in BEFORE.get(page, []):
                 assert self.shell(line).code == 0, line
             exported = [each.line for each in commands(page) if each.line.startswith("export ")]
             words = shlex.split(" ".join(exported).replace("export ", ""))
             variables = dict(word.split("=", 1) for word in words)
             self.done[page] = {
-                each.line: self.give(each, variables) for each in commands(page) if is_given(each)
+                each.line: self.give(each, variables) for each in commands(page) if is_run(each)
             }
         return self.done[page]
+
+    def write_parts(self, page: str) -> None:
+        """Write the yaml files of a page, over those of entrants.md, which other pages use."""
+        every = [*blocks("docs/entrants.md"), *blocks(page)]
+        for block in (block for block in every if block.kind == "yaml"):
+            package = re.match(r"# @package (\w+)\.(\w+)", block.text)
+            name = f"mine/{package[1]}/{package[2]}.yaml" if package else str(block.file)
+            write(self.folder / name, self.here(block.text))
 
     def give(self, command: Command, variables: dict[str, str]) -> Done:
         before = self._n_billed()
@@ -217,11 +219,9 @@ class Machine:
         return self.anthropic.meter.billed_bodies.total() + self.openai.billed.total()
 
 
-def is_given(command: Command) -> bool:
-    """It is given here, and its output not compared with a tutorial's."""
-    return command.line not in WALKED and not any(
-        re.match(words, command.line) for words in NOT_GIVEN
-    )
+def is_run(command: Command) -> bool:
+    """It is run here, and its output not compared with a tutorial's."""
+    return command.line not in IN_TUTORIALS and not NOT_RUN.match(command.line)
 
 
 def ended_well(done: Done) -> None:
@@ -239,8 +239,8 @@ def ended_well(done: Done) -> None:
 
 
 @contextmanager
-def machine(folder: Path, *, also: Callable[[Path], None] = lambda _: None) -> Iterator[Machine]:
-    """A checkout and what is beside it. `also` puts more into its folder."""
+def machine(folder: Path) -> Iterator[Machine]:
+    """A checkout and what is beside it."""
     with (
         AnthropicServer(verdicts=longer, outcomes=answered) as anthropic,
         OpenAiServer(
@@ -254,8 +254,7 @@ def machine(folder: Path, *, also: Callable[[Path], None] = lambda _: None) -> I
             **{"ANTHROPIC_API_KEY": anthropic.key, "NO_PROXY": "127.0.0.1"},
         }
         check_out(folder, anthropic.url)
-        readers_files.write(folder)
-        also(folder)
+        write_inputs(folder)
         with subprocess.Popen(
             [sys.executable, "-m", "tests.commands"],
             cwd=folder,

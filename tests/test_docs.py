@@ -1,36 +1,27 @@
-"""What the pages show is so: a tutorial's commands end with the output shown, extras bring what is said, files have the
-fields named. That every other command ends well is tested in test_docs_commands.py and test_docs_models.py.
-"""
+"""What the pages show is so: a tutorial's commands print what it shows, what is to be installed
+exists, every file and field is described. test_docs_commands.py runs all other commands."""
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-import shutil
 import sys
 import tomllib
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from elo_exp import HOME, __version__
-from tests.commands import attempt_program
-from tests.documented import PAGES, TUTORIALS, Block, commands, in_block, relative, shown
-from tests.readers_machine import NOT_GIVEN
+from elo_exp import HOME
+from elo_exp.files import write_jsonl
+from tests.commands import LOCAL, Ran, attempt, attempt_program, run
+from tests.documented import PAGES, TUTORIALS, Block, commands, in_block, read, tutorial
+from tests.readers_files import write
 
-COMMANDS = {command.line for page in PAGES for command in commands(relative(page))}
-NOT_HERE = {
-    "llama_cpp",
-    "ray",
-}  # extras that an environment for tests does not hold: slow to build, and large
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-
+COMMANDS = {command.line for page in PAGES for command in commands(page)}
+OF_CI = (HOME / ".ci/run").read_text(encoding="utf-8").splitlines()
 
 # The tutorials
 
@@ -41,136 +32,118 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def walked(folder: Path) -> dict[Block, str]:
-    """What the commands before each output that a tutorial shows have said."""
+def printed(folder: Path) -> dict[Block, str]:
+    """What the commands before each output that a tutorial shows have printed."""
     said = ""
     outputs = {}
-    for block in (block for page in TUTORIALS for block in shown(page)):
+    for block in (block for page in TUTORIALS for block in tutorial(page)):
         if block.kind == "text":
             outputs[block] = said
         elif block.kind in ("python", "csv"):
             write(folder / str(block.file), block.text)
         else:
-            said = "".join(walk(line, folder) for line in in_block(block.text))
+            said = "".join(output(line, folder) for line in in_block(block.text))
     return outputs
 
 
-def walk(line: str, folder: Path) -> str:
-    program, *arguments = shlex.split(line)
+def output(line: str, folder: Path) -> str:
+    program, *words = shlex.split(line)
     assert program == "python"
-    alone = {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}  # other tests want the cores
-    ran = attempt_program(sys.executable, *arguments, folder=folder, **alone)
+    if words[:2] == ["-m", "elo_exp"]:
+        ran = attempt(*words[2:], folder=folder, WANDB_MODE="disabled")
+    else:
+        ran = attempt_program(sys.executable, *words, folder=folder)
     assert ran.code == 0, ran.err
     return ran.out + ran.err
 
 
 @pytest.mark.parametrize("page", TUTORIALS)
-def test_a_tutorial_shows_what_its_commands_say(page: str, walked: dict[Block, str]):
-    outputs = {block: said for block, said in walked.items() if block.page == page}
+def test_a_tutorial_shows_what_its_commands_print(page: str, printed: dict[Block, str]):
+    outputs = {block: said for block, said in printed.items() if block.page == page}
     assert outputs
     for block, said in outputs.items():
         assert lines(block.text, page) <= lines(said, page)
 
 
 def lines(text: str, page: str) -> set[str]:
-    """What a model computes may end in other digits on another processor: of its numbers only the places are told."""
+    """What a model computes may end in other digits on another processor."""
     return set((re.sub(r"\d", "0", text) if page.endswith("oracle.md") else text).splitlines())
 
 
-# Installing, and what nobody gives here
+# Installing
 
 
-def test_the_extras_of_the_pages_are_there_and_bring_what_the_tests_have_installed(tmp_path: Path):
-    """pip would install nothing but elo_exp itself, and warns of an extra that there is not."""
-    installing = [shlex.split(line)[-1] for line in COMMANDS if line.startswith("pip install")]
-    assert {what.partition("[")[0] for what in installing} == {".", "elo-exp"}
-    extras = {
-        extra for what in installing for extra in re.findall(r"[\w-]+", what.partition("[")[2])
-    }
-    project = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert extras & NOT_HERE <= set(project["optional-dependencies"])
-    pip = (
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--no-index",
-        "--no-build-isolation",
-        "--dry-run",
-    )
-    ran = attempt_program(*pip, f"{HOME}[{','.join(extras - NOT_HERE)}]", folder=tmp_path)
-    assert ran.code == 0, ran.err
-    assert "does not provide the extra" not in ran.out + ran.err
-    assert ran.out.splitlines()[-1] == f"Would install elo-exp-{__version__}"
+def test_the_extras_of_the_pages_exist():
+    installed = [shlex.split(line)[-1] for line in COMMANDS if line.startswith("pip install")]
+    assert {what.partition("[")[0] for what in installed} == {".", "elo-exp"}
+    extras = {name for what in installed for name in re.findall(r"[\w-]+", what.partition("[")[2])}
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    assert extras <= set(project["optional-dependencies"])
 
 
-def test_continuous_integration_gives_what_is_left_to_it(tmp_path: Path):
-    """In a fresh folder `make` begins with the environment, as the README does by hand."""
-    for name in ("Makefile", "pyproject.toml"):
-        shutil.copy(HOME / name, tmp_path)
-    given = (HOME / ".ci/run").read_text(encoding="utf-8").splitlines()
-    left = {line for line in COMMANDS if re.match(next(iter(NOT_GIVEN)), line)} - {".ci/run"}
-    made = attempt_program("make", "-n", "demo", "test", folder=tmp_path).out
-    assert {line for line in left if line not in given} == {"python -m pytest"}
-    words = [
-        "-m venv .venv",
-        "pip install --quiet --editable .\n",
-        "--editable '.[dev]'",
-        "-m pytest\n",
-    ]
-    assert [each for each in words if each not in made] == []
-
-
-@pytest.mark.parametrize("target", ["bench", "test-slow", "test-faults"])
-def test_what_takes_half_an_hour_is_there(target: str, tmp_path: Path):
-    assert f"make {target}" in COMMANDS
-    recipe = attempt_program("make", "-nC", str(HOME), target, folder=tmp_path)
+@pytest.mark.parametrize("line", sorted(line for line in COMMANDS if line.startswith("make ")))
+def test_a_target_of_the_makefile_runs_what_exists(line: str):
+    """Continuous integration runs the quick ones."""
+    recipe = attempt_program("make", "-nC", str(HOME), line.split()[1], folder=HOME)
     assert recipe.code == 0, recipe.err
     modules = re.findall(r"-m (tests\.\S+)", recipe.out)
-    markers = re.findall(r'-m pytest .*-m "?(\w+)', recipe.out)
-    assert modules or markers
-    assert [name for name in modules if not (HOME / f"{name.replace('.', '/')}.py").is_file()] == []
-    tests = "".join(path.read_text(encoding="utf-8") for path in HOME.glob("tests/test_*.py"))
-    assert [name for name in markers if f"pytest.mark.{name}" not in tests] == []
+    assert all((HOME / f"{name.replace('.', '/')}.py").is_file() for name in modules)
+    assert line in OF_CI or re.search("bench|slow|faults", line)
 
 
 # Files
 
 
-def test_every_file_of_a_run_is_described(walked: dict[Block, str], folder: Path):
-    text = (HOME / "docs/files.md").read_text(encoding="utf-8")
+def test_every_file_and_field_of_a_run_is_described(printed: dict[Block, str], folder: Path):
+    text = read("docs/files.md")
+    ran = Ran(folder, 0, "outputs/first", "")
     patterns = {re.sub("<.*>", "*", name) for name in re.findall(r"`([^`]+)`", text)}
-    for path in (path for path in (folder / "outputs/first").rglob("*") if path.is_file()):
-        name = path.relative_to(folder / "outputs/first")
-        assert any(fnmatch(str(name), pattern) for pattern in patterns) or name.parts[0] in (
-            "figures",
-            ".hydra",
-        ), name
-
-
-@pytest.mark.parametrize(
-    "file",
-    [
-        "responses/responses_probe_hedged.jsonl",
-        "matches/matches.jsonl",
-        "verdicts/factuality.jsonl",
-        "battles.jsonl",
-    ],
-)
-def test_every_field_of_a_row_is_described(file: str, walked: dict[Block, str], folder: Path):
-    text = (HOME / "docs/files.md").read_text(encoding="utf-8")
-    row = json.loads((folder / "outputs/first" / file).read_text(encoding="utf-8").splitlines()[0])
-    names = {
-        *row,
-        *(f".{name}" for name in row.get("raw", [{}])[0]),
-        *(["raw[]"] if row.pop("raw", None) else []),
-    }
-    assert {name for name in names - {"raw"} if f"`{name}`" not in text} == set()
-
-
-def test_every_field_of_the_manifest_is_described(walked: dict[Block, str], folder: Path):
-    text = (HOME / "docs/files.md").read_text(encoding="utf-8")
-    manifest = json.loads((folder / "outputs/first/manifest.json").read_text(encoding="utf-8"))
+    files = [path.relative_to(ran.run_dir) for path in ran.run_dir.rglob("*") if path.is_file()]
+    files = [path for path in files if path.parts[0] not in ("figures", ".hydra")]
+    assert [f for f in files if not any(fnmatch(str(f), pattern) for pattern in patterns)] == []
+    rows = (
+        *("responses/responses_probe_hedged.jsonl", "matches/matches.jsonl"),
+        *("verdicts/factuality.jsonl", "battles.jsonl"),
+    )
+    fields = {name for file in rows for name in ran.rows(file)[0]}
+    fields |= {f".{name}" for name in ran.rows("verdicts/factuality.jsonl")[0]["raw"][0]}
+    fields |= set(ran.read("manifest.json"))
     assert {
-        name for name in manifest if f"`{name}`" not in text and f"`{name}[]`" not in text
+        name for name in fields if f"`{name}`" not in text and f"`{name}[]`" not in text
     } == set()
+
+
+RATED = (*LOCAL, "figures=false", "rubric=[factuality,calibration]")
+EVERY_METHOD = (
+    *("rating=[bradley_terry,davidson,rao_kupper]", "judging.repeats=2"),
+    *("rating.bradley_terry.interval=bootstrap", "rating.bradley_terry.n_bootstraps=20"),
+)
+VALUES = {"factuality", "calibration", "overall", "20", "40", "60"}  # keys that are values
+FLAGS = {"unbeaten", "winless", "disconnected", "separated", "null"}
+
+
+def test_every_field_of_ratings_json_is_described_and_no_other(tmp_path: Path):
+    """In a run with every method, after another judge whose verdicts the store holds."""
+    rows = run(*RATED, folder=tmp_path).rows("battles.jsonl")
+    turned = [row | {"winner": "tie"} if i % 10 == 0 else row for i, row in enumerate(rows)]
+    for row in turned:
+        del row["verdict_ab"], row["verdict_ba"]
+    write_jsonl(tmp_path / "other.jsonl", turned)
+    run(*RATED, "judge=replay", "judge.path=other.jsonl", folder=tmp_path)
+    ran = run(*RATED, *EVERY_METHOD, folder=tmp_path)
+    text = read("docs/ratings.md").partition("## What real data say")[0]
+    text = text.replace("`dimensions.<", "`dimensions` `<").replace("`judge.<", "`judge` `<")
+    spans = re.findall(r"`([^`]+)`", text)
+    names = {re.sub(r"^\.|\[\]$|\.<\w+>(\[\])?$", "", span) for span in spans}
+    described = {name for name in names if re.fullmatch(r"\w+", name)} - FLAGS
+    assert described == set(keys(ran.read("ratings.json"))) - VALUES
+
+
+def keys(value: Any) -> Iterator[str]:
+    """The keys of nested objects."""
+    if isinstance(value, dict):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list):
+        for inner in value:
+            yield from keys(inner)
