@@ -65,22 +65,17 @@ def test_nine_in_ten_of_its_own_answers_are_typical_of_a_policy():
     assert found == pytest.approx(0.9, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("policy", "ess", "hellinger"),
-    [("clone", 215, 0.928), ("parallel_universe_prompt", 3.4, 0.199), ("unhelpful", 7.8, 0.116)],
-)
-def test_diagnostics_of_the_sample_are_the_published_ones(
-    policy: str, ess: float, hellinger: float
-):
-    found = weight_diagnostics(sample(), evidence_of(sample(), policy))
-    assert found is not None
-    assert found.ess == pytest.approx(ess, abs=0.5)
-    assert found.hellinger == pytest.approx(hellinger, abs=5e-4)
-    if policy == "clone":  # recorded with errors: no exact clone
-        counts = (found.n, found.n_failed, found.n_exactly_one, found.n_zero_logprob)
-        assert counts == (1000, 0, 898, 1)
-        assert found.max_abs_log_ratio == pytest.approx(4.0, abs=0.01)
-        assert found.tail_index == pytest.approx(0.76, abs=0.005)
+def test_diagnostics_of_the_sample_are_the_published_ones():
+    data = sample()
+    found = {p: weight_diagnostics(data, evidence_of(data, p)) for p in data.policies}
+    assert [f.ess for f in found.values()] == pytest.approx([215, 3.4, 7.8], abs=0.5)
+    affinities = [f.hellinger for f in found.values()]
+    assert affinities == pytest.approx([0.928, 0.199, 0.116], abs=5e-4)
+    clone = found["clone"]  # recorded with errors: no exact clone
+    counts = (clone.n, clone.n_failed, clone.n_exactly_one, clone.n_zero_logprob)
+    assert counts == (1000, 0, 898, 1)
+    assert clone.max_abs_log_ratio == pytest.approx(4.0, abs=0.01)
+    assert clone.tail_index == pytest.approx(0.76, abs=0.005)
 
 
 # Calibrated weights
