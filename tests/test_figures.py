@@ -142,6 +142,7 @@ def test_what_cannot_be_known_is_not_drawn():
     }
     one_pass = of_battles(tournament(), shuffle=False)
     assert [plot.name for plot in elo.plots(one_pass)] == ["k_sensitivity"]
+    assert plots(of_battles([])) == {}
     one_prompt = [battle("a", "b", winner, 0) for winner in ("model_a", "model_b", "model_a")]
     assert "power" not in plots(of_battles(one_prompt))
 
@@ -186,6 +187,7 @@ def test_a_worked_example_of_a_win_rate():
         battle("ann", "bob", winner, q) for q, winner in enumerate(["model_a"] * 3 + ["tie"])
     ]
     plot = ratings.win_rates(of_battles(battles))
+    assert plot is not None
     (row,) = plot.rows
     assert (row["entrant_a"], row["n"], row["win_share_a"]) == ("ann", 4, 0.875)
     assert row["std_error"] == pytest.approx(0.125)

@@ -17,7 +17,7 @@ from elo_exp.results import Leaderboard
 class Standings:
     """All that was concluded about who is better, by dimension."""
 
-    models: tuple[str, ...]  # in the order in which they were chosen: it fixes their colours
+    models: tuple[str, ...]  # in the order in which they were chosen
     battles: Mapping[str, Sequence[Battle]]
     k: float
     elo: Mapping[

@@ -29,7 +29,7 @@ _SEED = 20260425  # of the draws behind rank sets; the Monte-Carlo error of a ch
 def rate(
     parts: Parts, battles: Mapping[str, Sequence[Battle]], *, models: Sequence[str]
 ) -> Standings:
-    """Every rating of these battles, by dimension; `models` in the order that fixes their colours."""
+    """Every rating of these battles, by dimension; `models` in the order of the tables."""
     return Standings(
         models=tuple(models),
         battles=battles,

@@ -1,1 +1,1 @@
-"""What is seen: every figure of the tournament, on one canvas."""
+"""Figures: each is a function from standings, or rows, to a Plot, in the style of `style`."""

@@ -163,9 +163,11 @@ def _significant(standings: Standings) -> str:
 
 
 @styled
-def win_rates(standings: Standings) -> Plot:
+def win_rates(standings: Standings) -> Plot | None:
     """Draw how often the row beats the column, ties counting half."""
     rows = _win_rate_rows(standings)
+    if not rows:
+        return None
     models = best_first(standings)[:MAX_ROWS]
     called = [labels(standings.models)[model] for model in models]
     has_text = len(models) <= _FEW

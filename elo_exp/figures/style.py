@@ -27,8 +27,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PALETTE = (
-    *("#0072b2", "#d55e00", "#009e73", "#b0578d"),
-    *("#5b9bd5", "#a6761d", "#7f7f7f", "#8c8b00"),
+    "#0072b2",  # blue
+    "#d55e00",  # vermilion
+    "#009e73",  # green
+    "#b0578d",  # purple
+    "#5b9bd5",  # light blue
+    "#a6761d",  # brown
+    "#7f7f7f",  # grey
+    "#8c8b00",  # olive
 )
 INK, SOFT, LINE = "#1c1b19", "#6a665f", "#e4e0d8"
 BLUE, ORANGE, GREEN = PALETTE[:3]

@@ -335,8 +335,10 @@ def rating_shifts(rows: Sequence[Row], runs: Sequence[str]) -> Plot:
     caption = (
         "Shift of each entrant from its rating in the first run, relative to the mean of those "
         "rated in both. Bars: 95 % interval of the shift, prompt-clustered; a prompt of both runs "
-        "is one observation."
+        "is one observation. "
     )
+    n_significant = sum(_by_significance(row) == BLUE for row in rows)
+    caption += f"{n_significant} of {len(rows)} shifts are significant (Holm, α = .05)."
     caption += only_best(min(most, _MAX_ROWS), most, "shifts of a dimension")
     return saved("rating_shifts", figure, kept, caption)
 
