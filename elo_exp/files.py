@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -92,26 +92,35 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rows with their place ('file:line'), blank lines skipped. Raises UserError for what is not a JSON object."""
-    with open_text(path) as lines:
-        for number, line in enumerate(iter(partial(lines.readline, _LONGEST_LINE), ""), start=1):
-            if not line.strip():
-                continue
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.strip():
             place = f"{path}:{number}"
+            yield place, json_object(place, line)
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a text file. Raises UserError for one that is too long to be a row."""
+    with open_text(path) as text:
+        for number, line in enumerate(iter(partial(text.readline, _LONGEST_LINE), ""), start=1):
             if len(line) == _LONGEST_LINE:
                 raise UserError(
-                    f"{place}: a line of more than {_LONGEST_LINE:,} characters. Expected one JSON object a line."
+                    f"{path}:{number}: a line of more than {_LONGEST_LINE:,} characters. "
+                    "Expected one JSON object a line."
                 )
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise UserError(
-                    f"{place}: not JSON ({error}). Expected one JSON object a line."
-                ) from None
-            if not isinstance(row, dict):
-                raise UserError(
-                    f"{place}: found a {type(row).__name__}. Expected one JSON object a line."
-                )
-            yield place, row
+            yield line
+
+
+def json_object(
+    place: str, line: str, *, object_pairs_hook: Callable[[Any], Any] | None = None
+) -> dict[str, Any]:
+    """Parse a line that is one JSON object. Raises UserError, naming the place, where it is none."""
+    try:
+        row = json.loads(line, object_pairs_hook=object_pairs_hook)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{place}: not JSON ({error}). Expected one JSON object a line.") from None
+    if not isinstance(row, dict):
+        raise UserError(f"{place}: found a {type(row).__name__}. Expected one JSON object a line.")
+    return row
 
 
 def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

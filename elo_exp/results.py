@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from elo_exp.records import ForcedLogprob, JudgeReply, Record, Response
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 TOKEN_CLASSES = (
     "input_tokens",
@@ -22,79 +21,8 @@ TOKEN_CLASSES = (
     "output_tokens",
 )
 ROUNDING = 1e-9  # rating points: an ordering error up to this comes of adding up floats, and is shown as none
-LEVEL = 1e-6  # rating points: ratings no further apart are equal, as far as a solver knows them
 CONVERGED = 0.95  # the share of its way that Elo must have gone for its gaps to be read
 Z95 = 1.96  # ordering errors on each side of what elo_results.json calls a 95 % interval
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rating(Record):
-    """One line of a leaderboard, in rating points; None where the method does not say."""
-
-    model: str
-    rating: float | None
-    std_error: float | None = None
-    ci_low: float | None = None
-    ci_high: float | None = None
-    ordering_error: float | None = (
-        None  # Monte-Carlo error over match orders, not an uncertainty of the rating
-    )
-    rank: int | None = None
-    rank_low: int | None = None
-    rank_high: int | None = None
-    p_best: float | None = None  # that no other model is better, as far as the covariance goes
-    n_battles: int = 0
-    n_prompts: int | None = (
-        None  # on which it has met others: how many observations its error comes from
-    )
-    flag: str | None = (
-        None  # unbeaten, winless, disconnected, separated: why there is no rating; of Elo, which always
-    )
-    # has one, why it says little: one of these, or no match
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leaderboard:
-    """Ratings by one method, best first. `samples[s, m]`: rating of `models[m]` in permutation or resample s; NaN for a
-    model that is not rated, no row for a resample without ratings."""
-
-    method: str
-    label: str  # the method's name for readers: "Bradley-Terry"
-    interval: str | None = None  # kind of the 95 % intervals: "prompt-clustered"; None: it has none
-    models: tuple[str, ...]  # sorted; the columns of `samples`
-    ratings: tuple[Rating, ...]
-    samples: np.ndarray | None = None
-    n_matches: int = 0  # games that the method was given
-    covariance: np.ndarray | None = (
-        None  # (m, m), squared rating points, rows and columns as `models`; NaN: not rated
-    )
-    parameters: Mapping[str, float] = field(
-        default_factory=dict
-    )  # what else is estimated: a tie parameter, its error
-    rank_chances: np.ndarray | None = (
-        None  # (m, m), rows as `models`, columns ranks from 1; NaN for one not rated
-    )
-    n_clusters: int | None = None  # prompts: how many independent observations the errors come from
-
-    def rating(self, model: str) -> Rating:
-        return next(r for r in self.ratings if r.model == model)
-
-
-def ranked(ratings: Sequence[Rating]) -> tuple[Rating, ...]:
-    """Best first, with ranks; models without a rating come last and have none.
-
-    Equal ratings share a rank, in which models go by name: those within LEVEL of the next one, and so of each other.
-    """
-    placed: list[Rating] = []
-    above = math.inf
-    for value, rating in sorted(
-        ((r.rating, r) for r in ratings if r.rating is not None), key=lambda r: -r[0]
-    ):
-        rank = placed[-1].rank if above - value <= LEVEL else len(placed) + 1
-        placed.append(dataclasses.replace(rating, rank=rank))
-        above = value
-    placed.sort(key=lambda r: (r.rank or 0, r.model))
-    return (*placed, *sorted((r for r in ratings if r.rating is None), key=lambda r: r.model))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.files import read_jsonl
+from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Battle, UserError
-from elo_exp.results import Rating
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

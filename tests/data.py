@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from elo_exp import CONF, HOME, config
-from elo_exp.records import Comparison
+from elo_exp.data.battles import Battles
+from elo_exp.records import Battle, Comparison
 
 BANK = HOME / "prompts" / "bank.jsonl"
 DIMENSIONS = ("factuality", "calibration", "clinical_utility")
@@ -29,6 +31,12 @@ COMPARISON = Comparison(
     response_a="Yes.",
     response_b="No.",
 )
+
+
+def by_dimension(rows: Mapping[str, Sequence[Battle]]) -> dict[str, Battles]:
+    """Rows by dimension as columns that share their questions."""
+    every = [replace(b, dimension=dimension) for dimension, some in rows.items() for b in some]
+    return Battles.from_rows(every).by_dimension(rows)
 
 
 def shipped(group: str, name: str, **changes: Any) -> Any:

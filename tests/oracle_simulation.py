@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from elo_exp.arrays import Array, Index
 from elo_exp.oracle.calibration import calibrate
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.oracle.evidence import Evidence, gather_evidence
-from elo_exp.statistics.likelihood import Array, Index
 
 N_FOLDS = 5
 _DIFFICULTY = 0.5

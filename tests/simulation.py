@@ -29,8 +29,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from elo_exp.arrays import Array
+from elo_exp.ratings.bradley_terry import POINTS, abilities
+from elo_exp.ratings.games import Games
 from elo_exp.records import Battle
-from elo_exp.statistics.likelihood import POINTS, Array, Games, bradley_terry_mle
 
 RESULTS = {1: "model_a", 0: "tie", -1: "model_b"}  # a verdict, seen from the first of the pair
 
@@ -96,6 +98,7 @@ class Tournament:
             second=second[pair],
             score=(1 + verdicts[q, pair, order]) / 2,
             cluster=np.unique(q, return_inverse=True)[1],
+            prompts=np.unique(q),
         )
 
     def shares(self) -> Array:
@@ -111,7 +114,7 @@ class Tournament:
         wins = np.zeros((len(self.ratings),) * 2)
         for (i, j), (lost, tied, won) in zip(self.pairs, self.shares(), strict=True):
             wins[i, j], wins[j, i] = won + tied / 2, lost + tied / 2
-        return POINTS * bradley_terry_mle(wins)
+        return POINTS * abilities(wins)
 
     def _shown_first(self) -> Array:
         shown_first = math.log(self.first_shown / (1 - self.first_shown))

@@ -11,13 +11,12 @@ import numpy as np
 
 from elo_exp.analysis import judge_bias
 from elo_exp.analysis.standings import Standings
-from elo_exp.data import battles as battles_
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import rate
 from elo_exp.ratings import RatingMethod
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
-from tests.data import shipped
+from tests.data import by_dimension, shipped
 from tests.simulation import Tournament
 
 BRADLEY_TERRY = BradleyTerry(
@@ -42,8 +41,9 @@ def standings(
         tracker=shipped("tracker", "local"),
         store=None,  # type: ignore[arg-type]
     )
+    columns = by_dimension(battles)
     return rate(
-        parts, battles, models=battles_.models([b for some in battles.values() for b in some])
+        parts, columns, models=sorted({m for some in columns.values() for m in some.models})
     )
 
 
@@ -60,7 +60,7 @@ def with_lengths(found: Standings, lengths: Mapping[tuple[str, str], int]) -> St
     diagnoses = {}
     for dimension, battles in found.battles.items():
         control = judge_bias.length_control(
-            battles, lengths, dimension=dimension, initial_rating=1400.0, use="both"
+            battles.rows(), lengths, dimension=dimension, initial_rating=1400.0, use="both"
         )
         diagnoses[dimension] = {**found.diagnoses[dimension], "length": dataclasses.asdict(control)}
     return dataclasses.replace(found, diagnoses=diagnoses)

@@ -36,10 +36,10 @@ from elo_exp.analysis.transitivity import (
 from elo_exp.data import battles
 from elo_exp.data.pairing import reconcile
 from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.ratings.games import Games
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Judgment, Verdict
-from elo_exp.results import Leaderboard, Rating
-from elo_exp.statistics.likelihood import Games
-from tests.data import COMPARISON, shared_data
+from tests.data import COMPARISON, by_dimension, shared_data
 from tests.simulation import Tournament
 
 WINNER = {"a": "model_a", "b": "model_b", "t": "tie"}
@@ -254,8 +254,9 @@ def test_invalid_and_mirrored_answers_are_no_repeats() -> None:
 
 
 def board(**ratings: float | None) -> Leaderboard:
-    rows = tuple(Rating(model=model, rating=rating) for model, rating in ratings.items())
-    return Leaderboard(method="m", label="m", models=tuple(sorted(ratings)), ratings=rows)
+    models = tuple(sorted(ratings))
+    values = np.array([ratings[model] for model in models], dtype=float)
+    return Leaderboard(label="m", interval=None, models=models, rating=values)
 
 
 def rho(first: Leaderboard, second: Leaderboard) -> float | None:
@@ -465,7 +466,7 @@ def test_law_renaming_the_models_changes_no_test(seed: int) -> None:
     some = Tournament().games(30, np.random.default_rng(seed))
     order = np.random.default_rng(seed).permutation(4)
     renamed = Games(n_models=4, first=order[some.second], second=order[some.first], score=1 - some.score,
-                    cluster=some.cluster)  # fmt: skip
+                    cluster=some.cluster, prompts=some.prompts)  # fmt: skip
     one, other = (transitivity_of_games(g, dimension="d") for g in (some, renamed))
     assert other.chi_square == pytest.approx(one.chi_square, rel=1e-6)
 
@@ -556,7 +557,8 @@ def test_real_people_and_gpt_4() -> None:
     path = shared_data("llmfao/battles.jsonl.gz")
     judges = ("crowd", "gpt-4")
     some = {
-        j: battles.read(path, columns=columns, filters={"judge_model": j}).battles for j in judges
+        j: battles.read(path, columns=columns, filters={"judge_model": j}).battles.rows()
+        for j in judges
     }
     (found,) = between_judges(some, dimension="d")
     assert (found.n_comparisons, found.n_prompts) == (2139, 13)
@@ -568,7 +570,7 @@ def test_real_people_and_gpt_4() -> None:
     assert of_majority.kappa == pytest.approx(0.1768, abs=1e-4)
     boards = BradleyTerry(
         initial_rating=1400, use="both", interval="sandwich", n_bootstraps=2, seed=1
-    ).rate(some)
+    ).rate(by_dimension(some))
     correlation = rank_correlation(boards["crowd"], boards["gpt-4"], names=judges, dimension="d")
     assert (correlation.n_models, correlation.rho) == (59, pytest.approx(0.710, abs=1e-3))
     circles = cycles(some["gpt-4"], dimension="d")

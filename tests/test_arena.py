@@ -22,12 +22,12 @@ from elo_exp.arena.sources import Arena
 from elo_exp.experiments import arena
 from elo_exp.files import write_jsonl
 from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.ratings.davidson import Davidson
+from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, UserError
 from elo_exp.statistics.likelihood import POINTS
 from tests.arena_files import TheJudge, World, parts_of, placed
 from tests.commands import Ran, attempt, run
-from tests.data import shared_data
+from tests.data import by_dimension, shared_data
 from tests.openai_server import OpenAiServer
 from tests.pages import Reader
 
@@ -77,12 +77,12 @@ def test_a_model_lands_where_it_belongs(folder: Path) -> None:
     found = placed(TWO, folder, "arena.n_battles=250", "arena.n_calibration=0").placement
     by_rating = [r.model for r in found.board.ratings if r.model not in TWO.placed]
     spread = np.polyfit(
-        [RATINGS[m] for m in RATINGS], [found.board.rating(m).rating or 0 for m in RATINGS], 1
+        [RATINGS[m] for m in RATINGS], [found.board.row(m).rating or 0 for m in RATINGS], 1
     )[0]
     assert by_rating.index("m9") < 3
     assert by_rating.index("m0") > 6
     for name, truth in TWO.placed.items():
-        rating = found.board.rating(name)
+        rating = found.board.row(name)
         assert rating.ci_low is not None
         assert rating.ci_high is not None
         width = rating.ci_high - rating.ci_low
@@ -351,7 +351,7 @@ def test_a_model_that_is_held_out_is_compared_with_what_humans_say_of_it(folder:
     assert not [b for b in found.placement.human if "m7" in (b.model_a, b.model_b)]
     board = found.placement.human_board
     assert board is not None
-    assert board.rating("m7").n_battles == len(answers)
+    assert board.row("m7").n_battles == len(answers)
     assert "By humans alone" in found.table()
 
 
@@ -742,9 +742,9 @@ def test_a_real_model_is_placed_by_gpt_4_and_compared_with_the_crowd(tmp_path: P
     ).placement
     assert (len(found.judged), len(found.human), len(found.board.models)) == (550, 5998, 57)
     assert {b.verdict_ba for b in found.judged} == {None}  # gpt-4 was asked in one order
-    mine = found.board.rating(model)
+    mine = found.board.row(model)
     assert found.human_board is not None
-    by_humans = found.human_board.rating(model).rating or 0
+    by_humans = found.human_board.row(model).rating or 0
     assert (mine.rating or 0) == pytest.approx(872.1, abs=0.1)
     assert by_humans == pytest.approx(954.8, abs=0.1)
     assert found.calibration is not None
@@ -820,9 +820,9 @@ def width(
                 candidates, taken, ratings, placement.estimate(board, "new"), n // 4
             )
         board = SANDWICH.rate(
-            {"d": [*(verdict(draw, ability, abilities) for draw in taken), *human]}
+            by_dimension({"d": [*(verdict(draw, ability, abilities) for draw in taken), *human]})
         )["d"]
-    rating = board.rating("new")
+    rating = board.row("new")
     return (rating.ci_high or 0) - (rating.ci_low or 0)
 
 

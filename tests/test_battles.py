@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pyarrow import parquet
 
 from elo_exp import CONF
 from elo_exp.data import battles
-from elo_exp.data.battles import BattlesFile, from_judgments
+from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.pairing import reconcile
 from elo_exp.files import write_jsonl, write_whole
 from elo_exp.records import Battle, Judgment, UserError, Verdict
@@ -101,8 +102,18 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return write_whole(path, gzip.compress(content) if path.suffix == ".gz" else content)
 
 
-def read(path: Path, **how: Any) -> BattlesFile:
-    return battles.read(path, **{"columns": COLUMNS, "filters": {}, **how})
+@dataclass
+class Found:
+    """What was read, with the battles as rows."""
+
+    battles: list[Battle]
+    n_dropped: int = 0
+    n_filtered: int = 0
+
+
+def read(path: Path, **how: Any) -> Found:
+    found = battles.read(path, **{"columns": COLUMNS, "filters": {}, **how})
+    return Found(found.battles.rows(), found.n_dropped, found.n_filtered)
 
 
 def refused(path: Path, **how: Any) -> str:
@@ -167,7 +178,7 @@ def test_a_mirrored_verdict_is_no_second_observation():
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet", "jsonl.gz", "csv.gz", "parquet.gz"])
 def test_the_same_battles_are_read_from_every_kind_of_file(tmp_path, ending):
     found = read(write(tmp_path / f"battles.{ending}", ROWS))
-    assert found == BattlesFile(battles=BATTLES, n_dropped=0, n_filtered=0)
+    assert found == Found(battles=BATTLES, n_dropped=0, n_filtered=0)
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
@@ -199,15 +210,15 @@ def test_a_winner_may_be_named_by_its_own_name(tmp_path, ending):
     [
         (
             ("tie", "bob", "tie"),
-            "winner is 'tie', which is the name of model_a and the word for tie. Rename the model.",
+            "winner is 'tie', which is the name of one model and the word for another result. Rename",
         ),
         (
             ("model_b", "bob", "model_b"),
-            "winner is 'model_b', which is the name of model_a and the word for model_b.",
+            "winner is 'model_b', which is the name of one model and the word for another result.",
         ),
         (
             ("ann", "left", "left"),
-            "winner is 'left', which is the name of model_b and the word for model_a.",
+            "winner is 'left', which is the name of one model and the word for another result.",
         ),
     ],
 )
@@ -352,7 +363,7 @@ def test_a_winner_that_its_two_orders_do_not_name_is_refused(tmp_path, winner, a
     if expected is None:
         assert read(path).battles[0].winner == winner
     else:
-        said = f"winner is '{winner}', verdict_ab is '{ab}' and verdict_ba is '{ba}'. Expected '{expected}': what both"
+        said = f"winner is '{winner}', verdict_ab is '{ab}' and verdict_ba is '{ba}'. Expected what both"
         assert said in refused(path)
 
 
@@ -363,7 +374,7 @@ def test_a_filter_keeps_what_it_names_and_counts_the_rest(tmp_path):
     found = read(
         write(tmp_path / "battles.jsonl", ROWS), filters={"judge_model": "opus", "source": None}
     )
-    assert found == BattlesFile(battles=BATTLES[:2], n_dropped=0, n_filtered=2)
+    assert found == Found(battles=BATTLES[:2], n_dropped=0, n_filtered=2)
 
 
 def test_a_filter_that_leaves_nothing_is_refused(tmp_path):
@@ -414,9 +425,7 @@ def test_malformed_rows_may_be_dropped_and_are_counted(tmp_path, caplog):
     path = write(tmp_path / "battles.jsonl", [GOOD, *(bad for bad, _ in MALFORMED), GOOD])
     with caplog.at_level(logging.WARNING):
         found = read(path, on_error="drop")
-    assert found == BattlesFile(
-        battles=[Battle(**GOOD)] * 2, n_dropped=len(MALFORMED), n_filtered=0
-    )
+    assert found == Found(battles=[Battle(**GOOD)] * 2, n_dropped=len(MALFORMED), n_filtered=0)
     assert f"{path}: dropped 5 malformed rows; the first: {path}:2: winner is 'eve'" in caplog.text
 
 
@@ -544,5 +553,6 @@ def test_a_parquet_file_that_is_none_is_refused(tmp_path):
 
 
 def test_the_models_are_sorted_and_their_battles_counted():
-    assert battles.models(BATTLES) == ("ann", "bob", "zoe")
-    assert battles.n_battles(BATTLES) == {"ann": 3, "bob": 2, "zoe": 3}
+    some = Battles.from_rows(BATTLES)
+    assert some.models == ("ann", "bob", "zoe")
+    assert some.n_battles().tolist() == [3, 2, 3]

@@ -29,10 +29,12 @@ from elo_exp.analysis.comparisons import (
 )
 from elo_exp.analysis.power import detectable, minimum_detectable_difference, prompts_needed
 from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.ratings.games import Games
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import canonical_json
-from elo_exp.results import Leaderboard, Rating, ranked
-from elo_exp.statistics.likelihood import POINTS, Games, bradley_terry_mle
+from elo_exp.statistics.likelihood import POINTS, bradley_terry_mle
 from elo_exp.statistics.sandwich import clustered_covariance
+from tests.data import by_dimension
 from tests.simulation import Tournament
 
 SEEDS = st.integers(0, 10**6)
@@ -43,10 +45,10 @@ def board(
 ) -> Leaderboard:
     models = tuple(sorted(ratings))
     return Leaderboard(
-        method="bradley_terry",
-        label="bradley_terry",
+        label="Bradley-Terry",
+        interval="prompt-clustered",
         models=models,
-        ratings=ranked([Rating(model=model, rating=ratings[model]) for model in models]),
+        rating=np.array([ratings[model] for model in models], dtype=float),
         covariance=None if covariance is None else np.array(covariance, dtype=float),
         n_clusters=n_clusters,
     )
@@ -194,7 +196,7 @@ def test_law_rank_sets_hold_the_rank_and_chances_add_up(seed: int, m: int) -> No
     shares = rank_probabilities(some, rng(seed))
     np.testing.assert_allclose(shares.sum(axis=0), 1)
     np.testing.assert_allclose(shares.sum(axis=1), 1)
-    assert [found.rating(model).p_best for model in found.models] == shares[:, 0].tolist()
+    assert [found.row(model).p_best for model in found.models] == shares[:, 0].tolist()
 
 
 @settings(max_examples=40, deadline=None)
@@ -206,7 +208,7 @@ def test_law_names_do_not_matter(seed: int, m: int, data: st.DataObject) -> None
         with_ranks(some_board(seed, m, order=order), rng()),
     )
     for new, old in enumerate(order):
-        left, right = one.rating("abcdefgh"[old]), other.rating("abcdefgh"[new])
+        left, right = one.row("abcdefgh"[old]), other.row("abcdefgh"[new])
         assert (left.rank_low, left.rank_high, left.p_best) == (
             right.rank_low,
             right.rank_high,
@@ -238,8 +240,8 @@ def test_law_a_constant_changes_nothing(seed: int, m: int, shift: float) -> None
 def test_law_two_uncorrelated_models_are_a_z_test(a: float, b: float, z: float) -> None:
     some = board({"ann": 1400 + z * math.hypot(a, b), "bob": 1400}, [[a * a, 0], [0, b * b]])
     found = with_ranks(some, rng())
-    assert found.rating("ann").rank_high == (1 if z > 1.96 else 2)
-    assert found.rating("ann").p_best == pytest.approx(stats.norm.cdf(z), abs=0.02)
+    assert found.row("ann").rank_high == (1 if z > 1.96 else 2)
+    assert found.row("ann").p_best == pytest.approx(stats.norm.cdf(z), abs=0.02)
     (pair,) = differences({"d": some})
     assert pair.p_value == pair.p_holm == pytest.approx(2 * stats.norm.sf(z))
     assert pair.significant == (z > 1.96)
@@ -295,7 +297,7 @@ def test_second_opinion_three_models_by_integration(seed: int) -> None:
 def test_second_opinion_on_who_is_best(seed: int) -> None:
     some = some_board(seed, 4)
     shares = rank_probabilities(some, rng(seed))
-    ratings = np.array([some.rating(model).rating for model in some.models])
+    ratings = np.array([some.row(model).rating for model in some.models])
     for i in range(4):
         gaps = np.delete(np.eye(4), i, axis=0) - np.eye(4)[i]  # the others against i
         other = stats.multivariate_normal(np.zeros(3), gaps @ some.covariance @ gaps.T, seed=0).cdf(
@@ -323,7 +325,7 @@ def test_the_simulated_tournaments_are_those_of_the_planner() -> None:
     assert (verdicts[..., 0] == verdicts[..., 1])[decisive].mean() == pytest.approx(0.72, abs=0.01)
     for ties, last_to_first in [("dropped", 100), ("half", 80)]:
         (large,) = tournaments(Tournament(), n_prompts=40_000, n=1, seed=1, ties=ties)
-        measured = [large.rating(model).rating - 1400 for model in "abcd"]
+        measured = [large.row(model).rating - 1400 for model in "abcd"]
         np.testing.assert_allclose(measured, Tournament().true_ratings(ties=ties), atol=3)
         assert Tournament().true_ratings(ties=ties)[[0, 3]] @ [-1, 1] == pytest.approx(
             last_to_first, abs=0.1
@@ -350,7 +352,7 @@ def test_the_ratings_that_ship_bring_what_comparisons_need() -> None:
     method = BradleyTerry(
         initial_rating=1400, use="both", interval="sandwich", n_bootstraps=1000, seed=0
     )
-    boards = method.rate({"d": Tournament().battles(60, rng(8))})
+    boards = method.rate(by_dimension({"d": Tournament().battles(60, rng(8))}))
     ours = {"d": fitted(Tournament().games(60, rng(8)), n_prompts=60)}
     assert [d.p_holm for d in differences(boards)] == pytest.approx(
         [d.p_holm for d in differences(ours)]
@@ -532,7 +534,7 @@ def test_models_without_a_rating_have_no_part_in_it() -> None:
     assert precision({"d": some}) == precision({"d": alone})
     found = with_ranks(some, rng())
     assert found.ratings[:3] == with_ranks(alone, rng()).ratings
-    assert (found.rating("aaa").rank_low, found.rating("aaa").p_best) == (None, None)
+    assert (found.row("aaa").rank_low, found.row("aaa").p_best) == (None, None)
     shares = rank_probabilities(some, rng())
     assert np.isnan(shares[0]).all()
     np.testing.assert_array_equal(
@@ -554,7 +556,7 @@ def test_copies_have_no_difference_and_equal_chances() -> None:
         pytest.approx(1e-6, abs=1e-9),
         None,
     )
-    assert found.rating("bob").p_best == pytest.approx(found.rating("cat").p_best, abs=0.015)
+    assert found.row("bob").p_best == pytest.approx(found.row("cat").p_best, abs=0.015)
     assert sum(r.p_best for r in found.ratings) == pytest.approx(1)
     assert precision({"d": some})[0].n_tests == 2
 

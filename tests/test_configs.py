@@ -355,8 +355,7 @@ class FirstLetter:
 RATING = """\
 from dataclasses import dataclass
 
-from elo_exp.data.battles import models, n_battles
-from elo_exp.results import Leaderboard, Rating, ranked
+from elo_exp.ratings.leaderboard import Leaderboard
 
 
 @dataclass(kw_only=True)
@@ -367,13 +366,9 @@ class Battles:
         return {dimension: self.leaderboard(some) for dimension, some in battles.items()}
 
     def leaderboard(self, battles):
-        counts = n_battles(battles)
-        ratings = [Rating(model=name, rating=self.points * n) for name, n in counts.items()]
+        rating = self.points * battles.n_battles()
         return Leaderboard(
-            method="battles",
-            label="Battles fought",
-            models=models(battles),
-            ratings=ranked(ratings),
+            label="Battles fought", interval=None, models=battles.models, rating=rating
         )
 """
 

@@ -11,8 +11,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from elo_exp.statistics.likelihood import POINTS, Array, abilities
-from elo_exp.statistics.permutations import Matches, replay
+from elo_exp.arrays import Array
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.bradley_terry import POINTS, abilities
+from elo_exp.ratings.elo import Matches, replay
+from elo_exp.records import Battle
 
 Counts = Mapping[
     tuple[int, int], tuple[int, int]
@@ -92,11 +95,9 @@ def elo(counts: Counts, ks: Sequence[float], *, n_perms: int) -> Array:
     sides = [
         side for (a, b), (won, lost) in counts.items() for side in [(a, b)] * won + [(b, a)] * lost
     ]
-    first, second = np.array(sides).T
-    played = Matches(
-        n_models=1 + max(max(pair) for pair in counts), first=first, second=second, tied=first < 0
-    )
-    return replay([played], ks=ks, n_perms=n_perms, seed=20260425, initial_rating=1400)[0]
+    battles = [Battle(model_a="abc"[i], model_b="abc"[j], winner="model_a") for i, j in sides]
+    played = Matches.of(Battles.from_rows(battles))
+    return 1400 + POINTS * replay([played], ks=ks, n_perms=n_perms, seed=20260425)[0]
 
 
 def bradley_terry(counts: Counts) -> Array:

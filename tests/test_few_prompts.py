@@ -15,16 +15,15 @@ from elo_exp.analysis.comparisons import (
     rank_probabilities,
     with_ranks,
 )
-from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.ratings.davidson import Davidson
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry, abilities, clustered_covariance
 from elo_exp.ratings.elo import PermutationElo
+from elo_exp.ratings.games import games
+from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
+from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle
 from elo_exp.report.findings import unrated
-from elo_exp.results import Leaderboard
-from elo_exp.statistics.boards import leaderboard
-from elo_exp.statistics.likelihood import POINTS, abilities, games
-from elo_exp.statistics.sandwich import clustered_covariance
-from elo_exp.statistics.student import t_quantile
+from tests.data import by_dimension
 from tests.simulation import Tournament
 
 N_PROMPTS = 100
@@ -50,7 +49,7 @@ def bradley_terry(**changes: Any) -> BradleyTerry:
 
 
 def board(some: Sequence[Battle], **changes: Any) -> Leaderboard:
-    return bradley_terry(**changes).rate({"x": some})["x"]
+    return bradley_terry(**changes).rate(by_dimension({"x": some}))["x"]
 
 
 def gaps_of_d(one: Leaderboard) -> list[Difference]:
@@ -70,7 +69,7 @@ def test_intervals_hold_the_truth_however_few_the_prompts(n_prompts: int, at_lea
 
 def test_of_one_prompt_there_is_no_error_and_nobody_is_called_best():
     one = with_ranks(board(battles(3, 1)), np.random.default_rng(0))
-    d = one.rating("d")
+    d = one.row("d")
     assert (d.n_prompts, d.std_error, d.ci_low, d.ci_high, d.rank_low, d.rank_high) == (
         1,
         None,
@@ -94,7 +93,7 @@ def test_a_model_on_most_prompts_has_the_ranks_of_one_on_all(n_prompts: int):
     whole, most = (with_ranks(board(each), np.random.default_rng(0)) for each in (some, without))
     assert [r.n_prompts for r in most.ratings if r.model == "d"] == [n_prompts - 1]
     for model in "abcd":
-        ranks = [(r.rank_low, r.rank_high) for r in (whole.rating(model), most.rating(model))]
+        ranks = [(r.rank_low, r.rank_high) for r in (whole.row(model), most.row(model))]
         assert ranks[0] == ranks[1]
 
 
@@ -109,9 +108,7 @@ def test_the_others_are_as_sure_as_before():
         with_ranks(board(some), np.random.default_rng(0)) for some in (battles(3, 1), battles(3, 0))
     )
     for model in "abc":
-        assert with_d.rating(model).std_error == pytest.approx(
-            without.rating(model).std_error, rel=0.05
-        )
+        assert with_d.row(model).std_error == pytest.approx(without.row(model).std_error, rel=0.05)
 
 
 def test_prompts_that_happen_to_agree_make_no_interval_of_no_width():
@@ -135,18 +132,18 @@ def test_prompts_that_happen_to_agree_make_no_interval_of_no_width():
 
 def test_from_twenty_prompts_on_the_error_is_that_of_its_own_prompts():
     """k / (k - 1) in place of n / (n - 1), exactly."""
-    played = games(some := battles(1, 25), use="both")
+    played = games(Battles.from_rows(some := battles(1, 25)), use="both")
     theta = abilities(played.wins())
     whole = clustered_covariance(theta, played)
-    d = board(some).rating("d")
+    d = board(some).row("d")
     assert d.std_error == pytest.approx(POINTS * np.sqrt(whole[3, 3] * 25 / 24 * 99 / 100))
 
 
 def test_where_all_are_on_all_prompts_nothing_changes():
-    played = games(some := battles(1, N_PROMPTS), use="both")
+    played = games(Battles.from_rows(some := battles(1, N_PROMPTS)), use="both")
     theta = abilities(played.wins())
     plain = POINTS * np.sqrt(np.diag(clustered_covariance(theta, played)))
-    assert [board(some).rating(model).std_error for model in "abcd"] == pytest.approx(
+    assert [board(some).row(model).std_error for model in "abcd"] == pytest.approx(
         plain.tolist(), rel=1e-12
     )
 
@@ -155,7 +152,7 @@ def test_a_distance_to_a_model_of_few_prompts_is_as_unsure_as_it():
     some = battles(2, 4)
     pinned = board(some, baseline_model="d")
     (gap,) = [pair for pair in gaps_of_d(board(some)) if "a" in (pair.higher, pair.lower)]
-    a = pinned.rating("a")
+    a = pinned.row("a")
     assert a.std_error == pytest.approx(gap.std_error)
     assert (a.ci_high or 0.0) - (a.ci_low or 0.0) == pytest.approx(
         (gap.ci_high or 0.0) - (gap.ci_low or 0.0)
@@ -173,15 +170,18 @@ def test_a_bootstrap_says_no_more_than_the_prompts():
     """The draws of six prompts scatter by less than new prompts would, and may be alike by chance."""
     some = battles(4, 6)
     found, plain = (
-        board(some, interval=name, n_bootstraps=300).rating("d")
-        for name in ("bootstrap", "sandwich")
+        board(some, interval=name, n_bootstraps=300).row("d") for name in ("bootstrap", "sandwich")
     )
     assert found.std_error is not None and plain.std_error is not None
     assert found.std_error == pytest.approx(plain.std_error, rel=0.3)
 
 
 def test_ties_as_an_outcome_are_no_surer():
-    found = Davidson(initial_rating=1400, use="both").rate({"x": battles(3, 1)})["x"].rating("d")
+    found = (
+        Davidson(initial_rating=1400, use="both")
+        .rate(by_dimension({"x": battles(3, 1)}))["x"]
+        .row("d")
+    )
     assert found.rating is not None
     assert (found.std_error, found.n_prompts) == (None, 1)
 
@@ -205,7 +205,9 @@ def elo(**changes: Any) -> PermutationElo:
 
 
 def test_elo_has_no_interval_of_one_prompt_and_a_wide_one_of_few():
-    boards = [elo().rate({"x": battles(3, n)})["x"].rating("d") for n in (1, 4, N_PROMPTS)]
+    boards = [
+        elo().rate(by_dimension({"x": battles(3, n)}))["x"].row("d") for n in (1, 4, N_PROMPTS)
+    ]
     assert boards[0].std_error is None
     _, few, all_of_them = boards
     assert few.n_prompts is not None and few.n_prompts <= 4
@@ -218,10 +220,10 @@ def test_elo_has_no_interval_of_one_prompt_and_a_wide_one_of_few():
 def test_of_one_order_elo_s_interval_holds_what_many_orders_find():
     """It did so in 3 of 15: the error of the one order was not in it."""
     some = EQUALS.battles(400, np.random.default_rng(0))
-    many = elo(n_perms=2000).rate({"x": some})["x"]
-    ones = [elo(n_perms=1, seed=seed).rate({"x": some})["x"] for seed in range(40)]
+    many = elo(n_perms=2000).rate(by_dimension({"x": some}))["x"]
+    ones = [elo(n_perms=1, seed=seed).rate(by_dimension({"x": some}))["x"] for seed in range(40)]
     held = [
-        one.rating(m).ci_low <= many.rating(m).rating <= one.rating(m).ci_high
+        one.row(m).ci_low <= many.row(m).rating <= one.row(m).ci_high
         for one in ones
         for m in "abcd"
     ]
@@ -234,22 +236,12 @@ def test_of_much_data_elo_s_error_is_no_noise():
     some = EQUALS.battles(1500, np.random.default_rng(0))
     errors = np.array(
         [
-            [r.std_error or np.nan for r in elo(n_perms=200, seed=n).rate({"x": some})["x"].ratings]
+            [
+                r.std_error or np.nan
+                for r in elo(n_perms=200, seed=n).rate(by_dimension({"x": some}))["x"].ratings
+            ]
             for n in range(6)
         ]
     )
     assert np.isfinite(errors).all()
     assert errors.max() < 1.6 * errors.min()
-
-
-def test_the_covariance_of_a_leaderboard_is_made_of_its_games():
-    """The seam between the methods and a leaderboard: what is not among the rated is NaN there."""
-    some = battles(1, 5)
-    played = games(some, use="both")
-    theta = abilities(played.wins())
-    made = leaderboard(
-        some, theta, clustered_covariance(theta, played), method="m", label="M", initial_rating=0.0, flags={}, played=played,
-        rated=np.ones(4, dtype=bool), n_matches=len(played.score),
-    )  # fmt: skip
-    assert made.covariance is not None and made.covariance.shape == (4, 4)
-    assert [made.rating(model).n_prompts for model in "abcd"] == [N_PROMPTS] * 3 + [5]

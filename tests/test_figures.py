@@ -23,7 +23,7 @@ from elo_exp.analysis.comparisons import Precision
 from elo_exp.analysis.power import detectable
 from elo_exp.analysis.standings import Standings
 from elo_exp.figures import elo, judge, ratings, style, sweep
-from elo_exp.ratings.davidson import Davidson
+from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot
 from tests.standings import BRADLEY_TERRY, standings, tournament, with_lengths
 
@@ -154,7 +154,7 @@ def test_the_ratings_drawn_are_those_of_the_leaderboards(found: Standings, drawn
     for row in drawn["ratings"].rows:
         bradley_terry = found.companions["bradley_terry"][row["dimension"]]
         boards = {"Elo": found.elo[row["dimension"]][16.0], "Bradley-Terry": bradley_terry}
-        rating = boards[row["method"]].rating(row["model"]).to_dict()
+        rating = boards[row["method"]].row(row["model"]).to_dict()
         names = ("rating", "ci_low", "ci_high", "ordering_error", "rank", "flag")
         assert {name: row[name] for name in names} == {name: rating[name] for name in names}
     assert len(drawn["ratings"].rows) == 2 * 2 * 4
@@ -278,7 +278,7 @@ def test_the_trace_ends_at_the_rating_with_its_monte_carlo_error(
     ends = [row for row in drawn["permutation_traces"].rows if row["n_perms"] == 20]
     assert len(ends) == 8
     for row in ends:
-        rating = found.elo[row["dimension"]][16.0].rating(row["model"])
+        rating = found.elo[row["dimension"]][16.0].row(row["model"])
         known = (rating.rating, rating.ordering_error)
         assert (row["running_mean"], row["ordering_error"]) == pytest.approx(known)
 

@@ -22,12 +22,12 @@ from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import rate
 from elo_exp.figures import elo, ratings
 from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.ratings.davidson import Davidson
+from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot
 from elo_exp.report import artifacts, html
 from elo_exp.report.findings import verdict
-from elo_exp.results import Usage, ranked
-from tests.data import DIMENSIONS, PROBES, shipped
+from elo_exp.results import Usage
+from tests.data import DIMENSIONS, PROBES, by_dimension, shipped
 from tests.pages import Reader
 from tests.simulation import Tournament
 
@@ -107,7 +107,7 @@ def rated(
     parts = SimpleNamespace(
         elo=shipped("elo", "default", n_perms=20), ratings={name: METHODS[name] for name in methods}
     )
-    return rate(cast(Parts, parts), battles, models=models)
+    return rate(cast(Parts, parts), by_dimension(battles), models=models)
 
 
 @pytest.fixture(scope="module")
@@ -252,10 +252,9 @@ def test_nobody_is_called_best_when_the_prompts_do_not_tell():
 def with_best(some: Standings, *ratings: float) -> Standings:
     """With these ratings for the models, in the order in which they stand."""
     board = some.companions["bradley_terry"]["d"]
-    changed = ranked(
-        [dataclasses.replace(r, rating=new) for r, new in zip(board.ratings, ratings, strict=True)]
-    )
-    boards = {"d": dataclasses.replace(board, ratings=changed)}
+    column = np.empty(len(ratings))
+    column[[board.models.index(r.model) for r in board.ratings]] = ratings
+    boards = {"d": dataclasses.replace(board, rating=column)}
     companions, pairs = {"bradley_terry": boards}, {"bradley_terry": differences(boards)}
     return dataclasses.replace(some, companions=companions, differences=pairs)
 

@@ -28,8 +28,9 @@ from elo_exp.analysis.judge_bias import (
 from elo_exp.data import battles
 from elo_exp.data.battles import from_judgments
 from elo_exp.data.pairing import reconcile
+from elo_exp.ratings.games import Games
 from elo_exp.records import Battle, Comparison, Judgment, UserError, Verdict
-from elo_exp.statistics.likelihood import POINTS, Games, bradley_terry_mle, games, results
+from elo_exp.statistics.likelihood import POINTS, bradley_terry_mle, games, results
 from elo_exp.statistics.sandwich import clustered_covariance
 from tests.data import COMPARISON, shared_data
 from tests.simulation import Tournament
@@ -340,6 +341,7 @@ def by_hand(first: list[int], second: list[int], score: list[float], n_models: i
         second=np.array(second, dtype=np.intp),
         score=np.array(score, dtype=float),
         cluster=np.arange(len(score)),
+        prompts=np.arange(len(score)),
     )
 
 
@@ -583,7 +585,7 @@ def test_on_real_votes_people_do_not_prefer_the_longer_response_of_equals() -> N
     rows = [row for _, row in files.read_jsonl(shared_data("llmfao/responses.jsonl.gz"))]
     lengths = {(row["prompt_id"], row["model"]): len(row["response"]) for row in rows}
     path = shared_data("llmfao/battles.jsonl.gz")
-    crowd = battles.read(path, columns=columns, filters={"judge_model": "crowd"}).battles
+    crowd = battles.read(path, columns=columns, filters={"judge_model": "crowd"}).battles.rows()
     found = controlled(crowd, lengths)
     assert (found.effect.n_prompts, found.effect.n_games, found.effect.n_without_length) == (
         13,

@@ -18,7 +18,7 @@ from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response
 from elo_exp.store import admin
 from elo_exp.store.store import Store
 from tests.commands import QUICK, run
-from tests.data import shipped
+from tests.data import by_dimension, shipped
 
 RUBRIC = shipped("rubric", "factuality")
 LEXICAL = shipped("judge", "lexical")
@@ -111,7 +111,7 @@ def test_a_merged_store_brings_its_judges(store: Store, tmp_path: Path):
 def board(battles: dict[str, list[Battle]]) -> Any:
     return BradleyTerry(
         initial_rating=0, use="both", interval="sandwich", n_bootstraps=2, seed=0
-    ).rate(battles)
+    ).rate(by_dimension(battles))
 
 
 def cycle(letters: str, question: str) -> list[Battle]:

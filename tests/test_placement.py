@@ -15,10 +15,10 @@ from elo_exp.arena.human_scale import calibrate, temperature
 from elo_exp.arena.placement import Draw
 from elo_exp.arena.sources import Arena
 from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.ratings.leaderboard import Leaderboard, pinned
 from elo_exp.records import Battle, UserError
-from elo_exp.results import Leaderboard
-from elo_exp.statistics.intervals import pinned, with_percentiles
 from elo_exp.statistics.likelihood import POINTS
+from tests.data import by_dimension
 
 NAMES = [f"m{i}" for i in range(8)]
 ABILITY = dict(zip(NAMES, np.linspace(-1.0, 1.0, 8).tolist(), strict=True))  # log-odds
@@ -72,7 +72,7 @@ def rated(battles: list[Battle], **changes: Any) -> Leaderboard:
         "n_bootstraps": 100,
         "seed": 1,
     }
-    return BradleyTerry(**{**how, **changes}).rate({"d": battles})["d"]
+    return BradleyTerry(**{**how, **changes}).rate(by_dimension({"d": battles}))["d"]
 
 
 HUMAN = human_battles(2000)
@@ -184,7 +184,7 @@ def test_predicted_and_observed_shares_by_hand() -> None:
     m0, m7 = placement.opponents(some, board, use="both")
     assert (m0.n_battles, m0.n_games, m0.observed) == (2, 4, 0.75)
     assert (m7.n_battles, m7.n_games, m7.observed) == (1, 1, 0.5)
-    gap = (board.rating("new").rating or 0) - (board.rating("m0").rating or 0)
+    gap = (board.row("new").rating or 0) - (board.row("m0").rating or 0)
     assert m0.predicted == pytest.approx(1 / (1 + 10 ** (-gap / 400)))
 
 
@@ -198,7 +198,7 @@ def test_the_rating_does_not_move_with_the_seed_of_the_bootstrap() -> None:
     """It is that of all battles; the mean of the resamples, which others take, differs from seed to seed."""
     first, second = (rated([*JUDGED, *HUMAN], seed=seed) for seed in (1, 2))
     assert [r.rating for r in first.ratings] == [r.rating for r in second.ratings]
-    assert first.rating("new").ci_low != second.rating("new").ci_low
+    assert first.row("new").ci_low != second.row("new").ci_low
     assert first.samples is not None
     assert second.samples is not None
     new = first.models.index("new")
@@ -210,18 +210,13 @@ def test_an_interval_holds_the_middle_95_percent_of_the_resamples() -> None:
     board = rated([*JUDGED, *HUMAN])
     assert board.samples is not None
     column = board.samples[:, board.models.index("new")]
-    rating = board.rating("new")
+    rating = board.row("new")
     assert (rating.ci_low, rating.ci_high) == pytest.approx(
         tuple(np.percentile(column, [2.5, 97.5]))
     )
     assert rating.rating == pytest.approx(
-        rated([*JUDGED, *HUMAN], interval="sandwich").rating("new").rating
+        rated([*JUDGED, *HUMAN], interval="sandwich").row("new").rating
     )
-
-
-def test_a_leaderboard_without_resamples_keeps_its_intervals() -> None:
-    board = rated(HUMAN, interval="sandwich")
-    assert with_percentiles(board) is board
 
 
 def test_both_orders_of_a_prompt_are_one_observation() -> None:
@@ -235,7 +230,7 @@ def test_both_orders_of_a_prompt_are_one_observation() -> None:
     widths = [
         (r.ci_high or 0) - (r.ci_low or 0)
         for some in (once, both, apart)
-        for r in [rated(some).rating("m3")]
+        for r in [rated(some).row("m3")]
     ]
     assert widths[1] == pytest.approx(widths[0])
     assert widths[2] == pytest.approx(widths[0] / math.sqrt(2), rel=0.2)
@@ -243,19 +238,19 @@ def test_both_orders_of_a_prompt_are_one_observation() -> None:
 
 def test_a_baseline_has_its_rating_and_no_error() -> None:
     free, fixed = (rated([*JUDGED, *HUMAN], baseline_model=name) for name in (None, "m2"))
-    m2 = fixed.rating("m2")
+    m2 = fixed.row("m2")
     assert (m2.rating, m2.std_error, m2.ci_low, m2.ci_high) == pytest.approx(
         (1000.0, 0.0, 1000.0, 1000.0), abs=1e-6
     )
     assert fixed.samples is not None
     assert free.samples is not None
     assert [r.model for r in fixed.ratings] == [r.model for r in free.ratings]
-    gaps = [(b.rating("new").rating or 0) - (b.rating("m2").rating or 0) for b in (free, fixed)]
+    gaps = [(b.row("new").rating or 0) - (b.row("m2").rating or 0) for b in (free, fixed)]
     assert gaps[1] == pytest.approx(gaps[0])
     new, m2_column = (free.models.index(name) for name in ("new", "m2"))
     distance = free.samples[:, new] - free.samples[:, m2_column]
-    assert fixed.rating("new").ci_low == pytest.approx(1000 + np.percentile(distance, 2.5))
-    assert fixed.rating("new").std_error == pytest.approx(
+    assert fixed.row("new").ci_low == pytest.approx(1000 + np.percentile(distance, 2.5))
+    assert fixed.row("new").std_error == pytest.approx(
         distance.std(ddof=1), rel=0.01
     )  # of its own prompts
 
@@ -270,9 +265,9 @@ def test_a_baseline_without_a_rating_is_refused(name: str) -> None:
 def test_a_leaderboard_by_sandwich_can_be_pinned_too() -> None:
     board = rated(HUMAN, interval="sandwich")
     moved = pinned(board, "m0", 800.0)
-    assert moved.rating("m0").rating == pytest.approx(800.0)
-    low, high = moved.rating("m5").ci_low, moved.rating("m5").ci_high
-    assert ((low or 0) + (high or 0)) / 2 == pytest.approx(moved.rating("m5").rating)
+    assert moved.row("m0").rating == pytest.approx(800.0)
+    low, high = moved.row("m5").ci_low, moved.row("m5").ci_high
+    assert ((low or 0) + (high or 0)) / 2 == pytest.approx(moved.row("m5").rating)
 
 
 # Beside the humans
@@ -335,10 +330,10 @@ def test_a_judge_that_is_more_decisive_than_humans_stretches_distances_and_is_fo
     assert found.decisiveness_std_error is not None
     by_humans = rated(human_battles(2000), interval="sandwich")
     tied = np.polyfit(
-        [POINTS * ABILITY[n] for n in NAMES], [by_humans.rating(n).rating or 0 for n in NAMES], 1
+        [POINTS * ABILITY[n] for n in NAMES], [by_humans.row(n).rating or 0 for n in NAMES], 1
     )[0]
     assert found.decisiveness == pytest.approx(2.0 / tied, abs=3 * found.decisiveness_std_error)
-    stretched = (board.rating("new").rating or 0) - 1000
+    stretched = (board.row("new").rating or 0) - 1000
     on_human_scale = found.on_human_scale["new"] - 1000
     truth = tied * 0.5 * POINTS
     assert stretched > 1.5 * truth

@@ -25,11 +25,11 @@ from elo_exp.arena.report import write_bootstraps
 from elo_exp.data import battles
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.elo import PermutationElo
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, UserError
 from elo_exp.report import artifacts
-from elo_exp.results import Leaderboard
 from tests.commands import Ran, attempt, run, start
-from tests.data import shared_data
+from tests.data import by_dimension, shared_data
 from tests.pages import Reader
 from tests.standings import standings
 
@@ -45,7 +45,7 @@ def golden(name: str) -> tuple[list[Battle], dict[str, dict[str, float]]]:
     with (folder / f"{name}-golden.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             scores.setdefault(row["algorithm"], {})[row["item"]] = float(row["score"])
-    return read.battles, scores
+    return read.battles.rows(), scores
 
 
 @pytest.mark.parametrize("name", ["simple", "food", "llmfao"])
@@ -55,7 +55,7 @@ def test_elo_in_file_order_equals_the_golden_scores(name: str) -> None:
     method = PermutationElo(
         k=4, k_sweep=[], seed=0, initial_rating=1000, n_bootstraps=0, perms_per_bootstrap=1, **order
     )
-    board = method.rate({"overall": some})["overall"]
+    board = method.rate(by_dimension({"overall": some}))["overall"]
     assert {r.model: r.rating for r in board.ratings} == pytest.approx(scores["elo"], abs=1e-9)
 
 
@@ -64,7 +64,7 @@ def test_bradley_terry_equals_the_golden_scores_up_to_their_scale(name: str) -> 
     some, scores = golden(name)
     board = BradleyTerry(
         initial_rating=0, use="both", interval="sandwich", n_bootstraps=2, seed=0
-    ).rate({"overall": some})["overall"]
+    ).rate(by_dimension({"overall": some}))["overall"]
     logs = {model: math.log10(score) for model, score in scores["bradley_terry"].items()}
     centre = sum(logs.values()) / len(logs)
     expected = {model: 400 * (log - centre) for model, log in logs.items()}
@@ -80,7 +80,10 @@ def test_the_crowd_of_llmfao_is_rated_as_the_golden_file_is() -> None:
     method = BradleyTerry(
         initial_rating=1000, use="both", interval="sandwich", n_bootstraps=2, seed=0
     )
-    ours, theirs = method.rate({"d": crowd.battles})["d"], method.rate({"d": published})["d"]
+    ours, theirs = (
+        method.rate(by_dimension({"d": crowd.battles.rows()}))["d"],
+        method.rate(by_dimension({"d": published}))["d"],
+    )
     assert {r.model: r.rating for r in ours.ratings} == pytest.approx(
         {r.model: r.rating for r in theirs.ratings}
     )
@@ -95,7 +98,7 @@ JUDGES = ("crowd", "gpt-4", "gpt-3.5-turbo-instruct")
 @pytest.fixture(scope="module")
 def by_judge() -> dict[str, list[Battle]]:
     read = battles.read(shared_data("llmfao/battles.jsonl.gz"), columns=COLUMNS, filters={})
-    return {judge: [b for b in read.battles if b.judge_model == judge] for judge in JUDGES}
+    return {judge: [b for b in read.battles.rows() if b.judge_model == judge] for judge in JUDGES}
 
 
 def bradley_terry(
@@ -103,7 +106,7 @@ def bradley_terry(
 ) -> dict[str, Leaderboard]:
     return BradleyTerry(
         initial_rating=1400, use="both", interval=interval, n_bootstraps=300, seed=1
-    ).rate(some)
+    ).rate(by_dimension(some))
 
 
 def test_real_judges_agree_on_the_order_of_models_rather_than_on_a_pair(
@@ -418,7 +421,7 @@ def test_nan_is_nothing_and_not_a_name(ending: str, tmp_path: Path) -> None:
     """Programs that hold tables in memory write it where a cell is empty."""
     rows = [row("A", "B", "tie", question_id=math.nan), row("A", "B", "tie", question_id=1.0)]
     read = battles.read(write(tmp_path / f"battles{ending}", rows), columns=COLUMNS, filters={})
-    assert [b.question_id for b in read.battles] == [None, "1.0"]
+    assert [b.question_id for b in read.battles.rows()] == [None, "1.0"]
     nameless = write(tmp_path / "nameless.jsonl", [row("A", math.nan, "tie")])  # type: ignore[arg-type]
     with pytest.raises(UserError, match="column 'model_b' is empty. Expected a model."):
         battles.read(nameless, columns=COLUMNS, filters={})

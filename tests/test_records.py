@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.win_rates import WinRate
+from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import (
     Battle,
     Item,
@@ -24,7 +25,6 @@ from elo_exp.records import (
     canonical_json,
     fingerprint,
 )
-from elo_exp.results import Leaderboard, Rating, ranked
 from tests.data import COMPARISON
 
 JSON_VALUES = st.recursive(
@@ -245,61 +245,3 @@ def test_a_rate_of_nothing_is_none_and_not_zero():
         n_ties=0,
     )
     assert (nothing.flip_rate, nothing.first_shown_rate, nothing.invalid_rate) == (None, None, None)
-
-
-# Leaderboards
-
-
-def test_the_best_comes_first_and_the_unrated_last():
-    placed = ranked(
-        [Rating(model=name, rating=value) for name, value in [("c", 9.0), ("x", None), ("a", 12.0)]]
-    )
-    assert [(r.model, r.rank) for r in placed] == [("a", 1), ("c", 2), ("x", None)]
-
-
-def test_equal_ratings_share_a_rank_and_the_next_one_is_skipped():
-    placed = ranked(
-        [Rating(model=name, rating=value) for name, value in [("d", 5.0), ("c", 9.0), ("b", 9.0)]]
-    )
-    assert [(r.model, r.rank) for r in placed] == [("b", 1), ("c", 1), ("d", 3)]
-
-
-def test_ratings_that_a_solver_cannot_tell_apart_are_equal_and_go_by_name():
-    values = {
-        "t": 1459.7611364812767,
-        "a": 1459.7611364812765,
-        "z": 1459.76113,
-        "b": 1459.76113 - 9e-7,
-        "c": 1.0,
-    }
-    placed = ranked([Rating(model=model, rating=value) for model, value in values.items()])
-    assert [(r.model, r.rank) for r in placed] == [("a", 1), ("t", 1), ("b", 3), ("z", 3), ("c", 5)]
-
-
-def test_each_of_a_chain_of_equal_ratings_is_equal_to_all():
-    placed = ranked([Rating(model=f"m{i}", rating=i * 0.8e-6) for i in range(5)])
-    assert [(r.model, r.rank) for r in placed] == [(f"m{i}", 1) for i in range(5)]
-
-
-def test_a_rating_of_zero_is_a_rating():
-    placed = ranked(
-        [
-            Rating(model="none", rating=None),
-            Rating(model="minus", rating=-1.0),
-            Rating(model="zero", rating=0.0),
-        ]
-    )
-    assert [(r.model, r.rank) for r in placed] == [("zero", 1), ("minus", 2), ("none", None)]
-
-
-@given(st.lists(st.none() | st.integers(-3, 3).map(float), max_size=8), st.randoms())
-def test_the_order_of_the_input_does_not_matter(values, random):
-    ratings = [Rating(model=f"m{i}", rating=value) for i, value in enumerate(values)]
-    shuffled = random.sample(ratings, len(ratings))
-    assert ranked(shuffled) == ranked(ratings)
-
-
-def test_a_leaderboard_is_asked_by_name():
-    ratings = ranked([Rating(model="ann", rating=1.0), Rating(model="bob", rating=2.0)])
-    board = Leaderboard(method="elo", label="elo", models=("ann", "bob"), ratings=ratings)
-    assert board.rating("ann").rank == 2

@@ -18,6 +18,7 @@ from elo_exp.analysis.shifts import (
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
 from elo_exp.statistics.likelihood import POINTS, abilities, games
+from tests.data import by_dimension
 from tests.simulation import Tournament
 
 TOURNAMENT = Tournament()
@@ -72,12 +73,12 @@ def test_the_parts_of_prompts_add_up_to_the_clustered_covariance(use: str):
     bradley_terry = BradleyTerry(
         initial_rating=1400.0, use=use, interval="sandwich", n_bootstraps=2, seed=0
     )
-    board = bradley_terry.rate({"d": battles})["d"]
+    board = bradley_terry.rate(by_dimension({"d": battles}))["d"]
     found = fit(battles, use)
     assert found.models == board.models
     assert board.covariance is not None
     np.testing.assert_allclose(found.parts.T @ found.parts, board.covariance, rtol=1e-9, atol=1e-9)
-    ratings = np.array([board.rating(model).rating for model in board.models])
+    ratings = np.array([board.row(model).rating for model in board.models])
     np.testing.assert_allclose(found.ratings, ratings - ratings.mean(), atol=1e-6)
 
 
@@ -99,7 +100,7 @@ def test_the_error_is_that_of_a_bootstrap_of_all_prompts():
     one, two = fit(of_prompts(whole, 40)), fit(whole)
     errors = [shift.std_error for shift in moved(one, two).values()]
     every = games(whole, use="both")
-    in_pilot = np.array([int(str(q)[1:]) < 40 for q in every.questions])
+    in_pilot = np.arange(120) < 40  # prompts are numbered as they come
     wins = np.zeros((120, 4, 4))
     np.add.at(wins, (every.cluster, every.first, every.second), every.score)
     np.add.at(wins, (every.cluster, every.second, every.first), 1 - every.score)

@@ -14,6 +14,7 @@ from elo_exp.analysis.power import detectable, prompts_needed
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.elo import PermutationElo
 from elo_exp.statistics.student import f_survival, half_width, p_values, t_quantile
+from tests.data import by_dimension
 from tests.simulation import Tournament
 
 LEVELS = (0.6, 0.95, 0.99, 1 - 0.05 / 18)
@@ -76,7 +77,10 @@ class Held:
 def held(request: pytest.FixtureRequest) -> Held:
     equals, rng = Tournament(ratings=(0.0,) * 4), np.random.default_rng(request.param)
     method = BradleyTerry(initial_rating=0, use="both", interval="sandwich", n_bootstraps=2, seed=0)
-    boards = [method.rate({"d": equals.battles(request.param, rng)})["d"] for _ in range(N_RUNS)]
+    boards = [
+        method.rate(by_dimension({"d": equals.battles(request.param, rng)}))["d"]
+        for _ in range(N_RUNS)
+    ]
     boards = [board for board in boards if all(r.ci_low is not None for r in board.ratings)]
     assert len(boards) > 0.9 * N_RUNS
     inside = [(r.ci_low or 0) <= 0 <= (r.ci_high or 0) for board in boards for r in board.ratings]
@@ -105,7 +109,9 @@ def test_of_four_prompts_elo_s_intervals_nearly_do():
     elo = PermutationElo(k=16, k_sweep=[], n_perms=50, n_bootstraps=100, perms_per_bootstrap=10, initial_rating=0,
                          seed=1, ties="drop", shuffle=True)  # fmt: skip
     boards = [
-        board for _ in range(400) for board in elo.rate({"d": equals.battles(4, rng)}).values()
+        board
+        for _ in range(400)
+        for board in elo.rate(by_dimension({"d": equals.battles(4, rng)})).values()
     ]
     inside = [
         r.ci_low <= 0 <= (r.ci_high or 0)

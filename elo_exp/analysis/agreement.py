@@ -14,10 +14,10 @@ from itertools import combinations
 import numpy as np
 
 from elo_exp.analysis.covariates import mean_error
+from elo_exp.arrays import Array
 from elo_exp.data.pairing import repeated
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Judgment, Record
-from elo_exp.results import Leaderboard
-from elo_exp.statistics.likelihood import Array
 from elo_exp.statistics.student import half_width
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from elo_exp.analysis.power import detectable, prompts_needed
+from elo_exp.arrays import Array, Index
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Record
-from elo_exp.results import Leaderboard, ranked
-from elo_exp.statistics.likelihood import Array, Index
 from elo_exp.statistics.student import degrees_of_freedom, p_values, t_quantile
 
 
@@ -109,19 +109,11 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
     low = np.where(equal, 1 + above.sum(axis=1), m).min(axis=1)
     high = np.where(equal, m - above.sum(axis=0), 1).max(axis=1)
     best = _rank_shares(rated.drawn(noise))[:, 0] if rated.is_random else None
-    row = {model: i for i, model in enumerate(rated.models)}
-    ratings = tuple(
-        dataclasses.replace(
-            rating,
-            rank_low=int(low[i]),
-            rank_high=int(high[i]),
-            p_best=None if best is None else float(best[i]),
-        )
-        if (i := row.get(rating.model)) is not None
-        else rating
-        for rating in board.ratings
-    )
-    return dataclasses.replace(board, ratings=ratings)
+    place = [board.models.index(model) for model in rated.models]
+    rank_low, rank_high, p_best = np.full((3, len(board.models)), np.nan)
+    rank_low[place], rank_high[place] = low, high
+    p_best[place] = np.nan if best is None else best
+    return dataclasses.replace(board, rank_low=rank_low, rank_high=rank_high, p_best=p_best)
 
 
 def _largest_by_chance(rated: _Rated, noise: Array) -> Array:
@@ -239,7 +231,7 @@ class _Rated:
 
 
 def _rated(board: Leaderboard) -> _Rated:
-    rated = [r for r in ranked(board.ratings) if r.rating is not None]
+    rated = [r for r in board.ratings if r.rating is not None]
     placed = [r.model for r in rated]
     rows = [board.models.index(model) for model in placed]
     whole = (
@@ -257,7 +249,7 @@ def _rated(board: Leaderboard) -> _Rated:
         df=degrees_of_freedom(board.n_clusters),
         own_df=np.array(
             [
-                degrees_of_freedom(board.rating(model).n_prompts or board.n_clusters)
+                degrees_of_freedom(board.row(model).n_prompts or board.n_clusters)
                 for model in placed
             ],
             dtype=np.float64,

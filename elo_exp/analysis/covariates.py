@@ -9,14 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elo_exp.statistics.likelihood import (
-    Array,
-    Games,
-    Index,
-    bounded,
-    mean_zero,
-    strongest_component,
-)
+from elo_exp.arrays import Array, Index
+from elo_exp.ratings.games import Games
+from elo_exp.statistics.likelihood import bounded, mean_zero, strongest_component
 from elo_exp.statistics.sandwich import clustered_scores
 
 _MAX_STEPS = 100

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from elo_exp.analysis.covariates import Fit, fit, mean_error
-from elo_exp.data.battles import models
+from elo_exp.arrays import Array, Mask
+from elo_exp.ratings.games import Games
 from elo_exp.records import Battle, Comparison, Record
-from elo_exp.statistics.likelihood import POINTS, Array, Games, Mask, games, results
+from elo_exp.statistics.likelihood import POINTS, games, models, results
 from elo_exp.statistics.student import half_width
 
 
@@ -99,13 +100,14 @@ def position_effect(battles: Sequence[Battle], *, dimension: str) -> PositionEff
     verdicts = games(asked, models(asked), use="both")
     shown_first = np.tile([1.0, -1.0], len(asked))  # the first of the game, or the second
     decisive = verdicts.score != 0.5
+    left, cluster = np.unique(verdicts.cluster[decisive], return_inverse=True)
     played = dataclasses.replace(
         verdicts,
         first=verdicts.first[decisive],
         second=verdicts.second[decisive],
         score=verdicts.score[decisive],
-        cluster=np.unique(verdicts.cluster[decisive], return_inverse=True)[1],
-        questions=(),
+        cluster=cluster,
+        prompts=verdicts.prompts[left],
     )
     found = fit(played, shown_first[decisive, None])
     effect, error = (

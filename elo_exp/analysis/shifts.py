@@ -17,16 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from elo_exp.analysis.comparisons import holm
+from elo_exp.arrays import Array
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.games import games
 from elo_exp.records import Battle, Record
-from elo_exp.statistics.likelihood import (
-    POINTS,
-    Array,
-    abilities,
-    games,
-    information,
-    mean_zero,
-    win_probability,
-)
+from elo_exp.statistics.likelihood import POINTS, abilities, information, mean_zero, win_probability
 from elo_exp.statistics.student import degrees_of_freedom, half_width, p_values
 
 _ROUNDING = 1e-3  # a standard error below this, in rating points, is none
@@ -58,11 +53,13 @@ class Influence:
 
 def influence(battles: Sequence[Battle], *, use: str) -> Influence | None:
     """None where a battle names no prompt, where nobody can be rated, and where there is one prompt."""
-    every = games(battles, use=use)
+    columns = Battles.from_rows(battles)
+    every = games(columns, use=use)
     theta = abilities(every.wins())
     rated = np.isfinite(theta)
     played, theta = every.among(rated), theta[rated]
-    prompts = tuple(prompt for prompt in played.questions if prompt is not None)
+    named = columns.questions
+    prompts = tuple(named[code] for code in played.prompts.tolist() if code < len(named))
     n, m = played.n_clusters, len(theta)
     if n < 2 or len(prompts) < n:
         return None
@@ -75,7 +72,8 @@ def influence(battles: Sequence[Battle], *, use: str) -> Influence | None:
     level = mean_zero(m, m)
     bread = np.linalg.inv(information(p, wins + wins.T) + level) - level
     parts = POINTS * math.sqrt(n / (n - 1)) * scores @ bread
-    return Influence(models=played.models, ratings=POINTS * theta, prompts=prompts, parts=parts)
+    models = tuple(name for name, is_rated in zip(columns.models, rated, strict=True) if is_rated)
+    return Influence(models=models, ratings=POINTS * theta, prompts=prompts, parts=parts)
 
 
 def shifts(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Shift]:

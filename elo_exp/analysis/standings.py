@@ -9,8 +9,8 @@ from typing import Any
 from elo_exp.analysis.agreement import Agreement, RankCorrelation
 from elo_exp.analysis.comparisons import Difference, Precision
 from elo_exp.analysis.win_rates import WinRate
-from elo_exp.records import Battle
-from elo_exp.results import Leaderboard
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.leaderboard import Leaderboard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Standings:
     """All that was concluded about who is better, by dimension."""
 
     models: tuple[str, ...]  # in the order in which they were chosen
-    battles: Mapping[str, Sequence[Battle]]
+    battles: Mapping[str, Battles]
     k: float
     elo: Mapping[
         str, Mapping[float, Leaderboard]

@@ -14,16 +14,15 @@ from itertools import combinations
 import numpy as np
 
 from elo_exp.analysis.agreement import FIRST, SECOND, votes_by_comparison
-from elo_exp.data.battles import models
+from elo_exp.arrays import Array, Index
+from elo_exp.ratings.games import Games
 from elo_exp.records import Battle, Record
 from elo_exp.statistics.likelihood import (
-    Array,
-    Games,
-    Index,
     bradley_terry_mle,
     games,
     information,
     mean_zero,
+    models,
     pairs,
     strongest_component,
     win_probability,

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elo_exp.data.battles import models
 from elo_exp.records import Battle, Record
 from elo_exp.results import Z95
-from elo_exp.statistics.likelihood import games, pairs
+from elo_exp.statistics.likelihood import games, models, pairs
 from elo_exp.statistics.student import half_width
 
 

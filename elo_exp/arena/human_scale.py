@@ -16,9 +16,12 @@ import numpy as np
 
 from elo_exp.analysis import agreement
 from elo_exp.analysis.agreement import Agreement
+from elo_exp.arrays import Array
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.bradley_terry import POINTS, Fit
+from elo_exp.ratings.games import games
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle
-from elo_exp.results import Leaderboard
-from elo_exp.statistics.likelihood import POINTS, Array, abilities, games, results
 
 _SCORE = {"model_a": 1.0, "model_b": 0.0}
 _FEWEST = 10  # battles from which anything is estimated
@@ -116,17 +119,16 @@ def _margin(battle: Battle) -> float:
 
 def _share(battle: Battle) -> float:
     """What model_a has of its games in both orders."""
-    said = results(battle, use="both")
+    said = battle.results(use="both")
     return math.fsum(_SCORE.get(winner, 0.5) for winner in said) / len(said)
 
 
 def _abilities(human: Sequence[Battle]) -> dict[str, float]:
     """Log-odds of the models that have finite ones by the humans alone."""
-    played = games(human, use="both")
-    theta = abilities(played.wins())
-    return {
-        model: t for model, t in zip(played.models, theta.tolist(), strict=True) if math.isfinite(t)
-    }
+    battles = Battles.from_rows(human)
+    fit = Fit.of(games(battles, use="both"))
+    rated = [name for name, is_rated in zip(battles.models, fit.rated, strict=True) if is_rated]
+    return dict(zip(rated, fit.theta.tolist(), strict=True))
 
 
 def _decisiveness(

@@ -15,10 +15,8 @@ import numpy as np
 from elo_exp.arena.human_scale import Calibration
 from elo_exp.arena.rows import At
 from elo_exp.arena.sources import Arena
-from elo_exp.data.battles import n_battles
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Record, UserError, fingerprint
-from elo_exp.results import Leaderboard
-from elo_exp.statistics.likelihood import results
 
 _NEAR = 78.0  # rating points apart, within which a battle tells 95 % of what one between equals does: sech²(.225) = .95
 _SCORE = {"model_a": 1.0, "model_b": 0.0}
@@ -76,7 +74,7 @@ class Placement:
 
 def anchors(arena: Arena, min_battles: int) -> list[str]:
     """The models with that many human battles, sorted. Raises UserError for fewer than two."""
-    counts = n_battles(arena.battles)
+    counts = Counter(model for battle in arena.battles for model in battle.models)
     found = sorted(model for model, n in counts.items() if n >= min_battles)
     if len(found) < 2:
         (model, most), *_ = counts.most_common(1)
@@ -145,7 +143,7 @@ def informative(
 
 def estimate(board: Leaderboard, model: str) -> float:
     """Its rating; while it has none, that of the best or of the worst, whichever it is beyond."""
-    rating = board.rating(model)
+    rating = board.row(model)
     rated = [r.rating for r in board.ratings if r.rating is not None]
     return (
         rating.rating
@@ -177,7 +175,7 @@ def opponents(judged: Sequence[Battle], board: Leaderboard, *, use: str) -> list
     for battle in judged:
         pair = (battle.model_a, battle.model_b)
         n_judged[pair] += 1
-        scores[pair] += [_SCORE.get(winner, 0.5) for winner in results(battle, use=use)]
+        scores[pair] += [_SCORE.get(winner, 0.5) for winner in battle.results(use=use)]
     rating = {r.model: r.rating for r in board.ratings}
     return [
         Opponent(

@@ -14,6 +14,7 @@ from elo_exp.arena.human_scale import Calibration
 from elo_exp.arena.placement import Placement
 from elo_exp.figures import style
 from elo_exp.files import safe_name, write_csv, write_json, write_jsonl, write_whole
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Battle, Plot
 from elo_exp.report import artifacts, html
 from elo_exp.report.markup import (
@@ -29,7 +30,6 @@ from elo_exp.report.markup import (
     tag,
 )
 from elo_exp.report.trust import trust
-from elo_exp.results import Leaderboard, Rating
 
 _TOP = 3  # of the leaderboard on the console, and so many around each placed model
 _AROUND = 4
@@ -79,9 +79,7 @@ def write_bootstraps(run_dir: Path, boards: Mapping[str, Leaderboard]) -> list[P
     for dimension, board in boards.items():
         if board.samples is None:
             continue
-        columns = [
-            i for i, model in enumerate(board.models) if board.rating(model).rating is not None
-        ]
+        columns = [i for i, model in enumerate(board.models) if board.row(model).rating is not None]
         names = [board.models[i] for i in columns]
         rows = [dict(zip(names, row, strict=True)) for row in board.samples[:, columns].tolist()]
         stem = (
@@ -102,13 +100,13 @@ def elo_ratings(placement: Placement, rating_settings: Mapping[str, Any]) -> dic
         "dimension": placement.dimension,
         "n_bootstraps": 0 if placement.board.samples is None else len(placement.board.samples),
         "seed": rating_settings.get("seed"),
-        "rating_settings": {"method": placement.board.method, **rating_settings},
+        "rating_settings": dict(rating_settings),
         "n_judged_battles": len(placement.judged),
         "n_human_battles": len(placement.human),
         "ratings": [
             {**r.to_dict(), "source": placement.source(r.model)} for r in placement.board.ratings
         ],
-        "by_humans": [placement.human_board.rating(m).to_dict() for m in held_out(placement)]
+        "by_humans": [placement.human_board.row(m).to_dict() for m in held_out(placement)]
         if placement.human_board
         else [],
         "calibration": None
@@ -134,7 +132,7 @@ def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float]:
     """Final values: <model>/rating, /ci_low, /rank ..., judge/<dimension>/<rate>, human/agreement ..."""
     found: dict[str, float | None] = {}
     for model in placement.placed:
-        rating = placement.board.rating(model)
+        rating = placement.board.row(model)
         for name in ("rating", "std_error", "ci_low", "ci_high", "rank", "rank_low", "rank_high"):
             found[f"{model}/{name}"] = getattr(rating, name)
         found[f"{model}/n_judged"] = placement.n_judged(model)
@@ -235,7 +233,7 @@ def _row(placement: Placement, rating: Rating) -> tuple[str, ...]:
 
 def _standing(placement: Placement, model: str) -> Iterator[str]:
     """Where a placed model stands, in sentences that do not name it."""
-    rating, n = placement.board.rating(model), placement.n_judged(model)
+    rating, n = placement.board.row(model), placement.n_judged(model)
     if rating.rating is None:
         yield f"no rating ({rating.flag}) by {n} judged battles."
         return
@@ -247,7 +245,7 @@ def _standing(placement: Placement, model: str) -> Iterator[str]:
     )
     yield f"{_sure(rating)}, rank {rating.rank} of {n_rated}{ranks}, by {n} judged battles."
     human = (
-        placement.human_board.rating(model)
+        placement.human_board.row(model)
         if model in held_out(placement) and placement.human_board
         else None
     )
@@ -318,7 +316,7 @@ def page(
 def _verdicts(placement: Placement) -> Iterator[Markup]:
     for model in placement.placed:
         said = [tag("p", line) for line in _standing(placement, model)]
-        is_sure = placement.board.rating(model).ci_low is not None
+        is_sure = placement.board.row(model).ci_low is not None
         yield tag("div", tag("h3", model), *said, class_="verdict" if is_sure else "verdict open")
     for line in _beside_humans(placement):
         yield tag("p", line)

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from elo_exp.arrays import Array
 from elo_exp.oracle import weights
 from elo_exp.oracle.calibration import Calibration, fit_calibration
 from elo_exp.oracle.evidence import CALIBRATED_WEIGHTS, FRESH_DRAWS, Evidence
@@ -25,7 +26,6 @@ from elo_exp.oracle.influence import (
     linear_estimate,
     tmle_update,
 )
-from elo_exp.statistics.likelihood import Array
 
 Omega = Literal["w", "w2", "snips"]  # weight in an outcome model: w, w^2 or (w - 1)^2
 _MIN_OMEGA = 1e-8

@@ -15,10 +15,10 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
+from elo_exp.arrays import Array
 from elo_exp.oracle import weights
 from elo_exp.oracle.evidence import CALIBRATED_WEIGHTS, RAW_WEIGHTS, Evidence
 from elo_exp.oracle.influence import Estimate, Term, linear_estimate
-from elo_exp.statistics.likelihood import Array
 
 
 @dataclass(kw_only=True)

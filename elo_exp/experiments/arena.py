@@ -25,13 +25,14 @@ from elo_exp.arena import sources as arenas
 from elo_exp.arena.human_scale import calibrate
 from elo_exp.arena.placement import Placement
 from elo_exp.data import battles
+from elo_exp.data.battles import Battles
 from elo_exp.experiments import Parts
 from elo_exp.experiments.arena_play import Play, rate, survey
 from elo_exp.pipeline import bill
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
 from elo_exp.report import artifacts
 from elo_exp.report.verdicts import verdict_rows
-from elo_exp.results import Leaderboard
 from elo_exp.settings import Settings, parse_shard
 
 NEEDS = frozenset({"entrant", "judge", "rubric", "rating"})
@@ -160,7 +161,7 @@ class ArenaResult:
     @property
     def headline(self) -> float:
         """The rating of the first placed model; 0 where it has none."""
-        return self.placement.board.rating(self.placement.placed[0]).rating or 0.0
+        return self.placement.board.row(self.placement.placed[0]).rating or 0.0
 
     def facts(self) -> Mapping[str, Any]:
         arena, play = self.play.field.arena, self.play
@@ -198,7 +199,7 @@ class ArenaResult:
         found, (method,) = self.placement, self._parts.ratings
         return Standings(
             models=found.placed,
-            battles={found.dimension: found.judged},
+            battles={found.dimension: Battles.from_rows(found.judged)},
             k=float(self._parts.elo.k),
             elo={found.dimension: {}},
             elo_limit={found.dimension: {}},
@@ -209,7 +210,10 @@ class ArenaResult:
 
     def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
         play, chosen = self.play, self._settings.arena
-        (method,) = self._parts.ratings.values()
+        ((name, method),) = self._parts.ratings.items()
+        settings: dict[str, Any] = {}
+        if dataclasses.is_dataclass(method):
+            settings = dataclasses.asdict(method)
         judging = artifacts.write_judging(
             run_dir,
             responses=play.responses,
@@ -221,7 +225,7 @@ class ArenaResult:
             self.placement,
             self._standings,
             plots,
-            rating_settings=dataclasses.asdict(method) if dataclasses.is_dataclass(method) else {},
+            rating_settings={"method": name, **settings},
             inline_human=chosen.inline_human,
             battles_format=chosen.battles_format,
         )

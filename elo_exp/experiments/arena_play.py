@@ -17,12 +17,13 @@ from elo_exp.arena.placement import Draw
 from elo_exp.arena.rows import At
 from elo_exp.arena.sources import Arena, Texts
 from elo_exp.data import battles
+from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
 from elo_exp.entrants import HostedEntrant
 from elo_exp.experiments import Parts
 from elo_exp.judges import PaidJudge
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response, UserError
-from elo_exp.results import Leaderboard
 from elo_exp.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 def rate(parts: Parts, dimension: str, battles: Sequence[Battle]) -> Leaderboard:
     """The leaderboard by the one rating that was chosen."""
     (method,) = parts.ratings.values()
-    return method.rate({dimension: battles})[dimension]
+    return method.rate({dimension: Battles.from_rows(battles)})[dimension]
 
 
 @dataclass(frozen=True, kw_only=True)

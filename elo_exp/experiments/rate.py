@@ -11,6 +11,7 @@ from elo_exp.arena import placement
 from elo_exp.arena import report as arena_report
 from elo_exp.arena import sources as arenas
 from elo_exp.data import battles
+from elo_exp.data.battles import Battles
 from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.records import Battle, Plot, UserError
@@ -70,16 +71,16 @@ def run(settings: Settings, parts: Parts) -> RateResult:
         read.n_filtered,
         read.n_dropped,
     )
-    by_dimension: dict[str, list[Battle]] = {}
-    rated = [*read.battles, *_human_battles(settings)]
-    for battle in rated:
-        by_dimension.setdefault(battle.dimension or OVERALL, []).append(battle)
+    rated = read.battles
+    if human := _human_battles(settings):
+        rated = Battles.from_rows([*rated.rows(), *human])
     facts = {
         "n_battles": len(rated),
         "n_filtered": read.n_filtered,
         "n_dropped": read.n_dropped,
     }
-    return RateResult(rate(parts, by_dimension, models=battles.models(rated)), facts)
+    by_dimension = rated.by_dimension(unnamed=OVERALL)
+    return RateResult(rate(parts, by_dimension, models=rated.models), facts)
 
 
 def _human_battles(settings: Settings) -> list[Battle]:

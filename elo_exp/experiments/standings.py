@@ -18,17 +18,16 @@ from elo_exp.analysis import (
 )
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
+from elo_exp.data.battles import Battles
 from elo_exp.experiments import Parts
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Plot
 from elo_exp.report import artifacts, html
-from elo_exp.results import Leaderboard
 
 _SEED = 20260425  # of the draws behind rank sets; the Monte-Carlo error of a chance is below .004
 
 
-def rate(
-    parts: Parts, battles: Mapping[str, Sequence[Battle]], *, models: Sequence[str]
-) -> Standings:
+def rate(parts: Parts, battles: Mapping[str, Battles], *, models: Sequence[str]) -> Standings:
     """Every rating of these battles, by dimension; `models` in the order of the tables."""
     return Standings(
         models=tuple(models),
@@ -40,20 +39,21 @@ def rate(
     )
 
 
-def _without_elo(parts: Parts, battles: Mapping[str, Sequence[Battle]]) -> dict[str, Any]:
+def _without_elo(parts: Parts, battles: Mapping[str, Battles]) -> dict[str, Any]:
     """What depends neither on K nor on the order of matches."""
     companions = {name: _with_ranks(method.rate(battles)) for name, method in parts.ratings.items()}
+    rows = {dimension: some.rows() for dimension, some in battles.items()}
     return {
         "companions": companions,
         "differences": {
             name: comparisons.differences(boards) for name, boards in companions.items()
         },
         "precision": {name: comparisons.precision(boards) for name, boards in companions.items()},
-        "diagnoses": {dimension: _diagnose(some, dimension) for dimension, some in battles.items()},
-        "agreement": agreement.between_dimensions(battles),
+        "diagnoses": {dimension: _diagnose(some, dimension) for dimension, some in rows.items()},
+        "agreement": agreement.between_dimensions(rows),
         "win_rates": [
             rate
-            for dimension, some in battles.items()
+            for dimension, some in rows.items()
             for rate in win_rates.count(some, dimension=dimension)
         ],
     }

@@ -16,6 +16,7 @@ from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.api.planning import Plan
 from elo_exp.data import bank, battles, pairing
+from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import check_dimensions
 from elo_exp.entrants import HostedEntrant
@@ -23,6 +24,7 @@ from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.judges import PaidJudge
 from elo_exp.pipeline import bill
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Comparison, Judgment, Plot, Prompt, UserError
 from elo_exp.report import artifacts
 from elo_exp.report.verdicts import verdict_rows
@@ -211,7 +213,7 @@ def _with_texts(
     for dimension, battles_ in standings.battles.items():
         lengths = judge_bias.response_lengths(comparisons[dimension])
         length = judge_bias.length_control(
-            battles_, lengths, dimension=dimension, initial_rating=initial_rating, use="both"
+            battles_.rows(), lengths, dimension=dimension, initial_rating=initial_rating, use="both"
         )
         repeats = agreement.repeat_agreement(judgments[dimension], dimension=dimension)
         with_texts = {"length": asdict(length), "repeats": repeats.to_dict()}
@@ -225,17 +227,21 @@ def _with_judges(
     """With what other judges have said of the same comparisons, compared judge by judge."""
     assert parts.judge is not None
     method = next(iter(parts.ratings.values()), parts.elo)
+
+    def rate_rows(by_dimension: Mapping[str, Sequence[Battle]]) -> Mapping[str, Leaderboard]:
+        return method.rate({d: Battles.from_rows(rows) for d, rows in by_dimension.items()})
+
     kappas: list[Agreement] = []
     ranks: list[RankCorrelation] = []
     for dimension, mine in standings.battles.items():
-        by_judge = {parts.judge.model: mine}
+        by_judge = {parts.judge.model: mine.rows()}
         by_judge |= {
             name: battles.from_judgments(said[dimension])
             for name, said in others.items()
             if said[dimension]
         }
         kappas += agreement.between_judges(by_judge, dimension=dimension)
-        ranks += agreement.ranks_between_judges(by_judge, method.rate, dimension=dimension)
+        ranks += agreement.ranks_between_judges(by_judge, rate_rows, dimension=dimension)
     return dataclasses.replace(standings, judges_agreement=kappas, judges_ranks=ranks)
 
 
@@ -256,8 +262,9 @@ def _prompts(settings: Settings) -> tuple[list[Prompt], list[Prompt]]:
     return every, bank.select(every, settings.mode.strata, seed=settings.mode.pilot_seed)
 
 
-def _battles(judgments: Mapping[str, Sequence[Judgment]]) -> dict[str, list[Battle]]:
-    return {dimension: battles.from_judgments(some) for dimension, some in judgments.items()}
+def _battles(judgments: Mapping[str, Sequence[Judgment]]) -> dict[str, Battles]:
+    rows = [battle for some in judgments.values() for battle in battles.from_judgments(some)]
+    return Battles.from_rows(rows).by_dimension(judgments)
 
 
 def _quality(judgments: Mapping[str, Sequence[Judgment]]) -> list[JudgeQuality]:

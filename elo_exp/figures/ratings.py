@@ -30,9 +30,9 @@ from elo_exp.figures.style import (
     set_ticks,
     styled,
 )
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot
 from elo_exp.report.findings import companion
-from elo_exp.results import Leaderboard
 
 MAX_ROWS = 40  # entrants of a figure; all are in its rows
 _FEW = 12  # entrants; with more, marks are smaller and the cells of a matrix carry no text
@@ -80,7 +80,7 @@ def best_first(standings: Standings) -> list[str]:
 def sample(standings: Standings, dimension: str) -> str:
     """Name how much data a panel rests on."""
     battles = standings.battles[dimension]
-    prompts = len({b.question_id for b in battles if b.question_id is not None})
+    prompts = battles.n_prompts() if battles.names_prompts() else 0
     known = [f"{prompts:,} prompts"] if prompts else []
     return ", ".join([*known, f"{len(battles):,} battles"])
 
@@ -205,7 +205,7 @@ def _win_rate_rows(standings: Standings) -> list[Row]:
     share = {
         (dimension, *pair): found
         for dimension, battles in standings.battles.items()
-        for pair, found in shares_of.shares(battles, use="consistent", ties="half").items()
+        for pair, found in shares_of.shares(battles.rows(), use="consistent", ties="half").items()
     }
     rows: list[Row] = []
     for rate in standings.win_rates:
@@ -266,8 +266,8 @@ def _fit_rows(standings: Standings, dimension: str) -> list[Row]:
     found, battles = standings.diagnoses.get(dimension), standings.battles[dimension]
     if not found or not found["transitivity"]["df"]:  # each pair has a rating difference of its own
         return []
-    every = shares_of.shares(battles, use="both", ties="half")
-    decisive = shares_of.shares(battles, use="both", ties="drop")
+    every = shares_of.shares(battles.rows(), use="both", ties="half")
+    decisive = shares_of.shares(battles.rows(), use="both", ties="drop")
     rows: list[Row] = []
     for pair in found["pair_residuals"]:
         names = pair["model_a"], pair["model_b"]

@@ -13,9 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
+from elo_exp.arrays import Array, Index
 from elo_exp.oracle.data import MIN_LABELS, Rows
 from elo_exp.records import UserError
-from elo_exp.statistics.likelihood import Array, Index
 
 _MAX_STEPS = 100
 _TOLERANCE = 1e-9

@@ -17,12 +17,12 @@ from functools import cached_property
 
 import numpy as np
 
+from elo_exp.arrays import Array, Index
 from elo_exp.oracle import weights
 from elo_exp.oracle.calibration import Calibration, IsotonicFit, fit_isotonic
 from elo_exp.oracle.data import Dataset, Rows, fold
 from elo_exp.oracle.evidence import Evidence, NotEstimableError, gather_evidence
 from elo_exp.oracle.influence import Estimate, fit_epsilon, tmle_update
-from elo_exp.statistics.likelihood import Array, Index
 
 N_FOLDS = 5
 SEED = 42

@@ -21,8 +21,8 @@ import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from elo_exp import files
+from elo_exp.arrays import Array, Index, Mask
 from elo_exp.records import MAX_LOGPROB, Record, UserError, fingerprint
-from elo_exp.statistics.likelihood import Array, Index, Mask
 from elo_exp.types import Natural, NonNegative, Share
 
 MIN_LABELS = 10  # two in each of five folds

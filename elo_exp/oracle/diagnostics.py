@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from elo_exp.arrays import Array
 from elo_exp.oracle import weights
 from elo_exp.oracle.calibration import Calibration
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.oracle.evidence import Evidence, NotEstimableError
 from elo_exp.oracle.influence import Estimate, Term, linear_estimate
 from elo_exp.records import Record
-from elo_exp.statistics.likelihood import Array
 
 MIN_AUDIT = 20  # labels, for an audit that is graded
 MIN_ESS = 0.30  # share of the rows: below, an estimate rests on few of them

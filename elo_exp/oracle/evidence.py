@@ -11,10 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
+from elo_exp.arrays import Array, Mask
 from elo_exp.oracle.calibration import Calibration, CrossFit
 from elo_exp.oracle.data import MIN_LABELS, Dataset, Rows
 from elo_exp.oracle.weights import calibrate_weights, hajek_weights
-from elo_exp.statistics.likelihood import Array, Mask
 
 _MAX_BINS, _LABELS_PER_BIN = 20, 5
 # What an estimator may require.

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from elo_exp.arrays import Array, Mask
 from elo_exp.oracle.calibration import Calibration
 from elo_exp.oracle.data import Rows
-from elo_exp.statistics.likelihood import Array, Mask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

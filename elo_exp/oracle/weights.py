@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from elo_exp.arrays import Array
 from elo_exp.oracle.calibration import CrossFit, IsotonicFit, fit_isotonic
 from elo_exp.oracle.data import Rows
-from elo_exp.statistics.likelihood import Array
 
 MAX_LOG_RATIO = 300.0  # nats: larger weights, squared, are no finite number
 TOP = 0.05  # share of the rows whose weights are called the largest

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
-from elo_exp.records import Battle
-from elo_exp.results import Leaderboard
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.leaderboard import Leaderboard
 
 
 class RatingMethod(Protocol):
-    """All dimensions are rated at once: prompts are resampled jointly, permutations share their work."""
+    """All dimensions are rated at once: prompts are resampled jointly, permutations share work."""
 
-    def rate(self, battles: Mapping[str, Sequence[Battle]]) -> Mapping[str, Leaderboard]: ...
+    def rate(self, battles: Mapping[str, Battles]) -> Mapping[str, Leaderboard]: ...

@@ -1,68 +1,69 @@
-"""Bradley-Terry by maximum likelihood: the rating that does not depend on the order of matches."""
+"""Bradley-Terry by maximum likelihood, with errors clustered by prompt.
+
+P(i beats j) = 1 / (1 + exp(theta_j - theta_i)); a tie counts half a win, a fraction that much of
+one. Ratings are initial_rating + 400 / ln 10 theta. Letters: i, j of m models, r of them rated; g
+games; q of n clusters (prompts); p of the pairs that met; b resamples.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
+from scipy import sparse
+from scipy.sparse import csgraph
 
-from elo_exp.records import Battle
-from elo_exp.results import Leaderboard
-from elo_exp.statistics.boards import leaderboard, why_unrated
-from elo_exp.statistics.bootstrap import resampled_abilities
-from elo_exp.statistics.intervals import pinned, with_percentiles
-from elo_exp.statistics.likelihood import Array, Games, Mask, abilities, games
-from elo_exp.statistics.sandwich import clustered_covariance
+from elo_exp.arrays import Array, Index, Mask
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.games import Games, games
+from elo_exp.ratings.leaderboard import Leaderboard, pinned, with_intervals
 from elo_exp.types import Natural, RatingPoints, Use
 
 logger = logging.getLogger(__name__)
 
+POINTS = 400.0 / math.log(10.0)  # rating points in one unit of log-odds
 INTERVALS = {
     "sandwich": "prompt-clustered",
     "bootstrap": "prompt bootstrap",
     "percentile": "prompt bootstrap",
 }
-_MAX_DROPPED = 0.05  # of the resamples: with more, the ends of a 95 % interval are among those that were dropped
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fit:
-    """One dimension: r of the m models have finite abilities together."""
-
-    battles: Sequence[Battle]
-    n_matches: int
-    wins: Array  # (m, m)
-    rated: Mask  # (m,)
-    played: Games  # among the r rated models
-    theta: Array  # (r,) log-odds
-    covariance: Array  # (r, r)
-    samples: Array | None = None  # (s, r)
-    parameters: Mapping[str, float] = field(default_factory=dict)
+_WITHOUT_PROMPTS = {
+    "prompt-clustered": "independent battles",
+    "prompt bootstrap": "battle bootstrap",
+}
+_LONGEST_STEP = 3.0  # log-odds: beyond it, the curvature says nothing of the likelihood
+_LARGEST_GAP = 700.0  # log-odds whose exponential is still a number
+_NO_VARIATION = 1e-12  # of the variance of independent games: what rounding leaves of zero
+_FEW = 20  # prompts: from here on intervals cover the truth as often as they should
+_MAX_DROPPED = 0.05  # of the resamples: with more, the ends of a 95 % interval are unknown
+_MAX_CHORD_STEPS = 30  # after which a resample is fitted by Newton's method proper
+_NUMBERS_A_BLOCK = 2**17  # of resamples that are drawn and fitted together
 
 
 @dataclass(kw_only=True)
 class BradleyTerry:
-    """Ratings centred at `initial_rating`, ties half a win for each side.
+    """Ratings centred at `initial_rating`, with 95 % intervals by Student's t.
 
     All battles on one prompt, in both orders and in every dimension, are one observation.
 
-    use             both: the two orders of a pair are two games; consistent: one game, the reconciled winner
-    interval        sandwich: the prompt-clustered sandwich; bootstrap: prompts are drawn with replacement
-                    `n_bootstraps` times, the same draws for every dimension, and the error is the
-                    standard deviation of the fits, which are the leaderboard's samples; percentile: the same with the
-                    2.5 and 97.5 percentiles of the fits. The rating itself is always that of all battles
-    baseline_model  whose rating is `initial_rating`, in place of the mean of all; errors are then of the distance to it
+    use             both: the two orders of a battle are two games; consistent: one game, the
+                    reconciled winner
+    interval        sandwich: clustered by prompt; bootstrap: prompts are drawn with replacement,
+                    the same draws for every dimension; percentile: the same, with the 2.5 and 97.5
+                    percentiles of the fits. The rating itself is always that of all battles
+    baseline_model  whose rating is `initial_rating`, in place of the mean; errors are then of the
+                    distance to it
 
-    A model that never lost, never won, or met nobody of the main group has no finite rating: its rating is None and
-    `flag` says why; the others are rated as if it were absent. A resample can lose the links that keep ratings finite.
-    It is then dropped, and counted in a warning and in the leaderboard's parameters: the standard deviation of the
-    others is a little too small, and with more than 5 % dropped none is given. Nor is there one, of either kind, where
-    the prompts do not differ: a single prompt, or the same balance on all of them.
+    A model that never lost, never won, or met nobody of the main group has no finite rating: NaN,
+    with a flag, and the others are rated as if it were absent. A resample that loses the links
+    which keep ratings finite is dropped and counted; with more than 5 % dropped there is no
+    interval. Nor is there one where the prompts do not differ.
     """
 
     initial_rating: RatingPoints
@@ -72,89 +73,360 @@ class BradleyTerry:
     seed: Natural
     baseline_model: str | None = None
 
-    def rate(self, battles: Mapping[str, Sequence[Battle]]) -> dict[str, Leaderboard]:
-        fits = {dimension: _fit(some, use=self.use) for dimension, some in battles.items() if some}
+    def rate(self, battles: Mapping[str, Battles]) -> dict[str, Leaderboard]:
+        fits = {
+            dimension: Fit.of(games(some, use=self.use))
+            for dimension, some in battles.items()
+            if len(some)
+        }
         if self.interval != "sandwich":
-            fits |= self._bootstrapped(fits)
-        return {
-            dimension: self._as_asked(self._leaderboard(fit)) for dimension, fit in fits.items()
-        }
+            samples = bootstrap(fits, n_bootstraps=self.n_bootstraps, seed=self.seed)
+            fits |= {
+                name: _with_samples(name, fits[name], drawn) for name, drawn in samples.items()
+            }
+        return {name: self._leaderboard(fit, battles[name]) for name, fit in fits.items()}
 
-    def _as_asked(self, board: Leaderboard) -> Leaderboard:
-        if self.baseline_model is not None:
-            board = pinned(board, self.baseline_model, self.initial_rating)
-        return with_percentiles(board) if self.interval == "percentile" else board
-
-    def _bootstrapped(self, fits: Mapping[str, _Fit]) -> dict[str, _Fit]:
-        """The dimensions whose prompts differ, with the bootstrap's covariance in place of the sandwich."""
-        differ = {
-            dimension: fit for dimension, fit in fits.items() if np.isfinite(fit.covariance).any()
-        }
-        if not differ:
-            return {}
-        samples = resampled_abilities(
-            [fit.played for fit in differ.values()],
-            [fit.theta for fit in differ.values()],
-            n_bootstraps=self.n_bootstraps,
-            seed=self.seed,
-        )
-        return {
-            name: _with_samples(fit, some, name)
-            for (name, fit), some in zip(differ.items(), samples, strict=True)
-        }
-
-    def _leaderboard(self, fit: _Fit) -> Leaderboard:
-        return leaderboard(
-            fit.battles,
-            fit.theta,
-            fit.covariance,
-            method="bradley_terry",
+    def _leaderboard(self, fit: Fit, battles: Battles) -> Leaderboard:
+        board = leaderboard(
+            fit,
+            battles,
             label="Bradley-Terry",
             interval=INTERVALS[self.interval],
             initial_rating=self.initial_rating,
-            flags=why_unrated(fit.wins),
-            played=fit.played,
-            rated=fit.rated,
-            n_matches=fit.n_matches,
-            samples=fit.samples,
-            parameters=fit.parameters,
         )
+        if self.baseline_model is not None:
+            board = pinned(board, self.baseline_model, self.initial_rating)
+        if self.interval == "percentile" and board.samples is not None and len(board.samples):
+            ends = np.percentile(board.samples, [2.5, 97.5], axis=0)
+            assert board.std_error is not None
+            low, high = np.where(np.isnan(board.std_error), np.nan, ends)
+            board = replace(board, ci_low=low, ci_high=high)
+        return board
 
 
-def _fit(battles: Sequence[Battle], *, use: str) -> _Fit:
-    every = games(battles, use=use)
-    wins = every.wins()
-    theta = abilities(wins)
-    rated = np.isfinite(theta)
-    played = every.among(rated)
-    return _Fit(
-        battles=battles,
-        n_matches=len(every.score),
-        wins=wins,
-        rated=rated,
-        played=played,
-        theta=theta[rated],
-        covariance=clustered_covariance(theta[rated], played),
-    )
-
-
-def _with_samples(fit: _Fit, samples: Array, dimension: str) -> _Fit:
+def _with_samples(dimension: str, fit: Fit, samples: Array) -> Fit:
+    """The fit with resamples (b, r), whose covariance replaces the sandwich."""
     kept = samples[np.isfinite(samples).all(axis=1)]
     n_dropped = len(samples) - len(kept)
-    enough = n_dropped <= _MAX_DROPPED * len(samples)
+    is_known = n_dropped <= _MAX_DROPPED * len(samples)
     if n_dropped:
         logger.warning(
             "%s: %d of %d resamples of the prompts leave no finite ratings and are dropped%s",
             dimension,
             n_dropped,
             len(samples),
-            "" if enough else ": too many for an interval. Take interval=sandwich, or more prompts",
+            ""
+            if is_known
+            else ": too many for an interval. Take interval=sandwich or more prompts",
         )
-    return dataclasses.replace(
+    covariance = np.cov(kept, rowvar=False) if is_known else np.full_like(fit.covariance, np.nan)
+    return replace(
         fit,
-        covariance=np.asarray(np.cov(kept, rowvar=False))
-        if enough
-        else np.full_like(fit.covariance, np.nan),
+        covariance=covariance,
         samples=kept,
         parameters={"n_bootstraps": float(len(samples)), "n_dropped": float(n_dropped)},
     )
+
+
+# The fit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fit:
+    """One dimension: r of the m models have finite abilities together."""
+
+    wins: Array  # (m, m)
+    n_matches: int
+    rated: Mask  # (m,)
+    played: Games  # among the r rated models
+    theta: Array  # (r,) log-odds, mean zero
+    covariance: Array  # (r, r)
+    samples: Array | None = None  # (b, r)
+    parameters: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, every: Games) -> Fit:
+        wins = every.wins()
+        rated = strongest_component(wins)
+        played = every.among(rated)
+        theta = abilities(wins[np.ix_(rated, rated)])
+        return cls(
+            wins=wins,
+            n_matches=len(every.score),
+            rated=rated,
+            played=played,
+            theta=theta,
+            covariance=clustered_covariance(theta, played),
+        )
+
+
+def strongest_component(wins: Array) -> Mask:
+    """Find the models (m,) that have finite ratings together.
+
+    They are the largest set in which a chain of wins or ties leads from everyone to everyone (Ford
+    1957). Of equally large sets, the one from which chains lead to the most models, then the one
+    with the most games; of none of two, nobody.
+    """
+    links = sparse.csr_array(wins > 0)
+    _, part = csgraph.connected_components(links, connection="strong")
+    size = np.bincount(part)[part]
+    if size.max(initial=0) < 2:
+        return np.zeros(len(wins), dtype=np.bool_)
+    n_games = np.bincount(part, wins.sum(axis=0) + wins.sum(axis=1))[part]
+
+    def merit(i: int) -> tuple[int, float]:
+        below = csgraph.breadth_first_order(links, i, return_predecessors=False)
+        return len(below), n_games[i]
+
+    largest = np.flatnonzero(size == size.max())
+    _, first = np.unique(part[largest], return_index=True)
+    members = largest[np.sort(first)].tolist()
+    return np.asarray(part == part[max(members, key=merit)])
+
+
+def abilities(wins: Array) -> Array:
+    """Abilities (m,) in log-odds, mean zero, at which expected wins equal wins (m, m).
+
+    Every model must reach every other by wins or ties; else the maximum lies at infinity. Newton's
+    method with step halving; the likelihood is concave (Hunter 2004).
+    """
+    m, n_games = len(wins), wins + wins.T
+    theta = np.zeros(m)
+    value = _log_likelihood(theta, wins)
+    for _ in range(200):
+        gradient = (wins - n_games * win_probability(theta)).sum(axis=1)
+        step = bounded(np.linalg.solve(information(theta, n_games) + mean_zero(m), gradient))
+        while (moved := _log_likelihood(theta + step, wins)) < value - 1e-9 * abs(value):
+            step /= 2.0
+        theta, value = theta + step, moved
+        if np.abs(step).max(initial=0.0) < 1e-9:  # leaves an error of its square
+            break
+    return np.asarray(theta - theta.mean()) if m else theta
+
+
+def bounded(step: NDArray[np.floating[Any]]) -> Array:
+    """Shorten a Newton step to where its curvature can be trusted."""
+    return np.asarray(step * (_LONGEST_STEP / np.abs(step).max(initial=_LONGEST_STEP)))
+
+
+def win_probability(theta: Array) -> Array:
+    """Probability (m, m) that i beats j."""
+    return np.asarray(1.0) / (
+        1.0 + np.exp(np.minimum(theta[None, :] - theta[:, None], _LARGEST_GAP))
+    )
+
+
+def information(theta: Array, n_games: Array) -> Array:
+    """The negative second derivative (m, m) of the log-likelihood; n_games (m, m) of each pair."""
+    p = win_probability(theta)
+    weight = n_games * p * (1.0 - p)
+    np.fill_diagonal(weight, 0.0)
+    return np.diag(weight.sum(axis=1)) - weight
+
+
+def mean_zero(n_models: int, n_parameters: int | None = None) -> Array:
+    """Make a curvature invertible by fixing the abilities' mean, which it leaves open, at zero."""
+    level = np.zeros((n_parameters or n_models,) * 2)
+    level[:n_models, :n_models] = 1.0 / max(n_models, 1)
+    return level
+
+
+def _log_likelihood(theta: Array, wins: Array) -> float:
+    return float(np.vdot(wins, np.log(win_probability(theta))))
+
+
+# Errors
+
+
+def clustered_covariance(theta: Array, played: Games) -> Array:
+    """Covariance (m, m) of abilities in log-odds when prompts, not games, are independent."""
+    residual = played.score - win_probability(theta)[played.first, played.second]
+    n_games = played.sums()
+    curvature = information(theta, n_games + n_games.T)
+    return sandwich(curvature, played.by_cluster(residual), n_models=len(theta))
+
+
+def sandwich(curvature: Array, by_cluster: Array | sparse.csr_array, *, n_models: int) -> Array:
+    """H^-1 (n/(n-1) sum_q s_q s_q') H^-1 on abilities of mean zero and any parameters after them.
+
+    curvature   H (k, k), the negative second derivative of the log-likelihood
+    by_cluster  s (n, k), each cluster's first derivative
+    NaN where clusters do not differ: there is one, or all scores of abilities are zero. Liang and
+    Zeger (1986); Miller (2024) for prompts as clusters.
+    """
+    n = by_cluster.shape[0]
+    product = by_cluster.T @ by_cluster
+    scores = product if isinstance(product, np.ndarray) else product.toarray()
+    shown, expected = (np.trace(a[:n_models, :n_models]) for a in (scores, curvature))
+    if n < 2 or shown <= _NO_VARIATION * expected:
+        return np.full_like(curvature, np.nan)
+    level = mean_zero(n_models, len(curvature))
+    bread = np.linalg.inv(curvature + level) - level
+    return np.asarray(n / (n - 1) * bread @ scores @ bread)
+
+
+def of_own_prompts(fit: Fit, n_prompts: Index) -> Array:
+    """The covariance (r, r) of models of which each met others on n_prompts (r,) of the n prompts.
+
+    At the maximum a model's scores add up to zero over the k prompts that it was on, so that these
+    take k / (k - 1) in place of n / (n - 1); one alone tells nothing: NaN. A few of many may be
+    alike by chance: of fewer than 20, no less is believed than independent games would leave.
+    """
+    n, m, covariance = fit.played.n_clusters, len(fit.theta), fit.covariance
+    fewer = n_prompts < n
+    if not fewer.any():
+        return covariance
+    k = np.where(n_prompts > 1, n_prompts, np.nan)
+    factor = np.where(fewer, np.sqrt(k / (k - 1) * (n - 1) / n), 1.0)
+    own = factor[:, None] * covariance * factor
+    wins = fit.played.wins()
+    curvature = information(fit.theta, wins + wins.T)
+    independent = np.diag(np.linalg.inv(curvature + mean_zero(m))) - 1.0 / m
+    lacking = np.where(n_prompts < min(_FEW, n / 2), independent - np.diag(own), 0.0)
+    of_distance = np.fmax(lacking, 0.0) / (1 - 1 / m) ** 2  # to each of the others
+    return np.asarray(own + np.diag(of_distance))
+
+
+# The leaderboard
+
+
+def leaderboard(
+    fit: Fit,
+    battles: Battles,
+    *,
+    label: str,
+    interval: str,
+    initial_rating: float,
+    flags: Mapping[int, str] | None = None,
+) -> Leaderboard:
+    """Turn abilities and their covariance into rating points; models of ties use it, too."""
+    m, rated = len(battles.models), np.flatnonzero(fit.rated)
+    met = fit.played.clusters_met()
+    theta, n_prompts = np.full((2, m), np.nan)
+    theta[rated], n_prompts[rated] = fit.theta, met
+    covariance = np.full((m, m), np.nan)
+    covariance[np.ix_(rated, rated)] = POINTS**2 * of_own_prompts(fit, met)
+    samples = None
+    if fit.samples is not None:
+        samples = np.full((len(fit.samples), m), np.nan)
+        samples[:, rated] = initial_rating + POINTS * fit.samples
+    board = Leaderboard(
+        label=label,
+        interval=interval if battles.names_prompts() else _WITHOUT_PROMPTS[interval],
+        models=battles.models,
+        rating=initial_rating + POINTS * theta,
+        covariance=covariance,
+        samples=samples,
+        n_battles=battles.n_battles(),
+        n_prompts=n_prompts,
+        n_clusters=fit.played.n_clusters,
+        n_matches=fit.n_matches,
+        flags=why_unrated(fit.wins, fit.rated) if flags is None else flags,
+        parameters=fit.parameters,
+    )
+    return with_intervals(board, np.sqrt(np.maximum(np.diag(covariance), 0.0)))
+
+
+def why_unrated(wins: Array, rated: Mask) -> dict[int, str]:
+    """Say why models have no rating, by number; wins (m, m) count a tie as half.
+
+    Disconnected: no chain of wins or ties leads to the rated models and back.
+    """
+    won, lost = wins.sum(axis=1) > 0, wins.sum(axis=0) > 0
+    return {
+        i: "unbeaten" if not lost[i] else "winless" if not won[i] else "disconnected"
+        for i in np.flatnonzero(~rated).tolist()
+    }
+
+
+# The prompt bootstrap
+
+
+def bootstrap(fits: Mapping[str, Fit], *, n_bootstraps: int, seed: int) -> dict[str, Array]:
+    """Abilities (b, r) of each dimension whose prompts differ, over the same draws of prompts.
+
+    A row is NaN where the resample leaves no finite abilities: a prior that gave it some would
+    decide what they are.
+    """
+    fits = {name: fit for name, fit in fits.items() if np.isfinite(fit.covariance).any()}
+    if not fits:
+        return {}
+    refits = {name: _Refit(fit) for name, fit in fits.items()}
+    numbers, n_prompts = joint_prompts([fit.played for fit in fits.values()])
+    width = max(n_prompts, *(refit.width for refit in refits.values()))
+    found: dict[str, list[Array]] = {name: [] for name in fits}
+    for times in drawn_prompts(n_prompts, n_bootstraps=n_bootstraps, seed=seed, width=width):
+        for (name, refit), number in zip(refits.items(), numbers, strict=True):
+            found[name].append(refit.abilities(times[:, number]))
+    return {name: np.concatenate(blocks) for name, blocks in found.items()}
+
+
+def joint_prompts(dimensions: Sequence[Games]) -> tuple[list[Index], int]:
+    """Number the prompts of all dimensions: the clusters (n,) of each, and how many there are."""
+    codes = [played.prompts for played in dimensions]
+    prompts = np.unique(np.concatenate(codes))
+    return [np.searchsorted(prompts, own) for own in codes], len(prompts)
+
+
+def drawn_prompts(n_prompts: int, *, n_bootstraps: int, seed: int, width: int) -> Iterator[Array]:
+    """Yield how often each prompt is drawn (b, n_prompts), by blocks of resamples.
+
+    width  numbers that a resample needs, for blocks that stay in cache
+    """
+    rng = np.random.default_rng(seed)
+    size = max(1, _NUMBERS_A_BLOCK // width)
+    for start in range(0, n_bootstraps, size):
+        drawn = rng.integers(n_prompts, size=(min(size, n_bootstraps - start), n_prompts))
+        yield np.array([np.bincount(row, minlength=n_prompts) for row in drawn], dtype=np.float64)
+
+
+class _Refit:
+    """Fits resamples of one dimension, starting from the fit of all its prompts."""
+
+    def __init__(self, fit: Fit) -> None:
+        played, m = fit.played, len(fit.theta)
+        met, pair = np.unique(played.first * m + played.second, return_inverse=True)
+        self._theta, self.width = fit.theta, 2 * len(met)
+        self._first, self._second = np.divmod(met, m)
+        shape = (played.n_clusters, len(met))
+        self._won = sparse.csr_array((played.score, (played.cluster, pair)), shape=shape)
+        ones = np.ones(len(pair))
+        self._played = sparse.csr_array((ones, (played.cluster, pair)), shape=shape)
+        n_games = played.sums()
+        self._inverse = np.linalg.inv(information(fit.theta, n_games + n_games.T) + mean_zero(m))
+        rows, sides = np.arange(len(met)), np.append(self._first, self._second)
+        signs = np.repeat([1.0, -1.0], len(met))
+        self._by_model = sparse.csr_array((signs, (np.tile(rows, 2), sides)), shape=(len(met), m))
+
+    def abilities(self, times: Array) -> Array:
+        """Abilities (b, r) where the prompts are drawn so often (b, n); NaN where not finite."""
+        won, played = times @ self._won, times @ self._played
+        theta = np.tile(self._theta, (len(times), 1))
+        for _ in range(_MAX_CHORD_STEPS):  # Newton's method with the curvature of all prompts
+            half_gap = (theta[:, self._first] - theta[:, self._second]) / 2.0
+            expected = played * (1.0 + np.tanh(half_gap)) / 2.0
+            step = ((won - expected) @ self._by_model) @ self._inverse
+            theta += step
+            change = np.abs(step).max(axis=1, initial=0.0)
+            if (change < 1e-7).all():
+                break
+        m = len(self._theta)
+        flat = np.zeros((len(times), m * m))
+        flat[:, self._first * m + self._second] += won
+        flat[:, self._second * m + self._first] += played - won
+        wins = flat.reshape(-1, m, m)
+        connected = _all_reached(wins > 0) & _all_reached((wins > 0).swapaxes(1, 2))
+        theta[~connected] = np.nan
+        for b in np.flatnonzero(connected & (change >= 1e-7)):  # far from the fit of all prompts
+            theta[b] = abilities(wins[b])
+        return theta
+
+
+def _all_reached(links: Mask) -> Mask:
+    """Whether a chain of links (b, m, m) leads from the first model to every other: (b,)."""
+    reached = np.zeros((len(links), 1, links.shape[1]), dtype=np.float32)
+    reached[:, :, 0] = 1.0
+    steps = links.astype(np.float32)
+    while (further := (reached + reached @ steps > 0).astype(np.float32)).sum() > reached.sum():
+        reached = further
+    return np.asarray(reached.all(axis=(1, 2)))

@@ -1,59 +1,63 @@
 """Elo averaged over random orders of the matches, with the error that the choice of prompts leaves.
 
-Letters: p permutation, t match, m model, k value of K; q of n prompts; b of n_bootstraps resamples of them.
+Letters: d dimension, p permutation, l lane (one order of one dimension's matches), t match, m model,
+k value of K; q of n prompts; b of n_bootstraps resamples of them.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from elo_exp.data.battles import models, n_battles, n_prompts
+from elo_exp.arrays import Array, Index, Mask
+from elo_exp.data.battles import Battles
 from elo_exp.progress import meter
-from elo_exp.records import Battle, UserError
-from elo_exp.results import Leaderboard, Rating, ranked
-from elo_exp.statistics.boards import why_unrated, with_interval
-from elo_exp.statistics.bootstrap import drawn_prompts
-from elo_exp.statistics.likelihood import (
+from elo_exp.ratings.bradley_terry import (
     POINTS,
-    Array,
-    Games,
-    Index,
-    Mask,
     abilities,
-    games,
+    drawn_prompts,
+    joint_prompts,
     strongest_component,
+    why_unrated,
 )
-from elo_exp.statistics.permutations import Matches, replay, replay_resamples
+from elo_exp.ratings.games import Games, games
+from elo_exp.ratings.leaderboard import Leaderboard, with_intervals
+from elo_exp.records import UserError
 from elo_exp.types import Count, K, Natural, RatingPoints
 
 logger = logging.getLogger(__name__)
 
-_LEAST_SHARE = 0.4  # of the scatter of 200 resamples, known to within a tenth of itself; a smaller rest is mostly noise
+Orders = NDArray[np.integer[Any]]  # kinds of matches, in as few bytes as they need
+
+_LEAST_SHARE = 0.4  # of the scatter of resamples; a smaller rest is mostly noise
 _ROUNDING = 1e-12  # squared rating points: less scatter than this is none
+_BLOCK_BYTES = 64 * 2**20  # match orders held at a time
+_BLOCK_ORDERS = 256  # but no fewer than these: a step costs 2.5 us and 10 to 20 ns an order
+_STEPS = 32  # matches indexed at a time, so that their index stays in cache
 
 
 @dataclass(kw_only=True)
 class PermutationElo:
-    """Elo with update R' = R + K (S - E), E_a = 1 / (1 + 10^((R_b - R_a) / 400)), averaged over `n_perms` random
-    orders of the matches (Boubdir et al. 2023), at `k` and at every K of `k_sweep` with the same orders.
+    """Elo with update R' = R + K (S - E), E_a = 1 / (1 + 10^((R_b - R_a) / 400)), averaged over
+    `n_perms` random orders of the matches (Boubdir et al. 2023), at `k` and at every K of `k_sweep`
+    with the same orders.
 
-    ties     drop: only decisive matches are played; half: a tie scores 1/2 for each side
+    ties     drop: only decisive matches are played; half: a tie scores 1/2 for each side. A class
+             with another treatment overrides `played` or `matches`
     shuffle  false: one pass in the order given
 
-    The standard error, at `k`, is the scatter of this mean over `n_bootstraps` draws of the prompts with replacement,
-    the same draws for every dimension, each averaged over `perms_per_bootstrap` orders; what these few orders add to
-    the scatter is taken off, and what the `n_perms` of the mean add is put on. There is none where no prompt differs
-    from another, nor with `n_bootstraps` 0, nor of a model whose matches were all on one prompt or all ended alike:
-    draws of them cannot show how far off it is.
+    The standard error, at `k`, is the scatter of this mean over `n_bootstraps` draws of the prompts
+    with replacement, the same draws for every dimension, each averaged over `perms_per_bootstrap`
+    orders; what these few orders add to the scatter is taken off, and what the `n_perms` of the mean
+    add is put on. There is none where no prompt differs from another, nor with `n_bootstraps` 0, nor
+    of a model whose matches were all on one prompt or all ended alike: draws of them cannot show how
+    far off it is.
     """
 
     k: K
@@ -68,270 +72,351 @@ class PermutationElo:
 
     def __post_init__(self) -> None:
         if self.n_bootstraps == 1:
-            raise UserError(
-                f"n_bootstraps: found {self.n_bootstraps}. Expected 2 or more, or 0 for none."
-            )
+            raise UserError("n_bootstraps: found 1. Expected 2 or more, or 0 for none.")
 
     @property
     def ks(self) -> tuple[float, ...]:
         """Every K that is computed, ascending; `k` joins the sweep."""
         return tuple(sorted({float(self.k), *(float(k) for k in self.k_sweep)}))
 
-    def rate(self, battles: Mapping[str, Sequence[Battle]]) -> dict[str, Leaderboard]:
-        """The leaderboard at `k`, by dimension."""
-        return {
-            dimension: boards[float(self.k)]
-            for dimension, boards in self.sweep(battles).items()
-            if boards
-        }
+    def played(self, battles: Battles) -> Battles:
+        """Return the battles that are played."""
+        return battles if self.ties == "half" else battles.select(~battles.is_tie())
 
-    def sweep(self, battles: Mapping[str, Sequence[Battle]]) -> dict[str, dict[float, Leaderboard]]:
-        """A leaderboard by dimension and K; an empty one, with a warning, where no match is left to play."""
-        matches = {dimension: self.matches(some) for dimension, some in battles.items()}
-        playable = [dimension for dimension, m in matches.items() if len(m)]
-        for dimension in matches.keys() - set(playable):
-            logger.warning("%s: no decisive match, so no Elo rating for this dimension", dimension)
-        boards: dict[str, dict[float, Leaderboard]] = {dimension: {} for dimension in matches}
-        if playable:
-            with meter(
-                "playing match orders", total=self.n_perms if self.shuffle else 1
-            ) as played_since:
-                ratings = replay(
-                    [matches[d] for d in playable],
-                    ks=self.ks,
-                    n_perms=self.n_perms,
-                    seed=self.seed,
-                    initial_rating=self.initial_rating,
-                    shuffle=self.shuffle,
-                    tell=played_since,
-                )
-            errors = self._variances({d: battles[d] for d in playable}, matches)
-            for dimension, ratings_pmk in zip(playable, ratings, strict=True):
-                names = models(battles[dimension])
-                played = self._played(battles[dimension])
-                meetings = games(played, names, use="consistent")
-                of_prompts, of_one_order = errors[dimension]
-                std_errors = np.sqrt(of_prompts + of_one_order / self.n_perms)
-                boards[dimension] = {
-                    k: leaderboard(
-                        names,
-                        ratings_pmk[:, :, i],
-                        played=n_battles(played),
-                        k=k,
-                        n_matches=len(matches[dimension]),
-                        n_prompts=n_prompts(played),
-                        own_prompts=meetings.clusters_met().tolist(),
-                        flags=_flags(meetings.wins()),
-                        std_errors=std_errors if k == self.k else np.full(len(names), np.nan),
-                    )
-                    for i, k in enumerate(self.ks)
-                }
+    def rate(self, battles: Mapping[str, Battles]) -> dict[str, Leaderboard]:
+        """The leaderboard at `k`, by dimension."""
+        swept = self.sweep(battles)
+        return {name: boards[float(self.k)] for name, boards in swept.items() if boards}
+
+    def sweep(self, battles: Mapping[str, Battles]) -> dict[str, dict[float, Leaderboard]]:
+        """A leaderboard by dimension and K; none, with a warning, where no match is played."""
+        boards: dict[str, dict[float, Leaderboard]] = {name: {} for name in battles}
+        played = {name: self.played(some) for name, some in battles.items()}
+        for name in [name for name, some in played.items() if not len(some)]:
+            logger.warning("%s: no decisive match, so no Elo rating for this dimension", name)
+            del played[name]
+        if not played:
+            return boards
+        matches = {name: Matches.of(some) for name, some in played.items()}
+        n_orders = self.n_perms if self.shuffle else 1
+        with meter("playing match orders", total=n_orders * len(matches)) as tell:
+            ratings = replay(
+                list(matches.values()),
+                ks=self.ks,
+                n_perms=n_orders,
+                seed=self.seed if self.shuffle else None,
+                tell=tell,
+            )
+        variances = self._variances(
+            {n: games(s, use="consistent") for n, s in played.items()}, matches
+        )
+        for (name, some), log_odds in zip(played.items(), ratings, strict=True):
+            samples = self.initial_rating + POINTS * log_odds
+            for i, k in enumerate(self.ks):
+                board = leaderboard(some, samples[:, :, i], k=k)
+                if name in variances and k == self.k:
+                    of_prompts, of_one_order = variances[name]
+                    error = np.sqrt(of_prompts + of_one_order / self.n_perms)
+                    interval = "prompt bootstrap" if np.isfinite(error).any() else None
+                    board = with_intervals(replace(board, interval=interval), error)
+                boards[name][k] = board
         return boards
 
-    def limit(self, battles: Mapping[str, Sequence[Battle]]) -> dict[str, dict[str, float]]:
-        """Where small K and many passes lead: the Bradley-Terry ratings of the matches that are played.
+    def limit(self, battles: Mapping[str, Battles]) -> dict[str, dict[str, float]]:
+        """Where small K and many passes lead: Bradley-Terry of the matches that are played.
 
-        None where a model has no finite one: it goes on for ever, and takes the others' mean along.
+        Empty where a model has no finite rating: it goes on for ever, and takes the mean along.
         """
-        return {dimension: self._limit(some) for dimension, some in battles.items()}
+        return {name: self._limit(some) for name, some in battles.items()}
 
-    def _limit(self, battles: Sequence[Battle]) -> dict[str, float]:
-        played = self._played(battles)
-        names = models(played)
-        if not names:
+    def _limit(self, battles: Battles) -> dict[str, float]:
+        played = self.played(battles).compact()
+        wins = games(played, use="consistent").wins()
+        if not len(played) or not strongest_component(wins).all():
             return {}
-        theta = abilities(games(played, names, use="consistent").wins())
-        if not np.isfinite(theta).all():
-            return {}
-        return {
-            name: self.initial_rating + POINTS * t
-            for name, t in zip(names, theta.tolist(), strict=True)
-        }
-
-    def _played(self, battles: Sequence[Battle]) -> list[Battle]:
-        return [b for b in battles if self.ties == "half" or not b.is_tie]
-
-    def matches(self, battles: Sequence[Battle]) -> Matches:
-        """The matches that are played, winner first, in the order of the battles."""
-        names = models(battles)
-        index = {name: i for i, name in enumerate(names)}
-        sides = [
-            (index[b.model_b], index[b.model_a], False)
-            if b.winner == "model_b"
-            else (index[b.model_a], index[b.model_b], b.is_tie)
-            for b in self._played(battles)
-        ]
-        first, second, tied = np.array(sides, dtype=np.intp).reshape(-1, 3).T
-        return Matches(n_models=len(names), first=first, second=second, tied=tied.astype(bool))
+        ratings = self.initial_rating + POINTS * abilities(wins)
+        return dict(zip(played.models, ratings.tolist(), strict=True))
 
     def _variances(
-        self, battles: Mapping[str, Sequence[Battle]], matches: Mapping[str, Matches]
-    ) -> dict[str, Array]:
-        """(2, m) of each dimension at `k`, in squared rating points: of other prompts, NaN where draws of them do not
-        tell; and of the order of the matches."""
+        self, played: Mapping[str, Games], matches: Mapping[str, Matches]
+    ) -> dict[str, tuple[Array, Array]]:
+        """Variances (m,) of other prompts and of the order of matches, at `k`, in squared points."""
         if not self.n_bootstraps:
-            return {
-                dimension: np.full((2, matches[dimension].n_models), np.nan)
-                for dimension in battles
-            }
-        clusters = {
-            d: games(self._played(some), models(some), use="consistent")
-            for d, some in battles.items()
-        }
+            return {}
+        numbers, n_prompts = joint_prompts(list(played.values()))
         draws = drawn_prompts(
-            list(clusters.values()), n_bootstraps=self.n_bootstraps, seed=self.seed
+            n_prompts, n_bootstraps=self.n_bootstraps, seed=self.seed, width=n_prompts
         )
-        n_orders = (
-            len(clusters) * self.n_bootstraps * (self.perms_per_bootstrap if self.shuffle else 1)
-        )
-        with (
-            meter("playing match orders of drawn prompts", total=n_orders) as played_since,
-            ThreadPoolExecutor(
-                os.cpu_count()
-            ) as pool,  # numpy leaves Python to the others while it counts
-        ):
-            variance = functools.partial(self._variance, tell=played_since)
-            found = pool.map(variance, [matches[d] for d in clusters], clusters.values(), draws)
-            return dict(zip(clusters, found, strict=True))
+        times = np.concatenate([block.astype(np.uint8) for block in draws])
+        n_perms = self.perms_per_bootstrap if self.shuffle else 1
+        total = len(played) * self.n_bootstraps * n_perms
+        with meter("playing match orders of drawn prompts", total=total) as tell:
+            return {
+                name: self._variance(matches[name], some, times[:, number], n_perms, tell)
+                for (name, some), number in zip(played.items(), numbers, strict=True)
+            }
 
     def _variance(
-        self, matches: Matches, clusters: Games, drawn: Index, *, tell: Callable[[float], object]
-    ) -> Array:
-        """From how often each prompt is drawn (b, q): the variance between the resamples' means, less what the variance
-        between the orders of one resample explains; of a difference of two estimates of one size only noise would be
-        left. Resamples of n prompts scatter by (n - 1) / n of the variance that new prompts have, n being those that a
-        model was on: of four, intervals would hold the truth in too few runs."""
-        n_prompts = clusters.clusters_met()
-        tells = (n_prompts > 1) & _ended_otherwise(matches)
-        if not (tells.any() and _prompts_differ(matches, clusters)):
-            return np.full((2, matches.n_models), np.nan)
-        ratings = replay_resamples(
+        self,
+        matches: Matches,
+        played: Games,
+        times: NDArray[np.uint8],
+        n_perms: int,
+        tell: Callable[[float], object],
+    ) -> tuple[Array, Array]:
+        """From how often each prompt is drawn (b, q).
+
+        The first is the variance between the resamples' means, less what the variance between the
+        orders of one resample explains; of a difference of two estimates of one size only noise
+        would be left. Resamples of n prompts scatter by (n - 1) / n of the variance that new prompts
+        have, n being those that a model was on.
+        """
+        n_prompts = played.clusters_met()
+        known = (n_prompts > 1) & matches.ended_differently()
+        if not (known.any() and _prompts_differ(matches, played)):
+            return np.full(matches.n_models, np.nan), np.zeros(matches.n_models)
+        log_odds = replay_resamples(
             matches,
-            drawn,
-            clusters.cluster,
+            times,
+            played.cluster,
             k=self.k,
-            n_perms=self.perms_per_bootstrap,
-            seed=self.seed,
-            initial_rating=self.initial_rating,
-            shuffle=self.shuffle,
+            n_perms=n_perms,
+            seed=self.seed if self.shuffle else None,
             tell=tell,
         )
+        ratings = POINTS * log_odds
         between = ratings.mean(axis=1).var(axis=0, ddof=1)
-        n_orders = ratings.shape[1]
-        of_one_order = (
-            ratings.var(axis=1, ddof=1).mean(axis=0) if n_orders > 1 else np.zeros(matches.n_models)
-        )
-        of_prompts = np.maximum(between - of_one_order / n_orders, _LEAST_SHARE * between)
+        of_one_order = np.zeros(matches.n_models)
+        if n_perms > 1:
+            of_one_order = ratings.var(axis=1, ddof=1).mean(axis=0)
+        of_prompts = np.maximum(between - of_one_order / n_perms, _LEAST_SHARE * between)
         of_prompts *= n_prompts / np.maximum(n_prompts - 1, 1)
-        return np.stack(
-            [np.where((of_prompts > _ROUNDING) & tells, of_prompts, np.nan), of_one_order]
-        )
-
-
-def _prompts_differ(matches: Matches, clusters: Games) -> bool:
-    """Whether a draw of prompts may change what is played: not if there is one, or if all say the same as often."""
-    outcome = (matches.first * matches.n_models + matches.second) * 2 + matches.tied
-    _, outcome = np.unique(outcome, return_inverse=True)
-    n = outcome.max() + 1
-    said, times = np.unique(clusters.cluster * n + outcome, return_counts=True)
-    return bool(
-        len(said) < n * clusters.n_clusters or len(set(zip(said % n, times, strict=True))) > n
-    )
-
-
-def _flags(wins: Array) -> dict[int, str]:
-    """By number, whose matches (m, m) do not say where it stands: by Bradley-Terry it would have no rating. Elo leaves
-    such a model where few matches have brought it, or where it began."""
-    rated = strongest_component(wins)
-    unplayed = (wins + wins.T).sum(axis=1) == 0
-    return {
-        i: "no match" if unplayed[i] else why
-        for i, why in why_unrated(wins).items()
-        if not rated[i]
-    }
-
-
-def _ended_otherwise(matches: Matches) -> Mask:
-    """(m,): whether a model's matches ended in more ways than one."""
-    decided = ~matches.tied
-    sides = (
-        matches.first[decided],
-        matches.second[decided],
-        [*matches.first[~decided], *matches.second[~decided]],
-    )
-    ways = [
-        np.bincount(np.asarray(side, dtype=np.intp), minlength=matches.n_models) > 0
-        for side in sides
-    ]
-    return np.asarray(np.sum(ways, axis=0) > 1)
+        known &= of_prompts > _ROUNDING
+        return np.where(known, of_prompts, np.nan), of_one_order
 
 
 def convergence(k: float, *, n_matches: int, n_models: int) -> float:
-    """The share of the way from the initial rating to its final level that Elo has gone after so many matches.
+    """The share of the way to its final level that Elo has gone after so many matches.
 
-    1 - exp(-K n / (2 (m - 1) 173.7)): near equality a match closes K / (2 * 173.7) of the gap of the two that play it,
-    and among m models the gaps close m - 1 times as slowly. Below results.CONVERGED gaps are understated, and close
-    models may stand in the wrong order.
+    1 - exp(-K n / (2 (m - 1) 173.7)): near equality a match closes K / (2 * 173.7) of the gap of
+    the two that play it, and among m models the gaps close m - 1 times as slowly. Below
+    results.CONVERGED gaps are understated, and close models may stand in the wrong order.
     """
     return 1.0 - math.exp(-k * n_matches / (2 * (n_models - 1) * POINTS)) if n_models > 1 else 1.0
 
 
-def leaderboard(
-    names: tuple[str, ...],
-    samples: Array,
-    *,
-    played: Mapping[str, int],
-    k: float,
-    n_matches: int,
-    n_prompts: int,
-    own_prompts: Sequence[int],
-    flags: Mapping[int, str],
-    std_errors: Array,
-) -> Leaderboard:
-    """Mean over permutations and its Monte-Carlo error.
-
-    samples      (p, m)
-    n_prompts    on which matches were played
-    own_prompts  (m,): on which each model played
-    flags        why a model's rating says little, by its number
-    std_errors   (m,), NaN where unknown
-    """
-    n_perms = len(samples)
-    ordering = (
-        samples.std(axis=0, ddof=1) / math.sqrt(n_perms) if n_perms > 1 else np.zeros(len(names))
-    )
-    columns = (
-        names,
-        samples.mean(axis=0).tolist(),
-        ordering.tolist(),
-        own_prompts,
-        std_errors.tolist(),
-    )
-    ratings = [
-        with_interval(
-            Rating(
-                model=name,
-                rating=mean,
-                ordering_error=sem,
-                n_battles=played.get(name, 0),
-                n_prompts=n,
-                flag=flags.get(i),
-            ),
-            error,
-        )
-        for i, (name, mean, sem, n, error) in enumerate(zip(*columns, strict=True))
-    ]
+def leaderboard(played: Battles, samples: Array, *, k: float) -> Leaderboard:
+    """The mean over permutations (p, m) of what was played, and its Monte-Carlo error."""
+    n_perms, m = samples.shape
+    ordering_error = np.zeros(m)
+    if n_perms > 1:
+        ordering_error = samples.std(axis=0, ddof=1) / math.sqrt(n_perms)
+    meetings = games(played, use="consistent")
+    wins = meetings.wins()
+    flags = why_unrated(wins, strongest_component(wins))
+    flags |= dict.fromkeys(np.flatnonzero(played.n_battles() == 0).tolist(), "no match")
     return Leaderboard(
-        method="elo",
         label="Elo",
-        interval="prompt bootstrap" if np.isfinite(std_errors).any() else None,
-        models=names,
-        ratings=ranked(ratings),
+        interval=None,
+        models=played.models,
+        rating=samples.mean(axis=0),
+        ordering_error=ordering_error,
         samples=samples,
-        n_matches=n_matches,
-        n_clusters=n_prompts,
-        parameters={
-            "k": k,
-            "convergence": convergence(k, n_matches=n_matches, n_models=len(names)),
-        },
+        n_battles=played.n_battles(),
+        n_prompts=meetings.clusters_met().astype(np.float64),
+        n_clusters=meetings.n_clusters,
+        n_matches=len(played),
+        flags=flags,
+        parameters={"k": k, "convergence": convergence(k, n_matches=len(played), n_models=m)},
     )
+
+
+def _prompts_differ(matches: Matches, played: Games) -> bool:
+    """Whether a draw of prompts can change what is played.
+
+    It cannot if there is one prompt, or if every prompt holds every kind of match equally often.
+    """
+    pairs = np.stack([played.cluster, matches.order])
+    (_, kind), times = np.unique(pairs, axis=1, return_counts=True)
+    n_kinds = len(matches.first)
+    is_everywhere = len(times) == n_kinds * played.n_clusters
+    return not is_everywhere or len(set(zip(kind.tolist(), times.tolist(), strict=True))) > n_kinds
+
+
+# Playing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Matches:
+    """The matches of one dimension: their kinds, and the kind of each in order."""
+
+    n_models: int
+    first: Index  # (kinds,)
+    second: Index  # (kinds,)
+    score: Array  # (kinds,) of the first, 1/2 or more
+    order: Orders  # (t,)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @classmethod
+    def of(cls, battles: Battles) -> Matches:
+        """Matches in the order of the battles, the side that scored more being the first."""
+        score = battles.scores()
+        swap = score < 0.5
+        first = np.where(swap, battles.model_b, battles.model_a)
+        second = np.where(swap, battles.model_a, battles.model_b)
+        rows = np.stack([first, second, np.where(swap, 1.0 - score, score)])
+        kinds, order = np.unique(rows, axis=1, return_inverse=True)
+        return cls(
+            n_models=len(battles.models),
+            first=kinds[0].astype(np.intp),
+            second=kinds[1].astype(np.intp),
+            score=kinds[2],
+            order=_narrow(order.reshape(-1)),
+        )
+
+    def ended_differently(self) -> Mask:
+        """Whether the matches (m,) of a model ended in more ways than one."""
+        won, lost, tied = np.zeros((3, self.n_models), dtype=np.bool_)
+        decided = self.score > 0.5
+        won[self.first[decided]] = lost[self.second[decided]] = True
+        tied[self.first[~decided]] = tied[self.second[~decided]] = True
+        return (won & lost) | (won & tied) | (lost & tied)
+
+
+def _narrow(numbers: Index) -> Orders:
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0)) + 1))
+
+
+def replay(
+    dimensions: Sequence[Matches],
+    *,
+    ks: Sequence[float],
+    n_perms: int,
+    seed: int | None,
+    tell: Callable[[float], object] = lambda orders: None,
+) -> list[Array]:
+    """Final log-odds (p, m, k) of each dimension, each shuffled by its own `default_rng(seed)`.
+
+    seed  None: in the order given
+    tell  is called with the orders that were played since, of n_perms in all
+    """
+    table, offsets = _table(dimensions)
+    longest = max(map(len, dimensions))
+    filler = len(table.first) - 1
+    padded = [
+        np.append(matches.order.astype(np.intp) + offset, np.full(longest - len(matches), filler))
+        for matches, offset in zip(dimensions, offsets, strict=True)
+    ]
+    orders = _narrow(np.stack(padded))
+    rngs = [np.random.default_rng(seed) for _ in dimensions]
+    size = max(_BLOCK_ORDERS, _BLOCK_BYTES // orders.nbytes)
+    found = []
+    for start in range(0, n_perms, size):
+        n = min(size, n_perms - start)
+        block = np.repeat(orders[:, None], n, axis=1)
+        for rng, lanes, matches in zip(rngs, block, dimensions, strict=True):
+            own = lanes[:, : len(matches)]
+            if seed is not None:
+                rng.permuted(own, axis=1, out=own)
+        log_odds = play(table, block.reshape(-1, longest), ks=ks, tell=tell)
+        found.append(log_odds.reshape(len(dimensions), n, table.n_models, len(ks)))
+    ratings = np.concatenate(found, axis=1)
+    return [ratings[d, :, : matches.n_models] for d, matches in enumerate(dimensions)]
+
+
+def replay_resamples(
+    matches: Matches,
+    times: NDArray[np.integer[Any]],
+    cluster: Index,
+    *,
+    k: float,
+    n_perms: int,
+    seed: int | None,
+    tell: Callable[[float], object] = lambda orders: None,
+) -> Array:
+    """Final log-odds (b, p, m) where the matches of cluster q are played times[b, q] times, in
+    orders of its own for each resample.
+
+    cluster  (t,) of each match
+    """
+    table, _ = _table([matches], is_filled=True)
+    filler = len(table.first) - 1
+    n_matches = np.bincount(cluster, minlength=times.shape[1])
+    lengths = np.array([drawn @ n_matches for drawn in times])
+    longest = int(lengths.max())
+    order = _narrow(np.append(matches.order, filler))
+    rng = np.random.default_rng(seed)
+    size = max(_BLOCK_ORDERS, _BLOCK_BYTES // (longest * order.itemsize)) // n_perms or 1
+    found = []
+    for start in range(0, len(times), size):
+        block = times[start : start + size]
+        orders = np.empty((len(block), n_perms, longest), dtype=order.dtype)
+        for lanes, drawn, length in zip(orders, block, lengths[start:], strict=False):
+            lanes[:] = np.repeat(order, np.append(drawn[cluster], longest - length))
+        lanes_of_block = orders.reshape(-1, longest)
+        if seed is not None:
+            rng.permuted(lanes_of_block, axis=1, out=lanes_of_block)
+        log_odds = play(table, lanes_of_block, ks=[k], tell=tell)
+        found.append(log_odds.reshape(len(block), n_perms, table.n_models))
+    return np.concatenate(found)[:, :, : matches.n_models]
+
+
+def _table(dimensions: Sequence[Matches], *, is_filled: bool = False) -> tuple[Matches, Index]:
+    """The kinds of all dimensions in one table, and where those of each begin.
+
+    The last kind is a match of two models that nobody else meets: it fills shorter orders up.
+    """
+    m = max(matches.n_models for matches in dimensions)
+    if is_filled or len(set(map(len, dimensions))) > 1:
+        m += 2
+    columns = {
+        name: np.concatenate([*(getattr(matches, name) for matches in dimensions), [filler]])
+        for name, filler in (("first", m - 2), ("second", m - 1), ("score", 1.0))
+    }
+    n_kinds = [len(matches.first) for matches in dimensions]
+    nothing = np.zeros(0, dtype=np.uint8)
+    return Matches(n_models=m, order=nothing, **columns), np.cumsum([0, *n_kinds[:-1]])
+
+
+def play(
+    matches: Matches,
+    orders: Orders,
+    *,
+    ks: Sequence[float],
+    tell: Callable[[float], object] = lambda orders: None,
+) -> Array:
+    """Log-odds (l, m, k) from zero after the matches in each lane's order (l, t), for every K.
+
+    The state has one row of K values for each model of each lane. A row moves as one opaque item:
+    half the cost of moving its K numbers one by one.
+    """
+    (n_lanes, n_steps), n_models, n_ks = orders.shape, matches.n_models, len(ks)
+    state = np.zeros((n_lanes * n_models, n_ks))
+    rows = state.view(np.dtype((np.void, state.itemsize * n_ks))).ravel()
+    both = np.empty((2, n_lanes, n_ks))
+    first, second = both
+    both_rows = both.view(rows.dtype).ravel()
+    gain = np.empty_like(first)
+    step = np.tile(np.array(ks, dtype=float) / POINTS, (n_lanes, 1))
+    base = n_models * np.arange(n_lanes)
+    lost_share = 1.0 - matches.score
+    all_won = not lost_share.any()
+    for start in range(0, n_steps, _STEPS):
+        kinds = np.ascontiguousarray(orders[:, start : start + _STEPS].T, dtype=np.intp)
+        index = np.stack([matches.first.take(kinds), matches.second.take(kinds)], axis=1)
+        index += base
+        for kind, sides in zip(kinds, index.reshape(-1, 2 * n_lanes), strict=True):
+            rows.take(sides, out=both_rows, mode="clip")
+            np.subtract(first, second, out=gain)
+            np.exp(gain, out=gain)
+            np.add(gain, 1.0, out=gain)
+            np.divide(step, gain, out=gain)  # K (1 - E_first), the gain of a win
+            if not all_won:
+                gain -= step * lost_share[kind][:, None]
+            np.add(first, gain, out=first)
+            np.subtract(second, gain, out=second)
+            rows.put(sides, both_rows, mode="clip")
+        tell(n_lanes * len(kinds) / n_steps)
+    return state.reshape(n_lanes, n_models, n_ks)

@@ -14,16 +14,10 @@ from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.pairing import Responses
 from elo_exp.files import jsonl, write_csv, write_json, write_whole
+from elo_exp.ratings.leaderboard import Leaderboard, Rating, running_means
 from elo_exp.records import Comparison, Judgment, Plot
 from elo_exp.report.findings import companion, how_far, unrated
-from elo_exp.results import (
-    CONVERGED,
-    ROUNDING,
-    Z95,
-    Leaderboard,
-    Rating,
-)
-from elo_exp.statistics.permutations import running_means
+from elo_exp.results import CONVERGED, ROUNDING, Z95
 
 _MATCH_FIELDS = (
     "prompt_id",
@@ -46,7 +40,7 @@ _MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
 def write_standings(run_dir: Path, standings: Standings, plots: Sequence[Plot]) -> list[Path]:
     """The ratings artifacts, which every experiment that rates battles has in common."""
     rates = [rate.to_dict() for rate in standings.win_rates]
-    battles = jsonl(b.to_dict() for some in standings.battles.values() for b in some)
+    battles = "".join(text for some in standings.battles.values() for text in some.jsonl())
     return [
         write_json(run_dir / "elo_results.json", elo_results(standings)),
         write_whole(run_dir / "elo_per_perm.npz", _per_permutation(standings)),
@@ -118,14 +112,14 @@ def elo_results(standings: Standings) -> dict[str, Any]:
             for dimension, by_k in standings.elo.items()
         },
         "n_decisive_matches": {
-            dimension: sum(not battle.is_tie for battle in battles)
+            dimension: int((~battles.is_tie()).sum())
             for dimension, battles in standings.battles.items()
         },
     }
 
 
 def _elo_entries(board: Leaderboard | None) -> dict[str, Any]:
-    return {model: _elo_entry(board.rating(model)) for model in board.models} if board else {}
+    return {model: _elo_entry(board.row(model)) for model in board.models} if board else {}
 
 
 def _elo_entry(rating: Rating) -> dict[str, Any]:
@@ -299,7 +293,7 @@ def _other_judges(standings: Standings, dimension: str) -> list[str]:
 
 def _title(standings: Standings, dimension: str, quality: JudgeQuality | None) -> str:
     battles = standings.battles[dimension]
-    n_decisive = sum(not battle.is_tie for battle in battles)
+    n_decisive = int((~battles.is_tie()).sum())
     board = standings.primary(dimension)
     share = f", {how_far(board.parameters['convergence'])}" if board else ""
     parts = [
@@ -365,11 +359,11 @@ def _table_row(
 ) -> tuple[str, ...]:
     cells = [str(lead.rank or "-"), lead.model, "-", "-"]
     if elo:
-        own = elo.rating(lead.model)
+        own = elo.row(lead.model)
         error = own.ordering_error or 0.0
         cells[2:] = [f"{own.rating:.1f}", f"{error:.2f}" if error > ROUNDING else "-"]
         cells += [_interval(own)] if elo.interval else []
-    found = [board.rating(lead.model) for board in boards]
+    found = [board.row(lead.model) for board in boards]
     for board, rating in zip(boards, found, strict=True):
         cells.append(rating.flag or f"{rating.rating:.1f}")
         cells += [_interval(rating)] if board.interval else []

@@ -14,6 +14,7 @@ from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.figures import style
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Plot
 from elo_exp.report.findings import companion, converged, verdict
 from elo_exp.report.markup import (
@@ -31,15 +32,7 @@ from elo_exp.report.markup import (
     tag,
 )
 from elo_exp.report.trust import trust
-from elo_exp.results import (
-    CONVERGED,
-    ROUNDING,
-    TOKEN_CLASSES,
-    Leaderboard,
-    Rating,
-    added_up,
-    paid,
-)
+from elo_exp.results import CONVERGED, ROUNDING, TOKEN_CLASSES, added_up, paid
 
 _PNG_WIDTH = slice(16, 20)  # of the file: pixels, the largest byte first
 _OWN = (
@@ -168,7 +161,7 @@ def _games(
     standings: Standings, dimension: str, board: Leaderboard | None, elo: Leaderboard | None
 ) -> str:
     battles = standings.battles[dimension]
-    parts = [f"{len(battles):,} battles, {sum(not b.is_tie for b in battles):,} of them decisive"]
+    parts = [f"{len(battles):,} battles, {int((~battles.is_tie()).sum()):,} of them decisive"]
     parts += [f"{board.n_clusters:,} prompts"] if board and board.n_clusters else []
     if elo:
         parts += [
@@ -415,7 +408,7 @@ def _board(standings: Standings, method: str, dimension: str) -> Leaderboard | N
 
 
 def _of(board: Leaderboard | None, model: str) -> Rating | None:
-    return board.rating(model) if board and model in board.models else None
+    return board.row(model) if board and model in board.models else None
 
 
 def _pairs(standings: Standings, method: str, dimension: str) -> list[Difference]:

@@ -8,12 +8,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from elo_exp.analysis import agreement
 from elo_exp.files import read_jsonl
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle
-from elo_exp.results import Leaderboard, Rating
 
 ERROR = "error.txt"
 _AXES = ("elo.k=", "elo.n_perms=")  # columns of their own; whatever else was swept is the setting
@@ -132,13 +133,11 @@ def _battles(job: Path) -> list[Battle]:
 
 def _board(rows: Sequence[Row], job: str, dimension: str) -> Leaderboard:
     mine = [row for row in rows if (row["job"], row["dimension"]) == (job, dimension)]
-    ratings = tuple(Rating(model=row["model"], rating=row["bradley_terry"]) for row in mine)
     return Leaderboard(
-        method="bradley_terry",
         label="Bradley-Terry",
-        interval="prompt-clustered",
-        models=tuple(rating.model for rating in ratings),
-        ratings=ratings,
+        interval=None,
+        models=tuple(row["model"] for row in mine),
+        rating=np.array([row["bradley_terry"] for row in mine], dtype=np.float64),
     )
 
 

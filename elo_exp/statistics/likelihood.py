@@ -6,22 +6,20 @@ counting half for each. Abilities are natural-log odds; one unit is 400 / ln 10 
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from elo_exp.records import WINNERS, Battle, UserError
+from elo_exp.arrays import Array, Index, Mask
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.games import Games
+from elo_exp.ratings.games import games as games_of
+from elo_exp.records import Battle
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 POINTS = 400.0 / math.log(10.0)  # rating points in one unit of log-odds
 _MAX_STEPS = 200
 _CONVERGED = 1e-9  # a Newton step so small, in log-odds, leaves an error of its square
@@ -29,73 +27,6 @@ _LONGEST_STEP = (
     3.0  # log-odds: a longer one ends on a plateau, where the curvature says nothing any more
 )
 _LARGEST_GAP = 700.0  # log-odds whose exponential is still a number
-# The score of model_a; None where there is no verdict.
-_SCORE: dict[str | None, float]
-_SCORE = {"model_a": 1.0, "model_b": 0.0, "tie": 0.5, "tie (bothbad)": 0.5, None: math.nan}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Games:
-    """Games as columns: `first` scored `score` against `second`. Games of one cluster depend on one another."""
-
-    n_models: int
-    first: Index  # (g,)
-    second: Index  # (g,)
-    score: Array  # (g,): 1, 1/2 or 0
-    cluster: Index  # (g,): 0 .. n_clusters - 1, none of them empty
-    questions: tuple[
-        str | None, ...
-    ] = ()  # (n,) what each cluster is about; (): no cluster has a name
-    models: tuple[str, ...] = ()  # (m,) what they are called; (): they have no names
-
-    @property
-    def n_clusters(self) -> int:
-        return int(self.cluster.max(initial=-1)) + 1
-
-    def clusters_met(self) -> Index:
-        """(m,): in how many clusters each model plays."""
-        m, n = self.n_models, self.n_clusters
-        if n == len(self.score):
-            return np.bincount(self.first, minlength=m) + np.bincount(self.second, minlength=m)
-        keys = np.unique(
-            np.concatenate([self.cluster * m + self.first, self.cluster * m + self.second])
-        )
-        return np.bincount(keys % m, minlength=m)
-
-    @property
-    def place(self) -> Index:
-        """(g,): i m + j, where a game of i, the first, against j stands in a matrix (m, m)."""
-        return self.first * self.n_models + self.second
-
-    def wins(self) -> Array:
-        """wins_ij (m, m): how often i beat j, a tie counting half for each."""
-        place = self.place
-        won, played = (sums(place, terms, self.n_models) for terms in (self.score, None))
-        return won + (played - won).T
-
-    def ties(self) -> Array:
-        """ties_ij = ties_ji (m, m): how often i and j tied."""
-        tied = sums(self.place, (self.score == 0.5).astype(np.float64), self.n_models)
-        return tied + tied.T
-
-    def among(self, chosen: Mask) -> Games:
-        """The games among the chosen models (m,); these and the clusters that are left are numbered anew."""
-        if chosen.all():
-            return self
-        kept = chosen[self.first] & chosen[self.second]
-        number = np.cumsum(chosen) - 1
-        left = np.bincount(self.cluster[kept], minlength=self.n_clusters) > 0
-        return Games(
-            n_models=int(chosen.sum()),
-            first=number[self.first[kept]],
-            second=number[self.second[kept]],
-            score=self.score[kept],
-            cluster=(np.cumsum(left) - 1)[self.cluster[kept]],
-            questions=tuple(q for q, stays in zip(self.questions, left, strict=True) if stays)
-            if self.questions
-            else (),
-            models=tuple(itertools.compress(self.models, chosen)),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,74 +41,12 @@ class Pairs:
 
 
 def games(battles: Sequence[Battle], models: Sequence[str] | None = None, *, use: str) -> Games:
-    """The games of battles. `use` both: two games where both orders were asked; consistent: the reconciled winner.
-
-    models  which number each has; by default all that take part are numbered as sorted
-    The battles on one question are one cluster; a battle without a question is one by itself. Raises UserError for a
-    winner that is none and for a model that meets itself.
-    """
-    once = games_of_columns(
-        *(
-            list(map(attrgetter(name), battles))
-            for name in ("model_a", "model_b", "winner", "question_id")
-        ),
-        models=models,
-    )
-    if use != "both":
-        return once
-    ab, ba = (
-        _scores(name, map(attrgetter(name), battles), len(battles))
-        for name in ("verdict_ab", "verdict_ba")
-    )
-    twice = np.isfinite(ab) & np.isfinite(ba)
-    battle = np.repeat(np.arange(len(battles)), 1 + twice)
-    score = np.where(twice, ab, once.score)[battle]
-    second_game = np.flatnonzero(battle[1:] == battle[:-1]) + 1
-    score[second_game] = ba[battle[second_game]]
-    return Games(
-        n_models=once.n_models,
-        first=once.first[battle],
-        second=once.second[battle],
-        score=score,
-        cluster=once.cluster[battle],
-        questions=once.questions,
-        models=once.models,
-    )
+    """The games of battles, whose models are numbered as sorted."""
+    return games_of(Battles.from_rows(battles), use=use)
 
 
-def games_of_columns(
-    model_a: Sequence[str],
-    model_b: Sequence[str],
-    winner: Sequence[str],
-    question: Sequence[str | None] | None = None,
-    *,
-    models: Sequence[str] | None = None,
-) -> Games:
-    """One game for each row, from columns of names; the models and the clusters are as in `games`."""
-    n = len(winner)
-    number = _new_numbers() if models is None else {name: i for i, name in enumerate(models)}
-    first, second = _numbers(model_a, number), _numbers(model_b, number)
-    if models is None:
-        models = sorted(number)
-        place = np.argsort(_numbers(models, number))
-        first, second = place[first], place[second]
-    score = _scores("winner", winner, n)
-    if np.isnan(score).any():
-        raise UserError(f"winner: found none. Expected one of {', '.join(WINNERS)}.")
-    if (first == second).any():
-        raise UserError(
-            f"{model_a[int(np.argmax(first == second))]!r} battles itself. Expected two different models."
-        )
-    cluster, questions = _clusters(question, n)
-    return Games(
-        n_models=len(models),
-        first=first,
-        second=second,
-        score=score,
-        cluster=cluster,
-        questions=questions,
-        models=tuple(models),
-    )
+def models(battles: Sequence[Battle]) -> tuple[str, ...]:
+    return tuple(sorted({b.model_a for b in battles} | {b.model_b for b in battles}))
 
 
 def results(battle: Battle, *, use: str) -> tuple[str, ...]:
@@ -185,42 +54,6 @@ def results(battle: Battle, *, use: str) -> tuple[str, ...]:
     if use == "both" and battle.verdict_ab is not None and battle.verdict_ba is not None:
         return battle.verdict_ab, battle.verdict_ba
     return (battle.winner,)
-
-
-def _scores(name: str, winners: Iterable[str | None], n: int) -> Array:
-    """Of model_a, NaN for None. Raises UserError for anything that is no winner's name: it is never a silent tie."""
-    try:
-        return np.fromiter(map(_SCORE.__getitem__, winners), np.float64, n)
-    except KeyError as error:
-        raise UserError(
-            f"{name}: found {error.args[0]!r}. Expected one of {', '.join(WINNERS)}."
-        ) from None
-
-
-def _clusters(
-    question: Sequence[str | None] | None, n: int
-) -> tuple[Index, tuple[str | None, ...]]:
-    """Numbers in the order of first appearance (n,), and the question of each."""
-    if question is None:
-        return np.arange(n), ()
-    number = _new_numbers()
-    cluster = _numbers(question, number)
-    if None not in number:
-        return cluster, tuple(number)
-    if len(number) == 1:
-        return np.arange(n), ()
-    number = _new_numbers()
-    cluster = _numbers([t if q is None else q for t, q in enumerate(question)], number)
-    return cluster, tuple(key if isinstance(key, str) else None for key in number)
-
-
-def _new_numbers() -> dict[Any, int]:
-    """Gives 0, 1, 2 ... to the keys that it is asked for, in this order."""
-    return defaultdict(itertools.count().__next__)
-
-
-def _numbers(keys: Sequence[Any], number: Mapping[Any, int]) -> Index:
-    return np.fromiter(map(number.__getitem__, keys), np.intp, len(keys))
 
 
 def pairs(games: Games) -> Pairs:

@@ -7,15 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from elo_exp.statistics.likelihood import (
-    Array,
-    Games,
-    Index,
-    information,
-    mean_zero,
-    sums,
-    win_probability,
-)
+from elo_exp.arrays import Array, Index
+from elo_exp.ratings.games import Games
+from elo_exp.statistics.likelihood import information, mean_zero, sums, win_probability
 
 _CLUSTERS_A_BLOCK = (
     4096  # whose scores are held at a time, so that memory stays linear in the games
@@ -31,7 +25,7 @@ _NO_VARIATION = (
 def clustered_covariance(theta: Array, games: Games) -> Array:
     """Covariance (m, m) of abilities in log-odds when clusters, not games, are independent; see `sandwich`."""
     p = win_probability(theta)
-    place = games.place
+    place = _place(games)
     played = sums(place, None, len(theta))
     scores = clustered_scores(games, games.score - p.ravel()[place])
     return sandwich(
@@ -55,13 +49,17 @@ def sandwich(curvature: Array, scores: Array, *, n_models: int, n_clusters: int)
     return np.asarray(n_clusters / (n_clusters - 1) * bread @ scores @ bread)
 
 
+def _place(games: Games) -> Index:
+    return games.first * games.n_models + games.second
+
+
 def clustered_scores(games: Games, slope: Array) -> Array:
     """sum_q s_q s_q' (m, m), the score of a cluster s_q being the sum over its games of slope_g (e_first - e_second).
 
     Large clusters are summed as rows of m scores, small ones over the pairs of their games: linear in the games.
     """
     if games.n_clusters == len(slope):
-        return _own_products(games.place, slope, games.n_models)
+        return _own_products(_place(games), slope, games.n_models)
     size = np.bincount(games.cluster)
     large = size > games.n_models // _SHARE_OF_A_ROW
     row = np.where(large, np.cumsum(large) - 1, -1)[games.cluster]

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from elo_exp.statistics.likelihood import Array
+from elo_exp.arrays import Array
 
 Numbers = TypeVar("Numbers", float, Array)
 

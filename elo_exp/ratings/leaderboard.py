@@ -1,0 +1,186 @@
+"""What a rating method returns: ratings as columns, the kind of their intervals, and rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from scipy import special
+
+from elo_exp.arrays import Array, Index
+from elo_exp.records import Record, UserError
+
+LEVEL = 1e-6  # rating points: a solver does not know ratings better, so closer ones are equal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rating(Record):
+    """One line of a leaderboard, in rating points; None where the method does not say."""
+
+    model: str
+    rating: float | None
+    std_error: float | None = None
+    ci_low: float | None = None  # of a 95 % interval
+    ci_high: float | None = None
+    ordering_error: float | None = None  # Monte-Carlo error over orders, no error of the rating
+    rank: int | None = None
+    rank_low: int | None = None
+    rank_high: int | None = None
+    p_best: float | None = None  # probability that no other model is better
+    n_battles: int = 0
+    n_prompts: int | None = None  # on which it met others: its error comes from so many
+    flag: str | None = None  # unbeaten, winless, disconnected, separated or no match: why the
+    # model has no rating; of Elo, which always has one, why it says little
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Leaderboard:
+    """Ratings of m models by one method in one dimension, in rating points.
+
+    The first four fields are required. In columns (m,) NaN stands for what the method does not say.
+    """
+
+    label: str  # the method's name for readers: "Bradley-Terry"
+    interval: str | None  # kind of the 95 % intervals: "prompt-clustered"; None: it has none
+    models: tuple[str, ...]  # sorted
+    rating: Array  # (m,)
+    std_error: Array | None = None  # (m,)
+    ci_low: Array | None = None  # (m,)
+    ci_high: Array | None = None  # (m,)
+    ordering_error: Array | None = None  # (m,)
+    covariance: Array | None = None  # (m, m) squared points; differences and ranks come from it
+    samples: Array | None = None  # (s, m) ratings in permutations or resamples
+    n_battles: Index | None = None  # (m,)
+    n_prompts: Array | None = None  # (m,)
+    n_clusters: int | None = None  # independent observations behind the errors: prompts
+    n_matches: int = 0  # games that the method was given
+    flags: Mapping[int, str] = field(default_factory=dict)  # by the model's place in `models`
+    parameters: Mapping[str, float] = field(default_factory=dict)  # what else is estimated
+    rank_low: Array | None = None  # (m,)
+    rank_high: Array | None = None  # (m,)
+    p_best: Array | None = None  # (m,)
+    rank_chances: Array | None = None  # (m, m), rows as `models`, columns ranks from 1
+
+    def ranks(self) -> Index:
+        """Rank the ratings (m,) from 1; 0 without a rating. Those within LEVEL share a rank."""
+        ranks = np.zeros(len(self.models), dtype=np.intp)
+        order = np.argsort(-self.rating, kind="stable")[: int(np.isfinite(self.rating).sum())]
+        if len(order):
+            is_lower = np.append(True, -np.diff(self.rating[order]) > LEVEL)
+            ranks[order] = (1 + np.flatnonzero(is_lower))[np.cumsum(is_lower) - 1]
+        return ranks
+
+    @cached_property
+    def ratings(self) -> tuple[Rating, ...]:
+        """The rows, best first; models without a rating come last. Equal ones go by name."""
+        m = len(self.models)
+
+        def numbers(column: Array | None) -> list[float | None]:
+            values = [math.nan] * m if column is None else column.tolist()
+            return [None if math.isnan(value) else value for value in values]
+
+        def counts(column: Array | Index | None) -> list[int | None]:
+            values = None if column is None else column.astype(np.float64)
+            return [None if value is None else int(value) for value in numbers(values)]
+
+        columns = {
+            "model": self.models,
+            "rating": numbers(self.rating),
+            "std_error": numbers(self.std_error),
+            "ci_low": numbers(self.ci_low),
+            "ci_high": numbers(self.ci_high),
+            "ordering_error": numbers(self.ordering_error),
+            "rank": [rank or None for rank in self.ranks().tolist()],
+            "rank_low": counts(self.rank_low),
+            "rank_high": counts(self.rank_high),
+            "p_best": numbers(self.p_best),
+            "n_battles": [n or 0 for n in counts(self.n_battles)],
+            "n_prompts": counts(self.n_prompts),
+            "flag": [self.flags.get(i) for i in range(m)],
+        }
+        rows = [
+            Rating(**dict(zip(columns, values, strict=True)))
+            for values in zip(*columns.values(), strict=True)
+        ]
+        return tuple(sorted(rows, key=lambda row: (row.rank or m + 1, row.model)))
+
+    def row(self, model: str) -> Rating:
+        return self._by_model[model]
+
+    @cached_property
+    def _by_model(self) -> dict[str, Rating]:
+        return {row.model: row for row in self.ratings}
+
+
+def t_quantile(df: float | Array, *, level: float = 0.95) -> Array:
+    """Return the standard errors on each side of an interval, by Student's t.
+
+    An error estimated from n prompts has n - 1 degrees of freedom: with four prompts a 95 % interval
+    is 3.2 standard errors to each side, with 143 it is 1.98 (Cameron and Miller 2015).
+    """
+    return np.asarray(special.stdtrit(df, (1 + level) / 2))
+
+
+def degrees_of_freedom(n_prompts: float | Array) -> Array:
+    """One less than the prompts, of which it takes two to estimate an error."""
+    return np.maximum(np.asarray(n_prompts) - 1.0, 1.0)
+
+
+def with_intervals(
+    board: Leaderboard, std_error: Array, n_prompts: Array | None = None
+) -> Leaderboard:
+    """Add standard errors (m,) and their 95 % intervals, from n_prompts (m,) or the board's own."""
+    n = board.n_prompts if n_prompts is None else n_prompts
+    n = np.full(len(board.models), np.inf) if n is None else n
+    std_error = np.where(np.isfinite(board.rating), std_error, np.nan)
+    half = t_quantile(degrees_of_freedom(n)) * std_error
+    return replace(
+        board,
+        std_error=std_error,
+        ci_low=board.rating - half,
+        ci_high=board.rating + half,
+    )
+
+
+def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
+    """Move the scale to where one model has a given rating; errors are of the distance to it.
+
+    Raises UserError where the model is not rated.
+    """
+    fixed = board.models.index(model) if model in board.models else -1
+    if fixed < 0 or math.isnan(board.rating[fixed]):
+        rated = ", ".join(r.model for r in board.ratings[:5] if r.rating is not None)
+        raise UserError(
+            f"baseline_model: {model!r} has no rating here. Expected a rated model, such as {rated}."
+        )
+    moved = replace(board, rating=board.rating - board.rating[fixed] + at)
+    if board.samples is not None:
+        moved = replace(moved, samples=board.samples - board.samples[:, [fixed]] + at)
+    if board.covariance is None:
+        return replace(moved, interval=None, std_error=None, ci_low=None, ci_high=None)
+    column = board.covariance[:, [fixed]]
+    distances = board.covariance - column - column.T + board.covariance[fixed, fixed]
+    if math.isfinite(board.covariance[fixed, fixed]):  # else other pairs are known as before
+        moved = replace(moved, covariance=distances)
+    assert board.n_prompts is not None
+    n_prompts = np.minimum(board.n_prompts, board.n_prompts[fixed])
+    return with_intervals(moved, np.sqrt(np.maximum(np.diag(distances), 0.0)), n_prompts)
+
+
+def running_means(samples: Array, *, n_points: int = 120) -> tuple[Index, Array, Array]:
+    """Return how the mean over permutations settles, at log-spaced numbers of them.
+
+    samples  (p, m), of a leaderboard by permutations
+    Returns the numbers of permutations (n,), the means (n, m) and their standard errors (n, m),
+    zero for one permutation.
+    """
+    counts = np.unique(np.geomspace(1, len(samples), n_points).round().astype(np.intp))
+    n = counts[:, None]
+    means = np.cumsum(samples, axis=0)[counts - 1] / n
+    shifted = samples - samples[0]  # small numbers: their squares lose no digits
+    squares = np.cumsum(shifted**2, axis=0)[counts - 1] - n * (means - samples[0]) ** 2
+    errors = np.sqrt(np.maximum(squares, 0.0) / np.maximum(n - 1, 1) / n)
+    return counts, means, errors
