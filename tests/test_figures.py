@@ -77,15 +77,14 @@ def words(plot: Plot) -> set[str]:
 # Every figure
 
 
-def test_law_names_have_the_same_colours_in_any_order_and_each_its_own():
-    @given(st.lists(st.text(), unique=True, max_size=style.MAX_COLORED), st.randoms())
-    def law(names: list[str], draw: random.Random):
-        found = style.colors(names)
-        assert len(set(found.values())) == len(names)
-        draw.shuffle(names)
-        assert style.colors(names) == found
-
-    law()
+@given(st.lists(st.text(), unique=True, max_size=style.MAX_COLORED), st.randoms())
+def test_law_names_have_the_same_colours_in_any_order_and_each_its_own(
+    names: list[str], draw: random.Random
+):
+    found = style.colors(names)
+    assert len(set(found.values())) == len(names)
+    draw.shuffle(names)
+    assert style.colors(names) == found
 
 
 @given(st.sets(st.text("ab-/…", max_size=60)))
@@ -153,7 +152,7 @@ def test_what_cannot_be_known_is_not_drawn():
 def test_the_ratings_drawn_are_those_of_the_leaderboards(found: Standings, drawn: dict[str, Plot]):
     for row in drawn["ratings"].rows:
         bradley_terry = found.companions["bradley_terry"][row["dimension"]]
-        boards = {"Elo": found.elo[row["dimension"]][16.0], "Bradley-Terry": bradley_terry}
+        boards = {"elo": found.elo[row["dimension"]][16.0], "bradley_terry": bradley_terry}
         rating = boards[row["method"]].row(row["model"]).to_dict()
         names = ("rating", "ci_low", "ci_high", "ordering_error", "rank", "flag")
         assert {name: row[name] for name in names} == {name: rating[name] for name in names}
@@ -176,7 +175,7 @@ def test_an_entrant_without_a_rating_has_the_reason_in_its_place():
     wins = [battle("best", b.model_a, "model_a", q) for q, b in enumerate(tournament())]
     plot = ratings.ratings(of_battles([*wins, *tournament()]))
     assert plot is not None
-    (row,) = (r for r in plot.rows if (r["model"], r["method"]) == ("best", "Bradley-Terry"))
+    (row,) = (r for r in plot.rows if (r["model"], r["method"]) == ("best", "bradley_terry"))
     assert (row["rating"], row["flag"]) == (None, "unbeaten")
     assert "unbeaten" in words(plot)
 
