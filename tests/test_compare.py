@@ -92,12 +92,6 @@ def test_a_shift_is_the_difference_of_ratings_with_one_level(found: dict[str, An
     assert sum(row["shift"] for row in after.values()) == pytest.approx(0, abs=1e-6)
 
 
-def test_elo_has_shifts_without_an_interval(found: dict[str, Any]):
-    for row in rows(found, run="whole", method="elo"):
-        assert row["shift"] is not None
-        assert row["shift_std_error"] is None
-
-
 def test_what_runs_share_is_counted(found: dict[str, Any]):
     whole, again = found["overlaps"]
     assert (whole["n_prompts_before"], whole["n_prompts"], whole["n_shared_prompts"]) == (
@@ -128,42 +122,14 @@ def test_inputs_are_compared_by_their_hashes(found: dict[str, Any]):
     )
 
 
-def test_the_judge_and_what_it_cost_stand_beside_each_other(found: dict[str, Any]):
-    judged = {row["run"]: row["flip_rate"] for row in found["judge"]}
-    assert judged == {"pilot": 0.0, "whole": 0.0, "again": None}
-    asked = {row["run"]: row["usage"]["judge_calls"] for row in found["runs"]}
-    assert asked["pilot"] > 0
-    assert asked["again"] == 0
-
-
 def test_the_console_says_it_run_by_run(ran: Ran):
     lines = ran.out.splitlines()
     assert lines[0] == "run 1: pilot"
-    assert lines[1].split() == [
-        "tournament,",
-        "judge",
-        "lexical,",
-        "143",
-        "prompts,",
-        *lines[1].split()[5:],
-    ]
+    assert lines[1].strip().startswith("tournament, judge lexical, 143 prompts,")
     entrant = next(i for i, line in enumerate(lines) if line.split()[:1] == ["probe_reference"])
     assert [line.split()[0] for line in lines[entrant + 1 : entrant + 3]] == ["2", "3"]
     assert any(line.split() == ["elo.k", "8", "16", "16"] for line in lines)
     assert "10 of its 20 prompts are among the 10 of run 1" in ran.out
-
-
-def test_what_is_done_meanwhile_names_no_ratings(ran: Ran):
-    assert ran.err.splitlines()[0] == "compare: asks nobody and rates nothing"
-
-
-def test_the_same_verdicts_are_said_to_be_the_same(folder: Path):
-    ran = compare(folder, "whole", "again")
-    assert (
-        "run 2: the same verdicts as in run 1, so its Bradley-Terry ratings are the same" in ran.out
-    )
-    moved = rows(ran.read("compare.json"), run="again", method="bradley_terry")
-    assert {(row["shift"], row["shift_std_error"]) for row in moved} == {(0.0, None)}
 
 
 # What it writes
@@ -174,16 +140,6 @@ def test_the_csv_holds_every_rating(ran: Ran, found: dict[str, Any]):
         kept = list(csv.DictReader(file))
     assert [row["model"] for row in kept] == [row["model"] for row in found["ratings"]]
     assert list(kept[0]) == list(found["ratings"][0])
-
-
-def test_figures_have_their_numbers_beside_them(ran: Ran):
-    for name, n in (("rating_shifts", 8),):
-        assert (ran.run_dir / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (ran.run_dir / f"figures/{name}.svg").read_text(encoding="utf-8")
-        assert (
-            len((ran.run_dir / f"figures/{name}.csv").read_text(encoding="utf-8").splitlines())
-            == 1 + n
-        )
 
 
 def test_the_page_says_who_leads_and_what_differs(ran: Ran):
@@ -247,6 +203,8 @@ def test_runs_are_named_by_as_much_of_their_path_as_tells_them_apart(folder: Pat
     [
         ("[]", "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]'"),
         ("[whole]", "found one finished run, {folder}/whole. Comparing takes two or more."),
+        ("[no*where]", "found no run folder that matches no*where. Check the pattern."),
+        ("[.]", "runs: . is no run folder, for it has no manifest.json."),
         ("[whole,nowhere]", "runs: found no folder nowhere. Check the path."),
         ("[whole,pilot] plan=true", "plan: experiment=compare asks no judge"),
     ],
@@ -287,28 +245,6 @@ def test_runs_without_an_entrant_in_common_are_refused(folder: Path):
     )
 
 
-def test_one_run_named_twice_is_one_run(folder: Path):
-    assert [
-        r.name for r in runs.read([str(folder / "whole"), f"{folder}/pilot/../whole"]).runs
-    ] == ["whole"]
-
-
-@pytest.mark.parametrize(
-    ("chosen", "said"),
-    [
-        ("no*where", "found no run folder that matches no*where. Check the pattern."),
-        (".", "runs: . is no run folder, for it has no manifest.json."),
-    ],
-)
-def test_what_is_no_run_is_refused(
-    chosen: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError) as refused:
-        runs.read([chosen])
-    assert said in str(refused.value)
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -342,15 +278,9 @@ def test_a_run_that_is_named_must_have_finished_and_must_rate(
         ),
         (
             "ratings.json",
-            {"dimensions": 3},
-            "ratings.json has no ratings by dimension. Expected what a run wrote.",
-        ),
-        (
-            "ratings.json",
             {"dimensions": {"factuality": {"elo": {"ratings": [{"x": 1}]}}}},
             "has no ratings by dim",
         ),
-        ("ratings.json", {}, "ratings.json has no ratings by dimension."),
         (
             "battles.jsonl",
             {"x": 1},
@@ -379,17 +309,6 @@ def test_without_its_battles_a_run_has_shifts_and_no_interval(folder: Path):
     assert "no interval of the shifts: bare left no battles.jsonl" in ran.out
     moved = rows(ran.read("compare.json"), run="bare", method="bradley_terry")
     assert all(row["shift"] is not None and row["shift_std_error"] is None for row in moved)
-
-
-def test_battles_on_another_dimension_are_not_said_to_be_no_file(folder: Path):
-    shutil.copytree(folder / "whole", folder / "elsewhere")
-    battles = folder / "elsewhere/battles.jsonl"
-    battles.write_text(
-        battles.read_text(encoding="utf-8").replace('"factuality"', '"calibration"'),
-        encoding="utf-8",
-    )
-    said = compare(folder, "pilot", "elsewhere").out
-    assert "no interval of the shifts: elsewhere has no battle on factuality" in said
 
 
 def test_ratings_of_other_battles_than_the_file_holds_have_no_interval(folder: Path):
