@@ -126,8 +126,9 @@ table(
 # %% [markdown]
 # ## Did I ask enough?
 #
-# What this run would have found four times in five, by its own scatter over prompts, and how many prompts a
-# difference of 40 points takes. A difference that is smaller and does not hold has not been shown to be absent.
+# The difference that this run detects with 80 % power, by its own variance over prompts, and how many
+# prompts a difference of 40 points takes where all pairs are tested, as in the report. A smaller
+# difference that is not significant has not been shown to be absent.
 
 # %%
 table(
@@ -137,7 +138,7 @@ table(
             p["dimension"],
             number(p["n_prompts"]),
             number(p["detectable"]),
-            number(p["prompts_needed"].get("40")),
+            number(p["prompts_needed_corrected"].get("40")),
         )
         for p in run.ratings["precision"].get("bradley_terry", ())
     ],

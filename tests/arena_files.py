@@ -26,9 +26,9 @@ from elo_exp.experiments import Parts, arena
 from elo_exp.experiments.arena import ArenaResult
 from elo_exp.files import write_jsonl
 from elo_exp.judges import Judge
+from elo_exp.ratings.bradley_terry import POINTS
 from elo_exp.records import JudgeReply, JudgeRequest
 from elo_exp.settings import Settings
-from elo_exp.statistics.likelihood import POINTS
 from elo_exp.store.store import Store
 
 SCORE = re.compile(r"score (-?[0-9.]+)")

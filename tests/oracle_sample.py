@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -80,25 +79,15 @@ def draws(folder: Path) -> dict[str, list[FreshDraw]]:
     return {policy: read_draws(folder, policy) or [] for policy in POLICIES}
 
 
-def load(folder: Path, *, probe: bool = False) -> Dataset:
-    probes = draws(folder / "probe") if probe else {}
-    logged, fresh = read_logged(folder / "logged.jsonl"), draws(folder / "fresh")
-    return build_dataset(logged, fresh=fresh, probe=probes, policies=None, n_folds=5, seed=42)
-
-
 @cache
 def sample(*, probe: bool = False) -> Dataset:
     """The recorded sample."""
-    return load(recorded(), probe=probe)
+    logged = read_logged(recorded() / "logged.jsonl")
+    probes = draws(recorded() / "probe") if probe else {}
+    return build_dataset(
+        logged, fresh=draws(recorded() / "fresh"), probe=probes, policies=None, n_folds=5, seed=42
+    )
 
 
 def truth() -> dict[str, Truth]:
     return read_truth(recorded() / "truth.json")
-
-
-@cache
-def drawn() -> tuple[Dataset, dict[str, Truth]]:
-    """The small sample and its truths."""
-    with TemporaryDirectory() as folder:
-        small(Path(folder))
-        return load(Path(folder)), read_truth(Path(folder) / "truth.json")

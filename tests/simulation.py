@@ -23,18 +23,22 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from elo_exp.arrays import Array
-from elo_exp.ratings.bradley_terry import POINTS, abilities
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry, abilities
 from elo_exp.ratings.games import Games
 from elo_exp.records import Battle
 
-RESULTS = {1: "model_a", 0: "tie", -1: "model_b"}  # a verdict, seen from the first of the pair
+_CODES = np.array([2, 0, 1], dtype=np.int8)  # of a tie, and of wins of the first and the second
+BRADLEY_TERRY = BradleyTerry(
+    initial_rating=1400.0, use="both", interval="sandwich", n_bootstraps=2, seed=0
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,23 +71,34 @@ class Tournament:
         at = rng.random(win.shape)
         return (at < win).astype(np.int8) - (at > win + tie).astype(np.int8)
 
+    def columns(self, n_prompts: int, rng: np.random.Generator) -> Battles:
+        """A battle for each prompt and pair, as a judge leaves it; the orders have to agree for a
+        winner."""
+        verdicts = _CODES[self.verdicts(n_prompts, rng)].reshape(-1, 2)
+        verdict_ab, verdict_ba = verdicts.T
+        n, (first, second) = len(verdicts), np.array(self.pairs, dtype=np.int32).T
+        none = np.full(n, -1, dtype=np.int32)
+        return Battles(
+            models=self.models,
+            model_a=np.tile(first, n_prompts),
+            model_b=np.tile(second, n_prompts),
+            winner=np.where(verdict_ab == verdict_ba, verdict_ab, np.int8(2)),
+            verdict_ab=verdict_ab,
+            verdict_ba=verdict_ba,
+            equal_answers=np.zeros(n, dtype=np.bool_),
+            questions=tuple(f"q{q}" for q in range(n_prompts)),
+            question=np.repeat(np.arange(n_prompts, dtype=np.int32), len(self.pairs)),
+            dimensions=(),
+            dimension=none,
+            judges=(),
+            judge=none,
+            sources=("llm-judge",),
+            source=np.zeros(n, dtype=np.int32),
+        )
+
     def battles(self, n_prompts: int, rng: np.random.Generator, **columns: Any) -> list[Battle]:
-        """A battle for each prompt and pair, as a judge leaves it; the orders have to agree for a winner."""
-        verdicts = self.verdicts(n_prompts, rng)
-        names = [(self.models[i], self.models[j]) for i, j in self.pairs]
-        return [
-            Battle(
-                model_a=a,
-                model_b=b,
-                winner=RESULTS[ab] if ab == ba else "tie",
-                question_id=f"q{q}",
-                verdict_ab=RESULTS[ab],
-                verdict_ba=RESULTS[ba],
-                **{"source": "llm-judge", **columns},
-            )
-            for q, prompt in enumerate(verdicts.tolist())
-            for (a, b), (ab, ba) in zip(names, prompt, strict=True)
-        ]
+        """The same as rows, with other values in some columns."""
+        return [replace(row, **columns) for row in self.columns(n_prompts, rng).rows()]
 
     def games(self, n_prompts: int, rng: np.random.Generator, *, ties: str = "half") -> Games:
         """The same with a game for each verdict, without the battles; `ties` half: of a win, dropped: left out."""

@@ -60,7 +60,7 @@ def with_lengths(found: Standings, lengths: Mapping[tuple[str, str], int]) -> St
     diagnoses = {}
     for dimension, battles in found.battles.items():
         control = judge_bias.length_control(
-            battles.rows(), lengths, dimension=dimension, initial_rating=1400.0, use="both"
+            battles, lengths, dimension=dimension, initial_rating=1400.0, use="both"
         )
         diagnoses[dimension] = {**found.diagnoses[dimension], "length": dataclasses.asdict(control)}
     return dataclasses.replace(found, diagnoses=diagnoses)

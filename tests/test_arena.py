@@ -21,10 +21,9 @@ from elo_exp.arena import placement
 from elo_exp.arena.sources import Arena
 from elo_exp.experiments import arena
 from elo_exp.files import write_jsonl
-from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, UserError
-from elo_exp.statistics.likelihood import POINTS
 from tests.arena_files import TheJudge, World, parts_of, placed
 from tests.commands import Ran, attempt, run
 from tests.data import by_dimension, shared_data

@@ -293,8 +293,12 @@ def test_real_battles_of_people_and_models_are_read():
     for judge, n in (("crowd", 8_931), ("gpt-4", 3_236), ("gpt-3.5-turbo-instruct", 3_236)):
         found = read(path, filters={"judge_model": judge})
         assert (len(found.battles), found.n_filtered) == (n, 15_403 - n)
-    for name, n in (("simple", 16), ("food", 30), ("llmfao", 8_931)):  # of another library
-        assert len(read(shared_data(f"golden/{name}.csv"), columns=LEFT_RIGHT).battles) == n
+
+
+@pytest.mark.parametrize(("name", "n_battles"), [("simple", 16), ("food", 30), ("llmfao", 8_931)])
+def test_the_comparisons_of_another_library_are_read(name, n_battles):
+    path = shared_data(f"golden/{name}.csv")
+    assert len(read(path, columns=LEFT_RIGHT).battles) == n_battles
 
 
 # Both verdicts, where a file has them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -102,13 +103,22 @@ def built() -> list[Prompt]:
     ("stem", "question"),
     [
         ("Which of the following is the most likely diagnosis?", "What is the most likely diagnosis?"),
+        ("He faints. Which one of the following are the best next steps?", "He faints. What are the best next steps?"),
+        ("Which of the following best explains the fever?", "What best explains the fever?"),
         ("Which of the following would most likely relieve it?", "What would most likely relieve it?"),
         ("Which of the following enzymes is deficient?", "Which enzyme is deficient?"),
+        ("Which of the following ECG findings are most likely?", "Which ECG finding is most likely?"),
         ("Beside rest, which of the following therapies should he have?", "Beside rest, which therapy should he have?"),
+        ("It acts by which of the following mechanisms of action?", "It acts by which mechanism of action?"),
         ("A smear is most likely to show which of the following?", "A smear is most likely to show what?"),
         ("Heinz bodies are seen in:", "Heinz bodies are seen in what?"),
+        ("The stapedius is supplied by the -", "The stapedius is supplied by what?"),
+        ("Wickham striae are a sign of?", "Wickham striae are a sign of what?"),
         ("Drug of choice for status epilepticus", "What is the drug of choice for status epilepticus?"),
+        ("The most common cause of epistaxis is", "What is the most common cause of epistaxis?"),
+        ("What is the dose of adrenaline in anaphylaxis:", "What is the dose of adrenaline in anaphylaxis?"),
         ("Seen when pH falls is", "Seen when pH falls is what?"),
+        ("The drug which stains teeth is?", "The drug which stains teeth is what?"),
         ("In shock, which drug is given first ?", "In shock, which drug is given first?"),
         ("K+ 5.9 mEq/L\nWhich of the following is the cause?", "K+ 5.9 mEq/L\nWhat is the cause?"),
         ("She eats the following day. What now?", "She eats the following day. What now?"),
@@ -123,12 +133,17 @@ def test_a_stem_becomes_a_question_that_stands_alone(stem, question):
     [
         ("Which of the following is true about heparin?", "needs its options"),
         ("Which of the following is a loop diuretic?", "needs its options"),
+        ("Which of the following statements is the best?", "needs its options"),
         ("Which of the following nerves or vessels is cut?", "needs its options"),
         ("All are causes of clubbing except:", "needs its options"),
+        ("Which drug should not be given?", "needs its options"),
+        ("Least common site of endometriosis is", "needs its options"),
         ("The ____ nerve supplies the deltoid", "needs its options"),
         ("Consider: 1. fever 2. rash 3. cough. What is it?", "needs its options"),
         ("An X-ray is shown. What is the most likely diagnosis?", "shows a picture"),
+        ("Identify the structure marked by the arrow", "shows a picture"),
         ("Vitamin K", "has no form of a question"),
+        ("When given by mouth, vancomycin treats?", "has no form of a question"),
         ("Is warfarin safe in pregnancy?", "has no form of a question"),
     ],
 )
@@ -150,6 +165,11 @@ def test_an_answer_that_says_nothing_by_itself_is_left_out(gold):
 )
 def test_an_answer_that_only_looks_like_it_is_kept(gold):
     check_options(["Lead", gold], gold)
+
+
+def test_a_question_with_an_option_on_the_others_is_left_out():
+    with pytest.raises(LeftOutError, match="an option on the other options"):
+        check_options(["Lead", "Zinc", "Any of these"], "Lead")
 
 
 # The bank
@@ -241,6 +261,11 @@ def test_json_and_parquet_files_give_the_same_bank(build):
     assert built() == expected
 
 
+def test_a_count_of_zero_reads_nothing(build):
+    assert build("--n-medqa=0", "--medqa=nowhere.jsonl") == 0
+    assert {prompt.source for prompt in built()} == {"medmcqa_open", "curated"}
+
+
 def test_a_name_that_is_no_file_is_loaded_from_the_hub(build, monkeypatch):
     asked = []
 
@@ -264,26 +289,40 @@ def refused(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("short", "cases", "message"),
+    ("row", "message"),
     [
-        ([{"text": "Why?"}], None, "medmcqa.jsonl:1: the row has no 'opa'. Expected a text;"),
-        ([medmcqa(question=" ")], None, "medmcqa.jsonl:1: the row has ' ' as 'question'."),
-        ([medmcqa(cop=4)], None, "files of medmcqa.github.io count from 1: subtract 1."),
         (
-            None,
-            [medqa(options=None)],
-            "medqa.jsonl:1: 'options' is None. Expected texts by letter.",
+            {"text": "Why?"},
+            "medmcqa.jsonl:1: the row has no 'opa'. Expected a text; the row has text.",
         ),
+        (medmcqa(question=" "), "medmcqa.jsonl:1: the row has ' ' as 'question'. Expected a text;"),
         (
-            None,
-            [medqa(answer_idx="E")],
-            "medqa.jsonl:1: 'answer_idx' is 'E'. Expected one of A, B,",
+            medmcqa(cop=-1),
+            "medmcqa.jsonl:1: 'cop' is -1. Expected the right option, 0 to 3. The test split has no",
         ),
-        (None, [medqa(answer="Vagus")], "medqa.jsonl:1: 'answer' is 'Vagus', but option C is 'Rec"),
+        (medmcqa(cop=4), "files of medmcqa.github.io count from 1: subtract 1."),
+        (medmcqa(subject_name=None), "has None as 'subject_name'."),
     ],
 )
-def test_a_row_without_usable_fields_is_refused(build, capsys, short, cases, message):
-    assert build(short=short, cases=cases) == 2
+def test_a_medmcqa_row_without_usable_fields_is_refused(build, capsys, row, message):
+    assert build(short=[row]) == 2
+    assert message in refused(capsys)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (medqa(options=None), "medqa.jsonl:1: 'options' is None. Expected texts by letter."),
+        (medqa(options={"A": 1}), "medqa.jsonl:1: options: the row has 1 as 'A'. Expected a text;"),
+        (medqa(answer_idx="E"), "medqa.jsonl:1: 'answer_idx' is 'E'. Expected one of A, B, C, D."),
+        (
+            medqa(answer="Vagus"),
+            "medqa.jsonl:1: 'answer' is 'Vagus', but option C is 'Recurrent laryngeal'.",
+        ),
+    ],
+)
+def test_a_medqa_row_without_usable_fields_is_refused(build, capsys, row, message):
+    assert build(cases=[row]) == 2
     assert message in refused(capsys)
 
 
@@ -298,19 +337,45 @@ def test_too_few_usable_questions_are_refused_with_what_was_left_out(build, caps
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("--medqa=nowhere.jsonl", "nowhere.jsonl: cannot be read (No such file or directory)."),
-        ("--medqa=curated.txt", "curated.txt: is no data set. Expected a file ending in .jsonl,"),
-        ("--medqa=bad.json", "bad.json: found no list of objects."),
+        (
+            "--medqa=nowhere.jsonl",
+            "nowhere.jsonl: cannot be read (No such file or directory). Check the path.",
+        ),
+        (
+            "--medqa=curated.txt",
+            "curated.txt: is no data set. Expected a file ending in .jsonl, .json, .parquet, or",
+        ),
+        (
+            "--medqa=bad.json",
+            "bad.json: found no list of objects. Name a file with one object a line .jsonl.",
+        ),
+        (
+            "--medqa=broken.json",
+            "broken.json: not JSON (Expecting value: line 1 column 1 (char 0)).",
+        ),
         ("--medqa=bad.parquet", "bad.parquet: cannot be read as parquet ("),
         ("--curated=medqa.jsonl", "medqa.jsonl:1: the row has no 'prompt_id'."),
+        ("--curated=plain.jsonl", "plain.jsonl: holds no prompt of source 'curated'."),
         ("--out=curated.jsonl", "curated.jsonl: is the bank whose curated prompts are copied."),
     ],
 )
 def test_a_wrong_file_is_refused(build, capsys, given, message):
     Path("bad.json").write_text('{"question": "Why?"}', encoding="utf-8")
+    Path("broken.json").write_text("nothing", encoding="utf-8")
     Path("bad.parquet").write_text("nothing", encoding="utf-8")
+    plain = {"prompt_id": "p", "source": "medqa", "subject": "s", "text": "Why?"}
+    Path("plain.jsonl").write_text(json.dumps(plain), encoding="utf-8")
     assert build(given) == 2
     assert message in refused(capsys)
+
+
+def test_the_hub_needs_the_library(build, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert build("--medqa=GBaker/MedQA-USMLE-4-options") == 2
+    assert (
+        "the hub needs the library 'datasets'. Install it with: pip install -e '.[bank]'"
+        in refused(capsys)
+    )
 
 
 def test_a_hub_out_of_reach_is_one_line(build, capsys, monkeypatch):
@@ -319,5 +384,13 @@ def test_a_hub_out_of_reach_is_one_line(build, capsys, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
     assert build("--medqa=GBaker/MedQA-USMLE-4-options") == 2
-    message = "GBaker/MedQA-USMLE-4-options: split 'test' cannot be loaded (no network)."
-    assert refused(capsys) == message
+    assert (
+        refused(capsys)
+        == "GBaker/MedQA-USMLE-4-options: split 'test' cannot be loaded (no network)."
+    )
+
+
+def test_a_negative_count_is_refused(build, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        build("--n-medqa=-1")
+    assert "argument --n-medqa: found -1. Expected 0 or more." in capsys.readouterr().err

@@ -35,7 +35,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "elo.n_perms=20",
     )
     run(*rate, "hydra.run.dir=again", folder=folder)
+    _turn_every_third(folder / "whole" / "battles.jsonl", folder / "turned.jsonl")
+    run(*rate, "battles=turned.jsonl", "hydra.run.dir=turned", folder=folder)
     return folder
+
+
+def _turn_every_third(path: Path, other: Path) -> None:
+    """Another judge: each third battle goes the other way."""
+    turned = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for row in rows[::3]:
+        row.update({name: turned[row[name]] for name in ("winner", "verdict_ab", "verdict_ba")})
+    other.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 
 
 def compare(folder: Path, *chosen: str, figures: bool = False) -> Ran:
@@ -87,9 +98,28 @@ def test_a_shift_is_the_difference_of_ratings_with_one_level(found: dict[str, An
     for model in PROBES:
         row = after[model]
         assert row["shift"] == pytest.approx(row["rating"] - before[model]["rating"])
-        assert row["shift_ci_low"] < row["shift"] < row["shift_ci_high"]
         assert before[model]["shift"] is None
     assert sum(row["shift"] for row in after.values()) == pytest.approx(0, abs=1e-6)
+
+
+def test_another_judge_moves_ratings_and_other_prompts_alone_do_not(
+    found: dict[str, Any], folder: Path
+):
+    """The pilot's verdicts are among those of the whole run: that is no shift to test."""
+    for row in rows(found, run="whole", method="bradley_terry"):
+        assert (row["shift_ci_low"], row["shift_p_value"]) == (None, None)
+    assert found["overlaps"][0]["no_interval"].startswith("all verdicts of one are in the other")
+    other = dict(compare(folder, "whole", "turned").read("compare.json"))
+    assert other["overlaps"][0]["no_interval"] is None
+    for row in rows(other, run="turned", method="bradley_terry"):
+        assert row["shift_ci_low"] < row["shift"] < row["shift_ci_high"]
+        assert row["shift_p_value"] <= row["shift_p_holm"]
+
+
+def test_elo_has_shifts_without_an_interval(found: dict[str, Any]):
+    for row in rows(found, run="whole", method="elo"):
+        assert row["shift"] is not None
+        assert row["shift_std_error"] is None
 
 
 def test_what_runs_share_is_counted(found: dict[str, Any]):
@@ -100,7 +130,7 @@ def test_what_runs_share_is_counted(found: dict[str, Any]):
         10,
     )
     assert (whole["agreement"]["n_comparisons"], whole["agreement"]["agreement"]) == (60, 1.0)
-    assert whole["no_interval"] is again["no_interval"] is None
+    assert whole["no_interval"] == again["no_interval"] is not None
     assert found["answers"] == [
         {"run": "whole", "entrant": name, "n_shared": 143, "n_same": 143} for name in PROBES
     ]
@@ -122,14 +152,42 @@ def test_inputs_are_compared_by_their_hashes(found: dict[str, Any]):
     )
 
 
+def test_the_judge_and_what_it_cost_stand_beside_each_other(found: dict[str, Any]):
+    judged = {row["run"]: row["flip_rate"] for row in found["judge"]}
+    assert judged == {"pilot": 0.0, "whole": 0.0, "again": None}
+    asked = {row["run"]: row["usage"]["judge_calls"] for row in found["runs"]}
+    assert asked["pilot"] > 0
+    assert asked["again"] == 0
+
+
 def test_the_console_says_it_run_by_run(ran: Ran):
     lines = ran.out.splitlines()
     assert lines[0] == "run 1: pilot"
-    assert lines[1].strip().startswith("tournament, judge lexical, 143 prompts,")
+    assert lines[1].split() == [
+        "tournament,",
+        "judge",
+        "lexical,",
+        "143",
+        "prompts,",
+        *lines[1].split()[5:],
+    ]
     entrant = next(i for i, line in enumerate(lines) if line.split()[:1] == ["probe_reference"])
     assert [line.split()[0] for line in lines[entrant + 1 : entrant + 3]] == ["2", "3"]
     assert any(line.split() == ["elo.k", "8", "16", "16"] for line in lines)
     assert "10 of its 20 prompts are among the 10 of run 1" in ran.out
+
+
+def test_what_is_done_meanwhile_names_no_ratings(ran: Ran):
+    assert ran.err.splitlines()[0] == "compare: asks nobody and rates nothing"
+
+
+def test_the_same_verdicts_are_said_to_be_the_same(folder: Path):
+    ran = compare(folder, "whole", "again")
+    assert (
+        "run 2: the same verdicts as in run 1, so its Bradley-Terry ratings are the same" in ran.out
+    )
+    moved = rows(ran.read("compare.json"), run="again", method="bradley_terry")
+    assert {(row["shift"], row["shift_std_error"]) for row in moved} == {(0.0, None)}
 
 
 # What it writes
@@ -140,6 +198,16 @@ def test_the_csv_holds_every_rating(ran: Ran, found: dict[str, Any]):
         kept = list(csv.DictReader(file))
     assert [row["model"] for row in kept] == [row["model"] for row in found["ratings"]]
     assert list(kept[0]) == list(found["ratings"][0])
+
+
+def test_figures_have_their_numbers_beside_them(ran: Ran):
+    for name, n in (("rating_shifts", 8),):
+        assert (ran.run_dir / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (ran.run_dir / f"figures/{name}.svg").read_text(encoding="utf-8")
+        assert (
+            len((ran.run_dir / f"figures/{name}.csv").read_text(encoding="utf-8").splitlines())
+            == 1 + n
+        )
 
 
 def test_the_page_says_who_leads_and_what_differs(ran: Ran):
@@ -203,8 +271,6 @@ def test_runs_are_named_by_as_much_of_their_path_as_tells_them_apart(folder: Pat
     [
         ("[]", "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]'"),
         ("[whole]", "found one finished run, {folder}/whole. Comparing takes two or more."),
-        ("[no*where]", "found no run folder that matches no*where. Check the pattern."),
-        ("[.]", "runs: . is no run folder, for it has no manifest.json."),
         ("[whole,nowhere]", "runs: found no folder nowhere. Check the path."),
         ("[whole,pilot] plan=true", "plan: experiment=compare asks no judge"),
     ],
@@ -245,6 +311,28 @@ def test_runs_without_an_entrant_in_common_are_refused(folder: Path):
     )
 
 
+def test_one_run_named_twice_is_one_run(folder: Path):
+    assert [
+        r.name for r in runs.read([str(folder / "whole"), f"{folder}/pilot/../whole"]).runs
+    ] == ["whole"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ("no*where", "found no run folder that matches no*where. Check the pattern."),
+        (".", "runs: . is no run folder, for it has no manifest.json."),
+    ],
+)
+def test_what_is_no_run_is_refused(
+    chosen: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as refused:
+        runs.read([chosen])
+    assert said in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -278,9 +366,15 @@ def test_a_run_that_is_named_must_have_finished_and_must_rate(
         ),
         (
             "ratings.json",
+            {"dimensions": 3},
+            "ratings.json has no ratings by dimension. Expected what a run wrote.",
+        ),
+        (
+            "ratings.json",
             {"dimensions": {"factuality": {"elo": {"ratings": [{"x": 1}]}}}},
             "has no ratings by dim",
         ),
+        ("ratings.json", {}, "ratings.json has no ratings by dimension."),
         (
             "battles.jsonl",
             {"x": 1},
@@ -309,6 +403,17 @@ def test_without_its_battles_a_run_has_shifts_and_no_interval(folder: Path):
     assert "no interval of the shifts: bare left no battles.jsonl" in ran.out
     moved = rows(ran.read("compare.json"), run="bare", method="bradley_terry")
     assert all(row["shift"] is not None and row["shift_std_error"] is None for row in moved)
+
+
+def test_battles_on_another_dimension_are_not_said_to_be_no_file(folder: Path):
+    shutil.copytree(folder / "whole", folder / "elsewhere")
+    battles = folder / "elsewhere/battles.jsonl"
+    battles.write_text(
+        battles.read_text(encoding="utf-8").replace('"factuality"', '"calibration"'),
+        encoding="utf-8",
+    )
+    said = compare(folder, "pilot", "elsewhere").out
+    assert "no interval of the shifts: elsewhere has no battle on factuality" in said
 
 
 def test_ratings_of_other_battles_than_the_file_holds_have_no_interval(folder: Path):

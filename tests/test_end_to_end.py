@@ -335,9 +335,9 @@ def test_every_figure_is_a_png_and_an_svg_with_its_data_beside_it(demo: Ran):
 def test_the_ratings_of_the_figure_are_those_of_ratings_json(demo: Ran):
     dimensions = demo.read("ratings.json")["dimensions"]
     expected = {
-        (dimension, method, r["model"]): (r["rating"], r["ci_low"], r["ci_high"])
+        (dimension, board["label"], r["model"]): (r["rating"], r["ci_low"], r["ci_high"])
         for dimension, boards in dimensions.items()
-        for method, board in boards.items()
+        for board in boards.values()
         for r in board["ratings"]
     }
     rows = table(demo.run_dir / "figures/ratings.csv")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
 import random
 import re
@@ -12,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from matplotlib import image
 
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.judge_quality import JudgeQuality
@@ -206,6 +208,14 @@ def _chance(share: float) -> str:
     return "< 1 %" if share < 0.005 else "> 99 %" if share >= 0.995 else f"{100 * share:.0f} %"
 
 
+def test_the_ordering_error_is_called_that_and_has_no_interval(page: str):
+    reader = Reader(page)
+    heads = [row for row in reader.cells if "Elo" in row]
+    assert len(heads) == len(DIMENSIONS)
+    assert {row[-1] for row in heads} == {"ordering error (Monte Carlo)"}
+    assert not [cell for row in reader.cells for cell in row if "±" in cell or "SEM" in cell]
+
+
 @pytest.mark.parametrize(("convergence", "is_flagged"), [(0.9499, True), (0.95, False)])
 def test_elo_that_has_gone_less_than_95_percent_of_its_way_is_flagged(
     standings: Standings, convergence: float, is_flagged: bool
@@ -289,6 +299,44 @@ def test_an_unbeaten_entrant_may_be_better_than_the_best():
     )
 
 
+def test_nor_is_anybody_the_best_while_a_group_stands_apart():
+    """u and v, who met nobody else, may be better than all."""
+    battles = simulated("abc", ["d"], gap=9.0)["d"]
+    battles += [
+        Battle(model_a="u", model_b="v", winner=f"model_{w}", question_id=f"q{q}")
+        for q in range(9)
+        for w in "ab"
+    ]
+    said = read(rated({"d": battles}, "abcuv", "bradley_terry")).said
+    assert "a is the best of those that can be rated:" in said
+    assert "Not rated: u, v (disconnected: no chain of wins leads to the others and back)." in said
+
+
+def test_a_long_name_stands_in_one_piece_on_the_console():
+    names = ["organisation/a-model-of-seven-billion-parameters-instruct-v1", "b"]
+    battles = [
+        dataclasses.replace(
+            b, model_a=names["ab".index(b.model_a)], model_b=names["ab".index(b.model_b)]
+        )
+        for b in simulated("ab", ["d"], gap=1.0)["d"]
+    ]
+    table = artifacts.table(rated({"d": battles}, names, "bradley_terry"))
+    assert re.search(rf"^ +\d   {names[0]} +\d+\.\d .* \d+$", table, re.MULTILINE)
+    assert max(map(len, table.split("± SEM: ")[1].splitlines())) <= 120
+
+
+def test_it_says_how_the_judge_behaved(page: str):
+    row = [
+        "factuality",
+        "105",
+        "21 % (21 of 100)",
+        "60 % (108 of 180)",
+        "10 %",
+        "5 (3 refused, 1 cut off)",
+    ]
+    assert row in Reader(page).cells
+
+
 def test_it_says_what_the_run_cost_and_how_it_was_made(page: str):
     said = Reader(page).said
     for words in (
@@ -322,7 +370,32 @@ def test_the_judge_is_described_by_the_numbers_of_ratings_json():
     assert order[5].endswith(f"({found['cycles']['n_cyclic_prompts']} of 100)")
 
 
+def test_elo_has_its_interval_over_prompts_where_it_is_known(standings: Standings, page: str):
+    """The bootstrap of Elo gives one; without it there is no column for it."""
+    heads = [row for row in Reader(page).cells if "Elo" in row]
+    assert {tuple(row[-3:]) for row in heads} == {
+        ("Elo", "95 % prompt bootstrap", "ordering error (Monte Carlo)")
+    }
+    one_prompt = {
+        "d": [dataclasses.replace(b, question_id="q") for b in simulated("ab", ["d"])["d"]]
+    }
+    (heads,) = (row for row in read(rated(one_prompt, "ab", "bradley_terry")).cells if "Elo" in row)
+    assert heads[-3:] == ["battles", "Elo", "ordering error (Monte Carlo)"]
+
+
+def test_a_figure_is_as_wide_as_it_was_drawn(page: str, figures: list[Plot]):
+    """By the pixels of its file, 144 of them to an inch, where CSS has 96."""
+    widths = [int(given["width"] or 0) for tag, given in Reader(page).tags if tag == "img"]
+    pixels = [image.imread(io.BytesIO(plot.png)).shape[1] for plot in figures]
+    assert widths == [round(n / 1.5) for n in pixels]
+
+
 # What is missing is left out, and said
+
+
+def test_without_a_match_nobody_can_be_rated():
+    reader = read(rated({"d": []}, (), "bradley_terry"), usage=None)
+    assert "Nobody can be rated." in reader.said
 
 
 def test_a_dimension_without_ratings_stands_beside_one_with_them():
@@ -343,6 +416,13 @@ def test_without_prompts_no_certainty_is_claimed():
     assert "how sure that is, the prompts do not say" in reader.said
     assert {row[5] for row in reader.cells if len(row) == 6 and row[0] in "abc"} == {"not known"}
     assert "What this run could have found" not in reader.said
+
+
+def test_without_another_method_elo_stands_alone():
+    reader = read(rated(simulated("abc", ["d"]), "abc"))
+    (heads,) = [row for row in reader.cells if "Elo" in row]
+    assert heads[:4] == ["rank", "entrant", "battles", "Elo"]
+    assert "how sure that is, the prompts do not say" in reader.said
 
 
 def test_ratings_of_a_battles_file_need_no_judge():

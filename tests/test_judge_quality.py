@@ -1,4 +1,4 @@
-"""How far the judge may be trusted: flips between the two orders, a taste for a position, invalid replies."""
+"""How far a judge can be trusted: flips between the two orders, position, invalid replies."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ from elo_exp.records import Comparison, Judgment, Verdict
 from tests.data import COMPARISON
 
 EQUAL = dataclasses.replace(COMPARISON, response_b=COMPARISON.response_a)
+ENDS = ("end_turn", "refusal", "max_tokens", "model_context_window_exceeded", "pause_turn")
 
 
 def judgment(
-    ab: str, ba: str, *repeats: str, mirrored: bool = False, comparison: Comparison = COMPARISON
+    *letters: str, ends: tuple[str, ...] = (), mirrored: bool = False, of: Comparison = COMPARISON
 ) -> Judgment:
-    """From the judge's letters, ann shown first, then bob, then ann again, and so on."""
+    """From the judge's letters, ann shown first, then bob, then ann again, and so on.
+
+    ends  how the replies ended: one that did not end by itself has no verdict
+    """
+    letters = letters or tuple(
+        "AB"[i % 2] if e == "end_turn" else "INVALID" for i, e in enumerate(ends)
+    )
     verdicts = [
         Verdict(
             cache_key="0f",
@@ -28,11 +35,12 @@ def judgment(
             position_swap=bool(i % 2),
             verdict=letter,
             mirrored=mirrored and bool(i % 2),
+            stop_reason=ends[i] if ends else "end_turn",
             repeat=i // 2,
         )
-        for i, letter in enumerate([ab, ba, *repeats])
+        for i, letter in enumerate(letters)
     ]
-    return reconcile(comparison, verdicts[0], verdicts[1], verdicts[2:])
+    return reconcile(of, verdicts[0], verdicts[1], verdicts[2:])
 
 
 def quality(*judgments: Judgment) -> JudgeQuality:
@@ -50,12 +58,12 @@ def test_a_worked_example():
     TIE A          inconsistent   2              yes    1          1
     TIE TIE        tie            2                     0          0
     A   INVALID    invalid
-    A   B turned   ann            1
+    A   B mirrored ann            1
     A   A          tie: equal     1
     ------------------------------------------------------------------
     9 judgments    1 invalid      6              3      9          5
     """
-    judged = quality(
+    found = quality(
         judgment("A", "B"),
         judgment("B", "A"),
         judgment("A", "A"),
@@ -64,9 +72,9 @@ def test_a_worked_example():
         judgment("TIE", "TIE"),
         judgment("A", "INVALID"),
         judgment("A", "B", mirrored=True),
-        judgment("A", "A", comparison=EQUAL),
+        judgment("A", "A", of=EQUAL),
     )
-    assert judged == JudgeQuality(
+    assert found == JudgeQuality(
         dimension="factuality",
         n_judgments=9,
         n_invalid=1,
@@ -77,146 +85,58 @@ def test_a_worked_example():
         n_ties=2,
         n_equal_answers=1,
     )
-    assert (judged.flip_rate, judged.first_shown_rate, judged.invalid_rate) == (3 / 6, 5 / 9, 1 / 9)
+    assert (found.flip_rate, found.first_shown_rate, found.invalid_rate) == (3 / 6, 5 / 9, 1 / 9)
+    assert found.tie_rate == 1 - 9 / 12
 
 
-def test_a_judge_that_always_takes_the_first_shown_flips_every_time():
-    judged = quality(*[judgment("A", "A")] * 5)
-    assert (judged.flip_rate, judged.first_shown_rate) == (1.0, 1.0)
+def test_where_nothing_was_observed_there_is_no_rate():
+    mirrored = quality(judgment("A", "B", mirrored=True), judgment("TIE", "TIE", mirrored=True))
+    assert (mirrored.flip_rate, mirrored.first_shown_rate, mirrored.tie_rate) == (None,) * 3
+    assert (mirrored.n_judgments, mirrored.n_ties) == (2, 1)
+    assert quality().invalid_rate is None
 
 
-@pytest.mark.parametrize(("ab", "ba"), [("A", "B"), ("B", "A")])
-def test_a_judge_without_a_taste_for_a_position_takes_the_first_shown_half_the_time(ab, ba):
-    judged = quality(*[judgment(ab, ba)] * 5)
-    assert (judged.flip_rate, judged.first_shown_rate) == (0.0, 0.5)
-
-
-def test_answers_that_were_turned_round_say_nothing_of_order():
-    judged = quality(judgment("A", "B", mirrored=True), judgment("TIE", "TIE", mirrored=True))
-    assert (judged.flip_rate, judged.first_shown_rate) == (None, None)
-    assert (judged.n_judgments, judged.n_ties) == (2, 1)
-
-
-def test_of_no_judgments_nothing_is_known():
-    judged = quality()
-    assert (judged.n_judgments, judged.flip_rate, judged.invalid_rate) == (0, None, None)
-
-
-def test_a_repeat_is_compared_with_the_first_answer_to_the_same_order():
-    """ann first: A, then A again. bob first: B, then TIE. Then ann first: B, bob first: B."""
-    judged = quality(judgment("A", "B", "A", "TIE"), judgment("A", "B", "B", "B"))
-    assert (judged.n_repeated, judged.n_repeats_agree) == (4, 2)
-
-
-def test_a_judge_that_repeats_its_flip_agrees_with_itself():
-    judged = quality(judgment("A", "A", "A", "A"))
-    assert (judged.n_flips, judged.n_repeated, judged.n_repeats_agree) == (1, 2, 2)
+def test_repeats_are_compared_with_the_first_answer_to_the_same_order():
+    """ann first: A, then A; bob first: B, then TIE. Then A, B and B, B. A flip may be repeated."""
+    found = quality(judgment("A", "B", "A", "TIE"), judgment("A", "B", "B", "B"))
+    assert (found.n_repeated, found.n_repeats_agree) == (4, 2)
+    flipped = quality(judgment("A", "A", "A", "A"))
+    assert (flipped.n_flips, flipped.n_repeated, flipped.n_repeats_agree) == (1, 2, 2)
+    without = quality(judgment("A", "A"))
+    assert dataclasses.replace(flipped, n_repeated=0, n_repeats_agree=0) == without
 
 
 @pytest.mark.parametrize(
-    ("again", "n_repeated"),
+    "again",
     [
-        (judgment("A", "B", "A", "B", mirrored=True), 1),
-        (judgment("A", "A", "B", "B", comparison=EQUAL), 1),
-        (judgment("A", "INVALID", "A", "B"), 1),
-        (judgment("A", "B", "INVALID", "TIE"), 1),
+        judgment("A", "B", "A", "B", mirrored=True),
+        judgment("A", "A", "B", "B", of=EQUAL),
+        judgment("A", "INVALID", "A", "B"),
+        judgment("A", "B", "INVALID", "TIE"),
     ],
-    ids=["turned round", "equal answers", "no first answer", "no second answer"],
+    ids=["mirrored", "equal answers", "no first answer", "no second answer"],
 )
-def test_a_repeat_is_counted_once_and_as_often_as_its_agreement_is_taken_from(again, n_repeated):
-    assert quality(again).n_repeated == n_repeated
-    assert repeat_agreement([again], dimension="factuality").n_comparisons == n_repeated
-
-
-def test_repeats_change_no_other_number():
-    with_repeats, without = quality(judgment("A", "A", "B", "INVALID")), quality(judgment("A", "A"))
-    assert dataclasses.replace(with_repeats, n_repeated=0, n_repeats_agree=0) == without
+def test_a_repeat_is_counted_as_often_as_its_agreement_is_taken_from(again: Judgment):
+    assert quality(again).n_repeated == 1
+    assert repeat_agreement([again], dimension="factuality").n_comparisons == 1
 
 
 @pytest.mark.parametrize(("ab", "ba"), list(product(("A", "B", "TIE", "INVALID"), repeat=2)))
-def test_listing_the_pair_the_other_way_round_changes_nothing(ab, ba):
+def test_law_listing_the_pair_the_other_way_round_changes_nothing(ab: str, ba: str):
     """The statistics are about positions, and who is called a is no position."""
     assert quality(judgment(ab, ba)) == quality(judgment(ba, ab))
 
 
-def stopped(*stop_reasons: str) -> Judgment:
-    """A judgment whose replies ended so, ann shown first, then bob, then ann again; only a full reply is read."""
-    verdicts = [
-        Verdict(
-            cache_key="0f",
-            rubric_version="v1",
-            judge_model="opus",
-            position_swap=bool(i % 2),
-            verdict=("B" if i % 2 else "A") if stop_reason == "end_turn" else "INVALID",
-            stop_reason=stop_reason,
-            repeat=i // 2,
-        )
-        for i, stop_reason in enumerate(stop_reasons)
-    ]
-    return reconcile(COMPARISON, verdicts[0], verdicts[1], verdicts[2:])
-
-
-def test_a_worked_example_of_replies_that_are_invalid():
-    """Seven judgments, by how the replies to the two orders ended.
-
-    ann first    bob first                       invalid  refused  cut off
-    end_turn     end_turn
-    refusal      end_turn                        yes      yes
-    refusal      refusal                         yes      yes
-    max_tokens   end_turn                        yes               yes
-    end_turn     model_context_window_exceeded   yes               yes
-    refusal      max_tokens                      yes      yes      yes
-    unreadable   end_turn                        yes
-    ------------------------------------------------------------------
-    7                                            6        3        3
-    """
-    judged = quality(
-        stopped("end_turn", "end_turn"),
-        stopped("refusal", "end_turn"),
-        stopped("refusal", "refusal"),
-        stopped("max_tokens", "end_turn"),
-        stopped("end_turn", "model_context_window_exceeded"),
-        stopped("refusal", "max_tokens"),
-        judgment("INVALID", "B"),
-    )
-    assert (judged.n_judgments, judged.n_invalid, judged.n_refused, judged.n_cut_off) == (
-        7,
-        6,
-        3,
-        3,
-    )
-
-
-@pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens"])
-def test_a_repeat_that_has_no_verdict_makes_no_judgment_invalid(stop_reason):
-    judged = quality(stopped("end_turn", "end_turn", stop_reason, "end_turn"))
-    assert (judged.n_invalid, judged.n_refused, judged.n_cut_off) == (0, 0, 0)
-    assert (judged.n_repeated, judged.n_repeats_agree) == (1, 1)
-
-
-@pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens"])
-def test_a_repeat_that_has_no_verdict_is_not_why_a_judgment_is_invalid(stop_reason):
-    judged = quality(stopped("pause_turn", "end_turn", stop_reason, stop_reason))
-    assert (judged.n_invalid, judged.n_refused, judged.n_cut_off) == (1, 0, 0)
-
-
-@pytest.mark.parametrize(
-    "stop_reason", ["stop_sequence", "pause_turn", "tool_use", "something new"]
-)
-def test_another_end_is_invalid_for_no_reason_that_is_counted(stop_reason):
-    judged = quality(stopped(stop_reason, "end_turn"))
-    assert (judged.n_invalid, judged.n_refused, judged.n_cut_off) == (1, 0, 0)
-
-
-ENDS = ("end_turn", "refusal", "max_tokens", "model_context_window_exceeded", "pause_turn")
-
-
 @pytest.mark.parametrize(("first", "second"), list(product(ENDS, repeat=2)))
-def test_law_a_judgment_counts_once_of_each_kind_and_in_either_order(first, second):
-    judged = quality(stopped(first, second))
-    assert (judged.n_refused, judged.n_cut_off) == (
-        int("refusal" in (first, second)),
-        int(any("max" in end or "window" in end for end in (first, second))),
-    )
-    assert max(judged.n_refused, judged.n_cut_off) <= judged.n_invalid <= 1
-    assert quality(stopped(second, first)) == judged
+def test_law_an_invalid_judgment_counts_once_of_each_reason_in_either_order(
+    first: str, second: str
+):
+    """A refusal, a limit, or any other end; a repeat without a verdict is none of them."""
+    found = quality(judgment(ends=(first, second)))
+    refused = "refusal" in (first, second)
+    cut_off = any("max" in end or "window" in end for end in (first, second))
+    assert (found.n_refused, found.n_cut_off) == (refused, cut_off)
+    assert found.n_invalid == ({first, second} != {"end_turn"})
+    assert quality(judgment(ends=(second, first))) == found
+    repeats = quality(judgment(ends=(first, second, "refusal", "max_tokens")))
+    assert dataclasses.replace(repeats, n_repeated=0, n_repeats_agree=0) == found

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from elo_exp import pipeline
 from elo_exp.analysis.judge_quality import judge_quality
-from elo_exp.analysis.win_rates import count
+from elo_exp.analysis.win_rates import win_rates
 from elo_exp.data import bank
-from elo_exp.data.battles import from_judgments
+from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.pairing import pair_up
 from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.judges.lexical import LexicalJudge, hedging, overlap, specificity
@@ -100,7 +100,8 @@ def demo(probed, tmp_path_factory) -> dict[str, list[Judgment]]:
 def standing(judgments: Sequence[Judgment]) -> list[str]:
     """The entrants by their mean win share, best first."""
     share: Counter[str] = Counter()
-    for rate in count(from_judgments(judgments), dimension="x"):
+    battles = Battles.from_rows(from_judgments(judgments))
+    for rate in win_rates(battles, dimension="x"):
         of_a = (rate.a_wins + rate.ties / 2) / (rate.a_wins + rate.b_wins + rate.ties)
         share[rate.entrant_a] += of_a
         share[rate.entrant_b] += 1 - of_a

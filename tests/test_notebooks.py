@@ -1,4 +1,5 @@
-"""Every notebook runs on a run folder and shows figures and tables; what a run lacks it names."""
+"""Every notebook runs from its first cell to its last on a run folder, and shows figures and tables; of what a run does
+not have it says so."""
 
 from __future__ import annotations
 
@@ -192,3 +193,18 @@ def test_what_a_run_does_not_have_is_said(case: str, of_lacking: dict[str, list[
     text = "\n".join(output.get("text") or output.data.get("text/markdown", "") for output in shown)
     assert [words for words in LACKING[case] if words not in text] == []
     assert not re.search(r"\b(None|nan)\b", text)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_a_story_kept_as_text(name: str):
+    cells = jupytext.read(HOME / "notebooks" / f"{name}.py").cells
+    assert cells[0].cell_type == "markdown" and cells[0].source.startswith("# ")
+    assert sum(cell.cell_type == "markdown" for cell in cells) >= 4
+    assert f"`{name}.py`" in (HOME / "notebooks" / "README.md").read_text(encoding="utf-8")
+
+
+def test_no_output_is_kept():
+    assert {path.suffix for path in (HOME / "notebooks").iterdir() if path.is_file()} <= {
+        ".py",
+        ".md",
+    }

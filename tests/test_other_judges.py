@@ -9,16 +9,14 @@ from typing import Any
 import pytest
 
 from elo_exp import pipeline
-from elo_exp.analysis import agreement
 from elo_exp.data.pairing import pair_up
 from elo_exp.files import write_jsonl
 from elo_exp.judges.replay import ReplayJudge
-from elo_exp.ratings.bradley_terry import BradleyTerry
-from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response
+from elo_exp.records import Comparison, Judgment, Prompt, Response
 from elo_exp.store import admin
 from elo_exp.store.store import Store
 from tests.commands import QUICK, run
-from tests.data import by_dimension, shipped
+from tests.data import shipped
 
 RUBRIC = shipped("rubric", "factuality")
 LEXICAL = shipped("judge", "lexical")
@@ -106,39 +104,6 @@ def test_a_merged_store_brings_its_judges(store: Store, tmp_path: Path):
         by_lexical = judged(other, LEXICAL)
     admin.merge(store, tmp_path / "other" / "store.sqlite")
     assert others(store, contrary(tmp_path)) == {LEXICAL.model: by_lexical}
-
-
-def board(battles: dict[str, list[Battle]]) -> Any:
-    return BradleyTerry(
-        initial_rating=0, use="both", interval="sandwich", n_bootstraps=2, seed=0
-    ).rate(by_dimension(battles))
-
-
-def cycle(letters: str, question: str) -> list[Battle]:
-    """a, b, c and d each against the next, the first of them winning where the letter is 1."""
-    pairs = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
-    return [
-        Battle(
-            model_a=a,
-            model_b=b,
-            winner=f"model_{'a' if letter == '1' else 'b'}",
-            question_id=question,
-        )
-        for (a, b), letter in zip(pairs, letters, strict=True)
-    ]
-
-
-def test_ranks_are_correlated_over_what_both_have_judged():
-    """On q1 and q2 both agree; what one alone has judged would reverse its ranks."""
-    shared = cycle("1110", "q1") + cycle("1111", "q2") + cycle("0110", "q2")
-    alone = [b for i in range(9) for b in cycle("0001", f"alone{i}")]
-    (found,) = agreement.ranks_between_judges(
-        {"one": shared, "other": shared + alone}, board, dimension="d"
-    )
-    assert (found.n_models, found.rho) == (4, pytest.approx(1.0))
-    assert (
-        agreement.ranks_between_judges({"one": shared, "other": alone}, board, dimension="d") == []
-    )
 
 
 def test_a_second_judge_of_a_run_is_compared_with_the_first(tmp_path: Path):

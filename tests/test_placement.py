@@ -14,10 +14,9 @@ from elo_exp.arena import human_scale, placement
 from elo_exp.arena.human_scale import calibrate, temperature
 from elo_exp.arena.placement import Draw
 from elo_exp.arena.sources import Arena
-from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry
 from elo_exp.ratings.leaderboard import Leaderboard, pinned
 from elo_exp.records import Battle, UserError
-from elo_exp.statistics.likelihood import POINTS
 from tests.data import by_dimension
 
 NAMES = [f"m{i}" for i in range(8)]

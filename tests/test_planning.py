@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp import progress
-from elo_exp.analysis.power import minimum_detectable_difference
 from elo_exp.api.planning import (
     Estimate,
     Plan,
@@ -30,76 +29,6 @@ from elo_exp.pipeline.bill import plan_table, spend
 from elo_exp.records import JudgeReply, JudgeRequest, Prompt, Response, UserError
 from elo_exp.results import TOKEN_CLASSES, Usage, paid
 from tests.data import shipped
-
-# What a run can resolve
-
-
-@pytest.mark.parametrize(
-    ("n_prompts", "n_entrants", "elo", "bonferroni"),
-    [(143, 4, 62, 77), (50, 4, 105, 131), (143, 2, 76, 94), (50, 2, 128, 159)],
-)
-def test_the_table_of_what_can_be_resolved(
-    n_prompts: int, n_entrants: int, elo: float, bonferroni: float
-) -> None:
-    """From simulations in which the responses to a prompt share its difficulty, both orders asked; 80 % power at 5 %,
-    of one test and of six.
-
-    prompts  entrants   one   six
-    143      4           62    77
-    50       4          105   131
-    143      2           76    94
-    50       2          128   159
-
-    The table is of normal tests; Student's find what is 2 % (one test) or 4 % (six) larger with 50 prompts.
-    """
-    assert minimum_detectable_difference(n_prompts, n_entrants) == pytest.approx(elo, rel=0.025)
-    assert minimum_detectable_difference(n_prompts, n_entrants, n_tests=6) == pytest.approx(
-        bonferroni, rel=0.04
-    )
-
-
-@pytest.mark.parametrize(
-    ("elo", "four_way", "pair"), [(20, 1363, 1995), (40, 343, 503), (60, 154, 227), (100, 57, 85)]
-)
-def test_the_prompts_that_a_difference_needs(elo: float, four_way: int, pair: int) -> None:
-    """The same simulations, asked the other way round; they were run to within some 2 %."""
-    assert minimum_detectable_difference(four_way, 4) == pytest.approx(elo, rel=0.03)
-    assert minimum_detectable_difference(pair, 2) == pytest.approx(elo, rel=0.03)
-
-
-@pytest.mark.parametrize("n_tests", [1, 3, 6, 45])
-@pytest.mark.parametrize("n_prompts", [10, 50, 143, 2000])
-def test_second_opinion_the_power_of_a_t_test(n_prompts: int, n_tests: int) -> None:
-    from statsmodels.stats.power import TTestPower  # type: ignore[import-untyped]
-
-    effect = TTestPower().solve_power(nobs=n_prompts, alpha=0.05 / n_tests, power=0.8)
-    sigma = math.sqrt(36_100 + 67_600 * 2 / 4)  # Elo points, of one prompt's part in a difference
-    found = minimum_detectable_difference(n_prompts, 4, n_tests=n_tests)
-    assert found == pytest.approx(
-        effect * sigma, rel=0.7 / n_prompts
-    )  # the sum of two quantiles is not quite exact
-
-
-@given(
-    n_prompts=st.integers(2, 10**6), n_entrants=st.integers(2, 100), n_tests=st.integers(1, 1000)
-)
-def test_law_more_prompts_and_more_opponents_resolve_more_and_more_tests_less(
-    n_prompts: int, n_entrants: int, n_tests: int
-) -> None:
-    found = minimum_detectable_difference(n_prompts, n_entrants, n_tests=n_tests)
-    assert minimum_detectable_difference(
-        4 * n_prompts, n_entrants, n_tests=n_tests
-    ) <= found / 2 * (1 + 1e-9)
-    assert minimum_detectable_difference(n_prompts, n_entrants + 1, n_tests=n_tests) < found
-    assert minimum_detectable_difference(n_prompts, n_entrants, n_tests=n_tests + 1) > found
-
-
-@pytest.mark.parametrize(("n_prompts", "n_entrants"), [(0, 4), (1, 4), (143, 1), (143, 0), (0, 0)])
-def test_without_prompts_or_opponents_nothing_can_be_resolved(
-    n_prompts: int, n_entrants: int
-) -> None:
-    assert minimum_detectable_difference(n_prompts, n_entrants) == math.inf
-
 
 # The plan
 

@@ -121,6 +121,24 @@ def test_jobs_with_the_same_bradley_terry_ratings_share_a_line():
     assert [line[0] for line in apart] == ["0", "1"]
 
 
+def test_many_jobs_in_a_row_are_named_by_their_ends():
+    jobs = [job(n, f"elo.k={n + 1}") for n in range(6)]
+    rows = [row(n, model, 1450.0, 1500.0) for n in range(6) if n != 4 for model in ("ann", "bob")]
+    assert "0, 1, 2, 3, 5" in [line[0] for line in read(jobs, rows).cells]
+    rows = [row(n, model, 1450.0, 1500.0) for n in range(6) for model in ("ann", "bob")]
+    assert "0 to 5" in [line[0] for line in read(jobs, rows).cells]
+
+
+def test_a_model_without_a_rating_is_named_with_the_reason():
+    rows = [row(0, "ann", 1450.0), row(0, "bob", 1350.0, 1300.0)]
+    assert ["0", "4", "unbeaten", "1300 / 1280 to 1320"] in read(rows=rows).cells
+
+
+def test_one_k_is_said_once():
+    jobs = [job(0, "judge=opus"), job(1, "judge=haiku")]
+    assert "Elo at K = 16, and below it" in read(jobs, [{**r, "k": 16.0} for r in ROWS]).said
+
+
 # Who leads
 
 
@@ -128,6 +146,13 @@ def test_who_leads_in_every_job():
     reader = read()
     assert "By Elo and by Bradley-Terry, ann leads in every finished job." in reader.said
     assert "verdict" in reader.given("class")
+
+
+def test_equals_share_the_lead():
+    rows = [row(0, "ann", None, 1400.0), row(0, "bob", None, 1400.0)]
+    assert (
+        "By Bradley-Terry, ann, bob share the lead in every finished job." in read(rows=rows).said
+    )
 
 
 def test_who_leads_may_depend_on_the_job_and_on_the_method():
@@ -146,6 +171,11 @@ def test_a_failed_job_is_named_with_its_reason_and_has_no_link():
     assert ["2", "-1", "failed", "–", "–", "–", "UserError: elo.k: found -1."] in reader.cells
     assert "2 of 3 jobs finished; elo.k = 4, 16, -1" in reader.said
     assert "2/report.html" not in reader.given("href")
+
+
+def test_a_job_that_was_stopped_has_no_reason():
+    reader = read([*TWO, failed(2, "elo.k=32", "tracker=local", error=None)])
+    assert ["2", "32", "stopped", "–", "–", "–"] in reader.cells
 
 
 def test_what_a_failed_job_has_paid_is_in_the_sum():
@@ -169,6 +199,19 @@ def test_a_dimension_without_a_decisive_match_has_no_elo():
     reader = read(rows=rows)
     assert ["0, 1", "4, 16", "1400 / 1380 to 1420", "1400 / 1380 to 1420"] in reader.cells
     assert "Elo at" not in reader.said
+
+
+def test_jobs_may_have_other_entrants():
+    rows = [*ROWS, row(1, "eve", 1200.0, 1200.0)]
+    assert ["0", "4", "80 %", "1450 / 0.71", "1350 / 0.71", "–"] in read(rows=rows).cells
+
+
+def test_of_many_entrants_the_best_are_shown():
+    rows = [row(0, f"m{i:02}", 1500.0 - i, 1500.0 - i) for i in range(12)]
+    reader = read(rows=rows)
+    assert "The 8 best of 12; all are in sweep_summary.csv." in reader.said
+    assert "m07" in reader.said
+    assert "m08" not in reader.said
 
 
 def test_names_are_text_whatever_they_hold():

@@ -118,6 +118,22 @@ def test_how_often_the_longer_of_equals_wins_at_a_typical_difference() -> None:
     assert page(length=length(unknown)).said == ""
 
 
+def test_ratings_stand_beside_those_at_equal_length() -> None:
+    effect = LengthEffect(dimension="d", n_prompts=9, n_games=90, n_without_length=0)
+    ann = LengthRating(
+        dimension="d", model="ann", mean_length=301.6, rating=1500.4, rating_at_equal_length=1450.2
+    )
+    bob = LengthRating(
+        dimension="d", model="bob", mean_length=99.9, rating=1299.6, rating_at_equal_length=1349.8
+    )
+    new = LengthRating(dimension="d", model="new", mean_length=99.9)
+    rows = page(length=length(effect, ann, bob, new)).cells
+    assert rows[1:] == [
+        ["ann", "d", "302", "1500", "1450", "−50"],
+        ["bob", "d", "100", "1300", "1350", "+50"],
+    ]
+
+
 # One ranking
 
 
@@ -150,6 +166,27 @@ def test_whether_one_rating_each_is_enough(
 
 
 # Agreement
+
+
+def test_a_judge_with_itself() -> None:
+    again = Agreement(
+        first="first answer",
+        second="repeat",
+        dimension="d",
+        n_comparisons=40,
+        n_prompts=9,
+        agreement=1.0,
+    )
+    assert ["d", "40", "100 %", "–", "–"] in page(repeats=again.to_dict()).cells
+
+
+def test_dimensions_with_each_other() -> None:
+    two = Agreement(
+        first="tone", second="truth", dimension=None, ci_low=-0.05, ci_high=0.35, **KAPPA
+    )
+    assert ["tone", "truth", "2,139", "41 %", "0.15", "−0.05 to 0.35"] in page(
+        agreement=[two]
+    ).cells
 
 
 def test_judge_against_judge() -> None:

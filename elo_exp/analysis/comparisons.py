@@ -1,330 +1,246 @@
-"""Who is better than whom, and how sure one may be: differences, rank sets, and what the run could have found.
+"""Which models differ, which ranks are possible and who is best, from a leaderboard's covariance.
 
-Letters: i, j of m rated models, best first; s of the draws from the joint distribution of their ratings, Student's t.
-All of it rests on the covariance of a leaderboard, that is on how its prompts differ. Bars that overlap say nothing of
-a difference: ratings vary together, so a difference has an error of its own.
+Ratings vary together, so overlapping intervals say nothing about a difference: each difference has
+an error of its own. Letters: i, j of m rated models, best first; p of their pairs; s of the draws
+from the joint distribution of the ratings, Student's t.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import special
 
-from elo_exp.analysis.power import detectable, prompts_needed
+from elo_exp.analysis.rows import records
 from elo_exp.arrays import Array, Index
-from elo_exp.ratings.leaderboard import Leaderboard
+from elo_exp.ratings.leaderboard import Leaderboard, degrees_of_freedom, t_quantile
 from elo_exp.records import Record
-from elo_exp.statistics.student import degrees_of_freedom, p_values, t_quantile
+
+ALPHA = 0.05
+N_DRAWS = 20_000  # the 95 % quantile of max-t is then known to .015, a probability to .004
+_N_DRAWS_OF_MANY = 5_000
+_MANY_MODELS = 100
+_DRAWS_A_BLOCK = 500  # fit in a processor's cache: three times as fast with 300 models
+_NO_ERROR = 1e-3  # rating points: a smaller standard error is rounding; it would take 1e10 prompts
+_TIE_BREAK = 1e-4  # rating points: copies, which never differ, are drawn in an arbitrary order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference(Record):
-    """One pair of rated models in one dimension, in rating points; None where the prompts do not say how sure."""
+    """The difference of two rated models, in rating points.
+
+    None where the prompts do not tell how uncertain it is.
+    """
 
     dimension: str
     higher: str  # the model with the higher rating; of equal ones, the first by name
     lower: str
-    difference: float  # 0 between equal ones
+    difference: float  # 0 between models of equal rank
     std_error: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None
     p_value: float | None = None  # two-sided, of this pair alone
-    p_holm: float | None = None  # adjusted for all pairs and dimensions that were compared
-    significant: bool | None = None  # p_holm is 5 % at most
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Precision(Record):
-    """What a run could find in one dimension, by its own clustered variance: differences of an average pair, in rating
-    points, that a two-sided test at 5 % finds with 80 % power. `corrected`: by Bonferroni over `n_tests`, which is
-    Holm's first step."""
-
-    dimension: str
-    n_prompts: int | None  # how many independent observations there are
-    n_tests: int  # pairs x dimensions that were compared
-    sigma: float | None = (
-        None  # standard deviation of one prompt's part in a difference, root mean square over pairs
-    )
-    detectable: float | None = None
-    detectable_corrected: float | None = None
-    prompts_needed: Mapping[str, int] = field(
-        default_factory=dict
-    )  # by the difference that is to be found
-    prompts_needed_corrected: Mapping[str, int] = field(default_factory=dict)
-
-
-ALPHA = 0.05
-EFFECTS = (20, 40, 60)  # differences, in rating points, for which the prompts are counted
-N_DRAWS = (
-    20_000  # the 95 % quantile of max-t is then known to within .015, a probability to within .004
-)
-_DRAWS_A_BLOCK = 500  # so many fit in a processor's cache: three times as fast with 300 models
-_NO_ERROR = 1e-3  # a standard error below this, in rating points, is rounding: no run has the 10^10 prompts it takes
-_TIE_BREAK = (
-    1e-4  # rating points: models that never differ, such as copies, are drawn in an arbitrary order
-)
+    p_holm: float | None = None  # adjusted for all pairs and dimensions
+    significant: bool | None = None  # p_holm <= ALPHA
 
 
 def differences(boards: Mapping[str, Leaderboard]) -> list[Difference]:
-    """Every pair of rated models in every dimension, best first; p values by t tests, adjusted together."""
-    found = [
-        pair for dimension, board in boards.items() for pair in _pairs(dimension, _rated(board))
-    ]
-    adjusted = iter(holm([pair.p_value for pair in found if pair.p_value is not None]))
-    return [pair if pair.p_value is None else _judged(pair, next(adjusted)) for pair in found]
+    """Test every pair of rated models in every dimension, best first.
 
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p values, in the order given: those up to alpha are significant with family-wise error alpha.
-
-    The k-th smallest of n, k from 0, is multiplied by n - k; none is smaller than one before it. Holm (1979).
+    Two-sided t tests; p values adjusted over all pairs and dimensions together (Holm 1979).
     """
-    adjusted = [0.0] * len(p_values)
-    least = 0.0
-    for k, t in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        adjusted[t] = least = max(least, min(1.0, (len(p_values) - k) * p_values[t]))
+    tables = [_pair_tests(dimension, rated(board)) for dimension, board in boards.items()]
+    if not tables:
+        return []
+    columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    p_holm = holm(columns["p_value"])
+    significant = [None if math.isnan(p) else p <= ALPHA for p in p_holm.tolist()]
+    return records(Difference, **columns, p_holm=p_holm, significant=significant)
+
+
+def _pair_tests(dimension: str, models: Rated) -> dict[str, NDArray[Any]]:
+    i, j = np.triu_indices(len(models.names), k=1)
+    is_level = models.rank[i] == models.rank[j]
+    difference = np.where(is_level, 0.0, models.rating[i] - models.rating[j])
+    std_error, df = models.std_error[i, j], models.df_of_differences()[i, j]
+    half_width = t_quantile(df) * std_error
+    return {
+        "dimension": np.full(len(i), dimension, dtype=object),
+        "higher": models.names[i],
+        "lower": models.names[j],
+        "difference": difference,
+        "std_error": std_error,
+        "ci_low": difference - half_width,
+        "ci_high": difference + half_width,
+        "p_value": 2.0 * special.stdtr(df, -np.abs(difference / std_error)),
+    }
+
+
+def holm(p_values: Array) -> Array:
+    """Adjust p values for their number; NaN is no test.
+
+    Those up to alpha are significant with family-wise error alpha: the k-th smallest of n, k from
+    0, is multiplied by n - k, and none is smaller than one before it. Holm (1979).
+    """
+    tested = np.flatnonzero(np.isfinite(p_values))
+    order = tested[np.argsort(p_values[tested], kind="stable")]
+    multiplied = np.minimum(1.0, p_values[order] * np.arange(len(order), 0, -1))
+    adjusted = np.full(len(p_values), np.nan)
+    adjusted[order] = np.maximum.accumulate(multiplied)
     return adjusted
 
 
+# Ranks
+
+
 def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
-    """The leaderboard with rank sets and probabilities of being best; None where the covariance does not say.
+    """Add rank sets, rank probabilities and the probability of being best to a leaderboard.
 
-    The sets hold all true ranks at once with 95 % confidence: a rank counts the models that are certainly better, that
-    is by more than the 95 % quantile of the largest pairwise |t| (Mogstad et al. 2023). Equal ratings share a set.
+    The sets hold all true ranks at once with 95 % confidence: a rank counts the models that are
+    better by more than the 95 % quantile of the largest pairwise |t| (Mogstad et al. 2023). Equal
+    ratings share a set. Without a covariance the leaderboard is returned as it is; where two models
+    differ without an error, nobody's probability is known.
     """
-    rated = _rated(board)
-    if not rated.is_known:
+    models = rated(board)
+    if not np.isfinite(models.std_error).any():
         return board
-    noise = rated.noise(rng)
-    m = len(rated.models)
-    t = (
-        rated.ratings[None, :] - rated.ratings[:, None]
-    ) / rated.std_errors  # t_ij: j over i; NaN is never certain
-    above = t > _largest_by_chance(rated, noise)
-    equal = rated.ranks[:, None] == rated.ranks[None, :]
-    low = np.where(equal, 1 + above.sum(axis=1), m).min(axis=1)
-    high = np.where(equal, m - above.sum(axis=0), 1).max(axis=1)
-    best = _rank_shares(rated.drawn(noise))[:, 0] if rated.is_random else None
-    place = [board.models.index(model) for model in rated.models]
-    rank_low, rank_high, p_best = np.full((3, len(board.models)), np.nan)
-    rank_low[place], rank_high[place] = low, high
-    p_best[place] = np.nan if best is None else best
-    return dataclasses.replace(board, rank_low=rank_low, rank_high=rank_high, p_best=p_best)
-
-
-def _largest_by_chance(rated: _Rated, noise: Array) -> Array:
-    """The 95 % quantile of the largest |t|, for each pair (m, m): by the draws, or by Bonferroni where too few prompts
-    tell how ratings vary together; with as many as models, the draws exclude a true rank in 11 % of runs of four
-    equals. A pair that met others on fewer than all prompts is held to the same level by its own degrees of freedom."""
-    if rated.df < 2 * len(rated.models):
-        n_pairs = int(np.isfinite(rated.std_errors).sum()) // 2
-        return _t_quantiles(rated.df_of_gaps, level=1 - ALPHA / n_pairs)
-    by_draws = max_t_quantile(noise, rated.std_errors)
-    by_pair = _t_quantiles(rated.df_of_gaps, level=1 - float(p_values(by_draws, rated.df)))
-    return np.where(rated.df_of_gaps < rated.df, by_pair, by_draws)
-
-
-def _t_quantiles(df: Array, *, level: float = 0.95) -> Array:
-    """Of each number of degrees of freedom; there are few different ones."""
-    different, place = np.unique(df, return_inverse=True)
-    return np.array([t_quantile(one, level=level) for one in different.tolist()])[place].reshape(
-        df.shape
+    noise = _noise(models, rng)
+    m = len(models.names)
+    t = (models.rating[None, :] - models.rating[:, None]) / models.std_error  # of j over i
+    better = t > _critical_t(models, noise)  # False for NaN
+    is_level = models.rank[:, None] == models.rank[None, :]
+    low = np.where(is_level, 1 + better.sum(axis=1), m).min(axis=1)
+    high = np.where(is_level, m - better.sum(axis=0), 1).max(axis=1)
+    chances = None
+    if models.has_joint_distribution():
+        wider = t_quantile(models.df) / t_quantile(models.df_of_all)
+        shares = _rank_shares(models.rating[:, None] + wider[:, None] * noise)
+        chances = np.full((len(board.models),) * 2, np.nan)
+        chances[models.place] = np.pad(shares, ((0, 0), (0, len(board.models) - m)))
+    return dataclasses.replace(
+        board,
+        rank_low=_spread(low, models.place, board),
+        rank_high=_spread(high, models.place, board),
+        rank_chances=chances,
+        p_best=None if chances is None else chances[:, 0],
     )
 
 
-def max_t_quantile(noise: Array, std_errors: Array) -> float:
+def _spread(values: Array, place: Index, board: Leaderboard) -> Array:
+    """Values of the rated models at their places among all; NaN for the others."""
+    whole = np.full(len(board.models), np.nan)
+    whole[place] = values
+    return whole
+
+
+def _noise(models: Rated, rng: np.random.Generator) -> Array:
+    """Draw (m, s) from t(0, covariance), which is singular: ratings have a fixed mean.
+
+    0 for a model without a variance.
+    """
+    n_draws = N_DRAWS if len(models.names) <= _MANY_MODELS else _N_DRAWS_OF_MANY
+    has_variance = np.isfinite(np.diag(models.covariance))
+    covariance = models.covariance[np.ix_(has_variance, has_variance)]
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0) + _TIE_BREAK**2)
+    draws = root @ rng.standard_normal((len(values), n_draws))
+    if math.isfinite(models.df_of_all):
+        draws /= np.sqrt(rng.chisquare(models.df_of_all, n_draws) / models.df_of_all)
+    noise = np.zeros((len(models.names), n_draws))
+    noise[has_variance] = draws
+    return noise
+
+
+def _critical_t(models: Rated, noise: Array) -> Array:
+    """The 95 % quantile of the largest |t| over all pairs, for each pair (m, m).
+
+    By the draws; by Bonferroni where fewer than 2 m prompts estimate the covariance (with m prompts
+    the draws exclude a true rank in 11 % of runs of four equals). A pair with fewer degrees of
+    freedom than all prompts have is held to the same level by its own.
+    """
+    df, df_of_all = models.df_of_differences(), models.df_of_all
+    if df_of_all < 2 * len(models.names):
+        n_pairs = np.isfinite(models.std_error).sum() // 2
+        return t_quantile(df, level=1.0 - ALPHA / n_pairs)
+    by_draws = max_t_quantile(noise, models.std_error)
+    level = 1.0 - 2.0 * special.stdtr(df_of_all, -by_draws)
+    return np.where(df < df_of_all, t_quantile(df, level=level), by_draws)
+
+
+def max_t_quantile(noise: Array, std_error: Array) -> float:
     """The 95 % quantile of the largest |t| over all pairs of models.
 
-    noise       (m, s): ratings around their true values
-    std_errors  (m, m): of the differences; a pair with NaN is left out
+    noise      (m, s): ratings around their true values
+    std_error  (m, m): of the differences; a pair with NaN is left out
     """
-    weight = np.nan_to_num(1.0 / std_errors)
+    weight = np.nan_to_num(1.0 / std_error)
     largest = np.zeros(noise.shape[1])
-    for lo in range(0, noise.shape[1], _DRAWS_A_BLOCK):
-        block, top = noise[:, lo : lo + _DRAWS_A_BLOCK].copy(), largest[lo : lo + _DRAWS_A_BLOCK]
-        space = np.empty_like(block)
+    for start in range(0, noise.shape[1], _DRAWS_A_BLOCK):
+        block = noise[:, start : start + _DRAWS_A_BLOCK].copy()
+        top = largest[start : start + _DRAWS_A_BLOCK]
         for i in range(len(block) - 1):
-            t = np.subtract(block[i + 1 :], block[i], out=space[i + 1 :])
-            np.abs(t, out=t)
-            t *= weight[i + 1 :, i, None]
+            t = np.abs(block[i + 1 :] - block[i]) * weight[i + 1 :, i, None]
             np.maximum(top, t.max(axis=0), out=top)
-    return float(np.quantile(largest, 1 - ALPHA))
-
-
-def rank_probabilities(board: Leaderboard, rng: np.random.Generator) -> Array | None:
-    """P(the model has the rank), (m, m): rows as `models`, NaN for one without a rating; columns are ranks, from 1.
-
-    None where the covariance does not say. A generator in the same state gives `with_ranks` the same draws.
-    """
-    rated = _rated(board)
-    if not (rated.is_known and rated.is_random):
-        return None
-    shares = _rank_shares(rated.drawn(rated.noise(rng)))
-    m = len(board.models)
-    found = np.full((m, m), np.nan)
-    rows = [board.models.index(model) for model in rated.models]
-    found[rows] = np.pad(shares, ((0, 0), (0, m - len(rows))))
-    return found
-
-
-def precision(boards: Mapping[str, Leaderboard]) -> list[Precision]:
-    """What each dimension's prompts could find, by its own variance, and how many prompts smaller differences take."""
-    rated = {dimension: _rated(board) for dimension, board in boards.items()}
-    n_tests = sum(len(_pair_errors(one)) for one in rated.values())
-    return [
-        _precision(dimension, board.n_clusters, _well_known(rated[dimension]), n_tests=n_tests)
-        for dimension, board in boards.items()
-    ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rated:
-    """The rated models of a leaderboard, best first, so that results do not depend on their names."""
-
-    models: list[str]
-    ratings: Array  # (m,)
-    ranks: Index  # (m,), which equal ratings share
-    covariance: Array  # (m, m)
-    std_errors: (
-        Array  # (m, m): of the differences; NaN where there is none, as between a model and itself
-    )
-    df: float  # degrees of freedom of an error that all prompts tell
-    own_df: Array  # (m,): of what the prompts tell that a model was on
-
-    @property
-    def df_of_gaps(self) -> Array:
-        """(m, m): of the errors of the differences."""
-        return np.minimum(self.own_df[:, None], self.own_df[None, :])
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the covariance says of any two models how sure their difference is."""
-        return bool(np.isfinite(self.std_errors).any())
-
-    @property
-    def is_random(self) -> bool:
-        """Whether no two models differ without an error: of those a draw would be certain without a reason."""
-        apart = np.abs(self.ratings[:, None] - self.ratings[None, :]) > _NO_ERROR
-        return bool(np.isfinite(self.std_errors[apart]).all())
-
-    def noise(self, rng: np.random.Generator) -> Array:
-        """Draws (m, s) from t(0, covariance), which is singular: ratings have a fixed mean. 0 for a model without a
-        variance."""
-        known = np.isfinite(np.diag(self.covariance))
-        values, vectors = np.linalg.eigh(self.covariance[np.ix_(known, known)])
-        scale = np.sqrt(np.maximum(values, 0.0) + _TIE_BREAK**2)
-        draws = (vectors * scale) @ rng.standard_normal((len(values), N_DRAWS))
-        if math.isfinite(self.df):
-            draws /= np.sqrt(rng.chisquare(self.df, N_DRAWS) / self.df)
-        whole = np.zeros((len(known), N_DRAWS))
-        whole[known] = draws
-        return whole
-
-    def drawn(self, noise: Array) -> Array:
-        """Ratings (m, s) with this noise, that of a model on few prompts being as much wider as its interval."""
-        stretch = _t_quantiles(self.own_df) / t_quantile(self.df)
-        return np.asarray(self.ratings[:, None] + stretch[:, None] * noise)
-
-
-def _rated(board: Leaderboard) -> _Rated:
-    rated = [r for r in board.ratings if r.rating is not None]
-    placed = [r.model for r in rated]
-    rows = [board.models.index(model) for model in placed]
-    whole = (
-        np.full((len(board.models),) * 2, np.nan) if board.covariance is None else board.covariance
-    )
-    covariance = whole[np.ix_(rows, rows)]
-    variance = np.diag(covariance)
-    of_gap = variance[:, None] + variance[None, :] - 2.0 * covariance
-    return _Rated(
-        models=placed,
-        ratings=np.array([r.rating for r in rated], dtype=np.float64),
-        ranks=np.array([r.rank for r in rated], dtype=np.intp),
-        covariance=covariance,
-        std_errors=np.sqrt(np.where(of_gap > _NO_ERROR**2, of_gap, np.nan)),
-        df=degrees_of_freedom(board.n_clusters),
-        own_df=np.array(
-            [
-                degrees_of_freedom(board.row(model).n_prompts or board.n_clusters)
-                for model in placed
-            ],
-            dtype=np.float64,
-        ),
-    )
-
-
-def _pairs(dimension: str, rated: _Rated) -> list[Difference]:
-    first, second = np.triu_indices(len(rated.models), k=1)
-    gaps, errors = rated.ratings[first] - rated.ratings[second], rated.std_errors[first, second]
-    gaps[rated.ranks[first] == rated.ranks[second]] = 0.0
-    df = rated.df_of_gaps[first, second]
-    p = _p_values(np.nan_to_num(gaps / errors), df)
-    widths = (_t_quantiles(df) * errors).tolist()
-    columns = (first.tolist(), second.tolist(), gaps.tolist(), errors.tolist(), widths, p.tolist())
-    return [
-        Difference(
-            dimension=dimension,
-            higher=rated.models[i],
-            lower=rated.models[j],
-            difference=gap,
-            std_error=error if (known := math.isfinite(error)) else None,
-            ci_low=gap - width if known else None,
-            ci_high=gap + width if known else None,
-            p_value=p_value if known else None,
-        )
-        for i, j, gap, error, width, p_value in zip(*columns, strict=True)
-    ]
-
-
-def _p_values(t: Array, df: Array) -> Array:
-    found = np.empty_like(t)
-    for one in np.unique(df).tolist():
-        found[df == one] = p_values(t[df == one], one)
-    return found
-
-
-def _judged(pair: Difference, p_holm: float) -> Difference:
-    return dataclasses.replace(pair, p_holm=p_holm, significant=p_holm <= ALPHA)
+    return float(np.quantile(largest, 1.0 - ALPHA))
 
 
 def _rank_shares(draws: Array) -> Array:
     """The share (m, m) of draws (m, s) in which model i has rank r, the highest being the first."""
-    m, n = draws.shape
-    order = np.argsort(-draws, axis=0)  # order_rs: who has rank r in draw s
-    return np.stack([np.bincount(at_rank, minlength=m) for at_rank in order], axis=1) / float(n)
+    m, n_draws = draws.shape
+    order = np.argsort(-draws, axis=0)  # order[r, s]: who has rank r in draw s
+    counts = [np.bincount(some, minlength=m) for some in order]
+    return np.asarray(np.stack(counts, axis=1) / n_draws)
 
 
-def _pair_errors(rated: _Rated) -> Array:
-    pairs = np.triu_indices(len(rated.models), k=1)
-    errors = rated.std_errors[pairs]
-    return np.asarray(errors[np.isfinite(errors)])
+# The rated models
 
 
-def _well_known(rated: _Rated) -> Array:
-    """The errors of pairs that met others on half as many prompts, or more, as the pair that did so on the most: what a
-    stray model leaves open says nothing of the run's design."""
-    pairs = np.triu_indices(len(rated.models), k=1)
-    errors, df = rated.std_errors[pairs], rated.df_of_gaps[pairs]
-    known = np.isfinite(errors)
-    return np.asarray(errors[known & (df >= df[known].max(initial=0.0) / 2)])
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rated:
+    """The rated models of a leaderboard, best first, so that no result depends on their names."""
+
+    names: NDArray[np.object_]  # (m,)
+    place: Index  # (m,) among the leaderboard's models
+    rating: Array  # (m,)
+    rank: Index  # (m,), shared by equal ratings
+    covariance: Array  # (m, m)
+    std_error: Array  # (m, m), of the differences; NaN where there is none
+    df: Array  # (m,) degrees of freedom, of the prompts on which each model met others
+    df_of_all: float  # of all prompts
+
+    def df_of_differences(self) -> Array:
+        """(m, m): of the model that met others on fewer prompts."""
+        return np.minimum(self.df[:, None], self.df[None, :])
+
+    def has_joint_distribution(self) -> bool:
+        """Whether no two models differ without an error: a draw would be certain of those."""
+        apart = np.abs(self.rating[:, None] - self.rating[None, :]) > _NO_ERROR
+        return bool(np.isfinite(self.std_error[apart]).all())
 
 
-def _precision(dimension: str, n_prompts: int | None, errors: Array, *, n_tests: int) -> Precision:
-    nothing = Precision(dimension=dimension, n_prompts=n_prompts, n_tests=n_tests)
-    if not n_prompts or not len(errors):
-        return nothing
-    sigma = math.sqrt(n_prompts * float((errors**2).mean()))
-    return dataclasses.replace(
-        nothing,
-        sigma=sigma,
-        detectable=detectable(sigma, n_prompts),
-        detectable_corrected=detectable(sigma, n_prompts, n_tests=n_tests),
-        prompts_needed={str(effect): prompts_needed(sigma, effect) for effect in EFFECTS},
-        prompts_needed_corrected={
-            str(effect): prompts_needed(sigma, effect, n_tests=n_tests) for effect in EFFECTS
-        },
+def rated(board: Leaderboard) -> Rated:
+    ranks, m = board.ranks(), len(board.models)
+    place = np.flatnonzero(ranks)
+    place = place[np.argsort(ranks[place], kind="stable")]
+    covariance = np.full((m, m), np.nan) if board.covariance is None else board.covariance
+    covariance = covariance[np.ix_(place, place)]
+    variance = np.diag(covariance)
+    of_difference = variance[:, None] + variance[None, :] - 2.0 * covariance
+    n_of_all = math.inf if board.n_clusters is None else board.n_clusters
+    own = np.full(m, n_of_all) if board.n_prompts is None else board.n_prompts
+    return Rated(
+        names=np.array(board.models, dtype=object)[place],
+        place=place,
+        rating=board.rating[place],
+        rank=ranks[place],
+        covariance=covariance,
+        std_error=np.sqrt(np.where(of_difference > _NO_ERROR**2, of_difference, np.nan)),
+        df=degrees_of_freedom(own[place]),
+        df_of_all=float(degrees_of_freedom(n_of_all)),
     )

@@ -1,44 +1,58 @@
-"""What else moves a judge than who is better: the place in which a response is shown, and its length.
+"""What moves a judge besides quality: the position in which a response is shown, and its length.
 
-covariates.py fits both.
+Both are a column x in Bradley-Terry: logit P(i beats j) = theta_i - theta_j + effect x, with errors
+clustered by prompt. Letters: m models; g games; n clusters, which are prompts.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import sparse, special
 
-from elo_exp.analysis.covariates import Fit, fit, mean_error
+from elo_exp.analysis.rows import known, records
+from elo_exp.analysis.win_rates import mean_error
 from elo_exp.arrays import Array, Mask
-from elo_exp.ratings.games import Games
-from elo_exp.records import Battle, Comparison, Record
-from elo_exp.statistics.likelihood import POINTS, games, models, results
-from elo_exp.statistics.student import half_width
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.bradley_terry import POINTS, bounded, mean_zero, strongest_component
+from elo_exp.ratings.bradley_terry import Fit as BradleyTerryFit
+from elo_exp.ratings.games import Games, games
+from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
+from elo_exp.records import Comparison, Record
+
+Lengths = Mapping[tuple[str, str], int]  # characters, by prompt and model
+
+_MAX_STEPS = 100
+_CONVERGED = 1e-9  # a Newton step so small leaves an error of its square
+_NO_MAXIMUM = 25.0  # log-odds of one game: as certain only where the maximum lies at infinity
+_COLLINEAR = 1e-9  # of a column's sum of squares: what rounding leaves of one the models explain
+_NO_VARIATION = 1e-12  # of the variance of independent games: what rounding leaves of zero
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionEffect(Record):
-    """How much it helps a response to be shown first; None where the verdicts do not say."""
+    """How much it helps a response to be shown first; None where the verdicts do not tell."""
 
     dimension: str
     n_prompts: int  # with a decisive verdict
     n_verdicts: int  # single ones, of battles that were asked in both orders
     n_decisive: int  # those that name a winner: all that is used
     effect: float | None = None  # log-odds; above zero the first shown wins more often
-    std_error: float | None = None  # prompt-clustered
-    p_first: float | None = None  # that of two equal responses the first shown wins, if either does
+    std_error: float | None = None  # clustered by prompt
+    p_first: float | None = None  # that of two equal responses the first shown wins, if one does
     ci_low: float | None = None  # of p_first
     ci_high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthEffect(Record):
-    """How much it helps a response to be longer: log-odds effect * tanh(difference / scale); None where the games do
-    not say."""
+    """How much it helps a response to be longer: log-odds effect * tanh(difference / scale).
+
+    None where the games do not tell.
+    """
 
     dimension: str
     n_prompts: int
@@ -46,14 +60,14 @@ class LengthEffect(Record):
     n_without_length: int  # battles left out, because the length of a response is unknown
     scale: float | None = None  # characters: the root mean square difference of two responses
     effect: float | None = None
-    std_error: float | None = None  # prompt-clustered
+    std_error: float | None = None  # clustered by prompt
     ci_low: float | None = None
     ci_high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthRating(Record):
-    """A model's Bradley-Terry rating as it is, and between responses of equal length; from the same games."""
+    """A model's Bradley-Terry rating as it is, and at equal length; from the same games."""
 
     dimension: str
     model: str
@@ -66,7 +80,7 @@ class LengthRating(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthTercile(Record):
-    """How often the longer response wins, a tie being half a win, where lengths differ by so many characters."""
+    """How often the longer response wins where lengths differ by so much; a tie is half a win."""
 
     dimension: str
     shortest: int  # the least difference, in characters
@@ -74,7 +88,7 @@ class LengthTercile(Record):
     n_prompts: int
     n_games: int
     win_rate: float
-    std_error: float | None = None  # prompt-clustered
+    std_error: float | None = None  # clustered by prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,59 +100,57 @@ class LengthControl:
     terciles: tuple[LengthTercile, ...]
 
 
-Lengths = Mapping[tuple[str, str], int]  # characters, by prompt and model
+# Position
 
 
-def position_effect(battles: Sequence[Battle], *, dimension: str) -> PositionEffect:
-    """From the single verdicts of the battles that were asked in both orders.
+def position_effect(battles: Battles, *, dimension: str) -> PositionEffect:
+    """Estimate the position effect from the single verdicts of battles asked in both orders.
 
-    A battle of one order, of one that is the other turned round, or of equal answers says nothing of order and is left
-    out. So are ties: of verdicts between equals that name a winner, p_first name the first shown, however many there
-    are (Davidson 1970); with a tie as half a win, ties would hide a part of the effect.
+    A battle of one order, of one that is the other mirrored, or of equal answers says nothing about
+    order and is left out. So are ties: of the verdicts between equals that name a winner, p_first
+    name the first shown, however many ties there are (Davidson 1970).
     """
-    asked = [b for b in battles if b.has_both_orders]
-    verdicts = games(asked, models(asked), use="both")
-    shown_first = np.tile([1.0, -1.0], len(asked))  # the first of the game, or the second
+    verdicts = games(battles.select(battles.both_orders()), use="both")
+    shown_first = np.tile([1.0, -1.0], len(verdicts.score) // 2)  # of the game, or the second
     decisive = verdicts.score != 0.5
-    left, cluster = np.unique(verdicts.cluster[decisive], return_inverse=True)
-    played = dataclasses.replace(
-        verdicts,
-        first=verdicts.first[decisive],
-        second=verdicts.second[decisive],
-        score=verdicts.score[decisive],
-        cluster=cluster,
-        prompts=verdicts.prompts[left],
-    )
-    found = fit(played, shown_first[decisive, None])
-    effect, error = (
-        (float(found.effects[0]), float(found.std_errors[-1])) if found else (math.nan, math.nan)
-    )
+    played = _select(verdicts, decisive)
+    fit = CovariateFit.of(played, shown_first[decisive])
+    half_width = _half_width(played) * fit.std_error[-1]
     return PositionEffect(
         dimension=dimension,
         n_prompts=played.n_clusters,
         n_verdicts=len(verdicts.score),
-        n_decisive=int(decisive.sum()),
-        effect=_finite(effect),
-        std_error=_finite(error),
-        p_first=_finite(_probability(effect)),
-        ci_low=_finite(_probability(effect - half_width(played.n_clusters) * error)),
-        ci_high=_finite(_probability(effect + half_width(played.n_clusters) * error)),
+        n_decisive=len(played.score),
+        effect=known(fit.effect),
+        std_error=known(float(fit.std_error[-1])),
+        p_first=known(float(special.expit(fit.effect))),
+        ci_low=known(float(special.expit(fit.effect - half_width))),
+        ci_high=known(float(special.expit(fit.effect + half_width))),
     )
 
 
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
+def _select(games: Games, chosen: Mask) -> Games:
+    left, cluster = np.unique(games.cluster[chosen], return_inverse=True)
+    return replace(
+        games,
+        first=games.first[chosen],
+        second=games.second[chosen],
+        score=games.score[chosen],
+        cluster=cluster,
+        prompts=games.prompts[left],
+    )
 
 
-def _probability(log_odds: float) -> float:
-    return (1.0 + math.tanh(log_odds / 2.0)) / 2.0
+def _half_width(games: Games) -> float:
+    """Standard errors on each side of a 95 % interval."""
+    return float(t_quantile(degrees_of_freedom(games.n_clusters)))
 
 
 # Length
 
 
 def response_lengths(comparisons: Iterable[Comparison]) -> dict[tuple[str, str], int]:
-    """The characters of every response that is compared, by prompt and entrant."""
+    """Return the characters of every response that is compared, by prompt and entrant."""
     return {
         (c.prompt_id, entrant): len(response)
         for c in comparisons
@@ -147,45 +159,45 @@ def response_lengths(comparisons: Iterable[Comparison]) -> dict[tuple[str, str],
 
 
 def length_control(
-    battles: Sequence[Battle], lengths: Lengths, *, dimension: str, initial_rating: float, use: str
+    battles: Battles, lengths: Lengths, *, dimension: str, initial_rating: float, use: str
 ) -> LengthControl:
-    """The effect of length in Bradley-Terry, a tie being half a win; Dubois et al. (2024).
+    """Estimate the effect of length in Bradley-Terry, a tie being half a win; Dubois et al. (2024).
 
-    The difference of lengths has no sign of its own, so its scale is the root mean square. `use` both: two games where
-    both orders were asked; consistent: the reconciled winner.
+    The difference of lengths has no sign of its own, so its scale is the root mean square.
+
+    use  both: two games where both orders were asked; consistent: the reconciled winner
     """
-    known = [b for b in battles if None not in _lengths(b, lengths)]
-    played = games(known, models(known), use=use)
-    n_games = np.array([len(results(b, use=use)) for b in known], dtype=np.intp)
-    of_game = np.repeat(
-        np.array([_lengths(b, lengths) for b in known], dtype=np.float64).reshape(-1, 2),
-        n_games,
-        axis=0,
+    characters = _length_table(battles, lengths)
+    question = np.minimum(battles.question, len(battles.questions))
+    is_known = np.isfinite(characters[question, battles.model_a])
+    is_known &= np.isfinite(characters[question, battles.model_b])
+    played = games(battles.select(is_known), use=use)
+    question = played.prompts[played.cluster]
+    of_first, of_second = characters[question, played.first], characters[question, played.second]
+    difference = of_first - of_second
+    scale = math.sqrt((difference**2).mean()) if len(difference) else 0.0
+    is_told = scale > 0.0 and (played.score != 0.5).any()
+    fit = CovariateFit.of(
+        played, np.tanh(difference / scale) if is_told else np.zeros_like(difference)
     )
-    difference = of_game[:, 0] - of_game[:, 1]
-    scale = math.sqrt(float((difference**2).mean())) if known else 0.0
-    is_decisive = bool((played.score != 0.5).any())
-    found = fit(played, np.tanh(difference / scale)[:, None]) if is_decisive and scale else None
-    effect, error = (
-        (float(found.effects[0]), float(found.std_errors[-1])) if found else (math.nan, math.nan)
-    )
+    half_width = _half_width(played) * fit.std_error[-1]
     return LengthControl(
         effect=LengthEffect(
             dimension=dimension,
             n_prompts=played.n_clusters,
             n_games=len(difference),
-            n_without_length=len(battles) - len(known),
+            n_without_length=int((~is_known).sum()),
             scale=scale or None,
-            effect=_finite(effect),
-            std_error=_finite(error),
-            ci_low=_finite(effect - half_width(played.n_clusters) * error),
-            ci_high=_finite(effect + half_width(played.n_clusters) * error),
+            effect=known(fit.effect),
+            std_error=known(float(fit.std_error[-1])),
+            ci_low=known(float(fit.effect - half_width)),
+            ci_high=known(float(fit.effect + half_width)),
         ),
         ratings=_length_ratings(
-            models(known),
+            battles.models,
             played,
-            of_game,
-            found,
+            np.append(of_first, of_second),
+            fit,
             dimension=dimension,
             initial_rating=initial_rating,
         ),
@@ -193,66 +205,65 @@ def length_control(
     )
 
 
+def _length_table(battles: Battles, lengths: Lengths) -> Array:
+    """(questions + 1, models): characters, NaN where unknown; the last row: names no question."""
+    question = {name: i for i, name in enumerate(battles.questions)}
+    model = {name: i for i, name in enumerate(battles.models)}
+    table = np.full((len(question) + 1, len(model)), np.nan)
+    for (prompt, name), n in lengths.items():
+        if prompt in question and name in model:
+            table[question[prompt], model[name]] = n
+    return table
+
+
 def _length_ratings(
-    names: Sequence[str],
+    models: Sequence[str],
     played: Games,
-    of_game: Array,
-    controlled: Fit | None,
+    characters: Array,
+    controlled: CovariateFit,
     *,
     dimension: str,
     initial_rating: float,
 ) -> tuple[LengthRating, ...]:
-    """Best first as they are; `of_game` (g, 2): the lengths of both responses."""
-    raw = fit(played, np.zeros((len(of_game), 0)))
-    side = np.concatenate([played.first, played.second])
-    mean_length = np.bincount(side, of_game.T.ravel(), len(names)) / np.bincount(
-        side, minlength=len(names)
+    """Best first as they are; `characters` (2 g,): of the first of each game, then of the second."""
+    side, m = np.append(played.first, played.second), len(models)
+    n_games = np.bincount(side, minlength=m)
+    raw = BradleyTerryFit.of(played)
+    columns = np.full((5, m), np.nan)
+    columns[0] = np.bincount(side, characters, m) / np.maximum(n_games, 1)
+    columns[1, raw.rated] = initial_rating + POINTS * raw.theta
+    columns[2, raw.rated] = POINTS * np.sqrt(np.maximum(np.diag(raw.covariance), 0.0))
+    columns[3, controlled.rated] = initial_rating + POINTS * controlled.theta
+    columns[4, controlled.rated] = POINTS * controlled.std_error[:-1]
+    order = np.argsort(-columns[1], kind="stable")  # those without a rating are last
+    order = order[n_games[order] > 0]
+    found = records(
+        LengthRating,
+        dimension=dimension,
+        model=np.array(models, dtype=object)[order],
+        mean_length=columns[0, order],
+        rating=columns[1, order],
+        std_error=columns[2, order],
+        rating_at_equal_length=columns[3, order],
+        std_error_at_equal_length=columns[4, order],
     )
-    ratings = [
-        LengthRating(
-            dimension=dimension,
-            model=name,
-            mean_length=float(mean_length[i]),
-            rating=_point(raw, i, initial_rating),
-            std_error=_error(raw, i),
-            rating_at_equal_length=_point(controlled, i, initial_rating),
-            std_error_at_equal_length=_error(controlled, i),
-        )
-        for i, name in enumerate(names)
-    ]
-    return tuple(sorted(ratings, key=lambda r: (r.rating is None, -(r.rating or 0.0), r.model)))
-
-
-def _lengths(battle: Battle, lengths: Lengths) -> tuple[int | None, int | None]:
-    if battle.question_id is None:
-        return None, None
-    return lengths.get((battle.question_id, battle.model_a)), lengths.get(
-        (battle.question_id, battle.model_b)
-    )
-
-
-def _point(found: Fit | None, i: int, initial_rating: float) -> float | None:
-    return None if found is None else _finite(initial_rating + POINTS * float(found.theta[i]))
-
-
-def _error(found: Fit | None, i: int) -> float | None:
-    return None if found is None else _finite(POINTS * float(found.std_errors[i]))
+    return tuple(found)
 
 
 def _terciles(games: Games, difference: Array, dimension: str) -> tuple[LengthTercile, ...]:
-    """The games between responses of different lengths in three parts, as equal as equal differences allow."""
+    """Split the games between responses of different lengths in three, as evenly as they allow."""
     apart = np.abs(difference)
-    differs = apart > 0
-    if not differs.any():
+    if not apart.any():
         return ()
-    part = np.digitize(apart, np.quantile(apart[differs], [1 / 3, 2 / 3]), right=True)
-    longer = np.where(difference > 0, games.score, 1.0 - games.score)
+    ends = np.quantile(apart[apart > 0], [1 / 3, 2 / 3])
+    tercile = np.where(apart > 0, np.digitize(apart, ends, right=True), -1)
+    longer_wins = np.where(difference > 0, games.score, 1.0 - games.score)
     found = []
     for number in range(3):
-        chosen: Mask = differs & (part == number)
+        chosen = tercile == number
         if not chosen.any():
             continue
-        rate = float(longer[chosen].mean())
+        rate = float(longer_wins[chosen].mean())
         found.append(
             LengthTercile(
                 dimension=dimension,
@@ -261,7 +272,112 @@ def _terciles(games: Games, difference: Array, dimension: str) -> tuple[LengthTe
                 n_prompts=len(np.unique(games.cluster[chosen])),
                 n_games=int(chosen.sum()),
                 win_rate=rate,
-                std_error=mean_error(longer[chosen] - rate, games.cluster[chosen]),
+                std_error=mean_error(longer_wins[chosen] - rate, games.cluster[chosen]),
             )
         )
     return tuple(found)
+
+
+# Bradley-Terry with a column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CovariateFit:
+    """Abilities and the effect of a column at the maximum of the likelihood, in log-odds.
+
+    NaN where there is no finite maximum, or no single one (no game, a column that decides every
+    game or that the models explain); an error also where the prompts do not differ.
+    """
+
+    rated: Mask  # (models,): the m models that have a finite ability together
+    theta: Array  # (m,), mean zero
+    effect: float
+    std_error: Array  # (m + 1,), of the abilities and the effect, clustered by prompt
+
+    @classmethod
+    def of(cls, games: Games, column: Array) -> CovariateFit:
+        """Fit by maximum likelihood; column (g,) is oriented towards the first of each game."""
+        rated = strongest_component(games.wins())
+        played, x = games.among(rated), column[rated[games.first] & rated[games.second]]
+        model = _Regression.of(played, x)
+        parameters = np.full(played.n_models + 1, np.nan)
+        std_error = parameters
+        if len(x) and not model.is_collinear():
+            parameters = model.maximum()
+            residual = played.score - special.expit(model.design @ parameters)
+            by_prompt = played.by_cluster(residual, residual * x)
+            std_error = _clustered_errors(by_prompt, model.information(parameters))
+        return cls(
+            rated=rated, theta=parameters[:-1], effect=float(parameters[-1]), std_error=std_error
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Regression:
+    """Logistic regression of scores (g,) on the models and a column."""
+
+    design: sparse.csr_array  # (g, m + 1): 1 and -1 for the models, then the column
+    score: Array  # (g,)
+
+    @classmethod
+    def of(cls, games: Games, x: Array) -> _Regression:
+        g, m = len(x), games.n_models
+        entries = np.concatenate([np.ones(g), -np.ones(g), x])
+        columns = np.concatenate([games.first, games.second, np.full(g, m)])
+        rows = np.tile(np.arange(g), 3)
+        design = sparse.csr_array((entries, (rows, columns)), shape=(g, m + 1))
+        return cls(design=design, score=games.score)
+
+    def information(self, parameters: Array) -> Array:
+        """The negative second derivative of the log-likelihood, with the abilities' mean fixed."""
+        p = special.expit(self.design @ parameters)
+        return self._gram(p * (1.0 - p))
+
+    def _gram(self, weight: Array) -> Array:
+        gram = (self.design.T @ sparse.diags_array(weight) @ self.design).toarray()
+        return np.asarray(gram + mean_zero(len(gram) - 1, len(gram)))
+
+    def is_collinear(self) -> bool:
+        """Whether the column is a combination of the models', or zero."""
+        gram = self._gram(np.ones(len(self.score)))
+        explained = gram[-1, :-1] @ np.linalg.solve(gram[:-1, :-1], gram[:-1, -1])
+        return bool(gram[-1, -1] - explained <= _COLLINEAR * gram[-1, -1])
+
+    def maximum(self) -> Array:
+        """Abilities, mean zero, then the effect, by Newton's method with step halving.
+
+        NaN where there is no finite maximum.
+        """
+        now = np.zeros(self.design.shape[1])
+        for _ in range(_MAX_STEPS):
+            gap = self.design @ now
+            if np.abs(gap).max() > _NO_MAXIMUM:
+                break
+            slope = self.design.T @ (self.score - special.expit(gap))
+            step = bounded(np.linalg.solve(self.information(now), slope))
+            least = self._log_likelihood(now) * (1.0 + 1e-9)  # it is negative
+            while self._log_likelihood(now + step) < least:
+                step /= 2.0
+            now = now + step
+            if np.abs(step).max() < _CONVERGED:
+                return now
+        return np.full_like(now, np.nan)
+
+    def _log_likelihood(self, parameters: Array) -> float:
+        gap = self.design @ parameters
+        return float((self.score * gap - np.logaddexp(0.0, gap)).sum())
+
+
+def _clustered_errors(by_prompt: Array | sparse.csr_array, information: Array) -> Array:
+    """The roots of the diagonal of H^-1 (n / (n - 1) sum_q s_q s_q') H^-1; Liang and Zeger (1986).
+
+    NaN where the prompts' scores s_q are zero. Where they are so for the abilities alone, the
+    effect has an error: a judge that names each model once on every prompt may still prefer a
+    position more on one prompt than on another.
+    """
+    scores = sparse.csr_array(by_prompt)
+    n, k = scores.shape
+    bread = np.linalg.inv(information) - mean_zero(k - 1, k)
+    variance = np.diag(bread @ (scores.T @ scores).toarray() @ bread)
+    is_told = (variance > _NO_VARIATION * np.diag(bread)) & (n > 1)
+    return np.sqrt(np.where(is_told, n / max(n - 1, 1) * variance, np.nan))

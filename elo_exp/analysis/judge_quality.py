@@ -1,4 +1,4 @@
-"""How far the judge may be trusted: flips between the two orders, a taste for a position, invalid replies."""
+"""How far a judge can be trusted: flips between the two orders, position, invalid replies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import ClassVar
 
 from elo_exp.data.pairing import repeated
 from elo_exp.records import Judgment, Record
+
+_CUT_OFF = ("max_tokens", "model_context_window_exceeded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,15 +21,15 @@ class JudgeQuality(Record):
     dimension: str
     n_judgments: int
     n_invalid: int
-    n_two_order: int  # valid judgments whose two orders were asked independently, so not those between equal answers
+    n_two_order: int  # valid judgments, of different answers, whose two orders were both asked
     n_flips: int  # of these, those whose orders disagree
     n_decisive_verdicts: int
     n_first_shown_wins: int
-    n_ties: int  # valid judgments in which both orders said tie, or both answers are equal
+    n_ties: int  # valid judgments in which both orders are ties, or both answers are equal
     n_refused: int = 0  # judgments that are invalid because the judge refused
-    n_cut_off: int = 0  # judgments that are invalid because its answer ran into a limit
-    n_equal_answers: int = 0  # judgments between two answers that say the same, word for word
-    n_repeated: int = 0  # valid verdicts asked for again
+    n_cut_off: int = 0  # judgments that are invalid because its reply ran into a limit
+    n_equal_answers: int = 0  # judgments of two answers that are the same, word for word
+    n_repeated: int = 0  # valid verdicts that repeat an earlier query
     n_repeats_agree: int = 0
 
     @property
@@ -36,9 +38,8 @@ class JudgeQuality(Record):
 
     @property
     def first_shown_rate(self) -> float | None:
-        return (
-            self.n_first_shown_wins / self.n_decisive_verdicts if self.n_decisive_verdicts else None
-        )
+        n = self.n_decisive_verdicts
+        return self.n_first_shown_wins / n if n else None
 
     @property
     def tie_rate(self) -> float | None:
@@ -51,33 +52,28 @@ class JudgeQuality(Record):
 
 
 def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> JudgeQuality:
-    """Counts over one dimension. A mirrored verdict and one on equal answers say nothing of order, and enter no order
-    statistic."""
-    two_order = [
-        j
-        for j in judgments
-        if not j.invalid and not j.equal_answers and not any(v.mirrored for v in j.raw[:2])
-    ]
+    """Count over the judgments of one dimension.
+
+    A mirrored verdict and one on equal answers say nothing about order, and enter no order
+    statistic.
+    """
+    valid = [j for j in judgments if not j.invalid]
+    invalid = [{v.stop_reason for v in j.raw[:2]} for j in judgments if j.invalid]
+    two_order = [j for j in valid if not (j.equal_answers or any(v.mirrored for v in j.raw[:2]))]
     decisive = [v for j in two_order for v in j.raw[:2] if v.verdict != "TIE"]
     repeats = [pair for j in judgments for pair in repeated(j)]
     return JudgeQuality(
         dimension=dimension,
         n_judgments=len(judgments),
-        n_invalid=sum(j.invalid for j in judgments),
+        n_invalid=len(invalid),
         n_two_order=len(two_order),
         n_flips=sum(j.inconsistent for j in two_order),
         n_decisive_verdicts=len(decisive),
         n_first_shown_wins=sum(v.verdict == "A" for v in decisive),
-        n_ties=sum(j.winner is None and not j.inconsistent and not j.invalid for j in judgments),
-        n_refused=_count(judgments, {"refusal"}),
-        n_cut_off=_count(judgments, {"max_tokens", "model_context_window_exceeded"}),
+        n_ties=sum(j.winner is None and not j.inconsistent for j in valid),
+        n_refused=sum("refusal" in reasons for reasons in invalid),
+        n_cut_off=sum(not reasons.isdisjoint(_CUT_OFF) for reasons in invalid),
         n_equal_answers=sum(j.equal_answers for j in judgments),
         n_repeated=len(repeats),
         n_repeats_agree=sum(first.verdict == again.verdict for first, again in repeats),
-    )
-
-
-def _count(judgments: Sequence[Judgment], stop_reasons: set[str]) -> int:
-    return sum(
-        j.invalid and any(v.stop_reason in stop_reasons for v in j.raw[:2]) for j in judgments
     )

@@ -1,47 +1,110 @@
-"""How large a difference must be for a run to find it, and how many prompts a difference takes."""
+"""Which difference a run can find, and how many prompts a difference takes."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from elo_exp.statistics.student import t_quantile
+import numpy as np
 
-# Variance, over prompts, of one prompt's contribution to the difference of two ratings, in squared Elo points, in a
-# round robin of m entrants judged in both orders: QUALITY + OPPONENTS * 2 / m. The responses to a prompt differ in
-# quality whoever they are compared with; the noise of the comparisons averages out over opponents. Both numbers are
-# fitted to simulations in which 28 % of decisive verdicts flip with the order: an assumption until a pilot has run.
-QUALITY_VARIANCE = 36_100.0
-OPPONENT_VARIANCE = 67_600.0
+from elo_exp.analysis.comparisons import ALPHA, rated
+from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
+from elo_exp.records import Record
+
+EFFECTS = (20, 40, 60)  # rating points
+_POWER = 0.8
+
+# The variance, over prompts, of one prompt's part in the difference of two ratings, in squared
+# rating points, in a round robin of m entrants judged in both orders: QUALITY + OPPONENT * 2 / m.
+# The quality of a response differs by prompt, whoever it is compared with; the noise of the
+# comparisons averages out over opponents. Both are fitted to simulations in which 28 % of the
+# decisive verdicts flip with the order: an assumption until a pilot has run.
+_QUALITY_VARIANCE = 36_100.0
+_OPPONENT_VARIANCE = 67_600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision(Record):
+    """The differences of an average pair, in rating points, that one dimension's prompts can find.
+
+    With 80 % power, by a two-sided test at 5 %. `corrected`: by Bonferroni over `n_tests`, which is
+    Holm's first step. None and {} where the prompts tell no error.
+    """
+
+    dimension: str
+    n_prompts: int | None  # independent observations
+    n_tests: int  # pairs in all dimensions
+    sigma: float | None = None  # root mean square over pairs of one prompt's part in a difference
+    detectable: float | None = None
+    detectable_corrected: float | None = None
+    prompts_needed: Mapping[str, int] = field(default_factory=dict)  # by the difference to find
+    prompts_needed_corrected: Mapping[str, int] = field(default_factory=dict)
+
+
+def precision(boards: Mapping[str, Leaderboard]) -> list[Precision]:
+    """Compute for each dimension what its prompts can find, by its own variance."""
+    found, n_tests = [], 0
+    for dimension, board in boards.items():
+        models = rated(board)
+        pairs = np.triu_indices(len(models.names), k=1)
+        std_error, df = models.std_error[pairs], models.df_of_differences()[pairs]
+        is_known = np.isfinite(std_error)
+        n_tests += int(is_known.sum())
+        # What a stray model leaves open says nothing about the design of the run.
+        is_typical = is_known & (df >= df[is_known].max(initial=0.0) / 2)
+        mean_square = float((std_error[is_typical] ** 2).mean()) if is_typical.any() else math.nan
+        found.append((dimension, board.n_clusters, mean_square))
+    return [_precision(*row, n_tests=n_tests) for row in found]
+
+
+def _precision(
+    dimension: str, n_prompts: int | None, mean_square: float, *, n_tests: int
+) -> Precision:
+    result = Precision(dimension=dimension, n_prompts=n_prompts, n_tests=n_tests)
+    if not n_prompts or math.isnan(mean_square):
+        return result
+    sigma = math.sqrt(n_prompts * mean_square)
+    return dataclasses.replace(
+        result,
+        sigma=sigma,
+        detectable=detectable(sigma, n_prompts),
+        detectable_corrected=detectable(sigma, n_prompts, n_tests=n_tests),
+        prompts_needed={str(e): prompts_needed(sigma, e) for e in EFFECTS},
+        prompts_needed_corrected={
+            str(e): prompts_needed(sigma, e, n_tests=n_tests) for e in EFFECTS
+        },
+    )
 
 
 def minimum_detectable_difference(n_prompts: int, n_entrants: int, *, n_tests: int = 1) -> float:
-    """The difference of two entrants, in Elo points, that a run of this design is expected to find.
+    """Return the difference, in rating points, that a planned round robin is expected to find.
 
-    Bonferroni over `n_tests`. Infinite for fewer than two entrants or no prompt.
+    Infinite for fewer than two entrants or prompts.
     """
     if n_entrants < 2:
         return math.inf
-    sigma = math.sqrt(QUALITY_VARIANCE + OPPONENT_VARIANCE * 2 / n_entrants)
+    sigma = math.sqrt(_QUALITY_VARIANCE + _OPPONENT_VARIANCE * 2 / n_entrants)
     return detectable(sigma, n_prompts, n_tests=n_tests)
 
 
 def detectable(sigma: float, n_prompts: int, *, n_tests: int = 1) -> float:
-    """The difference that a two-sided test at 5 % finds with 80 % power, Bonferroni over `n_tests`.
+    """Return the difference that a two-sided test at 5 % finds with 80 % power.
 
-    (t(1 - .05 / (2 n_tests)) + t(.8)) sigma / sqrt(n_prompts), with n_prompts - 1 degrees of freedom; Miller (2024),
-    who has normal quantiles. Infinite for fewer than two prompts.
+    (t(1 - .05 / (2 n_tests)) + t(.8)) sigma / sqrt(n_prompts), with n_prompts - 1 degrees of
+    freedom; Miller (2024), with normal quantiles. Bonferroni over `n_tests`. Infinite for fewer
+    than two prompts.
 
     sigma  standard deviation of one prompt's part in the difference, in the unit of the result
     """
-    return (
-        _errors_apart(n_prompts, n_tests) * sigma / math.sqrt(n_prompts)
-        if n_prompts > 1
-        else math.inf
-    )
+    if n_prompts < 2:
+        return math.inf
+    return _errors_apart(n_prompts, n_tests) * sigma / math.sqrt(n_prompts)
 
 
 def prompts_needed(sigma: float, difference: float, *, n_tests: int = 1) -> int:
-    """How many prompts make a difference `detectable`."""
+    """Return how many prompts make a difference `detectable`."""
     n = max(2, math.ceil((_errors_apart(math.inf, n_tests) * sigma / difference) ** 2))
     while detectable(sigma, n, n_tests=n_tests) > difference:
         n += 1
@@ -49,6 +112,7 @@ def prompts_needed(sigma: float, difference: float, *, n_tests: int = 1) -> int:
 
 
 def _errors_apart(n_prompts: float, n_tests: int) -> float:
-    """The standard errors that lie between no difference and one that is found with 80 % power."""
-    df = n_prompts - 1
-    return t_quantile(df, level=1 - 0.05 / n_tests) + t_quantile(df, level=0.6)
+    """Standard errors between no difference and one that is found with this power."""
+    df = n_prompts - 1.0
+    found = t_quantile(df, level=1.0 - ALPHA / n_tests) + t_quantile(df, level=2.0 * _POWER - 1.0)
+    return float(found)

@@ -1,47 +1,52 @@
-"""How far ratings moved between two runs, and how sure that is when the runs share prompts.
+"""How far ratings moved between two runs, and how certain that is when the runs share prompts.
 
-Letters: i of m models rated in both runs; q of n prompts of either. The Bradley-Terry fit of a run is, to first order,
-a sum of parts that its prompts have in it, H^-1 s_q, whose outer products add up to the clustered covariance of
-`sandwich`. A prompt of both runs has a part in both fits: the variance of a shift is the sum over all prompts of the
-squared difference of the two parts. It is that of independent runs where no prompt is shared, and zero where the
-battles are the same.
+A run's Bradley-Terry fit is, to first order, a sum of parts that its prompts have in it, H^-1 s_q,
+whose outer products add up to the clustered covariance. A prompt of both runs has a part in both
+fits: the variance of a shift is the sum over all prompts of the squared difference of the parts. It
+is that of independent runs where no prompt is shared, and zero where the battles are the same.
+Letters: m models; n prompts.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from elo_exp.analysis.comparisons import holm
+from elo_exp.analysis.rows import known, records
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
+from elo_exp.ratings.bradley_terry import POINTS, Fit, information, mean_zero, win_probability
 from elo_exp.ratings.games import games
-from elo_exp.records import Battle, Record
-from elo_exp.statistics.likelihood import POINTS, abilities, information, mean_zero, win_probability
-from elo_exp.statistics.student import degrees_of_freedom, half_width, p_values
+from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
+from elo_exp.records import Record
 
-_ROUNDING = 1e-3  # a standard error below this, in rating points, is none
+_ROUNDING = 1e-3  # rating points: a smaller standard error is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift(Record):
-    """How far one model moved against the mean of those rated in both runs, in rating points; None where the prompts
-    do not say how sure that is."""
+    """How far one model moved, in rating points, against the mean of those rated in both runs.
+
+    None where the prompts do not tell how certain it is.
+    """
 
     model: str
     shift: float
-    std_error: float | None = None  # over prompts, those of both runs being the same observations
+    std_error: float | None = None  # over prompts; those of both runs are the same observations
     ci_low: float | None = None
     ci_high: float | None = None
     p_value: float | None = None  # two-sided, of this shift alone
-    p_holm: float | None = None  # adjusted for all shifts that were looked at
+    p_holm: float | None = None  # adjusted for all shifts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Influence:
     """A Bradley-Terry fit with the part of each prompt in it, in rating points around the mean."""
 
@@ -51,77 +56,84 @@ class Influence:
     parts: Array  # (n, m)
 
 
-def influence(battles: Sequence[Battle], *, use: str) -> Influence | None:
-    """None where a battle names no prompt, where nobody can be rated, and where there is one prompt."""
-    columns = Battles.from_rows(battles)
-    every = games(columns, use=use)
-    theta = abilities(every.wins())
-    rated = np.isfinite(theta)
-    played, theta = every.among(rated), theta[rated]
-    named = columns.questions
-    prompts = tuple(named[code] for code in played.prompts.tolist() if code < len(named))
-    n, m = played.n_clusters, len(theta)
-    if n < 2 or len(prompts) < n:
+def influence(battles: Battles, *, use: str) -> Influence | None:
+    """Split a fit by prompt; None where a battle names none, nobody is rated, or there is one."""
+    fit = Fit.of(games(battles, use=use))
+    played, n = fit.played, fit.played.n_clusters
+    if n < 2 or (battles.question >= len(battles.questions)).any():
         return None
-    p = win_probability(theta)
-    surprise = played.score - p[played.first, played.second]
-    scores = np.zeros((n, m))
-    np.add.at(scores, (played.cluster, played.first), surprise)
-    np.add.at(scores, (played.cluster, played.second), -surprise)
-    wins = played.wins()
-    level = mean_zero(m, m)
-    bread = np.linalg.inv(information(p, wins + wins.T) + level) - level
-    parts = POINTS * math.sqrt(n / (n - 1)) * scores @ bread
-    models = tuple(name for name, is_rated in zip(columns.models, rated, strict=True) if is_rated)
-    return Influence(models=models, ratings=POINTS * theta, prompts=prompts, parts=parts)
-
-
-def shifts(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Shift]:
-    """By model, from the ratings of two runs; none where fewer than two models are rated in both."""
-    shared = [model for model in before if model in after]
-    if len(shared) < 2:
-        return {}
-    moved = np.array([after[model] - before[model] for model in shared])
-    return {
-        model: Shift(model=model, shift=float(by))
-        for model, by in zip(shared, moved - moved.mean(), strict=True)
-    }
-
-
-def with_errors(
-    found: Mapping[str, Shift], before: Influence, after: Influence
-) -> dict[str, Shift]:
-    """The shifts with their intervals; as they were where the prompts of the two fits do not differ."""
-    place = {prompt: q for q, prompt in enumerate(dict.fromkeys([*before.prompts, *after.prompts]))}
-    parts = np.zeros((len(place), len(found)))
-    for fit, sign in ((before, -1.0), (after, 1.0)):
-        columns = fit.parts[:, [fit.models.index(model) for model in found]]
-        parts[[place[prompt] for prompt in fit.prompts]] += sign * (
-            columns - columns.mean(axis=1, keepdims=True)
-        )
-    errors = np.sqrt((parts**2).sum(axis=0)).tolist()
-    n_prompts = int(np.count_nonzero(parts.any(axis=1)))
-    return {
-        model: _sure(found[model], error, n_prompts)
-        for model, error in zip(found, errors, strict=True)
-    }
-
-
-def _sure(shift: Shift, error: float, n_prompts: int) -> Shift:
-    if error < _ROUNDING:
-        return shift
-    return dataclasses.replace(
-        shift,
-        std_error=error,
-        ci_low=shift.shift - half_width(n_prompts) * error,
-        ci_high=shift.shift + half_width(n_prompts) * error,
-        p_value=float(p_values(np.asarray(shift.shift / error), degrees_of_freedom(n_prompts))),
+    p, wins, level = win_probability(fit.theta), played.wins(), mean_zero(len(fit.theta))
+    bread = np.linalg.inv(information(fit.theta, wins + wins.T) + level) - level
+    scores = played.by_cluster(played.score - p[played.first, played.second])
+    return Influence(
+        models=tuple(battles.models[i] for i in np.flatnonzero(fit.rated).tolist()),
+        ratings=POINTS * fit.theta,
+        prompts=tuple(battles.questions[q] for q in played.prompts.tolist()),
+        parts=POINTS * math.sqrt(n / (n - 1)) * (scores @ bread),
     )
 
 
+def verdicts(battles: Battles) -> Counter[tuple[str | None, ...]]:
+    """Count the battles by all that they say, to compare those of two runs.
+
+    Where one run's are among the other's, nothing but the choice of prompts can have moved a
+    rating: there is no shift to test.
+    """
+    return Counter(
+        (b.question_id, b.model_a, b.model_b, b.winner, b.verdict_ab, b.verdict_ba)
+        for b in battles.rows()
+    )
+
+
+def shifts(
+    before: Mapping[str, float],
+    after: Mapping[str, float],
+    fits: tuple[Influence, Influence] | None = None,
+) -> list[Shift]:
+    """Compare the ratings of two runs, by model; [] where they rate fewer than two in common.
+
+    fits  of both runs, for intervals and t tests; a shift has none where the fits do not differ
+    """
+    shared = [model for model in before if model in after]
+    if len(shared) < 2:
+        return []
+    moved = np.array([after[model] - before[model] for model in shared])
+    moved -= moved.mean()
+    std_error, half_width, p_value = np.full((3, len(shared)), np.nan)
+    if fits is not None:
+        parts = _moving_parts(shared, *fits)
+        df = degrees_of_freedom(float(parts.any(axis=1).sum()))
+        std_error = np.sqrt((parts**2).sum(axis=0))
+        std_error[std_error < _ROUNDING] = np.nan
+        half_width = t_quantile(df) * std_error
+        p_value = 2.0 * special.stdtr(df, -np.abs(moved / std_error))
+    return records(
+        Shift,
+        model=shared,
+        shift=moved,
+        std_error=std_error,
+        ci_low=moved - half_width,
+        ci_high=moved + half_width,
+        p_value=p_value,
+    )
+
+
+def _moving_parts(models: Sequence[str], before: Influence, after: Influence) -> Array:
+    """What each prompt of either run (n,) moves these models (m,) by, against their mean."""
+    prompts = dict.fromkeys([*before.prompts, *after.prompts])
+    place = {prompt: q for q, prompt in enumerate(prompts)}
+    parts = np.zeros((len(place), len(models)))
+    for fit, sign in ((before, -1.0), (after, 1.0)):
+        columns = fit.parts[:, [fit.models.index(model) for model in models]]
+        rows = [place[prompt] for prompt in fit.prompts]
+        parts[rows] += sign * (columns - columns.mean(axis=1, keepdims=True))
+    return parts
+
+
 def adjusted(found: Sequence[Shift]) -> list[Shift]:
-    """With their p values adjusted together (Holm)."""
-    p_values = iter(holm([shift.p_value for shift in found if shift.p_value is not None]))
+    """Adjust the p values of all shifts together (Holm 1979)."""
+    p_values = [math.nan if shift.p_value is None else shift.p_value for shift in found]
     return [
-        s if s.p_value is None else dataclasses.replace(s, p_holm=next(p_values)) for s in found
+        dataclasses.replace(shift, p_holm=known(p))
+        for shift, p in zip(found, holm(np.array(p_values)).tolist(), strict=True)
     ]

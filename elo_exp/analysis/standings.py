@@ -1,16 +1,33 @@
-"""What was concluded about who is better."""
+"""All that battles say about who is better: one function from battles to plain standings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from elo_exp.analysis.agreement import Agreement, RankCorrelation
-from elo_exp.analysis.comparisons import Difference, Precision
-from elo_exp.analysis.win_rates import WinRate
+import numpy as np
+
+from elo_exp.analysis.agreement import (
+    Agreement,
+    RankCorrelation,
+    pairwise_kappa,
+    ranks_between_judges,
+    repeat_agreement,
+)
+from elo_exp.analysis.comparisons import Difference, differences, with_ranks
+from elo_exp.analysis.judge_bias import length_control, position_effect, response_lengths
+from elo_exp.analysis.power import Precision, precision
+from elo_exp.analysis.transitivity import ResidualWins, cycles, pair_residuals, transitivity_test
+from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.data.battles import Battles
+from elo_exp.ratings import RatingMethod
+from elo_exp.ratings.elo import PermutationElo
 from elo_exp.ratings.leaderboard import Leaderboard
+from elo_exp.records import Comparison, Judgment
+
+_SEED = 20260425  # of the draws behind rank sets, the same for every leaderboard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,23 +37,17 @@ class Standings:
     models: tuple[str, ...]  # in the order in which they were chosen
     battles: Mapping[str, Battles]
     k: float
-    elo: Mapping[
-        str, Mapping[float, Leaderboard]
-    ]  # dimension -> K; empty where no match was played
+    elo: Mapping[str, Mapping[float, Leaderboard]]  # dimension -> K; empty without a match
     elo_limit: Mapping[
         str, Mapping[str, float]
-    ]  # dimension -> model: Bradley-Terry of the matches that Elo played
+    ]  # dimension -> model: Bradley-Terry of Elo's matches
     companions: Mapping[str, Mapping[str, Leaderboard]]  # method -> dimension
     win_rates: Sequence[WinRate]
-    differences: Mapping[str, Sequence[Difference]] = field(default_factory=dict)  # method
-    precision: Mapping[str, Sequence[Precision]] = field(default_factory=dict)  # method
-    diagnoses: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # dimension: the verdicts, as JSON
+    differences: Mapping[str, Sequence[Difference]] = field(default_factory=dict)  # by method
+    precision: Mapping[str, Sequence[Precision]] = field(default_factory=dict)  # by method
+    diagnoses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by dimension, JSON
     agreement: Sequence[Agreement] = ()  # of dimensions with each other
-    judges_agreement: Sequence[
-        Agreement
-    ] = ()  # of every two judges that the store has heard, by dimension
+    judges_agreement: Sequence[Agreement] = ()  # of every two judges in the store, by dimension
     judges_ranks: Sequence[RankCorrelation] = ()  # of the ratings by what both of them judged
 
     @property
@@ -45,3 +56,96 @@ class Standings:
 
     def primary(self, dimension: str) -> Leaderboard | None:
         return self.elo[dimension].get(self.k)
+
+
+def rate(
+    battles: Mapping[str, Battles],
+    *,
+    elo: PermutationElo,
+    ratings: Mapping[str, RatingMethod],
+    models: Sequence[str],
+) -> Standings:
+    """Rate the battles of each dimension by every method and analyse what they say.
+
+    models  in the order that fixes their colours
+    """
+    boards = {name: _with_ranks(method.rate(battles)) for name, method in ratings.items()}
+    return Standings(
+        models=tuple(models),
+        battles=battles,
+        k=float(elo.k),
+        elo=elo.sweep(battles),
+        elo_limit=elo.limit(battles),
+        companions=boards,
+        win_rates=[
+            row
+            for dimension, some in battles.items()
+            for row in win_rates(some, dimension=dimension)
+        ],
+        differences={name: differences(some) for name, some in boards.items()},
+        precision={name: precision(some) for name, some in boards.items()},
+        diagnoses={dimension: _diagnoses(some, dimension) for dimension, some in battles.items()},
+        agreement=pairwise_kappa(battles),
+    )
+
+
+def _with_ranks(boards: Mapping[str, Leaderboard]) -> dict[str, Leaderboard]:
+    """Each by draws of its own, so that no dimension depends on another."""
+    return {name: with_ranks(b, np.random.default_rng(_SEED)) for name, b in boards.items()}
+
+
+def _diagnoses(battles: Battles, dimension: str) -> dict[str, Any]:
+    """What battles say about the judge; both orders count, whatever the ratings use."""
+    wins = ResidualWins.of(battles, use="both")
+    circles = cycles(battles, dimension=dimension)
+    residuals = pair_residuals(wins, battles.models, dimension=dimension)
+    return {
+        "position": position_effect(battles, dimension=dimension).to_dict(),
+        "transitivity": transitivity_test(wins, dimension=dimension).to_dict(),
+        "pair_residuals": [residual.to_dict() for residual in residuals],
+        "cycles": {**circles.to_dict(), "share": circles.share},
+    }
+
+
+def with_texts(
+    standings: Standings,
+    comparisons: Mapping[str, Sequence[Comparison]],
+    judgments: Mapping[str, Sequence[Judgment]],
+    *,
+    initial_rating: float,
+) -> Standings:
+    """Add what the responses and repeated queries say about the judge, by dimension."""
+    diagnoses = {}
+    for dimension, battles in standings.battles.items():
+        length = length_control(
+            battles,
+            response_lengths(comparisons[dimension]),
+            dimension=dimension,
+            initial_rating=initial_rating,
+            use="both",
+        )
+        repeats = repeat_agreement(judgments[dimension], dimension=dimension)
+        diagnoses[dimension] = {
+            **standings.diagnoses[dimension],
+            "length": dataclasses.asdict(length),
+            "repeats": repeats.to_dict(),
+        }
+    return dataclasses.replace(standings, diagnoses=diagnoses)
+
+
+def with_judges(
+    standings: Standings,
+    by_judge: Mapping[str, Mapping[str, Battles]],
+    rate: Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]],
+) -> Standings:
+    """Add how far every two judges agree on the same comparisons.
+
+    by_judge  battles by dimension and judge, the run's own judge first
+    rate      the method whose ratings are correlated
+    """
+    kappas: list[Agreement] = []
+    ranks: list[RankCorrelation] = []
+    for dimension, battles in by_judge.items():
+        kappas += pairwise_kappa(battles, dimension=dimension)
+        ranks += ranks_between_judges(battles, rate, dimension=dimension)
+    return dataclasses.replace(standings, judges_agreement=kappas, judges_ranks=ranks)

@@ -1,23 +1,30 @@
-"""How often each entrant beats each other one."""
+"""How often each model beats each other one, with errors clustered by prompt.
+
+Letters: g games; p of the pairs i < j that met; n clusters, which are prompts.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from elo_exp.records import Battle, Record
-from elo_exp.results import Z95
-from elo_exp.statistics.likelihood import games, models, pairs
-from elo_exp.statistics.student import half_width
+from elo_exp.analysis.rows import records
+from elo_exp.arrays import Array, Index
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.games import games
+from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
+from elo_exp.records import Record
+
+_NO_VARIATION = 1e-12  # of the variance of one game: what rounding leaves of zero
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WinRate(Record):
-    """Counts of one pair in one dimension; the pair is sorted by name and `ties` includes the inconsistent ones."""
+    """Counts of one pair, sorted by name; `ties` includes the inconsistent ones."""
 
     dimension: str
     entrant_a: str
@@ -25,39 +32,49 @@ class WinRate(Record):
     a_wins: int
     b_wins: int
     ties: int
-    inconsistent: int
+    inconsistent: int  # both orders were asked, and disagree
 
 
-_NO_VARIATION = 1e-12  # of a game's: what rounding leaves of none
+def in_name_order(battles: Battles) -> Battles:
+    """Turn battles round so that model_a is the first of the two by name."""
+    turned = battles.model_a > battles.model_b
+    other = np.array([1, 0, 2, 3, -1], dtype=np.int8)  # by the code of a winner; the last is -1
+    ab, ba = battles.verdict_ab, battles.verdict_ba
+    return replace(
+        battles,
+        model_a=np.minimum(battles.model_a, battles.model_b),
+        model_b=np.maximum(battles.model_a, battles.model_b),
+        winner=np.where(turned, other[battles.winner], battles.winner),
+        verdict_ab=np.where(turned, other[ba], ab),
+        verdict_ba=np.where(turned, other[ab], ba),
+    )
 
 
-def count(battles: Sequence[Battle], *, dimension: str) -> list[WinRate]:
-    """Wins, ties and inconsistent judgments of every pair that met; pairs and their sides sorted by name."""
-    a_wins: Counter[tuple[str, str]] = Counter()
-    b_wins: Counter[tuple[str, str]] = Counter()
-    ties: Counter[tuple[str, str]] = Counter()
-    inconsistent: Counter[tuple[str, str]] = Counter()
-    for battle in battles:
-        pair = (min(battle.model_a, battle.model_b), max(battle.model_a, battle.model_b))
-        if battle.is_tie:
-            ties[pair] += 1
-            inconsistent[pair] += battle.is_inconsistent
-        elif (battle.winner == "model_a") == (battle.model_a == pair[0]):
-            a_wins[pair] += 1
-        else:
-            b_wins[pair] += 1
-    return [
-        WinRate(
-            dimension=dimension,
-            entrant_a=pair[0],
-            entrant_b=pair[1],
-            a_wins=a_wins[pair],
-            b_wins=b_wins[pair],
-            ties=ties[pair],
-            inconsistent=inconsistent[pair],
-        )
-        for pair in sorted(a_wins.keys() | b_wins.keys() | ties.keys())
-    ]
+def win_rates(battles: Battles, *, dimension: str) -> list[WinRate]:
+    """Count wins, ties and inconsistent verdicts of every pair that met, sorted by name."""
+    battles = in_name_order(battles)
+    first, second, pair = pairs_that_met(battles.model_a, battles.model_b)
+    result = np.minimum(battles.winner, 2)
+    counts = np.bincount(3 * pair + result, minlength=3 * len(first)).reshape(-1, 3)
+    inconsistent = battles.is_tie() & battles.is_inconsistent()
+    names = np.array(battles.models, dtype=object)
+    return records(
+        WinRate,
+        dimension=dimension,
+        entrant_a=names[first],
+        entrant_b=names[second],
+        a_wins=counts[:, 0],
+        b_wins=counts[:, 1],
+        ties=counts[:, 2],
+        inconsistent=np.bincount(pair[inconsistent], minlength=len(first)),
+    )
+
+
+def pairs_that_met(first: NDArray[Any], second: NDArray[Any]) -> tuple[Index, Index, Index]:
+    """Number the pairs (p,) of two columns (g,): both models of each pair, and the pair (g,)."""
+    m = int(second.max(initial=0)) + 1
+    met, pair = np.unique(first.astype(np.intp) * m + second, return_inverse=True)
+    return met // m, met % m, pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,50 +84,60 @@ class Share:
     n_prompts: int
     n_games: int
     share: float
-    std_error: float | None  # prompt-clustered; None where the prompts do not differ
+    std_error: float | None  # clustered by prompt; None where the prompts do not differ
 
 
-def shares(battles: Sequence[Battle], *, use: str, ties: str) -> dict[tuple[str, str], Share]:
-    """By pair, sorted by name. A pair without a game that counts is absent.
+def shares(battles: Battles, *, use: str, ties: str) -> dict[tuple[str, str], Share]:
+    """Return the share of wins of every pair that met, sorted by name.
 
     use   both: two games where both orders were asked; consistent: the reconciled winner
-    ties  half: of a win for each; drop: left out
+    ties  half: of a win for each; drop: left out, and with them a pair that has nothing else
     """
-    names = models(battles)
-    played = games(battles, names, use=use)
-    met = pairs(played)
-    pair, half_points = np.divmod(met.code, 3)
-    kept = half_points != 1 if ties == "drop" else np.ones(len(pair), dtype=bool)
-    pair, score, cluster = pair[kept], half_points[kept] / 2.0, played.cluster[kept]
-    n_games = np.bincount(pair, minlength=len(met.first))
-    mean = np.bincount(pair, score, len(met.first)) / np.maximum(n_games, 1)
-    place, number = np.unique(pair * played.n_clusters + cluster, return_inverse=True)
-    moved = np.bincount(number, score - mean[pair])  # by each prompt of each pair
-    of_pair = place // max(played.n_clusters, 1)
+    played = games(in_name_order(battles), use=use)
+    counts = (played.score != 0.5) | (ties == "half")
+    score, cluster = played.score[counts], played.cluster[counts]
+    first, second, pair = pairs_that_met(played.first[counts], played.second[counts])
+    n_games = np.bincount(pair)
+    share = np.bincount(pair, score) / n_games
+    on_prompt, at = np.unique(pair * played.n_clusters + cluster, return_inverse=True)
+    residual = np.bincount(at, score - share[pair])  # of each pair on each prompt
+    of_pair = on_prompt // max(played.n_clusters, 1)
     n_prompts = np.bincount(of_pair, minlength=len(n_games))
-    squares = np.bincount(of_pair, moved**2, len(n_games))
+    squares = np.bincount(of_pair, residual**2, len(n_games))
     return {
-        (names[met.first[p]], names[met.second[p]]): Share(
+        (battles.models[first[p]], battles.models[second[p]]): Share(
             n_prompts=int(n_prompts[p]),
             n_games=int(n_games[p]),
-            share=float(mean[p]),
-            std_error=_error(squares[p], n_prompts[p], n_games[p]),
+            share=float(share[p]),
+            std_error=_clustered_error(float(squares[p]), int(n_prompts[p]), int(n_games[p])),
         )
-        for p in np.flatnonzero(n_games)
+        for p in range(len(first))
     }
 
 
-def _error(squares: float, n_prompts: int, n_games: int) -> float | None:
-    if n_prompts < 2 or squares <= _NO_VARIATION * n_games:
+def mean_error(residual: Array, cluster: Index) -> float | None:
+    """Return the clustered standard error of a mean.
+
+    residual  (g,): by how much each row moves the mean, times the number of rows
+    None where the clusters do not differ: there is one, or the residuals of each add up to zero.
+    """
+    found, at = np.unique(cluster, return_inverse=True)
+    squares = float((np.bincount(at, residual) ** 2).sum())
+    return _clustered_error(squares, len(found), len(residual))
+
+
+def _clustered_error(squares: float, n_clusters: int, n_rows: int) -> float | None:
+    """Of a mean, from the squared sums of each cluster's residuals; Liang and Zeger (1986)."""
+    if n_clusters < 2 or squares <= _NO_VARIATION * n_rows:
         return None
-    return math.sqrt(n_prompts / (n_prompts - 1) * squares) / float(n_games)
+    return math.sqrt(n_clusters / (n_clusters - 1) * squares) / n_rows
 
 
 # Intervals
 
 
-def share_interval(share: float, n: float, *, half_width: float = Z95) -> tuple[float, float]:
-    """95 % of a share of n battles, within [0, 1] and of some length also where all or none was won (Wilson 1927).
+def share_interval(share: float, n: float, *, half_width: float = 1.96) -> tuple[float, float]:
+    """Return the 95 % interval of a share of n battles, within [0, 1]; Wilson (1927).
 
     half_width  standard errors that a plain interval has on each side
     """
@@ -123,15 +150,13 @@ def share_interval(share: float, n: float, *, half_width: float = Z95) -> tuple[
 def clustered_interval(
     share: float, std_error: float | None, n_prompts: int
 ) -> tuple[float, float] | None:
-    """95 % of a share whose error comes from prompts, within [0, 1]; None where they do not tell an error.
+    """Return the 95 % interval of a share with a clustered error, within [0, 1].
 
-    It is Wilson's, of as many battles as have this error if each is an observation, with Student's t in place of 1.96
-    (Franco et al. 2019).
+    Wilson's, of as many independent battles as have this error, with Student's t in place of 1.96
+    (Franco et al. 2019). None where the prompts tell no error, as of nothing but wins or losses.
     """
-    if (
-        std_error is None or not 0.0 < share < 1.0
-    ):  # of nothing but wins, or of none, prompts tell no error
+    if std_error is None or not 0.0 < share < 1.0:
         return None
-    return share_interval(
-        share, share * (1 - share) / std_error**2, half_width=half_width(n_prompts)
-    )
+    n = share * (1 - share) / std_error**2
+    half_width = float(t_quantile(degrees_of_freedom(n_prompts)))
+    return share_interval(share, n, half_width=half_width)

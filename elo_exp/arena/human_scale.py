@@ -76,7 +76,10 @@ def calibrate(
     follows = s is not None and error is not None and s > _FOLLOWS * error
     return Calibration(
         agreement=agreement.kappa(
-            voted, again, names=("humans", judge_model), dimension=again[0].dimension
+            Battles.from_rows(voted),
+            Battles.from_rows(again),
+            names=("humans", judge_model),
+            dimension=again[0].dimension,
         ),
         temperature=temperature(voted, again),
         decisiveness=s,

@@ -19,10 +19,11 @@ from elo_exp.analysis.shifts import (
     adjusted,
     influence,
     shifts,
-    with_errors,
+    verdicts,
 )
+from elo_exp.data.battles import Battles
 from elo_exp.experiments import Parts
-from elo_exp.records import Battle, Plot, UserError
+from elo_exp.records import Plot, UserError
 from elo_exp.report import compare_page, compare_report
 from elo_exp.report.compare_report import Comparison, Overlap, Row
 from elo_exp.runs import FinishedRun, FoundRuns
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 NEEDS: frozenset[str] = frozenset()
 _FITTED = "bradley_terry"  # the method whose parts by prompt are known
 _ELSEWHERE = ("tracker", "cache_dir", "figures")  # settings that change no result
+_NO_BATTLES = Battles.from_rows([])
 _SAME_FIT = 0.01  # rating points between a run's rating and the fit of its battles
 
 
@@ -55,7 +57,10 @@ def errand(settings: Settings, parts: Parts) -> str | None:
 
 def run(settings: Settings, parts: Parts) -> CompareResult:
     chosen = _found(settings).runs
-    battles = {r.name: r.battles() for r in chosen}
+    battles = {
+        r.name: {name: Battles.from_rows(rows) for name, rows in r.battles().items()}
+        for r in chosen
+    }
     overlaps, moved = _overlaps(chosen, battles)
     rows = [
         _rating_row(r, dimension, method, model, moved.get((r.name, dimension, method, model)))
@@ -117,28 +122,28 @@ def _said(r: FinishedRun) -> str:
 
 
 def _overlaps(
-    chosen: Sequence[FinishedRun], battles: Mapping[str, Mapping[str, Sequence[Battle]]]
+    chosen: Sequence[FinishedRun], battles: Mapping[str, Mapping[str, Battles]]
 ) -> tuple[list[Overlap], dict[tuple[str, str, str, str], Shift]]:
     """What each run shares with the first, and the shifts by run, dimension, method and model."""
     first, *others = chosen
     overlaps: list[Overlap] = []
     moved: dict[tuple[str, str, str, str], Shift] = {}
     for dimension in first.dimensions:
-        fit = _fit(first, battles[first.name].get(dimension, []), dimension)
+        fit = _fit(first, battles[first.name].get(dimension, _NO_BATTLES), dimension)
         for other in (r for r in others if dimension in r.dimensions):
-            pair = [battles[r.name].get(dimension, []) for r in (first, other)]
+            pair = [battles[r.name].get(dimension, _NO_BATTLES) for r in (first, other)]
             again = _fit(other, pair[1], dimension)
-            overlaps.append(_overlap(first, other, pair, dimension, [fit, again]))
+            overlap = _overlap(first, other, pair, dimension, [fit, again])
+            overlaps.append(overlap)
             for method in first.methods(dimension):
-                by = shifts(_rated(first, method, dimension), _rated(other, method, dimension))
-                if (
-                    method == _FITTED
-                    and isinstance(fit, Influence)
-                    and isinstance(again, Influence)
-                ):
-                    by = with_errors(by, fit, again)
+                fits = None
+                if method == _FITTED and overlap.no_interval is None:
+                    assert isinstance(fit, Influence) and isinstance(again, Influence)
+                    fits = fit, again
+                before, after = (_rated(r, method, dimension) for r in (first, other))
                 moved |= {
-                    (other.name, dimension, method, model): shift for model, shift in by.items()
+                    (other.name, dimension, method, shift.model): shift
+                    for shift in shifts(before, after, fits)
                 }
     known = adjusted(list(moved.values()))
     return overlaps, dict(zip(moved, known, strict=True))
@@ -150,12 +155,12 @@ def _rated(r: FinishedRun, method: str, dimension: str) -> dict[str, float]:
     }
 
 
-def _fit(r: FinishedRun, some: Sequence[Battle], dimension: str) -> Influence | str:
+def _fit(r: FinishedRun, some: Battles, dimension: str) -> Influence | str:
     """The run's Bradley-Terry ratings by the parts of its prompts; in words, why they are not known."""
     stored = _rated(r, _FITTED, dimension)
     if not stored:
         return f"{r.name} has no Bradley-Terry ratings"
-    if not some:
+    if not len(some):
         is_there = (r.folder / "battles.jsonl").is_file()
         return (
             f"{r.name} has no battle on {dimension}"
@@ -166,9 +171,7 @@ def _fit(r: FinishedRun, some: Sequence[Battle], dimension: str) -> Influence | 
     if fit is None:
         return f"the battles of {r.name} do not say which prompt they are on, or are on one"
     again = shifts(stored, dict(zip(fit.models, fit.ratings.tolist(), strict=True)))
-    if set(fit.models) != set(stored) or any(
-        abs(shift.shift) > _SAME_FIT for shift in again.values()
-    ):
+    if set(fit.models) != set(stored) or any(abs(shift.shift) > _SAME_FIT for shift in again):
         return f"the ratings of {r.name} are not those of its battles.jsonl"
     return fit
 
@@ -176,27 +179,27 @@ def _fit(r: FinishedRun, some: Sequence[Battle], dimension: str) -> Influence | 
 def _overlap(
     first: FinishedRun,
     other: FinishedRun,
-    pair: Sequence[Sequence[Battle]],
+    pair: Sequence[Battles],
     dimension: str,
     fits: Sequence[Influence | str],
 ) -> Overlap:
-    before, after = ({b.question_id for b in some if b.question_id is not None} for some in pair)
+    before, after = (set(some.questions) for some in pair)
+    verdicts_before, verdicts_after = (verdicts(some) for some in pair)
     why = next((fit for fit in fits if isinstance(fit, str)), None)
+    if verdicts_before < verdicts_after or verdicts_after < verdicts_before:
+        why = why or "all verdicts of one are in the other, so they differ by their prompts alone"
     return Overlap(
         run=other.name,
         dimension=dimension,
         n_prompts_before=len(before),
         n_prompts=len(after),
         n_shared_prompts=len(before & after),
-        same_verdicts=bool(pair[0]) and _verdicts(pair[0]) == _verdicts(pair[1]),
-        agreement=agreement.kappa(*pair, names=(first.name, other.name), dimension=dimension),
+        same_verdicts=len(pair[0]) > 0 and verdicts_before == verdicts_after,
+        agreement=agreement.kappa(
+            pair[0], pair[1], names=(first.name, other.name), dimension=dimension
+        ),
         no_interval=why,
     )
-
-
-def _verdicts(some: Sequence[Battle]) -> list[tuple[str, ...]]:
-    names = ("question_id", "model_a", "model_b", "winner", "verdict_ab", "verdict_ba")
-    return sorted(tuple(str(getattr(battle, name)) for name in names) for battle in some)
 
 
 # Rows

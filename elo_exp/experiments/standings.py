@@ -2,88 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from elo_exp.analysis import (
-    agreement,
-    comparisons,
-    judge_bias,
-    transitivity,
-    win_rates,
-)
+from elo_exp.analysis import standings
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.battles import Battles
 from elo_exp.experiments import Parts
-from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Battle, Plot
+from elo_exp.records import Plot
 from elo_exp.report import artifacts, html
-
-_SEED = 20260425  # of the draws behind rank sets; the Monte-Carlo error of a chance is below .004
 
 
 def rate(parts: Parts, battles: Mapping[str, Battles], *, models: Sequence[str]) -> Standings:
-    """Every rating of these battles, by dimension; `models` in the order of the tables."""
-    return Standings(
-        models=tuple(models),
-        battles=battles,
-        k=float(parts.elo.k),
-        elo=parts.elo.sweep(battles),
-        elo_limit=parts.elo.limit(battles),
-        **_without_elo(parts, battles),
-    )
-
-
-def _without_elo(parts: Parts, battles: Mapping[str, Battles]) -> dict[str, Any]:
-    """What depends neither on K nor on the order of matches."""
-    companions = {name: _with_ranks(method.rate(battles)) for name, method in parts.ratings.items()}
-    rows = {dimension: some.rows() for dimension, some in battles.items()}
-    return {
-        "companions": companions,
-        "differences": {
-            name: comparisons.differences(boards) for name, boards in companions.items()
-        },
-        "precision": {name: comparisons.precision(boards) for name, boards in companions.items()},
-        "diagnoses": {dimension: _diagnose(some, dimension) for dimension, some in rows.items()},
-        "agreement": agreement.between_dimensions(rows),
-        "win_rates": [
-            rate
-            for dimension, some in rows.items()
-            for rate in win_rates.count(some, dimension=dimension)
-        ],
-    }
-
-
-def _diagnose(battles: Sequence[Battle], dimension: str) -> dict[str, Any]:
-    """What can be told of the judge from battles alone; both orders count, whatever the ratings use."""
-    circles = transitivity.cycles(battles, dimension=dimension)
-    return {
-        "position": judge_bias.position_effect(battles, dimension=dimension).to_dict(),
-        "transitivity": transitivity.transitivity_test(
-            battles, dimension=dimension, use="both"
-        ).to_dict(),
-        "pair_residuals": [
-            r.to_dict()
-            for r in transitivity.pair_residuals(battles, dimension=dimension, use="both")
-        ],
-        "cycles": {**circles.to_dict(), "share": circles.share},
-    }
-
-
-def _with_ranks(boards: Mapping[str, Leaderboard]) -> dict[str, Leaderboard]:
-    """With rank sets and chances, each leaderboard by draws of its own, so that no dimension depends on another."""
-    return {
-        name: dataclasses.replace(
-            comparisons.with_ranks(board, np.random.default_rng(_SEED)),
-            rank_chances=comparisons.rank_probabilities(board, np.random.default_rng(_SEED)),
-        )
-        for name, board in boards.items()
-    }
+    return standings.rate(battles, elo=parts.elo, ratings=parts.ratings, models=models)
 
 
 class StandingsResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -10,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp import pipeline
-from elo_exp.analysis import agreement, judge_bias, judge_quality
-from elo_exp.analysis.agreement import Agreement, RankCorrelation
+from elo_exp.analysis import judge_quality, standings
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.api.planning import Plan
@@ -24,8 +22,7 @@ from elo_exp.experiments import Parts
 from elo_exp.experiments.standings import StandingsResult, rate
 from elo_exp.judges import PaidJudge
 from elo_exp.pipeline import bill
-from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Battle, Comparison, Judgment, Plot, Prompt, UserError
+from elo_exp.records import Comparison, Judgment, Plot, Prompt, UserError
 from elo_exp.report import artifacts
 from elo_exp.report.verdicts import verdict_rows
 from elo_exp.settings import Settings, parse_shard
@@ -184,13 +181,13 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
             for name, some in responses.items()
         },
     }
-    standings = rate(parts, games, models=list(parts.entrants))
-    standings = _with_texts(
-        standings, comparisons, judgments, initial_rating=parts.elo.initial_rating
+    found = rate(parts, games, models=list(parts.entrants))
+    found = standings.with_texts(
+        found, comparisons, judgments, initial_rating=parts.elo.initial_rating
     )
     return TournamentResult(
         _with_judges(
-            standings,
+            found,
             parts,
             pipeline.other_judges(comparisons, parts.rubrics, parts.judge, parts.store),
         ),
@@ -201,48 +198,17 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
     )
 
 
-def _with_texts(
-    standings: Standings,
-    comparisons: Mapping[str, Sequence[Comparison]],
-    judgments: Mapping[str, Sequence[Judgment]],
-    *,
-    initial_rating: float,
-) -> Standings:
-    """With what can be told of the judge from the responses and from repeated queries."""
-    diagnoses = {}
-    for dimension, battles_ in standings.battles.items():
-        lengths = judge_bias.response_lengths(comparisons[dimension])
-        length = judge_bias.length_control(
-            battles_.rows(), lengths, dimension=dimension, initial_rating=initial_rating, use="both"
-        )
-        repeats = agreement.repeat_agreement(judgments[dimension], dimension=dimension)
-        with_texts = {"length": asdict(length), "repeats": repeats.to_dict()}
-        diagnoses[dimension] = {**standings.diagnoses[dimension], **with_texts}
-    return dataclasses.replace(standings, diagnoses=diagnoses)
-
-
 def _with_judges(
-    standings: Standings, parts: Parts, others: Mapping[str, Mapping[str, Sequence[Judgment]]]
+    found: Standings, parts: Parts, others: Mapping[str, Mapping[str, Sequence[Judgment]]]
 ) -> Standings:
-    """With what other judges have said of the same comparisons, compared judge by judge."""
     assert parts.judge is not None
+    by_judge = {dimension: {parts.judge.model: some} for dimension, some in found.battles.items()}
+    for name, judgments in others.items():
+        for dimension, some in _battles(judgments).items():
+            if len(some):
+                by_judge[dimension][name] = some
     method = next(iter(parts.ratings.values()), parts.elo)
-
-    def rate_rows(by_dimension: Mapping[str, Sequence[Battle]]) -> Mapping[str, Leaderboard]:
-        return method.rate({d: Battles.from_rows(rows) for d, rows in by_dimension.items()})
-
-    kappas: list[Agreement] = []
-    ranks: list[RankCorrelation] = []
-    for dimension, mine in standings.battles.items():
-        by_judge = {parts.judge.model: mine.rows()}
-        by_judge |= {
-            name: battles.from_judgments(said[dimension])
-            for name, said in others.items()
-            if said[dimension]
-        }
-        kappas += agreement.between_judges(by_judge, dimension=dimension)
-        ranks += agreement.ranks_between_judges(by_judge, rate_rows, dimension=dimension)
-    return dataclasses.replace(standings, judges_agreement=kappas, judges_ranks=ranks)
+    return standings.with_judges(found, by_judge, method.rate)
 
 
 def _paired(

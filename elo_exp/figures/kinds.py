@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,7 @@ def intervals(
     color: Callable[[Row], str],
     *,
     of: str = "model",
-    by: str = "",
-    series: Sequence[Any] = (),
+    by: str | None = None,
     value: str = "rating",
     size: float = 5.0,
 ) -> None:
@@ -32,12 +30,13 @@ def intervals(
 
     A row without a value shows its flag in place of the mark.
 
-    names       the label of each row, by the value of the column `of`
-    by, series  the column that tells the marks of a row apart, and its values, the first one filled
+    names  the label of each row, by the value of the column `of`
+    by     the column that tells the marks of a row apart; the first of its values is filled
     """
+    series = list(dict.fromkeys(row[by] for row in rows)) if by else []
     above = np.linspace(-0.25, 0.25, len(series)) if series[1:] else [0.0]
     for row in rows:
-        i = list(series).index(row[by]) if by else 0
+        i = series.index(row[by]) if by else 0
         y, look = list(names).index(row[of]) + above[i], color(row)
         ends = column([row], "ci_low"), column([row], "ci_high")
         ax.plot(ends, [y, y], color=look, lw=size / 3, alpha=0.8, solid_capstyle="butt")

@@ -51,24 +51,24 @@ def plots(standings: Standings) -> list[Plot]:
     return [plot for plot in drawn if plot is not None]
 
 
-def leaderboards(standings: Standings) -> dict[str, dict[str, Leaderboard]]:
-    """Return the leaderboards by dimension and method, that of the primary method first."""
+def leaderboards(standings: Standings) -> dict[str, list[Leaderboard]]:
+    """Return the leaderboards of every method by dimension, that of the primary method first."""
     first = companion(standings)
     methods = sorted(standings.companions, key=lambda method: method != first)
-    found: dict[str, dict[str, Leaderboard]] = {}
-    for dimension in standings.dimensions:
-        boards = {method: standings.companions[method].get(dimension) for method in methods}
-        boards["elo"] = standings.primary(dimension)
-        if known := {method: board for method, board in boards.items() if board}:
-            found[dimension] = known
-    return found
+    found = {
+        dimension: [standings.companions[method].get(dimension) for method in methods]
+        + [standings.primary(dimension)]
+        for dimension in standings.dimensions
+    }
+    known = {dimension: [b for b in boards if b] for dimension, boards in found.items()}
+    return {dimension: boards for dimension, boards in known.items() if boards}
 
 
 def best_first(standings: Standings) -> list[str]:
     """Return the models by their mean rating of the primary method; those without one last."""
     found: dict[str, list[float]] = {model: [] for model in standings.models}
-    for boards in leaderboards(standings).values():
-        for rating in next(iter(boards.values())).ratings:
+    for primary, *_ in leaderboards(standings).values():
+        for rating in primary.ratings:
             found[rating.model] += [] if rating.rating is None else [rating.rating]
 
     def place(model: str) -> tuple[float, str]:
@@ -102,49 +102,40 @@ def ratings(standings: Standings) -> Plot | None:
         {
             "dimension": dimension,
             "model": r.model,
-            "method": method,
+            "method": board.label,
             **{name: getattr(r, name) for name in ("rating", "ci_low", "ci_high")},
             **{name: getattr(r, name) for name in ("ordering_error", "rank", "flag")},
         }
-        for dimension, by_method in boards.items()
-        for method, board in by_method.items()
+        for dimension in standings.dimensions
+        for board in boards.get(dimension, ())
         for r in board.ratings
     ]
     if not any(row["rating"] is not None for row in rows):
         return None
     models = best_first(standings)[:MAX_ROWS]
     shown = [row for row in rows if row["model"] in models]
-    places = grouped(shown, "dimension")
     called = labels(standings.models)
     names = {model: called[model] for model in models}
     color = colors(models) if len(models) <= MAX_COLORED else dict.fromkeys(models, BLUE)
-    complete = sorted(boards.values(), key=len, reverse=True)  # a dimension may lack a method
-    methods = {method: board for some in complete for method, board in some.items()}
+    methods = {board.label: board for some in boards.values() for board in some}
     is_dense = len(models) > _FEW
     figure, axes = panels(
-        list(places),
+        list(boards),
         heading="Ratings and their 95 % intervals",
-        notes=[sample(standings, dimension) for dimension in places],
-        key=kinds.series_key(board.label for board in methods.values()),
+        notes=[sample(standings, dimension) for dimension in boards],
+        key=kinds.series_key(methods),
         beside=names.values(),
         height=(0.19 if is_dense else 0.2 + 0.09 * len(methods)) * len(models) + 0.2,
         sharex=True,
     )
     size = 3.5 if is_dense else 5.5
-    for ax, here in zip(axes, places.values(), strict=True):
-        kinds.intervals(
-            ax,
-            here,
-            names,
-            lambda row: color[row["model"]],
-            by="method",
-            series=list(methods),
-            size=size,
-        )
+    for ax, here in zip(axes, grouped(shown, "dimension").values(), strict=True):
+        kinds.intervals(ax, here, names, lambda r: color[r["model"]], by="method", size=size)
         ax.set_xlabel("rating")
     axes[0].set_xlim(*_limits(shown))
-    intervals = "; ".join(f"{board.label}: {interval(board)}" for board in methods.values())
-    caption = f"Ratings, best first. {intervals}."
+    caption = (
+        f"Ratings, best first. {'; '.join(f'{n}: {interval(b)}' for n, b in methods.items())}."
+    )
     caption += _significant(standings) + only_best(len(models), len(standings.models))
     return saved("ratings", figure, rows, caption)
 
@@ -214,7 +205,7 @@ def _win_rate_rows(standings: Standings) -> list[Row]:
     share = {
         (dimension, *pair): found
         for dimension, battles in standings.battles.items()
-        for pair, found in shares_of.shares(battles.rows(), use="consistent", ties="half").items()
+        for pair, found in shares_of.shares(battles, use="consistent", ties="half").items()
     }
     rows: list[Row] = []
     for rate in standings.win_rates:
@@ -275,8 +266,8 @@ def _fit_rows(standings: Standings, dimension: str) -> list[Row]:
     found, battles = standings.diagnoses.get(dimension), standings.battles[dimension]
     if not found or not found["transitivity"]["df"]:  # each pair has a rating difference of its own
         return []
-    every = shares_of.shares(battles.rows(), use="both", ties="half")
-    decisive = shares_of.shares(battles.rows(), use="both", ties="drop")
+    every = shares_of.shares(battles, use="both", ties="half")
+    decisive = shares_of.shares(battles, use="both", ties="drop")
     rows: list[Row] = []
     for pair in found["pair_residuals"]:
         names = pair["model_a"], pair["model_b"]

@@ -209,17 +209,17 @@ def _intervals(
     called = labels(row["model"] for row in rows)
     names = {model: called[model] for model in best_models(rows)[:_MAX_ROWS]}
     places = grouped((row for row in rows if row["model"] in names), "dimension")
-    series = list(grouped(rows, by))
+    series = [str(value) for value in grouped(rows, by)]
     figure, axes = panels(
         list(places),
         heading=heading,
-        key=kinds.series_key(map(str, series)),
+        key=kinds.series_key(series),
         beside=names.values(),
         height=(0.15 + 0.09 * len(series)) * len(names) + 0.2,
         sharex=True,
     )
     for ax, here in zip(axes, places.values(), strict=True):
-        kinds.intervals(ax, here, names, _blue, by=by, series=series, value=value)
+        kinds.intervals(ax, here, names, lambda row: BLUE, by=by, value=value)
         ax.set_xlabel(f"{value}, points")
     return figure, names
 
@@ -341,10 +341,6 @@ def rating_shifts(rows: Sequence[Row], runs: Sequence[str]) -> Plot:
     caption += f"{n_significant} of {len(rows)} shifts are significant (Holm, α = .05)."
     caption += only_best(min(most, _MAX_ROWS), most, "shifts of a dimension")
     return saved("rating_shifts", figure, kept, caption)
-
-
-def _blue(row: Row) -> str:
-    return BLUE
 
 
 def _by_significance(row: Row) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.analysis.comparisons import Precision
 from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.power import Precision
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.pairing import Responses
 from elo_exp.files import jsonl, write_csv, write_json, write_whole

@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 
 from elo_exp.analysis import agreement
+from elo_exp.data.battles import Battles
 from elo_exp.files import read_jsonl
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle
@@ -116,19 +117,19 @@ def judge_rows(jobs: Sequence[Path], rows: Sequence[Row]) -> list[dict[str, Any]
     found: list[dict[str, Any]] = []
     for dimension in dict.fromkeys(row["dimension"] for row in rows):
         for one, other in combinations(judges, 2):
-            sides = [
-                [b for b in heard[judge] if b.dimension == dimension] for judge in (one, other)
-            ]
-            kappa = agreement.kappa(*sides, names=(one, other), dimension=dimension)
+            sides = [heard[judge].get(dimension, Battles.from_rows([])) for judge in (one, other)]
+            kappa = agreement.kappa(sides[0], sides[1], names=(one, other), dimension=dimension)
             boards = [_board(rows, first[judge], dimension) for judge in (one, other)]
             ranks = agreement.rank_correlation(*boards, names=(one, other), dimension=dimension)
             found.append({**kappa.to_dict(), "n_models": ranks.n_models, "rho": ranks.rho})
     return found
 
 
-def _battles(job: Path) -> list[Battle]:
+def _battles(job: Path) -> dict[str, Battles]:
+    """The battles of a job by dimension."""
     path = job / "battles.jsonl"
-    return [Battle.from_dict(row) for _, row in read_jsonl(path)] if path.exists() else []
+    rows = [Battle.from_dict(row) for _, row in read_jsonl(path)] if path.exists() else []
+    return Battles.from_rows(rows).by_dimension()
 
 
 def _board(rows: Sequence[Row], job: str, dimension: str) -> Leaderboard:

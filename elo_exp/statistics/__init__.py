@@ -1,1 +1,0 @@
-"""Pure functions from battles and verdicts to ratings, intervals, comparisons and diagnoses."""

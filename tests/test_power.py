@@ -1,0 +1,143 @@
+"""The difference a run can find: by hand, against statsmodels, and in simulated tournaments."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.power import TTestPower
+
+from elo_exp.analysis.comparisons import differences
+from elo_exp.analysis.power import (
+    Precision,
+    detectable,
+    minimum_detectable_difference,
+    precision,
+    prompts_needed,
+)
+from elo_exp.ratings.leaderboard import Leaderboard
+from tests.simulation import BRADLEY_TERRY, Tournament
+
+RATINGS = np.array([1505.0, 1445.0, 1400.0])
+
+
+def board(covariance: object, n_clusters: int | None, ratings: np.ndarray = RATINGS) -> Leaderboard:
+    return Leaderboard(
+        label="some method",
+        interval=None,
+        models=tuple("abc"[: len(ratings)]),
+        rating=ratings,
+        covariance=np.array(covariance, dtype=float),
+        n_clusters=n_clusters,
+    )
+
+
+EQUALLY_SURE = 450 * (np.eye(3) - 1 / 3)  # every difference has an error of 30 points
+
+
+def test_a_worked_example():
+    """100 prompts leave an error of 30 points: one prompt has 300. A difference is found with 80 %
+    power at 1.98 + 0.85 = 2.83 errors, of 99 degrees of freedom; of three tests at 2.44 + 0.85."""
+    (found,) = precision({"factuality": board(EQUALLY_SURE, 100)})
+    assert found == Precision(
+        dimension="factuality",
+        n_prompts=100,
+        n_tests=3,
+        sigma=pytest.approx(300),
+        detectable=pytest.approx(2.83 * 30, rel=2e-3),
+        detectable_corrected=pytest.approx(3.28 * 30, rel=2e-3),
+        prompts_needed={"20": 1768, "40": 444, "60": 199},
+        prompts_needed_corrected={"20": 2359, "40": 592, "60": 265},
+    )
+
+
+def test_the_average_pair_is_a_root_mean_square_and_all_dimensions_count_as_tests():
+    two = board(225 * (2 * np.eye(2) - 1), 50, RATINGS[:2])
+    first, second = precision({"one": board(np.diag([100, 300, 500]), 100), "two": two})
+    assert first.sigma == pytest.approx(math.sqrt(600 * 100))  # pairs: 400, 600 and 800
+    assert (first.n_tests, second.n_tests, second.n_prompts) == (4, 4, 50)
+    expected = detectable(30 * math.sqrt(50), 50, n_tests=4)
+    assert second.detectable_corrected == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("covariance", "n_prompts"), [(np.full((3, 3), np.nan), 1), (np.zeros((3, 3)), 20)]
+)
+def test_prompts_that_tell_no_error_find_nothing(covariance: object, n_prompts: int):
+    (found,) = precision({"d": board(covariance, n_prompts)})
+    assert found == Precision(dimension="d", n_prompts=n_prompts, n_tests=0)
+    assert precision({}) == []
+
+
+@pytest.mark.parametrize(
+    ("n_prompts", "n_entrants", "one", "of_six"),
+    [(143, 4, 62, 77), (50, 4, 105, 131), (143, 2, 76, 94), (50, 2, 128, 159)],
+)
+def test_a_plan_finds_what_simulations_found(
+    n_prompts: int, n_entrants: int, one: float, of_six: float
+):
+    """STATISTICS of the design: both orders, 80 % power at 5 %, of one test and of six.
+
+    The table is of normal tests; Student's find 2 % (one test) or 4 % (six) more of 50 prompts.
+    """
+    found = minimum_detectable_difference(n_prompts, n_entrants)
+    assert found == pytest.approx(one, rel=0.025)
+    corrected = minimum_detectable_difference(n_prompts, n_entrants, n_tests=6)
+    assert corrected == pytest.approx(of_six, rel=0.04)
+
+
+@pytest.mark.parametrize("n_tests", [1, 6, 45])
+@pytest.mark.parametrize("n_prompts", [10, 143, 2000])
+def test_statsmodels_finds_the_same_power(n_prompts: int, n_tests: int):
+    effect = TTestPower().solve_power(nobs=n_prompts, alpha=0.05 / n_tests, power=0.8)
+    found = detectable(250.0, n_prompts, n_tests=n_tests)
+    assert found == pytest.approx(250.0 * effect, rel=0.7 / n_prompts)  # two quantiles, nearly
+
+
+def test_of_few_prompts_the_power_is_that_of_the_noncentral_t():
+    n, sigma = 8, 100.0
+    found = detectable(sigma, n)
+    power = stats.nct.sf(stats.t.ppf(0.975, n - 1), n - 1, found / sigma * math.sqrt(n))
+    assert power == pytest.approx(0.8, abs=0.01)
+
+
+@given(n=st.integers(2, 3000), n_tests=st.integers(1, 100))
+def test_law_prompts_needed_and_the_detectable_difference_are_inverse(n: int, n_tests: int):
+    found = detectable(264.0, n, n_tests=n_tests)
+    assert prompts_needed(264.0, found * (1 + 1e-9), n_tests=n_tests) == n
+    assert detectable(264.0, 4 * n, n_tests=n_tests) <= found / 2 * (1 + 1e-9)
+    assert detectable(264.0, n, n_tests=n_tests + 1) > found
+
+
+@pytest.mark.parametrize(("n_prompts", "n_entrants"), [(0, 4), (1, 4), (143, 1), (0, 0)])
+def test_without_prompts_or_opponents_nothing_is_found(n_prompts: int, n_entrants: int):
+    assert minimum_detectable_difference(n_prompts, n_entrants) == math.inf
+
+
+def power(gap: int, n_prompts: int, n: int) -> float:
+    """Simulated power, of two entrants against two that are `gap` better, over n tournaments."""
+    rng, tournament = np.random.default_rng(gap), Tournament(ratings=(0, 0, gap, gap))
+    found = []
+    for _ in range(n):
+        boards = BRADLEY_TERRY.rate({"d": tournament.columns(n_prompts, rng)})
+        p = {(pair.higher, pair.lower): pair.p_value or 1.0 for pair in differences(boards)}
+        found += [p.get(pair, 1.0) < 0.05 for pair in itertools.product("cd", "ab")]
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize(("gap", "n_prompts"), [(40, 345), (60, 155), (100, 57)])
+def test_the_planned_number_of_prompts_has_the_planned_power(gap: int, n_prompts: int):
+    assert minimum_detectable_difference(n_prompts, 4) <= gap
+    assert minimum_detectable_difference(n_prompts - 1, 4) > gap
+    assert 0.74 < power(gap, n_prompts, n=300) < 0.86
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("gap", "n_prompts"), [(40, 345), (60, 155), (100, 57)])
+def test_the_planned_power_in_many_tournaments(gap: int, n_prompts: int):
+    assert 0.76 <= power(gap, n_prompts, n=1500) <= 0.84

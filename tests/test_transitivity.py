@@ -1,0 +1,258 @@
+"""Transitivity: cycles and residuals by hand, the test by other formulas and in simulations."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from elo_exp.analysis.transitivity import (
+    Cycles,
+    PairResidual,
+    ResidualWins,
+    TransitivityTest,
+    cycles,
+    pair_residuals,
+    transitivity_test,
+)
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.games import games
+from elo_exp.records import Battle
+from tests.simulation import Tournament
+
+RING = list(itertools.pairwise(["ann", "bob", "cat", "ann"]))
+WINNER = {"a": "model_a", "b": "model_b", "t": "tie"}
+
+
+def battle(pair: tuple[str, str], letter: str, prompt: str | None) -> Battle:
+    a, b = pair
+    return Battle(model_a=a, model_b=b, winner=WINNER[letter], question_id=prompt)
+
+
+def said(letters: str, a: str = "ann", b: str = "bob") -> list[Battle]:
+    """One battle for each letter, on prompt after prompt."""
+    return [battle((a, b), letter, f"q{q}") for q, letter in enumerate(letters)]
+
+
+def ring(n: int) -> list[Battle]:
+    """ann beats bob, who beats cat, who beats ann, on three prompts of four; else the reverse."""
+    return [battle(pair, "aaab"[q % 4], f"q{q}") for q in range(n) for pair in RING]
+
+
+def outcome(battles: Battles) -> TransitivityTest:
+    return transitivity_test(ResidualWins.of(battles, use="both"), dimension="d")
+
+
+def residuals(battles: Battles) -> list[PairResidual]:
+    wins = ResidualWins.of(battles, use="both")
+    return pair_residuals(wins, battles.models, dimension="d")
+
+
+def simulated(n_prompts: int, seed: int, **changes: object) -> Battles:
+    return Tournament(**changes).columns(n_prompts, np.random.default_rng(seed))
+
+
+def test_a_ring_by_hand():
+    """Bradley-Terry expects half of each; each wins three quarters. On every prompt the three games
+    go the same way round, by half a win more or less than expected: n / 4 wins too many are
+    sqrt(n / 4) standard errors."""
+    n = 40
+    some = Battles.from_rows(ring(n))
+    found = outcome(some)
+    assert (found.n_models, found.n_pairs, found.n_prompts, found.df) == (3, 3, n, 1)
+    assert found.chi_square == pytest.approx(n / 4)
+    t = 0.25 / math.sqrt(3 / 16 / (n - 1))  # Student's, of n wins and losses
+    assert found.p_value == pytest.approx(2 * stats.t.sf(t, n - 1))
+    expected = [("ann", "bob", 0.75, 1), ("ann", "cat", 0.25, -1), ("bob", "cat", 0.75, 1)]
+    assert residuals(some) == [
+        PairResidual(
+            dimension="d",
+            model_a=a,
+            model_b=b,
+            n_games=n,
+            observed=pytest.approx(share),
+            expected=pytest.approx(0.5),
+            z=pytest.approx(sign * math.sqrt(n / 4)),
+        )
+        for a, b, share, sign in expected
+    ]
+
+
+def test_a_pair_that_met_on_one_prompt_is_no_surprise():
+    """However many its games there, they are one observation."""
+    rows = [*ring(40), *[battle(("ann", "dan"), "a", "q0")] * 20, *said("ab", "bob", "dan")]
+    found = next(r for r in residuals(Battles.from_rows(rows)) if r.model_b == "dan")
+    assert found.n_games == 20
+    assert found.z is not None and abs(found.z) < 1.5
+
+
+def test_the_residuals_are_those_of_a_table_of_prompts_and_pairs():
+    """Naively: each prompt's residual wins less what its scores move them through the ratings."""
+    wins = ResidualWins.of(simulated(50, 4), use="both")
+    played = games(simulated(50, 4), use="both")
+    p, pairs = wins.expected, list(zip(wins.first.tolist(), wins.second.tolist(), strict=True))
+    design = np.zeros((len(pairs), wins.n_models))
+    own = np.zeros((wins.n_prompts, len(pairs)))
+    for row, (i, j) in enumerate(pairs):
+        design[row, i], design[row, j] = 1, -1
+        of_pair = (played.first == i) & (played.second == j)
+        np.add.at(own[:, row], played.cluster[of_pair], played.score[of_pair] - p[row])
+    slope = wins.n_games * p * (1 - p)
+    bread = np.linalg.pinv(design.T @ (slope[:, None] * design))
+    parts = own - own @ design @ bread @ (slope[:, None] * design).T
+    np.testing.assert_allclose(wins.covariance(), parts.T @ parts, atol=1e-9)
+    np.testing.assert_allclose(wins.variances(), (parts**2).sum(axis=0), rtol=1e-9)
+
+
+def test_residuals_vary_as_their_errors_say():
+    """Over 100 tournaments whose truth is one rating each, z has a standard deviation of one."""
+    z = [[r.z for r in residuals(simulated(100, seed))] for seed in range(100)]
+    np.testing.assert_allclose(np.std(np.array(z, dtype=float), axis=0), 1, atol=0.25)
+
+
+def test_the_statistic_is_walds_of_the_saturated_model():
+    """The win rates of six pairs, as log-odds with their clustered covariance, and the distance to
+    the nearest that are differences of four abilities."""
+    n, played = 4000, games(simulated(4000, 2), use="both")
+    first, second = np.array(list(itertools.combinations(range(4), 2))).T
+    pair = (first[:, None] == played.first) & (second[:, None] == played.second)
+    rate = np.array([played.score[chosen].mean() for chosen in pair])
+    part = np.zeros((n, 6))
+    for p in range(6):
+        slope = pair[p].sum() * rate[p] * (1 - rate[p])
+        residual = (played.score[pair[p]] - rate[p]) / slope
+        part[:, p] = np.bincount(played.cluster[pair[p]], residual, n)
+    weight = np.linalg.inv(part.T @ part * n / (n - 1))
+    design = np.eye(4)[first, 1:] - np.eye(4)[second, 1:]
+    log_odds = np.log(rate / (1 - rate))
+    nearest = np.linalg.solve(design.T @ weight @ design, design.T @ weight @ log_odds)
+    left = log_odds - design @ nearest
+    found = outcome(simulated(4000, 2))
+    assert found.df == 3
+    assert found.chi_square == pytest.approx(left @ weight @ left, rel=0.01)
+    assert found.p_value == pytest.approx(stats.chi2.sf(found.chi_square, 3), abs=2e-3)
+
+
+def test_the_p_value_is_that_of_a_beta_variable():
+    """Of n normal prompts, the statistic is n times Beta(df / 2, (n - df) / 2)."""
+    found = outcome(simulated(12, 3))
+    assert found.chi_square is not None
+    beta = stats.beta.sf(found.chi_square / 12, 3 / 2, (12 - 3) / 2)
+    assert found.p_value == pytest.approx(beta)
+
+
+def size(n_tournaments: int, n_prompts: int, **changes: object) -> float:
+    """The share of simulated tournaments that the test at 5 % calls intransitive."""
+    found = [
+        outcome(simulated(n_prompts, seed, **changes)).p_value for seed in range(n_tournaments)
+    ]
+    return float(np.mean([p < 0.05 for p in found if p is not None]))
+
+
+def test_of_transitive_tournaments_5_percent_are_rejected():
+    assert 0.02 < size(300, 143) < 0.08
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_models", "n_prompts"), [(4, 143), (4, 50), (4, 20), (8, 143)])
+def test_the_size_of_the_test_in_many_tournaments(n_models: int, n_prompts: int):
+    """Against chi-square the sizes are .060, .060, .117 and .163."""
+    ratings = tuple(np.linspace(0.0, 140.0, n_models))
+    assert 0.035 <= size(1500, n_prompts, ratings=ratings) <= 0.07
+
+
+@pytest.mark.parametrize(
+    ("rows", "n_models", "df"),
+    [
+        ([], 0, 0),
+        (said("aaaa"), 0, 0),
+        (said("abab"), 2, 0),
+        (said("abab") + said("abab", "bob", "cat"), 3, 0),
+        (ring(1) + [dataclasses.replace(b, winner="model_b") for b in ring(1)], 3, 1),
+        ([dataclasses.replace(b, winner="tie") for b in ring(9)], 3, 1),
+        ([b for b in ring(12) if b.winner == "model_a"], 3, 1),
+    ],
+    ids=["nothing", "one wins", "two models", "a chain", "one prompt", "ties", "equal prompts"],
+)
+def test_where_the_games_do_not_tell_there_is_no_test(rows: list[Battle], n_models: int, df: int):
+    some = Battles.from_rows(rows)
+    found = outcome(some)
+    assert (found.n_models, found.df, found.chi_square, found.p_value) == (n_models, df, None, None)
+    assert all(r.z is None for r in residuals(some))
+
+
+def test_cycles_by_hand():
+    """A cycle, an order, a cycle that a tie breaks; on q3 one pair did not meet, on q4 it is voted
+    two to one, and battles without a prompt are on none."""
+    winners = {"q0": "aaa", "q1": "aab", "q2": "aat", "q3": "aa", "q4": "aaa", None: "aaa"}
+    rows = [
+        battle(pair, letter, q)
+        for q, letters in winners.items()
+        for pair, letter in zip(RING, letters, strict=False)
+    ]
+    rows += [battle(("bob", "ann"), letter, "q4") for letter in "ab"]
+    found = Cycles(
+        dimension="d",
+        models=("ann", "bob", "cat"),
+        n_prompts=4,
+        n_cyclic_prompts=2,
+        n_triples=4,
+        n_cyclic=2,
+    )
+    some = Battles.from_rows(rows)
+    assert cycles(some, dimension="d") == found
+    assert found.share == 1 / 2
+    assert cycles(Battles.from_rows([]), dimension="d").n_triples == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), data=st.data())
+def test_law_cycles_are_those_of_all_triples(seed: int, data: st.DataObject):
+    """Naively: on every prompt, the winners of every three models."""
+    some = simulated(6, seed, ratings=(0.0,) * 5)
+    missing = data.draw(st.sets(st.integers(0, len(some) - 1), max_size=10))
+    some = some.select(np.delete(np.arange(len(some)), list(missing)))
+    n_triples, cyclic = 0, []
+    for q in range(6):
+        rows = some.select(some.question == q).rows()
+        winner = {(b.model_a, b.model_b): b.winner for b in rows}
+        for a, b, c in itertools.combinations("abcde", 3):
+            won = [winner.get(pair) for pair in ((a, b), (b, c), (a, c))]
+            n_triples += None not in won
+            if won in (["model_a", "model_a", "model_b"], ["model_b", "model_b", "model_a"]):
+                cyclic.append(q)
+    found = cycles(some, dimension="d")
+    assert (found.n_triples, found.n_cyclic) == (n_triples, len(cyclic))
+    assert found.n_cyclic_prompts == len(set(cyclic))
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_law_whatever_the_battles_no_number_is_nan(data: st.DataObject):
+    pair = st.permutations("abcd").map(lambda names: (names[0], names[1]))
+    prompt = st.sampled_from(["p", "q", "r", "s", None])
+    rows = data.draw(st.lists(st.builds(battle, pair, st.sampled_from("abt"), prompt), max_size=20))
+    some = Battles.from_rows(rows)
+    for record in (*residuals(some), outcome(some), cycles(some, dimension="d")):
+        json.dumps(record.to_dict(), allow_nan=False)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_law_renaming_the_models_changes_no_test(seed: int):
+    some, turned = simulated(30, seed), str.maketrans("abcd", "dacb")
+    rows = [
+        dataclasses.replace(
+            b, model_a=b.model_a.translate(turned), model_b=b.model_b.translate(turned)
+        )
+        for b in some.rows()
+    ]
+    other = outcome(Battles.from_rows(rows))
+    assert other.chi_square == pytest.approx(outcome(some).chi_square, rel=1e-6)
