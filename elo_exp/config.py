@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import logging
 import math
 import pkgutil
 import re
@@ -26,12 +27,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from elo_exp import HOME, errors
-from elo_exp.experiments import Parts
+from elo_exp.entrants import Entrant
+from elo_exp.experiments import Parts, ReadsFiles
 from elo_exp.records import UserError
 from elo_exp.results import RunInfo
 from elo_exp.settings import Settings
 from elo_exp.store.store import Store
 from elo_exp.trackers import Tracker
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -143,8 +147,9 @@ def build_parts(
     entrants = dict(cfg.entrant) if "entrant" in needs else {}
     if chosen.recorded_dir is not None:
         entrants = {name: _recorded(name, chosen.recorded_dir) for name in entrants}
+    built = {str(name): _entrant(str(name), node) for name, node in entrants.items()}
     return Parts(
-        entrants={str(name): _entrant(str(name), node) for name, node in entrants.items()},
+        entrants=_with_files(built) if chosen.allow_missing else built,
         judge=_part(cfg.judge, "judge") if "judge" in needs else None,
         oracle_judge=_oracle_judge(cfg, chosen) if "oracle_judge" in needs else None,
         scoring=_part(cfg.scoring, "scoring") if "scoring" in needs else None,
@@ -160,6 +165,19 @@ def build_parts(
         store=Store(Path(chosen.cache_dir) / "store.sqlite"),
         named=frozenset(re.split("[=@]", override.lstrip("+~"))[0] for override in changed),
     )
+
+
+def _with_files(entrants: Mapping[str, Entrant]) -> dict[str, Entrant]:
+    """Leave out the entrants that read a file which is absent, with a warning."""
+    kept = {}
+    for name, entrant in entrants.items():
+        paths = entrant.input_files.values() if isinstance(entrant, ReadsFiles) else ()
+        absent = [path for path in paths if not path.exists()]
+        if absent:
+            logger.warning("warning: %s: found no %s. Going on without it.", name, absent[0])
+        else:
+            kept[name] = entrant
+    return kept
 
 
 def check(cfg: DictConfig, needs: Callable[[Settings], Collection[str]]) -> None:

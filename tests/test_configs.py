@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from elo_exp import CONF, HOME, config
 from elo_exp.__main__ import EXPERIMENTS
+from elo_exp.data import bank
 from elo_exp.experiments import Parts
 from elo_exp.files import write_jsonl
 from elo_exp.records import UserError
@@ -198,6 +199,28 @@ def test_recorded_dir_answers_for_entrants_that_cannot_run_here(tmp_path: Path):
         assert {name: entrant.entrant_id for name, entrant in parts.entrants.items()} == {
             m: m for m in MODELS
         }
+
+
+def test_with_allow_missing_all_entrants_are_rated_on_the_same_prompts(tmp_path: Path):
+    """One file is absent, and its entrant is left out; another lacks a prompt, which is left out for all."""
+    prompts = [p.prompt_id for p in bank.load(HOME / "prompts/bank.jsonl")]
+    for name, answered in (
+        ("probe_reference", prompts),
+        ("probe_hedged", prompts[1:]),
+        ("probe_partial", prompts),
+    ):
+        rows = [{"prompt_id": p, "response_text": f"{name} {p}"} for p in answered]
+        write_jsonl(tmp_path / f"responses_{name}.jsonl", rows)
+    ran = run("recorded_dir=.", "allow_missing=true", "rubric=[calibration]", "elo.n_perms=20", "tracker=local",
+              "figures=false", folder=tmp_path)  # fmt: skip
+    assert "probe_swapped: found no responses_probe_swapped.jsonl. Going on without it." in ran.err
+    assert ran.read("manifest.json")["entrants"] == [
+        "probe_reference",
+        "probe_hedged",
+        "probe_partial",
+    ]
+    board = ran.read("ratings.json")["dimensions"]["calibration"]["bradley_terry"]["ratings"]
+    assert {row["n_battles"] for row in board} == {2 * (len(prompts) - 1)}
 
 
 @pytest.mark.parametrize("page", ["docs/entrants.md", "docs/tutorials/tournament.md"])

@@ -8,7 +8,7 @@ from itertools import combinations, product
 import pytest
 
 from elo_exp.data import bank
-from elo_exp.data.pairing import check_entrants, outcome, pair_up, reconcile
+from elo_exp.data.pairing import check_entrants, on_whole_prompts, outcome, pair_up, reconcile
 from elo_exp.records import Comparison, Judgment, Prompt, Response, UserError, Verdict
 from tests.data import BANK, DIMENSIONS, shipped
 
@@ -107,12 +107,21 @@ def test_a_prompt_to_which_the_rubric_does_not_apply_is_left_out():
     assert [c.prompt_id for c in pair_up(PROMPTS, responses("ann", "bob"), FACTUALITY)] == ["p1"]
 
 
-def test_a_pair_of_which_a_response_is_missing_is_left_out():
+@pytest.mark.parametrize("name", ["ann", "bob", "zoe"])
+def test_a_prompt_that_an_entrant_has_not_answered_is_left_out_for_all(name):
     answers = responses("ann", "bob", "zoe")
-    del answers["bob"]["p1"]
+    del answers[name]["p1"]
     pairs = pair_up(PROMPTS, answers, UTILITY)
-    assert [(c.entrant_a, c.entrant_b) for c in pairs if c.prompt_id == "p1"] == [("ann", "zoe")]
-    assert len([c for c in pairs if c.prompt_id == "p2"]) == 3
+    assert [c.prompt_id for c in pairs] == ["p2"] * 3
+
+
+def test_a_prompt_that_lacks_a_judgment_is_left_out_for_all():
+    comparisons = pair_up(PROMPTS, responses("ann", "bob", "zoe"), UTILITY)
+    judgments = [judged("A", "B", comparison) for comparison in comparisons]
+    assert on_whole_prompts(judgments, comparisons) == judgments
+    assert on_whole_prompts(judgments[1:], comparisons) == judgments[3:]
+    invalid = [judged("INVALID", "B", comparisons[0]), *judgments[1:]]
+    assert on_whole_prompts(invalid, comparisons) == invalid  # an invalid verdict is not missing
 
 
 @pytest.mark.parametrize("limit", [0, 1, 4, 6, 7])

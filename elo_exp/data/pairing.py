@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 
 from elo_exp.data.rubrics import Rubric
 from elo_exp.records import Comparison, Judgment, Prompt, Response, UserError, Verdict
@@ -22,30 +23,34 @@ def check_entrants(names: Sequence[str]) -> None:
 def pair_up(
     prompts: Sequence[Prompt], responses: Responses, rubric: Rubric, *, limit: int | None = None
 ) -> list[Comparison]:
-    """Every unordered pair of entrants on every prompt that the rubric applies to, prompts first.
+    """Compare every two entrants on every prompt that the rubric applies to, prompts first.
 
-    A pair of which one response is missing is left out; `limit` keeps the first so many.
+    A prompt that an entrant has not answered is left out for all, so that all are rated on the same
+    prompts; `limit` keeps the first so many comparisons.
     """
-    comparisons: list[Comparison] = []
-    for prompt in prompts:
-        if not rubric.applies_to(prompt):
-            continue
-        for a, b in combinations(responses, 2):
-            first, second = responses[a].get(prompt.prompt_id), responses[b].get(prompt.prompt_id)
-            if first is None or second is None:
-                continue
-            if len(comparisons) == limit:
-                return comparisons
-            comparisons.append(
-                rubric.compare(
-                    prompt,
-                    entrant_a=a,
-                    entrant_b=b,
-                    response_a=first.response_text,
-                    response_b=second.response_text,
-                )
-            )
-    return comparisons
+    comparisons = (
+        rubric.compare(
+            prompt,
+            entrant_a=a,
+            entrant_b=b,
+            response_a=responses[a][prompt.prompt_id].response_text,
+            response_b=responses[b][prompt.prompt_id].response_text,
+        )
+        for prompt in prompts
+        if rubric.applies_to(prompt)
+        and all(prompt.prompt_id in answered for answered in responses.values())
+        for a, b in combinations(responses, 2)
+    )
+    return list(islice(comparisons, limit))
+
+
+def on_whole_prompts(
+    judgments: Sequence[Judgment], comparisons: Sequence[Comparison]
+) -> list[Judgment]:
+    """Return the judgments on prompts of which every comparison has one: the same for all entrants."""
+    lacking = Counter(c.prompt_id for c in comparisons)
+    lacking.subtract(j.prompt_id for j in judgments)
+    return [j for j in judgments if not lacking[j.prompt_id]]
 
 
 def outcome(verdict: Verdict) -> str | None:

@@ -169,7 +169,8 @@ def run(settings: Settings, parts: Parts) -> TournamentResult:
         stored_only=judging.stored_only,
         allow_missing=settings.allow_missing,
     )
-    games = _battles(judgments)
+    rated = _on_whole_prompts(judgments, comparisons) if settings.allow_missing else judgments
+    games = _battles(rated)
     facts = {
         "judge_model": parts.judge.model,
         "entrants": list(parts.entrants),
@@ -226,6 +227,22 @@ def _prompts(settings: Settings) -> tuple[list[Prompt], list[Prompt]]:
     """The whole bank, and the prompts that this mode takes of it."""
     every = bank.load(Path(settings.prompts.bank_path))
     return every, bank.select(every, settings.mode.strata, seed=settings.mode.pilot_seed)
+
+
+def _on_whole_prompts(
+    judgments: Mapping[str, Sequence[Judgment]], comparisons: Mapping[str, Sequence[Comparison]]
+) -> dict[str, list[Judgment]]:
+    found = {}
+    for dimension, some in judgments.items():
+        found[dimension] = pairing.on_whole_prompts(some, comparisons[dimension])
+        asked = {comparison.prompt_id for comparison in comparisons[dimension]}
+        if n := len(asked - {judgment.prompt_id for judgment in found[dimension]}):
+            logger.warning(
+                "warning: %s: %d prompts without all verdicts are left out for all entrants.",
+                dimension,
+                n,
+            )
+    return found
 
 
 def _battles(judgments: Mapping[str, Sequence[Judgment]]) -> dict[str, Battles]:
