@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from elo_exp.files import (
     read_texts,
     safe_name,
     sha256,
-    utc_now,
     write_csv,
     write_json,
     write_jsonl,
@@ -54,17 +52,6 @@ def test_a_file_is_written_with_the_folders_above_it(tmp_path):
 )
 def test_any_text_has_a_safe_name_of_its_own(text, name):
     assert safe_name(text) == name
-
-
-def test_bytes_are_written_as_they_are(tmp_path):
-    assert write_whole(tmp_path / "x.bin", b"\x00\xff\r\n").read_bytes() == b"\x00\xff\r\n"
-
-
-def test_an_older_file_is_replaced(tmp_path):
-    path = tmp_path / "x.txt"
-    write_whole(path, "a much longer first text")
-    write_whole(path, "short")
-    assert path.read_text() == "short"
 
 
 def test_whoever_is_reading_the_old_file_reads_it_to_its_end(tmp_path):
@@ -169,14 +156,11 @@ def test_a_file_whose_name_says_so_is_written_and_read_compressed(tmp_path):
     ("line", "words"),
     [
         ('{"n": 1', "not JSON"),
-        ("n,m", "not JSON"),
         ("[1, 2]", "found a list"),
-        ("null", "found a NoneType"),
-        ('"text"', "found a str"),
         ('{"n": ' + "1" * 5000 + "}", "not JSON"),  # Python reads no integer of so many digits
         ("[" * 100_000, "not JSON"),  # nor so deep a nesting
     ],
-    ids=["cut off", "csv", "list", "null", "text", "endless number", "endless nesting"],
+    ids=["cut off", "list", "endless number", "endless nesting"],
 )
 def test_a_line_that_is_no_json_object_is_named(tmp_path, line, words):
     path = write_whole(tmp_path / "x.jsonl", f'{{"n": 0}}\n\n{line}\n')
@@ -184,11 +168,6 @@ def test_a_line_that_is_no_json_object_is_named(tmp_path, line, words):
         list(read_jsonl(path))
     assert str(error.value).startswith(f"{path}:3: {words}")
     assert "Expected one JSON object a line." in str(error.value)
-
-
-def test_the_rows_before_a_bad_line_are_passed_on(tmp_path):
-    rows = read_jsonl(write_whole(tmp_path / "x.jsonl", '{"n": 0}\noops\n'))
-    assert next(rows)[1] == {"n": 0}
 
 
 def zipped(text: str) -> bytes:
@@ -205,13 +184,8 @@ ROWS = "".join(json.dumps({"n": n}) + "\n" for n in range(9999))
         ("latin.jsonl", b'{"n": "\xb5"}\n', "not UTF-8 text (invalid start byte at byte 7)."),
         ("plain.jsonl.gz", b'{"n": 1}\n', "cannot be read (Not a gzipped file"),
         ("cut.jsonl.gz", zipped(ROWS)[:-20], "cannot be read (Compressed file ended"),
-        (
-            "damaged.jsonl.gz",
-            zipped(ROWS)[:40] + b"\xff" * 30 + zipped(ROWS)[70:],
-            "cannot be read (",
-        ),
     ],
-    ids=["absent", "not utf-8", "not gzip", "truncated gzip", "damaged gzip"],
+    ids=["absent", "not utf-8", "not gzip", "truncated gzip"],
 )
 def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path, name, content, words):
     path = tmp_path / name
@@ -236,8 +210,3 @@ def test_a_line_that_unpacks_without_end_is_one_clear_error(tmp_path, monkeypatc
 def test_the_hash_of_a_file_is_that_of_its_bytes(tmp_path):
     content = bytes(range(256)) * 8192  # two blocks
     assert sha256(write_whole(tmp_path / "x", content)) == hashlib.sha256(content).hexdigest()
-
-
-def test_the_time_is_utc_to_the_second():
-    now = datetime.strptime(utc_now(), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    assert abs(datetime.now(UTC) - now) < timedelta(seconds=5)

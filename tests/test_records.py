@@ -9,18 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elo_exp.analysis.judge_quality import JudgeQuality
-from elo_exp.analysis.win_rates import WinRate
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import (
     Battle,
-    Item,
     JudgeReply,
     Judgment,
     Prompt,
     Record,
     Response,
-    Score,
     Verdict,
     canonical_json,
     fingerprint,
@@ -62,50 +58,13 @@ def judgment(winner: str | None) -> Judgment:
 
 
 RECORDS: list[Record] = [
-    Prompt(
-        prompt_id="p1",
-        text="Why?",
-        source="medqa",
-        subject="renal",
-        gold_answer="Because.",
-        tags=("a", "b"),
-    ),
-    Response(
-        entrant_id="ann", prompt_id="p1", response_text="µg", p_correct=0.5, diagnostics={"seed": 7}
-    ),
+    Prompt(prompt_id="p1", text="Why?", source="medqa", subject="renal", tags=("a", "b")),
+    Response(entrant_id="ann", prompt_id="p1", response_text="µg", diagnostics={"seed": 7}),
     COMPARISON,
     JudgeReply(key="0f", text="VERDICT: A", mirrored=True, usage={"input_tokens": 12}),
-    verdict(),
     judgment("ann"),
-    Item(
-        prompt_id="p1",
-        dimension="usefulness",
-        source="medqa",
-        prompt_text="Why?",
-        entrant_id="ann",
-        response_text="So.",
-    ),
-    Score(
-        prompt_id="p1",
-        policy="ann",
-        draw_idx=0,
-        judge_model="lexical",
-        judge_score=None,
-        judge_score_variance=None,
-        cache_key="0f",
-        stop_reason="refusal",
-    ),
     Battle(model_a="ann", model_b="bob", winner="tie (bothbad)", question_id="p1"),
     Rating(model="ann", rating=1400.25, ordering_error=0.5),
-    WinRate(
-        dimension="factuality",
-        entrant_a="ann",
-        entrant_b="bob",
-        a_wins=3,
-        b_wins=1,
-        ties=2,
-        inconsistent=1,
-    ),
 ]
 
 
@@ -116,16 +75,6 @@ def test_the_fingerprint_of_a_known_value_never_changes():
     """Every stored answer is found by such a name: if this value changes, all that was ever paid for is lost."""
     value = {"judge": ["opus", 1, 0.5, None, True], "text": "µ = 3 × 10⁻⁶"}
     assert fingerprint(value) == "bd62757e8a850db04b201f9b7eb054c20260e0e9"
-
-
-def test_the_order_of_keys_does_not_matter():
-    assert fingerprint({"a": 1, "b": {"c": 2, "d": 3}}) == fingerprint(
-        {"b": {"d": 3, "c": 2}, "a": 1}
-    )
-
-
-def test_the_order_of_a_list_does():
-    assert fingerprint(["a", "b"]) != fingerprint(["b", "a"])
 
 
 @pytest.mark.parametrize(
@@ -200,11 +149,6 @@ def test_swapping_a_comparison_exchanges_entrants_and_responses_and_nothing_else
     assert swapped.swapped() == COMPARISON
 
 
-@pytest.mark.parametrize("winner", ["ann", "bob", None])
-def test_a_judgment_is_won_by_one_of_its_entrants_or_by_nobody(winner):
-    assert judgment(winner).winner == winner
-
-
 def test_a_judgment_cannot_be_won_by_a_third():
     with pytest.raises(ValueError, match="winner 'eve' is neither 'ann' nor 'bob'"):
         judgment("eve")
@@ -231,17 +175,3 @@ def test_both_kinds_of_tie_are_ties(winner, is_tie):
 def test_a_battle_is_inconsistent_where_both_orders_were_asked_and_disagree(ab, ba, inconsistent):
     battle = Battle(model_a="ann", model_b="bob", winner="tie", verdict_ab=ab, verdict_ba=ba)
     assert battle.is_inconsistent is inconsistent
-
-
-def test_a_rate_of_nothing_is_none_and_not_zero():
-    nothing = JudgeQuality(
-        dimension="factuality",
-        n_judgments=0,
-        n_invalid=0,
-        n_two_order=0,
-        n_flips=0,
-        n_decisive_verdicts=0,
-        n_first_shown_wins=0,
-        n_ties=0,
-    )
-    assert (nothing.flip_rate, nothing.first_shown_rate, nothing.invalid_rate) == (None, None, None)
