@@ -6,28 +6,23 @@ threads for linear algebra: each core has its worker of pytest, and they would w
 
 import ipaddress
 import os
+import re
 import signal
 import sys
 
-PRIVATE = (
-    "ANTHROPIC_",
-    "COMP_",
-    "HF_",
-    "HUGGINGFACE_",
-    "HYDRA_",
-    "MPL",
-    "OPENAI_",
-    "PYTHON",
-    "SLURM_",
-)
-PRIVATE += ("TRACKIO_", "TRANSFORMERS_", "WANDB_", "XDG_", "ELO_EXP_")
-KEPT = ("ELO_EXP_TEST_DATA", "PYTHONPATH")
+from hypothesis import settings
 
-for name in list(os.environ):
-    is_proxy = name.lower().endswith("_proxy")
-    if name not in KEPT and (is_proxy or name.startswith(PRIVATE)):
-        del os.environ[name]
+PRIVATE = re.compile(
+    "(ANTHROPIC|COMP|ELO_EXP(?!_TEST_DATA)|HF|HUGGINGFACE|HYDRA|OPENAI|SLURM|TRACKIO|TRANSFORMERS"
+    "|WANDB|XDG)_|MPL|PYTHON(?!PATH)|.*_proxy$",
+    re.IGNORECASE,
+)
+
+for name in filter(PRIVATE.match, list(os.environ)):
+    del os.environ[name]
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -638,7 +638,7 @@ def test_to_close_is_not_to_wait_for_the_next_beat(path: Path) -> None:
     start = time.monotonic()
     with Store(path) as store, Claims(store):
         pass
-    assert time.monotonic() - start < claims.BEAT_SECONDS / 4
+    assert time.monotonic() - start < claims.BEAT_SECONDS
 
 
 # Letting go
@@ -790,17 +790,20 @@ def shuffled(keys: Sequence[str], seed: int) -> list[str]:
 
 
 def test_to_take_all_of_a_headline_run_takes_no_time(path: Path) -> None:
-    """4,632 keys, of which a dead process holds 1,000 in a batch: seconds would add up, at every look."""
+    """4,632 keys, of which a dead process holds 1,000 in a batch, take about ten times what 463 do."""
     keys = [f"{n:040}" for n in range(4632)]
+    few = [f"few {n:036}" for n in range(463)]
     with Store(path) as store:
         with Claims(store) as former:
             former.take(keys[:1000])
             submit(Ledger(store, former.owner), *keys[:1000], batch_id="b")
         with Claims(store) as heir:
             wanted = shuffled(keys, seed=1)
-            start = time.monotonic()
-            assert heir.take(wanted) == wanted
-            assert time.monotonic() - start < 2
+            times = [time.process_time()]
+            for some in (few, wanted):
+                assert heir.take(some) == some
+                times.append(time.process_time())
+            assert times[2] - times[1] < 50 * (times[1] - times[0])
 
 
 # A sweep and its jobs
