@@ -76,7 +76,6 @@ def test_of_one_prompt_there_is_no_error_and_nobody_is_called_best():
     )
     assert {pair.p_value for pair in gaps_of_d(one)} == {None}
     assert {r.p_best for r in one.ratings} == {None}
-    assert one.rank_chances is None
     assert all(r.std_error and r.n_prompts == N_PROMPTS for r in one.ratings if r.model != "d")
     assert unrated(one) == ["Rated on one prompt alone, which cannot tell how sure that is: d."]
 

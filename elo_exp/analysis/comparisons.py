@@ -100,7 +100,7 @@ def holm(p_values: Array) -> Array:
 
 
 def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
-    """Add rank sets, rank probabilities and the probability of being best to a leaderboard.
+    """Add rank sets and the probability of being best to a leaderboard.
 
     The sets hold all true ranks at once with 95 % confidence: a rank counts the models that are
     better by more than the 95 % quantile of the largest pairwise |t| (Mogstad et al. 2023). Equal
@@ -117,18 +117,17 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
     is_level = models.rank[:, None] == models.rank[None, :]
     low = np.where(is_level, 1 + better.sum(axis=1), m).min(axis=1)
     high = np.where(is_level, m - better.sum(axis=0), 1).max(axis=1)
-    chances = None
+    p_best = None
     if models.has_joint_distribution():
         wider = t_quantile(models.df) / t_quantile(models.df_of_all)
-        shares = _rank_shares(models.rating[:, None] + wider[:, None] * noise)
-        chances = np.full((len(board.models),) * 2, np.nan)
-        chances[models.place] = np.pad(shares, ((0, 0), (0, len(board.models) - m)))
+        draws = models.rating[:, None] + wider[:, None] * noise
+        first = np.bincount(draws.argmax(axis=0), minlength=m)
+        p_best = _spread(first / draws.shape[1], models.place, board)
     return dataclasses.replace(
         board,
         rank_low=_spread(low, models.place, board),
         rank_high=_spread(high, models.place, board),
-        rank_chances=chances,
-        p_best=None if chances is None else chances[:, 0],
+        p_best=p_best,
     )
 
 
@@ -188,14 +187,6 @@ def max_t_quantile(noise: Array, std_error: Array) -> float:
             t = np.abs(block[i + 1 :] - block[i]) * weight[i + 1 :, i, None]
             np.maximum(top, t.max(axis=0), out=top)
     return float(np.quantile(largest, 1.0 - ALPHA))
-
-
-def _rank_shares(draws: Array) -> Array:
-    """The share (m, m) of draws (m, s) in which model i has rank r, the highest being the first."""
-    m, n_draws = draws.shape
-    order = np.argsort(-draws, axis=0)  # order[r, s]: who has rank r in draw s
-    counts = [np.bincount(some, minlength=m) for some in order]
-    return np.asarray(np.stack(counts, axis=1) / n_draws)
 
 
 # The rated models

@@ -62,7 +62,6 @@ class Leaderboard:
     rank_low: Array | None = None  # (m,)
     rank_high: Array | None = None  # (m,)
     p_best: Array | None = None  # (m,)
-    rank_chances: Array | None = None  # (m, m), rows as `models`, columns ranks from 1
 
     def ranks(self) -> Index:
         """Rank the ratings (m,) from 1; 0 without a rating. Those within LEVEL share a rank."""
