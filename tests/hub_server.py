@@ -1,4 +1,4 @@
-"""A hub of models on this machine: folders under names, one commit, served as the Hugging Face clients ask."""
+"""A hub of models on this machine: folders under names, with one commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole headline run, `mode=headline judge=opus`, against a server whose judge's strengths and faults are known."""
+"""A headline run, `mode=headline judge=opus`, against a server with a judge of known strengths."""
 
 from __future__ import annotations
 
@@ -92,9 +92,9 @@ def test_three_pre_warms_come_before_a_first_chunk_that_is_measured(whole: Headl
 
 
 def test_bradley_terry_over_both_orders_recovers_the_strengths(whole: Headline):
-    """Of 12 ratings in their 95 % intervals with that chance each, more than two are out of it once in fifty times.
+    """More than two of 12 ratings are outside their 95 % intervals once in fifty times.
 
-    Ties count half a win for each, which draws the ratings together by their share: by 6 points of 75 at most.
+    Ties count half a win, which draws the ratings together: by 6 points of 75 at most.
     """
     found = {
         (dimension, row["model"]): row

@@ -1,4 +1,4 @@
-"""GGUF files through llama.cpp: answers that record their tokens, forced in one pass, the same again and again."""
+"""GGUF files through llama.cpp: answers that record their tokens, teacher-forced in one pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replaying the verdicts of the original program, which wrote TIE for every reply that it could not read."""
+"""Replay verdicts of the original, which wrote TIE for every reply that it could not read."""
 
 from __future__ import annotations
 

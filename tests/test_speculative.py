@@ -1,7 +1,4 @@
-"""Speculative verification: what is emitted is distributed as the product of experts, whoever drafted it.
-
-And the numbers that say how sure the jury was, by hand.
-"""
+"""Speculative verification emits samples of the product of experts; its diagnostics by hand."""
 
 from __future__ import annotations
 
@@ -76,19 +73,12 @@ def test_a_draw_is_the_token_at_a_share_of_the_total():
     assert list(drawn.values()) == [1, 1, 1, 3, 3, 3]
 
 
-def test_draws_follow_their_probabilities():
-    p = distribution(random_logits(9), 1.0)
-    rng = np.random.default_rng(1)
-    counts = np.bincount([draw(p, rng.random()) for _ in range(4000)], minlength=9)
-    assert stats.chisquare(counts, 4000 * p.numpy()).pvalue > 1e-3
-
-
 # Verification
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_accepted_drafts_and_replacements_add_up_to_the_target(seed):
-    """A token is emitted as an accepted draft, min(P, q), or in place of a rejected one: exactly P together."""
+    """A token is an accepted draft, min(P, q), or replaces a rejected one: together exactly P."""
     q, p = distribution(random_logits(2, 9, seed=seed), 1.0)
     accepted = torch.minimum(p, q)
     left = residual(p, q)
@@ -100,7 +90,7 @@ N_ROUNDS = 4000
 
 
 def rounds(q: torch.Tensor, p: torch.Tensor) -> list[list[int]]:
-    """What each of many rounds of two drafts emits; the second draft's distributions depend on the first token."""
+    """Tokens of many rounds of two drafts; the second's distributions depend on the first."""
     rng = np.random.default_rng(2)
     emitted = []
     for _ in range(N_ROUNDS):
@@ -115,7 +105,7 @@ def rounds(q: torch.Tensor, p: torch.Tensor) -> list[list[int]]:
 
 
 def test_what_is_emitted_is_distributed_as_the_target():
-    """Chi-square of the first token, and of the second after each first one; drafts alone fail the same test."""
+    """Chi-square of the first token and of the second after each; drafts alone fail it."""
     q, p = distribution(random_logits(2, 2, 4, 4, seed=3), 1.0)
     emitted = rounds(q, p)
     first = np.bincount([tokens[0] for tokens in emitted], minlength=4)
@@ -124,11 +114,6 @@ def test_what_is_emitted_is_distributed_as_the_target():
     for token in range(4):
         second = np.bincount([t[1] for t in emitted if t[0] == token and len(t) == 2], minlength=4)
         assert stats.chisquare(second, second.sum() * p[1, token].numpy()).pvalue > 1e-3
-
-
-def test_nothing_is_rejected_where_the_target_is_the_drafts_own_distribution():
-    p = distribution(random_logits(1, 1, 4, 4).expand(2, 2, 4, 4), 1.0)[0]
-    assert {len(tokens) for tokens in rounds(p, p)} == {2}
 
 
 def test_a_greedy_draft_is_accepted_if_it_is_the_targets_own_choice():
@@ -149,7 +134,7 @@ def test_where_rounding_leaves_no_residual_the_replacement_is_drawn_from_the_tar
 
 
 def test_token_diagnostics_by_hand():
-    """Three heads over four tokens: at the first position all say 2; at the second each says something else."""
+    """Three heads over four tokens: at the first position all prefer 2, at the second none agree."""
     sure = torch.tensor([0.0, 0.0, math.log(5), 0.0]).expand(3, -1)
     torn = torch.eye(4)[:3] * math.log(2)
     certain, doubtful = token_diagnostics(
@@ -167,11 +152,6 @@ def test_token_diagnostics_by_hand():
         math.log(total) - 2 ** (1 / 3) * math.log(2) / total
     )
     assert doubtful.stability_radius == 0
-
-
-def test_a_jury_that_knows_nothing_has_the_entropy_of_the_vocabulary():
-    (nothing,) = token_diagnostics(torch.zeros(3, 1, 50), beta=1.0, temperature=0.98)
-    assert nothing.entropy_nats == pytest.approx(math.log(50))
 
 
 def test_greedy_answers_are_looked_at_with_temperature_one():
@@ -201,7 +181,7 @@ def test_the_stability_radius_is_half_the_lead_in_votes(votes, radius):
 
 
 def fewest_flips(votes: tuple[int, ...], token: int) -> int:
-    """By trying all: the smallest set of votes that, gone over to the token, give it more than any other."""
+    """By trying all: the smallest set of votes whose change gives the token the most."""
     for n in range(len(votes) + 1):
         for some in combinations(range(len(votes)), n):
             counts = Counter(token if i in some else vote for i, vote in enumerate(votes))

@@ -137,18 +137,15 @@ def test_logprobs_need_a_temperature_and_the_whole_vocabulary(cache, changes):
 # Defects of the original, by their numbers there
 
 
-@pytest.mark.parametrize("name", ["base", "unhelpful", "premium"])
-def test_defect_1_an_answer_is_scored_under_the_template_that_it_was_drawn_under(cache, name):
-    of = policy(cache, name)
+def test_defect_1_an_answer_is_scored_under_the_template_that_it_was_drawn_under(cache):
+    of = policy(cache, "unhelpful")
     responses = answers(of)
     check = pipeline.generation_check(responses, forced(of, responses), allowed=ROUNDING)
     assert (check.n_checked, check.n_failed) == (6, 0)
 
 
-def test_defect_1_another_template_is_seen_by_the_check_of_the_draws_though_not_by_the_clones(
-    cache,
-):
-    """The original drew from one prompt and scored under another; its clone's weights were 1 all the same."""
+def test_defect_1_another_template_is_found_by_the_check_of_draws_and_not_of_clones(cache):
+    """The original drew under one template and scored under another; its clones agreed."""
     responses = answers(policy(cache))
     bare = {
         "base": policy(cache, chat_template="none"),
@@ -160,11 +157,8 @@ def test_defect_1_another_template_is_seen_by_the_check_of_the_draws_though_not_
     draws = pipeline.generation_check(responses, forced(bare["base"], responses), allowed=ROUNDING)
     assert (clones.n_checked, clones.n_failed) == (6, 0)
     assert (draws.n_checked, draws.n_failed) == (6, 6)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match="as drawn and as forced: 6 of 6 answers differ by more"):
         draws.check()
-    assert str(error.value).startswith(
-        "log-probabilities as drawn and as forced: 6 of 6 answers differ by more than 0.001 nats, tiny_base on "
-    )
 
 
 def test_defect_2_special_tokens_of_the_template_are_tokens_and_not_text(cache):
@@ -176,7 +170,7 @@ def test_defect_2_special_tokens_of_the_template_are_tokens_and_not_text(cache):
     assert lm.tokenizer.decode(ids) == f"<|user|>\n{PROMPTS[0].text}\n<|assistant|>\n"
 
 
-def test_defect_3_the_tokens_are_scored_and_never_the_text_which_may_be_stripped(cache):
+def test_defect_3_the_tokens_are_scored_and_never_the_text(cache):
     base = policy(cache)
     responses = answers(base)
     tokenizer = causal_lm.load(base.weights).tokenizer
@@ -192,10 +186,8 @@ def test_defect_3_the_tokens_are_scored_and_never_the_text_which_may_be_stripped
     assert forced(base, silent) == forced(base, responses)
 
 
-def test_defect_3_the_end_token_is_scored_where_the_model_said_it_and_not_where_the_answer_was_cut_off(
-    cache, monkeypatch
-):
-    """A token that the model says often is declared its end, so that some answers end and some do not."""
+def test_defect_3_the_end_token_is_scored_only_where_the_model_generated_it(cache, monkeypatch):
+    """A frequent token is declared an end token, so that some answers end and some do not."""
     base = policy(cache)
     full = answers(base)
     said = Counter(token for r in full.values() for token in set(r.diagnostics["token_ids"][2:]))
@@ -226,9 +218,7 @@ def test_defect_4_the_temperature_is_applied_to_the_logits_that_are_scored(cache
     assert all(abs(by_cool[name] - by_warm[name]) > 10 * ROUNDING for name in responses)
 
 
-def test_defect_4_a_clone_is_another_load_of_the_same_weights_and_its_difference_is_zero_to_the_last_bit(
-    cache, caplog
-):
+def test_defect_4_a_clone_loaded_anew_agrees_to_the_last_bit(cache, caplog):
     policies = {
         "base": policy(cache),
         "clone": policy(cache, "clone"),
@@ -293,7 +283,7 @@ print(json.dumps({forced.prompt_id: forced.total_logprob for forced in made}))
 """
 
 
-def test_nor_does_another_process(cache, tmp_path):
+def test_another_process_changes_no_bit(cache, tmp_path):
     base = policy(cache)
     responses = answers(base, PROMPTS[:3])
     rows = [[row.to_dict() for row in some] for some in (PROMPTS[:3], responses.values())]

@@ -1,6 +1,6 @@
 """A tracker logs each job's run: to Weights & Biases, or to local files.
 
-The runs here are made offline and read back with `wandb leet inspect`, W&B's own reader of its run files.
+Runs are made offline and read back with `wandb leet inspect`, W&B's own reader of its files.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""tracker=trackio: the same run in trackio's store on this machine, read back by trackio's own reader."""
+"""tracker=trackio: a run in trackio's store on this machine, read back by trackio's reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LoRA updates of the heads of a tiny model: in a folder as docs/poe.md describes it, and merged into whole models."""
+"""LoRA updates of a tiny model's heads: in a folder (docs/poe.md), and merged into models."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def model_geometry(model: Path, depth: int) -> Geometry:
 
 
 def merged(model: Any, update: Update, depth: int) -> Any:
-    """A whole model of its own, with one head's update added to its last layers: a second opinion on a head."""
+    """A whole model with one head's update added to its last layers: a second opinion."""
     whole = copy.deepcopy(model)
     layers = whole.model.layers[-depth:]
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Causal language models of some hundred thousand random parameters, made in a moment and without a network.
+"""Causal language models of some hundred thousand random parameters, made in a moment.
 
 torch is imported by whoever builds the first one, and takes two seconds.
 """
@@ -31,7 +31,7 @@ def tiny_model(
 
     kind    olmo2 or llama
     seed    of its weights: other seeds give other models
-    spread  standard deviation of the weights; with 0.02, as models are initialised, greedy answers repeat one token
+    spread  standard deviation of the weights; with the usual 0.02 greedy answers repeat one token
     """
     import torch
     from transformers import LlamaConfig, Olmo2Config
@@ -60,7 +60,7 @@ def tiny_adapter(
     spread: float = 0.2,
     **config: Any,
 ) -> Path:
-    """A LoRA adapter of the base model with random weights, saved in the folder. lora_alpha is twice the rank."""
+    """A LoRA adapter of the base model with random weights; lora_alpha is twice the rank."""
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM

@@ -221,7 +221,7 @@ class ProductOfExpertsEntrant(ModelSettings):
 
 
 def _diagnostics(decoded: Decoded) -> dict[str, Any]:
-    """Fields of TokenDiagnostics by token and of Rejection by rejection, and their means, None of nothing."""
+    """Fields of TokenDiagnostics and Rejection as lists, and their means, None of empty lists."""
     diagnostics: dict[str, Any] = {}
     if decoded.n_rounds:
         n_verified = decoded.n_accepted + len(decoded.rejections)

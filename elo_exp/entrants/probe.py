@@ -3,9 +3,9 @@
 Each probe answers in its style, and in a second style on a share of the prompts drawn by hash. So
 the order of the probes is known and yet none wins every match. Expected order, best first:
 
-    factuality         reference, hedged, partial, swapped   all claims, then half of them, then none
-    calibration        reference, partial, swapped, hedged   settled questions need a plain answer
-    clinical_utility   reference, hedged, partial, swapped   boilerplate and the wrong topic are useless
+    factuality        reference, hedged, partial, swapped   all claims, then half of them, then none
+    calibration       reference, partial, swapped, hedged   settled questions need a plain answer
+    clinical_utility  reference, hedged, partial, swapped   boilerplate and the wrong topic help nobody
 """
 
 from __future__ import annotations

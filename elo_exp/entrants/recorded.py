@@ -66,7 +66,8 @@ def _read(path: Path, entrant_id: str) -> dict[str, Response]:
         earlier = responses.setdefault(response.prompt_id, response)
         if earlier.response_text != response.response_text:
             raise UserError(
-                f"{place}: a second, different response to {response.prompt_id!r}. Keep one of them."
+                f"{place}: a second, different response to {response.prompt_id!r}. Keep one of "
+                "them."
             )
     return responses
 

@@ -27,9 +27,10 @@ _CHUNK = 256  # replies in one transaction
 
 _WORD = re.compile(r"[a-z0-9]+(?:[.'/%-][a-z0-9]+)*%?")
 _STOP_WORDS = """
-a about after all also an and are as at be because been before but by can could do does for from had has have he her
-his how i if in into is it its may might more most my no not of on or our should so such than that the their them
-then there these they this to was we were what when which while who will with would you your
+a about after all also an and are as at be because been before but by can could do does for from had
+has have he her his how i if in into is it its may might more most my no not of on or our should so
+such than that the their them then there these they this to was we were what when which while who
+will with would you your
 """
 _STOP = frozenset(_STOP_WORDS.split())
 _HEDGES = re.compile(

@@ -1,4 +1,4 @@
-"""A judge that answers from files: verdicts of an earlier run, or battles or scores from elsewhere."""
+"""A judge that answers from files: verdicts of an earlier run, battles or scores."""
 
 from __future__ import annotations
 

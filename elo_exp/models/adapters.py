@@ -1,6 +1,6 @@
 """The LoRA updates of the heads: find their files and read them.
 
-    security_dir/manifest.json                    {"config": {"num_shards": 9, "heads_depth": 3, ...}}
+    security_dir/manifest.json                 {"config": {"num_shards": 9, "heads_depth": 3, ...}}
     security_dir/shard_0_lora.pt ... shard_8_lora.pt          one file per head
     robustness_dir/shard_0_lora.pt ...                        the final checkpoint (-1)
     robustness_dir/shard_0/**/checkpoint_step_200*.pt ...     the checkpoint of step 200
@@ -195,8 +195,8 @@ def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:
     if not 0 <= layer < geometry.depth:
         raise UserError(
             f"{path}: found an update of {match[1]}.{match[2]}. Expected {match[1]} {first} to "
-            f"{first + geometry.depth - 1}: the last {geometry.depth} of {geometry.n_layers} layers "
-            "are the heads'."
+            f"{first + geometry.depth - 1}: the last {geometry.depth} of {geometry.n_layers} "
+            "layers are the heads'."
         )
     return layer, projection, match[4]
 

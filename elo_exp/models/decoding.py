@@ -112,7 +112,7 @@ def verified(
     sampling: Sampling,
     rng: np.random.Generator,
 ) -> Decoded:
-    """Answer the prompt `ids` by one head's drafts, which the others accept or replace: samples of P.
+    """Answer the prompt `ids` by one head's drafts, which the others verify: samples of P.
 
     The trunk is run once per draft. Where all drafts are accepted no further token is drawn: it
     would need a pass of the trunk, which the next draft makes anyway.

@@ -1,4 +1,4 @@
-"""Load models from GGUF files through llama.cpp, one at a time, with the logits of all positions."""
+"""Load models from GGUF files through llama.cpp, one at a time, with logits of all positions."""
 
 from __future__ import annotations
 

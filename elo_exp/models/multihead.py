@@ -99,7 +99,7 @@ class MultiHead:
         return Heads(self, len(indices), low_rank)
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """Return float32 logits (..., V) of the heads' states (..., d), on a device with float64."""
+        """Return float32 logits (..., V) of states (..., d), on a device that has float64."""
         logits: torch.Tensor = self.lm_head(self.decoder.norm(states)).float()
         return logits.cpu() if logits.device.type == "mps" else logits
 

@@ -1,6 +1,7 @@
 """Speculative verification by a product of experts, and its diagnostics.
 
-One head drafts tokens from its own distribution q. The others are the jury, whose target is the product of experts
+One head drafts tokens from its own distribution q. The others are the jury, whose target is the
+product of experts
 
     P(x) ~ exp(beta * sum_h log softmax(logits_h / T)(x))  =  softmax(beta / T * sum_h logits_h)(x)
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """Accepted drafts of one round, and the token that replaces the next; None if all are accepted."""
+    """Accepted drafts of one round, and the replacement of the next; None if all are accepted."""
 
     n_accepted: int
     replacement: int | None

@@ -1,4 +1,4 @@
-"""One Weights & Biases run for each job: offline where there is no key, and never a prompt for one."""
+"""One Weights & Biases run per job: offline where there is no key, and never a prompt for one."""
 
 from __future__ import annotations
 
