@@ -36,12 +36,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from elo_exp.statistics.bootstrap import resampled_abilities
+from elo_exp.statistics.likelihood import POINTS, abilities, games_of_columns
+from elo_exp.statistics.sandwich import clustered_covariance
 
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.games import Games
 from elo_exp.records import Battle
-from elo_exp.statistics.likelihood import POINTS, abilities, games_of_columns
-from elo_exp.statistics.sandwich import clustered_covariance
 
 Array = npt.NDArray[np.float64]
 
