@@ -4,137 +4,64 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import pickle
 import re
 import sys
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import hydra
 import yaml
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from pydantic import ValidationError
 
-from elo_exp import CONF, usage
+from elo_exp import CONF
 from elo_exp.records import UserError
 
-_READ_BY = {  # settings of some experiments only
-    **dict.fromkeys(
-        ("battles", "battles_columns", "battles_filter", "battles_on_error"), ("rate",)
-    ),
-    **{"runs": ("compare", "dashboard"), "dashboard": ("dashboard",), "store": ("store",)},
-    **{"arena": ("arena", "rate", "oracle"), "oracle": ("oracle",)},
-}
+RENAMED = {"like": "ratings_from", "experiment.prefix": "name"}
 _LAUNCHERS = {"joblib": "joblib", "submitit": "slurm", "ray": "ray"}  # the extra that brings each
 
 
-def explain(error: Exception) -> str | None:
-    """The user's mistake in one line; None for an error that is not the user's."""
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        return _missing_option(str(error.missing_cfg_file))
-    if isinstance(error, HydraException | OmegaConfBaseException) and isinstance(
-        cause := error.__cause__ or error, OmegaConfBaseException
-    ):
-        return _explain_value(cause)
-    if str(error).startswith("Config group override must be"):
-        return "a group was set to null. Choose one of its options; --help lists them."
+def format_user_error(error: BaseException) -> str | None:
+    """Return the user's mistake in one line; None for an error that is not the user's."""
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return _composition(error)
+    if isinstance(error, UserError | yaml.YAMLError):
+        return _one_line(error)
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}. Check the path."
-    if isinstance(error, UserError | HydraException | yaml.YAMLError):
-        said = _explain_word(error) if isinstance(error, OverrideParseException) else str(error)
-        return " ".join(said.split())
-    return _explain_launcher(error)
+    return _known(str(error), type(error).__name__)
 
 
-def can_be_sent(error: Exception) -> bool:
-    """Whether it arrives in the process of the sweep as it left that of a launcher's job. Not every class of errors can
-    be made again from its words, and one that cannot ends all jobs."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return False
-    return True
+def _composition(error: HydraException | OmegaConfBaseException) -> str:
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        return _missing_option(error)
+    if isinstance(error, OverrideParseException):
+        return _one_line(_unreadable_word(error))
+    cause = error.__cause__ or error
+    if isinstance(cause, OmegaConfBaseException):
+        return _omegaconf(cause)
+    group = re.match(r"Could not override '([\w/@]+)", str(error))
+    return _foreign(group[1]) if group else _one_line(error)
 
 
-def _explain_launcher(error: Exception) -> str | None:
-    """The launchers need not be installed, so that their errors are known by name."""
-    if type(error).__name__ in ("TerminatedWorkerError", "UncompletedJobError"):
-        return "a job was killed, perhaps for its memory. Every answer so far is stored; the same command goes on."
-    if str(error).startswith('Could not detect "srun"'):
-        return "hydra/launcher=submitit_slurm: found no srun here. Start it where jobs are submitted to Slurm."
-    return None
-
-
-def _explain_word(error: OverrideParseException) -> str:
-    """Of what Hydra's parser says, only an error inside a function, such as range(1,b), tells its reader anything."""
-    if " while evaluating " in error.message:
-        return error.message
-    name, equals, _ = error.override.partition("=")
-    return (
-        f"{error.override}: {'cannot be read' if equals else 'has no value'}. Write name=value without spaces, a value "
-        f"with a quote or any of ~ ( ) [ ] {{ }} = , in quotes of its own ('{name}=\"...\"'), and $HOME for ~, which "
-        "is not expanded there."
-    )
-
-
-def _explain_value(error: OmegaConfBaseException) -> str:
-    key = str(error.full_key or error.key or "configuration")
-    if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(
-        error.parent_node, DictConfig
-    ):
-        known = [str(k) for k in error.parent_node if k not in ("_target_", "hydra")]
-        hint = (
-            _suggest(str(error.key), known)
-            if known
-            else f" Nothing is set there; add it with +{key}=VALUE."
-        )
-        return f"{key}: unknown setting.{_in_a_sweep(key) or hint}"
-    if " is not a ListConfig" in str(error):
-        found = next(
-            (word.partition("=")[2] for word in sys.argv if word.startswith(f"{key}=")), "VALUE"
-        )
-        return f"{key}: found {found}. Expected a list: '{key}=[{found}]'."
-    return f"{key}: {first_line(error)}"
-
-
-def _in_a_sweep(key: str) -> str:
-    """Hydra looks at a sweep's other settings before it has chosen what is swept over."""
-    group = key.partition(".")[0]
-    if any(word.startswith(f"{group}=") and "," in word for word in sys.argv):
-        return f" In a sweep over {group}, write ++{key}=..., if all of its options have it."
-    return ""
-
-
-def _missing_option(name: str) -> str:
-    group, _, option = name.rpartition("/")
-    if group == "hydra/launcher" and (extra := option.partition("_")[0]) in _LAUNCHERS:
-        return f"hydra/launcher={option}: is not installed. pip install 'elo-exp[{_LAUNCHERS[extra]}]' brings it."
-    folders = (CONF, *usage.config_dirs(sys.argv[1:]))
-    options = (
-        sorted({path.stem for folder in folders for path in folder.glob(f"{group}/*.yaml")})
-        if group
-        else []
-    )
-    if not options:
-        return f"{name}: no such configuration file in {', '.join(map(str, folders))}."
-    hint = _of_recorded(option) if group == "entrant" and _is_given("recorded_dir") else ""
-    return f"{group}={option}: no such {group}.{_suggest(option, options)}{hint}"
-
-
-def _of_recorded(entrant: str) -> str:
-    """That answers on file do not make an entrant by themselves, and what does."""
-    folder = next(iter(usage.config_dirs(sys.argv[1:])), "mine")
-    return (
-        f" recorded_dir wants a small yaml for each name that is new: write {folder}/entrant/{entrant}.yaml of the "
-        f"three lines '# @package entrant.{entrant}', 'defaults: [recorded@_here_, _self_]' and 'entrant_id: "
-        f"{entrant}', and give --config-dir {folder} (docs/entrants.md)."
-    )
-
-
-def _is_given(name: str) -> bool:
-    return any(word.startswith(f"{name}=") for word in sys.argv)
+def format_validation(error: ValidationError) -> str:
+    """Return the first of pydantic's findings: where, what was found, what was expected."""
+    first = error.errors()[0]
+    where = ".".join(str(key) for key in first["loc"] if key != "")
+    found = "null" if first["input"] is None else repr(first["input"])
+    if first["type"] in ("missing", "missing_argument"):
+        return f"{where}: is not set, and its class has no default."
+    if first["type"] == "list_type" and isinstance(first["input"], str):
+        return f"{where}: found {first['input']}. Expected a list: '{where}=[{first['input']}]'."
+    expected = re.sub("(Input|String) should (be|match)", "Expected", first["msg"])
+    return f"{where}: found {found}. {expected}."
 
 
 def refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
@@ -151,56 +78,166 @@ def refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
             refuse_unknown(value, inner, place)
 
 
-def format_validation(error: ValidationError) -> str:
-    """The first of pydantic's findings: where, what was found, what was expected."""
-    first = error.errors()[0]
-    where = ".".join(str(key) for key in first["loc"] if key != "")
-    found = "null" if first["input"] is None else repr(first["input"])
-    if first["type"] == "unexpected_keyword_argument":
-        return f"{where}: unknown setting."
-    if first["type"] in ("missing", "missing_argument"):
-        return f"{where}: is not set, and its class has no default."
-    if first["type"] == "list_type" and isinstance(first["input"], str):
-        return f"{where}: found {first['input']}. Expected a list: '{where}=[{first['input']}]'."
-    expected = re.sub("(Input|String) should (be|match)", "Expected", first["msg"])
-    return f"{where}: found {found}. {expected}."
-
-
-def refuse_lists(overrides: Sequence[str], cfg: DictConfig) -> None:
-    """Raise UserError where a group's list names an option twice, or one whose file, a copy perhaps, puts it in the
-    place of another name; Hydra would keep one of the two in silence."""
-    last = dict(override.partition("=")[::2] for override in overrides)  # which wins
-    for group, value in last.items():
-        chosen = (
-            yaml.safe_load(value) if group in ("entrant", "rating", "rubric", "estimator") else None
-        )
-        names = chosen if isinstance(chosen, list) else []
-        for name in names:
+def refuse_lost(cfg: DictConfig, overrides: Sequence[str]) -> None:
+    """Raise UserError where a list of options names one twice, or one whose file puts it elsewhere; Hydra keeps one of
+    the two in silence."""
+    words = OverridesParser.create().parse_overrides(list(overrides))
+    last = {word.key_or_group: word.value() for word in words}
+    for group, names in last.items():
+        node = OmegaConf.select(cfg, group.replace("/", "."), default=None)
+        if not isinstance(names, list) or not isinstance(node, DictConfig):
+            continue
+        for name in map(str, names):
             if names.count(name) > 1:
                 raise UserError(
                     f"{group}: {name!r} is chosen {names.count(name)} times. Choose each once."
                 )
-        places = [str(name).rpartition("/")[2] for name in names]
-        lost = [
-            place for place in places if place not in cfg[group] and f"~{group}.{place}" not in last
-        ]
-        if lost and ("_target_" in cfg[group] or len(cfg[group]) < len(names)):
-            raise UserError(
-                f"{group}: {lost[0]}.yaml puts what it holds elsewhere. Expected its first line to be "
-                f"'# @package {group}.{lost[0]}'."
-            )
+            place = name.rpartition("/")[2]
+            if place not in node and f"~{group}.{place}" not in overrides:
+                raise UserError(
+                    f"{group}: {place}.yaml puts what it holds elsewhere. Expected its first line "
+                    f"to be '# @package {group}.{place}'."
+                )
 
 
-def refuse_elsewhere(overrides: Sequence[str], experiment: str) -> None:
-    """Raise UserError for a setting on the command line that this experiment does not read: another was meant."""
-    for override in overrides:
-        name = re.split("[.=@]", override.lstrip("+~"))[0]
-        readers = _READ_BY.get(name, (experiment,))
-        if experiment not in readers:
-            raise UserError(
-                f"{override}: experiment={experiment} does not read {name}. Add experiment={' or '.join(readers)}, or "
-                "leave it out."
-            )
+def _omegaconf(error: OmegaConfBaseException) -> str:
+    key = str(error.full_key or error.key or "configuration")
+    if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(
+        error.parent_node, DictConfig
+    ):
+        given = map(_key_of, sys.argv)  # Hydra names the first step of a key that is not there
+        whole = next((word for word in given if f"{word}.".startswith(f"{key}.")), key)
+        return _foreign(whole, [str(name) for name in error.parent_node])
+    if " is not a ListConfig" in str(error):
+        found = next((w.partition("=")[2] for w in sys.argv if _key_of(w) == key), "VALUE")
+        return f"{key}: found {found}. Expected a list: '{key}=[{found}]'."
+    return f"{key}: {_one_line(str(error).splitlines()[0])}"
+
+
+def _key_of(word: str) -> str:
+    """Of an override such as +a.b=c: a.b"""
+    return re.split("[=@]", word.lstrip("+~"))[0]
+
+
+def _foreign(key: str, siblings: Collection[str] = ()) -> str:
+    """Say which experiments have a setting or a group that the chosen one has not."""
+    if new := RENAMED.get(key):
+        return f"{key}: is called {new} now."
+    group = key.partition(".")[0]
+    if any(word.startswith(f"{group}=") and "," in word for word in sys.argv):
+        return (
+            f"{key}: unknown setting. In a sweep over {group}, write ++{key}=..., if all of its "
+            "options have it."
+        )
+    chosen = next(
+        (w.partition("=")[2] for w in sys.argv if w.startswith("experiment=")), "tournament"
+    )
+    readers = [name for name in _options("experiment") if name != chosen and key in _keys(name)]
+    if readers:
+        return (
+            f"{key}: experiment={chosen} does not have it. Add experiment={' or '.join(readers)}, "
+            "or leave it out."
+        )
+    known = [name for name in siblings or _keys(chosen) if "." not in name and name != "_target_"]
+    hint = (
+        _suggest(key.rpartition(".")[2], set(known) - {"hydra"})
+        if known
+        else f" Nothing is set there; add it with +{key}=VALUE."
+    )
+    return f"{key}: unknown setting.{hint}"
+
+
+def _keys(experiment: str) -> set[str]:
+    """Return the settings and groups that an experiment has, as dotted names."""
+    try:
+        cfg = _compose([f"experiment={experiment}"])
+    except Exception:  # a file of the user's that does not compose
+        return set()
+    groups = {group.partition("@")[0] for group in cfg.hydra.runtime.choices}
+    del cfg["hydra"]
+    return groups | set(_dotted(OmegaConf.to_container(cfg)))
+
+
+def _dotted(node: Any, where: str = "") -> Iterator[str]:
+    for key, value in node.items() if isinstance(node, dict) else ():
+        yield f"{where}{key}"
+        yield from _dotted(value, f"{where}{key}.")
+
+
+def _compose(overrides: list[str]) -> DictConfig:
+    """Compose once more, in place of what Hydra was doing: the command ends with this error."""
+    GlobalHydra.instance().clear()
+    extra = [f"file://{folder.absolute()}" for folder in _config_dirs()]
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        given = [*overrides, f"hydra.searchpath={extra}"]
+        cfg = hydra.compose("config", given, return_hydra_config=True)
+    OmegaConf.set_struct(cfg, False)
+    return cfg
+
+
+def _config_dirs() -> list[Path]:
+    """--config-dir DIR or --config-dir=DIR."""
+    words = " ".join(sys.argv).replace("=", " ").split(" ")
+    return [Path(folder) for flag, folder in pairwise(words) if flag in ("--config-dir", "-cd")]
+
+
+def _options(group: str) -> list[str]:
+    folders = (CONF, *_config_dirs())
+    return sorted({path.stem for folder in folders for path in folder.glob(f"{group}/*.yaml")})
+
+
+def _missing_option(error: MissingConfigException) -> str:
+    name = str(error.missing_cfg_file)
+    group, _, option = name.rpartition("/")
+    if group == "hydra/launcher" and (extra := option.partition("_")[0]) in _LAUNCHERS:
+        return (
+            f"hydra/launcher={option}: is not installed. pip install "
+            f"'elo-exp[{_LAUNCHERS[extra]}]' brings it."
+        )
+    options = _options(group) if group else []
+    if not options:
+        folders = (CONF, *_config_dirs())
+        return f"{name}: no such configuration file in {', '.join(map(str, folders))}."
+    is_recorded = any(word.startswith("recorded_dir=") for word in sys.argv)
+    hint = _recorded_hint(option) if group == "entrant" and is_recorded else ""
+    return f"{group}={option}: no such {group}.{_suggest(option, options)}{hint}"
+
+
+def _recorded_hint(entrant: str) -> str:
+    """Answers on file do not make an entrant by themselves; say what does."""
+    folder = next(iter(_config_dirs()), "mine")
+    return (
+        " recorded_dir wants a small yaml for each name that is new: write "
+        f"{folder}/entrant/{entrant}.yaml of the three lines '# @package entrant.{entrant}', "
+        f"'defaults: [recorded@_here_, _self_]' and 'entrant_id: {entrant}', and give --config-dir "
+        f"{folder} (docs/entrants.md)."
+    )
+
+
+def _unreadable_word(error: OverrideParseException) -> str:
+    """Of what Hydra's parser says, only an error inside a function, such as range(1,b), helps its reader."""
+    if " while evaluating " in error.message:
+        return error.message
+    name, equals, _ = error.override.partition("=")
+    return (
+        f"{error.override}: {'cannot be read' if equals else 'has no value'}. Write name=value "
+        "without spaces, a value with a quote or any of ~ ( ) [ ] { } = , in quotes of its own "
+        f"('{name}=\"...\"'), and $HOME for ~, which is not expanded there."
+    )
+
+
+def _known(message: str, kind: str) -> str | None:
+    """Errors of libraries that have no class for them, or need not be installed."""
+    if message.startswith("Config group override must be"):
+        return "a group was set to null. Choose one of its options; --help lists them."
+    if kind in ("TerminatedWorkerError", "UncompletedJobError"):
+        return "a job was killed, perhaps for its memory. Every answer so far is stored."
+    if message.startswith('Could not detect "srun"'):
+        return (
+            "hydra/launcher=submitit_slurm: found no srun here. Start it where jobs are submitted "
+            "to Slurm."
+        )
+    return None
 
 
 def _suggest(key: str, known: Collection[str]) -> str:
@@ -210,6 +247,5 @@ def _suggest(key: str, known: Collection[str]) -> str:
     ) + f" Known here: {', '.join(sorted(known))}."
 
 
-def first_line(error: Exception) -> str:
-    """OmegaConf follows its message with lines on its own insides."""
-    return str(error).strip().splitlines()[0]
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())

@@ -56,11 +56,11 @@ class Manifest:
         self.path = info.run_dir / "manifest.json"
         earlier = _read(self.path)
         self._content: dict[str, Any] = {
-            "experiment": config["experiment"]["name"],
-            "mode": config["mode"]["name"],
-            "n_perms": config["elo"].get("n_perms"),
-            "shuffle_seed": config["elo"].get("seed"),
-            "pilot_seed": config["mode"]["pilot_seed"],
+            "experiment": info.job_type,
+            "mode": config.get("mode", {}).get("name"),
+            "n_perms": config.get("elo", {}).get("n_perms"),
+            "shuffle_seed": config.get("elo", {}).get("seed"),
+            "pilot_seed": config.get("mode", {}).get("pilot_seed"),
             "started_at": utc_now(),
             "finished_at": None,
             "error": None,

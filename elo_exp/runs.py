@@ -93,6 +93,23 @@ def read(chosen: Sequence[str]) -> FoundRuns:
     return FoundRuns(runs=runs, left_out=left_out)
 
 
+def settings(folder: Path, named_by: str) -> dict[str, Any]:
+    """The configuration of a run as data: no `_target_` is kept, and nothing in it is resolved or imported."""
+    try:
+        found = _json(folder / "manifest.json").get("config")
+    except UserError as error:
+        raise UserError(f"{named_by}: {error}") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{named_by}: found no settings in {folder}. Expected the folder of a run.")
+    return {str(name): _without_targets(value) for name, value in found.items()}
+
+
+def _without_targets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _without_targets(v) for k, v in value.items() if k != "_target_"}
+    return [_without_targets(item) for item in value] if isinstance(value, list) else value
+
+
 def _expanded(entry: str) -> list[tuple[Path, bool]]:
     """Folders, and whether each was meant by name."""
     if Path(entry).exists() or not glob.has_magic(entry):

@@ -1,79 +1,149 @@
-"""The multirun around the jobs: its folder, which jobs of it are finished, and its summary, whatever became of them."""
+"""The checks before a run or a sweep begins, which jobs of a sweep are finished, and its summary, whatever became of it."""
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
+import itertools
 import json
 import logging
 import math
-import os
-import shutil
-from collections.abc import Mapping
+import shlex
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from elo_exp import __version__, composing, config, errors
-from elo_exp.files import write_whole
+from elo_exp import __version__, config
+from elo_exp.errors import format_user_error
+from elo_exp.experiments import Context
+from elo_exp.files import write_json
 from elo_exp.manifest import input_hashes
 from elo_exp.models import checkpoints
 from elo_exp.report import sweep_jobs, sweep_summary
 from elo_exp.report.sweep_summary import SweepSummary
 from elo_exp.results import RunInfo
 from elo_exp.store import processes
+from elo_exp.store.store import Store
+from elo_exp.trackers import Tracker
 
 logger = logging.getLogger(__name__)
 
-_UNFINISHED = ".unfinished"  # in a sweep's folder until its last job has finished: the command, locked while it runs
-_NO_MATTER = ("resume=", "hydra.sweep.dir=")  # overrides that leave a command the same
 
+class Checks(Callback):
+    """Looks at a command before it leaves anything. Hydra turns what a callback raises into a warning, and lets
+    SystemExit pass."""
 
-class SweepWatch(Callback):
-    """Remembers a multirun's folder. Hydra leaves out its own end-of-multirun event when a job fails."""
+    folder: ClassVar[Path | None] = None  # of the multirun
+    tracker: ClassVar[Tracker | None] = None  # of its last job
+    ready: ClassVar[tuple[config.Job, Store] | None] = None  # the run that has passed
 
-    folder: ClassVar[Path | None] = None
-    lock: ClassVar[int | None] = None
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        """Refuse a run, or print what stands in its place, before Hydra makes its folder."""
+        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+        with refusing(is_early=True), contextlib.ExitStack() as opened:
+            overrides = _unresolved(config.hydra.overrides.task)
+            job = prepare(config, overrides)
+            if config.hydra.sweeper.params:
+                logger.warning("warning: a sweep is chosen, but one job runs. Add -m to sweep.")
+            store = opened.enter_context(Store(job.store_path))
+            context = Context(
+                run_dir=Path(config.hydra.run.dir),
+                store=store,
+                tracker=job.settings.tracker,
+                overrides=overrides,
+            )
+            if (text := dry_run(job, context)) is not None:
+                print(text)
+                sys.exit(0)
+            opened.pop_all()  # the store stays open
+            Checks.ready = job, store
 
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        SweepWatch.folder = folder = Path(config.hydra.sweep.dir)
+    def on_multirun_start(self, config: DictConfig, config_name: str = "config", **_: Any) -> None:
+        for number, overrides in enumerate(_jobs(config)):
+            with refusing(f"job {number} ({' '.join(overrides)}): ", is_early=True):
+                job = prepare(hydra.compose(config_name, overrides), overrides)
+                Checks.tracker = job.settings.tracker
+        Checks.folder = Path(config.hydra.sweep.dir)
         processes.export_lifeline()
-        if SweepWatch.lock is None:
-            command = _command(config.hydra.overrides, config.hydra.sweeper)
-            write_whole(folder / _UNFINISHED, json.dumps(command))
-            SweepWatch.lock = _locked(folder / _UNFINISHED, command)
-        composing.compose_once()
-
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        (Path(config.hydra.sweep.dir) / _UNFINISHED).unlink(missing_ok=True)
-
-    @classmethod
-    def finish(cls) -> None:
-        """Write the summary of the multirun that ran in this process, if one did."""
-        if cls.folder is not None and cls.folder.is_dir():
-            folder, cls.folder = cls.folder, None
-            if summary := sweep_summary.write(folder):
-                more = (
-                    ["the same command goes on: it runs what did not finish"]
-                    if (folder / _UNFINISHED).exists()
-                    else []
-                )
-                print(*summary.lines, *more, folder.resolve(), sep="\n")
-                _track(folder, summary)
-            elif {path.name for path in folder.iterdir()} == {_UNFINISHED, "multirun.yaml"}:
-                shutil.rmtree(
-                    folder, ignore_errors=True
-                )  # of a sweep that was refused before its first job
-        if cls.lock is not None:
-            os.close(cls.lock)
-            cls.lock = None
 
 
-def _track(folder: Path, summary: SweepSummary) -> None:
-    """One more run in the group of the jobs: their table, and the figures of all of them."""
-    if not summary.config:
+prepare = config.prepare  # hidden by the argument that Hydra passes to a callback
+
+
+def dry_run(job: config.Job, context: Context) -> str | None:
+    if not job.config.get("plan"):  # which needs no models
+        job.check_files()
+    return job.experiment.dry_run(context)
+
+
+def _jobs(cfg: DictConfig) -> Iterator[list[str]]:
+    """Yield the overrides of each job as Hydra's own sweeper will; nothing for any other sweeper."""
+    if "BasicSweeper" not in cfg.hydra.sweeper._target_:
         return
+    params = [f"{key}={value}" for key, value in _unresolved(cfg.hydra.sweeper.params).items()]
+    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+    axes = {}
+    for word in parser.parse_overrides([*params, *_unresolved(cfg.hydra.overrides.task)]):
+        key = word.get_key_element()
+        values = (
+            word.sweep_string_iterator()
+            if word.is_sweep_override()
+            else [word.get_value_element_as_str()]
+        )
+        axes[key] = [f"{key}={value}" for value in values]
+    for choice in itertools.product(*axes.values()):
+        yield list(choice)
+
+
+def _unresolved(node: Any) -> Any:
+    """Words of the command, some of which only a job can resolve."""
+    return OmegaConf.to_container(node, resolve=False) if node is not None else {}
+
+
+@contextlib.contextmanager
+def refusing(where: str = "", is_early: bool = False) -> Iterator[None]:
+    """Print the user's mistake in one line, and exit with 2.
+
+    is_early  of a configuration before its job: what only the job knows, such as ${hydra:job.num}, is checked there
+    """
+    try:
+        yield
+    except Exception as error:
+        if is_early and "HydraConfig was not set" in str(error):
+            return
+        if (line := format_user_error(error)) is None:
+            traceback.print_exc()  # ours
+            sys.exit(1)
+        print(f"elo_exp: {where}{line}", file=sys.stderr)
+        sys.exit(2)
+
+
+def summarize() -> bool:
+    """Write the summary of the multirun that ran in this process, if one did. Return whether a job did not finish."""
+    folder, Checks.folder = Checks.folder, None
+    if folder is None or not folder.is_dir() or not (summary := sweep_summary.write(folder)):
+        return False
+    print(*summary.lines, sep="\n")
+    lost = summary.n_finished < summary.n_jobs
+    if lost:
+        words = [word for word in sys.argv[1:] if not word.startswith("hydra.sweep.dir=")]
+        again = shlex.join([*words, f"hydra.sweep.dir={folder}"])
+        print(f"To run what did not finish: python -m elo_exp {again}")
+    print(folder.resolve())
+    if Checks.tracker is not None and summary.config:
+        _track(folder, summary, Checks.tracker)
+    return lost
+
+
+def _track(folder: Path, summary: SweepSummary, tracker: Tracker) -> None:
+    """Log one more run in the group of the jobs: their table, and the figures of all of them."""
     info = RunInfo(
         run_dir=folder,
         name="sweep-summary",
@@ -81,70 +151,20 @@ def _track(folder: Path, summary: SweepSummary) -> None:
         job_type="sweep-summary",
         config=summary.config,
     )
-    with config.build_tracker(summary.config["tracker"]).open(info) as tracked:
+    with tracker.open(info) as tracked:
         tracked.log_summary({"sweep/jobs": summary.n_jobs, "sweep/finished": summary.n_finished})
         tracked.log_table("sweep", summary.rows)
         for plot in summary.plots:
             tracked.log_plot(plot)
 
 
-def place(fresh: str, resume: bool, overrides: DictConfig, sweeper: DictConfig) -> str:
-    """The folder of a sweep: that of the same command's unfinished one, if nobody is at work on it, else `fresh`."""
-    if not resume:
-        return fresh
-    command = _command(overrides, sweeper)
-    marks = Path(fresh).parent.glob(f"*/{_UNFINISHED}")
-    for mark in sorted(marks, key=lambda path: path.parent.name, reverse=True):
-        if (lock := _locked(mark, command)) is not None:
-            SweepWatch.lock = lock
-            print(
-                f"going on with the unfinished sweep {mark.parent}; resume=false begins a new one"
-            )
-            return str(mark.parent)
-    return fresh
-
-
-OmegaConf.register_new_resolver("sweep_folder", place, use_cache=True, replace=True)
-
-
-def _command(overrides: DictConfig, sweeper: DictConfig) -> list[str]:
-    """What was asked for, as far as it can change a result, in the words of the user: not all can be resolved yet."""
-    params = _words(sweeper).get("params") or {}
-    said = _words(overrides)
-    asked = [*(f"{name}={value}" for name, value in params.items()), *said["hydra"], *said["task"]]
-    return [word for word in asked if not word.startswith(_NO_MATTER)]
-
-
-def _words(node: DictConfig) -> dict[str, Any]:
-    content = OmegaConf.to_container(node, resolve=False)
-    assert isinstance(content, dict)
-    return {str(key): value for key, value in content.items()}
-
-
-def _locked(mark: Path, command: list[str]) -> int | None:
-    """A descriptor that holds this command's mark until this process ends, however it does; None where it is of another
-    command, held by another process, gone or not ours."""
-    try:
-        if json.loads(mark.read_text(encoding="utf-8")) != command:
-            return None
-        handle = os.open(mark, os.O_RDWR)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    return handle
-
-
-def is_finished(info: RunInfo) -> bool:
-    """Whether this job of a sweep has been run to its end already, with the same settings, the same bytes in the files
-    that it read and in the weights of its models, and the same elo_exp."""
+def finished(info: RunInfo) -> float | None:
+    """Return the headline of a job that has finished before with the same settings, the same bytes in the files that it
+    read and in the weights of its models, and the same elo_exp; else None."""
     found = sweep_jobs.manifest(info.run_dir)
-    if not found.get("finished_at") or (info.run_dir / sweep_jobs.ERROR).exists():
-        return False
-    return bool(
+    if not found.get("finished_at"):
+        return None
+    same = (
         {**found["config"], "resume": info.config["resume"]} == json.loads(json.dumps(info.config))
         and found["versions"]["elo_exp"] == __version__
         and input_hashes(found.get("input_paths", {})) == found.get("input_hashes")
@@ -153,6 +173,7 @@ def is_finished(info: RunInfo) -> bool:
             for hashes in found.get("weights", {}).values()
         )
     )
+    return float(found.get("headline", math.nan)) if same else None
 
 
 def _are(hashes: Mapping[str, str], cache_dir: Path) -> bool:
@@ -161,21 +182,10 @@ def _are(hashes: Mapping[str, str], cache_dir: Path) -> bool:
     return all(path.is_file() for path in paths) and checkpoints.hashes(paths, cache_dir) == hashes
 
 
-def headline(info: RunInfo) -> float:
-    """Of a finished job."""
-    return float(sweep_jobs.manifest(info.run_dir).get("headline", math.nan))
-
-
-def note_failure(job_dir: Path, error: Exception) -> None:
-    """Leave a failed job's error where the summary finds it; its own manifest may never have begun."""
+def note_failure(run_dir: Path, overrides: tuple[str, ...], error: Exception) -> None:
+    """Leave a failed job's error in its manifest, which may never have begun; the other jobs go on."""
     text = f"{type(error).__name__}: {error}"
-    is_ours = (
-        errors.explain(error) is None
-    )  # a launcher brings its words here, and not where it was raised
-    logger.error("job %s failed: %s", job_dir.name, text, exc_info=error if is_ours else None)
-    write_whole(job_dir / sweep_jobs.ERROR, text + "\n")
-
-
-def forget_failure(job_dir: Path) -> None:
-    """Before a job is tried again."""
-    (job_dir / sweep_jobs.ERROR).unlink(missing_ok=True)
+    is_ours = format_user_error(error) is None
+    logger.error("job %s failed: %s", run_dir.name, text, exc_info=error if is_ours else None)
+    found = {**sweep_jobs.manifest(run_dir), "overrides": list(overrides)}
+    write_json(run_dir / "manifest.json", {**found, "finished_at": None, "error": text})

@@ -1,4 +1,4 @@
-"""Arenas of which the truth is known, the judge that knows it, and the settings and parts of a run on them.
+"""Arenas of which the truth is known, the judge that knows it, and the experiment on them.
 
 Every response is a score: the model's ability plus Gumbel noise, so that the higher score is the better model's with
 the probability of Bradley-Terry. `TheJudge` prefers the higher score; the lexical judge, by overlap, nearly does, since
@@ -8,7 +8,6 @@ with a tie in five.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,18 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
-from elo_exp import CONF, config
-from elo_exp.experiments import Parts, arena
-from elo_exp.experiments.arena import ArenaResult
+from elo_exp.arena.placement import Placement
+from elo_exp.experiments import Context, Report, arena
+from elo_exp.experiments.arena import Arena
+from elo_exp.experiments.arena_play import Play
 from elo_exp.files import write_jsonl
 from elo_exp.judges import Judge
 from elo_exp.ratings.bradley_terry import POINTS
 from elo_exp.records import JudgeReply, JudgeRequest
-from elo_exp.settings import Settings
 from elo_exp.store.store import Store
+from tests.experiments import opened
 
 SCORE = re.compile(r"score (-?[0-9.]+)")
 
@@ -138,28 +136,29 @@ class TheJudge:
         return JudgeReply(key=request.key, text=self.spoilt if is_spoilt else says)
 
 
+@dataclass(frozen=True)
+class Placed:
+    placement: Placement
+    play: Play
+    report: Report
+
+
 @contextmanager
-def parts_of(
+def arena_of(
     world: World, folder: Path, *overrides: str, judge: Judge | None = None
-) -> Iterator[tuple[Settings, Parts]]:
-    """The settings and parts of a run in the folder where the world was written."""
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        entrants = json.dumps(list(world.placed))
-        given = [*(o for o in world.overrides(folder) if not o.startswith("entrant=")), *overrides]
-        cfg = compose("config", overrides=["entrant=[]", *given])
-    OmegaConf.set_struct(cfg, value=False)
-    for name in json.loads(entrants):
-        file = OmegaConf.load(folder / "mine" / "entrant" / f"{name}.yaml")
-        cfg.entrant = OmegaConf.merge(cfg.entrant, file.entrant)
-    settings = config.settings(cfg)
-    parts = config.build_parts(cfg, settings, arena.NEEDS)
-    with parts.store:
-        chosen = dataclasses.replace(parts, judge=judge or TheJudge())
-        arena.check(settings, chosen)
-        yield settings, chosen
+) -> Iterator[tuple[Arena, Context]]:
+    """The experiment in the folder where the world was written, checked."""
+    mine = f"hydra.searchpath=[file://{folder / 'mine'}]"
+    with opened(folder, mine, *world.overrides(folder), *overrides) as (job, context):
+        assert isinstance(job.experiment, Arena)
+        job.experiment.judge = judge or TheJudge()
+        job.experiment.check()
+        yield job.experiment, context
 
 
-def placed(world: World, folder: Path, *overrides: str, judge: Judge | None = None) -> ArenaResult:
-    """The result of a run."""
-    with parts_of(world, folder, *overrides, judge=judge) as (settings, parts):
-        return arena.run(settings, parts)
+def placed(world: World, folder: Path, *overrides: str, judge: Judge | None = None) -> Placed:
+    """A run."""
+    with arena_of(world, folder, *overrides, judge=judge) as (experiment, context):
+        play = experiment.play(context.store)
+        placement = arena.place(experiment, play)
+        return Placed(placement, play, arena.report(experiment, placement, play, context.run_dir))

@@ -1,18 +1,17 @@
-"""The oracle experiment on tiny random models: the settings and parts of a run, made as the command makes them."""
+"""The oracle experiment on tiny random models: built as the command builds it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
-from elo_exp import config
-from elo_exp.experiments import Parts, oracle
-from elo_exp.experiments.oracle import OracleResult
-from elo_exp.settings import Settings
-from tests.test_configs import composed
+from elo_exp.experiments import Context, Report, oracle
+from elo_exp.experiments.oracle import Oracle
+from elo_exp.oracle.estimates import Analysis
+from elo_exp.results import Usage
+from tests.experiments import opened, printed
 
 POLICIES = (
     "tiny_base",
@@ -36,32 +35,35 @@ def small(*policies: str) -> list[str]:
     return [f"entrant=[{','.join(names)}]", *made]
 
 
+@dataclass(frozen=True)
+class Result:
+    analysis: Analysis
+    report: Report
+
+
 @contextmanager
-def parts_of(folder: Path, *overrides: str) -> Iterator[tuple[Settings, Parts]]:
-    """Checked settings and parts, with the store of the folder."""
-    cfg = composed(
-        "experiment=oracle",
-        f"cache_dir={folder}/cache",
-        "tracker=local",
-        "figures=false",
-        *overrides,
-    )
-    OmegaConf.set_struct(cfg, value=False)
-    del cfg["hydra"]
-    settings = config.settings(cfg)
-    parts = config.build_parts(cfg, settings, oracle.NEEDS, overrides)
-    with parts.store:
-        oracle.check(settings, parts)
-        yield settings, parts
+def oracle_of(folder: Path, *overrides: str) -> Iterator[tuple[Oracle, Context]]:
+    """The experiment, checked."""
+    with opened(folder, "experiment=oracle", *overrides) as (job, context):
+        assert isinstance(job.experiment, Oracle)
+        job.experiment.check(context.overrides)
+        yield job.experiment, context
 
 
 def said(folder: Path, *overrides: str) -> str | None:
-    """What is said in place of a run."""
-    with parts_of(folder, *overrides) as (settings, parts):
-        return oracle.errand(settings, parts)
+    """What is printed in place of a run."""
+    return printed(folder, "experiment=oracle", *overrides)
 
 
-def ran(folder: Path, *overrides: str) -> tuple[OracleResult, Parts]:
-    """A run with its parts, whose store says what it has cost, and is closed."""
-    with parts_of(folder, *overrides) as (settings, parts):
-        return oracle.run(settings, parts), parts
+def ran(folder: Path, *overrides: str, name: str = "again") -> tuple[Result, Usage]:
+    """A run that writes to folder/name, and what it has cost."""
+    with oracle_of(folder, *overrides) as (experiment, context):
+        found = experiment.analyse(context.store)
+        report = oracle.report(*found, folder / name)
+        return Result(found[0], report), context.store.usage
+
+
+def answered(folder: Path, *overrides: str, shard: str) -> str:
+    """What is printed of a share of the answers."""
+    with oracle_of(folder, *overrides, f"shard={shard}") as (experiment, context):
+        return experiment.run(context).text

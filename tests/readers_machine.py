@@ -48,10 +48,9 @@ NOT_RUN = re.compile(
 
 # A file of the checkout -> settings in it, and what they are here.
 MADE_SMALL: dict[str, dict[str, object]] = {
-    "conf/config.yaml": {
-        **{"figures": "false", "min_battles": 5, "n_battles": 8, "n_calibration": 4},
-        **{"n_prompts": 12, "label_fraction": 1.0, "check_answers": 2},
-    },
+    "conf/config.yaml": {"figures": "false"},
+    "conf/experiment/arena.yaml": {"min_battles": 5, "n_battles": 8, "n_calibration": 4},
+    "conf/experiment/oracle.yaml": {"n_prompts": 12, "label_fraction": 1.0, "check_answers": 2},
     "conf/elo/default.yaml": {"n_perms": 10, "n_bootstraps": 10},
     "conf/sweep/judges.yaml": {"figures": "false"},
     "conf/sweep/pilot_vs_headline.yaml": {"figures": "false"},

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp.analysis import judge_bias
-from elo_exp.analysis.standings import Standings
-from elo_exp.experiments import Parts
-from elo_exp.experiments.standings import rate
+from elo_exp.analysis.standings import Standings, rate
 from elo_exp.ratings import RatingMethod
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
@@ -32,19 +30,10 @@ def standings(
     **elo: Any,
 ) -> Standings:
     """Rated by Elo as it ships, without an interval, and by other methods."""
-    parts = Parts(
-        entrants={},
-        judge=None,
-        rubrics=[],
-        elo=shipped("elo", "default", **{"n_perms": n_perms, "n_bootstraps": 0, **elo}),
-        ratings=ratings,
-        tracker=shipped("tracker", "local"),
-        store=None,  # type: ignore[arg-type]
-    )
+    by_elo = shipped("elo", "default", **{"n_perms": n_perms, "n_bootstraps": 0, **elo})
     columns = by_dimension(battles)
-    return rate(
-        parts, columns, models=sorted({m for some in columns.values() for m in some.models})
-    )
+    models = sorted({model for some in columns.values() for model in some.models})
+    return rate(columns, elo=by_elo, ratings=ratings, models=models)
 
 
 def tournament(

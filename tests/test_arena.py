@@ -6,7 +6,6 @@ The tests named after a defect are of those that a public pipeline for the same 
 from __future__ import annotations
 
 import csv
-import dataclasses
 import gzip
 import json
 import re
@@ -24,7 +23,7 @@ from elo_exp.files import write_jsonl
 from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry
 from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, UserError
-from tests.arena_files import TheJudge, World, parts_of, placed
+from tests.arena_files import TheJudge, World, arena_of, placed
 from tests.commands import Ran, attempt, run
 from tests.data import by_dimension, shared_data
 from tests.openai_server import OpenAiServer
@@ -111,10 +110,10 @@ def test_more_battles_ask_only_for_the_new_ones(folder: Path) -> None:
 
 def test_a_plan_asks_nothing_and_counts_both_orders(folder: Path) -> None:
     judge = TheJudge()
-    with parts_of(
+    with arena_of(
         TWO, folder, "arena.n_battles=50", "arena.n_calibration=10", "plan=true", judge=judge
-    ) as parts:
-        plan = arena.errand(*parts)
+    ) as (experiment, context):
+        plan = experiment.dry_run(context)
     assert plan is not None
     assert re.search(r"\b220\b", plan), (
         plan
@@ -122,7 +121,7 @@ def test_a_plan_asks_nothing_and_counts_both_orders(folder: Path) -> None:
     assert judge.seen == []
 
 
-@pytest.mark.parametrize("opponents", ["random", "informative"])
+@pytest.mark.parametrize("opponents", ["random", "adaptive"])
 @pytest.mark.parametrize(
     ("world", "n_battles", "limit", "of_each", "of_humans"),
     [
@@ -149,8 +148,8 @@ def test_a_limit_is_of_all_pairs_and_shared_by_the_models(
         f"judging.limit_pairs={limit}",
         f"arena.opponents={opponents}",
     )
-    with parts_of(world, folder, *limited, "plan=true") as parts:
-        plan = arena.errand(*parts)
+    with arena_of(world, folder, *limited, "plan=true") as (experiment, context):
+        plan = experiment.dry_run(context)
     assert plan is not None
     assert re.search(rf"preference +{n_pairs} +{2 * n_pairs} ", plan), plan
     judge = TheJudge()
@@ -182,31 +181,31 @@ def test_a_limit_without_a_battle_for_each_model_is_refused(folder: Path) -> Non
             UserError,
             match="judging.limit_pairs: found 1 for 2 models to place. Expected 2 or more",
         ),
-        parts_of(TWO, folder, "judging.limit_pairs=1"),
+        arena_of(TWO, folder, "judging.limit_pairs=1"),
     ):
         pass
 
 
 def test_a_share_of_a_limited_run_answers_nothing_else(folder: Path) -> None:
-    with parts_of(TWO, folder, "judging.limit_pairs=24", "shard=0/2") as (settings, parts):
-        said = arena.errand(settings, parts)
+    with arena_of(TWO, folder, "judging.limit_pairs=24", "shard=0/2") as (experiment, context):
+        said = experiment.run(context).text
     assert (
         said == "shard 0/2: 12 responses made; run without shard= to judge"
     )  # 6 of 12 prompts, two models
 
 
 def test_a_share_of_the_answers_can_be_made_elsewhere(folder: Path) -> None:
-    with parts_of(TWO, folder, "arena.n_battles=50", "shard=1/4") as (settings, parts):
-        said = arena.errand(settings, parts)
+    with arena_of(TWO, folder, "arena.n_battles=50", "shard=1/4") as (experiment, context):
+        said = experiment.run(context).text
     assert (
         said == "shard 1/4: 26 responses made; run without shard= to judge"
     )  # 13 of 50 prompts, two models
 
 
-def test_informative_rounds_are_held_against_the_cap_before_the_first(folder: Path) -> None:
+def test_adaptive_rounds_are_held_against_the_cap_before_the_first(folder: Path) -> None:
     """Each of four rounds of ten would fit, and all of them do not. What is judged already needs no cap."""
-    informative = (
-        "arena.opponents=informative",
+    adaptive = (
+        "arena.opponents=adaptive",
         "arena.rounds=4",
         "arena.n_battles=40",
         "arena.n_calibration=0",
@@ -222,7 +221,7 @@ def test_informative_rounds_are_held_against_the_cap_before_the_first(folder: Pa
         def placed_by(cap: float, *overrides: str) -> Ran:
             given = (
                 *WORLD.overrides(folder),
-                *informative,
+                *adaptive,
                 *judge,
                 *prices,
                 f"judging.budget_usd={cap}",
@@ -251,17 +250,17 @@ def test_informative_rounds_are_held_against_the_cap_before_the_first(folder: Pa
         assert len(server.asked) == server.billed.total() <= 80
 
 
-def test_informative_opponents_are_nearer_and_the_same_each_time(folder: Path) -> None:
+def test_adaptive_opponents_are_nearer_and_the_same_each_time(folder: Path) -> None:
     def distances(how: str) -> tuple[list[str], float]:
         found = placed(WORLD, folder, "arena.n_battles=100", f"arena.opponents={how}").placement
         met = [b.model_b for b in found.judged]
         return met, float(np.mean([abs(RATINGS[m] - 1100) for m in met]))
 
-    at_random, near = distances("random"), distances("informative")
+    at_random, near = distances("random"), distances("adaptive")
     assert len(near[0]) == len(at_random[0]) == 100
     assert near[1] < 0.8 * at_random[1]
     judge = TheJudge()
-    placed(WORLD, folder, "arena.n_battles=100", "arena.opponents=informative", judge=judge)
+    placed(WORLD, folder, "arena.n_battles=100", "arena.opponents=adaptive", judge=judge)
     assert judge.seen == []
 
 
@@ -287,20 +286,23 @@ def test_another_rating_takes_the_place_of_bradley_terry(folder: Path) -> None:
 def test_where_nobody_has_a_rating_that_is_said(tmp_path: Path) -> None:
     """By Davidson: the best has won or tied each of its battles, so that gaps and ties would grow for ever."""
     world = World(anchors={"high": 50_000.0, "low": 0.0}, placed={"mine": 99_000.0}, n_battles=40)
-    with parts_of(world, world.write(tmp_path), "arena.n_battles=20") as (settings, parts):
-        davidson = Davidson(initial_rating=1000.0, use="both")
-        found = arena.run(settings, dataclasses.replace(parts, ratings={"davidson": davidson}))
-    assert {r.model: r.rating for r in found.placement.board.ratings} == dict.fromkeys(
+    with arena_of(world, world.write(tmp_path), "arena.n_battles=20") as (experiment, context):
+        experiment.rating = {"davidson": Davidson(initial_rating=1000.0, use="both")}
+        play = experiment.play(context.store)
+        placement = arena.place(experiment, play)
+        report = arena.report(experiment, placement, play, context.run_dir)
+    assert {r.model: r.rating for r in placement.board.ratings} == dict.fromkeys(
         ("high", "low", "mine")
     )
-    assert "mine: no rating (unbeaten) by 20 judged battles." in found.table()
-    assert [plot.name for plot in found.plots()] == ["predicted_and_observed"]
-    assert Reader(found.page("run", {}, found.plots())).said
+    assert "mine: no rating (unbeaten) by 20 judged battles." in report.text
+    assert [plot.name for plot in report.figures()] == ["predicted_and_observed"]
+    assert report.page is not None
+    assert Reader(report.page("run", {}, report.figures())).said
 
 
 def test_an_interval_that_is_chosen_is_taken(folder: Path) -> None:
-    with parts_of(WORLD, folder, "rating.bradley_terry.interval=sandwich") as (_, parts):
-        assert parts.ratings["bradley_terry"].interval == "sandwich"
+    with arena_of(WORLD, folder, "rating.bradley_terry.interval=sandwich") as (experiment, _):
+        assert experiment.rating["bradley_terry"].interval == "sandwich"
 
 
 def test_a_model_that_wins_everything_is_flagged_and_gets_no_number(tmp_path: Path) -> None:
@@ -308,9 +310,10 @@ def test_a_model_that_wins_everything_is_flagged_and_gets_no_number(tmp_path: Pa
     found = placed(world, world.write(tmp_path), "arena.n_battles=30")
     (entry,) = [r for r in found.placement.board.ratings if r.model == "mine"]
     assert (entry.rating, entry.flag) == (None, "unbeaten")
-    assert found.headline == 0.0
-    assert "mine: no rating (unbeaten) by 30 judged battles." in found.table()
-    assert Reader(found.page("run", {}, found.plots())).said
+    assert found.report.headline == 0.0
+    assert "mine: no rating (unbeaten) by 30 judged battles." in found.report.text
+    assert found.report.page is not None
+    assert Reader(found.report.page("run", {}, found.report.figures())).said
 
 
 # Beside the humans
@@ -351,7 +354,7 @@ def test_a_model_that_is_held_out_is_compared_with_what_humans_say_of_it(folder:
     board = found.placement.human_board
     assert board is not None
     assert board.row("m7").n_battles == len(answers)
-    assert "By humans alone" in found.table()
+    assert "By humans alone" in found.report.text
 
 
 # The defects
@@ -388,7 +391,7 @@ def test_what_cannot_be_read_is_no_tie(spoilt: str, folder: Path) -> None:
         judge=TheJudge(spoilt=spoilt, every=3),
     )
     spoilt_prompts = [d for d in found.play.drawn["mine"] if int(d.question_id[1:]) % 3 == 0]
-    assert found.quality.n_invalid == len(spoilt_prompts) > 10
+    assert found.report.facts["judge_quality"][0]["n_invalid"] == len(spoilt_prompts) > 10
     assert len(found.placement.judged) == 90 - len(spoilt_prompts)
     assert not [b for b in found.placement.judged if b.is_tie]
 
@@ -400,14 +403,14 @@ def test_decimals_in_the_evidence_change_no_verdict(folder: Path) -> None:
     assert {v.verdict for j in found.play.judgments for v in j.raw} == {"B"}
 
 
-@pytest.mark.parametrize("opponents", ["random", "informative"])
+@pytest.mark.parametrize("opponents", ["random", "adaptive"])
 def test_a_run_without_any_valid_verdict_says_so(opponents: str, folder: Path) -> None:
     judge = TheJudge(spoilt="?", every=1)
     with pytest.raises(UserError, match="mine: none of its 20 battles has a valid verdict"):
         placed(WORLD, folder, "arena.n_battles=20", f"arena.opponents={opponents}", judge=judge)
 
 
-@pytest.mark.parametrize("opponents", ["random", "informative"])
+@pytest.mark.parametrize("opponents", ["random", "adaptive"])
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -441,10 +444,10 @@ def test_a_model_of_which_nothing_was_judged_is_told_why(
     assert message in str(refusal.value)
 
 
-def test_informative_rounds_draw_no_battle_without_texts_again(folder: Path) -> None:
+def test_adaptive_rounds_draw_no_battle_without_texts_again(folder: Path) -> None:
     rows = [row | {"prompt": ""} if i % 2 else row for i, row in enumerate(WORLD.rows())]
     write_jsonl(folder / "arena.jsonl", rows)
-    play = placed(WORLD, folder, "arena.n_battles=80", "arena.opponents=informative").play
+    play = placed(WORLD, folder, "arena.n_battles=80", "arena.opponents=adaptive").play
     assert len(play.drawn["mine"]) + len(play.unusable) == 80
 
 
@@ -571,7 +574,7 @@ def test_the_battles_of_a_run_give_its_ratings_again(
     first: Ran = request.getfixturevalue(name)
     given = (
         f"battles={first.run_dir / file}",
-        f"like={first.run_dir}",
+        f"ratings_from={first.run_dir}",
         "tracker=local",
         "figures=false",
     )
@@ -600,16 +603,16 @@ def test_the_resamples_are_there_for_an_interval_of_ones_own(ran: Ran) -> None:
     ("overrides", "message"),
     [
         (
+            ("ratings_from=nowhere",),
+            "ratings_from: nowhere/manifest.json cannot be read",
+        ),
+        (
+            ("ratings_from=nowhere", "elo.k=8"),
+            "ratings_from: the settings of nowhere are taken, and elo.k=8 besides.",
+        ),
+        (
             ("like=nowhere",),
-            "like: found no rating settings in nowhere/manifest.json. Expected the folder of a run.",
-        ),
-        (
-            ("like=nowhere", "elo.k=8"),
-            "like: the settings of nowhere are taken, and elo.k=8 besides.",
-        ),
-        (
-            ("like=nowhere", "experiment=tournament"),
-            "like: found nowhere with experiment=tournament.",
+            "like: is called ratings_from now.",
         ),
     ],
 )
@@ -635,8 +638,8 @@ def test_settings_that_cannot_be_taken_are_refused(
         (("rubric=[preference,calibration]",), "rubric: found preference, calibration."),
         (("rating=[bradley_terry,davidson]",), "rating: found 2. A placement is rated by one"),
         (
-            ("arena.opponents=informative", "shard=0/2"),
-            "shard: informative opponents are chosen as verdicts come in.",
+            ("arena.opponents=adaptive", "shard=0/2"),
+            "shard: adaptive opponents are chosen as verdicts come in.",
         ),
         (("arena.path=nowhere.jsonl",), "arena.path: found no file of battles at nowhere.jsonl."),
     ],
@@ -644,7 +647,7 @@ def test_settings_that_cannot_be_taken_are_refused(
 def test_what_is_wrong_is_said_before_anything_is_read(
     overrides: tuple[str, ...], message: str, folder: Path
 ) -> None:
-    with pytest.raises(UserError) as refusal, parts_of(WORLD, folder, *overrides):
+    with pytest.raises(UserError) as refusal, arena_of(WORLD, folder, *overrides):
         pass
     assert str(refusal.value).startswith(message)
 
@@ -806,7 +809,7 @@ SANDWICH = BradleyTerry(
 def width(
     known: Arena, abilities: dict[str, float], ability: float, n: int, how: str, seed: int
 ) -> float:
-    """Of the interval of a new model by n judged battles, in four rounds where opponents are informative."""
+    """Of the interval of a new model by n judged battles, in four rounds where opponents are adaptive."""
     anchors = placement.anchors(known, 200)
     human = placement.among(known.battles, anchors)
     candidates = placement.draws(known, anchors, seed=seed, sides=1 if how == "random" else 2)
@@ -815,7 +818,7 @@ def width(
     while board is None or len(taken) < n:
         if board is not None:
             ratings = {r.model: r.rating for r in board.ratings if r.rating is not None}
-            taken += placement.informative(
+            taken += placement.adaptive(
                 candidates, taken, ratings, placement.estimate(board, "new"), n // 4
             )
         board = SANDWICH.rate(
@@ -826,7 +829,7 @@ def width(
 
 
 @pytest.mark.slow
-def test_informative_opponents_save_less_than_a_fifth_of_the_battles(
+def test_adaptive_opponents_save_less_than_a_fifth_of_the_battles(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Which is why they are not the default. The saving at equal width is 1 - (width / width at random)^2, a width
@@ -842,7 +845,7 @@ def test_informative_opponents_save_less_than_a_fifth_of_the_battles(
                 float(
                     np.mean([width(known, abilities, ability, 400, how, seed) for seed in range(4)])
                 )
-                for how in ("informative", "random")
+                for how in ("adaptive", "random")
             )
             savings.setdefault(spread, []).append(1 - (near / at_random) ** 2)
             with capsys.disabled():
@@ -850,7 +853,7 @@ def test_informative_opponents_save_less_than_a_fifth_of_the_battles(
                     f"\nspread {spread:.0f}, place {quantile}: {at_random:.1f} points wide at random, {near:.1f} ",
                     end="",
                 )
-                print(f"informative: saves {savings[spread][-1]:.0%}", end="")
+                print(f"adaptive: saves {savings[spread][-1]:.0%}", end="")
     assert all(np.mean(some) < 0.2 for some in savings.values())
     assert max(max(some) for some in savings.values()) < 0.3
 
@@ -863,7 +866,7 @@ def test_the_figures_hold_130_models(tmp_path: Path) -> None:
         n_battles=5000,
     )
     found = placed(world, world.write(tmp_path), "arena.n_battles=200", "arena.min_battles=1")
-    leaderboard, shares = found.plots()
+    leaderboard, shares = found.report.figures()
     assert len(leaderboard.rows) == 130
     wide, high = (int.from_bytes(leaderboard.png[i : i + 4]) for i in (16, 20))
     assert wide < 2000

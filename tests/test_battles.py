@@ -23,7 +23,7 @@ from elo_exp.files import write_jsonl, write_whole
 from elo_exp.records import Battle, Judgment, UserError, Verdict
 from tests.data import COMPARISON, shared_data
 
-COLUMNS = dict(OmegaConf.load(CONF / "config.yaml").battles_columns)
+COLUMNS = dict(OmegaConf.load(CONF / "experiment/rate.yaml").battles_columns)
 LEFT_RIGHT = {"model_a": "left", "model_b": "right", "winner": "winner"}
 ROWS = [
     {

@@ -142,7 +142,7 @@ def test_settings_that_differ_are_listed_and_no_others(found: dict[str, Any]):
         "judging.limit_pairs": {"pilot": 60, "whole": 120, "again": None},
         "elo.k": {"pilot": 8, "whole": 16, "again": 16},
     }
-    assert "experiment.name" in found["settings"]
+    assert "judging.stored_only" in found["settings"]
 
 
 def test_inputs_are_compared_by_their_hashes(found: dict[str, Any]):
@@ -178,7 +178,7 @@ def test_the_console_says_it_run_by_run(ran: Ran):
 
 
 def test_what_is_done_meanwhile_names_no_ratings(ran: Ran):
-    assert ran.err.splitlines()[0] == "compare: asks nobody and rates nothing"
+    assert ran.err.splitlines()[0] == "compare: asks nobody"
 
 
 def test_the_same_verdicts_are_said_to_be_the_same(folder: Path):
@@ -272,7 +272,6 @@ def test_runs_are_named_by_as_much_of_their_path_as_tells_them_apart(folder: Pat
         ("[]", "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]'"),
         ("[whole]", "found one finished run, {folder}/whole. Comparing takes two or more."),
         ("[whole,nowhere]", "runs: found no folder nowhere. Check the path."),
-        ("[whole,pilot] plan=true", "plan: experiment=compare asks no judge"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(folder: Path, chosen: str, said: str):

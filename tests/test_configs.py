@@ -7,17 +7,15 @@ import json
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from elo_exp import CONF, HOME, config
-from elo_exp.__main__ import EXPERIMENTS
+from elo_exp import CONF, HOME
 from elo_exp.data import bank
-from elo_exp.experiments import Parts
 from elo_exp.files import write_jsonl
 from elo_exp.records import UserError
 from tests.commands import LOCAL, attempt, run
 from tests.documented import blocks
+from tests.experiments import built, composed
 
 PART_GROUPS = (
     "entrant",
@@ -42,20 +40,11 @@ OPTIONS = sorted(
 PARTS = [(group, name) for group, name in OPTIONS if group in PART_GROUPS]
 
 
-def composed(*overrides: str) -> DictConfig:
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        return compose("config", overrides=list(overrides), return_hydra_config=True)
-
-
 def chosen(group: str, name: str) -> str:
     return f"{group}=[{name}]" if group in SEVERAL else f"{group}={name}"
 
 
-def build(*overrides: str, folder: Path, needs: set[str]) -> Parts:
-    cfg = composed(*overrides, f"cache_dir={folder}")
-    OmegaConf.set_struct(cfg, value=False)
-    del cfg["hydra"]
-    return config.build_parts(cfg, config.settings(cfg), needs)
+GROUP_OF = {"estimator": "oracle", "scoring": "oracle"}  # experiments that have a group, if not all
 
 
 @pytest.fixture
@@ -89,16 +78,20 @@ def files_to_read(tmp_path: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize(("group", "name"), [option for option in OPTIONS if option not in PARTS])
 def test_every_file_of_settings_composes(group: str, name: str):
-    cfg = composed(chosen(group, name))
+    cfg = composed(*(["experiment=arena"] if group == "arena" else []), chosen(group, name))
     match group:
-        case "mode" | "experiment":
-            assert cfg[group].name == name
+        case "mode":
+            assert cfg.mode.name == name
+        case "experiment":
+            assert cfg._target_.startswith(f"elo_exp.experiments.{name}.")
         case "sweep":
             swept = dict(cfg.hydra.sweeper.params)
             assert swept
             assert all(OmegaConf.select(cfg, key) is not None for key in swept)
         case "arena":
             assert (cfg.arena.name, cfg.arena.dataset is None) == (name, name == "file")
+        case "hydra/help":
+            assert "$APP_CONFIG_GROUPS" in cfg.hydra.help.template
         case "hydra/job_logging":
             assert cfg.hydra.job_logging.version == 1
         case _:
@@ -110,33 +103,18 @@ def test_every_part_composes_and_builds(
     group: str, name: str, tmp_path: Path, files_to_read: dict[str, list[str]]
 ):
     overrides = [
+        f"experiment={GROUP_OF.get(group, 'tournament')}",
         chosen(group, name),
         *files_to_read.get(name, files_to_read.get(f"{group}/{name}", [])),
     ]
-    with build(*overrides, folder=tmp_path, needs={group}).store:
-        pass
+    built(*overrides, f"cache_dir={tmp_path}")
 
 
-def test_a_rubric_file_says_in_which_dimension_it_judges(tmp_path: Path):
-    parts = build(folder=tmp_path, needs={"rubric"})
-    with parts.store:
-        assert [r.dimension for r in parts.rubrics] == [
-            "factuality",
-            "calibration",
-            "clinical_utility",
-        ]
-        assert [r.needs_reference for r in parts.rubrics] == [True, False, False]
-        assert [r.shows_expected_behavior for r in parts.rubrics] == [False, True, False]
-
-
-@pytest.mark.parametrize("errand", ["plan", "status"])
-def test_what_asks_nobody_leaves_no_run_folder(errand: str):
-    hydra = composed(f"{errand}=true", "cache_dir=answers").hydra
-    assert (hydra.run.dir, hydra.output_subdir) == ("answers", None)
-
-
-def test_every_experiment_has_a_file_and_every_file_an_experiment():
-    assert {name for group, name in OPTIONS if group == "experiment"} == set(EXPERIMENTS)
+def test_a_rubric_file_says_in_which_dimension_it_judges():
+    rubrics = built().experiment.rubric.values()  # type: ignore[attr-defined]
+    assert [r.dimension for r in rubrics] == ["factuality", "calibration", "clinical_utility"]
+    assert [r.needs_reference for r in rubrics] == [True, False, False]
+    assert [r.shows_expected_behavior for r in rubrics] == [False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -179,8 +157,8 @@ def test_what_you_choose_wins_over_the_mode_wherever_you_say_it(in_this_order: i
 
 
 def test_the_run_folder_is_named_after_the_mode_or_the_experiment():
-    assert composed("mode=pilot").experiment.prefix == "pilot"
-    assert composed("experiment=rate", "mode=pilot").experiment.prefix == "rate"
+    assert composed("mode=pilot").name == "pilot"
+    assert composed("experiment=arena", "mode=pilot").name == "arena"
 
 
 def test_recorded_dir_answers_for_entrants_that_cannot_run_here(tmp_path: Path):
@@ -188,17 +166,12 @@ def test_recorded_dir_answers_for_entrants_that_cannot_run_here(tmp_path: Path):
     for name in MODELS:
         row = {"prompt_id": "p1", "response_text": f"{name} answers"}
         (tmp_path / f"responses_{name}.jsonl").write_text(json.dumps(row), encoding="utf-8")
-    parts = build(
-        "mode=headline",
-        "judge=lexical",
-        f"recorded_dir={tmp_path}",
-        folder=tmp_path,
-        needs={"entrant"},
-    )
-    with parts.store:
-        assert {name: entrant.entrant_id for name, entrant in parts.entrants.items()} == {
-            m: m for m in MODELS
-        }
+    job = built("mode=headline", "judge=lexical", f"recorded_dir={tmp_path}")
+    job.check_files()
+    entrants = job.experiment.entrant  # type: ignore[attr-defined]
+    assert {name: entrant.entrant_id for name, entrant in entrants.items()} == {
+        m: m for m in MODELS
+    }
 
 
 def test_with_allow_missing_all_entrants_are_rated_on_the_same_prompts(tmp_path: Path):
@@ -277,18 +250,7 @@ Which response would a worried person rather receive? Prefer the one that names 
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        (
-            "judging.budget_usd=inf",
-            "judging.budget_usd: found inf. Expected 0 or more dollars. For no cap, choose many: ",
-        ),
-        (
-            "oracle.budget_usd=inf",
-            "oracle.budget_usd: found inf. Expected 0 or more dollars. For no cap, choose many: ",
-        ),
-        (
-            "oracle.check_nats=inf",
-            "oracle.check_nats: found inf. Expected 0 or more nats. To allow any, choose many: ",
-        ),
+        ("judging.budget_usd=inf", "judging.budget_usd: found inf. Expected a finite number."),
         ("judge.max_tokens=0", "judge.max_tokens: found 0. Expected greater than or equal to 1."),
         ("judge.max_tokens=true", "judge.max_tokens: found True. Expected a valid integer."),
         ("judge.max_tokens=null", "judge.max_tokens: found null. Expected a valid integer."),
@@ -311,12 +273,10 @@ Which response would a worried person rather receive? Prefer the one that names 
         ),
     ],
 )
-def test_what_no_manifest_can_hold_and_no_part_can_be_is_refused(
-    override: str, words: str, tmp_path: Path
-):
+def test_what_no_manifest_can_hold_and_no_part_can_be_is_refused(override: str, words: str):
     with pytest.raises(UserError) as refusal:
         at = ("judge.base_url=http://127.0.0.1:9", "judge.model=m")
-        build("judge=openai_compatible", *at, override, folder=tmp_path, needs={"judge"})
+        built("judge=openai_compatible", *at, override)
     assert str(refusal.value).startswith(words)
 
 

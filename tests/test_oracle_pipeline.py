@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.experiments import oracle
-from elo_exp.experiments.oracle import OracleResult
 from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.records import UserError
 from elo_exp.results import Usage
@@ -28,7 +26,18 @@ from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, plain_text, sha256
 from tests.commands import attempt, start
 from tests.openai_server import alone
-from tests.oracle_demo import N_LABELS, N_PROBES, N_PROMPTS, POLICIES, parts_of, ran, said, small
+from tests.oracle_demo import (
+    N_LABELS,
+    N_PROBES,
+    N_PROMPTS,
+    POLICIES,
+    Result,
+    answered,
+    oracle_of,
+    ran,
+    said,
+    small,
+)
 from tests.pages import Reader
 from tests.stores import rows
 
@@ -45,10 +54,10 @@ class Told:
     status_before: str
     killed_with: dict[str, int]  # answers in the store, by kind
     status_killed: str
-    result: OracleResult
+    result: Result
     usage: Usage
     status_after: str
-    again: OracleResult
+    again: Result
     usage_again: Usage
 
 
@@ -60,10 +69,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     )
     killed_with = kill_while_forcing(folder)
     killed = str(said(folder, *small(), "status=true"))
-    result, parts = ran(folder, *small())
-    result.write(folder / "run", [])
+    result, usage = ran(folder, *small(), name="run")
     after = str(said(folder, *small(), "status=true"))
-    again, parts_again = ran(folder, *small())
+    again, usage_again = ran(folder, *small())
     return Told(
         folder,
         planned,
@@ -71,10 +79,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
         killed_with,
         killed,
         result,
-        parts.store.usage,
+        usage,
         after,
         again,
-        parts_again.store.usage,
+        usage_again,
     )
 
 
@@ -104,11 +112,11 @@ def kinds(store: Path) -> dict[str, int]:
     )
 
 
-def estimates(result: OracleResult) -> list[dict[str, Any]]:
+def estimates(result: Result) -> list[dict[str, Any]]:
     return [estimate.to_dict() for estimate in result.analysis.estimates]
 
 
-def of(result: OracleResult, policy: str) -> list[dict[str, Any]]:
+def of(result: Result, policy: str) -> list[dict[str, Any]]:
     return [row for row in estimates(result) if row["policy"] == policy]
 
 
@@ -180,7 +188,7 @@ def test_a_clone_is_worth_what_the_labels_of_the_logged_answers_say(told: Told):
 
 def test_both_checks_are_made_in_every_run(told: Told):
     for result in (told.result, told.again):
-        drawn, cloned = result.facts()["collection"]["checks"]
+        drawn, cloned = result.report.facts["collection"]["checks"]
         assert (drawn["n_checked"], drawn["n_failed"], drawn["max_difference"] < 1e-3) == (
             N_PROMPTS,
             0,
@@ -193,9 +201,9 @@ def test_the_files_are_those_that_recorded_answers_are_read_from(told: Told):
     run_dir = told.folder / "run"
     names = {"logged": "logged.jsonl", "fresh_dir": "fresh", "probe_dir": "probe"}
     files = [f"oracle.{name}={run_dir}/{path}" for name, path in names.items()]
-    again, parts = ran(told.folder, *files)
+    again, usage = ran(told.folder, *files)
     assert estimates(again) == estimates(told.result)
-    assert parts.store.usage == Usage()
+    assert usage == Usage()
     asked = {
         "prompt_id",
         "prompt",
@@ -234,25 +242,27 @@ def test_the_summary_counts_what_there_is(told: Told):
     assert by_policy["tiny_premium"]["n_extreme"] > 0
     assert {row["labels"]["n"] for row in info["policies"]} == {N_LABELS, N_PROBES}
     assert info["n_rows"]["logged.jsonl"] == N_PROMPTS
-    assert "tiny_unhelpful" in told.result.table()
-    said_last = Reader(told.result.page("oracle", {}, [])).said.split("What was collected")[1]
+    assert "tiny_unhelpful" in told.result.report.text
+    said_last = Reader(told.result.report.page("oracle", {}, [])).said.split("What was collected")[
+        1
+    ]
     assert "tiny_unhelpful" in said_last
 
 
 def test_a_larger_label_fraction_keeps_the_labels_that_are_there(told: Told):
     """Which are paid for: half of them are asked of the oracle, not all."""
-    _, parts = ran(
+    _, usage = ran(
         told.folder,
         *small(),
         "oracle.label_fraction=1",
         "oracle.validation_fraction=0",
         "estimator=[direct]",
     )
-    assert parts.store.usage.judge_calls == N_PROMPTS - N_LABELS
+    assert usage.judge_calls == N_PROMPTS - N_LABELS
 
 
 def test_a_shard_answers_and_is_forced_and_is_neither_scored_nor_labelled(tmp_path: Path):
-    done = said(tmp_path, *small("tiny_base", "tiny_premium"), "shard=1/10")
+    done = answered(tmp_path, *small("tiny_base", "tiny_premium"), shard="1/10")
     assert (
         done
         == "shard 1/10: 20 responses and 20 log-probabilities made; run without shard= to score them"
@@ -322,15 +332,16 @@ class Ended:
 
 
 def in_this_process(folder: Path, *given: str) -> Ended:
-    with parts_of(folder, *given) as (settings, parts):
+    with oracle_of(folder, *given) as (experiment, context):
         try:
-            return Ended(estimates(oracle.run(settings, parts)))
+            analysis, *_ = experiment.analyse(context.store)
+            return Ended([estimate.to_dict() for estimate in analysis.estimates])
         except UserError as refusal:
             return Ended([], str(refusal))
         finally:
             for judge in (
-                parts.judge,
-                parts.oracle_judge,
+                experiment.judge,
+                experiment.oracle_judge,
             ):  # a client's sockets are the process's until it ends
                 if (client := vars(judge.api).get("_client")) is not None:
                     client.close()

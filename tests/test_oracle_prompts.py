@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from elo_exp.arena.settings import ArenaSource
 from elo_exp.data import bank
 from elo_exp.files import write_jsonl
 from elo_exp.oracle.prompts import is_english, sample_arena, sample_bank, shuffled
 from elo_exp.records import UserError
-from elo_exp.settings import ArenaSettings
 from tests.data import BANK
 from tests.test_arenas import conversation, settings
 
@@ -27,7 +27,7 @@ ROWS = [  # language, prompt
 ]
 
 
-def arena(folder: Path, **changes: object) -> ArenaSettings:
+def arena(folder: Path, **changes: object) -> ArenaSource:
     texts = {"response_a": "Yes.", "response_b": "No."}
     rows = [
         {**BATTLE, **texts, "question_id": str(i), "language": language, "prompt": prompt}

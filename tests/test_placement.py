@@ -138,16 +138,16 @@ def test_only_anchors_are_met() -> None:
     assert len(drawn) == len(placement.among(HUMAN, ["m0", "m1", "m2"]))
 
 
-def test_informative_opponents_stand_near_the_estimate() -> None:
+def test_adaptive_opponents_stand_near_the_estimate() -> None:
     """Abilities lie 2/7 log-odds or 50 points apart: within 78 points of m7 there is m6; then come the nearest."""
     ratings = {name: POINTS * ability for name, ability in ABILITY.items()}
     candidates = placement.draws(ARENA, NAMES, seed=1, sides=2)
     taken = placement.first(candidates, 100)
-    found = placement.informative(candidates, taken, ratings, ratings["m7"], 200)
+    found = placement.adaptive(candidates, taken, ratings, ratings["m7"], 200)
     assert {draw.opponent for draw in found} == {"m6", "m7"}
     assert not {draw.at for draw in found} & {draw.at for draw in taken}
     assert len({draw.at for draw in found}) == 200
-    more = placement.informative(candidates, taken, ratings, ratings["m7"], 1500)
+    more = placement.adaptive(candidates, taken, ratings, ratings["m7"], 1500)
     assert [draw.opponent in ("m6", "m7") for draw in more[:400]] == [True] * 400
     assert "m0" not in {draw.opponent for draw in more}
 

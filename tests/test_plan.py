@@ -572,7 +572,8 @@ def test_a_rating_has_no_plan(stories: Stories, tmp_path: Path):
         "experiment=rate", f"battles={battles}", "plan=true", "tracker=local", folder=tmp_path
     )
     assert_one_clear_line(
-        ran, "plan: experiment=rate asks no judge and pays for nothing. Leave plan=true out."
+        ran,
+        "plan: experiment=rate does not have it. Add experiment=arena or oracle or tournament, or leave it out.",
     )
 
 

@@ -1,8 +1,6 @@
-"""A sweep that was stopped goes on by the same command: its finished jobs are left as they are, the rest is run."""
+"""A sweep that was stopped goes on in its folder: its finished jobs are left as they are, the rest is run."""
 
-import fcntl
 import json
-import os
 import shutil
 import signal
 import time
@@ -55,14 +53,13 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], 
     process.send_signal(signal.SIGKILL)
     process.communicate()
     (sweep,) = sweeps(folder)
-    return manifests(sweep), run(*SWEEP, folder=folder)
+    return manifests(sweep), run(*SWEEP, f"hydra.sweep.dir={sweep}", folder=folder)
 
 
-def test_the_same_command_goes_on_in_the_same_folder(killed: tuple[dict[str, bytes], Ran]):
+def test_the_sweep_goes_on_in_the_folder_that_is_named(killed: tuple[dict[str, bytes], Ran]):
     before, again = killed
     assert 0 < len(before) < 4
     assert sweeps(again.folder) == [again.run_dir]
-    assert f"going on with the unfinished sweep outputs/{again.run_dir.name}" in again.out
 
 
 def test_finished_jobs_are_left_as_they_are(killed: tuple[dict[str, bytes], Ran]):
@@ -88,11 +85,15 @@ def test_the_summary_is_complete(killed: tuple[dict[str, bytes], Ran]):
     assert (again.run_dir / "figures/k_by_n_perms.png").is_file()
 
 
-def test_what_has_finished_is_run_anew_by_the_same_command(killed: tuple[dict[str, bytes], Ran]):
+def test_without_its_folder_or_with_resume_false_all_is_run_anew(
+    killed: tuple[dict[str, bytes], Ran],
+):
     _, again = killed
     third = run(*SWEEP, folder=again.folder)
     assert third.run_dir != again.run_dir
     assert judge_calls(third.run_dir) == 0
+    anew = run(*SWEEP, f"hydra.sweep.dir={again.run_dir}", "resume=false", folder=again.folder)
+    assert "finished before" not in anew.out
 
 
 def with_a_missing_bank(folder: Path, *more: str) -> Ran:
@@ -101,6 +102,7 @@ def with_a_missing_bank(folder: Path, *more: str) -> Ran:
         "-m",
         f"prompts.bank_path={bank(folder, 'one')},{folder / 'two.jsonl'}",
         *QUICK,
+        "hydra.sweep.dir=sweep",
         *more,
         folder=folder,
     )
@@ -118,24 +120,6 @@ def bank(folder: Path, name: str) -> Path:
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return with_a_missing_bank(tmp_path_factory.mktemp("failed"))
-
-
-def test_a_sweep_that_is_at_work_is_left_alone(failed: Ran):
-    """The file that marks it is locked by the process that runs it."""
-    mark = os.open(failed.run_dir / ".unfinished", os.O_RDWR)
-    fcntl.flock(mark, fcntl.LOCK_EX)
-    try:
-        beside = with_a_missing_bank(failed.folder)
-    finally:
-        os.close(mark)
-    assert beside.run_dir != failed.run_dir
-    (beside.run_dir / ".unfinished").unlink()
-
-
-def test_another_command_or_resume_false_begins_anew(failed: Ran):
-    other = with_a_missing_bank(failed.folder, "elo.k=8")
-    anew = with_a_missing_bank(failed.folder, "elo.k=8", "resume=false")
-    assert len({failed.run_dir, other.run_dir, anew.run_dir}) == 3
 
 
 def test_a_job_whose_prompts_have_changed_since_is_run_again(tmp_path: Path):
@@ -175,9 +159,8 @@ def on_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def is_finished(job: Path) -> bool:
     config = json.loads((job / "manifest.json").read_text(encoding="utf-8"))["config"]
-    return sweeping.is_finished(
-        RunInfo(run_dir=job, name="", group="sweep", job_type="tournament", config=config)
-    )
+    info = RunInfo(run_dir=job, name="", group="sweep", job_type="tournament", config=config)
+    return sweeping.finished(info) is not None
 
 
 @pytest.mark.parametrize(
@@ -264,8 +247,8 @@ def test_a_job_whose_answers_have_changed_is_run_again(tmp_path: Path):
 
 def test_a_failed_job_is_tried_again_and_the_others_are_not(failed: Ran):
     before = manifests(failed.run_dir)
-    assert (failed.code, list(before)) == (2, ["0"])
-    assert "the same command goes on: it runs what did not finish" in failed.out
+    assert (failed.code, list(before)) == (1, ["0"])
+    assert "hydra.sweep.dir=sweep" in failed.out
     bank(failed.folder, "two")
     mended = with_a_missing_bank(failed.folder)
     assert mended.code == 0
@@ -273,7 +256,6 @@ def test_a_failed_job_is_tried_again_and_the_others_are_not(failed: Ran):
     after = manifests(mended.run_dir)
     assert after["0"] == before["0"]
     assert "1" in after
-    assert not (mended.run_dir / "1/error.txt").exists()
 
 
 def test_a_job_whose_settings_have_changed_is_run_again(tmp_path: Path):

@@ -6,9 +6,7 @@ to the same code in this process.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import functools
 import json
 import os
 import re
@@ -25,14 +23,12 @@ from typing import Any
 
 import anthropic._base_client
 import pytest
-from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf
 
-from elo_exp import CONF, config, pipeline
+from elo_exp import pipeline
 from elo_exp.api import batches
 from elo_exp.api.transport import Clock
-from elo_exp.experiments import store as errands
+from elo_exp.experiments import Context
+from elo_exp.experiments.store import ManageStore
 from elo_exp.files import write_jsonl
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.records import Comparison, ForcedLogprob, JudgeReply, Judgment, Response, UserError
@@ -44,6 +40,7 @@ from tests.anthropic_server import AcceptThenReset, AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, attempt, command, environment
 from tests.data import COMPARISON, shipped
+from tests.experiments import built
 
 KEY = {"ANTHROPIC_API_KEY": "test-key"}
 HERE = {"NO_PROXY": "127.0.0.1"}
@@ -77,27 +74,16 @@ def a_machine_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ite
     MADE.clear()
 
 
-@functools.cache
-def composed(*groups: str) -> DictConfig:
-    """The configuration of an errand; composing it takes Hydra a tenth of a second."""
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        return compose("config", overrides=["experiment=store", "tracker=local", *groups])
-
-
 def errand(*words: str, cache_dir: Path = Path("cache")) -> str:
     """What `python -m elo_exp experiment=store ...` prints; its mistakes are UserErrors."""
-    groups = [word for word in words if word.startswith(("judge=", "mode="))]
-    cfg = copy.deepcopy(composed(*groups))
-    rest = [word for word in words if word not in groups]
-    for override in OverridesParser.create().parse_overrides([f"cache_dir={cache_dir}", *rest]):
-        OmegaConf.update(cfg, override.key_or_group, override.value())
-    settings = config.settings(cfg)
-    parts = config.build_parts(cfg, settings, errands.NEEDS)
-    if isinstance(parts.judge, ClaudeJudge):
-        MADE.append(parts.judge)
-    with parts.store:
-        errands.check(settings, parts)
-        return errands.errand(settings, parts)
+    job = built("experiment=store", "tracker=local", f"cache_dir={cache_dir}", *words)
+    experiment = job.experiment
+    assert isinstance(experiment, ManageStore)
+    if isinstance(experiment.judge, ClaudeJudge):
+        MADE.append(experiment.judge)
+    with Store(job.store_path) as store:
+        tracker = job.settings.tracker
+        return experiment.dry_run(Context(run_dir=Path("run"), store=store, tracker=tracker))
 
 
 # A store by hand
@@ -1063,7 +1049,7 @@ def test_a_purge_that_cannot_keep_what_it_takes_takes_nothing(monkeypatch: pytes
         ),
         (
             "store.action=lst",
-            "store.action: found 'lst'. Expected one of list, wait, cancel, repay, export, import, merge, purge.",
+            "store.action: found 'lst'. Expected 'list', 'wait', 'cancel', 'repay', 'export', 'import', 'merge' or 'purge'.",
         ),
     ],
 )
@@ -1080,13 +1066,6 @@ def test_the_command_says_the_same_in_one_line(tmp_path: Path):
         "elo_exp: store.action=purge: purges nothing as it is. Say what: store.judge=, "
     )
     assert ran.err.count("\n") == 1
-
-
-@pytest.mark.parametrize("mode", ["demo", "pilot", "headline"])
-def test_every_mode_can_be_named_with_an_errand(mode: str):
-    """They choose judges and entrants of their own, which an errand does not build."""
-    fill(Path("cache"))
-    assert table(errand(f"mode={mode}")) == table(errand())
 
 
 def test_what_is_written_by_hand_in_an_export_is_brought_in():

@@ -16,12 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
 from elo_exp import CONF
-from elo_exp.settings import Settings
+from elo_exp.config import RunSettings
 
 GROUPS = {
     "mode": "How much to spend.",
@@ -39,6 +40,7 @@ GROUPS = {
     "tracker": "Where runs are followed.",
     "sweep": "Named sweeps, for `-m`.",
 }
+SHARED = ("config.yaml", "judged.yaml")  # beside the groups
 _SWEEPER = "hydra.sweeper"  # the package of a file that holds nothing but what is swept over
 
 
@@ -67,8 +69,8 @@ class Option:
 
 
 def settings() -> list[Setting]:
-    """Those of config.yaml, in its order."""
-    return _settings(CONF / "config.yaml", package="")
+    """Those of every run and of every experiment with a judge, in the order of their files."""
+    return [setting for name in SHARED for setting in _settings(CONF / name, package="")]
 
 
 def options() -> list[Option]:
@@ -84,7 +86,8 @@ def settings_page() -> str:
     )
     text = [
         "# Settings",
-        "What `conf/config.yaml` holds, as it would be given on the command line. An unknown name, a wrong type and a "
+        "What every run has, and every experiment with a judge, as given on the command line; the others "
+        "are with their experiment in [Options](options.md). An unknown name, a wrong type and a "
         "value out of range are one line and exit code 2, before anything is spent; `--cfg job` prints all settings as "
         "a run would have them. Entrants, judges and the other parts have their own: [Options](options.md).",
         "## The run",
@@ -92,7 +95,7 @@ def settings_page() -> str:
     ]
     for section in sections:
         inside = [setting for setting in every if setting.path.startswith(f"{section}.")]
-        text += [f"## {section}", _prose(_notes(CONF / "config.yaml")[section]), _listed(inside)]
+        text += [f"## {section}", _listed(inside)]
     return "\n\n".join(text) + "\n"
 
 
@@ -169,7 +172,7 @@ def _bases(content: Mapping[str, Any]) -> list[str]:
     return [
         entry
         for entry in content.get("defaults", ())
-        if isinstance(entry, str) and entry != "_self_"
+        if isinstance(entry, str) and entry != "_self_" and not entry.startswith("/")
     ]
 
 
@@ -177,7 +180,7 @@ def _choices(content: Mapping[str, Any]) -> Iterator[str]:
     """`judge=opus` for `override /judge: opus` in a defaults list."""
     for entry in content.get("defaults", ()):
         for key, value in entry.items() if isinstance(entry, Mapping) else ():
-            group = key.removeprefix("override /")
+            group = key.removeprefix("override ").removeprefix("/")
             yield (
                 f"'{group}=[{','.join(value)}]'" if isinstance(value, list) else f"{group}={value}"
             )
@@ -282,12 +285,18 @@ def _from_class(target: Any, key: str) -> str:
 
 
 def _from_elsewhere(path: str) -> str:
-    """What config.yaml says of what a mode or an experiment changes, else the files of its group, else settings.py."""
+    """What the shared files say of what a mode or an experiment changes, else the files of its group, else the class."""
     return (
-        _notes(CONF / "config.yaml").get(path)
+        next((note for name in SHARED if (note := _notes(CONF / name).get(path))), "")
+        or _experiment_note(path)
         or _group_note(path)
         or _schema().get(path, ("", ""))[1]
     )
+
+
+def _experiment_note(path: str) -> str:
+    files = sorted((CONF / "experiment").glob("*.yaml"))
+    return next((note for file in files if (note := _notes(file).get(path))), "")
 
 
 def _group_note(path: str) -> str:
@@ -322,33 +331,57 @@ def _import(target: str) -> Any:
 
 
 def _kinds(target: Any) -> dict[str, str]:
-    return {field.name: str(field.type) for field in dataclasses.fields(target)} if target else {}
+    """Types of a part's fields; of an experiment's, _schema has them all."""
+    if not target or target.__module__.startswith("elo_exp.experiments."):
+        return {}
+    hints = get_type_hints(target)
+    return {field.name: _kind(hints[field.name]) for field in dataclasses.fields(target)}
+
+
+def _kind(hint: Any) -> str:
+    if get_origin(hint) in (UnionType, Union):
+        return " | ".join(_kind(option) for option in get_args(hint))
+    if get_origin(hint) is Literal:
+        return " or ".join(str(choice) for choice in get_args(hint))
+    return (
+        "None"
+        if hint is type(None)
+        else getattr(hint, "__name__", str(hint))
+        if not get_args(hint)
+        else str(hint)
+    )
 
 
 @cache
 def _schema() -> dict[str, tuple[str, str]]:
-    """Type and comment of every field of settings.py that is no section, by path."""
-    return dict(_fields(Settings, ""))
+    """Type and comment of every setting of a run or an experiment that is no section, by path."""
+    targets = [_target(path) for path in sorted((CONF / "experiment").glob("*.yaml"))]
+    return {path: found for cls in (*targets, RunSettings) for path, found in _fields(cls, "")}
 
 
 def _fields(schema: Any, prefix: str) -> Iterator[tuple[str, tuple[str, str]]]:
     hints, comments = get_type_hints(schema), _comments(schema)
     for field in dataclasses.fields(schema):
-        if dataclasses.is_dataclass(hints[field.name]):
-            yield from _fields(hints[field.name], f"{prefix}{field.name}.")
-        else:
-            yield f"{prefix}{field.name}", (str(field.type), comments[field.name])
+        hint = hints[field.name]
+        inner = next((t for t in (hint, *get_args(hint)) if dataclasses.is_dataclass(t)), None)
+        if inner and inner.__module__.startswith(("elo_exp.experiments.", "elo_exp.arena.")):
+            yield from _fields(inner, f"{prefix}{field.name}.")
+        elif inner is None and "Protocol" not in str(getattr(hint, "__mro__", "")):
+            yield f"{prefix}{field.name}", (_kind(hint), comments[field.name])
 
 
 def _comments(schema: Any) -> dict[str, str]:
-    source = inspect.getsource(schema)
-    (body,) = ast.parse(source).body
-    assert isinstance(body, ast.ClassDef)
-    fields = [node for node in body.body if isinstance(node, ast.AnnAssign)]
-    lines = source.splitlines()
-    return {
-        ast.unparse(node.target): lines[node.lineno - 1].partition("  # ")[2] for node in fields
-    }
+    found: dict[str, str] = {}
+    for cls in filter(dataclasses.is_dataclass, reversed(schema.__mro__)):
+        source = inspect.getsource(cls)
+        (body,) = ast.parse(source).body
+        assert isinstance(body, ast.ClassDef)
+        lines = source.splitlines()
+        fields = [node for node in body.body if isinstance(node, ast.AnnAssign)]
+        found |= {
+            ast.unparse(node.target): lines[node.lineno - 1].partition("  # ")[2] for node in fields
+        }
+    return found
 
 
 def _first_paragraph(target: Any) -> str:

@@ -125,7 +125,7 @@ def draws(arena: Arena, anchors: Collection[str], *, seed: int, sides: int = 1) 
     return list(found.values())
 
 
-def informative(
+def adaptive(
     candidates: Sequence[Draw],
     taken: Collection[Draw],
     ratings: Mapping[str, float],

@@ -39,7 +39,6 @@ def write(
     run_dir: Path,
     placement: Placement,
     standings: Standings,
-    plots: Sequence[Plot],
     *,
     rating_settings: Mapping[str, Any],
     inline_human: bool,
@@ -52,7 +51,6 @@ def write(
         write_json(run_dir / "elo_ratings.json", elo_ratings(placement, rating_settings)),
         write_json(run_dir / "ratings.json", artifacts.ratings_json(standings)),
         *write_bootstraps(run_dir, {placement.dimension: placement.board}),
-        *artifacts.write_plots(run_dir, plots),
     ]
 
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from elo_exp import files
+from elo_exp.arena.settings import ArenaColumns, ArenaSource
 from elo_exp.data import battles
 from elo_exp.records import UserError
-from elo_exp.settings import ArenaColumns, ArenaSettings
 
 if TYPE_CHECKING:
     import datasets
@@ -53,7 +53,7 @@ class _Part(Protocol):
         """The number, place and values of some rows, given in order."""
 
 
-def check(arena: ArenaSettings) -> None:
+def check(arena: ArenaSource) -> None:
     """Raise UserError where the settings name no source, no texts, or files that are not there."""
     if arena.path is None and arena.dataset is None:
         raise UserError(
@@ -72,7 +72,7 @@ def check(arena: ArenaSettings) -> None:
     paths(arena)
 
 
-def paths(arena: ArenaSettings) -> list[Path]:
+def paths(arena: ArenaSource) -> list[Path]:
     """The files of an arena, in order; none of a data set."""
     if arena.path is None:
         return []
@@ -87,7 +87,7 @@ def paths(arena: ArenaSettings) -> list[Path]:
     return found
 
 
-def light(arena: ArenaSettings) -> Iterator[Row]:
+def light(arena: ArenaSource) -> Iterator[Row]:
     """Every row, with all that tells who met and who won."""
     c = arena.columns
     unread = {c.response_a, c.response_b, c.conversation_b}
@@ -99,7 +99,7 @@ def light(arena: ArenaSettings) -> Iterator[Row]:
             yield Row((number, i), place, values)
 
 
-def whole(arena: ArenaSettings, at: Collection[At]) -> Iterator[Row]:
+def whole(arena: ArenaSource, at: Collection[At]) -> Iterator[Row]:
     """Some rows with all their columns, in the order of the source."""
     rows: defaultdict[int, list[int]] = defaultdict(list)
     for number, i in sorted(set(at)):
@@ -115,7 +115,7 @@ def _named(columns: ArenaColumns) -> list[str]:
     return list(dict.fromkeys(column for column in astuple(columns) if column is not None))
 
 
-def _parts(arena: ArenaSettings) -> list[_Part]:
+def _parts(arena: ArenaSource) -> list[_Part]:
     if arena.path is None:
         return [_Dataset(arena)]
     kinds: dict[str, type[_JsonLines | _Csv | _Parquet]] = {
@@ -256,7 +256,7 @@ def _is_role(leaf: str, wanted: Collection[str]) -> bool:
 class _Dataset(_Tables):
     """A data set of the hub, downloaded once and then read from the disk."""
 
-    def __init__(self, arena: ArenaSettings) -> None:
+    def __init__(self, arena: ArenaSource) -> None:
         super().__init__(str(arena.dataset))
         self._arena = arena
 

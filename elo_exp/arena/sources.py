@@ -15,8 +15,8 @@ from typing import Any
 
 from elo_exp.arena import rows as arena_rows
 from elo_exp.arena.rows import At, Row
+from elo_exp.arena.settings import ArenaSource
 from elo_exp.records import WINNERS, Battle, UserError, fingerprint
-from elo_exp.settings import ArenaSettings
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Texts:
     response_b: str
 
 
-def read(arena: ArenaSettings) -> Arena:
+def read(arena: ArenaSource) -> Arena:
     """The battles of one turn, in the languages asked for, that name two models and a winner.
 
     Raises UserError for a missing column, for a winner that is none, and where nothing is left.
@@ -107,7 +107,7 @@ def read(arena: ArenaSettings) -> Arena:
     )
 
 
-def input_paths(arena: ArenaSettings) -> dict[str, Path]:
+def input_paths(arena: ArenaSource) -> dict[str, Path]:
     """The files of the arena and their folder; none of a data set, which its revision names."""
     folder = (
         {"arena": Path(arena.path)} if arena.path is not None and Path(arena.path).is_dir() else {}
@@ -115,12 +115,12 @@ def input_paths(arena: ArenaSettings) -> dict[str, Path]:
     return {**folder, **{f"arena {path.name}": path for path in arena_rows.paths(arena)}}
 
 
-def texts(arena: ArenaSettings, at: Collection[At]) -> dict[At, Texts | str]:
+def texts(arena: ArenaSource, at: Collection[At]) -> dict[At, Texts | str]:
     """What was asked and answered in these battles; or why one cannot be judged again, in words."""
     return {row.at: _texts(row, arena) for row in arena_rows.whole(arena, at)}
 
 
-def questions(arena: ArenaSettings) -> Iterator[tuple[str | None, str | None]]:
+def questions(arena: ArenaSource) -> Iterator[tuple[str | None, str | None]]:
     """Of every row the language that it names, and what the user said first; None where it does not say."""
     c = arena.columns
     for row in arena_rows.whole(arena, [row.at for row in arena_rows.light(arena)]):
@@ -133,7 +133,7 @@ def questions(arena: ArenaSettings) -> Iterator[tuple[str | None, str | None]]:
         yield _text(row, c.language), next((text for text in said if text is not None), None)
 
 
-def _wanted_languages(arena: ArenaSettings) -> set[str] | None:
+def _wanted_languages(arena: ArenaSource) -> set[str] | None:
     if arena.languages is None:
         return None
     if arena.columns.language is None:
@@ -144,7 +144,7 @@ def _wanted_languages(arena: ArenaSettings) -> set[str] | None:
     return {language.casefold() for language in arena.languages}
 
 
-def _check_held_out(arena: ArenaSettings, held_out: Collection[Battle]) -> None:
+def _check_held_out(arena: ArenaSource, held_out: Collection[Battle]) -> None:
     there = {name for battle in held_out for name in (battle.model_a, battle.model_b)}
     for model in arena.hold_out:
         if model not in there:
@@ -153,7 +153,7 @@ def _check_held_out(arena: ArenaSettings, held_out: Collection[Battle]) -> None:
             )
 
 
-def _battle(row: Row, arena: ArenaSettings) -> Battle | str:
+def _battle(row: Row, arena: ArenaSource) -> Battle | str:
     """A human battle, or why the row is none."""
     model_a, model_b = (
         _text(row, column) for column in (arena.columns.model_a, arena.columns.model_b)
@@ -177,7 +177,7 @@ def _battle(row: Row, arena: ArenaSettings) -> Battle | str:
     )
 
 
-def _winner(row: Row, arena: ArenaSettings, model_a: str, model_b: str) -> str | None:
+def _winner(row: Row, arena: ArenaSource, model_a: str, model_b: str) -> str | None:
     """One of WINNERS; None where nobody said."""
     c = arena.columns
     columns = {"model_a": c.won_by_a, "model_b": c.won_by_b, "tie": c.tied}
@@ -221,7 +221,7 @@ def _text(row: Row, column: str | None) -> str | None:
     return None if value is None or value == "" or value != value else str(value)  # noqa: PLR0124
 
 
-def _n_turns(row: Row, arena: ArenaSettings) -> int:
+def _n_turns(row: Row, arena: ArenaSource) -> int:
     """How often the user spoke."""
     c = arena.columns
     if c.turns is not None:
@@ -265,7 +265,7 @@ def _listed(row: Row, column: str) -> list[Any]:
     return value
 
 
-def _texts(row: Row, arena: ArenaSettings) -> Texts | str:
+def _texts(row: Row, arena: ArenaSource) -> Texts | str:
     c = arena.columns
     if c.conversation_a is not None and c.conversation_b is not None:
         a, b = _messages(row, c.conversation_a), _messages(row, c.conversation_b)
@@ -292,7 +292,7 @@ def _said(messages: Collection[Mapping[str, Any]], role: str) -> str | None:
     return content if isinstance(content, str) and content.strip() else None
 
 
-def _plain(row: Row, arena: ArenaSettings, column: str | None) -> str | None:
+def _plain(row: Row, arena: ArenaSource, column: str | None) -> str | None:
     assert column is not None
     said = (_listed(row, column) or [None])[0] if arena.text_lists else row.values.get(column)
     return said if isinstance(said, str) and said.strip() else None

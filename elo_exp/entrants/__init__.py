@@ -10,6 +10,7 @@ from elo_exp.api.jobs import Api, Completion, Message
 from elo_exp.records import ForcedLogprob, Prompt, Response
 
 
+@runtime_checkable
 class Entrant(Protocol):
     """An OfflineEntrant or a HostedEntrant.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from elo_exp.oracle.evidence import Evidence
 from elo_exp.oracle.influence import Estimate
 
 
+@runtime_checkable
 class Estimator(Protocol):
     @property
     def requires(self) -> tuple[str, ...]:

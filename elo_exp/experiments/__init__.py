@@ -1,160 +1,126 @@
-"""What experiments are made of: the parts that Hydra built, and the result that each run hands back."""
+"""The socket of experiments: a dataclass whose fields are its settings and parts.
+
+conf/experiment/NAME.yaml names the class as the root's `_target_`; the rest of the composed configuration are its fields.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from elo_exp.data.rubrics import Rubric
-from elo_exp.data.scoring import ScoreRubric
-from elo_exp.entrants import Entrant
-from elo_exp.estimators import Estimator
-from elo_exp.judges import Judge
-from elo_exp.ratings import RatingMethod
-from elo_exp.ratings.elo import PermutationElo
 from elo_exp.records import Plot
-from elo_exp.settings import Settings
 from elo_exp.store.store import Store
 from elo_exp.trackers import Tracker
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a run is given besides its settings.
+
+    run_dir    folder of its artifacts, which exists when `run` is called
+    overrides  words of the command, as given
+    """
+
+    run_dir: Path
+    store: Store
+    tracker: Tracker
+    overrides: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What an experiment concluded.
+
+    headline   one number by which a sweeper may compare jobs
+    text       for the console
+    facts      for manifest.json
+    artifacts  files that the run has written
+    metrics    final values for the tracker, under names that are the same in every run
+    tables     for the tracker
+    series     for the tracker, by `n_perms`
+    figures    draws them; called unless they are not wanted
+    page       report.html from its title, the manifest and the figures
+    """
+
+    headline: float
+    text: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    artifacts: Sequence[Path] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    tables: Mapping[str, Rows] = field(default_factory=dict)
+    series: Sequence[Mapping[str, float]] = ()
+    figures: Callable[[], Sequence[Plot]] = tuple
+    page: Callable[[str, Mapping[str, Any], Sequence[Plot]], str] | None = None
+
+
+@runtime_checkable
+class Experiment(Protocol):
+    """May also have `prepare(config, overrides)`, a static method that edits the configuration before parts are built,
+    and `input_files`, the files beside those of its parts that decide what it concludes."""
+
+    def dry_run(self, context: Context) -> str | None:
+        """Check all that can be known to be wrong before anything is begun; return what to print in place of a run,
+        such as its plan. Raises UserError."""
+
+    def run(self, context: Context) -> Report: ...
 
 
 @runtime_checkable
 class ReadsFiles(Protocol):
-    """A part that is made of files beside its settings."""
-
     @property
     def input_files(self) -> Mapping[str, Path]:
-        """Files, and folders of which all files are read, by what they are to the part; '' is the chief of them."""
+        """Files, and folders of which all files are read, by their role; '' is the main one."""
 
 
 @runtime_checkable
 class HasWeights(Protocol):
-    """A part that is a model of this machine."""
-
     @property
     def weight_files(self) -> Sequence[Path]:
-        """The files that loading reads; none of a model of the hub."""
+        """Files that loading the model reads; none of a model of the hub."""
 
 
-@dataclass(kw_only=True)
-class Parts:
-    entrants: Mapping[str, Entrant]
-    judge: Judge | None
-    oracle_judge: Judge | None = None  # labels a slice of what the judge scores
-    scoring: ScoreRubric | None = None
-    oracle_scoring: ScoreRubric | None = None
-    rubrics: Sequence[Rubric]
-    elo: PermutationElo
-    ratings: Mapping[str, RatingMethod]
-    rates: bool = True  # whether battles are rated, by elo and these
-    estimators: Mapping[str, Estimator] = field(default_factory=dict)
-    tracker: Tracker
-    store: Store
-    named: frozenset[str] = frozenset()  # the groups and settings that the command names
-
-    def labels(self) -> dict[str, str]:
-        """By which a tracker groups runs, whatever their parts are made of."""
-        found = {
-            "entrants": ", ".join(self.entrants),
-            "dimensions": ", ".join(r.dimension for r in self.rubrics),
-        }
-        found["judge_model"] = self.judge.model if self.judge else ""
-        return {name: said for name, said in found.items() if said}
-
-    def inputs(self) -> dict[str, Path]:
-        """The files that the parts are made of, by part and what they are to it: "rubric factuality system"."""
-        named = self._asked()
-        named |= {"scoring": self.scoring, "oracle_scoring": self.oracle_scoring}
-        named |= {f"rubric {rubric.dimension}": rubric for rubric in self.rubrics}
-        return {
-            f"{name} {what}".rstrip(): path
-            for name, part in named.items()
-            if isinstance(part, ReadsFiles)
-            for what, path in part.input_files.items()
-        }
-
-    def weights(self) -> dict[str, Sequence[Path]]:
-        """The files that the models of the parts are loaded from, by part."""
-        return {
-            name: part.weight_files
-            for name, part in self._asked().items()
-            if isinstance(part, HasWeights)
-        }
-
-    def by_name(self) -> dict[str, object]:
-        return {
-            **{f"entrant.{name}": entrant for name, entrant in self.entrants.items()},
-            **{f"rubric.{rubric.dimension}": rubric for rubric in self.rubrics},
-            "judge": self.judge,
-            "oracle_judge": self.oracle_judge,
-            "scoring": self.scoring,
-            "oracle_scoring": self.oracle_scoring,
-            "tracker": self.tracker,
-        }
-
-    def _asked(self) -> dict[str, object]:
-        entrants = {f"entrant {name}": entrant for name, entrant in self.entrants.items()}
-        return {**entrants, "judge": self.judge, "oracle_judge": self.oracle_judge}
-
-    def summary(self) -> str:
-        """The parts in one line."""
-        chosen = [f"{len(self.entrants)} entrants"] if self.entrants else []
-        chosen += [f"judge {self.judge.model}"] if self.judge else []
-        chosen += [f"oracle {self.oracle_judge.model}"] if self.oracle_judge else []
-        chosen += (
-            [f"rubrics {', '.join(r.dimension for r in self.rubrics)}"] if self.rubrics else []
+def parts_of(experiment: object) -> dict[str, Any]:
+    """The values of an experiment's fields by their names in the configuration: `judge`, `entrant.NAME`."""
+    found: dict[str, Any] = {}
+    for name, value in vars(experiment).items():
+        inner = (
+            {f"{name}.{key}": part for key, part in value.items()}
+            if isinstance(value, dict)
+            else {name: value}
         )
-        chosen += [f"estimators {', '.join(self.estimators)}"] if self.estimators else []
-        chosen += [f"ratings {', '.join(['elo', *self.ratings])}"] if self.rates else []
-        return "; ".join(chosen) or "asks nobody and rates nothing"
+        found |= inner
+    return found
 
 
-class Experiment(Protocol):
-    """A module of this package: what it needs of the configuration, and its script."""
-
-    @property
-    def NEEDS(self) -> frozenset[str]:  # noqa: N802
-        """Of the groups entrant, judge, oracle_judge, scoring, rubric and estimator, those that must be built; and
-        rating, where battles are rated."""
-
-    def inputs(self, settings: Settings, parts: Parts) -> Mapping[str, Path]:
-        """The files, and the folders of such, that decide what a run concludes, by what they are to it. A finished job
-        of a sweep is run again where one has changed."""
-
-    def check(self, settings: Settings, parts: Parts) -> None:
-        """Raise UserError for whatever can be known to be wrong before anything is begun."""
-
-    def errand(self, settings: Settings, parts: Parts) -> str | None:
-        """What is said in place of a run, such as its plan; None where a run is wanted."""
-
-    def run(self, settings: Settings, parts: Parts) -> Result: ...
+def input_files(experiment: object) -> dict[str, Path]:
+    """All files that decide what the experiment concludes, by part and role: "rubric factuality system"."""
+    found = dict(experiment.input_files) if isinstance(experiment, ReadsFiles) else {}
+    for name, part in parts_of(experiment).items():
+        if isinstance(part, ReadsFiles):
+            label = name.replace(".", " ", 1)
+            found |= {f"{label} {role}".rstrip(): path for role, path in part.input_files.items()}
+    return found
 
 
-class Result(Protocol):
-    """What an experiment concluded."""
+def weight_files(experiment: object) -> dict[str, Sequence[Path]]:
+    """The files that the models among the parts are loaded from."""
+    return {
+        name.replace(".", " ", 1): part.weight_files
+        for name, part in parts_of(experiment).items()
+        if isinstance(part, HasWeights)
+    }
 
-    @property
-    def headline(self) -> float:
-        """One number by which a sweeper may compare jobs."""
 
-    def facts(self) -> Mapping[str, Any]:
-        """What the manifest should say beyond the configuration."""
-
-    def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]: ...
-
-    def metrics(self) -> Mapping[str, float]: ...
-
-    def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]: ...
-
-    def series(self) -> Sequence[Mapping[str, float]]:
-        """Permutation traces by `n_perms`."""
-
-    def plots(self) -> Sequence[Plot]:
-        """Every figure, drawn anew: most of the time that a result takes to be written."""
-
-    def table(self) -> str: ...
-
-    def page(self, title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
-        """The report as one HTML file."""
+def labels(experiment: object) -> dict[str, str]:
+    """By which a tracker groups runs, whatever their parts are made of."""
+    judge = getattr(experiment, "judge", None)
+    found = {
+        "entrants": ", ".join(getattr(experiment, "entrant", ())),
+        "dimensions": ", ".join(r.dimension for r in getattr(experiment, "rubric", {}).values()),
+        "judge_model": judge.model if judge else "",
+    }
+    return {name: label for name, label in found.items() if label}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,101 +24,127 @@ from elo_exp.arena import rows as arena_rows
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.human_scale import calibrate
 from elo_exp.arena.placement import Placement
+from elo_exp.arena.settings import ArenaSettings
 from elo_exp.data import battles
 from elo_exp.data.battles import Battles
-from elo_exp.experiments import Parts
+from elo_exp.data.rubrics import Rubric
+from elo_exp.experiments import Context, Report
 from elo_exp.experiments.arena_play import Play, rate, survey
+from elo_exp.experiments.judged import Judged, parse_shard
+from elo_exp.experiments.standings import quality_row
+from elo_exp.judges import Judge
 from elo_exp.pipeline import bill
+from elo_exp.ratings import RatingMethod
+from elo_exp.ratings.elo import PermutationElo
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
 from elo_exp.report import artifacts
 from elo_exp.report.verdicts import verdict_rows
-from elo_exp.settings import Settings, parse_shard
-
-NEEDS = frozenset({"entrant", "judge", "rubric", "rating"})
+from elo_exp.store.store import Store
 
 
-def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
-    return {**arenas.input_paths(settings.arena), **parts.inputs()}
+@dataclass(kw_only=True)
+class Arena(Judged):
+    judge: Judge
+    rubric: dict[str, Rubric]
+    elo: PermutationElo
+    rating: dict[str, RatingMethod]
+    interval: str  # of Bradley-Terry, where rating.bradley_terry.interval does not say otherwise
+    arena: ArenaSettings
 
+    @property
+    def input_files(self) -> Mapping[str, Path]:
+        return arenas.input_paths(self.arena)
 
-def check(settings: Settings, parts: Parts) -> None:
-    arena_rows.check(settings.arena)
-    if not parts.entrants:
-        raise UserError("entrant: none is chosen. Choose the models to place: 'entrant=[mine]'.")
-    if len(parts.rubrics) != 1 or parts.rubrics[0].needs_reference:
-        names = ", ".join(rubric.dimension for rubric in parts.rubrics)
-        raise UserError(
-            f"rubric: found {names or 'none'}. A placement asks one thing, as the humans were asked, and of prompts "
-            "without a reference answer: 'rubric=[preference]'."
+    def dry_run(self, context: Context) -> str | None:
+        """With plan=true, what judging would cost; of adaptive opponents, what as many random ones would."""
+        self.check()
+        if not self.plan:
+            return None
+        return bill.plan_table(Play(self, context.store, survey(self)).plan())
+
+    def run(self, context: Context) -> Report:
+        if self.shard is not None:
+            return Report(headline=0.0, text=self._answer_share(self.shard, context.store))
+        play = self.play(context.store)
+        return report(self, place(self, play), play, context.run_dir)
+
+    def _answer_share(self, shard: str, store: Store) -> str:
+        play = Play(self, store, survey(self))
+        prompts = pipeline.sharded(play.prompts(play.random()), parse_shard(shard))
+        pipeline.generate(prompts, self.entrant, store, allow_missing=self.allow_missing)
+        usage = store.usage
+        done = f", {usage.responses_stored} were there" if usage.responses_stored else ""
+        return (
+            f"shard {shard}: {usage.responses_generated} responses made{done}; run without shard= "
+            "to judge"
         )
-    limit, n_placed = settings.judging.limit_pairs, len(parts.entrants)
-    if limit is not None and limit < n_placed:
-        raise UserError(
-            f"judging.limit_pairs: found {limit} for {n_placed} models to place. Expected {n_placed} or more, a battle "
-            "of each, or null for all."
-        )
-    if len(parts.ratings) != 1:
-        raise UserError(
-            f"rating: found {len(parts.ratings)}. A placement is rated by one: 'rating=[bradley_terry]'."
-        )
-    if settings.shard is not None and settings.arena.opponents == "informative":
-        raise UserError(
-            "shard: informative opponents are chosen as verdicts come in. Leave shard out."
-        )
+
+    def play(self, store: Store) -> Play:
+        """Draw battles, have them answered and judged."""
+        play = Play(self, store, survey(self))
+        if self.arena.opponents == "random":
+            drawn = play.random()
+            play.check_before_answers(drawn)
+            entered = dict.fromkeys(self.entrant, drawn)
+            play.answer(entered)
+            play.judge(play.compare(entered), play.human_pairs(drawn))
+        else:
+            play.adaptive_rounds()
+        return play
+
+    def check(self) -> None:
+        arena_rows.check(self.arena)
+        if not self.entrant:
+            raise UserError(
+                "entrant: none is chosen. Choose the models to place: 'entrant=[mine]'."
+            )
+        rubrics = list(self.rubric.values())
+        if len(rubrics) != 1 or rubrics[0].needs_reference:
+            names = ", ".join(rubric.dimension for rubric in rubrics)
+            raise UserError(
+                f"rubric: found {names or 'none'}. A placement asks one thing, as the humans were "
+                "asked, and of prompts without a reference answer: 'rubric=[preference]'."
+            )
+        limit, n_placed = self.judging.limit_pairs, len(self.entrant)
+        if limit is not None and limit < n_placed:
+            raise UserError(
+                f"judging.limit_pairs: found {limit} for {n_placed} models to place. Expected "
+                f"{n_placed} or more, a battle of each, or null for all."
+            )
+        if len(self.rating) != 1:
+            raise UserError(
+                f"rating: found {len(self.rating)}. A placement is rated by one: "
+                "'rating=[bradley_terry]'."
+            )
+        if self.shard is not None and self.arena.opponents == "adaptive":
+            raise UserError(
+                "shard: adaptive opponents are chosen as verdicts come in. Leave shard out."
+            )
 
 
-def errand(settings: Settings, parts: Parts) -> str | None:
-    """With plan=true: what judging would cost; of informative opponents, what as many random ones would; nobody is
-    asked. With shard=i/n: a share of the answers."""
-    if not settings.plan and settings.shard is None:
-        return None
-    play = Play(settings, parts, survey(settings, parts))
-    if settings.plan:
-        return bill.plan_table(play.plan())
-    prompts = pipeline.sharded(play.prompts(play.random()), parse_shard(str(settings.shard)))
-    pipeline.generate(prompts, parts.entrants, parts.store, allow_missing=settings.allow_missing)
-    usage = parts.store.usage
-    done = f", {usage.responses_stored} were there" if usage.responses_stored else ""
-    return f"shard {settings.shard}: {usage.responses_generated} responses made{done}; run without shard= to judge"
-
-
-def run(settings: Settings, parts: Parts) -> ArenaResult:
-    play = Play(settings, parts, survey(settings, parts))
-    if settings.arena.opponents == "random":
-        drawn = play.random()
-        play.check_before_answers(drawn)
-        entered = dict.fromkeys(parts.entrants, drawn)
-        play.answer(entered)
-        play.judge(play.compare(entered), play.human_pairs(drawn))
-    else:
-        play.informative_rounds()
-    return ArenaResult(_placement(settings, parts, play), settings, parts, play)
-
-
-def _placement(settings: Settings, parts: Parts, play: Play) -> Placement:
-    assert parts.judge is not None
-    placed, human = tuple(parts.entrants), play.field.human
+def place(experiment: Arena, play: Play) -> Placement:
+    placed, human = tuple(experiment.entrant), play.field.human
     every = battles.from_judgments(play.judgments)
     judged = [battle for battle in every if battle.model_a in placed]
     for name in placed:
         if not any(battle.model_a == name for battle in judged):
             raise UserError(f"{name}: {_why_unplaced(name, play)}")
     again = [battle for battle in every if battle.model_a not in placed]
-    board = rate(parts, play.dimension, [*judged, *human])
+    board = rate(experiment, play.dimension, [*judged, *human])
     return Placement(
-        arena=settings.arena.name,
+        arena=experiment.arena.name,
         dimension=play.dimension,
-        judge_model=parts.judge.model,
+        judge_model=experiment.judge.model,
         placed=placed,
         judged=judged,
         human=human,
-        board=comparisons.with_ranks(board, np.random.default_rng(settings.arena.seed)),
-        opponents=placement.opponents(judged, board, use=settings.judging.use),
-        calibration=calibrate(human, again, judged, board, judge_model=parts.judge.model)
+        board=comparisons.with_ranks(board, np.random.default_rng(experiment.arena.seed)),
+        opponents=placement.opponents(judged, board, use=experiment.judging.use),
+        calibration=calibrate(human, again, judged, board, judge_model=experiment.judge.model)
         if again
         else None,
-        human_board=_by_humans(settings, parts, play),
+        human_board=_by_humans(experiment, play),
     )
 
 
@@ -137,118 +163,96 @@ def _why_unplaced(name: str, play: Play) -> str:
     )
 
 
-def _by_humans(settings: Settings, parts: Parts, play: Play) -> Leaderboard | None:
+def _by_humans(experiment: Arena, play: Play) -> Leaderboard | None:
     """The ratings without a judge, where a placed model has human battles that were held out."""
-    held_out = [name for name in parts.entrants if name in settings.arena.hold_out]
+    held_out = [name for name in experiment.entrant if name in experiment.arena.hold_out]
     if not held_out:
         return None
     arena = play.field.arena
     rated = placement.among([*arena.battles, *arena.held_out], [*play.field.anchors, *held_out])
-    return rate(parts, play.dimension, rated)
+    return rate(experiment, play.dimension, rated)
 
 
-class ArenaResult:
-    """A placement, with the answers and judgments behind it."""
+def report(experiment: Arena, found: Placement, play: Play, run_dir: Path) -> Report:
+    """Write the artifacts of a placement, and report it."""
+    quality = judge_quality.judge_quality(play.judgments, dimension=play.dimension)
+    standings = _standings(experiment, found)
+    ((name, method),) = experiment.rating.items()
+    settings: dict[str, Any] = (
+        dataclasses.asdict(method) if dataclasses.is_dataclass(method) else {}
+    )
+    judging = artifacts.write_judging(
+        run_dir,
+        responses=play.responses,
+        comparisons={play.dimension: play.comparisons},
+        judgments={play.dimension: play.judgments},
+    )
+    written = arena_report.write(
+        run_dir,
+        found,
+        standings,
+        rating_settings={"method": name, **settings},
+        inline_human=experiment.arena.inline_human,
+        battles_format=experiment.arena.battles_format,
+    )
+    verdicts = list(verdict_rows(play.comparisons, play.judgments))
+    return Report(
+        headline=found.board.row(found.placed[0]).rating or 0.0,
+        text=arena_report.console_table(found, quality),
+        facts=_facts(experiment, found, play, quality),
+        artifacts=[*judging, *written],
+        metrics=arena_report.metrics(found, quality),
+        tables={"judge_quality": [quality_row(quality)], "verdicts": verdicts},
+        figures=lambda: _figures(found),
+        page=lambda title, manifest, figures: arena_report.page(
+            found, standings, quality, figures, title=title, manifest=manifest
+        ),
+    )
 
-    def __init__(self, found: Placement, settings: Settings, parts: Parts, play: Play) -> None:
-        self.placement = found
-        self.play = play
-        self._settings, self._parts = settings, parts
-        self.quality: JudgeQuality = judge_quality.judge_quality(
-            play.judgments, dimension=play.dimension
-        )
 
-    @property
-    def headline(self) -> float:
-        """The rating of the first placed model; 0 where it has none."""
-        return self.placement.board.row(self.placement.placed[0]).rating or 0.0
+def _figures(found: Placement) -> Sequence[Plot]:
+    from elo_exp.figures import arena
 
-    def facts(self) -> Mapping[str, Any]:
-        arena, play = self.play.field.arena, self.play
-        drawn = [draw for some in play.drawn.values() for draw in some]
-        (rubric,) = self._parts.rubrics
-        return {
-            "judge_model": self.placement.judge_model,
-            "entrants": list(self.placement.placed),
-            "rubric_versions": {rubric.dimension: rubric.version},
-            "selected_prompt_count": len({draw.question_id for draw in drawn}),
-            "arena": {
-                "name": arena.name,
-                "n_rows": arena.n_rows,
-                "dropped": dict(arena.dropped),
-                "n_battles": len(arena.battles),
-                "fingerprint": arena.fingerprint,
-                "n_anchors": len(play.field.anchors),
-                "n_human_battles": len(play.field.human),
-                "n_drawn": {name: len(some) for name, some in play.drawn.items()},
-                "draw_fingerprint": placement.draw_fingerprint(drawn),
-                "not_judged": dict(Counter(play.unusable.values())),
-            },
-            "judge_quality": [self._quality_row()],
-        }
+    return arena.plots(found)
 
-    def _quality_row(self) -> dict[str, Any]:
-        return {
-            **dataclasses.asdict(self.quality),
-            **{name: getattr(self.quality, name) for name in self.quality.RATES},
-        }
 
-    @cached_property
-    def _standings(self) -> Standings:
-        """The same as other experiments have it: what files and tables share with them is made from it."""
-        found, (method,) = self.placement, self._parts.ratings
-        return Standings(
-            models=found.placed,
-            battles={found.dimension: Battles.from_rows(found.judged)},
-            k=float(self._parts.elo.k),
-            elo={found.dimension: {}},
-            elo_limit={found.dimension: {}},
-            companions={method: {found.dimension: found.board}},
-            win_rates=[],
-            judges_agreement=[found.calibration.agreement] if found.calibration else [],
-        )
+def _facts(
+    experiment: Arena, found: Placement, play: Play, quality: JudgeQuality
+) -> dict[str, Any]:
+    arena = play.field.arena
+    drawn = [draw for some in play.drawn.values() for draw in some]
+    (rubric,) = experiment.rubric.values()
+    return {
+        "judge_model": found.judge_model,
+        "entrants": list(found.placed),
+        "rubric_versions": {rubric.dimension: rubric.version},
+        "selected_prompt_count": len({draw.question_id for draw in drawn}),
+        "arena": {
+            "name": arena.name,
+            "n_rows": arena.n_rows,
+            "dropped": dict(arena.dropped),
+            "n_battles": len(arena.battles),
+            "fingerprint": arena.fingerprint,
+            "n_anchors": len(play.field.anchors),
+            "n_human_battles": len(play.field.human),
+            "n_drawn": {name: len(some) for name, some in play.drawn.items()},
+            "draw_fingerprint": placement.draw_fingerprint(drawn),
+            "not_judged": dict(Counter(play.unusable.values())),
+        },
+        "judge_quality": [quality_row(quality)],
+    }
 
-    def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
-        play, chosen = self.play, self._settings.arena
-        ((name, method),) = self._parts.ratings.items()
-        settings: dict[str, Any] = {}
-        if dataclasses.is_dataclass(method):
-            settings = dataclasses.asdict(method)
-        judging = artifacts.write_judging(
-            run_dir,
-            responses=play.responses,
-            comparisons={play.dimension: play.comparisons},
-            judgments={play.dimension: play.judgments},
-        )
-        return judging + arena_report.write(
-            run_dir,
-            self.placement,
-            self._standings,
-            plots,
-            rating_settings={"method": name, **settings},
-            inline_human=chosen.inline_human,
-            battles_format=chosen.battles_format,
-        )
 
-    def metrics(self) -> Mapping[str, float]:
-        return arena_report.metrics(self.placement, self.quality)
-
-    def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        verdicts = list(verdict_rows(self.play.comparisons, self.play.judgments))
-        return {"judge_quality": [self._quality_row()], "verdicts": verdicts}
-
-    def series(self) -> Sequence[Mapping[str, float]]:
-        return []
-
-    def plots(self) -> Sequence[Plot]:
-        from elo_exp.figures import arena
-
-        return arena.plots(self.placement)
-
-    def table(self) -> str:
-        return arena_report.console_table(self.placement, self.quality)
-
-    def page(self, title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
-        return arena_report.page(
-            self.placement, self._standings, self.quality, plots, title=title, manifest=manifest
-        )
+def _standings(experiment: Arena, found: Placement) -> Standings:
+    """The placement as other experiments have their ratings, for the files and tables that all share."""
+    (name,) = experiment.rating
+    return Standings(
+        models=found.placed,
+        battles={found.dimension: Battles.from_rows(found.judged)},
+        k=float(experiment.elo.k),
+        elo={found.dimension: {}},
+        elo_limit={found.dimension: {}},
+        companions={name: {found.dimension: found.board}},
+        win_rates=[],
+        judges_agreement=[found.calibration.agreement] if found.calibration else [],
+    )

@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from elo_exp import pipeline
 from elo_exp.api.planning import Plan
@@ -15,23 +16,26 @@ from elo_exp.arena import sources as arenas
 from elo_exp.arena.human_scale import question_and_pair
 from elo_exp.arena.placement import Draw
 from elo_exp.arena.rows import At
-from elo_exp.arena.sources import Arena, Texts
+from elo_exp.arena.sources import Arena as HumanBattles
+from elo_exp.arena.sources import Texts
 from elo_exp.data import battles
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
 from elo_exp.entrants import HostedEntrant
-from elo_exp.experiments import Parts
 from elo_exp.judges import PaidJudge
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Comparison, Judgment, Prompt, Response, UserError
-from elo_exp.settings import Settings
+from elo_exp.store.store import Store
+
+if TYPE_CHECKING:
+    from elo_exp.experiments.arena import Arena
 
 logger = logging.getLogger(__name__)
 
 
-def rate(parts: Parts, dimension: str, battles: Sequence[Battle]) -> Leaderboard:
+def rate(arena: Arena, dimension: str, battles: Sequence[Battle]) -> Leaderboard:
     """The leaderboard by the one rating that was chosen."""
-    (method,) = parts.ratings.values()
+    (method,) = arena.rating.values()
     return method.rate({dimension: Battles.from_rows(battles)})[dimension]
 
 
@@ -39,16 +43,16 @@ def rate(parts: Parts, dimension: str, battles: Sequence[Battle]) -> Leaderboard
 class Field:
     """The human side of it."""
 
-    arena: Arena
+    arena: HumanBattles
     anchors: list[str]
     human: list[Battle]  # between anchors
     candidates: list[Draw]
 
 
-def survey(settings: Settings, parts: Parts) -> Field:
-    chosen = settings.arena
+def survey(experiment: Arena) -> Field:
+    chosen = experiment.arena
     arena = arenas.read(chosen)
-    placement.check_new(parts.entrants, arena)
+    placement.check_new(experiment.entrant, arena)
     anchors = placement.anchors(arena, chosen.min_battles)
     sides = 1 if chosen.opponents == "random" else 2
     return Field(
@@ -62,25 +66,19 @@ def survey(settings: Settings, parts: Parts) -> Field:
 class Play:
     """The judged side: draws become prompts, answers, comparisons and judgments."""
 
-    def __init__(self, settings: Settings, parts: Parts, found: Field) -> None:
-        assert parts.judge is not None
-        (rubric,) = parts.rubrics
-        chosen, n_placed = settings.arena, len(parts.entrants)
+    def __init__(self, experiment: Arena, store: Store, found: Field) -> None:
+        (rubric,) = experiment.rubric.values()
+        chosen, n_placed = experiment.arena, len(experiment.entrant)
         wanted = n_placed * chosen.n_battles
-        limit = settings.judging.limit_pairs or wanted + chosen.n_calibration
+        limit = experiment.judging.limit_pairs or wanted + chosen.n_calibration
         self.n_battles = min(chosen.n_battles, limit // n_placed)  # of each placed model
         self.n_calibration = min(chosen.n_calibration, max(0, limit - wanted))
-        self.settings, self.parts, self.rubric, self.judge_part = (
-            settings,
-            parts,
-            rubric,
-            parts.judge,
-        )
+        self.experiment, self.store, self.rubric = experiment, store, rubric
         self.dimension = rubric.dimension
-        self.responses: dict[str, dict[str, Response]] = {name: {} for name in parts.entrants}
+        self.responses: dict[str, dict[str, Response]] = {name: {} for name in experiment.entrant}
         self.comparisons: list[Comparison] = []
         self.judgments: list[Judgment] = []
-        self.drawn: dict[str, list[Draw]] = {name: [] for name in parts.entrants}
+        self.drawn: dict[str, list[Draw]] = {name: [] for name in experiment.entrant}
         self.unusable: dict[At, str] = {}  # why drawn battles have no texts that can be judged
         self.field = found
         self._texts: dict[At, Texts] = {}
@@ -91,15 +89,15 @@ class Play:
         """The battles of the draw, which all placed models enter."""
         return self._usable(placement.first(self.field.candidates, self.n_battles))
 
-    def informative_rounds(self) -> None:
+    def adaptive_rounds(self) -> None:
         """A first round at random, then opponents near what the rounds before it say of each placed model."""
-        rounds = min(self.settings.arena.rounds, self.n_battles)
+        rounds = min(self.experiment.arena.rounds, self.n_battles)
         checks = (
             2 if self._judge_is_paid else 0
         )  # before anything is paid, and when the length of answers is known
         for i in range(rounds):
             n = self.n_battles * (i + 1) // rounds - self.n_battles * i // rounds
-            drawn = {name: self._usable(self._next(name, n)) for name in self.parts.entrants}
+            drawn = {name: self._usable(self._next(name, n)) for name in self.experiment.entrant}
             again = next(iter(drawn.values()))
             if checks and self._plan(drawn, again).to_pay:
                 self._ahead(self.n_battles - self.n_battles * i // rounds).check()
@@ -111,14 +109,16 @@ class Play:
         """As many random battles as are left to be drawn, and nothing of them known yet."""
         taken = {draw.at for some in self.drawn.values() for draw in some}
         left = [draw for draw in self.field.candidates if draw.at not in taken]
-        play = Play(self.settings, self.parts, dataclasses.replace(self.field, candidates=left))
+        play = Play(self.experiment, self.store, dataclasses.replace(self.field, candidates=left))
         play.n_battles, play.n_calibration = n_battles, self.n_calibration - len(self._again)
         return play
 
     def _next(self, name: str, n: int) -> list[Draw]:
         candidates = [draw for draw in self.field.candidates if draw.at not in self.unusable]
         judged = [b for b in battles.from_judgments(self.judgments) if b.model_a == name]
-        board = rate(self.parts, self.dimension, [*judged, *self.field.human]) if judged else None
+        board = (
+            rate(self.experiment, self.dimension, [*judged, *self.field.human]) if judged else None
+        )
         ratings = (
             {r.model: r.rating for r in board.ratings if r.rating is not None} if board else {}
         )
@@ -127,14 +127,14 @@ class Play:
             return placement.first([draw for draw in candidates if draw.at not in taken], n)
         estimate = placement.estimate(board, name)
         known = [draw for draw in candidates if draw.opponent in ratings]
-        return placement.informative(known, self.drawn[name], ratings, estimate, n)
+        return placement.adaptive(known, self.drawn[name], ratings, estimate, n)
 
     def _usable(self, draws: Sequence[Draw]) -> list[Draw]:
         """Those whose texts can be judged; their texts are read."""
         new = [
             draw.at for draw in draws if draw.at not in self._texts and draw.at not in self.unusable
         ]
-        found = arenas.texts(self.settings.arena, new)
+        found = arenas.texts(self.experiment.arena, new)
         self._texts |= {at: texts for at, texts in found.items() if isinstance(texts, Texts)}
         unusable = {at: reason for at, reason in found.items() if isinstance(reason, str)}
         if unusable:
@@ -151,7 +151,7 @@ class Play:
         for draw in draws:
             text = self._texts[draw.at].prompt
             prompt = Prompt(
-                prompt_id=draw.question_id, text=text, source=self.settings.arena.name, subject=""
+                prompt_id=draw.question_id, text=text, source=self.experiment.arena.name, subject=""
             )
             if self._prompts.setdefault(draw.question_id, prompt).text != text:
                 raise UserError(
@@ -187,7 +187,7 @@ class Play:
         """What judging the battles of the draw would cost. Nobody is asked: an answer that is yet to be made is taken
         to be as long as its model's others, see `pipeline.assumed`."""
         drawn = self.random()
-        return self._plan(dict.fromkeys(self.parts.entrants, drawn), drawn, at_least=at_least)
+        return self._plan(dict.fromkeys(self.experiment.entrant, drawn), drawn, at_least=at_least)
 
     def _plan(
         self,
@@ -196,22 +196,22 @@ class Play:
         *,
         at_least: bool = False,
     ) -> Plan:
-        parts, judging = self.parts, self.settings.judging
+        judging = self.experiment.judging
         made: dict[str, Mapping[str, Response]] = {}
         for name, some in entered.items():
-            entrant = {name: parts.entrants[name]}
+            entrant = {name: self.experiment.entrant[name]}
             made |= pipeline.assumed(
                 self.prompts(some),
                 entrant,
-                parts.store,
-                allow_missing=self.settings.allow_missing,
+                self.store,
+                allow_missing=self.experiment.allow_missing,
                 at_least=at_least,
             )
         return pipeline.plan_pairs(
             {self.dimension: [*self._compared(entered, made), *self._wanted(again).values()]},
-            parts.rubrics,
-            self.judge_part,
-            parts.store,
+            [self.rubric],
+            self.experiment.judge,
+            self.store,
             repeats=judging.repeats,
             stored_only=judging.stored_only,
         )
@@ -219,24 +219,26 @@ class Play:
     def check_before_answers(self, drawn: Sequence[Draw]) -> None:
         """Raise UserError for what would stop a run on these battles once an API has been paid for its answers."""
         if self._judge_is_paid and pipeline.api_is_to_answer(
-            self.prompts(drawn), self.parts.entrants, self.parts.store
+            self.prompts(drawn), self.experiment.entrant, self.store
         ):
             self.check()
 
     def check(self) -> None:
         """Show the plan. Raises UserError for what would stop the run after it has begun to pay."""
         self._check_access(self.prompts(self.random()))
-        pipeline.check_before_answers(self.plan(), self.plan(at_least=True), self.parts.store)
+        pipeline.check_before_answers(self.plan(), self.plan(at_least=True), self.store)
 
     @property
     def _judge_is_paid(self) -> bool:
-        return isinstance(self.judge_part, PaidJudge) and not self.settings.judging.stored_only
+        return (
+            isinstance(self.experiment.judge, PaidJudge) and not self.experiment.judging.stored_only
+        )
 
     def answer(self, draws: Mapping[str, Sequence[Draw]]) -> None:
         """The placed models' answers, made where the store has none. Models with the same prompts answer together, so
         that equal weights are loaded once."""
         prompts = {name: self.prompts(some) for name, some in draws.items()}
-        entrants, store = self.parts.entrants, self.parts.store
+        entrants, store = self.experiment.entrant, self.store
         for some in prompts.values():
             self._check_access(some)
         first, *others = prompts.values()
@@ -248,26 +250,26 @@ class Play:
         for names in groups:
             answering = {name: entrants[name] for name in names}
             made = pipeline.generate(
-                prompts[names[0]], answering, store, allow_missing=self.settings.allow_missing
+                prompts[names[0]], answering, store, allow_missing=self.experiment.allow_missing
             )
             for name in names:
                 self.responses[name] |= made[name]
 
     def _check_access(self, prompts: Sequence[Prompt]) -> None:
         """Raise UserError for what would stop the first paid call, before models work for hours."""
-        entrants, store = self.parts.entrants, self.parts.store
+        entrants, store = self.experiment.entrant, self.store
         for name, entrant in entrants.items():
             if isinstance(entrant, HostedEntrant) and not pipeline.all_generated(
                 prompts, {name: entrant}, store
             ):
                 entrant.preflight()
-        asks = not self.settings.judging.stored_only
+        asks = not self.experiment.judging.stored_only
         if (
             asks
-            and isinstance(self.judge_part, PaidJudge)
+            and isinstance(self.experiment.judge, PaidJudge)
             and not pipeline.all_generated(prompts, entrants, store)
         ):
-            self.judge_part.preflight()
+            self.experiment.judge.preflight()
 
     def _recorded(self, draw: Draw) -> str:
         texts = self._texts[draw.at]
@@ -301,16 +303,16 @@ class Play:
         return found
 
     def judge(self, entered: Sequence[Comparison], again: Sequence[Comparison]) -> None:
-        judging = self.settings.judging
+        judging = self.experiment.judging
         asked = [*entered, *again]
         judged = pipeline.judge_pairs(
             {self.dimension: asked},
-            self.parts.rubrics,
-            self.judge_part,
-            self.parts.store,
+            [self.rubric],
+            self.experiment.judge,
+            self.store,
             repeats=judging.repeats,
             stored_only=judging.stored_only,
-            allow_missing=self.settings.allow_missing,
+            allow_missing=self.experiment.allow_missing,
         )
         self.comparisons += asked
         self.judgments += judged[self.dimension]

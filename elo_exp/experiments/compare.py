@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,41 +23,55 @@ from elo_exp.analysis.shifts import (
     verdicts,
 )
 from elo_exp.data.battles import Battles
-from elo_exp.experiments import Parts
+from elo_exp.experiments import Context, Report
 from elo_exp.records import Plot, UserError
 from elo_exp.report import compare_page, compare_report
 from elo_exp.report.compare_report import Comparison, Overlap, Row
 from elo_exp.runs import FinishedRun, FoundRuns
-from elo_exp.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-NEEDS: frozenset[str] = frozenset()
 _FITTED = "bradley_terry"  # the method whose parts by prompt are known
 _ELSEWHERE = ("tracker", "cache_dir", "figures")  # settings that change no result
 _NO_BATTLES = Battles.from_rows([])
 _SAME_FIT = 0.01  # rating points between a run's rating and the fit of its battles
 
 
-def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
-    return {f"run {r.name}": r.folder / "manifest.json" for r in runs.read(settings.runs).runs}
+@dataclass(kw_only=True)
+class Compare:
+    runs: list[str]
 
+    @property
+    def input_files(self) -> Mapping[str, Path]:
+        return {f"run {r.name}": r.folder / "manifest.json" for r in runs.read(self.runs).runs}
 
-def check(settings: Settings, parts: Parts) -> None:
-    for left_out in _found(settings).left_out:
-        logger.warning("warning: left out of the comparison: %s", left_out)
+    def dry_run(self, context: Context) -> None:
+        for left_out in _found(self.runs).left_out:
+            logger.warning("warning: left out of the comparison: %s", left_out)
 
-
-def errand(settings: Settings, parts: Parts) -> str | None:
-    if settings.plan:
-        raise UserError(
-            "plan: experiment=compare asks no judge and pays for nothing. Leave plan=true out."
+    def run(self, context: Context) -> Report:
+        found = _compare(_found(self.runs).runs)
+        return Report(
+            headline=max((abs(row["shift"]) for row in compare_report.moved(found)), default=0.0),
+            text=compare_report.table(found),
+            facts={"compared": [row["folder"] for row in found.runs]},
+            artifacts=compare_report.write(context.run_dir, found),
+            metrics=compare_report.metrics(found),
+            tables={"compare": found.ratings},
+            figures=lambda: _figures(found),
+            page=lambda title, manifest, figures: compare_page.page(
+                found, figures, title=title, manifest=manifest
+            ),
         )
-    return None
 
 
-def run(settings: Settings, parts: Parts) -> CompareResult:
-    chosen = _found(settings).runs
+def _figures(found: Comparison) -> Sequence[Plot]:
+    from elo_exp.figures import sweep
+
+    return sweep.compare_plots(found.ratings, list(found.number), found.method)
+
+
+def _compare(chosen: Sequence[FinishedRun]) -> Comparison:
     battles = {
         r.name: {name: Battles.from_rows(rows) for name, rows in r.battles().items()}
         for r in chosen
@@ -69,7 +84,7 @@ def run(settings: Settings, parts: Parts) -> CompareResult:
         for method in r.methods(dimension)
         for model in r.board(method, dimension)
     ]
-    found = Comparison(
+    return Comparison(
         runs=[_run_row(r) for r in chosen],
         ratings=rows,
         judge=[_judge_row(r, dimension) for r in chosen for dimension in r.dimensions],
@@ -79,16 +94,15 @@ def run(settings: Settings, parts: Parts) -> CompareResult:
         inputs=_inputs(chosen),
         versions=runs.differing({r.name: _versions(r) for r in chosen}),
     )
-    return CompareResult(found)
 
 
-def _found(settings: Settings) -> FoundRuns:
+def _found(folders: Sequence[str]) -> FoundRuns:
     """Raises UserError where there are not two runs that can be compared with the first."""
-    if not settings.runs:
+    if not folders:
         raise UserError(
             "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]', a sweep, or 'runs=[DIR/*]'."
         )
-    found = runs.read(settings.runs)
+    found = runs.read(folders)
     chosen = found.runs
     if len(chosen) < 2:
         said = f"one finished run, {chosen[0].folder}" if chosen else "no finished run"
@@ -294,41 +308,3 @@ def _inputs(chosen: Sequence[FinishedRun]) -> list[Row]:
         if len(by_run) > 1:
             found.append({"input": name, "same": len(set(by_run.values())) == 1, "sha256": by_run})
     return found
-
-
-class CompareResult:
-    """Runs side by side, and what is made of it."""
-
-    def __init__(self, found: Comparison) -> None:
-        self.found = found
-
-    @property
-    def headline(self) -> float:
-        """The largest shift from the first run, in rating points."""
-        return max((abs(row["shift"]) for row in compare_report.moved(self.found)), default=0.0)
-
-    def facts(self) -> Mapping[str, Any]:
-        return {"compared": [row["folder"] for row in self.found.runs]}
-
-    def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
-        return compare_report.write(run_dir, self.found, plots)
-
-    def metrics(self) -> Mapping[str, float]:
-        return compare_report.metrics(self.found)
-
-    def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        return {"compare": self.found.ratings}
-
-    def series(self) -> Sequence[Mapping[str, float]]:
-        return []
-
-    def plots(self) -> Sequence[Plot]:
-        from elo_exp.figures import sweep
-
-        return sweep.compare_plots(self.found.ratings, list(self.found.number), self.found.method)
-
-    def table(self) -> str:
-        return compare_report.table(self.found)
-
-    def page(self, title: str, manifest: Mapping[str, Any], plots: Sequence[Plot]) -> str:
-        return compare_page.page(self.found, plots, title=title, manifest=manifest)

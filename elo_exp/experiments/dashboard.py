@@ -6,18 +6,17 @@ python -m elo_exp experiment=dashboard 'runs=[outputs/multirun_...]'
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from elo_exp import runs
-from elo_exp.experiments import Parts, Result
+from elo_exp.experiments import Context, Report
 from elo_exp.files import write_json
 from elo_exp.records import UserError
 from elo_exp.report import workspace
-from elo_exp.settings import Settings
 
-NEEDS: frozenset[str] = frozenset()
 _KINDS = ("tournament", "rate")  # whose metrics have the same names
 
 
@@ -33,50 +32,56 @@ class Project(Protocol):
         """Whether a key is at hand, and nobody wishes to stay offline."""
 
 
-def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
-    return {}
+@dataclass(kw_only=True)
+class DashboardSettings:
+    group: str | None
+    file: str
 
 
-def check(settings: Settings, parts: Parts) -> None:
-    if not isinstance(parts.tracker, Project):
-        raise UserError(
-            "tracker: has no workspaces. A dashboard is for tracker=wandb; trackio has its own."
+@dataclass(kw_only=True)
+class Dashboard:
+    """Never runs: the workspace is written, and saved, in place of a run."""
+
+    runs: list[str]
+    dashboard: DashboardSettings
+
+    def dry_run(self, context: Context) -> str:
+        tracker, group = context.tracker, self.dashboard.group
+        if not isinstance(tracker, Project):
+            raise UserError(
+                "tracker: has no workspaces. A dashboard is for tracker=wandb; trackio has its own."
+            )
+        if importlib.util.find_spec("wandb_workspaces") is None:
+            raise UserError(
+                "dashboard: needs wandb-workspaces, which is not installed: pip install "
+                "'elo-exp[dashboard]'."
+            )
+        view = workspace.workspace(
+            _logged(self.runs),
+            entity=tracker.entity or "",
+            project=tracker.project,
+            name=f"elo_exp {group or tracker.project}",
+            group=group,
         )
-    if importlib.util.find_spec("wandb_workspaces") is None:
-        raise UserError(
-            "dashboard: needs wandb-workspaces, which is not installed: pip install 'elo-exp[dashboard]'."
-        )
-    _logged(settings)
+        path = write_json(Path(self.dashboard.file), workspace.as_json(view))
+        if not tracker.is_online:
+            return (
+                f"the workspace is in {path}; with a Weights & Biases key it is saved to "
+                f"{tracker.project} too"
+            )
+        return f"{workspace.save(view)}\n{path}"
+
+    def run(self, context: Context) -> Report:
+        raise NotImplementedError("experiment=dashboard writes a workspace only")
 
 
-def errand(settings: Settings, parts: Parts) -> str:
-    tracker = parts.tracker
-    assert isinstance(tracker, Project)
-    group = settings.dashboard.group
-    view = workspace.workspace(
-        _logged(settings),
-        entity=tracker.entity or "",
-        project=tracker.project,
-        name=f"elo_exp {group or tracker.project}",
-        group=group,
-    )
-    path = write_json(Path(settings.dashboard.file), workspace.as_json(view))
-    if not tracker.is_online:
-        return f"the workspace is in {path}; with a Weights & Biases key it is saved to {tracker.project} too"
-    return f"{workspace.save(view)}\n{path}"
-
-
-def run(settings: Settings, parts: Parts) -> Result:
-    raise NotImplementedError("experiment=dashboard does an errand only")
-
-
-def _logged(settings: Settings) -> workspace.Logged:
+def _logged(folders: Sequence[str]) -> workspace.Logged:
     """What panels can show of the runs. Raises UserError where they share nothing."""
-    if not settings.runs:
+    if not folders:
         raise UserError(
             "runs: names no run folder. Name a sweep, or some runs of the project: 'runs=[DIR1,DIR2]'."
         )
-    chosen = runs.read(settings.runs).runs
+    chosen = runs.read(folders).runs
     for r in chosen:
         if r.manifest.get("experiment") not in _KINDS:
             kind = r.manifest.get("experiment")

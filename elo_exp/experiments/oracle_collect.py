@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elo_exp import pipeline
 from elo_exp.api.planning import Plan
@@ -18,7 +18,7 @@ from elo_exp.arena import rows as arena_rows
 from elo_exp.data import bank
 from elo_exp.data.pairing import Responses
 from elo_exp.data.scoring import ScoreRubric
-from elo_exp.experiments import Parts
+from elo_exp.experiments.judged import parse_shard
 from elo_exp.files import utc_now, write_json, write_jsonl
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.models import tiny
@@ -27,8 +27,11 @@ from elo_exp.oracle import prompts as oracle_prompts
 from elo_exp.oracle.collection import LoggedData, PolicySummary
 from elo_exp.oracle.data import MIN_LABELS
 from elo_exp.pipeline import LogprobCheck, bill
-from elo_exp.records import Item, Prompt, Score, UserError
-from elo_exp.settings import Settings, one_of, parse_shard
+from elo_exp.records import Item, Prompt, Score, UserError, one_of
+from elo_exp.store.store import Store
+
+if TYPE_CHECKING:
+    from elo_exp.experiments.oracle import Oracle
 
 logger = logging.getLogger(__name__)
 
@@ -97,25 +100,21 @@ class Rater:
         ]
 
 
-def check(settings: Settings, parts: Parts) -> None:
+def check(experiment: Oracle, overrides: Sequence[str]) -> None:
     """Raise UserError for whatever can be known to be wrong of policies and judges before they are asked."""
-    chosen = settings.oracle
-    if not parts.entrants:
+    chosen = experiment.oracle
+    if not experiment.entrant:
         raise UserError(
             "entrant: none is chosen. Choose the logging policy and others: 'entrant=[base,other]'."
         )
-    if not (settings.plan or settings.status or settings.judging.stored_only):
-        _check_worth_paying(parts)
+    is_named = any(word.startswith("entrant=") for word in overrides)
+    if not (experiment.plan or experiment.status or experiment.judging.stored_only or is_named):
+        _check_worth_paying(experiment)
     logging_policy = one_of(
-        "oracle.logging_policy", _logging_policy(settings, parts), parts.entrants
+        "oracle.logging_policy", _logging_policy(experiment), experiment.entrant
     )
-    for name, entrant in parts.entrants.items():
-        if entrant.entrant_id != name:
-            raise UserError(
-                f"entrant.{name}.entrant_id: found {entrant.entrant_id!r}. Expected {name}, as in the files."
-            )
-    pipeline.as_policies(parts.entrants, logging_policy=logging_policy)
-    targets = [name for name in parts.entrants if name != logging_policy]
+    pipeline.as_policies(experiment.entrant, logging_policy=logging_policy)
+    targets = [name for name in experiment.entrant if name != logging_policy]
     if not targets:
         raise UserError(
             f"entrant: found {logging_policy} alone. Choose policies beside it, to be estimated."
@@ -125,41 +124,47 @@ def check(settings: Settings, parts: Parts) -> None:
         if (chosen.policies or []).count(policy) > 1:
             raise UserError(f"oracle.policies: {policy!r} is named twice. Name each once.")
     if chosen.prompts == "arena":
-        arena_rows.check(settings.arena)
-    _check_judges(parts)
+        arena_rows.check(experiment.arena)
+    _check_judges(experiment)
 
 
-def _logging_policy(settings: Settings, parts: Parts) -> str:
-    return settings.oracle.logging_policy or next(iter(parts.entrants))
+def _logging_policy(experiment: Oracle) -> str:
+    return experiment.oracle.logging_policy or next(iter(experiment.entrant))
 
 
-def _check_judges(parts: Parts) -> None:
-    assert parts.judge is not None
-    assert parts.oracle_judge is not None
-    judge = (parts.judge.model, parts.judge.cache_key(), parts.scoring)
-    if judge == (parts.oracle_judge.model, parts.oracle_judge.cache_key(), parts.oracle_scoring):
+def _check_judges(experiment: Oracle) -> None:
+    assert experiment.judge is not None
+    assert experiment.oracle_judge is not None
+    judge = (experiment.judge.model, experiment.judge.cache_key(), experiment.scoring)
+    if judge == (
+        experiment.oracle_judge.model,
+        experiment.oracle_judge.cache_key(),
+        experiment.oracle_scoring,
+    ):
         raise UserError(
             "judge@oracle_judge: is the judge itself, and every label would be its score. Choose another, or show it "
             "more: scoring@oracle_scoring=reference."
         )
-    if isinstance(parts.judge, PaidJudge) and parts.oracle_judge.model == "lexical":
+    if isinstance(experiment.judge, PaidJudge) and experiment.oracle_judge.model == "lexical":
         raise UserError(
-            f"judge@oracle_judge: found lexical, which only compares words, as the oracle for {parts.judge.model}. "
+            f"judge@oracle_judge: found lexical, which only compares words, as the oracle for {experiment.judge.model}. "
             "Choose a better judge than that: judge@oracle_judge=opus."
         )
 
 
-def _check_worth_paying(parts: Parts) -> None:
+def _check_worth_paying(experiment: Oracle) -> None:
     """Raise UserError where the demonstration's policies, which stand in where nobody names others, would be judged for
     money."""
     paid = [
-        judge.model for judge in (parts.judge, parts.oracle_judge) if isinstance(judge, PaidJudge)
+        judge.model
+        for judge in (experiment.judge, experiment.oracle_judge)
+        if isinstance(judge, PaidJudge)
     ]
     random = [
         str(getattr(entrant, "model", "")).startswith(tiny.PREFIX)
-        for entrant in parts.entrants.values()
+        for entrant in experiment.entrant.values()
     ]
-    if paid and all(random) and "entrant" not in parts.named:
+    if paid and all(random):
         raise UserError(
             f"entrant: none is named, and {' and '.join(paid)} would judge the demonstration's models of random "
             "weights. Name your policies: 'entrant=[base,other]'. To try the judges on random ones, name these: "
@@ -171,27 +176,31 @@ class Collecting:
     """The steps of Phase 1, for the prompts and slices that the settings draw. Raises UserError where they would give
     too few labels."""
 
-    def __init__(self, settings: Settings, parts: Parts) -> None:
-        assert parts.judge is not None
-        assert parts.oracle_judge is not None
-        assert parts.scoring is not None
-        assert parts.oracle_scoring is not None
-        chosen = settings.oracle
-        self._settings, self._store = settings, parts.store
-        self.logging_policy = _logging_policy(settings, parts)
+    def __init__(self, experiment: Oracle, store: Store) -> None:
+        assert experiment.judge is not None
+        assert experiment.oracle_judge is not None
+        assert experiment.scoring is not None
+        assert experiment.oracle_scoring is not None
+        chosen = experiment.oracle
+        self._settings, self._store = experiment, store
+        self.logging_policy = _logging_policy(experiment)
         names = [self.logging_policy]
-        names += [name for name in chosen.policies or parts.entrants if name != self.logging_policy]
-        entrants = {name: parts.entrants[name] for name in names}
+        names += [
+            name for name in chosen.policies or experiment.entrant if name != self.logging_policy
+        ]
+        entrants = {name: experiment.entrant[name] for name in names}
         self._policies = pipeline.as_policies(entrants, logging_policy=self.logging_policy)
-        self._prompts = _prompts(settings, [parts.scoring, parts.oracle_scoring])
+        self._prompts = _prompts(experiment, [experiment.scoring, experiment.oracle_scoring])
         self._by_id = {prompt.prompt_id: prompt for prompt in self._prompts}
         shares = dict.fromkeys(names, chosen.validation_fraction) | {
             self.logging_policy: chosen.label_fraction
         }
         slices = {name: self._slice(name, share) for name, share in shares.items()}
         everything = {name: list(self._by_id) for name in names}
-        self._judge = Rater(judge=parts.judge, rubric=parts.scoring, shown=everything)
-        self._oracle = Rater(judge=parts.oracle_judge, rubric=parts.oracle_scoring, shown=slices)
+        self._judge = Rater(judge=experiment.judge, rubric=experiment.scoring, shown=everything)
+        self._oracle = Rater(
+            judge=experiment.oracle_judge, rubric=experiment.oracle_scoring, shown=slices
+        )
         if (n := len(slices[self.logging_policy])) < MIN_LABELS:
             raise UserError(
                 f"oracle.label_fraction: {chosen.label_fraction:g} of {len(self._prompts)} logged answers are {n} "
@@ -345,15 +354,16 @@ class Collecting:
         return collection.status_table(rows)
 
 
-def _prompts(settings: Settings, rubrics: Sequence[ScoreRubric]) -> list[Prompt]:
+def _prompts(experiment: Oracle, rubrics: Sequence[ScoreRubric]) -> list[Prompt]:
     """What the policies are asked: prompts that all rubrics apply to."""
-    chosen = settings.oracle
+    chosen = experiment.oracle
     if chosen.prompts == "arena":
         return oracle_prompts.usable(
-            oracle_prompts.sample_arena(settings.arena, chosen.n_prompts, seed=chosen.seed), rubrics
+            oracle_prompts.sample_arena(experiment.arena, chosen.n_prompts, seed=chosen.seed),
+            rubrics,
         )
-    whole = bank.load(Path(settings.prompts.bank_path))
-    some = bank.select(whole, settings.mode.strata, seed=settings.mode.pilot_seed)
+    whole = bank.load(Path(experiment.prompts.bank_path))
+    some = bank.select(whole, experiment.mode.strata, seed=experiment.mode.pilot_seed)
     return oracle_prompts.sample_bank(
         oracle_prompts.usable(some, rubrics), chosen.n_prompts, seed=chosen.seed
     )

@@ -4,92 +4,141 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
+from elo_exp import runs
+from elo_exp.analysis import standings
 from elo_exp.arena import placement
 from elo_exp.arena import report as arena_report
 from elo_exp.arena import sources as arenas
+from elo_exp.arena.settings import ArenaSettings
 from elo_exp.data import battles
 from elo_exp.data.battles import Battles
-from elo_exp.experiments import Parts
-from elo_exp.experiments.standings import StandingsResult, rate
-from elo_exp.records import Battle, Plot, UserError
-from elo_exp.settings import Settings
+from elo_exp.experiments import Context, Report
+from elo_exp.experiments.standings import report
+from elo_exp.ratings import RatingMethod
+from elo_exp.ratings.elo import PermutationElo
+from elo_exp.records import Battle, UserError
+from elo_exp.types import Use
 
 logger = logging.getLogger(__name__)
 
-NEEDS = frozenset({"rating"})
 OVERALL = "overall"  # the dimension of battles that name none
 
 
-class RateResult(StandingsResult):
-    """Standings, with the resamples that their intervals come from."""
+@dataclass(kw_only=True)
+class Columns:
+    """Name of each column of a battles file; None for one that is not to be read."""
 
-    def write(self, run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
-        boards = self.standings.companions.get("bradley_terry", {})
-        return [*super().write(run_dir, plots), *arena_report.write_bootstraps(run_dir, boards)]
+    model_a: str
+    model_b: str
+    winner: str
+    source: str | None
+    question_id: str | None
+    judge_model: str | None
+    dimension: str | None
+    verdict_ab: str | None
+    verdict_ba: str | None
 
 
-def inputs(settings: Settings, parts: Parts) -> Mapping[str, Path]:
-    battles_ = {} if settings.battles is None else {"battles": Path(settings.battles)}
-    return {
-        **battles_,
-        **(arenas.input_paths(settings.arena) if _takes_human_battles(settings) else {}),
-    }
+@dataclass(kw_only=True)
+class Filter:
+    judge_model: str | None
+    source: str | None
 
 
-def check(settings: Settings, parts: Parts) -> None:
-    if settings.battles is None:
-        raise UserError(
-            "battles: names no file. Set it with battles=FILE (.jsonl, .csv or .parquet, also .gz)."
+@dataclass(kw_only=True)
+class Games:
+    use: Use
+
+
+@dataclass(kw_only=True)
+class Rate:
+    elo: PermutationElo
+    rating: dict[str, RatingMethod]
+    judging: Games
+    sweep_pair: list[str] | None  # whose difference a sweep draws; None: the two best
+    ratings_from: str | None
+    battles: str
+    battles_on_error: Literal["stop", "drop"]
+    battles_columns: Columns
+    battles_filter: Filter
+    arena: ArenaSettings | None = None  # whose human battles an arena run left out of its file
+
+    @staticmethod
+    def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+        """With ratings_from, the rating settings of that run in place of the composed ones."""
+        folder = config.get("ratings_from")
+        if folder is None:
+            return config
+        for word in overrides:
+            if re.match(r"\W*(elo\b|rating\.|arena\b)", word):
+                raise UserError(
+                    f"ratings_from: the settings of {folder} are taken, and {word} besides. Leave "
+                    "one of them out."
+                )
+        found = runs.settings(Path(folder), "ratings_from")
+        ratings, chosen = found.get("rating"), config["rating"]
+        if not isinstance(found.get("elo"), dict) or not isinstance(ratings, dict):
+            raise UserError(
+                f"ratings_from: found no rating settings in {folder}. Expected the folder of a run."
+            )
+        if set(ratings) != set(chosen):
+            raise UserError(
+                f"ratings_from: {folder} was rated by {', '.join(ratings)}. Choose the same: "
+                f"'rating=[{','.join(ratings)}]'."
+            )
+        rating = {name: chosen[name] | ratings[name] for name in ratings}
+        taken = {"elo": config["elo"] | found["elo"], "rating": rating}
+        arena = found.get("arena") or {}
+        return config | taken | ({} if arena.get("inline_human", True) else {"arena": arena})
+
+    @property
+    def input_files(self) -> Mapping[str, Path]:
+        arena = arenas.input_paths(self.arena) if self.arena else {}
+        return {"battles": Path(self.battles), **arena}
+
+    def dry_run(self, context: Context) -> None:
+        if not Path(self.battles).is_file():
+            raise UserError(f"battles: found no file {self.battles}. Check the path.")
+        battles.check_ending(Path(self.battles))
+
+    def run(self, context: Context) -> Report:
+        read = battles.read(
+            Path(self.battles),
+            columns=dataclasses.asdict(self.battles_columns),
+            filters=dataclasses.asdict(self.battles_filter),
+            on_error=self.battles_on_error,
         )
-    if not Path(settings.battles).is_file():
-        raise UserError(f"battles: found no file {settings.battles}. Check the path.")
-    battles.check_ending(Path(settings.battles))
-
-
-def errand(settings: Settings, parts: Parts) -> str | None:
-    if settings.plan:
-        raise UserError(
-            "plan: experiment=rate asks no judge and pays for nothing. Leave plan=true out."
+        logger.info(
+            "read %d battles, %d filtered out, %d dropped",
+            len(read.battles),
+            read.n_filtered,
+            read.n_dropped,
         )
-    return None
+        rated = read.battles
+        if human := self._human_battles():
+            rated = Battles.from_rows([*rated.rows(), *human])
+        by_dimension = rated.by_dimension(unnamed=OVERALL)
+        found = standings.rate(by_dimension, elo=self.elo, ratings=self.rating, models=rated.models)
+        boards = found.companions.get("bradley_terry", {})
+        return report(
+            found,
+            context.run_dir,
+            facts={
+                "n_battles": len(rated),
+                "n_filtered": read.n_filtered,
+                "n_dropped": read.n_dropped,
+            },
+            written=arena_report.write_bootstraps(context.run_dir, boards),
+        )
 
-
-def run(settings: Settings, parts: Parts) -> RateResult:
-    path = Path(str(settings.battles))
-    read = battles.read(
-        path,
-        columns=dataclasses.asdict(settings.battles_columns),
-        filters=dataclasses.asdict(settings.battles_filter),
-        on_error=settings.battles_on_error,
-    )
-    logger.info(
-        "read %d battles, %d filtered out, %d dropped",
-        len(read.battles),
-        read.n_filtered,
-        read.n_dropped,
-    )
-    rated = read.battles
-    if human := _human_battles(settings):
-        rated = Battles.from_rows([*rated.rows(), *human])
-    facts = {
-        "n_battles": len(rated),
-        "n_filtered": read.n_filtered,
-        "n_dropped": read.n_dropped,
-    }
-    by_dimension = rated.by_dimension(unnamed=OVERALL)
-    return RateResult(rate(parts, by_dimension, models=rated.models), facts)
-
-
-def _human_battles(settings: Settings) -> list[Battle]:
-    """Those that an arena run left out of its file, from its arena again."""
-    if not _takes_human_battles(settings):
-        return []
-    arena = arenas.read(settings.arena)
-    return placement.among(arena.battles, placement.anchors(arena, settings.arena.min_battles))
-
-
-def _takes_human_battles(settings: Settings) -> bool:
-    return settings.like is not None and not settings.arena.inline_human
+    def _human_battles(self) -> list[Battle]:
+        if self.arena is None:
+            return []
+        arena = arenas.read(self.arena)
+        return placement.among(arena.battles, placement.anchors(arena, self.arena.min_battles))

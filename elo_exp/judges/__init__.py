@@ -17,6 +17,7 @@ class BatchingApi(Api, BatchApi, Protocol):
     """An API that takes both."""
 
 
+@runtime_checkable
 class Judge(Protocol):
     """An OfflineJudge or a PaidJudge.
 

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from elo_exp.arena import sources as arenas
+from elo_exp.arena.settings import ArenaSource
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.records import Prompt, UserError, fingerprint
-from elo_exp.settings import ArenaSettings
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def sample_bank(prompts: Sequence[Prompt], n: int | None, *, seed: int) -> list[
     return [prompt for prompt in prompts if prompt.prompt_id in chosen]
 
 
-def sample_arena(arena: ArenaSettings, n: int | None, *, seed: int) -> list[Prompt]:
+def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt]:
     """Sample n first turns of an arena, or all where there are not more, numbered as drawn.
 
     Empty, repeated and too long ones are left out, and those that are not English by the data set's
@@ -79,7 +79,7 @@ def usable(prompts: Sequence[Prompt], rubrics: Sequence[ScoreRubric]) -> list[Pr
     return found
 
 
-def _reason_to_drop(language: str | None, text: str, arena: ArenaSettings) -> str | None:
+def _reason_to_drop(language: str | None, text: str, arena: ArenaSource) -> str | None:
     if not text:
         return "empty"
     if len(text) > arena.max_chars:

@@ -18,7 +18,6 @@ from elo_exp.oracle.gates import REFUSE, STATUSES
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.records import Plot
 from elo_exp.report import html, markup
-from elo_exp.report.artifacts import write_plots
 from elo_exp.report.console import text_table
 
 _TEMPLATES = Path(html.__file__).parent / "templates"
@@ -56,7 +55,6 @@ def write(
     analysis: Analysis,
     truth: Mapping[str, Truth],
     ablation: Sequence[Row],
-    plots: Sequence[Plot],
 ) -> list[Path]:
     """Write the files that docs/oracle.md describes."""
     documents: dict[str, Any] = {
@@ -72,7 +70,6 @@ def write(
     return [
         *(write_json(run_dir / name, document) for name, document in documents.items()),
         write_csv(run_dir / "extreme_weights.csv", list(extreme_weights(analysis))),
-        *write_plots(run_dir, plots),
     ]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard
 
 
+@runtime_checkable
 class RatingMethod(Protocol):
     """All dimensions are rated at once: prompts are resampled jointly, permutations share work."""
 

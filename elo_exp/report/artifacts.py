@@ -37,7 +37,7 @@ _MAX_JUDGES = 6  # pairs of judges, of a dimension on the console
 _MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
 
 
-def write_standings(run_dir: Path, standings: Standings, plots: Sequence[Plot]) -> list[Path]:
+def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
     """The ratings artifacts, which every experiment that rates battles has in common."""
     rates = [rate.to_dict() for rate in standings.win_rates]
     battles = "".join(text for some in standings.battles.values() for text in some.jsonl())
@@ -47,7 +47,6 @@ def write_standings(run_dir: Path, standings: Standings, plots: Sequence[Plot]) 
         write_csv(run_dir / "pairwise_winrates.csv", rates),
         write_whole(run_dir / "battles.jsonl", battles),
         write_json(run_dir / "ratings.json", ratings_json(standings)),
-        *write_plots(run_dir, plots),
     ]
 
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from elo_exp.analysis.agreement import Agreement
 from elo_exp.files import write_csv, write_json
-from elo_exp.records import Plot
-from elo_exp.report.artifacts import write_plots
 from elo_exp.report.findings import METHODS, converged, names
 from elo_exp.report.markup import NONE, between, maybe, p_value, percent
 from elo_exp.results import added_up, paid
@@ -88,11 +86,10 @@ def moved(found: Comparison) -> list[Row]:
     ]
 
 
-def write(run_dir: Path, found: Comparison, plots: Sequence[Plot]) -> list[Path]:
+def write(run_dir: Path, found: Comparison) -> list[Path]:
     return [
         write_json(run_dir / "compare.json", asdict(found)),
         write_csv(run_dir / "compare.csv", found.ratings),
-        *write_plots(run_dir, plots),
     ]
 
 

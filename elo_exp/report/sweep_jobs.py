@@ -17,7 +17,6 @@ from elo_exp.files import read_jsonl
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle
 
-ERROR = "error.txt"
 _AXES = ("elo.k=", "elo.n_perms=")  # columns of their own; whatever else was swept is the setting
 
 Row = Mapping[str, Any]
@@ -26,11 +25,7 @@ Row = Mapping[str, Any]
 def folders(sweep: Path) -> list[Path]:
     """Of the jobs, in their order; none where nothing ran but errands such as plan=true."""
     jobs = sorted((p for p in sweep.iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
-    return (
-        jobs
-        if any((job / name).exists() for job in jobs for name in ("manifest.json", ERROR))
-        else []
-    )
+    return jobs if any((job / "manifest.json").exists() for job in jobs) else []
 
 
 def manifest(job: Path) -> dict[str, Any]:
@@ -40,11 +35,11 @@ def manifest(job: Path) -> dict[str, Any]:
 
 def status(job: Path) -> dict[str, Any]:
     """What became of a job: an entry of sweep_jobs.json."""
-    found, error, overrides = manifest(job), job / ERROR, job / ".hydra" / "overrides.yaml"
+    found, overrides = manifest(job), job / ".hydra" / "overrides.yaml"
     return {
         "job": job.name,
-        "finished": bool(found.get("finished_at")) and not error.exists(),
-        "error": error.read_text(encoding="utf-8").strip() if error.exists() else None,
+        "finished": bool(found.get("finished_at")),
+        "error": found.get("error"),
         "overrides": yaml.safe_load(overrides.read_text(encoding="utf-8"))
         if overrides.exists()
         else None,

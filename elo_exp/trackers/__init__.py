@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from elo_exp.records import Plot
 from elo_exp.results import RunInfo
@@ -28,6 +28,7 @@ class TrackedRun(Protocol):
         """Log files of the run folder as the run's artifact."""
 
 
+@runtime_checkable
 class Tracker(Protocol):
     def open(self, info: RunInfo) -> AbstractContextManager[TrackedRun]:
         """Start a run. Raises UserError where the tracker cannot be used with its settings."""

@@ -23,10 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.experiments.oracle import read
+from elo_exp.experiments.oracle import OracleSettings, read
 from elo_exp.oracle.data import Dataset
 from elo_exp.oracle.estimates import Options, analyse
-from elo_exp.settings import OracleSettings
 from tests.data import shipped
 from tests.oracle_simulation import World
 

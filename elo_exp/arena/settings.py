@@ -1,0 +1,64 @@
+"""Where human battles come from, and how models are placed among them; conf/arena and conf/experiment/arena.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from elo_exp.types import Count, Natural
+
+Winner = Literal["model_a", "model_b", "tie", "tie (bothbad)"]
+
+
+@dataclass(kw_only=True)
+class ArenaColumns:
+    """Name of each column of an arena; None for one that it does not have."""
+
+    model_a: str
+    model_b: str
+    winner: str | None  # a Winner, a word of `winners`, or the name of a model
+    won_by_a: str | None  # in place of a winner or besides: columns that are true where it is so
+    won_by_b: str | None
+    tied: str | None
+    question_id: str | None
+    language: str | None
+    turns: str | None
+    conversation_a: str | None  # messages with role and content, or the three below
+    conversation_b: str | None
+    prompt: str | None
+    response_a: str | None
+    response_b: str | None
+
+
+@dataclass(kw_only=True)
+class ArenaSource:
+    """A file or data set of human battles, and which of them are read."""
+
+    name: str
+    path: str | None
+    dataset: str | None
+    revision: str | None
+    data_files: str | None
+    split: str
+    columns: ArenaColumns
+    text_lists: bool  # prompt and responses are JSON lists, with a text for each turn
+    winners: dict[str, Winner | None]  # by a word of the source; None: leave the row out
+    languages: Annotated[list[str], Field(min_length=1)] | None
+    hold_out: list[str]  # models whose battles are left out
+    max_chars: Count
+
+
+@dataclass(kw_only=True)
+class ArenaSettings(ArenaSource):
+    """A source, and the battles that are drawn from it."""
+
+    min_battles: Count
+    n_battles: Count
+    n_calibration: Natural
+    opponents: Literal["random", "adaptive"]
+    rounds: Annotated[int, Field(strict=True, ge=2)]
+    seed: Natural
+    inline_human: bool
+    battles_format: Literal["jsonl", "parquet"]

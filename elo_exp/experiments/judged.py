@@ -1,0 +1,101 @@
+"""What every experiment has that asks a judge; conf/judged.yaml."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elo_exp.entrants import Entrant
+from elo_exp.experiments import ReadsFiles
+from elo_exp.records import UserError
+from elo_exp.types import Count, Dollars, Natural, Use
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class Prompts:
+    bank_path: str
+
+
+@dataclass(kw_only=True)
+class Judging:
+    limit_pairs: Count | None  # the first so many pairs of each dimension
+    stored_only: bool  # rate what the store holds, ask nothing
+    repeats: Count  # times that each query is asked; the first counts
+    budget_usd: Dollars  # never spend more
+    use: Use
+
+
+@dataclass(kw_only=True)
+class Mode:
+    name: str
+    strata: dict[str, Count]  # prompts by source; empty: the whole bank
+    pilot_seed: Natural
+    prompt_cache: str  # what a judge with a prompt cache does about it: measured, 1h, 5m, none
+
+
+@dataclass(kw_only=True)
+class Judged:
+    plan: bool  # show what judging would cost, and pay nothing
+    shard: str | None  # i/n: answer this share of the prompts, and stop
+    allow_missing: bool
+    recorded_dir: str | None
+    prompts: Prompts
+    judging: Judging
+    mode: Mode
+    entrant: dict[str, Entrant]
+
+    def __post_init__(self) -> None:
+        if self.shard is not None:
+            parse_shard(self.shard)
+        for name, entrant in self.entrant.items():
+            if entrant.entrant_id != name:
+                raise UserError(
+                    f"entrant.{name}.entrant_id: found {entrant.entrant_id!r}. Expected {name!r}: an "
+                    "entrant has one name, in the configuration and in every file."
+                )
+
+    def check_files(self) -> None:
+        """With allow_missing, go on without the entrants whose files are absent."""
+        if self.allow_missing:
+            self.entrant = present(self.entrant)
+
+    @staticmethod
+    def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+        """With recorded_dir, entrants that read their answers from it in place of those chosen."""
+        folder = config.get("recorded_dir")
+        if folder is not None:
+            target = "elo_exp.entrants.recorded.RecordedEntrant"
+            config["entrant"] = {
+                name: {"_target_": target, "entrant_id": name, "path": folder}
+                for name in config["entrant"]
+            }
+        return config
+
+
+def present(entrants: Mapping[str, Entrant]) -> dict[str, Entrant]:
+    """Leave out the entrants that read a file which is absent, with a warning."""
+    kept = {}
+    for name, entrant in entrants.items():
+        paths = entrant.input_files.values() if isinstance(entrant, ReadsFiles) else ()
+        absent = [path for path in paths if not path.exists()]
+        if absent:
+            logger.warning("warning: %s: found no %s. Going on without it.", name, absent[0])
+        else:
+            kept[name] = entrant
+    return kept
+
+
+def parse_shard(shard: str) -> tuple[int, int]:
+    """The number of a share, from 0, and of how many. Raises UserError for anything but i/n with i below n."""
+    parts = re.fullmatch("([0-9]+)/([0-9]+)", shard)
+    if not parts or int(parts[1]) >= int(parts[2]):
+        raise UserError(
+            f"shard: found {shard!r}. Expected i/n, counted from 0: the first of four is 0/4, the "
+            "last 3/4."
+        )
+    return int(parts[1]), int(parts[2])

@@ -1,0 +1,42 @@
+"""Experiments as the command builds them, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+from elo_exp import CONF, config, sweeps
+from elo_exp.config import Job
+from elo_exp.experiments import Context
+from elo_exp.store.store import Store
+
+
+def composed(*overrides: str) -> DictConfig:
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        return compose("config", overrides=list(overrides), return_hydra_config=True)
+
+
+def built(*overrides: str) -> Job:
+    """The checked objects of a command. Raises UserError."""
+    return config.prepare(composed(*overrides), overrides)
+
+
+@contextmanager
+def opened(folder: Path, *overrides: str) -> Iterator[tuple[Job, Context]]:
+    """A command's job, with the store in folder/cache and folder/run to write to."""
+    given = (f"cache_dir={folder}/cache", "tracker=local", *overrides)
+    job = built(*given)
+    with Store(job.store_path) as store:
+        run_dir = folder / "run"
+        tracker = job.settings.tracker
+        yield job, Context(run_dir=run_dir, store=store, tracker=tracker, overrides=given)
+
+
+def printed(folder: Path, *overrides: str) -> str | None:
+    """What the command prints in place of a run, after its checks; None where it would run."""
+    with opened(folder, *overrides) as (job, context):
+        return sweeps.dry_run(job, context)
