@@ -171,6 +171,7 @@ def _pay_once(
         for request in requests
     }
     is_batched = isinstance(judge, BatchJudge)
+    assert is_batched or judge.transport == "messages"
     yield from share(
         jobs,
         store,
