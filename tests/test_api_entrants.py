@@ -207,11 +207,6 @@ def test_how_it_is_asked_and_paid_for_is_not(changes: dict[str, Any]):
     assert key(**changes) == key()
 
 
-def test_the_text_of_the_prompt_is_in_the_key():
-    first, second = prompts(2)
-    assert fingerprint(entrant().cache_key(first)) != fingerprint(entrant().cache_key(second))
-
-
 # Some at a time
 
 
@@ -230,21 +225,6 @@ def test_so_many_are_asked_at_a_time_and_no_more():
     with OpenAiServer(on_call=watch) as server:
         list(answered(entrant(server.url, concurrency=3), prompts(9)))
     assert most == [3]
-
-
-def test_answers_are_handed_over_as_they_come():
-    """The first prompt is answered last: not before the other two have been handed over."""
-    others = threading.Event()
-
-    def watch(stage: Stage, call: Call) -> None:
-        if stage == "asked" and "00" in call.params["messages"][0]["content"]:
-            assert others.wait(5)
-
-    with OpenAiServer(on_call=watch) as server:
-        answers = answered(entrant(server.url, concurrency=2), prompts(3))
-        assert [next(answers).prompt_id, next(answers).prompt_id] == ["p01", "p02"]
-        others.set()
-        assert [response.prompt_id for response in answers] == ["p00"]
 
 
 def test_what_is_on_its_way_at_ctrl_c_is_waited_for_and_handed_over():
@@ -299,34 +279,6 @@ def test_what_may_pass_is_tried_again(fault: Fault, tmp_path: Path):
             server.fault(fault, nth=nth)
         assert len(generated(entrant(server.url, concurrency=1), 3, tmp_path / "store.sqlite")) == 3
     assert len(server.asked) == 5
-
-
-def test_a_server_is_waited_for_as_long_as_it_asks():
-    with OpenAiServer() as server:
-        server.fault(Status(429, headers={"retry-after": "0.3"}))
-        list(answered(entrant(server.url), prompts(1)))
-    first, second = (call.time for call in server.calls if call.method == "POST")
-    assert second - first >= 0.3
-
-
-def test_a_server_that_asks_to_wait_till_tomorrow_ends_the_run():
-    with OpenAiServer() as server:
-        server.fault(Status(429, message="Daily limit.", headers={"retry-after": "36000"}))
-        with pytest.raises(
-            UserError, match=r"asks to wait for 600 minutes \(Daily limit\)\. Every answer so far"
-        ):
-            list(answered(entrant(server.url), prompts(3)))
-
-
-def test_nothing_is_tried_for_ever(tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    with OpenAiServer() as server:
-        server.fault(Status(500, message="Out of memory."), nth=None)
-        with pytest.raises(
-            UserError, match=r"^1 of 1 responses are missing \(openai_compatible 1\)"
-        ):
-            generated(entrant(server.url), 1, tmp_path / "store.sqlite")
-    assert len(server.asked) == 6
-    assert "1 queries have failed for good; 1 of them: Out of memory" in caplog.text
 
 
 def test_a_prompt_that_is_too_long_is_named_and_the_others_are_answered(
@@ -733,20 +685,6 @@ def test_an_error_in_place_of_a_message_is_no_answer_of_claude(claude, tmp_path:
     found = generated(build(), 2, tmp_path / "store.sqlite")
     assert [response.response_text for response in found.values()] == ["Because.", "Because."]
     assert server.meter.posts("/messages$") == 4
-
-
-def test_claude_pays_for_each_prompt_once_whatever_happens(claude, tmp_path: Path):
-    server, build = claude
-    path = tmp_path / "store.sqlite"
-    for nth, code in ((2, 429), (4, 529), (7, 402)):
-        server.fault("POST", "/messages$", Status(code), nth=nth)
-    with pytest.raises(UserError, match=r"the entrant claude's API refuses \(402\)"):
-        generated(build(concurrency=2), 9, path)
-    generated(build(), 9, path)
-    n_posts = server.meter.posts("/messages$")
-    assert len(generated(build(), 9, path)) == 9
-    assert server.meter.posts("/messages$") == n_posts
-    assert set(server.meter.billed_bodies.values()) == {1}
 
 
 def test_claude_without_a_key_or_with_another_model_or_a_wrong_one_is_one_line(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -107,19 +105,6 @@ def test_a_worked_example(path: Path) -> None:
         assert claimed(path) == dict.fromkeys(["k3", "k4", "k5"], bob.owner)
 
 
-def test_what_is_taken_comes_in_the_order_given(path: Path) -> None:
-    with Store(path) as store, Claims(store) as mine:
-        assert mine.take(["k3", "k1", "k2"]) == ["k3", "k1", "k2"]
-
-
-def test_to_take_again_what_one_has_changes_nothing(path: Path) -> None:
-    with Store(path) as store, Claims(store) as mine:
-        mine.take(["k1", "k2"])
-        assert mine.take(["k2", "k1"]) == ["k2", "k1"]
-        assert mine.take([]) == []
-        assert claimed(path) == dict.fromkeys(["k1", "k2"], mine.owner)
-
-
 def test_a_call_is_in_the_books_from_before_it_leaves_until_its_answer_is_stored(
     path: Path,
 ) -> None:
@@ -177,14 +162,6 @@ def test_the_calls_of_a_killed_process_are_losses_of_whoever_asks_again(
                 ("k2", None),
             ]
     assert "1 calls of an earlier run got no answer" in caplog.text
-
-
-def test_what_has_been_answered_meanwhile_is_held_no_longer(path: Path) -> None:
-    with Store(path) as store, Claims(store) as mine:
-        mine.take(["k1", "k2"])
-        list(store.keep([reply("k1")], key=lambda r: r.key))
-        assert mine.take(["k1", "k2"]) == ["k2"]
-        assert claimed(path) == {"k2": mine.owner}
 
 
 def test_more_keys_than_a_query_takes_and_keys_with_quotes_are_taken(path: Path) -> None:
@@ -312,26 +289,6 @@ def test_what_a_killed_process_held_goes_to_the_next_at_once_and_what_a_living_o
                 assert heir.holders(wanted) == f"process {live.pid} on {socket.gethostname()} (6)"
 
 
-def test_a_batch_without_an_id_is_inherited_too(path: Path) -> None:
-    """The server may have it: it must be looked for, and its queries must not be submitted again before that."""
-    with process(OWNER, path, "k") as dead:
-        assert said(dead) == ["ready"]
-        kill(dead)
-        with Store(path) as store, Claims(store) as heir:
-            assert heir.take(["k3"]) == ["k3"]
-            (batch,) = Ledger(store, heir.owner).under_way()
-            assert (batch.state, batch.batch_id, batch.size) == ("intended", None, 3)
-
-
-def test_a_process_that_is_gone_altogether_is_dead(path: Path) -> None:
-    with process(OWNER, path, "k") as dead:
-        said(dead)
-        dead.kill()
-        dead.wait()
-        with Store(path) as store, Claims(store) as heir:
-            assert heir.take(["k5"]) == ["k5"]
-
-
 def test_whoever_inherits_a_batch_claims_only_what_it_wants_of_it(path: Path) -> None:
     """Of k1 to k4, all in one batch, k1 is answered. The heir asks for k3 only. Another may claim k2 and k4, but they
     are under way and cannot be submitted again."""
@@ -352,49 +309,6 @@ def test_whoever_inherits_a_batch_claims_only_what_it_wants_of_it(path: Path) ->
                 submit(ledger, "k2")
 
 
-def test_two_heirs_of_two_batches_do_not_wait_for_each_other(path: Path) -> None:
-    """Each inherits a batch with a key that the other wants, and in both that key expires."""
-    with ExitStack() as stack:
-        stores = [stack.enter_context(Store(path)) for _ in range(4)]
-        with Claims(stores[0]) as one, Claims(stores[1]) as two:
-            nonces = []
-            for former, store, keys in (
-                (one, stores[0], ["k1", "k2"]),
-                (two, stores[1], ["k3", "k4"]),
-            ):
-                former.take(keys)
-                nonces.append(submit(Ledger(store, former.owner), *keys, batch_id=keys[0]))
-        ann, bob = (stack.enter_context(Claims(store)) for store in stores[2:])
-        assert ann.take(["k1"]) == ["k1"]
-        assert bob.take(["k3", "k2"]) == ["k3", "k2"]
-        assert ann.take(["k4"]) == ["k4"]
-        for heir, store, nonce, (first, second) in (
-            (ann, stores[2], nonces[0], ("k1", "k2")),
-            (bob, stores[3], nonces[1], ("k3", "k4")),
-        ):
-            ledger = Ledger(store, heir.owner)
-            assert [batch.nonce for batch in ledger.under_way()] == [nonce]
-            ledger.record(
-                ledger.find(nonce),
-                {first: "succeeded", second: "expired"},
-                {first: reply(first)},
-                now=2.0,
-            )
-        submit(Ledger(stores[2], ann.owner), "k4", batch_id="k4 again")
-        submit(Ledger(stores[3], bob.owner), "k2", batch_id="k2 again")
-
-
-def test_a_batch_of_which_nothing_is_wanted_is_left_to_those_who_want_it(path: Path) -> None:
-    with Store(path) as store:
-        with Claims(store) as former:
-            former.take(["k1", "k2"])
-            submit(Ledger(store, former.owner), "k1", batch_id="b")
-        with Claims(store) as heir:
-            assert heir.take(["k2"]) == ["k2"]
-            assert Ledger(store, heir.owner).under_way() == []
-            assert claimed(path) == {"k2": heir.owner}
-
-
 def test_a_batch_that_may_not_have_arrived_is_inherited_by_the_next_whatever_it_wants(
     path: Path,
 ) -> None:
@@ -410,49 +324,6 @@ def test_a_batch_that_may_not_have_arrived_is_inherited_by_the_next_whatever_it_
             assert heir.take(["k2"], endpoint=ledger.find(nonce).endpoint) == ["k2"]
             assert [batch.nonce for batch in ledger.under_way()] == [nonce]
             assert claimed(path) == {"k2": heir.owner}
-
-
-@pytest.mark.parametrize("end", ["settled", "abandoned"])
-def test_a_batch_that_is_over_is_not_inherited(path: Path, end: str) -> None:
-    with Store(path) as store:
-        with Claims(store) as former:
-            former.take(["k"])
-            submit(Ledger(store, former.owner), "k", batch_id="b")
-        write(path, "UPDATE batches SET state = ?", end)
-        with Claims(store) as heir:
-            assert heir.take(["k"]) == ["k"]
-            assert (Ledger(store, heir.owner).under_way(), Ledger(store, "").pending()) == (
-                [],
-                set(),
-            )
-            assert [batch.owner for batch in Ledger(store, "").batches()] == [former.owner]
-
-
-def test_a_batch_under_way_at_the_end_of_the_work_is_the_next_one_s(path: Path) -> None:
-    with Store(path) as store:
-        with Claims(store) as former:
-            former.take(["k1", "k2"])
-            nonce = submit(Ledger(store, former.owner), "k1", "k2", batch_id="b")
-        with Claims(store) as heir:
-            assert heir.take(["k2", "k1"]) == ["k2", "k1"]
-            assert [batch.nonce for batch in Ledger(store, heir.owner).under_way()] == [nonce]
-
-
-@pytest.mark.parametrize(("n", "words"), [(1, "a batch"), (2, "2 batches")])
-def test_it_is_said_how_many_batches_were_taken_over(
-    path: Path, n: int, words: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    keys = [f"k{i}" for i in range(n)]
-    with Store(path) as store:
-        with Claims(store) as former:
-            former.take(keys)
-            for key in keys:
-                submit(Ledger(store, former.owner), key, batch_id=key)
-        with Claims(store) as heir:
-            heir.take(keys)
-            heir.take(keys)
-    assert caplog.messages == [f"took over {words} that an earlier run has left under way"]
 
 
 @on_linux
@@ -581,12 +452,6 @@ def test_nobody_takes_itself_for_dead(path: Path, caplog: pytest.LogCaptureFixtu
     assert caplog.messages == []  # it takes nothing over from itself
 
 
-def test_a_claim_of_nobody_is_free(path: Path) -> None:
-    with Store(path) as store, Claims(store) as mine:
-        write(path, "INSERT INTO claims VALUES ('k', 'nobody')")
-        assert mine.take(["k"]) == ["k"]
-
-
 # The heartbeat
 
 
@@ -634,13 +499,6 @@ def test_one_who_was_forgotten_and_goes_on_is_heard_again(
         assert eventually(path, "SELECT owner FROM owners", []) == [(mine.owner,)]
 
 
-def test_to_close_is_not_to_wait_for_the_next_beat(path: Path) -> None:
-    start = time.monotonic()
-    with Store(path) as store, Claims(store):
-        pass
-    assert time.monotonic() - start < claims.BEAT_SECONDS
-
-
 # Letting go
 
 
@@ -677,24 +535,6 @@ def test_closing_forgets_the_dead_whom_nobody_misses(path: Path) -> None:
         assert len(Ledger(store, "").pending()) == 5
 
 
-def test_one_lets_go_of_nothing_that_is_another_s(path: Path) -> None:
-    with Store(path) as one, Store(path) as two, Claims(one) as ann:
-        ann.take(["k1"])
-        with Claims(two) as bob:
-            bob.take(["k2"])
-        assert claimed(path) == {"k1": ann.owner}
-        assert rows(path, "SELECT owner FROM owners") == [(ann.owner,)]
-
-
-def test_to_keep_an_answer_is_to_commit_it_and_let_its_key_go(path: Path) -> None:
-    with Store(path) as store, Claims(store) as mine:
-        mine.take(["k1", "k2"])
-        assert mine.keep("k1", reply("k1", dollars=0.5)) == reply("k1", dollars=0.5)
-        assert rows(path, "SELECT key FROM answers") == [("k1",)]
-        assert claimed(path) == {"k2": mine.owner}
-        assert (store.usage.judge_calls, store.usage.dollars) == (1, 0.5)
-
-
 @pytest.mark.parametrize("when", ["INSERT ON answers", "DELETE ON claims"])
 def test_an_answer_is_kept_and_let_go_together_or_not_at_all(path: Path, when: str) -> None:
     with Store(path) as store, Claims(store) as mine:
@@ -709,21 +549,6 @@ def test_an_answer_is_kept_and_let_go_together_or_not_at_all(path: Path, when: s
         assert store.usage.judge_calls == 0
         mine.keep("k", reply("k"))
         assert (claimed(path), store.get(JudgeReply, ["k"])["k"].text) == ({}, "VERDICT: A")
-
-
-def test_what_is_taken_and_inherited_is_so_together_or_not_at_all(path: Path) -> None:
-    with Store(path) as store:
-        with Claims(store) as former:
-            former.take(["k1", "k2"])
-            submit(Ledger(store, former.owner), "k1", batch_id="b")
-        with Claims(store) as heir:
-            with (
-                failing(path, "INSERT ON claims WHEN NEW.key = 'k2'"),
-                pytest.raises(UserError, match="gave up"),
-            ):
-                heir.take(["k1", "k2"])
-            assert (claimed(path), Ledger(store, heir.owner).under_way()) == ({}, [])
-            assert heir.take(["k1", "k2"]) == ["k1", "k2"]
 
 
 def test_the_first_answer_stays_and_the_second_was_paid_for_all_the_same(path: Path) -> None:
@@ -751,59 +576,6 @@ def test_the_holders_are_named_with_their_machine_and_how_much_they_hold(path: P
             == "process 7 on elsewhere (2), process 8 on yonder (1)"
         )
         assert mine.holders(["k5", "k6"]) == mine.holders([]) == ""
-
-
-def test_the_holder_of_a_batch_under_way_is_named_for_all_that_is_still_to_come_in_it(
-    path: Path,
-) -> None:
-    """The heir has claimed k2 alone; k1 is answered. A key that is claimed and under way counts once."""
-    with Store(path) as one, Store(path) as two:
-        with Claims(one) as former:
-            former.take(["k1", "k2", "k3"])
-            ledger = Ledger(one, former.owner)
-            nonce = submit(ledger, "k1", "k2", "k3", batch_id="b")
-            ledger.record(ledger.find(nonce), {"k1": "succeeded"}, {"k1": reply("k1")}, now=1.0)
-        with Claims(one) as heir, Claims(two) as other:
-            heir.take(["k2"])
-            name = f"process {os.getpid()} on {socket.gethostname()}"
-            assert other.holders(["k1", "k2", "k3", "k4"]) == f"{name} (2)"
-            assert other.holders(["k1", "k3"]) == f"{name} (1)"
-            assert heir.holders(["k1", "k2", "k3"]) == ""
-            ledger.give_up(ledger.find(nonce), "given up by the user")
-            assert other.holders(["k1", "k3"]) == ""
-
-
-def test_a_store_that_cannot_be_written_is_one_clear_error(path: Path) -> None:
-    with Store(path) as store:
-        write(path, "DROP TABLE owners")
-        with (
-            pytest.raises(
-                UserError, match=r"cannot be used as the store \(no such table: owners\)"
-            ),
-            Claims(store),
-        ):
-            pass
-
-
-def shuffled(keys: Sequence[str], seed: int) -> list[str]:
-    return random.Random(seed).sample(keys, len(keys))
-
-
-def test_to_take_all_of_a_headline_run_takes_no_time(path: Path) -> None:
-    """4,632 keys, of which a dead process holds 1,000 in a batch, take about ten times what 463 do."""
-    keys = [f"{n:040}" for n in range(4632)]
-    few = [f"few {n:036}" for n in range(463)]
-    with Store(path) as store:
-        with Claims(store) as former:
-            former.take(keys[:1000])
-            submit(Ledger(store, former.owner), *keys[:1000], batch_id="b")
-        with Claims(store) as heir:
-            wanted = shuffled(keys, seed=1)
-            times = [time.process_time()]
-            for some in (few, wanted):
-                assert heir.take(some) == some
-                times.append(time.process_time())
-            assert times[2] - times[1] < 50 * (times[1] - times[0])
 
 
 # A sweep and its jobs

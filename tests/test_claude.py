@@ -51,7 +51,6 @@ from elo_exp.store.store import Store
 from tests.anthropic_server import AnthropicServer, Call, Instead, SlowBody, Stage, Status
 from tests.anthropic_verdicts import (
     LOW_BALANCE,
-    Errored,
     Outcome,
     Reshaped,
     Says,
@@ -644,14 +643,6 @@ def test_everything_that_is_shown_is_in_the_key(tmp_path: Path):
     assert len(set(keys)) == len(keys)
 
 
-def test_names_are_not_in_the_key():
-    """Equal texts are one question, whoever wrote them and whatever the prompt is called."""
-    renamed = dataclasses.replace(
-        COMPARISON, prompt_id="p2", entrant_a="cid", entrant_b="dan", source="curated"
-    )
-    assert key(judge(), renamed) == key(judge())
-
-
 def test_the_other_transport_finds_what_one_has_paid_for(tmp_path: Path):
     with AnthropicServer(verdicts=longer) as server:
         first, paid = judged(judge(base_url=server.url), tmp_path / "store.sqlite")
@@ -785,12 +776,6 @@ def test_a_deprecated_model_is_warned_of_once(
     assert line.startswith("warning: judge.model: claude-late will be retired on 2999-11-30")
 
 
-def test_a_model_that_stays_is_not_spoken_of(caplog: pytest.LogCaptureFixture):
-    for model in MODELS:
-        check_lifetime(model)
-    assert caplog.messages == []
-
-
 def test_the_preflight_refuses_a_retired_model_before_anything_is_sent(tmp_path: Path):
     """The SDK does not warn of it in batches."""
     with AnthropicServer(verdicts=longer) as server:
@@ -852,14 +837,6 @@ def test_writes_of_a_server_that_does_not_tell_them_apart_are_five_minute_ones()
 def test_what_is_no_count_of_tokens_costs_nothing_that_is_known(usage: Any):
     assert set(reply(usage).usage.values()) == {0}
     assert reply(usage).dollars == 0
-
-
-def test_more_writes_for_an_hour_than_there_are_leave_none_for_five_minutes():
-    usage = {
-        "cache_creation_input_tokens": 500,
-        "cache_creation": {"ephemeral_1h_input_tokens": 800},
-    }
-    assert reply(usage).usage["cache_write_5m_tokens"] == 0
 
 
 def test_a_reply_keeps_the_whole_message_and_whom_it_is_about():
@@ -939,19 +916,6 @@ def test_a_cache_that_is_chosen_is_the_one_that_every_request_asks_for(
     assert [name for name, tokens in written.items() if tokens] == [cache] * (cache != "none")
 
 
-@pytest.mark.parametrize("cache", ["5m", "none"])
-@pytest.mark.parametrize("transport", ["batches", "messages"])
-def test_the_decision_on_the_cache_is_part_of_what_a_run_reports(
-    cache: str, transport: str, tmp_path: Path
-):
-    with AnthropicServer(verdicts=longer) as server:
-        _, usage = judged(
-            judge(cache=cache, transport=transport, base_url=server.url), tmp_path / "store.sqlite"
-        )
-    assert usage.cache is not None
-    assert cache in usage.cache
-
-
 @pytest.mark.parametrize(
     ("miss_rate", "later", "words"),
     [
@@ -980,13 +944,6 @@ def test_measured_warms_each_rubric_with_one_query_measures_a_chunk_and_decides(
     assert any(line.startswith("warning: prompt cache: ") for line in caplog.messages) == (
         later != "1h"
     )
-
-
-def test_the_warming_queries_are_wanted_ones_and_no_extra(tmp_path: Path):
-    with AnthropicServer(verdicts=longer) as server:
-        _, usage = judged(judge(base_url=server.url), tmp_path / "store.sqlite", 5)
-    assert [batch.n for batch in server.batches] == [1, 9]
-    assert server.meter.billed.total() == usage.judge_calls == usage.verdicts_distinct == 10
 
 
 def test_a_run_too_small_to_measure_does_not_say_that_it_has_measured(tmp_path: Path):
@@ -1064,12 +1021,6 @@ def test_the_plan_counts_the_cache_at_the_expected_hit_rate(
     asks_for = write if transport == "batches" or cache != "measured" else 5
     dollars = prefix * (0.7 * 0.2 + 0.3 * asks_for) + user * 4 + 4 * 550 * 20
     assert estimated(made, some).dollars == pytest.approx(dollars * 1e-6 * factor)
-
-
-def test_nothing_is_asked_about_no_queries():
-    with AnthropicServer() as server:
-        assert estimated(judge(base_url=server.url), []).input_tokens == 0
-    assert server.meter.calls == []
 
 
 def test_where_the_api_cannot_count_now_the_plan_says_so_and_estimates(
@@ -1178,28 +1129,6 @@ def test_refusals_are_paid_answers_that_are_stored_and_reported(transport: str, 
     assert (found.n_judgments, found.n_invalid, found.n_refused, found.n_cut_off) == (3, 1, 1, 0)
 
 
-@pytest.mark.parametrize("transport", ["batches", "messages"])
-def test_answers_that_were_cut_off_are_too(transport: str, tmp_path: Path):
-    found = quality(StopReason("max_tokens"), transport, tmp_path / "store.sqlite")
-    assert (found.n_judgments, found.n_invalid, found.n_refused, found.n_cut_off) == (3, 1, 0, 1)
-
-
-def test_unreadable_answers_are_invalid_and_neither(tmp_path: Path):
-    found = quality(Says("I would rather not say."), "messages", tmp_path / "store.sqlite")
-    assert (found.n_judgments, found.n_invalid, found.n_refused, found.n_cut_off) == (3, 1, 0, 0)
-
-
-def test_429_is_waited_for_as_long_as_the_server_asks(tmp_path: Path):
-    with AnthropicServer(verdicts=longer) as server:
-        server.fault("POST", SINGLE, Status(429, headers={"retry-after": "0.3"}), nth=1)
-        made = judge(transport="messages", base_url=server.url)
-        _, usage = judged(made, tmp_path / "store.sqlite", 2)
-    times = [call.time for call in server.meter.calls if re.search(SINGLE, call.path)]
-    assert len(times) == 5
-    assert times[1] - times[0] >= 0.3
-    assert usage.judge_calls == 4
-
-
 ODD = [
     b"<html>Log in first</html>",
     b"[]",
@@ -1293,17 +1222,6 @@ def test_a_429_that_does_not_pass_today_ends_the_run(
     assert server.meter.billed_bodies.total() == 0
 
 
-def test_an_overloaded_server_is_asked_again(tmp_path: Path):
-    with AnthropicServer(verdicts=longer) as server:
-        for nth, code in enumerate((529, 429, 529, 429), start=1):
-            server.fault("POST", SINGLE, Status(code), nth=nth)
-        judgments, _ = judged(
-            judge(transport="messages", base_url=server.url), tmp_path / "store.sqlite", 1
-        )
-    assert [judgment.winner for judgment in judgments] == ["ann"]
-    assert server.meter.posts(SINGLE) == 2 + 4
-
-
 NO_MESSAGES: dict[str, Callable[[Any], Any]] = {
     "an error": lambda message: {
         "type": "error",
@@ -1344,88 +1262,6 @@ def test_what_stays_no_message_fails_for_good_with_the_servers_words(
         judged(judge(transport=transport, base_url=server.url), tmp_path / "store.sqlite", 3)
     (line,) = [line for line in caplog.messages if "failed for good" in line]
     assert "something else than a message (Overloaded)" in line
-
-
-TOO_LONG = Errored("invalid_request_error", "prompt is too long: 300000 tokens > 200000 maximum")
-
-
-@pytest.mark.parametrize("transport", ["batches", "messages"])
-def test_a_request_that_is_refused_fails_for_good_with_its_cause(
-    transport: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    path = tmp_path / "store.sqlite"
-    with AnthropicServer(verdicts=longer, outcomes=about_the_first(TOO_LONG)) as server:
-        made = functools.partial(judge, transport=transport, base_url=server.url)
-        with pytest.raises(
-            UserError,
-            match=r"^2 of 6 verdicts are missing \(factuality 2\): factuality p000 ann v bob",
-        ):
-            judged(made(), path, 3)
-        (line,) = [line for line in caplog.messages if "failed for good" in line]
-        assert line.startswith("warning: 2 queries have failed for good; 2 of them: ")
-        assert "prompt is too long: 300000 tokens > 200000 maximum" in line
-        judgments, _ = judged(made(), path, 3, allow_missing=True)
-    assert [judgment.prompt_id for judgment in judgments] == ["p001", "p002"]
-    assert len(stored(path)) == 4  # a failure is not an answer
-    assert set(server.meter.billed_bodies.values()) == {1}
-
-
-def test_where_everything_is_refused_the_run_stops_early_with_the_cause(tmp_path: Path):
-    with AnthropicServer(outcomes=lambda params, n: TOO_LONG) as server:
-        made = judge(transport="messages", base_url=server.url, concurrency=4)
-        with pytest.raises(
-            UserError, match="^20 queries have failed for good; 20 of them: prompt is too long"
-        ):
-            judged(made, tmp_path / "store.sqlite", 30)
-    assert server.meter.posts(SINGLE) <= 20 + 4
-
-
-@pytest.mark.parametrize(
-    ("code", "hint"),
-    [
-        (401, "Check ANTHROPIC_API_KEY"),
-        (402, "Check the account's balance"),
-        (403, "may not do this"),
-    ],
-)
-@pytest.mark.parametrize(("transport", "path"), [("batches", BATCHES), ("messages", SINGLE)])
-def test_an_account_that_may_not_ask_stops_the_run_at_once(
-    code: int, hint: str, transport: str, path: str, tmp_path: Path
-):
-    with AnthropicServer(verdicts=longer) as server:
-        server.fault("POST", path, Status(code, message="No."), nth=None)
-        with pytest.raises(UserError, match=rf"\({code}\): No\. .*{hint}"):
-            judged(judge(transport=transport, base_url=server.url), tmp_path / "store.sqlite", 5)
-    assert server.meter.posts(path) == 1
-    assert server.meter.billed_bodies.total() == 0
-
-
-def test_messages_stop_before_the_budget_is_passed_and_a_higher_one_goes_on(tmp_path: Path):
-    path = tmp_path / "store.sqlite"
-    with AnthropicServer(verdicts=longer, thinking_tokens=1000) as server:
-        made = functools.partial(
-            judge,
-            transport="messages",
-            base_url=server.url,
-            expected_output_tokens=1,
-            concurrency=2,
-        )
-        with pytest.raises(UserError) as refusal:
-            judged(made(budget_usd=0.2), path, 10)
-        spent = sum(row["dollars"] for row in stored(path))
-        n_stored = len(stored(path))
-        assert re.search(
-            r"judging\.budget_usd: \$0\.\d\d of \$0\.20 are spent, and the next request may",
-            str(refusal.value),
-        )
-        assert "Every answer so far is stored; the same command with a higher cap goes on." in str(
-            refusal.value
-        )
-        assert 0 < spent <= 0.2
-        _, usage = judged(made(budget_usd=5.0), path, 10)
-    assert 0 < n_stored < 20
-    assert usage.judge_calls == 20 - n_stored
-    assert set(server.meter.billed_bodies.values()) == {1}
 
 
 SILENT: dict[str, Callable[[Any], Any]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -171,16 +170,6 @@ def test_batches_come_oldest_first(path: Path) -> None:
         assert [batch.size for batch in ledger.batches()] == [4, 2, 3, 1]
 
 
-def test_a_batch_that_was_not_accepted_leaves_its_queries_to_be_asked(path: Path) -> None:
-    with run(path, "ab") as (_, _, ledger):
-        batch = intend(ledger, "ab")
-        assert ledger.abandon(batch, "429: slow down")
-        assert summary(path) == ("abandoned", "- -", "ab", "")
-        assert ledger.find(batch.nonce).note == "429: slow down"
-        assert (ledger.pending(), ledger.under_way()) == (set(), [])
-        assert intend(ledger, "ab").nonce != batch.nonce
-
-
 def test_a_process_that_slept_cannot_abandon_what_another_has_taken_over(path: Path) -> None:
     """Bob has found Ann's batch at the server: if it were abandoned now, it would be paid for again."""
     with run(path, "a") as (_, _, ann):
@@ -198,37 +187,6 @@ def test_a_process_that_slept_cannot_abandon_what_another_has_taken_over(path: P
             assert heir.find(batch.nonce).note is None
 
 
-def test_what_the_server_has_is_not_abandoned_and_can_be_given_up_by_the_user(path: Path) -> None:
-    """By any process, whoever's it is."""
-    with run(path, "a") as (_, _, ledger):
-        batch = intend(ledger, "a")
-        ledger.submitted(batch, "msgbatch_1")
-        assert not ledger.abandon(batch, "it did not turn up")
-        assert ledger.pending() == {"a"}
-        with Store(path) as store:
-            Ledger(store, owner="").give_up(batch, "given up by the user")
-        assert (ledger.pending(), ledger.under_way()) == (set(), [])
-        given_up = ledger.find(batch.nonce)
-        assert (given_up.state, given_up.batch_id, given_up.note) == (
-            "abandoned",
-            "msgbatch_1",
-            "given up by the user",
-        )
-        intend(ledger, "a")
-
-
-def test_a_batch_that_is_settled_changes_no_more(path: Path) -> None:
-    with run(path, "a") as (_, _, ledger):
-        batch = intend(ledger, "a")
-        record(ledger, batch, {"a": "expired"}, [], now=1.0)
-        before = everything(path)
-        ledger.submitted(batch, "msgbatch_1")
-        assert not ledger.abandon(batch, "it did not turn up")
-        ledger.give_up(batch, "given up once more")
-        ledger.note(batch, "cancelled by the user")
-        assert everything(path) == before
-
-
 def test_what_was_given_up_and_accepted_all_the_same_is_collected(path: Path) -> None:
     """The user gave it up while the server's answer was on its way."""
     with run(path, "a") as (_, _, ledger):
@@ -236,16 +194,6 @@ def test_what_was_given_up_and_accepted_all_the_same_is_collected(path: Path) ->
         ledger.give_up(batch, "given up by the user")
         ledger.submitted(batch, "msgbatch_1")
         assert [b.batch_id for b in ledger.under_way()] == ["msgbatch_1"]
-
-
-def test_a_note_changes_nothing_else(path: Path) -> None:
-    with run(path, "a") as (_, _, ledger):
-        batch = intend(ledger, "a")
-        before = everything(path)
-        ledger.note(batch, "cancelled by the user")
-        assert ledger.find(batch.nonce).note == "cancelled by the user"
-        write(path, "UPDATE batches SET note = NULL")
-        assert everything(path) == before
 
 
 def test_what_is_done_to_one_batch_is_done_to_no_other(path: Path) -> None:
@@ -290,14 +238,6 @@ def test_no_two_batches_of_unknown_fate_have_one_size(path: Path) -> None:
         intend(ledger, "cd")
 
 
-def test_nor_where_the_other_belongs_to_another_process(path: Path) -> None:
-    with run(path, "ab") as (_, _, ann), run(path, "cd") as (_, _, bob):
-        batch = intend(ann, "ab")
-        assert bob.intend(queries("cd"), **HOW) is None
-        ann.abandon(batch, "not accepted")
-        intend(bob, "cd")
-
-
 def test_they_may_at_different_servers(path: Path) -> None:
     with run(path, "ab") as (_, _, ledger):
         first = intend(ledger, "a")
@@ -320,18 +260,6 @@ def test_nothing_is_submitted_without_a_claim_on_it(path: Path, keys: str) -> No
         "another process has taken over some of this run's queries, as if this one had died. Nothing more is "
         "submitted; the same command goes on."
     )
-
-
-def test_what_is_under_way_is_not_submitted_again(path: Path) -> None:
-    with run(path, "abc") as (_, _, ledger):
-        batch = intend(ledger, "a")
-        for _ in range(2):  # intended, then submitted
-            with pytest.raises(UserError, match="Nothing more is submitted"):
-                intend(ledger, "abc")
-            ledger.submitted(batch, "msgbatch_1")
-        assert [b.nonce for b in ledger.batches()] == [batch.nonce]
-        record(ledger, batch, {"a": "expired"}, [], now=1.0)
-        intend(ledger, "abc")
 
 
 def test_a_process_that_slept_and_was_taken_for_dead_submits_nothing_more(path: Path) -> None:
@@ -368,52 +296,6 @@ def test_a_result_counts_once_however_often_it_comes(path: Path) -> None:
         assert store.usage.dollars_by_dimension == {"factuality": 0.5}
 
 
-def test_what_one_process_has_taken_in_another_does_not_count_again(path: Path) -> None:
-    with run(path, "ab") as (store, _, ledger):
-        batch = intend(ledger, "ab")
-        record(ledger, batch, {"a": "succeeded"}, [reply("a")], now=1.0)
-    with run(path, "b") as (heir, _, ledger):
-        both = [reply("a"), reply("b")]
-        assert record(ledger, batch, dict.fromkeys("ab", "succeeded"), both, now=2.0) == (
-            {"b"},
-            both,
-        )
-    assert (store.usage.judge_calls, heir.usage.judge_calls) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    "outcome", ["errored", "expired", "canceled", "invalid_request_error", "overloaded_error"]
-)
-def test_a_failure_is_noted_and_never_an_answer(path: Path, outcome: str) -> None:
-    """Its key stays claimed: whoever failed is the one to ask again."""
-    with run(path, "ab") as (store, claims, ledger):
-        batch = intend(ledger, "ab")
-        assert record(ledger, batch, {"a": outcome}, [], now=1.0) == ({"a"}, [])
-        assert summary(path) == ("intended", f"{outcome} -", "ab", "")
-        assert (store.usage.judge_calls, ledger.pending()) == (0, {"b"})
-        assert record(ledger, batch, {"b": outcome}, [], now=2.0) == ({"b"}, [])
-        assert summary(path) == ("settled", f"{outcome} {outcome}", "ab", "")
-        assert ledger.outcomes(batch) == {outcome: 2}
-        assert claims.take("ab") == ["a", "b"]
-
-
-def test_the_first_outcome_stays(path: Path) -> None:
-    with run(path, "ab") as (_, _, ledger):
-        batch = intend(ledger, "ab")
-        record(ledger, batch, {"a": "expired"}, [], now=1.0)
-        assert record(ledger, batch, {"a": "canceled"}, [], now=2.0) == (set(), [])
-        assert summary(path)[1] == "expired -"
-
-
-def test_what_was_never_asked_in_a_batch_neither_counts_nor_settles_it(path: Path) -> None:
-    """A row of another batch, or of nobody's."""
-    with run(path, "a") as (store, _, ledger):
-        batch = intend(ledger, "a")
-        assert record(ledger, batch, {"alien": "succeeded"}, [], now=1.0) == (set(), [])
-        assert record(ledger, batch, {}, [], now=1.0) == (set(), [])
-        assert (summary(path), store.usage.judge_calls) == (("intended", "-", "a", ""), 0)
-
-
 def test_the_first_answer_stays_and_the_second_is_paid_for_all_the_same(path: Path) -> None:
     with run(path, "a") as (store, _, ledger):
         batch = intend(ledger, "a")
@@ -423,44 +305,6 @@ def test_the_first_answer_stays_and_the_second_is_paid_for_all_the_same(path: Pa
         assert found == ({"a"}, [first])  # every run shall see the same
         assert store.get(JudgeReply, "a")["a"] == first
         assert (summary(path)[2], store.usage.dollars) == ("", 0.75)
-
-
-def test_earlier_answers_among_new_ones_come_in_the_order_of_the_results(path: Path) -> None:
-    with run(path, "abc") as (store, _, ledger):
-        batch = intend(ledger, "abc")
-        list(store.keep([reply("b", "first")], key=lambda r: r.key))
-        replies = [reply(key, "second") for key in "cba"]
-        new, answers = record(ledger, batch, dict.fromkeys("abc", "succeeded"), replies, now=1.0)
-        assert new == {"a", "b", "c"}
-        assert [(answer.key, answer.text) for answer in answers] == [
-            ("c", "second"),
-            ("b", "first"),
-            ("a", "second"),
-        ]
-
-
-def test_half_an_emoji_in_a_reply_keeps_no_other_result_back(path: Path) -> None:
-    """A model may be cut off within a character, and JSON can say so."""
-    with run(path, "ab") as (store, _, ledger):
-        batch = intend(ledger, "ab")
-        replies = [reply("a"), reply("b", "cut off: \ud83d")]
-        assert record(ledger, batch, dict.fromkeys("ab", "succeeded"), replies, now=1.0) == (
-            {"a", "b"},
-            replies,
-        )
-        assert list(store.get(JudgeReply, "ab").values()) == replies
-
-
-def test_results_that_come_after_a_batch_was_given_up_are_taken_in(path: Path) -> None:
-    """They are paid for, and worth as much as any."""
-    with run(path, "a") as (_, _, ledger):
-        batch = intend(ledger, "a")
-        ledger.give_up(batch, "given up by the user")
-        assert record(ledger, batch, {"a": "succeeded"}, [reply("a")], now=1.0) == (
-            {"a"},
-            [reply("a")],
-        )
-        assert summary(path)[1:] == ("succeeded", "", "a")
 
 
 RESULTS = dict(zip("abcdefgh", ["succeeded"] * 5 + ["errored", "expired", "canceled"], strict=True))
@@ -616,144 +460,7 @@ def test_names_that_are_no_json_are_refused_before_anything_is_written(path: Pat
         intend(ledger, "ab")
 
 
-def check(path: Path) -> None:
-    """What must hold of a store at any moment."""
-    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
-    joined = "FROM queries JOIN batches USING (nonce)"
-    never = {
-        "settled with a result to come": f"SELECT 1 {joined} WHERE state = 'settled' AND outcome IS NULL",
-        "answered and still claimed": "SELECT 1 FROM claims JOIN answers USING (key)",
-        "succeeded without an answer": f"SELECT 1 {joined} WHERE outcome = 'succeeded' AND key NOT IN "
-        "(SELECT key FROM answers)",
-        "a batch of another size than it says": "SELECT 1 FROM batches WHERE size != (SELECT COUNT(*) FROM queries "
-        "WHERE queries.nonce = batches.nonce)",
-        "under way twice": f"SELECT 1 {joined} WHERE state IN ('intended', 'submitted') AND outcome IS NULL "
-        "GROUP BY key HAVING COUNT(*) > 1",
-        "an answer twice": "SELECT 1 FROM answers GROUP BY key HAVING COUNT(*) > 1",
-    }
-    assert {what: rows(path, statement) for what, statement in never.items()} == {
-        what: [] for what in never
-    }
-
-
-KILLED = """
-import sys
-from pathlib import Path
-from elo_exp.store.claims import Claims
-from elo_exp.store.ledger import Ledger
-from elo_exp.records import JudgeReply
-from elo_exp.store.store import Store
-
-def after(step):
-    print(step, flush=True)
-    sys.stdin.readline()
-
-def intend(keys):
-    queries = dict.fromkeys(keys, {})
-    return ledger.intend(
-        queries, endpoint="e", judge_model="m", reserve=1.0, ttl=None, high_water=None, now=1.0 + len(keys)
-    )
-
-with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
-    ledger = Ledger(store, claims.owner)
-    claims.take("abcd")
-    after("take")
-    batch = intend("abcd")
-    after("intend")
-    ledger.submitted(batch, "msgbatch_1")
-    after("submitted")
-    ledger.record(batch, {"a": "succeeded", "b": "expired"}, {"a": JudgeReply(key="a", text="")}, now=2.0)
-    after("record")
-    ledger.record(batch, {"c": "succeeded", "d": "canceled"}, {"c": JudgeReply(key="c", text="")}, now=3.0)
-    after("settled")
-    second = intend("bd")
-    after("intend again")
-    ledger.abandon(second, "refused")
-    after("abandon")
-"""
-
 # What the next process finds: the batches that become its own, which keys are still to come in them, what is answered.
-AFTER = {
-    "take": ([], "", ""),
-    "intend": (["intended"], "abcd", ""),
-    "submitted": (["submitted"], "abcd", ""),
-    "record": (["submitted"], "cd", "a"),
-    "settled": ([], "", "ac"),
-    "intend again": (["intended"], "bd", "ac"),
-    "abandon": ([], "", "ac"),
-}
-
-
-@pytest.mark.parametrize("last", AFTER)
-def test_a_process_killed_between_two_calls_leaves_all_that_the_next_needs(
-    path: Path, last: str
-) -> None:
-    with process(KILLED, path) as worker:
-        while said(worker) != last.split():
-            go_on(worker)
-        worker.kill()
-        worker.wait()
-    check(path)
-    states, pending, answered = AFTER[last]
-    with Store(path) as store, Claims(store) as heir:
-        ledger = Ledger(store, heir.owner)
-        assert heir.take("abcd") == [key for key in "abcd" if key not in answered]
-        assert [batch.state for batch in ledger.under_way()] == states
-        assert ledger.pending() == set(pending)
-        assert set(store.get(JudgeReply, "abcd")) == set(answered)
-    check(path)
-
-
-BUSY = """
-import sys
-from pathlib import Path
-from elo_exp.store.claims import Claims
-from elo_exp.store.ledger import Ledger
-from elo_exp.records import JudgeReply
-from elo_exp.store.store import Store
-
-with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
-    ledger = Ledger(store, claims.owner)
-    for n in range(10**6):
-        keys = [f"{sys.argv[2]}-{n}-{i}" for i in range(20)]
-        claims.take(keys)
-        batch = ledger.intend(
-            dict.fromkeys(keys, {}),
-            endpoint="e", judge_model="m", reserve=1.0, ttl=None, high_water=None, now=float(n),
-        )
-        ledger.submitted(batch, f"{sys.argv[2]}_{n}")
-        for some in (keys[:10], keys[10:]):
-            ledger.record(batch, dict.fromkeys(some, "succeeded"), {k: JudgeReply(key=k, text="") for k in some}, now=1.0)
-        if n == 3:
-            print("busy", flush=True)
-"""
-
-
-def test_a_process_killed_in_the_midst_of_a_call_leaves_a_sound_store(path: Path) -> None:
-    """At moments that nobody has chosen, each in a store that bears the traces of those before."""
-    for n in range(4):
-        with process(BUSY, path, n) as worker:
-            assert said(worker) == ["busy"]
-            time.sleep(0.0173 * n)
-            worker.kill()
-            worker.wait()
-        check(path)
-        with Store(path) as store, Claims(store) as heir:
-            wanted = [key for (key,) in store.read("SELECT key FROM claims")]
-            assert set(heir.take(wanted)) == set(wanted)
-            assert {batch.owner for batch in Ledger(store, heir.owner).under_way()} <= {heir.owner}
-            for batch in Ledger(store, heir.owner).under_way():
-                keys = Ledger(store, heir.owner).names(batch)
-                answers = [reply(key) for key in keys]
-                record(
-                    Ledger(store, heir.owner),
-                    batch,
-                    dict.fromkeys(keys, "succeeded"),
-                    answers,
-                    now=2.0,
-                )
-            assert Ledger(store, heir.owner).pending() == set()
-        check(path)
 
 
 def test_two_processes_that_intend_at_once_never_have_two_of_a_size(path: Path) -> None:

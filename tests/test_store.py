@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp.records import JudgeReply, Response, UserError
+from elo_exp.records import JudgeReply, UserError
 from elo_exp.store.store import SCHEMA_VERSION, Store
 from tests.data import full_disk
 
@@ -109,18 +109,6 @@ def test_an_answer_that_lacks_a_field_is_one_line(path):
             store.get(JudgeReply, ["k"])
 
 
-def test_an_answer_says_of_which_kind_it_is(path):
-    response = Response(entrant_id="ann", prompt_id="p1", response_text="Yes.")
-    with Store(path) as store:
-        list(keep(store, reply("a"), reply("b")))
-        list(store.keep([response], key=lambda r: "c"))
-    with closing(sqlite3.connect(path)) as db:
-        kinds = db.execute(
-            "SELECT kind, COUNT(*) FROM answers GROUP BY kind ORDER BY kind"
-        ).fetchall()
-    assert kinds == [("JudgeReply", 2), ("Response", 1)]
-
-
 # Several processes
 
 WRITER = """
@@ -197,39 +185,6 @@ def test_processes_that_make_a_store_at_once_make_one(path):
     assert {file.name for file in path.parent.iterdir()} == {path.name}
 
 
-KILLED = """
-import sys
-from pathlib import Path
-from elo_exp.records import JudgeReply
-from elo_exp.store.store import Store
-
-store = Store(Path(sys.argv[1]))
-for answer in store.keep((JudgeReply(key=f"k{n}", text="paid") for n in range(10**6)), key=lambda r: r.key):
-    print(answer.key, flush=True)
-    sys.stdin.readline()
-"""
-
-
-def test_a_process_killed_between_two_answers_keeps_what_it_had_passed_on(path):
-    worker = subprocess.Popen(
-        [sys.executable, "-c", KILLED, path],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    seen = []
-    for _ in range(5):
-        seen.append(worker.stdout.readline().strip())
-        worker.stdin.write("\n")
-        worker.stdin.flush()
-    worker.kill()  # SIGKILL: no handler runs
-    rest, _ = worker.communicate(timeout=60)
-    seen += rest.split()
-    assert worker.returncode == -9
-    assert seen[:5] == ["k0", "k1", "k2", "k3", "k4"]
-    assert texts(path, *seen) == dict.fromkeys(seen, "paid")
-
-
 # Transactions
 
 
@@ -240,16 +195,6 @@ def n_answers(path: Path) -> int:
 
 def put(store: Store, *replies: JudgeReply) -> int:
     return store.put({r.key: r for r in replies})
-
-
-def test_a_transaction_is_seen_by_others_when_it_is_over(path):
-    with Store(path) as store:
-        with store.transaction():
-            put(store, reply("a"))
-            put(store, reply("b"))
-            assert store.get(JudgeReply, ["a", "b"]).keys() == {"a", "b"}
-            assert n_answers(path) == 0
-        assert n_answers(path) == 2
 
 
 @pytest.mark.parametrize(
@@ -330,25 +275,6 @@ def test_what_a_transaction_found_no_room_for_leaves_nothing_of_it(path):
     assert texts(path, "a") == {"a": "VERDICT: A"}
 
 
-def test_put_says_how_many_answers_are_new(path):
-    with Store(path) as store, store.transaction():
-        assert put(store) == 0
-        assert put(store, reply("a"), reply("b")) == 2
-        assert put(store, reply("b", "second"), reply("c")) == 1
-        assert put(store, reply("a", "second")) == 0
-    assert texts(path, "a", "b", "c") == dict.fromkeys("abc", "VERDICT: A")
-
-
-def test_rows_can_be_read_by_any_question(path):
-    with Store(path) as store:
-        list(keep(store, reply("a"), reply("it's")))
-        assert store.read("SELECT key FROM answers WHERE key = ?", ["it's"]) == [("it's",)]
-        assert store.read(
-            "SELECT key FROM answers WHERE kind = ? AND key < ?", ("JudgeReply", "b")
-        ) == [("a",)]
-        assert store.read("SELECT key FROM answers WHERE 0") == []
-
-
 def test_what_this_process_has_made_is_counted_and_what_it_has_found_is_not(path):
     with Store(path) as store:
         list(keep(store, reply("a"), reply("b"), chunk=2))
@@ -416,18 +342,6 @@ def test_a_store_that_was_brought_up_to_date_is_like_one_that_was_made_anew(vers
             return store.read("SELECT type, name, tbl_name FROM sqlite_master ORDER BY name")
 
     assert schema(version_1) == schema(tmp_path / "new.sqlite")
-
-
-def test_a_run_of_the_former_program_that_has_the_store_open_goes_on(version_1):
-    with closing(sqlite3.connect(version_1, isolation_level=None)) as former:
-        former.execute(
-            "INSERT INTO answers VALUES ('before', 'JudgeReply', '{\"key\":\"b\",\"text\":\"b\"}', '')"
-        )
-        with Store(version_1) as store:
-            former.execute(
-                "INSERT INTO answers VALUES ('after', 'JudgeReply', '{\"key\":\"a\",\"text\":\"a\"}', '')"
-            )
-            assert store.get(JudgeReply, ["before", "after"]).keys() == {"before", "after"}
 
 
 def test_a_disk_without_room_for_the_new_tables_leaves_the_old_store(version_1):
@@ -550,12 +464,6 @@ def test_a_disk_that_is_full_later_costs_the_answer_that_found_no_room_and_no_ot
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "cache").write_text("a file, not a folder")
     assert "cannot be used as the store" in refused(tmp_path / "cache" / "store.sqlite")
-
-
-def test_a_folder_that_is_a_loop_of_links_is_refused(tmp_path):
-    (tmp_path / "a").symlink_to(tmp_path / "b")
-    (tmp_path / "b").symlink_to(tmp_path / "a")
-    assert "cannot be used as the store" in refused(tmp_path / "a" / "cache" / "store.sqlite")
 
 
 def test_an_empty_file_is_no_store(path):
