@@ -354,7 +354,7 @@ class PaidOnce(RuleBasedStateMachine):
         with Store(self.path):
             pass
         Connection.tick = self.world.tick  # type: ignore[assignment]
-        self.numbers = 0
+        self.people: list[Client] = []  # by process id
         clock = SimpleNamespace(
             elapsed=lambda: self.world.now, wall=lambda: self.world.now, sleep=self.world.sleep
         )
@@ -372,14 +372,9 @@ class PaidOnce(RuleBasedStateMachine):
             self.patch.setattr(where, name, value)
 
     def identity(self) -> tuple[str, str, int, str]:
-        self.numbers += 1
         assert self.world.current is not None
-        self.people[self.numbers] = self.world.current
-        return "here", "now", self.numbers, "1"
-
-    @property
-    def people(self) -> dict[int, Client]:
-        return self.__dict__.setdefault("_people", {})
+        self.people.append(self.world.current)
+        return "here", "now", len(self.people) - 1, "1"
 
     def is_alive(self, host: str, boot: str, pid: int, start: str) -> bool:
         return self.people[pid].is_alive
