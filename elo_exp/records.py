@@ -201,7 +201,6 @@ class JudgeRequest:
     system: str
     render: Callable[[Any], str]  # of the subject
     n_chars: int  # of the system text and the rendered one
-    n_bytes: int  # of the same, in UTF-8
     schema: str
     subject: Comparison | Item
     position_swap: bool = False

@@ -9,7 +9,7 @@ prints its address and the command that judges with it; Ctrl-C prints the bill. 
         ...                                                 # a client of server.url, with the key "test-key"
         assert set(server.meter.billed.values()) == {1}     # each question is paid for once
 
-Single messages, count_tokens and /v1/models/ID are served too, and GET /__meter, the bill as JSON.
+Single messages, count_tokens and /v1/models/ID are served too.
 """
 
 from __future__ import annotations
@@ -87,16 +87,13 @@ class Limits:
 
 
 class Clock:
-    """Epoch seconds: real time, run at `scale`, plus what it has been advanced by. At scale 0 it stands still."""
+    """Epoch seconds: real time, from another start if need be, plus what it has been advanced by."""
 
-    def __init__(self, start: float | None = None, *, scale: float = 1.0) -> None:
-        self._began = time.time()
-        self._start = self._began if start is None else start
-        self._scale = scale
-        self._advanced = 0.0
+    def __init__(self, start: float | None = None) -> None:
+        self._advanced = 0.0 if start is None else start - time.time()
 
     def now(self) -> float:
-        return self._start + (time.time() - self._began) * self._scale + self._advanced
+        return time.time() + self._advanced
 
     def advance(self, seconds: float) -> None:
         self._advanced += seconds
@@ -165,13 +162,6 @@ class DoubleAccept(Fault):
 @dataclass(frozen=True)
 class NeverEnd(Fault):
     """The batch that this call creates does not end before it expires or is canceled."""
-
-
-@dataclass(frozen=True)
-class ClockJump(Fault):
-    """The server's clock is advanced before the call is served."""
-
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -359,7 +349,6 @@ class Batch:
     requests: list[JSON]
     polls: int = 0
     never_ends: bool = False
-    deleted: bool = False
     cancel_initiated_at: float | None = None
     ended_at: float | None = None
     archived_at: float | None = None
@@ -574,21 +563,13 @@ class Api:
         limit = int(asked) if asked.isdecimal() else 0
         if not 1 <= limit <= 1000:
             raise _invalid(f"limit: found {asked!r}. Input should be from 1 to 1000")
-        found = [batch for batch in reversed(self._batches.values()) if not batch.deleted]
+        found = list(reversed(self._batches.values()))
         ids = [batch.id for batch in found]
-        for cursor in call.query.keys() & {"after_id", "before_id"}:
-            if call.query[cursor] not in ids:
-                raise _invalid(f"{cursor}: there is no batch {call.query[cursor]}")
-        if "before_id" in call.query:  # the page that ends just before it
-            rest = found[: ids.index(call.query["before_id"])]
-            page = rest[-limit:]
-        else:
-            rest = (
-                found[ids.index(call.query["after_id"]) + 1 :]
-                if "after_id" in call.query
-                else found
-            )
-            page = rest[:limit]
+        after = call.query.get("after_id")
+        if after is not None and after not in ids:
+            raise _invalid(f"after_id: there is no batch {after}")
+        rest = found if after is None else found[ids.index(after) + 1 :]
+        page = rest[:limit]
         return Answer(
             {
                 "data": [batch.view(call.headers["host"]) for batch in page],
@@ -600,7 +581,7 @@ class Api:
 
     def _find(self, batch_id: str) -> Batch:
         batch = self._batches.get(batch_id)
-        if batch is None or batch.deleted:
+        if batch is None:
             raise RefusedError(404, "not_found_error", f"There is no message batch {batch_id}")
         return batch
 
@@ -627,13 +608,6 @@ class Api:
         if batch.cancel_initiated_at is None:
             batch.cancel_initiated_at, batch.polls = self.clock.now(), 0
         return Answer(batch.view(call.headers["host"]))
-
-    def _delete_batch(self, _call: Call, _: JSON, batch_id: str) -> Answer:
-        batch = self._find(batch_id)
-        if batch.ended_at is None:
-            raise _invalid(f"Message batch {batch_id} has not ended and cannot be deleted")
-        batch.deleted, batch.rows = True, []
-        return Answer({"id": batch_id, "type": "message_batch_deleted"})
 
     def _advance(self, batch: Batch, now: float) -> None:
         """End the batch if it is time, expire it if it is too late, and archive it when it is old."""
@@ -781,7 +755,6 @@ ROUTES: list[tuple[str, re.Pattern[str], Callable[..., Answer]]] = [
         ("GET", f"{_BATCHES}/([^/]+)", Api._get_batch),
         ("GET", f"{_BATCHES}/([^/]+)/results", Api._get_results),
         ("POST", f"{_BATCHES}/([^/]+)/cancel", Api._cancel_batch),
-        ("DELETE", f"{_BATCHES}/([^/]+)", Api._delete_batch),
         ("POST", "/v1/messages/count_tokens", Api._count_tokens),
         ("POST", "/v1/messages", Api._create_message),
         ("GET", "/v1/models/([^/]+)", Api._get_model),
@@ -900,9 +873,6 @@ class _Handler(BaseHTTPRequestHandler):
         if len(body) < size:  # the client died while it sent
             self.close_connection = True
             return
-        if url.path == "/__meter":
-            self._send(Answer(api.meter.summary()), Due())
-            return
         call = Call(
             time=api.clock.now(),
             method=self.command,
@@ -926,14 +896,12 @@ class _Handler(BaseHTTPRequestHandler):
                     RefusedError(500, "api_error", f"the test server failed: {bug!r}").answer, Due()
                 )
 
-    do_GET = do_POST = do_DELETE = _serve  # noqa: N815
+    do_GET = do_POST = _serve  # noqa: N815
 
     def _play(self, call: Call, body: bytes, due: Due) -> None:
         """The call with what is to go wrong with it."""
         api = self.server.api
         api.tell("before", call)
-        if jump := due.get(ClockJump):
-            api.clock.advance(jump.seconds)
         if late := due.get(LateAccept):
             api.accept_later(body, late.seconds)
         if late or due.get(ResetBefore):
@@ -1038,28 +1006,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         default="noisy",
         help="the longer wins, or tends to",
     )
-    parser.add_argument(
-        "--time-scale", type=float, default=1.0, metavar="X", help="the clock runs X times as fast"
-    )
-    parser.add_argument(
-        "--miss-rate", type=float, default=0.0, metavar="P", help="prompt-cache reads that miss"
-    )
-    parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args(arguments)
     noisy = NoisyBradleyTerry(
         strengths=lambda text: math.log1p(len(text)),
         position_bias=0.3,
         tie_rate=0.1,
-        seed=chosen.seed,
+        seed=0,
     )
     with AnthropicServer(
         port=chosen.port,
         verdicts=longer if chosen.verdicts == "length" else noisy,
-        clock=Clock(scale=chosen.time_scale),
         polls_to_end=chosen.polls_to_end,
         seconds_to_end=chosen.seconds_to_end,
-        miss_rate=chosen.miss_rate,
-        seed=chosen.seed,
     ) as server:
         print(server.url)
         print(

@@ -20,7 +20,7 @@ import pytest
 from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.records import UserError
 from elo_exp.results import Usage
-from elo_exp.store.admin import Filter, Holding, count
+from elo_exp.store.admin import Filter, StoreSummary, count
 from elo_exp.store.store import Store
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, plain_text, sha256
@@ -367,11 +367,11 @@ class Paid:
     wrong_key: Ended
     n_billed_wrong_key: int
     low_cap: Ended
-    paid_low_cap: dict[str | None, Holding]
+    paid_low_cap: dict[str | None, StoreSummary]
     raised: Ended
     n_calls_raised: int
     again: Ended
-    paid: dict[str | None, Holding]
+    paid: dict[str | None, StoreSummary]
 
 
 @pytest.fixture(
@@ -415,7 +415,7 @@ def number(params: Mapping[str, Any], _: int) -> Says:
     return Says(json.dumps({"score": score, "evidence": ""}))
 
 
-def holdings(folder: Path) -> dict[str | None, Holding]:
+def holdings(folder: Path) -> dict[str | None, StoreSummary]:
     """What the store has of each judge."""
     with Store(folder / "cache" / "store.sqlite") as store:
         return {held.source: held for held in count(store, Filter(rubric="usefulness"))}

@@ -101,10 +101,6 @@ class Instructions(ABC):
         return f"{read(self.system_path).strip()}\n\n{self.text.strip()}\n"
 
     @cached_property
-    def _n_bytes(self) -> int:
-        return len(self.system.encode(errors="replace"))
-
-    @cached_property
     def _prefix(self) -> str:
         return hashlib.sha256(
             f"{self.system}\0{self.schema}\0{self.dimension}".encode()
@@ -140,7 +136,6 @@ class Instructions(ABC):
             system=self.system,
             render=self._user_text,
             n_chars=len(self.system) + len(user),
-            n_bytes=self._n_bytes + len(user.encode(errors="replace")),
             schema=self.schema,
             subject=subject,
             repeat=repeat,

@@ -29,7 +29,7 @@ class LogprobCheck(Record):
     differences  what is compared, in words
     n_failed     of the `n_checked`, those that differ by more than `allowed`, in nats
     worst        the policy and the prompt with the largest difference; None where nothing was checked
-    mend         what the user can do about a failure
+    hint         what the user can do about a failure
     """
 
     differences: str
@@ -38,14 +38,14 @@ class LogprobCheck(Record):
     max_difference: float
     allowed: float
     worst: str | None
-    mend: str
+    hint: str
 
     def check(self) -> None:
         """Raise UserError where it has failed."""
         if self.n_failed:
             raise UserError(
                 f"{self.differences}: {self.n_failed} of {self.n_checked} answers differ by more than {self.allowed:g} "
-                f"nats, {self.worst} by {self.max_difference:.3g}. {self.mend}"
+                f"nats, {self.worst} by {self.max_difference:.3g}. {self.hint}"
             )
 
 
@@ -167,7 +167,7 @@ def clone_check(
         },
         differences=f"log-probabilities of {logging_policy} and its clones",
         allowed=0.0,
-        mend="Force both on one machine with one version of each library; on a GPU take device=cpu.",
+        hint="Force both on one machine with one version of each library; on a GPU take device=cpu.",
     )
 
 
@@ -190,7 +190,7 @@ def generation_check(
         },
         differences="log-probabilities as drawn and as forced",
         allowed=allowed,
-        mend="In float32 that means that what is scored is not what was drawn. Arithmetic of 16 bits rounds by more "
+        hint="In float32 that means that what is scored is not what was drawn. Arithmetic of 16 bits rounds by more "
         "than that: take dtype=float32, or allow it with oracle.check_nats.",
     )
 
@@ -200,7 +200,7 @@ def _compared(
     *,
     differences: str,
     allowed: float,
-    mend: str,
+    hint: str,
 ) -> LogprobCheck:
     """pairs  two log-probabilities, by the policy and the prompt; one of two that is None is infinitely far off"""
     found = {
@@ -219,7 +219,7 @@ def _compared(
         max_difference=0.0 if worst is None else found[worst],
         allowed=allowed,
         worst=worst,
-        mend=mend,
+        hint=hint,
     )
 
 

@@ -47,7 +47,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class StoreSummary:
     """So many answers of one kind, by one entrant or one judge on one dimension; of a judge's, those on one response by
     itself are of the kind Score."""
 
@@ -68,7 +68,7 @@ _PAID = (
 )
 
 
-def count(store: Store, chosen: Filter) -> list[Holding]:
+def count(store: Store, chosen: Filter) -> list[StoreSummary]:
     where, values = chosen.where()
     rows = store.read(
         f"SELECT CASE WHEN {_of('entrant_a')} IS NOT NULL AND {_of('entrant_b')} IS NULL THEN 'Score' ELSE kind END, "
@@ -78,7 +78,7 @@ def count(store: Store, chosen: Filter) -> list[Holding]:
         values,
     )
     return [
-        Holding(kind=kind, source=source, dimension=dimension, n=n, dollars=dollars)
+        StoreSummary(kind=kind, source=source, dimension=dimension, n=n, dollars=dollars)
         for kind, source, dimension, n, dollars in rows
     ]
 
