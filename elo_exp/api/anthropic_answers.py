@@ -1,5 +1,5 @@
-"""What the Anthropic API's answers say. They are read as they came: a status of 200 may be a login page's, and the SDK
-holds an answer to no shape."""
+"""What the Anthropic API's answers say. They are read as they came: a status of 200 may be a login
+page's, and the SDK holds an answer to no shape."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def check_model_in(answer: Any) -> None:
 
 
 def batch_in(answer: Any) -> RemoteBatch:
-    """A batch. Raises OddAnswerError for what is none, and ValueError for one that expires at no time."""
+    """A batch. Raises OddAnswerError for what is none, and ValueError for one that expires at no
+    time."""
     match answer:
         case {
             "id": str(batch_id),
@@ -85,8 +86,8 @@ def _seconds_between(start: str, end: str) -> float:
 
 
 def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:
-    """Some batches, newest first; and after which one the next page begins, None where there is none. Raises
-    OddAnswerError for what is no list of batches."""
+    """Some batches, newest first; and after which one the next page begins, None where there is
+    none. Raises OddAnswerError for what is no list of batches."""
     match answer:
         case {"data": list(rows)}:
             batches = [batch_in(row) for row in rows]
@@ -133,7 +134,8 @@ def parse_message(message: Mapping[str, Any]) -> Completion:
 
 
 def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
-    """The tokens of a message by class; the writes of a server that does not tell them apart are 5-minute ones."""
+    """The tokens of a message by class; the writes of a server that does not tell them apart are
+    5-minute ones."""
     written = n_tokens(message, "usage", "cache_creation_input_tokens")
     one_hour = n_tokens(message, "usage", "cache_creation", "ephemeral_1h_input_tokens")
     five_minutes = n_tokens(message, "usage", "cache_creation", "ephemeral_5m_input_tokens")

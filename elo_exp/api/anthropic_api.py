@@ -1,4 +1,5 @@
-"""The Anthropic API as the suite uses it: the SDK's answers in our words, and every error as one of three kinds."""
+"""The Anthropic API as the suite uses it: the SDK's answers in our words, and every error as one of
+three kinds."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
-API_VERSION = "2026-10-21"  # pinned: it is part of what a verdict depends on, and an upgraded SDK may send another
+# pinned: it is part of what a verdict depends on, and an upgraded SDK may send another
+API_VERSION = "2026-10-21"
 _TIMEOUT_SECONDS = 300.0  # after which the client gives up on an answer
 _UPLOAD_SECONDS = 3 * _TIMEOUT_SECONDS  # the same for a batch, which may be large
 _SLACK_SECONDS = 60.0  # until the server has then certainly noticed
@@ -60,17 +62,20 @@ def api_key() -> str | None:
 
 
 def check_quarantine(seconds: float, base_url: str) -> None:
-    """Raise UserError where a submission could still be accepted after it was given up; a test server is excepted."""
+    """Raise UserError where a submission could still be accepted after it was given up; a test
+    server is excepted."""
     least = _TIMEOUT_SECONDS + _SLACK_SECONDS
     if seconds < least and urlsplit(base_url).hostname not in ("127.0.0.1", "localhost"):
         raise UserError(
-            f"quarantine_seconds: found {seconds:g}. Expected {least:g} or more: until then the server may accept "
+            f"quarantine_seconds: found {seconds:g}. Expected {least:g} or more: until then the "
+            "server may accept "
             "what would then be paid again."
         )
 
 
 class AnthropicApi:
-    """A BatchApi, and single messages. Its errors are those of api/transport, and none of the SDK's.
+    """A BatchApi, and single messages. Its errors are those of api/transport, and none of the
+    SDK's.
 
     part  what asks, in the words of the configuration: judge, or entrant.NAME
     """
@@ -96,7 +101,8 @@ class AnthropicApi:
         return client
 
     def create(self, nonce: str, requests: Mapping[str, Mapping[str, Any]]) -> str:
-        """Submit a batch; its id. The custom ids hold the nonce, which the server repeats in the results alone."""
+        """Submit a batch; its id. The custom ids hold the nonce, which the server repeats in the
+        results alone."""
         client = self._client.with_options(max_retries=0)  # a lost answer and a retry: two batches
         batches = client.messages.batches.with_raw_response
         body: Any = [{"custom_id": name, "params": params} for name, params in requests.items()]
@@ -117,7 +123,8 @@ class AnthropicApi:
             return message_in(within(_TIMEOUT_SECONDS, lambda: json_of(ask(**params))))
 
     def count_tokens(self, params: Mapping[str, Any]) -> int:
-        """What a message would be billed as input; free. Raises UnreachableError, or UserError where it is refused."""
+        """What a message would be billed as input; free. Raises UnreachableError, or UserError
+        where it is refused."""
         counted = {name: value for name, value in params.items() if name != "max_tokens"}
         with self._asking():
             return count_in(
@@ -125,7 +132,8 @@ class AnthropicApi:
             )
 
     def check_model(self, model: str) -> None:
-        """Whether the server can be reached, takes the key and knows the model; free. Raises UserError where not."""
+        """Whether the server can be reached, takes the key and knows the model; free. Raises
+        UserError where not."""
         import anthropic
 
         try:
@@ -140,7 +148,8 @@ class AnthropicApi:
                     )  # some gateways
         except UnreachableError as error:
             raise UserError(
-                f"{self.endpoint} cannot be reached ({error}). Check the network and {self._part}.base_url; nothing "
+                f"{self.endpoint} cannot be reached ({error}). Check the network and "
+                f"{self._part}.base_url; nothing "
                 "was spent."
             ) from None
 
@@ -212,7 +221,8 @@ class AnthropicApi:
         ours, theirs = urlsplit(self.endpoint).hostname, urlsplit(str(url or "")).hostname
         if theirs is not None and theirs != ours:
             raise UserError(
-                f"the server at {ours} says that the results are at {theirs}, which does not get the key."
+                f"the server at {ours} says that the results are at {theirs}, which does not get "
+                "the key."
             )
 
     @contextmanager
@@ -258,7 +268,8 @@ class AnthropicApi:
 
 def no_key() -> str:
     return (
-        f"{KEY_VARIABLE}: not set. Put the key into the environment, or as {KEY_VARIABLE}=... into a file .env here; "
+        f"{KEY_VARIABLE}: not set. Put the key into the environment, or as {KEY_VARIABLE}=... into "
+        "a file .env here; "
         "plan=true shows what a run would cost without one."
     )
 
@@ -280,7 +291,8 @@ def check_lifetime(model: str, part: str = "judge") -> None:
 
 
 def end_of_life(model: str) -> date | None:
-    """When a model is retired, by the SDK's list, which it heeds for single messages only; None for one that stays."""
+    """When a model is retired, by the SDK's list, which it heeds for single messages only; None for
+    one that stays."""
     from anthropic.resources.messages.messages import DEPRECATED_MODELS
 
     if (words := DEPRECATED_MODELS.get(model)) is None:

@@ -1,9 +1,10 @@
-"""Requests answered in batches: submit, wait, retry; nothing is paid twice, and nothing past the budget.
+"""Requests answered in batches: submit, wait, retry; nothing is paid twice, and nothing past the
+budget.
 
-The Batcher owns ledger, budget, clock and polling. A provider gives it three hooks (create, check, results) and a list
-of recent batches; a model gives it params and parse. Before a batch leaves, the ledger knows of it. Where the server's
-answer is lost, the batch is looked for, and none of its requests is submitted again until it is found or can no longer
-arrive.
+The Batcher owns ledger, budget, clock and polling. A provider gives it three hooks (create, check,
+results) and a list of recent batches; a model gives it params and parse. Before a batch leaves, the
+ledger knows of it. Where the server's answer is lost, the batch is looked for, and none of its
+requests is submitted again until it is found or can no longer arrive.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class RemoteBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One result. `outcome`: succeeded, expired, canceled, the type of an error, or None for what is not understood."""
+    """One result. `outcome`: succeeded, expired, canceled, the type of an error, or None for what
+    is not understood."""
 
     custom_id: str
     outcome: str | None
@@ -83,13 +85,14 @@ class Row:
 
 
 class BatchApi(Protocol):
-    """A server of batches. A question may raise UnreachableError, or UserError where it is refused."""
+    """A server of batches. A question may raise UnreachableError, or UserError where it is
+    refused."""
 
     endpoint: str
 
     def create(self, nonce: str, requests: Mapping[str, Mapping[str, Any]]) -> str:
-        """Submit requests by their custom ids; the batch's id. Raises RefusedError or DoubtfulError, and never submits
-        a second time by itself."""
+        """Submit requests by their custom ids; the batch's id. Raises RefusedError or
+        DoubtfulError, and never submits a second time by itself."""
 
     def check(self, batch_id: str) -> RemoteBatch | None:
         """The batch as it stands; None where the server knows of no such batch."""
@@ -114,7 +117,8 @@ class BatchSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failed:
-    """A request that has no answer. `outcome` says what came in its place; None: it never reached the server."""
+    """A request that has no answer. `outcome` says what came in its place; None: it never reached
+    the server."""
 
     key: str
     outcome: str | None
@@ -169,8 +173,9 @@ class Batcher(Generic[R]):
                 self._follow(batch)
 
     def run(self, jobs: Sequence[Job], ttl: str | None) -> Iterator[R]:
-        """The answers to these jobs as they come, each committed, with those of batches that were taken over. When it
-        ends, no job is queued or in a batch of this process; a job may be in another's.
+        """The answers to these jobs as they come, each committed, with those of batches that were
+        taken over. When it ends, no job is queued or in a batch of this process; a job may be in
+        another's.
 
         ttl  of the prompt cache; None: no breakpoint
         """
@@ -190,14 +195,15 @@ class Batcher(Generic[R]):
     def warn_of_open(self) -> None:
         if self._open:
             logger.warning(
-                "warning: %d batches stay under way on the server. The same command collects them; to end them: "
+                "warning: %d batches stay under way on the server. The same command collects them; "
+                "to end them: "
                 "experiment=store store.action=cancel", len(self._open),
             )  # fmt: skip
 
     def _in_flight(self) -> set[str]:
         return {job.key for job in self._queue}.union(*self._names.values())
 
-    # ---- submitting -------------------------------------------------------------------------------------------------
+    # ---- submitting ------------------------------------------------------------------------------
 
     def _submit_what_fits(self, ttl: str | None) -> None:
         while self._queue and self._clock.elapsed() >= self._not_before:
@@ -215,8 +221,10 @@ class Batcher(Generic[R]):
 
     def _over_budget(self, dollars: float) -> str:
         return (
-            f"{self._model.budget_setting}: {self._budget.state(self._last_error)}, the next request may cost "
-            f"${dollars:.4f}, and {len(self._queue)} are left. Every answer so far is stored; the same command with a "
+            f"{self._model.budget_setting}: {self._budget.state(self._last_error)}, the next "
+            "request may cost "
+            f"${dollars:.4f}, and {len(self._queue)} are left. Every answer so far is stored; the "
+            "same command with a "
             "higher cap goes on."
         )
 
@@ -267,7 +275,8 @@ class Batcher(Generic[R]):
         *,
         high_water: str | None,
     ) -> Batch | None:
-        """Commit the intent, of one request fewer for as long as an unresolved batch has the same size."""
+        """Commit the intent, of one request fewer for as long as an unresolved batch has the same
+        size."""
         for size in range(len(jobs), 0, -1):
             batch = self._ledger.intend(
                 {job.key: job.names for job in jobs[:size]},
@@ -299,7 +308,8 @@ class Batcher(Generic[R]):
             logger.info("the server asks to wait %.0f s before the next batch", wait)
         else:
             raise UserError(
-                f"{self._model.server} refuses the batch ({refusal.status}): {refusal}. {self._advice()}"
+                f"{self._model.server} refuses the batch ({refusal.status}): {refusal}. "
+                f"{self._advice()}"
             )
 
     def _advice(self) -> str:
@@ -325,7 +335,8 @@ class Batcher(Generic[R]):
         self._open[batch.nonce] = replace(batch, state="submitted", batch_id=batch_id)
 
     def _abandon(self, batch: Batch, why: str) -> bool:
-        """Give up what the server certainly does not have. False where another process has taken it over meanwhile."""
+        """Give up what the server certainly does not have. False where another process has taken it
+        over meanwhile."""
         self._close(batch)
         return self._ledger.abandon(batch, why)
 
@@ -334,7 +345,7 @@ class Batcher(Generic[R]):
         self._names.pop(batch.nonce)
         self._budget.release(batch.nonce)
 
-    # ---- waiting ----------------------------------------------------------------------------------------------------
+    # ---- waiting ---------------------------------------------------------------------------------
 
     def _poll(self) -> Iterator[R]:
         """Check every open batch once, and pass on the answers; wait where nothing has changed."""
@@ -350,7 +361,8 @@ class Batcher(Generic[R]):
                             yield found
             except UnreachableError as error:
                 self._note_unreachable(error)
-        if no_credit:  # only now, when every result has been taken in, or the next run would stumble over the rest
+        # only now, when every result has been taken in, or the next run would stumble over the rest
+        if no_credit:
             raise UserError(
                 f"the account at {self._model.server} has run dry ({no_credit}). {self._advice()}"
             )
@@ -361,7 +373,8 @@ class Batcher(Generic[R]):
             self._interval = min(self._interval * 1.5, self._settings.poll_max_seconds)
 
     def _retry_or_fail(self, batch: Batch, failed: _Failed) -> str:
-        """Queue it again, or count it among the failed. The words of the error where it says that there is no money."""
+        """Queue it again, or count it among the failed. The words of the error where it says that
+        there is no money."""
         if (job := self._jobs.get(failed.key)) is None:
             return ""
         was_before = batch.nonce not in self._own and failed.outcome != CANCELLED
@@ -378,7 +391,7 @@ class Batcher(Generic[R]):
             self.failed[job.key] = cause
         return cause if out_of_credit(failed.outcome, failed.detail) else ""
 
-    # ---- a submission without an answer -----------------------------------------------------------------------------
+    # ---- a submission without an answer ----------------------------------------------------------
 
     def _recover(self, batch: Batch) -> Iterator[tuple[str, _Failed]]:
         """Find it by its size and prove it by its nonce; or know that it can no longer arrive."""
@@ -403,7 +416,8 @@ class Batcher(Generic[R]):
                 continue
             if remote.archived:
                 raise UserError(
-                    f"batch {remote.batch_id} may be a submission of {batch.size} requests that got no answer, but "
+                    f"batch {remote.batch_id} may be a submission of {batch.size} requests that "
+                    "got no answer, but "
                     f"its results are no longer kept by the server. {_pay_again(batch)}"
                 )
             if remote.nonce is None and not remote.ended:
@@ -444,7 +458,8 @@ class Batcher(Generic[R]):
         self._budget.spent += lost
         self._ledger.usage.pay(lost)
         logger.warning(
-            "warning: the server has taken a submission of ours twice: %s is the copy, and $%.4f are lost",
+            "warning: the server has taken a submission of ours twice: %s is the copy, and $%.4f "
+            "are lost",
             remote.batch_id, lost,
         )  # fmt: skip
 
@@ -452,10 +467,11 @@ class Batcher(Generic[R]):
         prices = self._model.prices_of(batch.judge_model)
         return prices.dollars(completion.usage, batched=True) if prices else 0.0
 
-    # ---- a batch with an id -----------------------------------------------------------------------------------------
+    # ---- a batch with an id ----------------------------------------------------------------------
 
     def _collect(self, batch: Batch) -> Iterator[tuple[str, R | _Failed]]:
-        """Every result of a batch, if it has ended. A file that is cut short is read again, and never made up for."""
+        """Every result of a batch, if it has ended. A file that is cut short is read again, and
+        never made up for."""
         remote = self._check(batch, str(batch.batch_id))
         if remote is None:
             return
@@ -476,26 +492,30 @@ class Batcher(Generic[R]):
             _title(names) for key, names in self._names[batch.nonce].items() if key not in seen
         ]
         raise UserError(
-            f"batch {remote.batch_id}: {len(seen)} of {remote.n_rows} results can be read ({problem}). Missing: "
-            f"{', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}. Nothing is submitted again; the same "
+            f"batch {remote.batch_id}: {len(seen)} of {remote.n_rows} results can be read "
+            f"({problem}). Missing: "
+            f"{', '.join(missing[:3])}{', ...' if len(missing) > 3 else ''}. Nothing is submitted "
+            "again; the same "
             "command reads it again."
         )
 
     def _check(self, batch: Batch, batch_id: str) -> RemoteBatch | None:
-        """The batch if it has ended. Raises UserError for one that cannot be had any more: whether to pay again is for
-        the user to say."""
+        """The batch if it has ended. Raises UserError for one that cannot be had any more: whether
+        to pay again is for the user to say."""
         remote = self._api.check(batch_id)
         if remote is None:
             self._unknown[batch_id] += 1
             if self._unknown[batch_id] >= _UNKNOWN_CHECKS:
                 raise UserError(
-                    f"batch {batch_id} is unknown to {self._api.endpoint}. Is the key of another workspace? "
+                    f"batch {batch_id} is unknown to {self._api.endpoint}. Is the key of another "
+                    "workspace? "
                     f"{_pay_again(batch)}"
                 )
             return None
         if remote.archived:
             raise UserError(
-                f"batch {batch_id}: its results are no longer kept by the server. {_pay_again(batch)}"
+                f"batch {batch_id}: its results are no longer kept by the server. "
+                f"{_pay_again(batch)}"
             )
         if not remote.ended:
             self._check_overdue(remote)
@@ -503,13 +523,15 @@ class Batcher(Generic[R]):
         return remote
 
     def _check_overdue(self, remote: RemoteBatch) -> None:
-        """Raise UserError for a batch that this process has watched for longer than it may live. Both ends of its life
-        are by the server's clock, both ends of the watch by ours: the two clocks are never compared."""
+        """Raise UserError for a batch that this process has watched for longer than it may live.
+        Both ends of its life are by the server's clock, both ends of the watch by ours: the two
+        clocks are never compared."""
         now = self._clock.elapsed()
         watched = now - self._watched_since.setdefault(remote.batch_id, now)
         if watched > remote.lifetime_seconds + _GRACE_SECONDS:
             raise UserError(
-                f"batch {remote.batch_id} has not ended, though it should have expired more than an hour ago. Wait "
+                f"batch {remote.batch_id} has not ended, though it should have expired more than "
+                "an hour ago. Wait "
                 "with the same command, or end it: experiment=store store.action=cancel"
             )
 
@@ -580,7 +602,7 @@ class Batcher(Generic[R]):
             new, _ = self._ledger.record(batch, outcomes, {}, now=self._clock.wall())
             yield from ((key, self._failure(batch, key, rows[key])) for key in new)
 
-    # ---- progress ---------------------------------------------------------------------------------------------------
+    # ---- progress --------------------------------------------------------------------------------
 
     def _state(self) -> str:
         batches, now = self._open.values(), self._clock.wall()
@@ -595,8 +617,10 @@ class Batcher(Generic[R]):
             end = f"the server asks to wait until {_time_of_day(now + wait)}"
         n = len(batches)
         return (
-            f"{sum(batch.size for batch in batches):,} requests under way in {n} batch{'es' if n != 1 else ''}, "
-            f"{len(self._queue):,} to submit; {minutes:.0f} min, {self._budget.spent_of_cap} spent; {end}"
+            f"{sum(batch.size for batch in batches):,} requests under way in {n} "
+            f"batch{'es' if n != 1 else ''}, "
+            f"{len(self._queue):,} to submit; {minutes:.0f} min, {self._budget.spent_of_cap} "
+            f"spent; {end}"
         )
 
 
@@ -610,11 +634,15 @@ def _title(names: Mapping[str, Any]) -> str:
 
 
 def _pay_again(batch: Batch) -> str:
-    return f"To pay for its queries again: experiment=store store.action=repay store.batch={batch.nonce}"
+    return (
+        "To pay for its queries again: experiment=store store.action=repay "
+        f"store.batch={batch.nonce}"
+    )
 
 
 def stop_if_many(failed: Mapping[str, str], n_wanted: int, advice: str) -> None:
-    """Raise UserError where so many requests have failed for good that something is wrong with all of them."""
+    """Raise UserError where so many requests have failed for good that something is wrong with all
+    of them."""
     if len(failed) >= _FAILED_COUNT and len(failed) > _FAILED_SHARE * n_wanted:
         raise UserError(f"{summary(failed)}. {advice}")
 
@@ -626,13 +654,16 @@ def summary(failed: Mapping[str, str]) -> str:
 
 
 def unresolved(batches: Iterable[Batch]) -> str:
-    """Which of these may or may not have arrived, and what to do about them; empty where it is known of all."""
+    """Which of these may or may not have arrived, and what to do about them; empty where it is
+    known of all."""
     found = [
         f"{batch.nonce} ({batch.size:,} requests)" for batch in batches if batch.state == "intended"
     ]
     if not found:
         return ""
     return (
-        f"nobody knows whether the server has {', '.join(found)}: the submission got no answer. store.action=wait "
-        "looks for it, and knows after judge.quarantine_seconds; once it is found, store.action=cancel ends it."
+        f"nobody knows whether the server has {', '.join(found)}: the submission got no answer. "
+        "store.action=wait "
+        "looks for it, and knows after judge.quarantine_seconds; once it is found, "
+        "store.action=cancel ends it."
     )

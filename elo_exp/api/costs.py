@@ -14,7 +14,8 @@ from elo_exp.types import Dollars, Natural, NonNegative
 
 PER_MILLION = 1e-6
 NOT_COUNTED = (
-    "does not say how many tokens it took: its cost is not counted, and the budget is held by what it may have been at "
+    "does not say how many tokens it took: its cost is not counted, and the budget is held by what "
+    "it may have been at "
     "most"
 )
 _MOST_TOKENS = 10**9  # no call takes as many: what says so counts something else
@@ -48,7 +49,8 @@ class Prices:
     def worst(
         self, params: Mapping[str, Any], max_tokens: int, ttl: str | None, *, batched: bool
     ) -> float:
-        """The most that a request may cost: dense text, a prefix that is missed, an answer as long as it may be."""
+        """The most that a request may cost: dense text, a prefix that is missed, an answer as long
+        as it may be."""
         n_prefix = most_tokens(_n_bytes(params.get("system", "")))
         n_input = most_tokens(_n_bytes(params))
         prefix = n_prefix * max(self.input, self.write(ttl))
@@ -59,14 +61,16 @@ class Prices:
         return self.batch_factor if batched else 1.0
 
     def write(self, ttl: str | None) -> float:
-        """The price of a prefix that is not in the cache, where a breakpoint of this time to live asks for it."""
+        """The price of a prefix that is not in the cache, where a breakpoint of this time to live
+        asks for it."""
         return {None: self.input, "5m": self.cache_write_5m, "1h": self.cache_write_1h}[ttl]
 
     def break_even(self, ttl: str) -> float:
-        """The share of requests that must find the prefix in the cache for the breakpoint to save money.
+        """The share of requests that must find the prefix in the cache for the breakpoint to save
+        money.
 
-        With a share h the prefix costs h·read + (1 - h)·write, without a breakpoint it costs input: they are equal at
-        h = (write - input) / (write - read).
+        With a share h the prefix costs h·read + (1 - h)·write, without a breakpoint it costs input:
+        they are equal at h = (write - input) / (write - read).
         """
         saving = self.write(ttl) - self.cache_read
         return (self.write(ttl) - self.input) / saving if saving > 0 else math.inf
@@ -86,7 +90,8 @@ def token_prices(
     output_usd_per_million: float,
     cached_input_usd_per_million: float,
 ) -> Prices:
-    """Prices of a model whose prompt cache is never asked for; what the server finds there is `cached` input."""
+    """Prices of a model whose prompt cache is never asked for; what the server finds there is
+    `cached` input."""
     return Prices(
         input=input_usd_per_million,
         output=output_usd_per_million,
@@ -99,7 +104,8 @@ def token_prices(
 
 
 def n_tokens(message: Any, *path: str) -> int:
-    """The count to which these names lead in an answer; 0 where there is none. It may say anything."""
+    """The count to which these names lead in an answer; 0 where there is none. It may say
+    anything."""
     found = message
     for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
@@ -125,7 +131,8 @@ def _is_count(value: Any) -> bool:
 
 
 def money(dollars: float, *, beside: float | None = None) -> str:
-    """Dollars and cents, with as many digits more as the amount has, to a millionth: $0.005 is not $0.01.
+    """Dollars and cents, with as many digits more as the amount has, to a millionth: $0.005 is not
+    $0.01.
 
     beside  the amount whose digits it has instead
     """
@@ -135,7 +142,8 @@ def money(dollars: float, *, beside: float | None = None) -> str:
 
 
 def entrant_budget(budget_usd: float | None, prices: Prices | None) -> Budget:
-    """The budget of an entrant; None: no cap, or no known prices. Raises UserError where a cap cannot be held."""
+    """The budget of an entrant; None: no cap, or no known prices. Raises UserError where a cap
+    cannot be held."""
     if budget_usd is None:
         return Budget(math.inf)
     if not budget_usd > 0:
@@ -152,9 +160,9 @@ def entrant_budget(budget_usd: float | None, prices: Prices | None) -> Budget:
 class Budget:
     """A cap in dollars over everything that a run submits to one model.
 
-    What is spent is measured; what is under way is reserved at the most that it may cost, so that spending cannot
-    pass the cap whatever comes back. Reservations fall away as results come in, and make room for the next; those of
-    answers that were lost or do not say what they cost stay.
+    What is spent is measured; what is under way is reserved at the most that it may cost, so that
+    spending cannot pass the cap whatever comes back. Reservations fall away as results come in, and
+    make room for the next; those of answers that were lost or do not say what they cost stay.
     """
 
     def __init__(self, cap: float) -> None:
@@ -171,12 +179,16 @@ class Budget:
         return f"{money(self.spent, beside=self.cap)} of {money(self.cap)}"
 
     def state(self, error: str) -> str:
-        """What has become of the cap while nothing is under way; error: the last that left a cost open, if any."""
+        """What has become of the cap while nothing is under way; error: the last that left a cost
+        open, if any."""
         spent, held = f"{self.spent_of_cap} are spent", money(self.reserved, beside=self.cap)
         if not self.reserved:
             return spent
         last = f"; the last error: {error}" if error else ""
-        return f"{spent}, {held} are held for answers that were lost or do not say what they cost{last}"
+        return (
+            f"{spent}, {held} are held for answers that were lost or do not say what they "
+            f"cost{last}"
+        )
 
     def reserve(self, name: str, dollars: float) -> None:
         self._reserved[name] = dollars

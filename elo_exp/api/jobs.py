@@ -1,4 +1,5 @@
-"""What is to be asked of a model behind an API, what it answers, and what the model itself has to know of it."""
+"""What is to be asked of a model behind an API, what it answers, and what the model itself has to
+know of it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One request: the key of its answer, what it asks about in the words of the answer's record, and what it asks.
+    """One request: the key of its answer, what it asks about in the words of the answer's record,
+    and what it asks.
 
     Jobs with the same prefix share a part of their prompt, which the server may cache.
     """
@@ -68,15 +70,18 @@ class Model(Protocol):
         """The setting that holds the cap, for messages."""
 
     def prices_of(self, model: str) -> Prices | None:
-        """Prices of a model, which may be another's: a batch that was taken over may have asked it. None: unknown."""
+        """Prices of a model, which may be another's: a batch that was taken over may have asked it.
+        None: unknown."""
 
     def params(self, request: Any, ttl: str | None) -> dict[str, Any]:
-        """The body of a request; `ttl` is the time to live that it asks of the prompt cache, if any."""
+        """The body of a request; `ttl` is the time to live that it asks of the prompt cache, if
+        any."""
 
     def parse(self, message: Message) -> Completion: ...
 
 
-# Makes the record of an answer from its key, its names, what it says, what it cost (None: unknown) and the message.
+# Makes the record of an answer from its key, its names, what it says, what it cost (None: unknown)
+# and the message.
 Recorder = Callable[[str, Mapping[str, Any], Completion, float | None, Message], R]
 
 

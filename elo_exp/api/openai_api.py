@@ -1,6 +1,8 @@
-"""An OpenAI-compatible API as the suite uses it: chat completions as plain JSON, errors as one of three kinds.
+"""An OpenAI-compatible API as the suite uses it: chat completions as plain JSON, errors as one of
+three kinds.
 
-Servers differ: what comes back is read as it is, without the SDK's types, and nothing beyond the choices is relied on.
+Servers differ: what comes back is read as it is, without the SDK's types, and nothing beyond the
+choices is relied on.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ logger = logging.getLogger(__name__)
 _NO_KEY = "not-needed"  # the SDK sends no request without one
 _LISTING_SECONDS = 30.0
 _NAMED = 5  # of a server's models, how many are named
-_NOT_EXTRA = {  # the SDK lets extra_body replace what is sent beside it, and with it what a budget reckons with
+# the SDK lets extra_body replace what is sent beside it, and with it what a budget reckons with
+_NOT_EXTRA = {
     "max_tokens": "Set max_tokens",
     "max_completion_tokens": "Set max_tokens, and max_tokens_name=max_completion_tokens",
     "n": "One answer is read, and all are paid for: ask again with judging.repeats",
@@ -60,7 +63,8 @@ def check_extra_body(extra_body: Mapping[str, Any] | None) -> None:
 class OpenAiApi:
     """The server at `base_url`. Its errors are those of api/transport, and none of the SDK's.
 
-    key_variable     the environment variable, or line of .env, that holds the key; None: the server asks for none
+    key_variable     the environment variable, or line of .env, that holds the key; None: the server
+                     asks for none
     timeout_seconds  after which an answer is given up
     part             what asks, in the words of the configuration: judge, or entrant.NAME
     """
@@ -98,8 +102,10 @@ class OpenAiApi:
             return key
         name = self._key_variable
         raise UserError(
-            f"{name}: not set, and {self._part}.key_variable names it. Put the key into the environment, or as "
-            f"{name}=... into a file .env here; a server that asks for no key wants {self._part}.key_variable=null."
+            f"{name}: not set, and {self._part}.key_variable names it. Put the key into the "
+            "environment, or as "
+            f"{name}=... into a file .env here; a server that asks for no key wants "
+            f"{self._part}.key_variable=null."
         )
 
     def send(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,10 +126,11 @@ class OpenAiApi:
         return raw.http_response.json()
 
     def check(self, model: str) -> None:
-        """Whether the SDK is there, and the server, and whether it takes the key; free. Raises UserError where not.
+        """Whether the SDK is there, and the server, and whether it takes the key; free. Raises
+        UserError where not.
 
-        Not every server lists its models, or lists them by the names that it takes: one that is not listed is only
-        warned of.
+        Not every server lists its models, or lists them by the names that it takes: one that is not
+        listed is only warned of.
         """
         import httpx2
 
@@ -135,12 +142,14 @@ class OpenAiApi:
             names = self._without_list(error)
         except (sdk.APIError, httpx2.HTTPError) as error:
             raise UserError(
-                f"{self.endpoint} cannot be reached ({brief(error)}). Check that the server runs, and "
+                f"{self.endpoint} cannot be reached ({brief(error)}). Check that the server runs, "
+                "and "
                 f"{self._part}.base_url; nothing was spent."
             ) from None
         except (ValueError, TypeError, LookupError, AttributeError):
             raise UserError(
-                f"{self.endpoint} does not answer as an OpenAI-compatible API does. Check {self._part}.base_url, which "
+                f"{self.endpoint} does not answer as an OpenAI-compatible API does. Check "
+                f"{self._part}.base_url, which "
                 "mostly ends in /v1; nothing was spent."
             ) from None
         if names and model not in names:
@@ -154,8 +163,8 @@ class OpenAiApi:
             )
 
     def _without_list(self, error: Any) -> list[str]:
-        """What to make of a server that refuses to list its models: a gateway may have no list, and a key may be good
-        for completions and nothing else."""
+        """What to make of a server that refuses to list its models: a gateway may have no list, and
+        a key may be good for completions and nothing else."""
         if error.status_code in (502, 503, 504):  # it is not there, or still loading
             raise UserError(
                 f"{self.endpoint} has no answers now ({self._describe(error)}). Nothing was spent."
@@ -168,7 +177,8 @@ class OpenAiApi:
         return []
 
     def _describe(self, error: Any) -> str:
-        """What the server says, and what to do; never what was sent. A server may quote the key that it refuses."""
+        """What the server says, and what to do; never what was sent. A server may quote the key
+        that it refuses."""
         status = error.status_code
         words = error_words(error.body).replace(self._client.api_key, "[the key]")
         words = "the key is not accepted" if status == 401 else words
@@ -183,7 +193,10 @@ class OpenAiApi:
 
     def _hint(self, status: int) -> str:
         if status == 401 and self._key_variable is None:
-            return f"It asks for a key: set {self._part}.key_variable to the name of the variable that holds it"
+            return (
+                f"It asks for a key: set {self._part}.key_variable to the name of the variable "
+                "that holds it"
+            )
         return {
             401: f"Check {self._key_variable}",
             402: "Check the account's balance",
@@ -213,7 +226,8 @@ def _is_completion(message: Any) -> bool:
 
 
 def _failure(message: Mapping[str, Any]) -> str | None:
-    """What went wrong, of a completion that failed on its way and came with status 200; None where nothing did."""
+    """What went wrong, of a completion that failed on its way and came with status 200; None where
+    nothing did."""
     choice = message["choices"][0]
     if message.get("error") or choice.get("error") or choice.get("finish_reason") == "error":
         return error_in(message) or error_in(choice)
@@ -231,7 +245,8 @@ def parse_completion(message: Mapping[str, Any], *, max_tokens: int) -> Completi
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """What a completion says: its content, or the text among its parts. Reasoning beside it is not part of it."""
+    """What a completion says: its content, or the text among its parts. Reasoning beside it is not
+    part of it."""
     content = message["choices"][0]["message"].get("content")
     if isinstance(content, list):
         parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
@@ -240,7 +255,8 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 
 def stop_reason_of(message: Mapping[str, Any], *, max_tokens: int) -> str:
-    """Why a completion ended, in the words of a JudgeReply: end_turn, max_tokens, refusal, or the server's own.
+    """Why a completion ended, in the words of a JudgeReply: end_turn, max_tokens, refusal, or the
+    server's own.
 
     Where the server does not say, it was cut off if it has as many tokens as were allowed.
     """
@@ -257,7 +273,8 @@ def stop_reason_of(message: Mapping[str, Any], *, max_tokens: int) -> str:
 
 
 def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
-    """The tokens of a completion by class; those that the server found in its prompt cache are not input tokens."""
+    """The tokens of a completion by class; those that the server found in its prompt cache are not
+    input tokens."""
     prompt = n_tokens(message, "usage", "prompt_tokens")
     cached = n_tokens(message, "usage", "prompt_tokens_details", "cached_tokens")
     return {

@@ -22,7 +22,8 @@ BUDGET_SETTING = "judging.budget_usd"  # which holds a judge's cap, where the ju
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What some queries would cost: expected, and if they were plain messages without a prompt cache."""
+    """What some queries would cost: expected, and if they were plain messages without a prompt
+    cache."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -53,7 +54,8 @@ class Estimable(Protocol):
 
 
 def estimate(requests: Sequence[JudgeRequest], judge: Estimable) -> Estimate:
-    """What the requests would cost. Where the API counts tokens it counts some, and the others are scaled from them."""
+    """What the requests would cost. Where the API counts tokens it counts some, and the others are
+    scaled from them."""
     if requests and (counter := judge.token_counter()) is not None:
         _fit(judge, requests, counter)
     predict, prices = judge.estimator.predict, judge.prices_of(judge.model)
@@ -92,7 +94,8 @@ def _fit(
 def first_ttl(requests: Sequence[JudgeRequest], judge: Estimable) -> str | None:
     """The time to live to ask of the prompt cache at first; None where it would not pay.
 
-    One that is to be measured begins with an hour in batches; single messages are asked within minutes.
+    One that is to be measured begins with an hour in batches; single messages are asked within
+    minutes.
     """
     prices = judge.prices_of(judge.model)
     if judge.cache in (None, "none") or prices is None:
@@ -158,8 +161,10 @@ class Plan:
                 else ("verdicts", "judging.limit_pairs=N")
             )
             raise UserError(
-                f"{self.budget_setting}: {self.to_pay} {verdicts} by {self.judge_model} are expected to cost "
-                f"${self.dollars:.4f}, and {self._cap(self.budget_usd)}. Raise it with {self.budget_setting}=..., "
+                f"{self.budget_setting}: {self.to_pay} {verdicts} by {self.judge_model} are "
+                "expected to cost "
+                f"${self.dollars:.4f}, and {self._cap(self.budget_usd)}. Raise it with "
+                f"{self.budget_setting}=..., "
                 f"or ask for less: {less}. {hint}{_so_far(usage or Usage())}".rstrip()
             )
 
@@ -183,7 +188,8 @@ def plan(
     stored_only: bool = False,
     spent_usd: float = 0.0,
 ) -> Plan:
-    """The plan of these queries, a row for each dimension; the keys in `stored` and `under_way` need no paying.
+    """The plan of these queries, a row for each dimension; the keys in `stored` and `under_way`
+    need no paying.
 
     stored_only  whether the store alone is to answer
     spent_usd    of the cap, by the run so far

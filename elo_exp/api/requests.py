@@ -1,8 +1,9 @@
 """Single requests, some at a time: retried, never past a cap, every answer that arrives kept.
 
-The APIs know no idempotency: an answer that is lost on its way, or while this process is killed, may be paid for and
-gone, and its question is asked again. Each call is in the store before it leaves, so that every loss is counted at the
-most that it may have cost, which also stays reserved in the budget.
+The APIs know no idempotency: an answer that is lost on its way, or while this process is killed,
+may be paid for and gone, and its question is asked again. Each call is in the store before it
+leaves, so that every loss is counted at the most that it may have cost, which also stays reserved
+in the budget.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ Send = Callable[[Mapping[str, Any]], Message]  # raises RefusedError or Doubtful
 
 
 class _Interrupt:
-    """Ctrl-C while answers are on their way: it waits until they have been handed over. A second one does not wait."""
+    """Ctrl-C while answers are on their way: it waits until they have been handed over. A second
+    one does not wait."""
 
     def __enter__(self) -> Self:
         self.wanted = False
@@ -94,8 +96,8 @@ class RequestPool(Generic[R]):
     def run(self, jobs: Sequence[Job], ttl: str | None) -> Iterator[R]:
         """The answers as they come, each committed.
 
-        When the work is broken off, what has been sent is paid for: its answers are waited for, kept and passed on
-        before the error is raised.
+        When the work is broken off, what has been sent is paid for: its answers are waited for,
+        kept and passed on before the error is raised.
         """
         self._n_wanted += len(jobs)
         waiting = deque((job, 0.0) for job in jobs)
@@ -145,7 +147,8 @@ class RequestPool(Generic[R]):
 
     def _over_budget(self, reserve: float) -> str:
         return (
-            f"{self._model.budget_setting}: {self._budget.state(self._last_error)}, and the next request may cost "
+            f"{self._model.budget_setting}: {self._budget.state(self._last_error)}, and the next "
+            "request may cost "
             f"${reserve:.4f}. {_STORED}; the same command with a higher cap goes on."
         )
 
@@ -175,7 +178,8 @@ class RequestPool(Generic[R]):
         return answers
 
     def _finish_all(self, running: Mapping[Future[Message], Job]) -> list[R]:
-        """The answers to what cannot be called back. One that cannot be kept takes no other along."""
+        """The answers to what cannot be called back. One that cannot be kept takes no other
+        along."""
         answers: list[R] = []
         for future, job in running.items():
             try:
@@ -190,7 +194,8 @@ class RequestPool(Generic[R]):
         return answers
 
     def _keep(self, job: Job, message: Message) -> list[R]:
-        """The answer; none where it cannot be read, and may have cost the most that was reserved for it."""
+        """The answer; none where it cannot be read, and may have cost the most that was reserved
+        for it."""
         prices = self._model.prices_of(self._model.model)
         try:
             completion = self._model.parse(message)
@@ -198,7 +203,8 @@ class RequestPool(Generic[R]):
             answer = self._record(job.key, job.names, completion, dollars, message)
         except _UNREADABLE as error:
             self.failed[job.key] = (
-                f"{self._model.server} answered with what cannot be read ({type(error).__name__}: {error})"
+                f"{self._model.server} answered with what cannot be read ({type(error).__name__}: "
+                f"{error})"
             )
             self._claims.unsend(job.key, lost=self.failed[job.key])
             self._claims.usage.lose(self._reserves[job.key])
@@ -215,8 +221,8 @@ class RequestPool(Generic[R]):
         return [answer]
 
     def _retry(self, job: Job, error: BaseException) -> float | None:
-        """After how many seconds it is asked again; None: not at all. Raises UserError where no other will fare
-        better."""
+        """After how many seconds it is asked again; None: not at all. Raises UserError where no
+        other will fare better."""
         self._attempts[job.key] += 1
         n_attempts = self._attempts[job.key]
         self._release(job, error)

@@ -1,4 +1,5 @@
-"""How many tokens texts have: counted for some requests, and predicted from the length of the others."""
+"""How many tokens texts have: counted for some requests, and predicted from the length of the
+others."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from collections.abc import Sequence
 
 from elo_exp.records import JudgeRequest
 
-_BYTES_A_TOKEN = 2.0  # of UTF-8; English has 3 to 4, and a Chinese character of 3 bytes may be a token and a half
+# of UTF-8; English has 3 to 4, and a Chinese character of 3 bytes may be a token and a half
+_BYTES_A_TOKEN = 2.0
 
 
 class TokenEstimator:

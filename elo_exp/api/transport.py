@@ -1,4 +1,5 @@
-"""What every API needs: a clock, an address, a key that stays secret, deadlines, and the ways in which calls fail."""
+"""What every API needs: a clock, an address, a key that stays secret, deadlines, and the ways in
+which calls fail."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from urllib.parse import urlsplit
 from elo_exp.records import UserError
 
 NO_CONNECTION = 0  # the status of a request for which there was no connection
-# What certainly was not accepted. Anything else may have been: 408, 409 and 5xx come from machines in between, too.
+# What certainly was not accepted. Anything else may have been: 408, 409 and 5xx come from machines
+# in between, too.
 REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 413, 415, 422, 429})
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _LONGEST_WORDS = 300  # of a server's error
@@ -53,8 +55,8 @@ class UnreachableError(Exception):
 
 
 class Clock:
-    """`elapsed` for every wait and deadline, in seconds: no step of a clock moves it. `wall`, in seconds since 1970,
-    is for stamps that people read."""
+    """`elapsed` for every wait and deadline, in seconds: no step of a clock moves it. `wall`, in
+    seconds since 1970, is for stamps that people read."""
 
     elapsed = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
@@ -62,7 +64,8 @@ class Clock:
 
 
 def out_of_credit(kind: str | None, words: str) -> bool:
-    """Whether an error says that the account has no money left: no later request will fare better."""
+    """Whether an error says that the account has no money left: no later request will fare
+    better."""
     return kind == "billing_error" or any(
         sign in words.lower() for sign in ("credit balance", "insufficient_quota")
     )
@@ -79,22 +82,26 @@ def fatal_reason(server: str, error: RefusedError | DoubtfulError) -> str:
 
 
 def check_variable(name: str) -> None:
-    """Raise UserError for what is no variable's name. It may be the key itself, so it is not repeated."""
+    """Raise UserError for what is no variable's name. It may be the key itself, so it is not
+    repeated."""
     if not _VARIABLE.fullmatch(name):
         raise UserError(
-            "key_variable: found something that is no variable's name, in capitals. Expected the name of the "
-            "environment variable that holds the key, such as OPENAI_API_KEY, never the key itself: settings are "
+            "key_variable: found something that is no variable's name, in capitals. Expected the "
+            "name of the "
+            "environment variable that holds the key, such as OPENAI_API_KEY, never the key "
+            "itself: settings are "
             "written into the run folder."
         )
 
 
 def read_key(variable: str) -> str | None:
-    """The key from the environment, or else from a .env file in the working folder. Raises UserError for one that
-    cannot be sent: the libraries below would repeat it in their error."""
+    """The key from the environment, or else from a .env file in the working folder. Raises
+    UserError for one that cannot be sent: the libraries below would repeat it in their error."""
     key = os.environ.get(variable, "").strip() or _from_file(variable)
     if key and not (key.isascii() and key.isprintable() and " " not in key):
         raise UserError(
-            f"{variable}: holds a space, a line break or another character that no key has. Set it anew."
+            f"{variable}: holds a space, a line break or another character that no key has. Set it "
+            "anew."
         )
     return key
 
@@ -128,7 +135,8 @@ def check_base_url(base_url: str) -> None:
         raise UserError("base_url: found a query in it. Expected http(s)://HOST/PATH alone.")
     if "@" in base_url:
         raise UserError(
-            "base_url: found a name or password in it. Expected http(s)://HOST, without a password in it."
+            "base_url: found a name or password in it. Expected http(s)://HOST, without a password "
+            "in it."
         )
     if not well_formed or " " in base_url:
         raise UserError(
@@ -165,7 +173,8 @@ def submitting(sdk: ModuleType, describe: Callable[[Any], str]) -> Iterator[None
 
 
 def within(seconds: float, call: Callable[..., R], *args: Any) -> R:
-    """`call(*args)`, given up after `seconds` in all: a timeout of the SDK allows as much for each byte of an answer.
+    """`call(*args)`, given up after `seconds` in all: a timeout of the SDK allows as much for each
+    byte of an answer.
 
     Raises DoubtfulError then. The call goes on in its thread until it ends by itself.
     """
@@ -188,7 +197,8 @@ def within(seconds: float, call: Callable[..., R], *args: Any) -> R:
 
 
 def in_time(seconds: float, items: Iterator[R]) -> Iterator[R]:
-    """The items of an answer that comes piece by piece: each block of them within `seconds`, or DoubtfulError."""
+    """The items of an answer that comes piece by piece: each block of them within `seconds`, or
+    DoubtfulError."""
     while True:
         block, error = within(seconds, _read_block, items)
         yield from block
@@ -222,7 +232,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def brief(error: BaseException) -> str:
-    """Describe what went wrong on the way in a few words; where there was no connection, why not."""
+    """Describe what went wrong on the way in a few words; where there was no connection, why
+    not."""
     import httpx2
 
     if isinstance(error.__cause__, httpx2.ConnectError):

@@ -83,7 +83,8 @@ class Policy(LoadedEntrant, Protocol):
 
 @runtime_checkable
 class HostedEntrant(ModelEntrant, Protocol):
-    """An entrant behind an API: it knows its requests and its prices, and nothing of how they travel."""
+    """An entrant behind an API: it knows its requests and its prices, and nothing of how they
+    travel."""
 
     api: Api
     concurrency: int  # requests at a time

@@ -33,7 +33,8 @@ class TokenPrices:
 class ClaudeEntrant:
     """model   an id with an entry in `prices`
 
-    The rest is described in conf/entrant/claude.yaml. All that is sent, and where to, enters the key of an answer.
+    The rest is described in conf/entrant/claude.yaml. All that is sent, and where to, enters the
+    key of an answer.
     """
 
     entrant_id: str
@@ -60,7 +61,8 @@ class ClaudeEntrant:
         found = self.prices.get(model)
         if found is None:
             raise UserError(
-                f"model: found {model!r}, whose prices are not known. Known: {', '.join(self.prices)}. Add it to "
+                f"model: found {model!r}, whose prices are not known. Known: "
+                f"{', '.join(self.prices)}. Add it to "
                 "prices as '{input: .., output: ..}', in dollars per million tokens."
             )
         return token_prices(

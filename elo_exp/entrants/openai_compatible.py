@@ -19,8 +19,9 @@ from elo_exp.types import Count, Dollars, Integer, MaxTokensName, NonNegative, P
 
 @dataclass(kw_only=True)
 class OpenAiCompatibleEntrant:
-    """The settings are described in conf/entrant/openai_compatible.yaml. All that is sent, and where to, enters the
-    key of an answer; how many are asked at a time and what they cost does not."""
+    """The settings are described in conf/entrant/openai_compatible.yaml. All that is sent, and
+    where to, enters the key of an answer; how many are asked at a time and what they cost does
+    not."""
 
     entrant_id: str
     base_url: str
@@ -59,7 +60,8 @@ class OpenAiCompatibleEntrant:
             return None
         if self.input_usd_per_million is None or self.output_usd_per_million is None:
             raise UserError(
-                "input_usd_per_million: set without output_usd_per_million, or the reverse. Set both."
+                "input_usd_per_million: set without output_usd_per_million, or the reverse. Set "
+                "both."
             )
         return token_prices(
             input_usd_per_million=self.input_usd_per_million,

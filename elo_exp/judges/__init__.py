@@ -49,7 +49,8 @@ class OfflineJudge(Judge, Protocol):
 
 @runtime_checkable
 class PaidJudge(Judge, Protocol):
-    """A judge behind an API: it knows its requests and its prices, and nothing of how they travel."""
+    """A judge behind an API: it knows its requests and its prices, and nothing of how they
+    travel."""
 
     api: Api
     transport: str  # batches or messages
@@ -76,7 +77,8 @@ class PaidJudge(Judge, Protocol):
         """What counts the tokens of a request free of charge; None where nothing does."""
 
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
-        """The body of a request; `ttl` is the time to live that it asks of the prompt cache, if any."""
+        """The body of a request; `ttl` is the time to live that it asks of the prompt cache, if
+        any."""
 
     def parse(self, message: Message) -> Completion: ...
 

@@ -38,10 +38,11 @@ class ClaudeModel(Prices):
 @dataclass(kw_only=True)
 class ClaudeJudge:
     """model   an id with an entry in `models`, which says what it costs
-    cache   measured: warm the prompt cache, measure it on a first chunk, then decide; or 1h, 5m, none
+    cache   measured: warm the prompt cache, measure it on a first chunk, then decide; or 1h, 5m,
+            none
 
-    The rest is described in conf/judge/claude.yaml. Only model, effort, max_tokens, the API's version and its address
-    enter the key of a verdict: how it is paid for and transported does not.
+    The rest is described in conf/judge/claude.yaml. Only model, effort, max_tokens, the API's
+    version and its address enter the key of a verdict: how it is paid for and transported does not.
     """
 
     model: str
@@ -72,7 +73,8 @@ class ClaudeJudge:
         facts = self.prices_of(self.model)
         if self.effort is not None and not facts.takes_effort:
             raise UserError(
-                f"effort: found {self.effort!r}, and {self.model} takes none. Set judge.effort=null."
+                f"effort: found {self.effort!r}, and {self.model} takes none. Set "
+                "judge.effort=null."
             )
         self.budget = Budget(self.budget_usd)
         self.estimator = TokenEstimator(self.chars_per_token)
@@ -101,11 +103,13 @@ class ClaudeJudge:
         return self.prices_of(self.model)
 
     def prices_of(self, model: str) -> ClaudeModel:
-        """What is known of a model, with its prices. A batch that was taken over may be another model's."""
+        """What is known of a model, with its prices. A batch that was taken over may be another
+        model's."""
         facts = self.models.get(model)
         if facts is None:
             raise UserError(
-                f"model: found {model!r}, whose prices are not known. Known: {', '.join(self.models)}. Add another to "
+                f"model: found {model!r}, whose prices are not known. Known: "
+                f"{', '.join(self.models)}. Add another to "
                 "models in conf/judge/claude.yaml, with its prices."
             )
         return facts
@@ -122,12 +126,14 @@ class ClaudeJudge:
         }
 
     def preflight(self) -> None:
-        """Raise UserError for what would stop the first paid call; warn of a model that is about to go."""
+        """Raise UserError for what would stop the first paid call; warn of a model that is about to
+        go."""
         if api_key() is None:
             raise UserError(no_key())
         if not self.budget_usd > 0:
             raise UserError(
-                f"{self.budget_setting}: is ${self.budget_usd:g}, and {self.model} is paid for. Set a cap in dollars "
+                f"{self.budget_setting}: is ${self.budget_usd:g}, and {self.model} is paid for. "
+                "Set a cap in dollars "
                 f"with {self.budget_setting}=..."
             )
         check_lifetime(self.model, self.part)
@@ -140,7 +146,8 @@ class ClaudeJudge:
         return self.api.count_tokens if api_key() is not None else None
 
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
-        """The message of a request. Up to the breakpoint it is the same, byte for byte, for all of a rubric."""
+        """The message of a request. Up to the breakpoint it is the same, byte for byte, for all of
+        a rubric."""
         breakpoint_ = {"cache_control": {"type": "ephemeral", "ttl": ttl}} if ttl else {}
         output = {"effort": self.effort} if self.effort else {}
         if self._facts.structured_output:

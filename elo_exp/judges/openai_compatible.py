@@ -1,4 +1,5 @@
-"""A judge behind an OpenAI-compatible API: vLLM, llama.cpp, Ollama, or hosted. One query at a request."""
+"""A judge behind an OpenAI-compatible API: vLLM, llama.cpp, Ollama, or hosted. One query at a
+request."""
 
 from __future__ import annotations
 
@@ -24,11 +25,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class OpenAiCompatibleJudge:
-    """structured  json_schema: the server holds the answer to the schema of a verdict or a score; json_object: to JSON;
+    """structured  json_schema: the server holds the answer to the schema of a verdict or a score;
+    json_object: to JSON;
                 none: to nothing, and what counts is the JSON that it was asked for or the last line
 
-    The rest is described in conf/judge/openai_compatible.yaml. All that is sent, and where to, enters the key of a
-    verdict; what it costs and how many are asked at a time does not.
+    The rest is described in conf/judge/openai_compatible.yaml. All that is sent, and where to,
+    enters the key of a verdict; what it costs and how many are asked at a time does not.
     """
 
     base_url: str
@@ -100,7 +102,8 @@ class OpenAiCompatibleJudge:
         """Raise UserError for what would stop the first request, such as a missing key."""
         if self._costs and not self.budget_usd > 0:
             raise UserError(
-                f"{self.budget_setting}: is ${self.budget_usd:g}, and {self.model} is paid for. Set a cap in dollars "
+                f"{self.budget_setting}: is ${self.budget_usd:g}, and {self.model} is paid for. "
+                "Set a cap in dollars "
                 f"with {self.budget_setting}=..."
             )
         if self._was_reached:
@@ -108,7 +111,8 @@ class OpenAiCompatibleJudge:
         self.api.check(self.model)
         if self.key_variable is not None and not self._costs:
             logger.warning(
-                "warning: %s.input_usd_per_million: the prices of %s are 0: its cost is not counted, and no cap is "
+                "warning: %s.input_usd_per_million: the prices of %s are 0: its cost is not "
+                "counted, and no cap is "
                 "held. Set them where it is paid for.", self.part, self.model,
             )  # fmt: skip
         self._was_reached = True

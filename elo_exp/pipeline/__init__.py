@@ -1,4 +1,5 @@
-"""The stages on which money and hours are spent: each asks only for what the store does not have yet.
+"""The stages on which money and hours are spent: each asks only for what the store does not have
+yet.
 
 Calling a stage twice gives the same result, and costs nothing the second time.
 """

@@ -68,7 +68,8 @@ def _plan_notes(plan: Plan) -> Iterator[str]:
 
 
 def spend(usage: Usage) -> str:
-    """What the judge was paid, in one line, and the most that lost answers may have cost beside it."""
+    """What the judge was paid, in one line, and the most that lost answers may have cost beside
+    it."""
     if not usage.dollars and not usage.calls_lost:
         return "nothing spent"
     parts = ", ".join(
@@ -77,12 +78,16 @@ def spend(usage: Usage) -> str:
     parts = f" ({parts})" if parts else ""
     written = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
     line = (
-        f"spent ${usage.dollars:.4f}{parts}: {usage.input_tokens:,} tokens in, {written:,} written to the prompt "
+        f"spent ${usage.dollars:.4f}{parts}: {usage.input_tokens:,} tokens in, {written:,} written "
+        "to the prompt "
         f"cache, {usage.cache_read_tokens:,} read from it, {usage.output_tokens:,} out"
     )
     if usage.calls_lost:
         answers = "1 answer was" if usage.calls_lost == 1 else f"{usage.calls_lost} answers were"
-        line += f"; {answers} lost on the way: judges and entrants cost ${usage.dollars_at_most:.4f} at most"
+        line += (
+            f"; {answers} lost on the way: judges and entrants cost "
+            f"${usage.dollars_at_most:.4f} at most"
+        )
     return line
 
 

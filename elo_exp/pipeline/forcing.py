@@ -1,7 +1,8 @@
-"""How likely every policy is to give the logging policy's answers: forced where the store does not know it.
+"""How likely every policy is to give the logging policy's answers: forced where the store does not
+know it.
 
-Two checks say whether the numbers mean what they should: a clone's weights are exactly 1, and an answer is as likely
-when it is forced as it was when it was drawn.
+Two checks say whether the numbers mean what they should: a clone's weights are exactly 1, and an
+answer is as likely when it is forced as it was when it was drawn.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class LogprobCheck(Record):
 
     differences  what is compared, in words
     n_failed     of the `n_checked`, those that differ by more than `allowed`, in nats
-    worst        the policy and the prompt with the largest difference; None where nothing was checked
+    worst        the policy and the prompt with the largest difference; None where nothing was
+                 checked
     hint         what the user can do about a failure
     """
 
@@ -44,14 +46,16 @@ class LogprobCheck(Record):
         """Raise UserError where it has failed."""
         if self.n_failed:
             raise UserError(
-                f"{self.differences}: {self.n_failed} of {self.n_checked} answers differ by more than {self.allowed:g} "
+                f"{self.differences}: {self.n_failed} of {self.n_checked} answers differ by more "
+                f"than {self.allowed:g} "
                 f"nats, {self.worst} by {self.max_difference:.3g}. {self.hint}"
             )
 
 
 def as_policies(entrants: Mapping[str, Entrant], *, logging_policy: str) -> dict[str, Policy]:
-    """The entrants as policies, whose answers can be weighted against those of the logging policy. Raises UserError
-    for one that records no log-probabilities or cuts its answers at another length."""
+    """The entrants as policies, whose answers can be weighted against those of the logging policy.
+    Raises UserError for one that records no log-probabilities or cuts its answers at another
+    length."""
     if logging_policy not in entrants:
         raise UserError(
             f"logging_policy: found {logging_policy!r}. Expected one of {', '.join(entrants)}."
@@ -64,15 +68,18 @@ def as_policies(entrants: Mapping[str, Entrant], *, logging_policy: str) -> dict
     for name in entrants:
         if name not in policies:
             raise UserError(
-                f"entrant.{name}: records no log-probabilities. Expected logprobs=true, with a temperature and "
+                f"entrant.{name}: records no log-probabilities. Expected logprobs=true, with a "
+                "temperature and "
                 "top_p=1.0; or leave it out."
             )
     limit = policies[logging_policy].max_answer_tokens
     for name, policy in policies.items():
         if policy.max_answer_tokens != limit:
             raise UserError(
-                f"entrant.{name}: cuts its answers at {policy.max_answer_tokens} tokens, {logging_policy} at {limit}. "
-                "Expected one max_new_tokens for all: an answer that is cut elsewhere is another answer."
+                f"entrant.{name}: cuts its answers at {policy.max_answer_tokens} tokens, "
+                f"{logging_policy} at {limit}. "
+                "Expected one max_new_tokens for all: an answer that is cut elsewhere is another "
+                "answer."
             )
     return policies
 
@@ -83,11 +90,12 @@ def teacher_force(
     policies: Mapping[str, Policy],
     store: Store,
 ) -> dict[str, dict[str, float | None]]:
-    """How likely each policy is to give each of one policy's answers: by policy, then prompt_id, in nats.
+    """How likely each policy is to give each of one policy's answers: by policy, then prompt_id, in
+    nats.
 
     responses  of the logging policy, by prompt_id, with recorded tokens
-    None, which is counted and warned of, is where prompt and answer are longer than the policy takes.
-    Equal policies share what is stored, and those with equal weights a load.
+    None, which is counted and warned of, is where prompt and answer are longer than the policy
+    takes. Equal policies share what is stored, and those with equal weights a load.
     """
     by_id = {prompt.prompt_id: prompt for prompt in prompts if prompt.prompt_id in responses}
     store.usage.logprobs_wanted += len(policies) * len(by_id)
@@ -101,7 +109,8 @@ def teacher_force(
     for name, of_policy in found.items():
         if n_absent := sum(total is None for total in of_policy.values()):
             logger.warning(
-                "warning: %s: %d of %d prompts with their answers are longer than it takes, and have no "
+                "warning: %s: %d of %d prompts with their answers are longer than it takes, and "
+                "have no "
                 "log-probability", name, n_absent, len(of_policy),
             )  # fmt: skip
     return found
@@ -131,10 +140,11 @@ def clone_check(
     n_answers: int,
     seed: int,
 ) -> LogprobCheck:
-    """Whether the clones of the logging policy find its answers exactly as likely as it does itself: their weights 1.
+    """Whether the clones of the logging policy find its answers exactly as likely as it does
+    itself: their weights 1.
 
-    Of `n_answers` of the responses, drawn with the seed, nothing is taken from the store, and each policy loads its
-    weights anew. Where no policy is a clone, nothing is checked.
+    Of `n_answers` of the responses, drawn with the seed, nothing is taken from the store, and each
+    policy loads its weights anew. Where no policy is a clone, nothing is checked.
     """
     by_id = {prompt.prompt_id: prompt for prompt in prompts if prompt.prompt_id in responses}
     drawn = random.Random(seed).sample(sorted(by_id), min(n_answers, len(by_id)))
@@ -167,7 +177,9 @@ def clone_check(
         },
         differences=f"log-probabilities of {logging_policy} and its clones",
         allowed=0.0,
-        hint="Force both on one machine with one version of each library; on a GPU take device=cpu.",
+        hint=(
+            "Force both on one machine with one version of each library; on a GPU take device=cpu."
+        ),
     )
 
 

@@ -39,9 +39,11 @@ _CHARS_PER_TOKEN = 4  # of English, in an answer that is not there yet
 def generate(
     prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store, *, allow_missing: bool
 ) -> Responses:
-    """Every entrant's response to every prompt. Raises UserError where some are missing, unless that is allowed.
+    """Every entrant's response to every prompt. Raises UserError where some are missing, unless
+    that is allowed.
 
-    Entrants with equal weights answer one after the other, and the weights go when the last of them has answered.
+    Entrants with equal weights answer one after the other, and the weights go when the last of them
+    has answered.
     """
     keys = {name: _response_keys(name, entrant, prompts) for name, entrant in entrants.items()}
     found = by_load(
@@ -68,7 +70,8 @@ def generate(
 def _answers(
     name: str, entrant: Entrant, prompts: Sequence[Prompt], keys: Mapping[str, str], store: Store
 ) -> dict[str, Response]:
-    """The entrant's responses by prompt; those that are new are in the store before they are here."""
+    """The entrant's responses by prompt; those that are new are in the store before they are
+    here."""
     usage = store.usage
     stored = store.get(Response, list(keys.values()))
     wanted = {keys[p.prompt_id]: p for p in prompts if keys[p.prompt_id] not in stored}
@@ -99,8 +102,8 @@ def _as_stored(response: Response) -> Response:
 
 
 def _made(entrant: Entrant, wanted: Mapping[str, Prompt], store: Store) -> Iterator[Response]:
-    """The entrant's responses to what is wanted, by key. One whose answers take hours or money makes those that no
-    other process is making, and waits for the others."""
+    """The entrant's responses to what is wanted, by key. One whose answers take hours or money
+    makes those that no other process is making, and waits for the others."""
     keys = {prompt.prompt_id: key for key, prompt in wanted.items()}
 
     def key(response: Response) -> str:
@@ -200,7 +203,8 @@ def _report(entrant: HostedEntrant, counts: Counter[str], failed: Mapping[str, s
 
 
 def _unpaid(response: Response) -> Response:
-    """Without the dollars of an answer that was made elsewhere, as recorded ones are: that bill is another run's."""
+    """Without the dollars of an answer that was made elsewhere, as recorded ones are: that bill is
+    another run's."""
     diagnostics = {name: value for name, value in response.diagnostics.items() if name != "dollars"}
     return dataclasses.replace(response, diagnostics=diagnostics)
 
@@ -213,10 +217,10 @@ def assumed(
     allow_missing: bool,
     at_least: bool = False,
 ) -> Responses:
-    """What a plan takes for the responses: a model that has not answered a prompt yet is taken to answer at the mean
-    length of its stored answers, or, where there are none, as long as it may; `at_least`: as short. No model is asked;
-    what others answer is neither stored nor counted. Raises UserError where some of that is missing, unless that is
-    allowed."""
+    """What a plan takes for the responses: a model that has not answered a prompt yet is taken to
+    answer at the mean length of its stored answers, or, where there are none, as long as it may;
+    `at_least`: as short. No model is asked; what others answer is neither stored nor counted.
+    Raises UserError where some of that is missing, unless that is allowed."""
     responses: dict[str, Mapping[str, Response]] = {}
     missing = []
     for name, entrant in entrants.items():

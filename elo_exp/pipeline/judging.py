@@ -26,7 +26,10 @@ from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 
-_AT_LEAST = "That is if the answers that are yet to be made are as long as their makers' others, or, of who has none, empty. "
+_AT_LEAST = (
+    "That is if the answers that are yet to be made are as long as their makers' others, "
+    "or, of who has none, empty. "
+)
 
 
 def judge_pairs(
@@ -41,8 +44,8 @@ def judge_pairs(
 ) -> dict[str, list[Judgment]]:
     """Both orders of every comparison, judged and reconciled, by dimension.
 
-    A comparison of which a verdict is missing has no judgment. Raises UserError where some are missing, unless that
-    is allowed or only the store is to be read.
+    A comparison of which a verdict is missing has no judgment. Raises UserError where some are
+    missing, unless that is allowed or only the store is to be read.
     """
     identity = identify(judge)
     store.remember(identity)
@@ -64,9 +67,11 @@ def other_judges(
     judge: Judge,
     store: Store,
 ) -> dict[str, dict[str, list[Judgment]]]:
-    """What other judges have said of the same comparisons, as far as the store has it: by judge, then by dimension.
+    """What other judges have said of the same comparisons, as far as the store has it: by judge,
+    then by dimension.
 
-    A judge that was asked under several settings is several judges, told apart by the first digits of their keys.
+    A judge that was asked under several settings is several judges, told apart by the first digits
+    of their keys.
     """
     mine = identify(judge)
     others = [found for found in store.judges() if found.key != mine.key]
@@ -162,8 +167,8 @@ def _requests(
 
 
 def check_before_answers(plan: Plan, least: Plan, store: Store) -> None:
-    """Show the plan of answers that are yet to be made. Raises UserError where the cap would not even reach for the
-    `least` that they may be."""
+    """Show the plan of answers that are yet to be made. Raises UserError where the cap would not
+    even reach for the `least` that they may be."""
     logger.info("%s", bill.plan_table(plan))
     least.check(store.usage, hint=_AT_LEAST)
 

@@ -14,8 +14,8 @@ R = TypeVar("R")
 def by_load(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]:
     """What `work` makes of each entrant, by name, in the entrants' order.
 
-    Those with equal weights come one after the other, the loads by the order in which they are first wanted, and the
-    weights go when the last of them is done.
+    Those with equal weights come one after the other, the loads by the order in which they are
+    first wanted, and the weights go when the last of them is done.
     """
     groups: dict[Hashable, list[str]] = {}
     for name, entrant in entrants.items():

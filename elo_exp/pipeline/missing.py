@@ -16,7 +16,8 @@ _NAMED = 3  # of many missing things, how many an error names
 def report_missing(
     what: str, missing: Sequence[str], n_wanted: int, allowed: bool, *, hint: str = "Supply them"
 ) -> None:
-    """Warn of what is missing where that is allowed, else raise UserError. A name starts with its owner's.
+    """Warn of what is missing where that is allowed, else raise UserError. A name starts with its
+    owner's.
 
     hint  what the user can do about it
     """

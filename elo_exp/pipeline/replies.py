@@ -1,6 +1,8 @@
-"""The replies to a judge's requests: from the store where it has them, else asked, and paid for once.
+"""The replies to a judge's requests: from the store where it has them, else asked, and paid for
+once.
 
-The way of a verdict to the wire: `ask`, then api/batches or api/requests, then the provider's module in api.
+The way of a verdict to the wire: `ask`, then api/batches or api/requests, then the provider's
+module in api.
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ def ask(
     what: str = "verdicts",
     spent_usd: float = 0.0,
 ) -> dict[str, JudgeReply]:
-    """The replies by key; equal requests are asked once. Before a judge that costs money is asked, the plan is shown.
-    Raises UserError where its budget does not reach.
+    """The replies by key; equal requests are asked once. Before a judge that costs money is asked,
+    the plan is shown. Raises UserError where its budget does not reach.
 
     what       plural noun for what the replies hold
     spent_usd  of the judge's cap, by the run so far
@@ -135,7 +137,7 @@ def _check_before_paying(
     found.check(store.usage)
 
 
-# ---- paying ---------------------------------------------------------------------------------------------------------
+# ---- paying --------------------------------------------------------------------------------------
 
 
 def _pay_once(
@@ -240,8 +242,8 @@ def _in_batches(
 def _warm_and_measure(
     jobs: Sequence[Job], batcher: Batcher[JudgeReply], judge: BatchJudge, ttl: str, ledger: Ledger
 ) -> Generator[JudgeReply, None, str | None]:
-    """Run the first job of each prefix alone, so that the prefix is cached, then a chunk, whose share of hits decides
-    the time to live that the rest asks for."""
+    """Run the first job of each prefix alone, so that the prefix is cached, then a chunk, whose
+    share of hits decides the time to live that the rest asks for."""
     usage = ledger.usage
     firsts = _firsts(jobs)
     if len(jobs) <= 2 * len(firsts):
@@ -262,7 +264,11 @@ def _warm_and_measure(
     hit_rate = sum(hits) / len(hits)
     prices = judge.prices_of(judge.model)
     decided = prices.best_ttl(hit_rate) if prices else None
-    usage.cache = f"{_DECISIONS[decided]}: {hit_rate:.0%} of {len(hits)} requests found the prefix in the cache"
+    usage.cache = (
+        f"{_DECISIONS[decided]}: {hit_rate:.0%} of {len(hits)} requests found the "
+        "prefix "
+        "in the cache"
+    )
     if decided == ttl:
         logger.info("prompt cache: %s", usage.cache)
     else:
@@ -292,7 +298,7 @@ def _first_ttl(jobs: Sequence[Job], judge: PaidJudge, usage: Usage) -> str | Non
     return ttl
 
 
-# ---- batches that an earlier run has left under way -----------------------------------------------------------------
+# ---- batches that an earlier run has left under way ----------------------------------------------
 
 
 def collect(judge: BatchJudge, store: Store) -> None:
@@ -311,8 +317,8 @@ def collect(judge: BatchJudge, store: Store) -> None:
 
 
 def cancel(judge: BatchJudge, store: Store) -> int:
-    """Ask the server to end what is under way there; how many batches that was. What may not have arrived has no id to
-    end it by: it is warned of, and a UserError where there is nothing else."""
+    """Ask the server to end what is under way there; how many batches that was. What may not have
+    arrived has no id to end it by: it is warned of, and a UserError where there is nothing else."""
     ledger = Ledger(store)
     ours = [batch for batch in ledger.batches() if batch.endpoint == judge.api.endpoint]
     n_ended = 0

@@ -1,4 +1,5 @@
-"""Responses scored one by one: asked where the store does not have the score. An oracle's label is a score too."""
+"""Responses scored one by one: asked where the store does not have the score. An oracle's label is
+a score too."""
 
 from __future__ import annotations
 
@@ -29,8 +30,9 @@ def score_responses(
 ) -> list[Score]:
     """A score for each item, in their order.
 
-    One that cannot be read has no number, and is counted in a warning; nor has one that the judge did not give.
-    Raises UserError where some of these are missing, unless that is allowed or only the store is to be read.
+    One that cannot be read has no number, and is counted in a warning; nor has one that the judge
+    did not give. Raises UserError where some of these are missing, unless that is allowed or only
+    the store is to be read.
     """
     requests = _requests(items, rubric, judge)
     replies = ask(requests, judge, store, stored_only=stored_only, what="scores")

@@ -22,7 +22,8 @@ KINDS: Mapping[str, type[Record]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which answers are meant; None: whichever. An entrant's are its responses, and the verdicts it takes part in."""
+    """Which answers are meant; None: whichever. An entrant's are its responses, and the verdicts it
+    takes part in."""
 
     judge: str | None = None
     entrant: str | None = None
@@ -48,8 +49,8 @@ class Filter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSummary:
-    """So many answers of one kind, by one entrant or one judge on one dimension; of a judge's, those on one response by
-    itself are of the kind Score."""
+    """So many answers of one kind, by one entrant or one judge on one dimension; of a judge's,
+    those on one response by itself are of the kind Score."""
 
     kind: str
     source: str | None
@@ -71,7 +72,8 @@ _PAID = (
 def count(store: Store, chosen: Filter) -> list[StoreSummary]:
     where, values = chosen.where()
     rows = store.read(
-        f"SELECT CASE WHEN {_of('entrant_a')} IS NOT NULL AND {_of('entrant_b')} IS NULL THEN 'Score' ELSE kind END, "
+        f"SELECT CASE WHEN {_of('entrant_a')} IS NOT NULL AND {_of('entrant_b')} IS NULL THEN "
+        "'Score' ELSE kind END, "
         f"COALESCE({_of('judge_model')}, {_of('entrant_id')}) AS source, "
         f"{_of('dimension')} AS dimension, COUNT(*), COALESCE(SUM({_PAID}), 0.0) FROM answers "
         f"WHERE {where} GROUP BY 1, 2, 3 ORDER BY 1 DESC, 2, 3",
@@ -84,7 +86,8 @@ def count(store: Store, chosen: Filter) -> list[StoreSummary]:
 
 
 def export(store: Store, path: Path, chosen: Filter) -> int:
-    """Write the answers as JSON lines; how many they are. Raises UserError for a name that no such file has."""
+    """Write the answers as JSON lines; how many they are. Raises UserError for a name that no such
+    file has."""
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
         raise UserError(
             f"store.file: found {path}. Expected a name that ends in .jsonl or .jsonl.gz."
@@ -104,7 +107,8 @@ def _rows(store: Store, where: str, values: list[str]) -> Iterator[dict[str, Any
 
 
 def load(store: Store, path: Path) -> tuple[int, int]:
-    """Bring in exported answers; what is there already stays. How many rows there were, and how many were new.
+    """Bring in exported answers; what is there already stays. How many rows there were, and how
+    many were new.
 
     Raises UserError for the first row that is not an exported answer, and then brings in nothing.
     """
@@ -130,7 +134,8 @@ def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
         return key, kind, storable_json(value), str(row.get("created_at") or utc_now())
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
-            f"{place}: not an exported answer ({error}). Expected key, kind ({', '.join(KINDS)}) and value, as "
+            f"{place}: not an exported answer ({error}). Expected key, kind ({', '.join(KINDS)}) "
+            "and value, as "
             "store.action=export writes them. Nothing was brought in."
         ) from None
 
@@ -148,7 +153,8 @@ def _check_answer(answer: Record) -> None:
 def merge(store: Store, path: Path) -> tuple[int, int]:
     """Bring in the answers of another store; how many it has, and how many were new.
 
-    Raises UserError where batches are still under way there: whoever merged now would pay for them again.
+    Raises UserError where batches are still under way there: whoever merged now would pay for them
+    again.
     """
     if path.resolve() == store.path.resolve():
         raise UserError(f"store.file: {path} is this store itself. Expected another one.")
@@ -194,7 +200,8 @@ def _answers_of(db: sqlite3.Connection, path: Path) -> list[tuple[str, str, str,
 
 
 def purge(store: Store, chosen: Filter) -> tuple[int, Path]:
-    """Take answers out of the store, into a file beside it that can be brought in again; how many, and the file.
+    """Take answers out of the store, into a file beside it that can be brought in again; how many,
+    and the file.
 
     Queries of theirs that are under way stay: their answers come back when they are collected.
     """

@@ -1,9 +1,10 @@
-"""Who is making or paying for which answer: so that two processes that want the same one do not both do it.
+"""Who is making or paying for which answer: so that two processes that want the same one do not
+both do it.
 
-A claim is a lease on a key, held by a process for as long as it lives: its host, boot and process id say so on one
-machine; on others its heartbeat, which our own clock watches and is never compared with. What a dead process has
-claimed, and the batches that it has left under way, go to the next that wants one of their answers; nothing is
-submitted again on the mere ground that somebody died.
+A claim is a lease on a key, held by a process for as long as it lives: its host, boot and process
+id say so on one machine; on others its heartbeat, which our own clock watches and is never compared
+with. What a dead process has claimed, and the batches that it has left under way, go to the next
+that wants one of their answers; nothing is submitted again on the mere ground that somebody died.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ R = TypeVar("R", bound=Record)
 
 
 class Claims:
-    """The claims of this process, from `with` to its end. Opened once for each piece of work, closed with it."""
+    """The claims of this process, from `with` to its end. Opened once for each piece of work,
+    closed with it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -59,7 +61,8 @@ class Claims:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        """Let go of everything, and forget the dead; batches under way are left to whoever asks next."""
+        """Let go of everything, and forget the dead; batches under way are left to whoever asks
+        next."""
         self._stop.set()
         self._beat.join()
         with self._store.transaction() as db:
@@ -68,15 +71,16 @@ class Claims:
                 db.execute(f"DELETE FROM {table} WHERE owner NOT IN (SELECT owner FROM living)")
 
     def take(self, keys: Sequence[str], *, endpoint: str | None = None) -> list[str]:
-        """Claim those that are neither answered nor in the hands of a living process, with the dead's batches that
-        any of them is in; and those to `endpoint` of which nobody knows whether they arrived. Those that are now this
-        process's, in the order given."""
+        """Claim those that are neither answered nor in the hands of a living process, with the
+        dead's batches that any of them is in; and those to `endpoint` of which nobody knows whether
+        they arrived. Those that are now this process's, in the order given."""
         with self._store.transaction() as db:
             living = self._living(db)
             _wanted(db, keys)
             _let(db, living)
             adopted = db.execute(
-                f"UPDATE batches SET owner = ? WHERE state IN {OPEN} AND owner NOT IN (SELECT owner FROM living) AND "
+                f"UPDATE batches SET owner = ? WHERE state IN {OPEN} AND owner NOT IN (SELECT "
+                "owner FROM living) AND "
                 "((state = 'intended' AND endpoint = ?) OR "
                 "nonce IN (SELECT nonce FROM queries WHERE key IN (SELECT key FROM wanted)))",
                 (self.owner, endpoint),
@@ -87,7 +91,8 @@ class Claims:
                 (self.owner,),
             )
             db.execute(
-                "INSERT OR REPLACE INTO claims SELECT key, ? FROM wanted WHERE key NOT IN (SELECT key FROM answers) "
+                "INSERT OR REPLACE INTO claims SELECT key, ? FROM wanted WHERE key NOT IN (SELECT "
+                "key FROM answers) "
                 "AND key NOT IN (SELECT key FROM claims WHERE owner IN (SELECT owner FROM living))",
                 (self.owner,),
             )
@@ -105,32 +110,37 @@ class Claims:
         return self._store.usage
 
     def _count_losses(self, db: sqlite3.Connection) -> None:
-        """The answers that dead processes were waiting for are lost. Those that are wanted here are paid again."""
+        """The answers that dead processes were waiting for are lost. Those that are wanted here are
+        paid again."""
         lost = db.execute(
-            "UPDATE losses SET why = 'its process died' WHERE why IS NULL AND owner NOT IN (SELECT owner FROM living) "
+            "UPDATE losses SET why = 'its process died' WHERE why IS NULL AND owner NOT IN (SELECT "
+            "owner FROM living) "
             "AND key IN (SELECT key FROM wanted) RETURNING dollars"
         ).fetchall()
         if lost:
             most = sum(dollars for (dollars,) in lost)
             self._store.usage.lose(most, len(lost))
             logger.warning(
-                "warning: %d calls of an earlier run got no answer before it ended; they may have cost $%.4f",
+                "warning: %d calls of an earlier run got no answer before it ended; they may have "
+                "cost $%.4f",
                 len(lost), most,
             )  # fmt: skip
 
     def send(self, key: str, dollars: float) -> bool:
-        """Commit, before a single call leaves, that it is under way and the most it may cost. False where it must not
-        leave: the claim has been lost, or the answer is to come from a batch."""
+        """Commit, before a single call leaves, that it is under way and the most it may cost. False
+        where it must not leave: the claim has been lost, or the answer is to come from a batch."""
         with self._store.transaction() as db:
             sent = db.execute(
-                "INSERT INTO losses SELECT key, owner, ?, ?, NULL FROM claims WHERE key = ? AND owner = ? AND "
+                "INSERT INTO losses SELECT key, owner, ?, ?, NULL FROM claims WHERE key = ? AND "
+                "owner = ? AND "
                 f"key NOT IN ({PENDING})",
                 (dollars, utc_now(), key, self.owner),
             )
         return sent.rowcount == 1
 
     def unsend(self, key: str, *, lost: str | None = None) -> None:
-        """The call has come to nothing. `lost`: why, if the server may have accepted it; then it stays in the books."""
+        """The call has come to nothing. `lost`: why, if the server may have accepted it; then it
+        stays in the books."""
         which = (key, self.owner)
         with self._store.transaction() as db:
             if lost is None:
@@ -142,7 +152,8 @@ class Claims:
                 )
 
     def keep(self, key: str, answer: R) -> R:
-        """Commit an answer and let its key go, in one transaction; the answer, or an earlier one if there was any."""
+        """Commit an answer and let its key go, in one transaction; the answer, or an earlier one if
+        there was any."""
         with self._store.transaction():
             n_added = self._store.put({key: answer})
         self._store.usage.count(answer)
@@ -155,8 +166,10 @@ class Claims:
             rows = db.execute(
                 "SELECT host, pid, COUNT(DISTINCT key) FROM "
                 "(SELECT key, owner FROM wanted JOIN claims USING (key) UNION "
-                "SELECT key, owner FROM wanted JOIN queries USING (key) JOIN batches USING (nonce) WHERE "
-                f"state IN {OPEN} AND outcome IS NULL) JOIN owners USING (owner) WHERE owner != ? GROUP BY owner",
+                "SELECT key, owner FROM wanted JOIN queries USING (key) JOIN batches USING (nonce) "
+                "WHERE "
+                f"state IN {OPEN} AND outcome IS NULL) JOIN owners USING (owner) WHERE owner != ? "
+                "GROUP BY owner",
                 (self.owner,),
             ).fetchall()
         return ", ".join(f"process {pid} on {host} ({n})" for host, pid, n in rows)
@@ -182,7 +195,8 @@ class Claims:
         return now - since < LEASE_SECONDS
 
     def _sign(self, db: sqlite3.Connection) -> None:
-        """Also where the row has gone: others have taken a process that slept for dead, and it goes on."""
+        """Also where the row has gone: others have taken a process that slept for dead, and it goes
+        on."""
         db.execute(
             "INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)", (*self._me, time.time())
         )

@@ -1,12 +1,14 @@
-"""The batches that were, or may have been, submitted: so that a crash at any moment pays for nothing twice.
+"""The batches that were, or may have been, submitted: so that a crash at any moment pays for
+nothing twice.
 
     intended   written before the request leaves; whether the server has it is not known yet
     submitted  the server has given it an id
     settled    every result is in, each answer in the store
     abandoned  certainly not accepted, or given up by the user: its queries may be submitted again
 
-A batch is never submitted anew on a doubt. One that stays without an id is looked for among the server's batches
-(api/batches.py): by its size, which is unlike that of every other unresolved batch, and by the nonce in its custom ids.
+A batch is never submitted anew on a doubt. One that stays without an id is looked for among the
+server's batches (api/batches.py): by its size, which is unlike that of every other unresolved
+batch, and by the nonce in its custom ids.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(Batch))
 
 
 class Ledger:
-    """The batches of all processes, and what the one that calls itself `owner` may do about them."""
+    """The batches of all processes, and what the one that calls itself `owner` may do about
+    them."""
 
     def __init__(self, store: Store, owner: str = "") -> None:
         self._store = store
@@ -74,10 +77,11 @@ class Ledger:
         high_water: str | None,
         now: float,
     ) -> Batch | None:
-        """Write down what is about to be submitted: what each request asks about, by the key of its answer.
+        """Write down what is about to be submitted: what each request asks about, by the key of its
+        answer.
 
-        None, and nothing written, where an unresolved batch has the same size. Raises UserError where a claim has been
-        lost: this process slept, and another took over.
+        None, and nothing written, where an unresolved batch has the same size. Raises UserError
+        where a claim has been lost: this process slept, and another took over.
         """
         batch = Batch(
             nonce=secrets.choice("abcdf")
@@ -101,7 +105,8 @@ class Ledger:
             claimed = {key for (key,) in db.execute(ours, (self._owner,))}
             if not names.keys() <= claimed:
                 raise UserError(
-                    "another process has taken over some of this run's queries, as if this one had died. Nothing more "
+                    "another process has taken over some of this run's queries, as if this one had "
+                    "died. Nothing more "
                     "is submitted; the same command goes on."
                 )
             marks = ", ".join("?" * len(_FIELDS))
@@ -112,7 +117,8 @@ class Ledger:
         return batch
 
     def submitted(self, batch: Batch, batch_id: str) -> None:
-        """The server has it. Also where it was given up meanwhile: what is paid for is collected."""
+        """The server has it. Also where it was given up meanwhile: what is paid for is
+        collected."""
         self._change(
             batch,
             "state = 'submitted', batch_id = ?",
@@ -121,8 +127,8 @@ class Ledger:
         )
 
     def abandon(self, batch: Batch, why: str) -> bool:
-        """Let its queries be submitted again. False, and nothing changed, where the batch is no longer this process's
-        to give up: another has taken it over, and may have found it."""
+        """Let its queries be submitted again. False, and nothing changed, where the batch is no
+        longer this process's to give up: another has taken it over, and may have found it."""
         return self._change(
             batch,
             "state = 'abandoned', note = ?",
@@ -150,10 +156,12 @@ class Ledger:
     def record(
         self, batch: Batch, outcomes: Mapping[str, str], answers: Mapping[str, R], *, now: float
     ) -> tuple[set[str], dict[str, R]]:
-        """Commit some of a batch's results in one transaction: the outcome of each key ('succeeded', or why not), and
-        the answers by key, which are then no longer claimed. With the last outcome the batch is settled.
+        """Commit some of a batch's results in one transaction: the outcome of each key
+        ('succeeded', or why not), and the answers by key, which are then no longer claimed. With
+        the last outcome the batch is settled.
 
-        The keys whose outcome was not known before; and the answers, which are earlier ones where there were any.
+        The keys whose outcome was not known before; and the answers, which are earlier ones where
+        there were any.
         """
         mark = "UPDATE queries SET outcome = ? WHERE nonce = ? AND key = ? AND outcome IS NULL"
         with self._store.transaction() as db:
@@ -164,8 +172,10 @@ class Ledger:
             }
             n_added = self._store.put(answers)
             db.execute(
-                f"UPDATE batches SET state = 'settled', settled_at = ? WHERE nonce = ? AND state IN {OPEN} AND "
-                "NOT EXISTS (SELECT 1 FROM queries WHERE queries.nonce = batches.nonce AND outcome IS NULL)",
+                "UPDATE batches SET state = 'settled', settled_at = ? WHERE nonce = ? AND state "
+                f"IN {OPEN} AND "
+                "NOT EXISTS (SELECT 1 FROM queries WHERE queries.nonce = batches.nonce AND outcome "
+                "IS NULL)",
                 (now, batch.nonce),
             )
         for key, answer in answers.items():
@@ -196,7 +206,8 @@ class Ledger:
         return {key: json.loads(names) for key, names in rows}
 
     def pending(self, endpoint: str | None = None) -> set[str]:
-        """The keys in batches, of whichever process, whose results are still to come; of one endpoint, or all."""
+        """The keys in batches, of whichever process, whose results are still to come; of one
+        endpoint, or all."""
         if endpoint is None:
             return {key for (key,) in self._store.read(PENDING)}
         return {key for (key,) in self._store.read(f"{PENDING} AND endpoint = ?", (endpoint,))}

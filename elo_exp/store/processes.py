@@ -1,4 +1,5 @@
-"""Which process is which, and whether it is still alive: claims and the jobs of a sweep depend on it."""
+"""Which process is which, and whether it is still alive: claims and the jobs of a sweep depend on
+it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def is_alive(host: str, boot: str, pid: int, start: str) -> bool | None:
 
 
 def export_lifeline() -> None:
-    """Make this process the one whose death stops the spending of all that it starts from now on."""
+    """Make this process the one whose death stops the spending of all that it starts from now
+    on."""
     os.environ[_SWEEP_VARIABLE] = json.dumps(this_process())
 
 
@@ -37,13 +39,15 @@ def check_lifeline() -> None:
     sweep = os.environ.get(_SWEEP_VARIABLE)
     if sweep and is_alive(*json.loads(sweep)) is False:
         raise UserError(
-            "the sweep that started this job has ended, so nothing more is submitted. Every answer so far is stored; "
+            "the sweep that started this job has ended, so nothing more is submitted. Every answer "
+            "so far is stored; "
             "the same command goes on."
         )
 
 
 def _boot() -> str:
-    """One boot of this machine and one container's view of its processes; empty where the system does not say."""
+    """One boot of this machine and one container's view of its processes; empty where the system
+    does not say."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -52,7 +56,8 @@ def _boot() -> str:
 
 
 def _start(pid: int) -> str:
-    """When a process began, as process ids are reused; empty if it is gone, _HIDDEN if it is hidden from us."""
+    """When a process began, as process ids are reused; empty if it is gone, _HIDDEN if it is hidden
+    from us."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -27,13 +27,15 @@ def share(
     endpoint: str | None = None,
     pause_seconds: float = 1.0,
 ) -> Iterator[R]:
-    """Claim and make what nobody else is making, then wait for the others. What a dead process has left is made here.
+    """Claim and make what nobody else is making, then wait for the others. What a dead process has
+    left is made here.
 
     wanted         by the key of its answer in the store
     make           the answers to what is claimed, each committed
     failed         the keys that `make` has found to have no answer
     what           plural noun for the answers
-    endpoint       of the batches that may have been left under way; None for answers without batches
+    endpoint       of the batches that may have been left under way; None for answers without
+                   batches
     pause_seconds  between two looks at what another process is making
     """
     if not wanted:
@@ -65,8 +67,8 @@ def get_or_create(
     make: Callable[[Sequence[Wanted]], Iterator[R]],
     what: str,
 ) -> Iterator[R]:
-    """Share what takes hours and is not billed: each answer is committed as it is made, and what `make` leaves out has
-    no answer."""
+    """Share what takes hours and is not billed: each answer is committed as it is made, and what
+    `make` leaves out has no answer."""
     failed: set[str] = set()
 
     def create(mine: Mapping[str, Wanted], claims: Claims) -> Iterator[R]:

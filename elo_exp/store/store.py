@@ -1,9 +1,11 @@
-"""One SQLite file that holds every answer ever made or paid for, keyed by the fingerprint of all that could change it.
+"""One SQLite file that holds every answer ever made or paid for, keyed by the fingerprint of all
+that could change it.
 
-Several processes may use one store. An answer is committed before anyone sees it, is never overwritten, and is found
-again by its key alone: ratings, sweeps and restarts read it and pay nothing. The same file holds the claims
-(claims.py), the calls under way or lost (losses), and the batch ledger (ledger.py), so that an answer, the claim on it
-and its place in the ledger change in one transaction.
+Several processes may use one store. An answer is committed before anyone sees it, is never
+overwritten, and is found again by its key alone: ratings, sweeps and restarts read it and pay
+nothing. The same file holds the claims (claims.py), the calls under way or lost (losses), and the
+batch ledger (ledger.py), so that an answer, the claim on it and its place in the ledger change in
+one transaction.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ R = TypeVar("R", bound=Record)
 
 
 class Store:
-    """Answers by key. Raises UserError for a file that is damaged, newer than this program, or not a store."""
+    """Answers by key. Raises UserError for a file that is damaged, newer than this program, or not
+    a store."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,7 +77,8 @@ class Store:
         """`_create` never leaves an empty file: something has cut it."""
         if self.path.stat().st_size == 0:
             raise UserError(
-                f"{self.path}: is empty, and a store never is. Restore it from a copy; or, if all that it held may "
+                f"{self.path}: is empty, and a store never is. Restore it from a copy; or, if all "
+                "that it held may "
                 "be paid for again, delete it; or choose another folder with cache_dir=DIR."
             )
 
@@ -85,7 +89,8 @@ class Store:
                 raise sqlite3.DatabaseError("it is the database of another program")
         if (version := self._version()) > SCHEMA_VERSION:
             raise UserError(
-                f"{self.path}: written by a newer elo_exp (store version {version}, this program knows "
+                f"{self.path}: written by a newer elo_exp (store version {version}, this program "
+                "knows "
                 f"{SCHEMA_VERSION}). Upgrade elo_exp, or choose another folder with cache_dir=DIR."
             )
 
@@ -105,13 +110,15 @@ class Store:
             yield
         except (OSError, sqlite3.Error) as error:
             raise UserError(
-                f"{self.path}: cannot be used as the store ({error}). Restore it from a copy, or choose another "
+                f"{self.path}: cannot be used as the store ({error}). Restore it from a copy, or "
+                "choose another "
                 "folder with cache_dir=DIR."
             ) from error
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing, with the right to write from the start, so that no other writer can come between."""
+        """All or nothing, with the right to write from the start, so that no other writer can come
+        between."""
         with self._usable():
             try:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -151,7 +158,8 @@ class Store:
                 found.update((key, record.from_dict(json.loads(value))) for key, value in rows)
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(
-                    f"{self.path}: holds a {record.__name__} that cannot be read ({error}). Restore the store from a "
+                    f"{self.path}: holds a {record.__name__} that cannot be read ({error}). "
+                    "Restore the store from a "
                     "copy, or choose another folder with cache_dir=DIR."
                 ) from None
         return found
@@ -173,7 +181,8 @@ class Store:
     def keep(self, records: Iterable[R], *, key: Callable[[R], str], chunk: int = 1) -> Iterator[R]:
         """Pass the records on as they come, each committed first.
 
-        `chunk` records share one transaction: more than 1 is for answers that cost nothing to make again.
+        `chunk` records share one transaction: more than 1 is for answers that cost nothing to make
+        again.
         """
         iterator = iter(records)
         while some := {key(record): record for record in islice(iterator, chunk)}:
@@ -184,8 +193,8 @@ class Store:
             yield from self.first(some, n_new).values()
 
     def put(self, records: Mapping[str, Record]) -> int:
-        """Inside a transaction: add the answers that are not there yet, by key, and let go of every claim on them and
-        every call that was to bring them; how many were added."""
+        """Inside a transaction: add the answers that are not there yet, by key, and let go of every
+        claim on them and every call that was to bring them; how many were added."""
         now = utc_now()
         keys = [(key,) for key in records]
         self._db.executemany("DELETE FROM claims WHERE key = ?", keys)
@@ -199,7 +208,8 @@ class Store:
         ).rowcount
 
     def first(self, records: Mapping[str, R], n_new: int) -> dict[str, R]:
-        """What every run shall see after `put` has added `n_new` of these: the answers of whoever was first."""
+        """What every run shall see after `put` has added `n_new` of these: the answers of whoever
+        was first."""
         if n_new == len(records):
             return dict(records)
         kind = type(next(iter(records.values())))
@@ -208,14 +218,16 @@ class Store:
 
 
 def _create(path: Path) -> None:
-    """Make the store whole or not at all, so that an empty file is never a store that is being made."""
+    """Make the store whole or not at all, so that an empty file is never a store that is being
+    made."""
     journal = path.with_name(f"{path.name}-wal")
     is_left = journal.exists()
     if path.exists():
         return
     if is_left:  # it was there before the store, which it would be read into
         raise UserError(
-            f"{path}: is gone, and its journal {journal.name} is still there. Restore the store from a copy; or, if "
+            f"{path}: is gone, and its journal {journal.name} is still there. Restore the store "
+            "from a copy; or, if "
             "all that it held may be paid for again, delete the journal."
         )
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
