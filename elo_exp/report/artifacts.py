@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.power import Precision
 from elo_exp.analysis.standings import Standings
@@ -35,6 +38,8 @@ _RANKS = "ranks: those that the prompts leave possible, for all entrants at once
 _WIDTH, _NAME, _METHOD = 120, 17, 35  # characters: of the table, of a name, of one more method
 _MAX_JUDGES = 6  # pairs of judges, of a dimension on the console
 _MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
+_MAX_MODELS = 60  # all of whose pairs are in ratings.json, which are 1,770
+_MIN_Z = 3.0  # of the pair residuals in ratings.json, where there are more models
 
 
 def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
@@ -47,7 +52,21 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
         write_csv(run_dir / "pairwise_winrates.csv", rates),
         write_whole(run_dir / "battles.jsonl", battles),
         write_json(run_dir / "ratings.json", ratings_json(standings)),
+        *_write_differences(run_dir, standings),
     ]
+
+
+def _write_differences(run_dir: Path, standings: Standings) -> list[Path]:
+    """Every pair as CSV, where ratings.json has only some."""
+    if not any(len(battles.models) > _MAX_MODELS for battles in standings.battles.values()):
+        return []
+    names = [field.name for field in dataclasses.fields(Difference)]
+    rows = [
+        {"method": method, **{name: getattr(pair, name) for name in names}}
+        for method, pairs in standings.differences.items()
+        for pair in pairs
+    ]
+    return [write_csv(run_dir / "differences.csv", rows)]
 
 
 def write_plots(run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
@@ -165,17 +184,55 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
             ]
     return {
         "dimensions": dimensions,
-        "judge": standings.diagnoses,
+        "judge": {
+            name: {**found, "pair_residuals": _residuals(standings, name)}
+            for name, found in standings.diagnoses.items()
+        },
         "agreement_between_dimensions": [a.to_dict() for a in standings.agreement],
         "agreement_between_judges": [a.to_dict() for a in standings.judges_agreement],
         "rank_correlation_between_judges": [r.to_dict() for r in standings.judges_ranks],
         "differences": {
-            method: [d.to_dict() for d in some] for method, some in standings.differences.items()
+            method: [d.to_dict() for d in _few(standings, method)]
+            for method in standings.differences
+        },
+        "n_differences": {
+            method: {
+                dimension: {
+                    "pairs": sum(d.dimension == dimension for d in pairs),
+                    "significant": sum(
+                        d.dimension == dimension and bool(d.significant) for d in pairs
+                    ),
+                }
+                for dimension in standings.dimensions
+            }
+            for method, pairs in standings.differences.items()
         },
         "precision": {
             method: [p.to_dict() for p in some] for method, some in standings.precision.items()
         },
     }
+
+
+def _few(standings: Standings, method: str) -> list[Difference]:
+    """The differences of few models, and of many those of neighbours in rank."""
+    neighbours = {}
+    for dimension, board in standings.companions[method].items():
+        rated = [row.model for row in board.ratings if row.rating is not None]
+        if len(rated) > _MAX_MODELS:
+            neighbours[dimension] = set(itertools.pairwise(rated))
+    return [
+        pair
+        for pair in standings.differences[method]
+        if (pair.higher, pair.lower) in neighbours.get(pair.dimension, {(pair.higher, pair.lower)})
+    ]
+
+
+def _residuals(standings: Standings, dimension: str) -> list[dict[str, Any]]:
+    """The pair residuals of few models, and of many those that are large."""
+    rows: list[dict[str, Any]] = standings.diagnoses[dimension]["pair_residuals"]
+    if len(standings.battles[dimension].models) <= _MAX_MODELS:
+        return rows
+    return [row for row in rows if abs(row["z"] or 0.0) > _MIN_Z]
 
 
 def _per_permutation(standings: Standings) -> bytes:
