@@ -1,0 +1,118 @@
+"""An experiment of your own: one class and one yaml outside this repository, and no edit inside it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from elo_exp import HOME, runs
+from elo_exp.records import UserError
+from tests.commands import Ran, attempt
+
+CLASS = """\
+from dataclasses import dataclass
+
+from elo_exp.experiments import Context, Report
+from elo_exp.judges import Judge
+from elo_exp.types import Count
+
+
+@dataclass(kw_only=True)
+class Coin:
+    judge: Judge
+    flips: Count
+
+    def dry_run(self, context: Context) -> str | None:
+        return "nothing to flip" if self.flips == 7 else None
+
+    def run(self, context: Context) -> Report:
+        text = f"{self.flips} flips by {self.judge.model}"
+        return Report(headline=float(self.flips), text=text, facts={"n_flips": self.flips})
+"""
+YAML = """\
+# @package _global_
+# Flips a coin.
+defaults:
+  - /judge: lexical
+  - _self_
+_target_: mine.Coin
+name: coin
+flips: 3               # how often
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(CLASS, encoding="utf-8")
+    (tmp_path / "conf/experiment").mkdir(parents=True)
+    (tmp_path / "conf/experiment/coin.yaml").write_text(YAML, encoding="utf-8")
+    return tmp_path
+
+
+def coin(folder: Path, *words: str) -> Ran:
+    path = os.pathsep.join([str(HOME), str(folder)])
+    given = ("--config-dir=conf", "experiment=coin", "tracker=local", *words)
+    return attempt(*given, folder=folder, anew=True, PYTHONPATH=path)
+
+
+def test_it_runs_and_leaves_what_every_run_leaves(folder: Path):
+    ran = coin(folder, "flips=5")
+    assert (ran.code, ran.out.splitlines()[0]) == (0, "5 flips by lexical"), ran.err
+    manifest = ran.read("manifest.json")
+    assert (manifest["experiment"], manifest["n_flips"], manifest["headline"]) == ("coin", 5, 5.0)
+    assert ran.run_dir.name.startswith("coin_")
+
+
+def test_it_is_swept_and_all_of_its_jobs_are_checked_before_the_first(folder: Path):
+    swept = coin(folder, "-m", "flips=1,2")
+    assert "sweep: 2 of 2 jobs finished" in swept.out
+    refused = coin(folder, "-m", "flips=1,0", "hydra.sweep.dir=refused")
+    assert "flips: found 0. Expected greater than or equal to 1." in refused.err
+    assert not (folder / "refused").exists()
+
+
+def test_what_it_prints_in_place_of_a_run_leaves_no_folder(folder: Path):
+    assert coin(folder, "flips=7").out == "nothing to flip\n"
+    assert not list(folder.glob("outputs/coin_*"))
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("flip=3", "flip: unknown setting. Did you mean 'flips'?"),
+        ("+xyz=1", "xyz: unknown setting. Known here: flips, judge."),
+        (
+            "judging.repeats=2",
+            "judging.repeats: experiment=coin does not have it. Add experiment=arena",
+        ),
+        ("entrant=[probe_hedged]", "entrant: experiment=coin does not have it. Add experiment="),
+    ],
+)
+def test_its_settings_are_its_fields_and_no_others(folder: Path, word: str, line: str):
+    ran = coin(folder, word)
+    assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
+    assert ran.err.startswith(f"elo_exp: {line}")
+
+
+def test_it_is_listed_with_the_others(folder: Path):
+    ran = attempt("--config-dir=conf", "--help", folder=folder, anew=True)
+    assert "coin" in next(line for line in ran.out.splitlines() if line.startswith("experiment:"))
+
+
+# What is read from a run folder is data
+
+
+def test_a_manifest_names_no_class_and_resolves_nothing(tmp_path: Path):
+    elo = {"_target_": "os.system", "k": "${oc.env:HOME}", "k_sweep": [{"_target_": "os.system"}]}
+    manifest = {"config": {"elo": elo, "rating": {}}}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    found = runs.settings(tmp_path, "ratings_from")
+    assert found == {"elo": {"k": "${oc.env:HOME}", "k_sweep": [{}]}, "rating": {}}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"config": 1}'])
+def test_a_manifest_that_is_none_is_one_line(tmp_path: Path, text: str):
+    (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match="^ratings_from: "):
+        runs.settings(tmp_path, "ratings_from")
