@@ -31,13 +31,6 @@ _PREFERRED = (  # of estimates with the same status, which to quote
     "snips",
     "ips",
 )
-_TRANSPORT = {  # status of the audit, for readers
-    "pass": "within the tolerance",
-    "fail": "biased",
-    "inconclusive": "too few labels to tell",
-    "not_graded": "fewer than 20 labels",
-    "not_checked": "not checked: no label of its answers",
-}
 _MAX_EXTREME = 50  # extreme weights listed for each policy
 _LEGEND = (
     "± SE: over prompts, including the error of the labels. report: may be published as it is; "
@@ -211,20 +204,16 @@ def page(
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True)
     body = environment.get_template("oracle.html.j2").render(
         title=title,
-        data=analysis.data,
         analysis=analysis,
         truth=truth,
         started=f", {html.when(started)}" if started else "",
         leading=[_leading(policy, analysis.of(policy)) for policy in analysis.data.policies],
         figures=[html.figure(plot, numbers=f"figures/{plot.name}.csv") for plot in plots],
-        transport=_TRANSPORT,
-        weights=[c.weights for c in analysis.checks.values() if c.weights is not None],
         budgets=budgets,
         budget_columns=[("", f"for ±{width}") for width in analysis.options.half_widths],
         ablation=summaries(ablation),
         collected=collected,
         making=_making(manifest),
-        sentence=lambda reason: f"{reason[:1].upper()}{reason[1:]}.",
         number=_number,
         between=markup.between,
         percent=markup.percent,
