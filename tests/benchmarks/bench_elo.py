@@ -31,7 +31,6 @@ from importlib.metadata import version
 
 import numpy as np
 import numpy.typing as npt
-
 from elo_exp.statistics.permutations import Matches, replay
 
 Array = npt.NDArray[np.float64]
