@@ -36,7 +36,13 @@ LEVELS = {  # a module's own name goes before its package's
     3: ["analysis.*", "arena.*", "runs"],
     4: [
         *["pipeline.*", "manifest", "report.*", "figures.*", "arena.report"],
-        *["oracle.estimates", "oracle.ablation", "oracle.collection", "oracle.report"],
+        *[
+            "oracle.estimates",
+            "oracle.ablation",
+            "oracle.collection",
+            "oracle.builder",
+            "oracle.report",
+        ],
     ],
     5: ["experiments.__init__", "experiments.*"],
     6: ["config", "errors", "sweeps", "__main__"],

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from elo_exp.experiments.oracle_collect import Collecting
 from elo_exp.files import write_jsonl, write_whole
 from elo_exp.oracle.collection import LoggedData, Numbers, summary_table
 from elo_exp.records import Prompt, Response, Score, UserError
@@ -68,6 +67,10 @@ def collected() -> LoggedData:
         logprobs={name: named(values) for name, values in FORCED.items()},
         scores=scores(SCORES),
         labels=scores(LABELS),
+        checks=[],
+        judge_model="judge",
+        oracle_model="oracle",
+        rubric_versions={},
     )
 
 
@@ -93,7 +96,7 @@ def test_a_missing_log_probability_is_null_and_never_zero():
 
 def test_the_summary_counts_nulls_zeros_and_extreme_weights():
     """A zero is odd of an answer that says something; a weight of 1 / 5.1 is beyond 1/5 .. 5."""
-    base, other = collected().summaries()
+    base, other = collected().summaries
     assert (base.n_null, base.n_zero, base.n_exactly_one, base.n_extreme) == (0, 1, 5, 0)
     assert (other.n_null, other.n_zero, other.n_exactly_one, other.n_extreme) == (1, 1, 3, 1)
     assert other.max_abs_log_ratio == pytest.approx(math.log(5.1))
@@ -101,7 +104,7 @@ def test_the_summary_counts_nulls_zeros_and_extreme_weights():
 
 
 def test_the_summary_has_the_means_of_what_can_be_read():
-    base, other = collected().summaries()
+    base, other = collected().summaries
     assert (base.scores.n, base.scores.n_unreadable, base.scores.mean) == (
         4,
         1,
@@ -135,9 +138,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (["oracle.label_fraction=1.5"], "oracle.label_fraction: found 1.5. Expected less than or equal to 1."),
         (["oracle.prompts=web"], "oracle.prompts: found 'web'. Expected 'bank' or 'arena'."),
-        (["oracle.probe_dir=probe"], "oracle.logged: names no file. Set it with oracle.logged=FILE, of the logging "),
+        (["oracle.probe_dir=probe"], "oracle.logged: names no file. Set it with oracle.logged=FILE, the logging "),
         (["entrant=[]"], "entrant: none is chosen. Choose the logging policy and others: "),
-        (["entrant=[tiny_base]"], "entrant: found tiny_base alone. Choose policies beside it, to be estimated."),
+        (["entrant=[tiny_base]"], "entrant: found tiny_base alone. Choose target policies beside it."),
         (["oracle.logging_policy=base"], "oracle.logging_policy: found 'base'. Expected one of tiny_base, tiny_clone"),
         (["entrant=[tiny_base,probe_hedged]"], "entrant.probe_hedged: records no log-probabilities. Expected "),
         (["entrant.tiny_clone.logprobs=false"], "entrant.tiny_clone: records no log-probabilities. Expected logprobs="),
@@ -159,7 +162,7 @@ def test_a_mistake_is_said_before_anybody_is_asked(folder: Path, overrides: list
         pytest.raises(UserError) as refusal,
         oracle_of(folder, *overrides) as (experiment, context),
     ):
-        Collecting(experiment, context.store)
+        experiment.builder(context.store)
     assert str(refusal.value).startswith(words)
 
 
@@ -211,7 +214,7 @@ def test_an_oracle_that_is_shown_references_cannot_label_an_arena(folder: Path):
         oracle_of(folder, *arena(folder, 30)) as (experiment, context),
         pytest.raises(UserError) as refusal,
     ):
-        Collecting(experiment, context.store)
+        experiment.builder(context.store)
     assert str(refusal.value).startswith(
         "scoring: none of 30 prompts has a reference answer, which the rubric shows."
     )

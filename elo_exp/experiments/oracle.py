@@ -1,7 +1,7 @@
-"""What cheap judge scores, calibrated on some labels, say of policies, and what must not be believed.
+"""Estimate the mean oracle label of policies from cheap judge scores, calibrated on some labels.
 
-python -m elo_exp experiment=oracle                                             # policies answer, are scored, labelled
-python -m elo_exp experiment=oracle oracle.logged=FILE oracle.fresh_dir=DIR     # all of that is on record
+python -m elo_exp experiment=oracle                                           # collect, then analyse
+python -m elo_exp experiment=oracle oracle.logged=FILE oracle.fresh_dir=DIR   # analyse recorded answers
 """
 
 from __future__ import annotations
@@ -14,22 +14,37 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from elo_exp import pipeline
+from elo_exp.arena import rows as arena_rows
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.settings import ArenaSource
+from elo_exp.data import bank
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.estimators import Estimator
-from elo_exp.experiments import Context, Report, oracle_collect
-from elo_exp.experiments.judged import Judged
-from elo_exp.experiments.oracle_collect import Collecting, Collection
+from elo_exp.experiments import Context, Report
+from elo_exp.experiments.judged import Judged, parse_shard
 from elo_exp.judges import Judge, PaidJudge
+from elo_exp.models import tiny
 from elo_exp.oracle import cje
-from elo_exp.oracle import data as oracle_data
 from elo_exp.oracle import report as oracle_report
 from elo_exp.oracle.ablation import Row, ablate
-from elo_exp.oracle.data import Dataset, FreshDraw, Truth, build_dataset
+from elo_exp.oracle.builder import LoggedDataBuilder, Rater
+from elo_exp.oracle.collection import LoggedData
+from elo_exp.oracle.data import (
+    MIN_LABELS,
+    Dataset,
+    FreshDraw,
+    Truth,
+    build_dataset,
+    policies_with_draws,
+    read_draws,
+    read_logged,
+    read_truth,
+)
 from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.oracle.evidence import FRESH_DRAWS
-from elo_exp.records import Plot, UserError, one_of
+from elo_exp.oracle.prompts import sample_arena, sample_bank, shuffled, usable
+from elo_exp.records import Plot, Prompt, UserError, one_of
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Natural, NonNegative, Share
 
@@ -117,23 +132,23 @@ class Oracle(Judged):
         self.check(context.overrides)
         if self.oracle.logged is not None or not (self.plan or self.status):
             return None
-        collecting = Collecting(self, context.store)
-        return collecting.status() if self.status else collecting.plan()
+        builder = self.builder(context.store)
+        return builder.status() if self.status else builder.plan()
 
     def run(self, context: Context) -> Report:
         if self.shard is not None and self.oracle.logged is None:
-            share = Collecting(self, context.store).share(self.shard)
-            return Report(headline=0.0, text=share)
+            text = self.builder(context.store).answer_shard(*parse_shard(self.shard))
+            return Report(headline=0.0, text=text)
         return report(*self.analyse(context.store), context.run_dir)
 
     def analyse(
         self, store: Store
-    ) -> tuple[Analysis, Mapping[str, Truth], Sequence[Row], Collection | None]:
-        """Collect what is not on record, and estimate every policy."""
-        chosen, collection = self.oracle, None
+    ) -> tuple[Analysis, Mapping[str, Truth], Sequence[Row], LoggedData | None]:
+        """Collect the data unless they are recorded, and estimate every policy."""
+        chosen, collected = self.oracle, None
         if chosen.logged is None:
-            collection = Collecting(self, store).run()
-            data = collection.found.dataset(n_folds=chosen.n_folds, seed=chosen.seed)
+            collected = self.builder(store).build()
+            data = collected.dataset(n_folds=chosen.n_folds, seed=chosen.seed)
         else:
             data = read(chosen)
         logger.info(
@@ -142,7 +157,7 @@ class Oracle(Judged):
             data.n_labels,
             sum(len(draws) for draws in data.fresh.values()),
         )
-        truth = oracle_data.read_truth(Path(chosen.truth)) if chosen.truth is not None else {}
+        truth = {} if chosen.truth is None else read_truth(Path(chosen.truth))
         options = Options(
             calibration=chosen.calibration,
             by_variance=chosen.by_variance,
@@ -151,93 +166,173 @@ class Oracle(Judged):
             compat=self.compat,
         )
         ablation = ablate(data, self.estimator, options, truth) if chosen.ablation else []
-        return analyse(data, self.estimator, options), truth, ablation, collection
+        return analyse(data, self.estimator, options), truth, ablation, collected
+
+    @property
+    def logging_policy(self) -> str:
+        return self.oracle.logging_policy or next(iter(self.entrant))
+
+    def builder(self, store: Store) -> LoggedDataBuilder:
+        """Draw prompts and slices. Raises UserError where they would give too few labels."""
+        assert self.judge and self.oracle_judge and self.scoring and self.oracle_scoring
+        chosen, first = self.oracle, self.logging_policy
+        prompts = self._prompts([self.scoring, self.oracle_scoring])
+        ids = [prompt.prompt_id for prompt in prompts]
+        names = [first, *(name for name in chosen.policies or self.entrant if name != first)]
+        labelled = {}
+        for name in names:
+            share = chosen.label_fraction if name == first else chosen.validation_fraction
+            order = shuffled(ids, seed=chosen.seed, purpose=f"labels of {name}")
+            labelled[name] = order[: round(share * len(order))]
+        if (n := len(labelled[first])) < MIN_LABELS:
+            raise UserError(
+                f"oracle.label_fraction: {chosen.label_fraction:g} of {len(ids)} logged answers "
+                f"are {n} labels. Expected {MIN_LABELS} or more: raise it, or oracle.n_prompts."
+            )
+        entrants = {name: self.entrant[name] for name in names}
+        return LoggedDataBuilder(
+            prompts=prompts,
+            policies=pipeline.as_policies(entrants, logging_policy=first),
+            judge=Rater(
+                judge=self.judge, rubric=self.scoring, prompt_ids=dict.fromkeys(names, ids)
+            ),
+            oracle=Rater(judge=self.oracle_judge, rubric=self.oracle_scoring, prompt_ids=labelled),
+            store=store,
+            stored_only=self.judging.stored_only,
+            allow_missing=self.allow_missing,
+            check_nats=chosen.check_nats,
+            check_answers=chosen.check_answers,
+            seed=chosen.seed,
+        )
+
+    def _prompts(self, rubrics: Sequence[ScoreRubric]) -> list[Prompt]:
+        n, seed = self.oracle.n_prompts, self.oracle.seed
+        if self.oracle.prompts == "arena":
+            return usable(sample_arena(self.arena, n, seed=seed), rubrics)
+        whole = bank.load(Path(self.prompts.bank_path))
+        some = bank.select(whole, self.mode.strata, seed=self.mode.pilot_seed)
+        return sample_bank(usable(some, rubrics), n, seed=seed)
 
     def check(self, overrides: Sequence[str]) -> None:
+        """Raise UserError for mistakes that can be known before anything is asked."""
         if not self.estimator:
             raise UserError("estimator: none is chosen. Choose at least one: 'estimator=[direct]'.")
         if self.compat is not None:
-            _check_compat(self.oracle, self.estimator)
-        if self.oracle.logged is None:
-            _check_no_files(self.oracle)
-            oracle_collect.check(self, overrides)
+            self._check_compat()
+        if self.oracle.logged is not None:
+            self._check_recorded()
             return
+        for name in ("fresh_dir", "probe_dir"):
+            if getattr(self.oracle, name) is not None:
+                raise UserError(
+                    f"oracle.logged: names no file. Set it with oracle.logged=FILE, the logging "
+                    f"policy's answers, or leave out oracle.{name} to collect answers."
+                )
+        is_named = any(word.startswith("entrant=") for word in overrides)
+        if not (is_named or self.plan or self.status or self.judging.stored_only):
+            self._check_demonstration()
+        self._check_policies()
+        if self.oracle.prompts == "arena":
+            arena_rows.check(self.arena)
+        self._check_judges()
+
+    def _check_compat(self) -> None:
+        for name in self.estimator:
+            one_of("compat: estimator", name, cje.FORMULAS)
+        fixed: dict[str, Any] = {"n_folds": cje.N_FOLDS, "seed": cje.SEED}
+        fixed |= {"calibration": "monotone", "by_variance": False}
+        for name, value in fixed.items():
+            if (found := getattr(self.oracle, name)) != value:
+                raise UserError(
+                    f"oracle.{name}: found {found}. compat=cje-0.3 requires {value}, as in that "
+                    "library."
+                )
+
+    def _check_recorded(self) -> None:
         for name in ("plan", "status"):
             if getattr(self, name):
                 raise UserError(
                     f"{name}: recorded answers are analysed and nothing is paid for. Leave "
                     f"{name}=true out."
                 )
-        _check_files(self.oracle, self.estimator)
-
-
-def _check_no_files(chosen: OracleSettings) -> None:
-    for name, folder in (("fresh_dir", chosen.fresh_dir), ("probe_dir", chosen.probe_dir)):
-        if folder is not None:
+        drawing = [name for name, e in self.estimator.items() if FRESH_DRAWS in e.requires]
+        if drawing and self.oracle.fresh_dir is None:
             raise UserError(
-                f"oracle.logged: names no file. Set it with oracle.logged=FILE, of the logging policy's answers, or "
-                f"leave oracle.{name} out, and policies answer."
+                f"oracle.fresh_dir: names no folder, and {', '.join(drawing)} require fresh draws. "
+                "Set it with oracle.fresh_dir=DIR, or choose others: "
+                "'estimator=[ips,snips,calibrated_ips]'."
+            )
+        for name in ("fresh_dir", "probe_dir"):
+            path = getattr(self.oracle, name)
+            if path is not None and not Path(path).is_dir():
+                raise UserError(f"oracle.{name}: found no folder {path}. Check the path.")
+
+    def _check_policies(self) -> None:
+        if not self.entrant:
+            raise UserError(
+                "entrant: none is chosen. Choose the logging policy and others: "
+                "'entrant=[base,other]'."
+            )
+        one_of("oracle.logging_policy", self.logging_policy, self.entrant)
+        pipeline.as_policies(self.entrant, logging_policy=self.logging_policy)
+        targets = [name for name in self.entrant if name != self.logging_policy]
+        if not targets:
+            raise UserError(
+                f"entrant: found {self.logging_policy} alone. Choose target policies beside it."
+            )
+        chosen = self.oracle.policies or []
+        for policy in chosen:
+            one_of("oracle.policies", policy, targets)
+            if chosen.count(policy) > 1:
+                raise UserError(f"oracle.policies: {policy!r} is named twice. Name each once.")
+
+    def _check_judges(self) -> None:
+        assert self.judge and self.oracle_judge
+        judge = self.judge.model, self.judge.cache_key(), self.scoring
+        if judge == (self.oracle_judge.model, self.oracle_judge.cache_key(), self.oracle_scoring):
+            raise UserError(
+                "judge@oracle_judge: is the judge itself, and every label would be its score. "
+                "Choose another, or show it more: scoring@oracle_scoring=reference."
+            )
+        if isinstance(self.judge, PaidJudge) and self.oracle_judge.model == "lexical":
+            raise UserError(
+                f"judge@oracle_judge: found lexical, which only compares words, as the oracle for "
+                f"{self.judge.model}. Choose a better judge than that: judge@oracle_judge=opus."
             )
 
-
-def _check_files(chosen: OracleSettings, estimators: Mapping[str, Estimator]) -> None:
-    of_fresh = [name for name, estimator in estimators.items() if FRESH_DRAWS in estimator.requires]
-    if of_fresh and chosen.fresh_dir is None:
-        raise UserError(
-            f"oracle.fresh_dir: names no folder, and {', '.join(of_fresh)} need fresh draws. Set it with "
-            "oracle.fresh_dir=DIR, or choose others: 'estimator=[ips,snips,calibrated_ips]'."
-        )
-    for name, path in (("fresh_dir", chosen.fresh_dir), ("probe_dir", chosen.probe_dir)):
-        if path is not None and not Path(path).is_dir():
-            raise UserError(f"oracle.{name}: found no folder {path}. Check the path.")
-
-
-def _check_compat(chosen: OracleSettings, estimators: Mapping[str, Estimator]) -> None:
-    for name in estimators:
-        one_of("compat: estimator", name, cje.FORMULAS)
-    fixed: dict[str, Any] = {
-        "n_folds": cje.N_FOLDS,
-        "seed": cje.SEED,
-        "calibration": "monotone",
-        "by_variance": False,
-    }
-    for name, value in fixed.items():
-        if (found := getattr(chosen, name)) != value:
+    def _check_demonstration(self) -> None:
+        """Refuse to pay for judging the default policies, models of random weights."""
+        judges = (self.judge, self.oracle_judge)
+        paid = [judge.model for judge in judges if isinstance(judge, PaidJudge)]
+        models = [str(getattr(entrant, "model", "")) for entrant in self.entrant.values()]
+        if paid and all(model.startswith(tiny.PREFIX) for model in models):
             raise UserError(
-                f"oracle.{name}: found {found}. Expected {value}, which compat=cje-0.3 goes by."
+                f"entrant: none is named, and {' and '.join(paid)} would judge the demonstration's "
+                "models of random weights. Name your policies: 'entrant=[base,other]'. To try the "
+                "judges on random ones, name these: 'entrant=[tiny_base,tiny_clone]'."
             )
-
-
-def _figures(analysis: Analysis, truth: Mapping[str, Truth]) -> Sequence[Plot]:
-    from elo_exp.figures import oracle
-
-    return oracle.plots(analysis, truth)
 
 
 def read(chosen: OracleSettings) -> Dataset:
-    """The recorded answers. Raises UserError naming file, line and remedy."""
+    """Read recorded answers. Raises UserError naming file, line and remedy."""
     assert chosen.logged is not None
-    answers = oracle_data.read_logged(Path(chosen.logged))
-    known = list(dict.fromkeys(policy for answer in answers for policy in answer.target_logps))
-    there = (
-        oracle_data.policies_with_draws(Path(chosen.fresh_dir))
-        if chosen.fresh_dir is not None
-        else []
-    )
+    logged = read_logged(Path(chosen.logged))
+    known = list(dict.fromkeys(policy for sample in logged for policy in sample.target_logps))
+    drawn = policies_with_draws(Path(chosen.fresh_dir)) if chosen.fresh_dir is not None else []
     for policy in chosen.policies or ():
-        one_of("oracle.policies", policy, list(dict.fromkeys([*known, *there])))
+        one_of("oracle.policies", policy, list(dict.fromkeys([*known, *drawn])))
     policies = list(dict.fromkeys(chosen.policies or known))
-    fresh = _draws(chosen.fresh_dir, policies)
     for policy in policies if chosen.fresh_dir is not None else ():
-        if policy not in fresh:
-            kept = ",".join(name for name in policies if name in there)
+        if policy not in drawn:
+            kept = ",".join(name for name in policies if name in drawn)
             raise UserError(
-                f"{chosen.fresh_dir}: found no draws of {policy!r}, but of {', '.join(there) or 'nobody'}. Add "
-                f"{policy}.jsonl, or leave the policy out: oracle.policies=[{kept}]."
+                f"{chosen.fresh_dir}: found no draws of {policy!r}, but of "
+                f"{', '.join(drawn) or 'nobody'}. Add {policy}.jsonl, or leave the policy out: "
+                f"oracle.policies=[{kept}]."
             )
     return build_dataset(
-        answers,
-        fresh=fresh,
+        logged,
+        fresh=_draws(chosen.fresh_dir, policies),
         probe=_draws(chosen.probe_dir, policies),
         policies=policies,
         n_folds=chosen.n_folds,
@@ -246,12 +341,10 @@ def read(chosen: OracleSettings) -> Dataset:
 
 
 def _draws(folder: str | None, policies: Sequence[str]) -> dict[str, list[FreshDraw]]:
-    """By policy; those that have no file are left out."""
-    found = (
-        {policy: oracle_data.read_draws(Path(folder), policy) for policy in policies}
-        if folder is not None
-        else {}
-    )
+    """By policy; those without a file are left out."""
+    if folder is None:
+        return {}
+    found = {policy: read_draws(Path(folder), policy) for policy in policies}
     return {policy: draws for policy, draws in found.items() if draws is not None}
 
 
@@ -259,26 +352,28 @@ def report(
     analysis: Analysis,
     truth: Mapping[str, Truth],
     ablation: Sequence[Row],
-    collection: Collection | None,
+    collected: LoggedData | None,
     run_dir: Path,
 ) -> Report:
     """Write the artifacts of an analysis, and report it."""
     data = analysis.data
-    collected = collection.write(run_dir) if collection else []
-    text = oracle_report.table(analysis, truth)
+    text = [collected.table()] if collected else []
+    artifacts = collected.write(run_dir) if collected else []
+    facts: dict[str, Any] = {
+        "logging_policy": data.logging_policy,
+        "policies": list(data.policies),
+        "n_logged": len(data.logged),
+        "n_labels": data.n_labels,
+        "n_draws": {policy: len(draws) for policy, draws in data.fresh.items()},
+        "n_probe": {policy: len(draws) for policy, draws in data.probe.items()},
+    }
+    if collected:
+        facts["collection"] = collected.info
     return Report(
         headline=oracle_report.headline(analysis, truth),
-        text="\n".join([collection.table(), text]) if collection else text,
-        facts={
-            "logging_policy": data.logging_policy,
-            "policies": list(data.policies),
-            "n_logged": len(data.logged),
-            "n_labels": data.n_labels,
-            "n_draws": {policy: len(draws) for policy, draws in data.fresh.items()},
-            "n_probe": {policy: len(draws) for policy, draws in data.probe.items()},
-            **({"collection": collection.info} if collection else {}),
-        },
-        artifacts=[*collected, *oracle_report.write(run_dir, analysis, truth, ablation)],
+        text="\n".join([*text, oracle_report.table(analysis, truth)]),
+        facts=facts,
+        artifacts=[*artifacts, *oracle_report.write(run_dir, analysis, ablation)],
         metrics=oracle_report.metrics(analysis, truth),
         tables={"estimates": [estimate.to_dict() for estimate in analysis.estimates]},
         figures=lambda: _figures(analysis, truth),
@@ -289,6 +384,12 @@ def report(
             figures,
             title=title,
             manifest=manifest,
-            collected=collection.summaries if collection else (),
+            collected=collected.summaries if collected else (),
         ),
     )
+
+
+def _figures(analysis: Analysis, truth: Mapping[str, Truth]) -> Sequence[Plot]:
+    from elo_exp.figures import oracle
+
+    return oracle.plots(analysis, truth)

@@ -6,10 +6,14 @@ import math
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from elo_exp.files import utc_now, write_json, write_jsonl
 from elo_exp.oracle.data import Dataset, FreshDraw, LoggedSample, build_dataset
 from elo_exp.oracle.weights import EXTREME
+from elo_exp.pipeline import LogprobCheck
 from elo_exp.records import Prompt, Record, Response, Score, UserError
 from elo_exp.report.console import text_table
 
@@ -48,7 +52,7 @@ class PolicySummary(Record):
     labels: Numbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LoggedData:
     """Everything collected; the mappings are from policy to prompt id."""
 
@@ -58,6 +62,10 @@ class LoggedData:
     logprobs: Mapping[str, Mapping[str, float | None]]  # nats, of the logging policy's answers
     scores: Mapping[str, Mapping[str, Score]]
     labels: Mapping[str, Mapping[str, Score]]
+    checks: Sequence[LogprobCheck]
+    judge_model: str
+    oracle_model: str
+    rubric_versions: Mapping[str, str]
 
     @property
     def targets(self) -> list[str]:
@@ -103,6 +111,7 @@ class LoggedData:
                     "response_chars": len(response.response_text),
                 }
 
+    @cached_property
     def files(self) -> dict[str, list[dict[str, Any]]]:
         """Rows with texts by file name, as oracle.logged, fresh_dir and probe_dir read them."""
         rows: dict[str, Sequence[FreshDraw]] = {"logged.jsonl": self.logged()}
@@ -142,6 +151,37 @@ class LoggedData:
             seed=seed,
         )
 
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """Counts and checks, for dataset_info.json and the manifest."""
+        return {
+            "logging_policy": self.logging_policy,
+            "n_prompts": len(self.prompts),
+            "judge_model": self.judge_model,
+            "oracle_model": self.oracle_model,
+            "rubric_versions": dict(self.rubric_versions),
+            "checks": [check.to_dict() for check in self.checks],
+            "policies": [summary.to_dict() for summary in self.summaries],
+            "n_rows": {name: len(rows) for name, rows in self.files.items()},
+        }
+
+    def write(self, run_dir: Path) -> list[Path]:
+        info = {"created_at": utc_now(), **self.info}
+        return [
+            write_json(run_dir / "dataset_info.json", info),
+            *(write_jsonl(run_dir / name, rows) for name, rows in self.files.items()),
+        ]
+
+    def table(self) -> str:
+        """The counts as a table for the console, with the checks."""
+        checks = [
+            f"{check.differences}: {check.n_checked:,} compared, at most "
+            f"{check.max_difference:.2g} nats apart"
+            for check in self.checks
+        ]
+        return "\n".join([summary_table(self.summaries), *checks, ""])
+
+    @cached_property
     def summaries(self) -> list[PolicySummary]:
         """Counts of every policy, the logging one first."""
         return [self._summary(policy) for policy in (self.logging_policy, *self.targets)]

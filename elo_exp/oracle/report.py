@@ -43,12 +43,7 @@ _COMPAT = (
 )
 
 
-def write(
-    run_dir: Path,
-    analysis: Analysis,
-    truth: Mapping[str, Truth],
-    ablation: Sequence[Row],
-) -> list[Path]:
+def write(run_dir: Path, analysis: Analysis, ablation: Sequence[Row]) -> list[Path]:
     """Write the files that docs/oracle.md describes."""
     documents: dict[str, Any] = {
         "estimates.json": [estimate.to_dict() for estimate in analysis.estimates],

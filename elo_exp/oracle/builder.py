@@ -1,0 +1,191 @@
+"""Collect the data of the oracle experiment: answers, log-probabilities, scores and labels.
+
+Each answer is stored as it is made, so that an interrupted run continues where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from elo_exp import pipeline
+from elo_exp.api.planning import Plan
+from elo_exp.data.pairing import Responses
+from elo_exp.data.scoring import ScoreRubric
+from elo_exp.entrants import Policy
+from elo_exp.judges import Judge, PaidJudge
+from elo_exp.oracle.collection import LoggedData, status_table
+from elo_exp.pipeline import LogprobCheck, bill
+from elo_exp.records import Item, Prompt, Score
+from elo_exp.store.store import Store
+
+Logprobs = Mapping[str, Mapping[str, float | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rater:
+    """The judge or the oracle, its rubric, and the prompts whose answers it rates, by policy."""
+
+    judge: Judge
+    rubric: ScoreRubric
+    prompt_ids: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedDataBuilder:
+    """The steps of the collection.
+
+    policies       by name, the logging policy first
+    check_nats     by how much teacher forcing may differ from the log-probabilities at generation
+    check_answers  number of answers for which clones are forced anew
+    """
+
+    prompts: Sequence[Prompt]
+    policies: Mapping[str, Policy]
+    judge: Rater
+    oracle: Rater
+    store: Store
+    stored_only: bool
+    allow_missing: bool
+    check_nats: float
+    check_answers: int
+    seed: int
+
+    @property
+    def logging_policy(self) -> str:
+        return next(iter(self.policies))
+
+    @property
+    def _raters(self) -> list[Rater]:
+        return [self.judge, self.oracle]
+
+    def build(self) -> LoggedData:
+        """Run all steps.
+
+        Raises UserError for a log-probability that differs and for a budget that is too small. What
+        would stop the oracle is checked before the judge is paid.
+        """
+        if not pipeline.all_generated(self.prompts, self.policies, self.store):
+            self._preflight(self._raters)  # before models work for hours
+        responses, logprobs, checks = self._answer(self.prompts)
+        plans = [self._plan(rater, responses) for rater in self._raters]
+        for plan in plans:
+            plan.check(self.store.usage)
+        self._preflight(
+            [rater for rater, plan in zip(self._raters, plans, strict=True) if plan.to_pay]
+        )
+        return LoggedData(
+            prompts=self.prompts,
+            logging_policy=self.logging_policy,
+            responses=responses,
+            logprobs=logprobs,
+            scores=self._rate(self.judge, responses),
+            labels=self._rate(self.oracle, responses),
+            checks=checks,
+            judge_model=self.judge.judge.model,
+            oracle_model=self.oracle.judge.model,
+            rubric_versions={
+                "scoring": self.judge.rubric.version,
+                "oracle_scoring": self.oracle.rubric.version,
+            },
+        )
+
+    def _preflight(self, raters: Sequence[Rater]) -> None:
+        for rater in raters:
+            if isinstance(rater.judge, PaidJudge) and not self.stored_only:
+                rater.judge.preflight()
+
+    def _answer(self, prompts: Sequence[Prompt]) -> tuple[Responses, Logprobs, list[LogprobCheck]]:
+        """Answer with the logging policy, force all policies, check, then answer with the others."""
+        first = self.logging_policy
+        logged = self._generate(prompts, [first])
+        logprobs = pipeline.teacher_force(prompts, logged[first], self.policies, self.store)
+        checks = [
+            pipeline.generation_check(logged[first], logprobs[first], allowed=self.check_nats),
+            pipeline.clone_check(
+                prompts,
+                logged[first],
+                self.policies,
+                logging_policy=first,
+                n_answers=self.check_answers,
+                seed=self.seed,
+            ),
+        ]
+        for check in checks:
+            check.check()
+        targets = [name for name in self.policies if name != first]
+        return {**logged, **self._generate(prompts, targets)}, logprobs, checks
+
+    def _generate(self, prompts: Sequence[Prompt], names: Sequence[str]) -> Responses:
+        policies = {name: self.policies[name] for name in names}
+        return pipeline.generate(prompts, policies, self.store, allow_missing=self.allow_missing)
+
+    def _items(self, rater: Rater, responses: Responses) -> list[Item]:
+        """The answers to be rated, of those that exist."""
+        prompts = {prompt.prompt_id: prompt for prompt in self.prompts}
+        return [
+            rater.rubric.item(prompts[prompt_id], answers[prompt_id])
+            for policy, answers in responses.items()
+            for prompt_id in rater.prompt_ids[policy]
+            if prompt_id in answers
+        ]
+
+    def _plan(self, rater: Rater, responses: Responses) -> Plan:
+        return pipeline.plan_scores(
+            self._items(rater, responses),
+            rater.rubric,
+            rater.judge,
+            self.store,
+            stored_only=self.stored_only,
+        )
+
+    def _rate(self, rater: Rater, responses: Responses) -> dict[str, dict[str, Score]]:
+        scores = pipeline.score_responses(
+            self._items(rater, responses),
+            rater.rubric,
+            rater.judge,
+            self.store,
+            stored_only=self.stored_only,
+            allow_missing=self.allow_missing,
+        )
+        by_policy: dict[str, dict[str, Score]] = {policy: {} for policy in responses}
+        for score in scores:
+            by_policy[score.policy][score.prompt_id] = score
+        return by_policy
+
+    def answer_shard(self, i: int, n: int) -> str:
+        """Answer and force the i-th of n shares of the prompts; return a summary."""
+        self._answer(pipeline.sharded(self.prompts, (i, n)))
+        usage = self.store.usage
+        n_stored = usage.responses_stored + usage.logprobs_stored
+        stored = f", {n_stored} were in the store" if n_stored else ""
+        return (
+            f"shard {i}/{n}: {usage.responses_generated} responses and {usage.logprobs_forced} "
+            f"log-probabilities made{stored}; run without shard= to score them"
+        )
+
+    def plan(self) -> str:
+        """Tables of what judge and oracle would be asked and paid; makes no call."""
+        responses = pipeline.assumed(
+            self.prompts, self.policies, self.store, allow_missing=self.allow_missing
+        )
+        named = {"judge: all answers": self.judge, "oracle: its slices of them": self.oracle}
+        return "\n".join(
+            f"{name}\n{bill.plan_table(self._plan(rater, responses))}"
+            for name, rater in named.items()
+        )
+
+    def status(self) -> str:
+        """A table of what the store holds, by policy and step; makes no call."""
+        responses = pipeline.stored_responses(self.prompts, self.policies, self.store)
+        logged = responses[self.logging_policy]
+        n_forced = pipeline.n_forced(self.prompts, logged, self.policies, self.store)
+        done = {}
+        for policy, answers in responses.items():
+            steps = [(len(answers), len(self.prompts)), (n_forced[policy], len(self.prompts))]
+            for rater in self._raters:
+                items = self._items(rater, {policy: answers})
+                n = pipeline.n_scored(items, rater.rubric, rater.judge, self.store)
+                steps.append((n, len(rater.prompt_ids[policy])))
+            done[policy] = steps
+        return status_table(done)
