@@ -34,6 +34,7 @@ from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.records import Comparison, ForcedLogprob, JudgeReply, Judgment, Response, UserError
 from elo_exp.results import Usage
 from elo_exp.store import admin
+from elo_exp.store.claims import Claims
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import SCHEMA_VERSION, Store
 from tests.anthropic_server import AcceptThenReset, AnthropicServer
@@ -224,6 +225,15 @@ def asking(server: AnthropicServer) -> tuple[str, ...]:
         "judge.poll_initial_seconds=0.01",
         "judge.poll_max_seconds=0.02",
     )
+
+
+def test_calls_that_got_no_answer_are_listed_with_what_they_may_have_cost():
+    with Store(Path("cache/store.sqlite")) as store, Claims(store) as claims:
+        claims.take(["a", "b"])
+        for key in "ab":
+            claims.send(key, 0.25)
+        claims.unsend("a", lost="reset")
+    assert "1 calls got no answer, and may have cost $0.2500 on top" in errand()
 
 
 # A run is killed while its batches are under way: told by real processes

@@ -104,6 +104,12 @@ class ManageStore:
                 f"{some.dollars:,.2f}",
             )
         console.print(held)
+        n_lost, most = admin.losses(store)
+        if n_lost:
+            console.print(
+                f"{n_lost:,} calls got no answer, and may have cost ${most:.4f} on top",
+                highlight=False,
+            )
         console.print(_under_way(store) or "nothing under way", highlight=False, soft_wrap=True)
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 

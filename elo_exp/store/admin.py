@@ -85,6 +85,13 @@ def count(store: Store, chosen: Filter) -> list[StoreSummary]:
     ]
 
 
+def losses(store: Store) -> tuple[int, float]:
+    """How many single calls got no answer that may have been billed, and the most they cost."""
+    query = "SELECT COUNT(*), COALESCE(SUM(dollars), 0.0) FROM losses WHERE why IS NOT NULL"
+    ((n, dollars),) = store.read(query)
+    return int(n), float(dollars)
+
+
 def export(store: Store, path: Path, chosen: Filter) -> int:
     """Write the answers as JSON lines; how many they are. Raises UserError for a name that no such
     file has."""
