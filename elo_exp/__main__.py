@@ -28,9 +28,8 @@ from elo_exp.files import write_whole
 from elo_exp.manifest import Manifest
 from elo_exp.records import Plot
 from elo_exp.report.artifacts import write_plots
-from elo_exp.results import RunInfo
 from elo_exp.store.store import Store
-from elo_exp.trackers import TrackedRun
+from elo_exp.trackers import RunInfo, TrackedRun
 
 logger = logging.getLogger(__name__)
 

@@ -27,8 +27,7 @@ from pydantic_core import SchemaError
 from elo_exp import HOME, errors
 from elo_exp.experiments import Experiment, labels, parts_of
 from elo_exp.records import UserError
-from elo_exp.results import RunInfo
-from elo_exp.trackers import Tracker
+from elo_exp.trackers import RunInfo, Tracker
 
 RULES = ConfigDict(
     arbitrary_types_allowed=True,

@@ -19,7 +19,8 @@ from typing import Any, Self
 from elo_exp import HOME, __version__
 from elo_exp.files import sha256, utc_now, write_json
 from elo_exp.models import checkpoints
-from elo_exp.results import DOLLARS, RunInfo, Usage, added_up, paid
+from elo_exp.store.usage import DOLLARS, Usage, added_up, paid
+from elo_exp.trackers import RunInfo
 
 logger = logging.getLogger(__name__)
 

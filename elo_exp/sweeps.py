@@ -28,10 +28,9 @@ from elo_exp.manifest import input_hashes
 from elo_exp.models import checkpoints
 from elo_exp.report import sweep_jobs, sweep_summary
 from elo_exp.report.sweep_summary import SweepSummary
-from elo_exp.results import RunInfo
 from elo_exp.store import processes
 from elo_exp.store.store import Store
-from elo_exp.trackers import Tracker
+from elo_exp.trackers import RunInfo, Tracker
 
 logger = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ from typing import Any
 
 from elo_exp.api.costs import PER_MILLION
 from elo_exp.records import canonical_json
-from elo_exp.results import TOKEN_CLASSES
+from elo_exp.store.usage import TOKEN_CLASSES
 from tests import judging_process
 from tests.anthropic_server import AnthropicServer, Call, Stage
 from tests.anthropic_verdicts import NoisyBradleyTerry, n_input_tokens, plain_text

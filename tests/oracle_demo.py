@@ -10,7 +10,7 @@ from pathlib import Path
 from elo_exp.experiments import Context, Report, oracle
 from elo_exp.experiments.oracle import Oracle
 from elo_exp.oracle.estimates import Analysis
-from elo_exp.results import Usage
+from elo_exp.store.usage import Usage
 from tests.experiments import opened, printed
 
 POLICIES = (

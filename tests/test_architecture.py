@@ -17,7 +17,7 @@ PACKAGE = Path(elo_exp.__file__).parent
 SOCKETS = ("entrants", "judges", "ratings", "estimators", "trackers")
 LEVELS = {  # a module's own name goes before its package's
     0: [
-        *["records", "results", "files", "store.store", "store.__init__"],
+        *["records", "files", "store.store", "store.usage", "store.__init__"],
         *["arrays", "progress", "types"],
     ],
     1: [

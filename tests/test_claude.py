@@ -45,9 +45,9 @@ from elo_exp.records import (
     Verdict,
     fingerprint,
 )
-from elo_exp.results import Usage
 from elo_exp.store import processes
 from elo_exp.store.store import Store
+from elo_exp.store.usage import Usage
 from tests.anthropic_server import AnthropicServer, Call, Instead, SlowBody, Stage, Status
 from tests.anthropic_verdicts import (
     LOW_BALANCE,

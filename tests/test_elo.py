@@ -18,9 +18,8 @@ from elo_exp.data.battles import Battles
 from elo_exp.ratings import elo
 from elo_exp.ratings.bradley_terry import POINTS
 from elo_exp.ratings.elo import Matches, PermutationElo, convergence, replay, replay_resamples
-from elo_exp.ratings.leaderboard import Leaderboard
+from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard
 from elo_exp.records import Battle, UserError
-from elo_exp.results import CONVERGED
 from tests.data import by_dimension
 from tests.simulation import Tournament
 

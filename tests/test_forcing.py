@@ -16,8 +16,8 @@ from elo_exp.data import bank
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
 from elo_exp.models import causal_lm
 from elo_exp.records import Response, UserError
-from elo_exp.results import Usage
 from elo_exp.store.store import Store
+from elo_exp.store.usage import Usage
 from tests.data import BANK, shipped
 
 PROMPTS = bank.load(BANK)[:5]

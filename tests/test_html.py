@@ -23,7 +23,7 @@ from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot
 from elo_exp.report import artifacts, html
 from elo_exp.report.findings import verdict
-from elo_exp.results import Usage
+from elo_exp.store.usage import Usage
 from tests.data import DIMENSIONS, PROBES, by_dimension, shipped
 from tests.pages import Reader
 from tests.simulation import Tournament

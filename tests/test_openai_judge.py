@@ -25,8 +25,8 @@ from elo_exp.data.rubrics import Rubric
 from elo_exp.judges import PaidJudge
 from elo_exp.judges.openai_compatible import OpenAiCompatibleJudge
 from elo_exp.records import Comparison, JudgeRequest, Judgment, UserError, fingerprint
-from elo_exp.results import Usage
 from elo_exp.store.store import Store
+from elo_exp.store.usage import Usage
 from tests.anthropic_server import AcceptThenStatus
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, run, start

@@ -19,9 +19,9 @@ import pytest
 
 from elo_exp.files import read_jsonl, write_jsonl
 from elo_exp.records import UserError
-from elo_exp.results import Usage
 from elo_exp.store.admin import Filter, StoreSummary, count
 from elo_exp.store.store import Store
+from elo_exp.store.usage import Usage
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, plain_text, sha256
 from tests.commands import attempt, start

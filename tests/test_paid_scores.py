@@ -21,9 +21,9 @@ from elo_exp.data.scoring import ScoreRubric
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.pipeline import bill
 from elo_exp.records import Item, Score, UserError
-from elo_exp.results import Usage
 from elo_exp.store.admin import Filter, count
 from elo_exp.store.store import Store
+from elo_exp.store.usage import Usage
 from tests import openai_server
 from tests.anthropic_server import AnthropicServer, Status
 from tests.anthropic_verdicts import Outcome, Says, StopReason, plain_text

@@ -27,7 +27,7 @@ from elo_exp.api.planning import (
 from elo_exp.data.pairing import pair_up
 from elo_exp.pipeline.bill import plan_table, spend
 from elo_exp.records import JudgeReply, JudgeRequest, Prompt, Response, UserError
-from elo_exp.results import TOKEN_CLASSES, Usage, paid
+from elo_exp.store.usage import TOKEN_CLASSES, Usage, paid
 from tests.data import shipped
 
 # The plan

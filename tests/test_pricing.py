@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from elo_exp.api.costs import Budget, Prices, money
-from elo_exp.results import TOKEN_CLASSES
+from elo_exp.store.usage import TOKEN_CLASSES
 from tests.data import described
 
 _NAMES = [field.name for field in dataclasses.fields(Prices)]

@@ -11,7 +11,7 @@ import pytest
 from elo_exp import HOME
 from elo_exp import sweeps as sweeping
 from elo_exp.models import checkpoints
-from elo_exp.results import RunInfo
+from elo_exp.trackers import RunInfo
 from tests.commands import QUICK, Ran, attempt, run, start
 
 SWEEP = (

@@ -32,11 +32,11 @@ from elo_exp.experiments.store import ManageStore
 from elo_exp.files import write_jsonl
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.records import Comparison, ForcedLogprob, JudgeReply, Judgment, Response, UserError
-from elo_exp.results import Usage
 from elo_exp.store import admin
 from elo_exp.store.claims import Claims
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import SCHEMA_VERSION, Store
+from elo_exp.store.usage import Usage
 from tests.anthropic_server import AcceptThenReset, AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, attempt, command, environment

@@ -11,7 +11,7 @@ import pytest
 
 from elo_exp.records import Plot
 from elo_exp.report import sweep_report
-from elo_exp.results import Usage
+from elo_exp.store.usage import Usage
 from tests.pages import Reader
 
 NASTY = "</table><script>alert(1)</script> !a_b"

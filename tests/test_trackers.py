@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from elo_exp.records import UserError
-from elo_exp.results import RunInfo
+from elo_exp.trackers import RunInfo
 from elo_exp.trackers.wandb import WandbTracker
 from tests.commands import LOCAL, SMALL, Ran, attempt, attempt_program, environment, run
 from tests.wandb_server import KEY, serving

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elo_exp.records import UserError
-from elo_exp.results import RunInfo
+from elo_exp.trackers import RunInfo
 from elo_exp.trackers.trackio import TrackioTracker
 from tests.commands import SMALL, Ran, attempt, attempt_program, run
 

@@ -12,7 +12,7 @@ from elo_exp.api.costs import PER_MILLION, Prices
 from elo_exp.api.token_estimator import TokenEstimator, sample
 from elo_exp.api.transport import UnreachableError
 from elo_exp.records import Comparison, Item, JudgeRequest, UserError
-from elo_exp.results import Usage
+from elo_exp.store.usage import Usage
 
 logger = logging.getLogger(__name__)
 

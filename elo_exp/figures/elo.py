@@ -31,9 +31,9 @@ from elo_exp.figures.style import (
     set_ticks,
     styled,
 )
+from elo_exp.ratings.leaderboard import Z95
 from elo_exp.records import Plot
 from elo_exp.report.artifacts import trace_rows
-from elo_exp.results import Z95
 
 _BINS = 60  # of a histogram, over all entrants of a dimension
 _DOTTED = (0, (2, 2))

@@ -28,8 +28,8 @@ from elo_exp.figures.style import (
 from elo_exp.oracle.data import Rows, Truth
 from elo_exp.oracle.estimates import Analysis, LabelBudget
 from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT
+from elo_exp.ratings.leaderboard import Z95
 from elo_exp.records import Plot
-from elo_exp.results import Z95
 
 _COLORS = {REPORT: BLUE, CAUTION: ORANGE}
 _BINS = 20  # of scores

@@ -29,8 +29,8 @@ from elo_exp.figures.style import (
     saved,
     styled,
 )
+from elo_exp.ratings.leaderboard import CONVERGED, Z95
 from elo_exp.records import Plot
-from elo_exp.results import CONVERGED, Z95
 
 _MAX_SETTINGS = 5  # lines of panels, of as many numbers of permutations or settings
 _MAX_ROWS = 30  # entrants, or shifts of a dimension

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from elo_exp.analysis.power import minimum_detectable_difference
 from elo_exp.api.costs import money
 from elo_exp.api.planning import Plan, PlanRow
-from elo_exp.results import Usage
+from elo_exp.store.usage import Usage
 
 
 def plan_table(plan: Plan) -> str:

@@ -24,11 +24,11 @@ from elo_exp.judges import BatchJudge, Judge, OfflineJudge, PaidJudge
 from elo_exp.pipeline import bill
 from elo_exp.progress import track
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
-from elo_exp.results import Usage
 from elo_exp.store.claims import Claims
 from elo_exp.store.ledger import CANCELLED, Ledger
 from elo_exp.store.single_flight import share
 from elo_exp.store.store import Store
+from elo_exp.store.usage import Usage
 
 logger = logging.getLogger(__name__)
 

@@ -200,7 +200,7 @@ def convergence(k: float, *, n_matches: int, n_models: int) -> float:
 
     1 - exp(-K n / (2 (m - 1) 173.7)): near equality a match closes K / (2 * 173.7) of the gap of
     the two that play it, and among m models the gaps close m - 1 times as slowly. Below
-    results.CONVERGED gaps are understated, and close models may stand in the wrong order.
+    CONVERGED gaps are understated, and close models may stand in the wrong order.
     """
     return 1.0 - math.exp(-k * n_matches / (2 * (n_models - 1) * POINTS)) if n_models > 1 else 1.0
 

@@ -13,6 +13,9 @@ from scipy import special
 from elo_exp.arrays import Array, Index
 from elo_exp.records import Record, UserError
 
+ROUNDING = 1e-9  # rating points: a smaller ordering error comes of adding up floats
+CONVERGED = 0.95  # the share of its way that Elo must have gone for its gaps to be read
+Z95 = 1.96  # ordering errors on each side of what elo_results.json calls a 95 % interval
 LEVEL = 1e-6  # rating points: a solver does not know ratings better, so closer ones are equal
 
 

@@ -17,10 +17,9 @@ from elo_exp.analysis.power import Precision
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.pairing import Responses
 from elo_exp.files import jsonl, write_csv, write_json, write_whole
-from elo_exp.ratings.leaderboard import Leaderboard, Rating, running_means
+from elo_exp.ratings.leaderboard import CONVERGED, ROUNDING, Z95, Leaderboard, Rating, running_means
 from elo_exp.records import Comparison, Judgment, Plot
 from elo_exp.report.findings import companion, how_far, unrated
-from elo_exp.results import CONVERGED, ROUNDING, Z95
 
 _MATCH_FIELDS = (
     "prompt_id",

@@ -12,7 +12,7 @@ from elo_exp.analysis.agreement import Agreement
 from elo_exp.files import write_csv, write_json
 from elo_exp.report.findings import METHODS, converged, names
 from elo_exp.report.markup import NONE, between, maybe, p_value, percent
-from elo_exp.results import added_up, paid
+from elo_exp.store.usage import added_up, paid
 
 if TYPE_CHECKING:
     from rich.console import Console

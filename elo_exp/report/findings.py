@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.standings import Standings
-from elo_exp.ratings.leaderboard import Leaderboard, Rating
+from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard, Rating
 from elo_exp.report.markup import between, p_value, percent, tag
-from elo_exp.results import CONVERGED
 
 METHODS = {
     "bradley_terry": "Bradley-Terry",

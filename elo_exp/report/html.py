@@ -14,7 +14,7 @@ from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.figures import style
-from elo_exp.ratings.leaderboard import Leaderboard, Rating
+from elo_exp.ratings.leaderboard import CONVERGED, ROUNDING, Leaderboard, Rating
 from elo_exp.records import Plot
 from elo_exp.report.findings import companion, converged, verdict
 from elo_exp.report.markup import (
@@ -32,7 +32,7 @@ from elo_exp.report.markup import (
     tag,
 )
 from elo_exp.report.trust import trust
-from elo_exp.results import CONVERGED, ROUNDING, TOKEN_CLASSES, added_up, paid
+from elo_exp.store.usage import TOKEN_CLASSES, added_up, paid
 
 _PNG_WIDTH = slice(16, 20)  # of the file: pixels, the largest byte first
 _OWN = (

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elo_exp.ratings.leaderboard import CONVERGED, ROUNDING
 from elo_exp.records import Plot
 from elo_exp.report.findings import converged, names
 from elo_exp.report.html import cost, figure, when
@@ -22,7 +23,7 @@ from elo_exp.report.markup import (
     table,
     tag,
 )
-from elo_exp.results import CONVERGED, ROUNDING, added_up, paid
+from elo_exp.store.usage import added_up, paid
 
 Job = Mapping[str, Any]  # an entry of sweep_jobs.json
 Row = Mapping[str, Any]  # of sweep_summary.csv

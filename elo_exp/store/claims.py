@@ -20,9 +20,9 @@ from typing import Any, Self, TypeVar
 
 from elo_exp.files import utc_now
 from elo_exp.records import Record
-from elo_exp.results import Usage
 from elo_exp.store.processes import is_alive, this_process
 from elo_exp.store.store import Store
+from elo_exp.store.usage import Usage
 
 logger = logging.getLogger(__name__)
 

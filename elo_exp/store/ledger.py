@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from elo_exp.records import Record, UserError, storable_json
-from elo_exp.results import Usage
 from elo_exp.store.claims import OPEN, PENDING
 from elo_exp.store.store import Store
+from elo_exp.store.usage import Usage
 
 CANCELLED = "cancelled by the user"
 

@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 
 from elo_exp.files import utc_now
 from elo_exp.records import JudgeIdentity, Record, UserError, storable_json
-from elo_exp.results import Usage
+from elo_exp.store.usage import Usage
 
 SCHEMA_VERSION = 4
 _TABLES = """

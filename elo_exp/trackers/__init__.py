@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from elo_exp.records import Plot
-from elo_exp.results import RunInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """What a tracker needs to know of the job it follows."""
+
+    run_dir: Path
+    name: str
+    group: str | None
+    job_type: str
+    config: Mapping[str, Any]
+    overrides: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)  # by which runs are grouped
 
 
 class TrackedRun(Protocol):

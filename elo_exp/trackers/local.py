@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from elo_exp.files import utc_now
 from elo_exp.records import Plot
-from elo_exp.results import RunInfo
+from elo_exp.trackers import RunInfo
 
 
 @dataclass(kw_only=True)

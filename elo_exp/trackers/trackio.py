@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from elo_exp.records import Plot, UserError
-from elo_exp.results import RunInfo
+from elo_exp.trackers import RunInfo
 
 if TYPE_CHECKING:
     import trackio

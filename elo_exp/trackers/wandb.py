@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from elo_exp.records import Plot, UserError
-from elo_exp.results import RunInfo
+from elo_exp.trackers import RunInfo
 from elo_exp.types import NonNegative
 
 if TYPE_CHECKING:

@@ -1,17 +1,13 @@
-"""What a run concludes, what it cost, and what is shown of it."""
+"""What a run asked for, found in the store, made and paid."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elo_exp.records import ForcedLogprob, JudgeReply, Record, Response
-
-if TYPE_CHECKING:
-    pass
 
 TOKEN_CLASSES = (
     "input_tokens",
@@ -20,9 +16,6 @@ TOKEN_CLASSES = (
     "cache_read_tokens",
     "output_tokens",
 )
-ROUNDING = 1e-9  # rating points: an ordering error up to this comes of adding up floats, and is shown as none
-CONVERGED = 0.95  # the share of its way that Elo must have gone for its gaps to be read
-Z95 = 1.96  # ordering errors on each side of what elo_results.json calls a 95 % interval
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,18 +112,3 @@ def added_up(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
 def paid(usage: Mapping[str, Any]) -> float:
     """The dollars that judges and entrants were paid; `usage`: as manifest.json has it."""
     return float(usage.get("dollars", 0.0) + sum(usage.get("dollars_by_entrant", {}).values()))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunInfo:
-    """What a tracker needs to know of the job it follows."""
-
-    run_dir: Path
-    name: str
-    group: str | None
-    job_type: str
-    config: Mapping[str, Any]
-    overrides: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(
-        default_factory=dict
-    )  # by which runs are grouped: who was asked, about whom
