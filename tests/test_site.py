@@ -125,15 +125,12 @@ def test_every_key_of_a_part_is_described_in_its_file_or_one_that_it_starts_from
 
 
 def test_a_setting_is_shown_with_its_value_type_and_meaning():
-    page = reference.settings_page()
-    assert (
-        "`judging.limit_pairs=null` int or null\n:   the first so many pairs of each dimension; null: all"
-        in page
-    )
-    assert (
-        "`elo.k=16` float\n:   update factor, rating points; fractions allowed"
-        in reference.options_page()
-    )
+    note = "the first so many pairs of each dimension; null: all"
+    shown = f"`judging.limit_pairs=null` int or null\n:   {note}"
+    assert shown in reference.settings_page() + reference.options_page()
+    note = "update factor, rating points; fractions allowed"
+    kind = "float, more than 0, at most 1000"
+    assert f"`elo.k=16` {kind}\n:   {note}" in reference.options_page()
 
 
 def test_no_setting_is_without_a_description(notes: dict[str, str]):

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import yaml
+from pydantic import PydanticUserError, TypeAdapter
 
 from elo_exp import CONF
 from elo_exp.config import RunSettings
@@ -41,6 +41,14 @@ GROUPS = {
     "sweep": "Named sweeps, for `-m`.",
 }
 SHARED = ("config.yaml", "judged.yaml")  # beside the groups
+_KINDS = {
+    **{"integer": "int", "number": "float", "string": "str", "boolean": "bool", "null": "null"},
+    **{"array": "list", "object": "mapping"},
+}
+_BOUNDS = {
+    **{"minimum": "at least", "exclusiveMinimum": "more than"},
+    **{"maximum": "at most", "exclusiveMaximum": "less than"},
+}
 _SWEEPER = "hydra.sweeper"  # the package of a file that holds nothing but what is swept over
 
 
@@ -199,9 +207,7 @@ def _settings(path: Path, *, package: str) -> list[Setting]:
             or _from_elsewhere(full)
         )
         kind = _kinds(target).get(key) or _schema().get(full, ("", ""))[0]
-        found.append(
-            Setting(path=full, default=default, kind=kind.replace(" | None", " or null"), note=note)
-        )
+        found.append(Setting(path=full, default=default, kind=kind, note=note))
     return found
 
 
@@ -334,22 +340,28 @@ def _kinds(target: Any) -> dict[str, str]:
     """Types of a part's fields; of an experiment's, _schema has them all."""
     if not target or target.__module__.startswith("elo_exp.experiments."):
         return {}
-    hints = get_type_hints(target)
+    hints = get_type_hints(target, include_extras=True)
     return {field.name: _kind(hints[field.name]) for field in dataclasses.fields(target)}
 
 
 def _kind(hint: Any) -> str:
-    if get_origin(hint) in (UnionType, Union):
-        return " | ".join(_kind(option) for option in get_args(hint))
-    if get_origin(hint) is Literal:
-        return " or ".join(str(choice) for choice in get_args(hint))
-    return (
-        "None"
-        if hint is type(None)
-        else getattr(hint, "__name__", str(hint))
-        if not get_args(hint)
-        else str(hint)
-    )
+    """A type in words, with its bounds or choices; nothing for a part."""
+    try:
+        return _in_words(TypeAdapter(hint).json_schema())
+    except PydanticUserError:
+        return ""
+
+
+def _in_words(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(map(_in_words, schema["anyOf"]))
+    if "const" in schema or "enum" in schema:
+        return " or ".join(map(str, schema.get("enum", [schema.get("const")])))
+    kind = _KINDS.get(schema.get("type", "object"), "")
+    if kind == "list":
+        kind = f"list of {_in_words(schema['items'])}"
+    bounds = [f"{words} {schema[key]:g}" for key, words in _BOUNDS.items() if key in schema]
+    return ", ".join([kind, *bounds])
 
 
 @cache
@@ -360,7 +372,7 @@ def _schema() -> dict[str, tuple[str, str]]:
 
 
 def _fields(schema: Any, prefix: str) -> Iterator[tuple[str, tuple[str, str]]]:
-    hints, comments = get_type_hints(schema), _comments(schema)
+    hints, comments = get_type_hints(schema, include_extras=True), _comments(schema)
     for field in dataclasses.fields(schema):
         hint = hints[field.name]
         inner = next((t for t in (hint, *get_args(hint)) if dataclasses.is_dataclass(t)), None)
