@@ -32,18 +32,9 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fresh")
     venv.create(folder, symlinks=True)
     python = folder / "bin" / "python"
-    pip = (
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-    )
-    installed = attempt_program(*pip, str(wheel), folder=folder)
+    pip = (sys.executable, "-m", "pip", "--python", str(python))
+    options = ("--quiet", "--no-deps", "--no-index")
+    installed = attempt_program(*pip, "install", *options, str(wheel), folder=folder)
     assert installed.code == 0, installed.err
     (site,) = folder.glob("lib/python*/site-packages")
     # Python reads this line and adds the folder, but not the .pth files in it: the checkout stays out of sight.
