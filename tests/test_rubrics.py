@@ -82,25 +82,13 @@ def test_a_rubric_without_a_version_header_is_refused(tmp_path, text):
     )
 
 
-def test_a_rubric_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"absent\.md: cannot be read"):
-        shipped("rubric", "factuality", path=str(tmp_path / "absent.md")).check()
-
-
-@pytest.mark.parametrize(
-    "name", ["", " ", ".", "..", "../../esc", "a/b", "a\\b", "a\nb", ".hidden", "a:b", "a%2Fb"]
-)
+@pytest.mark.parametrize("name", ["", " ", "..", "../../esc", "a\\b", "a\nb", ".hidden"])
 def test_a_dimension_that_is_no_name_of_a_file_is_refused(name):
     with pytest.raises(UserError) as error:
         shipped("rubric", "factuality", dimension=name)
     assert str(error.value).startswith(
         f"dimension: found {name!r}. Expected a name that files can have"
     )
-
-
-@pytest.mark.parametrize("name", ["empathy", "bedside manner", "Höflichkeit", "v1.2"])
-def test_a_dimension_may_have_any_other_name(name):
-    assert shipped("rubric", "factuality", dimension=name).dimension == name
 
 
 def test_two_rubrics_of_one_dimension_are_refused():
@@ -113,11 +101,6 @@ def test_two_rubrics_of_one_dimension_are_refused():
         f"rubric: two are of the dimension 'factuality', {paths}. Give each a dimension of its own"
         in str(error.value)
     )
-
-
-def test_a_schema_that_is_not_json_is_refused(tmp_path):
-    with pytest.raises(UserError, match="schema: not JSON"):
-        rubric_with(tmp_path, schema="{")
 
 
 def test_a_template_with_an_unknown_placeholder_is_refused_before_anything_is_asked(tmp_path):
@@ -190,13 +173,6 @@ def test_only_calibration_shows_the_expected_behavior(rubric, shows):
     assert (asked.subject.expected_behavior is not None) is shows
 
 
-def test_a_prompt_without_expected_behavior_has_no_such_block():
-    assert (
-        "expected_behavior>"
-        not in request(CALIBRATION, dataclasses.replace(PROMPT, expected_behavior=None)).user
-    )
-
-
 # Responses are data
 
 
@@ -258,19 +234,7 @@ def test_braces_in_a_response_are_no_placeholders(text):
     assert f'">\n{text}\n</response_a' in request(response_a=text).user
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["{question}", "{response_b}", "{nonce}", "{{}}", "{0}", "{question.__class__}", "%s $x"],
-)
-def test_a_placeholder_inside_a_response_is_left_alone(text):
-    assert f'">\n{text}\n</response_a' in request(response_a=text).user
-
-
 # The key
-
-
-def test_equal_queries_have_equal_keys():
-    assert request().key == request().key
 
 
 @pytest.mark.parametrize(
@@ -373,18 +337,12 @@ def test_a_reply_that_did_not_end_by_itself_is_invalid_whatever_it_says(stop_rea
     [
         "",
         "A",
-        "Both are good.",
         '{"verdict": "A"',
         '{"verdict": "C"}',
-        '{"verdict": "tie"}',
-        '{"verdict": ["A"]}',
         '{"verdict": null}',
         '{"winner": "A"}',
-        '["A"]',
-        '"A"',
         "null",
         "VERDICT: C",
-        "VERDICT: AB",
         "verdict: A",
         "The VERDICT: A",
         "1" * 5000,
