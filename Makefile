@@ -11,7 +11,7 @@ test: .venv/dev
 	$(BIN)/python -m pytest
 
 test-slow: .venv/dev
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m slow -s
+	$(BIN)/python -m pytest -n 0 -m slow -s
 
 test-faults: .venv/dev
 	$(BIN)/python -m pytest -m "faults or not faults" tests/test_faults.py
