@@ -126,7 +126,7 @@ def test_every_key_of_a_part_is_described_in_its_file_or_one_that_it_starts_from
 
 def test_a_setting_is_shown_with_its_value_type_and_meaning():
     note = "the first so many pairs of each dimension; null: all"
-    shown = f"`judging.limit_pairs=null` int or null\n:   {note}"
+    shown = f"`judging.limit_pairs=null` int, at least 1 or null\n:   {note}"
     assert shown in reference.settings_page() + reference.options_page()
     note = "update factor, rating points; fractions allowed"
     kind = "float, more than 0, at most 1000"

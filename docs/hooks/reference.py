@@ -219,7 +219,8 @@ def _leaves(path: Path, package: str, target: Any) -> Iterator[tuple[str, str]]:
     def walk(node: yaml.MappingNode, prefix: str) -> Iterator[tuple[str, str]]:
         for key_node, value in node.value:
             key = f"{prefix}{key_node.value}"
-            if key in ("defaults", "hydra", "_target_") or package == _SWEEPER:
+            is_group = key in GROUPS and isinstance(value, yaml.MappingNode) and not value.value
+            if key in ("defaults", "hydra", "_target_") or package == _SWEEPER or is_group:
                 continue
             full = f"{package}.{key}".strip(".")
             is_one = full in _schema() or key in _kinds(target)
