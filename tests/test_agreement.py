@@ -194,7 +194,7 @@ def test_a_repeat_is_compared_with_the_first_answer_to_the_same_order():
 
 
 def test_repeats_that_tell_nothing():
-    """Always the first shown agrees by chance alone; invalid and mirrored answers are no repeats."""
+    """Always the first shown agrees by chance; invalid and mirrored answers are no repeats."""
     always = repeat_agreement([judged("AAAA"), judged("AAAA", "p2")], dimension="d")
     assert (always.agreement, always.kappa) == (1.0, None)
     some = [judged("-BA-"), judged("ABAB", mirrored="13"), judged("AB")]

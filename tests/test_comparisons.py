@@ -125,7 +125,7 @@ def test_ratings_that_a_solver_cannot_tell_apart_do_not_differ():
 
 
 def test_copies_have_no_difference_and_equal_chances():
-    """bob and cat gave the same answers: their ratings are equal, but for rounding, in every draw."""
+    """bob and cat gave the same answers: their ratings are equal in every draw."""
     root = np.array([[2, 0], [-1, 0], [-1, 0]]) * 10
     some = board({"ann": 1410, "bob": 1395 + 1e-6, "cat": 1395}, root @ root.T, n_clusters=50)
     assert differences({"d": some})[-1].p_value is None

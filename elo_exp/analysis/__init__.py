@@ -1,1 +1,1 @@
-"""Pure functions from battles and leaderboards to comparisons, win rates, agreement and judge diagnostics."""
+"""What battles say: comparisons, win rates, agreement, transitivity and judge bias."""

@@ -225,7 +225,7 @@ def _length_ratings(
     dimension: str,
     initial_rating: float,
 ) -> tuple[LengthRating, ...]:
-    """Best first as they are; `characters` (2 g,): of the first of each game, then of the second."""
+    """Best first; `characters` (2 g,): of the first of each game, then of the second."""
     side, m = np.append(played.first, played.second), len(models)
     n_games = np.bincount(side, minlength=m)
     raw = BradleyTerryFit.of(played)

@@ -20,8 +20,11 @@ TOKEN_CLASSES = (
 
 @dataclass(slots=True, kw_only=True)
 class Usage:
-    """What a run asked for, found in the store, made and paid. Tokens are those of judges, and counted once:
-    `input_tokens` are those that were neither written to the prompt cache nor read from it."""
+    """What a run asked for, found in the store, made and paid.
+
+    Tokens are those of judges, each counted once: `input_tokens` were neither written to the prompt
+    cache nor read from it.
+    """
 
     responses_wanted: int = 0
     responses_stored: int = 0
@@ -97,7 +100,7 @@ DOLLARS = ("dollars", "dollars_by_dimension", "dollars_by_entrant")  # of a usag
 
 
 def added_up(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """The numbers of all of them, which are as manifest.json has them; None: of a run that left none."""
+    """Add up usages as manifest.json has them; None is that of a run that left none."""
     total: dict[str, Any] = {}
     for usage in usages:
         for name, found in (usage or {}).items():
