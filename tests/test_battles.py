@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from pyarrow import parquet
 
@@ -19,7 +21,7 @@ from elo_exp import CONF
 from elo_exp.data import battles
 from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.pairing import reconcile
-from elo_exp.files import write_jsonl, write_whole
+from elo_exp.files import jsonl, write_jsonl, write_whole
 from elo_exp.records import Battle, Judgment, UserError, Verdict
 from tests.data import COMPARISON, shared_data
 
@@ -556,3 +558,101 @@ def test_the_models_are_sorted_and_their_battles_counted():
     some = Battles.from_rows(BATTLES)
     assert some.models == ("ann", "bob", "zoe")
     assert some.n_battles().tolist() == [3, 2, 3]
+
+
+# Columns
+
+NAMES = st.sampled_from(["ann", "bob", "zoe", 'é"\n'])
+ROW = st.builds(
+    Battle,
+    model_a=NAMES,
+    model_b=NAMES,
+    winner=st.sampled_from(["model_a", "model_b", "tie", "tie (bothbad)"]),
+    source=st.sampled_from(["human", "llm-judge"]),
+    question_id=st.none() | st.sampled_from(["q1", "q2"]),
+    judge_model=st.none() | st.just("opus"),
+    dimension=st.none() | st.sampled_from(["d", "e"]),
+    verdict_ab=st.none() | st.just("model_a"),
+    verdict_ba=st.none() | st.just("tie"),
+    equal_answers=st.booleans(),
+).filter(lambda b: b.model_a != b.model_b)
+
+
+@given(st.lists(ROW, max_size=8))
+def test_law_rows_become_columns_and_rows_again(rows):
+    some = Battles.from_rows(rows)
+    assert some.rows() == rows
+    assert "".join(some.jsonl()) == jsonl(row.to_dict() for row in rows)
+    assert some.models == tuple(sorted({name for row in rows for name in row.models}))
+    assert some.n_prompts() == len({row.question_id for row in rows} - {None}) + sum(
+        row.question_id is None for row in rows
+    )
+    for name in ("is_tie", "is_inconsistent"):
+        assert getattr(some, name)().tolist() == [getattr(row, name) for row in rows]
+    assert some.both_orders().tolist() == [row.has_both_orders for row in rows]
+
+
+@given(st.lists(ROW, max_size=8))
+def test_law_dimensions_share_their_questions_and_keep_their_own_models(rows):
+    found = Battles.from_rows(rows).by_dimension(["e", "none"], unnamed="overall")
+    names = dict.fromkeys(["e", "none", *(row.dimension or "overall" for row in rows)])
+    assert list(found) == list(names)
+    for name, some in found.items():
+        own = [row for row in rows if (row.dimension or "overall") == name]
+        assert some.rows() == own
+        assert some.models == Battles.from_rows(own).models
+    assert len({id(some.questions) for some in found.values()}) == 1
+
+
+@pytest.mark.parametrize("block", [1, 2, 1000])
+def test_blocks_are_read_as_line_by_line(tmp_path, monkeypatch, block):
+    """Blank lines, a key written with an escape, one that another object has, and a text that holds a key."""
+    monkeypatch.setattr(battles, "_BLOCK", block)
+    lines = [
+        '{"model_a": "ann", "model_b": "bob", "winner": "model_a"}',
+        "",
+        '{"model_\\u0061": "ann", "model_b": "bob", "winner" : "tie"}',
+        '{"model_a": "ann", "model_b": "bob", "winner": "tie", "more": {"winner": "x", "model_a": "y"}}',
+        '{"model_a": "ann", "model_b": "bob", "winner": "tie", "text": "\\"winner\\": \\"model_b\\", {"}',
+    ]
+    path = write_whole(tmp_path / "battles.jsonl", "\n".join(lines))
+    assert [b.winner for b in read(path).battles] == ["model_a", "tie", "tie", "tie"]
+
+
+GOOD_LINE = '{"model_a": "ann", "model_b": "bob", "winner": "tie"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("b.jsonl", '{"model_a": "a", "winner": "tie", "winner": "model_a"}', ":2: not JSON (the key 'winner' stands twice"),
+        ("b.jsonl", '{"model_a": "a"', ":2: not JSON"),
+        ("b.jsonl", '{"model_a": ["a"], "model_b": "b", "winner": "tie"}', ":2: model_a is ['a']. Expected a name"),
+        ("b.jsonl", '{"model_a": {"n": 1}, "model_b": "b", "winner": "tie"}', ":2: model_a is {'n': 1}. Expected a name"),
+        ("b.jsonl", '{"model_a": "a\\u0000", "model_b": "b", "winner": "tie"}', ":2: model_a is 'a\\x00'. Expected a name"),
+        ("b.jsonl", '{"model_a": "a\\u001b[31m", "model_b": "b", "winner": "tie"}', ":2: model_a is 'a\\x1b[31m'."),
+        ("b.csv", 'ann,"bob,tie', ":3: cannot be read as CSV (unexpected end of data). A quote may be missing."),
+        ("b.csv", 'ann,"bob"x,tie', ":3: cannot be read as CSV"),
+        ("b.csv", "ann,bob,tie,more", ":3: has 4 fields. Expected 3, as in the header."),
+        ("b.csv", "ann,bob", ":3: has 2 fields. Expected 3, as in the header."),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_table_of_names_is_refused(tmp_path, name, text, words):
+    """An unclosed quote would leave five of a thousand rows; a doubled key takes its last value."""
+    head = "model_a,model_b,winner\nann,bob,tie\n" if name == "b.csv" else GOOD_LINE + "\n"
+    assert words in refused(write_whole(tmp_path / name, head + text + "\n"))
+
+
+def test_names_that_look_alike_are_warned_of(tmp_path, caplog):
+    rows = [{**GOOD, "model_a": name, "model_b": "zoe"} for name in ("a", "A ", "ａ", "b")]
+    read(write(tmp_path / "battles.jsonl", rows))
+    (warning,) = [r.getMessage() for r in caplog.records if "look alike" in r.getMessage()]
+    assert warning.endswith("the models 'A ', 'a', 'ａ' look alike and are rated apart.")
+
+
+def test_a_column_of_thousands_of_names_is_none_of_models(tmp_path):
+    rows = [{**GOOD, "model_a": f"answer {i}"} for i in range(3000)]
+    words = refused(write(tmp_path / "battles.csv", rows))
+    assert (
+        "found 3,001 models. Expected at most 3,000: are 'model_a' and 'model_b' the right" in words
+    )

@@ -362,6 +362,8 @@ def _read_columns(path: Path, fields: Mapping[str, str]) -> dict[str, _Column]:
 
 
 def _numbered(values: Sequence[Any], number: Mapping[Any, int]) -> Codes:
+    if values.count(_ABSENT) == len(values):
+        return np.full(len(values), number[_ABSENT], dtype=np.int32)
     try:
         return np.fromiter(map(number.__getitem__, values), np.int32, len(values))
     except TypeError:
@@ -496,15 +498,17 @@ def _blocks(path: Path, wanted: Sequence[str]) -> Iterator[list[Sequence[Any]]]:
     if kind == ".jsonl":
         lines, first = files.read_lines(path), 1
         while block := list(itertools.islice(lines, _BLOCK)):
-            parsed = _parsed(path, block, first, wanted)
-            yield [[row.get(column, _ABSENT) for row in parsed] for column in wanted]
+            rows = _parsed(path, block, first, wanted)
+            there = set().union(*rows)
+            nothing = [_ABSENT] * len(rows)
+            yield [[row.get(c, _ABSENT) for row in rows] if c in there else nothing for c in wanted]
             first += len(block)
     elif kind == ".csv":
         fields = (row for _, row in _csv_rows(path))
         place = {column: i for i, column in enumerate(next(fields, []))}
-        while rows := list(itertools.islice(fields, _BLOCK)):
-            columns = list(zip(*rows, strict=True))
-            nothing = [_ABSENT] * len(rows)
+        while block_of_fields := list(itertools.islice(fields, _BLOCK)):
+            columns = list(zip(*block_of_fields, strict=True))
+            nothing = [_ABSENT] * len(block_of_fields)
             yield [columns[place[c]] if c in place else nothing for c in wanted]
     else:
         for batch in _parquet_batches(path, wanted):
@@ -526,9 +530,11 @@ def _parsed(
         values: list[Any] = json.loads(f"[{text}]")
     except (ValueError, RecursionError):
         values = []
-    is_sound = values[1::2] == [0] * (len(lines) - 1) and set(map(type, values[::2])) == {dict}
-    if is_sound and all(text.count(f'"{column}":') <= len(lines) for column in wanted):
-        return values[::2]
+    rows = values[::2]
+    if values[1::2] == [0] * (len(lines) - 1) and set(map(type, rows)) == {dict}:
+        has_more_keys = text.count('":') > sum(map(len, rows))  # in other objects, texts, or twice
+        if not has_more_keys or all(text.count(f'"{c}":') <= len(lines) for c in wanted):
+            return rows
     return [
         files.json_object(f"{path}:{number}", line, object_pairs_hook=_without_doubles)
         for number, line in enumerate(lines, start=first)
