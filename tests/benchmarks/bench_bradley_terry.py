@@ -35,11 +35,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from elo_exp.statistics.bootstrap import resampled_abilities
-from elo_exp.statistics.likelihood import POINTS, abilities, games_of_columns
-from elo_exp.statistics.sandwich import clustered_covariance
 
-from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry, Fit, bootstrap
 from elo_exp.ratings.games import Games
 from elo_exp.records import Battle
 
@@ -146,10 +144,36 @@ def reference(a: npt.NDArray[Any], b: npt.NDArray[Any], score: Array, m: int) ->
 
 
 def fit_and_sandwich(games: Games) -> Array:
-    theta = abilities(games.wins())
-    covariance = clustered_covariance(theta, games)
-    assert np.isfinite(covariance).all()
-    return POINTS * theta
+    fit = Fit.of(games)
+    assert np.isfinite(fit.covariance).all()
+    return POINTS * fit.theta
+
+
+def games_of_columns(
+    model_a: Sequence[str],
+    model_b: Sequence[str],
+    winner: Sequence[str],
+    question: Sequence[str] | None = None,
+) -> Games:
+    """A game for each row; without questions, each is a prompt of its own. Models are sorted."""
+    number = {name: i for i, name in enumerate(sorted({*model_a, *model_b}))}
+    score = {word: i / 2 for i, word in enumerate(WINNERS)}
+    n = len(winner)
+    cluster = np.arange(n)
+    if question is not None:
+        place = {name: i for i, name in enumerate(dict.fromkeys(question))}
+        cluster = np.fromiter(map(place.__getitem__, question), np.intp, n)
+    first, second = (
+        np.fromiter(map(number.__getitem__, side), np.intp, n) for side in (model_a, model_b)
+    )
+    return Games(
+        n_models=len(number),
+        first=first,
+        second=second,
+        score=np.fromiter(map(score.__getitem__, winner), np.float64, n),
+        cluster=cluster,
+        prompts=np.arange(cluster.max() + 1),
+    )
 
 
 def from_lists(model_a: Sequence[str], model_b: Sequence[str], winner: Sequence[str]) -> Array:
@@ -161,15 +185,15 @@ def from_frame(frame: Any) -> Array:
 
 
 def from_records(battles: Sequence[Battle]) -> Array:
-    method = BradleyTerry(initial_rating=0, use="both", interval="sandwich", n_bootstraps=2, seed=0)
-    board = method.rate({"d": battles})["d"]
-    rating = {r.model: r.rating for r in board.ratings}
-    return np.array([rating[name] for name in board.models], dtype=np.float64)
+    method = BradleyTerry(
+        initial_rating=0.0, use="both", interval="sandwich", n_bootstraps=2, seed=0
+    )
+    return method.rate({"d": Battles.from_rows(battles)})["d"].rating
 
 
 def bootstrapped(work: Workload, n: int) -> None:
-    games = games_of_columns(work.model_a, work.model_b, work.winner)
-    resampled_abilities([games], [abilities(games.wins())], n_bootstraps=n, seed=SEED)
+    fit = Fit.of(games_of_columns(work.model_a, work.model_b, work.winner))
+    bootstrap({"d": fit}, n_bootstraps=n, seed=SEED)
 
 
 # The peers

@@ -31,7 +31,11 @@ from importlib.metadata import version
 
 import numpy as np
 import numpy.typing as npt
-from elo_exp.statistics.permutations import Matches, replay
+
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.bradley_terry import POINTS
+from elo_exp.ratings.elo import Matches, replay
+from elo_exp.records import Battle
 
 Array = npt.NDArray[np.float64]
 Games = list[tuple[str, str]]  # (winner, loser), one dimension
@@ -117,17 +121,14 @@ def plain_sweep(dimensions: Sequence[Games], n_perms: int, *, ks: Sequence[float
 
 def product(dimensions: Sequence[Games], n_perms: int) -> Samples:
     """The stage as a run of elo_exp plays it, shuffles included."""
-    index = {name: i for i, name in enumerate(ENTRANTS)}
-    matches = [
-        Matches(
-            n_models=len(ENTRANTS),
-            first=np.array([index[winner] for winner, _ in played]),
-            second=np.array([index[loser] for _, loser in played]),
-            tied=np.zeros(len(played), dtype=bool),
-        )
-        for played in dimensions
-    ]
-    return replay(matches, ks=KS, n_perms=n_perms, seed=SEED, initial_rating=R0)
+    matches = [Matches.of(columns(tuple(played))) for played in dimensions]
+    return [R0 + POINTS * some for some in replay(matches, ks=KS, n_perms=n_perms, seed=SEED)]
+
+
+@functools.cache
+def columns(played: tuple[tuple[str, str], ...]) -> Battles:
+    """As they are read from a file; ENTRANTS are sorted, as the models of battles are."""
+    return Battles.from_rows([Battle(model_a=a, model_b=b, winner="model_a") for a, b in played])
 
 
 def evalica_api(dimensions: Sequence[Games], n_perms: int) -> Samples:

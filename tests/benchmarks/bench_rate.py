@@ -9,6 +9,10 @@ figures and reports and all that is written; the time of drawing figures is a pa
 Machines differ, and one machine from minute to minute. What is over the imports is therefore also said in seconds of a
 machine on which plain Python plays an Elo match in a quarter of a microsecond, as in the figures behind the targets:
 each repeat by the matches that are played right after it, of the repeats the middle one.
+
+Then a million battles of 20 models, with five permutations, no bootstrap and no figures: the processor time of the
+command as a multiple of what `json.loads` takes for the lines in plain Python (at most 6), and its memory (at most
+700 MB); and 10,000 battles of 300 models.
 """
 
 from __future__ import annotations
@@ -110,6 +114,50 @@ def run(program: str, *arguments: str, folder: Path) -> Took:
     return Took(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, clock)
 
 
+LARGE = {"1,000,000 of 20": (1_000_000, 20), "10,000 of 300": (10_000, 300)}  # battles of models
+PARSE = "import json, sys\nfor line in open(sys.argv[1]): json.loads(line)"
+RATE = """
+import resource, runpy, sys
+note = sys.argv.pop(1)
+runpy.run_module("elo_exp", run_name="__main__", alter_sys=True)
+with open(note, "w") as file:
+    file.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+"""
+
+
+def write_many(path: Path, n: int, m: int) -> None:
+    """n battles of m models, five on each question."""
+    rng = np.random.default_rng(0)
+    theta = np.linspace(1, -1, m)
+    a = rng.integers(m, size=n)
+    b = (a + rng.integers(1, m, size=n)) % m
+    won = rng.random(n) < 1 / (1 + np.exp(theta[b] - theta[a]))
+    winner = np.where(rng.random(n) < 0.15, "tie", np.where(won, "model_a", "model_b"))
+    question = rng.integers(n // 5, size=n)
+    columns = (a.tolist(), b.tolist(), winner.tolist(), question.tolist())
+    with path.open("w", encoding="utf-8") as file:
+        for i, j, word, q in zip(*columns, strict=True):
+            row = {"model_a": f"model-{i:03d}", "model_b": f"model-{j:03d}", "winner": word}
+            file.write(json.dumps({**row, "question_id": f"q{q}"}) + "\n")
+
+
+def large(folder: Path) -> None:
+    print("\n  battles              command   json.loads   times   memory")
+    settings = ["experiment=rate", "tracker=local", "figures=false", "battles=many.jsonl"]
+    settings += ["elo.n_perms=5", "elo.n_bootstraps=0"]
+    for name, (n, m) in LARGE.items():
+        write_many(folder / "many.jsonl", n, m)
+        whole = parsing = Took(float("inf"), float("inf"))
+        for _ in range(3):
+            whole = whole.fastest(run(RATE, "memory", *settings, folder=folder))
+            parsing = parsing.fastest(run(PARSE, "many.jsonl", folder=folder))
+        megabytes = int((folder / "memory").read_text()) / 1024
+        times = whole.processor / parsing.processor
+        print(
+            f"  {name:<19}{whole.processor:>7.1f} s{parsing.processor:>11.1f} s{times:>8.1f}{megabytes:>6.0f} MB"
+        )
+
+
 def a_match() -> float:
     """Seconds that plain Python takes here and now for one match of Elo, shuffled."""
     played, n_perms = [games(858, np.random.default_rng(0))], 200
@@ -152,6 +200,7 @@ def main() -> None:
             print(
                 f"  {tracker:<12}{columns}{median(there):>10.2f}   {median(matches) * 1e6:.2f} us a match"
             )
+        large(folder)
 
 
 if __name__ == "__main__":
