@@ -107,13 +107,13 @@ class PermutationElo:
                 seed=self.seed if self.shuffle else None,
                 tell=tell,
             )
-        variances = self._variances(
-            {n: games(s, use="consistent") for n, s in played.items()}, matches
-        )
+        meetings = {name: games(some, use="consistent") for name, some in played.items()}
+        variances = self._variances(meetings, matches)
         for (name, some), log_odds in zip(played.items(), ratings, strict=True):
+            without_ratings = _unrated(some, meetings[name])
             samples = self.initial_rating + POINTS * log_odds
             for i, k in enumerate(self.ks):
-                board = leaderboard(some, samples[:, :, i], k=k)
+                board = leaderboard(without_ratings, samples[:, :, i], k=k)
                 if name in variances and k == self.k:
                     of_prompts, of_one_order = variances[name]
                     error = np.sqrt(of_prompts + of_one_order / self.n_perms)
@@ -205,13 +205,24 @@ def convergence(k: float, *, n_matches: int, n_models: int) -> float:
     return 1.0 - math.exp(-k * n_matches / (2 * (n_models - 1) * POINTS)) if n_models > 1 else 1.0
 
 
-def leaderboard(played: Battles, samples: Array, *, k: float) -> Leaderboard:
-    """The mean over permutations (p, m) of what was played, and its Monte-Carlo error."""
+def leaderboard(board: Leaderboard, samples: Array, *, k: float) -> Leaderboard:
+    """The mean over permutations (p, m) and its Monte-Carlo error, on a leaderboard without them."""
     n_perms, m = samples.shape
     ordering_error = np.zeros(m)
     if n_perms > 1:
         ordering_error = samples.std(axis=0, ddof=1) / math.sqrt(n_perms)
-    meetings = games(played, use="consistent")
+    share = convergence(k, n_matches=board.n_matches, n_models=m)
+    return replace(
+        board,
+        rating=samples.mean(axis=0),
+        ordering_error=ordering_error,
+        samples=samples,
+        parameters={"k": k, "convergence": share},
+    )
+
+
+def _unrated(played: Battles, meetings: Games) -> Leaderboard:
+    """What is the same for every K."""
     wins = meetings.wins()
     flags = why_unrated(wins, strongest_component(wins))
     flags |= dict.fromkeys(np.flatnonzero(played.n_battles() == 0).tolist(), "no match")
@@ -219,15 +230,12 @@ def leaderboard(played: Battles, samples: Array, *, k: float) -> Leaderboard:
         label="Elo",
         interval=None,
         models=played.models,
-        rating=samples.mean(axis=0),
-        ordering_error=ordering_error,
-        samples=samples,
+        rating=np.full(len(played.models), np.nan),
         n_battles=played.n_battles(),
         n_prompts=meetings.clusters_met().astype(np.float64),
         n_clusters=meetings.n_clusters,
         n_matches=len(played),
         flags=flags,
-        parameters={"k": k, "convergence": convergence(k, n_matches=len(played), n_models=m)},
     )
 
 
@@ -236,11 +244,10 @@ def _prompts_differ(matches: Matches, played: Games) -> bool:
 
     It cannot if there is one prompt, or if every prompt holds every kind of match equally often.
     """
-    pairs = np.stack([played.cluster, matches.order])
-    (_, kind), times = np.unique(pairs, axis=1, return_counts=True)
     n_kinds = len(matches.first)
-    is_everywhere = len(times) == n_kinds * played.n_clusters
-    return not is_everywhere or len(set(zip(kind.tolist(), times.tolist(), strict=True))) > n_kinds
+    found, times = np.unique(played.cluster * n_kinds + matches.order, return_counts=True)
+    is_everywhere = len(found) == n_kinds * played.n_clusters
+    return not is_everywhere or len(set(zip(found % n_kinds, times, strict=True))) > n_kinds
 
 
 # Playing
@@ -266,14 +273,16 @@ class Matches:
         swap = score < 0.5
         first = np.where(swap, battles.model_b, battles.model_a)
         second = np.where(swap, battles.model_a, battles.model_b)
-        rows = np.stack([first, second, np.where(swap, 1.0 - score, score)])
-        kinds, order = np.unique(rows, axis=1, return_inverse=True)
+        scores, level = np.unique(np.where(swap, 1.0 - score, score), return_inverse=True)
+        m = len(battles.models)
+        code = (level * m + first) * m + second
+        kinds, order = np.unique(code, return_inverse=True)
         return cls(
-            n_models=len(battles.models),
-            first=kinds[0].astype(np.intp),
-            second=kinds[1].astype(np.intp),
-            score=kinds[2],
-            order=_narrow(order.reshape(-1)),
+            n_models=m,
+            first=kinds // m % m,
+            second=kinds % m,
+            score=scores[kinds // m**2],
+            order=_narrow(order),
         )
 
     def ended_differently(self) -> Mask:

@@ -59,10 +59,11 @@ class Games:
 
     def clusters_met(self) -> Index:
         """Count the clusters (m,) in which each model plays."""
-        model = np.concatenate([self.first, self.second])
-        cluster = np.concatenate([self.cluster, self.cluster])
-        pairs = np.unique(cluster * self.n_models + model)
-        return np.bincount(pairs % self.n_models, minlength=self.n_models)
+        rows = np.concatenate([self.cluster, self.cluster])
+        columns = np.concatenate([self.first, self.second])
+        shape = (self.n_clusters, self.n_models)
+        there = sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
+        return np.bincount(there.indices, minlength=self.n_models)
 
     def among(self, chosen: Mask) -> Games:
         """Return the games among the chosen models (m,), models and clusters numbered anew."""
