@@ -178,10 +178,10 @@ class Battles:
 
     def n_prompts(self) -> int:
         """Count the prompts; a battle that names none has one of its own."""
-        return len(np.unique(self.question))
+        return int(np.count_nonzero(np.bincount(self.question)))
 
     def judge_names(self) -> set[str]:
-        return {self.judges[code] for code in np.unique(self.judge) if code >= 0}
+        return {self.judges[code] for code in np.flatnonzero(np.bincount(self.judge + 1)[1:])}
 
     def _columns(self) -> dict[str, tuple[tuple[str, ...], NDArray[Any]]]:
         """Names and codes by the field of a row, in the order of battles.jsonl."""
@@ -663,10 +663,10 @@ def _warn_of_questions(path: Path, battles: Battles) -> None:
 
 def _warn_of_judges(path: Path, battles: Battles, column: str | None) -> None:
     """Warn of verdicts of several judges that are rated together."""
-    judged = battles.select(battles.judge >= 0)
-    pairs = np.unique(np.stack([judged.dimension, judged.judge]), axis=1)
-    if pairs.shape[1] > len(np.unique(judged.dimension)):
-        judges = sorted(battles.judge_names())
+    judges = sorted(battles.judge_names())
+    judged = battles.judge >= 0
+    pairs = battles.dimension[judged] * np.int64(len(battles.judges)) + battles.judge[judged]
+    if len(judges) > 1 and len(set(pairs.tolist())) > len(set(battles.dimension[judged].tolist())):
         logger.warning(
             "%s: the verdicts of %d judges are pooled (%s). battles_columns.dimension=%s rates each "
             "apart, battles_filter.judge_model=NAME one alone.",

@@ -364,8 +364,9 @@ def bootstrap(fits: Mapping[str, Fit], *, n_bootstraps: int, seed: int) -> dict[
 def joint_prompts(dimensions: Sequence[Games]) -> tuple[list[Index], int]:
     """Number the prompts of all dimensions: the clusters (n,) of each, and how many there are."""
     codes = [played.prompts for played in dimensions]
-    prompts = np.unique(np.concatenate(codes))
-    return [np.searchsorted(prompts, own) for own in codes], len(prompts)
+    present = np.bincount(np.concatenate(codes)) > 0
+    number = np.cumsum(present) - 1
+    return [number[own] for own in codes], int(present.sum())
 
 
 def drawn_prompts(n_prompts: int, *, n_bootstraps: int, seed: int, width: int) -> Iterator[Array]:

@@ -94,12 +94,13 @@ def games(battles: Battles, *, use: str) -> Games:
         again = np.flatnonzero(row[1:] == row[:-1]) + 1
         first, second, score, prompt = first[row], second[row], score[row], prompt[row]
         score[again] = SCORES[battles.verdict_ba[row[again]]]
-    prompts, cluster = np.unique(prompt, return_inverse=True)
+    present = np.bincount(prompt) > 0
+    prompts, number = np.flatnonzero(present), np.cumsum(present) - 1
     return Games(
         n_models=len(battles.models),
         first=first,
         second=second,
         score=score,
-        cluster=cluster,
-        prompts=prompts.astype(np.intp),
+        cluster=number[prompt],
+        prompts=prompts,
     )
