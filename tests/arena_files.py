@@ -21,7 +21,7 @@ import numpy as np
 from elo_exp.arena.placement import Placement
 from elo_exp.experiments import Context, Report, arena
 from elo_exp.experiments.arena import Arena
-from elo_exp.experiments.arena_play import Play
+from elo_exp.experiments.arena_play import PlacementRun
 from elo_exp.files import write_jsonl
 from elo_exp.judges import Judge
 from elo_exp.ratings.bradley_terry import POINTS
@@ -139,7 +139,7 @@ class TheJudge:
 @dataclass(frozen=True)
 class Placed:
     placement: Placement
-    play: Play
+    play: PlacementRun
     report: Report
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.arena import human_scale, placement
-from elo_exp.arena.human_scale import calibrate, temperature
+from elo_exp.arena import judge_calibration, placement
+from elo_exp.arena.judge_calibration import calibrate, temperature
 from elo_exp.arena.placement import Draw
 from elo_exp.arena.sources import Arena
 from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry
@@ -355,4 +355,4 @@ def test_agreement_is_counted_on_the_battles_that_both_judged() -> None:
         1.0,
         1.0,
     )
-    assert human_scale.question_and_pair(HUMAN[0])[0] == HUMAN[0].question_id
+    assert judge_calibration.question_and_pair(HUMAN[0])[0] == HUMAN[0].question_id

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elo_exp.arena.human_scale import Calibration
+from elo_exp.arena.judge_calibration import Calibration
 from elo_exp.arena.rows import At
 from elo_exp.arena.sources import Arena
 from elo_exp.ratings.leaderboard import Leaderboard

@@ -10,7 +10,7 @@ from typing import Any
 
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
-from elo_exp.arena.human_scale import Calibration
+from elo_exp.arena.judge_calibration import Calibration
 from elo_exp.arena.placement import Placement
 from elo_exp.figures import style
 from elo_exp.files import safe_name, write_csv, write_json, write_jsonl, write_whole

@@ -22,14 +22,14 @@ from elo_exp.arena import placement
 from elo_exp.arena import report as arena_report
 from elo_exp.arena import rows as arena_rows
 from elo_exp.arena import sources as arenas
-from elo_exp.arena.human_scale import calibrate
+from elo_exp.arena.judge_calibration import calibrate
 from elo_exp.arena.placement import Placement
 from elo_exp.arena.settings import ArenaSettings
 from elo_exp.data import battles
 from elo_exp.data.battles import Battles
 from elo_exp.data.rubrics import Rubric
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.arena_play import Play, rate, survey
+from elo_exp.experiments.arena_play import PlacementRun, load_arena, rate
 from elo_exp.experiments.judged import Judged, parse_shard
 from elo_exp.experiments.standings import quality_row
 from elo_exp.judges import Judge
@@ -61,7 +61,7 @@ class Arena(Judged):
         self.check()
         if not self.plan:
             return None
-        return bill.plan_table(Play(self, context.store, survey(self)).plan())
+        return bill.plan_table(PlacementRun(self, context.store, load_arena(self)).plan())
 
     def run(self, context: Context) -> Report:
         if self.shard is not None:
@@ -70,7 +70,7 @@ class Arena(Judged):
         return report(self, place(self, play), play, context.run_dir)
 
     def _answer_share(self, shard: str, store: Store) -> str:
-        play = Play(self, store, survey(self))
+        play = PlacementRun(self, store, load_arena(self))
         prompts = pipeline.sharded(play.prompts(play.random()), parse_shard(shard))
         pipeline.generate(prompts, self.entrant, store, allow_missing=self.allow_missing)
         usage = store.usage
@@ -80,9 +80,9 @@ class Arena(Judged):
             "to judge"
         )
 
-    def play(self, store: Store) -> Play:
+    def play(self, store: Store) -> PlacementRun:
         """Draw battles, have them answered and judged."""
-        play = Play(self, store, survey(self))
+        play = PlacementRun(self, store, load_arena(self))
         if self.arena.opponents == "random":
             drawn = play.random()
             play.check_before_answers(drawn)
@@ -123,7 +123,7 @@ class Arena(Judged):
             )
 
 
-def place(experiment: Arena, play: Play) -> Placement:
+def place(experiment: Arena, play: PlacementRun) -> Placement:
     placed, human = tuple(experiment.entrant), play.field.human
     every = battles.from_judgments(play.judgments)
     judged = [battle for battle in every if battle.model_a in placed]
@@ -148,7 +148,7 @@ def place(experiment: Arena, play: Play) -> Placement:
     )
 
 
-def _why_unplaced(name: str, play: Play) -> str:
+def _why_unplaced(name: str, play: PlacementRun) -> str:
     n_judged = sum(judgment.entrant_a == name for judgment in play.judgments)
     if n_judged:
         return (
@@ -163,7 +163,7 @@ def _why_unplaced(name: str, play: Play) -> str:
     )
 
 
-def _by_humans(experiment: Arena, play: Play) -> Leaderboard | None:
+def _by_humans(experiment: Arena, play: PlacementRun) -> Leaderboard | None:
     """The ratings without a judge, where a placed model has human battles that were held out."""
     held_out = [name for name in experiment.entrant if name in experiment.arena.hold_out]
     if not held_out:
@@ -173,7 +173,7 @@ def _by_humans(experiment: Arena, play: Play) -> Leaderboard | None:
     return rate(experiment, play.dimension, rated)
 
 
-def report(experiment: Arena, found: Placement, play: Play, run_dir: Path) -> Report:
+def report(experiment: Arena, found: Placement, play: PlacementRun, run_dir: Path) -> Report:
     """Write the artifacts of a placement, and report it."""
     quality = judge_quality.judge_quality(play.judgments, dimension=play.dimension)
     standings = _standings(experiment, found)
@@ -217,7 +217,7 @@ def _figures(found: Placement) -> Sequence[Plot]:
 
 
 def _facts(
-    experiment: Arena, found: Placement, play: Play, quality: JudgeQuality
+    experiment: Arena, found: Placement, play: PlacementRun, quality: JudgeQuality
 ) -> dict[str, Any]:
     arena = play.field.arena
     drawn = [draw for some in play.drawn.values() for draw in some]

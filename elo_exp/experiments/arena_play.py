@@ -13,7 +13,7 @@ from elo_exp import pipeline
 from elo_exp.api.planning import Plan
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
-from elo_exp.arena.human_scale import question_and_pair
+from elo_exp.arena.judge_calibration import question_and_pair
 from elo_exp.arena.placement import Draw
 from elo_exp.arena.rows import At
 from elo_exp.arena.sources import Arena as HumanBattles
@@ -40,7 +40,7 @@ def rate(arena: Arena, dimension: str, battles: Sequence[Battle]) -> Leaderboard
 
 
 @dataclass(frozen=True, kw_only=True)
-class Field:
+class ArenaData:
     """The human side of it."""
 
     arena: HumanBattles
@@ -49,13 +49,13 @@ class Field:
     candidates: list[Draw]
 
 
-def survey(experiment: Arena) -> Field:
+def load_arena(experiment: Arena) -> ArenaData:
     chosen = experiment.arena
     arena = arenas.read(chosen)
     placement.check_new(experiment.entrant, arena)
     anchors = placement.anchors(arena, chosen.min_battles)
     sides = 1 if chosen.opponents == "random" else 2
-    return Field(
+    return ArenaData(
         arena=arena,
         anchors=anchors,
         human=placement.among(arena.battles, anchors),
@@ -63,10 +63,10 @@ def survey(experiment: Arena) -> Field:
     )
 
 
-class Play:
+class PlacementRun:
     """The judged side: draws become prompts, answers, comparisons and judgments."""
 
-    def __init__(self, experiment: Arena, store: Store, found: Field) -> None:
+    def __init__(self, experiment: Arena, store: Store, found: ArenaData) -> None:
         (rubric,) = experiment.rubric.values()
         chosen, n_placed = experiment.arena, len(experiment.entrant)
         wanted = n_placed * chosen.n_battles
@@ -105,11 +105,13 @@ class Play:
             self.answer(drawn)
             self.judge(self.compare(drawn), self.human_pairs(again))
 
-    def _ahead(self, n_battles: int) -> Play:
+    def _ahead(self, n_battles: int) -> PlacementRun:
         """As many random battles as are left to be drawn, and nothing of them known yet."""
         taken = {draw.at for some in self.drawn.values() for draw in some}
         left = [draw for draw in self.field.candidates if draw.at not in taken]
-        play = Play(self.experiment, self.store, dataclasses.replace(self.field, candidates=left))
+        play = PlacementRun(
+            self.experiment, self.store, dataclasses.replace(self.field, candidates=left)
+        )
         play.n_battles, play.n_calibration = n_battles, self.n_calibration - len(self._again)
         return play
 
