@@ -55,7 +55,10 @@ def timed(draw):
 for module in (elo, judge, ratings):
     module.plots = timed(module.plots)
 note = sys.argv.pop(1)
-runpy.run_module("elo_exp", run_name="__main__", alter_sys=True)
+try:
+    runpy.run_module("elo_exp", run_name="__main__", alter_sys=True)
+except SystemExit:
+    pass
 with open(note, "w") as file:
     json.dump({"modules": list(sys.modules), "figures": took}, file)
 """
@@ -119,7 +122,10 @@ PARSE = "import json, sys\nfor line in open(sys.argv[1]): json.loads(line)"
 RATE = """
 import resource, runpy, sys
 note = sys.argv.pop(1)
-runpy.run_module("elo_exp", run_name="__main__", alter_sys=True)
+try:
+    runpy.run_module("elo_exp", run_name="__main__", alter_sys=True)
+except SystemExit:
+    pass
 with open(note, "w") as file:
     file.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
 """
