@@ -124,7 +124,7 @@ def _foreign(key: str, siblings: Collection[str] = ()) -> str:
     if new := RENAMED.get(key):
         return f"{key}: is called {new} now."
     group = key.partition(".")[0]
-    if any(word.startswith(f"{group}=") and "," in word for word in sys.argv):
+    if key != group and any(re.match(rf"{group}=[^\[]*,", word) for word in sys.argv):
         return (
             f"{key}: unknown setting. In a sweep over {group}, write ++{key}=..., if all of its "
             "options have it."

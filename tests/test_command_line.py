@@ -1,7 +1,4 @@
-"""What the command says: help at once, one line for a mistake, and at the end where the results are.
-
-Every command here is a process of its own, those that are given `anew` with a Python of their own.
-"""
+"""What the command says: help at once, one line for a mistake, and at the end where the results are."""
 
 import re
 import shlex
@@ -23,7 +20,6 @@ HEAVY = {
     "anthropic",
     "matplotlib",
     "pandas",
-    "scipy",
     "pyarrow",
     "rich",
     "PIL",
@@ -131,7 +127,7 @@ MISTAKES = {
     "'entrant=[probe_hedged,full_po]' recorded_dir=answers": "=full_po: no such entrant. Did you mean 'full_poe'?",
     "--config-dir=mine judge=elsewhere": "judge._target_: found no 'elo_exp.judges.lexical.Lexicon'",
     # what is not on this machine
-    "mode=headline": "entrant.security_only.security_dir: found nothing. Expected the folder of the heads' adapters",
+    "mode=headline": "entrant.security_only.security_dir: has no value. Expected the folder of the heads' adapters",
     "judge=local judge.model=./absent": "./absent: no such folder. Check the path.",
     "judge=opus": "ANTHROPIC_API_KEY: not set. Put the key into the environment, or as ANTHROPIC_API_KEY=... into",
 }

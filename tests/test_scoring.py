@@ -436,7 +436,7 @@ def test_a_file_of_verdicts_has_no_scores(tmp_path: Path, store: Store):
         tmp_path, {"model_a": "ann", "model_b": "bob", "winner": "tie", "question_id": "p1"}
     )
     with pytest.raises(
-        UserError, match=r"path: .*scores\.jsonl holds verdicts and no scores\. Expected rows with"
+        UserError, match=r"scores\.jsonl: holds verdicts and no scores\. Expected rows with"
     ):
         scored(store, "One.", rubric=SCORE, judge=judge)
 
