@@ -37,8 +37,6 @@ from elo_exp.records import UserError
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
-    from anthropic._decoders.jsonl import JSONLDecoder
-    from anthropic.types.messages import MessageBatchIndividualResponse
 
 logger = logging.getLogger(__name__)
 
@@ -207,7 +205,8 @@ class AnthropicApi:
                     is_model = hasattr(row, "to_dict")
                     yield row_in(row.to_dict(mode="json", warnings=False) if is_model else row)
 
-    def _rows(self, batch_id: str) -> JSONLDecoder[MessageBatchIndividualResponse]:
+    def _rows(self, batch_id: str) -> Any:
+        """Open the stream of a batch's results: iterable, with its `http_response`."""
         try:
             return self._client.messages.batches.results(batch_id)
         except (
