@@ -66,7 +66,7 @@ def sweep_job(cfg: DictConfig) -> float:
             print(text)
             return math.nan
         report = run(prepared, info, store)
-    print(f"job {name}: {info.name}")
+    print(f"job {name}: {info.name}" if report.page else report.text)  # a shard's answers
     return report.headline
 
 

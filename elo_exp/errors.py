@@ -87,13 +87,15 @@ def refuse_lost(cfg: DictConfig, overrides: Sequence[str]) -> None:
         node = OmegaConf.select(cfg, group.replace("/", "."), default=None)
         if not isinstance(names, list) or not isinstance(node, DictConfig):
             continue
+        parts = [part for part in node.values() if isinstance(part, DictConfig)]
         for name in map(str, names):
             if names.count(name) > 1:
                 raise UserError(
                     f"{group}: {name!r} is chosen {names.count(name)} times. Choose each once."
                 )
             place = name.rpartition("/")[2]
-            if place not in node and f"~{group}.{place}" not in overrides:
+            is_lost = place not in node and len(parts) < len(names)
+            if is_lost and f"~{group}.{place}" not in overrides:
                 raise UserError(
                     f"{group}: {place}.yaml puts what it holds elsewhere. Expected its first line "
                     f"to be '# @package {group}.{place}'."

@@ -44,6 +44,7 @@ _SHELL = re.compile("[$;|&<>]|launcher=")  # a command for a shell, or for proce
 NOT_RUN = re.compile(
     r"make (demo|test|lint|docs|bench|test-slow|test-faults)$|python -m pytest|\.ci/run"
     r"|python -m venv|pip |python -m tests\.\w+_server|trackio show|export "
+    r"|.*experiment=coin"  # test_socket.py
 )
 
 # A file of the checkout -> settings in it, and what they are here.

@@ -194,9 +194,11 @@ def test_shards_answer_each_prompt_once_and_together_all(models, tmp_path):
 def test_a_shard_is_a_run_that_answers_and_stops(tmp_path):
     """The second of three shares of 143 prompts is 48, from each of the four probes."""
     shard = run("shard=1/3", folder=tmp_path)
-    assert shard.out == "shard 1/3: 192 responses made; run without shard= to judge\n"
+    end = "run without shard= to judge"
+    assert shard.out.splitlines()[0] == f"shard 1/3: 192 responses made; {end}"
+    assert not (shard.run_dir / "ratings.json").exists()
     again = run("shard=1/3", folder=tmp_path)
-    assert again.out == "shard 1/3: 0 responses made, 192 were there; run without shard= to judge\n"
+    assert again.out.splitlines()[0] == f"shard 1/3: 0 responses made, 192 were there; {end}"
 
 
 # A tournament of models
