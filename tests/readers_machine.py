@@ -140,7 +140,7 @@ SAYS = {
     "action=purge": r"^[1-9][\d,]* answers, .* would go\.",
     "experiment=store": r"^  verdicts  (.*\n)+nothing under way",
     "experiment=dashboard": r"^the workspace is in outputs/dashboard.json",
-    "submitit_slurm": r"\A\Z",
+    "submitit_slurm": r"sweep: (\d+) of \1 jobs finished",  # the jobs print into logs of their own
     "shard=": r"shard \d/\d: \d+ responses made",
     "elo_exp.* -m ": r"sweep: (\d+) of \1 jobs finished",
 }
