@@ -62,11 +62,15 @@ def sweep_job(cfg: DictConfig) -> float:
         print(f"job {name}: it has finished before, and is not run again")
         return headline
     with Store(prepared.store_path) as store:
-        if (text := sweeps.dry_run(prepared, _context(prepared, info, store))) is not None:
+        if (
+            text := sweeps.dry_run(prepared, _context(prepared, info, store))
+        ) is not None:
             print(text)
             return math.nan
         report = run(prepared, info, store)
-    print(f"job {name}: {info.name}" if report.page else report.text)  # a shard's answers
+    print(
+        f"job {name}: {info.name}" if report.page else report.text
+    )  # a shard's answers
     return report.headline
 
 
@@ -82,7 +86,11 @@ def run(prepared: config.Job, info: RunInfo, store: Store) -> Report:
             report = experiment.run(_context(prepared, info, store))
             manifest.complete({**report.facts, "headline": report.headline})
             plots = report.figures() if draws else []
-            written = [manifest.path, *report.artifacts, *write_plots(info.run_dir, plots)]
+            written = [
+                manifest.path,
+                *report.artifacts,
+                *write_plots(info.run_dir, plots),
+            ]
             if report.page is not None:
                 page = report.page(info.run_dir.name, manifest.content, plots)
                 written.append(write_whole(info.run_dir / "report.html", page))
@@ -102,7 +110,12 @@ def _context(prepared: config.Job, info: RunInfo, store: Store) -> Context:
 
 
 def _track(
-    tracked: TrackedRun, report: Report, store: Store, plots: Sequence[Plot], *, tables: bool
+    tracked: TrackedRun,
+    report: Report,
+    store: Store,
+    plots: Sequence[Plot],
+    *,
+    tables: bool,
 ) -> None:
     """tables  False in the jobs of a sweep, many of which have the same"""
     spend = {f"usage/{name}": value for name, value in store.usage.metrics().items()}
@@ -117,7 +130,9 @@ def _track(
 def main() -> None:
     """The command: one line and exit code 2 for the user's mistakes, a traceback for ours."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a console may lack a table's characters
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # a console may lack a table's characters
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands every error on
     if "--version" in sys.argv:  # Hydra would print its own
         print(f"elo_exp {__version__}")
@@ -133,7 +148,9 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(130)
-    except BrokenPipeError:  # the reader of our output, head for example, has seen enough
+    except (
+        BrokenPipeError
+    ):  # the reader of our output, head for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     finally:

@@ -35,7 +35,9 @@ RULES = ConfigDict(
     coerce_numbers_to_str=True,  # a revision of digits
 )
 OmegaConf.register_new_resolver("home", lambda path: str(HOME / path), replace=True)
-OmegaConf.register_new_resolver("token", lambda: secrets.token_hex(2), use_cache=True, replace=True)
+OmegaConf.register_new_resolver(
+    "token", lambda: secrets.token_hex(2), use_cache=True, replace=True
+)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -65,7 +67,10 @@ class Job:
         """Let the experiment and each of its parts look for their files."""
         if hasattr(self.experiment, "check_files"):
             self.experiment.check_files()
-        for where, part in [*parts_of(self.experiment).items(), ("tracker", self.settings.tracker)]:
+        for where, part in [
+            *parts_of(self.experiment).items(),
+            ("tracker", self.settings.tracker),
+        ]:
             if hasattr(part, "check"):
                 with _naming(where, type(part)):
                     part.check()
@@ -103,7 +108,9 @@ def run_info(job: Job) -> RunInfo:
         name=(" ".join(given) or run_dir.name) if is_multirun() else run_dir.name,
         group=Path(hydra.sweep.dir).name if is_multirun() else None,
         job_type=str(hydra.runtime.choices["experiment"]),
-        config={name: value for name, value in job.config.items() if name != "_target_"},
+        config={
+            name: value for name, value in job.config.items() if name != "_target_"
+        },
         overrides=given,
         labels=labels(job.experiment),
     )
@@ -133,7 +140,10 @@ def build(node: Any, where: str = "") -> Any:
         raise UserError(f"{where}: found {node}. Expected a finite number.")
     if not isinstance(node, Mapping):
         return node
-    values = {str(key): build(value, f"{where}.{key}".lstrip(".")) for key, value in node.items()}
+    values = {
+        str(key): build(value, f"{where}.{key}".lstrip("."))
+        for key, value in node.items()
+    }
     if "_target_" not in values:
         return values
     cls = _import(values.pop("_target_"), where)
@@ -162,7 +172,9 @@ def _naming(where: str, cls: type) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        own = re.split("[:.]", str(error))[0] in {f.name for f in dataclasses.fields(cls)}
+        own = re.split("[:.]", str(error))[0] in {
+            f.name for f in dataclasses.fields(cls)
+        }
         raise UserError(f"{where}.{error}".lstrip(".") if own else str(error)) from None
 
 
@@ -175,9 +187,13 @@ def _import(target: str, where: str) -> type:
             raise UserError(
                 f"{where}: needs the package {error.name!r}, which is not installed: pip install it."
             ) from None
-        raise UserError(f"{place}: found no {target!r}. Expected the path of a class.") from None
+        raise UserError(
+            f"{place}: found no {target!r}. Expected the path of a class."
+        ) from None
     except (AttributeError, ValueError):
-        raise UserError(f"{place}: found no {target!r}. Expected the path of a class.") from None
+        raise UserError(
+            f"{place}: found no {target!r}. Expected the path of a class."
+        ) from None
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
         raise UserError(
             f"{place}: found {target!r}, which is no dataclass. Expected the path of one."
@@ -190,7 +206,11 @@ def _at_its_source(line: str, cfg: DictConfig) -> str:
     key, colon, rest = line.partition(": ")
     parent, _, last = key.rpartition(".")
     node = OmegaConf.select(cfg, parent, default=None) if parent else None
-    if isinstance(node, DictConfig) and last in node and OmegaConf.is_interpolation(node, last):
+    if (
+        isinstance(node, DictConfig)
+        and last in node
+        and OmegaConf.is_interpolation(node, last)
+    ):
         word = str(OmegaConf.to_container(node, resolve=False)[last])  # type: ignore[call-overload,index]
         if source := re.fullmatch(r"\$\{(?:oc\.select:)?([\w.]+)(?:,[^}]*)?\}", word):
             return f"{source[1]}{colon}{rest}"

@@ -18,14 +18,22 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    OmegaConfBaseException,
+)
 from pydantic import ValidationError
 
 from elo_exp import CONF
 from elo_exp.records import UserError
 
 RENAMED = {"like": "ratings_from", "experiment.prefix": "name"}
-_LAUNCHERS = {"joblib": "joblib", "submitit": "slurm", "ray": "ray"}  # the extra that brings each
+_LAUNCHERS = {
+    "joblib": "joblib",
+    "submitit": "slurm",
+    "ray": "ray",
+}  # the extra that brings each
 
 
 def format_user_error(error: BaseException) -> str | None:
@@ -73,8 +81,14 @@ def refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
         if key not in names:
             raise UserError(f"{place}: unknown setting.{_suggest(key, names)}")
         options = [known[key], *typing.get_args(known[key])]  # X | None
-        inner = next((option for option in options if dataclasses.is_dataclass(option)), None)
-        if inner and isinstance(value, Mapping) and typing.get_origin(known[key]) is not dict:
+        inner = next(
+            (option for option in options if dataclasses.is_dataclass(option)), None
+        )
+        if (
+            inner
+            and isinstance(value, Mapping)
+            and typing.get_origin(known[key]) is not dict
+        ):
             refuse_unknown(value, inner, place)
 
 
@@ -107,11 +121,15 @@ def _omegaconf(error: OmegaConfBaseException) -> str:
     if isinstance(error, ConfigKeyError | ConfigAttributeError) and isinstance(
         error.parent_node, DictConfig
     ):
-        given = map(_key_of, sys.argv)  # Hydra names the first step of a key that is not there
+        given = map(
+            _key_of, sys.argv
+        )  # Hydra names the first step of a key that is not there
         whole = next((word for word in given if f"{word}.".startswith(f"{key}.")), key)
         return _foreign(whole, [str(name) for name in error.parent_node])
     if " is not a ListConfig" in str(error):
-        found = next((w.partition("=")[2] for w in sys.argv if _key_of(w) == key), "VALUE")
+        found = next(
+            (w.partition("=")[2] for w in sys.argv if _key_of(w) == key), "VALUE"
+        )
         return f"{key}: found {found}. Expected a list: '{key}=[{found}]'."
     return f"{key}: {_one_line(str(error).splitlines()[0])}"
 
@@ -132,15 +150,22 @@ def _foreign(key: str, siblings: Collection[str] = ()) -> str:
             "options have it."
         )
     chosen = next(
-        (w.partition("=")[2] for w in sys.argv if w.startswith("experiment=")), "tournament"
+        (w.partition("=")[2] for w in sys.argv if w.startswith("experiment=")),
+        "tournament",
     )
-    readers = [name for name in _options("experiment") if name != chosen and key in _keys(name)]
+    readers = [
+        name for name in _options("experiment") if name != chosen and key in _keys(name)
+    ]
     if readers:
         return (
             f"{key}: experiment={chosen} does not have it. Add experiment={' or '.join(readers)}, "
             "or leave it out."
         )
-    known = [name for name in siblings or _keys(chosen) if "." not in name and name != "_target_"]
+    known = [
+        name
+        for name in siblings or _keys(chosen)
+        if "." not in name and name != "_target_"
+    ]
     hint = (
         _suggest(key.rpartition(".")[2], set(known) - {"hydra"})
         if known
@@ -180,12 +205,18 @@ def _compose(overrides: list[str]) -> DictConfig:
 def _config_dirs() -> list[Path]:
     """--config-dir DIR or --config-dir=DIR."""
     words = " ".join(sys.argv).replace("=", " ").split(" ")
-    return [Path(folder) for flag, folder in pairwise(words) if flag in ("--config-dir", "-cd")]
+    return [
+        Path(folder)
+        for flag, folder in pairwise(words)
+        if flag in ("--config-dir", "-cd")
+    ]
 
 
 def _options(group: str) -> list[str]:
     folders = (CONF, *_config_dirs())
-    return sorted({path.stem for folder in folders for path in folder.glob(f"{group}/*.yaml")})
+    return sorted(
+        {path.stem for folder in folders for path in folder.glob(f"{group}/*.yaml")}
+    )
 
 
 def _missing_option(error: MissingConfigException) -> str:
@@ -233,7 +264,9 @@ def _known(message: str, kind: str) -> str | None:
     if message.startswith("Config group override must be"):
         return "a group was set to null. Choose one of its options; --help lists them."
     if kind in ("TerminatedWorkerError", "UncompletedJobError"):
-        return "a job was killed, perhaps for its memory. Every answer so far is stored."
+        return (
+            "a job was killed, perhaps for its memory. Every answer so far is stored."
+        )
     if message.startswith('Could not detect "srun"'):
         return (
             "hydra/launcher=submitit_slurm: found no srun here. Start it where jobs are submitted "

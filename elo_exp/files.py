@@ -20,10 +20,10 @@ from typing import Any, TextIO
 
 from elo_exp.records import UserError
 
-_NOT_IN_NAMES = re.compile(r'[\x00-\x1f/\\:*?"<>|%]')  # of files, on the systems that there are
-_LONGEST_LINE = (
-    100_000_000  # characters; a longer one is no row, but a file that unpacks without end
-)
+_NOT_IN_NAMES = re.compile(
+    r'[\x00-\x1f/\\:*?"<>|%]'
+)  # of files, on the systems that there are
+_LONGEST_LINE = 100_000_000  # characters; a longer one is no row, but a file that unpacks without end
 _UTF8 = "utf-8-sig"  # UTF-8, with or without the mark that some programs put first
 
 
@@ -101,7 +101,9 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a text file. Raises UserError for one that is too long to be a row."""
     with open_text(path) as text:
-        for number, line in enumerate(iter(partial(text.readline, _LONGEST_LINE), ""), start=1):
+        for number, line in enumerate(
+            iter(partial(text.readline, _LONGEST_LINE), ""), start=1
+        ):
             if len(line) == _LONGEST_LINE:
                 raise UserError(
                     f"{path}:{number}: a line of more than {_LONGEST_LINE:,} characters. "
@@ -117,9 +119,13 @@ def json_object(
     try:
         row = json.loads(line, object_pairs_hook=object_pairs_hook)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{place}: not JSON ({error}). Expected one JSON object a line.") from None
+        raise UserError(
+            f"{place}: not JSON ({error}). Expected one JSON object a line."
+        ) from None
     if not isinstance(row, dict):
-        raise UserError(f"{place}: found a {type(row).__name__}. Expected one JSON object a line.")
+        raise UserError(
+            f"{place}: found a {type(row).__name__}. Expected one JSON object a line."
+        )
     return row
 
 
@@ -147,10 +153,16 @@ def open_text(path: Path) -> Iterator[TextIO]:
         ):
             yield file
     except (OSError, EOFError, zlib.error) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = (
+            error.strerror
+            if isinstance(error, OSError) and error.strerror
+            else str(error)
+        )
         raise UserError(f"{path}: cannot be read ({reason}). Check the path.") from None
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}).") from None
+        raise UserError(
+            f"{path}: not UTF-8 text ({error.reason} at byte {error.start})."
+        ) from None
 
 
 def sha256(path: Path) -> str:

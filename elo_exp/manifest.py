@@ -153,7 +153,11 @@ def _paid_before(earlier: Mapping[str, Any]) -> dict[str, Any] | None:
         total = added_up([earlier.get("paid_before"), earlier.get("usage")])
     except (ValueError, AttributeError):
         return None
-    return {name: total[name] for name in DOLLARS if name in total} if paid(total) else None
+    return (
+        {name: total[name] for name in DOLLARS if name in total}
+        if paid(total)
+        else None
+    )
 
 
 def _each_once(inputs: Mapping[str, Path]) -> dict[str, str]:
@@ -172,7 +176,9 @@ def input_hashes(paths: Mapping[str, str]) -> dict[str, str]:
             found[name] = sha256(path)
         elif path.is_dir():
             names = sorted(
-                inside.name for inside in path.iterdir() if not inside.name.startswith(".")
+                inside.name
+                for inside in path.iterdir()
+                if not inside.name.startswith(".")
             )
             found[name] = hashlib.sha256(
                 "\0".join(names).encode(errors="surrogateescape")
@@ -199,7 +205,9 @@ def _git_commit() -> str | None:
     try:
         commit = _git("rev-parse", "HEAD")
         return (
-            f"{commit}+changes" if _git("status", "--porcelain", "--untracked-files=no") else commit
+            f"{commit}+changes"
+            if _git("status", "--porcelain", "--untracked-files=no")
+            else commit
         )
     except (OSError, subprocess.CalledProcessError):
         return None
@@ -207,4 +215,6 @@ def _git_commit() -> str | None:
 
 def _git(*arguments: str) -> str:
     command = ["git", "-C", str(HOME), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True
+    ).stdout.strip()

@@ -16,7 +16,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _SECONDS_A_LINE = 10.0
 _SECONDS_A_NOTE = 30.0
-_SECONDS_UNSEEN = 3.0  # of work that is measured: where it takes no longer, nothing is shown of it
+_SECONDS_UNSEEN = (
+    3.0  # of work that is measured: where it takes no longer, nothing is shown of it
+)
 _say: list[Callable[[str], None]] = []  # of the bar that is shown, if one is
 _last_note = [0.0]
 
@@ -79,9 +81,15 @@ def _bar(items: Iterable[T], label: str, total: int) -> Iterator[T]:
             if self.note:
                 yield Text(f"  {self.note}", style="dim")
 
-    columns = rich.TextColumn("{task.description}"), rich.BarColumn(), rich.MofNCompleteColumn()
+    columns = (
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+    )
     times = rich.TimeElapsedColumn(), rich.TimeRemainingColumn()
-    with BarAndNote(*columns, *times, console=Console(stderr=True), transient=True) as progress:
+    with BarAndNote(
+        *columns, *times, console=Console(stderr=True), transient=True
+    ) as progress:
         _say.append(lambda text: setattr(progress, "note", text))
         try:
             yield from progress.track(items, total=total, description=label)

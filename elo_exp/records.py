@@ -25,14 +25,20 @@ class UserError(Exception):
 def one_of(name: str, value: str, choices: Collection[str]) -> str:
     """The value, if it is one of the choices; else UserError."""
     if value not in choices:
-        raise UserError(f"{name}: found {value!r}. Expected one of {', '.join(choices)}.")
+        raise UserError(
+            f"{name}: found {value!r}. Expected one of {', '.join(choices)}."
+        )
     return value
 
 
 def canonical_json(value: Any) -> str:
     """The one JSON text of a value: sorted keys, no spaces, NaN refused."""
     return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        value,
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+        allow_nan=False,
     )
 
 
@@ -63,7 +69,10 @@ class Record:
             if f.name in row:
                 value = row[f.name]
                 known[f.name] = tuple(value) if isinstance(value, list) else value
-            elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            elif (
+                f.default is dataclasses.MISSING
+                and f.default_factory is dataclasses.MISSING
+            ):
                 raise KeyError(f.name)
         return cls(**known)
 
@@ -217,7 +226,10 @@ class JudgeRequest:
     def names(self) -> dict[str, Any]:
         """What is asked about, in the words of a JudgeReply."""
         first, second, *_ = (*self.subject.entrants, None)
-        about = {"dimension": self.subject.dimension, "prompt_id": self.subject.prompt_id}
+        about = {
+            "dimension": self.subject.dimension,
+            "prompt_id": self.subject.prompt_id,
+        }
         return {**about, "entrant_a": first, "entrant_b": second}
 
 
@@ -233,7 +245,9 @@ class Verdict(Record):
     reasoning: str = ""
     mirrored: bool = False
     repeat: int = 0
-    stop_reason: str = "end_turn"  # or why there is no verdict: refusal, max_tokens, ...
+    stop_reason: str = (
+        "end_turn"  # or why there is no verdict: refusal, max_tokens, ...
+    )
     timestamp: str | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
 
@@ -252,9 +266,7 @@ class Score(Record):
         float | None
     )  # of the same, squared; None where the judge was not asked how sure it is
     cache_key: str
-    stop_reason: str = (
-        "end_turn"  # or why there is no score: refusal, max_tokens, unreadable, missing, ...
-    )
+    stop_reason: str = "end_turn"  # or why there is no score: refusal, max_tokens, unreadable, missing, ...
     reasoning: str = ""
 
 
@@ -283,7 +295,9 @@ class Judgment(Record):
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Self:
-        verdicts = tuple(v if isinstance(v, Verdict) else Verdict.from_dict(v) for v in row["raw"])
+        verdicts = tuple(
+            v if isinstance(v, Verdict) else Verdict.from_dict(v) for v in row["raw"]
+        )
         return super(Judgment, cls).from_dict({**row, "raw": verdicts})
 
 
@@ -323,7 +337,11 @@ class Battle(Record):
 
     def results(self, *, use: str) -> tuple[str, ...]:
         """Return the winners that count as games: of both orders where both were judged, else one."""
-        if use == "both" and self.verdict_ab is not None and self.verdict_ba is not None:
+        if (
+            use == "both"
+            and self.verdict_ab is not None
+            and self.verdict_ba is not None
+        ):
             return self.verdict_ab, self.verdict_ba
         return (self.winner,)
 

@@ -29,12 +29,20 @@ class FinishedRun:
 
     def board(self, method: str, dimension: str) -> dict[str, Rating]:
         """By model, best first; those without a rating last."""
-        board = self.ratings["dimensions"].get(dimension, {}).get(method, {"ratings": []})
+        board = (
+            self.ratings["dimensions"].get(dimension, {}).get(method, {"ratings": []})
+        )
         return {row["model"]: Rating.from_dict(row) for row in board["ratings"]}
 
     def parameters(self, method: str, dimension: str) -> Mapping[str, float]:
         """What the method says of the whole board, as ratings.json has it."""
-        return self.ratings["dimensions"].get(dimension, {}).get(method, {}).get("parameters") or {}
+        return (
+            self.ratings["dimensions"]
+            .get(dimension, {})
+            .get(method, {})
+            .get("parameters")
+            or {}
+        )
 
     def methods(self, dimension: str) -> tuple[str, ...]:
         return tuple(self.ratings["dimensions"].get(dimension, {}))
@@ -100,14 +108,20 @@ def settings(folder: Path, named_by: str) -> dict[str, Any]:
     except UserError as error:
         raise UserError(f"{named_by}: {error}") from None
     if not isinstance(found, dict):
-        raise UserError(f"{named_by}: found no settings in {folder}. Expected the folder of a run.")
+        raise UserError(
+            f"{named_by}: found no settings in {folder}. Expected the folder of a run."
+        )
     return {str(name): _without_targets(value) for name, value in found.items()}
 
 
 def _without_targets(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(k): _without_targets(v) for k, v in value.items() if k != "_target_"}
-    return [_without_targets(item) for item in value] if isinstance(value, list) else value
+        return {
+            str(k): _without_targets(v) for k, v in value.items() if k != "_target_"
+        }
+    return (
+        [_without_targets(item) for item in value] if isinstance(value, list) else value
+    )
 
 
 def _expanded(entry: str) -> list[tuple[Path, bool]]:
@@ -123,7 +137,9 @@ def _expanded(entry: str) -> list[tuple[Path, bool]]:
         if (job / "manifest.json").is_file()
     ]
     if not folders:
-        raise UserError(f"runs: found no run folder that matches {entry}. Check the pattern.")
+        raise UserError(
+            f"runs: found no run folder that matches {entry}. Check the pattern."
+        )
     return [(folder, False) for folder in folders]
 
 
@@ -159,7 +175,9 @@ def _content(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return manifest, ratings
 
 
-def _check(folder: Path, manifest: Mapping[str, Any], ratings: Mapping[str, Any]) -> None:
+def _check(
+    folder: Path, manifest: Mapping[str, Any], ratings: Mapping[str, Any]
+) -> None:
     """Raise UserError where a part is missing that every run writes."""
     if not isinstance(manifest.get("config"), dict) or not isinstance(
         manifest["config"].get("rating"), dict
@@ -182,7 +200,9 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path} cannot be read ({error}). Expected what a run wrote.") from None
+        raise UserError(
+            f"{path} cannot be read ({error}). Expected what a run wrote."
+        ) from None
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -202,7 +222,8 @@ def differing(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if all(isinstance(value, Mapping) for value in values.values()):
         keys = dict.fromkeys(key for value in values.values() for key in value)
         found = {
-            key: differing({run: value.get(key) for run, value in values.items()}) for key in keys
+            key: differing({run: value.get(key) for run, value in values.items()})
+            for key in keys
         }
         return {
             f"{key}.{path}".rstrip("."): by
@@ -210,7 +231,11 @@ def differing(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             for path, by in inside.items()
         }
     shown = {run: _said(value) for run, value in values.items()}
-    return {} if len({json.dumps(value) for value in values.values()}) == 1 else {"": shown}
+    return (
+        {}
+        if len({json.dumps(value) for value in values.values()}) == 1
+        else {"": shown}
+    )
 
 
 def _said(value: Any) -> Any:

@@ -45,12 +45,16 @@ class Checks(Callback):
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse a run, or print what stands in its place, before Hydra makes its folder."""
-        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+        logging.basicConfig(
+            level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True
+        )
         with refusing(is_early=True), contextlib.ExitStack() as opened:
             overrides = _unresolved(config.hydra.overrides.task)
             job = prepare(config, overrides)
             if config.hydra.sweeper.params:
-                logger.warning("warning: a sweep is chosen, but one job runs. Add -m to sweep.")
+                logger.warning(
+                    "warning: a sweep is chosen, but one job runs. Add -m to sweep."
+                )
             store = opened.enter_context(Store(job.store_path))
             context = Context(
                 run_dir=Path(config.hydra.run.dir),
@@ -64,7 +68,9 @@ class Checks(Callback):
             opened.pop_all()  # the store stays open
             Checks.ready = job, store
 
-    def on_multirun_start(self, config: DictConfig, config_name: str = "config", **_: Any) -> None:
+    def on_multirun_start(
+        self, config: DictConfig, config_name: str = "config", **_: Any
+    ) -> None:
         for number, overrides in enumerate(_jobs(config)):
             with refusing(f"job {number} ({' '.join(overrides)}): ", is_early=True):
                 job = prepare(hydra.compose(config_name, overrides), overrides)
@@ -86,10 +92,16 @@ def _jobs(cfg: DictConfig) -> Iterator[list[str]]:
     """Yield the overrides of each job as Hydra's own sweeper will; nothing for any other sweeper."""
     if "BasicSweeper" not in cfg.hydra.sweeper._target_:
         return
-    params = [f"{key}={value}" for key, value in _unresolved(cfg.hydra.sweeper.params).items()]
-    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+    params = [
+        f"{key}={value}" for key, value in _unresolved(cfg.hydra.sweeper.params).items()
+    ]
+    parser = OverridesParser.create(
+        config_loader=GlobalHydra.instance().config_loader()
+    )
     axes = {}
-    for word in parser.parse_overrides([*params, *_unresolved(cfg.hydra.overrides.task)]):
+    for word in parser.parse_overrides(
+        [*params, *_unresolved(cfg.hydra.overrides.task)]
+    ):
         key = word.get_key_element()
         values = (
             word.sweep_string_iterator()
@@ -127,12 +139,18 @@ def refusing(where: str = "", is_early: bool = False) -> Iterator[None]:
 def summarize() -> bool:
     """Write the summary of the multirun that ran in this process, if one did. Return whether a job did not finish."""
     folder, Checks.folder = Checks.folder, None
-    if folder is None or not folder.is_dir() or not (summary := sweep_summary.write(folder)):
+    if (
+        folder is None
+        or not folder.is_dir()
+        or not (summary := sweep_summary.write(folder))
+    ):
         return False
     print(*summary.lines, sep="\n")
     lost = summary.n_finished < summary.n_jobs
     if lost:
-        words = [word for word in sys.argv[1:] if not word.startswith("hydra.sweep.dir=")]
+        words = [
+            word for word in sys.argv[1:] if not word.startswith("hydra.sweep.dir=")
+        ]
         again = shlex.join([*words, f"hydra.sweep.dir={folder}"])
         print(f"To run what did not finish: python -m elo_exp {again}")
     print(folder.resolve())
@@ -151,7 +169,9 @@ def _track(folder: Path, summary: SweepSummary, tracker: Tracker) -> None:
         config=summary.config,
     )
     with tracker.open(info) as tracked:
-        tracked.log_summary({"sweep/jobs": summary.n_jobs, "sweep/finished": summary.n_finished})
+        tracked.log_summary(
+            {"sweep/jobs": summary.n_jobs, "sweep/finished": summary.n_finished}
+        )
         tracked.log_table("sweep", summary.rows)
         for plot in summary.plots:
             tracked.log_plot(plot)
@@ -164,7 +184,8 @@ def finished(info: RunInfo) -> float | None:
     if not found.get("finished_at"):
         return None
     same = (
-        {**found["config"], "resume": info.config["resume"]} == json.loads(json.dumps(info.config))
+        {**found["config"], "resume": info.config["resume"]}
+        == json.loads(json.dumps(info.config))
         and found["versions"]["elo_exp"] == __version__
         and input_hashes(found.get("input_paths", {})) == found.get("input_hashes")
         and all(
@@ -178,13 +199,18 @@ def finished(info: RunInfo) -> float | None:
 def _are(hashes: Mapping[str, str], cache_dir: Path) -> bool:
     """Whether files by their paths still hold what they held."""
     paths = [Path(path) for path in hashes]
-    return all(path.is_file() for path in paths) and checkpoints.hashes(paths, cache_dir) == hashes
+    return (
+        all(path.is_file() for path in paths)
+        and checkpoints.hashes(paths, cache_dir) == hashes
+    )
 
 
 def note_failure(run_dir: Path, overrides: tuple[str, ...], error: Exception) -> None:
     """Leave a failed job's error in its manifest, which may never have begun; the other jobs go on."""
     text = f"{type(error).__name__}: {error}"
     is_ours = format_user_error(error) is None
-    logger.error("job %s failed: %s", run_dir.name, text, exc_info=error if is_ours else None)
+    logger.error(
+        "job %s failed: %s", run_dir.name, text, exc_info=error if is_ours else None
+    )
     found = {**sweep_jobs.manifest(run_dir), "overrides": list(overrides)}
     write_json(run_dir / "manifest.json", {**found, "finished_at": None, "error": text})

@@ -15,10 +15,14 @@ Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 
 TopP = Annotated[float, Field(strict=True, gt=0, le=1)]
 RatingPoints = Annotated[float, Field(strict=True, ge=-1e6, le=1e6)]
-K = Annotated[float, Field(strict=True, gt=0, le=1000)]  # far beyond, an update overflows
+K = Annotated[
+    float, Field(strict=True, gt=0, le=1000)
+]  # far beyond, an update overflows
 
 Effort = Literal["low", "medium", "high", "xhigh", "max"]  # of a Claude model
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Annotated[str, Field(pattern=r"^(auto|cuda(:\d+)?|mps|cpu)$")]
 MaxTokensName = Literal["max_tokens", "max_completion_tokens"]
-Use = Literal["both", "consistent"]  # both orders of a comparison as games, or the reconciled one
+Use = Literal[
+    "both", "consistent"
+]  # both orders of a comparison as games, or the reconciled one

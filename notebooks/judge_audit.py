@@ -39,7 +39,9 @@ if folder is None:
         "tracker=local",
         "judge.position_effect=0.2",
     ]
-    subprocess.run([sys.executable, "-m", "elo_exp", *made], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "elo_exp", *made], check=True, capture_output=True
+    )
 (run,) = runs.read([folder]).runs
 
 
@@ -69,7 +71,9 @@ def share(value):
 quality = run.manifest.get("judge_quality", [])
 if not quality:
     display(
-        Markdown("*This run asked no judge: it has battles, but neither verdicts nor responses.*")
+        Markdown(
+            "*This run asked no judge: it has battles, but neither verdicts nor responses.*"
+        )
     )
 
 
@@ -84,7 +88,11 @@ table(
     [
         (
             *(q["dimension"], q["n_judgments"], share(q["flip_rate"])),
-            *(share(q["first_shown_rate"]), share(q["tie_rate"]), share(q["invalid_rate"])),
+            *(
+                share(q["first_shown_rate"]),
+                share(q["tie_rate"]),
+                share(q["invalid_rate"]),
+            ),
         )
         for q in quality
     ],
@@ -100,7 +108,11 @@ table(
     ["dimension", "decisive verdicts", "first shown wins, of equals", "95 %"],
     [
         (
-            *(dimension, found["position"]["n_decisive"], share(found["position"]["p_first"])),
+            *(
+                dimension,
+                found["position"]["n_decisive"],
+                share(found["position"]["p_first"]),
+            ),
             f"{share(found['position']['ci_low'])} to {share(found['position']['ci_high'])}",
         )
         for dimension, found in run.ratings["judge"].items()
@@ -122,7 +134,10 @@ table(
     [
         (
             *(row["dimension"], row["model"], number(row["mean_length"], ".0f")),
-            *(number(row["rating"], ".0f"), number(row["rating_at_equal_length"], ".0f")),
+            *(
+                number(row["rating"], ".0f"),
+                number(row["rating_at_equal_length"], ".0f"),
+            ),
         )
         for found in run.ratings["judge"].values()
         for row in found.get("length", {}).get("ratings", ())
@@ -137,7 +152,8 @@ table(
 # %%
 dimensions = [q["dimension"] for q in quality]
 judgments = {
-    d: [row for _, row in read_jsonl(run.folder / "verdicts" / f"{d}.jsonl")] for d in dimensions
+    d: [row for _, row in read_jsonl(run.folder / "verdicts" / f"{d}.jsonl")]
+    for d in dimensions
 }
 flips = {
     d: Counter(row["prompt_id"] for row in some if row["inconsistent"])
@@ -184,7 +200,11 @@ for row in contested[:3]:
         display(Markdown(f"**{entrant}**\n\n> {run.responses(entrant)[worst]}"))
     for verdict in row["raw"]:
         first = other if verdict["position_swap"] else one
-        display(Markdown(f"{first} first: **{verdict['verdict']}** — {verdict['reasoning']}"))
+        display(
+            Markdown(
+                f"{first} first: **{verdict['verdict']}** — {verdict['reasoning']}"
+            )
+        )
 
 # %% [markdown]
 # ## Does any ranking explain it?
@@ -203,7 +223,11 @@ table(
         "prompts with an intransitive triple",
     ],
     [
-        (dimension, number(said["transitivity"]["p_value"], ".2g"), share(said["cycles"]["share"]))
+        (
+            dimension,
+            number(said["transitivity"]["p_value"], ".2g"),
+            share(said["cycles"]["share"]),
+        )
         for dimension, said in run.ratings["judge"].items()
     ],
 )

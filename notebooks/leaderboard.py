@@ -37,7 +37,9 @@ if folder is None:
         "tracker=local",
         "judge.position_effect=0.2",
     ]
-    subprocess.run([sys.executable, "-m", "elo_exp", *made], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "elo_exp", *made], check=True, capture_output=True
+    )
 (run,) = runs.read([folder]).runs
 
 
@@ -117,7 +119,10 @@ table(
                 number(d["difference"]),
                 between(d["ci_low"], d["ci_high"]),
             ),
-            *(number(d["p_holm"], ".1g"), {True: "yes", False: "no", None: "-"}[d["significant"]]),
+            *(
+                number(d["p_holm"], ".1g"),
+                {True: "yes", False: "no", None: "-"}[d["significant"]],
+            ),
         )
         for d in run.ratings["differences"].get("bradley_terry", ())
     ],
@@ -169,9 +174,15 @@ for axis, dimension in zip(axes[0], run.dimensions, strict=True):
     for fitted in run.board("bradley_terry", dimension).values():
         if fitted.rating is not None and fitted.model in elo:
             played = elo[fitted.model]
-            half = [error and 1.96 * error for error in (played.std_error, fitted.std_error)]
+            half = [
+                error and 1.96 * error for error in (played.std_error, fitted.std_error)
+            ]
             axis.errorbar(fitted.rating, played.rating, *half, fmt="o")
-    axis.set(title=dimension, xlabel="Bradley-Terry", ylabel="Elo" if axis is axes[0][0] else "")
+    axis.set(
+        title=dimension,
+        xlabel="Bradley-Terry",
+        ylabel="Elo" if axis is axes[0][0] else "",
+    )
     axis.axline((start, start), slope=1, color="grey", linewidth=0.8)
 drawn.tight_layout()
 plt.show()

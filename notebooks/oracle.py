@@ -60,7 +60,10 @@ def read(name):
 
 
 def rows(name):
-    return [json.loads(line) for line in (run / name).read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in (run / name).read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def table(head, lines):
@@ -108,7 +111,9 @@ if not collected:
 # %%
 said = {}
 if collected:
-    answer = next(row for row in rows("logged.jsonl") if row["oracle_label"] is not None)
+    answer = next(
+        row for row in rows("logged.jsonl") if row["oracle_label"] is not None
+    )
     said = {answer["policy"]: answer["total_logprob"], **answer["target_logps"]}
     print(f"score {answer['judge_score']:.3f}, label {answer['oracle_label']:.3f}")
 table(
@@ -139,7 +144,15 @@ table(
 
 # %%
 table(
-    ["policy", "answers", "weight 1", "weight beyond 5", "mean score", "labels", "mean label"],
+    [
+        "policy",
+        "answers",
+        "weight 1",
+        "weight beyond 5",
+        "mean score",
+        "labels",
+        "mean label",
+    ],
     [
         (
             *(
@@ -183,7 +196,12 @@ table(
     ["policy", "estimator", "value", "95 %", "use", "why not"],
     [
         (
-            *(e["policy"], e["estimator"], number(e["value"]), between(e["ci_low"], e["ci_high"])),
+            *(
+                e["policy"],
+                e["estimator"],
+                number(e["value"]),
+                between(e["ci_low"], e["ci_high"]),
+            ),
             *(e["status"], e["reason"]),
         )
         for e in read("estimates.json")

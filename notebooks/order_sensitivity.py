@@ -39,7 +39,9 @@ if folder is None:
         "tracker=local",
         "judge.position_effect=0.2",
     ]
-    subprocess.run([sys.executable, "-m", "elo_exp", *made], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "elo_exp", *made], check=True, capture_output=True
+    )
 (run,) = runs.read([folder]).runs
 
 
@@ -78,7 +80,9 @@ for dimension in run.dimensions:
         display(Markdown(f"*{dimension} has no Elo: there was no match to play.*"))
 
 if played:
-    drawn, axes = plt.subplots(1, len(played), figsize=(3.6 * len(played), 3), squeeze=False)
+    drawn, axes = plt.subplots(
+        1, len(played), figsize=(3.6 * len(played), 3), squeeze=False
+    )
     for axis, dimension in zip(axes[0], played, strict=True):
         data = orders[f"{dimension}__data"]
         bins = np.linspace(data.min(), data.max(), 60)
@@ -125,7 +129,12 @@ figure("permutation_traces")
 table(
     ["dimension", "entrant", "error of averaging", "error over prompts"],
     [
-        (dimension, r.model, number(r.ordering_error, ".2f"), number(r.std_error, ".1f"))
+        (
+            dimension,
+            r.model,
+            number(r.ordering_error, ".2f"),
+            number(r.std_error, ".1f"),
+        )
         for dimension in run.dimensions
         for r in run.board("elo", dimension).values()
     ],

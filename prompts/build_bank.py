@@ -106,7 +106,9 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
     try:
         rows = parquet.read_table(path).to_pylist()
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as parquet ({_one_line(error)}).") from None
+        raise UserError(
+            f"{path}: cannot be read as parquet ({_one_line(error)})."
+        ) from None
     yield from ((f"{path}: row {i}", row) for i, row in enumerate(rows, start=1))
 
 
@@ -120,9 +122,16 @@ def _hub_rows(name: str, split: str) -> Iterator[tuple[str, Row]]:
         ) from None
     try:
         rows = load_dataset(name, split=split)
-    except (OSError, ValueError) as error:  # no network, no such data set, no such split
-        raise UserError(f"{name}: split {split!r} cannot be loaded ({_one_line(error)}).") from None
-    yield from ((f"{name}: {split} row {i}", row) for i, row in enumerate(rows, start=1))
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # no network, no such data set, no such split
+        raise UserError(
+            f"{name}: split {split!r} cannot be loaded ({_one_line(error)})."
+        ) from None
+    yield from (
+        (f"{name}: {split} row {i}", row) for i, row in enumerate(rows, start=1)
+    )
 
 
 def _one_line(error: Exception) -> str:
@@ -133,7 +142,9 @@ def _one_line(error: Exception) -> str:
 
 
 def medmcqa_question(place: str, row: Row) -> Question:
-    options = tuple(_text(place, row, name, empty=True) for name in ("opa", "opb", "opc", "opd"))
+    options = tuple(
+        _text(place, row, name, empty=True) for name in ("opa", "opb", "opc", "opd")
+    )
     right = row.get("cop")
     if type(right) is not int or right not in range(4):
         raise UserError(
@@ -148,7 +159,10 @@ def medmcqa_question(place: str, row: Row) -> Question:
         options=options,
         gold=options[right],
         subject=_text(place, row, "subject_name").lower(),
-        tags=("medmcqa", *([_tag(topic)] if isinstance(topic, str) and topic.strip() else [])),
+        tags=(
+            "medmcqa",
+            *([_tag(topic)] if isinstance(topic, str) and topic.strip() else []),
+        ),
     )
 
 
@@ -163,7 +177,9 @@ def medqa_question(place: str, row: Row) -> Question:
     }
     right = row.get("answer_idx")
     if right not in texts:
-        raise UserError(f"{place}: 'answer_idx' is {right!r}. Expected one of {', '.join(texts)}.")
+        raise UserError(
+            f"{place}: 'answer_idx' is {right!r}. Expected one of {', '.join(texts)}."
+        )
     if _text(place, row, "answer") != texts[right]:
         raise UserError(
             f"{place}: 'answer' is {row['answer']!r}, but option {right} is {texts[right]!r}."
@@ -196,7 +212,12 @@ def _tag(text: str) -> str:
 
 
 DATA_SETS = (
-    DataSet(name="medmcqa", source="medmcqa_open", split="validation", question=medmcqa_question),
+    DataSet(
+        name="medmcqa",
+        source="medmcqa_open",
+        split="validation",
+        question=medmcqa_question,
+    ),
     DataSet(name="medqa", source="medqa", split="test", question=medqa_question),
 )
 
@@ -246,9 +267,7 @@ _IRREGULAR = {
     "nuclei": "nucleus",
 }
 _SINGULAR_VERBS = {"are": "is", "were": "was", "have": "has", "do": "does"}
-_VERBS = (
-    "is|are|was|were|has|have|had|does|do|did|can|could|may|might|must|should|would|will|best|most"
-)
+_VERBS = "is|are|was|were|has|have|had|does|do|did|can|could|may|might|must|should|would|will|best|most"
 
 # Openings that name one thing: 'Drug of choice for ...' -> 'What is the drug of choice for ...?'
 _NAMED = (
@@ -272,7 +291,9 @@ def open_question(stem: str) -> str:
     if re.search(_PICTURE, text, re.IGNORECASE):
         raise LeftOutError("shows a picture")
     text = _without_following(text)
-    start = max((end.end() for end in re.finditer(r"[.?!] (?=[A-Z])|\n", text)), default=0)
+    start = max(
+        (end.end() for end in re.finditer(r"[.?!] (?=[A-Z])|\n", text)), default=0
+    )
     case, lead = text[:start], text[start:]
     if re.search(_NEEDS_OPTIONS, text, re.IGNORECASE) or re.search(
         _LEAD_NEEDS_OPTIONS, lead, re.IGNORECASE
@@ -283,14 +304,18 @@ def open_question(stem: str) -> str:
 
 def _without_following(text: str) -> str:
     """The text with 'which of the following' made open, in the forms that have one answer; else as it was."""
-    text = re.sub(rf"{_WHICH} (is|are|was|were) (the|most|best)\b", r"\g<which>hat \2 \3", text)
+    text = re.sub(
+        rf"{_WHICH} (is|are|was|were) (the|most|best)\b", r"\g<which>hat \2 \3", text
+    )
     text = re.sub(
         rf"{_WHICH} ((?:(?:would|will|could|should) )?(?:best|most \w+)) ",
         r"\g<which>hat \2 ",
         text,
     )
     text = re.sub(
-        rf"{_WHICH} (?P<noun>(?:[\w-]+ ){{0,3}}?[\w-]+) (?P<rest>{_VERBS})\b", _which_noun, text
+        rf"{_WHICH} (?P<noun>(?:[\w-]+ ){{0,3}}?[\w-]+) (?P<rest>{_VERBS})\b",
+        _which_noun,
+        text,
     )
     text = re.sub(
         rf"{_WHICH} (?P<noun>(?:[\w-]+ ){{0,3}}?[\w-]+) ?(?P<rest>(?:of action)?\?)$",
@@ -354,12 +379,18 @@ def draw(data_set: DataSet, place: str, n: int, *, seed: int) -> list[dict[str, 
     """n bank rows drawn from a data set, in its order. Raises UserError where too few questions can be asked openly."""
     if n == 0:
         return []
-    usable: dict[str, dict[str, Any]] = {}  # by text: a question asked twice counts once
+    usable: dict[
+        str, dict[str, Any]
+    ] = {}  # by text: a question asked twice counts once
     left_out: Counter[str] = Counter()
     n_rows = 0
-    for n_rows, (where, row) in enumerate(rows_of(place, split=data_set.split), start=1):
+    for n_rows, (where, row) in enumerate(
+        rows_of(place, split=data_set.split), start=1
+    ):
         try:
-            prompt = _prompt(data_set, where, row, prompt_id=f"{data_set.name}-{n_rows:06d}")
+            prompt = _prompt(
+                data_set, where, row, prompt_id=f"{data_set.name}-{n_rows:06d}"
+            )
             if prompt["text"].lower() in usable:
                 raise LeftOutError("is asked twice")
         except LeftOutError as reason:
@@ -367,7 +398,8 @@ def draw(data_set: DataSet, place: str, n: int, *, seed: int) -> list[dict[str, 
         else:
             usable[prompt["text"].lower()] = prompt
     why = (
-        "; left out: " + ", ".join(f"{n} {reason}" for reason, n in left_out.most_common())
+        "; left out: "
+        + ", ".join(f"{n} {reason}" for reason, n in left_out.most_common())
         if left_out
         else ""
     )
@@ -376,13 +408,17 @@ def draw(data_set: DataSet, place: str, n: int, *, seed: int) -> list[dict[str, 
             f"{place}: --n-{data_set.name} asks for {n} prompts, {len(usable)} of its {n_rows} rows can be asked "
             f"without options{why}. Ask for fewer, or give more rows."
         )
-    print(f"{data_set.name}: {n} of {len(usable)} usable questions, from {n_rows} rows{why}")
+    print(
+        f"{data_set.name}: {n} of {len(usable)} usable questions, from {n_rows} rows{why}"
+    )
     drawn = np.random.default_rng(seed).choice(len(usable), size=n, replace=False)
     candidates = list(usable.values())
     return [candidates[i] for i in sorted(drawn)]
 
 
-def _prompt(data_set: DataSet, where: str, row: Row, *, prompt_id: str) -> dict[str, Any]:
+def _prompt(
+    data_set: DataSet, where: str, row: Row, *, prompt_id: str
+) -> dict[str, Any]:
     question = data_set.question(where, row)
     check_options(question.options, question.gold)
     return {
@@ -408,25 +444,42 @@ def curated(path: Path) -> list[dict[str, Any]]:
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="the bank to write, a .jsonl file")
     parser.add_argument(
-        "--n-medmcqa", type=_count, default=24, help="prompts from MedMCQA (%(default)s)"
+        "--out", type=Path, required=True, help="the bank to write, a .jsonl file"
+    )
+    parser.add_argument(
+        "--n-medmcqa",
+        type=_count,
+        default=24,
+        help="prompts from MedMCQA (%(default)s)",
     )
     parser.add_argument(
         "--n-medqa", type=_count, default=69, help="prompts from MedQA (%(default)s)"
     )
     parser.add_argument(
-        "--seed", type=_count, default=20260427, help="decides which are drawn (%(default)s)"
+        "--seed",
+        type=_count,
+        default=20260427,
+        help="decides which are drawn (%(default)s)",
     )
     where = "file or hub data set (%(default)s)"
     parser.add_argument(
-        "--medmcqa", default="openlifescienceai/medmcqa", metavar="PATH_OR_HUB_ID", help=where
+        "--medmcqa",
+        default="openlifescienceai/medmcqa",
+        metavar="PATH_OR_HUB_ID",
+        help=where,
     )
     parser.add_argument(
-        "--medqa", default="GBaker/MedQA-USMLE-4-options", metavar="PATH_OR_HUB_ID", help=where
+        "--medqa",
+        default="GBaker/MedQA-USMLE-4-options",
+        metavar="PATH_OR_HUB_ID",
+        help=where,
     )
     parser.add_argument(
-        "--curated", type=Path, default=CURATED, help="bank whose curated prompts are copied"
+        "--curated",
+        type=Path,
+        default=CURATED,
+        help="bank whose curated prompts are copied",
     )
     return parser.parse_args(given)
 

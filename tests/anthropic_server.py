@@ -272,7 +272,9 @@ class Meter:
         self.calls: list[Call] = []
         self.billed: Counter[str] = Counter()
         self.billed_bodies: Counter[str] = Counter()
-        self.tokens_by_model: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        self.tokens_by_model: defaultdict[tuple[str, str], Counter[str]] = defaultdict(
+            Counter
+        )
 
     @property
     def tokens(self) -> dict[str, Counter[str]]:
@@ -290,7 +292,8 @@ class Meter:
     def count(self, method: str, path: str = "") -> int:
         """How many calls of this method went to a path in which the regular expression is found."""
         return sum(
-            call.method == method and bool(re.search(path, call.path)) for call in self.calls
+            call.method == method and bool(re.search(path, call.path))
+            for call in self.calls
         )
 
     def posts(self, path: str = "") -> int:
@@ -318,8 +321,13 @@ class Meter:
             "questions": len(self.billed),
             "paid_twice": len(self.paid_twice),
             "bodies": len(self.billed_bodies),
-            "bodies_paid_twice": sum(times > 1 for times in self.billed_bodies.values()),
-            "tokens": {" ".join(key): spent for key, spent in self.tokens_by_model.copy().items()},
+            "bodies_paid_twice": sum(
+                times > 1 for times in self.billed_bodies.values()
+            ),
+            "tokens": {
+                " ".join(key): spent
+                for key, spent in self.tokens_by_model.copy().items()
+            },
         }
 
 
@@ -369,7 +377,8 @@ class Batch:
         """The MessageBatch object."""
         url = f"http://{host}/v1/messages/batches/{self.id}/results"
         counts = {
-            kind: self.counts[kind] for kind in ("succeeded", "errored", "canceled", "expired")
+            kind: self.counts[kind]
+            for kind in ("succeeded", "errored", "canceled", "expired")
         }
         return {
             "id": self.id,
@@ -381,7 +390,9 @@ class Batch:
             "cancel_initiated_at": rfc3339(self.cancel_initiated_at),
             "ended_at": rfc3339(self.ended_at),
             "archived_at": rfc3339(self.archived_at),
-            "results_url": url if self.status == "ended" and self.archived_at is None else None,
+            "results_url": url
+            if self.status == "ended" and self.archived_at is None
+            else None,
         }
 
 
@@ -407,7 +418,11 @@ class RefusedError(Exception):
     """The call is answered with an error, whose type follows from the code if it is not given."""
 
     def __init__(
-        self, code: int, etype: str | None, text: str, headers: Mapping[str, str] | None = None
+        self,
+        code: int,
+        etype: str | None,
+        text: str,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(text)
         etype = etype or TYPES.get(code) or TYPES[400 if code < 500 else 500]
@@ -482,7 +497,9 @@ class Api:
                     with self._lock:
                         self._catch_up()
                         return action(self, call, content, *match.groups())
-            raise RefusedError(404, "not_found_error", f"Not found: {call.method} {call.path}")
+            raise RefusedError(
+                404, "not_found_error", f"Not found: {call.method} {call.path}"
+            )
         except RefusedError as refusal:
             return refusal.answer
 
@@ -495,7 +512,9 @@ class Api:
             raise _invalid(f"anthropic-version: {version!r} is not a valid version")
         if call.size > self.limits.max_bytes:
             raise RefusedError(
-                413, "request_too_large", f"Request exceeds {self.limits.max_bytes} bytes"
+                413,
+                "request_too_large",
+                f"Request exceeds {self.limits.max_bytes} bytes",
             )
 
     def _parse(self, body: bytes) -> JSON:
@@ -527,18 +546,24 @@ class Api:
         self._batches[batch_id].never_ends = True
 
     def _create_batch(self, call: Call, content: JSON) -> Answer:
-        return Answer(self._accept(content, at=self.clock.now()).view(call.headers["host"]))
+        return Answer(
+            self._accept(content, at=self.clock.now()).view(call.headers["host"])
+        )
 
     def _accept(self, content: JSON, *, at: float) -> Batch:
         requests = content.get("requests")
         if not isinstance(requests, list) or not requests:
             raise _invalid("requests: List should have at least 1 item")
         if len(requests) > self.limits.max_requests:
-            raise _invalid(f"requests: List should have at most {self.limits.max_requests} items")
+            raise _invalid(
+                f"requests: List should have at most {self.limits.max_requests} items"
+            )
         if complaint := next(_batch_complaints(requests), None):
             raise _invalid(complaint)
         previous: JSON = {}
-        for request in requests:  # what requests have in common, the rubric above all, is held once
+        for request in (
+            requests
+        ):  # what requests have in common, the rubric above all, is held once
             params = request["params"]
             params.update(
                 {
@@ -582,7 +607,9 @@ class Api:
     def _find(self, batch_id: str) -> Batch:
         batch = self._batches.get(batch_id)
         if batch is None:
-            raise RefusedError(404, "not_found_error", f"There is no message batch {batch_id}")
+            raise RefusedError(
+                404, "not_found_error", f"There is no message batch {batch_id}"
+            )
         return batch
 
     def _get_batch(self, call: Call, _: JSON, batch_id: str) -> Answer:
@@ -597,7 +624,9 @@ class Api:
             raise _invalid(f"Message batch {batch_id} has not ended")
         if batch.archived_at is not None:
             raise RefusedError(
-                404, "not_found_error", f"The results of message batch {batch_id} are archived"
+                404,
+                "not_found_error",
+                f"The results of message batch {batch_id} are archived",
             )
         return Answer({}, rows=batch.rows)
 
@@ -616,12 +645,22 @@ class Api:
             polls, due = min(polls, 1), batch.cancel_initiated_at
         elif batch.never_ends:
             due = math.inf
-        if batch.ended_at is None and batch.polls >= polls and due <= min(now, batch.expires_at):
+        if (
+            batch.ended_at is None
+            and batch.polls >= polls
+            and due <= min(now, batch.expires_at)
+        ):
             self._end(batch, at=min(now, batch.expires_at))
         elif batch.ended_at is None and now > batch.expires_at:
             self._end(batch, at=batch.expires_at, unanswered=Expired())
-        if batch.archived_at is None and now > batch.created_at + self.limits.archived_after:
-            batch.archived_at, batch.rows = batch.created_at + self.limits.archived_after, []
+        if (
+            batch.archived_at is None
+            and now > batch.created_at + self.limits.archived_after
+        ):
+            batch.archived_at, batch.rows = (
+                batch.created_at + self.limits.archived_after,
+                [],
+            )
 
     def _end(
         self, batch: Batch, *, at: float, unanswered: Canceled | Expired | None = None
@@ -678,8 +717,12 @@ class Api:
             thinking_tokens=self.thinking_tokens,
             message_id=f"msg_{sha256([self.seed, body, run])[:24]}",
         )
-        self.meter.bill(params["model"], answered["usage"], body=body, question=question)
-        return Paid(outcome.change(answered) if isinstance(outcome, Reshaped) else answered)
+        self.meter.bill(
+            params["model"], answered["usage"], body=body, question=question
+        )
+        return Paid(
+            outcome.change(answered) if isinstance(outcome, Reshaped) else answered
+        )
 
     def _reply_text(self, params: JSON) -> str:
         system, user = (
@@ -742,7 +785,10 @@ def _result(ran: Paid | Outcome | None) -> JSON:
     if isinstance(ran, Paid):
         return {"type": "succeeded", "message": ran.message}
     if isinstance(ran, Errored):
-        return {"type": "errored", "error": RefusedError(400, ran.type, ran.message).answer.content}
+        return {
+            "type": "errored",
+            "error": RefusedError(400, ran.type, ran.message).answer.content,
+        }
     return {"type": "expired" if isinstance(ran, Expired) else "canceled"}
 
 
@@ -795,10 +841,14 @@ class AnthropicServer(Api):
         self.closing = threading.Event()
         self._faults: list[_Planned] = []
         self._http = _Http(self.port, self)
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, args=(0.01,), daemon=True
+        )
         self.url = f"http://127.0.0.1:{self._http.server_port}"
 
-    def fault(self, method: str, path: str, fault: Fault, *, nth: int | None = 1) -> None:
+    def fault(
+        self, method: str, path: str, fault: Fault, *, nth: int | None = 1
+    ) -> None:
         """From now on, the nth call of this method to a path in which the regular expression is found; None: all."""
         self._faults.append(_Planned(method, path, fault, nth))
 
@@ -893,7 +943,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             with suppress(OSError):
                 self._send(
-                    RefusedError(500, "api_error", f"the test server failed: {bug!r}").answer, Due()
+                    RefusedError(
+                        500, "api_error", f"the test server failed: {bug!r}"
+                    ).answer,
+                    Due(),
                 )
 
     do_GET = do_POST = _serve  # noqa: N815
@@ -908,7 +961,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._reset()
             return
         if status := due.get(Status):
-            answer = RefusedError(status.code, status.etype, status.message, status.headers).answer
+            answer = RefusedError(
+                status.code, status.etype, status.message, status.headers
+            ).answer
         elif instead := due.get(Instead):
             answer = Answer(None, raw=instead.content)
         else:
@@ -932,12 +987,18 @@ class _Handler(BaseHTTPRequestHandler):
             api.closing.wait(hang.seconds)
         if failure := due.get(AcceptThenStatus):
             return RefusedError(failure.code, None, "Failed after it was done.").answer
-        return answer if answer.rows is None else replace(answer, rows=due.spoil(answer.rows))
+        return (
+            answer
+            if answer.rows is None
+            else replace(answer, rows=due.spoil(answer.rows))
+        )
 
     def _reset(self) -> None:
         """RST, not FIN: linger for 0 seconds, and close before anybody shuts the connection down in good order."""
         self.close_connection = True
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
         self.rfile.close()
         self.connection.close()
 
@@ -946,7 +1007,11 @@ class _Handler(BaseHTTPRequestHandler):
     ) -> bool:
         """True when the whole answer has been sent."""
         chunked = answer.rows is not None
-        body = json.dumps(answer.content).encode() if answer.rows is None else b"".join(answer.rows)
+        body = (
+            json.dumps(answer.content).encode()
+            if answer.rows is None
+            else b"".join(answer.rows)
+        )
         body = body if answer.raw is None else answer.raw
         cut, slow = due.get(Truncate), due.get(SlowBody)
         length = cut.length(body) if cut else len(body)
@@ -955,12 +1020,22 @@ class _Handler(BaseHTTPRequestHandler):
         is_page = body.startswith(b"<")
         self.send_header(
             "content-type",
-            "text/html" if is_page else f"application/{'x-jsonl' if chunked else 'json'}",
+            "text/html"
+            if is_page
+            else f"application/{'x-jsonl' if chunked else 'json'}",
         )
-        said = answer.content.get("request_id") if isinstance(answer.content, dict) else None
+        said = (
+            answer.content.get("request_id")
+            if isinstance(answer.content, dict)
+            else None
+        )
         self.send_header("request-id", said or _new_id("req"))
         self.send_header(
-            *(("transfer-encoding", "chunked") if chunked else ("content-length", str(announced)))
+            *(
+                ("transfer-encoding", "chunked")
+                if chunked
+                else ("content-length", str(announced))
+            )
         )
         for name, value in answer.headers.items():
             self.send_header(name, value)
@@ -968,7 +1043,9 @@ class _Handler(BaseHTTPRequestHandler):
         step = slow.piece if slow else max(1, math.ceil(len(body) / 2))
         for start in range(0, length, step):
             piece = body[start : min(start + step, length)]
-            self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+            self.wfile.write(
+                b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece
+            )
             if chunked and start < len(body) / 2 <= start + step:
                 halfway()
             if slow:
@@ -987,7 +1064,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.anthropic_server", description=(__doc__ or "").splitlines()[0]
+        prog="python -m tests.anthropic_server",
+        description=(__doc__ or "").splitlines()[0],
     )
     parser.add_argument("--port", type=int, default=0, help="0: any that is free")
     parser.add_argument(
@@ -998,7 +1076,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="a batch ends at the Nth look at it",
     )
     parser.add_argument(
-        "--seconds-to-end", type=float, default=5.0, metavar="S", help="... and after S seconds"
+        "--seconds-to-end",
+        type=float,
+        default=5.0,
+        metavar="S",
+        help="... and after S seconds",
     )
     parser.add_argument(
         "--verdicts",

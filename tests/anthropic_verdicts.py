@@ -63,8 +63,12 @@ MODELS: Mapping[str, Model] = {
     ),
     "claude-sonnet-5-5": Model(refused_thinking=_NO_BUDGETS, takes_forced_tools=False),
     "claude-haiku-5-5": Model(min_cacheable=512, refused_thinking=_NO_BUDGETS),
-    "claude-fable-5-2": Model(refused_thinking=_ALWAYS_THINKS, takes_forced_tools=False),
-    "claude-fable-5-1": Model(refused_thinking=_ALWAYS_THINKS, takes_forced_tools=False),
+    "claude-fable-5-2": Model(
+        refused_thinking=_ALWAYS_THINKS, takes_forced_tools=False
+    ),
+    "claude-fable-5-1": Model(
+        refused_thinking=_ALWAYS_THINKS, takes_forced_tools=False
+    ),
     "claude-opus-5": Model(min_cacheable=512),
     "claude-opus-4-8": Model(),
     "claude-opus-4-7": Model(),
@@ -101,14 +105,21 @@ class Shown:
     @classmethod
     def of(cls, system: str, user: str) -> Shown:
         question, a, b = (
-            pattern.search(user) for pattern in (_QUESTION, _RESPONSES["a"], _RESPONSES["b"])
+            pattern.search(user)
+            for pattern in (_QUESTION, _RESPONSES["a"], _RESPONSES["b"])
         )
         if question is None or a is None or b is None:
             raise ValueError(
                 f"the user message {user[:80]!r} lacks a <question>, <response_a id=...> or <response_b id=...> block. "
                 f"A rule needs all three; a list of verdicts needs none."
             )
-        return cls(question=question[1], response_a=a[2], response_b=b[2], system=system, user=user)
+        return cls(
+            question=question[1],
+            response_a=a[2],
+            response_b=b[2],
+            system=system,
+            user=user,
+        )
 
 
 Rule = Callable[[Shown], str]
@@ -158,28 +169,46 @@ class NoisyBradleyTerry:
 
     def chances(self, shown: Shown) -> dict[str, float]:
         """The probability of each verdict."""
-        d = self.strength(shown.response_a) - self.strength(shown.response_b) + self.position_bias
+        d = (
+            self.strength(shown.response_a)
+            - self.strength(shown.response_b)
+            + self.position_bias
+        )
         nu = 2 * self.tie_rate / (1 - self.tie_rate)
         weights = {"A": math.exp(d / 2), "B": math.exp(-d / 2), "TIE": nu}
-        return {verdict: weight / sum(weights.values()) for verdict, weight in weights.items()}
+        return {
+            verdict: weight / sum(weights.values())
+            for verdict, weight in weights.items()
+        }
 
     def __call__(self, shown: Shown) -> str:
         chances = self.chances(shown)
         u = draw("verdict", self.seed, shown.system, shown.user)
-        return "A" if u < chances["A"] else "B" if u < chances["A"] + chances["B"] else "TIE"
+        return (
+            "A"
+            if u < chances["A"]
+            else "B"
+            if u < chances["A"] + chances["B"]
+            else "TIE"
+        )
 
 
-def choose(verdicts: Sequence[str] | Rule, system: str, user: str, *, turns: dict[str, int]) -> str:
+def choose(
+    verdicts: Sequence[str] | Rule, system: str, user: str, *, turns: dict[str, int]
+) -> str:
     """What a rule says; of a list the next one for a text seen for the first time, which is noted in `turns`."""
     if callable(verdicts):
         return verdicts(Shown.of(system, user))
-    return verdicts[turns.setdefault(sha256([system, user]), len(turns)) % len(verdicts)]
+    return verdicts[
+        turns.setdefault(sha256([system, user]), len(turns)) % len(verdicts)
+    ]
 
 
 def reply_text(verdict: str, *, user: str, as_json: bool) -> str:
     """The judge's reply: the JSON object of the verdict schema, or prose whose last line is the verdict."""
     a, b = (
-        match[2][:40] if (match := pattern.search(user)) else "" for pattern in _RESPONSES.values()
+        match[2][:40] if (match := pattern.search(user)) else ""
+        for pattern in _RESPONSES.values()
     )
     if as_json:
         return json.dumps(
@@ -242,7 +271,8 @@ class Reshaped:
 
 Outcome = Errored | Expired | Canceled | StopReason | Says | Reshaped
 LOW_BALANCE = Errored(
-    "invalid_request_error", "Your credit balance is too low to access the Anthropic API."
+    "invalid_request_error",
+    "Your credit balance is too low to access the Anthropic API.",
 )
 
 
@@ -307,7 +337,11 @@ def _unmarked(value: Any) -> Any:
     if isinstance(value, list):
         return [_unmarked(item) for item in value]
     if isinstance(value, dict):
-        return {name: _unmarked(item) for name, item in value.items() if name != "cache_control"}
+        return {
+            name: _unmarked(item)
+            for name, item in value.items()
+            if name != "cache_control"
+        }
     return value
 
 
@@ -331,12 +365,17 @@ def _head(params: JSON) -> list[tuple[str, JSON | None]]:
         (canonical(_unmarked(tool)), tool.get("cache_control"))
         for tool in params.get("tools") or ()
     ]
-    return [*tools, *((block.get("text", ""), block.get("cache_control")) for block in blocks)]
+    return [
+        *tools,
+        *((block.get("text", ""), block.get("cache_control")) for block in blocks),
+    ]
 
 
 def n_input_tokens(params: JSON) -> int:
     head = sum(len(text) for text, _ in _head(params))
-    return tokens(head + sum(len(plain_text(one["content"])) for one in params["messages"]))
+    return tokens(
+        head + sum(len(plain_text(one["content"])) for one in params["messages"])
+    )
 
 
 class PromptCache:
@@ -370,7 +409,9 @@ class PromptCache:
             "input_tokens": n_input_tokens(params) - read - written.total(),
             "cache_creation_input_tokens": written.total(),
             "cache_read_input_tokens": read,
-            "cache_creation": {f"ephemeral_{ttl}_input_tokens": written[ttl] for ttl in TTLS},
+            "cache_creation": {
+                f"ephemeral_{ttl}_input_tokens": written[ttl] for ttl in TTLS
+            },
             "service_tier": tier,
             "inference_geo": "global",
         }
@@ -427,9 +468,15 @@ def _message_complaints(messages: Any) -> Iterator[str]:
         yield "messages: at least one message is required"
         return
     for n, one in enumerate(messages):
-        if not isinstance(one, dict) or one.get("role") not in ("user", "assistant", "system"):
+        if not isinstance(one, dict) or one.get("role") not in (
+            "user",
+            "assistant",
+            "system",
+        ):
             yield f"messages.{n}.role: Input should be 'user' or 'assistant'"
-        elif not isinstance(one.get("content"), (str, list)) or not plain_text(one["content"]):
+        elif not isinstance(one.get("content"), (str, list)) or not plain_text(
+            one["content"]
+        ):
             yield f"messages.{n}.content: text content must be non-empty"
     if messages[-1]["role"] == "assistant":
         yield "messages: the conversation must end with a user message; prefill is not supported"
@@ -443,7 +490,12 @@ def _cache_complaints(params: JSON) -> Iterator[str]:
     ]
     blocks = [
         params,
-        *(block for content in contents if isinstance(content, list) for block in content),
+        *(
+            block
+            for content in contents
+            if isinstance(content, list)
+            for block in content
+        ),
     ]
     marks = [block["cache_control"] for block in blocks if block.get("cache_control")]
     if len(marks) > 4:

@@ -57,13 +57,20 @@ class World:
             first, second = names[a], names[b]
             gap = (self.anchors[first] - self.anchors[second]) / POINTS
             wins = rng.random() < 1 / (1 + np.exp(-gap))
-            scores = {name: self.anchors[name] / POINTS + rng.gumbel() for name in (first, second)}
+            scores = {
+                name: self.anchors[name] / POINTS + rng.gumbel()
+                for name in (first, second)
+            }
             found.append(
                 {
                     "question_id": f"q{i}",
                     "model_a": first,
                     "model_b": second,
-                    "winner": "tie" if rng.random() < 0.2 else "model_a" if wins else "model_b",
+                    "winner": "tie"
+                    if rng.random() < 0.2
+                    else "model_a"
+                    if wins
+                    else "model_b",
                     "prompt": f"Repeat after me, for the {i}th time: {' '.join(WORDS)}",
                     "response_a": said(scores[first]),
                     "response_b": said(scores[second]),
@@ -89,7 +96,9 @@ class World:
             }
             (folder / "mine" / "entrant").mkdir(parents=True, exist_ok=True)
             text = f"# @package _global_\n{json.dumps({'entrant': {name: entrant}})}\n"
-            (folder / "mine" / "entrant" / f"{name}.yaml").write_text(text, encoding="utf-8")
+            (folder / "mine" / "entrant" / f"{name}.yaml").write_text(
+                text, encoding="utf-8"
+            )
         return folder
 
     def overrides(self, folder: Path) -> list[str]:
@@ -122,15 +131,26 @@ class TheJudge:
     def cache_key(self) -> Mapping[str, Any]:
         return {"judge": "the judge", "spoilt": self.spoilt, "every": self.every}
 
-    def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
+    def answer(
+        self, requests: Sequence[JudgeRequest], store: Store
+    ) -> Iterator[JudgeReply]:
         self.seen += requests
-        return store.keep(map(self._reply, requests), key=lambda reply: reply.key, chunk=256)
+        return store.keep(
+            map(self._reply, requests), key=lambda reply: reply.key, chunk=256
+        )
 
     def _reply(self, request: JudgeRequest) -> JudgeReply:
         shown = request.subject
-        a, b = (float(SCORE.findall(text)[0]) for text in (shown.response_a, shown.response_b))
+        a, b = (
+            float(SCORE.findall(text)[0])
+            for text in (shown.response_a, shown.response_b)
+        )
         says = json.dumps(
-            {"evidence_a": str(a), "evidence_b": str(b), "verdict": "A" if a > b else "B"}
+            {
+                "evidence_a": str(a),
+                "evidence_b": str(b),
+                "verdict": "A" if a > b else "B",
+            }
         )
         is_spoilt = self.every and int(shown.prompt_id[1:]) % self.every == 0
         return JudgeReply(key=request.key, text=self.spoilt if is_spoilt else says)
@@ -156,9 +176,13 @@ def arena_of(
         yield job.experiment, context
 
 
-def placed(world: World, folder: Path, *overrides: str, judge: Judge | None = None) -> Placed:
+def placed(
+    world: World, folder: Path, *overrides: str, judge: Judge | None = None
+) -> Placed:
     """A run."""
     with arena_of(world, folder, *overrides, judge=judge) as (experiment, context):
         play = experiment.play(context.store)
         placement = arena.place(experiment, play)
-        return Placed(placement, play, arena.report(experiment, placement, play, context.run_dir))
+        return Placed(
+            placement, play, arena.report(experiment, placement, play, context.run_dir)
+        )

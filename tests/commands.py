@@ -15,7 +15,13 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import (
+    ExitStack,
+    chdir,
+    contextmanager,
+    redirect_stderr,
+    redirect_stdout,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +31,10 @@ import matplotlib
 from hydra.core.global_hydra import GlobalHydra
 
 SCRIPTS = Path(sys.executable).parent
-SMALL = ("judging.limit_pairs=40", "elo.n_perms=20")  # enough for every artifact, in two seconds
+SMALL = (
+    "judging.limit_pairs=40",
+    "elo.n_perms=20",
+)  # enough for every artifact, in two seconds
 LOCAL = (*SMALL, "tracker=local")
 DRAWN = (*LOCAL, "rubric=[factuality]")
 QUICK = (*DRAWN, "figures=false")  # they take as long as all the rest
@@ -66,7 +75,13 @@ def environment(folder: Path) -> dict[str, str]:
 
 def command(*arguments: str, strict: bool = True) -> list[str]:
     """`python -m elo_exp`, warnings being errors; not `strict` for wandb, which leaves folders for Python to clear."""
-    return [sys.executable, *(("-W", "error") if strict else ()), "-m", "elo_exp", *arguments]
+    return [
+        sys.executable,
+        *(("-W", "error") if strict else ()),
+        "-m",
+        "elo_exp",
+        *arguments,
+    ]
 
 
 def start(*arguments: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
@@ -85,7 +100,11 @@ def start(*arguments: str, folder: Path, **variables: str) -> subprocess.Popen[s
 
 
 def run(
-    *arguments: str, folder: Path, strict: bool = True, anew: bool = False, **variables: str
+    *arguments: str,
+    folder: Path,
+    strict: bool = True,
+    anew: bool = False,
+    **variables: str,
 ) -> Ran:
     """The command, which has to succeed."""
     ran = attempt(*arguments, folder=folder, strict=strict, anew=anew, **variables)
@@ -94,15 +113,28 @@ def run(
 
 
 def attempt(
-    *arguments: str, folder: Path, strict: bool = True, anew: bool = False, **variables: str
+    *arguments: str,
+    folder: Path,
+    strict: bool = True,
+    anew: bool = False,
+    **variables: str,
 ) -> Ran:
     """The command, run to its end, whatever that is; in a process of its own if `anew` or not `strict`."""
-    if anew or not strict or any(name.startswith(_READ_AT_IMPORT) for name in variables):
-        return attempt_program(*command(*arguments, strict=strict), folder=folder, **variables)
+    if (
+        anew
+        or not strict
+        or any(name.startswith(_READ_AT_IMPORT) for name in variables)
+    ):
+        return attempt_program(
+            *command(*arguments, strict=strict), folder=folder, **variables
+        )
     from elo_exp.__main__ import main
 
     folder.mkdir(parents=True, exist_ok=True)
-    with _as_process("elo_exp", *arguments, folder=folder, variables=variables) as (out, err):
+    with _as_process("elo_exp", *arguments, folder=folder, variables=variables) as (
+        out,
+        err,
+    ):
         code = _exit_code(main)
     return Ran(folder, code, out.getvalue(), err.getvalue())
 
@@ -160,7 +192,9 @@ def _as_process(
         stack.enter_context(_ONE_AT_A_TIME)
         stack.enter_context(_logging_restored())
         stack.enter_context(patch.object(sys, "argv", list(argv)))
-        stack.enter_context(patch.dict(os.environ, environment(folder) | variables, clear=True))
+        stack.enter_context(
+            patch.dict(os.environ, environment(folder) | variables, clear=True)
+        )
         stack.enter_context(chdir(folder))
         stack.enter_context(redirect_stdout(out))
         stack.enter_context(redirect_stderr(err))
@@ -187,7 +221,9 @@ def _logging_restored() -> Iterator[None]:
 def serve() -> None:
     """Run the command for each JSON object of standard input, and answer with what it ended with, a line each."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # where programs begun by a command write
+    os.dup2(
+        sys.stderr.fileno(), sys.stdout.fileno()
+    )  # where programs begun by a command write
     for line in sys.stdin:
         given = json.loads(line)
         ran = attempt(*given["arguments"], folder=Path.cwd(), **given["variables"])

@@ -35,7 +35,11 @@ COMPARISON = Comparison(
 
 def by_dimension(rows: Mapping[str, Sequence[Battle]]) -> dict[str, Battles]:
     """Rows by dimension as columns that share their questions."""
-    every = [replace(b, dimension=dimension) for dimension, some in rows.items() for b in some]
+    every = [
+        replace(b, dimension=dimension)
+        for dimension, some in rows.items()
+        for b in some
+    ]
     return Battles.from_rows(every).by_dimension(rows)
 
 
@@ -68,7 +72,9 @@ def shared_data(name: str) -> Path:
 
     Where it is absent the calling test is skipped; it fails instead where the environment variable CI is set.
     """
-    folder = Path(os.environ.get("ELO_EXP_TEST_DATA") or HOME.parent / "shared" / "data")
+    folder = Path(
+        os.environ.get("ELO_EXP_TEST_DATA") or HOME.parent / "shared" / "data"
+    )
     path = folder / name
     if not path.exists():
         reason = f"{path} is absent. Point ELO_EXP_TEST_DATA at the folder that holds {name}."

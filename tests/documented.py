@@ -10,10 +10,16 @@ from elo_exp import HOME
 
 PAGES = [
     *("README.md", "CONTRIBUTING.md", "prompts/README.md", "notebooks/README.md"),
-    *sorted(path.relative_to(HOME).as_posix() for path in (HOME / "docs").rglob("*.md")),
+    *sorted(
+        path.relative_to(HOME).as_posix() for path in (HOME / "docs").rglob("*.md")
+    ),
 ]
-_PROGRAMS = r"(?:python|elo-exp|make|pip|export|sbatch|jupytext|mkdocs|trackio|\.venv/bin/\S+)"
-_CODE = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^    [^\n]*\n)+)", re.MULTILINE | re.DOTALL)
+_PROGRAMS = (
+    r"(?:python|elo-exp|make|pip|export|sbatch|jupytext|mkdocs|trackio|\.venv/bin/\S+)"
+)
+_CODE = re.compile(
+    r"^```(\w*)\n(.*?)^```$|((?:^    [^\n]*\n)+)", re.MULTILINE | re.DOTALL
+)
 _SPAN = re.compile(r"`([^`]+)`")
 
 
@@ -49,15 +55,27 @@ def blocks(page: str) -> list[Block]:
     for match in _CODE.finditer(text):
         spans = _SPAN.findall(_CODE.sub("", text[: match.start()]))
         files = [span for span in spans if re.fullmatch(r"[\w./-]+\.\w+", span)]
-        found.append(Block(page, match[1] or "", match[2] or match[3], (files or [None])[-1]))
+        found.append(
+            Block(page, match[1] or "", match[2] or match[3], (files or [None])[-1])
+        )
     return found
 
 
 def commands(page: str) -> list[Command]:
     """The commands of a page's blocks and of its running text, each once."""
-    shown = [line for block in blocks(page) if not block.kind for line in in_block(block.text)]
-    spans = (" ".join(span.split()) for span in _SPAN.findall(_CODE.sub("", read(page))))
-    return [Command(page, line) for line in dict.fromkeys([*shown, *filter(_is_command, spans)])]
+    shown = [
+        line
+        for block in blocks(page)
+        if not block.kind
+        for line in in_block(block.text)
+    ]
+    spans = (
+        " ".join(span.split()) for span in _SPAN.findall(_CODE.sub("", read(page)))
+    )
+    return [
+        Command(page, line)
+        for line in dict.fromkeys([*shown, *filter(_is_command, spans)])
+    ]
 
 
 def in_block(text: str) -> Iterator[str]:
@@ -77,11 +95,20 @@ def tutorial(page: str) -> list[Block]:
     """The blocks of a tutorial, without the commands whose output it does not show."""
     every = blocks(page)
     shows_output = [following.kind == "text" for following in every[1:]] + [False]
-    return [block for block, shown in zip(every, shows_output, strict=True) if block.kind or shown]
+    return [
+        block
+        for block, shown in zip(every, shows_output, strict=True)
+        if block.kind or shown
+    ]
 
 
-TUTORIALS = [f"docs/tutorials/{name}.md" for name in ("tournament", "rate", "arena", "oracle")]
+TUTORIALS = [
+    f"docs/tutorials/{name}.md" for name in ("tournament", "rate", "arena", "oracle")
+]
 IN_TUTORIALS = {
-    line for page in TUTORIALS for block in tutorial(page) for line in in_block(block.text)
+    line
+    for page in TUTORIALS
+    for block in tutorial(page)
+    for line in in_block(block.text)
 }
 """The commands whose output a tutorial shows, and those before them."""

@@ -33,7 +33,10 @@ def opened(folder: Path, *overrides: str) -> Iterator[tuple[Job, Context]]:
     with Store(job.store_path) as store:
         run_dir = folder / "run"
         tracker = job.settings.tracker
-        yield job, Context(run_dir=run_dir, store=store, tracker=tracker, overrides=given)
+        yield (
+            job,
+            Context(run_dir=run_dir, store=store, tracker=tracker, overrides=given),
+        )
 
 
 def printed(folder: Path, *overrides: str) -> str | None:

@@ -41,7 +41,11 @@ class Hub:
         if not (folder / found["file"]).is_file():
             return 404, headers | {"X-Error-Code": "EntryNotFound"}, b""
         content = (folder / found["file"]).read_bytes()
-        return 200, headers | {"ETag": f'"{hashlib.sha256(content).hexdigest()}"'}, content
+        return (
+            200,
+            headers | {"ETag": f'"{hashlib.sha256(content).hexdigest()}"'},
+            content,
+        )
 
 
 @contextmanager

@@ -82,10 +82,13 @@ def asked(
         for name in entrants
     }
     comparisons = {
-        rubric.dimension: pairing.pair_up(prompts, responses, rubric) for rubric in rubrics
+        rubric.dimension: pairing.pair_up(prompts, responses, rubric)
+        for rubric in rubrics
     }
     if mirrored:
-        comparisons = {name: [one.swapped() for one in some] for name, some in comparisons.items()}
+        comparisons = {
+            name: [one.swapped() for one in some] for name, some in comparisons.items()
+        }
     return comparisons, rubrics
 
 
@@ -109,7 +112,9 @@ class CountingConnection(sqlite3.Connection):
     """Counts the transactions of the process, and kills it at one of them."""
 
     n_commits = 0
-    kill_at: tuple[str, int] | None = None  # "before" or "after", and the number of the commit
+    kill_at: tuple[str, int] | None = (
+        None  # "before" or "after", and the number of the commit
+    )
     fail_at: int | None = None
 
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
@@ -144,7 +149,9 @@ def sdk_retries(judge: ClaudeJudge) -> None:
 
     def create(api: AnthropicApi, nonce: str, requests: Mapping[str, Any]) -> str:
         batches = api._client.messages.batches.with_raw_response
-        body: Any = [{"custom_id": name, "params": params} for name, params in requests.items()]
+        body: Any = [
+            {"custom_id": name, "params": params} for name, params in requests.items()
+        ]
         return batch_in(json_of(batches.create(requests=body))).batch_id
 
     _swap(judge.api, create=functools.partial(create, judge.api))
@@ -167,7 +174,9 @@ def no_intent(judge: ClaudeJudge) -> None:
     intended: dict[str, tuple[Mapping[str, Any], dict[str, Any]]] = {}
     intend, submitted, names = Ledger.intend, Ledger.submitted, Ledger.names
 
-    def intend_later(ledger: Ledger, about: Mapping[str, Any], **facts: Any) -> Batch | None:
+    def intend_later(
+        ledger: Ledger, about: Mapping[str, Any], **facts: Any
+    ) -> Batch | None:
         now = facts.pop("now")
         batch = Batch(
             nonce=secrets.token_hex(4), owner=ledger._owner, state="intended", size=len(about), batch_id=None,
@@ -184,7 +193,8 @@ def no_intent(judge: ClaudeJudge) -> None:
             with ledger._store.transaction() as db:
                 for name in ("batches", "queries"):
                     db.execute(
-                        f"UPDATE {name} SET nonce = ? WHERE nonce = ?", (batch.nonce, written.nonce)
+                        f"UPDATE {name} SET nonce = ? WHERE nonce = ?",
+                        (batch.nonce, written.nonce),
                     )
         submitted(ledger, batch, batch_id)
 
@@ -206,7 +216,9 @@ def short_file(judge: ClaudeJudge) -> None:
         self._close(batch)
         self._ledger.give_up(batch, "that was all")
         yield from (
-            (key, batches._Failed(key=key, outcome=None)) for key in keys if key not in seen
+            (key, batches._Failed(key=key, outcome=None))
+            for key in keys
+            if key not in seen
         )
 
     _swap(Batcher, _collect=collect)
@@ -225,7 +237,9 @@ def no_claims(judge: ClaudeJudge) -> None:
         take(claims, keys, **where)
         return list(keys)
 
-    def intend_anyway(ledger: Ledger, about: Mapping[str, Any], **facts: Any) -> Batch | None:
+    def intend_anyway(
+        ledger: Ledger, about: Mapping[str, Any], **facts: Any
+    ) -> Batch | None:
         with (
             ledger._store.transaction() as db
         ):  # or the ledger would see that they are somebody else's
@@ -235,7 +249,10 @@ def no_claims(judge: ClaudeJudge) -> None:
 
     _swap(Claims, take=take_all)
     _swap(Ledger, intend=intend_anyway)
-    _swap(ledger_module, PENDING="SELECT key FROM queries JOIN batches USING (nonce) WHERE FALSE")
+    _swap(
+        ledger_module,
+        PENDING="SELECT key FROM queries JOIN batches USING (nonce) WHERE FALSE",
+    )
 
 
 def no_reserves(judge: ClaudeJudge) -> None:
@@ -290,13 +307,17 @@ def _counting(connect: Callable[..., sqlite3.Connection]) -> Any:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.judging_process", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.judging_process", allow_abbrev=False
+    )
     parser.add_argument("--url", required=True)
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--prompts", type=int, default=N_PROMPTS, metavar="N")
     parser.add_argument(
-        "--mirrored", action="store_true", help="every comparison with its two responses swapped"
+        "--mirrored",
+        action="store_true",
+        help="every comparison with its two responses swapped",
     )
     parser.add_argument("--model", default="claude-sonnet-5-5")
     parser.add_argument("--effort", default="low")
@@ -315,7 +336,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--concurrency", type=int, default=4)
     parser.add_argument("--expected-hit-rate", type=float, default=1.0)
-    parser.add_argument("--timeout", type=float, default=20.0, metavar="SECONDS", help="of a call")
+    parser.add_argument(
+        "--timeout", type=float, default=20.0, metavar="SECONDS", help="of a call"
+    )
     parser.add_argument(
         "--rows", type=int, default=2, metavar="N", help="results in one transaction"
     )
@@ -329,7 +352,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--allow-missing", action="store_true")
     parser.add_argument("--kill-before-commit", type=int, metavar="N")
     parser.add_argument("--kill-after-commit", type=int, metavar="N")
-    parser.add_argument("--fail-at-commit", type=int, metavar="N", help="as a full disk does")
+    parser.add_argument(
+        "--fail-at-commit", type=int, metavar="N", help="as a full disk does"
+    )
     parser.add_argument("--broken", choices=BROKEN)
     return parser.parse_args(arguments)
 
@@ -380,7 +405,9 @@ def step_the_clock(seconds: float) -> None:
 def main(arguments: Sequence[str]) -> int:
     """The exit code: 0, or 2 for what the user can mend, which is said on stderr."""
     chosen = parse(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+    logging.basicConfig(
+        level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True
+    )
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     os.environ.update(ANTHROPIC_API_KEY="test-key", NO_PROXY="127.0.0.1")
     # Back-offs as short as the waits between polls: they are repetitions all the same.
@@ -391,20 +418,30 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.clock_step:
         step_the_clock(chosen.clock_step)
     moments = {"before": chosen.kill_before_commit, "after": chosen.kill_after_commit}
-    CountingConnection.kill_at = next(((moment, n) for moment, n in moments.items() if n), None)
+    CountingConnection.kill_at = next(
+        ((moment, n) for moment, n in moments.items() if n), None
+    )
     CountingConnection.fail_at = chosen.fail_at_commit
     sqlite3.connect = _counting(sqlite3.connect)
     comparisons, rubrics = asked(chosen.prompts, mirrored=chosen.mirrored)
     try:
         with Store(chosen.store) as store:
             judgments = pipeline.judge_pairs(
-                comparisons, rubrics, build(chosen), store, allow_missing=chosen.allow_missing
+                comparisons,
+                rubrics,
+                build(chosen),
+                store,
+                allow_missing=chosen.allow_missing,
             )
             usage = dataclasses.asdict(store.usage)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    facts = {"judgments": table(judgments), "usage": usage, "commits": CountingConnection.n_commits}
+    facts = {
+        "judgments": table(judgments),
+        "usage": usage,
+        "commits": CountingConnection.n_commits,
+    }
     chosen.out.write_text(canonical_json(facts), encoding="utf-8")
     return 0
 

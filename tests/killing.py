@@ -148,7 +148,9 @@ class Reference:
 class World:
     """A server, a store, and the clients that use both. `arguments` are those of every client."""
 
-    def __init__(self, folder: Path, server: AnthropicServer, arguments: Sequence[str]) -> None:
+    def __init__(
+        self, folder: Path, server: AnthropicServer, arguments: Sequence[str]
+    ) -> None:
         self.folder, self.server, self.arguments = folder, server, arguments
         self.store = folder / "store.sqlite"
         self._victim: Future[Client] = Future()
@@ -156,7 +158,14 @@ class World:
     def start(self, *arguments: str) -> Client:
         client = Client(
             self.folder,
-            ["--url", self.server.url, "--store", str(self.store), *self.arguments, *arguments],
+            [
+                "--url",
+                self.server.url,
+                "--store",
+                str(self.store),
+                *self.arguments,
+                *arguments,
+            ],
         )
         if not self._victim.done():
             self._victim.set_result(client)
@@ -188,7 +197,10 @@ class World:
     # ---- the invariants ---------------------------------------------------------------------------------------------
 
     def check(
-        self, reference: Reference, *arguments: str, foreign: Mapping[str, int] = NOTHING
+        self,
+        reference: Reference,
+        *arguments: str,
+        foreign: Mapping[str, int] = NOTHING,
     ) -> None:
         """Everything that must hold once a client has finished, whatever has happened before. `foreign` are the batches
         of others at the server, and their sizes."""
@@ -212,7 +224,9 @@ def world(folder: Path, *arguments: str, **settings: Any) -> Iterator[World]:
         try:
             yield here
         finally:
-            for client in multiprocessing.active_children():  # of a test that has failed
+            for (
+                client
+            ) in multiprocessing.active_children():  # of a test that has failed
                 client.kill()
 
 
@@ -224,7 +238,9 @@ def reference(*arguments: str, **settings: Any) -> Reference:
         world(Path(folder), *arguments, **settings) as here,
     ):
         ran = here.run()
-        calls = Counter((call.method, shape(call.path)) for call in here.server.meter.calls)
+        calls = Counter(
+            (call.method, shape(call.path)) for call in here.server.meter.calls
+        )
         return Reference(ran.table, answers(here.store), ran.result["commits"], calls)
 
 
@@ -246,11 +262,15 @@ def paid_once(server: AnthropicServer, *, n: int) -> None:
     billed = server.meter.billed_bodies
     twice = [body for body, times in billed.items() if times > 1]
     assert not twice, f"paid twice: {len(twice)} of {len(billed)}"
-    assert not server.meter.paid_twice, f"paid twice: {len(server.meter.paid_twice)} keys"
+    assert not server.meter.paid_twice, (
+        f"paid twice: {len(server.meter.paid_twice)} keys"
+    )
     assert len(billed) == n, f"{len(billed)} of {n} questions were paid"
 
 
-def ledger_agrees(server: AnthropicServer, store: Path, *, besides: Collection[str] = ()) -> None:
+def ledger_agrees(
+    server: AnthropicServer, store: Path, *, besides: Collection[str] = ()
+) -> None:
     """I2: the ledger knows each batch of ours that the server has taken, and nothing is left under way."""
     rows = read(store, "SELECT state, batch_id FROM batches")
     known, taken = (
@@ -269,8 +289,12 @@ def asked_again_costs_nothing(here: World, known: Reference, *arguments: str) ->
     n_posts = here.server.meter.posts()
     again = here.run(*arguments)
     assert again.code == 0, again.said
-    assert here.server.meter.posts() == n_posts, "the repeated run has submitted something"
-    assert again.table == known.table, "the table is another than that of an unkilled run"
+    assert here.server.meter.posts() == n_posts, (
+        "the repeated run has submitted something"
+    )
+    assert again.table == known.table, (
+        "the table is another than that of an unkilled run"
+    )
 
 
 def stored_within(store: Path, known: Reference, *, all_of_them: bool = False) -> None:
@@ -278,7 +302,9 @@ def stored_within(store: Path, known: Reference, *, all_of_them: bool = False) -
     if not store.exists():
         return
     found = answers(store)
-    assert found.items() <= known.answers.items(), "the store holds an answer that was never given"
+    assert found.items() <= known.answers.items(), (
+        "the store holds an answer that was never given"
+    )
     assert not all_of_them or len(found) == len(known.answers), (
         f"{len(found)} of {len(known.answers)} are stored"
     )
@@ -286,7 +312,9 @@ def stored_within(store: Path, known: Reference, *, all_of_them: bool = False) -
 
 def bill_agrees(server: AnthropicServer, store: Path) -> None:
     """I6: what the replies in the store say they cost is what the server has billed, to the token."""
-    replies = [json.loads(value) for (value,) in read(store, "SELECT value FROM answers")]
+    replies = [
+        json.loads(value) for (value,) in read(store, "SELECT value FROM answers")
+    ]
     spent = Counter(
         {name: sum(reply["usage"][name] for reply in replies) for name in TOKEN_CLASSES}
     )
@@ -299,12 +327,18 @@ def bill_agrees(server: AnthropicServer, store: Path) -> None:
 
 def bill_is_bounded(server: AnthropicServer, store: Path) -> None:
     """I6 of single calls: what answers may have been lost cost at most, with those in the store, covers the bill."""
-    replies = [json.loads(value) for (value,) in read(store, "SELECT value FROM answers")]
+    replies = [
+        json.loads(value) for (value,) in read(store, "SELECT value FROM answers")
+    ]
     known = sum(reply["dollars"] for reply in replies)
     ((lost,),) = read(store, "SELECT COALESCE(SUM(dollars), 0) FROM losses")
     _, billed = metered(server)
-    assert known - 1e-9 <= billed <= known + lost + 1e-9, f"${known} + ${lost}, the bill ${billed}"
-    assert not read(store, "SELECT 1 FROM losses WHERE why IS NULL"), "a call is left under way"
+    assert known - 1e-9 <= billed <= known + lost + 1e-9, (
+        f"${known} + ${lost}, the bill ${billed}"
+    )
+    assert not read(store, "SELECT 1 FROM losses WHERE why IS NULL"), (
+        "a call is left under way"
+    )
 
 
 def metered(server: AnthropicServer) -> tuple[Counter[str], float]:
@@ -335,7 +369,9 @@ def bodies_are_right(server: AnthropicServer) -> None:
     sent = [each for call in submissions(server) for each in call.json()["requests"]]
     sent = [each for each in sent if not each["custom_id"].startswith("somebody-else-")]
     custom_ids = [each["custom_id"] for each in sent]
-    assert all(re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{40}", custom_id) for custom_id in custom_ids)
+    assert all(
+        re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{40}", custom_id) for custom_id in custom_ids
+    )
     assert len(set(custom_ids)) == len(custom_ids)
     single = [
         call.json()
@@ -344,7 +380,13 @@ def bodies_are_right(server: AnthropicServer) -> None:
     ]
     prefixes: dict[str, str] = {}
     for params in [*(each["params"] for each in sent), *single]:
-        assert set(params) == {"model", "max_tokens", "system", "messages", "output_config"}
+        assert set(params) == {
+            "model",
+            "max_tokens",
+            "system",
+            "messages",
+            "output_config",
+        }
         assert [each["role"] for each in params["messages"]] == ["user"]
         (system,) = params["system"]
         assert set(system) <= {"type", "text", "cache_control"}
@@ -379,11 +421,13 @@ def read(store: Path, query: str) -> list[Any]:
 
 def answers(store: Path) -> dict[tuple[str, ...], str]:
     """What each question in the store was answered, by what is asked about: the keys hold the server's port."""
-    replies = [json.loads(value) for (value,) in read(store, "SELECT value FROM answers")]
+    replies = [
+        json.loads(value) for (value,) in read(store, "SELECT value FROM answers")
+    ]
     return {
-        tuple(reply[name] for name in ("dimension", "prompt_id", "entrant_a", "entrant_b")): reply[
-            "text"
-        ]
+        tuple(
+            reply[name] for name in ("dimension", "prompt_id", "entrant_a", "entrant_b")
+        ): reply["text"]
         for reply in replies
     }
 
@@ -423,7 +467,9 @@ class Watch:
 
     def _exposure(self, new: Sequence[Mapping[str, Any]]) -> float:
         batches = [batch for batch in self._server.batches if batch.ended_at is None]
-        open_ = [each["params"] for batch in batches for each in batch.requests] + list(new)
+        open_ = [each["params"] for batch in batches for each in batch.requests] + list(
+            new
+        )
         single = [json.loads(key) for key in self._single.elements()]
         dollars = metered(self._server)[1]
         return (
@@ -440,9 +486,13 @@ def worst(params: Mapping[str, Any], factor: float) -> float:
     ttl = (system.get("cache_control") or {}).get("ttl")
     n_prefix = len(system["text"]) / 4
     n_user = n_input_tokens(dict(params)) - n_prefix
-    prefix = n_prefix * max(prices["input"], prices[f"cache_write_{ttl}"] if ttl else 0.0)
+    prefix = n_prefix * max(
+        prices["input"], prices[f"cache_write_{ttl}"] if ttl else 0.0
+    )
     return (
-        float(prefix + n_user * prices["input"] + params["max_tokens"] * prices["output"])
+        float(
+            prefix + n_user * prices["input"] + params["max_tokens"] * prices["output"]
+        )
         * PER_MILLION
         * factor
     )

@@ -56,7 +56,9 @@ Stage = Literal["asked", "answered"]
 def alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """A machine on which nobody has set up anything, in an empty folder; back-offs are short."""
     monkeypatch.chdir(folder)
-    for name in [name for name in os.environ if name.startswith(("OPENAI_", "ANTHROPIC_"))]:
+    for name in [
+        name for name in os.environ if name.startswith(("OPENAI_", "ANTHROPIC_"))
+    ]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.01)
@@ -107,7 +109,9 @@ class OpenAiServer:
     """
 
     verdicts: Sequence[str] | Rule = longer
-    answer: Callable[[str, str], str] = staticmethod(lambda model, text: f"About {text[:40]}: yes.")  # noqa: RUF009
+    answer: Callable[[str, str], str] = staticmethod(  # noqa: RUF009
+        lambda model, text: f"About {text[:40]}: yes."
+    )
     outcomes: Callable[[JSON, int], Says | Body | None] | None = None
     key: str | None = None
     models: Sequence[str] = ("small", "large")
@@ -133,7 +137,9 @@ class OpenAiServer:
         self._turns: dict[str, int] = {}
         self._http = _Http(("127.0.0.1", 0), _Handler)
         self._http.api = self
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, args=(0.01,), daemon=True
+        )
         self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
 
     def __enter__(self) -> Self:
@@ -160,7 +166,9 @@ class OpenAiServer:
     def due(self) -> list[Fault]:
         with self.lock:
             self._n_posts += 1
-            return [fault for fault, nth in self._faults if nth in (None, self._n_posts)]
+            return [
+                fault for fault, nth in self._faults if nth in (None, self._n_posts)
+            ]
 
     def refusal(self, call: Call) -> Status | None:
         """Why the call is not served."""
@@ -170,7 +178,9 @@ class OpenAiServer:
         if call.method == "GET":
             return self.listing if isinstance(self.listing, Status) else None
         if params.get("model") not in self.models:
-            return Status(404, message=f"The model `{params.get('model')}` does not exist.")
+            return Status(
+                404, message=f"The model `{params.get('model')}` does not exist."
+            )
         if found := [name for name in self.refuses if name in params]:
             return Status(
                 400,
@@ -178,7 +188,9 @@ class OpenAiServer:
             )
         if self._n_input(params) + self._limit(params) > self.context:
             return Status(
-                400, "context_length_exceeded", f"This model's context is {self.context} tokens."
+                400,
+                "context_length_exceeded",
+                f"This model's context is {self.context} tokens.",
             )
         return None
 
@@ -207,7 +219,9 @@ class OpenAiServer:
             "object": "chat.completion",
             "created": int(time.time()),
             "model": f"{params['model']}-2026-11",
-            "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
+            "choices": [
+                {"index": 0, "message": message, "finish_reason": finish_reason}
+            ],
             "usage": {**usage, "prompt_tokens_details": {"cached_tokens": self.cached}}
             if self.reports
             else None,
@@ -215,7 +229,9 @@ class OpenAiServer:
         return json.dumps(completion).encode()
 
     def _text(self, params: JSON) -> str:
-        *system, user = (plain_text(message["content"]) for message in params["messages"])
+        *system, user = (
+            plain_text(message["content"]) for message in params["messages"]
+        )
         if "<response_a id=" not in user:
             return self.answer(params["model"], user)
         verdict = choose(self.verdicts, "".join(system), user, turns=self._turns)
@@ -225,7 +241,10 @@ class OpenAiServer:
         return int(params.get("max_tokens") or params.get("max_completion_tokens") or 0)
 
     def _n_input(self, params: JSON) -> int:
-        return sum(tokens(len(plain_text(message["content"]))) for message in params["messages"])
+        return sum(
+            tokens(len(plain_text(message["content"])))
+            for message in params["messages"]
+        )
 
 
 class _Http(ThreadingHTTPServer):
@@ -248,7 +267,11 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         params = json.loads(body) if body else {}
         call = Call(
-            time=time.time(), method=self.command, path=self.path, headers=headers, params=params
+            time=time.time(),
+            method=self.command,
+            path=self.path,
+            headers=headers,
+            params=params,
         )
         with api.lock:
             api.calls.append(call)
@@ -278,7 +301,9 @@ class _Handler(BaseHTTPRequestHandler):
             names = json.dumps(
                 {"object": "list", "data": [{"id": name} for name in api.models]}
             ).encode()
-            self._send(200, api.listing.content if isinstance(api.listing, Body) else names)
+            self._send(
+                200, api.listing.content if isinstance(api.listing, Body) else names
+            )
             return
         self._tell("asked", call)
         content = api.complete(call.params)
@@ -305,10 +330,13 @@ class _Handler(BaseHTTPRequestHandler):
         }
         self._send(refusal.code, json.dumps({"error": error}).encode(), refusal.headers)
 
-    def _send(self, code: int, content: bytes, headers: Mapping[str, str] | None = None) -> None:
+    def _send(
+        self, code: int, content: bytes, headers: Mapping[str, str] | None = None
+    ) -> None:
         self.send_response(code)
         self.send_header(
-            "content-type", "text/html" if content.startswith(b"<") else "application/json"
+            "content-type",
+            "text/html" if content.startswith(b"<") else "application/json",
         )
         self.send_header("content-length", str(len(content)))
         for name, value in (headers or {}).items():
@@ -318,7 +346,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _reset(self) -> None:
         """RST, not FIN."""
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
         self.rfile.close()
         self.connection.close()
 
@@ -328,7 +358,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     argparse.ArgumentParser(
-        prog="python -m tests.openai_server", description=(__doc__ or "").splitlines()[0]
+        prog="python -m tests.openai_server",
+        description=(__doc__ or "").splitlines()[0],
     ).parse_args(arguments)
     with OpenAiServer() as server:
         print(server.url)

@@ -44,19 +44,29 @@ def small(folder: Path) -> Path:
         draws = list(_rows(policy, quality + shift, rng))
         write_jsonl(folder / "fresh" / f"{policy}.jsonl", draws)
         if policy != "base":
-            probes = [row | {"oracle_label": _label(row, rng)} for row in draws[:N_PROBES]]
+            probes = [
+                row | {"oracle_label": _label(row, rng)} for row in draws[:N_PROBES]
+            ]
             write_jsonl(folder / "probe" / f"{policy}.jsonl", probes)
     logged = list(_rows("base", quality, rng))
     for i, (row, q) in enumerate(zip(logged, quality, strict=True)):
-        ratios = {policy: SHIFTS[policy] * q - SHIFTS[policy] ** 2 / 2 for policy in POLICIES}
-        row |= {"total_logprob": -90.0, "target_logps": {p: r - 90 for p, r in ratios.items()}}
+        ratios = {
+            policy: SHIFTS[policy] * q - SHIFTS[policy] ** 2 / 2 for policy in POLICIES
+        }
+        row |= {
+            "total_logprob": -90.0,
+            "target_logps": {p: r - 90 for p, r in ratios.items()},
+        }
         if i % 2:
             row["oracle_label"] = _label(row, rng)
     write_jsonl(folder / "logged.jsonl", logged)
-    scores = _score(rng.standard_normal((100_000, 1)) + [SHIFTS[policy] for policy in POLICIES])
+    scores = _score(
+        rng.standard_normal((100_000, 1)) + [SHIFTS[policy] for policy in POLICIES]
+    )
     means = 0.25 + 0.5 * scores.mean(axis=0)
     write_json(
-        folder / "truth.json", {p: {"mean": m} for p, m in zip(POLICIES, means, strict=True)}
+        folder / "truth.json",
+        {p: {"mean": m} for p, m in zip(POLICIES, means, strict=True)},
     )
     return folder
 
@@ -65,7 +75,9 @@ def _score(quality: Any) -> Any:
     return np.round(20 / (1 + np.exp(-1.4 * quality))) / 20
 
 
-def _rows(policy: str, quality: Any, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+def _rows(
+    policy: str, quality: Any, rng: np.random.Generator
+) -> Iterator[dict[str, Any]]:
     noise = 0.0 if policy == "base" else rng.standard_normal(N) / 4
     for i, score in enumerate(_score(quality + noise).tolist()):
         yield {"prompt_id": f"arena_{i}", "policy": policy, "judge_score": score}
@@ -85,7 +97,12 @@ def sample(*, probe: bool = False) -> Dataset:
     logged = read_logged(recorded() / "logged.jsonl")
     probes = draws(recorded() / "probe") if probe else {}
     return build_dataset(
-        logged, fresh=draws(recorded() / "fresh"), probe=probes, policies=None, n_folds=5, seed=42
+        logged,
+        fresh=draws(recorded() / "fresh"),
+        probe=probes,
+        policies=None,
+        n_folds=5,
+        seed=42,
     )
 
 

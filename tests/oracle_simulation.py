@@ -43,7 +43,9 @@ class World:
     shift: float = 0.3
     style: float = 0.3
     dislike: float = 0.0
-    n_probe: int = 0  # labels of the target's own answers, which only check the calibration
+    n_probe: int = (
+        0  # labels of the target's own answers, which only check the calibration
+    )
     n_own: int = 0  # the same among the fresh draws, which correct direct
 
     def mean(self, score: Array) -> Array:
@@ -82,11 +84,18 @@ class World:
             logging_logprob=np.full(self.n, -1000.0),
             target_logprob={"target": ratio - 1000.0},
             fresh={"target": _labelled(draws, others[: self.n_own])},
-            probe={"target": draws[others[self.n - self.n_probe :]]} if self.n_probe else {},
+            probe={"target": draws[others[self.n - self.n_probe :]]}
+            if self.n_probe
+            else {},
         )
 
     def _rows(
-        self, score: Array, style: Array, shared: Array, folds: Index, rng: np.random.Generator
+        self,
+        score: Array,
+        style: Array,
+        shared: Array,
+        folds: Index,
+        rng: np.random.Generator,
     ) -> Rows:
         mean = self.mean(score) - self.dislike * np.tanh(style)
         noise = np.tanh(
@@ -107,7 +116,9 @@ def draw(seed: int = 0, **world: float) -> Dataset:
 
 
 def evidence_of(data: Dataset, policy: str = "target") -> Evidence:
-    return gather_evidence(data, policy, calibrate(data.logged, n_folds=N_FOLDS, mode="monotone"))
+    return gather_evidence(
+        data, policy, calibrate(data.logged, n_folds=N_FOLDS, mode="monotone")
+    )
 
 
 def _score(quality: Array) -> Array:

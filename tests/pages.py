@@ -24,7 +24,9 @@ class Reader(HTMLParser):
 
     def given(self, attribute: str) -> list[str]:
         """Every value of an attribute."""
-        return [value for _, attributes in self.tags if (value := attributes.get(attribute))]
+        return [
+            value for _, attributes in self.tags if (value := attributes.get(attribute))
+        ]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))

@@ -69,11 +69,17 @@ def write_inputs(folder: Path) -> None:
         (folder / "bin" / name).symlink_to(SCRIPTS / name)
     (folder / ".venv").mkdir()
     (folder / ".venv/bin").symlink_to(folder / "bin")
-    for name in (".venv/demo", ".venv/dev"):  # newer than pyproject.toml: make installs nothing
+    for name in (
+        ".venv/demo",
+        ".venv/dev",
+    ):  # newer than pyproject.toml: make installs nothing
         (folder / name).touch()
     for name, text in OWN_PARTS.items():
         entrant = Path(name).stem
-        write(folder / name, f"# @package entrant.{entrant}\n{text}entrant_id: {entrant}\n")
+        write(
+            folder / name,
+            f"# @package entrant.{entrant}\n{text}entrant_id: {entrant}\n",
+        )
     _bank(folder)
     _questions(folder)
     _votes(folder)
@@ -91,7 +97,8 @@ def _bank(folder: Path) -> None:
     write_jsonl(folder / "prompts/bank.jsonl", chosen)
     for i, name in enumerate((*RECORDED, *PROBES), start=1):
         answers = [
-            {"prompt_id": row["prompt_id"], "response_text": row["text"][: 9 * i]} for row in chosen
+            {"prompt_id": row["prompt_id"], "response_text": row["text"][: 9 * i]}
+            for row in chosen
         ]
         write_jsonl(folder / f"responses/responses_{name}.jsonl", answers)
 
@@ -101,13 +108,18 @@ def _questions(folder: Path) -> None:
     short = [medmcqa(f"Antidote for poisoning with drug {n}") for n in range(24)]
     write_jsonl(folder / "medmcqa.jsonl", short)
     asked = "is hoarse. Which of the following nerves is injured?"
-    write_jsonl(folder / "medqa.jsonl", [medqa(f"A man of {age} {asked}") for age in range(20, 89)])
+    write_jsonl(
+        folder / "medqa.jsonl",
+        [medqa(f"A man of {age} {asked}") for age in range(20, 89)],
+    )
 
 
 def _votes(folder: Path) -> None:
     """Human battles, the same as LMArena writes them, answers to their questions, and verdicts on these."""
     anchors = {"one": 900.0, "two": 1000.0, "three": 1100.0, "Weaver 12k": 950.0}
-    world = World(anchors=anchors, placed={"mine": 1050.0, "other": 950.0}, n_battles=60)
+    world = World(
+        anchors=anchors, placed={"mine": 1050.0, "other": 950.0}, n_battles=60
+    )
     rows = world.rows()
     world.write(folder / "votes")
     shutil.copy(folder / "votes/responses_mine.jsonl", folder / "responses.jsonl")
@@ -145,12 +157,16 @@ def _models(folder: Path) -> None:
     from tests.tiny_heads import model_geometry, tiny_heads
     from tests.tiny_models import tiny_adapter, tiny_model
 
-    model = tiny_model(folder / "models/olmo", n_layers=4, max_position_embeddings=16384)
+    model = tiny_model(
+        folder / "models/olmo", n_layers=4, max_position_embeddings=16384
+    )
     smallest = {"n_layers": 1, "n_heads": 1, "hidden_size": 8, "seed": 1}
     tiny_model(folder / "models/judge", **smallest, max_position_embeddings=16384)
     tiny_adapter(folder / "home/runs/sft/lora", model, seed=1)
     _on_the_hub(folder, "allenai/OLMo-2-1124-7B-Instruct", "main", model)
-    _on_the_hub(folder, "me/dpo-lora", "v2", tiny_adapter(folder / "models/dpo", model, seed=2))
+    _on_the_hub(
+        folder, "me/dpo-lora", "v2", tiny_adapter(folder / "models/dpo", model, seed=2)
+    )
     for seed, name in enumerate(("heads", "weights/prod", "weights/robustness")):
         tiny_heads(folder / name, model_geometry(model, 3), n_heads=3, seed=seed)
 

@@ -37,7 +37,9 @@ COPIED = (
     "README.md",
     "pyproject.toml",
 )
-_SHELL = re.compile("[$;|&<>]|launcher=")  # a command for a shell, or for processes of its own
+_SHELL = re.compile(
+    "[$;|&<>]|launcher="
+)  # a command for a shell, or for processes of its own
 
 # Commands that continuous integration runs, that take half an hour, or that test_docs.py and
 # test_docs_commands.py check in their own way; `export` goes before the commands of its page.
@@ -50,8 +52,16 @@ NOT_RUN = re.compile(
 # A file of the checkout -> settings in it, and what they are here.
 MADE_SMALL: dict[str, dict[str, object]] = {
     "conf/config.yaml": {"figures": "false"},
-    "conf/experiment/arena.yaml": {"min_battles": 5, "n_battles": 8, "n_calibration": 4},
-    "conf/experiment/oracle.yaml": {"n_prompts": 12, "label_fraction": 1.0, "check_answers": 2},
+    "conf/experiment/arena.yaml": {
+        "min_battles": 5,
+        "n_battles": 8,
+        "n_calibration": 4,
+    },
+    "conf/experiment/oracle.yaml": {
+        "n_prompts": 12,
+        "label_fraction": 1.0,
+        "check_answers": 2,
+    },
     "conf/elo/default.yaml": {"n_perms": 10, "n_bootstraps": 10},
     "conf/sweep/judges.yaml": {"figures": "false"},
     "conf/sweep/pilot_vs_headline.yaml": {"figures": "false"},
@@ -61,7 +71,11 @@ MADE_SMALL: dict[str, dict[str, object]] = {
     "conf/entrant/huggingface.yaml": {"max_new_tokens": 4},
     "conf/entrant/poe.yaml": {"max_new_tokens": 4},
     "conf/entrant/tiny_base.yaml": {"max_new_tokens": 8},
-    "tests/benchmarks/bench_generate.py": {"N_PROMPTS": 2, "MAX_NEW_TOKENS": 3, "REPEATS": 1},
+    "tests/benchmarks/bench_generate.py": {
+        "N_PROMPTS": 2,
+        "MAX_NEW_TOKENS": 3,
+        "REPEATS": 1,
+    },
     "tests/benchmarks/bench_oracle.py": {"SIZES": "(400,)"},
     "tests/benchmarks/bench_poe.py": {
         "HIDDEN, LAYERS, INNER, VOCABULARY, CONTEXT": "32, 4, 64, 256, 256",
@@ -176,11 +190,15 @@ class Machine:
             self.write_parts(page)
             for line in BEFORE.get(page, []):
                 assert self.shell(line).code == 0, line
-            exported = [each.line for each in commands(page) if each.line.startswith("export ")]
+            exported = [
+                each.line for each in commands(page) if each.line.startswith("export ")
+            ]
             words = shlex.split(" ".join(exported).replace("export ", ""))
             variables = dict(word.split("=", 1) for word in words)
             self.done[page] = {
-                each.line: self.give(each, variables) for each in commands(page) if is_run(each)
+                each.line: self.give(each, variables)
+                for each in commands(page)
+                if is_run(each)
             }
         return self.done[page]
 
@@ -189,7 +207,9 @@ class Machine:
         every = [*blocks("docs/entrants.md"), *blocks(page)]
         for block in (block for block in every if block.kind == "yaml"):
             package = re.match(r"# @package (\w+)\.(\w+)", block.text)
-            name = f"mine/{package[1]}/{package[2]}.yaml" if package else str(block.file)
+            name = (
+                f"mine/{package[1]}/{package[2]}.yaml" if package else str(block.file)
+            )
             write(self.folder / name, self.here(block.text))
 
     def give(self, command: Command, variables: dict[str, str]) -> Done:
@@ -200,7 +220,9 @@ class Machine:
     def shell(self, line: str, **variables: str) -> Ran:
         """A command; one of elo_exp that needs no shell is run by a Python that has made the imports."""
         words = shlex.split(line)
-        if words[:3] != ["python", "-m", "elo_exp"] or _SHELL.search(re.sub("'[^']*'", "", line)):
+        if words[:3] != ["python", "-m", "elo_exp"] or _SHELL.search(
+            re.sub("'[^']*'", "", line)
+        ):
             return attempt_program(
                 "bash", "-c", line, folder=self.folder, **self.variables, **variables
             )
@@ -229,11 +251,15 @@ def ended_well(done: Done) -> None:
     line, ran = done.command.line, done.ran
     assert ran.code == 0, ran.err
     assert "Traceback" not in ran.err
-    if expected := next((says for words, says in SAYS.items() if re.search(words, line)), None):
+    if expected := next(
+        (says for words, says in SAYS.items() if re.search(words, line)), None
+    ):
         assert re.search(expected, ran.out, re.MULTILINE), ran.out
         return
     run_dir = Path(re.findall(r"(?m)^/.*/outputs/[\w-]+$", ran.out)[-1])
-    assert json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))["finished_at"]
+    assert json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))[
+        "finished_at"
+    ]
     files = next(files for words, files in WRITES.items() if words in line)
     assert [name for name in files if not (run_dir / name).is_file()] == []
 
@@ -248,9 +274,16 @@ def machine(folder: Path) -> Iterator[Machine]:
         ) as openai,
     ):
         variables = {
-            **{"PATH": f"{folder}/bin:{environment(folder)['PATH']}", "PYTHONPATH": str(folder)},
+            **{
+                "PATH": f"{folder}/bin:{environment(folder)['PATH']}",
+                "PYTHONPATH": str(folder),
+            },
             **{"TMPDIR": str(folder / "tmp"), "TRACKIO_DIR": str(folder / "trackio")},
-            **{"HF_HOME": str(folder / "hub"), "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"},
+            **{
+                "HF_HOME": str(folder / "hub"),
+                "HF_HUB_OFFLINE": "1",
+                "WANDB_MODE": "disabled",
+            },
             **{"ANTHROPIC_API_KEY": anthropic.key, "NO_PROXY": "127.0.0.1"},
         }
         check_out(folder, anthropic.url)
@@ -279,7 +312,10 @@ def check_out(folder: Path, anthropic_url: str) -> None:
         change(folder / name, {"base_url": anthropic_url})
     for name, settings in MADE_SMALL.items():
         change(folder / name, settings)
-    for told in (*(folder / "rubrics").glob("*.md"), *(folder / "prompts").glob("*_system.md")):
+    for told in (
+        *(folder / "rubrics").glob("*.md"),
+        *(folder / "prompts").glob("*_system.md"),
+    ):
         told.write_text(
             "".join(told.read_text(encoding="utf-8").splitlines(keepends=True)[:9]),
             encoding="utf-8",
@@ -290,7 +326,9 @@ def change(file: Path, settings: dict[str, object]) -> None:
     text = file.read_text(encoding="utf-8")
     for name, value in settings.items():
         text, n = re.subn(
-            rf"(?m)^( *{name}(?::| =)).*$", lambda found, value=value: f"{found[1]} {value}", text
+            rf"(?m)^( *{name}(?::| =)).*$",
+            lambda found, value=value: f"{found[1]} {value}",
+            text,
         )
         assert n == 1, f"{file}: {name} is there {n} times"
     file.write_text(text, encoding="utf-8")

@@ -35,7 +35,9 @@ from elo_exp.ratings.bradley_terry import POINTS, BradleyTerry, abilities
 from elo_exp.ratings.games import Games
 from elo_exp.records import Battle
 
-_CODES = np.array([2, 0, 1], dtype=np.int8)  # of a tie, and of wins of the first and the second
+_CODES = np.array(
+    [2, 0, 1], dtype=np.int8
+)  # of a tie, and of wins of the first and the second
 BRADLEY_TERRY = BradleyTerry(
     initial_rating=1400.0, use="both", interval="sandwich", n_bootstraps=2, seed=0
 )
@@ -60,14 +62,18 @@ class Tournament:
     def pairs(self) -> list[tuple[int, int]]:
         return list(itertools.combinations(range(len(self.ratings)), 2))
 
-    def verdicts(self, n_prompts: int, rng: np.random.Generator) -> npt.NDArray[np.int8]:
+    def verdicts(
+        self, n_prompts: int, rng: np.random.Generator
+    ) -> npt.NDArray[np.int8]:
         """(prompts, pairs, orders): 1 where the first of the pair won, 0 for a tie, -1 where the second did. In the
         first of the orders the first of the pair is shown first."""
         first, second = np.array(self.pairs).T
         u = self.quality * rng.standard_normal((n_prompts, len(self.ratings)))
         x = _calibrated(self).offsets + u[:, first] - u[:, second]
         x += self.pair_noise * rng.standard_normal(x.shape)
-        win, tie = _probabilities(x[:, :, None] + self._shown_first(), _calibrated(self).nu)
+        win, tie = _probabilities(
+            x[:, :, None] + self._shown_first(), _calibrated(self).nu
+        )
         at = rng.random(win.shape)
         return (at < win).astype(np.int8) - (at > win + tie).astype(np.int8)
 
@@ -96,15 +102,21 @@ class Tournament:
             source=np.zeros(n, dtype=np.int32),
         )
 
-    def battles(self, n_prompts: int, rng: np.random.Generator, **columns: Any) -> list[Battle]:
+    def battles(
+        self, n_prompts: int, rng: np.random.Generator, **columns: Any
+    ) -> list[Battle]:
         """The same as rows, with other values in some columns."""
         return [replace(row, **columns) for row in self.columns(n_prompts, rng).rows()]
 
-    def games(self, n_prompts: int, rng: np.random.Generator, *, ties: str = "half") -> Games:
+    def games(
+        self, n_prompts: int, rng: np.random.Generator, *, ties: str = "half"
+    ) -> Games:
         """The same with a game for each verdict, without the battles; `ties` half: of a win, dropped: left out."""
         verdicts = self.verdicts(n_prompts, rng)
         q, pair, order = (
-            np.nonzero(verdicts) if ties == "dropped" else np.indices(verdicts.shape).reshape(3, -1)
+            np.nonzero(verdicts)
+            if ties == "dropped"
+            else np.indices(verdicts.shape).reshape(3, -1)
         )
         first, second = np.array(self.pairs).T
         return Games(
@@ -161,9 +173,13 @@ class _Calibrated:
 @functools.cache
 def _calibrated(tournament: Tournament) -> _Calibrated:
     def too_many_ties(log_nu: Array) -> Array:
-        return _expected(tournament, np.zeros(1), math.exp(log_nu[0]))[1] - tournament.ties
+        return (
+            _expected(tournament, np.zeros(1), math.exp(log_nu[0]))[1] - tournament.ties
+        )
 
-    nu = math.exp(_root(too_many_ties, np.full(1, -20.0))[0]) if tournament.ties else 0.0
+    nu = (
+        math.exp(_root(too_many_ties, np.full(1, -20.0))[0]) if tournament.ties else 0.0
+    )
     first, second = np.array(tournament.pairs).T
     gap = np.array(tournament.ratings)[first] - np.array(tournament.ratings)[second]
 

@@ -26,7 +26,9 @@ def standings(
     battles: Mapping[str, Sequence[Battle]],
     *,
     n_perms: int = 20,
-    ratings: Mapping[str, RatingMethod] = MappingProxyType({"bradley_terry": BRADLEY_TERRY}),
+    ratings: Mapping[str, RatingMethod] = MappingProxyType(
+        {"bradley_terry": BRADLEY_TERRY}
+    ),
     **elo: Any,
 ) -> Standings:
     """Rated by Elo as it ships, without an interval, and by other methods."""
@@ -41,7 +43,9 @@ def tournament(
 ) -> list[Battle]:
     """Every pair of a, b, c, ... in both orders, the first the best."""
     ratings = tuple(np.linspace(100.0, 0.0, n_models).tolist())
-    return Tournament(ratings=ratings).battles(n_prompts, np.random.default_rng(seed), **columns)
+    return Tournament(ratings=ratings).battles(
+        n_prompts, np.random.default_rng(seed), **columns
+    )
 
 
 def with_lengths(found: Standings, lengths: Mapping[tuple[str, str], int]) -> Standings:
@@ -51,5 +55,8 @@ def with_lengths(found: Standings, lengths: Mapping[tuple[str, str], int]) -> St
         control = judge_bias.length_control(
             battles, lengths, dimension=dimension, initial_rating=1400.0, use="both"
         )
-        diagnoses[dimension] = {**found.diagnoses[dimension], "length": dataclasses.asdict(control)}
+        diagnoses[dimension] = {
+            **found.diagnoses[dimension],
+            "length": dataclasses.asdict(control),
+        }
     return dataclasses.replace(found, diagnoses=diagnoses)

@@ -35,10 +35,17 @@ WINNER = {"a": "model_a", "b": "model_b", "t": "tie"}
 TURNED = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}
 
 
-def said(letters: str, a: str = "ann", b: str = "bob", per_prompt: int = 1) -> list[Battle]:
+def said(
+    letters: str, a: str = "ann", b: str = "bob", per_prompt: int = 1
+) -> list[Battle]:
     """One battle for each letter, on prompt after prompt."""
     return [
-        Battle(model_a=a, model_b=b, winner=WINNER[letter], question_id=f"q{k // per_prompt}")
+        Battle(
+            model_a=a,
+            model_b=b,
+            winner=WINNER[letter],
+            question_id=f"q{k // per_prompt}",
+        )
         for k, letter in enumerate(letters)
     ]
 
@@ -76,7 +83,10 @@ def test_statsmodels_finds_the_same_kappa_and_error(seed: int):
         table["bta".index(i), "bta".index(j)] += 0.5
     found, second = agree(said("".join(one)), said("".join(other))), cohens_kappa(table)
     error = second.std_kappa * math.sqrt(200 / 199)
-    assert (found.kappa, found.std_error) == (pytest.approx(second.kappa), pytest.approx(error))
+    assert (found.kappa, found.std_error) == (
+        pytest.approx(second.kappa),
+        pytest.approx(error),
+    )
     assert found.ci_low == pytest.approx(second.kappa - stats.t.ppf(0.975, 199) * error)
 
 
@@ -84,7 +94,9 @@ def test_comparisons_of_one_prompt_are_one_observation():
     """The same ten comparisons on each of eight pairs: the error is as with one pair."""
     one, other = "aaaabbbbtt", "aaabbbbtta"
     pairs = [("x", f"y{k}") for k in range(8)]
-    many = agree(*([b for pair in pairs for b in said(some, *pair)] for some in (one, other)))
+    many = agree(
+        *([b for pair in pairs for b in said(some, *pair)] for some in (one, other))
+    )
     once = agree(said(one), said(other))
     assert (many.n_comparisons, many.n_prompts) == (80, 10)
     assert (many.kappa, many.std_error) == pytest.approx((once.kappa, once.std_error))
@@ -93,7 +105,10 @@ def test_comparisons_of_one_prompt_are_one_observation():
 def test_several_verdicts_on_a_comparison_count_as_one_drawn_of_them():
     """Three people: two agree with the judge on the first comparison, one on the second."""
     found = agree(crowd := said("aabbta", per_prompt=3), said("ab"))
-    assert (found.n_comparisons, found.agreement) == (2, pytest.approx((2 / 3 + 1 / 3) / 2))
+    assert (found.n_comparisons, found.agreement) == (
+        2,
+        pytest.approx((2 / 3 + 1 / 3) / 2),
+    )
     assert agree(said("ab"), crowd).kappa == pytest.approx(found.kappa)
 
 
@@ -121,18 +136,27 @@ def test_where_there_is_nothing_to_tell_there_is_no_number(
     one: str, other: str, agreement: float | None, has_kappa: bool
 ):
     found = agree(said(one), said(other))
-    assert (found.agreement, found.kappa) == (agreement, agreement if has_kappa else None)
+    assert (found.agreement, found.kappa) == (
+        agreement,
+        agreement if has_kappa else None,
+    )
     assert (found.std_error, found.ci_low, found.ci_high) == (None, None, None)
-    assert agree(said("aabt", per_prompt=9), said("abbt", per_prompt=9)).std_error is None
+    assert (
+        agree(said("aabt", per_prompt=9), said("abbt", per_prompt=9)).std_error is None
+    )
 
 
 @settings(max_examples=40, deadline=None)
-@given(one=st.text("abt", min_size=8, max_size=8), other=st.text("abt", min_size=8, max_size=8))
+@given(
+    one=st.text("abt", min_size=8, max_size=8),
+    other=st.text("abt", min_size=8, max_size=8),
+)
 def test_law_names_and_sides_do_not_matter(one: str, other: str):
     """Pairs listed the other way round, the two judges exchanged, every second winner turned."""
     first, second = said(one), said(other)
     turned = [
-        dataclasses.replace(b, model_a="bob", model_b="ann", winner=TURNED[b.winner]) for b in first
+        dataclasses.replace(b, model_a="bob", model_b="ann", winner=TURNED[b.winner])
+        for b in first
     ]
     mirrored = [
         [
@@ -145,14 +169,22 @@ def test_law_names_and_sides_do_not_matter(one: str, other: str):
     json.dumps(found.to_dict(), allow_nan=False)
     for same in (agree(turned, second), agree(second, first), agree(*mirrored)):
         for name in ("agreement", "kappa", "std_error"):
-            assert getattr(same, name) == pytest.approx(getattr(found, name), nan_ok=True)
+            assert getattr(same, name) == pytest.approx(
+                getattr(found, name), nan_ok=True
+            )
 
 
 def test_judges_and_dimensions_are_compared_two_at_a_time():
     some = {"x": said("aabt"), "y": said("aabb"), "z": said("bbbt")}
     columns = {name: Battles.from_rows(rows) for name, rows in some.items()}
-    found = [(a.first, a.second, a.dimension, a.agreement) for a in pairwise_kappa(columns)]
-    assert found == [("x", "y", None, 0.75), ("x", "z", None, 0.5), ("y", "z", None, 0.25)]
+    found = [
+        (a.first, a.second, a.dimension, a.agreement) for a in pairwise_kappa(columns)
+    ]
+    assert found == [
+        ("x", "y", None, 0.75),
+        ("x", "z", None, 0.5),
+        ("y", "z", None, 0.25),
+    ]
     assert {a.dimension for a in pairwise_kappa(columns, dimension="d")} == {"d"}
 
 
@@ -219,7 +251,10 @@ def rho(first: Leaderboard, second: Leaderboard) -> RankCorrelation:
 def test_rank_correlation_by_hand():
     """Ranks 1 2 3 4 and 1 2 4 3: 1 - 6 (0 + 0 + 1 + 1) / (4 * 15) = .8, of the models that both
     rate."""
-    one, other = board(a=4, b=3, c=2, d=1, x=9, y=math.nan), board(d=20, c=10, b=30, a=40, y=5)
+    one, other = (
+        board(a=4, b=3, c=2, d=1, x=9, y=math.nan),
+        board(d=20, c=10, b=30, a=40, y=5),
+    )
     assert (rho(one, other).n_models, rho(one, other).rho) == (4, pytest.approx(0.8))
     assert rho(board(a=1, b=2), board(a=1, b=2)).rho is None
     assert rho(board(a=1, b=1, c=1), board(a=1, b=2, c=3)).rho is None
@@ -228,7 +263,9 @@ def test_rank_correlation_by_hand():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_scipy_finds_the_same_rank_correlation(seed: int):
-    one, other = np.random.default_rng(seed).integers(0, 8, (2, 20)).astype(float)  # with ties
+    one, other = (
+        np.random.default_rng(seed).integers(0, 8, (2, 20)).astype(float)
+    )  # with ties
     names = [f"m{k}" for k in range(20)]
     boards = [board(**dict(zip(names, some, strict=True))) for some in (one, other)]
     assert rho(*boards).rho == pytest.approx(stats.spearmanr(one, other).statistic)
@@ -239,7 +276,9 @@ def test_judges_are_rated_by_what_both_judged():
     ring = [("a", "b"), ("b", "c"), ("a", "c")]
     both = [b for pair in ring for b in said("aabaab", *pair)]
     elsewhere = [
-        dataclasses.replace(b, question_id=f"other {b.question_id}", winner=TURNED[b.winner])
+        dataclasses.replace(
+            b, question_id=f"other {b.question_id}", winner=TURNED[b.winner]
+        )
         for b in both * 3
     ]
     judges = {"x": Battles.from_rows(both), "y": Battles.from_rows(both + elsewhere)}
@@ -254,7 +293,9 @@ def test_real_people_and_gpt_4():
     columns = {name: name for name in (*battles.REQUIRED, *battles.OPTIONAL)}
     path = shared_data("llmfao/battles.jsonl.gz")
     some = {
-        judge: battles.read(path, columns=columns, filters={"judge_model": judge}).battles
+        judge: battles.read(
+            path, columns=columns, filters={"judge_model": judge}
+        ).battles
         for judge in ("crowd", "gpt-4")
     }
     (found,) = pairwise_kappa(some, dimension="d")
@@ -262,7 +303,14 @@ def test_real_people_and_gpt_4():
     assert (found.agreement, found.kappa) == pytest.approx((0.4136, 0.1532), abs=1e-4)
     boards = BRADLEY_TERRY.rate(some)
     correlation = rho(boards["crowd"], boards["gpt-4"])
-    assert (correlation.n_models, correlation.rho) == (59, pytest.approx(0.710, abs=1e-3))
+    assert (correlation.n_models, correlation.rho) == (
+        59,
+        pytest.approx(0.710, abs=1e-3),
+    )
     found_cycles = cycles(some["gpt-4"], dimension="d")
-    counts = found_cycles.n_triples, found_cycles.n_cyclic, found_cycles.n_cyclic_prompts
+    counts = (
+        found_cycles.n_triples,
+        found_cycles.n_cyclic,
+        found_cycles.n_cyclic_prompts,
+    )
     assert counts == (721, 9, 4)

@@ -27,7 +27,13 @@ from elo_exp.pipeline import generating
 from elo_exp.records import Prompt, Response, UserError, fingerprint
 from elo_exp.store.store import Store
 from tests import anthropic_verdicts
-from tests.anthropic_server import AcceptThenReset, AnthropicServer, Fault, ResetBefore, Status
+from tests.anthropic_server import (
+    AcceptThenReset,
+    AnthropicServer,
+    Fault,
+    ResetBefore,
+    Status,
+)
 from tests.commands import attempt, run
 from tests.data import shipped
 from tests.openai_server import Body, Call, OpenAiServer, Says, Stage, alone
@@ -41,7 +47,9 @@ def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     alone(monkeypatch, tmp_path)
 
 
-def entrant(base_url: str = "http://127.0.0.1:9/v1", **changes: Any) -> OpenAiCompatibleEntrant:
+def entrant(
+    base_url: str = "http://127.0.0.1:9/v1", **changes: Any
+) -> OpenAiCompatibleEntrant:
     """conf/entrant/openai_compatible.yaml with an address and a model."""
     made: OpenAiCompatibleEntrant = shipped(
         "entrant", NAME, **{"base_url": base_url, "model": "small", **changes}
@@ -56,11 +64,15 @@ def prompts(n: int) -> list[Prompt]:
     ]
 
 
-def generated(made: Any, n: int, path: Path, *, allow_missing: bool = False) -> dict[str, Response]:
+def generated(
+    made: Any, n: int, path: Path, *, allow_missing: bool = False
+) -> dict[str, Response]:
     """Its responses to so many prompts, through the stage that stores them."""
     with Store(path) as store:
         return dict(
-            pipeline.generate(prompts(n), {NAME: made}, store, allow_missing=allow_missing)[NAME]
+            pipeline.generate(
+                prompts(n), {NAME: made}, store, allow_missing=allow_missing
+            )[NAME]
         )
 
 
@@ -74,13 +86,17 @@ def answered(made: Any, some: Sequence[Prompt]) -> Iterator[Response]:
 def stored(path: Path) -> list[str]:
     """The prompts of which the store holds a response."""
     with Store(path) as store:
-        rows = store.read("SELECT json_extract(value, '$.prompt_id') FROM answers ORDER BY 1")
+        rows = store.read(
+            "SELECT json_extract(value, '$.prompt_id') FROM answers ORDER BY 1"
+        )
     return [prompt_id for (prompt_id,) in rows]
 
 
 def about(text: str, outcome: Says | Body) -> Callable[[Any, int], Says | Body | None]:
     """This becomes of the prompts that hold the text."""
-    return lambda params, n: outcome if text in params["messages"][-1]["content"] else None
+    return lambda params, n: (
+        outcome if text in params["messages"][-1]["content"] else None
+    )
 
 
 # What is sent and kept
@@ -121,9 +137,14 @@ def test_a_prompt_is_sent_as_the_user_says_and_nothing_that_is_null():
 def test_a_response_says_who_answered_and_what_it_took():
     """The prompt has 7 characters, two tokens; the answer 20, five."""
     with OpenAiServer() as server:
-        (response,) = answered(entrant(server.url, entrant_id="mine", **PRICES), prompts(1))
+        (response,) = answered(
+            entrant(server.url, entrant_id="mine", **PRICES), prompts(1)
+        )
     assert (response.entrant_id, response.prompt_id) == ("mine", "p00")
-    assert (response.response_text, response.finish_reason) == ("About Why 00?: yes.", "stop")
+    assert (response.response_text, response.finish_reason) == (
+        "About Why 00?: yes.",
+        "stop",
+    )
     assert response.diagnostics == {
         "model": "small-2026-11",
         "input_tokens": 2,
@@ -155,18 +176,27 @@ def test_what_is_no_full_answer_is_an_answer_that_is_paid_for_once_and_kept(
     outcome, finish_reason, text = ODD_ANSWERS[name]
     with OpenAiServer(outcomes=about("01", outcome)) as server:
         for _ in range(2):
-            response = generated(entrant(server.url), 3, tmp_path / "store.sqlite")["p01"]
+            response = generated(entrant(server.url), 3, tmp_path / "store.sqlite")[
+                "p01"
+            ]
     assert (response.finish_reason, response.response_text) == (finish_reason, text)
     assert server.billed.total() == 3
 
 
 def test_refused_and_empty_answers_are_counted(caplog: pytest.LogCaptureFixture):
-    outcomes = {"00": Says(None, refusal="No."), "01": Says(" "), "02": Says("", "content_filter")}
+    outcomes = {
+        "00": Says(None, refusal="No."),
+        "01": Says(" "),
+        "02": Says("", "content_filter"),
+    }
     with OpenAiServer(
         outcomes=lambda params, n: outcomes.get(params["messages"][0]["content"][4:6])
     ) as server:
         list(answered(entrant(server.url), prompts(5)))
-    assert "warning: entrant openai_compatible: of 5 answers 2 refused, 3 empty" in caplog.messages
+    assert (
+        "warning: entrant openai_compatible: of 5 answers 2 refused, 3 empty"
+        in caplog.messages
+    )
 
 
 # What an answer depends on
@@ -249,7 +279,9 @@ def test_what_is_on_its_way_at_ctrl_c_is_waited_for_and_handed_over():
 # Errors
 
 
-def test_what_was_answered_before_an_error_is_stored_and_not_asked_again(tmp_path: Path):
+def test_what_was_answered_before_an_error_is_stored_and_not_asked_again(
+    tmp_path: Path,
+):
     path = tmp_path / "store.sqlite"
     with OpenAiServer() as server:
         server.fault(Status(401), nth=6)
@@ -277,7 +309,14 @@ def test_what_may_pass_is_tried_again(fault: Fault, tmp_path: Path):
     with OpenAiServer() as server:
         for nth in (1, 2):
             server.fault(fault, nth=nth)
-        assert len(generated(entrant(server.url, concurrency=1), 3, tmp_path / "store.sqlite")) == 3
+        assert (
+            len(
+                generated(
+                    entrant(server.url, concurrency=1), 3, tmp_path / "store.sqlite"
+                )
+            )
+            == 3
+        )
     assert len(server.asked) == 5
 
 
@@ -286,18 +325,26 @@ def test_a_prompt_that_is_too_long_is_named_and_the_others_are_answered(
 ):
     path = tmp_path / "store.sqlite"
     with OpenAiServer(context=1030) as server:
-        long = Prompt(prompt_id="long", text="Why? " * 50, source="test", subject="test")
+        long = Prompt(
+            prompt_id="long", text="Why? " * 50, source="test", subject="test"
+        )
         with (
             Store(path) as store,
             pytest.raises(
-                UserError, match="1 of 4 responses are missing .*: openai_compatible on long"
+                UserError,
+                match="1 of 4 responses are missing .*: openai_compatible on long",
             ),
         ):
             pipeline.generate(
-                [long, *prompts(3)], {NAME: entrant(server.url)}, store, allow_missing=False
+                [long, *prompts(3)],
+                {NAME: entrant(server.url)},
+                store,
+                allow_missing=False,
             )
     assert stored(path) == ["p00", "p01", "p02"]
-    assert "This model's context is 1030 tokens (context_length_exceeded)" in caplog.text
+    assert (
+        "This model's context is 1030 tokens (context_length_exceeded)" in caplog.text
+    )
     assert len(server.asked) == 4
 
 
@@ -309,7 +356,9 @@ def test_half_an_emoji_is_never_sent_and_nothing_is_reserved_for_it(
         made = entrant(
             server.url, max_tokens=1000, budget_usd=0.0153, **PRICES
         )  # of one answer at a time
-        assert [response.prompt_id for response in answered(made, [half, *prompts(2)])] == [
+        assert [
+            response.prompt_id for response in answered(made, [half, *prompts(2)])
+        ] == [
             "p00",
             "p01",
         ]
@@ -332,7 +381,11 @@ FATAL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         r"refuses \(401\): the key is not accepted\. It asks for a key: set entrant\.openai_com",
     ),
     "no quota": (
-        {"outcome": Status(429, "insufficient_quota", "You exceeded your current quota.")},
+        {
+            "outcome": Status(
+                429, "insufficient_quota", "You exceeded your current quota."
+            )
+        },
         {},
         r"the account has run dry \(You exceeded your current quota \(insufficient_quota\)\)",
     ),
@@ -404,7 +457,9 @@ def test_the_command_says_what_stops_an_entrant_before_any_other_answers(
     assert server.asked == []
 
 
-def test_a_plan_asks_no_model_and_takes_an_answer_to_be_as_long_as_it_may(tmp_path: Path):
+def test_a_plan_asks_no_model_and_takes_an_answer_to_be_as_long_as_it_may(
+    tmp_path: Path,
+):
     judge = (
         "judge=openai_compatible",
         "judge.model=big",
@@ -436,32 +491,47 @@ def test_a_plan_asks_no_model_and_takes_an_answer_to_be_as_long_as_it_may(tmp_pa
                 f"143 answers are yet to be made, taken to be of {4 * n_tokens} characters"
                 in ran.err
             )
-            (row,) = (line for line in ran.out.splitlines() if "clinical_utility" in line)
+            (row,) = (
+                line for line in ran.out.splitlines() if "clinical_utility" in line
+            )
             n_tokens_in.append(int(row.split()[5].replace(",", "")))
     assert server.asked == []
     assert (
         n_tokens_in[1] - n_tokens_in[0] > 2 * 8000 / 2
     )  # one answer in two orders, half its characters at the least
     assert not any(
-        "openai_compatible" in str(row) for row in stored(tmp_path / "outputs/cache/store.sqlite")
+        "openai_compatible" in str(row)
+        for row in stored(tmp_path / "outputs/cache/store.sqlite")
     )
 
 
 # Money
 
 
-def test_a_cap_is_stopped_at_before_it_is_passed_and_a_higher_one_goes_on(tmp_path: Path):
+def test_a_cap_is_stopped_at_before_it_is_passed_and_a_higher_one_goes_on(
+    tmp_path: Path,
+):
     """At most 1,000 tokens at $15 a million: 1.5 cents for each that is on its way; $0.0003 when it has come."""
     path = tmp_path / "store.sqlite"
     with OpenAiServer(answer=lambda model, text: "y" * 80) as server:
         with pytest.raises(UserError) as refusal:
-            generated(entrant(server.url, max_tokens=1000, budget_usd=0.0163, **PRICES), 9, path)
+            generated(
+                entrant(server.url, max_tokens=1000, budget_usd=0.0163, **PRICES),
+                9,
+                path,
+            )
         n_stored = len(stored(path))
-        assert str(refusal.value).startswith("entrant.openai_compatible.budget_usd: $0.00")
-        assert " of $0.0163 are spent, and the next request may cost $0.01" in str(refusal.value)
+        assert str(refusal.value).startswith(
+            "entrant.openai_compatible.budget_usd: $0.00"
+        )
+        assert " of $0.0163 are spent, and the next request may cost $0.01" in str(
+            refusal.value
+        )
         assert "the same command with a higher cap goes on" in str(refusal.value)
         assert 0 < n_stored < 9
-        generated(entrant(server.url, max_tokens=1000, budget_usd=1.0, **PRICES), 9, path)
+        generated(
+            entrant(server.url, max_tokens=1000, budget_usd=1.0, **PRICES), 9, path
+        )
     assert set(server.billed.values()) == {1}
     assert server.billed.total() == 9
 
@@ -476,7 +546,13 @@ def test_what_does_not_say_what_it_took_is_held_against_the_cap_at_its_most(
             generated(made, 9, tmp_path / "store.sqlite")
     assert server.billed.total() == len(stored(tmp_path / "store.sqlite")) == 3
     assert (
-        len([line for line in caplog.messages if "does not say how many tokens it took" in line])
+        len(
+            [
+                line
+                for line in caplog.messages
+                if "does not say how many tokens it took" in line
+            ]
+        )
         == 1
     )
 
@@ -544,7 +620,9 @@ class Together:
 def test_an_answer_that_cannot_be_read_is_named_and_the_others_are_answered(
     spoilt: str, caplog: pytest.LogCaptureFixture
 ):
-    answers = answered(Together(10, spoilt=[spoilt], error=KeyError("text")), prompts(10))
+    answers = answered(
+        Together(10, spoilt=[spoilt], error=KeyError("text")), prompts(10)
+    )
     found = [response.prompt_id for response in answers]
     assert {*found, spoilt} == {prompt.prompt_id for prompt in prompts(10)}
     assert len(found) == 9
@@ -567,7 +645,9 @@ def test_an_answer_that_cannot_be_kept_takes_no_other_along(spoilt: str):
 
 def test_where_no_answer_can_be_read_the_run_stops():
     some = prompts(30)
-    made = Together(1, spoilt=[prompt.prompt_id for prompt in some], error=TypeError("no text"))
+    made = Together(
+        1, spoilt=[prompt.prompt_id for prompt in some], error=TypeError("no text")
+    )
     with pytest.raises(
         UserError,
         match=r"^20 queries have failed for good; 20 of them: .* cannot be read \(TypeErr",
@@ -678,12 +758,20 @@ def test_an_error_in_place_of_a_message_is_no_answer_of_claude(claude, tmp_path:
     """With status 200, as from a gateway; asked again, it answers."""
     server, build = claude
     answered = server.outcomes
-    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    error = {
+        "type": "error",
+        "error": {"type": "overloaded_error", "message": "Overloaded"},
+    }
     server.outcomes = lambda params, n: (
-        anthropic_verdicts.Reshaped(lambda message: error) if n == 1 else answered(params, n)
+        anthropic_verdicts.Reshaped(lambda message: error)
+        if n == 1
+        else answered(params, n)
     )
     found = generated(build(), 2, tmp_path / "store.sqlite")
-    assert [response.response_text for response in found.values()] == ["Because.", "Because."]
+    assert [response.response_text for response in found.values()] == [
+        "Because.",
+        "Because.",
+    ]
     assert server.meter.posts("/messages$") == 4
 
 

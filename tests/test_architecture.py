@@ -116,7 +116,9 @@ def level(module: str) -> int | None:
 
 
 def imports(module: str) -> list[Import]:
-    tree = ast.parse((PACKAGE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
+    tree = ast.parse(
+        (PACKAGE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+    )
     for_types = {
         id(inside)
         for node in ast.walk(tree)
@@ -178,7 +180,12 @@ def test_every_module_has_a_level(module: str):
 
 
 def test_every_level_is_of_modules_that_are_there():
-    named = {name for members in LEVELS.values() for name in members if not name.endswith("*")}
+    named = {
+        name
+        for members in LEVELS.values()
+        for name in members
+        if not name.endswith("*")
+    }
     assert named <= set(MODULES)
     assert named >= KNOW_HYDRA
     assert ELO in MODULES
@@ -212,7 +219,9 @@ def test_implementations_are_chosen_by_the_configuration_and_named_by_nobody():
         str(statement)
         for statement, importer, name in OURS
         if is_implementation(name)
-        and not (name == ELO and importer.startswith(("experiments.", "analysis.standings")))
+        and not (
+            name == ELO and importer.startswith(("experiments.", "analysis.standings"))
+        )
     ]
     assert offenders == []
 
@@ -222,14 +231,23 @@ def test_the_package_root_imports_nothing_of_ours():
 
 
 def test_only_the_entrypoint_knows_hydra():
-    users = {i.importer for i in IMPORTS if i.name.partition(".")[0] in ("hydra", "omegaconf")}
+    users = {
+        i.importer
+        for i in IMPORTS
+        if i.name.partition(".")[0] in ("hydra", "omegaconf")
+    }
     assert users == KNOW_HYDRA
 
 
 def test_heavy_libraries_are_imported_by_the_function_that_needs_them():
     """Figures import Matplotlib, and are themselves imported where they are drawn."""
     heavy = [i for i in IMPORTS if i.name.partition(".")[0] in HEAVY]
-    assert {i.name.partition(".")[0] for i in heavy} >= {"wandb", "matplotlib", "rich", "pyarrow"}
+    assert {i.name.partition(".")[0] for i in heavy} >= {
+        "wandb",
+        "matplotlib",
+        "rich",
+        "pyarrow",
+    }
     now = [i for i in IMPORTS if i.at_top and not i.only_for_types]
     drawing = {m for m in MODULES if m.startswith("figures.")} - {"figures.style"}
     early = [i for i in now if i in heavy and i.importer not in drawing]
@@ -249,5 +267,7 @@ def test_experiments_do_not_import_each_other():
         "experiments.dashboard",
     }
     assert [
-        str(statement) for statement, importer, name in OURS if {importer, name} <= scripts
+        str(statement)
+        for statement, importer, name in OURS
+        if {importer, name} <= scripts
     ] == []

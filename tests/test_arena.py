@@ -40,11 +40,19 @@ def folder(tmp_path: Path) -> Path:
     return TWO.write(tmp_path)
 
 
-def command(folder: Path, *overrides: str, world: World = TWO, anew: bool = False) -> Ran:
+def command(
+    folder: Path, *overrides: str, world: World = TWO, anew: bool = False
+) -> Ran:
     """As on the command line."""
     few = (f"arena.n_battles={N_DRAWN}", "elo.n_perms=20", "elo.n_bootstraps=0")
     judge = ("judge=lexical", "judge.default_signal=overlap", "judge.margin=0.01")
-    given = (f"--config-dir={folder}/mine", *world.overrides(folder), *few, *judge, *overrides)
+    given = (
+        f"--config-dir={folder}/mine",
+        *world.overrides(folder),
+        *few,
+        *judge,
+        *overrides,
+    )
     return run(*given, folder=folder, anew=anew)
 
 
@@ -72,10 +80,14 @@ def shared(ran: Ran) -> Ran:
 def test_a_model_lands_where_it_belongs(folder: Path) -> None:
     """The humans' ties draw all distances together, of the anchors and so of the scale, the judge's verdicts do not: by
     the truth both stay in their order, above and below all but the nearest."""
-    found = placed(TWO, folder, "arena.n_battles=250", "arena.n_calibration=0").placement
+    found = placed(
+        TWO, folder, "arena.n_battles=250", "arena.n_calibration=0"
+    ).placement
     by_rating = [r.model for r in found.board.ratings if r.model not in TWO.placed]
     spread = np.polyfit(
-        [RATINGS[m] for m in RATINGS], [found.board.row(m).rating or 0 for m in RATINGS], 1
+        [RATINGS[m] for m in RATINGS],
+        [found.board.row(m).rating or 0 for m in RATINGS],
+        1,
     )[0]
     assert by_rating.index("m9") < 3
     assert by_rating.index("m0") > 6
@@ -84,7 +96,9 @@ def test_a_model_lands_where_it_belongs(folder: Path) -> None:
         assert rating.ci_low is not None
         assert rating.ci_high is not None
         width = rating.ci_high - rating.ci_low
-        assert rating.rating == pytest.approx(1000 + (truth - 1000) * (1 + spread) / 2, abs=width)
+        assert rating.rating == pytest.approx(
+            1000 + (truth - 1000) * (1 + spread) / 2, abs=width
+        )
         assert rating.ci_low < (rating.rating or 0) < rating.ci_high
         assert rating.rank_low is not None
         assert rating.rank_low <= (rating.rank or 0) <= (rating.rank_high or 0)
@@ -104,14 +118,21 @@ def test_several_models_enter_the_same_battles(folder: Path) -> None:
 def test_more_battles_ask_only_for_the_new_ones(folder: Path) -> None:
     for n, asked in ((50, 50), (80, 30), (80, 0)):
         judge = TheJudge()
-        placed(WORLD, folder, f"arena.n_battles={n}", "arena.n_calibration=0", judge=judge)
+        placed(
+            WORLD, folder, f"arena.n_battles={n}", "arena.n_calibration=0", judge=judge
+        )
         assert len(judge.seen) == 2 * asked
 
 
 def test_a_plan_asks_nothing_and_counts_both_orders(folder: Path) -> None:
     judge = TheJudge()
     with arena_of(
-        TWO, folder, "arena.n_battles=50", "arena.n_calibration=10", "plan=true", judge=judge
+        TWO,
+        folder,
+        "arena.n_battles=50",
+        "arena.n_calibration=10",
+        "plan=true",
+        judge=judge,
     ) as (experiment, context):
         plan = experiment.dry_run(context)
     assert plan is not None
@@ -169,9 +190,15 @@ def test_a_plan_lets_no_model_answer(folder: Path) -> None:
         "entrant=[openai_compatible]",
         "entrant.openai_compatible.base_url=http://localhost:9/v1",
     )
-    model = ("entrant.openai_compatible.model=m", "entrant.openai_compatible.max_tokens=100")
+    model = (
+        "entrant.openai_compatible.model=m",
+        "entrant.openai_compatible.max_tokens=100",
+    )
     ran = command(folder, *chosen, *model, "plan=true")
-    assert f"{N_DRAWN} answers are yet to be made, taken to be of 400 characters" in ran.err
+    assert (
+        f"{N_DRAWN} answers are yet to be made, taken to be of 400 characters"
+        in ran.err
+    )
     assert re.search(rf"preference +{N_DRAWN + 20} +{2 * (N_DRAWN + 20)} ", ran.out)
 
 
@@ -187,7 +214,10 @@ def test_a_limit_without_a_battle_for_each_model_is_refused(folder: Path) -> Non
 
 
 def test_a_share_of_a_limited_run_answers_nothing_else(folder: Path) -> None:
-    with arena_of(TWO, folder, "judging.limit_pairs=24", "shard=0/2") as (experiment, context):
+    with arena_of(TWO, folder, "judging.limit_pairs=24", "shard=0/2") as (
+        experiment,
+        context,
+    ):
         said = experiment.run(context).text
     assert (
         said == "shard 0/2: 12 responses made; run without shard= to judge"
@@ -195,14 +225,19 @@ def test_a_share_of_a_limited_run_answers_nothing_else(folder: Path) -> None:
 
 
 def test_a_share_of_the_answers_can_be_made_elsewhere(folder: Path) -> None:
-    with arena_of(TWO, folder, "arena.n_battles=50", "shard=1/4") as (experiment, context):
+    with arena_of(TWO, folder, "arena.n_battles=50", "shard=1/4") as (
+        experiment,
+        context,
+    ):
         said = experiment.run(context).text
     assert (
         said == "shard 1/4: 26 responses made; run without shard= to judge"
     )  # 13 of 50 prompts, two models
 
 
-def test_adaptive_rounds_are_held_against_the_cap_before_the_first(folder: Path) -> None:
+def test_adaptive_rounds_are_held_against_the_cap_before_the_first(
+    folder: Path,
+) -> None:
     """Each of four rounds of ten would fit, and all of them do not. What is judged already needs no cap."""
     adaptive = (
         "arena.opponents=adaptive",
@@ -211,7 +246,11 @@ def test_adaptive_rounds_are_held_against_the_cap_before_the_first(folder: Path)
         "arena.n_calibration=0",
     )
     with OpenAiServer() as server:
-        judge = ("judge=openai_compatible", "judge.model=large", f"judge.base_url={server.url}")
+        judge = (
+            "judge=openai_compatible",
+            "judge.model=large",
+            f"judge.base_url={server.url}",
+        )
         prices = (
             "judge.input_usd_per_million=0",
             "judge.output_usd_per_million=10",
@@ -227,7 +266,11 @@ def test_adaptive_rounds_are_held_against_the_cap_before_the_first(folder: Path)
                 f"judging.budget_usd={cap}",
                 "elo.n_perms=5",
             )
-            quick = ("figures=false", "rating.bradley_terry.n_bootstraps=20", "judge.temperature=0")
+            quick = (
+                "figures=false",
+                "rating.bradley_terry.n_bootstraps=20",
+                "judge.temperature=0",
+            )
             return attempt(
                 f"--config-dir={folder}/mine",
                 *given,
@@ -252,7 +295,9 @@ def test_adaptive_rounds_are_held_against_the_cap_before_the_first(folder: Path)
 
 def test_adaptive_opponents_are_nearer_and_the_same_each_time(folder: Path) -> None:
     def distances(how: str) -> tuple[list[str], float]:
-        found = placed(WORLD, folder, "arena.n_battles=100", f"arena.opponents={how}").placement
+        found = placed(
+            WORLD, folder, "arena.n_battles=100", f"arena.opponents={how}"
+        ).placement
         met = [b.model_b for b in found.judged]
         return met, float(np.mean([abs(RATINGS[m] - 1100) for m in met]))
 
@@ -260,7 +305,9 @@ def test_adaptive_opponents_are_nearer_and_the_same_each_time(folder: Path) -> N
     assert len(near[0]) == len(at_random[0]) == 100
     assert near[1] < 0.8 * at_random[1]
     judge = TheJudge()
-    placed(WORLD, folder, "arena.n_battles=100", "arena.opponents=adaptive", judge=judge)
+    placed(
+        WORLD, folder, "arena.n_battles=100", "arena.opponents=adaptive", judge=judge
+    )
     assert judge.seen == []
 
 
@@ -277,16 +324,26 @@ def test_another_rating_takes_the_place_of_bradley_terry(folder: Path) -> None:
     judge = ("judge=lexical", "judge.default_signal=overlap", "judge.margin=0.01")
     ran = run(f"--config-dir={folder}/mine", *world, *chosen, *judge, folder=folder)
     found = ran.read("elo_ratings.json")
-    assert (found["rating_settings"]["method"], found["n_bootstraps"]) == ("davidson", 0)
+    assert (found["rating_settings"]["method"], found["n_bootstraps"]) == (
+        "davidson",
+        0,
+    )
     rated = {r["model"]: r for r in found["ratings"]}
     assert rated["other"]["rating"] < rated["mine"]["rating"] < rated["mine"]["ci_high"]
-    assert sum(r["rating"] for r in rated.values()) / len(rated) == pytest.approx(1000.0)
+    assert sum(r["rating"] for r in rated.values()) / len(rated) == pytest.approx(
+        1000.0
+    )
 
 
 def test_where_nobody_has_a_rating_that_is_said(tmp_path: Path) -> None:
     """By Davidson: the best has won or tied each of its battles, so that gaps and ties would grow for ever."""
-    world = World(anchors={"high": 50_000.0, "low": 0.0}, placed={"mine": 99_000.0}, n_battles=40)
-    with arena_of(world, world.write(tmp_path), "arena.n_battles=20") as (experiment, context):
+    world = World(
+        anchors={"high": 50_000.0, "low": 0.0}, placed={"mine": 99_000.0}, n_battles=40
+    )
+    with arena_of(world, world.write(tmp_path), "arena.n_battles=20") as (
+        experiment,
+        context,
+    ):
         experiment.rating = {"davidson": Davidson(initial_rating=1000.0, use="both")}
         play = experiment.play(context.store)
         placement = arena.place(experiment, play)
@@ -301,11 +358,16 @@ def test_where_nobody_has_a_rating_that_is_said(tmp_path: Path) -> None:
 
 
 def test_an_interval_that_is_chosen_is_taken(folder: Path) -> None:
-    with arena_of(WORLD, folder, "rating.bradley_terry.interval=sandwich") as (experiment, _):
+    with arena_of(WORLD, folder, "rating.bradley_terry.interval=sandwich") as (
+        experiment,
+        _,
+    ):
         assert experiment.rating["bradley_terry"].interval == "sandwich"
 
 
-def test_a_model_that_wins_everything_is_flagged_and_gets_no_number(tmp_path: Path) -> None:
+def test_a_model_that_wins_everything_is_flagged_and_gets_no_number(
+    tmp_path: Path,
+) -> None:
     world = World(anchors=RATINGS, placed={"mine": 99_000.0})
     found = placed(world, world.write(tmp_path), "arena.n_battles=30")
     (entry,) = [r for r in found.placement.board.ratings if r.model == "mine"]
@@ -325,7 +387,11 @@ def test_the_judge_is_asked_about_human_battles_as_about_its_own(folder: Path) -
     found = placed(
         WORLD, folder, "arena.n_battles=60", "arena.n_calibration=25", judge=judge
     ).placement
-    human = [r for r in judge.seen if "mine" not in (r.subject.entrant_a, r.subject.entrant_b)]
+    human = [
+        r
+        for r in judge.seen
+        if "mine" not in (r.subject.entrant_a, r.subject.entrant_b)
+    ]
     assert len(human) == 50
     assert len({(r.system, r.schema) for r in judge.seen}) == 1
     assert found.calibration is not None
@@ -336,15 +402,22 @@ def test_the_judge_is_asked_about_human_battles_as_about_its_own(folder: Path) -
 
 def test_no_calibration_costs_nothing(folder: Path) -> None:
     judge = TheJudge()
-    found = placed(WORLD, folder, "arena.n_battles=20", "arena.n_calibration=0", judge=judge)
+    found = placed(
+        WORLD, folder, "arena.n_battles=20", "arena.n_calibration=0", judge=judge
+    )
     assert len(judge.seen) == 40
     assert found.placement.calibration is None
 
 
-def test_a_model_that_is_held_out_is_compared_with_what_humans_say_of_it(folder: Path) -> None:
+def test_a_model_that_is_held_out_is_compared_with_what_humans_say_of_it(
+    folder: Path,
+) -> None:
     rows = WORLD.rows()
     answers = {
-        r["question_id"]: r[f"response_{s}"] for r in rows for s in "ab" if r[f"model_{s}"] == "m7"
+        r["question_id"]: r[f"response_{s}"]
+        for r in rows
+        for s in "ab"
+        if r[f"model_{s}"] == "m7"
     }
     world = World(anchors=RATINGS, placed={"m7": RATINGS["m7"]})
     world.write(folder)
@@ -368,7 +441,9 @@ def test_a_second_judge_never_gets_the_first_ones_verdicts(folder: Path) -> None
         TheJudge(model="two", every=3, spoilt="?"),
     ]
     for judge in judges:
-        placed(WORLD, folder, "arena.n_battles=30", "arena.n_calibration=0", judge=judge)
+        placed(
+            WORLD, folder, "arena.n_battles=30", "arena.n_calibration=0", judge=judge
+        )
     assert [len(judge.seen) for judge in judges] == [60, 60, 60]
 
 
@@ -390,8 +465,12 @@ def test_what_cannot_be_read_is_no_tie(spoilt: str, folder: Path) -> None:
         "arena.n_calibration=0",
         judge=TheJudge(spoilt=spoilt, every=3),
     )
-    spoilt_prompts = [d for d in found.play.drawn["mine"] if int(d.question_id[1:]) % 3 == 0]
-    assert found.report.facts["judge_quality"][0]["n_invalid"] == len(spoilt_prompts) > 10
+    spoilt_prompts = [
+        d for d in found.play.drawn["mine"] if int(d.question_id[1:]) % 3 == 0
+    ]
+    assert (
+        found.report.facts["judge_quality"][0]["n_invalid"] == len(spoilt_prompts) > 10
+    )
     assert len(found.placement.judged) == 90 - len(spoilt_prompts)
     assert not [b for b in found.placement.judged if b.is_tie]
 
@@ -399,15 +478,25 @@ def test_what_cannot_be_read_is_no_tie(spoilt: str, folder: Path) -> None:
 def test_decimals_in_the_evidence_change_no_verdict(folder: Path) -> None:
     reply = '{"evidence_a": "score 7.5 of 10", "evidence_b": "score 7.9 of 10", "verdict": "B"}'
     judge = TheJudge(spoilt=reply, every=1)
-    found = placed(WORLD, folder, "arena.n_battles=10", "arena.n_calibration=0", judge=judge)
+    found = placed(
+        WORLD, folder, "arena.n_battles=10", "arena.n_calibration=0", judge=judge
+    )
     assert {v.verdict for j in found.play.judgments for v in j.raw} == {"B"}
 
 
 @pytest.mark.parametrize("opponents", ["random", "adaptive"])
 def test_a_run_without_any_valid_verdict_says_so(opponents: str, folder: Path) -> None:
     judge = TheJudge(spoilt="?", every=1)
-    with pytest.raises(UserError, match="mine: none of its 20 battles has a valid verdict"):
-        placed(WORLD, folder, "arena.n_battles=20", f"arena.opponents={opponents}", judge=judge)
+    with pytest.raises(
+        UserError, match="mine: none of its 20 battles has a valid verdict"
+    ):
+        placed(
+            WORLD,
+            folder,
+            "arena.n_battles=20",
+            f"arena.opponents={opponents}",
+            judge=judge,
+        )
 
 
 @pytest.mark.parametrize("opponents", ["random", "adaptive"])
@@ -435,9 +524,18 @@ def test_a_model_of_which_nothing_was_judged_is_told_why(
         folder / "else" / "responses_mine.jsonl",
         [{"prompt_id": "else", "response_text": "Never asked for."}],
     )
-    chosen = ("arena.n_battles=20", f"arena.opponents={opponents}", "allow_missing=true")
+    chosen = (
+        "arena.n_battles=20",
+        f"arena.opponents={opponents}",
+        "allow_missing=true",
+    )
     with pytest.raises(UserError) as refusal:
-        placed(WORLD, folder, *chosen, *(override.format(folder=folder) for override in overrides))
+        placed(
+            WORLD,
+            folder,
+            *chosen,
+            *(override.format(folder=folder) for override in overrides),
+        )
     assert str(refusal.value).startswith(
         "mine: none of its battles has a verdict, so it cannot be placed"
     )
@@ -445,7 +543,9 @@ def test_a_model_of_which_nothing_was_judged_is_told_why(
 
 
 def test_adaptive_rounds_draw_no_battle_without_texts_again(folder: Path) -> None:
-    rows = [row | {"prompt": ""} if i % 2 else row for i, row in enumerate(WORLD.rows())]
+    rows = [
+        row | {"prompt": ""} if i % 2 else row for i, row in enumerate(WORLD.rows())
+    ]
     write_jsonl(folder / "arena.jsonl", rows)
     play = placed(WORLD, folder, "arena.n_battles=80", "arena.opponents=adaptive").play
     assert len(play.drawn["mine"]) + len(play.unusable) == 80
@@ -453,7 +553,9 @@ def test_adaptive_rounds_draw_no_battle_without_texts_again(folder: Path) -> Non
 
 def test_both_orders_are_one_observation_of_their_prompt(folder: Path) -> None:
     """A defect: rows were resampled. A judge that never contradicts itself is known no better for being asked twice."""
-    found = placed(WORLD, folder, f"arena.n_battles={N_DRAWN}", "arena.n_calibration=0").placement
+    found = placed(
+        WORLD, folder, f"arena.n_battles={N_DRAWN}", "arena.n_calibration=0"
+    ).placement
     assert all(b.verdict_ab == b.verdict_ba for b in found.judged)
     questions = Counter(b.question_id for b in found.battles)
     assert found.board.n_clusters == len(questions) == WORLD.n_battles
@@ -487,7 +589,11 @@ def test_the_files_of_a_run(ran: Ran) -> None:
             "ratings.json",
             "bootstrap_ratings.csv",
         ),
-        *("responses/responses_mine.jsonl", "matches/matches.jsonl", "verdicts/preference.jsonl"),
+        *(
+            "responses/responses_mine.jsonl",
+            "matches/matches.jsonl",
+            "verdicts/preference.jsonl",
+        ),
         *(
             f"figures/{name}.{kind}"
             for name in ("leaderboard", "predicted_and_observed")
@@ -506,11 +612,20 @@ def test_the_ratings_are_sorted_and_say_whence_each_comes(ran: Ran) -> None:
         "mine": "evaluated",
         "other": "evaluated",
     }
-    assert (found["arena"], found["model"], found["judge_model"]) == ("file", "mine", "lexical")
+    assert (found["arena"], found["model"], found["judge_model"]) == (
+        "file",
+        "mine",
+        "lexical",
+    )
     assert found["models"] == ["mine", "other"]
-    assert (found["n_bootstraps"], found["rating_settings"]["interval"]) == (200, "percentile")
+    assert (found["n_bootstraps"], found["rating_settings"]["interval"]) == (
+        200,
+        "percentile",
+    )
     assert sum(ratings) / len(ratings) == pytest.approx(1000.0)
-    counted = Counter(m for b in ran.rows("battles.jsonl") for m in (b["model_a"], b["model_b"]))
+    counted = Counter(
+        m for b in ran.rows("battles.jsonl") for m in (b["model_a"], b["model_b"])
+    )
     assert {r["model"]: r["n_battles"] for r in found["ratings"]} == counted
 
 
@@ -525,7 +640,9 @@ def test_the_manifest_says_what_was_drawn_and_left_out(ran: Ran) -> None:
     assert (about["n_rows"], about["n_battles"], about["n_anchors"]) == (600, 600, 10)
     assert about["n_drawn"] == {"mine": N_DRAWN, "other": N_DRAWN}
     assert len(about["draw_fingerprint"]) == len(about["fingerprint"]) == 40
-    rubric = {f"rubric preference{what}" for what in ("", " system", " template", " schema")}
+    rubric = {
+        f"rubric preference{what}" for what in ("", " system", " template", " schema")
+    }
     assert set(manifest["input_hashes"]) == {
         "arena arena.jsonl",
         "entrant mine",
@@ -537,7 +654,9 @@ def test_the_manifest_says_what_was_drawn_and_left_out(ran: Ran) -> None:
 
 def test_the_page_and_the_table_say_where_the_models_stand(ran: Ran) -> None:
     page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
-    rating = next(r for r in ran.read("elo_ratings.json")["ratings"] if r["model"] == "mine")
+    rating = next(
+        r for r in ran.read("elo_ratings.json")["ratings"] if r["model"] == "mine"
+    )
     said = f"{rating['rating']:.0f} (95 %: {rating['ci_low']:.0f} to {rating['ci_high']:.0f}), rank {rating['rank']} of 12"
     assert said in page.said
     assert f"mine: {said}" in ran.out
@@ -548,10 +667,14 @@ def test_the_page_and_the_table_say_where_the_models_stand(ran: Ran) -> None:
 def test_the_tracker_is_told_the_rating(ran: Ran) -> None:
     log = [
         json.loads(line)
-        for line in (ran.run_dir / "tracker" / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        for line in (ran.run_dir / "tracker" / "log.jsonl")
+        .read_text(encoding="utf-8")
+        .splitlines()
     ]
     (summary,) = [entry["value"] for entry in log if entry["kind"] == "summary"]
-    rating = next(r for r in ran.read("elo_ratings.json")["ratings"] if r["model"] == "mine")
+    rating = next(
+        r for r in ran.read("elo_ratings.json")["ratings"] if r["model"] == "mine"
+    )
     assert summary["mine/rating"] == rating["rating"]
     assert summary["human/agreement"] <= 1
 
@@ -560,7 +683,9 @@ def test_the_tracker_is_told_the_rating(ran: Ran) -> None:
 
 
 def of_rate(ran: Ran) -> dict[str, dict[str, Any]]:
-    board = ran.read("ratings.json")["dimensions"]["overall"]["bradley_terry"]["ratings"]
+    board = ran.read("ratings.json")["dimensions"]["overall"]["bradley_terry"][
+        "ratings"
+    ]
     return {row["model"]: row for row in board}
 
 
@@ -586,7 +711,8 @@ def test_the_battles_of_a_run_give_its_ratings_again(
             [rating[n] for n in same], abs=1e-9
         )
     resamples = [
-        (r.run_dir / "bootstrap_ratings.csv").read_text(encoding="utf-8") for r in (first, again)
+        (r.run_dir / "bootstrap_ratings.csv").read_text(encoding="utf-8")
+        for r in (first, again)
     ]
     assert resamples[0] == resamples[1]
 
@@ -594,9 +720,13 @@ def test_the_battles_of_a_run_give_its_ratings_again(
 def test_the_resamples_are_there_for_an_interval_of_ones_own(ran: Ran) -> None:
     with (ran.run_dir / "bootstrap_ratings.csv").open(encoding="utf-8") as text:
         rows = list(csv.DictReader(text))
-    mine = next(r for r in ran.read("elo_ratings.json")["ratings"] if r["model"] == "mine")
+    mine = next(
+        r for r in ran.read("elo_ratings.json")["ratings"] if r["model"] == "mine"
+    )
     assert len(rows) == 200
-    assert np.percentile([float(row["mine"]) for row in rows], 2.5) == pytest.approx(mine["ci_low"])
+    assert np.percentile([float(row["mine"]) for row in rows], 2.5) == pytest.approx(
+        mine["ci_low"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -619,9 +749,15 @@ def test_the_resamples_are_there_for_an_interval_of_ones_own(ran: Ran) -> None:
 def test_settings_that_cannot_be_taken_are_refused(
     overrides: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
-    write_jsonl(tmp_path / "b.jsonl", [{"model_a": "a", "model_b": "b", "winner": "tie"}])
+    write_jsonl(
+        tmp_path / "b.jsonl", [{"model_a": "a", "model_b": "b", "winner": "tie"}]
+    )
     refused = attempt(
-        "experiment=rate", "battles=b.jsonl", "tracker=local", *overrides, folder=tmp_path
+        "experiment=rate",
+        "battles=b.jsonl",
+        "tracker=local",
+        *overrides,
+        folder=tmp_path,
     )
     assert refused.code == 2
     assert refused.err.startswith(f"elo_exp: {message}")
@@ -634,14 +770,26 @@ def test_settings_that_cannot_be_taken_are_refused(
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("rubric=[factuality]",), "rubric: found factuality. A placement asks one thing"),
-        (("rubric=[preference,calibration]",), "rubric: found preference, calibration."),
-        (("rating=[bradley_terry,davidson]",), "rating: found 2. A placement is rated by one"),
+        (
+            ("rubric=[factuality]",),
+            "rubric: found factuality. A placement asks one thing",
+        ),
+        (
+            ("rubric=[preference,calibration]",),
+            "rubric: found preference, calibration.",
+        ),
+        (
+            ("rating=[bradley_terry,davidson]",),
+            "rating: found 2. A placement is rated by one",
+        ),
         (
             ("arena.opponents=adaptive", "shard=0/2"),
             "shard: adaptive opponents are chosen as verdicts come in.",
         ),
-        (("arena.path=nowhere.jsonl",), "arena.path: found no file of battles at nowhere.jsonl."),
+        (
+            ("arena.path=nowhere.jsonl",),
+            "arena.path: found no file of battles at nowhere.jsonl.",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_read(
@@ -664,7 +812,10 @@ def test_what_is_wrong_is_said_before_anything_is_read(
             "arena.languages: found en, but no column of file says the language.",
         ),
         (("arena.hold_out=[gpt]",), "arena.hold_out: 'gpt' has no battle in file."),
-        (("rating.bradley_terry.baseline_model=gpt",), "baseline_model: 'gpt' has no rating here."),
+        (
+            ("rating.bradley_terry.baseline_model=gpt",),
+            "baseline_model: 'gpt' has no rating here.",
+        ),
     ],
 )
 def test_what_is_wrong_with_the_arena_is_said_in_one_line(
@@ -679,7 +830,8 @@ def test_what_is_wrong_with_the_arena_is_said_in_one_line(
 def test_a_model_that_is_in_the_arena_is_refused(tmp_path: Path) -> None:
     world = World(anchors=RATINGS, placed={"m3": 1000.0})
     with pytest.raises(
-        UserError, match=r"entrant: 'm3' is a model of file already.*arena.hold_out=\[m3\]"
+        UserError,
+        match=r"entrant: 'm3' is a model of file already.*arena.hold_out=\[m3\]",
     ):
         placed(world, world.write(tmp_path))
 
@@ -688,7 +840,8 @@ def test_a_question_that_is_asked_in_two_ways_is_refused(folder: Path) -> None:
     rows = [row | {"question_id": "q0"} for row in WORLD.rows()]
     write_jsonl(folder / "arena.jsonl", rows)
     with pytest.raises(
-        UserError, match="arena.columns.question_id: 'q0' stands for two different prompts"
+        UserError,
+        match="arena.columns.question_id: 'q0' stands for two different prompts",
     ):
         placed(WORLD, folder)
 
@@ -700,14 +853,21 @@ def llmfao(folder: Path, model: str) -> Path:
     """The crowd's battles of llmfao with their texts, and one model's responses; the folder of both."""
 
     def rows(name: str) -> list[dict[str, Any]]:
-        with gzip.open(shared_data("llmfao") / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
+        with gzip.open(
+            shared_data("llmfao") / f"{name}.jsonl.gz", "rt", encoding="utf-8"
+        ) as file:
             return [json.loads(line) for line in file]
 
     prompts = {row["prompt_id"]: row["prompt"] for row in rows("prompts")}
-    said = {(row["prompt_id"], row["model"]): row["response"] for row in rows("responses")}
+    said = {
+        (row["prompt_id"], row["model"]): row["response"] for row in rows("responses")
+    }
     crowd = [
         {
-            **{name: row[name] for name in ("model_a", "model_b", "winner", "question_id")},
+            **{
+                name: row[name]
+                for name in ("model_a", "model_b", "winner", "question_id")
+            },
             "prompt": prompts[row["question_id"]],
             "response_a": said[row["question_id"], row["model_a"]],
             "response_b": said[row["question_id"], row["model_b"]],
@@ -716,7 +876,9 @@ def llmfao(folder: Path, model: str) -> Path:
         if row["judge_model"] == "crowd"
     ]
     answers = [
-        {"prompt_id": q, "response_text": text} for (q, name), text in said.items() if name == model
+        {"prompt_id": q, "response_text": text}
+        for (q, name), text in said.items()
+        if name == model
     ]
     world = World(anchors={}, placed={model: 0.0}, n_battles=0)
     world.write(folder)
@@ -725,14 +887,18 @@ def llmfao(folder: Path, model: str) -> Path:
     return folder
 
 
-def test_a_real_model_is_placed_by_gpt_4_and_compared_with_the_crowd(tmp_path: Path) -> None:
+def test_a_real_model_is_placed_by_gpt_4_and_compared_with_the_crowd(
+    tmp_path: Path,
+) -> None:
     """docs/arena.md has the numbers: the judge puts Weaver 12k lower than the crowd does, because it is more decisive;
     on the scale of the crowd it is where the crowd has it."""
     from elo_exp.judges.replay import ReplayJudge
 
     model = "Weaver 12k"
     world = World(anchors={}, placed={model: 0.0})
-    judge = ReplayJudge(path=str(shared_data("llmfao") / "battles.jsonl.gz"), judge_model="gpt-4")
+    judge = ReplayJudge(
+        path=str(shared_data("llmfao") / "battles.jsonl.gz"), judge_model="gpt-4"
+    )
     many = (
         "arena.n_battles=10000",
         "arena.n_calibration=400",
@@ -742,8 +908,14 @@ def test_a_real_model_is_placed_by_gpt_4_and_compared_with_the_crowd(tmp_path: P
     found = placed(
         world, llmfao(tmp_path, model), f"arena.hold_out=[{model}]", *many, judge=judge
     ).placement
-    assert (len(found.judged), len(found.human), len(found.board.models)) == (550, 5998, 57)
-    assert {b.verdict_ba for b in found.judged} == {None}  # gpt-4 was asked in one order
+    assert (len(found.judged), len(found.human), len(found.board.models)) == (
+        550,
+        5998,
+        57,
+    )
+    assert {b.verdict_ba for b in found.judged} == {
+        None
+    }  # gpt-4 was asked in one order
     mine = found.board.row(model)
     assert found.human_board is not None
     by_humans = found.human_board.row(model).rating or 0
@@ -770,20 +942,31 @@ def synthetic(
     b = np.where(a == b, (b + 1) % n_models, b)
     u = rng.random(n_battles)
     win = 0.7 / (1 + np.exp(ability[b] - ability[a]))
-    winners = np.where(u < win, "model_a", np.where(u < win + 0.3, "tie", "model_b")).tolist()
+    winners = np.where(
+        u < win, "model_a", np.where(u < win + 0.3, "tie", "model_b")
+    ).tolist()
     names = [f"model-{i:03d}-instruct" for i in range(n_models)]
     battles = [
         Battle(model_a=names[i], model_b=names[j], winner=winner, question_id=f"q{t}")
-        for t, (i, j, winner) in enumerate(zip(a.tolist(), b.tolist(), winners, strict=True))
+        for t, (i, j, winner) in enumerate(
+            zip(a.tolist(), b.tolist(), winners, strict=True)
+        )
     ]
     at = [(0, t) for t in range(n_battles)]
     known = Arena(
-        name="synthetic", battles=battles, at=at, held_out=[], n_rows=n_battles, dropped={}
+        name="synthetic",
+        battles=battles,
+        at=at,
+        held_out=[],
+        n_rows=n_battles,
+        dropped={},
     )
     return known, dict(zip(names, ability.tolist(), strict=True))
 
 
-def verdict(draw: placement.Draw, ability: float, abilities: dict[str, float]) -> Battle:
+def verdict(
+    draw: placement.Draw, ability: float, abilities: dict[str, float]
+) -> Battle:
     """Both orders of a judge that ties one time in five; the prompt moves both alike."""
     rng = np.random.default_rng(draw.at[1])
     p = 1 / (1 + np.exp(abilities[draw.opponent] - ability + rng.standard_normal()))
@@ -807,12 +990,19 @@ SANDWICH = BradleyTerry(
 
 
 def width(
-    known: Arena, abilities: dict[str, float], ability: float, n: int, how: str, seed: int
+    known: Arena,
+    abilities: dict[str, float],
+    ability: float,
+    n: int,
+    how: str,
+    seed: int,
 ) -> float:
     """Of the interval of a new model by n judged battles, in four rounds where opponents are adaptive."""
     anchors = placement.anchors(known, 200)
     human = placement.among(known.battles, anchors)
-    candidates = placement.draws(known, anchors, seed=seed, sides=1 if how == "random" else 2)
+    candidates = placement.draws(
+        known, anchors, seed=seed, sides=1 if how == "random" else 2
+    )
     taken = placement.first(candidates, n if how == "random" else n // 4)
     board = None
     while board is None or len(taken) < n:
@@ -822,7 +1012,9 @@ def width(
                 candidates, taken, ratings, placement.estimate(board, "new"), n // 4
             )
         board = SANDWICH.rate(
-            by_dimension({"d": [*(verdict(draw, ability, abilities) for draw in taken), *human]})
+            by_dimension(
+                {"d": [*(verdict(draw, ability, abilities) for draw in taken), *human]}
+            )
         )["d"]
     rating = board.row("new")
     return (rating.ci_high or 0) - (rating.ci_low or 0)
@@ -843,7 +1035,12 @@ def test_adaptive_opponents_save_less_than_a_fifth_of_the_battles(
             )
             near, at_random = (
                 float(
-                    np.mean([width(known, abilities, ability, 400, how, seed) for seed in range(4)])
+                    np.mean(
+                        [
+                            width(known, abilities, ability, 400, how, seed)
+                            for seed in range(4)
+                        ]
+                    )
                 )
                 for how in ("adaptive", "random")
             )
@@ -865,13 +1062,19 @@ def test_the_figures_hold_130_models(tmp_path: Path) -> None:
         placed={"mine": 1000.0},
         n_battles=5000,
     )
-    found = placed(world, world.write(tmp_path), "arena.n_battles=200", "arena.min_battles=1")
+    found = placed(
+        world, world.write(tmp_path), "arena.n_battles=200", "arena.min_battles=1"
+    )
     leaderboard, shares = found.report.figures()
     assert len(leaderboard.rows) == 130
     wide, high = (int.from_bytes(leaderboard.png[i : i + 4]) for i in (16, 20))
     assert wide < 2000
     assert high < 1400
-    assert sum(row["n_battles"] for row in shares.rows) == len(found.placement.judged) == 200
+    assert (
+        sum(row["n_battles"] for row in shares.rows)
+        == len(found.placement.judged)
+        == 200
+    )
 
 
 @pytest.mark.slow

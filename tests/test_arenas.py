@@ -44,7 +44,9 @@ def settings(name: str = "file", **changes: Any) -> ArenaSource:
     return ArenaSource(**{**values, "columns": ArenaColumns(**columns), **changes})
 
 
-def conversation(prompt: str, answer: str, turns: int, *, blocks: bool) -> list[dict[str, Any]]:
+def conversation(
+    prompt: str, answer: str, turns: int, *, blocks: bool
+) -> list[dict[str, Any]]:
     def said(text: str) -> Any:
         return [{"type": "text", "text": text, "image": None}] if blocks else text
 
@@ -69,12 +71,22 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
     else:
         data.write("".join(json.dumps(row) + "\n" for row in rows).encode())
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(data.getvalue()) if path.suffix == ".gz" else data.getvalue())
+    path.write_bytes(
+        gzip.compress(data.getvalue()) if path.suffix == ".gz" else data.getvalue()
+    )
     return path
 
 
 def own() -> list[dict[str, Any]]:
-    names = ("question_id", "model_a", "model_b", "winner", "prompt", "response_a", "response_b")
+    names = (
+        "question_id",
+        "model_a",
+        "model_b",
+        "winner",
+        "prompt",
+        "response_a",
+        "response_b",
+    )
     return [dict(zip(names, row, strict=False)) for row in ROWS if row[-1] == 1]
 
 
@@ -168,14 +180,18 @@ def test_every_arena_is_read_into_one_schema(
     found = arenas.read(chosen)
     assert found.battles == BATTLES
     assert arenas.texts(chosen, found.at[1:]) == {
-        found.at[1]: Texts(prompt="Three and three?", response_a="Nine.", response_b="Six."),
+        found.at[1]: Texts(
+            prompt="Three and three?", response_a="Nine.", response_b="Six."
+        ),
         found.at[2]: Texts(prompt="One and one?", response_a="Two.", response_b="2"),
     }
     several = {} if name == "file" else {"of several turns": 1}
     assert (found.n_rows, found.dropped) == (len(rows()), several)
 
 
-@pytest.mark.parametrize("name", ["lmarena_55k", "lmarena_100k", "lmarena_140k", "comparia"])
+@pytest.mark.parametrize(
+    "name", ["lmarena_55k", "lmarena_100k", "lmarena_140k", "comparia"]
+)
 def test_a_data_set_of_the_hub_is_pinned_to_a_commit(name: str) -> None:
     chosen = settings(name)
     assert chosen.dataset is not None
@@ -219,7 +235,9 @@ def test_a_folder_of_files_is_one_arena(tmp_path: Path) -> None:
 
 def test_who_met_is_read_without_the_texts(tmp_path: Path) -> None:
     """Of a conversation in parquet only who spoke: an arena of gigabytes takes a moment and no memory."""
-    chosen = settings("lmarena_140k", path=str(lines(tmp_path / "train.parquet", lmarena_140k())))
+    chosen = settings(
+        "lmarena_140k", path=str(lines(tmp_path / "train.parquet", lmarena_140k()))
+    )
     first = next(iter(arena_rows.light(chosen)))
     assert first.values["conversation_a"] == [{"role": "user"}, {"role": "assistant"}]
     assert "conversation_b" not in first.values
@@ -228,7 +246,9 @@ def test_who_met_is_read_without_the_texts(tmp_path: Path) -> None:
 def read(tmp_path: Path, *changed: dict[str, Any], **changes: Any) -> arenas.Arena:
     """The arena of our own rows, the first of them changed so, one after the other."""
     rows = [own()[0] | row for row in changed] + own()
-    return arenas.read(settings(path=str(lines(tmp_path / "arena.jsonl", rows)), **changes))
+    return arenas.read(
+        settings(path=str(lines(tmp_path / "arena.jsonl", rows)), **changes)
+    )
 
 
 @pytest.mark.parametrize(
@@ -253,7 +273,10 @@ def test_a_row_that_is_no_battle_is_counted_and_said_why(
 
 def test_the_words_of_an_arena_are_translated(tmp_path: Path) -> None:
     found = read(
-        tmp_path, {"winner": "both_bad"}, {"winner": "bob"}, winners={"both_bad": "tie (bothbad)"}
+        tmp_path,
+        {"winner": "both_bad"},
+        {"winner": "bob"},
+        winners={"both_bad": "tie (bothbad)"},
     )
     assert [b.winner for b in found.battles[:2]] == ["tie (bothbad)", "model_b"]
 
@@ -269,13 +292,19 @@ def test_a_battle_without_a_question_is_one_by_itself(tmp_path: Path) -> None:
     assert len({b.question_id for b in found.battles}) == len(BATTLES)
 
 
-@pytest.mark.parametrize(("languages", "n"), [(None, 4), (["FR"], 1), (["fr", "en"], 4)])
+@pytest.mark.parametrize(
+    ("languages", "n"), [(None, 4), (["FR"], 1), (["fr", "en"], 4)]
+)
 def test_languages_are_filtered_whatever_their_case(
     languages: list[str] | None, n: int, tmp_path: Path
 ) -> None:
-    rows = [{**row, "language": "en"} for row in own()] + [{**own()[0], "language": "fr"}]
+    rows = [{**row, "language": "en"} for row in own()] + [
+        {**own()[0], "language": "fr"}
+    ]
     path = str(lines(tmp_path / "arena.jsonl", rows))
-    found = arenas.read(settings(path=path, columns={"language": "language"}, languages=languages))
+    found = arenas.read(
+        settings(path=path, columns={"language": "language"}, languages=languages)
+    )
     assert len(found.battles) == n
 
 
@@ -328,7 +357,11 @@ def test_languages_are_filtered_whatever_their_case(
             {"languages": ["xx"], "columns": {"language": "language"}},
             "arena file: no battle is left of 1 rows (1 another language). Found in arena.columns.language: en 1.",
         ),
-        ({}, {"hold_out": ["gpt"]}, "arena.hold_out: 'gpt' has no battle in file. Check the name."),
+        (
+            {},
+            {"hold_out": ["gpt"]},
+            "arena.hold_out: 'gpt' has no battle in file. Check the name.",
+        ),
     ],
 )
 def test_what_is_wrong_with_an_arena_is_said_in_one_line(
@@ -345,9 +378,15 @@ def test_what_is_wrong_with_an_arena_is_said_in_one_line(
     ("changes", "message"),
     [
         ({}, "arena.path: names no file."),
-        ({"path": "nowhere.jsonl"}, "arena.path: found no file of battles at nowhere.jsonl."),
+        (
+            {"path": "nowhere.jsonl"},
+            "arena.path: found no file of battles at nowhere.jsonl.",
+        ),
         ({"path": __file__}, "has the ending '.py'. Expected .jsonl, .csv or .parquet"),
-        ({"path": "x.jsonl", "columns": {"prompt": None}}, "arena.columns: names no texts."),
+        (
+            {"path": "x.jsonl", "columns": {"prompt": None}},
+            "arena.columns: names no texts.",
+        ),
     ],
 )
 def test_a_source_that_cannot_be_read_is_refused_before_anything_is_done(
@@ -369,21 +408,29 @@ def test_a_source_that_cannot_be_read_is_refused_before_anything_is_done(
 def test_a_battle_without_texts_to_judge_says_so(
     change: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    chosen = settings(path=str(lines(tmp_path / "arena.jsonl", [own()[0] | change])), max_chars=100)
+    chosen = settings(
+        path=str(lines(tmp_path / "arena.jsonl", [own()[0] | change])), max_chars=100
+    )
     assert arenas.texts(chosen, [(0, 0)]) == {(0, 0): reason}
 
 
 def test_a_message_with_a_picture_cannot_be_judged_as_text(tmp_path: Path) -> None:
     (row, *_) = lmarena_140k()
-    row["conversation_a"][0]["content"].append({"type": "image", "text": None, "image": "..."})
+    row["conversation_a"][0]["content"].append(
+        {"type": "image", "text": None, "image": "..."}
+    )
     chosen = settings("lmarena_140k", path=str(lines(tmp_path / "train.jsonl", [row])))
-    assert arenas.texts(chosen, [(0, 0)]) == {(0, 0): "without a text, or with more than text"}
+    assert arenas.texts(chosen, [(0, 0)]) == {
+        (0, 0): "without a text, or with more than text"
+    }
 
 
 def test_a_conversation_in_which_no_user_speaks_is_left_out(tmp_path: Path) -> None:
     rows = lmarena_140k()
     rows[0]["conversation_a"] = rows[0]["conversation_a"][1:]
-    found = arenas.read(settings("lmarena_140k", path=str(lines(tmp_path / "train.parquet", rows))))
+    found = arenas.read(
+        settings("lmarena_140k", path=str(lines(tmp_path / "train.parquet", rows)))
+    )
     assert found.battles == BATTLES[1:]
     assert found.dropped == {"without a message of the user": 1, "of several turns": 1}
 

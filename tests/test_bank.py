@@ -30,7 +30,9 @@ def row(**changes: Any) -> dict[str, Any]:
         "text": "Why?",
         "gold_answer": "Because.",
     }
-    return {key: value for key, value in {**full, **changes}.items() if value is not None}
+    return {
+        key: value for key, value in {**full, **changes}.items() if value is not None
+    }
 
 
 def prompts_of(**sizes: int) -> list[Prompt]:
@@ -41,7 +43,9 @@ def prompts_of(**sizes: int) -> list[Prompt]:
         for source in list(waiting):
             waiting[source] -= 1
             name = f"{source}-{waiting[source]}"
-            prompts.append(Prompt(prompt_id=name, text=f"{name}?", source=source, subject="renal"))
+            prompts.append(
+                Prompt(prompt_id=name, text=f"{name}?", source=source, subject="renal")
+            )
     return prompts
 
 
@@ -60,10 +64,16 @@ def shipped() -> list[Prompt]:
 
 
 def test_the_shipped_bank_has_143_prompts_in_three_strata(shipped):
-    assert Counter(p.source for p in shipped) == {"medmcqa_open": 24, "medqa": 69, "curated": 50}
+    assert Counter(p.source for p in shipped) == {
+        "medmcqa_open": 24,
+        "medqa": 69,
+        "curated": 50,
+    }
 
 
-def test_a_curated_prompt_has_an_expected_behavior_and_every_other_one_a_gold_answer(shipped):
+def test_a_curated_prompt_has_an_expected_behavior_and_every_other_one_a_gold_answer(
+    shipped,
+):
     for prompt in shipped:
         curated = prompt.source == "curated"
         assert (prompt.gold_answer is None) == curated, prompt.prompt_id
@@ -77,7 +87,8 @@ def test_no_two_shipped_prompts_are_alike(shipped):
     on this bank; a paraphrase that keeps half its sentences is at 0.3 or more."""
     runs = {p.prompt_id: shingles(p.text) for p in shipped}
     likeness = {
-        (a, b): len(runs[a] & runs[b]) / len(runs[a] | runs[b]) for a, b in combinations(runs, 2)
+        (a, b): len(runs[a] & runs[b]) / len(runs[a] | runs[b])
+        for a, b in combinations(runs, 2)
     }
     closest = max(likeness, key=likeness.__getitem__)
     assert likeness[closest] < 0.15, closest
@@ -85,12 +96,18 @@ def test_no_two_shipped_prompts_are_alike(shipped):
 
 def test_no_shipped_prompt_gives_its_answer_away(shipped):
     for prompt in shipped:
-        assert (prompt.gold_answer or "?!").lower() not in prompt.text.lower(), prompt.prompt_id
+        assert (prompt.gold_answer or "?!").lower() not in prompt.text.lower(), (
+            prompt.prompt_id
+        )
 
 
 def test_the_original_bank_loads():
     prompts = bank.load(shared_data("tap_bank.jsonl"))
-    assert Counter(p.source for p in prompts) == {"medmcqa_open": 24, "medqa": 69, "curated": 50}
+    assert Counter(p.source for p in prompts) == {
+        "medmcqa_open": 24,
+        "medqa": 69,
+        "curated": 50,
+    }
     assert len(bank.select(prompts, PILOT, seed=PILOT_SEED)) == 50
 
 
@@ -112,7 +129,11 @@ def test_rows_become_prompts_in_file_order_and_unknown_keys_are_ignored(tmp_path
             tags=("x",),
         ),
         Prompt(
-            prompt_id="p1", source="medqa", subject="renal", text="Why?", expected_behavior="hedge"
+            prompt_id="p1",
+            source="medqa",
+            subject="renal",
+            text="Why?",
+            expected_behavior="hedge",
         ),
     ]
 
@@ -144,10 +165,12 @@ def test_a_bad_row_is_named_with_file_line_and_remedy(tmp_path, bad, words):
 
 def test_an_id_that_comes_twice_is_refused_with_both_places(tmp_path):
     path = write_jsonl(
-        tmp_path / "bank.jsonl", [row(), row(prompt_id="p2"), row(text="Something else?")]
+        tmp_path / "bank.jsonl",
+        [row(), row(prompt_id="p2"), row(text="Something else?")],
     )
     with pytest.raises(
-        UserError, match=re.escape(f"{path}:3: prompt_id 'p1' stands already at {path}:1.")
+        UserError,
+        match=re.escape(f"{path}:3: prompt_id 'p1' stands already at {path}:1."),
     ):
         bank.load(path)
 
@@ -169,7 +192,9 @@ def test_prompts_that_repeat_the_text_of_another_are_warned_of_once(tmp_path, ca
 
 def test_an_empty_bank_is_refused(tmp_path):
     path = write_jsonl(tmp_path / "bank.jsonl", [])
-    with pytest.raises(UserError, match="holds no prompts. Expected one JSON object a line."):
+    with pytest.raises(
+        UserError, match="holds no prompts. Expected one JSON object a line."
+    ):
         bank.load(path)
 
 
@@ -184,7 +209,9 @@ def test_the_pilot_subset_is_the_one_specified(shipped):
     expected = set()
     for source, size in (("medmcqa_open", 8), ("medqa", 24), ("curated", 18)):
         stratum = [row["prompt_id"] for row in rows if row["source"] == source]
-        expected |= {stratum[i] for i in rng.choice(len(stratum), size=size, replace=False)}
+        expected |= {
+            stratum[i] for i in rng.choice(len(stratum), size=size, replace=False)
+        }
     selected = bank.select(shipped, PILOT, seed=PILOT_SEED)
     assert [p.prompt_id for p in selected] == [
         row["prompt_id"] for row in rows if row["prompt_id"] in expected
@@ -194,7 +221,10 @@ def test_the_pilot_subset_is_the_one_specified(shipped):
 
 def test_the_subset_keeps_the_order_of_the_bank_and_takes_no_prompt_twice():
     prompts = prompts_of(medqa=20, curated=20)
-    places = [prompts.index(p) for p in bank.select(prompts, {"curated": 15, "medqa": 15}, seed=7)]
+    places = [
+        prompts.index(p)
+        for p in bank.select(prompts, {"curated": 15, "medqa": 15}, seed=7)
+    ]
     assert places == sorted(set(places))
     assert len(places) == 30
 
@@ -208,7 +238,8 @@ def test_without_strata_the_whole_bank_is_taken(strata):
 def test_a_stratum_that_is_too_small_is_refused_with_what_the_bank_has():
     with pytest.raises(UserError) as error:
         bank.select(prompts_of(medqa=3, curated=2), {"medqa": 3, "curated": 18}, seed=0)
-    assert "mode.strata: asks for 18 prompts of source 'curated', the bank holds 2" in str(
-        error.value
+    assert (
+        "mode.strata: asks for 18 prompts of source 'curated', the bank holds 2"
+        in str(error.value)
     )
     assert "(it has medqa 3, curated 2)" in str(error.value)

@@ -58,7 +58,8 @@ ROWS = [
     },
 ]
 BATTLES = [
-    Battle(**{key: value for key, value in row.items() if value is not None}) for row in ROWS
+    Battle(**{key: value for key, value in row.items() if value is not None})
+    for row in ROWS
 ]
 
 
@@ -101,7 +102,9 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
             content = as_parquet(rows)
         case "jsonl":
             content = write_jsonl(path.with_suffix(".plain"), rows).read_bytes()
-    return write_whole(path, gzip.compress(content) if path.suffix == ".gz" else content)
+    return write_whole(
+        path, gzip.compress(content) if path.suffix == ".gz" else content
+    )
 
 
 @dataclass
@@ -160,31 +163,45 @@ def test_orders_that_disagree_are_a_tie_and_both_verdicts_are_kept(
     ab, ba, winner, verdict_ab, verdict_ba, inconsistent
 ):
     (battle,) = from_judgments([judgment(ab, ba)])
-    assert (battle.winner, battle.verdict_ab, battle.verdict_ba) == (winner, verdict_ab, verdict_ba)
+    assert (battle.winner, battle.verdict_ab, battle.verdict_ba) == (
+        winner,
+        verdict_ab,
+        verdict_ba,
+    )
     assert battle.is_inconsistent is inconsistent
 
 
-@pytest.mark.parametrize(("ab", "ba"), [("INVALID", "A"), ("B", "INVALID"), ("INVALID", "INVALID")])
+@pytest.mark.parametrize(
+    ("ab", "ba"), [("INVALID", "A"), ("B", "INVALID"), ("INVALID", "INVALID")]
+)
 def test_an_invalid_judgment_is_no_battle(ab, ba):
     assert from_judgments([judgment(ab, ba)]) == []
 
 
 def test_a_mirrored_verdict_is_no_second_observation():
     (battle,) = from_judgments([judgment("A", "B", mirrored=True)])
-    assert (battle.winner, battle.verdict_ab, battle.verdict_ba) == ("model_a", "model_a", None)
+    assert (battle.winner, battle.verdict_ab, battle.verdict_ba) == (
+        "model_a",
+        "model_a",
+        None,
+    )
 
 
 # Reading files
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet", "jsonl.gz", "csv.gz", "parquet.gz"])
+@pytest.mark.parametrize(
+    "ending", ["jsonl", "csv", "parquet", "jsonl.gz", "csv.gz", "parquet.gz"]
+)
 def test_the_same_battles_are_read_from_every_kind_of_file(tmp_path, ending):
     found = read(write(tmp_path / f"battles.{ending}", ROWS))
     assert found == Found(battles=BATTLES, n_dropped=0, n_filtered=0)
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
-def test_columns_may_have_other_names_and_a_winner_may_be_named_by_its_column(tmp_path, ending):
+def test_columns_may_have_other_names_and_a_winner_may_be_named_by_its_column(
+    tmp_path, ending
+):
     rows = [
         {"left": "ann", "right": "bob", "winner": "left", "domain": "renal"},
         {"left": "ann", "right": "bob", "winner": "right", "domain": "renal"},
@@ -241,7 +258,10 @@ def test_where_both_orders_are_there_a_result_is_a_word(tmp_path):
     """As in the battles of a run whose entrants are called so."""
     row = {"model_a": "model_b", "model_b": "model_a", "winner": "model_b"}
     (battle,) = read(
-        write(tmp_path / "b.jsonl", [row | {"verdict_ab": "model_b", "verdict_ba": "model_b"}])
+        write(
+            tmp_path / "b.jsonl",
+            [row | {"verdict_ab": "model_b", "verdict_ba": "model_b"}],
+        )
     ).battles
     assert battle.winner == "model_b"
 
@@ -263,7 +283,9 @@ def test_a_column_that_is_not_asked_for_is_not_read(tmp_path):
 def test_a_column_that_is_asked_for_by_name_and_is_not_there_is_refused(tmp_path):
     """No file need have a question_id, but who names a dimension wants it: else all would be rated in one."""
     path = write(tmp_path / "battles.jsonl", [{**ROWS[0], "domain": "renal"}])
-    assert "has no column 'dommain'" in refused(path, columns={**COLUMNS, "dimension": "dommain"})
+    assert "has no column 'dommain'" in refused(
+        path, columns={**COLUMNS, "dimension": "dommain"}
+    )
 
 
 def test_names_that_are_numbers_are_read_as_texts(tmp_path):
@@ -277,14 +299,18 @@ def test_names_that_are_numbers_are_read_as_texts(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_the_mark_that_spreadsheets_put_before_the_first_letter_is_ignored(tmp_path, ending):
+def test_the_mark_that_spreadsheets_put_before_the_first_letter_is_ignored(
+    tmp_path, ending
+):
     path = write(tmp_path / f"battles.{ending}", ROWS)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert read(path).battles == BATTLES
 
 
 def test_a_long_conversation_in_another_column_does_no_harm(tmp_path):
-    path = write(tmp_path / "battles.csv", [{**ROWS[0], "conversation": "Why? " * 50_000}])
+    path = write(
+        tmp_path / "battles.csv", [{**ROWS[0], "conversation": "Why? " * 50_000}]
+    )
     assert read(path).battles == BATTLES[:1]
 
 
@@ -292,12 +318,18 @@ def test_real_battles_of_people_and_models_are_read():
     """The judges of one file are told apart by a filter; nothing is dropped."""
     path = shared_data("llmfao/battles.jsonl.gz")
     assert (len(read(path).battles), read(path).n_dropped) == (15_403, 0)
-    for judge, n in (("crowd", 8_931), ("gpt-4", 3_236), ("gpt-3.5-turbo-instruct", 3_236)):
+    for judge, n in (
+        ("crowd", 8_931),
+        ("gpt-4", 3_236),
+        ("gpt-3.5-turbo-instruct", 3_236),
+    ):
         found = read(path, filters={"judge_model": judge})
         assert (len(found.battles), found.n_filtered) == (n, 15_403 - n)
 
 
-@pytest.mark.parametrize(("name", "n_battles"), [("simple", 16), ("food", 30), ("llmfao", 8_931)])
+@pytest.mark.parametrize(
+    ("name", "n_battles"), [("simple", 16), ("food", 30), ("llmfao", 8_931)]
+)
 def test_the_comparisons_of_another_library_are_read(name, n_battles):
     path = shared_data(f"golden/{name}.csv")
     assert len(read(path, columns=LEFT_RIGHT).battles) == n_battles
@@ -333,7 +365,9 @@ def test_verdicts_may_be_named_by_the_column_as_winners_may(tmp_path):
 
 def test_a_verdict_that_names_no_model_is_refused(tmp_path):
     """The letters of a judge are positions; taken for results they would all be ties."""
-    path = write(tmp_path / "battles.jsonl", [{**ROWS[0], "verdict_ab": "A", "verdict_ba": "B"}])
+    path = write(
+        tmp_path / "battles.jsonl", [{**ROWS[0], "verdict_ab": "A", "verdict_ba": "B"}]
+    )
     assert (
         ":1: verdict_ab is 'A'. Expected one of model_a, model_b, tie, tie (bothbad)."
         in refused(path)
@@ -356,7 +390,9 @@ def test_a_verdict_that_names_no_model_is_refused(tmp_path):
         ("model_b", "model_b", None, None),
     ],
 )
-def test_a_winner_that_its_two_orders_do_not_name_is_refused(tmp_path, winner, ab, ba, expected):
+def test_a_winner_that_its_two_orders_do_not_name_is_refused(
+    tmp_path, winner, ab, ba, expected
+):
     """Elo plays winners and Bradley-Terry orders: the two would say the opposite."""
     path = write(
         tmp_path / "battles.jsonl",
@@ -374,7 +410,8 @@ def test_a_winner_that_its_two_orders_do_not_name_is_refused(tmp_path, winner, a
 
 def test_a_filter_keeps_what_it_names_and_counts_the_rest(tmp_path):
     found = read(
-        write(tmp_path / "battles.jsonl", ROWS), filters={"judge_model": "opus", "source": None}
+        write(tmp_path / "battles.jsonl", ROWS),
+        filters={"judge_model": "opus", "source": None},
     )
     assert found == Found(battles=BATTLES[:2], n_dropped=0, n_filtered=2)
 
@@ -408,11 +445,16 @@ MALFORMED = [
     ),
     ({**GOOD, "winner": None}, "column 'winner' is empty. Expected a winner."),
     ({**GOOD, "model_b": ""}, "column 'model_b' is empty. Expected a model."),
-    ({**GOOD, "model_b": "ann"}, "'ann' battles itself. Expected two different models."),
+    (
+        {**GOOD, "model_b": "ann"},
+        "'ann' battles itself. Expected two different models.",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("bad", "words"), MALFORMED, ids=[words for _, words in MALFORMED])
+@pytest.mark.parametrize(
+    ("bad", "words"), MALFORMED, ids=[words for _, words in MALFORMED]
+)
 @pytest.mark.parametrize(
     ("ending", "place"), [("jsonl", ":2"), ("csv", ":3"), ("parquet", ": row 2")]
 )
@@ -420,15 +462,25 @@ def test_a_malformed_row_is_named_with_what_was_found_and_expected(
     tmp_path, ending, place, bad, words
 ):
     path = write(tmp_path / f"battles.{ending}", [GOOD, bad])
-    assert refused(path) == f"{path}{place}: {words} battles_on_error=drop leaves such rows out."
+    assert (
+        refused(path)
+        == f"{path}{place}: {words} battles_on_error=drop leaves such rows out."
+    )
 
 
 def test_malformed_rows_may_be_dropped_and_are_counted(tmp_path, caplog):
-    path = write(tmp_path / "battles.jsonl", [GOOD, *(bad for bad, _ in MALFORMED), GOOD])
+    path = write(
+        tmp_path / "battles.jsonl", [GOOD, *(bad for bad, _ in MALFORMED), GOOD]
+    )
     with caplog.at_level(logging.WARNING):
         found = read(path, on_error="drop")
-    assert found == Found(battles=[Battle(**GOOD)] * 2, n_dropped=len(MALFORMED), n_filtered=0)
-    assert f"{path}: dropped 5 malformed rows; the first: {path}:2: winner is 'eve'" in caplog.text
+    assert found == Found(
+        battles=[Battle(**GOOD)] * 2, n_dropped=len(MALFORMED), n_filtered=0
+    )
+    assert (
+        f"{path}: dropped 5 malformed rows; the first: {path}:2: winner is 'eve'"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
@@ -437,11 +489,15 @@ def test_which_battles_are_of_equal_answers_is_read_again(tmp_path, ending):
         Battle(**GOOD, verdict_ab="model_a", verdict_ba="model_b", equal_answers=equal)
         for equal in (True, False)
     ]
-    found = read(write(tmp_path / f"battles.{ending}", [battle.to_dict() for battle in some]))
+    found = read(
+        write(tmp_path / f"battles.{ending}", [battle.to_dict() for battle in some])
+    )
     assert [battle.equal_answers for battle in found.battles] == [True, False]
 
 
-POOLED = [{**GOOD, "judge_model": name, "question_id": "q1"} for name in ("opus", "haiku")]
+POOLED = [
+    {**GOOD, "judge_model": name, "question_id": "q1"} for name in ("opus", "haiku")
+]
 
 
 def test_that_the_verdicts_of_several_judges_are_pooled_is_said(tmp_path, caplog):
@@ -482,19 +538,26 @@ def test_that_some_battles_name_no_question_is_said(tmp_path, caplog):
 def test_a_column_that_is_there_twice_is_refused(tmp_path):
     """The second would be read, and the first lost."""
     path = tmp_path / "battles.csv"
-    path.write_text("model_a,model_b,winner,winner\nann,bob,model_a,model_b\n", encoding="utf-8")
+    path.write_text(
+        "model_a,model_b,winner,winner\nann,bob,model_a,model_b\n", encoding="utf-8"
+    )
     assert "has the column 'winner' twice. Expected each name once." in refused(path)
 
 
 def test_a_misspelt_column_is_answered_with_the_columns_there_are(tmp_path):
-    path = write(tmp_path / "battles.csv", [{"left": "ann", "right": "bob", "winner": "left"}])
+    path = write(
+        tmp_path / "battles.csv", [{"left": "ann", "right": "bob", "winner": "left"}]
+    )
     words = refused(path, columns={**LEFT_RIGHT, "model_b": "rihgt"})
     assert ":2: has no column 'rihgt' (found 'left', 'right', 'winner')." in words
     assert "Name it with battles_columns.model_b=COLUMN." in words
 
 
 def test_a_space_in_the_name_of_a_column_is_seen(tmp_path):
-    path = write(tmp_path / "battles.csv", [{"model_a": "ann", " model_b": "bob", "winner": "tie"}])
+    path = write(
+        tmp_path / "battles.csv",
+        [{"model_a": "ann", " model_b": "bob", "winner": "tie"}],
+    )
     words = "has no column 'model_b' (found 'model_a', ' model_b', 'winner'). Name it with battles_columns.model_b=COLUMN."
     assert refused(path) == f"{path}:2: {words}"
 
@@ -506,7 +569,9 @@ def test_dropping_rows_is_advised_only_where_some_would_be_left(tmp_path, ending
     renamed = [{"model_a": "ann", "modelB": "bob", "winner": "tie"}] * 2
     assert drop not in refused(write(tmp_path / f"renamed.{ending}", renamed))
     missing = {**COLUMNS, "dimension": "domain"}
-    assert drop not in refused(write(tmp_path / f"missing.{ending}", [GOOD]), columns=missing)
+    assert drop not in refused(
+        write(tmp_path / f"missing.{ending}", [GOOD]), columns=missing
+    )
     bad = [{**GOOD, "winner": "eve"}, GOOD]
     assert drop in refused(write(tmp_path / f"bad.{ending}", bad))
     if ending == "jsonl":
@@ -524,7 +589,9 @@ def test_dropping_every_row_says_why(tmp_path):
 # Files that cannot be read
 
 
-@pytest.mark.parametrize("name", ["battles.xlsx", "battles", "battles.gz", "battles.json"])
+@pytest.mark.parametrize(
+    "name", ["battles.xlsx", "battles", "battles.gz", "battles.json"]
+)
 def test_an_ending_that_is_not_known_is_refused(tmp_path, name):
     assert "Expected .jsonl, .csv or .parquet, each also .gz." in refused(
         write_whole(tmp_path / name, "x")
@@ -639,20 +706,29 @@ GOOD_LINE = '{"model_a": "ann", "model_b": "bob", "winner": "tie"}'
 )  # fmt: skip
 def test_a_file_that_is_no_table_of_names_is_refused(tmp_path, name, text, words):
     """An unclosed quote would leave five of a thousand rows; a doubled key takes its last value."""
-    head = "model_a,model_b,winner\nann,bob,tie\n" if name == "b.csv" else GOOD_LINE + "\n"
+    head = (
+        "model_a,model_b,winner\nann,bob,tie\n" if name == "b.csv" else GOOD_LINE + "\n"
+    )
     assert words in refused(write_whole(tmp_path / name, head + text + "\n"))
 
 
 def test_names_that_look_alike_are_warned_of(tmp_path, caplog):
-    rows = [{**GOOD, "model_a": name, "model_b": "zoe"} for name in ("a", "A ", "ａ", "b")]
+    rows = [
+        {**GOOD, "model_a": name, "model_b": "zoe"} for name in ("a", "A ", "ａ", "b")
+    ]
     read(write(tmp_path / "battles.jsonl", rows))
-    (warning,) = [r.getMessage() for r in caplog.records if "look alike" in r.getMessage()]
-    assert warning.endswith("the models 'A ', 'a', 'ａ' look alike and are rated apart.")
+    (warning,) = [
+        r.getMessage() for r in caplog.records if "look alike" in r.getMessage()
+    ]
+    assert warning.endswith(
+        "the models 'A ', 'a', 'ａ' look alike and are rated apart."
+    )
 
 
 def test_a_column_of_thousands_of_names_is_none_of_models(tmp_path):
     rows = [{**GOOD, "model_a": f"answer {i}"} for i in range(3000)]
     words = refused(write(tmp_path / "battles.csv", rows))
     assert (
-        "found 3,001 models. Expected at most 3,000: are 'model_a' and 'model_b' the right" in words
+        "found 3,001 models. Expected at most 3,000: are 'model_a' and 'model_b' the right"
+        in words
     )

@@ -94,7 +94,11 @@ def test_two_models_by_hand():
         interval = stats.t.interval(0.95, 99, row.rating, error)
         assert (row.ci_low, row.ci_high) == pytest.approx(interval)
     assert (board.label, board.interval) == ("Bradley-Terry", "independent battles")
-    assert (board.n_matches, board.n_clusters, board.row("a").n_battles) == (100, 100, 100)
+    assert (board.n_matches, board.n_clusters, board.row("a").n_battles) == (
+        100,
+        100,
+        100,
+    )
     assert pytest.approx(173.7178, abs=1e-4) == POINTS
 
 
@@ -115,7 +119,9 @@ def test_a_perfect_cycle_rates_everyone_equal():
 def test_both_orders_are_two_games_unless_only_consistent_battles_count():
     flipped = [battle("a", "b", "tie", verdict_ab="model_a", verdict_ba="tie")]
     np.testing.assert_array_equal(played(flipped).wins(), [[0, 1.5], [0.5, 0]])
-    np.testing.assert_array_equal(played(flipped, "consistent").wins(), [[0, 0.5], [0.5, 0]])
+    np.testing.assert_array_equal(
+        played(flipped, "consistent").wins(), [[0, 0.5], [0.5, 0]]
+    )
     np.testing.assert_array_equal(played(flipped).ties(), [[0, 1], [1, 0]])
     once = [battle("a", "b", verdict_ab="model_a")]
     np.testing.assert_array_equal(played(once).wins(), [[0, 1], [0, 0]])
@@ -137,7 +143,9 @@ def test_law_at_the_maximum_expected_wins_equal_wins(seed: int):
     assert theta.mean() == pytest.approx(0, abs=1e-12)
     np.testing.assert_allclose(abilities(wins.T), -theta, atol=1e-9)
     order = np.random.default_rng(seed).permutation(len(wins))
-    np.testing.assert_allclose(abilities(wins[np.ix_(order, order)]), theta[order], atol=1e-9)
+    np.testing.assert_allclose(
+        abilities(wins[np.ix_(order, order)]), theta[order], atol=1e-9
+    )
 
 
 @settings(max_examples=20, deadline=None)
@@ -147,7 +155,12 @@ def test_law_it_does_not_matter_how_the_games_are_written_down(seed: int):
     other = {"model_a": "model_b", "model_b": "model_a"}
     some = tournament(12, seed)
     turned = [
-        battle(b.model_b, b.model_a, other.get(str(verdict), "tie"), question_id=b.question_id)
+        battle(
+            b.model_b,
+            b.model_a,
+            other.get(str(verdict), "tie"),
+            question_id=b.question_id,
+        )
         for b in some
         for verdict in (b.verdict_ab, b.verdict_ba)
     ]
@@ -184,14 +197,17 @@ def test_statsmodels_finds_the_same_clustered_errors(seed: int):
     """A logistic regression on entrant differences, the last model as origin; its small-sample factor divided out."""
     some = Tournament().games(143, np.random.default_rng([5, seed]))
     design = (np.eye(4)[some.first] - np.eye(4)[some.second])[:, :3]
-    fit = statsmodels.GLM(some.score, design, family=statsmodels.families.Binomial()).fit(
-        cov_type="cluster", cov_kwds={"groups": some.cluster}
-    )
+    fit = statsmodels.GLM(
+        some.score, design, family=statsmodels.families.Binomial()
+    ).fit(cov_type="cluster", cov_kwds={"groups": some.cluster})
     factor = (len(design) - 1) / (len(design) - 3)
     ours = clustered_covariance(abilities(some.wins()), some)
     against_last = np.eye(4)[:3] - np.eye(4)[3]
     np.testing.assert_allclose(
-        against_last @ ours @ against_last.T, fit.cov_params() / factor, rtol=2e-3, atol=1e-6
+        against_last @ ours @ against_last.T,
+        fit.cov_params() / factor,
+        rtol=2e-3,
+        atol=1e-6,
     )
 
 
@@ -217,7 +233,9 @@ def test_the_covariance_is_that_of_the_ratings():
     board = rate([*tournament(40, 1), battle("best", "a", question_id="q1")])
     assert board.models == ("a", "b", "best", "c", "d")
     assert board.covariance is not None
-    assert np.isnan(board.covariance[2]).all() and np.isnan(board.covariance[:, 2]).all()
+    assert (
+        np.isnan(board.covariance[2]).all() and np.isnan(board.covariance[:, 2]).all()
+    )
     np.testing.assert_allclose(np.sqrt(np.diag(board.covariance)), board.std_error)
     np.testing.assert_allclose(np.nansum(board.covariance, axis=1), 0, atol=1e-9)
     assert (board.n_clusters, board.interval) == (40, "prompt-clustered")
@@ -234,10 +252,16 @@ def test_prompts_that_do_not_differ_tell_no_error(n: int, verdict: str, interval
     assert (row.rating, row.std_error, row.ci_low, row.flag) == (1400, None, None, None)
 
 
-def coverage(n_tournaments: int, *, n_prompts: int, n_bootstraps: int) -> dict[str, float]:
+def coverage(
+    n_tournaments: int, *, n_prompts: int, n_bootstraps: int
+) -> dict[str, float]:
     """The share of 95 % intervals that cover the true rating, over tournaments and four models."""
     truth = Tournament().true_ratings() / POINTS
-    covered: dict[str, list[bool]] = {"sandwich": [], "bootstrap": [], "independent": []}
+    covered: dict[str, list[bool]] = {
+        "sandwich": [],
+        "bootstrap": [],
+        "independent": [],
+    }
     for seed in range(n_tournaments):
         some = Tournament().games(n_prompts, np.random.default_rng([n_prompts, seed]))
         fit = Fit.of(some)
@@ -248,7 +272,9 @@ def coverage(n_tournaments: int, *, n_prompts: int, n_bootstraps: int) -> dict[s
         errors = {
             "sandwich": np.sqrt(np.diag(fit.covariance)),
             "bootstrap": np.nanstd(samples, axis=0, ddof=1),
-            "independent": np.sqrt(np.diag(clustered_covariance(fit.theta, one_by_one))),
+            "independent": np.sqrt(
+                np.diag(clustered_covariance(fit.theta, one_by_one))
+            ),
         }
         for name, error in errors.items():
             covered[name] += (np.abs(fit.theta - truth) < 1.96 * error).tolist()
@@ -298,9 +324,13 @@ def test_a_resample_is_the_fit_to_prompts_drawn_with_replacement(named: bool):
             if named:
                 drawn = [b for q in draw for b in some if b.question_id == units[q]]
             else:
-                drawn = [some[t - start] for t in draw if start <= t < start + len(some)]
+                drawn = [
+                    some[t - start] for t in draw if start <= t < start + len(some)
+                ]
             other = choix.ilsr_pairwise_dense(played(drawn).wins(), tol=1e-12)
-            np.testing.assert_allclose(row, 1400 + POINTS * (other - other.mean()), atol=1e-4)
+            np.testing.assert_allclose(
+                row, 1400 + POINTS * (other - other.mean()), atol=1e-4
+            )
         start += len(some)
     assert boards["x"].interval == ("prompt bootstrap" if named else "battle bootstrap")
 
@@ -311,7 +341,9 @@ def test_its_error_is_the_scatter_of_the_resamples_and_near_the_sandwich():
     sandwich, resampled = rate(some), rate(some, interval="bootstrap")
     assert resampled.samples is not None and resampled.samples.shape == (1000, 4)
     assert resampled.parameters == {"n_bootstraps": 1000, "n_dropped": 0}
-    np.testing.assert_allclose(resampled.covariance, np.cov(resampled.samples, rowvar=False))
+    np.testing.assert_allclose(
+        resampled.covariance, np.cov(resampled.samples, rowvar=False)
+    )
     np.testing.assert_allclose(resampled.std_error, sandwich.std_error, rtol=0.07)
     np.testing.assert_array_equal(resampled.rating, sandwich.rating)
     row = rate(some, interval="percentile").row("b")
@@ -327,12 +359,22 @@ def test_dimensions_judged_alike_get_the_same_samples():
     boards = method(interval="bootstrap", n_bootstraps=50).rate(
         by_dimension({"x": some, "y": again})
     )
-    assert boards["y"].samples is not None and boards["y"].models == ("a", "aa", "b", "c", "d")
-    np.testing.assert_allclose(boards["y"].samples[:, [0, 2, 3, 4]], boards["x"].samples, atol=1e-4)
+    assert boards["y"].samples is not None and boards["y"].models == (
+        "a",
+        "aa",
+        "b",
+        "c",
+        "d",
+    )
+    np.testing.assert_allclose(
+        boards["y"].samples[:, [0, 2, 3, 4]], boards["x"].samples, atol=1e-4
+    )
     assert np.isnan(boards["y"].samples[:, 1]).all()
 
 
-@pytest.mark.parametrize("changes", [{"_MAX_CHORD_STEPS": 1}, {"_NUMBERS_A_BLOCK": 1}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{"_MAX_CHORD_STEPS": 1}, {"_NUMBERS_A_BLOCK": 1}], ids=str
+)
 def test_no_shortcut_of_the_bootstrap_changes_it(
     changes: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ):
@@ -345,7 +387,9 @@ def test_no_shortcut_of_the_bootstrap_changes_it(
         np.testing.assert_allclose(found[name], expected[name], atol=1e-6)
 
 
-@pytest.mark.parametrize(("n_upsets", "share", "is_given"), [(5, 0.0067, True), (1, 0.37, False)])
+@pytest.mark.parametrize(
+    ("n_upsets", "share", "is_given"), [(5, 0.0067, True), (1, 0.37, False)]
+)
 def test_resamples_without_finite_ratings_are_dropped_and_counted(
     n_upsets: int, share: float, is_given: bool, caplog: pytest.LogCaptureFixture
 ):
@@ -360,11 +404,15 @@ def test_resamples_without_finite_ratings_are_dropped_and_counted(
     assert n_dropped / 1000 == pytest.approx(share, abs=4 * math.sqrt(share / 1000))
     assert board.samples is not None and len(board.samples) == 1000 - n_dropped
     assert (board.row("a").std_error is not None) == is_given
-    (warning,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    (warning,) = [
+        r.getMessage() for r in caplog.records if r.levelno == logging.WARNING
+    ]
     assert warning.startswith(
         f"d: {n_dropped:.0f} of 1000 resamples of the prompts leave no finite"
     )
-    assert warning.endswith("are dropped" if is_given else "Take interval=sandwich or more prompts")
+    assert warning.endswith(
+        "are dropped" if is_given else "Take interval=sandwich or more prompts"
+    )
 
 
 # Data that cannot be rated, or look as if they could not
@@ -374,7 +422,12 @@ def test_models_without_a_finite_rating_are_named_and_the_others_rated_as_if_alo
     """In evalica a single battle against a newcomer turns every score into 1e-06; in arena-rank the newcomer gets
     3,455 ± .03 points."""
     core = tournament(300, 6)
-    extremes = [battle("best", "a"), battle("b", "worst"), battle("x", "y"), battle("y", "x")]
+    extremes = [
+        battle("best", "a"),
+        battle("b", "worst"),
+        battle("x", "y"),
+        battle("y", "x"),
+    ]
     alone, board = rate(core), rate(core + extremes)
     assert {r.model: r.flag for r in board.ratings if r.rating is None} == {
         "best": "unbeaten",
@@ -393,13 +446,20 @@ def test_models_without_a_finite_rating_are_named_and_the_others_rated_as_if_alo
 def test_of_nothing_but_wins_nobody_is_rated_and_of_nothing_but_ties_all_are_equal(
     n: int, interval: str
 ):
-    won = rate([battle("a", "b", question_id=f"q{q}") for q in range(n)], interval=interval)
+    won = rate(
+        [battle("a", "b", question_id=f"q{q}") for q in range(n)], interval=interval
+    )
     assert [(r.model, r.rating, r.flag) for r in won.ratings] == [
         ("a", None, "unbeaten"),
         ("b", None, "winless"),
     ]
-    tied = rate([battle("a", "b", "tie"), battle("b", "c", "tie (bothbad)")] * n, interval=interval)
-    assert [(r.rating, r.std_error, r.rank) for r in tied.ratings] == [(1400, None, 1)] * 3
+    tied = rate(
+        [battle("a", "b", "tie"), battle("b", "c", "tie (bothbad)")] * n,
+        interval=interval,
+    )
+    assert [(r.rating, r.std_error, r.rank) for r in tied.ratings] == [
+        (1400, None, 1)
+    ] * 3
     assert method(interval=interval).rate(by_dimension({"d": []})) == {}
 
 
@@ -440,10 +500,19 @@ def test_a_million_games_are_rated_like_any_others():
     first = rng.integers(50, size=10**6)
     second = (first + rng.integers(1, 50, size=10**6)) % 50
     theta = np.linspace(-1, 1, 50)
-    score = (rng.random(10**6) < 1 / (1 + np.exp(theta[second] - theta[first]))).astype(float)
+    score = (rng.random(10**6) < 1 / (1 + np.exp(theta[second] - theta[first]))).astype(
+        float
+    )
     every = np.arange(10**6)
     fit = Fit.of(
-        Games(n_models=50, first=first, second=second, score=score, cluster=every, prompts=every)
+        Games(
+            n_models=50,
+            first=first,
+            second=second,
+            score=score,
+            cluster=every,
+            prompts=every,
+        )
     )
     errors = np.sqrt(np.diag(fit.covariance))
     assert np.abs((fit.theta - theta) / errors).max() < 4
@@ -453,7 +522,9 @@ def test_a_million_games_are_rated_like_any_others():
 @pytest.mark.parametrize("interval", ["sandwich", "bootstrap"])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_whatever_the_battles_no_rating_is_nan_or_infinite(interval: str, data: st.DataObject):
+def test_whatever_the_battles_no_rating_is_nan_or_infinite(
+    interval: str, data: st.DataObject
+):
     """A few battles among a few models, most of which cannot all be rated: JSON that has no NaN, and a flag for each
     model without a rating."""
     names = st.sampled_from("abcd")
@@ -465,7 +536,9 @@ def test_whatever_the_battles_no_rating_is_nan_or_infinite(interval: str, data: 
         question_id=st.sampled_from(["p", "q", None]),
     ).filter(lambda b: b.model_a != b.model_b)
     board = rate(
-        data.draw(st.lists(one, min_size=1, max_size=12)), interval=interval, n_bootstraps=20
+        data.draw(st.lists(one, min_size=1, max_size=12)),
+        interval=interval,
+        n_bootstraps=20,
     )
     json.dumps([r.to_dict() for r in board.ratings], allow_nan=False)
     json.dumps(dict(board.parameters), allow_nan=False)
@@ -479,12 +552,17 @@ def test_whatever_the_battles_no_rating_is_nan_or_infinite(interval: str, data: 
     ("row", "message"),
     [
         (battle("a", "a"), "'a' battles itself. Expected two different models."),
-        (battle("a", "b", "A"), "winner: found 'A'. Expected one of model_a, model_b, tie"),
+        (
+            battle("a", "b", "A"),
+            "winner: found 'A'. Expected one of model_a, model_b, tie",
+        ),
         (battle("a", "b", None), "winner: found None. Expected one of"),  # type: ignore[arg-type]
         (battle("a", "b", verdict_ab="A"), "verdict_ab: found 'A'. Expected one of"),
     ],
 )
-def test_a_battle_that_is_none_is_refused_and_never_a_silent_tie(row: Battle, message: str):
+def test_a_battle_that_is_none_is_refused_and_never_a_silent_tie(
+    row: Battle, message: str
+):
     with pytest.raises(UserError) as refusal:
         rate([battle("a", "b"), battle("b", "a"), row])
     assert str(refusal.value).startswith(message)

@@ -36,15 +36,26 @@ def medmcqa(
 ) -> Row:
     """A row with the fields of MedMCQA. Its right option is opb."""
     options = {"opa": "Lead", "opb": "Potassium", "opc": "Zinc", "opd": "Cobalt"}
-    rest = {"cop": 1, "choice_type": "single", "subject_name": "Pharmacology", "topic_name": None}
+    rest = {
+        "cop": 1,
+        "choice_type": "single",
+        "subject_name": "Pharmacology",
+        "topic_name": None,
+    }
     return {"id": "x", "question": question, **options, **rest, **changes}
 
 
 def medqa(
-    question: str = "He is hoarse. Which of the following nerves is injured?", **changes: Any
+    question: str = "He is hoarse. Which of the following nerves is injured?",
+    **changes: Any,
 ) -> Row:
     """A row with the fields of MedQA. Its right option is C."""
-    options = {"A": "Facial", "B": "Hypoglossal", "C": "Recurrent laryngeal", "D": "Phrenic"}
+    options = {
+        "A": "Facial",
+        "B": "Hypoglossal",
+        "C": "Recurrent laryngeal",
+        "D": "Phrenic",
+    }
     rest = {"answer": "Recurrent laryngeal", "answer_idx": "C", "meta_info": "step2&3"}
     return {"question": question, "options": options, **rest, **changes}
 
@@ -69,7 +80,11 @@ def pool() -> tuple[list[Row], list[Row]]:
     cases += [
         medqa("Which of the following is true?"),
         medqa("An ECG is shown. What is it?"),
-        medqa(answer_idx="D", answer="Phrenic", options={"D": "Phrenic", "A": "None of the above"}),
+        medqa(
+            answer_idx="D",
+            answer="Phrenic",
+            options={"D": "Phrenic", "A": "None of the above"},
+        ),
     ]
     return short, cases
 
@@ -80,13 +95,27 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]
     monkeypatch.chdir(tmp_path)
     write_jsonl(
         Path("curated.jsonl"),
-        [{"prompt_id": "c1", "source": "curated", "subject": "s", "text": "Is it safe?"}],
+        [
+            {
+                "prompt_id": "c1",
+                "source": "curated",
+                "subject": "s",
+                "text": "Is it safe?",
+            }
+        ],
     )
 
-    def run(*more: str, short: list[Row] | None = None, cases: list[Row] | None = None) -> int:
+    def run(
+        *more: str, short: list[Row] | None = None, cases: list[Row] | None = None
+    ) -> int:
         write_jsonl(Path("medmcqa.jsonl"), pool()[0] if short is None else short)
         write_jsonl(Path("medqa.jsonl"), pool()[1] if cases is None else cases)
-        given = ["--out=out.jsonl", "--n-medmcqa=2", "--n-medqa=2", "--curated=curated.jsonl"]
+        given = [
+            "--out=out.jsonl",
+            "--n-medmcqa=2",
+            "--n-medqa=2",
+            "--curated=curated.jsonl",
+        ]
         return main([*given, "--medmcqa=medmcqa.jsonl", "--medqa=medqa.jsonl", *more])
 
     return run
@@ -153,7 +182,18 @@ def test_a_stem_that_cannot_stand_alone_is_left_out(stem, reason):
 
 
 @pytest.mark.parametrize(
-    "gold", ["", "All of the above", "None", "Both", "A and C", "B", "1, 2 and 4", "True", "Yes."]
+    "gold",
+    [
+        "",
+        "All of the above",
+        "None",
+        "Both",
+        "A and C",
+        "B",
+        "1, 2 and 4",
+        "True",
+        "Yes.",
+    ],
 )
 def test_an_answer_that_says_nothing_by_itself_is_left_out(gold):
     with pytest.raises(LeftOutError, match="an answer that needs the options"):
@@ -161,7 +201,8 @@ def test_an_answer_that_says_nothing_by_itself_is_left_out(gold):
 
 
 @pytest.mark.parametrize(
-    "gold", ["All-trans retinoic acid", "No further work-up", "15%", "Vitamins B and D", "4"]
+    "gold",
+    ["All-trans retinoic acid", "No further work-up", "15%", "Vitamins B and D", "4"],
 )
 def test_an_answer_that_only_looks_like_it_is_kept(gold):
     check_options(["Lead", gold], gold)
@@ -178,9 +219,9 @@ def test_a_question_with_an_option_on_the_others_is_left_out():
 def test_the_bank_holds_what_was_asked_for_and_loads(build, capsys):
     assert build() == 0
     prompts = built()
-    assert [prompt.source for prompt in prompts] == ["medmcqa_open"] * 2 + ["medqa"] * 2 + [
-        "curated"
-    ]
+    assert [prompt.source for prompt in prompts] == ["medmcqa_open"] * 2 + [
+        "medqa"
+    ] * 2 + ["curated"]
     short, case, curated = prompts[0], prompts[2], prompts[4]
     assert re.fullmatch(r"What is the antidote for poisoning with \w+\?", short.text)
     assert (short.gold_answer, short.subject, short.tags) == (
@@ -205,7 +246,8 @@ def test_a_prompt_is_named_by_its_row(build):
     short, _ = pool()
     build("--n-medmcqa=8")
     by_row = {
-        f"medmcqa-{i:06d}": row["question"].split()[-1] for i, row in enumerate(short, start=1)
+        f"medmcqa-{i:06d}": row["question"].split()[-1]
+        for i, row in enumerate(short, start=1)
     }
     asked = [prompt for prompt in built() if prompt.source == "medmcqa_open"]
     assert [prompt.prompt_id for prompt in asked] == sorted(by_row)[:8]
@@ -250,7 +292,9 @@ def test_json_and_parquet_files_give_the_same_bank(build):
     expected = built()
     short, cases = pool()
     write_json(Path("medmcqa.json"), short)
-    options = dict.fromkeys("ABCD")  # columns of a parquet file are the same in each row
+    options = dict.fromkeys(
+        "ABCD"
+    )  # columns of a parquet file are the same in each row
     parquet.write_table(
         pyarrow.Table.from_pylist(
             [{**row, "options": {**options, **row["options"]}} for row in cases]
@@ -273,7 +317,9 @@ def test_a_name_that_is_no_file_is_loaded_from_the_hub(build, monkeypatch):
         asked.append((name, split))
         return pool()[0]
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setitem(
+        sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset)
+    )
     assert build("--medmcqa=openlifescienceai/medmcqa") == 0
     assert asked == [("openlifescienceai/medmcqa", "validation")]
 
@@ -295,7 +341,10 @@ def refused(capsys: pytest.CaptureFixture[str]) -> str:
             {"text": "Why?"},
             "medmcqa.jsonl:1: the row has no 'opa'. Expected a text; the row has text.",
         ),
-        (medmcqa(question=" "), "medmcqa.jsonl:1: the row has ' ' as 'question'. Expected a text;"),
+        (
+            medmcqa(question=" "),
+            "medmcqa.jsonl:1: the row has ' ' as 'question'. Expected a text;",
+        ),
         (
             medmcqa(cop=-1),
             "medmcqa.jsonl:1: 'cop' is -1. Expected the right option, 0 to 3. The test split has no",
@@ -312,9 +361,18 @@ def test_a_medmcqa_row_without_usable_fields_is_refused(build, capsys, row, mess
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (medqa(options=None), "medqa.jsonl:1: 'options' is None. Expected texts by letter."),
-        (medqa(options={"A": 1}), "medqa.jsonl:1: options: the row has 1 as 'A'. Expected a text;"),
-        (medqa(answer_idx="E"), "medqa.jsonl:1: 'answer_idx' is 'E'. Expected one of A, B, C, D."),
+        (
+            medqa(options=None),
+            "medqa.jsonl:1: 'options' is None. Expected texts by letter.",
+        ),
+        (
+            medqa(options={"A": 1}),
+            "medqa.jsonl:1: options: the row has 1 as 'A'. Expected a text;",
+        ),
+        (
+            medqa(answer_idx="E"),
+            "medqa.jsonl:1: 'answer_idx' is 'E'. Expected one of A, B, C, D.",
+        ),
         (
             medqa(answer="Vagus"),
             "medqa.jsonl:1: 'answer' is 'Vagus', but option C is 'Recurrent laryngeal'.",
@@ -356,7 +414,10 @@ def test_too_few_usable_questions_are_refused_with_what_was_left_out(build, caps
         ("--medqa=bad.parquet", "bad.parquet: cannot be read as parquet ("),
         ("--curated=medqa.jsonl", "medqa.jsonl:1: the row has no 'prompt_id'."),
         ("--curated=plain.jsonl", "plain.jsonl: holds no prompt of source 'curated'."),
-        ("--out=curated.jsonl", "curated.jsonl: is the bank whose curated prompts are copied."),
+        (
+            "--out=curated.jsonl",
+            "curated.jsonl: is the bank whose curated prompts are copied.",
+        ),
     ],
 )
 def test_a_wrong_file_is_refused(build, capsys, given, message):
@@ -382,7 +443,9 @@ def test_a_hub_out_of_reach_is_one_line(build, capsys, monkeypatch):
     def load_dataset(name: str, *, split: str) -> list[Row]:
         raise ConnectionError("no\nnetwork")
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setitem(
+        sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset)
+    )
     assert build("--medqa=GBaker/MedQA-USMLE-4-options") == 2
     assert (
         refused(capsys)
@@ -393,4 +456,6 @@ def test_a_hub_out_of_reach_is_one_line(build, capsys, monkeypatch):
 def test_a_negative_count_is_refused(build, capsys):
     with pytest.raises(SystemExit, match="2"):
         build("--n-medqa=-1")
-    assert "argument --n-medqa: found -1. Expected 0 or more." in capsys.readouterr().err
+    assert (
+        "argument --n-medqa: found -1. Expected 0 or more." in capsys.readouterr().err
+    )

@@ -12,7 +12,9 @@ import pytest
 from elo_exp.records import Prompt, fingerprint
 from tests.data import shipped
 
-PROMPT = Prompt(prompt_id="p1", text="Why?", source="s", subject="s", gold_answer="Because.")
+PROMPT = Prompt(
+    prompt_id="p1", text="Why?", source="s", subject="s", gold_answer="Because."
+)
 HUB = {"model": "me/model", "revision": "a" * 40, "dtype": "float32"}
 BATTLE = {"model_a": "ann", "model_b": "bob", "winner": "model_a", "question_id": "p1"}
 FILES = {
@@ -41,7 +43,11 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             {**HUB, "temperature": 0.7, "logprobs": True},
             "b52005d6e1d4291c667ea9340a005dc76556383a",
         ),
-        ("llama_cpp", {"path": "model.gguf"}, "ea593e9429833188ff2f359a7db830835129f6a9"),
+        (
+            "llama_cpp",
+            {"path": "model.gguf"},
+            "ea593e9429833188ff2f359a7db830835129f6a9",
+        ),
         (
             "poe",
             {**HUB, "security_dir": ".", "rob_checkpoint": None},
@@ -52,7 +58,11 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             {"entrant_id": "ann", "path": "responses.jsonl"},
             "76dedb8de05633795f6bde644d856b039e7bd38c",
         ),
-        ("probe_hedged", {"entrant_id": "ann"}, "ee5064f055d6dc94f7abb7ccc15e00247d9f967c"),
+        (
+            "probe_hedged",
+            {"entrant_id": "ann"},
+            "ee5064f055d6dc94f7abb7ccc15e00247d9f967c",
+        ),
     ],
 )
 def test_entrants(build: Any, name: str, settings: Mapping[str, Any], key: str):
@@ -62,8 +72,16 @@ def test_entrants(build: Any, name: str, settings: Mapping[str, Any], key: str):
 @pytest.mark.parametrize(
     ("name", "settings", "key"),
     [
-        ("huggingface", {**HUB, "temperature": 0.7}, "0301798df7497cfb7cde8fb1266057b44848c4ae"),
-        ("llama_cpp", {"path": "model.gguf"}, "7a91c36ab1adec25b26f88597154ebaca727a83d"),
+        (
+            "huggingface",
+            {**HUB, "temperature": 0.7},
+            "0301798df7497cfb7cde8fb1266057b44848c4ae",
+        ),
+        (
+            "llama_cpp",
+            {"path": "model.gguf"},
+            "7a91c36ab1adec25b26f88597154ebaca727a83d",
+        ),
     ],
 )
 def test_policies(build: Any, name: str, settings: Mapping[str, Any], key: str):

@@ -32,12 +32,23 @@ def test_a_worked_example_of_isotonic_regression():
     """
     x = np.array([1.0, 2.0, 3.0, 4.0])
     curve = fit_isotonic(x, np.array([1.0, 3.0, 2.0, 4.0]))
-    assert curve(np.array([-5.0, 1.0, 1.5, 2.0, 3.0, 9.0])).tolist() == [1, 1, 1.75, 2.5, 2.5, 4]
+    assert curve(np.array([-5.0, 1.0, 1.5, 2.0, 3.0, 9.0])).tolist() == [
+        1,
+        1,
+        1.75,
+        2.5,
+        2.5,
+        4,
+    ]
     assert curve.gradient(np.array([1.5]), np.array([4.0])).tolist() == [2, 1, 1, 0]
 
 
 def test_observations_at_the_same_place_count_as_one():
-    x, y, weight = np.array([1.0, 1.0, 2.0]), np.array([0.0, 1.0, 3.0]), np.array([3.0, 1.0, 1.0])
+    x, y, weight = (
+        np.array([1.0, 1.0, 2.0]),
+        np.array([0.0, 1.0, 3.0]),
+        np.array([3.0, 1.0, 1.0]),
+    )
     assert fit_isotonic(x, y, weight)(np.array([1.0, 2.0])).tolist() == [0.25, 3.0]
 
 
@@ -73,7 +84,9 @@ def test_the_fit_is_linear_in_the_observations(seed: int):
     assert curve.gradient(places, u) @ y == pytest.approx(u @ curve(places))
 
 
-def rows(score: np.ndarray, label: np.ndarray, chars: float | np.ndarray = 100.0) -> Rows:
+def rows(
+    score: np.ndarray, label: np.ndarray, chars: float | np.ndarray = 100.0
+) -> Rows:
     n = len(score)
     return Rows(
         prompt=np.arange(n),
@@ -85,19 +98,25 @@ def rows(score: np.ndarray, label: np.ndarray, chars: float | np.ndarray = 100.0
     )
 
 
-def fitted(logged: Rows, *, mode: str = "monotone", by_variance: bool = False) -> Calibration:
+def fitted(
+    logged: Rows, *, mode: str = "monotone", by_variance: bool = False
+) -> Calibration:
     return calibrate(logged, n_folds=5, mode=mode, by_variance=by_variance)
 
 
 def test_only_labelled_rows_are_fitted_to():
     logged = draw(labelled=0.2).logged
-    other = dataclasses.replace(logged, score=np.where(logged.labelled, logged.score, 0.0))
+    other = dataclasses.replace(
+        logged, score=np.where(logged.labelled, logged.score, 0.0)
+    )
     assert (fitted(logged).full(logged) == fitted(other).full(logged)).all()
 
 
 def test_a_prompt_is_calibrated_by_the_labels_of_other_folds():
     logged = draw(labelled=1.0).logged
-    changed = dataclasses.replace(logged, label=np.where(logged.fold == 2, 0.0, logged.label))
+    changed = dataclasses.replace(
+        logged, label=np.where(logged.fold == 2, 0.0, logged.label)
+    )
     fold = logged[logged.fold == 2]
     assert (fitted(changed)(fold) == fitted(logged)(fold)).all()
     assert (fitted(changed).full(fold) != fitted(logged).full(fold)).any()
@@ -118,7 +137,9 @@ def test_by_variance_uncertain_scores_weigh_less():
     known = dataclasses.replace(logged, variance=np.repeat([0.0, 1.0], 10))
     assert fitted(logged).full(logged)[0] == pytest.approx(0.5)
     assert fitted(known, by_variance=True).full(known)[0] > 0.75
-    with pytest.raises(UserError, match="oracle.by_variance: needs judge_score_variance in every"):
+    with pytest.raises(
+        UserError, match="oracle.by_variance: needs judge_score_variance in every"
+    ):
         fitted(logged, by_variance=True)
 
 
@@ -128,11 +149,16 @@ def test_two_stages_correct_a_preference_for_length():
     quality = rng.uniform(0.2, 0.8, 3000)
     score = np.clip(quality + 0.1 * (np.log(chars) - 6.0), 0.0, 1.0)
     logged = rows(score, quality, chars)
-    one, two = (np.std(fitted(logged, mode=m)(logged) - quality) for m in ("monotone", "two_stage"))
+    one, two = (
+        np.std(fitted(logged, mode=m)(logged) - quality)
+        for m in ("monotone", "two_stage")
+    )
     assert two < 0.25 * one
     grid = rows(np.linspace(0, 1, 50), np.full(50, np.nan), 400.0)
     assert (np.diff(fitted(logged, mode="two_stage").full(grid)) >= 0).all()
-    with pytest.raises(UserError, match="oracle.calibration: two_stage needs response_chars"):
+    with pytest.raises(
+        UserError, match="oracle.calibration: two_stage needs response_chars"
+    ):
         fitted(rows(score, quality, np.nan), mode="two_stage")
 
 

@@ -47,7 +47,12 @@ def copied(base: Path, tmp_path: Path) -> Path:
 
 def load(model: Path, *adapters: Path, **settings: str) -> CausalLM:
     return causal_lm.load(
-        Checkpoint(model=str(model), adapters=tuple(map(str, adapters)), device="cpu", **settings)  # type: ignore[arg-type]
+        Checkpoint(
+            model=str(model),
+            adapters=tuple(map(str, adapters)),
+            device="cpu",
+            **settings,
+        )  # type: ignore[arg-type]
     )
 
 
@@ -87,7 +92,9 @@ def test_a_tokenizer_without_a_pad_token_pads_with_its_end_token(copied):
 
 def test_the_end_tokens_of_tokenizer_and_generation_config_are_known(copied):
     settings = json.loads((copied / "generation_config.json").read_text())
-    (copied / "generation_config.json").write_text(json.dumps({**settings, "eos_token_id": [7, 9]}))
+    (copied / "generation_config.json").write_text(
+        json.dumps({**settings, "eos_token_id": [7, 9]})
+    )
     assert load(copied).end_ids == [0, 7, 9]
 
 
@@ -102,15 +109,24 @@ def test_tied_embeddings_are_not_missing_weights(tmp_path):
 
 
 def test_auto_is_float32_on_a_cpu_and_bfloat16_on_an_accelerator():
-    chosen = {device: causal_lm.choose_dtype("auto", device) for device in ("cpu", "cuda", "mps")}
-    assert chosen == {"cpu": torch.float32, "cuda": torch.bfloat16, "mps": torch.bfloat16}
+    chosen = {
+        device: causal_lm.choose_dtype("auto", device)
+        for device in ("cpu", "cuda", "mps")
+    }
+    assert chosen == {
+        "cpu": torch.float32,
+        "cuda": torch.bfloat16,
+        "mps": torch.bfloat16,
+    }
     assert (causal_lm.choose_device("auto") == "cpu") == NO_GPU
 
 
 @pytest.mark.skipif(not NO_GPU, reason="this machine has an accelerator")
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", "mps"])
 def test_a_device_that_is_absent_is_refused(device):
-    message = f"device: found {device!r}, which this machine does not have. Expected cpu."
+    message = (
+        f"device: found {device!r}, which this machine does not have. Expected cpu."
+    )
     with pytest.raises(UserError, match=message):
         causal_lm.choose_device(device)
 
@@ -179,7 +195,9 @@ def test_a_system_prompt_comes_first_in_every_template(base, template, text):
 
 def test_a_tokenizer_without_a_template_needs_one(tmp_path):
     lm = load(tiny_model(tmp_path, chat_template=None))
-    with pytest.raises(UserError, match="its tokenizer has no chat template. Give one with"):
+    with pytest.raises(
+        UserError, match="its tokenizer has no chat template. Give one with"
+    ):
         chat_ids(lm, "Why?", system_prompt=None, chat_template=None)
     bare = chat_ids(lm, "Why?", system_prompt=None, chat_template="none")
     assert lm.tokenizer.decode(bare) == "Why?"
@@ -235,7 +253,9 @@ def test_files_that_do_not_belong_together_are_refused(copied):
 
 
 def test_an_adapter_that_does_not_fit_is_refused(base, lora, tmp_path):
-    other = tiny_adapter(tmp_path / "other", tiny_model(tmp_path / "model", hidden_size=48))
+    other = tiny_adapter(
+        tmp_path / "other", tiny_model(tmp_path / "model", hidden_size=48)
+    )
     assert refused(base, other).startswith(f"{other}: cannot be loaded (")
     partial = Path(shutil.copytree(lora, tmp_path / "partial"))
     tensors = load_file(partial / "adapter_model.safetensors")
@@ -255,7 +275,9 @@ def test_code_that_comes_with_a_model_runs_only_with_trust_remote_code(
     custom = {"model_type": "mine", "auto_map": classes}
     (copied / "config.json").write_text(json.dumps({**config, **custom}))
     (copied / "mine.py").write_text('raise SystemExit("remote code has run")\n')
-    assert refused(copied).startswith(f"{copied}: brings code of its own. Read it, and set")
+    assert refused(copied).startswith(
+        f"{copied}: brings code of its own. Read it, and set"
+    )
     with pytest.raises(SystemExit, match="remote code has run"):
         causal_lm.load(Checkpoint(model=str(copied), trust_remote_code=True))
 
@@ -263,7 +285,10 @@ def test_code_that_comes_with_a_model_runs_only_with_trust_remote_code(
 def test_a_package_that_is_not_installed_is_named(base, monkeypatch):
     causal_lm.release()
     monkeypatch.setitem(sys.modules, "peft", None)
-    assert refused(base) == f"{base}: needs peft, not installed: pip install 'elo-exp[hf]'."
+    assert (
+        refused(base)
+        == f"{base}: needs peft, not installed: pip install 'elo-exp[hf]'."
+    )
 
 
 def test_running_out_of_memory_is_told_from_other_errors():
@@ -273,4 +298,6 @@ def test_running_out_of_memory_is_told_from_other_errors():
     with pytest.raises(RuntimeError) as error:
         torch.zeros(2, 3) @ torch.zeros(2, 3)
     assert not causal_lm.is_out_of_memory(error.value)
-    assert causal_lm.is_out_of_memory(torch.cuda.OutOfMemoryError("CUDA out of memory."))
+    assert causal_lm.is_out_of_memory(
+        torch.cuda.OutOfMemoryError("CUDA out of memory.")
+    )

@@ -43,10 +43,15 @@ def folder(path: Path, config: str, weights: bytes = b"weights") -> Path:
 
 
 def known(
-    model: Path | str, *adapters: Path | str, cache: Path = Path("absent"), **settings: object
+    model: Path | str,
+    *adapters: Path | str,
+    cache: Path = Path("absent"),
+    **settings: object,
 ) -> object:
     """The identity of the pinned checkpoint."""
-    wanted = Checkpoint(model=str(model), adapters=tuple(map(str, adapters)), **settings)  # type: ignore[arg-type]
+    wanted = Checkpoint(
+        model=str(model), adapters=tuple(map(str, adapters)), **settings
+    )  # type: ignore[arg-type]
     return checkpoints.identity(checkpoints.pin(wanted), cache)
 
 
@@ -65,7 +70,9 @@ def test_a_template_is_text_or_the_name_of_a_file(tmp_path):
 # Folders
 
 
-def test_a_folder_is_identified_by_the_files_that_are_loaded_wherever_it_is(model, tmp_path):
+def test_a_folder_is_identified_by_the_files_that_are_loaded_wherever_it_is(
+    model, tmp_path
+):
     (model / "README.md").write_text("Made on Tuesday.")
     (model / "optimizer.pt").write_bytes(b"not loaded")
     (model / "pytorch_model.bin").write_bytes(b"the format that is not preferred")
@@ -81,7 +88,13 @@ def test_a_folder_is_identified_by_the_files_that_are_loaded_wherever_it_is(mode
 
 @pytest.mark.parametrize(
     "name",
-    ["config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja", "merges.txt"],
+    [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "chat_template.jinja",
+        "merges.txt",
+    ],
 )
 def test_a_changed_or_a_new_file_makes_another_model(model, name):
     before = known(model)
@@ -89,7 +102,9 @@ def test_a_changed_or_a_new_file_makes_another_model(model, name):
     assert known(model) != before
 
 
-def test_adapters_their_order_and_remote_code_count_and_the_device_does_not(model, lora, tmp_path):
+def test_adapters_their_order_and_remote_code_count_and_the_device_does_not(
+    model, lora, tmp_path
+):
     other = folder(tmp_path / "other", "adapter_config.json", b"others")
     assert known(model, lora, other) != known(model, other, lora)
     assert known(model, lora) != known(model)
@@ -97,7 +112,9 @@ def test_adapters_their_order_and_remote_code_count_and_the_device_does_not(mode
     assert known(model, device="cpu") == known(model)
 
 
-def test_the_hash_of_a_large_file_is_cached_until_its_time_changes(model, tmp_path, caplog):
+def test_the_hash_of_a_large_file_is_cached_until_its_time_changes(
+    model, tmp_path, caplog
+):
     weights = model / "model.safetensors"
     weights.write_bytes(b"1" * 2**21)
     with caplog.at_level(logging.INFO):
@@ -108,10 +125,16 @@ def test_the_hash_of_a_large_file_is_cached_until_its_time_changes(model, tmp_pa
     os.utime(weights, ns=times)
     assert known(model, cache=tmp_path) == first
     os.utime(weights, ns=(times[0], times[1] + 1))
-    assert known(model, cache=tmp_path) == known(model, cache=tmp_path / "elsewhere") != first
+    assert (
+        known(model, cache=tmp_path)
+        == known(model, cache=tmp_path / "elsewhere")
+        != first
+    )
     (tmp_path / "file_hashes.json").write_text("{")
     assert known(model, cache=tmp_path) != first  # an unreadable cache is written anew
-    assert list(json.loads((tmp_path / "file_hashes.json").read_text())) == [str(weights)]
+    assert list(json.loads((tmp_path / "file_hashes.json").read_text())) == [
+        str(weights)
+    ]
 
 
 def refused(model: Path | str, *adapters: Path | str, **settings: str) -> str:
@@ -132,7 +155,9 @@ def test_a_folder_of_something_else_is_refused(model, lora, tmp_path):
     hint = f"{expected} It holds a LoRA adapter: set model to what it was trained on"
     assert refused(lora).startswith(f"{lora}: holds no config.json. {hint}")
     assert refused(model, model) == f"{model}: holds no adapter_config.json. {expected}"
-    assert "is a folder, which has no revision (found 'v2')" in refused(model, revision="v2")
+    assert "is a folder, which has no revision (found 'v2')" in refused(
+        model, revision="v2"
+    )
 
 
 def test_a_folder_may_have_any_name(lora, model, tmp_path):
@@ -226,7 +251,10 @@ def test_a_hub_name_is_identified_by_its_commit(hub, online, monkeypatch):
 
 def test_the_hub_is_not_asked_about_a_commit(hub, online):
     hub.asked.clear()
-    assert online(model="tiny/model", revision="b" * 40)["identity"]["model"]["commit"] == "b" * 40
+    assert (
+        online(model="tiny/model", revision="b" * 40)["identity"]["model"]["commit"]
+        == "b" * 40
+    )
     assert hub.asked == []
 
 
@@ -244,17 +272,36 @@ def test_offline_the_commit_is_that_of_the_cache(hub, online, cache):
 @pytest.mark.parametrize(
     ("checkpoint", "message"),
     [
-        ({"model": "tiny/none"}, "tiny/none (revision main): is no folder here, and not on the"),
-        ({"model": "tiny/model", "revision": "v9"}, "(revision v9): the hub has no such revision."),
+        (
+            {"model": "tiny/none"},
+            "tiny/none (revision main): is no folder here, and not on the",
+        ),
+        (
+            {"model": "tiny/model", "revision": "v9"},
+            "(revision v9): the hub has no such revision.",
+        ),
         ({"model": "tiny/lora"}, "has no config.json on the hub. Is it an adapter?"),
         (
             {"model": "tiny/model", "adapters": ["tiny/model"]},
             "tiny/model (revision main): has no adapter_config.json on the hub.",
         ),
-        ({"model": "tiny/gated"}, "tiny/gated (revision main): is gated. Accept its terms on its"),
-        ({"model": "two words"}, "two words (revision main): cannot be found on the hub (Repo id"),
+        (
+            {"model": "tiny/gated"},
+            "tiny/gated (revision main): is gated. Accept its terms on its",
+        ),
+        (
+            {"model": "two words"},
+            "two words (revision main): cannot be found on the hub (Repo id",
+        ),
     ],
-    ids=["name", "revision", "adapter as model", "model as adapter", "gated", "no name"],
+    ids=[
+        "name",
+        "revision",
+        "adapter as model",
+        "model as adapter",
+        "gated",
+        "no name",
+    ],
 )
 def test_what_the_hub_does_not_have_is_one_line(online, checkpoint, message):
     line = online(**checkpoint)["refused"]

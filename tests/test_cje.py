@@ -49,7 +49,11 @@ PUBLISHED = {
         (0.41450, 0.04287, 0.295, 0.534),
     ],
 }
-DIRECT = (0.76345, 0.76403, 0.41450)  # its error is a bootstrap's, which nobody else can draw
+DIRECT = (
+    0.76345,
+    0.76403,
+    0.41450,
+)  # its error is a bootstrap's, which nobody else can draw
 
 
 def estimate(name: str, data: Dataset, policy: str) -> Estimate:
@@ -63,8 +67,14 @@ def test_estimates_errors_and_intervals_are_the_published_ones():
         value, std_error, low, high = PUBLISHED[name][POLICIES.index(policy)]
         assert found.value == pytest.approx(value, abs=5.1e-6), (name, policy)
         assert found.std_error == pytest.approx(std_error, abs=5.1e-6), (name, policy)
-        assert found.value - found.half_width == pytest.approx(low, abs=5.1e-4), (name, policy)
-        assert found.value + found.half_width == pytest.approx(high, abs=5.1e-4), (name, policy)
+        assert found.value - found.half_width == pytest.approx(low, abs=5.1e-4), (
+            name,
+            policy,
+        )
+        assert found.value + found.half_width == pytest.approx(high, abs=5.1e-4), (
+            name,
+            policy,
+        )
     direct = [estimate("direct", sample(), policy).value for policy in POLICIES]
     assert direct == pytest.approx(DIRECT, abs=5.1e-6)
 
@@ -85,7 +95,9 @@ def test_labels_on_all_rows_are_used_as_they_are():
     """raw-ips is then the weighted mean of the labels, whatever the scores."""
     data = draw()
     label = np.random.default_rng(0).random(len(data.logged))
-    full = dataclasses.replace(data, logged=dataclasses.replace(data.logged, label=label))
+    full = dataclasses.replace(
+        data, logged=dataclasses.replace(data.logged, label=label)
+    )
     ratio = data.target_logprob["target"] - data.logging_logprob
     weights = np.minimum(np.exp(ratio) / np.exp(ratio).mean(), 100)
     assert estimate("snips", full, "target").value == pytest.approx(
@@ -96,6 +108,8 @@ def test_labels_on_all_rows_are_used_as_they_are():
 def test_a_logged_prompt_without_a_draw_is_named_and_not_guessed():
     data = draw()
     draws = data.fresh["target"]
-    fewer = dataclasses.replace(data, fresh={"target": draws[np.arange(len(draws)) > 2]})
+    fewer = dataclasses.replace(
+        data, fresh={"target": draws[np.arange(len(draws)) > 2]}
+    )
     with pytest.raises(NotEstimableError, match="3 logged prompts have no fresh draw"):
         estimate("dr_cpo", fewer, "target")

@@ -24,7 +24,8 @@ from elo_exp.store.store import Store
 from tests.stores import failing, go_on, process, rows, said, write
 
 on_linux = pytest.mark.skipif(
-    not Path("/proc/self/stat").exists(), reason="process start times are read from /proc"
+    not Path("/proc/self/stat").exists(),
+    reason="process start times are read from /proc",
 )
 
 
@@ -48,10 +49,18 @@ def owner(
 ) -> None:
     """A process that has claimed these keys, written by hand; on this machine and boot unless said otherwise."""
     with Store(path) as store, Claims(store) as me:
-        ((here, now),) = rows(path, f"SELECT host, boot FROM owners WHERE owner = '{me.owner}'")
+        ((here, now),) = rows(
+            path, f"SELECT host, boot FROM owners WHERE owner = '{me.owner}'"
+        )
     place = (here if host is None else host, now if boot is None else boot)
     write(
-        path, "INSERT INTO owners VALUES (?, ?, ?, ?, ?, ?)", name, *place, pid, started, heartbeat
+        path,
+        "INSERT INTO owners VALUES (?, ?, ?, ?, ?, ?)",
+        name,
+        *place,
+        pid,
+        started,
+        heartbeat,
     )
     for key in keys:
         write(path, "INSERT INTO claims VALUES (?, ?)", key, name)
@@ -60,7 +69,12 @@ def owner(
 def submit(ledger: Ledger, *keys: str, batch_id: str | None = None) -> str:
     """A batch of these claimed keys, intended and then perhaps submitted; its nonce."""
     queries = {key: {"dimension": "factuality"} for key in keys}
-    how = {"endpoint": "https://api", "judge_model": "opus", "ttl": None, "high_water": None}
+    how = {
+        "endpoint": "https://api",
+        "judge_model": "opus",
+        "ttl": None,
+        "high_water": None,
+    }
     batch = ledger.intend(queries, reserve=1.0, now=time.time(), **how)  # type: ignore[arg-type]
     assert batch is not None
     if batch_id is not None:
@@ -164,7 +178,9 @@ def test_the_calls_of_a_killed_process_are_losses_of_whoever_asks_again(
     assert "1 calls of an earlier run got no answer" in caplog.text
 
 
-def test_more_keys_than_a_query_takes_and_keys_with_quotes_are_taken(path: Path) -> None:
+def test_more_keys_than_a_query_takes_and_keys_with_quotes_are_taken(
+    path: Path,
+) -> None:
     keys = [f'it\'s "key" {n}; DROP TABLE claims --' for n in range(3000)]
     with Store(path) as store, Claims(store) as mine:
         assert mine.take(keys) == keys
@@ -176,7 +192,8 @@ KEYS = st.lists(st.sampled_from("abcdefgh"), unique=True)
 
 @given(
     steps=st.lists(
-        st.tuples(st.integers(0, 2), st.sampled_from(["take", "keep"]), KEYS), max_size=12
+        st.tuples(st.integers(0, 2), st.sampled_from(["take", "keep"]), KEYS),
+        max_size=12,
     )
 )
 @settings(max_examples=15, deadline=None)
@@ -286,7 +303,10 @@ def test_what_a_killed_process_held_goes_to_the_next_at_once_and_what_a_living_o
                 assert ledger.pending() == {
                     f"{name}{n}" for n in range(5) for name in ("live", "dead")
                 }
-                assert heir.holders(wanted) == f"process {live.pid} on {socket.gethostname()} (6)"
+                assert (
+                    heir.holders(wanted)
+                    == f"process {live.pid} on {socket.gethostname()} (6)"
+                )
 
 
 def test_whoever_inherits_a_batch_claims_only_what_it_wants_of_it(path: Path) -> None:
@@ -297,12 +317,16 @@ def test_whoever_inherits_a_batch_claims_only_what_it_wants_of_it(path: Path) ->
             former.take(["k1", "k2", "k3", "k4"])
             ledger = Ledger(store, former.owner)
             nonce = submit(ledger, "k1", "k2", "k3", "k4", batch_id="b")
-            ledger.record(ledger.find(nonce), {"k1": "succeeded"}, {"k1": reply("k1")}, now=1.0)
+            ledger.record(
+                ledger.find(nonce), {"k1": "succeeded"}, {"k1": reply("k1")}, now=1.0
+            )
         with Claims(store) as heir, Store(path) as another, Claims(another) as third:
             assert heir.take(["k3"]) == ["k3"]
             assert claimed(path) == {"k3": heir.owner}
             assert third.take(["k1", "k2", "k3", "k4"]) == ["k2", "k4"]
-            assert [batch.nonce for batch in Ledger(store, heir.owner).under_way()] == [nonce]
+            assert [batch.nonce for batch in Ledger(store, heir.owner).under_way()] == [
+                nonce
+            ]
             ledger = Ledger(another, third.owner)
             assert (ledger.under_way(), ledger.pending()) == ([], {"k2", "k3", "k4"})
             with pytest.raises(UserError, match="Nothing more is submitted"):
@@ -327,7 +351,9 @@ def test_a_batch_that_may_not_have_arrived_is_inherited_by_the_next_whatever_it_
 
 
 @on_linux
-def test_a_process_id_that_was_given_out_again_is_not_its_former_bearer(path: Path) -> None:
+def test_a_process_id_that_was_given_out_again_is_not_its_former_bearer(
+    path: Path,
+) -> None:
     """The number of this very process, which lives; but it began at another time."""
     owner(path, "former", "k", pid=os.getpid(), started="17", heartbeat=time.time())
     with Store(path) as store, Claims(store) as heir:
@@ -415,7 +441,14 @@ def test_a_process_that_is_hidden_from_us_is_judged_by_its_heartbeat(
         assert mine.take(["k"]) == ["k"]
 
 
-CONTAINER = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
+CONTAINER = [
+    "unshare",
+    "--map-root-user",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+]
 TAKER = """
 import sys
 from pathlib import Path
@@ -428,7 +461,9 @@ with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
 
 
 @on_linux
-def test_a_process_that_cannot_be_seen_from_within_a_container_is_alive(path: Path) -> None:
+def test_a_process_that_cannot_be_seen_from_within_a_container_is_alive(
+    path: Path,
+) -> None:
     """One machine, one boot and one name, but in the container our process id is nobody's."""
     try:
         subprocess.run([*CONTAINER, "true"], check=True, capture_output=True)
@@ -441,7 +476,9 @@ def test_a_process_that_cannot_be_seen_from_within_a_container_is_alive(path: Pa
             inside.wait()
 
 
-def test_nobody_takes_itself_for_dead(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nobody_takes_itself_for_dead(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """It slept for a day, and no one has wanted its keys."""
     caplog.set_level(logging.INFO)
     with Store(path) as store, Claims(store) as mine:
@@ -486,7 +523,9 @@ def test_a_beat_that_is_missed_is_said_and_the_next_is_tried(
                 time.sleep(0.01)
             before = rows(path, query)
         assert eventually(path, query, before) > before
-    words = f"warning: {path}: the claims' heartbeat was not written (database is locked)"
+    words = (
+        f"warning: {path}: the claims' heartbeat was not written (database is locked)"
+    )
     assert set(caplog.messages) == {words}
 
 
@@ -503,7 +542,9 @@ def test_one_who_was_forgotten_and_goes_on_is_heard_again(
 
 
 @pytest.mark.parametrize(
-    "end", [None, UserError("stop"), KeyboardInterrupt()], ids=["done", "an error", "Ctrl-C"]
+    "end",
+    [None, UserError("stop"), KeyboardInterrupt()],
+    ids=["done", "an error", "Ctrl-C"],
 )
 def test_closing_lets_everything_go_however_the_work_ends(
     path: Path, end: BaseException | None
@@ -518,7 +559,10 @@ def test_closing_lets_everything_go_however_the_work_ends(
         if end is not None:
             stack.enter_context(pytest.raises(type(end)))
         work(store)
-    assert (rows(path, "SELECT * FROM claims"), rows(path, "SELECT * FROM owners")) == ([], [])
+    assert (rows(path, "SELECT * FROM claims"), rows(path, "SELECT * FROM owners")) == (
+        [],
+        [],
+    )
     with Store(path) as store, Claims(store) as another:
         assert another.take(["k1", "k2"]) == ["k1", "k2"]
 
@@ -531,27 +575,39 @@ def test_closing_forgets_the_dead_whom_nobody_misses(path: Path) -> None:
         with Claims(store) as mine:
             mine.take(["k"])
             assert len(rows(path, "SELECT * FROM owners")) == 2
-        assert (rows(path, "SELECT * FROM claims"), rows(path, "SELECT * FROM owners")) == ([], [])
+        assert (
+            rows(path, "SELECT * FROM claims"),
+            rows(path, "SELECT * FROM owners"),
+        ) == ([], [])
         assert len(Ledger(store, "").pending()) == 5
 
 
 @pytest.mark.parametrize("when", ["INSERT ON answers", "DELETE ON claims"])
-def test_an_answer_is_kept_and_let_go_together_or_not_at_all(path: Path, when: str) -> None:
+def test_an_answer_is_kept_and_let_go_together_or_not_at_all(
+    path: Path, when: str
+) -> None:
     with Store(path) as store, Claims(store) as mine:
         mine.take(["k"])
         with (
             failing(path, when),
-            pytest.raises(UserError, match=r"cannot be used as the store \(the disk gave up\)"),
+            pytest.raises(
+                UserError, match=r"cannot be used as the store \(the disk gave up\)"
+            ),
         ):
             mine.keep("k", reply("k", dollars=0.5))
         assert rows(path, "SELECT key FROM answers") == []
         assert claimed(path) == {"k": mine.owner}
         assert store.usage.judge_calls == 0
         mine.keep("k", reply("k"))
-        assert (claimed(path), store.get(JudgeReply, ["k"])["k"].text) == ({}, "VERDICT: A")
+        assert (claimed(path), store.get(JudgeReply, ["k"])["k"].text) == (
+            {},
+            "VERDICT: A",
+        )
 
 
-def test_the_first_answer_stays_and_the_second_was_paid_for_all_the_same(path: Path) -> None:
+def test_the_first_answer_stays_and_the_second_was_paid_for_all_the_same(
+    path: Path,
+) -> None:
     """The owner slept, another took over and answered; then the owner's own answer came."""
     with Store(path) as store, Claims(store) as mine:
         mine.take(["k"])
@@ -566,7 +622,9 @@ def test_the_first_answer_stays_and_the_second_was_paid_for_all_the_same(path: P
 # Words
 
 
-def test_the_holders_are_named_with_their_machine_and_how_much_they_hold(path: Path) -> None:
+def test_the_holders_are_named_with_their_machine_and_how_much_they_hold(
+    path: Path,
+) -> None:
     owner(path, "a", "k1", "k2", "k3", host="elsewhere", pid=7, heartbeat=time.time())
     owner(path, "b", "k4", host="yonder", pid=8, heartbeat=time.time())
     with Store(path) as store, Claims(store) as mine:
@@ -592,12 +650,18 @@ input()
 
 
 @on_linux
-def test_an_orphan_of_a_sweep_pays_for_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_orphan_of_a_sweep_pays_for_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with process(SWEEP) as sweep:
         monkeypatch.setenv(processes._SWEEP_VARIABLE, " ".join(said(sweep)))
         processes.check_lifeline()
         kill(sweep)
-        with pytest.raises(UserError, match="^the sweep that started this job has ended"):
+        with pytest.raises(
+            UserError, match="^the sweep that started this job has ended"
+        ):
             processes.check_lifeline()
-    monkeypatch.setenv(processes._SWEEP_VARIABLE, '["elsewhere", "another boot", 1, "1"]')
+    monkeypatch.setenv(
+        processes._SWEEP_VARIABLE, '["elsewhere", "another boot", 1, "1"]'
+    )
     processes.check_lifeline()  # of a sweep on another machine nothing is known

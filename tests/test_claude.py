@@ -48,7 +48,14 @@ from elo_exp.records import (
 from elo_exp.store import processes
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
-from tests.anthropic_server import AnthropicServer, Call, Instead, SlowBody, Stage, Status
+from tests.anthropic_server import (
+    AnthropicServer,
+    Call,
+    Instead,
+    SlowBody,
+    Stage,
+    Status,
+)
 from tests.anthropic_verdicts import (
     LOW_BALANCE,
     Outcome,
@@ -62,7 +69,8 @@ from tests.data import COMPARISON, DIMENSIONS, shipped
 
 RUBRIC: Rubric = shipped("rubric", "factuality")
 SHIPPED: dict[str, Any] = {
-    f.name: getattr(shipped("judge", "opus"), f.name) for f in dataclasses.fields(ClaudeJudge)
+    f.name: getattr(shipped("judge", "opus"), f.name)
+    for f in dataclasses.fields(ClaudeJudge)
 }
 MODELS = list(SHIPPED["models"])
 OPUS = SHIPPED["models"]["claude-opus-5-5"]
@@ -91,7 +99,9 @@ MADE: list[ClaudeJudge] = []
 
 
 @pytest.fixture(autouse=True)
-def a_machine_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def a_machine_with_a_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[None]:
     """In an empty folder, so that nobody's .env is read; back-offs are short."""
     monkeypatch.chdir(tmp_path)
     for name in ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_LOG"):
@@ -147,14 +157,20 @@ def request(
     """A query as the pipeline makes it."""
     judge_key = fingerprint([made.model, made.cache_key()])
     return rubric.request(
-        comparison, judge=judge_key, position_swap=swap, repeat=repeat, key_fields=made.key_fields
+        comparison,
+        judge=judge_key,
+        position_swap=swap,
+        repeat=repeat,
+        key_fields=made.key_fields,
     )
 
 
 def requests(made: ClaudeJudge, n: int, rubric: Rubric = RUBRIC) -> list[JudgeRequest]:
     """Both orders of so many comparisons: 2n queries."""
     some = comparisons(n, dimension=rubric.dimension)
-    return [request(made, one, rubric, swap=swap) for one in some for swap in (False, True)]
+    return [
+        request(made, one, rubric, swap=swap) for one in some for swap in (False, True)
+    ]
 
 
 def judged(
@@ -166,9 +182,14 @@ def judged(
     allow_missing: bool = False,
 ) -> tuple[list[Judgment], Usage]:
     """So many comparisons, judged in both orders on each rubric; and what that cost."""
-    asked = {rubric.dimension: comparisons(n, dimension=rubric.dimension) for rubric in rubrics}
+    asked = {
+        rubric.dimension: comparisons(n, dimension=rubric.dimension)
+        for rubric in rubrics
+    }
     with Store(path) as store:
-        found = pipeline.judge_pairs(asked, rubrics, made, store, allow_missing=allow_missing)
+        found = pipeline.judge_pairs(
+            asked, rubrics, made, store, allow_missing=allow_missing
+        )
         return [judgment for some in found.values() for judgment in some], store.usage
 
 
@@ -177,7 +198,10 @@ def asked(server: AnthropicServer) -> list[Mapping[str, Any]]:
     calls = [call for call in server.meter.calls if call.method == "POST"]
     single = [call.json() for call in calls if re.search(SINGLE, call.path)]
     return [
-        r["params"] for c in calls if re.search(BATCHES, c.path) for r in c.json()["requests"]
+        r["params"]
+        for c in calls
+        if re.search(BATCHES, c.path)
+        for r in c.json()["requests"]
     ] + single
 
 
@@ -203,17 +227,24 @@ def reply_to(
     completion = made.parse(message)
     model = names.get("judge_model", made.model)
     dollars = made.prices_of(model).dollars(completion.usage, batched=batched)
-    return replies._reply(key, {"judge_model": made.model, **names}, completion, dollars, message)
+    return replies._reply(
+        key, {"judge_model": made.model, **names}, completion, dollars, message
+    )
 
 
 def stored(path: Path) -> list[dict[str, Any]]:
     with Store(path) as store:
-        return [json.loads(value) for (value,) in store.read("SELECT value FROM answers")]
+        return [
+            json.loads(value) for (value,) in store.read("SELECT value FROM answers")
+        ]
 
 
 def ttls(server: AnthropicServer) -> list[str | None]:
     """Of the breakpoint in each request; None: it has none."""
-    return [(params["system"][0].get("cache_control") or {}).get("ttl") for params in asked(server)]
+    return [
+        (params["system"][0].get("cache_control") or {}).get("ttl")
+        for params in asked(server)
+    ]
 
 
 # What is sent
@@ -222,8 +253,12 @@ def ttls(server: AnthropicServer) -> list[str | None]:
 @pytest.fixture
 def tiny(tmp_path: Path) -> Rubric:
     """A rubric of one line under a header of one line; the template and the schema are the shipped ones."""
-    (tmp_path / "header.md").write_text("# version: v1\n\nJudge well.\n", encoding="utf-8")
-    (tmp_path / "rubric.md").write_text("\n# version: v3\n\nTruth wins.\n\n", encoding="utf-8")
+    (tmp_path / "header.md").write_text(
+        "# version: v1\n\nJudge well.\n", encoding="utf-8"
+    )
+    (tmp_path / "rubric.md").write_text(
+        "\n# version: v3\n\nTruth wins.\n\n", encoding="utf-8"
+    )
     made: Rubric = shipped(
         "rubric",
         "factuality",
@@ -237,7 +272,10 @@ def test_the_message_of_a_request_is_this(tiny: Rubric):
     """Byte for byte. The nonce is the start of the SHA-256 of ["Why?","No.","Yes."], what is shown in this order."""
     made = judge()
     sent = made.params(
-        request(made, dataclasses.replace(COMPARISON, gold_answer="Sure."), tiny, swap=True), "1h"
+        request(
+            made, dataclasses.replace(COMPARISON, gold_answer="Sure."), tiny, swap=True
+        ),
+        "1h",
     )
     user = """\
 <question>
@@ -276,7 +314,10 @@ JSON object alone: "evidence_a", "evidence_b", "verdict".
             }
         ],
         "messages": [{"role": "user", "content": user}],
-        "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": SCHEMA}},
+        "output_config": {
+            "effort": "low",
+            "format": {"type": "json_schema", "schema": SCHEMA},
+        },
     }
 
 
@@ -292,12 +333,17 @@ def test_the_breakpoint_is_all_that_its_lifetime_changes():
     bare, five, hour = (made.params(request(made), ttl) for ttl in (None, "5m", "1h"))
     assert "cache_control" not in bare["system"][0]
     for sent, ttl in ((five, "5m"), (hour, "1h")):
-        assert sent["system"][0].pop("cache_control") == {"type": "ephemeral", "ttl": ttl}
+        assert sent["system"][0].pop("cache_control") == {
+            "type": "ephemeral",
+            "ttl": ttl,
+        }
         assert json.dumps(sent) == json.dumps(bare)
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
-def test_up_to_the_breakpoint_all_requests_of_a_rubric_are_the_same_bytes(dimension: str):
+def test_up_to_the_breakpoint_all_requests_of_a_rubric_are_the_same_bytes(
+    dimension: str,
+):
     made, rubric = judge(), shipped("rubric", dimension)
     some = comparisons(5, dimension=dimension)
     every = [
@@ -306,7 +352,9 @@ def test_up_to_the_breakpoint_all_requests_of_a_rubric_are_the_same_bytes(dimens
     ]
     sent = [made.params(one, "1h") for one in every]
     heads = {
-        json.dumps({name: value for name, value in params.items() if name != "messages"})
+        json.dumps(
+            {name: value for name, value in params.items() if name != "messages"}
+        )
         for params in sent
     }
     assert len(heads) == 1
@@ -320,7 +368,9 @@ def test_all_rubrics_share_one_schema():
     made = judge()
     schemas = {
         json.dumps(
-            made.params(request(made, rubric=shipped("rubric", dimension)), None)["output_config"]
+            made.params(request(made, rubric=shipped("rubric", dimension)), None)[
+                "output_config"
+            ]
         )
         for dimension in DIMENSIONS
     }
@@ -331,7 +381,9 @@ def test_all_rubrics_share_one_schema():
     ("model", "transport"),
     [*((model, "batches") for model in MODELS), ("claude-opus-5-5", "messages")],
 )
-def test_no_request_holds_what_new_models_refuse(model: str, transport: str, tmp_path: Path):
+def test_no_request_holds_what_new_models_refuse(
+    model: str, transport: str, tmp_path: Path
+):
     """Sampling parameters, prefill, forced tools: as the bytes are that arrive at the server."""
     with AnthropicServer(verdicts=longer, keep_bodies=True) as server:
         made = judge(model=model, transport=transport, base_url=server.url)
@@ -340,25 +392,38 @@ def test_no_request_holds_what_new_models_refuse(model: str, transport: str, tmp
     assert len(asked(server)) == 2
     for params in asked(server):
         assert not REFUSED_BY_THE_API & set(params)
-        assert set(params) <= {"model", "max_tokens", "system", "messages", "output_config"}
+        assert set(params) <= {
+            "model",
+            "max_tokens",
+            "system",
+            "messages",
+            "output_config",
+        }
         assert [message["role"] for message in params["messages"]] == ["user"]
-    counted = [call.json() for call in server.meter.calls if call.path.endswith("count_tokens")]
+    counted = [
+        call.json() for call in server.meter.calls if call.path.endswith("count_tokens")
+    ]
     assert counted
     assert all(
-        set(params) <= {"model", "system", "messages", "output_config"} for params in counted
+        set(params) <= {"model", "system", "messages", "output_config"}
+        for params in counted
     )
 
 
 def test_every_call_pins_the_version_of_the_api(tmp_path: Path):
     with AnthropicServer(verdicts=longer) as server:
         judged(judge(base_url=server.url), tmp_path / "store.sqlite", 1)
-    assert {call.headers["anthropic-version"] for call in server.meter.calls} == {"2026-10-21"}
+    assert {call.headers["anthropic-version"] for call in server.meter.calls} == {
+        "2026-10-21"
+    }
 
 
 def test_a_model_without_structured_output_is_sent_no_format_and_a_null_effort_is_not_sent():
     made = judge(model="claude-haiku-4-5", effort=None)
     assert "output_config" not in made.params(request(made), None)
-    assert list(judge(effort=None).params(request(made), None)["output_config"]) == ["format"]
+    assert list(judge(effort=None).params(request(made), None)["output_config"]) == [
+        "format"
+    ]
 
 
 def test_the_two_responses_stand_in_blocks_of_an_id_that_depends_on_them():
@@ -403,11 +468,14 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=list(HOSTILE))
 @pytest.mark.parametrize("letter", "ab")
-def test_a_response_changes_no_byte_outside_its_block_but_the_id(letter: str, text: str):
+def test_a_response_changes_no_byte_outside_its_block_but_the_id(
+    letter: str, text: str
+):
     """The id follows from what is shown: masked, the rest of the message is that of a harmless response."""
     made = judge()
     start, end = (
-        re.compile(rf'(?<!\\)<{slash}response_{letter} id="[0-9a-f]{{16}}">') for slash in ("", "/")
+        re.compile(rf'(?<!\\)<{slash}response_{letter} id="[0-9a-f]{{16}}">')
+        for slash in ("", "/")
     )
 
     def around(response: str) -> tuple[str, str]:
@@ -425,7 +493,10 @@ def test_a_response_changes_no_byte_outside_its_block_but_the_id(letter: str, te
     outside, inside = around(text)
     assert outside == around("Harmless.")[0]
     assert inside == re.sub(
-        r"<(?=[\s/]*(response_[ab]|question|reference_answer)\b)", r"\\<", text, flags=re.IGNORECASE
+        r"<(?=[\s/]*(response_[ab]|question|reference_answer)\b)",
+        r"\\<",
+        text,
+        flags=re.IGNORECASE,
     )
 
 
@@ -433,7 +504,9 @@ def test_a_response_changes_no_byte_outside_its_block_but_the_id(letter: str, te
 def test_a_response_does_not_change_what_else_is_sent(text: str):
     made = judge()
     hostile, harmless = (
-        made.params(request(made, dataclasses.replace(COMPARISON, response_a=response)), "1h")
+        made.params(
+            request(made, dataclasses.replace(COMPARISON, response_a=response)), "1h"
+        )
         for response in (text, "Harmless.")
     )
     assert hostile.pop("messages") != harmless.pop("messages")
@@ -457,9 +530,9 @@ def test_a_response_that_names_its_own_verdict_does_not_get_it(tmp_path: Path):
             Store(tmp_path / f"{model}.sqlite") as store,
         ):
             made = judge(model=model, base_url=server.url)
-            (judgment,) = pipeline.judge_pairs({"factuality": [hostile]}, [RUBRIC], made, store)[
-                "factuality"
-            ]
+            (judgment,) = pipeline.judge_pairs(
+                {"factuality": [hostile]}, [RUBRIC], made, store
+            )["factuality"]
         assert [verdict.verdict for verdict in judgment.raw] == ["B", "B"]
         assert judgment.inconsistent
     first = next(shown for shown in quoted if shown.response_b == "No.")
@@ -469,7 +542,9 @@ def test_a_response_that_names_its_own_verdict_does_not_get_it(tmp_path: Path):
 # What it says
 
 
-def said(text: str, stop_reason: str = "end_turn", *, model: str = "claude-haiku-4-5") -> Verdict:
+def said(
+    text: str, stop_reason: str = "end_turn", *, model: str = "claude-haiku-4-5"
+) -> Verdict:
     """The verdict of a message that says this."""
     made = judge(model=model)
     asked_for = request(made)
@@ -479,7 +554,9 @@ def said(text: str, stop_reason: str = "end_turn", *, model: str = "claude-haiku
     ]
     message = {"content": content, "stop_reason": stop_reason, "usage": {}}
     return RUBRIC.parse(
-        asked_for, reply_to(made, message, asked_for.names, key=asked_for.key), judge_model=model
+        asked_for,
+        reply_to(made, message, asked_for.names, key=asked_for.key),
+        judge_model=model,
     )
 
 
@@ -497,7 +574,9 @@ def test_the_text_of_a_message_is_its_text_blocks():
         == ""
     )
     assert text_of({"content": [{"type": "text", "text": None}, two]}) == " 1}"
-    assert text_of({"content": "VERDICT: A"}) == text_of({"content": ["VERDICT: A"]}) == ""
+    assert (
+        text_of({"content": "VERDICT: A"}) == text_of({"content": ["VERDICT: A"]}) == ""
+    )
     assert text_of({"content": [{"type": "text", "text": 3}]}) == "3"
 
 
@@ -527,12 +606,15 @@ SAID = {
 
 
 @pytest.mark.parametrize(("text", "verdict"), SAID.items(), ids=range(len(SAID)))
-def test_the_verdict_is_the_json_or_the_last_line_and_never_a_quotation(text: str, verdict: str):
+def test_the_verdict_is_the_json_or_the_last_line_and_never_a_quotation(
+    text: str, verdict: str
+):
     assert said(text).verdict == verdict
 
 
 @pytest.mark.parametrize(
-    "stop_reason", ["refusal", "max_tokens", "model_context_window_exceeded", "pause_turn"]
+    "stop_reason",
+    ["refusal", "max_tokens", "model_context_window_exceeded", "pause_turn"],
 )
 def test_what_did_not_end_by_itself_is_no_verdict_whatever_it_says(stop_reason: str):
     assert said("VERDICT: A", stop_reason).verdict == "INVALID"
@@ -545,7 +627,9 @@ def test_a_model_without_structured_output_judges_by_its_last_line(tmp_path: Pat
         made = judge(model="claude-haiku-4-5", base_url=server.url)
         judgments, _ = judged(made, tmp_path / "store.sqlite", 2)
     assert [judgment.winner for judgment in judgments] == ["ann", "ann"]
-    assert {row["text"].splitlines()[-1] for row in stored(tmp_path / "store.sqlite")} == {
+    assert {
+        row["text"].splitlines()[-1] for row in stored(tmp_path / "store.sqlite")
+    } == {
         "VERDICT: A",
         "VERDICT: B",
     }
@@ -564,21 +648,30 @@ HALF_IN_THE_MESSAGE = '{"evidence_a": "\ud83d", "evidence_b": "", "verdict": "A"
         ("messages", HALF_IN_THE_MESSAGE),
     ],
 )
-def test_half_an_emoji_in_a_quotation_loses_nothing(transport: str, text: str, tmp_path: Path):
+def test_half_an_emoji_in_a_quotation_loses_nothing(
+    transport: str, text: str, tmp_path: Path
+):
     """A quotation of at most 40 words may be cut anywhere; JSON can say half of a surrogate pair, UTF-8 cannot."""
     with AnthropicServer(outcomes=lambda params, n: Says(text)) as server:
         judgments, _ = judged(
-            judge(transport=transport, base_url=server.url), tmp_path / "store.sqlite", 1
+            judge(transport=transport, base_url=server.url),
+            tmp_path / "store.sqlite",
+            1,
         )
     assert [verdict.verdict for verdict in judgments[0].raw] == ["A", "A"]
-    write_jsonl(tmp_path / "verdicts.jsonl", [judgment.to_dict() for judgment in judgments])
+    write_jsonl(
+        tmp_path / "verdicts.jsonl", [judgment.to_dict() for judgment in judgments]
+    )
 
 
 # What a verdict depends on
 
 
 def key(
-    made: ClaudeJudge, comparison: Comparison = COMPARISON, rubric: Rubric = RUBRIC, **how: Any
+    made: ClaudeJudge,
+    comparison: Comparison = COMPARISON,
+    rubric: Rubric = RUBRIC,
+    **how: Any,
 ) -> str:
     return request(made, comparison, rubric, **how).key
 
@@ -590,7 +683,9 @@ CHANGES_THE_KEY: dict[str, Mapping[str, Any]] = {
     "max_tokens": {"max_tokens": 2001},
     "base_url": {"base_url": "https://gateway.example.org"},
     "structured output": {
-        "models": {"claude-opus-5-5": dataclasses.replace(OPUS, structured_output=False)}
+        "models": {
+            "claude-opus-5-5": dataclasses.replace(OPUS, structured_output=False)
+        }
     },
 }
 
@@ -605,7 +700,11 @@ KEEPS_THE_KEY: dict[str, Mapping[str, Any]] = {
     "cache": {"cache": "none"},
     "transport": {"transport": "messages"},
     "chunk size": {"chunk_size": 7},
-    "polling": {"poll_initial_seconds": 1.0, "poll_max_seconds": 2.0, "quarantine_seconds": 400.0},
+    "polling": {
+        "poll_initial_seconds": 1.0,
+        "poll_max_seconds": 2.0,
+        "quarantine_seconds": 400.0,
+    },
     "concurrency": {"concurrency": 1},
     "what the plan expects": {
         "expected_output_tokens": 1,
@@ -638,7 +737,9 @@ def test_everything_that_is_shown_is_in_the_key(tmp_path: Path):
         )
         assert edited != text
         changed.write_text(edited, encoding="utf-8")
-        keys.append(key(made, rubric=shipped("rubric", "factuality", **{name: str(changed)})))
+        keys.append(
+            key(made, rubric=shipped("rubric", "factuality", **{name: str(changed)}))
+        )
     keys.append(key(made, rubric=shipped("rubric", "factuality", dimension="truth")))
     assert len(set(keys)) == len(keys)
 
@@ -678,8 +779,14 @@ MISTAKES: dict[str, tuple[Mapping[str, Any], str]] = {
         {"base_url": "ftp://host"},
         "base_url: found 'ftp://host'. Expected http(s)://HOST",
     ),
-    "a key in it": ({"base_url": "https://host/v1?api_key=hush"}, "base_url: found a query in it."),
-    "no host": ({"base_url": "https://"}, "base_url: found 'https://'. Expected http(s)://HOST"),
+    "a key in it": (
+        {"base_url": "https://host/v1?api_key=hush"},
+        "base_url: found a query in it.",
+    ),
+    "no host": (
+        {"base_url": "https://"},
+        "base_url: found 'https://'. Expected http(s)://HOST",
+    ),
 }
 
 
@@ -693,7 +800,8 @@ def test_a_setting_out_of_range_is_named_with_what_was_found_and_expected(
 
 
 @pytest.mark.parametrize(
-    "address", ["http://[", "http://127.0.0.1:abc", "http://127.0.0.1:99999", "http://a b"]
+    "address",
+    ["http://[", "http://127.0.0.1:abc", "http://127.0.0.1:99999", "http://a b"],
 )
 def test_an_address_that_cannot_be_one_is_refused_before_anything_is_sent(address: str):
     with pytest.raises(UserError, match="base_url: found "):
@@ -719,13 +827,16 @@ def test_without_a_key_or_a_budget_nobody_is_asked(monkeypatch: pytest.MonkeyPat
             judge(base_url=server.url, budget_usd=0.0).preflight()
         monkeypatch.setenv("ANTHROPIC_API_KEY", "")  # set to nothing is not set
         with pytest.raises(
-            UserError, match="^ANTHROPIC_API_KEY: not set. Put the key into the environment, or as"
+            UserError,
+            match="^ANTHROPIC_API_KEY: not set. Put the key into the environment, or as",
         ):
             judge(base_url=server.url).preflight()
         assert server.meter.calls == []
 
 
-def test_the_preflight_asks_for_nothing_that_is_paid_for_and_once(monkeypatch: pytest.MonkeyPatch):
+def test_the_preflight_asks_for_nothing_that_is_paid_for_and_once(
+    monkeypatch: pytest.MonkeyPatch,
+):
     """With the key of the file where the environment has none."""
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     Path(".env").write_text("ANTHROPIC_API_KEY=test-key\n", encoding="utf-8")
@@ -755,7 +866,8 @@ def test_the_dates_of_all_models_that_the_sdk_knows_can_be_read():
 
 def test_a_retired_model_is_refused(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(
-        UserError, match=r"^judge.model: claude-opus-4-0 was retired on 2026-06-15\. Choose another"
+        UserError,
+        match=r"^judge.model: claude-opus-4-0 was retired on 2026-06-15\. Choose another",
     ):
         check_lifetime("claude-opus-4-0")
     today = datetime.now(UTC)
@@ -773,13 +885,19 @@ def test_a_deprecated_model_is_warned_of_once(
     for _ in range(3):
         check_lifetime("claude-late")
     (line,) = caplog.messages
-    assert line.startswith("warning: judge.model: claude-late will be retired on 2999-11-30")
+    assert line.startswith(
+        "warning: judge.model: claude-late will be retired on 2999-11-30"
+    )
 
 
 def test_the_preflight_refuses_a_retired_model_before_anything_is_sent(tmp_path: Path):
     """The SDK does not warn of it in batches."""
     with AnthropicServer(verdicts=longer) as server:
-        made = judge(model="claude-opus-4-0", models={"claude-opus-4-0": OPUS}, base_url=server.url)
+        made = judge(
+            model="claude-opus-4-0",
+            models={"claude-opus-4-0": OPUS},
+            base_url=server.url,
+        )
         with pytest.raises(UserError, match="was retired on 2026-06-15"):
             judged(made, tmp_path / "store.sqlite", 1)
     assert server.meter.calls == []
@@ -791,14 +909,19 @@ def test_the_preflight_refuses_a_retired_model_before_anything_is_sent(tmp_path:
 USAGE = {
     "input_tokens": 100,
     "cache_creation_input_tokens": 500,
-    "cache_creation": {"ephemeral_5m_input_tokens": 200, "ephemeral_1h_input_tokens": 300},
+    "cache_creation": {
+        "ephemeral_5m_input_tokens": 200,
+        "ephemeral_1h_input_tokens": 300,
+    },
     "cache_read_input_tokens": 4000,
     "output_tokens": 50,
 }
 OPUS_DOLLARS = 0.0056  # (100·4 + 200·5 + 300·8 + 4,000·0.2 + 50·20) dollars per million
 
 
-def reply(usage: Mapping[str, Any] | None, *, batched: bool = False, **names: str) -> JudgeReply:
+def reply(
+    usage: Mapping[str, Any] | None, *, batched: bool = False, **names: str
+) -> JudgeReply:
     text = '{"verdict": "A", "evidence_a": "Gäste", "evidence_b": ""}'
     message = {
         "id": "m",
@@ -811,7 +934,9 @@ def reply(usage: Mapping[str, Any] | None, *, batched: bool = False, **names: st
 
 def test_a_reply_costs_its_tokens_by_class_and_half_of_it_in_a_batch():
     assert reply(USAGE).dollars == pytest.approx(OPUS_DOLLARS, abs=1e-12)
-    assert reply(USAGE, batched=True).dollars == pytest.approx(OPUS_DOLLARS / 2, abs=1e-12)
+    assert reply(USAGE, batched=True).dollars == pytest.approx(
+        OPUS_DOLLARS / 2, abs=1e-12
+    )
     assert reply(USAGE).usage == {
         "input_tokens": 100,
         "cache_write_5m_tokens": 200,
@@ -823,7 +948,11 @@ def test_a_reply_costs_its_tokens_by_class_and_half_of_it_in_a_batch():
 
 def test_writes_of_a_server_that_does_not_tell_them_apart_are_five_minute_ones():
     """A gateway may leave out what it does not know; what is not said is nothing."""
-    bare = {"input_tokens": 100, "cache_creation_input_tokens": 500, "output_tokens": 50}
+    bare = {
+        "input_tokens": 100,
+        "cache_creation_input_tokens": 500,
+        "output_tokens": 50,
+    }
     assert reply(bare).usage["cache_write_5m_tokens"] == 500
     assert reply(bare).dollars == pytest.approx((100 * 4 + 500 * 5 + 50 * 20) * 1e-6)
     nothing = dict.fromkeys(USAGE)
@@ -840,7 +969,12 @@ def test_what_is_no_count_of_tokens_costs_nothing_that_is_known(usage: Any):
 
 
 def test_a_reply_keeps_the_whole_message_and_whom_it_is_about():
-    names = {"dimension": "factuality", "prompt_id": "p1", "entrant_a": "ann", "entrant_b": "bob"}
+    names = {
+        "dimension": "factuality",
+        "prompt_id": "p1",
+        "entrant_a": "ann",
+        "entrant_b": "bob",
+    }
     kept = reply(USAGE, **names)
     assert kept.message is not None
     assert json.loads(kept.message)["usage"] == USAGE
@@ -860,7 +994,9 @@ def test_a_batch_that_was_taken_over_is_priced_by_the_model_that_it_was_asked_of
 
 
 @pytest.mark.parametrize("transport", ["batches", "messages"])
-def test_what_was_spent_agrees_with_the_servers_bill_to_the_token(transport: str, tmp_path: Path):
+def test_what_was_spent_agrees_with_the_servers_bill_to_the_token(
+    transport: str, tmp_path: Path
+):
     rubrics = [shipped("rubric", dimension) for dimension in DIMENSIONS]
     with AnthropicServer(verdicts=longer, miss_rate=0.3) as server:
         made = judge(transport=transport, base_url=server.url, chunk_size=7)
@@ -885,9 +1021,15 @@ def test_what_was_spent_agrees_with_the_servers_bill_to_the_token(transport: str
         "cache_read_input_tokens": 0.2,
     }
     dollars = (
-        sum(bill[name] * price for name, price in {**prices, "output_tokens": 20}.items()) * 1e-6
+        sum(
+            bill[name] * price
+            for name, price in {**prices, "output_tokens": 20}.items()
+        )
+        * 1e-6
     )
-    assert usage.dollars == pytest.approx(dollars * {"batch": 0.5, "standard": 1}[tier], abs=1e-9)
+    assert usage.dollars == pytest.approx(
+        dollars * {"batch": 0.5, "standard": 1}[tier], abs=1e-9
+    )
     assert set(usage.dollars_by_dimension) == set(DIMENSIONS)
     assert sum(usage.dollars_by_dimension.values()) == pytest.approx(usage.dollars)
 
@@ -909,17 +1051,24 @@ def test_a_cache_that_is_chosen_is_the_one_that_every_request_asks_for(
 ):
     with AnthropicServer(verdicts=longer, keep_bodies=True) as server:
         _, usage = judged(
-            judge(cache=cache, transport=transport, base_url=server.url), tmp_path / "store.sqlite"
+            judge(cache=cache, transport=transport, base_url=server.url),
+            tmp_path / "store.sqlite",
         )
     assert set(ttls(server)) == {None if cache == "none" else cache}
     written = {"5m": usage.cache_write_5m_tokens, "1h": usage.cache_write_1h_tokens}
-    assert [name for name, tokens in written.items() if tokens] == [cache] * (cache != "none")
+    assert [name for name, tokens in written.items() if tokens] == [cache] * (
+        cache != "none"
+    )
 
 
 @pytest.mark.parametrize(
     ("miss_rate", "later", "words"),
     [
-        (0.0, "1h", "the 1-hour cache: 100% of 40 requests found the prefix in the cache"),
+        (
+            0.0,
+            "1h",
+            "the 1-hour cache: 100% of 40 requests found the prefix in the cache",
+        ),
         (0.63, "5m", r"the 5-minute cache: \d\d% of 40 requests"),
         (1.0, None, "no cache from here on: 0% of 40 requests found"),
     ],
@@ -933,7 +1082,9 @@ def test_measured_warms_each_rubric_with_one_query_measures_a_chunk_and_decides(
 ):
     """Of 3 x 30 queries: one of each rubric alone, then 40, half a chunk, then the rest, as was decided."""
     rubrics = [shipped("rubric", dimension) for dimension in DIMENSIONS]
-    with AnthropicServer(verdicts=longer, keep_bodies=True, miss_rate=miss_rate, seed=3) as server:
+    with AnthropicServer(
+        verdicts=longer, keep_bodies=True, miss_rate=miss_rate, seed=3
+    ) as server:
         made = judge(cache="measured", base_url=server.url, chunk_size=80)
         _, usage = judged(made, tmp_path / "store.sqlite", 15, rubrics=rubrics)
     assert [batch.n for batch in server.batches] == [1, 1, 1, 40, 47]
@@ -941,9 +1092,9 @@ def test_measured_warms_each_rubric_with_one_query_measures_a_chunk_and_decides(
     assert len({params["system"][0]["text"] for params in asked(server)[:3]}) == 3
     assert usage.cache is not None
     assert re.match(words, usage.cache)
-    assert any(line.startswith("warning: prompt cache: ") for line in caplog.messages) == (
-        later != "1h"
-    )
+    assert any(
+        line.startswith("warning: prompt cache: ") for line in caplog.messages
+    ) == (later != "1h")
 
 
 def test_a_run_too_small_to_measure_does_not_say_that_it_has_measured(tmp_path: Path):
@@ -954,14 +1105,19 @@ def test_a_run_too_small_to_measure_does_not_say_that_it_has_measured(tmp_path: 
 
 
 @pytest.mark.parametrize("cache", ["measured", "1h", "5m"])
-def test_a_prefix_that_the_model_would_not_cache_gets_no_breakpoint(cache: str, tmp_path: Path):
+def test_a_prefix_that_the_model_would_not_cache_gets_no_breakpoint(
+    cache: str, tmp_path: Path
+):
     """The shipped rubrics are of about 2,000 tokens; Haiku 4.5 caches from 4,096. Nothing is warmed in vain."""
     with AnthropicServer(verdicts=longer, keep_bodies=True) as server:
         made = judge(model="claude-haiku-4-5", cache=cache, base_url=server.url)
         _, usage = judged(made, tmp_path / "store.sqlite", 4)
     assert ttls(server) == [None] * 8
     assert [batch.n for batch in server.batches] == [8]
-    assert usage.cache == "none: claude-haiku-4-5 caches no prefix of fewer than 4096 tokens"
+    assert (
+        usage.cache
+        == "none: claude-haiku-4-5 caches no prefix of fewer than 4096 tokens"
+    )
 
 
 # The plan
@@ -972,7 +1128,9 @@ def tokens(text: str) -> int:
     return -(-len(text) // 4)
 
 
-def test_without_a_key_tokens_are_estimated_from_the_length(monkeypatch: pytest.MonkeyPatch):
+def test_without_a_key_tokens_are_estimated_from_the_length(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     made = judge(cache="none")
     some = requests(made, 2)
@@ -991,14 +1149,18 @@ def test_with_a_key_the_api_counts_some_queries_of_each_rubric_and_the_others_ar
         made = judge(cache="none", base_url=server.url)
         some = requests(made, 10)
         found = estimated(made, some)
-    assert [call.path for call in server.meter.calls] == ["/v1/messages/count_tokens"] * 3
+    assert [call.path for call in server.meter.calls] == [
+        "/v1/messages/count_tokens"
+    ] * 3
     assert found.counted == 3
     exact = sum(tokens(one.system + one.user) for one in some)
     assert found.input_tokens == pytest.approx(exact, rel=0.001)
     assert server.meter.billed_bodies.total() == 0
 
 
-def test_the_estimate_without_a_key_is_on_the_safe_side(monkeypatch: pytest.MonkeyPatch):
+def test_the_estimate_without_a_key_is_on_the_safe_side(
+    monkeypatch: pytest.MonkeyPatch,
+):
     """Of these texts; three characters a token is less than English needs."""
     with AnthropicServer() as server:
         made = judge(base_url=server.url)
@@ -1012,12 +1174,18 @@ def test_the_estimate_without_a_key_is_on_the_safe_side(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(("cache", "write"), [("measured", 8), ("1h", 8), ("5m", 5)])
 @pytest.mark.parametrize(("transport", "factor"), [("batches", 0.5), ("messages", 1.0)])
 def test_the_plan_counts_the_cache_at_the_expected_hit_rate(
-    cache: str, write: float, transport: str, factor: float, monkeypatch: pytest.MonkeyPatch
+    cache: str,
+    write: float,
+    transport: str,
+    factor: float,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     made = judge(cache=cache, transport=transport)
     some = requests(made, 2)
-    prefix, user = (sum(len(getattr(one, name)) / 3 for one in some) for name in ("system", "user"))
+    prefix, user = (
+        sum(len(getattr(one, name)) / 3 for one in some) for name in ("system", "user")
+    )
     asks_for = write if transport == "batches" or cache != "measured" else 5
     dollars = prefix * (0.7 * 0.2 + 0.3 * asks_for) + user * 4 + 4 * 550 * 20
     assert estimated(made, some).dollars == pytest.approx(dollars * 1e-6 * factor)
@@ -1039,7 +1207,9 @@ def test_where_the_api_cannot_count_now_the_plan_says_so_and_estimates(
 def test_no_answer_costs_more_than_was_reserved_for_it(tmp_path: Path):
     """Every prefix missed, every output as long as may be: what the budget holds back for each request."""
     rubrics = [shipped("rubric", dimension) for dimension in DIMENSIONS]
-    lengthy = Says(json.dumps({"evidence_a": "a" * 4000, "evidence_b": "b" * 3000, "verdict": "A"}))
+    lengthy = Says(
+        json.dumps({"evidence_a": "a" * 4000, "evidence_b": "b" * 3000, "verdict": "A"})
+    )
     with AnthropicServer(
         outcomes=lambda params, n: lengthy, miss_rate=1.0, thinking_tokens=200
     ) as server:
@@ -1065,7 +1235,9 @@ def test_dense_text_costs_no_more_than_was_reserved_for_it():
 # Single messages
 
 
-def test_messages_warm_the_cache_with_one_of_each_rubric_and_then_go_together(tmp_path: Path):
+def test_messages_warm_the_cache_with_one_of_each_rubric_and_then_go_together(
+    tmp_path: Path,
+):
     """20 queries on two rubrics at concurrency 3: two first, and when they are answered 18, always three at once."""
     order: list[tuple[Stage, int]] = []  # and how many are at the server then
     lock, three = threading.Lock(), threading.Barrier(3, timeout=5)
@@ -1076,7 +1248,9 @@ def test_messages_warm_the_cache_with_one_of_each_rubric_and_then_go_together(tm
         with lock:
             n = order[-1][1] if order else 0
             order.append((stage, n + 1 if stage == "before" else n - 1))
-            together = stage == "before" and sum(one == "before" for one, _ in order) > 2
+            together = (
+                stage == "before" and sum(one == "before" for one, _ in order) > 2
+            )
         if together:
             three.wait()  # nobody goes on until three are there
 
@@ -1096,7 +1270,9 @@ def test_messages_are_asked_once_each_and_kept(tmp_path: Path):
         assert server.meter.posts(SINGLE) == usage.judge_calls == 10
         assert server.meter.count("GET", "batches") == server.meter.posts(BATCHES) == 0
         again, free = judged(
-            judge(transport="messages", base_url=server.url), tmp_path / "store.sqlite", 5
+            judge(transport="messages", base_url=server.url),
+            tmp_path / "store.sqlite",
+            5,
         )
         assert server.meter.posts(SINGLE) == 10
     assert again == first
@@ -1104,9 +1280,13 @@ def test_messages_are_asked_once_each_and_kept(tmp_path: Path):
     assert (free.judge_calls, free.verdicts_stored, free.dollars) == (0, 10, 0.0)
 
 
-def about_the_first(outcome: Outcome) -> Callable[[Mapping[str, Any], int], Outcome | None]:
+def about_the_first(
+    outcome: Outcome,
+) -> Callable[[Mapping[str, Any], int], Outcome | None]:
     """This becomes of the two queries about the first comparison, however often they are asked."""
-    return lambda params, n: outcome if "Why 000?" in params["messages"][0]["content"] else None
+    return lambda params, n: (
+        outcome if "Why 000?" in params["messages"][0]["content"] else None
+    )
 
 
 def quality(outcome: Outcome, transport: str, path: Path) -> JudgeQuality:
@@ -1124,9 +1304,16 @@ def quality(outcome: Outcome, transport: str, path: Path) -> JudgeQuality:
 
 
 @pytest.mark.parametrize("transport", ["batches", "messages"])
-def test_refusals_are_paid_answers_that_are_stored_and_reported(transport: str, tmp_path: Path):
+def test_refusals_are_paid_answers_that_are_stored_and_reported(
+    transport: str, tmp_path: Path
+):
     found = quality(StopReason("refusal", "bio"), transport, tmp_path / "store.sqlite")
-    assert (found.n_judgments, found.n_invalid, found.n_refused, found.n_cut_off) == (3, 1, 1, 0)
+    assert (found.n_judgments, found.n_invalid, found.n_refused, found.n_cut_off) == (
+        3,
+        1,
+        1,
+        0,
+    )
 
 
 ODD = [
@@ -1159,7 +1346,9 @@ def test_a_login_page_in_place_of_an_answer_that_is_free_is_waited_for(
 
 
 @pytest.mark.parametrize("content", ODD, ids=lambda content: content.decode()[:8])
-@pytest.mark.parametrize(("transport", "path"), [("batches", BATCHES), ("messages", SINGLE)])
+@pytest.mark.parametrize(
+    ("transport", "path"), [("batches", BATCHES), ("messages", SINGLE)]
+)
 def test_a_login_page_in_place_of_one_that_is_paid_for_leaves_it_in_doubt(
     transport: str, path: str, content: bytes, tmp_path: Path
 ):
@@ -1193,7 +1382,8 @@ def test_tokens_that_such_a_server_counts_are_estimated(
         assert estimated(made, requests(made, 1)).counted == 0
     (line,) = caplog.messages
     assert (
-        "does not count tokens now (it answered with something else than a count of tokens" in line
+        "does not count tokens now (it answered with something else than a count of tokens"
+        in line
     )
 
 
@@ -1209,15 +1399,23 @@ NO_HOPE = {
 }
 
 
-@pytest.mark.parametrize(("transport", "path"), [("batches", BATCHES), ("messages", SINGLE)])
+@pytest.mark.parametrize(
+    ("transport", "path"), [("batches", BATCHES), ("messages", SINGLE)]
+)
 @pytest.mark.parametrize(("refusal", "words"), NO_HOPE.values(), ids=list(NO_HOPE))
 def test_a_429_that_does_not_pass_today_ends_the_run(
     refusal: Status, words: str, transport: str, path: str, tmp_path: Path
 ):
     with AnthropicServer(verdicts=longer) as server:
         server.fault("POST", path, refusal, nth=None)
-        with pytest.raises(UserError, match=f"^the judge's API .*{words}.*(goes on|is stored)"):
-            judged(judge(transport=transport, base_url=server.url), tmp_path / "store.sqlite", 1)
+        with pytest.raises(
+            UserError, match=f"^the judge's API .*{words}.*(goes on|is stored)"
+        ):
+            judged(
+                judge(transport=transport, base_url=server.url),
+                tmp_path / "store.sqlite",
+                1,
+            )
     assert server.meter.posts(path) <= 2
     assert server.meter.billed_bodies.total() == 0
 
@@ -1227,7 +1425,9 @@ NO_MESSAGES: dict[str, Callable[[Any], Any]] = {
         "type": "error",
         "error": {"type": "overloaded_error", "message": "Overloaded"},
     },
-    "another error": lambda message: {"error": {"message": "upstream failed", "code": 502}},
+    "another error": lambda message: {
+        "error": {"message": "upstream failed", "code": 502}
+    },
     "without a type": lambda message: {**message, "type": None},
     "without content": lambda message: {**message, "content": None},
     "without a reason to stop": lambda message: {**message, "stop_reason": None},
@@ -1259,7 +1459,11 @@ def test_what_stays_no_message_fails_for_good_with_the_servers_words(
         verdicts=longer, outcomes=about_the_first(Reshaped(NO_MESSAGES["an error"]))
     )
     with server, pytest.raises(UserError, match="^2 of 6 verdicts are missing"):
-        judged(judge(transport=transport, base_url=server.url), tmp_path / "store.sqlite", 3)
+        judged(
+            judge(transport=transport, base_url=server.url),
+            tmp_path / "store.sqlite",
+            3,
+        )
     (line,) = [line for line in caplog.messages if "failed for good" in line]
     assert "something else than a message (Overloaded)" in line
 
@@ -1268,7 +1472,10 @@ SILENT: dict[str, Callable[[Any], Any]] = {
     "without usage": lambda message: {
         name: said for name, said in message.items() if name != "usage"
     },
-    "without the tokens given out": lambda message: {**message, "usage": {"input_tokens": 7}},
+    "without the tokens given out": lambda message: {
+        **message,
+        "usage": {"input_tokens": 7},
+    },
 }
 
 
@@ -1307,11 +1514,16 @@ def test_a_result_that_is_no_message_is_held_against_the_cap_and_nothing_is_subm
     tmp_path: Path,
 ):
     """Each has its reserve, whether it was billed or not: two attempts at three requests leave no room for a third."""
-    with AnthropicServer(outcomes=lambda params, n: Reshaped(NO_MESSAGES["an error"])) as server:
+    with AnthropicServer(
+        outcomes=lambda params, n: Reshaped(NO_MESSAGES["an error"])
+    ) as server:
         made = judge(base_url=server.url, cache="none", expected_output_tokens=1)
         made.budget.cap = 6.5 * most(made, requests(made, 1)[0], None)
         asked = requests(made, 2)[:3]
-        with Store(tmp_path / "store.sqlite") as store, pytest.raises(UserError) as refusal:
+        with (
+            Store(tmp_path / "store.sqlite") as store,
+            pytest.raises(UserError) as refusal,
+        ):
             pipeline.ask(asked, made, store)
     assert re.match(
         r"judging\.budget_usd: \$0\.0+ of \$0\.\d+ are spent, \$0\.\d+ are held for answers that were lost or do not "
@@ -1371,8 +1583,14 @@ def test_a_job_whose_sweep_has_died_pays_for_nothing(
     monkeypatch.setattr(processes, "is_alive", lambda *process: False)
     monkeypatch.setenv(processes._SWEEP_VARIABLE, '["here", "now", 1, "1"]')
     with AnthropicServer(verdicts=longer) as server:
-        with pytest.raises(UserError, match="the sweep that started this job has ended"):
-            judged(judge(transport=transport, base_url=server.url), tmp_path / "store.sqlite", 1)
+        with pytest.raises(
+            UserError, match="the sweep that started this job has ended"
+        ):
+            judged(
+                judge(transport=transport, base_url=server.url),
+                tmp_path / "store.sqlite",
+                1,
+            )
         assert server.meter.posts(f"{SINGLE}|{BATCHES}") == 0
 
 
@@ -1384,7 +1602,9 @@ def nobody() -> str:
     return server.url
 
 
-def test_what_never_reached_a_server_is_not_held_against_the_budget(nobody: str, tmp_path: Path):
+def test_what_never_reached_a_server_is_not_held_against_the_budget(
+    nobody: str, tmp_path: Path
+):
     with pytest.raises(UserError) as refusal:
         judged(
             judge(transport="messages", base_url=nobody, budget_usd=0.3),

@@ -159,7 +159,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
 
     def answer(line: str) -> Ran:
         return attempt(
-            *shlex.split(line), *(() if "tracker" in line else ("tracker=local",)), folder=folder
+            *shlex.split(line),
+            *(() if "tracker" in line else ("tracker=local",)),
+            folder=folder,
         )
 
     with ThreadPoolExecutor(2) as two_at_a_time:
@@ -193,11 +195,18 @@ def test_the_log_of_a_share_that_was_begun_stays(tmp_path: Path):
     for name in ("probe_hedged", "probe_partial"):
         row = '{"prompt_id": "curated-001", "response_text": "Yes."}\n'
         (tmp_path / f"responses_{name}.jsonl").write_text(row, encoding="utf-8")
-    given = ("entrant=[probe_hedged,probe_partial]", "recorded_dir=.", "shard=0/2", "tracker=local")
+    given = (
+        "entrant=[probe_hedged,probe_partial]",
+        "recorded_dir=.",
+        "shard=0/2",
+        "tracker=local",
+    )
     ran = attempt(*given, folder=tmp_path)
     assert ran.code == 2
     assert "responses are missing" in ran.err
-    assert [path.name for path in tmp_path.glob("outputs/demo_*/elo_exp.log")] == ["elo_exp.log"]
+    assert [path.name for path in tmp_path.glob("outputs/demo_*/elo_exp.log")] == [
+        "elo_exp.log"
+    ]
 
 
 def test_a_refused_run_leaves_no_folder(answers: dict[str, Ran]):
@@ -217,7 +226,9 @@ def test_a_mistake_in_every_job_of_a_sweep_is_said_before_any_job_runs(tmp_path:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """A run that is told where to put its results, and where the store is."""
     folder = tmp_path_factory.mktemp("small")
-    return run(*QUICK, "hydra.run.dir=results/first", "cache_dir=answers", folder=folder)
+    return run(
+        *QUICK, "hydra.run.dir=results/first", "cache_dir=answers", folder=folder
+    )
 
 
 def test_the_last_line_is_the_run_folder_and_you_may_choose_it(small: Ran):
@@ -227,13 +238,20 @@ def test_the_last_line_is_the_run_folder_and_you_may_choose_it(small: Ran):
 
 def test_cache_dir_holds_the_store_and_nothing_is_kept_elsewhere(small: Ran):
     assert (small.folder / "answers" / "store.sqlite").is_file()
-    assert sorted(path.name for path in small.folder.iterdir()) == ["answers", "results"]
+    assert sorted(path.name for path in small.folder.iterdir()) == [
+        "answers",
+        "results",
+    ]
 
 
 def test_the_table_stands_above_it_on_stdout_and_what_happens_on_stderr(small: Ran):
     table = small.out.splitlines()[:-1]
     assert sum("probe_reference" in line for line in table) == 1
-    assert [line for line in small.err.splitlines() if line.startswith("verdicts: 80 wanted")]
+    assert [
+        line
+        for line in small.err.splitlines()
+        if line.startswith("verdicts: 80 wanted")
+    ]
 
 
 def test_two_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path):
@@ -244,7 +262,9 @@ def test_two_runs_of_the_same_second_get_folders_of_their_own(tmp_path: Path):
         )
     assert first.run_dir != second.run_dir
     for ran in (first, second):
-        assert re.fullmatch(r"demo_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]{4}", ran.run_dir.name)
+        assert re.fullmatch(
+            r"demo_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d_[0-9a-f]{4}", ran.run_dir.name
+        )
         assert ran.read("manifest.json")["finished_at"]
     assert (first.run_dir / "elo_results.json").read_bytes() == (
         second.run_dir / "elo_results.json"
@@ -283,7 +303,8 @@ def test_help_and_mistakes_load_no_heavy_library(tmp_path: Path):
     for arguments in (["--help"], ["mode=headline"], ["--cfg", "job"]):
         ran = attempt_program(*program, *arguments, folder=tmp_path)
         loaded = {
-            line.rpartition("|")[2].strip().partition(".")[0] for line in ran.err.splitlines()
+            line.rpartition("|")[2].strip().partition(".")[0]
+            for line in ran.err.splitlines()
         }
         assert {"elo_exp", "hydra"} <= loaded
         assert not loaded & HEAVY
@@ -291,7 +312,9 @@ def test_help_and_mistakes_load_no_heavy_library(tmp_path: Path):
 
 def test_importing_the_entrypoint_loads_no_heavy_library(tmp_path: Path):
     look = "import sys, elo_exp.__main__; print(*{name.partition('.')[0] for name in sys.modules})"
-    loaded = set(attempt_program(sys.executable, "-c", look, folder=tmp_path).out.split())
+    loaded = set(
+        attempt_program(sys.executable, "-c", look, folder=tmp_path).out.split()
+    )
     assert "elo_exp" in loaded
     assert not loaded & HEAVY
 
@@ -300,9 +323,17 @@ def test_the_shell_completes_groups_and_options(tmp_path: Path):
     script = str(SCRIPTS / "elo-exp")
     installed = attempt_program(script, "-sc", "install=bash", folder=tmp_path)
     assert installed.code == 0
-    assert "complete -o nospace -o default -F hydra_bash_completion elo-exp" in installed.out
+    assert (
+        "complete -o nospace -o default -F hydra_bash_completion elo-exp"
+        in installed.out
+    )
     line = "elo-exp judge="
     asked = attempt_program(
-        script, "-sc", "query=bash", folder=tmp_path, COMP_LINE=line, COMP_POINT=str(len(line))
+        script,
+        "-sc",
+        "query=bash",
+        folder=tmp_path,
+        COMP_LINE=line,
+        COMP_POINT=str(len(line)),
     )
     assert {"judge=lexical", "judge=replay"} <= set(asked.out.split())

@@ -23,7 +23,13 @@ PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pilot on 60 pairs, the whole on 120 of which these are the first, and the battles of the whole rated again."""
     folder = tmp_path_factory.mktemp("compared")
-    run(*QUICK, "judging.limit_pairs=60", "elo.k=8", "hydra.run.dir=pilot", folder=folder)
+    run(
+        *QUICK,
+        "judging.limit_pairs=60",
+        "elo.k=8",
+        "hydra.run.dir=pilot",
+        folder=folder,
+    )
     run(*QUICK, "judging.limit_pairs=120", "hydra.run.dir=whole", folder=folder)
     columns = "battles_columns.dimension=dimension"
     rate = (
@@ -45,7 +51,9 @@ def _turn_every_third(path: Path, other: Path) -> None:
     turned = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     for row in rows[::3]:
-        row.update({name: turned[row[name]] for name in ("winner", "verdict_ab", "verdict_ba")})
+        row.update(
+            {name: turned[row[name]] for name in ("winner", "verdict_ab", "verdict_ba")}
+        )
     other.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 
 
@@ -71,7 +79,9 @@ def found(ran: Ran) -> dict[str, Any]:
 
 def rows(found: dict[str, Any], **chosen: str) -> list[dict[str, Any]]:
     return [
-        row for row in found["ratings"] if all(row[name] == value for name, value in chosen.items())
+        row
+        for row in found["ratings"]
+        if all(row[name] == value for name, value in chosen.items())
     ]
 
 
@@ -80,9 +90,9 @@ def rows(found: dict[str, Any], **chosen: str) -> list[dict[str, Any]]:
 
 def test_ratings_are_those_of_the_runs(found: dict[str, Any], folder: Path):
     for name in ("pilot", "whole", "again"):
-        boards = json.loads((folder / name / "ratings.json").read_text(encoding="utf-8"))[
-            "dimensions"
-        ]["factuality"]
+        boards = json.loads(
+            (folder / name / "ratings.json").read_text(encoding="utf-8")
+        )["dimensions"]["factuality"]
         for method, board in boards.items():
             assert [
                 {field: row[field] for field in row if field in board["ratings"][0]}
@@ -108,7 +118,9 @@ def test_another_judge_moves_ratings_and_other_prompts_alone_do_not(
     """The pilot's verdicts are among those of the whole run: that is no shift to test."""
     for row in rows(found, run="whole", method="bradley_terry"):
         assert (row["shift_ci_low"], row["shift_p_value"]) == (None, None)
-    assert found["overlaps"][0]["no_interval"].startswith("all verdicts of one are in the other")
+    assert found["overlaps"][0]["no_interval"].startswith(
+        "all verdicts of one are in the other"
+    )
     other = dict(compare(folder, "whole", "turned").read("compare.json"))
     assert other["overlaps"][0]["no_interval"] is None
     for row in rows(other, run="turned", method="bradley_terry"):
@@ -124,20 +136,30 @@ def test_elo_has_shifts_without_an_interval(found: dict[str, Any]):
 
 def test_what_runs_share_is_counted(found: dict[str, Any]):
     whole, again = found["overlaps"]
-    assert (whole["n_prompts_before"], whole["n_prompts"], whole["n_shared_prompts"]) == (
+    assert (
+        whole["n_prompts_before"],
+        whole["n_prompts"],
+        whole["n_shared_prompts"],
+    ) == (
         10,
         20,
         10,
     )
-    assert (whole["agreement"]["n_comparisons"], whole["agreement"]["agreement"]) == (60, 1.0)
+    assert (whole["agreement"]["n_comparisons"], whole["agreement"]["agreement"]) == (
+        60,
+        1.0,
+    )
     assert whole["no_interval"] == again["no_interval"] is not None
     assert found["answers"] == [
-        {"run": "whole", "entrant": name, "n_shared": 143, "n_same": 143} for name in PROBES
+        {"run": "whole", "entrant": name, "n_shared": 143, "n_same": 143}
+        for name in PROBES
     ]
 
 
 def test_settings_that_differ_are_listed_and_no_others(found: dict[str, Any]):
-    same_kind = {path: by for path, by in found["settings"].items() if by["pilot"] != by["whole"]}
+    same_kind = {
+        path: by for path, by in found["settings"].items() if by["pilot"] != by["whole"]
+    }
     assert same_kind == {
         "judging.limit_pairs": {"pilot": 60, "whole": 120, "again": None},
         "elo.k": {"pilot": 8, "whole": 16, "again": 16},
@@ -146,7 +168,9 @@ def test_settings_that_differ_are_listed_and_no_others(found: dict[str, Any]):
 
 
 def test_inputs_are_compared_by_their_hashes(found: dict[str, Any]):
-    rubric = [f"rubric factuality{what}" for what in ("", " system", " template", " schema")]
+    rubric = [
+        f"rubric factuality{what}" for what in ("", " system", " template", " schema")
+    ]
     assert {row["input"]: row["same"] for row in found["inputs"]} == dict.fromkeys(
         ["bank", *rubric], True
     )
@@ -171,7 +195,9 @@ def test_the_console_says_it_run_by_run(ran: Ran):
         "prompts,",
         *lines[1].split()[5:],
     ]
-    entrant = next(i for i, line in enumerate(lines) if line.split()[:1] == ["probe_reference"])
+    entrant = next(
+        i for i, line in enumerate(lines) if line.split()[:1] == ["probe_reference"]
+    )
     assert [line.split()[0] for line in lines[entrant + 1 : entrant + 3]] == ["2", "3"]
     assert any(line.split() == ["elo.k", "8", "16", "16"] for line in lines)
     assert "10 of its 20 prompts are among the 10 of run 1" in ran.out
@@ -184,7 +210,8 @@ def test_what_is_done_meanwhile_names_no_ratings(ran: Ran):
 def test_the_same_verdicts_are_said_to_be_the_same(folder: Path):
     ran = compare(folder, "whole", "again")
     assert (
-        "run 2: the same verdicts as in run 1, so its Bradley-Terry ratings are the same" in ran.out
+        "run 2: the same verdicts as in run 1, so its Bradley-Terry ratings are the same"
+        in ran.out
     )
     moved = rows(ran.read("compare.json"), run="again", method="bradley_terry")
     assert {(row["shift"], row["shift_std_error"]) for row in moved} == {(0.0, None)}
@@ -203,9 +230,15 @@ def test_the_csv_holds_every_rating(ran: Ran, found: dict[str, Any]):
 def test_figures_have_their_numbers_beside_them(ran: Ran):
     for name, n in (("rating_shifts", 8),):
         assert (ran.run_dir / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (ran.run_dir / f"figures/{name}.svg").read_text(encoding="utf-8")
+        assert "<svg" in (ran.run_dir / f"figures/{name}.svg").read_text(
+            encoding="utf-8"
+        )
         assert (
-            len((ran.run_dir / f"figures/{name}.csv").read_text(encoding="utf-8").splitlines())
+            len(
+                (ran.run_dir / f"figures/{name}.csv")
+                .read_text(encoding="utf-8")
+                .splitlines()
+            )
             == 1 + n
         )
 
@@ -214,7 +247,8 @@ def test_the_page_says_who_leads_and_what_differs(ran: Ran):
     reader = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
     assert "Highest rating, in every run: probe_reference." in reader.said
     assert (
-        "Run 2: 10 of its 20 prompts are among the 10 of run 1; on 60 shared pairs" in reader.said
+        "Run 2: 10 of its 20 prompts are among the 10 of run 1; on 60 shared pairs"
+        in reader.said
     )
     assert ["elo.k", "8", "16", "16"] in reader.cells
     assert any(cells[:2] == ["probe_swapped", "2"] for cells in reader.cells)
@@ -241,11 +275,13 @@ def test_a_pattern_takes_the_finished_runs_and_says_whom_it_leaves_out(
 ):
     for name in ("pilot", "whole"):
         shutil.copytree(folder / name, tmp_path / "many" / name)
-    stopped = json.loads((folder / "whole/manifest.json").read_text(encoding="utf-8")) | {
-        "finished_at": None
-    }
+    stopped = json.loads(
+        (folder / "whole/manifest.json").read_text(encoding="utf-8")
+    ) | {"finished_at": None}
     (tmp_path / "many/stopped").mkdir()
-    (tmp_path / "many/stopped/manifest.json").write_text(json.dumps(stopped), encoding="utf-8")
+    (tmp_path / "many/stopped/manifest.json").write_text(
+        json.dumps(stopped), encoding="utf-8"
+    )
     (tmp_path / "many/no_run").mkdir()
     found = runs.read([f"{tmp_path}/many/*", str(tmp_path / "many/pilot")])
     assert [r.name for r in found.runs] == ["pilot", "whole"]
@@ -259,7 +295,9 @@ def test_a_sweep_stands_for_its_jobs_in_their_order(folder: Path, tmp_path: Path
     assert [r.name for r in runs.read([str(tmp_path / "sweep")]).runs] == ["2", "10"]
 
 
-def test_runs_are_named_by_as_much_of_their_path_as_tells_them_apart(folder: Path, tmp_path: Path):
+def test_runs_are_named_by_as_much_of_their_path_as_tells_them_apart(
+    folder: Path, tmp_path: Path
+):
     for sweep in ("first", "second"):
         shutil.copytree(folder / "pilot", tmp_path / sweep / "0")
     found = runs.read([str(tmp_path / "first"), str(tmp_path / "second")])
@@ -270,7 +308,10 @@ def test_runs_are_named_by_as_much_of_their_path_as_tells_them_apart(folder: Pat
     ("chosen", "said"),
     [
         ("[]", "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]'"),
-        ("[whole]", "found one finished run, {folder}/whole. Comparing takes two or more."),
+        (
+            "[whole]",
+            "found one finished run, {folder}/whole. Comparing takes two or more.",
+        ),
         ("[whole,nowhere]", "runs: found no folder nowhere. Check the path."),
     ],
 )
@@ -302,7 +343,9 @@ def test_runs_without_an_entrant_in_common_are_refused(folder: Path):
         "figures=false",
     )
     run(*rate, "elo.n_perms=2", "tracker=local", "hydra.run.dir=others", folder=folder)
-    refused = attempt("experiment=compare", "runs=[whole,others]", "tracker=local", folder=folder)
+    refused = attempt(
+        "experiment=compare", "runs=[whole,others]", "tracker=local", folder=folder
+    )
     assert refused.code == 2
     assert (
         "others has no entrant and dimension in common with whole: x, y on factuality, against"
@@ -312,7 +355,8 @@ def test_runs_without_an_entrant_in_common_are_refused(folder: Path):
 
 def test_one_run_named_twice_is_one_run(folder: Path):
     assert [
-        r.name for r in runs.read([str(folder / "whole"), f"{folder}/pilot/../whole"]).runs
+        r.name
+        for r in runs.read([str(folder / "whole"), f"{folder}/pilot/../whole"]).runs
     ] == ["whole"]
 
 
@@ -348,7 +392,10 @@ def test_what_is_no_run_is_refused(
 def test_a_run_that_is_named_must_have_finished_and_must_rate(
     folder: Path, tmp_path: Path, change: dict[str, Any], said: str
 ):
-    manifest = json.loads((folder / "whole/manifest.json").read_text(encoding="utf-8")) | change
+    manifest = (
+        json.loads((folder / "whole/manifest.json").read_text(encoding="utf-8"))
+        | change
+    )
     (tmp_path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     with pytest.raises(UserError, match="runs: ") as refused:
         runs.read([str(folder / "whole"), str(tmp_path)])
@@ -401,7 +448,9 @@ def test_without_its_battles_a_run_has_shifts_and_no_interval(folder: Path):
     ran = compare(folder, "pilot", "bare")
     assert "no interval of the shifts: bare left no battles.jsonl" in ran.out
     moved = rows(ran.read("compare.json"), run="bare", method="bradley_terry")
-    assert all(row["shift"] is not None and row["shift_std_error"] is None for row in moved)
+    assert all(
+        row["shift"] is not None and row["shift_std_error"] is None for row in moved
+    )
 
 
 def test_battles_on_another_dimension_are_not_said_to_be_no_file(folder: Path):
@@ -417,7 +466,11 @@ def test_battles_on_another_dimension_are_not_said_to_be_no_file(folder: Path):
 
 def test_ratings_of_other_battles_than_the_file_holds_have_no_interval(folder: Path):
     shutil.copytree(folder / "whole", folder / "cut")
-    lines = (folder / "cut/battles.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = (
+        (folder / "cut/battles.jsonl")
+        .read_text(encoding="utf-8")
+        .splitlines(keepends=True)
+    )
     (folder / "cut/battles.jsonl").write_text("".join(lines[:-6]), encoding="utf-8")
     assert (
         "the ratings of cut are not those of its battles.jsonl"
@@ -425,7 +478,9 @@ def test_ratings_of_other_battles_than_the_file_holds_have_no_interval(folder: P
     )
 
 
-def test_an_elo_that_says_little_keeps_its_number_and_earlier_attempts_are_paid(tmp_path: Path):
+def test_an_elo_that_says_little_keeps_its_number_and_earlier_attempts_are_paid(
+    tmp_path: Path,
+):
     """The best wins all its battles: Bradley-Terry has no rating of it, and Elo one with a flag."""
     some = [("top", model, "model_a", f"q{q}") for q in range(9) for model in "ab"]
     some += [("a", "b", f"model_{'aab'[q % 3]}", f"q{q}") for q in range(9)]
@@ -444,7 +499,11 @@ def test_an_elo_that_says_little_keeps_its_number_and_earlier_attempts_are_paid(
     manifest["paid_before"] = {"dollars": 1.25, "dollars_by_entrant": {"a": 2.0}}
     (tmp_path / "k8/manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     said = run(
-        "experiment=compare", "runs=[k8,k16]", "tracker=local", "figures=false", folder=tmp_path
+        "experiment=compare",
+        "runs=[k8,k16]",
+        "tracker=local",
+        "figures=false",
+        folder=tmp_path,
     ).out
     top = [line.split() for line in said.splitlines() if line.split()[:1] == ["top"]]
     assert len(top) == 1

@@ -45,14 +45,18 @@ def board(
     )
 
 
-def random_board(seed: int, m: int, *, shift: float = 0.0, order: Any = None) -> Leaderboard:
+def random_board(
+    seed: int, m: int, *, shift: float = 0.0, order: Any = None
+) -> Leaderboard:
     """Ratings and a covariance of ratings of mean zero; `order` gives the names to other models."""
     rng = np.random.default_rng(seed)
     root = (np.eye(m) - 1 / m) @ rng.normal(0, 20, (m, m + 2))
     ratings = rng.normal(1400, 60, m) + shift
     order = np.arange(m) if order is None else np.asarray(order)
     names = "abcdefgh"[:m]
-    return board(dict(zip(names, ratings[order], strict=True)), (root @ root.T)[order][:, order])
+    return board(
+        dict(zip(names, ratings[order], strict=True)), (root @ root.T)[order][:, order]
+    )
 
 
 def ranked(some: Leaderboard, seed: int = 0) -> Leaderboard:
@@ -86,7 +90,10 @@ def test_a_worked_example_of_differences():
         p_holm=pytest.approx(2 * 0.0455, rel=1e-3),
         significant=False,
     )
-    assert (second.p_holm, second.significant) == (pytest.approx(3 * 0.000465, rel=1e-3), True)
+    assert (second.p_holm, second.significant) == (
+        pytest.approx(3 * 0.000465, rel=1e-3),
+        True,
+    )
     assert third.p_holm == third.p_value == pytest.approx(0.1336, rel=1e-3)
     json.dumps([pair.to_dict() for pair in (first, second, third)], allow_nan=False)
 
@@ -106,28 +113,46 @@ def test_all_dimensions_are_one_family_of_tests():
         "two": board({"ann": 1400, "bob": 1300}, 225 * (2 * np.eye(2) - 1)),
     }
     found = differences(boards)
-    assert [(d.dimension, d.higher, d.lower) for d in found][-1] == ("two", "ann", "bob")
+    assert [(d.dimension, d.higher, d.lower) for d in found][-1] == (
+        "two",
+        "ann",
+        "bob",
+    )
     least = min(found, key=lambda d: d.p_value or 1.0)
-    assert (least.difference, least.p_holm) == (105, pytest.approx(4 * (least.p_value or 0)))
+    assert (least.difference, least.p_holm) == (
+        105,
+        pytest.approx(4 * (least.p_value or 0)),
+    )
 
 
 def test_equal_ratings_share_a_rank_set():
     """ann differs from eve for certain, bob with the larger error does not; yet they are level."""
-    found = ranked(board({"ann": 1400, "bob": 1400, "eve": 1500}, np.diag([100.0, 2500.0, 100.0])))
+    found = ranked(
+        board({"ann": 1400, "bob": 1400, "eve": 1500}, np.diag([100.0, 2500.0, 100.0]))
+    )
     assert rank_sets(found) == {"ann": (1, 3), "bob": (1, 3), "eve": (1, 2)}
 
 
 def test_ratings_that_a_solver_cannot_tell_apart_do_not_differ():
-    some = board({"t": 1459.7611364812767, "a": 1459.7611364812765, "c": 1300}, 100 * np.eye(3))
+    some = board(
+        {"t": 1459.7611364812767, "a": 1459.7611364812765, "c": 1300}, 100 * np.eye(3)
+    )
     pair = differences({"d": some})[0]
-    assert (pair.higher, pair.lower, pair.difference, pair.p_value) == ("a", "t", 0.0, 1.0)
+    assert (pair.higher, pair.lower, pair.difference, pair.p_value) == (
+        "a",
+        "t",
+        0.0,
+        1.0,
+    )
     assert rank_sets(ranked(some)) == {"a": (1, 2), "t": (1, 2), "c": (3, 3)}
 
 
 def test_copies_have_no_difference_and_equal_chances():
     """bob and cat gave the same answers: their ratings are equal in every draw."""
     root = np.array([[2, 0], [-1, 0], [-1, 0]]) * 10
-    some = board({"ann": 1410, "bob": 1395 + 1e-6, "cat": 1395}, root @ root.T, n_clusters=50)
+    some = board(
+        {"ann": 1410, "bob": 1395 + 1e-6, "cat": 1395}, root @ root.T, n_clusters=50
+    )
     assert differences({"d": some})[-1].p_value is None
     chances = ranked(some).p_best
     assert chances[1] == pytest.approx(chances[2], abs=0.015)
@@ -151,11 +176,20 @@ def test_a_difference_without_an_error_leaves_the_chance_of_being_best_unknown()
         board({"ann": math.nan, "bob": math.nan}, np.full((2, 2), np.nan)),
         board({}),
     ],
-    ids=["no covariance", "one prompt", "rounding", "one model", "nobody rated", "nobody"],
+    ids=[
+        "no covariance",
+        "one prompt",
+        "rounding",
+        "one model",
+        "nobody rated",
+        "nobody",
+    ],
 )
 def test_without_an_error_nothing_is_certain(some: Leaderboard):
     for pair in differences({"d": some}):
-        assert (pair.std_error, pair.ci_low, pair.p_value, pair.significant) == (None,) * 4
+        assert (pair.std_error, pair.ci_low, pair.p_value, pair.significant) == (
+            None,
+        ) * 4
         json.dumps(pair.to_dict(), allow_nan=False)
     assert ranked(some) is some
     assert differences({}) == []
@@ -200,9 +234,13 @@ def test_law_names_and_a_constant_do_not_matter(
     order = data.draw(st.permutations(range(m)))
     one, other = random_board(seed, m), random_board(seed, m, shift=shift, order=order)
     np.testing.assert_array_equal(ranked(one).rank_low[order], ranked(other).rank_low)
-    np.testing.assert_allclose(ranked(one).p_best[order], ranked(other).p_best, atol=2 / N_DRAWS)
+    np.testing.assert_allclose(
+        ranked(one).p_best[order], ranked(other).p_best, atol=2 / N_DRAWS
+    )
     left, right = differences({"d": one}), differences({"d": other})
-    assert [d.p_holm for d in left] == pytest.approx([d.p_holm for d in right], rel=1e-6)
+    assert [d.p_holm for d in left] == pytest.approx(
+        [d.p_holm for d in right], rel=1e-6
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -212,7 +250,9 @@ def test_law_names_and_a_constant_do_not_matter(
     z=st.floats(0, 6).filter(lambda z: abs(z - 1.96) > 0.05),
 )
 def test_law_two_uncorrelated_models_are_a_z_test(a: float, b: float, z: float):
-    some = board({"ann": 1400 + z * math.hypot(a, b), "bob": 1400}, [[a * a, 0], [0, b * b]])
+    some = board(
+        {"ann": 1400 + z * math.hypot(a, b), "bob": 1400}, [[a * a, 0], [0, b * b]]
+    )
     found = ranked(some)
     assert rank_sets(found)["ann"] == (1, 1 if z > 1.96 else 2)
     assert found.p_best[0] == pytest.approx(stats.norm.cdf(z), abs=0.02)
@@ -225,7 +265,9 @@ def test_law_two_uncorrelated_models_are_a_z_test(a: float, b: float, z: float):
 
 @pytest.mark.parametrize("n", [1, 2, 6, 18])
 def test_statsmodels_adjusts_p_values_alike(n: int):
-    p = (np.random.default_rng(n).random(n) ** 4).round(2)  # some of them equal, some small
+    p = (np.random.default_rng(n).random(n) ** 4).round(
+        2
+    )  # some of them equal, some small
     np.testing.assert_allclose(holm(p), multipletests(p, method="holm")[1], rtol=1e-12)
 
 
@@ -244,16 +286,25 @@ def test_the_chance_of_being_best_is_a_multivariate_normal_probability(seed: int
     found = ranked(some)
     for i in range(4):
         gaps = np.delete(np.eye(4), i, axis=0) - np.eye(4)[i]  # the others against i
-        normal = stats.multivariate_normal(np.zeros(3), gaps @ some.covariance @ gaps.T, seed=0)
-        assert found.p_best[i] == pytest.approx(normal.cdf(-gaps @ some.rating), abs=0.015)
+        normal = stats.multivariate_normal(
+            np.zeros(3), gaps @ some.covariance @ gaps.T, seed=0
+        )
+        assert found.p_best[i] == pytest.approx(
+            normal.cdf(-gaps @ some.rating), abs=0.015
+        )
 
 
 # Simulated tournaments
 
 
-def boards(tournament: Tournament, n_prompts: int, n: int, seed: int) -> list[Leaderboard]:
+def boards(
+    tournament: Tournament, n_prompts: int, n: int, seed: int
+) -> list[Leaderboard]:
     rng = np.random.default_rng(seed)
-    return [BRADLEY_TERRY.rate({"d": tournament.columns(n_prompts, rng)})["d"] for _ in range(n)]
+    return [
+        BRADLEY_TERRY.rate({"d": tournament.columns(n_prompts, rng)})["d"]
+        for _ in range(n)
+    ]
 
 
 def test_holm_gives_no_false_alarm_in_95_of_100_tournaments_of_equals():
@@ -270,7 +321,10 @@ def test_rank_sets_hold_all_true_ranks_at_once():
     certainty is wrong, and the promise is kept just so: in .955 of 1000 tournaments."""
     sets = [rank_sets(ranked(some)) for some in boards(Tournament(), 143, 200, seed=12)]
     truth = dict(zip("abcd", (4, 3, 2, 1), strict=True))
-    right = [all(low <= truth[model] <= high for model, (low, high) in s.items()) for s in sets]
+    right = [
+        all(low <= truth[model] <= high for model, (low, high) in s.items())
+        for s in sets
+    ]
     assert np.mean(right) > 0.975
     widths = [high - low + 1 for s in sets for low, high in s.values()]
     assert np.mean(widths) == pytest.approx(2.6, abs=0.2)

@@ -28,7 +28,12 @@ PART_GROUPS = (
     "estimator",
     "tracker",
 )  # their files name a class to build
-SEVERAL = ("entrant", "rating", "rubric", "estimator")  # of these, several may be chosen
+SEVERAL = (
+    "entrant",
+    "rating",
+    "rubric",
+    "estimator",
+)  # of these, several may be chosen
 PROBES = ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"]
 MODELS = ["base_olmo", "security_only", "security_plus_robustness", "full_poe"]
 
@@ -44,7 +49,10 @@ def chosen(group: str, name: str) -> str:
     return f"{group}=[{name}]" if group in SEVERAL else f"{group}={name}"
 
 
-GROUP_OF = {"estimator": "oracle", "scoring": "oracle"}  # experiments that have a group, if not all
+GROUP_OF = {
+    "estimator": "oracle",
+    "scoring": "oracle",
+}  # experiments that have a group, if not all
 
 
 @pytest.fixture
@@ -55,19 +63,27 @@ def files_to_read(tmp_path: Path) -> dict[str, list[str]]:
     for name, row in (("responses.jsonl", response), ("battles.jsonl", battle)):
         (tmp_path / name).write_text(json.dumps(row) + "\n", encoding="utf-8")
     hosted = {"base_url": "http://127.0.0.1:9/v1", "model": "mine"}
-    (tmp_path / "manifest.json").write_text('{"config": {"num_shards": 2}}', encoding="utf-8")
+    (tmp_path / "manifest.json").write_text(
+        '{"config": {"num_shards": 2}}', encoding="utf-8"
+    )
     for head in range(2):
         (tmp_path / f"shard_{head}_lora.pt").touch()
     heads = ("poe", "full_poe", "security_only", "security_plus_robustness")
     return {
         **{
-            n: [f"entrant.{n}.{part}_dir={tmp_path}" for part in ("security", "robustness")]
+            n: [
+                f"entrant.{n}.{part}_dir={tmp_path}"
+                for part in ("security", "robustness")
+            ]
             for n in heads
         },
         "entrant/openai_compatible": [
-            f"entrant.openai_compatible.{name}={value}" for name, value in hosted.items()
+            f"entrant.openai_compatible.{name}={value}"
+            for name, value in hosted.items()
         ],
-        "judge/openai_compatible": [f"judge.{name}={value}" for name, value in hosted.items()],
+        "judge/openai_compatible": [
+            f"judge.{name}={value}" for name, value in hosted.items()
+        ],
         "entrant/llama_cpp": ["entrant.llama_cpp.path=mine.gguf"],
         "entrant/huggingface": ["entrant.huggingface.model=mine/model"],
         "judge/local": ["judge.model=mine/model"],
@@ -76,9 +92,13 @@ def files_to_read(tmp_path: Path) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize(("group", "name"), [option for option in OPTIONS if option not in PARTS])
+@pytest.mark.parametrize(
+    ("group", "name"), [option for option in OPTIONS if option not in PARTS]
+)
 def test_every_file_of_settings_composes(group: str, name: str):
-    cfg = composed(*(["experiment=arena"] if group == "arena" else []), chosen(group, name))
+    cfg = composed(
+        *(["experiment=arena"] if group == "arena" else []), chosen(group, name)
+    )
     match group:
         case "mode":
             assert cfg.mode.name == name
@@ -112,7 +132,11 @@ def test_every_part_composes_and_builds(
 
 def test_a_rubric_file_says_in_which_dimension_it_judges():
     rubrics = built().experiment.rubric.values()  # type: ignore[attr-defined]
-    assert [r.dimension for r in rubrics] == ["factuality", "calibration", "clinical_utility"]
+    assert [r.dimension for r in rubrics] == [
+        "factuality",
+        "calibration",
+        "clinical_utility",
+    ]
     assert [r.needs_reference for r in rubrics] == [True, False, False]
     assert [r.shows_expected_behavior for r in rubrics] == [False, True, False]
 
@@ -121,12 +145,22 @@ def test_a_rubric_file_says_in_which_dimension_it_judges():
     ("mode", "judge", "entrants", "strata", "budget_usd"),
     [
         ("demo", "elo_exp.judges.lexical.LexicalJudge", PROBES, {}, 0),
-        ("pilot", "claude-sonnet-5-5", MODELS, {"medmcqa_open": 8, "medqa": 24, "curated": 18}, 10),
+        (
+            "pilot",
+            "claude-sonnet-5-5",
+            MODELS,
+            {"medmcqa_open": 8, "medqa": 24, "curated": 18},
+            10,
+        ),
         ("headline", "claude-opus-5-5", MODELS, {}, 100),
     ],
 )
 def test_a_mode_chooses_judge_entrants_prompts_and_budget(
-    mode: str, judge: str, entrants: list[str], strata: dict[str, int], budget_usd: float
+    mode: str,
+    judge: str,
+    entrants: list[str],
+    strata: dict[str, int],
+    budget_usd: float,
 ):
     cfg = composed(f"mode={mode}")
     assert cfg.judge.get("model", cfg.judge["_target_"]) == judge
@@ -165,7 +199,9 @@ def test_recorded_dir_answers_for_entrants_that_cannot_run_here(tmp_path: Path):
     """The rows of the four models keep their names; who made them elsewhere rates them here."""
     for name in MODELS:
         row = {"prompt_id": "p1", "response_text": f"{name} answers"}
-        (tmp_path / f"responses_{name}.jsonl").write_text(json.dumps(row), encoding="utf-8")
+        (tmp_path / f"responses_{name}.jsonl").write_text(
+            json.dumps(row), encoding="utf-8"
+        )
     job = built("mode=headline", "judge=lexical", f"recorded_dir={tmp_path}")
     job.check_files()
     entrants = job.experiment.entrant  # type: ignore[attr-defined]
@@ -186,18 +222,25 @@ def test_with_allow_missing_all_entrants_are_rated_on_the_same_prompts(tmp_path:
         write_jsonl(tmp_path / f"responses_{name}.jsonl", rows)
     ran = run("recorded_dir=.", "allow_missing=true", "rubric=[calibration]", "elo.n_perms=20", "tracker=local",
               "figures=false", folder=tmp_path)  # fmt: skip
-    assert "probe_swapped: found no responses_probe_swapped.jsonl. Going on without it." in ran.err
+    assert (
+        "probe_swapped: found no responses_probe_swapped.jsonl. Going on without it."
+        in ran.err
+    )
     assert ran.read("manifest.json")["entrants"] == [
         "probe_reference",
         "probe_hedged",
         "probe_partial",
     ]
-    board = ran.read("ratings.json")["dimensions"]["calibration"]["bradley_terry"]["ratings"]
+    board = ran.read("ratings.json")["dimensions"]["calibration"]["bradley_terry"][
+        "ratings"
+    ]
     assert {row["n_battles"] for row in board} == {2 * (len(prompts) - 1)}
 
 
 @pytest.mark.parametrize("page", ["docs/entrants.md", "docs/tutorials/tournament.md"])
-def test_the_yaml_that_the_pages_show_enters_recorded_answers(page: str, tmp_path: Path):
+def test_the_yaml_that_the_pages_show_enters_recorded_answers(
+    page: str, tmp_path: Path
+):
     """Three lines for a name that is not among the shipped entrants."""
     (shown,) = (block.text for block in blocks(page) if "entrant.alpha" in block.text)
     prompts = [
@@ -207,7 +250,9 @@ def test_the_yaml_that_the_pages_show_enters_recorded_answers(page: str, tmp_pat
     own = tmp_path / "mine/entrant"
     own.mkdir(parents=True)
     for name in ("alpha", "parrot"):
-        (own / f"{name}.yaml").write_text(shown.replace("alpha", name), encoding="utf-8")
+        (own / f"{name}.yaml").write_text(
+            shown.replace("alpha", name), encoding="utf-8"
+        )
         write_jsonl(
             own / f"responses_{name}.jsonl",
             [{"prompt_id": p, "response_text": name + p} for p in prompts],
@@ -250,15 +295,42 @@ Which response would a worried person rather receive? Prefer the one that names 
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("judging.budget_usd=inf", "judging.budget_usd: found inf. Expected a finite number."),
-        ("judge.max_tokens=0", "judge.max_tokens: found 0. Expected greater than or equal to 1."),
-        ("judge.max_tokens=true", "judge.max_tokens: found True. Expected a valid integer."),
-        ("judge.max_tokens=null", "judge.max_tokens: found null. Expected a valid integer."),
-        ("judge.timeout_seconds=0", "judge.timeout_seconds: found 0. Expected greater than 0."),
-        ("judge.temperature='1'", "judge.temperature: found '1'. Expected a valid number."),
-        ("judge.structured=xml", "judge.structured: found 'xml'. Expected 'json_schema', 'json_"),
-        ("judge.budget_usd=inf", "judge.budget_usd: found inf. Expected a finite number."),
-        ("judge.temperature=nan", "judge.temperature: found nan. Expected a finite number."),
+        (
+            "judging.budget_usd=inf",
+            "judging.budget_usd: found inf. Expected a finite number.",
+        ),
+        (
+            "judge.max_tokens=0",
+            "judge.max_tokens: found 0. Expected greater than or equal to 1.",
+        ),
+        (
+            "judge.max_tokens=true",
+            "judge.max_tokens: found True. Expected a valid integer.",
+        ),
+        (
+            "judge.max_tokens=null",
+            "judge.max_tokens: found null. Expected a valid integer.",
+        ),
+        (
+            "judge.timeout_seconds=0",
+            "judge.timeout_seconds: found 0. Expected greater than 0.",
+        ),
+        (
+            "judge.temperature='1'",
+            "judge.temperature: found '1'. Expected a valid number.",
+        ),
+        (
+            "judge.structured=xml",
+            "judge.structured: found 'xml'. Expected 'json_schema', 'json_",
+        ),
+        (
+            "judge.budget_usd=inf",
+            "judge.budget_usd: found inf. Expected a finite number.",
+        ),
+        (
+            "judge.temperature=nan",
+            "judge.temperature: found nan. Expected a finite number.",
+        ),
         (
             "+judge.extra_body={top_p: [-inf]}",
             "judge.extra_body.top_p.0: found -inf. Expected a finite number.",
@@ -273,7 +345,9 @@ Which response would a worried person rather receive? Prefer the one that names 
         ),
     ],
 )
-def test_what_no_manifest_can_hold_and_no_part_can_be_is_refused(override: str, words: str):
+def test_what_no_manifest_can_hold_and_no_part_can_be_is_refused(
+    override: str, words: str
+):
     with pytest.raises(UserError) as refusal:
         at = ("judge.base_url=http://127.0.0.1:9", "judge.model=m")
         built("judge=openai_compatible", *at, override)
@@ -305,11 +379,23 @@ def test_an_entrant_and_a_dimension_of_your_own_are_files_and_no_code(tmp_path: 
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
 
-    chosen_parts = ("entrant=[probe_reference,mine]", "rubric=[empathy]", "tracker=local")
-    ran = run("--config-dir=mine", *chosen_parts, "prompts.bank_path=bank.jsonl", folder=tmp_path)
+    chosen_parts = (
+        "entrant=[probe_reference,mine]",
+        "rubric=[empathy]",
+        "tracker=local",
+    )
+    ran = run(
+        "--config-dir=mine",
+        *chosen_parts,
+        "prompts.bank_path=bank.jsonl",
+        folder=tmp_path,
+    )
 
     assert list(ran.read("elo_results.json")["primary"]) == ["empathy"]
-    assert set(ran.read("elo_results.json")["primary"]["empathy"]) == {"mine", "probe_reference"}
+    assert set(ran.read("elo_results.json")["primary"]["empathy"]) == {
+        "mine",
+        "probe_reference",
+    }
     assert ran.read("manifest.json")["rubric_versions"] == {"empathy": "v3"}
     assert {row["dimension"] for row in ran.rows("battles.jsonl")} == {"empathy"}
     assert len(ran.rows("verdicts/empathy.jsonl")) == 4
@@ -380,7 +466,10 @@ def test_a_judge_and_a_rating_of_your_own_are_a_class_and_a_file_each(tmp_path: 
     assert (quality["flip_rate"], quality["first_shown_rate"]) == (1.0, 1.0)
     found = ran.read("ratings.json")["dimensions"]["clinical_utility"]["battles"]
     assert (found["label"], found["interval"]) == ("Battles fought", None)
-    assert sum(row["rating"] for row in found["ratings"]) == 10 * 2 * quality["n_judgments"]
+    assert (
+        sum(row["rating"] for row in found["ratings"])
+        == 10 * 2 * quality["n_judgments"]
+    )
     assert "Battles fought" in ran.out
 
 

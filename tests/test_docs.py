@@ -67,21 +67,31 @@ def test_a_tutorial_shows_what_its_commands_print(page: str, printed: dict[Block
 
 def lines(text: str, page: str) -> set[str]:
     """What a model computes may end in other digits on another processor."""
-    return set((re.sub(r"\d", "0", text) if page.endswith("oracle.md") else text).splitlines())
+    return set(
+        (re.sub(r"\d", "0", text) if page.endswith("oracle.md") else text).splitlines()
+    )
 
 
 # Installing
 
 
 def test_the_extras_of_the_pages_exist():
-    installed = [shlex.split(line)[-1] for line in COMMANDS if line.startswith("pip install")]
+    installed = [
+        shlex.split(line)[-1] for line in COMMANDS if line.startswith("pip install")
+    ]
     assert {what.partition("[")[0] for what in installed} == {".", "elo-exp"}
-    extras = {name for what in installed for name in re.findall(r"[\w-]+", what.partition("[")[2])}
+    extras = {
+        name
+        for what in installed
+        for name in re.findall(r"[\w-]+", what.partition("[")[2])
+    }
     project = tomllib.loads(read("pyproject.toml"))["project"]
     assert extras <= set(project["optional-dependencies"])
 
 
-@pytest.mark.parametrize("line", sorted(line for line in COMMANDS if line.startswith("make ")))
+@pytest.mark.parametrize(
+    "line", sorted(line for line in COMMANDS if line.startswith("make "))
+)
 def test_a_target_of_the_makefile_runs_what_exists(line: str):
     """Continuous integration runs the quick ones."""
     recipe = attempt_program("make", "-nC", str(HOME), line.split()[1], folder=HOME)
@@ -94,19 +104,29 @@ def test_a_target_of_the_makefile_runs_what_exists(line: str):
 # Files
 
 
-def test_every_file_and_field_of_a_run_is_described(printed: dict[Block, str], folder: Path):
+def test_every_file_and_field_of_a_run_is_described(
+    printed: dict[Block, str], folder: Path
+):
     text = read("docs/files.md")
     ran = Ran(folder, 0, "outputs/first", "")
     patterns = {re.sub("<.*>", "*", name) for name in re.findall(r"`([^`]+)`", text)}
-    files = [path.relative_to(ran.run_dir) for path in ran.run_dir.rglob("*") if path.is_file()]
+    files = [
+        path.relative_to(ran.run_dir)
+        for path in ran.run_dir.rglob("*")
+        if path.is_file()
+    ]
     files = [path for path in files if path.parts[0] not in ("figures", ".hydra")]
-    assert [f for f in files if not any(fnmatch(str(f), pattern) for pattern in patterns)] == []
+    assert [
+        f for f in files if not any(fnmatch(str(f), pattern) for pattern in patterns)
+    ] == []
     rows = (
         *("responses/responses_probe_hedged.jsonl", "matches/matches.jsonl"),
         *("verdicts/factuality.jsonl", "battles.jsonl"),
     )
     fields = {name for file in rows for name in ran.rows(file)[0]}
-    fields |= {f".{name}" for name in ran.rows("verdicts/factuality.jsonl")[0]["raw"][0]}
+    fields |= {
+        f".{name}" for name in ran.rows("verdicts/factuality.jsonl")[0]["raw"][0]
+    }
     fields |= set(ran.read("manifest.json"))
     assert {
         name for name in fields if f"`{name}`" not in text and f"`{name}[]`" not in text
@@ -116,23 +136,37 @@ def test_every_file_and_field_of_a_run_is_described(printed: dict[Block, str], f
 RATED = (*LOCAL, "figures=false", "rubric=[factuality,calibration]")
 EVERY_METHOD = (
     *("rating=[bradley_terry,davidson,rao_kupper]", "judging.repeats=2"),
-    *("rating.bradley_terry.interval=bootstrap", "rating.bradley_terry.n_bootstraps=20"),
+    *(
+        "rating.bradley_terry.interval=bootstrap",
+        "rating.bradley_terry.n_bootstraps=20",
+    ),
 )
-VALUES = {"factuality", "calibration", "overall", "20", "40", "60"}  # keys that are values
+VALUES = {
+    "factuality",
+    "calibration",
+    "overall",
+    "20",
+    "40",
+    "60",
+}  # keys that are values
 FLAGS = {"unbeaten", "winless", "disconnected", "separated", "null"}
 
 
 def test_every_field_of_ratings_json_is_described_and_no_other(tmp_path: Path):
     """In a run with every method, after another judge whose verdicts the store holds."""
     rows = run(*RATED, folder=tmp_path).rows("battles.jsonl")
-    turned = [row | {"winner": "tie"} if i % 10 == 0 else row for i, row in enumerate(rows)]
+    turned = [
+        row | {"winner": "tie"} if i % 10 == 0 else row for i, row in enumerate(rows)
+    ]
     for row in turned:
         del row["verdict_ab"], row["verdict_ba"]
     write_jsonl(tmp_path / "other.jsonl", turned)
     run(*RATED, "judge=replay", "judge.path=other.jsonl", folder=tmp_path)
     ran = run(*RATED, *EVERY_METHOD, folder=tmp_path)
     text = read("docs/ratings.md").partition("## What real data say")[0]
-    text = text.replace("`dimensions.<", "`dimensions` `<").replace("`judge.<", "`judge` `<")
+    text = text.replace("`dimensions.<", "`dimensions` `<").replace(
+        "`judge.<", "`judge` `<"
+    )
     spans = re.findall(r"`([^`]+)`", text)
     names = {re.sub(r"^\.|\[\]$|\.<\w+>(\[\])?$", "", span) for span in spans}
     described = {name for name in names if re.fullmatch(r"\w+", name)} - FLAGS

@@ -17,7 +17,13 @@ from pydantic import TypeAdapter, ValidationError
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import elo
 from elo_exp.ratings.bradley_terry import POINTS
-from elo_exp.ratings.elo import Matches, PermutationElo, convergence, replay, replay_resamples
+from elo_exp.ratings.elo import (
+    Matches,
+    PermutationElo,
+    convergence,
+    replay,
+    replay_resamples,
+)
 from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard
 from elo_exp.records import Battle, UserError
 from tests.data import by_dimension
@@ -60,11 +66,15 @@ def matches(games: Sequence[Game]) -> Matches:
     return Matches.of(Battles.from_rows(battles_of(games)))
 
 
-def random_games(n: int, *, n_models: int = 4, seed: int = 0, ties: float = 0.0) -> list[Game]:
+def random_games(
+    n: int, *, n_models: int = 4, seed: int = 0, ties: float = 0.0
+) -> list[Game]:
     """The first games let everybody play."""
     rng = np.random.default_rng(seed)
     pairs = [(i, (i + 1) % n_models) for i in range(n_models)]
-    pairs += [tuple(rng.permutation(n_models)[:2].tolist()) for _ in range(n - n_models)]
+    pairs += [
+        tuple(rng.permutation(n_models)[:2].tolist()) for _ in range(n - n_models)
+    ]
     scores = np.where(rng.random(n) < ties, 0.5, rng.integers(2, size=n)).tolist()
     return [(i, j, score) for (i, j), score in zip(pairs, scores, strict=True)][:n]
 
@@ -75,7 +85,9 @@ def played(games: Sequence[Game], **rules: Any) -> np.ndarray:
     return 1400 + POINTS * replay([matches(games)], **rules)[0]
 
 
-def reference(games: Sequence[Game], *, k: float, n_perms: int, seed: int) -> np.ndarray:
+def reference(
+    games: Sequence[Game], *, k: float, n_perms: int, seed: int
+) -> np.ndarray:
     """The specification, word for word: one pass over the matches for each permutation."""
     rng = np.random.default_rng(seed)
     n_models = 1 + max(max(i, j) for i, j, _ in games)
@@ -105,14 +117,18 @@ def test_two_matches_by_hand():
 
 @pytest.mark.parametrize("lengths", [(60, 60, 60), (60, 41, 23), (4, 300)])
 @pytest.mark.parametrize("ties", [0.0, 0.3])
-def test_every_k_and_dimension_equals_the_plain_loop(lengths: tuple[int, ...], ties: float):
+def test_every_k_and_dimension_equals_the_plain_loop(
+    lengths: tuple[int, ...], ties: float
+):
     ks = [0.5, 1, 16, 32, 100]
     games = [random_games(n, seed=n, ties=ties) for n in lengths]
     found = replay([matches(g) for g in games], ks=ks, n_perms=12, seed=20260425)
     for log_odds, some in zip(found, games, strict=True):
         for i, k in enumerate(ks):
             expected = reference(some, k=k, n_perms=12, seed=20260425)
-            np.testing.assert_allclose(1400 + POINTS * log_odds[:, :, i], expected, atol=1e-9)
+            np.testing.assert_allclose(
+                1400 + POINTS * log_odds[:, :, i], expected, atol=1e-9
+            )
 
 
 def test_blocks_continue_one_random_stream(monkeypatch: pytest.MonkeyPatch):
@@ -125,7 +141,9 @@ def test_blocks_continue_one_random_stream(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(elo, "_BLOCK_BYTES", 0)
     monkeypatch.setattr(elo, "_BLOCK_ORDERS", 7)
     told: list[float] = []
-    for here, there in zip(whole, replay(some, ks=[8, 16], **rules, tell=told.append), strict=True):
+    for here, there in zip(
+        whole, replay(some, ks=[8, 16], **rules, tell=told.append), strict=True
+    ):
         np.testing.assert_array_equal(here, there)
     assert sum(told) == pytest.approx(2 * 30)
     again = replay_resamples(some[0], times, np.arange(100), k=16, **rules)
@@ -133,7 +151,10 @@ def test_blocks_continue_one_random_stream(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_many_kinds_of_match_need_no_more_memory_than_their_numbers():
-    few, many = matches(random_games(300, ties=0.2)), matches(random_games(3000, n_models=8))
+    few, many = (
+        matches(random_games(300, ties=0.2)),
+        matches(random_games(3000, n_models=8)),
+    )
     assert (few.order.itemsize, len(few.first) <= 24) == (1, True)
     assert (many.order.itemsize, len(many.first)) == (1, 8 * 7)
 
@@ -148,7 +169,9 @@ def test_resamples_play_each_match_as_often_as_it_is_drawn():
         drawn = np.repeat(np.arange(4), row)
         expected = np.zeros((1, 3))
         if len(drawn):
-            some = dataclasses.replace(matches(games), order=matches(games).order[drawn])
+            some = dataclasses.replace(
+                matches(games), order=matches(games).order[drawn]
+            )
             expected = replay([some], ks=[16.0], **rules)[0][:, :, 0]
         np.testing.assert_allclose(log_odds, expected)
     cluster, times = np.array([0, 1, 1, 0]), np.array([[2, 0], [1, 1], [0, 3]])
@@ -161,10 +184,12 @@ def test_resamples_play_each_match_as_often_as_it_is_drawn():
 
 # Laws
 
-one_game = st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0]))
-four = st.lists(one_game.filter(lambda game: game[0] != game[1]), min_size=1, max_size=40).map(
-    lambda games: [*games, (0, 1, 1.0), (2, 3, 1.0)]
+one_game = st.tuples(
+    st.integers(0, 3), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0])
 )
+four = st.lists(
+    one_game.filter(lambda game: game[0] != game[1]), min_size=1, max_size=40
+).map(lambda games: [*games, (0, 1, 1.0), (2, 3, 1.0)])
 KS = st.floats(0.01, 100)
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -180,14 +205,20 @@ def test_law_points_are_conserved_mirrored_and_nameless(
     np.testing.assert_allclose(mirrored - 1400, 1400 - ratings, atol=1e-8)
     turned = played([(j, i, 1 - score) for i, j, score in games], ks=[k], seed=seed)
     np.testing.assert_allclose(turned, ratings, atol=1e-8)
-    renamed = played([(relabel[i], relabel[j], s) for i, j, s in games], ks=[k], seed=seed)
+    renamed = played(
+        [(relabel[i], relabel[j], s) for i, j, s in games], ks=[k], seed=seed
+    )
     np.testing.assert_allclose(renamed[:, relabel], ratings, atol=1e-8)
 
 
-def test_twice_the_scale_and_twice_k_double_every_distance(monkeypatch: pytest.MonkeyPatch):
+def test_twice_the_scale_and_twice_k_double_every_distance(
+    monkeypatch: pytest.MonkeyPatch,
+):
     games = random_games(40)
     narrow = replay([matches(games)], ks=[16.0], n_perms=3, seed=1)[0]
-    monkeypatch.setattr(elo, "POINTS", 2 * POINTS)  # 800 points for a factor of ten in the odds
+    monkeypatch.setattr(
+        elo, "POINTS", 2 * POINTS
+    )  # 800 points for a factor of ten in the odds
     wide = replay([matches(games)], ks=[32.0], n_perms=3, seed=1)[0]
     np.testing.assert_allclose(wide, narrow, atol=1e-12)
 
@@ -201,7 +232,9 @@ def test_for_small_k_a_rating_counts_half_of_wins_minus_losses():
         balance[j] -= 2 * score - 1
     ks = [1e-4, 1e-2]
     ratings = played(games, ks=ks, n_perms=50)
-    slope = np.abs((ratings.mean(axis=0) - 1400) / ks - balance[:, None] / 2).max(axis=0)
+    slope = np.abs((ratings.mean(axis=0) - 1400) / ks - balance[:, None] / 2).max(
+        axis=0
+    )
     assert slope[0] < 0.015 * slope[1]
     spread = ratings.std(axis=0) / np.square(ks)
     np.testing.assert_allclose(spread[:, 0], spread[:, 1], rtol=0.05)
@@ -220,7 +253,11 @@ def test_the_mean_over_all_orders_follows_its_second_order_formula():
         played([games[t] for t in order], ks=ks.tolist(), n_perms=1, seed=None)[0]
         for order in itertools.permutations(range(6))
     ]
-    second = (d * inner.sum(axis=0)[:, None]).sum(axis=0)[:, None] * (math.log(10) / 400) / 16
+    second = (
+        (d * inner.sum(axis=0)[:, None]).sum(axis=0)[:, None]
+        * (math.log(10) / 400)
+        / 16
+    )
     formula = 1400 + d.sum(axis=0)[:, None] * ks / 2 - second * ks**2
     residual = (np.mean(every, axis=0) - formula) / ks**3
     assert np.abs(np.mean(every, axis=0) - formula).max() < 1e-5
@@ -235,7 +272,9 @@ def test_a_leaderboard_has_the_mean_and_its_monte_carlo_error():
     few, many = rate(some, n_perms=250), rate(some, n_perms=1000)
     assert few.samples is not None and few.ordering_error is not None
     np.testing.assert_allclose(few.rating, few.samples.mean(axis=0))
-    np.testing.assert_allclose(few.ordering_error, few.samples.std(axis=0, ddof=1) / math.sqrt(250))
+    np.testing.assert_allclose(
+        few.ordering_error, few.samples.std(axis=0, ddof=1) / math.sqrt(250)
+    )
     np.testing.assert_allclose(few.ordering_error / many.ordering_error, 2, rtol=0.15)
     assert (few.label, few.interval, few.n_matches) == ("Elo", None, 300)
     identical = rate([battle("a", "b")] * 30)
@@ -250,11 +289,17 @@ def test_k_joins_the_sweep_and_all_share_their_orders():
         alone = method(k=k, k_sweep=[]).rate(some)["d"]
         np.testing.assert_array_equal(alone.samples, board.samples)
         assert board.parameters["k"] == k
-        assert board.parameters["convergence"] == convergence(k, n_matches=40, n_models=4)
+        assert board.parameters["convergence"] == convergence(
+            k, n_matches=40, n_models=4
+        )
 
 
 def test_ties_are_dropped_scored_half_or_treated_by_a_class_of_one_s_own():
-    some = [battle("a", "b"), battle("a", "b", "tie"), battle("b", "a", "tie (bothbad)")]
+    some = [
+        battle("a", "b"),
+        battle("a", "b", "tie"),
+        battle("b", "a", "tie (bothbad)"),
+    ]
     assert [rate(some, ties=ties).n_matches for ties in ("drop", "half")] == [1, 3]
 
     class BothBadIsDropped(PermutationElo):
@@ -283,7 +328,12 @@ def test_no_decisive_match_leaves_the_dimension_empty(caplog: pytest.LogCaptureF
 def test_a_rating_that_says_little_is_named():
     """Elo gives a number to everybody, also to who lost one match, met nobody of the others, or never played."""
     some = [battle("a", "b")] * 5 + [battle("b", "a")] * 3
-    some += [battle("a", "loser"), battle("winner", "b"), battle("x", "y"), battle("y", "x")]
+    some += [
+        battle("a", "loser"),
+        battle("winner", "b"),
+        battle("x", "y"),
+        battle("y", "x"),
+    ]
     board = rate([*some, battle("a", "tied", "tie")])
     assert {r.model: r.flag for r in board.ratings} == {
         **{"a": None, "b": None, "loser": "winless", "winner": "unbeaten"},
@@ -294,14 +344,22 @@ def test_a_rating_that_says_little_is_named():
 
 
 def test_many_passes_with_a_small_k_end_at_bradley_terry():
-    counts = {("a", "b"): 30, ("b", "a"): 10, ("b", "c"): 24, ("c", "b"): 12, ("c", "a"): 5}
+    counts = {
+        ("a", "b"): 30,
+        ("b", "a"): 10,
+        ("b", "c"): 24,
+        ("c", "b"): 12,
+        ("c", "a"): 5,
+    }
     some = [battle(*pair) for pair, n in counts.items() for _ in range(n)]
     limit = method().limit(by_dimension({"d": some}))["d"]
     board = rate(some * 400, k=0.25, n_perms=200, k_sweep=[])
     for model in "abc":
         assert board.row(model).rating == pytest.approx(limit[model], abs=1)
     without_c = [b for b in some if b.winner != "model_a" or b.model_a != "c"]
-    assert method().limit(by_dimension({"d": without_c}))["d"] == {}  # c sinks without end
+    assert (
+        method().limit(by_dimension({"d": without_c}))["d"] == {}
+    )  # c sinks without end
 
 
 def test_the_largest_values_that_are_taken_overflow_nowhere():
@@ -323,7 +381,9 @@ def test_the_largest_values_that_are_taken_overflow_nowhere():
 def test_settings_out_of_range_are_refused(changes: dict[str, Any]):
     with pytest.raises(ValidationError):
         TypeAdapter(PermutationElo).validate_python({**SHIPPED, **changes})
-    with pytest.raises(UserError, match="n_bootstraps: found 1. Expected 2 or more, or 0"):
+    with pytest.raises(
+        UserError, match="n_bootstraps: found 1. Expected 2 or more, or 0"
+    ):
         method(n_bootstraps=1)
 
 
@@ -331,16 +391,21 @@ def test_settings_out_of_range_are_refused(changes: dict[str, Any]):
 
 
 @pytest.mark.parametrize(
-    ("k", "n_matches", "share"), [(1, 1373, 0.73), (1, 480, 0.37), (4, 480, 0.84), (16, 1373, 1.0)]
+    ("k", "n_matches", "share"),
+    [(1, 1373, 0.73), (1, 480, 0.37), (4, 480, 0.84), (16, 1373, 1.0)],
 )
 def test_how_much_of_its_way_elo_has_gone(k: float, n_matches: int, share: float):
     """A headline and a pilot run, both orders."""
-    assert convergence(k, n_matches=n_matches, n_models=4) == pytest.approx(share, abs=0.005)
+    assert convergence(k, n_matches=n_matches, n_models=4) == pytest.approx(
+        share, abs=0.005
+    )
 
 
 def test_the_share_is_what_the_mean_over_orders_shows():
     """Near equality the mean gap of two is the converged one, 400 log10(52 / 48), times that share."""
-    ratings = played([(0, 1, 1.0)] * 52 + [(1, 0, 1.0)] * 48, ks=[2.0], n_perms=4000).mean(axis=0)
+    ratings = played(
+        [(0, 1, 1.0)] * 52 + [(1, 0, 1.0)] * 48, ks=[2.0], n_perms=4000
+    ).mean(axis=0)
     share = convergence(2.0, n_matches=100, n_models=2)
     assert share == pytest.approx(0.44, abs=0.005)
     gap = ratings[0, 0] - ratings[1, 0]
@@ -349,11 +414,14 @@ def test_the_share_is_what_the_mean_over_orders_shows():
 
 @pytest.mark.parametrize("n_models", [2, 4, 20])
 @pytest.mark.parametrize("n_matches", [10, 480, 1373])
-def test_the_least_k_that_converges_is_that_of_the_formula(n_matches: int, n_models: int):
+def test_the_least_k_that_converges_is_that_of_the_formula(
+    n_matches: int, n_models: int
+):
     """STATISTICS.md section 5: where 1 - exp(-K N / (2 (m - 1) 173.72)) = .95."""
     k = -math.log(0.05) * 2 * (n_models - 1) * 400 / math.log(10) / n_matches
     below, above = (
-        convergence(k * x, n_matches=n_matches, n_models=n_models) for x in (1 - 1e-9, 1 + 1e-9)
+        convergence(k * x, n_matches=n_matches, n_models=n_models)
+        for x in (1 - 1e-9, 1 + 1e-9)
     )
     assert below < CONVERGED < above
 
@@ -375,7 +443,9 @@ def bootstrapped(battles: list[Battle], **changes: Any) -> Leaderboard:
 def test_it_is_the_scatter_over_data_sets(n: int, margin: float):
     """60 data sets give their own scatter within 9 %; the bootstrap of each is within 7 % of its mean. Of 600, the mean
     over all stands for the truth of Elo's own estimand."""
-    boards = [bootstrapped(simulated(seed), n_perms=100, k_sweep=[]) for seed in range(n)]
+    boards = [
+        bootstrapped(simulated(seed), n_perms=100, k_sweep=[]) for seed in range(n)
+    ]
     assert {board.interval for board in boards} == {"prompt bootstrap"}
     ratings, errors, low, high, ordering = (
         np.array([getattr(board, name) for board in boards])
@@ -395,7 +465,9 @@ def test_it_is_the_scatter_over_data_sets(n: int, margin: float):
 
 def test_few_orders_of_each_draw_do_not_widen_it():
     few, many = (
-        bootstrapped(simulated(1), n_perms=1, n_bootstraps=2000, perms_per_bootstrap=n).std_error
+        bootstrapped(
+            simulated(1), n_perms=1, n_bootstraps=2000, perms_per_bootstrap=n
+        ).std_error
         for n in (2, 30)
     )
     np.testing.assert_allclose(few, many, rtol=0.1)
@@ -403,8 +475,13 @@ def test_few_orders_of_each_draw_do_not_widen_it():
 
 def test_verdicts_on_one_prompt_are_drawn_together():
     """Ten copies of each battle on its own prompt say nothing new. K is small: Elo is K times a sum."""
-    some = [battle("a", "b", f"model_{'aab'[q % 3]}", question_id=f"q{q}") for q in range(30)]
-    once, together = (bootstrapped(b, k=0.02).row("a").std_error for b in (some, some * 10))
+    some = [
+        battle("a", "b", f"model_{'aab'[q % 3]}", question_id=f"q{q}")
+        for q in range(30)
+    ]
+    once, together = (
+        bootstrapped(b, k=0.02).row("a").std_error for b in (some, some * 10)
+    )
     assert together == pytest.approx(10 * (once or 0.0), rel=0.02)
 
 
@@ -413,21 +490,37 @@ def test_verdicts_on_one_prompt_are_drawn_together():
     [
         ([battle("a", "b", question_id="q")] * 5, {}),
         ([dataclasses.replace(b, question_id="q") for b in simulated(1, 20)], {}),
-        ([dataclasses.replace(b, question_id=q) for b in simulated(1, 1) * 2 for q in "pqr"], {}),
+        (
+            [
+                dataclasses.replace(b, question_id=q)
+                for b in simulated(1, 1) * 2
+                for q in "pqr"
+            ],
+            {},
+        ),
         (simulated(1, 20), {"n_bootstraps": 0}),
     ],
-    ids=["one prompt of one battle", "one prompt", "prompts that say the same", "n_bootstraps=0"],
+    ids=[
+        "one prompt of one battle",
+        "one prompt",
+        "prompts that say the same",
+        "n_bootstraps=0",
+    ],
 )
 def test_where_prompts_do_not_differ_or_are_not_drawn_there_is_none(
     battles: list[Battle], changes: dict[str, Any]
 ):
     board = bootstrapped(battles, **changes)
-    assert {(r.std_error, r.ci_low, r.ci_high) for r in board.ratings} == {(None, None, None)}
+    assert {(r.std_error, r.ci_low, r.ci_high) for r in board.ratings} == {
+        (None, None, None)
+    }
 
 
 @pytest.mark.parametrize("ties", ["drop", "half"])
 @pytest.mark.parametrize("winner", ["model_a", "model_b", "tie"])
-def test_who_only_wins_loses_or_ties_has_none_and_the_others_have(winner: str, ties: str):
+def test_who_only_wins_loses_or_ties_has_none_and_the_others_have(
+    winner: str, ties: str
+):
     """d against each of the others on every prompt; with ties dropped, d that only ties does not play."""
     some = [b for b in simulated(1, 40) if "d" not in b.models]
     some += [battle("d", "abc"[q % 3], winner, question_id=f"{q}") for q in range(40)]
@@ -437,7 +530,9 @@ def test_who_only_wins_loses_or_ties_has_none_and_the_others_have(winner: str, t
 
 def test_only_the_primary_k_has_one_and_the_samples_are_those_without_it():
     some = by_dimension({"d": simulated(1, 30)})
-    with_it, without = (method(n_bootstraps=n, k_sweep=[4.0]).sweep(some)["d"] for n in (50, 0))
+    with_it, without = (
+        method(n_bootstraps=n, k_sweep=[4.0]).sweep(some)["d"] for n in (50, 0)
+    )
     assert with_it[4.0].ratings == without[4.0].ratings
     assert (with_it[4.0].interval, with_it[16.0].interval) == (None, "prompt bootstrap")
     np.testing.assert_array_equal(with_it[16.0].samples, without[16.0].samples)

@@ -23,7 +23,9 @@ Counts = Mapping[
 
 # Three players, 1000 games of A and B, 1000 of B and C: mean ratings, their scatter over orders (where the table has
 # one for each player), and the share of single orders that rank all three correctly.
-THREE: dict[str, tuple[Counts, dict[int, tuple[tuple[float, ...], tuple[float, ...], float]]]] = {
+THREE: dict[
+    str, tuple[Counts, dict[int, tuple[tuple[float, ...], tuple[float, ...], float]]]
+] = {
     "clubs": (
         {(0, 1): (750, 250), (1, 2): (750, 250)},
         {
@@ -74,7 +76,12 @@ TWO = {
         [(66.2, 7.9, 0), (71.6, 35, 0.02), (72.4, 53, 0.09), (73.2, 77, 0.18)],
         70.44,
     ),
-    "N=1000 p=.80": (800, 200, [(212, 6.4, 0), (243, 35, 0), (245, 52, 0), (250, 75, 0)], 240.8),
+    "N=1000 p=.80": (
+        800,
+        200,
+        [(212, 6.4, 0), (243, 35, 0), (245, 52, 0), (250, 75, 0)],
+        240.8,
+    ),
     "N=300 p=.59": (
         177,
         123,
@@ -93,9 +100,13 @@ TWO = {
 def elo(counts: Counts, ks: Sequence[float], *, n_perms: int) -> Array:
     """Final ratings (p, m, k)."""
     sides = [
-        side for (a, b), (won, lost) in counts.items() for side in [(a, b)] * won + [(b, a)] * lost
+        side
+        for (a, b), (won, lost) in counts.items()
+        for side in [(a, b)] * won + [(b, a)] * lost
     ]
-    battles = [Battle(model_a="abc"[i], model_b="abc"[j], winner="model_a") for i, j in sides]
+    battles = [
+        Battle(model_a="abc"[i], model_b="abc"[j], winner="model_a") for i, j in sides
+    ]
     played = Matches.of(Battles.from_rows(battles))
     return 1400 + POINTS * replay([played], ks=ks, n_perms=n_perms, seed=20260425)[0]
 
@@ -153,7 +164,14 @@ def check_two(case: str, *, n_perms: int) -> list[tuple[float, float, float]]:
     gap = ratings[:, 0] - ratings[:, 1]
     for mean, (told, scatter, _) in zip(gap.mean(axis=0), table, strict=True):
         assert mean == pytest.approx(told, abs=tolerance(scatter, n_perms))
-    return list(zip(gap.mean(axis=0), gap.std(axis=0, ddof=1), (gap < 0).mean(axis=0), strict=True))
+    return list(
+        zip(
+            gap.mean(axis=0),
+            gap.std(axis=0, ddof=1),
+            (gap < 0).mean(axis=0),
+            strict=True,
+        )
+    )
 
 
 @pytest.mark.parametrize("case", TWO)
@@ -168,7 +186,9 @@ def test_two_players_are_as_far_apart_as_the_table_has_it(case: str) -> None:
 @pytest.mark.parametrize("case", TWO)
 def test_two_players_in_many_orders(case: str) -> None:
     found = check_two(case, n_perms=10_000)
-    for k, (mean, scatter, wrong), (_, told, share) in zip(KS, found, TWO[case][2], strict=True):
+    for k, (mean, scatter, wrong), (_, told, share) in zip(
+        KS, found, TWO[case][2], strict=True
+    ):
         print(f"\n{case} K={k}: {mean:.1f} ({scatter:.1f}; {wrong:.2f})", end="")
         assert scatter == pytest.approx(told, rel=0.06)
         assert wrong == pytest.approx(share, abs=0.02)

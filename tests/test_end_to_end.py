@@ -36,10 +36,27 @@ DIMENSIONS = {
 }  # pairs of entrants
 BEST_FIRST = {  # elo_exp/entrants/probe.py says why
     "factuality": ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"],
-    "calibration": ["probe_reference", "probe_partial", "probe_swapped", "probe_hedged"],
-    "clinical_utility": ["probe_reference", "probe_hedged", "probe_partial", "probe_swapped"],
+    "calibration": [
+        "probe_reference",
+        "probe_partial",
+        "probe_swapped",
+        "probe_hedged",
+    ],
+    "clinical_utility": [
+        "probe_reference",
+        "probe_hedged",
+        "probe_partial",
+        "probe_swapped",
+    ],
 }
-NOT_CONCLUSIONS = ("manifest.json", "report.html", "elo_exp.log", ".hydra/", "tracker/", "wandb/")
+NOT_CONCLUSIONS = (
+    "manifest.json",
+    "report.html",
+    "elo_exp.log",
+    ".hydra/",
+    "tracker/",
+    "wandb/",
+)
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +85,22 @@ def artifacts(run_dir: Path) -> dict[str, bytes]:
 def timeless(run_dir: Path) -> dict[str, bytes]:
     """The same without the time at which each answer was made."""
     when = re.compile(rb'"timestamp": "[^"]*"')
-    return {name: when.sub(b'"timestamp": null', data) for name, data in artifacts(run_dir).items()}
+    return {
+        name: when.sub(b'"timestamp": null', data)
+        for name, data in artifacts(run_dir).items()
+    }
 
 
 def facts(ran: Ran) -> dict[str, Any]:
     """What the manifest says of the inputs and of the judge."""
-    spent_or_chosen = {"started_at", "finished_at", "usage", "overrides", "config", "git_commit"}
+    spent_or_chosen = {
+        "started_at",
+        "finished_at",
+        "usage",
+        "overrides",
+        "config",
+        "git_commit",
+    }
     return {
         name: value
         for name, value in ran.read("manifest.json").items()
@@ -133,11 +160,19 @@ def test_matches_are_every_pair_on_every_prompt_of_a_dimension(demo: Ran):
     """Six pairs of four entrants; factuality leaves out the 50 curated prompts, which have no reference."""
     rows = demo.rows("matches/matches.jsonl")
     assert Counter(row["dimension"] for row in rows) == DIMENSIONS
-    assert Counter(row["source"] for row in rows if row["dimension"] == "factuality") == {
+    assert Counter(
+        row["source"] for row in rows if row["dimension"] == "factuality"
+    ) == {
         "medmcqa_open": 24 * 6,
         "medqa": 69 * 6,
     }
-    assert list(rows[0]) == ["prompt_id", "dimension", "source", "entrant_a", "entrant_b"]
+    assert list(rows[0]) == [
+        "prompt_id",
+        "dimension",
+        "source",
+        "entrant_a",
+        "entrant_b",
+    ]
     assert [(row["entrant_a"], row["entrant_b"]) for row in rows[:3]] == [
         (PROBES[0], other) for other in PROBES[1:]
     ]
@@ -151,11 +186,18 @@ def test_verdicts_keep_both_orders_of_every_pair(demo: Ran):
             "prompt_id", "dimension", "entrant_a", "entrant_b", "winner", "inconsistent", "invalid",
                 "equal_answers", "raw",
         ]  # fmt: skip
-        assert all([raw["position_swap"] for raw in row["raw"]] == [False, True] for row in rows)
+        assert all(
+            [raw["position_swap"] for raw in row["raw"]] == [False, True]
+            for row in rows
+        )
         assert set(rows[0]["raw"][0]) >= {
             "cache_key", "rubric_version", "judge_model", "position_swap", "verdict", "reasoning", "timestamp", "usage",
         }  # fmt: skip
-        assert {raw["verdict"] for row in rows for raw in row["raw"]} == {"A", "B", "TIE"}
+        assert {raw["verdict"] for row in rows for raw in row["raw"]} == {
+            "A",
+            "B",
+            "TIE",
+        }
 
 
 def test_battles_are_the_judgments_as_the_arena_field_writes_them(demo: Ran):
@@ -166,14 +208,23 @@ def test_battles_are_the_judgments_as_the_arena_field_writes_them(demo: Ran):
         "equal_answers",
     ]  # fmt: skip
     assert {row["winner"] for row in rows} == {"model_a", "model_b", "tie"}
-    assert {(row["source"], row["judge_model"]) for row in rows} == {("llm-judge", "lexical")}
+    assert {(row["source"], row["judge_model"]) for row in rows} == {
+        ("llm-judge", "lexical")
+    }
 
 
 def test_elo_results_have_the_originals_layout(demo: Ran):
     results = demo.read("elo_results.json")
-    assert list(results) == ["default_k", "primary", "k_sensitivity", "n_decisive_matches"]
+    assert list(results) == [
+        "default_k",
+        "primary",
+        "k_sensitivity",
+        "n_decisive_matches",
+    ]
     assert results["default_k"] == 16.0
-    assert list(results["primary"]) == list(results["k_sensitivity"]) == list(DIMENSIONS)
+    assert (
+        list(results["primary"]) == list(results["k_sensitivity"]) == list(DIMENSIONS)
+    )
     decisive = Counter(
         row["dimension"] for row in demo.rows("battles.jsonl") if row["winner"] != "tie"
     )
@@ -185,22 +236,33 @@ def test_elo_results_have_the_originals_layout(demo: Ran):
         for name, entry in results["primary"][dimension].items():
             assert list(entry) == ["entrant_id", "mean", "sem", "ci95_low", "ci95_high"]
             assert entry["entrant_id"] == name
-            assert entry["ci95_high"] - entry["mean"] == pytest.approx(1.96 * entry["sem"])
-            assert entry["mean"] - entry["ci95_low"] == pytest.approx(1.96 * entry["sem"])
+            assert entry["ci95_high"] - entry["mean"] == pytest.approx(
+                1.96 * entry["sem"]
+            )
+            assert entry["mean"] - entry["ci95_low"] == pytest.approx(
+                1.96 * entry["sem"]
+            )
 
 
 def test_the_array_holds_the_rating_of_every_permutation(demo: Ran):
     """elo_results.json is its mean and its standard error."""
     primary = demo.read("elo_results.json")["primary"]
     with np.load(demo.run_dir / "elo_per_perm.npz") as arrays:
-        assert set(arrays) == {f"{d}__{what}" for d in DIMENSIONS for what in ("data", "entrants")}
+        assert set(arrays) == {
+            f"{d}__{what}" for d in DIMENSIONS for what in ("data", "entrants")
+        }
         for dimension in DIMENSIONS:
-            samples, names = arrays[f"{dimension}__data"], arrays[f"{dimension}__entrants"].tolist()
+            samples, names = (
+                arrays[f"{dimension}__data"],
+                arrays[f"{dimension}__entrants"].tolist(),
+            )
             assert samples.shape == (500, 4)
             assert samples.dtype == np.float64
             assert names == sorted(PROBES)
             for name, column in zip(names, samples.T, strict=True):
-                assert primary[dimension][name]["mean"] == pytest.approx(column.mean(), abs=1e-9)
+                assert primary[dimension][name]["mean"] == pytest.approx(
+                    column.mean(), abs=1e-9
+                )
                 assert primary[dimension][name]["sem"] == pytest.approx(
                     column.std(ddof=1) / 500**0.5, abs=1e-9
                 )
@@ -221,11 +283,15 @@ def test_win_rates_count_every_judgment_once(demo: Ran):
     assert all(row["entrant_a"] < row["entrant_b"] for row in rows)
     counted: Counter[str] = Counter()
     for row in rows:
-        counted[row["dimension"]] += int(row["a_wins"]) + int(row["b_wins"]) + int(row["ties"])
+        counted[row["dimension"]] += (
+            int(row["a_wins"]) + int(row["b_wins"]) + int(row["ties"])
+        )
     assert counted == DIMENSIONS
 
 
-def test_ratings_json_holds_every_method_best_first_and_null_for_what_is_not_known(demo: Ran):
+def test_ratings_json_holds_every_method_best_first_and_null_for_what_is_not_known(
+    demo: Ran,
+):
     dimensions = demo.read("ratings.json")["dimensions"]
     primary = demo.read("elo_results.json")["primary"]
     assert list(dimensions) == list(DIMENSIONS)
@@ -248,22 +314,36 @@ def test_ratings_json_holds_every_method_best_first_and_null_for_what_is_not_kno
             )  # 93 and 143 prompts
         fitted = [row["rating"] for row in methods["bradley_terry"]["ratings"]]
         assert sum(fitted) / 4 == pytest.approx(1400)
-        assert [row["ordering_error"] for row in methods["bradley_terry"]["ratings"]] == [None] * 4
+        assert [
+            row["ordering_error"] for row in methods["bradley_terry"]["ratings"]
+        ] == [None] * 4
 
 
 def test_a_run_in_the_folder_of_another_sets_aside_what_is_not_its_own(tmp_path: Path):
     """And leaves what others have put there."""
-    given = (*QUICK, "hydra.run.dir=mine", "entrant=[probe_reference,probe_hedged,probe_partial]")
+    given = (
+        *QUICK,
+        "hydra.run.dir=mine",
+        "entrant=[probe_reference,probe_hedged,probe_partial]",
+    )
     first = run(*given, folder=tmp_path)
     (tmp_path / "mine" / "notes.txt").write_text("Ask Ada.\n", encoding="utf-8")
     listed = first.read("manifest.json")["files"]
-    assert set(listed) == {*artifacts(first.run_dir), "manifest.json", "report.html"} - {
-        "notes.txt"
-    }
-    last = run(*given[:-1], "entrant=[probe_reference,probe_hedged]", folder=tmp_path, strict=False)
+    assert set(listed) == {
+        *artifacts(first.run_dir),
+        "manifest.json",
+        "report.html",
+    } - {"notes.txt"}
+    last = run(
+        *given[:-1],
+        "entrant=[probe_reference,probe_hedged]",
+        folder=tmp_path,
+        strict=False,
+    )
     left = [name for name in artifacts(last.run_dir) if not name.startswith("earlier/")]
     assert sorted(name for name in left if "responses_" in name) == [
-        f"responses/responses_{name}.jsonl" for name in ("probe_hedged", "probe_reference")
+        f"responses/responses_{name}.jsonl"
+        for name in ("probe_hedged", "probe_reference")
     ]
     assert "notes.txt" in left
     assert (last.run_dir / "earlier/responses/responses_probe_partial.jsonl").is_file()
@@ -300,7 +380,10 @@ def test_the_manifest_says_what_ran_on_what_and_what_it_cost(demo: Ran):
         f"rubric factuality {what}" for what in ("system", "template", "schema")
     }  # named once
     assert set(manifest["input_hashes"]) == read | shared
-    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in manifest["input_hashes"].values())
+    assert all(
+        re.fullmatch("[0-9a-f]{64}", digest)
+        for digest in manifest["input_hashes"].values()
+    )
     assert manifest["config"]["elo"]["k_sweep"] == [1, 4, 8, 16, 32]
     assert manifest["usage"]["verdicts_wanted"] == 2 * sum(DIMENSIONS.values()) == 4548
     assert {"input_tokens", "output_tokens", "dollars"} <= set(manifest["usage"])
@@ -310,7 +393,11 @@ def test_an_unbiased_judge_flips_no_pair(demo: Ran):
     for quality in demo.read("manifest.json")["judge_quality"]:
         n_asked = quality["n_two_order"] + quality["n_equal_answers"]
         assert n_asked == quality["n_judgments"] == DIMENSIONS[quality["dimension"]]
-        assert (quality["flip_rate"], quality["first_shown_rate"], quality["invalid_rate"]) == (
+        assert (
+            quality["flip_rate"],
+            quality["first_shown_rate"],
+            quality["invalid_rate"],
+        ) == (
             0.0,
             0.5,
             0.0,
@@ -335,7 +422,11 @@ def test_every_figure_is_a_png_and_an_svg_with_its_data_beside_it(demo: Ran):
 def test_the_ratings_of_the_figure_are_those_of_ratings_json(demo: Ran):
     dimensions = demo.read("ratings.json")["dimensions"]
     expected = {
-        (dimension, board["label"], r["model"]): (r["rating"], r["ci_low"], r["ci_high"])
+        (dimension, board["label"], r["model"]): (
+            r["rating"],
+            r["ci_low"],
+            r["ci_high"],
+        )
         for dimension, boards in dimensions.items()
         for board in boards.values()
         for r in board["ratings"]
@@ -353,11 +444,16 @@ def test_the_ratings_of_the_figure_are_those_of_ratings_json(demo: Ran):
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
-def test_the_probes_come_out_in_the_order_in_which_they_were_made(demo: Ran, dimension: str):
+def test_the_probes_come_out_in_the_order_in_which_they_were_made(
+    demo: Ran, dimension: str
+):
     primary = demo.read("elo_results.json")["primary"][dimension]
     best_first = sorted(primary, key=lambda name: -primary[name]["mean"])
     assert best_first == BEST_FIRST[dimension]
-    gaps = [primary[a]["ci95_low"] - primary[b]["ci95_high"] for a, b in pairwise(best_first)]
+    gaps = [
+        primary[a]["ci95_low"] - primary[b]["ci95_high"]
+        for a, b in pairwise(best_first)
+    ]
     assert min(gaps) > 0  # the order of the matches cannot have decided it
 
 
@@ -373,12 +469,19 @@ def test_the_console_ends_with_the_table_and_the_folder(demo: Ran):
 def test_a_position_effect_shows_as_flips(small: Ran, tmp_path: Path):
     """A judge that prefers the first response in 30 % of the pairs contradicts itself on most of those."""
     biased = run(*LOCAL, "judge.position_effect=0.3", "figures=false", folder=tmp_path)
-    assert [q["n_flips"] for q in small.read("manifest.json")["judge_quality"]] == [0, 0, 0]
+    assert [q["n_flips"] for q in small.read("manifest.json")["judge_quality"]] == [
+        0,
+        0,
+        0,
+    ]
     for quality in biased.read("manifest.json")["judge_quality"]:
         assert 0.1 < quality["flip_rate"] < 0.5
         assert quality["first_shown_rate"] > 0.5
     inconsistent = [
-        row for d in DIMENSIONS for row in biased.rows(f"verdicts/{d}.jsonl") if row["inconsistent"]
+        row
+        for d in DIMENSIONS
+        for row in biased.rows(f"verdicts/{d}.jsonl")
+        if row["inconsistent"]
     ]
     assert all(row["winner"] is None for row in inconsistent)
     assert len(inconsistent) == sum(
@@ -396,29 +499,41 @@ def test_the_bank_of_the_original_runs(tmp_path: Path):
         folder=tmp_path,
     )
     assert ran.read("manifest.json")["bank_size"] == N_PROMPTS
-    assert Counter(row["dimension"] for row in ran.rows("matches/matches.jsonl")) == DIMENSIONS
+    assert (
+        Counter(row["dimension"] for row in ran.rows("matches/matches.jsonl"))
+        == DIMENSIONS
+    )
     factuality = ran.read("elo_results.json")["primary"]["factuality"]
-    assert max(factuality, key=lambda name: factuality[name]["mean"]) == "probe_reference"
+    assert (
+        max(factuality, key=lambda name: factuality[name]["mean"]) == "probe_reference"
+    )
 
 
 def test_a_rubric_that_wants_references_says_so_where_no_prompt_has_one(tmp_path: Path):
     """A bank of one's own need not have gold answers, and factuality is among the rubrics that are chosen."""
     rows = [
-        {"prompt_id": f"q{q}", "text": f"What is {q}?", "source": "mine", "subject": "x"}
+        {
+            "prompt_id": f"q{q}",
+            "text": f"What is {q}?",
+            "source": "mine",
+            "subject": "x",
+        }
         for q in range(3)
     ]
     (tmp_path / "bank.jsonl").write_text(
         "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
     )
     for name in ("ann", "bob"):
-        answers = [{"prompt_id": f"q{q}", "response_text": name * q or "?"} for q in range(3)]
+        answers = [
+            {"prompt_id": f"q{q}", "response_text": name * q or "?"} for q in range(3)
+        ]
         text = "".join(json.dumps(row) + "\n" for row in answers)
         (tmp_path / f"responses_{name}.jsonl").write_text(text, encoding="utf-8")
-        entrant = (
-            f"# @package entrant.{name}\ndefaults: [recorded@_here_, _self_]\nentrant_id: {name}\n"
-        )
+        entrant = f"# @package entrant.{name}\ndefaults: [recorded@_here_, _self_]\nentrant_id: {name}\n"
         (tmp_path / "mine" / "entrant").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "mine" / "entrant" / f"{name}.yaml").write_text(entrant, encoding="utf-8")
+        (tmp_path / "mine" / "entrant" / f"{name}.yaml").write_text(
+            entrant, encoding="utf-8"
+        )
     given = (
         "--config-dir=mine",
         "entrant=[ann,bob]",
@@ -426,7 +541,9 @@ def test_a_rubric_that_wants_references_says_so_where_no_prompt_has_one(tmp_path
         "prompts.bank_path=bank.jsonl",
         *QUICK[1:],
     )
-    ran = attempt(*given, "rubric=[factuality,calibration]", "hydra.run.dir=run", folder=tmp_path)
+    ran = attempt(
+        *given, "rubric=[factuality,calibration]", "hydra.run.dir=run", folder=tmp_path
+    )
     assert ran.code == 0, ran.err
     said = [line for line in ran.err.splitlines() if "gold_answer" in line]
     assert said == [
@@ -484,15 +601,21 @@ def test_stored_only_of_an_empty_store_rates_nobody_and_says_so(tmp_path: Path):
     assert ran.rows("battles.jsonl") == []
 
 
-def test_a_dimension_without_a_decisive_match_has_no_ratings_and_the_others_have(tmp_path: Path):
+def test_a_dimension_without_a_decisive_match_has_no_ratings_and_the_others_have(
+    tmp_path: Path,
+):
     """Five pairs on one prompt: the calibration verdicts are all ties."""
-    ran = run("judging.limit_pairs=5", "elo.n_perms=20", "tracker=local", folder=tmp_path)
+    ran = run(
+        "judging.limit_pairs=5", "elo.n_perms=20", "tracker=local", folder=tmp_path
+    )
     results = ran.read("elo_results.json")
     assert results["n_decisive_matches"]["calibration"] == 0
     assert results["primary"]["calibration"] == {}
     assert set(results["primary"]["factuality"]) == set(PROBES)
     assert "calibration: no decisive match" in ran.err
-    assert {"figures/ratings.png", "figures/pairwise_winrates.png"} <= set(artifacts(ran.run_dir))
+    assert {"figures/ratings.png", "figures/pairwise_winrates.png"} <= set(
+        artifacts(ran.run_dir)
+    )
 
 
 def test_replaying_the_verdicts_gives_the_same_ratings(small: Ran):
@@ -500,8 +623,15 @@ def test_replaying_the_verdicts_gives_the_same_ratings(small: Ran):
     replayed = run(
         *LOCAL, *judge, "cache_dir=fresh", folder=small.folder
     )  # a store that has heard no other judge
-    for name in ("elo_results.json", "elo_per_perm.npz", "ratings.json", "pairwise_winrates.csv"):
-        assert (replayed.run_dir / name).read_bytes() == (small.run_dir / name).read_bytes(), name
+    for name in (
+        "elo_results.json",
+        "elo_per_perm.npz",
+        "ratings.json",
+        "pairwise_winrates.csv",
+    ):
+        assert (replayed.run_dir / name).read_bytes() == (
+            small.run_dir / name
+        ).read_bytes(), name
     assert replayed.read("manifest.json")["judge_model"] == "replay"
     assert (
         replayed.read("manifest.json")["judge_quality"]
@@ -561,7 +691,9 @@ def select(query: str, folder: Path) -> list[tuple[Any, ...]]:
     """Rows of the store, read beside a run that may be writing; none where there is no store yet."""
     try:
         with closing(
-            sqlite3.connect(f"file:{folder}/outputs/cache/store.sqlite?mode=ro", uri=True)
+            sqlite3.connect(
+                f"file:{folder}/outputs/cache/store.sqlite?mode=ro", uri=True
+            )
         ) as db:
             return db.execute(query).fetchall()
     except sqlite3.OperationalError:
@@ -577,7 +709,9 @@ def answers(folder: Path) -> dict[str, tuple[str, str]]:
 
 
 def holds(n_answers: int, folder: Path) -> bool:
-    return any(n >= n_answers for (n,) in select("SELECT COUNT(*) FROM answers", folder))
+    return any(
+        n >= n_answers for (n,) in select("SELECT COUNT(*) FROM answers", folder)
+    )
 
 
 def wait_until(ready: Callable[[], bool], process: subprocess.Popen[str]) -> None:
@@ -603,7 +737,9 @@ def go_on_and_compare(folder: Path, whole: Ran) -> None:
     run_dir = folder / "run"
     if (run_dir / "manifest.json").is_file():
         assert (
-            json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))["finished_at"]
+            json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))[
+                "finished_at"
+            ]
             is None
         )
     again = run("tracker=local", "hydra.run.dir=run", folder=folder)
@@ -625,7 +761,11 @@ def go_on_and_compare(folder: Path, whole: Ran) -> None:
 
 
 MOMENTS = random.Random(20260425)
-N_ANSWERS = [MOMENTS.randrange(1, 572), MOMENTS.randrange(572, 2000), MOMENTS.randrange(2000, 3837)]
+N_ANSWERS = [
+    MOMENTS.randrange(1, 572),
+    MOMENTS.randrange(572, 2000),
+    MOMENTS.randrange(2000, 3837),
+]
 
 
 @pytest.mark.parametrize("n_answers", N_ANSWERS)
@@ -638,7 +778,9 @@ def test_killed_and_started_again_a_run_goes_on_where_it_was(
     go_on_and_compare(tmp_path, demo)
 
 
-def test_killed_while_it_writes_its_results_it_writes_them_again(demo: Ran, tmp_path: Path):
+def test_killed_while_it_writes_its_results_it_writes_them_again(
+    demo: Ran, tmp_path: Path
+):
     process = start("tracker=local", "hydra.run.dir=run", folder=tmp_path)
     kill_when((tmp_path / "run/verdicts/factuality.jsonl").exists, process)
     shutil.copytree(tmp_path / "run", tmp_path / "left")

@@ -44,7 +44,8 @@ PROMPTS = [BLEEDING, HEDGE, BURN]
 @pytest.fixture(scope="module")
 def small_bank(tmp_path_factory) -> Path:
     return write_jsonl(
-        tmp_path_factory.mktemp("bank") / "bank.jsonl", [prompt.to_dict() for prompt in PROMPTS]
+        tmp_path_factory.mktemp("bank") / "bank.jsonl",
+        [prompt.to_dict() for prompt in PROMPTS],
     )
 
 
@@ -88,7 +89,10 @@ def test_hedging_keeps_the_claims(small_bank):
 def test_the_swapped_answer_is_that_of_the_next_prompt_with_one(small_bank):
     """The last prompt takes the first one's; the one between them has no gold answer."""
     first, _, last = answers(probe(small_bank, "swapped"), *PROMPTS)
-    assert (first, last) == ("Certainly. Running water.", "Certainly. Firm pressure on the wound.")
+    assert (first, last) == (
+        "Certainly. Running water.",
+        "Certainly. Firm pressure on the wound.",
+    )
 
 
 OPENINGS = {
@@ -107,7 +111,9 @@ OPENINGS = {
         ("swapped", ["abstain", "abstain", "answer"]),  # as far off as can be
     ],
 )
-def test_a_prompt_without_a_gold_answer_is_answered_with_a_behavior(small_bank, style, behaviors):
+def test_a_prompt_without_a_gold_answer_is_answered_with_a_behavior(
+    small_bank, style, behaviors
+):
     """Where an answer, a hedge and an abstention are expected."""
     for expected, shown in zip(OPENINGS, behaviors, strict=True):
         prompt = dataclasses.replace(HEDGE, expected_behavior=expected)
@@ -137,7 +143,9 @@ def test_the_shipped_probes_lapse_on_about_their_share_but_not_together():
     probes = [shipped("entrant", name, entrant_id=name) for name in PROBES]
     assert {entrant.lapse_rate for entrant in probes} == {0.15}
     lapsed = [lapses(entrant) for entrant in probes]
-    assert [len(prompts) / 143 for prompts in lapsed] == pytest.approx([0.15] * 4, abs=0.075)
+    assert [len(prompts) / 143 for prompts in lapsed] == pytest.approx(
+        [0.15] * 4, abs=0.075
+    )
     assert not set.intersection(*lapsed)
 
 
@@ -180,7 +188,9 @@ def test_a_probes_cache_key_is_its_answer(small_bank):
 ROW = {"entrant_id": "ann", "prompt_id": "p1", "response_text": "Firm pressure."}
 
 
-def recorded(path: Path, *rows: dict[str, Any], entrant_id: str = "ann") -> RecordedEntrant:
+def recorded(
+    path: Path, *rows: dict[str, Any], entrant_id: str = "ann"
+) -> RecordedEntrant:
     return RecordedEntrant(entrant_id=entrant_id, path=str(write_jsonl(path, rows)))
 
 
@@ -211,8 +221,12 @@ def test_an_empty_response_is_a_response(file):
 
 def test_the_responses_of_a_run_can_be_read_back(tmp_path):
     prompts = bank.load(BANK)
-    made = list(shipped("entrant", "probe_hedged", entrant_id="probe_hedged").generate(prompts))
-    write_jsonl(tmp_path / "responses_probe_hedged.jsonl", (row.to_dict() for row in made))
+    made = list(
+        shipped("entrant", "probe_hedged", entrant_id="probe_hedged").generate(prompts)
+    )
+    write_jsonl(
+        tmp_path / "responses_probe_hedged.jsonl", (row.to_dict() for row in made)
+    )
     again = RecordedEntrant(entrant_id="probe_hedged", path=str(tmp_path))
     assert list(again.generate(prompts)) == made
 
@@ -258,13 +272,17 @@ def test_what_is_no_number_in_json_is_refused(file, field):
     """Python's json reads and writes such."""
     other = json.dumps({**ROW, "prompt_id": "p2"})
     write_whole(file, f"{json.dumps(ROW)}\n{other[:-1]}, {field}}}\n")
-    with pytest.raises(UserError, match="jsonl:2: found NaN or Infinity, which JSON does not have"):
+    with pytest.raises(
+        UserError, match="jsonl:2: found NaN or Infinity, which JSON does not have"
+    ):
         RecordedEntrant(entrant_id="ann", path=str(file)).cache_key(BLEEDING)
 
 
 def test_a_folder_without_the_entrants_file_is_refused_when_it_is_read(tmp_path):
     entrant = RecordedEntrant(entrant_id="ann", path=str(tmp_path))
-    with pytest.raises(UserError, match=r"responses_ann\.jsonl: cannot be read \(No such file"):
+    with pytest.raises(
+        UserError, match=r"responses_ann\.jsonl: cannot be read \(No such file"
+    ):
         entrant.cache_key(BLEEDING)
 
 

@@ -15,7 +15,16 @@ from elo_exp.oracle.influence import Estimate, clustered_error
 from tests.data import shipped
 from tests.oracle_simulation import World, draw, evidence_of
 
-NAMES = ("ips", "snips", "calibrated_ips", "dr_cpo", "mrdr", "tmle", "stacked_dr", "direct")
+NAMES = (
+    "ips",
+    "snips",
+    "calibrated_ips",
+    "dr_cpo",
+    "mrdr",
+    "tmle",
+    "stacked_dr",
+    "direct",
+)
 WEIGHTED = ("ips", "snips", "calibrated_ips")
 ROBUST = ("dr_cpo", "mrdr", "tmle", "stacked_dr")
 
@@ -31,7 +40,9 @@ def test_the_estimate_of_a_labelled_clone_is_the_mean_label(name: str):
         name, dataclasses.replace(data, target_logprob={"target": data.logging_logprob})
     )
     assert found.value == pytest.approx(data.logged.label.mean())
-    assert found.std_error == pytest.approx(data.logged.label.std(ddof=1) / np.sqrt(1000), rel=0.02)
+    assert found.std_error == pytest.approx(
+        data.logged.label.std(ddof=1) / np.sqrt(1000), rel=0.02
+    )
     assert found.ess == pytest.approx(1000)
 
 
@@ -41,7 +52,9 @@ def test_ips_and_snips_are_the_sums_of_the_textbook():
     product = weight * data.logged.label
     found = estimate("ips", data)
     assert found.value == pytest.approx(product.mean())
-    assert found.std_error == pytest.approx(product.std(ddof=1) / np.sqrt(1000), rel=0.02)
+    assert found.std_error == pytest.approx(
+        product.std(ddof=1) / np.sqrt(1000), rel=0.02
+    )
     assert estimate("snips", data).value == pytest.approx(product.sum() / weight.sum())
 
 
@@ -49,9 +62,13 @@ def test_a_factor_on_all_weights_changes_only_ips():
     data = draw(11)
     doubled = {"target": data.target_logprob["target"] + np.log(2.0)}
     other = dataclasses.replace(data, target_logprob=doubled)
-    assert estimate("ips", other).value == pytest.approx(2 * estimate("ips", data).value)
+    assert estimate("ips", other).value == pytest.approx(
+        2 * estimate("ips", data).value
+    )
     for name in ("snips", "calibrated_ips", *ROBUST):
-        assert estimate(name, other).value == pytest.approx(estimate(name, data).value, abs=1e-6)
+        assert estimate(name, other).value == pytest.approx(
+            estimate(name, data).value, abs=1e-6
+        )
 
 
 def test_direct_with_every_draw_labelled_is_the_mean_label():
@@ -92,14 +109,20 @@ def test_several_draws_of_a_prompt_count_as_one_prompt():
     rows = data.fresh["target"]
     thrice = rows[np.concatenate([np.arange(1000), np.zeros(2, dtype=np.intp)])]
     more = dataclasses.replace(data, fresh={"target": thrice})
-    assert estimate("direct", more).value == pytest.approx(estimate("direct", data).value)
+    assert estimate("direct", more).value == pytest.approx(
+        estimate("direct", data).value
+    )
 
 
 def test_the_stack_lies_between_its_parts_and_varies_no_more():
     data = draw(11, shift=0.8, style=0.5)
     parts = [estimate(name, data) for name in ("dr_cpo", "tmle", "mrdr")]
     stacked = estimate("stacked_dr", data)
-    assert min(p.value for p in parts) - 1e-9 <= stacked.value <= max(p.value for p in parts) + 1e-9
+    assert (
+        min(p.value for p in parts) - 1e-9
+        <= stacked.value
+        <= max(p.value for p in parts) + 1e-9
+    )
     assert stacked.std_error <= min(p.std_error for p in parts) * 1.001
 
 
@@ -115,7 +138,11 @@ def test_a_corrected_estimate_is_right_where_the_curve_cannot_fit(name: str):
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [*((name, {}) for name in NAMES), ("mrdr", {"omega": "w2"}), ("mrdr", {"omega": "snips"})],
+    [
+        *((name, {}) for name in NAMES),
+        ("mrdr", {"omega": "w2"}),
+        ("mrdr", {"omega": "snips"}),
+    ],
 )
 def test_with_many_prompts_each_finds_the_truth(name: str, settings: dict[str, object]):
     world = World(shift=0.5, n=20_000)
@@ -129,7 +156,9 @@ def test_rows_without_a_log_probability_are_left_out_for_that_policy_alone(name:
     data = draw(11)
     whole = data.target_logprob["target"]
     missing = np.where(np.arange(1000) % 10 == 0, np.nan, whole)
-    fewer = dataclasses.replace(data, target_logprob={"target": missing, "other": whole})
+    fewer = dataclasses.replace(
+        data, target_logprob={"target": missing, "other": whole}
+    )
     assert estimate(name, fewer).n == (1000 if name == "direct" else 900)
     assert len(evidence_of(fewer, "other").logged) == 1000
 
@@ -139,7 +168,9 @@ def test_too_few_labels_among_the_rows_of_a_policy_are_refused():
     missing = np.where(data.logged.labelled, np.nan, data.target_logprob["target"])
     missing[np.flatnonzero(data.logged.labelled)[:3]] = -1000.0
     fewer = dataclasses.replace(data, target_logprob={"target": missing})
-    with pytest.raises(NotEstimableError, match="3 labels among its logged rows, 10 needed"):
+    with pytest.raises(
+        NotEstimableError, match="3 labels among its logged rows, 10 needed"
+    ):
         estimate("snips", fewer)
 
 
@@ -169,19 +200,25 @@ def resampled(data: Dataset, rng: np.random.Generator) -> Dataset:
     fold = rng.permutation(len(chosen)) % data.n_folds
 
     def taken(rows: Rows) -> Rows:
-        return dataclasses.replace(rows[chosen], prompt=np.arange(len(chosen)), fold=fold)
+        return dataclasses.replace(
+            rows[chosen], prompt=np.arange(len(chosen)), fold=fold
+        )
 
     return dataclasses.replace(
         data,
         logged=taken(data.logged),
         logging_logprob=data.logging_logprob[chosen],
-        target_logprob={name: logprob[chosen] for name, logprob in data.target_logprob.items()},
+        target_logprob={
+            name: logprob[chosen] for name, logprob in data.target_logprob.items()
+        },
         fresh={name: taken(rows) for name, rows in data.fresh.items()},
     )
 
 
 @pytest.mark.parametrize("name", ["snips", "calibrated_ips", "dr_cpo", "direct"])
-def test_the_standard_error_is_that_of_a_bootstrap_which_fits_everything_again(name: str):
+def test_the_standard_error_is_that_of_a_bootstrap_which_fits_everything_again(
+    name: str,
+):
     """120 resamples: their standard deviation is known to 6.5 %; three times that is allowed."""
     data, rng = draw(5, shift=0.5, labelled=0.3), np.random.default_rng(6)
     values = [estimate(name, resampled(data, rng)).value for _ in range(120)]
@@ -189,7 +226,8 @@ def test_the_standard_error_is_that_of_a_bootstrap_which_fits_everything_again(n
 
 
 @pytest.mark.parametrize(
-    ("half_width", "n_labels"), [(1.959964 * math.hypot(0.02, 0.03), 400), (0.059, None)]
+    ("half_width", "n_labels"),
+    [(1.959964 * math.hypot(0.02, 0.03), 400), (0.059, None)],
 )
 def test_four_times_the_labels_halve_their_part_of_the_error(
     half_width: float, n_labels: int | None
@@ -214,7 +252,9 @@ def test_four_times_the_labels_halve_their_part_of_the_error(
 
 def test_the_forecast_of_a_label_budget_comes_true():
     """From 200 labels to 800, in the simulation."""
-    now, then = (estimate("direct", draw(11, labelled=share, n=2000)) for share in (0.1, 0.4))
+    now, then = (
+        estimate("direct", draw(11, labelled=share, n=2000)) for share in (0.1, 0.4)
+    )
     rest = now.std_error**2 - now.std_error_labels**2
     forecast = math.sqrt(rest + now.std_error_labels**2 / 4)
     assert then.std_error == pytest.approx(forecast, rel=0.1)

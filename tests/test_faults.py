@@ -154,11 +154,16 @@ SPOILT = {  # what may become of a results file
 
 
 def scenarios(
-    cases: Iterable[Any], *, everyday: Collection[Any] = (), name: Callable[[Any], str] = str
+    cases: Iterable[Any],
+    *,
+    everyday: Collection[Any] = (),
+    name: Callable[[Any], str] = str,
 ) -> Any:
     """The cases as parameters, each a scenario of `make test-faults`, but for the everyday ones."""
     return [
-        pytest.param(case, id=name(case), marks=() if case in everyday else pytest.mark.faults)
+        pytest.param(
+            case, id=name(case), marks=() if case in everyday else pytest.mark.faults
+        )
         for case in cases
     ]
 
@@ -195,7 +200,10 @@ def test_what_a_run_sends_what_it_costs_and_that_it_is_not_asked_twice(tmp_path)
         for call in submissions(here.server):
             for each in call.json()["requests"]:
                 first_of.setdefault(each["params"]["system"][0]["text"], (call, each))
-    for call, first in first_of.values():  # I8: the pre-warm is a wanted query, alone in its batch
+    for (
+        call,
+        first,
+    ) in first_of.values():  # I8: the pre-warm is a wanted query, alone in its batch
         assert call.json()["requests"] == [first]
         assert "«p0»" in said_to(first["params"])
     table = json.loads(ran.table)["factuality"]
@@ -223,7 +231,9 @@ def test_swapping_the_two_responses_swaps_the_verdict(tmp_path):
     """I11: for a judge without a position bias the winners are the same; the same texts are not paid for again."""
 
     def winners(ran: Ran) -> list[Any]:
-        return [[row["winner"] for row in rows] for rows in json.loads(ran.table).values()]
+        return [
+            [row["winner"] for row in rows] for rows in json.loads(ran.table).values()
+        ]
 
     def verdicts(ran: Ran) -> list[Any]:
         return [
@@ -266,7 +276,13 @@ def killed(here: World, *arguments: str) -> None:
 
 
 WRITES = list(itertools.product(("before", "after"), range(1, COMMITS + 1)))
-SOME_WRITES = [("before", 6), ("after", 6), ("before", 15), ("after", 31), ("after", COMMITS)]
+SOME_WRITES = [
+    ("before", 6),
+    ("after", 6),
+    ("before", 15),
+    ("after", 31),
+    ("after", COMMITS),
+]
 
 
 @pytest.mark.parametrize("write", scenarios(WRITES, everyday=SOME_WRITES, name=words))
@@ -335,7 +351,9 @@ SOME_SUBMISSIONS = [
 ]
 
 
-@pytest.mark.parametrize("case", scenarios(SUBMISSIONS, everyday=SOME_SUBMISSIONS, name=words))
+@pytest.mark.parametrize(
+    "case", scenarios(SUBMISSIONS, everyday=SOME_SUBMISSIONS, name=words)
+)
 def test_a_submission_of_which_nobody_knows_whether_it_arrived(tmp_path, case):
     name, nth = case
     with world(tmp_path) as here:
@@ -388,7 +406,8 @@ def test_a_submission_that_is_refused_stops_the_run_with_its_cause(tmp_path, cod
     with world(tmp_path) as here:
         here.server.fault("POST", BATCHES, Status(code), nth=nth)
         fails(
-            here, saying=f"refuses the batch \\({code}\\): .*{REFUSALS[code]}.*same command goes on"
+            here,
+            saying=f"refuses the batch \\({code}\\): .*{REFUSALS[code]}.*same command goes on",
         )
         finishes(here)
 
@@ -404,13 +423,17 @@ def test_a_single_request_that_is_too_large_stops_the_run(tmp_path):
     with world(tmp_path) as here:
         here.server.fault("POST", BATCHES, Status(413), nth=None)
         fails(here, saying=r"refuses the batch \(413\)")
-        assert {len(call.json()["requests"]) for call in submissions(here.server)} == {1}
+        assert {len(call.json()["requests"]) for call in submissions(here.server)} == {
+            1
+        }
 
 
 @pytest.mark.parametrize("nth", scenarios((1, 3, FOURTH, 12), everyday=(FOURTH,)))
 def test_the_server_asks_to_wait(tmp_path, nth):
     with world(tmp_path, clock=Clock()) as here:
-        here.server.fault("POST", BATCHES, Status(429, headers={"retry-after": "0.4"}), nth=nth)
+        here.server.fault(
+            "POST", BATCHES, Status(429, headers={"retry-after": "0.4"}), nth=nth
+        )
         finishes(here)
         times = [call.time for call in submissions(here.server)]
         assert times[nth] - times[nth - 1] >= 0.4
@@ -443,7 +466,9 @@ def test_a_question_gets_no_answer(tmp_path, case):
 
 
 @pytest.mark.parametrize("name", scenarios(UNHEARD))
-@pytest.mark.parametrize("path", scenarios((BATCHES, BATCH, RESULTS), name=NAMES.__getitem__))
+@pytest.mark.parametrize(
+    "path", scenarios((BATCHES, BATCH, RESULTS), name=NAMES.__getitem__)
+)
 def test_questions_get_no_answer_for_a_while(tmp_path, path, name):
     """More often than the SDK repeats them by itself; a results file less often than the judge reads it by itself."""
     with world(tmp_path) as here:
@@ -485,7 +510,8 @@ def test_tokens_that_cannot_be_counted_are_estimated(tmp_path, name):
 
 @pytest.mark.parametrize("nth", scenarios((1, 3, FOURTH, 12), everyday=(FOURTH,)))
 @pytest.mark.parametrize(
-    "name", scenarios(SPOILT, everyday=("clean after 1 rows", "a row twice", "an alien row"))
+    "name",
+    scenarios(SPOILT, everyday=("clean after 1 rows", "a row twice", "an alien row")),
 )
 def test_a_results_file_is_spoilt_once(tmp_path, name, nth):
     with world(tmp_path) as here:
@@ -495,14 +521,25 @@ def test_a_results_file_is_spoilt_once(tmp_path, name, nth):
 
 @pytest.mark.parametrize(
     "name",
-    scenarios(("clean after 0 rows", "rst after 1 rows", "a row short", "an unknown type", "404")),
+    scenarios(
+        (
+            "clean after 0 rows",
+            "rst after 1 rows",
+            "a row short",
+            "an unknown type",
+            "404",
+        )
+    ),
 )
 def test_a_results_file_stays_spoilt(tmp_path, name):
     """It is said which rows are missing, and nothing is submitted in their place; a whole file is taken in later."""
     with world(tmp_path / "first") as here:
         for nth in range(FOURTH, FOURTH + 60):
             here.server.fault("GET", RESULTS, SPOILT[name], nth=nth)
-        fails(here, saying="results can be read .*Missing: .* p.*Nothing is submitted again")
+        fails(
+            here,
+            saying="results can be read .*Missing: .* p.*Nothing is submitted again",
+        )
         n_posts = here.server.meter.posts(BATCHES)
         fails(here, saying="Nothing is submitted again")
         assert here.server.meter.posts(BATCHES) == n_posts
@@ -565,7 +602,9 @@ def of_somebody_else(here: World, n: int) -> dict[str, int]:
         return {client.messages.batches.create(requests=asked).id: n}  # type: ignore[arg-type]
 
 
-def lose_the_fourth(here: World, fault: Fault, *, moment: Stage = "before") -> dict[str, int]:
+def lose_the_fourth(
+    here: World, fault: Fault, *, moment: Stage = "before"
+) -> dict[str, int]:
     """The fourth submission, of five requests, is lost as `fault` says, and somebody else submits five just then."""
     others: dict[str, int] = {}
 
@@ -593,7 +632,9 @@ STRANGERS = [
 @pytest.mark.parametrize(
     "case",
     scenarios(
-        STRANGERS, everyday=[("reset before", "before"), ("reset after", "accepted")], name=words
+        STRANGERS,
+        everyday=[("reset before", "before"), ("reset after", "accepted")],
+        name=words,
     ),
 )
 @pytest.mark.parametrize("seconds", scenarios((0, 0.3), everyday=(0,)))
@@ -630,7 +671,9 @@ def test_a_submission_is_not_given_up_before_the_quarantine_has_passed(tmp_path)
         sent = submissions(here.server)
         lost = {custom_id[9:] for custom_id in ids(sent[FOURTH - 1])}
         (again,) = (
-            call for call in sent[FOURTH:] if {custom_id[9:] for custom_id in ids(call)} & lost
+            call
+            for call in sent[FOURTH:]
+            if {custom_id[9:] for custom_id in ids(call)} & lost
         )
         assert again.time - sent[FOURTH - 1].time >= 1.5
 
@@ -663,7 +706,11 @@ def test_the_quarantine_begins_when_the_answer_is_lost(tmp_path):
     """A submission may take longer than the quarantine to fail, and arrive after that."""
 
     def stall(stage: Stage, call: Call) -> None:
-        if stage == "before" and call.method == "POST" and len(submissions(here.server)) == FOURTH:
+        if (
+            stage == "before"
+            and call.method == "POST"
+            and len(submissions(here.server)) == FOURTH
+        ):
             time.sleep(1.2)
 
     with world(tmp_path, "--quarantine", "1.0") as here:
@@ -688,7 +735,9 @@ def fail(
     outcome: Outcome, *, runs: int = 1, of: str = ""
 ) -> Callable[[Mapping[str, Any], int], Outcome | None]:
     """The first so many runs of each request whose user message holds this text."""
-    return lambda params, run: outcome if run <= runs and of in said_to(params) else None
+    return lambda params, run: (
+        outcome if run <= runs and of in said_to(params) else None
+    )
 
 
 PASSING = {
@@ -706,7 +755,9 @@ def test_what_fails_in_a_way_that_may_pass_is_asked_again(tmp_path, name, runs):
     with world(tmp_path, outcomes=fail(PASSING[name], runs=runs, of="«p1»")) as here:
         usage_agrees(here.server, finishes(here).usage)
         again = Counter(
-            custom_id[9:] for call in submissions(here.server) for custom_id in ids(call)
+            custom_id[9:]
+            for call in submissions(here.server)
+            for custom_id in ids(call)
         )
         assert Counter(again.values()) == {1: 36, 1 + runs: 12}
 
@@ -719,13 +770,17 @@ def test_everything_fails_once(tmp_path, name):
 
 def test_what_fails_four_times_has_failed_for_good(tmp_path):
     """It is said; the others are judged; and the next run asks it once more."""
-    with world(tmp_path, outcomes=fail(Errored("api_error"), runs=4, of="«p2» é")) as here:
+    with world(
+        tmp_path, outcomes=fail(Errored("api_error"), runs=4, of="«p2» é")
+    ) as here:
         fails(here, saying=r"\d+ of 48 verdicts are missing .*allow_missing=true")
         stored = len(answers(here.store))
         assert 0 < stored < N_QUERIES
         failed = N_QUERIES - stored
         attempts = Counter(
-            custom_id[9:] for call in submissions(here.server) for custom_id in ids(call)
+            custom_id[9:]
+            for call in submissions(here.server)
+            for custom_id in ids(call)
         )
         assert Counter(attempts.values()) == {1: stored, 4: failed}
         finishes(here)
@@ -735,24 +790,37 @@ def test_what_fails_four_times_has_failed_for_good(tmp_path):
     "transport", ["batches", pytest.param("messages", marks=pytest.mark.faults)]
 )
 def test_a_few_invalid_requests_are_left_out_and_not_repeated(tmp_path, transport):
-    few = fail(Errored("invalid_request_error", "prompt is too long"), runs=99, of="p0» ééé")
+    few = fail(
+        Errored("invalid_request_error", "prompt is too long"), runs=99, of="p0» ééé"
+    )
     with world(tmp_path, "--transport", transport, outcomes=few) as here:
         ran = here.run("--allow-missing")
         assert ran.code == 0, ran.said
         n_failed = N_QUERIES - len(answers(here.store))
         assert 0 < n_failed < 20
-        assert f"{n_failed} queries have failed for good; {n_failed} of them: " in ran.said
+        assert (
+            f"{n_failed} queries have failed for good; {n_failed} of them: " in ran.said
+        )
         assert "prompt is too long" in ran.said
         assert set(here.server.meter.billed_bodies.values()) == {1}
         assert here.server.meter.billed_bodies.total() == N_QUERIES - n_failed
         stored_within(here.store, reference())
 
 
-@pytest.mark.parametrize("transport", scenarios(("batches", "messages"), everyday=("batches",)))
+@pytest.mark.parametrize(
+    "transport", scenarios(("batches", "messages"), everyday=("batches",))
+)
 def test_many_invalid_requests_stop_the_run_with_their_cause(tmp_path, transport):
     many = fail(Errored("invalid_request_error", "effort: not for this model"), runs=99)
     with world(
-        tmp_path, "--transport", transport, "--chunk-size", "50", "--cache", "none", outcomes=many
+        tmp_path,
+        "--transport",
+        transport,
+        "--chunk-size",
+        "50",
+        "--cache",
+        "none",
+        outcomes=many,
     ) as here:
         fails(
             here,
@@ -768,7 +836,10 @@ def test_many_invalid_requests_stop_the_run_with_their_cause(tmp_path, transport
 def test_an_account_that_runs_dry_stops_the_run(tmp_path, transport):
     """In the middle; what was paid for is kept, and the same command goes on once there is money."""
     with world(
-        tmp_path, "--transport", transport, outcomes=fail(LOW_BALANCE, runs=99, of="«p2»")
+        tmp_path,
+        "--transport",
+        transport,
+        outcomes=fail(LOW_BALANCE, runs=99, of="«p2»"),
     ) as here:
         fails(here, "--allow-missing", saying="credit balance|run dry")
         here.server.outcomes = None
@@ -785,13 +856,18 @@ PAID = {
 }
 
 
-@pytest.mark.parametrize("transport", scenarios(("batches", "messages"), everyday=("batches",)))
+@pytest.mark.parametrize(
+    "transport", scenarios(("batches", "messages"), everyday=("batches",))
+)
 @pytest.mark.parametrize("name", scenarios(PAID, everyday=("refused", "no JSON")))
 def test_an_answer_that_is_no_verdict_is_paid_stored_and_not_asked_for_again(
     tmp_path, name, transport
 ):
     with world(
-        tmp_path, "--transport", transport, outcomes=fail(PAID[name], runs=99, of="«p1»")
+        tmp_path,
+        "--transport",
+        transport,
+        outcomes=fail(PAID[name], runs=99, of="«p1»"),
     ) as here:
         ran = here.run()
         assert ran.code == 0, ran.said
@@ -828,7 +904,9 @@ def share(here: World, *each: Sequence[str]) -> list[Ran]:
             (["--cache", "none"], ["--cache", "5m"], ["--mirrored"]),
         ],
         everyday=[([], []), ([], [], [])],
-        name=lambda clients: " and ".join(" ".join(each) or "plain" for each in clients),
+        name=lambda clients: " and ".join(
+            " ".join(each) or "plain" for each in clients
+        ),
     ),
 )
 @pytest.mark.parametrize("seconds", scenarios((0, 0.1), everyday=(0.1,)))
@@ -908,7 +986,9 @@ def test_what_may_be_spent_never_passes_the_cap(tmp_path, transport, seconds):
         watch = Watch(here.server)
         finishes(here)
         assert max(watch.exposures) <= cap + 1e-9
-        assert max(watch.exposures) > 0.7 * cap, "the cap was no constraint: this shows nothing"
+        assert max(watch.exposures) > 0.7 * cap, (
+            "the cap was no constraint: this shows nothing"
+        )
 
 
 @pytest.mark.parametrize("transport", ["batches", "messages"])
@@ -937,7 +1017,9 @@ def test_a_run_stops_at_its_cap_and_goes_on_with_a_higher_one(tmp_path, transpor
         here.heal()
         ran = here.run("--budget", "5")
         assert ran.code == 0, ran.said
-        known = reference("--transport", transport, "--max-tokens", "400", thinking_tokens=300)
+        known = reference(
+            "--transport", transport, "--max-tokens", "400", thinking_tokens=300
+        )
         here.check(known)
 
 
@@ -970,8 +1052,12 @@ def test_a_batch_expires_and_is_asked_again(tmp_path, nth):
         here.check(reference())
 
 
-@pytest.mark.parametrize("stage", scenarios(("accepted", "answered"), everyday=("answered",)))
-def test_results_that_are_no_longer_kept_are_not_paid_for_again_by_themselves(tmp_path, stage):
+@pytest.mark.parametrize(
+    "stage", scenarios(("accepted", "answered"), everyday=("answered",))
+)
+def test_results_that_are_no_longer_kept_are_not_paid_for_again_by_themselves(
+    tmp_path, stage
+):
     """I13: 29 days after a run was killed, with the batch's id in the ledger or without."""
     with world(tmp_path) as here:
         here.kill_on(stage, "POST", BATCHES, nth=12)
@@ -988,7 +1074,9 @@ def test_results_that_are_no_longer_kept_are_not_paid_for_again_by_themselves(tm
 @pytest.mark.parametrize("hours", scenarios((-30, 7), everyday=(-30,)))
 def test_a_server_whose_clock_differs_from_ours(tmp_path, hours):
     """No deadline compares the two: a healthy batch is waited for, whatever the date."""
-    with world(tmp_path, clock=Clock(time.time() + hours * 3600), seconds_to_end=0.1) as here:
+    with world(
+        tmp_path, clock=Clock(time.time() + hours * 3600), seconds_to_end=0.1
+    ) as here:
         finishes(here)
 
 
@@ -1031,7 +1119,9 @@ def test_a_cache_that_is_never_hit_is_not_written_any_more(tmp_path):
     with world(tmp_path, miss_rate=1.0) as here:
         ran = finishes(here)
         assert breakpoints(here.server) == [{"1h"}] * 3 + [{None}] * 9
-        assert "warning: prompt cache: no cache from here on: 0% of 2 requests" in ran.said
+        assert (
+            "warning: prompt cache: no cache from here on: 0% of 2 requests" in ran.said
+        )
         assert ran.usage["cache"].startswith("no cache from here on")
 
 
@@ -1154,7 +1244,10 @@ def test_the_disk_is_full_at_a_message(tmp_path, commit):
 @pytest.mark.parametrize("nth", scenarios((1, 2, 9, 48), everyday=(9,)))
 @pytest.mark.parametrize(
     "name",
-    scenarios([*(name for name in LOST if name != "late"), "429"], everyday=("reset after", "429")),
+    scenarios(
+        [*(name for name in LOST if name != "late"), "429"],
+        everyday=("reset after", "429"),
+    ),
 )
 def test_a_message_gets_no_answer(tmp_path, name, nth):
     """It is asked again: the API knows no other way. What may be lost is as many answers as were."""
@@ -1164,7 +1257,9 @@ def test_a_message_gets_no_answer(tmp_path, name, nth):
         ran = here.run()
         assert ran.code == 0, ran.said
         assert lost(here.server) == ("after" in name or "cut" in name)
-        assert ran.usage["calls_lost"] == (name not in ("answer slow", "429") and "529" not in name)
+        assert ran.usage["calls_lost"] == (
+            name not in ("answer slow", "429") and "529" not in name
+        )
         if name != "529 after":  # overloaded: a server that says so has billed nothing
             bill_is_bounded(here.server, here.store)
             _, dollars = metered(here.server)
@@ -1173,8 +1268,14 @@ def test_a_message_gets_no_answer(tmp_path, name, nth):
         assert ran.table == reference().table
         assert here.server.meter.posts(MESSAGES) == N_QUERIES + (name != "answer slow")
         if name == "429":
-            bodies = [call for call in here.server.meter.calls if re.search(MESSAGES, call.path)]
-            (again,) = (call for call in bodies[nth:] if call.body == bodies[nth - 1].body)
+            bodies = [
+                call
+                for call in here.server.meter.calls
+                if re.search(MESSAGES, call.path)
+            ]
+            (again,) = (
+                call for call in bodies[nth:] if call.body == bodies[nth - 1].body
+            )
             assert again.time - bodies[nth - 1].time >= 0.2
 
 
@@ -1197,7 +1298,9 @@ def test_a_message_that_is_refused_stops_the_run(tmp_path, code):
 
 
 @pytest.mark.parametrize("nth", scenarios(range(1, 13), everyday=(FOURTH,)))
-def test_batches_that_were_left_under_way_are_collected_by_a_run_of_messages(tmp_path, nth):
+def test_batches_that_were_left_under_way_are_collected_by_a_run_of_messages(
+    tmp_path, nth
+):
     with world(tmp_path) as here:
         here.kill_on("accepted", "POST", BATCHES, nth=nth)
         killed(here)
@@ -1214,7 +1317,9 @@ def test_a_history_of_faults_and_kills(tmp_path, seed):
     """Some faults, and three clients, two at a time, most of which are killed; then one that has to finish."""
     rng = random.Random(seed)
     with world(
-        tmp_path, seconds_to_end=rng.choice((0, 0.05, 0.2)), miss_rate=rng.choice((0.0, 0.5, 1.0))
+        tmp_path,
+        seconds_to_end=rng.choice((0, 0.05, 0.2)),
+        miss_rate=rng.choice((0.0, 0.5, 1.0)),
     ) as here:
         for _ in range(rng.randint(1, 6)):
             here.server.fault(
@@ -1228,7 +1333,10 @@ def test_a_history_of_faults_and_kills(tmp_path, seed):
         ):
             for _ in range(rng.randint(0, 4)):
                 here.server.fault(
-                    "GET", path, rng.choice(list(faults.values())), nth=rng.randint(1, 40)
+                    "GET",
+                    path,
+                    rng.choice(list(faults.values())),
+                    nth=rng.randint(1, 40),
                 )
         sizes = [("--chunk-size", str(rng.randint(1, 12))) for _ in range(3)]
         running = []
@@ -1247,7 +1355,9 @@ def test_a_history_of_faults_and_kills(tmp_path, seed):
 
 
 PASSING_SPOILT = {
-    name: fault for name, fault in SPOILT.items() if name not in ("clean after 0 rows", "empty")
+    name: fault
+    for name, fault in SPOILT.items()
+    if name not in ("clean after 0 rows", "empty")
 }
 
 
@@ -1294,7 +1404,11 @@ def test_the_command_is_killed_and_given_again(tmp_path, which):
         started: Future[subprocess.Popen[str]] = Future()
 
         def perhaps_kill(stage: Stage, call: Call) -> None:
-            if stage == "accepted" and call.method == "POST" and len(submissions(here.server)) == 3:
+            if (
+                stage == "accepted"
+                and call.method == "POST"
+                and len(submissions(here.server)) == 3
+            ):
                 process = started.result()
                 process.send_signal(which)
                 if which == signal.SIGKILL:
@@ -1362,7 +1476,9 @@ def test_control_no_quarantine(tmp_path):
 
 def test_control_a_short_results_file_is_taken_for_whole(tmp_path):
     with world(tmp_path) as here:
-        here.server.fault("GET", RESULTS, Truncate(after_rows=2, how="clean"), nth=FOURTH)
+        here.server.fault(
+            "GET", RESULTS, Truncate(after_rows=2, how="clean"), nth=FOURTH
+        )
         broken(here, "short_file")
         with pytest.raises(AssertionError, match="paid twice: 3 of 48"):
             here.check(reference())
@@ -1372,7 +1488,9 @@ def test_control_a_batch_is_known_by_its_size_only(tmp_path):
     with world(tmp_path) as here:
         others = lose_the_fourth(here, ResetBefore())
         broken(here, "any_of_that_size")
-        with pytest.raises(AssertionError, match="48 of 53 questions were paid|43|of 53"):
+        with pytest.raises(
+            AssertionError, match="48 of 53 questions were paid|43|of 53"
+        ):
             here.check(reference(), foreign=others)
 
 

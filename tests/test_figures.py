@@ -26,17 +26,25 @@ from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot
 from tests.standings import BRADLEY_TERRY, standings, tournament, with_lengths
 
-HOSTILE = {"a": "a$b^{$", "b": "模型 \x00一", "c": "_" + "x" * 60, "d": "<b>&\n\U0001f600"}
+HOSTILE = {
+    "a": "a$b^{$",
+    "b": "模型 \x00一",
+    "c": "_" + "x" * 60,
+    "d": "<b>&\n\U0001f600",
+}
 
 
 @pytest.fixture(scope="module")
 def found() -> Standings:
     """Two dimensions; c and d are the better, the longer their responses are."""
     battles = {
-        name: tournament(seed=seed) for seed, name in enumerate(("factuality", "calibration"))
+        name: tournament(seed=seed)
+        for seed, name in enumerate(("factuality", "calibration"))
     }
     lengths = {
-        (f"q{q}", model): 300 + 40 * q * (model in "cd") for q in range(60) for model in "abcd"
+        (f"q{q}", model): 300 + 40 * q * (model in "cd")
+        for q in range(60)
+        for model in "abcd"
     }
     return with_lengths(standings(battles), lengths)
 
@@ -47,7 +55,9 @@ def crowd() -> Standings:
     draw = random.Random(3)
     models = [f"organisation/a-model-of-{n}-billion-parameters" for n in range(59)]
     winners = ["model_a", "model_b", "tie"]
-    battles = [battle(*draw.sample(models, 2), draw.choice(winners), q % 9) for q in range(600)]
+    battles = [
+        battle(*draw.sample(models, 2), draw.choice(winners), q % 9) for q in range(600)
+    ]
     return standings({"factuality": battles}, n_perms=2)
 
 
@@ -113,13 +123,18 @@ def test_names_and_dimensions_may_be_anything():
         dataclasses.replace(b, model_a=HOSTILE[b.model_a], model_b=HOSTILE[b.model_b])
         for b in tournament()
     ]
-    of_figure = {name: words(plot) for name, plot in plots(standings({"$_{<i>": battles})).items()}
+    of_figure = {
+        name: words(plot)
+        for name, plot in plots(standings({"$_{<i>": battles})).items()
+    }
     assert all("$_{<i>" in some for name, some in of_figure.items() if name != "power")
     shown = {"a$b^{$", "模型  一", "<b>& \U0001f600", f"_{'x' * 14}…{'x' * 16}"}
     assert shown <= of_figure["ratings"] & of_figure["k_sensitivity"]
 
 
-def test_the_same_standings_give_the_same_bytes(found: Standings, drawn: dict[str, Plot]):
+def test_the_same_standings_give_the_same_bytes(
+    found: Standings, drawn: dict[str, Plot]
+):
     assert ratings.ratings(found) == drawn["ratings"]
 
 
@@ -127,35 +142,53 @@ def test_of_a_crowd_the_best_are_drawn_and_all_are_in_the_rows(crowd: Standings)
     found = plots(crowd)
     called = style.labels(crowd.models)
     best = [called[model] for model in ratings.best_first(crowd)]
-    for name, n in (("ratings", ratings.MAX_ROWS), ("k_sensitivity", style.MAX_COLORED)):
+    for name, n in (
+        ("ratings", ratings.MAX_ROWS),
+        ("k_sensitivity", style.MAX_COLORED),
+    ):
         assert set(best[:n]) <= words(found[name])
         assert not set(best[n:]) & words(found[name])
-        assert found[name].caption.endswith(f"Only the first {n} of 59 entrants are shown.")
+        assert found[name].caption.endswith(
+            f"Only the first {n} of 59 entrants are shown."
+        )
         assert {row["model"] for row in found[name].rows} == set(crowd.models)
 
 
 def test_what_cannot_be_known_is_not_drawn():
-    ties = [battle(a, b, "tie", q) for q in range(9) for a, b in itertools.combinations("abc", 2)]
+    ties = [
+        battle(a, b, "tie", q)
+        for q in range(9)
+        for a, b in itertools.combinations("abc", 2)
+    ]
     assert set(plots(of_battles(ties))) == {
         *("ratings", "pairwise_winrates", "predicted_and_observed")
     }
     one_pass = of_battles(tournament(), shuffle=False)
     assert [plot.name for plot in elo.plots(one_pass)] == ["k_sensitivity"]
     assert plots(of_battles([])) == {}
-    one_prompt = [battle("a", "b", winner, 0) for winner in ("model_a", "model_b", "model_a")]
+    one_prompt = [
+        battle("a", "b", winner, 0) for winner in ("model_a", "model_b", "model_a")
+    ]
     assert "power" not in plots(of_battles(one_prompt))
 
 
 # Ratings and win rates
 
 
-def test_the_ratings_drawn_are_those_of_the_leaderboards(found: Standings, drawn: dict[str, Plot]):
+def test_the_ratings_drawn_are_those_of_the_leaderboards(
+    found: Standings, drawn: dict[str, Plot]
+):
     for row in drawn["ratings"].rows:
         bradley_terry = found.companions["bradley_terry"][row["dimension"]]
-        boards = {"Elo": found.elo[row["dimension"]][16.0], "Bradley-Terry": bradley_terry}
+        boards = {
+            "Elo": found.elo[row["dimension"]][16.0],
+            "Bradley-Terry": bradley_terry,
+        }
         rating = boards[row["method"]].row(row["model"]).to_dict()
         names = ("rating", "ci_low", "ci_high", "ordering_error", "rank", "flag")
-        assert {name: row[name] for name in names} == {name: rating[name] for name in names}
+        assert {name: row[name] for name in names} == {
+            name: rating[name] for name in names
+        }
     assert len(drawn["ratings"].rows) == 2 * 2 * 4
 
 
@@ -175,7 +208,9 @@ def test_an_entrant_without_a_rating_has_the_reason_in_its_place():
     wins = [battle("best", b.model_a, "model_a", q) for q, b in enumerate(tournament())]
     plot = ratings.ratings(of_battles([*wins, *tournament()]))
     assert plot is not None
-    (row,) = (r for r in plot.rows if (r["model"], r["method"]) == ("best", "Bradley-Terry"))
+    (row,) = (
+        r for r in plot.rows if (r["model"], r["method"]) == ("best", "Bradley-Terry")
+    )
     assert (row["rating"], row["flag"]) == (None, "unbeaten")
     assert "unbeaten" in words(plot)
 
@@ -183,7 +218,8 @@ def test_an_entrant_without_a_rating_has_the_reason_in_its_place():
 def test_a_worked_example_of_a_win_rate():
     """ann beats bob on three prompts and ties on one: (3 + 1/2) / 4, standard error .25 / 2."""
     battles = [
-        battle("ann", "bob", winner, q) for q, winner in enumerate(["model_a"] * 3 + ["tie"])
+        battle("ann", "bob", winner, q)
+        for q, winner in enumerate(["model_a"] * 3 + ["tie"])
     ]
     plot = ratings.win_rates(of_battles(battles))
     assert plot is not None
@@ -202,16 +238,25 @@ def test_a_win_rate_is_bold_where_the_ratings_differ_significantly(
         if d.significant
     }
     rows = [row for row in drawn["pairwise_winrates"].rows if row["significant"]]
-    pairs = {(row["dimension"], frozenset((row["entrant_a"], row["entrant_b"]))) for row in rows}
+    pairs = {
+        (row["dimension"], frozenset((row["entrant_a"], row["entrant_b"])))
+        for row in rows
+    }
     assert pairs == significant != set()
 
 
 # Fit and power
 
 
-def test_bradley_terry_predicts_as_many_wins_of_each_entrant_as_there_are(drawn: dict[str, Plot]):
+def test_bradley_terry_predicts_as_many_wins_of_each_entrant_as_there_are(
+    drawn: dict[str, Plot],
+):
     """The likelihood equations, with a tie as half a win."""
-    rows = [r for r in drawn["predicted_and_observed"].rows if r["dimension"] == "factuality"]
+    rows = [
+        r
+        for r in drawn["predicted_and_observed"].rows
+        if r["dimension"] == "factuality"
+    ]
     assert all(row["expected"] >= 0.5 for row in rows)
     for model in "abcd":
         surplus = [
@@ -246,15 +291,22 @@ def test_no_interval_of_a_share_leaves_zero_to_one():
         for model in "abcd"
     }
     found = plots(with_lengths(of_battles(battles), lengths))
-    for name, share in (("length_effect", "win_rate"), ("predicted_and_observed", "observed")):
+    for name, share in (
+        ("length_effect", "win_rate"),
+        ("predicted_and_observed", "observed"),
+    ):
         known = [row for row in found[name].rows if row["std_error"] is not None]
         assert known
         for row in known:
-            assert 0 <= row[f"{share}_ci_low"] < row[share] < row[f"{share}_ci_high"] <= 1
+            assert (
+                0 <= row[f"{share}_ci_low"] < row[share] < row[f"{share}_ci_high"] <= 1
+            )
 
 
 @pytest.mark.parametrize("n_prompts", [(3,), (143, 93), (12, 5000)], ids=str)
-def test_the_power_curve_passes_through_this_run(found: Standings, n_prompts: tuple[int, ...]):
+def test_the_power_curve_passes_through_this_run(
+    found: Standings, n_prompts: tuple[int, ...]
+):
     known = [
         Precision(dimension=f"d{i}", n_prompts=n, n_tests=18, sigma=300.0)
         for i, n in enumerate(n_prompts)
@@ -262,7 +314,9 @@ def test_the_power_curve_passes_through_this_run(found: Standings, n_prompts: tu
     plot = ratings.power(dataclasses.replace(found, precision={"bradley_terry": known}))
     assert plot is not None
     here = [row for row in plot.rows if row["this_run"]]
-    assert [(row["n_prompts"], row["detectable"], row["corrected"]) for row in here] == [
+    assert [
+        (row["n_prompts"], row["detectable"], row["corrected"]) for row in here
+    ] == [
         (n, detectable(300.0, n), detectable(300.0, n, n_tests=18)) for n in n_prompts
     ]
     assert (plot.x, plot.y) == ("n_prompts", ("detectable", "corrected"))
@@ -282,7 +336,9 @@ def test_the_trace_ends_at_the_rating_with_its_monte_carlo_error(
         assert (row["running_mean"], row["ordering_error"]) == pytest.approx(known)
 
 
-def test_the_histogram_counts_every_permutation_once(found: Standings, drawn: dict[str, Plot]):
+def test_the_histogram_counts_every_permutation_once(
+    found: Standings, drawn: dict[str, Plot]
+):
     for dimension, model in itertools.product(found.dimensions, "abcd"):
         bars = [
             row
@@ -295,8 +351,12 @@ def test_the_histogram_counts_every_permutation_once(found: Standings, drawn: di
 
 
 def test_elo_has_a_limit_where_everybody_wins_and_loses():
-    losses = [battle("worst", b.model_a, "model_b", q) for q, b in enumerate(tournament())]
-    ended, endless = map(elo.k_sensitivity, map(of_battles, (tournament(), losses + tournament())))
+    losses = [
+        battle("worst", b.model_a, "model_b", q) for q, b in enumerate(tournament())
+    ]
+    ended, endless = map(
+        elo.k_sensitivity, map(of_battles, (tournament(), losses + tournament()))
+    )
     assert "limit" in words(ended)
     assert "limit" not in words(endless)
     assert "No limit in factuality" in endless.caption
@@ -310,7 +370,9 @@ def test_elo_has_a_limit_where_everybody_wins_and_loses():
 def test_lengths_are_drawn_as_they_were_found(found: Standings, drawn: dict[str, Plot]):
     for dimension in found.dimensions:
         length = found.diagnoses[dimension]["length"]
-        rows = [row for row in drawn["length_effect"].rows if row["dimension"] == dimension]
+        rows = [
+            row for row in drawn["length_effect"].rows if row["dimension"] == dimension
+        ]
         wins = [tercile["win_rate"] for tercile in length["terciles"]]
         assert [row["win_rate"] for row in rows] == wins
         assert {row["effect"] for row in rows} == {length["effect"]["effect"]}
@@ -347,9 +409,16 @@ def row(model: str, **changes: Any) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_what_is_drawn_is_what_was_swept(swept: dict[str, tuple[Any, ...]], names: list[str]):
-    jobs = [dict(zip(swept, values, strict=True)) for values in itertools.product(*swept.values())]
-    rows = [row(model, job=str(n), **job) for n, job in enumerate(jobs) for model in "ab"]
+def test_what_is_drawn_is_what_was_swept(
+    swept: dict[str, tuple[Any, ...]], names: list[str]
+):
+    jobs = [
+        dict(zip(swept, values, strict=True))
+        for values in itertools.product(*swept.values())
+    ]
+    rows = [
+        row(model, job=str(n), **job) for n, job in enumerate(jobs) for model in "ab"
+    ]
     assert [plot.name for plot in sweep.plots(rows, [], None)] == names
 
 
@@ -362,15 +431,27 @@ def test_elo_by_k_has_a_line_for_each_setting_that_was_swept():
     ]
     plot = sweep.k_by_n_perms(rows)
     assert {"100 permutations elo.ties=half", "500 permutations"} <= words(plot)
-    lines = {f"{m} {n} {setting}".strip() for m in "ab" for n in N_PERMS for setting in settings}
+    lines = {
+        f"{m} {n} {setting}".strip()
+        for m in "ab"
+        for n in N_PERMS
+        for setting in settings
+    }
     assert {r["line"] for r in plot.rows} == lines
-    many = [row(model, k=k, n_perms=n) for k in KS for n in range(1, 21) for model in "ab"]
-    assert sweep.k_by_n_perms(many).caption.endswith("Only the first 5 of 20 settings are shown.")
+    many = [
+        row(model, k=k, n_perms=n) for k in KS for n in range(1, 21) for model in "ab"
+    ]
+    assert sweep.k_by_n_perms(many).caption.endswith(
+        "Only the first 5 of 20 settings are shown."
+    )
 
 
 def test_a_cell_is_the_gap_between_the_pair():
     rows = [
-        row(model, job=f"{k}/{n}", k=k, n_perms=n) for k in KS for n in N_PERMS for model in "ab"
+        row(model, job=f"{k}/{n}", k=k, n_perms=n)
+        for k in KS
+        for n in N_PERMS
+        for model in "ab"
     ]
     plot = sweep.pair_by_k_and_n_perms(rows, "b", "a")
     gaps = {(cell["k"], cell["difference"], cell["leader"]) for cell in plot.rows}
@@ -386,12 +467,16 @@ def test_seeds_are_drawn_around_their_mean_with_the_error_of_each_job():
     ]
     plot = sweep.seeds([*rows, row("b", seed=9, setting="elo.seed=9 elo.ties=half")])
     assert [r["deviation"] for r in plot.rows] == [-2, 0, 2]
-    assert [r["ci_high"] - r["deviation"] for r in plot.rows] == pytest.approx([1.96] * 3)
+    assert [r["ci_high"] - r["deviation"] for r in plot.rows] == pytest.approx(
+        [1.96] * 3
+    )
 
 
 def test_kappa_stands_above_the_diagonal_and_the_rank_correlation_below():
     pair = {"dimension": "factuality", "first": "opus", "second": "haiku"}
-    assert {"0.50", "−1.00"} <= words(sweep.judges_agreement([pair | {"kappa": 0.5, "rho": -1.0}]))
+    assert {"0.50", "−1.00"} <= words(
+        sweep.judges_agreement([pair | {"kappa": 0.5, "rho": -1.0}])
+    )
     empty = words(sweep.judges_agreement([pair | {"kappa": None, "rho": None}]))
     assert not [word for word in empty if "." in word]
 

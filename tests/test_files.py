@@ -90,7 +90,9 @@ def test_rows_that_stop_half_way_leave_the_old_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "write", [write_json, lambda path, value: write_jsonl(path, [value])], ids=["json", "jsonl"]
+    "write",
+    [write_json, lambda path, value: write_jsonl(path, [value])],
+    ids=["json", "jsonl"],
 )
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_not_a_number_is_refused_before_anything_is_written(tmp_path, write, value):
@@ -100,12 +102,16 @@ def test_not_a_number_is_refused_before_anything_is_written(tmp_path, write, val
 
 
 def test_json_is_indented_and_keeps_its_letters(tmp_path):
-    assert write_json(tmp_path / "x.json", {"unit": "µg"}).read_text() == '{\n  "unit": "µg"\n}\n'
+    assert (
+        write_json(tmp_path / "x.json", {"unit": "µg"}).read_text()
+        == '{\n  "unit": "µg"\n}\n'
+    )
 
 
 def test_a_csv_has_the_keys_of_its_rows_and_an_empty_cell_for_none(tmp_path):
     path = write_csv(
-        tmp_path / "x.csv", [{"model": "a,b", "rating": 1.5}, {"model": "c", "rating": None}]
+        tmp_path / "x.csv",
+        [{"model": "a,b", "rating": 1.5}, {"model": "c", "rating": None}],
     )
     assert path.read_text() == 'model,rating\n"a,b",1.5\nc,\n'
 
@@ -116,7 +122,9 @@ def test_a_csv_has_the_keys_of_its_rows_and_an_empty_cell_for_none(tmp_path):
 @given(
     rows=st.lists(
         st.dictionaries(
-            st.text(max_size=5), st.text(max_size=5) | st.integers() | st.none(), max_size=3
+            st.text(max_size=5),
+            st.text(max_size=5) | st.integers() | st.none(),
+            max_size=3,
         )
     )
 )
@@ -147,9 +155,15 @@ def test_each_row_comes_with_its_place_and_blank_lines_count(tmp_path):
 
 def test_a_file_whose_name_says_so_is_written_and_read_compressed(tmp_path):
     rows = [{"n": 1}, {"unit": "µg"}, {"half an emoji": "\ud83d"}]
-    plain, zipped = (write_jsonl(tmp_path / name, rows) for name in ("x.jsonl", "x.jsonl.gz"))
+    plain, zipped = (
+        write_jsonl(tmp_path / name, rows) for name in ("x.jsonl", "x.jsonl.gz")
+    )
     assert gzip.decompress(zipped.read_bytes()) == plain.read_bytes()
-    assert [row for _, row in read_jsonl(zipped)] == [row for _, row in read_jsonl(plain)] == rows
+    assert (
+        [row for _, row in read_jsonl(zipped)]
+        == [row for _, row in read_jsonl(plain)]
+        == rows
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,7 +171,10 @@ def test_a_file_whose_name_says_so_is_written_and_read_compressed(tmp_path):
     [
         ('{"n": 1', "not JSON"),
         ("[1, 2]", "found a list"),
-        ('{"n": ' + "1" * 5000 + "}", "not JSON"),  # Python reads no integer of so many digits
+        (
+            '{"n": ' + "1" * 5000 + "}",
+            "not JSON",
+        ),  # Python reads no integer of so many digits
         ("[" * 100_000, "not JSON"),  # nor so deep a nesting
     ],
     ids=["cut off", "list", "endless number", "endless nesting"],
@@ -180,8 +197,16 @@ ROWS = "".join(json.dumps({"n": n}) + "\n" for n in range(9999))
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("absent.jsonl", None, "cannot be read (No such file or directory). Check the path."),
-        ("latin.jsonl", b'{"n": "\xb5"}\n', "not UTF-8 text (invalid start byte at byte 7)."),
+        (
+            "absent.jsonl",
+            None,
+            "cannot be read (No such file or directory). Check the path.",
+        ),
+        (
+            "latin.jsonl",
+            b'{"n": "\xb5"}\n',
+            "not UTF-8 text (invalid start byte at byte 7).",
+        ),
         ("plain.jsonl.gz", b'{"n": 1}\n', "cannot be read (Not a gzipped file"),
         ("cut.jsonl.gz", zipped(ROWS)[:-20], "cannot be read (Compressed file ended"),
     ],
@@ -200,7 +225,9 @@ def test_a_line_that_unpacks_without_end_is_one_clear_error(tmp_path, monkeypatc
     monkeypatch.setattr("elo_exp.files._LONGEST_LINE", 1000)
     path = tmp_path / "bomb.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"a": 1}\n{"a": "' + b"0" * 1_000_000))
-    with pytest.raises(UserError, match=r"bomb\.jsonl\.gz:2: a line of more than 1,000 characters"):
+    with pytest.raises(
+        UserError, match=r"bomb\.jsonl\.gz:2: a line of more than 1,000 characters"
+    ):
         list(read_jsonl(path))
 
 
@@ -209,4 +236,7 @@ def test_a_line_that_unpacks_without_end_is_one_clear_error(tmp_path, monkeypatc
 
 def test_the_hash_of_a_file_is_that_of_its_bytes(tmp_path):
     content = bytes(range(256)) * 8192  # two blocks
-    assert sha256(write_whole(tmp_path / "x", content)) == hashlib.sha256(content).hexdigest()
+    assert (
+        sha256(write_whole(tmp_path / "x", content))
+        == hashlib.sha256(content).hexdigest()
+    )

@@ -38,19 +38,27 @@ def policies(cache: Path) -> dict[str, HuggingFaceEntrant]:
 @pytest.fixture(scope="module")
 def responses(policies: dict[str, HuggingFaceEntrant]) -> Iterator[dict[str, Response]]:
     """The logging policy's, base."""
-    yield {response.prompt_id: response for response in policies["base"].generate(PROMPTS)}
+    yield {
+        response.prompt_id: response for response in policies["base"].generate(PROMPTS)
+    }
     causal_lm.release()
 
 
 def policy(cache: Path, name: str, **changes: Any) -> Any:
     return shipped(
-        "entrant", f"tiny_{name}", **{"cache_dir": str(cache), "max_new_tokens": 8, **changes}
+        "entrant",
+        f"tiny_{name}",
+        **{"cache_dir": str(cache), "max_new_tokens": 8, **changes},
     )
 
 
-def force(store: Path, policies: Any, responses: Any, prompts: Any = PROMPTS) -> tuple[Any, Usage]:
+def force(
+    store: Path, policies: Any, responses: Any, prompts: Any = PROMPTS
+) -> tuple[Any, Usage]:
     with Store(store) as opened:
-        return pipeline.teacher_force(prompts, responses, policies, opened), opened.usage
+        return pipeline.teacher_force(
+            prompts, responses, policies, opened
+        ), opened.usage
 
 
 def test_a_clone_shares_the_logging_policys_log_probabilities_and_costs_nothing(
@@ -68,13 +76,23 @@ def test_a_clone_shares_the_logging_policys_log_probabilities_and_costs_nothing(
     assert first["clone"] == first["base"]
     for other in ("unhelpful", "premium"):
         assert all(first[other][name] != first["base"][name] for name in responses)
-    assert (usage.logprobs_wanted, usage.logprobs_forced, usage.logprobs_stored) == (20, 15, 5)
+    assert (usage.logprobs_wanted, usage.logprobs_forced, usage.logprobs_stored) == (
+        20,
+        15,
+        5,
+    )
     second, usage = force(store, policies, responses)
-    assert (usage.logprobs_wanted, usage.logprobs_forced, usage.logprobs_stored) == (20, 0, 20)
+    assert (usage.logprobs_wanted, usage.logprobs_forced, usage.logprobs_stored) == (
+        20,
+        0,
+        20,
+    )
     assert second == first
 
 
-def test_what_an_earlier_run_has_forced_is_not_forced_again(policies, responses, tmp_path):
+def test_what_an_earlier_run_has_forced_is_not_forced_again(
+    policies, responses, tmp_path
+):
     store = tmp_path / "store.sqlite"
     force(store, policies, responses, PROMPTS[:2])
     _, usage = force(store, policies, responses)
@@ -85,14 +103,18 @@ def test_what_an_earlier_run_has_forced_is_not_forced_again(policies, responses,
 def test_only_answered_prompts_are_forced_and_counted(policies, responses, tmp_path):
     some = {prompt.prompt_id: responses[prompt.prompt_id] for prompt in PROMPTS[:3]}
     with Store(tmp_path / "store.sqlite") as store:
-        assert pipeline.n_forced(PROMPTS, some, policies, store) == dict.fromkeys(NAMES, 0)
+        assert pipeline.n_forced(PROMPTS, some, policies, store) == dict.fromkeys(
+            NAMES, 0
+        )
         found = pipeline.teacher_force(PROMPTS, some, {"base": policies["base"]}, store)
         assert set(found["base"]) == set(some)
         counts = pipeline.n_forced(PROMPTS, some, policies, store)
     assert counts == {"base": 3, "clone": 3, "unhelpful": 0, "premium": 0}
 
 
-def test_the_key_of_a_log_probability_has_all_that_can_change_it_and_nothing_else(policies, cache):
+def test_the_key_of_a_log_probability_has_all_that_can_change_it_and_nothing_else(
+    policies, cache
+):
     def key(**changes: Any) -> Any:
         return policy(cache, "base", **changes).logprob_key(PROMPTS[0])
 
@@ -115,7 +137,10 @@ def test_the_key_of_a_log_probability_has_all_that_can_change_it_and_nothing_els
     [
         ("probe", "entrant.ann: records no log-probabilities. Expected logprobs=true"),
         ("silent", "entrant.ann: records no log-probabilities."),
-        ("longer", "entrant.ann: cuts its answers at 9 tokens, base at 8. Expected one max_new"),
+        (
+            "longer",
+            "entrant.ann: cuts its answers at 9 tokens, base at 8. Expected one max_new",
+        ),
     ],
 )
 def test_an_entrant_that_is_no_policy_is_refused(policies, cache, name, message):
@@ -126,12 +151,16 @@ def test_an_entrant_that_is_no_policy_is_refused(policies, cache, name, message)
         "longer": policy(cache, "base", max_new_tokens=9),
     }
     with pytest.raises(UserError) as error:
-        pipeline.as_policies({"base": policies["base"], "ann": others[name]}, logging_policy="base")
+        pipeline.as_policies(
+            {"base": policies["base"], "ann": others[name]}, logging_policy="base"
+        )
     assert str(error.value).startswith(message)
 
 
 def test_the_logging_policy_is_one_of_the_policies(policies):
-    with pytest.raises(UserError, match="logging_policy: found 'p0'. Expected one of base, clone"):
+    with pytest.raises(
+        UserError, match="logging_policy: found 'p0'. Expected one of base, clone"
+    ):
         pipeline.as_policies(policies, logging_policy="p0")
 
 
@@ -157,12 +186,16 @@ def test_a_clone_whose_weights_change_during_the_run_is_found_out(
         for name in ("one", "two")
     }
     assert pair["one"].logprob_key(PROMPTS[0]) == pair["two"].logprob_key(PROMPTS[0])
-    shutil.copy(Path(policies["premium"].weights.model) / "model.safetensors", tmp_path / "two")
+    shutil.copy(
+        Path(policies["premium"].weights.model) / "model.safetensors", tmp_path / "two"
+    )
     check = pipeline.clone_check(
         PROMPTS, responses, pair, logging_policy="one", n_answers=3, seed=1
     )
     assert (check.n_checked, check.n_failed) == (3, 3)
-    message = "log-probabilities of one and its clones: 3 of 3 answers differ by more than 0"
+    message = (
+        "log-probabilities of one and its clones: 3 of 3 answers differ by more than 0"
+    )
     with pytest.raises(UserError, match=message):
         check.check()
 
@@ -181,7 +214,9 @@ def test_the_checked_answers_depend_on_the_seed_alone(policies, responses):
 @pytest.mark.parametrize(
     ("shift", "n_failed"), [(0.0, 0), (0.0009, 0), (0.0011, 1), (-0.0011, 1)], ids=str
 )
-def test_drawn_and_forced_totals_may_differ_by_what_is_allowed(responses, shift, n_failed):
+def test_drawn_and_forced_totals_may_differ_by_what_is_allowed(
+    responses, shift, n_failed
+):
     """One answer's total is shifted; a thousandth of a nat is allowed; null is not checked."""
     forced = {name: r.diagnostics["total_logprob"] for name, r in responses.items()}
     forced[PROMPTS[2].prompt_id] += shift

@@ -15,7 +15,11 @@ from tests.oracle_simulation import draw, evidence_of
 from tests.test_oracle_coverage import shipped_estimators
 
 OPTIONS = Options(
-    calibration="monotone", by_variance=False, max_residual=0.05, half_widths=(0.02,), compat=None
+    calibration="monotone",
+    by_variance=False,
+    max_residual=0.05,
+    half_widths=(0.02,),
+    compat=None,
 )
 
 
@@ -44,11 +48,18 @@ def test_every_interval_given_for_the_sample_covers_the_truth(probe: bool):
 def test_statuses_of_the_sample():
     """Doubly robust and direct estimates of the near policies, none of the far one."""
     analysis = analysed(sample())
-    reported = {(e.policy, e.estimator) for e in analysis.estimates if e.status == "report"}
+    reported = {
+        (e.policy, e.estimator) for e in analysis.estimates if e.status == "report"
+    }
     names = ("dr_cpo", "mrdr", "tmle", "stacked_dr", "direct")
     assert reported == {(policy, name) for policy in POLICIES[:2] for name in names}
     for e in analysis.of("unhelpful"):
-        assert (e.status, e.value, e.std_error, e.ci_low) == ("refuse", None, None, None)
+        assert (e.status, e.value, e.std_error, e.ci_low) == (
+            "refuse",
+            None,
+            None,
+            None,
+        )
         assert "scores overlap too little with the logged ones (A_B 0.47)" in e.reason
     snips = next(e for e in analysis.of("clone") if e.estimator == "snips")
     assert snips.reason == (
@@ -88,14 +99,39 @@ def test_estimates_that_pass_every_gate_are_reported_without_a_reason():
             "refuse",
             "labels of its answers are off the calibrated scores by -0.2",
         ),
-        ({"n_own": 12}, "direct", "caution", "corrected by only 12 labels of its own answers"),
+        (
+            {"n_own": 12},
+            "direct",
+            "caution",
+            "corrected by only 12 labels of its own answers",
+        ),
         ({"style": 2.5}, "calibrated_ips", "refuse", "rows (30 needed)"),
-        ({"shift": 3.2, "n_own": 200}, "direct", "report", ""),  # own labels rest on nothing else
+        (
+            {"shift": 3.2, "n_own": 200},
+            "direct",
+            "report",
+            "",
+        ),  # own labels rest on nothing else
         ({"shift": 3.2, "n_own": 200}, "dr_cpo", "refuse", "scores overlap too little"),
         # With good overlap raw weights are right where the judge is not, and show that it is not.
-        ({"dislike": 0.25, "style": 0.8, "labelled": 1.0}, "snips", "caution", "typical of it"),
-        ({"dislike": 0.25, "style": 0.8, "labelled": 1.0}, "direct", "refuse", "labels of its"),
-        ({"dislike": 0.25, "style": 0.8, "labelled": 1.0}, "dr_cpo", "refuse", "labels of its"),
+        (
+            {"dislike": 0.25, "style": 0.8, "labelled": 1.0},
+            "snips",
+            "caution",
+            "typical of it",
+        ),
+        (
+            {"dislike": 0.25, "style": 0.8, "labelled": 1.0},
+            "direct",
+            "refuse",
+            "labels of its",
+        ),
+        (
+            {"dislike": 0.25, "style": 0.8, "labelled": 1.0},
+            "dr_cpo",
+            "refuse",
+            "labels of its",
+        ),
     ],
 )
 def test_gates_by_world(world: dict[str, float], name: str, status: str, reason: str):
@@ -106,10 +142,14 @@ def test_gates_by_world(world: dict[str, float], name: str, status: str, reason:
 def test_scores_beyond_those_of_the_labels_are_refused():
     data = draw(labelled=1.0)
     label = np.where(data.logged.score < 0.6, data.logged.label, np.nan)
-    narrow = dataclasses.replace(data, logged=dataclasses.replace(data.logged, label=label))
+    narrow = dataclasses.replace(
+        data, logged=dataclasses.replace(data.logged, label=label)
+    )
     overlap = analysed(narrow).checks["target"].overlap
     assert overlap.card == "refuse"
-    assert overlap.out_of_range == pytest.approx(np.mean(data.fresh["target"].score >= 0.6))
+    assert overlap.out_of_range == pytest.approx(
+        np.mean(data.fresh["target"].score >= 0.6)
+    )
     reason = "of its scores are beyond those of the labelled answers"
     assert all(reason in e.reason for e in by_name(narrow).values())
 
@@ -118,7 +158,9 @@ def test_calibrated_weights_that_miss_the_scores_of_fresh_draws_are_refused():
     """Log-probabilities that are independent of the scores leave all weights near one."""
     data = draw(shift=1.2)
     noise = np.random.default_rng(1).normal(0.0, 0.1, 1000)
-    wrong = dataclasses.replace(data, target_logprob={"target": data.logging_logprob + noise})
+    wrong = dataclasses.replace(
+        data, target_logprob={"target": data.logging_logprob + noise}
+    )
     found = by_name(wrong)["calibrated_ips"]
     assert found.status == "refuse"
     assert "weights miss the scores of its fresh draws by -0.1" in found.reason
@@ -128,7 +170,9 @@ def test_what_a_policy_lacks_is_named():
     data = draw(n_probe=100)
     found = by_name(dataclasses.replace(data, target_logprob={}))
     assert found["direct"].value is not None
-    assert {e.reason for name, e in found.items() if name != "direct"} == {"no log-probabilities"}
+    assert {e.reason for name, e in found.items() if name != "direct"} == {
+        "no log-probabilities"
+    }
     found = by_name(dataclasses.replace(draw(labelled=1.0), fresh={}))
     assert found["snips"].status == "report"
     assert found["dr_cpo"].reason == found["direct"].reason == "no fresh draws"
@@ -139,14 +183,18 @@ def test_a_policy_with_a_few_log_probabilities_has_no_weight_curve():
     few = np.where(np.arange(1000) < 6, data.target_logprob["target"], np.nan)
     found = by_name(dataclasses.replace(data, target_logprob={"target": few}))
     assert found["direct"].status == "report"
-    assert {found[name].status for name in ("ips", "calibrated_ips", "dr_cpo")} == {"refuse"}
+    assert {found[name].status for name in ("ips", "calibrated_ips", "dr_cpo")} == {
+        "refuse"
+    }
 
 
 def test_intervals_are_clipped_to_the_range_of_labels():
     data = draw(labelled=0.05)
     label = np.where(data.logged.labelled, 0.995, np.nan)
     label[np.flatnonzero(data.logged.labelled)[0]] = 0.8
-    top = dataclasses.replace(data, logged=dataclasses.replace(data.logged, label=label))
+    top = dataclasses.replace(
+        data, logged=dataclasses.replace(data.logged, label=label)
+    )
     clipped = [e for e in by_name(top).values() if e.ci_clipped]
     assert clipped
     assert {e.ci_high for e in clipped} == {1.0}
@@ -154,8 +202,15 @@ def test_intervals_are_clipped_to_the_range_of_labels():
 
 @pytest.mark.parametrize(
     ("dislike", "n_probe", "status"),
-    [(0.0, 400, "pass"), (0.2, 400, "fail"), (0.0, 30, "inconclusive"), (0.0, 19, "not_graded")],
+    [
+        (0.0, 400, "pass"),
+        (0.2, 400, "fail"),
+        (0.0, 30, "inconclusive"),
+        (0.0, 19, "not_graded"),
+    ],
 )
-def test_the_transport_audit_is_graded_by_its_interval(dislike: float, n_probe: int, status: str):
+def test_the_transport_audit_is_graded_by_its_interval(
+    dislike: float, n_probe: int, status: str
+):
     data = draw(dislike=dislike, style=1.0, n_probe=n_probe, labelled=1.0)
     assert diagnose(data, evidence_of(data), max_residual=0.05).audit.status == status

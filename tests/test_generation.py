@@ -40,7 +40,9 @@ def lm(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[CausalLM]:
     yield causal_lm.load(
-        local(tiny_model(tmp_path_factory.mktemp("model"), kind=request.param, n_layers=2))
+        local(
+            tiny_model(tmp_path_factory.mktemp("model"), kind=request.param, n_layers=2)
+        )
     )
     causal_lm.release()
 
@@ -61,20 +63,29 @@ def prompts(lm: CausalLM, n: int = 5) -> dict[str, list[int]]:
     """Token ids by name, of different lengths."""
     every = bank.load(BANK)[:n]
     return {
-        p.prompt_id: chat_ids(lm, p.text, system_prompt=None, chat_template=None) for p in every
+        p.prompt_id: chat_ids(lm, p.text, system_prompt=None, chat_template=None)
+        for p in every
     }
 
 
 def made(
-    lm: CausalLM, some: dict[str, list[int]], decoding: Decoding = GREEDY, batch_size: int = 4
+    lm: CausalLM,
+    some: dict[str, list[int]],
+    decoding: Decoding = GREEDY,
+    batch_size: int = 4,
 ) -> dict[str, Continuation]:
-    return dict(continuations(lm, some, decoding=decoding, batch_size=batch_size, label="ann"))
+    return dict(
+        continuations(lm, some, decoding=decoding, batch_size=batch_size, label="ann")
+    )
 
 
 def tokens(
     lm: CausalLM, some: dict[str, list[int]], decoding: Decoding, batch_size: int = 4
 ) -> dict[str, list[int]]:
-    return {name: each.token_ids for name, each in made(lm, some, decoding, batch_size).items()}
+    return {
+        name: each.token_ids
+        for name, each in made(lm, some, decoding, batch_size).items()
+    }
 
 
 def test_a_prompts_seed_is_a_hash_of_its_name():
@@ -89,26 +100,44 @@ def test_a_prompts_seed_is_a_hash_of_its_name():
 def test_a_greedy_answer_is_that_of_the_library(lm):
     some = prompts(lm)
     library = {
-        name: lm.model.generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)[0]
+        name: lm.model.generate(
+            torch.tensor([ids]), max_new_tokens=12, do_sample=False
+        )[0]
         for name, ids in some.items()
     }
-    expected = {name: answer[len(some[name]) :].tolist() for name, answer in library.items()}
+    expected = {
+        name: answer[len(some[name]) :].tolist() for name, answer in library.items()
+    }
     assert tokens(lm, some, GREEDY) == expected
 
 
 def test_the_longest_prompts_come_first(lm):
     some = prompts(lm)
     order = [
-        name for name, _ in continuations(lm, some, decoding=GREEDY, batch_size=3, label="ann")
+        name
+        for name, _ in continuations(
+            lm, some, decoding=GREEDY, batch_size=3, label="ann"
+        )
     ]
     assert order == sorted(some, key=lambda name: -len(some[name]))
-    assert [each.batch_size for each in made(lm, some, batch_size=3).values()] == [3, 3, 3, 2, 2]
+    assert [each.batch_size for each in made(lm, some, batch_size=3).values()] == [
+        3,
+        3,
+        3,
+        2,
+        2,
+    ]
 
 
 def test_the_sampling_that_the_authors_recommend_changes_nothing(llama, tmp_path):
     expected = tokens(llama, prompts(llama), GREEDY)
     folder = tiny_model(tmp_path, kind="llama", n_layers=2)
-    recommended = {"do_sample": True, "temperature": 0.6, "top_k": 50, "repetition_penalty": 5.0}
+    recommended = {
+        "do_sample": True,
+        "temperature": 0.6,
+        "top_k": 50,
+        "repetition_penalty": 5.0,
+    }
     config = json.dumps({**recommended, "eos_token_id": 0})
     (folder / "generation_config.json").write_text(config)
     other = causal_lm.load(local(folder))
@@ -120,13 +149,18 @@ def test_an_answer_ends_with_its_end_token_or_is_cut_off(lm, decoding, monkeypat
     """A token that the model often generates is declared an end token."""
     some = prompts(lm)
     full = tokens(lm, some, decoding)
-    end = Counter(token for ids in full.values() for token in set(ids[2:])).most_common(1)[0][0]
+    end = Counter(token for ids in full.values() for token in set(ids[2:])).most_common(
+        1
+    )[0][0]
     monkeypatch.setattr(lm.model.generation_config, "eos_token_id", [0, end])
     answers = made(lm, some, decoding)
     for name, ids in full.items():
         cut = ids[: ids.index(end) + 1] if end in ids else ids
         finish_reason = "stop" if cut[-1] in (0, end) else "length"
-        assert (answers[name].token_ids, answers[name].finish_reason) == (cut, finish_reason)
+        assert (answers[name].token_ids, answers[name].finish_reason) == (
+            cut,
+            finish_reason,
+        )
     assert "stop" in {each.finish_reason for each in answers.values()}
 
 
@@ -143,7 +177,9 @@ def test_a_sample_does_not_depend_on_its_batch(lm, batch_size):
 
 def test_a_sample_depends_on_the_prompts_name(llama):
     ids = next(iter(prompts(llama).values()))
-    one, two, again = (tokens(llama, {name: ids}, SAMPLED)[name] for name in ("one", "two", "one"))
+    one, two, again = (
+        tokens(llama, {name: ids}, SAMPLED)[name] for name in ("one", "two", "one")
+    )
     assert one == again != two
 
 
@@ -157,7 +193,9 @@ def test_tokens_are_sampled_with_the_models_probabilities(llama, temperature, to
     with torch.inference_mode():
         logits = llama.model(torch.tensor([ids])).logits[0, -1].double()
     expected = n * nucleus(torch.softmax(logits / temperature, dim=-1), top_p).numpy()
-    counts = np.bincount([token for (token,) in drawn.values()], minlength=len(expected))
+    counts = np.bincount(
+        [token for (token,) in drawn.values()], minlength=len(expected)
+    )
     assert not counts[expected == 0].any()
     often = expected >= 5
     observed = [*counts[often], counts[~often].sum()]
@@ -236,11 +274,16 @@ def test_where_memory_runs_out_batches_are_halved_and_answers_stay(
         answers = made(llama, some, GREEDY, batch_size=5)
     assert {name: each.token_ids for name, each in answers.items()} == expected
     assert [each.batch_size for each in answers.values()] == [2] * 4 + [1]
-    assert "ann: out of memory with 5 prompts a batch, continuing with 2" in caplog.messages
+    assert (
+        "ann: out of memory with 5 prompts a batch, continuing with 2"
+        in caplog.messages
+    )
 
 
 def test_one_prompt_that_does_not_fit_into_memory_is_refused(llama, cramped):
-    with pytest.raises(UserError, match="ann: out of memory with a single prompt. Lower max_new"):
+    with pytest.raises(
+        UserError, match="ann: out of memory with a single prompt. Lower max_new"
+    ):
         made(llama, prompts(llama))
 
 
@@ -251,7 +294,9 @@ def test_another_error_of_torch_is_not_out_of_memory(llama):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_full_gpu_halves_the_batches(tmp_path):
-    lm = causal_lm.load(Checkpoint(model=str(tiny_model(tmp_path)), device="cuda", dtype="float32"))
+    lm = causal_lm.load(
+        Checkpoint(model=str(tiny_model(tmp_path)), device="cuda", dtype="float32")
+    )
     some = {str(i): [3] * 500 for i in range(4096)}
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(2**30 / total)

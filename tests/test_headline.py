@@ -63,7 +63,8 @@ def headline(server: AnthropicServer, folder: Path, *arguments: str) -> Ran:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headline]:
     folder = tmp_path_factory.mktemp("headline")
     prompts = [
-        json.loads(line)["prompt_id"] for line in BANK.read_text(encoding="utf-8").splitlines()
+        json.loads(line)["prompt_id"]
+        for line in BANK.read_text(encoding="utf-8").splitlines()
     ]
     (folder / "responses").mkdir()
     for entrant in ELO:
@@ -72,9 +73,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headline]:
             for p in prompts
         ]
         path = folder / "responses" / f"responses_{entrant}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        path.write_text(
+            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+        )
     strengths = {f"[{entrant}]": elo / ELO_A_LOGIT for entrant, elo in ELO.items()}
-    judge = NoisyBradleyTerry(strengths=strengths, position_bias=BIAS, tie_rate=TIES, seed=3)
+    judge = NoisyBradleyTerry(
+        strengths=strengths, position_bias=BIAS, tie_rate=TIES, seed=3
+    )
     with AnthropicServer(verdicts=judge, polls_to_end=2) as server:
         yield Headline(headline(server, folder), server)
 
@@ -86,9 +91,21 @@ def test_every_query_is_asked_and_paid_once(whole: Headline):
 
 def test_three_pre_warms_come_before_a_first_chunk_that_is_measured(whole: Headline):
     """One query for each rubric, half a chunk, then chunks of 1,000."""
-    assert [batch.n for batch in whole.server.batches] == [1, 1, 1, 500, 1000, 1000, 1000, 1000, 45]
+    assert [batch.n for batch in whole.server.batches] == [
+        1,
+        1,
+        1,
+        500,
+        1000,
+        1000,
+        1000,
+        1000,
+        45,
+    ]
     cache = whole.ran.read("manifest.json")["usage"]["cache"]
-    assert cache == "the 1-hour cache: 100% of 500 requests found the prefix in the cache"
+    assert (
+        cache == "the 1-hour cache: 100% of 500 requests found the prefix in the cache"
+    )
 
 
 def test_bradley_terry_over_both_orders_recovers_the_strengths(whole: Headline):
@@ -102,7 +119,9 @@ def test_bradley_terry_over_both_orders_recovers_the_strengths(whole: Headline):
         for row in methods["bradley_terry"]["ratings"]
     }
     truth = {
-        (dimension, entrant): 1400 + elo for dimension in DIMENSIONS for entrant, elo in ELO.items()
+        (dimension, entrant): 1400 + elo
+        for dimension in DIMENSIONS
+        for entrant, elo in ELO.items()
     }
     missed = {
         k: (row, truth[k])
@@ -113,7 +132,9 @@ def test_bradley_terry_over_both_orders_recovers_the_strengths(whole: Headline):
     assert len(missed) <= 2, missed
 
 
-def test_elo_over_reconciled_judgments_stretches_the_gaps_and_the_table_says_so(whole: Headline):
+def test_elo_over_reconciled_judgments_stretches_the_gaps_and_the_table_says_so(
+    whole: Headline,
+):
     elo = whole.ran.read("elo_results.json")["primary"]["clinical_utility"]
     gap = elo["full_poe"]["mean"] - elo["base_olmo"]["mean"]
     assert gap > 1.5 * (ELO["full_poe"] - ELO["base_olmo"])
@@ -130,7 +151,9 @@ def test_the_judges_taste_for_a_position_and_its_ties_are_reported(whole: Headli
     shown = Shown(question="", response_a="a", response_b="b", system="", user="")
     judges = [
         NoisyBradleyTerry(
-            strengths={"a": gap / ELO_A_LOGIT, "b": 0.0}, position_bias=BIAS, tie_rate=TIES
+            strengths={"a": gap / ELO_A_LOGIT, "b": 0.0},
+            position_bias=BIAS,
+            tie_rate=TIES,
         )
         for gap in gaps
     ]
@@ -141,7 +164,9 @@ def test_the_judges_taste_for_a_position_and_its_ties_are_reported(whole: Headli
         assert quality["first_shown_rate"] == pytest.approx(
             first / (len(gaps) - ties), abs=3 * 0.5 / math.sqrt(n)
         )
-        assert quality["tie_rate"] == pytest.approx(ties / len(gaps), abs=3 * 0.3 / math.sqrt(n))
+        assert quality["tie_rate"] == pytest.approx(
+            ties / len(gaps), abs=3 * 0.3 / math.sqrt(n)
+        )
 
 
 def test_the_bill_is_the_servers_to_the_token(whole: Headline):
@@ -159,14 +184,16 @@ def test_the_bill_is_the_servers_to_the_token(whole: Headline):
         0.2 * metered["cache_read_input_tokens"] + 8 * metered["cache_creation_1h"]
     )
     assert usage["dollars"] == pytest.approx(per_million * 1e-6 / 2)
-    assert sum(usage["dollars_by_dimension"].values()) == pytest.approx(usage["dollars"])
+    assert sum(usage["dollars_by_dimension"].values()) == pytest.approx(
+        usage["dollars"]
+    )
     assert f"spent ${usage['dollars']:.4f} (calibration $" in whole.ran.err
 
 
 def test_the_plan_is_shown_before_anything_is_paid(whole: Headline):
-    assert whole.ran.err.index("plan: judge claude-opus-5-5, cap $100") < whole.ran.err.index(
-        "prompt cache:"
-    )
+    assert whole.ran.err.index(
+        "plan: judge claude-opus-5-5, cap $100"
+    ) < whole.ran.err.index("prompt cache:")
 
 
 def test_a_second_run_sends_nothing_and_concludes_the_same(whole: Headline):
@@ -204,4 +231,7 @@ def test_an_edited_gold_answer_is_judged_anew_and_nothing_else_is(whole: Headlin
     again = whole.again("prompts.bank_path=bank.jsonl")
     assert len(set(whole.server.meter.billed) - before) == 12
     usage = again.read("manifest.json")["usage"]
-    assert (usage["judge_calls"], list(usage["dollars_by_dimension"])) == (12, ["factuality"])
+    assert (usage["judge_calls"], list(usage["dollars_by_dimension"])) == (
+        12,
+        ["factuality"],
+    )

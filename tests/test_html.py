@@ -54,7 +54,10 @@ MANIFEST: dict[str, Any] = {
     "bank_size": 143,
     "selected_prompt_count": 50,
     "input_hashes": {"bank": "89a2860203a6dba65a20c61b"},
-    "config": {"elo": {"k": 16, "k_sweep": [1, 16]}, "judging": {"use": "both", "repeats": 1}},
+    "config": {
+        "elo": {"k": 16, "k_sweep": [1, 16]},
+        "judging": {"use": "both", "repeats": 1},
+    },
     "usage": dataclasses.asdict(
         Usage(
             verdicts_wanted=1300,
@@ -118,7 +121,9 @@ def figures(standings: Standings) -> list[Plot]:
 
 @pytest.fixture(scope="module")
 def page(standings: Standings, figures: list[Plot]) -> str:
-    return html.page(standings, figures, title="run", manifest=MANIFEST, quality=[QUALITY])
+    return html.page(
+        standings, figures, title="run", manifest=MANIFEST, quality=[QUALITY]
+    )
 
 
 def read(standings: Standings, **changes: Any) -> Reader:
@@ -133,7 +138,9 @@ def test_it_is_one_well_formed_file_that_fetches_nothing(page: str):
     assert page.startswith("<!DOCTYPE html>")
     assert not re.search(r"https?://|@import|url\(|<script|<link|javascript:", page)
     assert reader.given("src")
-    assert all(source.startswith("data:image/png;base64,") for source in reader.given("src"))
+    assert all(
+        source.startswith("data:image/png;base64,") for source in reader.given("src")
+    )
     assert reader.given("href") + reader.given("srcset") == []
 
 
@@ -166,7 +173,11 @@ def test_names_are_text_whatever_they_hold():
     )
     reader = Reader(text)
     assert not {tag for tag, _ in reader.tags} & {"s", "u", "q", "script"}
-    assert all(str(given["style"]).startswith("left:") for tag, given in reader.tags if tag == "i")
+    assert all(
+        str(given["style"]).startswith("left:")
+        for tag, given in reader.tags
+        if tag == "i"
+    )
     for name in (*models, dimension, "<s>$body", "<q>", "rubric=[<i>]", '"><u>'):
         assert name in reader.said
 
@@ -188,9 +199,16 @@ def test_its_numbers_are_those_of_ratings_json(standings: Standings, page: str):
                 f"{r['ci_low']:.0f} to {r['ci_high']:.0f}",
                 "",
             ]
-            row += [" to ".join(map(str, ranks)), _chance(r["p_best"]), str(r["n_battles"])]
+            row += [
+                " to ".join(map(str, ranks)),
+                _chance(r["p_best"]),
+                str(r["n_battles"]),
+            ]
             of_elo = elo[r["model"]]
-            row += [f"{of_elo['rating']:.0f}", f"{of_elo['ci_low']:.0f} to {of_elo['ci_high']:.0f}"]
+            row += [
+                f"{of_elo['rating']:.0f}",
+                f"{of_elo['ci_low']:.0f} to {of_elo['ci_high']:.0f}",
+            ]
             row += [f"{of_elo['ordering_error']:.2f}"]
             assert row in rows
     for d in found["differences"]["bradley_terry"]:
@@ -201,7 +219,13 @@ def test_its_numbers_are_those_of_ratings_json(standings: Standings, page: str):
 
 
 def _chance(share: float) -> str:
-    return "< 1 %" if share < 0.005 else "> 99 %" if share >= 0.995 else f"{100 * share:.0f} %"
+    return (
+        "< 1 %"
+        if share < 0.005
+        else "> 99 %"
+        if share >= 0.995
+        else f"{100 * share:.0f} %"
+    )
 
 
 def test_the_ordering_error_is_called_that_and_has_no_interval(page: str):
@@ -209,7 +233,9 @@ def test_the_ordering_error_is_called_that_and_has_no_interval(page: str):
     heads = [row for row in reader.cells if "Elo" in row]
     assert len(heads) == len(DIMENSIONS)
     assert {row[-1] for row in heads} == {"ordering error (Monte Carlo)"}
-    assert not [cell for row in reader.cells for cell in row if "±" in cell or "SEM" in cell]
+    assert not [
+        cell for row in reader.cells for cell in row if "±" in cell or "SEM" in cell
+    ]
 
 
 @pytest.mark.parametrize(("convergence", "is_flagged"), [(0.9499, True), (0.95, False)])
@@ -226,14 +252,22 @@ def test_elo_that_has_gone_less_than_95_percent_of_its_way_is_flagged(
     changed = dataclasses.replace(standings, elo=elo)
     said = read(changed).said
     assert ("Elo has gone only 94 % of its way" in said) == is_flagged
-    assert f"Elo at K = 16, {94 if is_flagged else 95} % converged" in artifacts.table(changed)
+    assert f"Elo at K = 16, {94 if is_flagged else 95} % converged" in artifacts.table(
+        changed
+    )
 
 
-def test_the_best_is_named_when_it_is_better_than_everybody(standings: Standings, page: str):
+def test_the_best_is_named_when_it_is_better_than_everybody(
+    standings: Standings, page: str
+):
     first = standings.differences["bradley_terry"][0]
     said = f"{first.higher} is the best: {first.difference:.0f} points ahead of {first.lower} (95 %: {first.ci_low:.0f}"
     assert f"{said} to {first.ci_high:.0f}; p " in Reader(page).said
-    pairs = [d for d in standings.differences["bradley_terry"] if d.dimension == first.dimension]
+    pairs = [
+        d
+        for d in standings.differences["bradley_terry"]
+        if d.dimension == first.dimension
+    ]
     assert all(d.significant for d in pairs if d.higher == first.higher)
 
 
@@ -251,7 +285,10 @@ def with_best(some: Standings, *ratings: float) -> Standings:
     column = np.empty(len(ratings))
     column[[board.models.index(r.model) for r in board.ratings]] = ratings
     boards = {"d": dataclasses.replace(board, rating=column)}
-    companions, pairs = {"bradley_terry": boards}, {"bradley_terry": differences(boards)}
+    companions, pairs = (
+        {"bradley_terry": boards},
+        {"bradley_terry": differences(boards)},
+    )
     return dataclasses.replace(some, companions=companions, differences=pairs)
 
 
@@ -264,11 +301,17 @@ def with_best(some: Standings, *ratings: float) -> Standings:
         ((1459.0, 1458.8, 1100.0), r"{0} is less than a point ahead of {1} \("),
     ],
 )  # fmt: skip
-def test_nobody_is_a_difference_of_nothing_ahead(ratings: tuple[float, ...], words: str):
+def test_nobody_is_a_difference_of_nothing_ahead(
+    ratings: tuple[float, ...], words: str
+):
     some = with_best(
-        rated(simulated("abc", ["d"], gap=0.0, n_prompts=20), "abc", "bradley_terry"), *ratings
+        rated(simulated("abc", ["d"], gap=0.0, n_prompts=20), "abc", "bradley_terry"),
+        *ratings,
     )
-    board, pairs = some.companions["bradley_terry"]["d"], some.differences["bradley_terry"]
+    board, pairs = (
+        some.companions["bradley_terry"]["d"],
+        some.differences["bradley_terry"],
+    )
     sure, sentences = verdict(board, pairs)
     assert not sure
     said = (
@@ -305,14 +348,19 @@ def test_nor_is_anybody_the_best_while_a_group_stands_apart():
     ]
     said = read(rated({"d": battles}, "abcuv", "bradley_terry")).said
     assert "a is the best of those that can be rated:" in said
-    assert "Not rated: u, v (disconnected: no chain of wins leads to the others and back)." in said
+    assert (
+        "Not rated: u, v (disconnected: no chain of wins leads to the others and back)."
+        in said
+    )
 
 
 def test_a_long_name_stands_in_one_piece_on_the_console():
     names = ["organisation/a-model-of-seven-billion-parameters-instruct-v1", "b"]
     battles = [
         dataclasses.replace(
-            b, model_a=names["ab".index(b.model_a)], model_b=names["ab".index(b.model_b)]
+            b,
+            model_a=names["ab".index(b.model_a)],
+            model_b=names["ab".index(b.model_b)],
         )
         for b in simulated("ab", ["d"], gap=1.0)["d"]
     ]
@@ -347,7 +395,10 @@ def test_of_many_entrants_the_best_is_compared_with_the_others():
     some = rated(simulated(models, ["d"], n_prompts=8), models, "bradley_terry")
     reader = read(some)
     best = some.companions["bradley_terry"]["d"].ratings[0].model
-    assert f"Shown are those between {best} and the others; all are in ratings.json." in reader.said
+    assert (
+        f"Shown are those between {best} and the others; all are in ratings.json."
+        in reader.said
+    )
     shown = [row for row in reader.cells if row[-1] in ("holds", "open")]
     assert {row[0] for row in shown} == {best}
     assert {row[1] for row in shown} == set(models) - {best}
@@ -366,22 +417,32 @@ def test_the_judge_is_described_by_the_numbers_of_ratings_json():
     assert order[5].endswith(f"({found['cycles']['n_cyclic_prompts']} of 100)")
 
 
-def test_elo_has_its_interval_over_prompts_where_it_is_known(standings: Standings, page: str):
+def test_elo_has_its_interval_over_prompts_where_it_is_known(
+    standings: Standings, page: str
+):
     """The bootstrap of Elo gives one; without it there is no column for it."""
     heads = [row for row in Reader(page).cells if "Elo" in row]
     assert {tuple(row[-3:]) for row in heads} == {
         ("Elo", "95 % prompt bootstrap", "ordering error (Monte Carlo)")
     }
     one_prompt = {
-        "d": [dataclasses.replace(b, question_id="q") for b in simulated("ab", ["d"])["d"]]
+        "d": [
+            dataclasses.replace(b, question_id="q") for b in simulated("ab", ["d"])["d"]
+        ]
     }
-    (heads,) = (row for row in read(rated(one_prompt, "ab", "bradley_terry")).cells if "Elo" in row)
+    (heads,) = (
+        row
+        for row in read(rated(one_prompt, "ab", "bradley_terry")).cells
+        if "Elo" in row
+    )
     assert heads[-3:] == ["battles", "Elo", "ordering error (Monte Carlo)"]
 
 
 def test_a_figure_is_as_wide_as_it_was_drawn(page: str, figures: list[Plot]):
     """By the pixels of its file, 144 of them to an inch, where CSS has 96."""
-    widths = [int(given["width"] or 0) for tag, given in Reader(page).tags if tag == "img"]
+    widths = [
+        int(given["width"] or 0) for tag, given in Reader(page).tags if tag == "img"
+    ]
     pixels = [image.imread(io.BytesIO(plot.png)).shape[1] for plot in figures]
     assert widths == [round(n / 1.5) for n in pixels]
 
@@ -396,7 +457,9 @@ def test_without_a_match_nobody_can_be_rated():
 
 def test_a_dimension_without_ratings_stands_beside_one_with_them():
     battles = simulated("ab", ["rated"]) | {
-        "unbeaten": [Battle(model_a="a", model_b="b", winner="model_a", question_id="q1")],
+        "unbeaten": [
+            Battle(model_a="a", model_b="b", winner="model_a", question_id="q1")
+        ],
         "tied": [Battle(model_a="a", model_b="b", winner="tie", question_id="q1")],
     }
     reader = read(rated(battles, "ab", "bradley_terry", "davidson"))
@@ -407,10 +470,14 @@ def test_a_dimension_without_ratings_stands_beside_one_with_them():
 
 def test_without_prompts_no_certainty_is_claimed():
     """All battles on one prompt: nothing says how they would differ on another."""
-    one = [dataclasses.replace(b, question_id="q") for b in simulated("abc", ["d"])["d"]]
+    one = [
+        dataclasses.replace(b, question_id="q") for b in simulated("abc", ["d"])["d"]
+    ]
     reader = read(rated({"d": one}, "abc", "bradley_terry"))
     assert "how sure that is, the prompts do not say" in reader.said
-    assert {row[5] for row in reader.cells if len(row) == 6 and row[0] in "abc"} == {"not known"}
+    assert {row[5] for row in reader.cells if len(row) == 6 and row[0] in "abc"} == {
+        "not known"
+    }
     assert "What this run could have found" not in reader.said
 
 

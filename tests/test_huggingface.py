@@ -30,7 +30,12 @@ from tests.hub_server import Hub, serving
 from tests.tiny_models import tiny_adapter, tiny_model
 
 PROMPTS = bank.load(BANK)[:5]
-SMALL = {"dtype": "float32", "device": "cpu", "max_new_tokens": 8, "cache_dir": "absent"}
+SMALL = {
+    "dtype": "float32",
+    "device": "cpu",
+    "max_new_tokens": 8,
+    "cache_dir": "absent",
+}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +44,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     tiny_model(folder / "base", n_layers=2)
     tiny_model(folder / "other", kind="llama", n_layers=2, seed=1)
-    tiny_model(folder / "judge", kind="llama", n_layers=2, seed=2, max_position_embeddings=32_768)
+    tiny_model(
+        folder / "judge",
+        kind="llama",
+        n_layers=2,
+        seed=2,
+        max_position_embeddings=32_768,
+    )
     tiny_adapter(folder / "lora", folder / "base")
     return folder
 
@@ -64,7 +75,9 @@ def entrant(
     return made
 
 
-def answers(of: HuggingFaceEntrant, prompts: Sequence[Prompt] = PROMPTS) -> dict[str, Response]:
+def answers(
+    of: HuggingFaceEntrant, prompts: Sequence[Prompt] = PROMPTS
+) -> dict[str, Response]:
     return {response.prompt_id: response for response in of.generate(prompts)}
 
 
@@ -75,7 +88,9 @@ def test_an_answer_and_its_diagnostics(models):
         found = dict(response.diagnostics)
         assert response.entrant_id == "ann"
         assert response.response_text == response.response_text.strip() != ""
-        assert response.finish_reason == ("length" if found["n_tokens_generated"] == 8 else "stop")
+        assert response.finish_reason == (
+            "length" if found["n_tokens_generated"] == 8 else "stop"
+        )
         assert (found["seed"], found["batch_size"]) == (prompt_seed(prompt_id), 5)
         assert (found["device"], found["dtype"]) == ("cpu", "float32")
         assert set(found) >= {"n_tokens_prompt", "torch", "transformers"}
@@ -89,10 +104,14 @@ def test_special_tokens_are_not_part_of_the_text(models):
             entrant(models / "base", max_new_tokens=40, temperature=3.0)
         ).values()
     ]
-    assert not any(token in text for text in texts for token in ("<|end|>", "<|pad|>", "<|user|>"))
+    assert not any(
+        token in text for text in texts for token in ("<|end|>", "<|pad|>", "<|user|>")
+    )
 
 
-def test_nothing_is_loaded_to_answer_nothing_or_a_prompt_that_is_too_long(models, tmp_path):
+def test_nothing_is_loaded_to_answer_nothing_or_a_prompt_that_is_too_long(
+    models, tmp_path
+):
     assert answers(entrant(tmp_path / "absent"), []) == {}
     with pytest.raises(
         UserError, match=r"ann: \S+ has \d+ tokens and max_new_tokens is 2000, more"
@@ -103,7 +122,9 @@ def test_nothing_is_loaded_to_answer_nothing_or_a_prompt_that_is_too_long(models
 # Cache keys
 
 
-def key(model: Path, *adapters: Path, prompt: Prompt = PROMPTS[0], **changes: Any) -> str:
+def key(
+    model: Path, *adapters: Path, prompt: Prompt = PROMPTS[0], **changes: Any
+) -> str:
     return fingerprint(entrant(model, *adapters, **changes).cache_key(prompt))
 
 
@@ -126,7 +147,12 @@ def test_a_cache_key_depends_on_all_that_can_change_the_answer(models):
 
 def test_a_cache_key_depends_on_nothing_else(models, tmp_path):
     base = models / "base"
-    changes = [{"device": "auto"}, {"batch_size": 3}, {"top_p": 0.5}, {"entrant_id": "bob"}]
+    changes = [
+        {"device": "auto"},
+        {"batch_size": 3},
+        {"top_p": 0.5},
+        {"entrant_id": "bob"},
+    ]
     assert {key(base, **change) for change in changes} == {key(base)}
     text = "{{ messages[-1].content }}"
     (tmp_path / "mine.jinja").write_text(text)
@@ -158,12 +184,16 @@ def test_entrants_with_the_same_weights_share_a_load_and_keep_their_places(
     with caplog.at_level(logging.INFO):
         responses, _ = generated(tmp_path / "store.sqlite", of)
     assert list(responses) == ["greedy", "probe", "other", "warm"]
-    loads = [r.message.split()[1] for r in caplog.records if r.message.startswith("loading ")]
+    loads = [
+        r.message.split()[1] for r in caplog.records if r.message.startswith("loading ")
+    ]
     assert loads == [str(models / "base"), str(models / "other")]
 
 
 @pytest.mark.parametrize("max_new_tokens", [8, 2000], ids=["answered", "failed"])
-def test_the_weights_are_released_after_the_last_entrant(models, tmp_path, max_new_tokens):
+def test_the_weights_are_released_after_the_last_entrant(
+    models, tmp_path, max_new_tokens
+):
     of = entrant(models / "base", max_new_tokens=max_new_tokens)
     model = weakref.ref(causal_lm.load(of.weights).model)
     with suppress(UserError):
@@ -175,7 +205,9 @@ def test_answers_that_were_cut_off_are_counted(models, tmp_path, caplog):
     of = {"ann": entrant(models / "base")}
     with caplog.at_level(logging.INFO):
         responses, _ = generated(tmp_path / "store.sqlite", of)
-    n_cut = sum(response.finish_reason == "length" for response in responses["ann"].values())
+    n_cut = sum(
+        response.finish_reason == "length" for response in responses["ann"].values()
+    )
     assert n_cut > 0
     assert f"ann: {n_cut} of 5 answers are cut off at their limit" in caplog.text
 
@@ -198,7 +230,10 @@ def test_a_shard_is_a_run_that_answers_and_stops(tmp_path):
     assert shard.out.splitlines()[0] == f"shard 1/3: 192 responses made; {end}"
     assert not (shard.run_dir / "ratings.json").exists()
     again = run("shard=1/3", folder=tmp_path)
-    assert again.out.splitlines()[0] == f"shard 1/3: 0 responses made, 192 were there; {end}"
+    assert (
+        again.out.splitlines()[0]
+        == f"shard 1/3: 0 responses made, 192 were there; {end}"
+    )
 
 
 # A tournament of models
@@ -240,8 +275,13 @@ def place(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "mine" / "entrant").mkdir(parents=True)
     for name, differs in ENTRANTS.items():
         text = YAML.format(name=name, differs=differs.format(folder=models))
-        (folder / "mine" / "entrant" / f"{name}.yaml").write_text(text, encoding="utf-8")
-    write_jsonl(folder / "bank.jsonl", [prompt.to_dict() for prompt in bank.load(BANK)[:N_PROMPTS]])
+        (folder / "mine" / "entrant" / f"{name}.yaml").write_text(
+            text, encoding="utf-8"
+        )
+    write_jsonl(
+        folder / "bank.jsonl",
+        [prompt.to_dict() for prompt in bank.load(BANK)[:N_PROMPTS]],
+    )
     return folder
 
 
@@ -266,10 +306,16 @@ def arguments(models: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def killed(place: Path, hub: Hub, arguments: list[str]) -> int:
     """How many answers a run had stored when it was killed in the midst of answering."""
-    online = {"HF_ENDPOINT": hub.url, "HF_HOME": str(place / "hub"), "OMP_NUM_THREADS": "1"}
+    online = {
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(place / "hub"),
+        "OMP_NUM_THREADS": "1",
+    }
     with start(*arguments, folder=place, **online) as victim:
         give_up = time.monotonic() + 100
-        while not stored(place) and victim.poll() is None and time.monotonic() < give_up:
+        while (
+            not stored(place) and victim.poll() is None and time.monotonic() < give_up
+        ):
             time.sleep(0.02)
         victim.kill()
     return stored(place)
@@ -292,13 +338,17 @@ def stored(place: Path) -> int:
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
             return int(
-                db.execute("SELECT COUNT(*) FROM answers WHERE kind = 'Response'").fetchone()[0]
+                db.execute(
+                    "SELECT COUNT(*) FROM answers WHERE kind = 'Response'"
+                ).fetchone()[0]
             )
     except sqlite3.OperationalError:  # not there yet
         return 0
 
 
-def test_a_killed_run_resumes_to_the_answers_of_one_that_was_not(models, place, killed, resumed):
+def test_a_killed_run_resumes_to_the_answers_of_one_that_was_not(
+    models, place, killed, resumed
+):
     """Of one made in another process, in one batch, from the folders that the hub served."""
     assert 0 < killed < 3 * N_PROMPTS
     usage = resumed.read("manifest.json")["usage"]
@@ -324,8 +374,12 @@ def test_the_manifest_names_judge_versions_and_hashes_of_weights(models, resumed
     manifest = resumed.read("manifest.json")
     weights = manifest["weights"]
     assert set(weights) == {"entrant other", "judge"}
-    for folder, hashes in zip((models / "other", models / "judge"), weights.values(), strict=True):
-        assert hashes[f"{folder}/model.safetensors"] == sha256(folder / "model.safetensors")
+    for folder, hashes in zip(
+        (models / "other", models / "judge"), weights.values(), strict=True
+    ):
+        assert hashes[f"{folder}/model.safetensors"] == sha256(
+            folder / "model.safetensors"
+        )
         assert f"{folder}/config.json" in hashes
     (quality,) = manifest["judge_quality"]
     assert manifest["judge_model"] == f"{models}/judge"
@@ -347,6 +401,12 @@ def test_the_second_run_needs_no_network_and_no_torch(place, hub, arguments, res
     assert again.code == 0, again.err
     usage = again.read("manifest.json")["usage"]
     assert (usage["responses_generated"], usage["judge_calls"]) == (0, 0)
-    for name in ("elo_results.json", "battles.jsonl", "responses/responses_other.jsonl"):
-        assert (again.run_dir / name).read_bytes() == (resumed.run_dir / name).read_bytes()
+    for name in (
+        "elo_results.json",
+        "battles.jsonl",
+        "responses/responses_other.jsonl",
+    ):
+        assert (again.run_dir / name).read_bytes() == (
+            resumed.run_dir / name
+        ).read_bytes()
     assert hub.asked == []

@@ -84,7 +84,9 @@ def test_a_worked_example_of_equals():
     error = math.sqrt(5 / 4 * (3 * 0.4**2 + 2 * 0.6**2)) / 1.6
     assert found.std_error == pytest.approx(error)
     ends = stats.t.interval(0.95, 4, math.log(4), error)
-    assert (found.ci_low, found.ci_high) == pytest.approx(1 / (1 + np.exp(-np.array(ends))))
+    assert (found.ci_low, found.ci_high) == pytest.approx(
+        1 / (1 + np.exp(-np.array(ends)))
+    )
 
 
 def test_a_better_model_is_no_position_effect():
@@ -95,7 +97,10 @@ def test_a_better_model_is_no_position_effect():
 
 def test_ties_do_not_hide_the_effect():
     some = simulated(100).rows()
-    ties = [dataclasses.replace(two_orders("T", "T", f"tied{q}"), model_a="a") for q in range(100)]
+    ties = [
+        dataclasses.replace(two_orders("T", "T", f"tied{q}"), model_a="a")
+        for q in range(100)
+    ]
     with_ties, without = position(some + ties), position(some)
     assert with_ties.effect == pytest.approx(without.effect)
     assert with_ties.std_error == pytest.approx(without.std_error)
@@ -121,7 +126,9 @@ def test_two_orders_leave_the_gap_as_it_is_and_one_order_does_not():
     verdicts = tournament.verdicts(200_000, np.random.default_rng(3))[:, 0]
     both, one = (((v == -1).sum() / (v == 1).sum()) for v in (verdicts, verdicts[:, 0]))
     assert POINTS * math.log(both) == pytest.approx(100, abs=2)
-    assert POINTS * math.log(one) == pytest.approx(100 - POINTS * math.log(0.55 / 0.45), abs=2)
+    assert POINTS * math.log(one) == pytest.approx(
+        100 - POINTS * math.log(0.55 / 0.45), abs=2
+    )
 
 
 @pytest.mark.slow
@@ -145,7 +152,9 @@ def test_law_naming_the_other_response_turns_the_effect_round(seed: int):
     assert turned.std_error == pytest.approx(one.std_error)
 
 
-def judged(ab: str, ba: str, *, mirrored: bool = False, of: Comparison = COMPARISON) -> Judgment:
+def judged(
+    ab: str, ba: str, *, mirrored: bool = False, of: Comparison = COMPARISON
+) -> Judgment:
     verdicts = [
         Verdict(
             cache_key="0f",
@@ -187,7 +196,11 @@ def test_errors_are_told_by_prompts_that_differ():
     """One prompt tells none. A judge that names each model once on every prompt has no part in the
     ratings, but in the effect: eight prompts, six of which favour the first shown."""
     one = position([two_orders("A", "A"), two_orders("A", "B"), two_orders("B", "A")])
-    assert (one.p_first, one.std_error, one.ci_low) == (pytest.approx(4 / 6), None, None)
+    assert (one.p_first, one.std_error, one.ci_low) == (
+        pytest.approx(4 / 6),
+        None,
+        None,
+    )
     found = position("AA AA AA AA AA AA BB BB")
     assert found.p_first == pytest.approx(0.75)
     error = math.sqrt(8 / 7 * (6 * 0.5**2 + 2 * 1.5**2)) / (16 * 0.75 * 0.25)
@@ -235,7 +248,11 @@ def test_statsmodels_finds_the_same_effect_with_the_same_errors(seed: int):
 def test_a_column_that_the_models_explain_or_that_decides_every_game_has_no_effect():
     played, column = with_column(1)
     length = np.array([300.0, 500, 200, 900])
-    for x in (length[played.first] - length[played.second], 0 * column, 2 * played.score - 1):
+    for x in (
+        length[played.first] - length[played.second],
+        0 * column,
+        2 * played.score - 1,
+    ):
         found = CovariateFit.of(played, x)
         assert np.isnan(found.effect) and np.isnan(found.std_error).all()
     nearly = np.where(np.random.default_rng(1).random(len(column)) < 0.1, -1, 1)
@@ -249,7 +266,9 @@ def test_models_without_a_finite_ability_are_left_out():
         score=np.where(np.arange(len(column)) % 9, played.score, 1.0),
     )  # fmt: skip
     found = CovariateFit.of(unbeaten, column)
-    without = CovariateFit.of(unbeaten.among(np.arange(5) < 4), column[unbeaten.first < 4])
+    without = CovariateFit.of(
+        unbeaten.among(np.arange(5) < 4), column[unbeaten.first < 4]
+    )
     assert found.rated.tolist() == [True] * 4 + [False]
     assert found.effect == pytest.approx(without.effect)
     np.testing.assert_allclose(found.std_error, without.std_error)
@@ -268,7 +287,9 @@ def with_lengths(
     first, second = np.array([(i, j) for i in range(4) for j in range(i)]).T
     difference = lengths[:, first] - lengths[:, second]
     x = np.tanh(difference / math.sqrt((difference**2).mean()))
-    wins = rng.random(x.shape) < 1 / (1 + np.exp(theta[second] - theta[first] - effect * x))
+    wins = rng.random(x.shape) < 1 / (
+        1 + np.exp(theta[second] - theta[first] - effect * x)
+    )
     rows = [
         Battle(
             model_a="abcd"[i],
@@ -279,7 +300,9 @@ def with_lengths(
         for q in range(n)
         for i, j, won in zip(first, second, wins[q], strict=True)
     ]
-    table = {(f"q{q}", "abcd"[i]): int(lengths[q, i]) for q in range(n) for i in range(4)}
+    table = {
+        (f"q{q}", "abcd"[i]): int(lengths[q, i]) for q in range(n) for i in range(4)
+    }
     return Battles.from_rows(rows), table
 
 
@@ -298,14 +321,20 @@ def test_a_length_effect_is_recovered_and_taken_out_of_the_ratings():
     assert (effect.ci_low or 0) < 0.8 < (effect.ci_high or 0)
     assert [r.model for r in found.ratings] == ["d", "c", "b", "a"]
     for k, r in enumerate(found.ratings):
-        assert r.rating_at_equal_length == pytest.approx(1400 + POINTS * (0.45 - 0.3 * k), abs=12)
+        assert r.rating_at_equal_length == pytest.approx(
+            1400 + POINTS * (0.45 - 0.3 * k), abs=12
+        )
         assert r.mean_length == pytest.approx(500 + 200 * (3 - k), abs=20)
-    assert (found.ratings[0].rating or 0) - (found.ratings[3].rating or 0) > 0.9 * POINTS + 80
+    assert (found.ratings[0].rating or 0) - (
+        found.ratings[3].rating or 0
+    ) > 0.9 * POINTS + 80
 
 
 def test_the_ratings_as_they_are_are_those_of_the_leaderboard():
     some = simulated(40)
-    lengths = {(f"q{q}", m): 100 + 7 * q * (ord(m) % 5) for q in range(40) for m in "abcd"}
+    lengths = {
+        (f"q{q}", m): 100 + 7 * q * (ord(m) % 5) for q in range(40) for m in "abcd"
+    }
     for use in ("both", "consistent"):
         board = dataclasses.replace(BRADLEY_TERRY, use=use).rate({"d": some})["d"]
         found = controlled(some, lengths, use)
@@ -337,7 +366,11 @@ def test_how_often_the_longer_wins_by_tercile():
         (30, 40, 2, 0.75),
         (50, 60, 2, 1.0),
     ]
-    assert [t.std_error for t in found] == [pytest.approx(0.5), pytest.approx(0.25), None]
+    assert [t.std_error for t in found] == [
+        pytest.approx(0.5),
+        pytest.approx(0.25),
+        None,
+    ]
 
 
 @settings(max_examples=20, deadline=None)
@@ -345,12 +378,17 @@ def test_how_often_the_longer_wins_by_tercile():
 def test_law_listing_a_pair_the_other_way_round_changes_no_length_effect(seed: int):
     some, lengths = with_lengths(12, 0.5, seed)
     turned = dataclasses.replace(
-        some, model_a=some.model_b, model_b=some.model_a, winner=np.int8(1) - some.winner
+        some,
+        model_a=some.model_b,
+        model_b=some.model_a,
+        winner=np.int8(1) - some.winner,
     )
     one, other = controlled(some, lengths), controlled(turned, lengths)
     assert other.effect.effect == pytest.approx(one.effect.effect, abs=1e-9)
     assert other.effect.std_error == pytest.approx(one.effect.std_error)
-    assert [t.win_rate for t in other.terciles] == pytest.approx([t.win_rate for t in one.terciles])
+    assert [t.win_rate for t in other.terciles] == pytest.approx(
+        [t.win_rate for t in one.terciles]
+    )
 
 
 def test_a_battle_whose_lengths_are_unknown_is_left_out_and_counted():
@@ -361,7 +399,9 @@ def test_a_battle_whose_lengths_are_unknown_is_left_out_and_counted():
     without = controlled(some, lengths)
     assert found.effect == dataclasses.replace(without.effect, n_without_length=2)
     assert found.ratings == without.ratings
-    effect = LengthEffect(dimension="d", n_prompts=0, n_games=0, n_without_length=len(some))
+    effect = LengthEffect(
+        dimension="d", n_prompts=0, n_games=0, n_without_length=len(some)
+    )
     assert controlled(some, {}) == LengthControl(effect=effect, ratings=(), terciles=())
     assert response_lengths([COMPARISON]) == {("p1", "ann"): 4, ("p1", "bob"): 3}
 
@@ -393,7 +433,11 @@ def test_law_whatever_the_verdicts_no_number_is_nan(data: st.DataObject):
         verdict_ba=winner | st.none(),
     ).filter(lambda b: b.model_a != b.model_b)
     some = Battles.from_rows(data.draw(st.lists(row, max_size=12)))
-    lengths = {(prompt, model): data.draw(st.integers(0, 5)) for prompt in "pqr" for model in "abc"}
+    lengths = {
+        (prompt, model): data.draw(st.integers(0, 5))
+        for prompt in "pqr"
+        for model in "abc"
+    }
     found = controlled(some, lengths)
     for record in (position(some), found.effect, *found.ratings, *found.terciles):
         json.dumps(record.to_dict(), allow_nan=False)
@@ -402,10 +446,14 @@ def test_law_whatever_the_verdicts_no_number_is_nan(data: st.DataObject):
 def test_on_real_votes_people_do_not_prefer_the_longer_response_of_equals():
     """Thirteen prompts and sixty models: people's effect is .00 +- .13."""
     columns = {name: name for name in (*battles.REQUIRED, *battles.OPTIONAL)}
-    rows = [row for _, row in files.read_jsonl(shared_data("llmfao/responses.jsonl.gz"))]
+    rows = [
+        row for _, row in files.read_jsonl(shared_data("llmfao/responses.jsonl.gz"))
+    ]
     lengths = {(row["prompt_id"], row["model"]): len(row["response"]) for row in rows}
     path = shared_data("llmfao/battles.jsonl.gz")
-    crowd = battles.read(path, columns=columns, filters={"judge_model": "crowd"}).battles
+    crowd = battles.read(
+        path, columns=columns, filters={"judge_model": "crowd"}
+    ).battles
     effect = controlled(crowd, lengths).effect
     assert (effect.n_prompts, effect.n_games, effect.n_without_length) == (13, 8931, 0)
     assert (effect.effect, effect.std_error) == pytest.approx((0.005, 0.131), abs=0.001)

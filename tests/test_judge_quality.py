@@ -14,11 +14,20 @@ from elo_exp.records import Comparison, Judgment, Verdict
 from tests.data import COMPARISON
 
 EQUAL = dataclasses.replace(COMPARISON, response_b=COMPARISON.response_a)
-ENDS = ("end_turn", "refusal", "max_tokens", "model_context_window_exceeded", "pause_turn")
+ENDS = (
+    "end_turn",
+    "refusal",
+    "max_tokens",
+    "model_context_window_exceeded",
+    "pause_turn",
+)
 
 
 def judgment(
-    *letters: str, ends: tuple[str, ...] = (), mirrored: bool = False, of: Comparison = COMPARISON
+    *letters: str,
+    ends: tuple[str, ...] = (),
+    mirrored: bool = False,
+    of: Comparison = COMPARISON,
 ) -> Judgment:
     """From the judge's letters, ann shown first, then bob, then ann again, and so on.
 
@@ -85,13 +94,21 @@ def test_a_worked_example():
         n_ties=2,
         n_equal_answers=1,
     )
-    assert (found.flip_rate, found.first_shown_rate, found.invalid_rate) == (3 / 6, 5 / 9, 1 / 9)
+    assert (found.flip_rate, found.first_shown_rate, found.invalid_rate) == (
+        3 / 6,
+        5 / 9,
+        1 / 9,
+    )
     assert found.tie_rate == 1 - 9 / 12
 
 
 def test_where_nothing_was_observed_there_is_no_rate():
-    mirrored = quality(judgment("A", "B", mirrored=True), judgment("TIE", "TIE", mirrored=True))
-    assert (mirrored.flip_rate, mirrored.first_shown_rate, mirrored.tie_rate) == (None,) * 3
+    mirrored = quality(
+        judgment("A", "B", mirrored=True), judgment("TIE", "TIE", mirrored=True)
+    )
+    assert (mirrored.flip_rate, mirrored.first_shown_rate, mirrored.tie_rate) == (
+        None,
+    ) * 3
     assert (mirrored.n_judgments, mirrored.n_ties) == (2, 1)
     assert quality().invalid_rate is None
 
@@ -121,7 +138,9 @@ def test_a_repeat_is_counted_as_often_as_its_agreement_is_taken_from(again: Judg
     assert repeat_agreement([again], dimension="factuality").n_comparisons == 1
 
 
-@pytest.mark.parametrize(("ab", "ba"), list(product(("A", "B", "TIE", "INVALID"), repeat=2)))
+@pytest.mark.parametrize(
+    ("ab", "ba"), list(product(("A", "B", "TIE", "INVALID"), repeat=2))
+)
 def test_law_listing_the_pair_the_other_way_round_changes_nothing(ab: str, ba: str):
     """The statistics are about positions, and who is called a is no position."""
     assert quality(judgment(ab, ba)) == quality(judgment(ba, ab))

@@ -56,7 +56,9 @@ def replies(judge: Any, folder: Path, *requests: JudgeRequest) -> list[JudgeRepl
         return list(judge.answer(requests, store))
 
 
-def judged(judge: Any, folder: Path, *comparisons: Comparison, **how: Any) -> list[Judgment]:
+def judged(
+    judge: Any, folder: Path, *comparisons: Comparison, **how: Any
+) -> list[Judgment]:
     """The judgments of comparisons on one dimension, from an empty store."""
     dimension = comparisons[0].dimension
     with Store(folder / f"{len(list(folder.iterdir()))}.sqlite") as store:
@@ -75,10 +77,16 @@ def probed() -> dict[str, list[Comparison]]:
     """Comparisons of the shipped probes on the shipped bank, by dimension."""
     prompts = bank.load(BANK)
     responses = {
-        name: {r.prompt_id: r for r in shipped("entrant", name, entrant_id=name).generate(prompts)}
+        name: {
+            r.prompt_id: r
+            for r in shipped("entrant", name, entrant_id=name).generate(prompts)
+        }
         for name in PROBES
     }
-    return {dimension: pair_up(prompts, responses, rubric) for dimension, rubric in RUBRICS.items()}
+    return {
+        dimension: pair_up(prompts, responses, rubric)
+        for dimension, rubric in RUBRICS.items()
+    }
 
 
 def judge_all(
@@ -111,7 +119,9 @@ def standing(judgments: Sequence[Judgment]) -> list[str]:
 def test_the_probes_come_out_in_their_known_order(demo):
     """As elo_exp/entrants/probe.py documents it."""
     by_claims = ["reference", "hedged", "partial", "swapped"]
-    assert {dimension: standing(judgments) for dimension, judgments in demo.items()} == {
+    assert {
+        dimension: standing(judgments) for dimension, judgments in demo.items()
+    } == {
         "factuality": by_claims,
         "calibration": ["reference", "partial", "swapped", "hedged"],
         "clinical_utility": by_claims,
@@ -186,21 +196,41 @@ def test_another_dimension_is_judged_by_the_default_signal(tmp_path):
 
 
 def test_its_reply_is_the_json_that_every_judge_gives(tmp_path):
-    request = RUBRICS["factuality"].request(comparison(), judge="x", position_swap=False)
+    request = RUBRICS["factuality"].request(
+        comparison(), judge="x", position_swap=False
+    )
     (reply,) = replies(LEXICAL, tmp_path, request)
     evidence = {"evidence_a": "score 0.690", "evidence_b": "score 0.000"}
-    assert (reply.key, json.loads(reply.text)) == (request.key, {**evidence, "verdict": "A"})
+    assert (reply.key, json.loads(reply.text)) == (
+        request.key,
+        {**evidence, "verdict": "A"},
+    )
 
 
 def test_replies_are_committed_before_they_are_yielded(tmp_path):
     rubric = RUBRICS["factuality"]
-    requests = [rubric.request(comparison(), judge="x", position_swap=s) for s in (False, True)]
-    with Store(tmp_path / "store.sqlite") as store, Store(tmp_path / "store.sqlite") as other:
+    requests = [
+        rubric.request(comparison(), judge="x", position_swap=s) for s in (False, True)
+    ]
+    with (
+        Store(tmp_path / "store.sqlite") as store,
+        Store(tmp_path / "store.sqlite") as other,
+    ):
         for reply in LEXICAL.answer(requests, store):
             assert other.get(JudgeReply, [reply.key]) == {reply.key: reply}
 
 
-WORDS = ["firm", "pressure", "wound", "bleeding", "might", "perhaps", "prayer", "cannot", "answer"]
+WORDS = [
+    "firm",
+    "pressure",
+    "wound",
+    "bleeding",
+    "might",
+    "perhaps",
+    "prayer",
+    "cannot",
+    "answer",
+]
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
 
 
@@ -215,10 +245,14 @@ def scratch(tmp_path_factory) -> Iterator[Store]:
 def test_swapping_the_responses_swaps_the_verdict(scratch, dimension, a, b, margin):
     shown = comparison(a, b, dimension=dimension, expected_behavior="hedge")
     rubric = RUBRICS[dimension]
-    requests = [rubric.request(shown, judge="x", position_swap=s) for s in (False, True)]
+    requests = [
+        rubric.request(shown, judge="x", position_swap=s) for s in (False, True)
+    ]
     answers = shipped("judge", "lexical", margin=margin).answer(requests, scratch)
     verdicts = {reply.key: json.loads(reply.text)["verdict"] for reply in answers}
-    straight, swapped = (verdicts[request.key] for request in requests)  # one key of equal texts
+    straight, swapped = (
+        verdicts[request.key] for request in requests
+    )  # one key of equal texts
     assert swapped == {"A": "B", "B": "A", "TIE": "TIE"}[straight]
 
 
@@ -226,7 +260,9 @@ def test_scores_within_the_margin_are_a_tie(tmp_path):
     """Firm pressure: 20 / 29 = .69. The same and one word more: 20 / 30 = .67."""
     shown = comparison("Firm pressure.", "Firm pressure always.")
     for margin, verdicts in ((0.05, "TIE TIE"), (0.02, "A B")):
-        (judgment,) = judged(shipped("judge", "lexical", margin=margin), tmp_path, shown)
+        (judgment,) = judged(
+            shipped("judge", "lexical", margin=margin), tmp_path, shown
+        )
         assert letters(judgment) == verdicts
 
 
@@ -235,27 +271,42 @@ def test_scores_within_the_margin_are_a_tie(tmp_path):
 
 def test_equal_answers_are_one_query_and_show_no_position_effect(tmp_path):
     same = comparison("Firm pressure.", "Firm pressure.")
-    (judgment,) = judged(shipped("judge", "lexical", position_effect=1.0), tmp_path, same)
+    (judgment,) = judged(
+        shipped("judge", "lexical", position_effect=1.0), tmp_path, same
+    )
     assert judgment.raw[0].cache_key == judgment.raw[1].cache_key
     verdicts = saved(tmp_path / "verdicts", {"factuality": [judgment]})
     (again,) = judged(replay(verdicts), tmp_path / "verdicts", same)
     for found in (judgment, again):
-        assert (letters(found), found.winner, found.inconsistent) == ("A A", None, False)
+        assert (letters(found), found.winner, found.inconsistent) == (
+            "A A",
+            None,
+            False,
+        )
         assert found.equal_answers
         quality = judge_quality([found], dimension="factuality")
         assert (quality.flip_rate, quality.first_shown_rate) == (None, None)
         assert quality.n_equal_answers == 1
 
 
-def test_a_position_effect_flips_its_share_of_the_judgments_and_no_others(demo, probed, tmp_path):
+def test_a_position_effect_flips_its_share_of_the_judgments_and_no_others(
+    demo, probed, tmp_path
+):
     """.3 of 733 comparisons of different answers: within three standard errors (.017)."""
     judge = shipped("judge", "lexical", position_effect=0.3)
     affected = judge_all(judge, tmp_path, probed)
     judgments = affected["clinical_utility"]
     quality = judge_quality(judgments, dimension="clinical_utility")
-    assert (quality.n_judgments, quality.n_two_order, quality.n_equal_answers) == (858, 733, 125)
+    assert (quality.n_judgments, quality.n_two_order, quality.n_equal_answers) == (
+        858,
+        733,
+        125,
+    )
     assert quality.flip_rate == pytest.approx(0.3, abs=0.051)
-    assert sum(letters(j) == "A A" and not j.equal_answers for j in judgments) == quality.n_flips
+    assert (
+        sum(letters(j) == "A A" and not j.equal_answers for j in judgments)
+        == quality.n_flips
+    )
     assert quality.first_shown_rate > 0.6
     for dimension in DIMENSIONS:
         for before, after in zip(demo[dimension], affected[dimension], strict=True):
@@ -277,7 +328,9 @@ def test_its_cache_key_has_every_setting():
 def saved(folder: Path, judgments: dict[str, list[Judgment]]) -> Path:
     """Judgments as a run writes them: verdicts/<dimension>.jsonl."""
     for dimension, some in judgments.items():
-        write_jsonl(folder / f"{dimension}.jsonl", (judgment.to_dict() for judgment in some))
+        write_jsonl(
+            folder / f"{dimension}.jsonl", (judgment.to_dict() for judgment in some)
+        )
     return folder
 
 
@@ -285,7 +338,9 @@ def replay(path: Path, judge_model: str | None = None) -> ReplayJudge:
     return ReplayJudge(path=str(path), judge_model=judge_model)
 
 
-def test_the_verdicts_or_battles_of_a_run_conclude_what_the_run_did(demo, probed, tmp_path):
+def test_the_verdicts_or_battles_of_a_run_conclude_what_the_run_did(
+    demo, probed, tmp_path
+):
     battles_file = battles(
         tmp_path, *(b.to_dict() for some in demo.values() for b in from_judgments(some))
     )
@@ -294,7 +349,9 @@ def test_the_verdicts_or_battles_of_a_run_conclude_what_the_run_did(demo, probed
         folder.mkdir()
         again = judge_all(replay(path), folder, probed)
         for dimension in DIMENSIONS:
-            assert list(map(letters, again[dimension])) == list(map(letters, demo[dimension]))
+            assert list(map(letters, again[dimension])) == list(
+                map(letters, demo[dimension])
+            )
             assert from_judgments(again[dimension]) == [
                 dataclasses.replace(battle, judge_model="replay")
                 for battle in from_judgments(demo[dimension])
@@ -302,12 +359,16 @@ def test_the_verdicts_or_battles_of_a_run_conclude_what_the_run_did(demo, probed
 
 
 def test_flips_stay_flips_and_the_pair_may_be_listed_the_other_way_round(tmp_path):
-    flipped = judged(shipped("judge", "lexical", position_effect=1.0), tmp_path, comparison())
+    flipped = judged(
+        shipped("judge", "lexical", position_effect=1.0), tmp_path, comparison()
+    )
     (again,) = judged(
         replay(saved(tmp_path / "a", {"factuality": flipped})), tmp_path, comparison()
     )
     assert (letters(again), again.inconsistent) == ("A A", True)
-    path = saved(tmp_path / "b", {"factuality": judged(LEXICAL, tmp_path, comparison())})
+    path = saved(
+        tmp_path / "b", {"factuality": judged(LEXICAL, tmp_path, comparison())}
+    )
     (again,) = judged(replay(path), tmp_path, comparison().swapped())
     assert (again.entrant_a, again.winner, letters(again)) == ("bob", "ann", "B A")
 
@@ -320,8 +381,13 @@ def test_invalid_verdicts_stay_invalid_and_repeats_repeats(tmp_path):
     (once,) = judged(replay(path), tmp_path, comparison())
     assert (once.invalid, letters(once)) == (True, "A INVALID")
     (twice,) = judged(replay(path), tmp_path, comparison(), repeats=2)
-    assert (letters(twice), [v.repeat for v in twice.raw]) == ("A INVALID A TIE", [0, 0, 1, 1])
-    with pytest.raises(UserError, match="judging.repeats: found 3, but .* holds 2 for each order"):
+    assert (letters(twice), [v.repeat for v in twice.raw]) == (
+        "A INVALID A TIE",
+        [0, 0, 1, 1],
+    )
+    with pytest.raises(
+        UserError, match="judging.repeats: found 3, but .* holds 2 for each order"
+    ):
         judged(replay(path), tmp_path, comparison(), repeats=3)
 
 
@@ -340,8 +406,12 @@ def battles(path: Path, *rows: dict[str, Any]) -> Path:
     return write_jsonl(path / "battles.jsonl", rows)
 
 
-def replayed(folder: Path, *rows: dict[str, Any], judge_model: str | None = None) -> Judgment:
-    (judgment,) = judged(replay(battles(folder, *rows), judge_model), folder, comparison())
+def replayed(
+    folder: Path, *rows: dict[str, Any], judge_model: str | None = None
+) -> Judgment:
+    (judgment,) = judged(
+        replay(battles(folder, *rows), judge_model), folder, comparison()
+    )
     return judgment
 
 
@@ -356,16 +426,37 @@ EXCHANGED = {**BATTLE, "model_a": "bob", "model_b": "ann"}
         ([{**BATTLE, "winner": "tie"}], "TIE TIE", [False, True]),
         ([{**BATTLE, "winner": "tie (bothbad)"}], "TIE TIE", [False, True]),
         (
-            [{**BATTLE, "winner": "tie", "verdict_ab": "model_a", "verdict_ba": "model_b"}],
+            [
+                {
+                    **BATTLE,
+                    "winner": "tie",
+                    "verdict_ab": "model_a",
+                    "verdict_ba": "model_b",
+                }
+            ],
             "A A",
             [False, False],
         ),
-        ([{**BATTLE, "winner": "model_a"}, {**EXCHANGED, "winner": "model_a"}], "A A", [False] * 2),
-        ([{**EXCHANGED, "winner": "model_b"}, {**BATTLE, "winner": "model_a"}], "A B", [False] * 2),
-        ([{**BATTLE, "winner": "tie"}, {**EXCHANGED, "winner": "model_a"}], "TIE A", [False] * 2),
+        (
+            [{**BATTLE, "winner": "model_a"}, {**EXCHANGED, "winner": "model_a"}],
+            "A A",
+            [False] * 2,
+        ),
+        (
+            [{**EXCHANGED, "winner": "model_b"}, {**BATTLE, "winner": "model_a"}],
+            "A B",
+            [False] * 2,
+        ),
+        (
+            [{**BATTLE, "winner": "tie"}, {**EXCHANGED, "winner": "model_a"}],
+            "TIE A",
+            [False] * 2,
+        ),
     ],
 )
-def test_battles_answer_the_orders_that_they_were_shown_in(tmp_path, rows, verdicts, mirrored):
+def test_battles_answer_the_orders_that_they_were_shown_in(
+    tmp_path, rows, verdicts, mirrored
+):
     judgment = replayed(tmp_path, *rows)
     assert letters(judgment) == verdicts
     assert [v.mirrored for v in judgment.raw] == mirrored
@@ -373,7 +464,9 @@ def test_battles_answer_the_orders_that_they_were_shown_in(tmp_path, rows, verdi
     quality = judge_quality([judgment], dimension="factuality")
     assert (quality.flip_rate is None) == any(mirrored)
     again = judged(
-        replay(saved(tmp_path / "verdicts", {"factuality": [judgment]})), tmp_path, comparison()
+        replay(saved(tmp_path / "verdicts", {"factuality": [judgment]})),
+        tmp_path,
+        comparison(),
     )
     assert [v.mirrored for v in again[0].raw] == mirrored
 
@@ -381,12 +474,21 @@ def test_battles_answer_the_orders_that_they_were_shown_in(tmp_path, rows, verdi
 def test_a_verdict_without_a_dimension_serves_all_that_have_none(tmp_path):
     rows = [BATTLE, {**BATTLE, "winner": "model_a", "dimension": "calibration"}]
     judge = replay(battles(tmp_path, *rows))
-    winners = {d: judged(judge, tmp_path, comparison(dimension=d))[0].winner for d in DIMENSIONS}
-    assert winners == {"factuality": "bob", "calibration": "ann", "clinical_utility": "bob"}
+    winners = {
+        d: judged(judge, tmp_path, comparison(dimension=d))[0].winner
+        for d in DIMENSIONS
+    }
+    assert winners == {
+        "factuality": "bob",
+        "calibration": "ann",
+        "clinical_utility": "bob",
+    }
 
 
 def test_one_of_several_judges_is_replayed_or_all_with_a_warning(tmp_path, caplog):
-    rows = [{**BATTLE, "judge_model": f"j{i}", "question_id": f"p{i}"} for i in range(1, 8)]
+    rows = [
+        {**BATTLE, "judge_model": f"j{i}", "question_id": f"p{i}"} for i in range(1, 8)
+    ]
     path = battles(tmp_path, *rows)
     assert replay(path).model == "replay"
     replay(path).cache_key()
@@ -396,14 +498,18 @@ def test_one_of_several_judges_is_replayed_or_all_with_a_warning(tmp_path, caplo
     assert replay(path, "j1").model == "j1"
     assert judged(replay(path, "j1"), tmp_path, comparison())[0].winner == "bob"
     assert len(caplog.messages) == 1
-    with pytest.raises(UserError, match=f"judge_model: {path} holds no verdict of 'opus'."):
+    with pytest.raises(
+        UserError, match=f"judge_model: {path} holds no verdict of 'opus'."
+    ):
         replay(path, "opus").cache_key()
 
 
 def test_the_first_of_several_verdicts_on_a_pair_is_taken(tmp_path, caplog):
     rows = [BATTLE, {**BATTLE, "winner": "model_a"}, {**BATTLE, "winner": "tie"}]
     assert replayed(tmp_path, *rows).winner == "bob"
-    assert "2 further verdicts on pairs that had one; the first was taken" in caplog.text
+    assert (
+        "2 further verdicts on pairs that had one; the first was taken" in caplog.text
+    )
 
 
 def test_a_verdict_is_about_names_also_where_texts_are_equal(tmp_path):
@@ -423,10 +529,14 @@ def test_real_battles_are_replayed_with_their_winners(tmp_path):
     for _, row in read_jsonl(path):
         if row["judge_model"] == "gpt-4":
             a, b = sorted((row["model_a"], row["model_b"]))
-            winner = row[row["winner"]] if row["winner"] in ("model_a", "model_b") else "tie"
+            winner = (
+                row[row["winner"]] if row["winner"] in ("model_a", "model_b") else "tie"
+            )
             winners.setdefault((row["question_id"], a, b), winner)
     shown = [
-        dataclasses.replace(comparison(f"{a} on {q}", f"{b} on {q}", names=(a, b)), prompt_id=q)
+        dataclasses.replace(
+            comparison(f"{a} on {q}", f"{b} on {q}", names=(a, b)), prompt_id=q
+        )
         for q, a, b in winners
     ]
     judgments = judged(replay(path, "gpt-4"), tmp_path, *shown)
@@ -458,13 +568,22 @@ JUDGMENT = {
     [
         ({"left": "ann"}, "has no 'winner'. Expected a verdict (prompt_id, dimension"),
         ({"raw": [], "prompt_id": "p1"}, "has no 'entrant_a'. Expected a verdict"),
-        ({**BATTLE, "winner": "left"}, "winner is 'left'. Expected one of model_a, model_b, tie"),
+        (
+            {**BATTLE, "winner": "left"},
+            "winner is 'left'. Expected one of model_a, model_b, tie",
+        ),
         (
             {**BATTLE, "verdict_ab": "A", "verdict_ba": "B"},
             "verdict_ab is 'A'. Expected one of model_a, model_b, tie",
         ),
-        ({**JUDGMENT, "prompt_id": ["p1"]}, "a value has another shape (unhashable type: 'list')."),
-        ({**JUDGMENT, "raw": None}, "a value has another shape ('NoneType' object is not"),
+        (
+            {**JUDGMENT, "prompt_id": ["p1"]},
+            "a value has another shape (unhashable type: 'list').",
+        ),
+        (
+            {**JUDGMENT, "raw": None},
+            "a value has another shape ('NoneType' object is not",
+        ),
         (
             {**JUDGMENT, "raw": [{**VERDICT, "repeat": "1"}]},
             "repeat is '1'. Expected a whole number.",
@@ -481,10 +600,13 @@ def test_a_row_of_another_shape_is_refused(tmp_path, row, message):
 
 def test_a_file_or_folder_without_verdicts_is_refused_when_it_is_read(tmp_path):
     with pytest.raises(
-        UserError, match=r"path: found no \.jsonl file in .*\. Expected verdicts or battles"
+        UserError,
+        match=r"path: found no \.jsonl file in .*\. Expected verdicts or battles",
     ):
         replay(tmp_path).cache_key()
-    with pytest.raises(UserError, match=r"absent\.jsonl: cannot be read \(No such file"):
+    with pytest.raises(
+        UserError, match=r"absent\.jsonl: cannot be read \(No such file"
+    ):
         replay(tmp_path / "absent.jsonl").cache_key()
     (tmp_path / "verdicts").mkdir()
     with pytest.raises(

@@ -60,7 +60,9 @@ class BrokenJudge(ClaudeJudge):
 def found(folder: Path, pieces: tuple[str, ...] = PIECES) -> list[str]:
     """Files below a folder with any of the pieces, in UTF-8 or UTF-16."""
     sought = [piece.encode(code) for piece in pieces for code in ("utf-8", "utf-16-le")]
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    files = [
+        path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
+    ]
     return sorted(
         str(p.relative_to(folder))
         for p in files
@@ -84,19 +86,26 @@ class Case:
 
 
 def failing(path: str, code: int, nth: int = 1) -> Callable[[AnthropicServer], Any]:
-    return lambda server: server.fault("POST", path, Status(code, message="No."), nth=nth)
+    return lambda server: server.fault(
+        "POST", path, Status(code, message="No."), nth=nth
+    )
 
 
 DOTENV = f'# mine\nexport ANTHROPIC_API_KEY="{SECRET}"\n'.encode()
 CASES: dict[str, Case] = {
     "wandb, refused": Case(
-        tracker=WANDB, code=2, says="refuses the batch (401)", prepare=failing("/batches$", 401)
+        tracker=WANDB,
+        code=2,
+        says="refuses the batch (401)",
+        prepare=failing("/batches$", 401),
     ),
     "wandb, messages, key in .env, debug logs": Case(
         ("judge.transport=messages",), {"ANTHROPIC_LOG": "debug"}, DOTENV, tracker=WANDB
     ),
     "batches after a 500, debug logs": Case(
-        ("hydra.verbose=true",), prepare=failing("/batches$", 500), says="no answer to a submission"
+        ("hydra.verbose=true",),
+        prepare=failing("/batches$", 500),
+        says="no answer to a submission",
     ),
     "a sweep of which one job is refused": Case(
         ("-m", "judge.effort=low,high"),
@@ -104,10 +113,16 @@ CASES: dict[str, Case] = {
         says="401",
         prepare=failing("/batches$", 401, nth=2),
     ),
-    "wrong key": Case(code=2, says="refuses (401): invalid x-api-key", server_key=ANOTHER),
-    "nobody listens": Case(code=2, says="http://127.0.0.1:9 cannot be reached", listens=False),
+    "wrong key": Case(
+        code=2, says="refuses (401): invalid x-api-key", server_key=ANOTHER
+    ),
+    "nobody listens": Case(
+        code=2, says="http://127.0.0.1:9 cannot be reached", listens=False
+    ),
     "a mistake of ours": Case(
-        ("judge._target_=broken.BrokenJudge",), code=1, says="RuntimeError: a mistake of ours"
+        ("judge._target_=broken.BrokenJudge",),
+        code=1,
+        says="RuntimeError: a mistake of ours",
     ),
     "an unknown setting": Case(
         ("judge.api_keyy=1",), code=2, says="judge.api_keyy: unknown setting"
@@ -167,7 +182,9 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Done]:
     parent = tmp_path_factory.mktemp("key")
     with ThreadPoolExecutor(3) as three_at_a_time:
         folders = [parent / str(number) for number in range(len(CASES))]
-        return dict(zip(CASES, three_at_a_time.map(do, CASES.values(), folders), strict=True))
+        return dict(
+            zip(CASES, three_at_a_time.map(do, CASES.values(), folders), strict=True)
+        )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -182,13 +199,20 @@ def test_the_key_is_in_no_file_and_no_output(name: str, done: Mapping[str, Done]
         assert not any(piece in text for piece in PIECES), text
 
 
-def test_the_search_covers_all_that_a_run_leaves(done: Mapping[str, Done], tmp_path: Path):
+def test_the_search_covers_all_that_a_run_leaves(
+    done: Mapping[str, Done], tmp_path: Path
+):
     """A log, a manifest, Hydra's and W&B's files, pages of SQLite; the libraries' debug logs."""
     name = "wandb, messages, key in .env, debug logs"
     run = tmp_path / "run"
     shutil.copytree(done[name].ran.run_dir, run)
     (wandb_file,) = run.glob("wandb/offline-run-*/*.wandb")
-    kinds = ["elo_exp.log", "manifest.json", ".hydra/config.yaml", str(wandb_file.relative_to(run))]
+    kinds = [
+        "elo_exp.log",
+        "manifest.json",
+        ".hydra/config.yaml",
+        str(wandb_file.relative_to(run)),
+    ]
     for kind in kinds:
         with (run / kind).open("ab") as file:
             file.write(SECRET.encode())

@@ -57,8 +57,16 @@ def paid(server: AnthropicServer, folder: Path) -> list[str]:
             f"entrant.claude.base_url={server.url}",
             "judge=haiku",
         ),
-        *(f"judge.base_url={server.url}", "judging.budget_usd=1", "judge.poll_initial_seconds=0.1"),
-        *("judge.poll_max_seconds=0.2", "rubric=[factuality]", f"prompts.bank_path={bank(folder)}"),
+        *(
+            f"judge.base_url={server.url}",
+            "judging.budget_usd=1",
+            "judge.poll_initial_seconds=0.1",
+        ),
+        *(
+            "judge.poll_max_seconds=0.2",
+            "rubric=[factuality]",
+            f"prompts.bank_path={bank(folder)}",
+        ),
         *("elo.n_perms=10", "tracker=local", "figures=false"),
     ]
 
@@ -84,7 +92,8 @@ def ended(command: subprocess.Popen[str], folder: Path) -> Ran:
 def results(sweep: Ran, n: int) -> list[object]:
     """The ratings of each of its n jobs."""
     return [
-        json.loads((sweep.run_dir / str(job) / "elo_results.json").read_text()) for job in range(n)
+        json.loads((sweep.run_dir / str(job) / "elo_results.json").read_text())
+        for job in range(n)
     ]
 
 
@@ -104,7 +113,9 @@ def test_jobs_of_two_launchers_at_once_make_and_pay_for_everything_once(
     tmp_path: Path, values: str, n: int
 ):
     """Six answers and twelve queries are wanted by each of them; equal settings have equal results."""
-    with AnthropicServer(verdicts=longer, outcomes=answered, seconds_to_end=1.0) as server:
+    with AnthropicServer(
+        verdicts=longer, outcomes=answered, seconds_to_end=1.0
+    ) as server:
         sweeps = [
             start(
                 "-m",
@@ -126,7 +137,10 @@ def test_jobs_of_two_launchers_at_once_make_and_pay_for_everything_once(
     assert results(by_joblib, n)[0] != results(by_joblib, n)[1]  # of another K
     for sweep in (by_joblib, by_submitit):
         assert f"sweep: {n} of {n} jobs finished" in sweep.out
-    left = [rows(store(tmp_path), f"SELECT * FROM {table}") for table in ("claims", "owners")]
+    left = [
+        rows(store(tmp_path), f"SELECT * FROM {table}")
+        for table in ("claims", "owners")
+    ]
     assert left == [[], []]
 
 
@@ -136,7 +150,9 @@ def test_jobs_of_two_launchers_at_once_make_and_pay_for_everything_once(
 @pytest.fixture
 def server() -> Iterator[AnthropicServer]:
     """It takes three seconds for a batch."""
-    with AnthropicServer(verdicts=longer, outcomes=answered, seconds_to_end=3.0) as server:
+    with AnthropicServer(
+        verdicts=longer, outcomes=answered, seconds_to_end=3.0
+    ) as server:
         yield server
 
 
@@ -145,7 +161,10 @@ def workers(path: Path, n: int) -> list[int]:
     query = "SELECT pid, state FROM owners LEFT JOIN batches USING (owner) ORDER BY state IS NULL"
     found: list[Any] = []
     give_up = time.monotonic() + 60
-    while not (len(found) == n and found[0][1] == "submitted") and time.monotonic() < give_up:
+    while (
+        not (len(found) == n and found[0][1] == "submitted")
+        and time.monotonic() < give_up
+    ):
         time.sleep(0.02)
         with suppress(sqlite3.OperationalError):  # the store is being made
             found = rows(path, query) if path.exists() else []
@@ -220,7 +239,11 @@ def test_a_mistake_in_a_worker_is_one_line_as_without_launchers(
         "figures=false",
     )
     ran = attempt(
-        "-m", f"prompts.bank_path={BANK},missing.jsonl", *launcher, *quick, folder=tmp_path
+        "-m",
+        f"prompts.bank_path={BANK},missing.jsonl",
+        *launcher,
+        *quick,
+        folder=tmp_path,
     )
     assert ran.code == 1
     assert "Traceback" not in ran.err
@@ -265,7 +288,10 @@ def test_a_bug_in_a_job_is_told_in_words_and_in_full_in_its_log(
         "tracker=local",
     )
     ran = attempt(
-        *chosen, folder=tmp_path, anew=True, PYTHONPATH=os.pathsep.join([str(HOME), str(tmp_path)])
+        *chosen,
+        folder=tmp_path,
+        anew=True,
+        PYTHONPATH=os.pathsep.join([str(HOME), str(tmp_path)]),
     )
     assert ran.code == 1
     assert "job 0 failed: OddError: a bug" in ran.out
@@ -283,7 +309,11 @@ def test_a_launcher_that_is_not_installed_is_named_with_what_brings_it(tmp_path:
 
 def test_without_slurm_it_is_one_line(tmp_path: Path):
     ran = attempt(
-        "-m", "elo.k=8,16", "hydra/launcher=submitit_slurm", folder=tmp_path, PATH="/nowhere"
+        "-m",
+        "elo.k=8,16",
+        "hydra/launcher=submitit_slurm",
+        folder=tmp_path,
+        PATH="/nowhere",
     )
     assert ran.code == 2
     assert ran.err == (
@@ -299,20 +329,36 @@ SHARED = ("entrant=[probe_reference,probe_partial]",)
 
 def test_an_array_of_shares_fills_one_store(tmp_path: Path):
     chosen = (*SHARED, f"prompts.bank_path={bank(tmp_path)}")
-    shares = run("-m", "shard=0/3,1/3,2/3", *JOBLIB, *chosen, folder=tmp_path, anew=True)
+    shares = run(
+        "-m", "shard=0/3,1/3,2/3", *JOBLIB, *chosen, folder=tmp_path, anew=True
+    )
     assert "sweep: 3 of 3 jobs finished" in shares.out
     whole = run("shard=0/1", *chosen, folder=tmp_path)
-    assert whole.out.startswith("shard 0/1: 0 responses made, 12 were there; run without shard=")
+    assert whole.out.startswith(
+        "shard 0/1: 0 responses made, 12 were there; run without shard="
+    )
 
 
 def test_an_array_of_shares_with_a_store_each_is_merged(tmp_path: Path):
     """As on machines that share no disk."""
     chosen = (*SHARED, f"prompts.bank_path={bank(tmp_path)}")
-    run("-m", "shard=0/2,1/2", "cache_dir=shares/${hydra:job.num}", *chosen, folder=tmp_path)
+    run(
+        "-m",
+        "shard=0/2,1/2",
+        "cache_dir=shares/${hydra:job.num}",
+        *chosen,
+        folder=tmp_path,
+    )
     files = ",".join(f"shares/{n}/store.sqlite" for n in range(2))
     merged = run(
-        "-m", "experiment=store", "store.action=merge", f"store.file={files}", folder=tmp_path
+        "-m",
+        "experiment=store",
+        "store.action=merge",
+        f"store.file={files}",
+        folder=tmp_path,
     )
     assert merged.out.count("6 answers there, 6 of them new here") == 2
     whole = run("shard=0/1", *chosen, folder=tmp_path)
-    assert whole.out.startswith("shard 0/1: 0 responses made, 12 were there; run without shard=")
+    assert whole.out.startswith(
+        "shard 0/1: 0 responses made, 12 were there; run without shard="
+    )

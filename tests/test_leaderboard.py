@@ -28,7 +28,9 @@ NAN = math.nan
 def board(ratings: dict[str, float | None], **columns: Any) -> Leaderboard:
     models = tuple(sorted(ratings))
     values = np.array([ratings[model] for model in models], dtype=float)
-    return Leaderboard(label="L", interval=None, models=models, rating=values, **columns)
+    return Leaderboard(
+        label="L", interval=None, models=models, rating=values, **columns
+    )
 
 
 def ranked(ratings: dict[str, float | None]) -> list[tuple[str, int | None]]:
@@ -48,12 +50,16 @@ def ranked(ratings: dict[str, float | None]) -> list[tuple[str, int | None]]:
     ],
     ids=["unrated last", "equal share a rank", "zero is a rating", "a chain of equals", "rounding", "none"],
 )  # fmt: skip
-def test_ranks(ratings: dict[str, float | None], expected: list[tuple[str, int | None]]):
+def test_ranks(
+    ratings: dict[str, float | None], expected: list[tuple[str, int | None]]
+):
     assert ranked(ratings) == expected
 
 
 @given(st.lists(st.none() | st.integers(-3, 3).map(float), max_size=8), st.randoms())
-def test_which_model_has_which_rating_decides_alone(values: list[float | None], random: Any):
+def test_which_model_has_which_rating_decides_alone(
+    values: list[float | None], random: Any
+):
     names = [f"m{i}" for i in range(len(values))]
     there = dict(zip(names, values, strict=True))
     order = random.sample(names, len(names))
@@ -92,7 +98,9 @@ def test_an_interval_is_student_s_of_each_model_s_own_prompts():
 @pytest.mark.parametrize("df", [1.0, 2.5, 142.0, math.inf])
 @pytest.mark.parametrize("level", [0.6, 0.95, 1 - 0.05 / 18])
 def test_the_quantile_is_that_of_scipy(df: float, level: float):
-    assert t_quantile(df, level=level) == pytest.approx(stats.t.ppf((1 + level) / 2, df))
+    assert t_quantile(df, level=level) == pytest.approx(
+        stats.t.ppf((1 + level) / 2, df)
+    )
 
 
 def test_pinned_to_a_model_errors_are_of_the_distance_to_it():
@@ -115,7 +123,9 @@ def test_pinned_to_a_model_errors_are_of_the_distance_to_it():
     )
     assert fixed.samples is not None
     np.testing.assert_array_equal(fixed.samples, [[960.0, 1000.0], [980.0, 1000.0]])
-    with pytest.raises(UserError, match="baseline_model: 'z' has no rating here.*such as b, a"):
+    with pytest.raises(
+        UserError, match="baseline_model: 'z' has no rating here.*such as b, a"
+    ):
         pinned(free, "z", 1000.0)
 
 
@@ -125,5 +135,7 @@ def test_running_means_are_those_of_the_first_permutations():
     assert (counts[0], counts[-1]) == (1, 500)
     for n, mean, error in zip(counts.tolist(), means, errors, strict=True):
         np.testing.assert_allclose(mean, samples[:n].mean(axis=0))
-        expected = samples[:n].std(axis=0, ddof=1) / math.sqrt(n) if n > 1 else np.zeros(3)
+        expected = (
+            samples[:n].std(axis=0, ddof=1) / math.sqrt(n) if n > 1 else np.zeros(3)
+        )
         np.testing.assert_allclose(error, expected, atol=1e-9)

@@ -30,11 +30,19 @@ HOW: dict[str, Any] = {
 
 
 def queries(keys: Iterable[str]) -> dict[str, dict[str, str]]:
-    return {key: {"dimension": "factuality", "prompt_id": f"prompt of {key}"} for key in keys}
+    return {
+        key: {"dimension": "factuality", "prompt_id": f"prompt of {key}"}
+        for key in keys
+    }
 
 
 def record(
-    ledger: Ledger, batch: Batch, outcomes: dict[str, str], replies: list[JudgeReply], *, now: float
+    ledger: Ledger,
+    batch: Batch,
+    outcomes: dict[str, str],
+    replies: list[JudgeReply],
+    *,
+    now: float,
 ) -> tuple[set[str], list[JudgeReply]]:
     new, answers = ledger.record(batch, outcomes, {r.key: r for r in replies}, now=now)
     assert list(answers) == [answer.key for answer in answers.values()]
@@ -53,14 +61,19 @@ def intend(ledger: Ledger, keys: Iterable[str], **how: Any) -> Batch:
 
 def everything(path: Path) -> dict[str, list[tuple[Any, ...]]]:
     tables = ("answers", "owners", "claims", "batches", "queries")
-    return {table: rows(path, f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables}
+    return {
+        table: rows(path, f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables
+    }
 
 
 def summary(path: Path) -> tuple[str, str, str, str]:
     """The state of each batch, how its queries ended, what is claimed and what is answered, a letter or word each."""
     outcomes = "SELECT COALESCE(outcome, '-') FROM queries ORDER BY key"
     return (
-        " ".join(state for (state,) in rows(path, "SELECT state FROM batches ORDER BY created_at")),
+        " ".join(
+            state
+            for (state,) in rows(path, "SELECT state FROM batches ORDER BY created_at")
+        ),
         " ".join(outcome for (outcome,) in rows(path, outcomes)),
         "".join(key for (key,) in rows(path, "SELECT key FROM claims ORDER BY key")),
         "".join(key for (key,) in rows(path, "SELECT key FROM answers ORDER BY key")),
@@ -115,7 +128,10 @@ def test_a_worked_example(path: Path) -> None:
         assert summary(path) == ("settled", "succeeded expired succeeded", "b", "ac")
         assert (ledger.pending(), ledger.under_way()) == (set(), [])
         again = intend(ledger, "b", now=400.0)
-        assert (ledger.pending(), [b.nonce for b in ledger.under_way()]) == ({"b"}, [again.nonce])
+        assert (ledger.pending(), [b.nonce for b in ledger.under_way()]) == (
+            {"b"},
+            [again.nonce],
+        )
         assert record(ledger, again, {"b": "succeeded"}, [reply("b")], now=500.0) == (
             {"b"},
             [reply("b")],
@@ -152,7 +168,9 @@ def test_what_was_written_is_read_by_another_process_and_says_all_that_recovery_
             assert (reader.under_way(), ledger.under_way()) == ([], [batch])
 
 
-def test_a_custom_id_is_proof_of_the_batch_and_fits_what_the_api_allows(path: Path) -> None:
+def test_a_custom_id_is_proof_of_the_batch_and_fits_what_the_api_allows(
+    path: Path,
+) -> None:
     with run(path, "abcdefghij") as (_, _, ledger):
         batches = [intend(ledger, keys) for keys in ("a", "bc", "def", "ghij")]
     ids = {batch.custom_id("0123456789" * 4) for batch in batches}
@@ -170,13 +188,17 @@ def test_batches_come_oldest_first(path: Path) -> None:
         assert [batch.size for batch in ledger.batches()] == [4, 2, 3, 1]
 
 
-def test_a_process_that_slept_cannot_abandon_what_another_has_taken_over(path: Path) -> None:
+def test_a_process_that_slept_cannot_abandon_what_another_has_taken_over(
+    path: Path,
+) -> None:
     """Bob has found Ann's batch at the server: if it were abandoned now, it would be paid for again."""
     with run(path, "a") as (_, _, ann):
         batch = intend(ann, "a")
         write(path, "UPDATE owners SET started = 'before'")
         with run(path, "a") as (_, _, bob):
-            assert not ann.abandon(batch, "it did not turn up")  # nor before it is found
+            assert not ann.abandon(
+                batch, "it did not turn up"
+            )  # nor before it is found
             bob.submitted(batch, "msgbatch_1")
             assert not ann.abandon(batch, "it did not turn up")
         with run(path, "a") as (_, _, heir):
@@ -218,7 +240,9 @@ def test_one_id_belongs_to_one_batch(path: Path) -> None:
     with run(path, "abc") as (_, _, ledger):
         first, second = intend(ledger, "a"), intend(ledger, "bc")
         ledger.submitted(first, "msgbatch_1")
-        with pytest.raises(UserError, match="UNIQUE constraint failed: batches.batch_id"):
+        with pytest.raises(
+            UserError, match="UNIQUE constraint failed: batches.batch_id"
+        ):
             ledger.submitted(second, "msgbatch_1")
         assert [b.state for b in ledger.batches()] == ["submitted", "intended"]
 
@@ -248,7 +272,9 @@ def test_they_may_at_different_servers(path: Path) -> None:
         ]
 
 
-@pytest.mark.parametrize("keys", ["x", "ax", "ab"], ids=["never claimed", "one of two", "let go"])
+@pytest.mark.parametrize(
+    "keys", ["x", "ax", "ab"], ids=["never claimed", "one of two", "let go"]
+)
 def test_nothing_is_submitted_without_a_claim_on_it(path: Path, keys: str) -> None:
     with run(path, "ab") as (_, claims, ledger):
         claims.keep("b", reply("b"))
@@ -262,7 +288,9 @@ def test_nothing_is_submitted_without_a_claim_on_it(path: Path, keys: str) -> No
     )
 
 
-def test_a_process_that_slept_and_was_taken_for_dead_submits_nothing_more(path: Path) -> None:
+def test_a_process_that_slept_and_was_taken_for_dead_submits_nothing_more(
+    path: Path,
+) -> None:
     """Ann's machine sleeps past her lease; Bob, on another, takes over. What she had submitted is still taken in."""
     with run(path, "abc") as (_, ann_claims, ann):
         batch = intend(ann, "ab")
@@ -270,13 +298,18 @@ def test_a_process_that_slept_and_was_taken_for_dead_submits_nothing_more(path: 
         write(path, "UPDATE owners SET started = 'before'")
         with run(path) as (_, bob_claims, bob):
             assert bob_claims.take("abc") == ["a", "b", "c"]
-            assert ([b.nonce for b in bob.under_way()], ann.under_way()) == ([batch.nonce], [])
+            assert ([b.nonce for b in bob.under_way()], ann.under_way()) == (
+                [batch.nonce],
+                [],
+            )
             with pytest.raises(UserError, match="another process has taken over"):
                 ann.intend(queries("c"), **HOW)
             assert ann_claims.take("abc") == []
             record(ann, batch, {"a": "succeeded"}, [reply("a")], now=1.0)
             both = [reply("a"), reply("b")]
-            assert record(bob, batch, dict.fromkeys("ab", "succeeded"), both, now=2.0) == (
+            assert record(
+                bob, batch, dict.fromkeys("ab", "succeeded"), both, now=2.0
+            ) == (
                 {"b"},
                 both,
             )
@@ -287,27 +320,39 @@ def test_a_result_counts_once_however_often_it_comes(path: Path) -> None:
     with run(path, "ab") as (store, _, ledger):
         batch = intend(ledger, "ab")
         outcomes, replies = {"a": "succeeded", "b": "errored"}, [reply("a")]
-        assert record(ledger, batch, outcomes, replies, now=1.0) == ({"a", "b"}, replies)
+        assert record(ledger, batch, outcomes, replies, now=1.0) == (
+            {"a", "b"},
+            replies,
+        )
         before = everything(path)
         for later in (2.0, 3.0):
-            assert record(ledger, batch, outcomes, replies, now=later) == (set(), replies)
+            assert record(ledger, batch, outcomes, replies, now=later) == (
+                set(),
+                replies,
+            )
         assert everything(path) == before
         assert (store.usage.judge_calls, store.usage.dollars) == (1, 0.5)
         assert store.usage.dollars_by_dimension == {"factuality": 0.5}
 
 
-def test_the_first_answer_stays_and_the_second_is_paid_for_all_the_same(path: Path) -> None:
+def test_the_first_answer_stays_and_the_second_is_paid_for_all_the_same(
+    path: Path,
+) -> None:
     with run(path, "a") as (store, _, ledger):
         batch = intend(ledger, "a")
         first = reply("a", "first", dollars=0.25)
         list(store.keep([first], key=lambda r: r.key))
-        found = record(ledger, batch, {"a": "succeeded"}, [reply("a", "second")], now=1.0)
+        found = record(
+            ledger, batch, {"a": "succeeded"}, [reply("a", "second")], now=1.0
+        )
         assert found == ({"a"}, [first])  # every run shall see the same
         assert store.get(JudgeReply, "a")["a"] == first
         assert (summary(path)[2], store.usage.dollars) == ("", 0.75)
 
 
-RESULTS = dict(zip("abcdefgh", ["succeeded"] * 5 + ["errored", "expired", "canceled"], strict=True))
+RESULTS = dict(
+    zip("abcdefgh", ["succeeded"] * 5 + ["errored", "expired", "canceled"], strict=True)
+)
 PARTS = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), max_size=6)
 
 
@@ -372,20 +417,28 @@ def test_law_the_ledger_says_what_a_list_of_batches_in_memory_says(
             known = expected[which % len(expected)] if expected else None
             if call == "intend":
                 about, how = queries(some), {**HOW, "now": float(n)}
-                if any(e.batch.size == len(some) for e in expected if e.state == "intended"):
+                if any(
+                    e.batch.size == len(some) for e in expected if e.state == "intended"
+                ):
                     assert ledger.intend(about, **how) is None
                 elif pending.union(answered) & set(some):
                     with pytest.raises(UserError, match="Nothing more is submitted"):
                         ledger.intend(about, **how)
                 else:
-                    expected.append(Expected(intend(ledger, some, now=float(n)), set(some)))
+                    expected.append(
+                        Expected(intend(ledger, some, now=float(n)), set(some))
+                    )
             elif known and call == "submitted":
                 ledger.submitted(known.batch, f"msgbatch_{n}")
                 known.state = (
-                    "submitted" if known.state in ("intended", "abandoned") else known.state
+                    "submitted"
+                    if known.state in ("intended", "abandoned")
+                    else known.state
                 )
             elif known and call == "abandon":
-                assert ledger.abandon(known.batch, "not accepted") == (known.state == "intended")
+                assert ledger.abandon(known.batch, "not accepted") == (
+                    known.state == "intended"
+                )
                 known.state = "abandoned" if known.state == "intended" else known.state
             elif known and call == "give up":
                 ledger.give_up(known.batch, "given up by the user")
@@ -393,14 +446,24 @@ def test_law_the_ledger_says_what_a_list_of_batches_in_memory_says(
             elif known and call == "record":
                 answers = [reply(key) for key in some if key in known.keys]
                 new, seen = record(
-                    ledger, known.batch, dict.fromkeys(some, "succeeded"), answers, now=float(n)
+                    ledger,
+                    known.batch,
+                    dict.fromkeys(some, "succeeded"),
+                    answers,
+                    now=float(n),
                 )
                 assert (new, seen) == (known.keys & set(some), answers)
                 known.keys -= new
                 answered |= new
-                known.state = "settled" if known.open and not known.keys else known.state
-            assert ledger.pending() == {key for e in expected if e.open for key in e.keys}
-            assert [batch.state for batch in ledger.batches()] == [e.state for e in expected]
+                known.state = (
+                    "settled" if known.open and not known.keys else known.state
+                )
+            assert ledger.pending() == {
+                key for e in expected if e.open for key in e.keys
+            }
+            assert [batch.state for batch in ledger.batches()] == [
+                e.state for e in expected
+            ]
             assert [b.nonce for b in ledger.under_way()] == [
                 e.batch.nonce for e in expected if e.open
             ]
@@ -441,7 +504,9 @@ def test_a_call_that_fails_half_way_has_done_nothing_and_can_be_made_again(
 
         with (
             failing(path, when),
-            pytest.raises(UserError, match=r"cannot be used as the store \(the disk gave up\)"),
+            pytest.raises(
+                UserError, match=r"cannot be used as the store \(the disk gave up\)"
+            ),
         ):
             work()
         states = {0: "", 1: "intended", 2: "submitted"}[len(done)]
@@ -452,7 +517,9 @@ def test_a_call_that_fails_half_way_has_done_nothing_and_can_be_made_again(
         assert (store.usage.judge_calls, store.usage.dollars) == (2, 1.0)
 
 
-def test_names_that_are_no_json_are_refused_before_anything_is_written(path: Path) -> None:
+def test_names_that_are_no_json_are_refused_before_anything_is_written(
+    path: Path,
+) -> None:
     with run(path, "ab") as (_, _, ledger):
         with pytest.raises(ValueError, match="not JSON compliant"):
             ledger.intend({**queries("a"), "b": {"dimension": float("nan")}}, **HOW)
@@ -484,7 +551,9 @@ with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
     sys.stdin.readline()
 """
     with ExitStack() as stack:
-        workers = [stack.enter_context(process(script, path, name)) for name in ("ann", "bob")]
+        workers = [
+            stack.enter_context(process(script, path, name)) for name in ("ann", "bob")
+        ]
         for words in ("ready", "done"):
             assert [said(worker) for worker in workers] == [[words], [words]]
             for worker in workers:

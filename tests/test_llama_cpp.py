@@ -20,9 +20,7 @@ from tests.data import BANK, shipped
 
 PROMPTS = bank.load(BANK)[:4]
 BY_ID = {prompt.prompt_id: prompt for prompt in PROMPTS}
-TEMPLATE = (
-    "{% for m in messages %}<s>{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}<s>assistant: "
-)
+TEMPLATE = "{% for m in messages %}<s>{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}<s>assistant: "
 DRIFT = 0.05  # nats: what llama.cpp makes of one pass and of a token at a time
 HIDDEN, HEADS, LAYERS = 32, 4, 2
 
@@ -30,7 +28,8 @@ HIDDEN, HEADS, LAYERS = 32, 4, 2
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     pytest.importorskip(
-        "llama_cpp", reason="llama.cpp takes a quarter of an hour to build: the extra llama_cpp"
+        "llama_cpp",
+        reason="llama.cpp takes a quarter of an hour to build: the extra llama_cpp",
     )
     pytest.importorskip("gguf", reason="a model is written with the package gguf")
     yield tiny_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
@@ -42,8 +41,18 @@ def tiny_gguf(path: Path, seed: int = 0) -> Path:
     from gguf import GGUFWriter, TokenType
 
     rng = np.random.default_rng(seed)
-    tokens = [b"<unk>", b"<s>", b"</s>", *(f"<0x{byte:02X}>".encode() for byte in range(256))]
-    kinds = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL, *([TokenType.BYTE] * 256)]
+    tokens = [
+        b"<unk>",
+        b"<s>",
+        b"</s>",
+        *(f"<0x{byte:02X}>".encode() for byte in range(256)),
+    ]
+    kinds = [
+        TokenType.UNKNOWN,
+        TokenType.CONTROL,
+        TokenType.CONTROL,
+        *([TokenType.BYTE] * 256),
+    ]
     writer = GGUFWriter(path, "llama")
     writer.add_context_length(1024)
     writer.add_embedding_length(HIDDEN)
@@ -64,11 +73,19 @@ def tiny_gguf(path: Path, seed: int = 0) -> Path:
     square, wide, tall = (HIDDEN, HIDDEN), (2 * HIDDEN, HIDDEN), (HIDDEN, 2 * HIDDEN)
     shapes = dict.fromkeys(["attn_q", "attn_k", "attn_v", "attn_output"], square)
     shapes |= {"ffn_gate": wide, "ffn_up": wide, "ffn_down": tall}
-    weights = {f"blk.{i}.{name}": shape for i in range(LAYERS) for name, shape in shapes.items()}
+    weights = {
+        f"blk.{i}.{name}": shape
+        for i in range(LAYERS)
+        for name, shape in shapes.items()
+    }
     weights |= dict.fromkeys(["token_embd", "output"], (len(tokens), HIDDEN))
     for name, shape in weights.items():
-        writer.add_tensor(f"{name}.weight", rng.normal(0.0, 0.3, shape).astype(np.float32))
-    norms = [f"blk.{i}.{name}" for i in range(LAYERS) for name in ("attn_norm", "ffn_norm")]
+        writer.add_tensor(
+            f"{name}.weight", rng.normal(0.0, 0.3, shape).astype(np.float32)
+        )
+    norms = [
+        f"blk.{i}.{name}" for i in range(LAYERS) for name in ("attn_norm", "ffn_norm")
+    ]
     for name in ("output_norm", *norms):
         writer.add_tensor(f"{name}.weight", np.ones(HIDDEN, np.float32))
     writer.write_header_to_file()
@@ -100,7 +117,9 @@ def forced(by: Any, responses: dict[str, Response]) -> dict[str, float | None]:
     }
 
 
-def test_an_answer_records_what_was_drawn_and_ends_with_its_end_token_or_is_cut_off(model):
+def test_an_answer_records_what_was_drawn_and_ends_with_its_end_token_or_is_cut_off(
+    model,
+):
     made = answers(entrant(model))
     lm = gguf.load(entrant(model).weights)
     assert set(made) == set(BY_ID)
@@ -120,7 +139,9 @@ def test_special_tokens_of_the_template_are_tokens_and_not_text(model):
     assert ids[0] == 1
 
 
-def test_it_is_as_likely_forced_as_it_was_drawn_but_for_what_llama_cpp_makes_of_batches(model):
+def test_it_is_as_likely_forced_as_it_was_drawn_but_for_what_llama_cpp_makes_of_batches(
+    model,
+):
     of = entrant(model, system_prompt="Be brief.", temperature=0.8)
     made = answers(of)
     pipeline.generation_check(made, forced(of, made), allowed=DRIFT).check()
@@ -139,7 +160,9 @@ def test_neither_order_nor_threads_nor_another_load_changes_a_bit(model):
     assert forced(entrant(model, n_threads=2), made) == expected
 
 
-def test_clones_share_what_is_stored_and_their_difference_is_zero_to_the_last_bit(model, tmp_path):
+def test_clones_share_what_is_stored_and_their_difference_is_zero_to_the_last_bit(
+    model, tmp_path
+):
     policies = {
         "base": entrant(model),
         "clone": entrant(model),
@@ -151,7 +174,9 @@ def test_clones_share_what_is_stored_and_their_difference_is_zero_to_the_last_bi
         found = pipeline.teacher_force(PROMPTS, made, checked, store)
         assert (store.usage.logprobs_forced, store.usage.logprobs_stored) == (8, 4)
     assert found["clone"] == found["base"] != found["other"]
-    check = pipeline.clone_check(PROMPTS, made, checked, logging_policy="base", n_answers=2, seed=1)
+    check = pipeline.clone_check(
+        PROMPTS, made, checked, logging_policy="base", n_answers=2, seed=1
+    )
     assert (check.n_checked, check.max_difference) == (2, 0.0)
 
 
@@ -182,7 +207,9 @@ def test_a_file_that_is_no_model_is_named(model, tmp_path):
 
 
 def test_a_file_that_is_not_there_is_named_without_llama_cpp(tmp_path):
-    with pytest.raises(UserError, match="absent.gguf: no such file. Expected a model as .gguf."):
+    with pytest.raises(
+        UserError, match="absent.gguf: no such file. Expected a model as .gguf."
+    ):
         entrant(tmp_path / "absent.gguf").cache_key(PROMPTS[0])
     assert entrant(tmp_path / "absent.gguf").weight_files == []
 
@@ -191,7 +218,8 @@ def test_an_answer_is_known_by_the_content_of_the_file_and_the_settings(tmp_path
     for name, content in (("one", b"a"), ("two", b"a"), ("three", b"b")):
         (tmp_path / f"{name}.gguf").write_bytes(content)
     one, two, three = (
-        entrant(tmp_path / f"{name}.gguf").cache_key(PROMPTS[0]) for name in ("one", "two", "three")
+        entrant(tmp_path / f"{name}.gguf").cache_key(PROMPTS[0])
+        for name in ("one", "two", "three")
     )
     assert one == two != three
     assert entrant(tmp_path / "one.gguf", temperature=0.5).cache_key(PROMPTS[0]) != one
@@ -200,5 +228,9 @@ def test_an_answer_is_known_by_the_content_of_the_file_and_the_settings(tmp_path
 def test_log_probabilities_are_those_of_the_logits_divided_by_the_temperature():
     """Logits 0 and log 3 are odds of 1 to 3; at half the temperature of 1 to 9."""
     logits = np.array([[0.0, math.log(3)]], dtype=np.float32)
-    np.testing.assert_allclose(np.exp(gguf.log_softmax(logits, 1.0)), [[1 / 4, 3 / 4]], rtol=1e-6)
-    np.testing.assert_allclose(np.exp(gguf.log_softmax(logits, 0.5)), [[1 / 10, 9 / 10]], rtol=1e-6)
+    np.testing.assert_allclose(
+        np.exp(gguf.log_softmax(logits, 1.0)), [[1 / 4, 3 / 4]], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        np.exp(gguf.log_softmax(logits, 0.5)), [[1 / 10, 9 / 10]], rtol=1e-6
+    )

@@ -24,7 +24,9 @@ from tests.data import COMPARISON, shipped
 from tests.tiny_models import tiny_model
 
 SYSTEM = "Judge."
-TEMPLATE = "{question}\n{reference}{expected}A: {response_a}\nB: {response_b}\n({nonce})"
+TEMPLATE = (
+    "{question}\n{reference}{expected}A: {response_a}\nB: {response_b}\n({nonce})"
+)
 COMPARISONS = [
     COMPARISON,
     *(
@@ -38,7 +40,9 @@ COMPARISONS = [
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("judge"), kind="llama", n_layers=2, spread=0.4)
+    return tiny_model(
+        tmp_path_factory.mktemp("judge"), kind="llama", n_layers=2, spread=0.4
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +61,9 @@ def rubric(tmp_path: Path) -> Rubric:
     }
     for name, text in {**texts, "schema.json": "{}"}.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    rubric_md, system, pairwise, schema = (str(tmp_path / name) for name in (*texts, "schema.json"))
+    rubric_md, system, pairwise, schema = (
+        str(tmp_path / name) for name in (*texts, "schema.json")
+    )
     return Rubric(
         dimension="factuality",
         path=rubric_md,
@@ -84,13 +90,19 @@ def requests(
     rubric: Rubric, of: LocalJudge, *, swaps: Sequence[bool] = (False,)
 ) -> list[JudgeRequest]:
     return [
-        rubric.request(c, judge=of.model, position_swap=swap) for c in COMPARISONS for swap in swaps
+        rubric.request(c, judge=of.model, position_swap=swap)
+        for c in COMPARISONS
+        for swap in swaps
     ]
 
 
-def replies(rubric: Rubric, of: LocalJudge, folder: Path, **how: Any) -> dict[str, JudgeReply]:
+def replies(
+    rubric: Rubric, of: LocalJudge, folder: Path, **how: Any
+) -> dict[str, JudgeReply]:
     with Store(folder / "store.sqlite") as store:
-        return {reply.key: reply for reply in of.answer(requests(rubric, of, **how), store)}
+        return {
+            reply.key: reply for reply in of.answer(requests(rubric, of, **how), store)
+        }
 
 
 def one_by_one(lm: CausalLM, ids: list[int], text: str) -> float:
@@ -109,23 +121,33 @@ def test_a_labels_log_probability_is_the_sum_over_its_tokens(model, rubric, tmp_
     of = judge(model)
     found = replies(rubric, of, tmp_path)
     lm = causal_lm.load(of.weights)
-    assert [len(lm.tokenizer(f" {label}")["input_ids"]) for label in LABELS] == [1, 2, 3]
+    assert [len(lm.tokenizer(f" {label}")["input_ids"]) for label in LABELS] == [
+        1,
+        2,
+        3,
+    ]
     for request in requests(rubric, of):
-        ids = causal_lm.chat_ids(lm, request.user, system_prompt=request.system, chat_template=None)
+        ids = causal_lm.chat_ids(
+            lm, request.user, system_prompt=request.system, chat_template=None
+        )
         ids += lm.tokenizer("VERDICT:")["input_ids"]
         expected = {label: one_by_one(lm, ids, f" {label}") for label in LABELS}
         message = json.loads(found[request.key].message or "")
         assert message["log_probabilities"] == pytest.approx(expected, abs=1e-3)
 
 
-def test_the_likeliest_label_is_the_verdict_and_the_three_are_normalised(model, rubric, tmp_path):
+def test_the_likeliest_label_is_the_verdict_and_the_three_are_normalised(
+    model, rubric, tmp_path
+):
     of = judge(model)
     found = replies(rubric, of, tmp_path)
     for request in requests(rubric, of):
         message = json.loads(found[request.key].message or "")
         chances, logs = message["probabilities"], message["log_probabilities"]
         assert sum(chances.values()) == pytest.approx(1)
-        assert math.log(chances["A"] / chances["TIE"]) == pytest.approx(logs["A"] - logs["TIE"])
+        assert math.log(chances["A"] / chances["TIE"]) == pytest.approx(
+            logs["A"] - logs["TIE"]
+        )
         verdict = rubric.parse(request, found[request.key], judge_model=of.model)
         assert verdict.verdict == max(chances, key=chances.__getitem__)
         evidence = [f"{label}: probability {chances[label]:.3f}" for label in "AB"]
@@ -138,7 +160,9 @@ def test_the_verdicts_do_not_depend_on_the_batch(model, rubric, tmp_path, batch_
     expected = replies(rubric, judge(model), tmp_path / "one")
     found = replies(rubric, judge(model, batch_size=batch_size), tmp_path / "two")
     for key, reply in expected.items():
-        one, two = (json.loads(r.message or "")["probabilities"] for r in (found[key], reply))
+        one, two = (
+            json.loads(r.message or "")["probabilities"] for r in (found[key], reply)
+        )
         assert one == pytest.approx(two, abs=1e-4)
 
 
@@ -152,9 +176,13 @@ def test_both_orders_are_judged(model, rubric, tmp_path):
         assert {v.verdict for v in judgment.raw} <= set(LABELS)
 
 
-def test_a_request_that_does_not_fit_is_invalid_and_the_rest_is_judged(rubric, tmp_path):
+def test_a_request_that_does_not_fit_is_invalid_and_the_rest_is_judged(
+    rubric, tmp_path
+):
     """The third of four responses is nine sentences long."""
-    short = tiny_model(tmp_path / "m", kind="llama", n_layers=2, max_position_embeddings=150)
+    short = tiny_model(
+        tmp_path / "m", kind="llama", n_layers=2, max_position_embeddings=150
+    )
     of = judge(short)
     found = replies(rubric, of, tmp_path)
     verdicts = [
@@ -175,11 +203,17 @@ def test_the_model_is_loaded_for_requests_and_then_released(model, rubric, tmp_p
         assert list(judge(tmp_path / "absent").answer([], store)) == []
 
 
-def test_the_cache_key_has_all_that_can_change_a_verdict_and_nothing_else(model, tmp_path):
+def test_the_cache_key_has_all_that_can_change_a_verdict_and_nothing_else(
+    model, tmp_path
+):
     key = judge(model).cache_key()
     for same in ({"batch_size": 1}, {"device": "auto"}):
         assert judge(model, **same).cache_key() == key
-    for other in ({"lead": "Better:"}, {"dtype": "bfloat16"}, {"chat_template": "none"}):
+    for other in (
+        {"lead": "Better:"},
+        {"dtype": "bfloat16"},
+        {"chat_template": "none"},
+    ):
         assert judge(model, **other).cache_key() != key
     another = tiny_model(tmp_path, kind="llama", n_layers=2, seed=1)
     assert judge(another).cache_key() != key
@@ -228,7 +262,9 @@ def scored(scoring: ScoreRubric, of: LocalJudge, folder: Path) -> list[Score]:
         return pipeline.score_responses(ITEMS, scoring, of, store)
 
 
-def test_a_score_is_the_mean_over_the_whole_numbers_of_its_scale(model, scoring, tmp_path):
+def test_a_score_is_the_mean_over_the_whole_numbers_of_its_scale(
+    model, scoring, tmp_path
+):
     """The tiny tokenizer writes 11 as 1 and 1: what begins 11 does not count as 1."""
     scoring.high = 20
     of = judge(model)
@@ -239,7 +275,9 @@ def test_a_score_is_the_mean_over_the_whole_numbers_of_its_scale(model, scoring,
     ] * 2
     for item, score in zip(ITEMS, found, strict=True):
         asked = scoring.request(item, judge="any")
-        ids = causal_lm.chat_ids(lm, asked.user, system_prompt=asked.system, chat_template=None)
+        ids = causal_lm.chat_ids(
+            lm, asked.user, system_prompt=asked.system, chat_template=None
+        )
         ids += lm.tokenizer(SCORE_LEAD)["input_ids"]
         chances = [math.exp(one_by_one(lm, ids, f" {number}")) for number in range(21)]
         chances[1] -= sum(chances[11:20])
@@ -248,13 +286,20 @@ def test_a_score_is_the_mean_over_the_whole_numbers_of_its_scale(model, scoring,
         assert score.judge_score == pytest.approx(mean / 20, abs=1e-6)
 
 
-def test_the_interval_holds_the_middle_of_the_probability_and_no_more(model, scoring, tmp_path):
+def test_the_interval_holds_the_middle_of_the_probability_and_no_more(
+    model, scoring, tmp_path
+):
     of = judge(model)
     scored(scoring, of, tmp_path)
     with Store(tmp_path / "store.sqlite") as store:
-        replies = [json.loads(value) for (value,) in store.read("SELECT value FROM answers")]
+        replies = [
+            json.loads(value) for (value,) in store.read("SELECT value FROM answers")
+        ]
     for reply in replies:
-        answer, chances = json.loads(reply["text"]), json.loads(reply["message"])["probabilities"]
+        answer, chances = (
+            json.loads(reply["text"]),
+            json.loads(reply["message"])["probabilities"],
+        )
         numbers = {float(label): p for label, p in chances.items()}
         assert sum(numbers.values()) == pytest.approx(1)
         assert (
@@ -265,7 +310,9 @@ def test_the_interval_holds_the_middle_of_the_probability_and_no_more(model, sco
         assert sum(p for n, p in numbers.items() if n > answer["high"]) <= 0.025 + 1e-9
 
 
-def test_a_scale_without_whole_numbers_to_choose_among_is_refused(model, scoring, tmp_path):
+def test_a_scale_without_whole_numbers_to_choose_among_is_refused(
+    model, scoring, tmp_path
+):
     scoring.high = 0.5
     with pytest.raises(
         UserError,

@@ -17,7 +17,12 @@ from tests.commands import DRAWN, run
 from tests.oracle_demo import small
 
 NOTEBOOKS = sorted(path.stem for path in (HOME / "notebooks").glob("*.py"))
-SMALL = ("tracker=local", "judge.position_effect=0.2", "judging.limit_pairs=120", "elo.n_perms=50")
+SMALL = (
+    "tracker=local",
+    "judge.position_effect=0.2",
+    "judging.limit_pairs=120",
+    "elo.n_perms=50",
+)
 ESTIMATORS = "estimator=[ips,snips,dr_cpo,direct]"
 LACKING = {
     "leaderboard of winless": (
@@ -33,14 +38,20 @@ LACKING = {
         "5 recorded battles; this run asked no judge",
         "| c | winless | - | - | - |",
     ),
-    "judge_audit of winless": ("no figure `predicted_and_observed`", "| factuality | - | 0% |"),
+    "judge_audit of winless": (
+        "no figure `predicted_and_observed`",
+        "| factuality | - | 0% |",
+    ),
     "judge_audit of undrawn": ("no figure `length_effect`", "| factuality | 36 | 0% |"),
     "judge_audit of no judge": (
         "This run asked no judge: it has battles, but neither verdicts nor responses.",
         "| facts | - | - |",
     ),
     "order_sensitivity of winless": ("| factuality | base_olmo | 0.36 | - |",),
-    "order_sensitivity of undrawn": ("no figure `permutation_traces`", "no figure `k_sensitivity`"),
+    "order_sensitivity of undrawn": (
+        "no figure `permutation_traces`",
+        "no figure `k_sensitivity`",
+    ),
     "order_sensitivity of no judge": (
         "tone has no Elo: there was no match to play.",
         "| facts | 16.0 | a > b > c |",
@@ -88,9 +99,14 @@ def lacking(oracle: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         folder / "bank.jsonl",
         [{"prompt_id": p, "gold_answer": a, **asked} for p, a in answers.items()],
     )
-    for name, poor in (("base_olmo", None), ("full_poe", None), ("security_only", "No.")):
+    for name, poor in (
+        ("base_olmo", None),
+        ("full_poe", None),
+        ("security_only", "No."),
+    ):
         responses = [
-            {"prompt_id": p, "response_text": poor or answer} for p, answer in answers.items()
+            {"prompt_id": p, "response_text": poor or answer}
+            for p, answer in answers.items()
         ]
         write_jsonl(folder / f"responses_{name}.jsonl", responses)
     rows = (
@@ -109,15 +125,26 @@ def lacking(oracle: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         "prompts.bank_path=bank.jsonl",
         *DRAWN,
     )
-    files = (f"oracle.logged={oracle}/logged.jsonl", f"oracle.fresh_dir={oracle}/fresh", ESTIMATORS)
-    battles = ("battles=battles.csv", "battles_columns.dimension=dimension", "elo.n_perms=20")
+    files = (
+        f"oracle.logged={oracle}/logged.jsonl",
+        f"oracle.fresh_dir={oracle}/fresh",
+        ESTIMATORS,
+    )
+    battles = (
+        "battles=battles.csv",
+        "battles_columns.dimension=dimension",
+        "elo.n_perms=20",
+    )
     given = {
         "winless": chosen,
         "undrawn": (*chosen, "figures=false"),
         "no judge": ("experiment=rate", *battles, "tracker=local", "figures=false"),
         "recorded": ("experiment=oracle", *files, "tracker=local", "figures=false"),
     }
-    return {kind: run(*arguments, folder=folder).run_dir for kind, arguments in given.items()}
+    return {
+        kind: run(*arguments, folder=folder).run_dir
+        for kind, arguments in given.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -128,14 +155,18 @@ def of_lacking(
     cells = {}
     for case in LACKING:
         name, kind = case.split(" of ")
-        begin = f"%reset -f\nimport os\nos.environ['ELO_EXP_RUN'] = {str(lacking[kind])!r}"
+        begin = (
+            f"%reset -f\nimport os\nos.environ['ELO_EXP_RUN'] = {str(lacking[kind])!r}"
+        )
         cells[case] = [
             v4.new_code_cell(begin),
             *jupytext.read(HOME / "notebooks" / f"{name}.py").cells,
         ]
     every = v4.new_notebook(cells=[cell for some in cells.values() for cell in some])
     with pytest.MonkeyPatch.context() as monkeypatch:
-        execute(every, tmp_path_factory.mktemp("kernel"), monkeypatch, allow_errors=True)
+        execute(
+            every, tmp_path_factory.mktemp("kernel"), monkeypatch, allow_errors=True
+        )
     return {case: outputs(some) for case, some in cells.items()}
 
 
@@ -146,7 +177,9 @@ def executed(
     """The notebook that the test names, in a kernel of its own."""
     kind = "oracle" if request.param == "oracle" else "tournament"
     monkeypatch.setenv("ELO_EXP_RUN", str(request.getfixturevalue(kind)))
-    return execute(jupytext.read(HOME / "notebooks" / f"{request.param}.py"), tmp_path, monkeypatch)
+    return execute(
+        jupytext.read(HOME / "notebooks" / f"{request.param}.py"), tmp_path, monkeypatch
+    )
 
 
 def execute(
@@ -166,7 +199,9 @@ def execute(
 
 
 def outputs(cells: list[NotebookNode]) -> list[NotebookNode]:
-    return [output for cell in cells if cell.cell_type == "code" for output in cell.outputs]
+    return [
+        output for cell in cells if cell.cell_type == "code" for output in cell.outputs
+    ]
 
 
 def complaints(shown: list[NotebookNode]) -> list[NotebookNode]:
@@ -187,10 +222,14 @@ def test_a_notebook_runs_and_shows_figures_and_tables(executed: NotebookNode):
 
 
 @pytest.mark.parametrize("case", LACKING)
-def test_what_a_run_does_not_have_is_said(case: str, of_lacking: dict[str, list[NotebookNode]]):
+def test_what_a_run_does_not_have_is_said(
+    case: str, of_lacking: dict[str, list[NotebookNode]]
+):
     shown = of_lacking[case]
     assert complaints(shown) == []
-    text = "\n".join(output.get("text") or output.data.get("text/markdown", "") for output in shown)
+    text = "\n".join(
+        output.get("text") or output.data.get("text/markdown", "") for output in shown
+    )
     assert [words for words in LACKING[case] if words not in text] == []
     assert not re.search(r"\b(None|nan)\b", text)
 
@@ -200,11 +239,15 @@ def test_a_notebook_is_a_story_kept_as_text(name: str):
     cells = jupytext.read(HOME / "notebooks" / f"{name}.py").cells
     assert cells[0].cell_type == "markdown" and cells[0].source.startswith("# ")
     assert sum(cell.cell_type == "markdown" for cell in cells) >= 4
-    assert f"`{name}.py`" in (HOME / "notebooks" / "README.md").read_text(encoding="utf-8")
+    assert f"`{name}.py`" in (HOME / "notebooks" / "README.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_no_output_is_kept():
-    assert {path.suffix for path in (HOME / "notebooks").iterdir() if path.is_file()} <= {
+    assert {
+        path.suffix for path in (HOME / "notebooks").iterdir() if path.is_file()
+    } <= {
         ".py",
         ".md",
     }

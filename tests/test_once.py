@@ -24,7 +24,8 @@ from tests.stores import failing, go_on, process, rows, said
 
 N = 6
 PROMPTS = [
-    Prompt(prompt_id=f"p{i}", text=f"Why {i}?", source="test", subject="test") for i in range(N)
+    Prompt(prompt_id=f"p{i}", text=f"Why {i}?", source="test", subject="test")
+    for i in range(N)
 ]
 ANSWERER = f"""
 import logging, sys
@@ -70,7 +71,10 @@ def two_processes(
 
 def asked(server: OpenAiServer) -> dict[str, int]:
     """How often the model was asked each question."""
-    return {call["messages"][-1]["content"]: server.asked.count(call) for call in server.asked}
+    return {
+        call["messages"][-1]["content"]: server.asked.count(call)
+        for call in server.asked
+    }
 
 
 def line(other: subprocess.Popen[str], first: str) -> list[str]:
@@ -107,7 +111,9 @@ def test_each_response_is_made_once_and_both_have_all_of_them(path: Path):
     assert asked(server) == {prompt.text: 1 for prompt in PROMPTS}
     assert [(made, found) for made, found, _ in ends] == [(N, 0), (0, N)]
     assert ends[0][2] == ends[1][2]
-    assert rows(path, "SELECT * FROM claims") == rows(path, "SELECT * FROM owners") == []
+    assert (
+        rows(path, "SELECT * FROM claims") == rows(path, "SELECT * FROM owners") == []
+    )
 
 
 def test_what_a_killed_process_had_claimed_is_made_by_the_one_that_waits(path: Path):
@@ -131,24 +137,38 @@ def test_what_a_killed_process_had_claimed_is_made_by_the_one_that_waits(path: P
         killed.set()
         made, found, times = finished(second)
     assert (made, found, len(times)) == (3, 3, N)
-    assert asked(server) == {prompt.text: 2 if prompt.text == "Why 3?" else 1 for prompt in PROMPTS}
-    assert rows(path, "SELECT * FROM claims") == rows(path, "SELECT * FROM owners") == []
+    assert asked(server) == {
+        prompt.text: 2 if prompt.text == "Why 3?" else 1 for prompt in PROMPTS
+    }
+    assert (
+        rows(path, "SELECT * FROM claims") == rows(path, "SELECT * FROM owners") == []
+    )
 
 
 def test_a_response_that_cannot_be_had_is_not_waited_for(path: Path):
     with OpenAiServer() as server, Store(path) as store:
         server.fault(Status(400), nth=2)
         entrant = shipped(
-            "entrant", "openai_compatible", base_url=server.url, model="small", concurrency=1
+            "entrant",
+            "openai_compatible",
+            base_url=server.url,
+            model="small",
+            concurrency=1,
         )
         with pytest.raises(
             UserError, match=r"1 of 6 responses are missing \(slow 1\): slow on p1\."
         ):
             pipeline.generate(PROMPTS, {"slow": entrant}, store, allow_missing=False)
-    assert rows(path, "SELECT * FROM claims") == rows(path, "SELECT * FROM owners") == []
+    assert (
+        rows(path, "SELECT * FROM claims") == rows(path, "SELECT * FROM owners") == []
+    )
     with Store(path) as store:
         assert (
-            len(store.get(Response, [key for (key,) in rows(path, "SELECT key FROM answers")]))
+            len(
+                store.get(
+                    Response, [key for (key,) in rows(path, "SELECT key FROM answers")]
+                )
+            )
             == N - 1
         )
 
@@ -157,4 +177,7 @@ def test_what_costs_nothing_is_not_claimed(path: Path):
     """Nobody can claim anything here."""
     with Store(path) as store, failing(path, "INSERT ON owners"):
         of = {"probe": shipped("entrant", "probe_swapped")}
-        assert len(pipeline.generate(PROMPTS, of, store, allow_missing=False)["probe"]) == N
+        assert (
+            len(pipeline.generate(PROMPTS, of, store, allow_missing=False)["probe"])
+            == N
+        )

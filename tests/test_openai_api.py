@@ -17,8 +17,19 @@ from typing import Any
 import pytest
 
 from elo_exp.api.costs import is_counted
-from elo_exp.api.openai_api import OpenAiApi, check_extra_body, stop_reason_of, text_of, usage_of
-from elo_exp.api.transport import NO_CONNECTION, DoubtfulError, RefusedError, retry_after
+from elo_exp.api.openai_api import (
+    OpenAiApi,
+    check_extra_body,
+    stop_reason_of,
+    text_of,
+    usage_of,
+)
+from elo_exp.api.transport import (
+    NO_CONNECTION,
+    DoubtfulError,
+    RefusedError,
+    retry_after,
+)
 from elo_exp.records import UserError
 from tests.anthropic_server import (
     AcceptThenHang,
@@ -30,7 +41,11 @@ from tests.anthropic_server import (
 )
 from tests.openai_server import Body, OpenAiServer, alone
 
-PARAMS = {"model": "small", "messages": [{"role": "user", "content": "Why?"}], "max_tokens": 50}
+PARAMS = {
+    "model": "small",
+    "messages": [{"role": "user", "content": "Why?"}],
+    "max_tokens": 50,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +57,10 @@ def api(
     base_url: str, *, key_variable: str | None = None, timeout_seconds: float = 5.0
 ) -> OpenAiApi:
     return OpenAiApi(
-        base_url, key_variable=key_variable, timeout_seconds=timeout_seconds, part="judge"
+        base_url,
+        key_variable=key_variable,
+        timeout_seconds=timeout_seconds,
+        part="judge",
     )
 
 
@@ -77,21 +95,33 @@ NOT_EXTRA = {
 
 
 @pytest.mark.parametrize(("name", "words"), NOT_EXTRA.items())
-def test_what_would_go_past_a_setting_is_no_extra_and_the_setting_is_named(name: str, words: str):
+def test_what_would_go_past_a_setting_is_no_extra_and_the_setting_is_named(
+    name: str, words: str
+):
     with pytest.raises(UserError) as refusal:
         check_extra_body({"seed": 1, name: 20})
-    assert str(refusal.value) == f"extra_body: found {name}, which goes past the settings. {words}"
+    assert (
+        str(refusal.value)
+        == f"extra_body: found {name}, which goes past the settings. {words}"
+    )
 
 
 def test_any_other_parameter_is_an_extra():
-    check_extra_body({"top_k": 20, "reasoning_effort": "low", "min_tokens": 3, "temperature": 0.5})
+    check_extra_body(
+        {"top_k": 20, "reasoning_effort": "low", "min_tokens": 3, "temperature": 0.5}
+    )
 
 
 ODD = {
     "object": "chat.completion",
     "created": "yesterday",
     "choices": [
-        {"index": "0", "message": {"content": "Yes."}, "finish_reason": "eos", "logprobs": 3}
+        {
+            "index": "0",
+            "message": {"content": "Yes."},
+            "finish_reason": "eos",
+            "logprobs": 3,
+        }
     ],
     "usage": {"prompt_tokens": 7.0, "completion_tokens": None, "cost": "free"},
     "timings": {"predicted_ms": 12.5},
@@ -100,10 +130,16 @@ ODD = {
 
 def test_a_completion_in_a_shape_of_the_servers_own_is_read_without_a_warning():
     """Warnings are errors here; the SDK's types would complain of each of these."""
-    with OpenAiServer(outcomes=lambda params, n: Body(json.dumps(ODD).encode())) as server:
+    with OpenAiServer(
+        outcomes=lambda params, n: Body(json.dumps(ODD).encode())
+    ) as server:
         assert api(server.url).send(PARAMS) == ODD
     assert (text_of(ODD), stop_reason_of(ODD, max_tokens=50)) == ("Yes.", "eos")
-    assert usage_of(ODD) == {"cache_read_tokens": 0, "input_tokens": 7, "output_tokens": 0}
+    assert usage_of(ODD) == {
+        "cache_read_tokens": 0,
+        "input_tokens": 7,
+        "output_tokens": 0,
+    }
 
 
 TEXTS: list[tuple[Any, str]] = [
@@ -121,7 +157,9 @@ TEXTS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("content", "text"), TEXTS, ids=["text", "none", "half an emoji", "parts"])
+@pytest.mark.parametrize(
+    ("content", "text"), TEXTS, ids=["text", "none", "half an emoji", "parts"]
+)
 def test_the_text_of_a_completion_is_its_content(content: Any, text: str):
     message = {"content": content, "reasoning_content": "I think"}
     assert text_of({"choices": [{"message": message}]}) == text
@@ -144,17 +182,25 @@ def test_why_it_ended_is_said_as_of_claude(reason: str, choice: Any):
     ("n_tokens", "reason"), [(49, "end_turn"), (50, "max_tokens"), (None, "end_turn")]
 )
 @pytest.mark.parametrize(
-    "choice", [{"finish_reason": None, "message": {}}, {"message": {}}], ids=["null", "absent"]
+    "choice",
+    [{"finish_reason": None, "message": {}}, {"message": {}}],
+    ids=["null", "absent"],
 )
 def test_where_the_server_does_not_say_why_it_ended_the_limit_does(
     n_tokens: int | None, reason: str, choice: Any
 ):
-    message = {"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": n_tokens}}
+    message = {
+        "choices": [choice],
+        "usage": {"prompt_tokens": 7, "completion_tokens": n_tokens},
+    }
     assert stop_reason_of(message, max_tokens=50) == reason
 
 
 def test_a_refusal_beside_the_content_is_a_refusal_however_it_ended():
-    choice = {"finish_reason": "stop", "message": {"content": None, "refusal": "I cannot."}}
+    choice = {
+        "finish_reason": "stop",
+        "message": {"content": None, "refusal": "I cannot."},
+    }
     assert stop_reason_of({"choices": [choice]}, max_tokens=50) == "refusal"
 
 
@@ -199,9 +245,17 @@ def test_what_is_no_count_of_tokens_counts_nothing_and_says_so(usage: Any):
 @pytest.mark.parametrize("details", ["none", None, [64], {"cached_tokens": [64]}])
 def test_details_that_are_none_leave_the_prompt_as_it_is(details: Any):
     message = {
-        "usage": {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": details}
+        "usage": {
+            "prompt_tokens": 100,
+            "completion_tokens": 9,
+            "prompt_tokens_details": details,
+        }
     }
-    assert usage_of(message) == {"cache_read_tokens": 0, "input_tokens": 100, "output_tokens": 9}
+    assert usage_of(message) == {
+        "cache_read_tokens": 0,
+        "input_tokens": 100,
+        "output_tokens": 9,
+    }
     assert is_counted(message)
 
 
@@ -258,7 +312,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("code", "words"), REFUSED.items())
-def test_what_was_certainly_not_accepted_is_refused_in_the_servers_words(code: int, words: str):
+def test_what_was_certainly_not_accepted_is_refused_in_the_servers_words(
+    code: int, words: str
+):
     with OpenAiServer() as server:
         server.fault(Status(code, "too_long", "No."))
         error = failure(server)
@@ -298,11 +354,16 @@ NOT_COMPLETIONS = {
         b'{"error": {"message": "No GPU."}}',
         "something else than a chat completion (No GPU)",
     ),
-    "too deep to parse": (b'{"choices": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "recursion"),
+    "too deep to parse": (
+        b'{"choices": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+        "recursion",
+    ),
 }
 
 
-@pytest.mark.parametrize(("content", "words"), NOT_COMPLETIONS.values(), ids=list(NOT_COMPLETIONS))
+@pytest.mark.parametrize(
+    ("content", "words"), NOT_COMPLETIONS.values(), ids=list(NOT_COMPLETIONS)
+)
 def test_a_200_that_is_no_completion_is_doubtful(content: bytes, words: str):
     with OpenAiServer(outcomes=lambda params, n: Body(content)) as server:
         error = failure(server)
@@ -312,7 +373,11 @@ def test_a_200_that_is_no_completion_is_doubtful(content: bytes, words: str):
 
 FAILED: dict[str, tuple[Any, Any, str]] = {
     "by its reason": ({}, {"finish_reason": "error"}, ""),
-    "in the choice": ({}, {"finish_reason": "error", "error": {"message": "No GPU."}}, " (No GPU)"),
+    "in the choice": (
+        {},
+        {"finish_reason": "error", "error": {"message": "No GPU."}},
+        " (No GPU)",
+    ),
     "in the choice alone": (
         {},
         {"finish_reason": None, "error": {"code": 502, "message": "No GPU."}},
@@ -326,14 +391,22 @@ FAILED: dict[str, tuple[Any, Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("beside", "choice", "words"), FAILED.values(), ids=list(FAILED))
-def test_an_error_in_the_form_of_a_completion_is_doubtful(beside: Any, choice: Any, words: str):
+@pytest.mark.parametrize(
+    ("beside", "choice", "words"), FAILED.values(), ids=list(FAILED)
+)
+def test_an_error_in_the_form_of_a_completion_is_doubtful(
+    beside: Any, choice: Any, words: str
+):
     """A gateway has begun its answer before the model behind it fails."""
-    content = json.dumps({"choices": [{"message": {"content": ""}, **choice}], **beside}).encode()
+    content = json.dumps(
+        {"choices": [{"message": {"content": ""}, **choice}], **beside}
+    ).encode()
     with OpenAiServer(outcomes=lambda params, n: Body(content)) as server:
         error = failure(server)
     assert isinstance(error, DoubtfulError)
-    assert str(error) == f"{server.url} answered with an error in place of a text{words}"
+    assert (
+        str(error) == f"{server.url} answered with an error in place of a text{words}"
+    )
 
 
 def test_an_error_that_is_none_spoils_no_completion():
@@ -360,14 +433,16 @@ def test_without_a_connection_nothing_was_accepted(nobody: str):
         ({}, None),
     ],
 )
-def test_how_long_to_wait_is_what_the_server_asks(headers: dict[str, str], seconds: float | None):
+def test_how_long_to_wait_is_what_the_server_asks(
+    headers: dict[str, str], seconds: float | None
+):
     assert retry_after(headers) == seconds
 
 
 def test_a_server_may_name_the_time_of_day():
-    assert retry_after({"retry-after": formatdate(time.time() + 60, usegmt=True)}) == pytest.approx(
-        60, abs=2
-    )
+    assert retry_after(
+        {"retry-after": formatdate(time.time() + 60, usegmt=True)}
+    ) == pytest.approx(60, abs=2)
     assert retry_after({"retry-after": formatdate(time.time() - 60, usegmt=True)}) == 0
 
 
@@ -377,7 +452,9 @@ KEY = "sk-proj-Qm7vXbT2hWz"
 
 
 @pytest.mark.parametrize("where", ["environment", ".env"])
-def test_the_key_is_that_of_the_variable_that_is_named(where: str, monkeypatch: pytest.MonkeyPatch):
+def test_the_key_is_that_of_the_variable_that_is_named(
+    where: str, monkeypatch: pytest.MonkeyPatch
+):
     """Not the one that the SDK would look for, nor a header that the environment would have it send."""
     monkeypatch.setenv("OPENAI_API_KEY", "another")
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: Bearer a-third")
@@ -410,7 +487,9 @@ def test_a_variable_that_is_not_set_is_named():
     assert server.calls == []
 
 
-@pytest.mark.parametrize("name", ["sk-proj-Qm7vXbT2hWz", "gsk_Qm7vXbT2hWz", "", "MY KEY"])
+@pytest.mark.parametrize(
+    "name", ["sk-proj-Qm7vXbT2hWz", "gsk_Qm7vXbT2hWz", "", "MY KEY"]
+)
 def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated(name: str):
     with pytest.raises(
         UserError, match="^key_variable: found something that is no variable's name"
@@ -435,7 +514,8 @@ def test_a_server_that_quotes_the_key_is_not_quoted(
         with pytest.raises(RefusedError) as forbidden:
             api(server.url, key_variable="MY_KEY").send(PARAMS)
     assert (
-        str(forbidden.value) == "[the key] is not for this model. The key in MY_KEY may not do this"
+        str(forbidden.value)
+        == "[the key] is not for this model. The key in MY_KEY may not do this"
     )
     assert KEY not in f"{error!r} {refusal.value!r} {forbidden.value!r} {caplog.text}"
 
@@ -451,11 +531,17 @@ def test_a_server_that_wants_a_key_where_none_is_named_says_so():
 # Before anything is asked
 
 
-def test_the_check_asks_for_the_list_of_models_and_nothing_else(caplog: pytest.LogCaptureFixture):
+def test_the_check_asks_for_the_list_of_models_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+):
     with OpenAiServer() as server:
         api(server.url).check("small")
-    assert [(call.method, call.path) for call in server.calls] == [("GET", "/v1/models")]
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [(call.method, call.path) for call in server.calls] == [
+        ("GET", "/v1/models")
+    ]
+    assert not [
+        record for record in caplog.records if record.levelno >= logging.WARNING
+    ]
 
 
 def test_a_model_that_is_not_listed_is_warned_of(caplog: pytest.LogCaptureFixture):
@@ -470,7 +556,10 @@ def test_a_model_that_is_not_listed_is_warned_of(caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.parametrize(
     "listing",
-    [*map(Status, (403, 404, 405, 500)), Status(401, message="Missing scopes: model.read.")],
+    [
+        *map(Status, (403, 404, 405, 500)),
+        Status(401, message="Missing scopes: model.read."),
+    ],
 )
 def test_a_server_that_does_not_list_its_models_is_gone_on_with(listing: Status):
     """OpenAI answers 401 to a key that is restricted to completions, with the scopes that it lacks."""
@@ -522,7 +611,10 @@ def test_an_address_without_its_path_is_gone_into_in_the_error():
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("localhost:8000/v1", "base_url: found 'localhost:8000/v1'. Expected http(s)://HOST"),
+        (
+            "localhost:8000/v1",
+            "base_url: found 'localhost:8000/v1'. Expected http(s)://HOST",
+        ),
         ("http://ann:hush@host/v1", "found a name or password in it"),
         ("http://host/v1?api_key=hush", "base_url: found a query in it"),
     ],
@@ -536,7 +628,9 @@ def test_an_address_that_is_none_or_holds_a_secret_is_refused_and_the_secret_not
     assert "hush" not in str(refusal.value)
 
 
-def test_without_the_package_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_without_the_package_the_command_that_installs_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(
         UserError,

@@ -48,10 +48,18 @@ def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     alone(monkeypatch, tmp_path)
 
 
-def judge(base_url: str = "http://127.0.0.1:9/v1", **changes: Any) -> OpenAiCompatibleJudge:
+def judge(
+    base_url: str = "http://127.0.0.1:9/v1", **changes: Any
+) -> OpenAiCompatibleJudge:
     """conf/judge/openai_compatible.yaml with an address and a model."""
     free = {"input_usd_per_million": 0.0, "cached_input_usd_per_million": 0.0}
-    given = {"base_url": base_url, "model": "large", "budget_usd": 50.0, **free, **changes}
+    given = {
+        "base_url": base_url,
+        "model": "large",
+        "budget_usd": 50.0,
+        **free,
+        **changes,
+    }
     made: OpenAiCompatibleJudge = shipped("judge", "openai_compatible", **given)
     return made
 
@@ -71,7 +79,10 @@ def comparisons(n: int, *, dimension: str = "factuality") -> list[Comparison]:
 
 
 def request(
-    made: OpenAiCompatibleJudge, comparison: Comparison = COMPARISON, *, swap: bool = False
+    made: OpenAiCompatibleJudge,
+    comparison: Comparison = COMPARISON,
+    *,
+    swap: bool = False,
 ) -> JudgeRequest:
     """A query as the pipeline makes it."""
     judge_key = fingerprint([made.model, made.cache_key()])
@@ -89,7 +100,10 @@ def judged(
     **how: Any,
 ) -> tuple[list[Judgment], Usage]:
     """So many comparisons, judged in both orders on each rubric; and what that cost."""
-    asked = {rubric.dimension: comparisons(n, dimension=rubric.dimension) for rubric in rubrics}
+    asked = {
+        rubric.dimension: comparisons(n, dimension=rubric.dimension)
+        for rubric in rubrics
+    }
     with Store(path) as store:
         found = pipeline.judge_pairs(asked, rubrics, made, store, **how)
         return [judgment for some in found.values() for judgment in some], store.usage
@@ -112,7 +126,11 @@ def test_the_request_is_the_system_text_the_message_and_the_schema(tmp_path: Pat
         "max_tokens": 1024,
         "response_format": {
             "type": "json_schema",
-            "json_schema": {"name": "verdict", "strict": True, "schema": json.loads(RUBRIC.schema)},
+            "json_schema": {
+                "name": "verdict",
+                "strict": True,
+                "schema": json.loads(RUBRIC.schema),
+            },
         },
     }
     properties = first["response_format"]["json_schema"]["schema"]["properties"]
@@ -124,9 +142,16 @@ def test_the_request_is_the_system_text_the_message_and_the_schema(tmp_path: Pat
 
 
 def test_what_is_chosen_beside_it_is_sent_too():
-    made = judge(structured="json_object", temperature=0.0, max_tokens_name="max_completion_tokens")
+    made = judge(
+        structured="json_object",
+        temperature=0.0,
+        max_tokens_name="max_completion_tokens",
+    )
     sent = made.params(request(made), None)
-    assert (sent["response_format"], sent["temperature"]) == ({"type": "json_object"}, 0.0)
+    assert (sent["response_format"], sent["temperature"]) == (
+        {"type": "json_object"},
+        0.0,
+    )
     assert ("max_tokens" in sent, sent["max_completion_tokens"]) == (False, 1024)
     made = judge(structured="none", extra_body={"seed": 1})
     sent = made.params(request(made), None)
@@ -137,7 +162,9 @@ def test_what_is_chosen_beside_it_is_sent_too():
 def test_a_verdict_is_read_as_json_or_as_the_last_line(structured: str, tmp_path: Path):
     """The longer response wins here, in both orders; without a format the server answers in prose."""
     with OpenAiServer(verdicts=longer) as server:
-        judgments, _ = judged(judge(server.url, structured=structured), tmp_path / "store.sqlite")
+        judgments, _ = judged(
+            judge(server.url, structured=structured), tmp_path / "store.sqlite"
+        )
     assert [(judgment.winner, judgment.inconsistent) for judgment in judgments] == [
         ("ann", False)
     ] * 3
@@ -185,7 +212,11 @@ NO_VERDICTS: dict[str, tuple[Says, int, int]] = {
     ),
     "cut off": (Says('{"evidence_a": "Yes', "length"), 0, 1),
     "malformed": (Says('{"evidence_a": "Yes", "verdict": A}'), 0, 0),
-    "another verdict": (Says('{"evidence_a": "", "evidence_b": "", "verdict": "BOTH"}'), 0, 0),
+    "another verdict": (
+        Says('{"evidence_a": "", "evidence_b": "", "verdict": "BOTH"}'),
+        0,
+        0,
+    ),
     "empty": (Says(None), 0, 0),
     "unfinished": (
         Says('{"evidence_a": "", "evidence_b": "", "verdict": "A"}', "tool_calls"),
@@ -193,7 +224,11 @@ NO_VERDICTS: dict[str, tuple[Says, int, int]] = {
         0,
     ),
     "cut off, and not said": (Says('{"evidence_a": "Yes', None), 0, 0),
-    "as long as it may be, and not said": (Says("Yes. " * 4000 + "VERDICT: A", None), 0, 1),
+    "as long as it may be, and not said": (
+        Says("Yes. " * 4000 + "VERDICT: A", None),
+        0,
+        1,
+    ),
 }
 
 
@@ -226,7 +261,9 @@ def test_what_is_no_verdict_is_invalid_and_never_a_tie(
 @pytest.mark.parametrize(
     "text", ['{"evidence_a": "", "evidence_b": "", "verdict": "A"}', "Yes.\nVERDICT: A"]
 )
-def test_a_verdict_of_a_server_that_does_not_say_why_it_ended_is_one(text: str, tmp_path: Path):
+def test_a_verdict_of_a_server_that_does_not_say_why_it_ended_is_one(
+    text: str, tmp_path: Path
+):
     with OpenAiServer(outcomes=lambda params, n: Says(text, None)) as server:
         judgments, _ = judged(judge(server.url), tmp_path / "store.sqlite", 1)
     assert [(verdict.verdict, verdict.stop_reason) for verdict in judgments[0].raw] == [
@@ -239,7 +276,9 @@ def test_the_whole_answer_is_kept(tmp_path: Path):
     with OpenAiServer() as server:
         judged(judge(server.url), tmp_path / "store.sqlite", 1)
     with Store(tmp_path / "store.sqlite") as store:
-        rows = [json.loads(value) for (value,) in store.read("SELECT value FROM answers")]
+        rows = [
+            json.loads(value) for (value,) in store.read("SELECT value FROM answers")
+        ]
     assert {row["judge_model"] for row in rows} == {"large"}
     assert {json.loads(row["message"])["model"] for row in rows} == {"large-2026-11"}
 
@@ -251,7 +290,9 @@ def test_what_was_spent_agrees_with_the_servers_bill_to_the_token(tmp_path: Path
     """Of each prompt 64 tokens are in the server's cache, at a quarter of the price."""
     rubrics = [shipped("rubric", dimension) for dimension in DIMENSIONS]
     with OpenAiServer(cached=64) as server:
-        _, usage = judged(judge(server.url, **PRICES), tmp_path / "store.sqlite", rubrics=rubrics)
+        _, usage = judged(
+            judge(server.url, **PRICES), tmp_path / "store.sqlite", rubrics=rubrics
+        )
     cached = 64 * usage.judge_calls
     assert usage.judge_calls == len(server.asked) == 18
     assert (usage.cache_read_tokens, usage.input_tokens) == (
@@ -285,13 +326,21 @@ def test_the_plan_is_by_the_length_of_the_texts_and_asks_nobody():
 def test_a_server_of_ones_own_needs_no_budget_and_one_that_is_paid_does(tmp_path: Path):
     with OpenAiServer() as server:
         assert (
-            judged(judge(server.url, budget_usd=0.0), tmp_path / "store.sqlite", 1)[1].dollars == 0
+            judged(judge(server.url, budget_usd=0.0), tmp_path / "store.sqlite", 1)[
+                1
+            ].dollars
+            == 0
         )
         n_calls = len(server.calls)
         with pytest.raises(
-            UserError, match=r"^judging\.budget_usd: is \$0, and large is paid for\. Set a cap"
+            UserError,
+            match=r"^judging\.budget_usd: is \$0, and large is paid for\. Set a cap",
         ):
-            judged(judge(server.url, budget_usd=0.0, **PRICES), tmp_path / "another.sqlite", 1)
+            judged(
+                judge(server.url, budget_usd=0.0, **PRICES),
+                tmp_path / "another.sqlite",
+                1,
+            )
         assert len(server.calls) == n_calls
 
 
@@ -350,8 +399,14 @@ def test_a_server_that_cannot_do_the_format_says_so_and_nothing_is_a_verdict(
             {"model": "gone"},
             r"^the judge's API refuses \(404\): The model `gone` does not exist\. Check judge\.model",
         ),
-        ({"key_variable": "MY_KEY"}, r"^MY_KEY: not set, and judge\.key_variable names it"),
-        ({"base_url": "http://127.0.0.1:9/v1"}, r"^http://127\.0\.0\.1:9/v1 cannot be reached"),
+        (
+            {"key_variable": "MY_KEY"},
+            r"^MY_KEY: not set, and judge\.key_variable names it",
+        ),
+        (
+            {"base_url": "http://127.0.0.1:9/v1"},
+            r"^http://127\.0\.0\.1:9/v1 cannot be reached",
+        ),
     ],
     ids=["model", "key", "address"],
 )
@@ -414,10 +469,19 @@ def test_two_processes_at_once_ask_each_query_once(tmp_path: Path):
             time.sleep(0.01)
 
     with OpenAiServer(on_call=watch) as server:
-        parts = [dataclasses.asdict(part) for part in (judge(server.url, concurrency=3), RUBRIC)]
-        given = [json.dumps(part) for part in (*parts, [one.to_dict() for one in comparisons(10)])]
+        parts = [
+            dataclasses.asdict(part)
+            for part in (judge(server.url, concurrency=3), RUBRIC)
+        ]
+        given = [
+            json.dumps(part)
+            for part in (*parts, [one.to_dict() for one in comparisons(10)])
+        ]
         path = tmp_path / "store.sqlite"
-        with process(JUDGING, path, *given) as one, process(JUDGING, path, *given) as other:
+        with (
+            process(JUDGING, path, *given) as one,
+            process(JUDGING, path, *given) as other,
+        ):
             asked = [int(each.communicate(timeout=60)[0]) for each in (one, other)]
     assert sum(asked) == server.billed.total() == 20
     assert set(server.billed.values()) == {1}
@@ -443,7 +507,9 @@ def words(server: OpenAiServer, folder: Path) -> list[str]:
     (folder / "mine" / "entrant").mkdir(parents=True, exist_ok=True)
     for name in ("small", "large"):
         text = ENTRANT.format(name=name, url=server.url)
-        (folder / "mine" / "entrant" / f"{name}.yaml").write_text(text, encoding="utf-8")
+        (folder / "mine" / "entrant" / f"{name}.yaml").write_text(
+            text, encoding="utf-8"
+        )
     asks = (
         f"judge.base_url={server.url}",
         "judge.model=large",
@@ -457,7 +523,13 @@ def words(server: OpenAiServer, folder: Path) -> list[str]:
         "tracker=local",
         "hydra.verbose=true",
     )
-    return ["--config-dir=mine", "entrant=[small,large]", "judge=openai_compatible", *asks, *small]
+    return [
+        "--config-dir=mine",
+        "entrant=[small,large]",
+        "judge=openai_compatible",
+        *asks,
+        *small,
+    ]
 
 
 def broken_off(server: OpenAiServer, folder: Path, *, by: int, at: int) -> Ran:
@@ -492,13 +564,20 @@ class Story:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     told = Story(tmp_path_factory.mktemp("story"), [], [], [])
     lengths = {"small": "Yes: ", "large": "Yes, and at once: "}
-    with OpenAiServer(answer=lambda model, text: lengths[model] + text, key=SECRET) as server:
+    with OpenAiServer(
+        answer=lambda model, text: lengths[model] + text, key=SECRET
+    ) as server:
         for number in range(4):
             if number < 2:
-                by, at = ((signal.SIGINT, 3), (signal.SIGKILL, N_ANSWERS + N_VERDICTS // 2))[number]
+                by, at = (
+                    (signal.SIGINT, 3),
+                    (signal.SIGKILL, N_ANSWERS + N_VERDICTS // 2),
+                )[number]
                 told.ran.append(broken_off(server, told.folder, by=by, at=at))
             else:
-                told.ran.append(run(*words(server, told.folder), folder=told.folder, **BEARER))
+                told.ran.append(
+                    run(*words(server, told.folder), folder=told.folder, **BEARER)
+                )
             told.billed.append(server.billed.copy())
             told.n_calls.append(len(server.calls))
     return told
@@ -527,7 +606,8 @@ def test_a_command_that_is_given_again_asks_nobody_and_concludes_the_same(story:
     assert story.ran[3].rows("battles.jsonl") == story.ran[2].rows("battles.jsonl")
     assert {row["winner"] for row in story.ran[2].rows("battles.jsonl")} == {"model_b"}
     assert {
-        row["diagnostics"]["model"] for row in story.ran[2].rows("responses/responses_small.jsonl")
+        row["diagnostics"]["model"]
+        for row in story.ran[2].rows("responses/responses_small.jsonl")
     } == {"small-2026-11"}
 
 

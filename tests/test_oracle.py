@@ -35,7 +35,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def given(folder: Path, **more: Any) -> list[str]:
-    settings = {"logged": f"{folder}/logged.jsonl", "fresh_dir": f"{folder}/fresh", **more}
+    settings = {
+        "logged": f"{folder}/logged.jsonl",
+        "fresh_dir": f"{folder}/fresh",
+        **more,
+    }
     return [
         "experiment=oracle",
         "tracker=local",
@@ -45,7 +49,8 @@ def given(folder: Path, **more: Any) -> list[str]:
 
 def analyse(sample_folder: Path, folder: Path) -> Ran:
     more = {
-        name: sample_folder / end for name, end in (("truth", "truth.json"), ("probe_dir", "probe"))
+        name: sample_folder / end
+        for name, end in (("truth", "truth.json"), ("probe_dir", "probe"))
     }
     return run(*given(sample_folder, **more, ablation="true"), folder=folder)
 
@@ -63,7 +68,9 @@ def test_the_run_folder_holds_these_files(ran: Ran):
         "extreme_weights.csv",
         "ablation.json",
     ]
-    names += [f"figures/{name}.{end}" for name in FIGURES for end in ("png", "svg", "csv")]
+    names += [
+        f"figures/{name}.{end}" for name in FIGURES for end in ("png", "svg", "csv")
+    ]
     for name in (*names, "report.html", "manifest.json"):
         assert (ran.run_dir / name).stat().st_size > 0, name
 
@@ -113,10 +120,14 @@ def test_extreme_weights_are_listed_the_furthest_first(ran: Ran):
 def test_the_numbers_of_the_recorded_sample(tmp_path: Path):
     ran = analyse(recorded(), tmp_path)
     found = ran.read("weight_diagnostics.json")["policies"]
-    (dr_cpo, *_) = (row for row in ran.read("estimates.json") if row["estimator"] == "dr_cpo")
+    (dr_cpo, *_) = (
+        row for row in ran.read("estimates.json") if row["estimator"] == "dr_cpo"
+    )
     assert (round(dr_cpo["value"], 4), dr_cpo["status"]) == (0.7634, "report")
     assert found["clone"]["weights"]["n_exactly_one"] == 898
-    assert found["unhelpful"]["score_overlap"]["affinity"] == pytest.approx(0.474, abs=5e-4)
+    assert found["unhelpful"]["score_overlap"]["affinity"] == pytest.approx(
+        0.474, abs=5e-4
+    )
     assert found["unhelpful"]["transport"]["status"] == "fail"
     with (ran.run_dir / "extreme_weights.csv").open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["policy"] == "clone"]
@@ -134,7 +145,9 @@ def test_the_page_says_what_may_be_reported_before_anything_else(ran: Ran):
 
 
 def test_compat_prints_the_published_numbers(tmp_path: Path):
-    rows = run(*given(recorded()), "compat=cje-0.3", folder=tmp_path).read("estimates.json")
+    rows = run(*given(recorded()), "compat=cje-0.3", folder=tmp_path).read(
+        "estimates.json"
+    )
     for name, published in PUBLISHED.items():
         of_name = {row["policy"]: row for row in rows if row["estimator"] == name}
         for policy, (value, std_error, *_) in zip(POLICIES, published, strict=True):
@@ -154,17 +167,23 @@ def test_the_metrics_leave_out_what_is_refused(reported: Report):
     found = reported.metrics
     assert found["refused/unhelpful/direct"] == 1.0
     assert "estimate/unhelpful/direct" not in found
-    assert found["error/clone/direct"] == pytest.approx(found["estimate/clone/direct"] - 0.74316)
+    assert found["error/clone/direct"] == pytest.approx(
+        found["estimate/clone/direct"] - 0.74316
+    )
     assert found["overlap/clone"] == pytest.approx(0.998, abs=5e-4)
 
 
 def test_the_headline_is_the_error_where_the_truth_is_known_and_else_the_standard_error(
     reported: Report, tmp_path: Path
 ):
-    errors = [value for name, value in reported.metrics.items() if name.startswith("error/")]
+    errors = [
+        value for name, value in reported.metrics.items() if name.startswith("error/")
+    ]
     assert reported.headline == pytest.approx(np.sqrt(np.mean(np.square(errors))))
     alone = oracle.report(analysed(sample()), {}, [], None, tmp_path)
-    std_errors = [value for name, value in alone.metrics.items() if name.startswith("std_error/")]
+    std_errors = [
+        value for name, value in alone.metrics.items() if name.startswith("std_error/")
+    ]
     assert alone.headline == pytest.approx(np.mean(std_errors))
 
 
@@ -172,10 +191,15 @@ def test_every_figure_has_its_rows(reported: Report):
     plots = {plot.name: plot for plot in reported.figures()}
     assert tuple(plots) == FIGURES
     assert all(
-        plot.png.startswith(b"\x89PNG") and plot.svg and plot.caption for plot in plots.values()
+        plot.png.startswith(b"\x89PNG") and plot.svg and plot.caption
+        for plot in plots.values()
     )
     assert len(plots["estimates"].rows) == len(POLICIES) * len(NAMES)
-    shares = [row["share_policy"] for row in plots["calibration"].rows if row["policy"] == "clone"]
+    shares = [
+        row["share_policy"]
+        for row in plots["calibration"].rows
+        if row["policy"] == "clone"
+    ]
     assert sum(shares) == pytest.approx(1)
 
 
@@ -210,7 +234,11 @@ def test_scores_with_a_variance_are_weighted_too():
     logged = dataclasses.replace(data.logged, variance=np.full(1000, 0.01))
     known = dataclasses.replace(data, logged=logged)
     rows = ablate(known, shipped_estimators(("direct",)), OPTIONS, {})
-    assert [row["scores"] for row in rows] == ["judge", "calibrated", "calibrated_by_variance"]
+    assert [row["scores"] for row in rows] == [
+        "judge",
+        "calibrated",
+        "calibrated_by_variance",
+    ]
     assert rows[1]["value"] == pytest.approx(rows[2]["value"])  # equal variances
     assert summaries(rows) == []
 
@@ -231,10 +259,19 @@ def test_summaries_are_over_the_policies_whose_truth_is_known():
 
 def experiment(folder: Path, *names: str, **changes: Any) -> Oracle:
     """On a recorded sample, by these estimators."""
-    chosen = {"logged": folder / "logged.jsonl", "fresh_dir": folder / "fresh"} | changes
+    chosen = {
+        "logged": folder / "logged.jsonl",
+        "fresh_dir": folder / "fresh",
+    } | changes
     outside = {"compat", "plan"}
-    given = [f"{'' if k in outside else 'oracle.'}{k}={_word(v)}" for k, v in chosen.items()]
-    job = built("experiment=oracle", *([f"estimator=[{','.join(names)}]"] if names else []), *given)
+    given = [
+        f"{'' if k in outside else 'oracle.'}{k}={_word(v)}" for k, v in chosen.items()
+    ]
+    job = built(
+        "experiment=oracle",
+        *([f"estimator=[{','.join(names)}]"] if names else []),
+        *given,
+    )
     assert isinstance(job.experiment, Oracle)
     return job.experiment
 
@@ -261,7 +298,9 @@ def _word(value: Any) -> str:
         ({"plan": True}, "plan: recorded answers are analysed and nothing is paid for. Leave plan=true out."),
     ],
 )  # fmt: skip
-def test_a_mistake_is_said_with_its_remedy(folder: Path, changes: dict[str, Any], words: str):
+def test_a_mistake_is_said_with_its_remedy(
+    folder: Path, changes: dict[str, Any], words: str
+):
     with pytest.raises(UserError, match=words):
         chosen = experiment(folder, **changes)
         chosen.check([])
@@ -275,7 +314,8 @@ def test_no_estimator_is_no_analysis(folder: Path):
 
 def test_a_policy_without_draws_is_named_with_the_remedy(folder: Path, tmp_path: Path):
     (tmp_path / "clone.jsonl").write_text(
-        json.dumps({"prompt_id": "arena_0", "judge_score": 0.5}) + "\n", encoding="utf-8"
+        json.dumps({"prompt_id": "arena_0", "judge_score": 0.5}) + "\n",
+        encoding="utf-8",
     )
     with pytest.raises(UserError) as refusal:
         oracle.read(experiment(folder, fresh_dir=tmp_path).oracle)
@@ -292,7 +332,9 @@ def test_importance_sampling_needs_no_draws(folder: Path):
     assert oracle.read(chosen.oracle).fresh == {}
 
 
-def test_the_logging_policy_is_estimated_from_its_draws_when_it_is_asked_for(folder: Path):
+def test_the_logging_policy_is_estimated_from_its_draws_when_it_is_asked_for(
+    folder: Path,
+):
     data = oracle.read(experiment(folder, policies=["base", "clone"]).oracle)
     assert data.policies == ("base", "clone")
     base = analysed(data).of("base")
@@ -312,4 +354,7 @@ def test_a_wrong_line_ends_the_command_with_one_line(tmp_path: Path):
     )
     assert ran.code == 2
     assert ran.err.count("\n") <= 2
-    assert "logged.jsonl:1: has no field 'total_logprob' (found prompt_id, judge_score)." in ran.err
+    assert (
+        "logged.jsonl:1: has no field 'total_logprob' (found prompt_id, judge_score)."
+        in ran.err
+    )

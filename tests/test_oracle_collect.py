@@ -49,12 +49,16 @@ def scores(values: Mapping[str, list[float | None]]) -> dict[str, dict[str, Scor
 
 def collected() -> LoggedData:
     prompts = [
-        Prompt(prompt_id=f"p{i}", text=f"{i}?", source="own", subject="") for i in range(len(TEXTS))
+        Prompt(prompt_id=f"p{i}", text=f"{i}?", source="own", subject="")
+        for i in range(len(TEXTS))
     ]
     answers = {
         name: {
             p.prompt_id: Response(
-                entrant_id=name, prompt_id=p.prompt_id, response_text=text, finish_reason="length"
+                entrant_id=name,
+                prompt_id=p.prompt_id,
+                response_text=text,
+                finish_reason="length",
             )
             for p, text in zip(prompts, TEXTS, strict=True)
         }
@@ -76,7 +80,12 @@ def collected() -> LoggedData:
 
 def test_an_answer_without_a_readable_score_is_left_out():
     assert [row.prompt_id for row in collected().logged()] == ["p0", "p1", "p3", "p4"]
-    assert [row.prompt_id for row in collected().fresh("other")] == ["p0", "p2", "p3", "p4"]
+    assert [row.prompt_id for row in collected().fresh("other")] == [
+        "p0",
+        "p2",
+        "p3",
+        "p4",
+    ]
 
 
 def test_an_unreadable_label_is_no_label():
@@ -97,10 +106,25 @@ def test_a_missing_log_probability_is_null_and_never_zero():
 def test_the_summary_counts_nulls_zeros_and_extreme_weights():
     """A zero is odd of an answer that says something; a weight of 1 / 5.1 is beyond 1/5 .. 5."""
     base, other = collected().summaries
-    assert (base.n_null, base.n_zero, base.n_exactly_one, base.n_extreme) == (0, 1, 5, 0)
-    assert (other.n_null, other.n_zero, other.n_exactly_one, other.n_extreme) == (1, 1, 3, 1)
+    assert (base.n_null, base.n_zero, base.n_exactly_one, base.n_extreme) == (
+        0,
+        1,
+        5,
+        0,
+    )
+    assert (other.n_null, other.n_zero, other.n_exactly_one, other.n_extreme) == (
+        1,
+        1,
+        3,
+        1,
+    )
     assert other.max_abs_log_ratio == pytest.approx(math.log(5.1))
-    assert (base.n_responses, base.n_empty, base.n_cut_off, base.n_logprobs) == (5, 1, 5, 5)
+    assert (base.n_responses, base.n_empty, base.n_cut_off, base.n_logprobs) == (
+        5,
+        1,
+        5,
+        5,
+    )
 
 
 def test_the_summary_has_the_means_of_what_can_be_read():
@@ -122,7 +146,19 @@ def test_the_summary_has_the_means_of_what_can_be_read():
         for line in summary_table([base, other]).splitlines()
         if line.strip()
     }
-    assert lines["other"][1:] == ["5", "5", "1", "1", "3", "1", "4", "0.750", "1", "0.400", "1"]
+    assert lines["other"][1:] == [
+        "5",
+        "5",
+        "1",
+        "1",
+        "3",
+        "1",
+        "4",
+        "0.750",
+        "1",
+        "0.400",
+        "1",
+    ]
 
 
 # Mistakes
@@ -157,7 +193,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["oracle.n_prompts=15"], "oracle.label_fraction: 0.5 of 15 logged answers are 8 labels. Expected 10 or more"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_said_before_anybody_is_asked(folder: Path, overrides: list[str], words: str):
+def test_a_mistake_is_said_before_anybody_is_asked(
+    folder: Path, overrides: list[str], words: str
+):
     with (
         pytest.raises(UserError) as refusal,
         oracle_of(folder, *overrides) as (experiment, context),
@@ -166,26 +204,38 @@ def test_a_mistake_is_said_before_anybody_is_asked(folder: Path, overrides: list
     assert str(refusal.value).startswith(words)
 
 
-@pytest.mark.parametrize("named", [["replay", "path=labels.jsonl"], ["local", "model=./mine"]])
+@pytest.mark.parametrize(
+    "named", [["replay", "path=labels.jsonl"], ["local", "model=./mine"]]
+)
 def test_a_judge_that_is_free_may_judge_the_demonstration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: list[str]
 ):
     monkeypatch.chdir(tmp_path)
     write_jsonl(
-        tmp_path / "labels.jsonl", [{"prompt_id": "p", "policy": "tiny_base", "judge_score": 0.5}]
+        tmp_path / "labels.jsonl",
+        [{"prompt_id": "p", "policy": "tiny_base", "judge_score": 0.5}],
     )
     for name in ("config.json", "model.safetensors"):
         write_whole(tmp_path / "mine" / name, "")
     oracle, wants = named
     planned = str(
-        said(tmp_path, f"judge@oracle_judge={oracle}", f"oracle_judge.{wants}", "plan=true")
+        said(
+            tmp_path,
+            f"judge@oracle_judge={oracle}",
+            f"oracle_judge.{wants}",
+            "plan=true",
+        )
     )
     assert planned.count("which costs nothing") == 2
 
 
 def test_nobody_pays_for_the_demonstration_unawares(folder: Path):
     ran = attempt(
-        "mode=pilot", "experiment=oracle", "judge@oracle_judge=opus", "tracker=local", folder=folder
+        "mode=pilot",
+        "experiment=oracle",
+        "judge@oracle_judge=opus",
+        "tracker=local",
+        folder=folder,
     )
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(
@@ -206,7 +256,10 @@ def arena(folder: Path, n: int) -> list[str]:
         | {"response_a": "One.", "response_b": "Two."}
         for i in range(n)
     ]
-    return ["oracle.prompts=arena", f"arena.path={write_jsonl(folder / 'arena.jsonl', rows)}"]
+    return [
+        "oracle.prompts=arena",
+        f"arena.path={write_jsonl(folder / 'arena.jsonl', rows)}",
+    ]
 
 
 def test_an_oracle_that_is_shown_references_cannot_label_an_arena(folder: Path):
@@ -224,7 +277,13 @@ def test_prompts_come_from_an_arena_where_that_is_said(folder: Path):
     """The signal of the oracle is another, so that it is not the judge."""
     oracle = ("scoring@oracle_scoring=score", "oracle_judge.default_signal=overlap")
     status = str(
-        said(folder, *small("tiny_base", "tiny_clone"), *arena(folder, 30), *oracle, "status=true")
+        said(
+            folder,
+            *small("tiny_base", "tiny_clone"),
+            *arena(folder, 30),
+            *oracle,
+            "status=true",
+        )
     )
     assert "missing: 60 answers, 60 log-probabilities, 60 scores, 23 labels." in status
 
@@ -257,11 +316,18 @@ def test_judge_and_oracle_have_caps_of_their_own(folder: Path):
     ],
 )
 def test_what_would_stop_the_oracle_is_said_before_the_judge_is_paid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: Mapping[str, str], words: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wrong: Mapping[str, str],
+    words: str,
 ):
     """The answers are there already, so that nothing was looked at before they were made."""
     openai_server.alone(monkeypatch, tmp_path)
-    policies = (*small("tiny_base", "tiny_clone"), "oracle.n_prompts=20", "oracle.label_fraction=1")
+    policies = (
+        *small("tiny_base", "tiny_clone"),
+        "oracle.n_prompts=20",
+        "oracle.label_fraction=1",
+    )
     answered(tmp_path, *policies, shard="0/1")
     with openai_server.OpenAiServer() as server:
         paid = ("judging.budget_usd=9", "oracle.budget_usd=9")
@@ -271,7 +337,9 @@ def test_what_would_stop_the_oracle_is_said_before_the_judge_is_paid(
         ):
             settings = {"base_url": url, "model": model, "output_usd_per_million": "1"}
             settings |= wrong if name == "oracle_judge" else {}
-            paid += tuple(f"{name}.{setting}={value}" for setting, value in settings.items())
+            paid += tuple(
+                f"{name}.{setting}={value}" for setting, value in settings.items()
+            )
         judges = ("judge=openai_compatible", "judge@oracle_judge=openai_compatible")
         with pytest.raises(UserError, match=re.escape(words)):
             ran(tmp_path, *policies, *judges, *paid)
@@ -280,8 +348,14 @@ def test_what_would_stop_the_oracle_is_said_before_the_judge_is_paid(
 
 def test_with_the_store_alone_neither_judge_nor_oracle_is_asked(tmp_path: Path):
     """What is missing is counted; here it is all of it."""
-    policies = (*small("tiny_base", "tiny_clone"), "oracle.n_prompts=20", "oracle.label_fraction=1")
-    with pytest.raises(UserError, match="^judge: no answer of tiny_base has a readable score"):
+    policies = (
+        *small("tiny_base", "tiny_clone"),
+        "oracle.n_prompts=20",
+        "oracle.label_fraction=1",
+    )
+    with pytest.raises(
+        UserError, match="^judge: no answer of tiny_base has a readable score"
+    ):
         ran(tmp_path, *policies, "judging.stored_only=true")
     status = str(said(tmp_path, *policies, "status=true"))
     assert "missing: 40 scores, " in status

@@ -15,7 +15,16 @@ from elo_exp.oracle.gates import REFUSE, decide
 from tests.data import shipped
 from tests.oracle_simulation import World, evidence_of
 
-NAMES = ("ips", "snips", "calibrated_ips", "dr_cpo", "mrdr", "tmle", "stacked_dr", "direct")
+NAMES = (
+    "ips",
+    "snips",
+    "calibrated_ips",
+    "dr_cpo",
+    "mrdr",
+    "tmle",
+    "stacked_dr",
+    "direct",
+)
 BOTH = ("dr_cpo", "direct")
 WORLDS = [  # a score means the same for both policies; for a hump no rising curve fits
     World(judge=judge, labelled=labelled, shift=shift, style=style)
@@ -24,9 +33,13 @@ WORLDS = [  # a score means the same for both policies; for a hump no rising cur
     for labelled in (0.1, 0.25, 1.0)
 ]
 HUMP = World(judge="hump", shift=0.8)
-APART = World(shift=3.2)  # the logging policy has hardly any answers as good as the target's
+APART = World(
+    shift=3.2
+)  # the logging policy has hardly any answers as good as the target's
 DISLIKED = World(dislike=0.2, style=2.0, n_probe=100)  # the judge overrates the target
-CORRECTED = World(dislike=0.2, style=2.0, n_own=100)  # the same, with labels that correct
+CORRECTED = World(
+    dislike=0.2, style=2.0, n_own=100
+)  # the same, with labels that correct
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +56,9 @@ def shipped_estimators(names: Sequence[str] = NAMES) -> dict[str, Estimator]:
     return {name: shipped("estimator", name) for name in names}
 
 
-def tallies(world: World, n_runs: int, names: Sequence[str] = NAMES) -> Mapping[str, Tally]:
+def tallies(
+    world: World, n_runs: int, names: Sequence[str] = NAMES
+) -> Mapping[str, Tally]:
     estimators = shipped_estimators(names)
     found: dict[str, list[tuple[bool, float, float]]] = {name: [] for name in names}
     for run in range(n_runs):

@@ -52,12 +52,31 @@ def without(*names: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        (GOOD, {"target_logps": {"clone": -10.0, "premium": None}, "judge_score_variance": None}),
-        (LATER, {"total_logprob": -10.0, "target_logps": {"clone": -10.0}, "policy": "base"}),
-        ({**without("prompt_id"), "metadata": {"prompt_id": "m1"}}, {"prompt_id": "m1"}),
+        (
+            GOOD,
+            {
+                "target_logps": {"clone": -10.0, "premium": None},
+                "judge_score_variance": None,
+            },
+        ),
+        (
+            LATER,
+            {
+                "total_logprob": -10.0,
+                "target_logps": {"clone": -10.0},
+                "policy": "base",
+            },
+        ),
+        (
+            {**without("prompt_id"), "metadata": {"prompt_id": "m1"}},
+            {"prompt_id": "m1"},
+        ),
         ({**GOOD, "prompt_id": 7}, {"prompt_id": "7"}),
         ({**GOOD, "response": "Yes."}, {"response_chars": 4}),
-        ({**GOOD, "total_logprob": 5e-8}, {"total_logprob": 0.0}),  # rounding above certainty
+        (
+            {**GOOD, "total_logprob": 5e-8},
+            {"total_logprob": 0.0},
+        ),  # rounding above certainty
     ],
 )
 def test_a_row_is_read(row: dict[str, Any], expected: dict[str, Any], tmp_path: Path):
@@ -67,29 +86,61 @@ def test_a_row_is_read(row: dict[str, Any], expected: dict[str, Any], tmp_path: 
 
 def test_a_prompt_without_an_id_is_named_by_its_text(tmp_path: Path):
     rows = [{**without("prompt_id"), "prompt": text} for text in ("Why?", "How?")]
-    assert len({sample.prompt_id for sample in read_logged(written(tmp_path, *rows))}) == 2
+    assert (
+        len({sample.prompt_id for sample in read_logged(written(tmp_path, *rows))}) == 2
+    )
 
 
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        (without("target_logps"), "has no field 'target_logps' (found prompt_id, policy"),
+        (
+            without("target_logps"),
+            "has no field 'target_logps' (found prompt_id, policy",
+        ),
         ({**without("judge_score"), "judge_scor": 1}, "Is it 'judge_scor'? Rename it."),
-        (LATER, "has 'base_policy_logprob', and logged.jsonl:1 has 'total_logprob'. Keep to one"),
-        ({**GOOD, "total_logprob": 12.5}, "total_logprob: found 12.5. Input should be less than"),
-        ({**GOOD, "target_logps": {"clone": 0.2}}, "target_logps.clone: found 0.2. Input should"),
-        ({**GOOD, "total_logprob": float("nan")}, "total_logprob: found nan. Input should be a f"),
-        ({**GOOD, "total_logprob": "-10"}, "total_logprob: found '-10'. Input should be a valid"),
-        ({**GOOD, "target_logps": {}}, "target_logps: found {}. Dictionary should have at least 1"),
+        (
+            LATER,
+            "has 'base_policy_logprob', and logged.jsonl:1 has 'total_logprob'. Keep to one",
+        ),
+        (
+            {**GOOD, "total_logprob": 12.5},
+            "total_logprob: found 12.5. Input should be less than",
+        ),
+        (
+            {**GOOD, "target_logps": {"clone": 0.2}},
+            "target_logps.clone: found 0.2. Input should",
+        ),
+        (
+            {**GOOD, "total_logprob": float("nan")},
+            "total_logprob: found nan. Input should be a f",
+        ),
+        (
+            {**GOOD, "total_logprob": "-10"},
+            "total_logprob: found '-10'. Input should be a valid",
+        ),
+        (
+            {**GOOD, "target_logps": {}},
+            "target_logps: found {}. Dictionary should have at least 1",
+        ),
         ({**GOOD, "oracle_label": 7}, "Divide a label on a scale from 0 to 10 by 10"),
-        ({**GOOD, "judge_score": None}, "judge_score: found None. Input should be a valid number"),
+        (
+            {**GOOD, "judge_score": None},
+            "judge_score: found None. Input should be a valid number",
+        ),
         ({**GOOD, "judge_score": True}, "judge_score: found True."),
         ({**GOOD, "judge_score_variance": -1}, "judge_score_variance: found -1."),
-        ({**GOOD, "draw_idx": 0.5}, "draw_idx: found 0.5. Input should be a valid integer."),
+        (
+            {**GOOD, "draw_idx": 0.5},
+            "draw_idx: found 0.5. Input should be a valid integer.",
+        ),
         ({**GOOD, "response_chars": "long"}, "response_chars: found 'long'."),
         ({**GOOD, "policy": "other"}, "policy is 'other', above it was 'base'."),
         (without("prompt_id"), "has neither prompt_id nor prompt."),
-        (GOOD, "repeats prompt 'p1', draw_idx 0 of logged.jsonl:1. Remove one of the two, or"),
+        (
+            GOOD,
+            "repeats prompt 'p1', draw_idx 0 of logged.jsonl:1. Remove one of the two, or",
+        ),
         ([1], "found a list. Expected one JSON object a line."),
     ],
 )
@@ -106,14 +157,24 @@ def test_an_invalid_row_is_refused_with_its_place(row: Any, words: str, tmp_path
 def test_draws_are_read_from_the_file_of_their_policy(name: str, tmp_path: Path):
     written(tmp_path, DRAW, {**DRAW, "draw_idx": 1}, name=name)
     draws = read_draws(tmp_path, "clone") or []
-    assert [(draw.draw_idx, draw.policy) for draw in draws] == [(0, "clone"), (1, "clone")]
+    assert [(draw.draw_idx, draw.policy) for draw in draws] == [
+        (0, "clone"),
+        (1, "clone"),
+    ]
     assert policies_with_draws(tmp_path) == ["clone"]
     assert read_draws(tmp_path, "premium") is None
 
 
 def test_draws_of_another_policy_and_empty_files_are_refused(tmp_path: Path):
-    written(tmp_path, DRAW, {**DRAW, "prompt_id": "p2", "policy": "premium"}, name="clone.jsonl")
-    with pytest.raises(UserError, match="clone.jsonl:2: policy is 'premium' in the file of 'clone"):
+    written(
+        tmp_path,
+        DRAW,
+        {**DRAW, "prompt_id": "p2", "policy": "premium"},
+        name="clone.jsonl",
+    )
+    with pytest.raises(
+        UserError, match="clone.jsonl:2: policy is 'premium' in the file of 'clone"
+    ):
         read_draws(tmp_path, "clone")
     written(tmp_path, name="premium.jsonl")
     with pytest.raises(UserError, match="premium.jsonl: is empty"):
@@ -124,11 +185,15 @@ def test_draws_of_another_policy_and_empty_files_are_refused(tmp_path: Path):
 
 def test_the_truth_is_a_mean_for_each_policy(tmp_path: Path):
     path = tmp_path / "truth.json"
-    path.write_text('{"clone": {"mean": 0.7, "n": 500, "std_error": 0.01}}', encoding="utf-8")
+    path.write_text(
+        '{"clone": {"mean": 0.7, "n": 500, "std_error": 0.01}}', encoding="utf-8"
+    )
     assert read_truth(path)["clone"].std_error == 0.01
     for wrong in ('{"clone": 0.7}', '{"clone": {"mean": 7}}', "no JSON"):
         path.write_text(wrong, encoding="utf-8")
-        with pytest.raises(UserError, match=r'truth.json: .* Expected {"policy": {"mean": 0.7}}'):
+        with pytest.raises(
+            UserError, match=r'truth.json: .* Expected {"policy": {"mean": 0.7}}'
+        ):
             read_truth(path)
 
 
@@ -136,11 +201,15 @@ def test_the_truth_is_a_mean_for_each_policy(tmp_path: Path):
 
 
 def columns(samples: list[LoggedSample], **draws: list[FreshDraw]) -> Dataset:
-    return build_dataset(samples, fresh=draws, probe={}, policies=None, n_folds=5, seed=42)
+    return build_dataset(
+        samples, fresh=draws, probe={}, policies=None, n_folds=5, seed=42
+    )
 
 
 def samples(n: int, **more: Any) -> list[LoggedSample]:
-    return [LoggedSample.from_dict({**GOOD, "prompt_id": f"p{i}", **more}) for i in range(n)]
+    return [
+        LoggedSample.from_dict({**GOOD, "prompt_id": f"p{i}", **more}) for i in range(n)
+    ]
 
 
 def draw(prompt_id: str, policy: str) -> FreshDraw:
@@ -174,8 +243,16 @@ CLONE = {"clone": -9.0}
 @pytest.mark.parametrize(
     ("rows", "draws", "words"),
     [
-        (samples(12, oracle_label=None), {}, "answers to 0 prompts have an oracle_label. Expected"),
-        ([samples(1, draw_idx=i)[0] for i in range(12)], {}, "answers to 1 prompts have"),
+        (
+            samples(12, oracle_label=None),
+            {},
+            "answers to 0 prompts have an oracle_label. Expected",
+        ),
+        (
+            [samples(1, draw_idx=i)[0] for i in range(12)],
+            {},
+            "answers to 1 prompts have",
+        ),
         (samples(12), {}, "'premium' has neither log-probabilities nor fresh draws"),
         (
             samples(12, target_logps=CLONE),

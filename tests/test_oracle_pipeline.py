@@ -89,8 +89,15 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
 def kill_while_forcing(folder: Path) -> dict[str, int]:
     """The command, killed when the first log-probability is in the store; what is in there by then."""
     store = folder / "cache" / "store.sqlite"
-    given = ("experiment=oracle", "tracker=local", f"cache_dir={folder}/cache", *small())
-    process = start(*given, folder=folder, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
+    given = (
+        "experiment=oracle",
+        "tracker=local",
+        f"cache_dir={folder}/cache",
+        *small(),
+    )
+    process = start(
+        *given, folder=folder, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1"
+    )
     end = time.monotonic() + _SECONDS
     while (
         "ForcedLogprob" not in (found := kinds(store))
@@ -124,18 +131,28 @@ def of(result: Result, policy: str) -> list[dict[str, Any]]:
 
 
 def test_a_killed_run_goes_on_and_makes_nothing_twice(told: Told):
-    n_responses, n_forced = told.killed_with["Response"], told.killed_with["ForcedLogprob"]
+    n_responses, n_forced = (
+        told.killed_with["Response"],
+        told.killed_with["ForcedLogprob"],
+    )
     assert n_responses < len(POLICIES) * N_PROMPTS
     assert told.usage.responses_generated == len(POLICIES) * N_PROMPTS - n_responses
     assert (
         told.usage.logprobs_forced == (len(POLICIES) - 1) * N_PROMPTS - n_forced
     )  # the clone's are those of the base
-    assert told.usage.judge_calls == len(POLICIES) * N_PROMPTS + N_LABELS + len(TARGETS) * N_PROBES
+    assert (
+        told.usage.judge_calls
+        == len(POLICIES) * N_PROMPTS + N_LABELS + len(TARGETS) * N_PROBES
+    )
 
 
 def test_a_second_run_asks_nobody_and_finds_the_same(told: Told):
     usage = told.usage_again
-    assert (usage.responses_generated, usage.logprobs_forced, usage.judge_calls) == (0, 0, 0)
+    assert (usage.responses_generated, usage.logprobs_forced, usage.judge_calls) == (
+        0,
+        0,
+        0,
+    )
     assert estimates(told.again) == estimates(told.result)
 
 
@@ -153,13 +170,19 @@ def test_status_says_what_is_done_and_what_is_missing(told: Told):
         "missing: 465 answers, 465 log-probabilities, 465 scores, 138 labels. Run without status=true to "
         "continue."
     )
-    lines = {line.split()[0]: line for line in told.status_killed.splitlines() if line.strip()}
+    lines = {
+        line.split()[0]: line
+        for line in told.status_killed.splitlines()
+        if line.strip()
+    }
     assert lines["tiny_base"].count("93 of 93") == 1
     assert lines["tiny_premium"].split()[1:4] == ["0", "of", "93"]
     assert told.status_after.endswith("complete")
 
 
-def test_a_plan_generates_nothing_and_counts_what_judge_and_oracle_would_be_asked(told: Told):
+def test_a_plan_generates_nothing_and_counts_what_judge_and_oracle_would_be_asked(
+    told: Told,
+):
     judge, oracle_ = told.planned.split("oracle: its slices of them")
     assert judge.split("usefulness")[1].split()[:4] == ["465", "465", "0", "465"]
     assert oracle_.split("usefulness")[1].split()[:4] == ["138", "138", "0", "138"]
@@ -189,12 +212,20 @@ def test_a_clone_is_worth_what_the_labels_of_the_logged_answers_say(told: Told):
 def test_both_checks_are_made_in_every_run(told: Told):
     for result in (told.result, told.again):
         drawn, cloned = result.report.facts["collection"]["checks"]
-        assert (drawn["n_checked"], drawn["n_failed"], drawn["max_difference"] < 1e-3) == (
+        assert (
+            drawn["n_checked"],
+            drawn["n_failed"],
+            drawn["max_difference"] < 1e-3,
+        ) == (
             N_PROMPTS,
             0,
             True,
         )
-        assert (cloned["n_checked"], cloned["n_failed"], cloned["max_difference"]) == (20, 0, 0.0)
+        assert (cloned["n_checked"], cloned["n_failed"], cloned["max_difference"]) == (
+            20,
+            0,
+            0.0,
+        )
 
 
 def test_the_files_are_those_that_recorded_answers_are_read_from(told: Told):
@@ -221,21 +252,28 @@ def logged(told: Told) -> list[dict[str, Any]]:
     return [row for _, row in read_jsonl(told.folder / "run" / "logged.jsonl")]
 
 
-def test_every_policy_that_is_chosen_is_labelled_by_the_fraction_that_is_set(told: Told):
+def test_every_policy_that_is_chosen_is_labelled_by_the_fraction_that_is_set(
+    told: Told,
+):
     """No list of policies stands in the code, and no fraction that is set goes unused."""
     data = told.result.analysis.data
     assert data.policies == TARGETS
-    assert {policy: len(draws) for policy, draws in data.probe.items()} == dict.fromkeys(
-        TARGETS, N_PROBES
-    )
+    assert {
+        policy: len(draws) for policy, draws in data.probe.items()
+    } == dict.fromkeys(TARGETS, N_PROBES)
     assert data.n_labels == N_LABELS
 
 
 def test_the_summary_counts_what_there_is(told: Told):
-    info = json.loads((told.folder / "run" / "dataset_info.json").read_text(encoding="utf-8"))
+    info = json.loads(
+        (told.folder / "run" / "dataset_info.json").read_text(encoding="utf-8")
+    )
     by_policy = {row["policy"]: row for row in info["policies"]}
     assert list(by_policy) == list(POLICIES)
-    assert (by_policy["tiny_clone"]["n_exactly_one"], by_policy["tiny_clone"]["n_extreme"]) == (
+    assert (
+        by_policy["tiny_clone"]["n_exactly_one"],
+        by_policy["tiny_clone"]["n_extreme"],
+    ) == (
         N_PROMPTS,
         0,
     )
@@ -243,9 +281,9 @@ def test_the_summary_counts_what_there_is(told: Told):
     assert {row["labels"]["n"] for row in info["policies"]} == {N_LABELS, N_PROBES}
     assert info["n_rows"]["logged.jsonl"] == N_PROMPTS
     assert "tiny_unhelpful" in told.result.report.text
-    said_last = Reader(told.result.report.page("oracle", {}, [])).said.split("What was collected")[
-        1
-    ]
+    said_last = Reader(told.result.report.page("oracle", {}, [])).said.split(
+        "What was collected"
+    )[1]
     assert "tiny_unhelpful" in said_last
 
 
@@ -261,7 +299,9 @@ def test_a_larger_label_fraction_keeps_the_labels_that_are_there(told: Told):
     assert usage.judge_calls == N_PROMPTS - N_LABELS
 
 
-def test_a_shard_answers_and_is_forced_and_is_neither_scored_nor_labelled(tmp_path: Path):
+def test_a_shard_answers_and_is_forced_and_is_neither_scored_nor_labelled(
+    tmp_path: Path,
+):
     done = answered(tmp_path, *small("tiny_base", "tiny_premium"), shard="1/10")
     assert (
         done
@@ -272,7 +312,9 @@ def test_a_shard_answers_and_is_forced_and_is_neither_scored_nor_labelled(tmp_pa
 
 def test_a_step_that_fails_is_not_done(told: Told, tmp_path: Path):
     """An oracle that has no answers ends the run with the reason, and the labels stay missing."""
-    (prompt_id,) = [row["prompt_id"] for row in logged(told) if row["oracle_label"] is not None][:1]
+    (prompt_id,) = [
+        row["prompt_id"] for row in logged(told) if row["oracle_label"] is not None
+    ][:1]
     write_jsonl(
         tmp_path / "labels.jsonl",
         [{"prompt_id": prompt_id, "policy": "tiny_base", "judge_score": 0.5}],
@@ -280,7 +322,9 @@ def test_a_step_that_fails_is_not_done(told: Told, tmp_path: Path):
     replay = ("judge@oracle_judge=replay", f"oracle_judge.path={tmp_path}/labels.jsonl")
     with pytest.raises(UserError, match="137 of 138 scores are missing"):
         ran(told.folder, *small(), *replay)
-    assert "missing: 137 labels." in str(said(told.folder, *small(), *replay, "status=true"))
+    assert "missing: 137 labels." in str(
+        said(told.folder, *small(), *replay, "status=true")
+    )
 
 
 def test_an_oracle_that_is_too_dear_is_refused_before_the_judge_is_paid(told: Told):
@@ -289,13 +333,19 @@ def test_an_oracle_that_is_too_dear_is_refused_before_the_judge_is_paid(told: To
         "oracle_judge.base_url=http://127.0.0.1:9/v1",
         "oracle_judge.model=big",
     )
-    prices = ("oracle_judge.input_usd_per_million=1000", "oracle_judge.output_usd_per_million=1000")
+    prices = (
+        "oracle_judge.input_usd_per_million=1000",
+        "oracle_judge.output_usd_per_million=1000",
+    )
     given = (*small(), "scoring=interval", *dear, *prices, "oracle.budget_usd=1")
     with pytest.raises(
-        UserError, match=r"oracle.budget_usd: \d+ scores by big are expected to cost .* cap is \$1"
+        UserError,
+        match=r"oracle.budget_usd: \d+ scores by big are expected to cost .* cap is \$1",
     ):
         ran(told.folder, *given)
-    assert "missing: 465 scores, 138 labels." in str(said(told.folder, *given, "status=true"))
+    assert "missing: 465 scores, 138 labels." in str(
+        said(told.folder, *given, "status=true")
+    )
 
 
 # Two judges that are paid
@@ -313,7 +363,11 @@ PAID = (
         "judge.poll_max_seconds=0.02",
         "judging.budget_usd=1",
     ),
-    *("judge@oracle_judge=opus", "oracle_judge.transport=messages", "oracle_judge.concurrency=1"),
+    *(
+        "judge@oracle_judge=opus",
+        "oracle_judge.transport=messages",
+        "oracle_judge.concurrency=1",
+    ),
     *(
         f"oracle.n_prompts={N_PAID}",
         "oracle.label_fraction=1",
@@ -375,9 +429,12 @@ class Paid:
 
 
 @pytest.fixture(
-    scope="module", params=[in_this_process, pytest.param(by_the_command, marks=pytest.mark.slow)]
+    scope="module",
+    params=[in_this_process, pytest.param(by_the_command, marks=pytest.mark.slow)],
 )
-def paid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Paid:
+def paid(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Paid:
     folder = tmp_path_factory.mktemp("paid")
     with (
         pytest.MonkeyPatch.context() as machine,
@@ -387,7 +444,9 @@ def paid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
         def run(key: str, cap: float) -> Ended:
             machine.setenv("ANTHROPIC_API_KEY", key)
-            urls = (f"{judge}.base_url={server.url}" for judge in ("judge", "oracle_judge"))
+            urls = (
+                f"{judge}.base_url={server.url}" for judge in ("judge", "oracle_judge")
+            )
             return request.param(folder, *PAID, *urls, f"oracle.budget_usd={cap}")
 
         wrong_key, n_billed = run("wrong-key", 5), server.meter.billed_bodies.total()
@@ -410,7 +469,13 @@ def paid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def number(params: Mapping[str, Any], _: int) -> Says:
     """A score that depends on what is shown and to whom."""
     score = (
-        int(sha256([params["model"], plain_text(params["messages"][-1]["content"])])[:8], 16) % 11
+        int(
+            sha256([params["model"], plain_text(params["messages"][-1]["content"])])[
+                :8
+            ],
+            16,
+        )
+        % 11
     )
     return Says(json.dumps({"score": score, "evidence": ""}))
 
@@ -429,7 +494,8 @@ def test_a_wrong_key_ends_the_run_in_one_line_before_anything_is_paid(paid: Paid
 def test_the_oracles_cap_stops_the_oracle_alone_and_what_is_paid_is_kept(paid: Paid):
     judge, oracle_ = paid.paid_low_cap[JUDGE], paid.paid_low_cap[ORACLE]
     assert re.match(
-        r"oracle\.budget_usd: \$0\.\d\d of \$0\.15 are spent, and the next", paid.low_cap.refusal
+        r"oracle\.budget_usd: \$0\.\d\d of \$0\.15 are spent, and the next",
+        paid.low_cap.refusal,
     )
     assert judge.n == 2 * N_PAID
     assert 0 < oracle_.n < N_PAID + N_CHECKED
@@ -438,7 +504,9 @@ def test_the_oracles_cap_stops_the_oracle_alone_and_what_is_paid_is_kept(paid: P
 
 def test_a_higher_cap_goes_on_and_every_query_of_both_is_paid_for_once(paid: Paid):
     assert (paid.paid[JUDGE].n, paid.paid[ORACLE].n) == (2 * N_PAID, N_PAID + N_CHECKED)
-    assert list(paid.server.meter.billed_bodies.values()) == [1] * (3 * N_PAID + N_CHECKED)
+    assert list(paid.server.meter.billed_bodies.values()) == [1] * (
+        3 * N_PAID + N_CHECKED
+    )
     assert paid.paid[JUDGE] == paid.paid_low_cap[JUDGE]
 
 

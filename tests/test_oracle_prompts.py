@@ -30,20 +30,34 @@ ROWS = [  # language, prompt
 def arena(folder: Path, **changes: object) -> ArenaSource:
     texts = {"response_a": "Yes.", "response_b": "No."}
     rows = [
-        {**BATTLE, **texts, "question_id": str(i), "language": language, "prompt": prompt}
+        {
+            **BATTLE,
+            **texts,
+            "question_id": str(i),
+            "language": language,
+            "prompt": prompt,
+        }
         for i, (language, prompt) in enumerate(ROWS)
     ]
     path = str(write_jsonl(folder / "arena.jsonl", rows))
-    given = {"path": path, "max_chars": 49, "columns": {"language": "language"}} | changes
+    given = {
+        "path": path,
+        "max_chars": 49,
+        "columns": {"language": "language"},
+    } | changes
     return settings(**given)  # type: ignore[no-any-return]
 
 
 def test_a_larger_sample_includes_the_smaller_one():
     names = [f"p{i}" for i in range(100)]
-    small, large = (shuffled(some, seed=1, purpose="labels") for some in (names[:50], names))
+    small, large = (
+        shuffled(some, seed=1, purpose="labels") for some in (names[:50], names)
+    )
     assert [name for name in large if name in set(small)] == small
     assert shuffled(reversed(names), seed=1, purpose="labels") == large
-    orders = {tuple(shuffled(names, seed=s, purpose=p)) for s in (1, 2) for p in ("a", "b")}
+    orders = {
+        tuple(shuffled(names, seed=s, purpose=p)) for s in (1, 2) for p in ("a", "b")
+    }
     assert len(orders) == 4
 
 
@@ -55,7 +69,9 @@ def test_prompts_of_the_bank_keep_their_order():
     assert [p for p in every if p in some] == some
 
 
-def test_an_arena_gives_prompts_that_are_english_by_label_and_words_once_each(tmp_path: Path):
+def test_an_arena_gives_prompts_that_are_english_by_label_and_words_once_each(
+    tmp_path: Path,
+):
     prompts = sample_arena(arena(tmp_path), None, seed=1)
     assert {p.text for p in prompts} == {ROWS[0][1], ROWS[7][1]}
     assert [p.prompt_id for p in prompts] == ["file_0", "file_1"]

@@ -30,7 +30,11 @@ PROMPTS = [
     )
     for i in range(4)
 ]
-TEXTS = {"ann": "Answer {i}.", "bob": "No idea about {i}.", "zoe": "Answer {i}, or not."}
+TEXTS = {
+    "ann": "Answer {i}.",
+    "bob": "No idea about {i}.",
+    "zoe": "Answer {i}, or not.",
+}
 
 
 def comparisons(**texts: str) -> dict[str, list[Comparison]]:
@@ -53,11 +57,15 @@ def contrary(folder: Path, prompts: int = 4) -> ReplayJudge:
         for i in range(prompts)
         for a, b in (("ann", "bob"), ("ann", "zoe"), ("bob", "zoe"))
     ]
-    return ReplayJudge(path=str(write_jsonl(folder / "contrary.jsonl", rows)), judge_model=None)
+    return ReplayJudge(
+        path=str(write_jsonl(folder / "contrary.jsonl", rows)), judge_model=None
+    )
 
 
 def judged(store: Store, judge: Any, **texts: str) -> list[Judgment]:
-    found = pipeline.judge_pairs(comparisons(**texts), [RUBRIC], judge, store, allow_missing=True)
+    found = pipeline.judge_pairs(
+        comparisons(**texts), [RUBRIC], judge, store, allow_missing=True
+    )
     return found["factuality"]
 
 
@@ -80,15 +88,22 @@ def test_stored_judgments_of_another_judge_are_found_and_nothing_is_asked(
     before = store.read("SELECT * FROM answers"), dataclasses.asdict(store.usage)
     replay = contrary(tmp_path, prompts=2)
     assert others(store, replay) == {LEXICAL.model: by_lexical}
-    assert (store.read("SELECT * FROM answers"), dataclasses.asdict(store.usage)) == before
+    assert (
+        store.read("SELECT * FROM answers"),
+        dataclasses.asdict(store.usage),
+    ) == before
     judged(store, replay)
     assert {j.prompt_id for j in others(store, LEXICAL)[replay.model]} == {"p0", "p1"}
 
 
-def test_verdicts_on_texts_that_have_changed_are_not_found(store: Store, tmp_path: Path):
+def test_verdicts_on_texts_that_have_changed_are_not_found(
+    store: Store, tmp_path: Path
+):
     judged(store, LEXICAL)
     found = others(store, contrary(tmp_path), bob="Another thing about {i}.")
-    assert {(j.entrant_a, j.entrant_b) for j in found[LEXICAL.model]} == {("ann", "zoe")}
+    assert {(j.entrant_a, j.entrant_b) for j in found[LEXICAL.model]} == {
+        ("ann", "zoe")
+    }
 
 
 def test_a_model_with_other_settings_is_another_judge(store: Store, tmp_path: Path):
@@ -118,9 +133,13 @@ def test_a_second_judge_of_a_run_is_compared_with_the_first(tmp_path: Path):
     for row in rows:
         del row["verdict_ab"], row["verdict_ba"]
     write_jsonl(tmp_path / "second.jsonl", rows)
-    n_turned = sum(row["winner"] != old["winner"] for row, old in zip(rows, battles, strict=True))
+    n_turned = sum(
+        row["winner"] != old["winner"] for row, old in zip(rows, battles, strict=True)
+    )
 
-    second = run(*QUICK, "judge=replay", f"judge.path={tmp_path}/second.jsonl", folder=tmp_path)
+    second = run(
+        *QUICK, "judge=replay", f"judge.path={tmp_path}/second.jsonl", folder=tmp_path
+    )
     ratings, n = second.read("ratings.json"), len(battles)
     (found,) = ratings["agreement_between_judges"]
     assert (found["first"], found["second"]) == ("replay", "lexical")
@@ -129,6 +148,8 @@ def test_a_second_judge_of_a_run_is_compared_with_the_first(tmp_path: Path):
     (rank,) = ratings["rank_correlation_between_judges"]
     assert (rank["n_models"], rank["dimension"]) == (4, "factuality")
     share = f"{found['agreement']:.0%}"
-    assert f"replay and lexical say the same of {share} of {n} pairs, kappa" in second.out
+    assert (
+        f"replay and lexical say the same of {share} of {n} pairs, kappa" in second.out
+    )
     assert first.read("ratings.json")["agreement_between_judges"] == []
     assert second.read("manifest.json")["usage"]["judge_calls"] == 2 * n

@@ -16,10 +16,16 @@ from tests.commands import QUICK, Ran, attempt
 from tests.openai_server import OpenAiServer
 
 HERE = {"NO_PROXY": "127.0.0.1"}
-WORLD = World(anchors={"a1": 0.0, "a2": 50.0, "a3": -50.0}, placed={"mine": 20.0}, n_battles=200)
+WORLD = World(
+    anchors={"a1": 0.0, "a2": 50.0, "a3": -50.0}, placed={"mine": 20.0}, n_battles=200
+)
 PRICES = ("input_usd_per_million=1", "output_usd_per_million=1")
 PAID = tuple(f"entrant.openai_compatible.{price}" for price in PRICES)
-JUDGED = ("judge=openai_compatible", "judge.model=large", *(f"judge.{price}" for price in PRICES))
+JUDGED = (
+    "judge=openai_compatible",
+    "judge.model=large",
+    *(f"judge.{price}" for price in PRICES),
+)
 
 
 @pytest.fixture
@@ -48,10 +54,18 @@ def tournament(server: OpenAiServer, *overrides: str, folder: Path) -> Ran:
 def arena(server: OpenAiServer, *overrides: str, folder: Path) -> Ran:
     if not (folder / "arena.jsonl").exists():
         WORLD.write(folder)
-    given = [word for word in WORLD.overrides(folder) if not word.startswith("entrant=")]
-    few = ("arena.n_battles=8", "arena.n_calibration=2", "rating.bradley_terry.n_bootstraps=20")
+    given = [
+        word for word in WORLD.overrides(folder) if not word.startswith("entrant=")
+    ]
+    few = (
+        "arena.n_battles=8",
+        "arena.n_calibration=2",
+        "rating.bradley_terry.n_bootstraps=20",
+    )
     placed = ("entrant=[openai_compatible]", "figures=false")
-    return attempt(*given, *few, *placed, *hosted(server), *overrides, folder=folder, **HERE)
+    return attempt(
+        *given, *few, *placed, *hosted(server), *overrides, folder=folder, **HERE
+    )
 
 
 EXPERIMENTS = {"tournament": tournament, "arena": arena}
@@ -89,7 +103,8 @@ def test_a_plan_of_the_store_alone_has_nothing_to_pay(
         "0.00",
     ]  # stored, to pay, tokens in and out, dollars
     assert (
-        f"  {n_queries} queries have no answer in the store, and nobody is asked: " in planned.out
+        f"  {n_queries} queries have no answer in the store, and nobody is asked: "
+        in planned.out
     )
     assert server.asked == []
 
@@ -99,7 +114,12 @@ def test_a_cap_of_the_judge_that_does_not_reach_stops_a_run_before_an_entrant_is
     name: str, cap: float, server: OpenAiServer, tmp_path: Path
 ):
     """Not even if the answers that it cannot know yet are empty."""
-    judge = (*JUDGED, *PAID, f"judge.base_url={server.url}", f"judging.budget_usd={cap}")
+    judge = (
+        *JUDGED,
+        *PAID,
+        f"judge.base_url={server.url}",
+        f"judging.budget_usd={cap}",
+    )
     refused = EXPERIMENTS[name](server, *judge, folder=tmp_path)
     assert refused.code == 2
     assert "plan: judge large, cap $0.0" in refused.err
@@ -116,7 +136,12 @@ def test_a_run_that_fits_is_not_refused_for_how_long_its_answers_might_be(
     name: str, cap: float, server: OpenAiServer, tmp_path: Path
 ):
     """Answers of 4,000 tokens would take the plan past this cap; those that come do not."""
-    judge = (*JUDGED, *PAID, f"judge.base_url={server.url}", f"judging.budget_usd={cap}")
+    judge = (
+        *JUDGED,
+        *PAID,
+        f"judge.base_url={server.url}",
+        f"judging.budget_usd={cap}",
+    )
     planned = EXPERIMENTS[name](server, *judge, "plan=true", folder=tmp_path)
     assert "The cap is too low: " in planned.out
     ran = EXPERIMENTS[name](server, *judge, folder=tmp_path)
@@ -133,10 +158,16 @@ def test_a_server_of_ones_own_answers_first_and_the_plan_is_of_its_answers(
     assert ran.code == 0, ran.err
 
 
-def test_a_check_before_the_first_call_counts_no_answer_twice(server: OpenAiServer, tmp_path: Path):
+def test_a_check_before_the_first_call_counts_no_answer_twice(
+    server: OpenAiServer, tmp_path: Path
+):
     judge = (*JUDGED, f"judge.base_url={server.url}", "judging.budget_usd=1")
     usage = tournament(server, *judge, folder=tmp_path).read("manifest.json")["usage"]
-    assert [usage[f"responses_{how}"] for how in ("wanted", "generated", "stored")] == [4, 4, 0]
+    assert [usage[f"responses_{how}"] for how in ("wanted", "generated", "stored")] == [
+        4,
+        4,
+        0,
+    ]
 
 
 # The bill
@@ -168,7 +199,9 @@ def test_what_entrants_were_paid_is_in_every_bill(server: OpenAiServer, tmp_path
         "store.action=purge",
         "store.entrant=openai_compatible",
     )
-    assert f", ${bill(server):.2f} worth, would go" in attempt(*purge, folder=tmp_path).out
+    assert (
+        f", ${bill(server):.2f} worth, would go" in attempt(*purge, folder=tmp_path).out
+    )
 
     again = tournament(server, *dear, "cache_dir=cache", folder=tmp_path)
     assert again.read("manifest.json")["usage"]["dollars_by_entrant"] == {}
@@ -182,7 +215,10 @@ def test_recorded_answers_are_not_paid_for_again(server: OpenAiServer, tmp_path:
     )
     ran = tournament(server, *dear, folder=tmp_path)
     recorded = tournament(
-        server, f"recorded_dir={ran.run_dir}/responses", "cache_dir=other", folder=tmp_path
+        server,
+        f"recorded_dir={ran.run_dir}/responses",
+        "cache_dir=other",
+        folder=tmp_path,
     )
     assert recorded.read("manifest.json")["usage"]["dollars_by_entrant"] == {}
     assert (
@@ -196,6 +232,8 @@ def test_recorded_answers_are_not_paid_for_again(server: OpenAiServer, tmp_path:
     )
 
 
-def test_answers_that_nobody_put_a_price_on_are_counted(server: OpenAiServer, tmp_path: Path):
+def test_answers_that_nobody_put_a_price_on_are_counted(
+    server: OpenAiServer, tmp_path: Path
+):
     usage = tournament(server, folder=tmp_path).read("manifest.json")["usage"]
     assert (usage["responses_unpriced"], usage["dollars_by_entrant"]) == (2, {})

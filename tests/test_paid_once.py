@@ -22,7 +22,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from elo_exp.api import batches, requests
 from elo_exp.api.anthropic_answers import parse_message
@@ -89,7 +94,9 @@ class World:
     plan: list[str] = field(default_factory=list)
     batches: list[Sent] = field(default_factory=list)  # newest first
     late: list[tuple[float, Sent]] = field(default_factory=list)
-    in_batches: Counter[str] = field(default_factory=Counter)  # how often each question was billed
+    in_batches: Counter[str] = field(
+        default_factory=Counter
+    )  # how often each question was billed
     singly: Counter[str] = field(default_factory=Counter)
     billed: float = 0.0
     n_submissions: int = 0
@@ -140,7 +147,9 @@ class World:
             rows.append(row)
         batch.rows = rows[::-1]
 
-    def bill(self, params: Mapping[str, Any], client: Client, *, factor: float = 0.5) -> Any:
+    def bill(
+        self, params: Mapping[str, Any], client: Client, *, factor: float = 0.5
+    ) -> Any:
         dollars = PRICES.dollars({"input_tokens": 50, "output_tokens": 10}) * factor
         self.billed += dollars
         client.exposure += dollars
@@ -187,7 +196,9 @@ class Wire:
 
     def check(self, batch_id: str) -> RemoteBatch | None:
         self._ask()
-        return next((self._seen(b) for b in self._world.batches if b.batch_id == batch_id), None)
+        return next(
+            (self._seen(b) for b in self._world.batches if b.batch_id == batch_id), None
+        )
 
     def recent(self) -> Iterator[RemoteBatch]:
         self._ask()
@@ -232,7 +243,9 @@ class Wire:
         if batch.rows is None and batch.n_checks > 2:
             self._world.end(batch)
         n = len(batch.requests)
-        return RemoteBatch(batch_id=batch.batch_id, size=n, n_rows=n, ended=batch.rows is not None)
+        return RemoteBatch(
+            batch_id=batch.batch_id, size=n, n_rows=n, ended=batch.rows is not None
+        )
 
 
 class Client:
@@ -250,7 +263,14 @@ class Client:
     expected_hit_rate = 1.0
 
     def __init__(
-        self, world: World, path: Path, *, transport: str, chunk: int, cap: float, kill: int
+        self,
+        world: World,
+        path: Path,
+        *,
+        transport: str,
+        chunk: int,
+        cap: float,
+        kill: int,
     ) -> None:
         self._world, self._path = world, path
         self.transport = transport
@@ -297,7 +317,9 @@ class Client:
     def check_cap(self, bodies: Any, factor: float) -> None:
         """What this run was billed, and may be billed for all that it has sent, stays within its cap."""
         open_ = [batch for batch in self._world.batches if batch.client is self]
-        waiting = [body for b in open_ if b.rows is None for body in b.requests.values()]
+        waiting = [
+            body for b in open_ if b.rows is None for body in b.requests.values()
+        ]
         worst = sum(self._worst(body, 0.5) for body in waiting)
         worst += sum(self._worst(body, factor) for body in bodies)
         assert self.exposure + worst <= self.cap + 1e-9
@@ -356,7 +378,9 @@ class PaidOnce(RuleBasedStateMachine):
         Connection.tick = self.world.tick  # type: ignore[assignment]
         self.people: list[Client] = []  # by process id
         clock = SimpleNamespace(
-            elapsed=lambda: self.world.now, wall=lambda: self.world.now, sleep=self.world.sleep
+            elapsed=lambda: self.world.now,
+            wall=lambda: self.world.now,
+            sleep=self.world.sleep,
         )
         self.patch = pytest.MonkeyPatch()
         connect = sqlite3.connect
@@ -367,7 +391,11 @@ class PaidOnce(RuleBasedStateMachine):
             (claims, "this_process", self.identity),
             (claims, "is_alive", self.is_alive),
             (claims.Claims, "_keep_alive", lambda claims: None),
-            (sqlite3, "connect", lambda *a, **k: connect(*a, **{"factory": Connection, **k})),
+            (
+                sqlite3,
+                "connect",
+                lambda *a, **k: connect(*a, **{"factory": Connection, **k}),
+            ),
         ):
             self.patch.setattr(where, name, value)
 
@@ -388,7 +416,12 @@ class PaidOnce(RuleBasedStateMachine):
     def starts(self, transport: str, chunk: int, kill: int, cap: float) -> None:
         if len(self.world.running) < 2:
             client = Client(
-                self.world, self.path, transport=transport, chunk=chunk, cap=cap, kill=kill
+                self.world,
+                self.path,
+                transport=transport,
+                chunk=chunk,
+                cap=cap,
+                kill=kill,
             )
             self.world.running.append(client)
 
@@ -438,11 +471,13 @@ class PaidOnce(RuleBasedStateMachine):
         with closing(sqlite3.connect(self.path)) as db:
             lost = Counter(key for (key,) in db.execute("SELECT key FROM losses"))
             known = {
-                json.loads(value)["key"] for (value,) in db.execute("SELECT value FROM answers")
+                json.loads(value)["key"]
+                for (value,) in db.execute("SELECT value FROM answers")
             }
         paid = self.world.in_batches + self.world.singly
         assert all(
-            n <= (key in known) + lost[key] + self.in_a_batch(key) for key, n in paid.items()
+            n <= (key in known) + lost[key] + self.in_a_batch(key)
+            for key, n in paid.items()
         )
 
     def in_a_batch(self, key: str) -> bool:
@@ -452,7 +487,9 @@ class PaidOnce(RuleBasedStateMachine):
     def finish(self) -> Client:
         """A run that nothing happens to."""
         self.world.plan.clear()
-        client = Client(self.world, self.path, transport="batches", chunk=5, cap=PLENTY, kill=10**6)
+        client = Client(
+            self.world, self.path, transport="batches", chunk=5, cap=PLENTY, kill=10**6
+        )
         self.world.running.append(client)
         for _ in range(2000):
             if client.is_done:
@@ -468,7 +505,9 @@ class PaidOnce(RuleBasedStateMachine):
                 client.is_alive = False
                 self.step(client)
             last = self.finish()
-            assert last.found == {question.key: f"to {question.key}" for question in QUESTIONS}
+            assert last.found == {
+                question.key: f"to {question.key}" for question in QUESTIONS
+            }
             self.nothing_is_paid_twice()
             self.books_agree()
             n = self.world.n_submissions
@@ -484,8 +523,13 @@ class PaidOnce(RuleBasedStateMachine):
             states = {state for (state,) in db.execute("SELECT state FROM batches")}
             assert states <= {"settled", "abandoned"}
             assert db.execute("SELECT COUNT(*) FROM claims").fetchone() == (0,)
-            answers = [json.loads(value) for (value,) in db.execute("SELECT value FROM answers")]
-            (lost,) = db.execute("SELECT COALESCE(SUM(dollars), 0) FROM losses").fetchone()
+            answers = [
+                json.loads(value)
+                for (value,) in db.execute("SELECT value FROM answers")
+            ]
+            (lost,) = db.execute(
+                "SELECT COALESCE(SUM(dollars), 0) FROM losses"
+            ).fetchone()
         known = sum(answer["dollars"] for answer in answers)
         assert known - 1e-9 <= self.world.billed <= known + lost + 1e-9
 

@@ -36,7 +36,9 @@ MADE: list[ClaudeJudge] = []
 
 
 @pytest.fixture(autouse=True)
-def a_machine_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def a_machine_with_a_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[None]:
     openai_server.alone(monkeypatch, tmp_path)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     monkeypatch.setattr(anthropic._base_client, "INITIAL_RETRY_DELAY", 0.01)
@@ -89,7 +91,12 @@ def model(params: Mapping[str, Any], _: int) -> Outcome:
     interval = {"low": number, "high": 10}
     numbers = {"score": number, **interval}
     return Says(
-        json.dumps({name: numbers.get(name, "It says so itself.") for name in schema["required"]})
+        json.dumps(
+            {
+                name: numbers.get(name, "It says so itself.")
+                for name in schema["required"]
+            }
+        )
     )
 
 
@@ -97,7 +104,9 @@ def score(
     made: Any, path: Path, n: int = 6, rubric: ScoreRubric = SCORE, **how: Any
 ) -> tuple[list[Score], Usage]:
     with Store(path) as store:
-        return pipeline.score_responses(items(n, rubric), rubric, made, store, **how), store.usage
+        return pipeline.score_responses(
+            items(n, rubric), rubric, made, store, **how
+        ), store.usage
 
 
 def numbers(scores: list[Score]) -> list[float | None]:
@@ -121,7 +130,10 @@ def test_a_batch_that_was_under_way_when_the_process_was_killed_is_collected_and
     path = tmp_path / "store.sqlite"
     with AnthropicServer(outcomes=model, polls_to_end=1_000_000) as server:
         with process(SCORING, server.url, path) as other:
-            while not any(batch.polls for batch in server.batches) and other.poll() is None:
+            while (
+                not any(batch.polls for batch in server.batches)
+                and other.poll() is None
+            ):
                 time.sleep(0.01)
         server.polls_to_end = 1
         found, usage = score(claude(server.url), path)
@@ -150,7 +162,10 @@ def test_an_interval_is_asked_for_by_its_schema_and_read_as_a_variance(
 ):
     with AnthropicServer(outcomes=model) as server:
         found, _ = score(
-            claude(server.url, transport=transport), tmp_path / "store.sqlite", 6, INTERVAL
+            claude(server.url, transport=transport),
+            tmp_path / "store.sqlite",
+            6,
+            INTERVAL,
         )
     assert numbers(found) == TENTHS
     assert [s.judge_score_variance for s in found] == pytest.approx(
@@ -199,10 +214,13 @@ def test_judge_and_oracle_in_one_process_keep_their_own_caps_and_name_their_own_
         oracle.budget_setting = "oracle.budget_usd"
         score(judge, path, 10)
         with pytest.raises(
-            UserError, match=r"^oracle\.budget_usd: \$0\.\d\d of \$0\.15 are spent, and the next"
+            UserError,
+            match=r"^oracle\.budget_usd: \$0\.\d\d of \$0\.15 are spent, and the next",
         ):
             score(oracle, path, 10)
-        score(claude(server.url, "haiku", transport="messages", budget_usd=0.0), path, 10)
+        score(
+            claude(server.url, "haiku", transport="messages", budget_usd=0.0), path, 10
+        )
     with Store(path) as store:
         paid = {held.source: held for held in count(store, Filter(rubric="usefulness"))}
     assert paid["claude-haiku-5-5"].n == 10
@@ -220,7 +238,9 @@ def test_a_plan_beyond_the_oracles_cap_is_refused_in_its_words(tmp_path: Path):
         ):
             score(oracle, tmp_path / "store.sqlite")
         with Store(tmp_path / "store.sqlite") as store:
-            table = bill.plan_table(pipeline.plan_scores(items(6), SCORE, oracle, store))
+            table = bill.plan_table(
+                pipeline.plan_scores(items(6), SCORE, oracle, store)
+            )
     assert "cap $0.01 (oracle.budget_usd)" in table
     assert server.meter.billed_bodies.total() == 0
 
@@ -230,7 +250,10 @@ def test_equal_texts_are_asked_once(tmp_path: Path):
         *items(3),
         *(dataclasses.replace(item, draw_idx=1, entrant_id="bob") for item in items(3)),
     ]
-    with AnthropicServer(outcomes=model) as server, Store(tmp_path / "store.sqlite") as store:
+    with (
+        AnthropicServer(outcomes=model) as server,
+        Store(tmp_path / "store.sqlite") as store,
+    ):
         found = pipeline.score_responses(twice, SCORE, claude(server.url), store)
     assert numbers(found) == TENTHS[:3] * 2
     assert {(s.policy, s.draw_idx) for s in found} == {("ann", 0), ("bob", 1)}
@@ -238,7 +261,9 @@ def test_equal_texts_are_asked_once(tmp_path: Path):
 
 
 @pytest.mark.parametrize("structured", ["json_schema", "none"])
-def test_a_server_that_speaks_openai_scores_and_is_asked_once(tmp_path: Path, structured: str):
+def test_a_server_that_speaks_openai_scores_and_is_asked_once(
+    tmp_path: Path, structured: str
+):
     def completion(params: Mapping[str, Any], _: int) -> openai_server.Says:
         number = worth(params["messages"][-1]["content"])
         return openai_server.Says(json.dumps({"evidence": "", "score": number}))
@@ -246,7 +271,11 @@ def test_a_server_that_speaks_openai_scores_and_is_asked_once(tmp_path: Path, st
     path = tmp_path / "store.sqlite"
     with openai_server.OpenAiServer(outcomes=completion) as server:
         made = shipped(
-            "judge", "openai_compatible", base_url=server.url, model="large", structured=structured
+            "judge",
+            "openai_compatible",
+            base_url=server.url,
+            model="large",
+            structured=structured,
         )
         found, _ = score(made, path)
         _, again = score(made, path)

@@ -8,7 +8,13 @@ from itertools import combinations, product
 import pytest
 
 from elo_exp.data import bank
-from elo_exp.data.pairing import check_entrants, on_whole_prompts, outcome, pair_up, reconcile
+from elo_exp.data.pairing import (
+    check_entrants,
+    on_whole_prompts,
+    outcome,
+    pair_up,
+    reconcile,
+)
 from elo_exp.records import Comparison, Judgment, Prompt, Response, UserError, Verdict
 from tests.data import BANK, DIMENSIONS, shipped
 
@@ -16,9 +22,15 @@ UTILITY = shipped("rubric", "clinical_utility")
 FACTUALITY = shipped("rubric", "factuality")
 
 PROMPTS = [
-    Prompt(prompt_id="p1", text="One?", source="medqa", subject="renal", gold_answer="Yes."),
     Prompt(
-        prompt_id="p2", text="Two?", source="curated", subject="renal", expected_behavior="hedge"
+        prompt_id="p1", text="One?", source="medqa", subject="renal", gold_answer="Yes."
+    ),
+    Prompt(
+        prompt_id="p2",
+        text="Two?",
+        source="curated",
+        subject="renal",
+        expected_behavior="hedge",
     ),
 ]
 COMPARISON = Comparison(
@@ -33,11 +45,15 @@ COMPARISON = Comparison(
 )
 
 
-def responses(*entrants: str, prompts: list[Prompt] = PROMPTS) -> dict[str, dict[str, Response]]:
+def responses(
+    *entrants: str, prompts: list[Prompt] = PROMPTS
+) -> dict[str, dict[str, Response]]:
     return {
         name: {
             p.prompt_id: Response(
-                entrant_id=name, prompt_id=p.prompt_id, response_text=f"{name} on {p.prompt_id}"
+                entrant_id=name,
+                prompt_id=p.prompt_id,
+                response_text=f"{name} on {p.prompt_id}",
             )
             for p in prompts
         }
@@ -57,7 +73,9 @@ def verdict(letter: str, *, position_swap: bool) -> Verdict:
 
 def judged(ab: str, ba: str, comparison: Comparison = COMPARISON) -> Judgment:
     """The judgment of two verdicts, each in the positions that the judge saw."""
-    return reconcile(comparison, verdict(ab, position_swap=False), verdict(ba, position_swap=True))
+    return reconcile(
+        comparison, verdict(ab, position_swap=False), verdict(ba, position_swap=True)
+    )
 
 
 @pytest.mark.parametrize("letter", ["A", "B", "TIE"])
@@ -104,7 +122,9 @@ def test_a_pair_carries_both_responses_and_what_the_rubric_shows():
 
 
 def test_a_prompt_to_which_the_rubric_does_not_apply_is_left_out():
-    assert [c.prompt_id for c in pair_up(PROMPTS, responses("ann", "bob"), FACTUALITY)] == ["p1"]
+    assert [
+        c.prompt_id for c in pair_up(PROMPTS, responses("ann", "bob"), FACTUALITY)
+    ] == ["p1"]
 
 
 @pytest.mark.parametrize("name", ["ann", "bob", "zoe"])
@@ -121,7 +141,9 @@ def test_a_prompt_that_lacks_a_judgment_is_left_out_for_all():
     assert on_whole_prompts(judgments, comparisons) == judgments
     assert on_whole_prompts(judgments[1:], comparisons) == judgments[3:]
     invalid = [judged("INVALID", "B", comparisons[0]), *judgments[1:]]
-    assert on_whole_prompts(invalid, comparisons) == invalid  # an invalid verdict is not missing
+    assert (
+        on_whole_prompts(invalid, comparisons) == invalid
+    )  # an invalid verdict is not missing
 
 
 @pytest.mark.parametrize("limit", [0, 1, 4, 6, 7])
@@ -136,16 +158,24 @@ def test_a_limit_keeps_the_first_pairs(limit):
 @pytest.mark.parametrize(
     ("dimension", "n_pairs"), list(zip(DIMENSIONS, [558, 858, 858], strict=True))
 )
-def test_four_entrants_on_the_shipped_bank_make_the_published_number_of_pairs(dimension, n_pairs):
+def test_four_entrants_on_the_shipped_bank_make_the_published_number_of_pairs(
+    dimension, n_pairs
+):
     """6 pairs on 93 prompts with a gold answer, and on all 143."""
     prompts = bank.load(BANK)
     names = ["base_olmo", "security_only", "security_plus_robustness", "full_poe"]
-    pairs = pair_up(prompts, responses(*names, prompts=prompts), shipped("rubric", dimension))
+    pairs = pair_up(
+        prompts, responses(*names, prompts=prompts), shipped("rubric", dimension)
+    )
     assert len(pairs) == n_pairs
-    assert [(c.entrant_a, c.entrant_b) for c in pairs[:6]] == list(combinations(names, 2))
+    assert [(c.entrant_a, c.entrant_b) for c in pairs[:6]] == list(
+        combinations(names, 2)
+    )
 
 
-@pytest.mark.parametrize(("names", "found"), [([], "found 0 (none)"), (["ann"], "found 1 (ann)")])
+@pytest.mark.parametrize(
+    ("names", "found"), [([], "found 0 (none)"), (["ann"], "found 1 (ann)")]
+)
 def test_a_tournament_needs_two(names, found):
     with pytest.raises(UserError) as error:
         check_entrants(names)
@@ -218,7 +248,9 @@ def test_two_verdicts_make_one_judgment(ab, ba, winner, inconsistent, invalid):
 
 
 def test_the_table_above_is_complete():
-    assert [row[:2] for row in TABLE] == list(product(("A", "B", "TIE", "INVALID"), repeat=2))
+    assert [row[:2] for row in TABLE] == list(
+        product(("A", "B", "TIE", "INVALID"), repeat=2)
+    )
 
 
 @pytest.mark.parametrize(("ab", "ba"), [row[:2] for row in TABLE])
@@ -243,7 +275,10 @@ def test_exchanging_the_letters_exchanges_the_winner(ab, ba):
 def test_repeats_are_kept_and_decide_nothing():
     again = [verdict("B", position_swap=False), verdict("INVALID", position_swap=True)]
     judgment = reconcile(
-        COMPARISON, verdict("A", position_swap=False), verdict("B", position_swap=True), again
+        COMPARISON,
+        verdict("A", position_swap=False),
+        verdict("B", position_swap=True),
+        again,
     )
     assert (judgment.winner, judgment.invalid) == ("ann", False)
     assert judgment.raw[2:] == tuple(again)

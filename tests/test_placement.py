@@ -37,7 +37,14 @@ def human_battles(n: int, *, seed: int = 0) -> list[Battle]:
 
 def arena(battles: list[Battle]) -> Arena:
     at = [(0, i) for i in range(len(battles))]
-    return Arena(name="ours", battles=battles, at=at, held_out=[], n_rows=len(battles), dropped={})
+    return Arena(
+        name="ours",
+        battles=battles,
+        at=at,
+        held_out=[],
+        n_rows=len(battles),
+        dropped={},
+    )
 
 
 def judged(
@@ -90,11 +97,14 @@ def test_an_anchor_is_a_model_with_enough_human_battles() -> None:
 
 
 def test_fewer_than_two_anchors_are_refused_with_the_number_that_there_is() -> None:
-    most, n = Counter(name for b in HUMAN for name in (b.model_a, b.model_b)).most_common(1)[0]
+    most, n = Counter(
+        name for b in HUMAN for name in (b.model_a, b.model_b)
+    ).most_common(1)[0]
     with pytest.raises(UserError) as refusal:
         placement.anchors(ARENA, 10_000)
-    assert f"0 models of ours have 10000 human battles or more (most: {most} with {n})" in str(
-        refusal.value
+    assert (
+        f"0 models of ours have 10000 human battles or more (most: {most} with {n})"
+        in str(refusal.value)
     )
 
 
@@ -123,11 +133,16 @@ def test_the_side_is_drawn_like_a_coin() -> None:
     assert len(drawn) == 2000
     assert abs(n_b - 1000) < 4 * 22.4
     battle = {draw.question_id: draw for draw in drawn}
-    assert all(battle[str(b.question_id)].opponent in (b.model_a, b.model_b) for b in HUMAN)
+    assert all(
+        battle[str(b.question_id)].opponent in (b.model_a, b.model_b) for b in HUMAN
+    )
 
 
 def test_an_opponent_is_met_once_on_a_question_however_many_humans_judged_it() -> None:
-    many = [Battle(model_a="m0", model_b="m1", winner="tie", question_id="q") for _ in range(50)]
+    many = [
+        Battle(model_a="m0", model_b="m1", winner="tie", question_id="q")
+        for _ in range(50)
+    ]
     drawn = placement.draws(arena(many), ["m0", "m1"], seed=1)
     assert sorted(draw.opponent for draw in drawn) == ["m0", "m1"]
 
@@ -152,7 +167,9 @@ def test_adaptive_opponents_stand_near_the_estimate() -> None:
     assert "m0" not in {draw.opponent for draw in more}
 
 
-def test_a_model_that_has_no_rating_yet_is_looked_for_at_the_end_that_it_is_beyond() -> None:
+def test_a_model_that_has_no_rating_yet_is_looked_for_at_the_end_that_it_is_beyond() -> (
+    None
+):
     won = [Battle(model_a="new", model_b="m7", winner="model_a", question_id="x")]
     lost = [dataclasses.replace(won[0], winner="model_b")]
     best, worst = (
@@ -175,7 +192,11 @@ def test_predicted_and_observed_shares_by_hand() -> None:
             verdict_ba="model_a",
         ),
         Battle(
-            model_a="new", model_b="m0", winner="tie", verdict_ab="model_a", verdict_ba="model_b"
+            model_a="new",
+            model_b="m0",
+            winner="tie",
+            verdict_ab="model_a",
+            verdict_ba="model_b",
         ),
         Battle(model_a="new", model_b="m7", winner="tie"),
     ]
@@ -201,7 +222,11 @@ def test_the_rating_does_not_move_with_the_seed_of_the_bootstrap() -> None:
     assert first.samples is not None
     assert second.samples is not None
     new = first.models.index("new")
-    means = [board.samples[:, new].mean() for board in (first, second) if board.samples is not None]
+    means = [
+        board.samples[:, new].mean()
+        for board in (first, second)
+        if board.samples is not None
+    ]
     assert abs(means[0] - means[1]) > 0.01
 
 
@@ -221,10 +246,16 @@ def test_an_interval_holds_the_middle_95_percent_of_the_resamples() -> None:
 def test_both_orders_of_a_prompt_are_one_observation() -> None:
     """Said twice is not known better: the interval of two equal orders is that of one; as two prompts it is narrower by
     sqrt(2)."""
-    once = [dataclasses.replace(b, verdict_ab=None, verdict_ba=None) for b in HUMAN[:500]]
-    both = [dataclasses.replace(b, verdict_ab=b.winner, verdict_ba=b.winner) for b in once]
+    once = [
+        dataclasses.replace(b, verdict_ab=None, verdict_ba=None) for b in HUMAN[:500]
+    ]
+    both = [
+        dataclasses.replace(b, verdict_ab=b.winner, verdict_ba=b.winner) for b in once
+    ]
     apart = [
-        dataclasses.replace(b, question_id=f"{b.question_id}-{i}") for b in once for i in range(2)
+        dataclasses.replace(b, question_id=f"{b.question_id}-{i}")
+        for b in once
+        for i in range(2)
     ]
     widths = [
         (r.ci_high or 0) - (r.ci_low or 0)
@@ -236,7 +267,9 @@ def test_both_orders_of_a_prompt_are_one_observation() -> None:
 
 
 def test_a_baseline_has_its_rating_and_no_error() -> None:
-    free, fixed = (rated([*JUDGED, *HUMAN], baseline_model=name) for name in (None, "m2"))
+    free, fixed = (
+        rated([*JUDGED, *HUMAN], baseline_model=name) for name in (None, "m2")
+    )
     m2 = fixed.row("m2")
     assert (m2.rating, m2.std_error, m2.ci_low, m2.ci_high) == pytest.approx(
         (1000.0, 0.0, 1000.0, 1000.0), abs=1e-6
@@ -244,7 +277,9 @@ def test_a_baseline_has_its_rating_and_no_error() -> None:
     assert fixed.samples is not None
     assert free.samples is not None
     assert [r.model for r in fixed.ratings] == [r.model for r in free.ratings]
-    gaps = [(b.row("new").rating or 0) - (b.row("m2").rating or 0) for b in (free, fixed)]
+    gaps = [
+        (b.row("new").rating or 0) - (b.row("m2").rating or 0) for b in (free, fixed)
+    ]
     assert gaps[1] == pytest.approx(gaps[0])
     new, m2_column = (free.models.index(name) for name in ("new", "m2"))
     distance = free.samples[:, new] - free.samples[:, m2_column]
@@ -279,11 +314,19 @@ def pairs(n: int, *, t: float, seed: int = 5) -> tuple[list[Battle], list[Battle
     for i in range(n):
         margin = int(rng.integers(-1, 2))
         wins = rng.random() < 1 / (1 + math.exp(-t * margin))
-        names = ("m0", "m1") if rng.random() < 0.5 else ("m1", "m0")  # who is called a says nothing
+        names = (
+            ("m0", "m1") if rng.random() < 0.5 else ("m1", "m0")
+        )  # who is called a says nothing
         said = {1: "model_a", 0: "tie", -1: "model_b"}[margin]
-        judge.append(Battle(model_a="m0", model_b="m1", winner=said, question_id=f"q{i}"))
+        judge.append(
+            Battle(model_a="m0", model_b="m1", winner=said, question_id=f"q{i}")
+        )
         winner = "model_a" if wins == (names[0] == "m0") else "model_b"
-        human.append(Battle(model_a=names[0], model_b=names[1], winner=winner, question_id=f"q{i}"))
+        human.append(
+            Battle(
+                model_a=names[0], model_b=names[1], winner=winner, question_id=f"q{i}"
+            )
+        )
     return human, judge
 
 
@@ -310,18 +353,29 @@ def again(n: int, decisiveness: float) -> list[Battle]:
     rng = np.random.default_rng(11)
     found = []
     for battle in HUMAN[:n]:
-        p = 1 / (1 + math.exp(-decisiveness * (ABILITY[battle.model_a] - ABILITY[battle.model_b])))
+        p = 1 / (
+            1
+            + math.exp(
+                -decisiveness * (ABILITY[battle.model_a] - ABILITY[battle.model_b])
+            )
+        )
         ab, ba = ("model_a" if rng.random() < p else "model_b" for _ in range(2))
         winner = ab if ab == ba else "tie"
-        found.append(dataclasses.replace(battle, winner=winner, verdict_ab=ab, verdict_ba=ba))
+        found.append(
+            dataclasses.replace(battle, winner=winner, verdict_ab=ab, verdict_ba=ba)
+        )
     return found
 
 
-def test_a_judge_that_is_more_decisive_than_humans_stretches_distances_and_is_found_out() -> None:
+def test_a_judge_that_is_more_decisive_than_humans_stretches_distances_and_is_found_out() -> (
+    None
+):
     """Humans tie on one battle in five, which draws their abilities together to .8 or so; a judge of decisiveness 2
     without ties is then some 2 / .8 = 2.5 times as decisive. The model that it places with .5 lies at about .4."""
     some = judged(
-        placement.first(placement.draws(ARENA, NAMES, seed=3), 1000), 0.5, decisiveness=2.0
+        placement.first(placement.draws(ARENA, NAMES, seed=3), 1000),
+        0.5,
+        decisiveness=2.0,
     )
     board = rated([*some, *HUMAN], interval="sandwich")
     found = calibrate(HUMAN, again(1000, 2.0), some, board, judge_model="judge")
@@ -329,9 +383,13 @@ def test_a_judge_that_is_more_decisive_than_humans_stretches_distances_and_is_fo
     assert found.decisiveness_std_error is not None
     by_humans = rated(human_battles(2000), interval="sandwich")
     tied = np.polyfit(
-        [POINTS * ABILITY[n] for n in NAMES], [by_humans.row(n).rating or 0 for n in NAMES], 1
+        [POINTS * ABILITY[n] for n in NAMES],
+        [by_humans.row(n).rating or 0 for n in NAMES],
+        1,
     )[0]
-    assert found.decisiveness == pytest.approx(2.0 / tied, abs=3 * found.decisiveness_std_error)
+    assert found.decisiveness == pytest.approx(
+        2.0 / tied, abs=3 * found.decisiveness_std_error
+    )
     stretched = (board.row("new").rating or 0) - 1000
     on_human_scale = found.on_human_scale["new"] - 1000
     truth = tied * 0.5 * POINTS
@@ -339,7 +397,9 @@ def test_a_judge_that_is_more_decisive_than_humans_stretches_distances_and_is_fo
     assert on_human_scale == pytest.approx(truth, abs=0.25 * truth)
 
 
-def test_a_judge_that_does_not_follow_the_humans_gives_no_rating_on_their_scale() -> None:
+def test_a_judge_that_does_not_follow_the_humans_gives_no_rating_on_their_scale() -> (
+    None
+):
     board = rated([*JUDGED, *HUMAN], interval="sandwich")
     found = calibrate(HUMAN, again(300, 0.0), JUDGED, board, judge_model="coin")
     assert found.decisiveness == pytest.approx(0.0, abs=0.3)
@@ -348,9 +408,16 @@ def test_a_judge_that_does_not_follow_the_humans_gives_no_rating_on_their_scale(
 
 def test_agreement_is_counted_on_the_battles_that_both_judged() -> None:
     board = rated([*JUDGED, *HUMAN], interval="sandwich")
-    same = [dataclasses.replace(b, verdict_ab=b.winner, verdict_ba=b.winner) for b in HUMAN[:40]]
+    same = [
+        dataclasses.replace(b, verdict_ab=b.winner, verdict_ba=b.winner)
+        for b in HUMAN[:40]
+    ]
     found = calibrate(HUMAN, same, JUDGED, board, judge_model="echo")
-    assert (found.agreement.n_comparisons, found.agreement.agreement, found.agreement.kappa) == (
+    assert (
+        found.agreement.n_comparisons,
+        found.agreement.agreement,
+        found.agreement.kappa,
+    ) == (
         40,
         1.0,
         1.0,

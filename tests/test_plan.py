@@ -32,7 +32,11 @@ KEY = {"ANTHROPIC_API_KEY": "test-key"}
 HERE = {"NO_PROXY": "127.0.0.1"}
 DIMENSIONS = ("factuality", "calibration", "clinical_utility")
 ENTRANTS = ("base_olmo", "security_only", "security_plus_robustness", "full_poe")
-POLLING = ("judge.poll_initial_seconds=0.02", "judge.poll_max_seconds=0.05", "elo.n_perms=5")
+POLLING = (
+    "judge.poll_initial_seconds=0.02",
+    "judge.poll_max_seconds=0.05",
+    "elo.n_perms=5",
+)
 # Two prompts, three entrants, both orders: 6 pairs, 12 queries.
 SMALL = (
     *POLLING,
@@ -42,7 +46,9 @@ SMALL = (
     "tracker=local",
     "judging.budget_usd=5",
 )
-PATIENCE_SECONDS = 30  # with which a user waits for the one line that says what is wrong
+PATIENCE_SECONDS = (
+    30  # with which a user waits for the one line that says what is wrong
+)
 
 
 @dataclass
@@ -172,11 +178,18 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
         ) -> Told:
             n_before = len(server.meter.calls)
             ran = attempt(
-                *arguments, url(server), folder=folder / into, strict=strict, **HERE, **variables
+                *arguments,
+                url(server),
+                folder=folder / into,
+                strict=strict,
+                **HERE,
+                **variables,
             )
             return Told(ran, server, server.meter.calls[n_before:])
 
-        def again(earlier: Future[Told], *arguments: str, into: str, **variables: str) -> Told:
+        def again(
+            earlier: Future[Told], *arguments: str, into: str, **variables: str
+        ) -> Told:
             return tell(
                 earlier.result().server,
                 "judge=opus",
@@ -191,9 +204,21 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
 
         told: dict[str, Future[Told]] = {}
         # mode=pilot first: it takes longest
-        two = ("~mode.strata.curated", "~mode.strata.medmcqa_open", "mode.strata.medqa=2")
+        two = (
+            "~mode.strata.curated",
+            "~mode.strata.medmcqa_open",
+            "mode.strata.medqa=2",
+        )
         pilot = ("mode=pilot", *two, *recorded, "tracker=wandb", "tracker.mode=offline")
-        submit("pilot", tell, serve(miss_rate=0.2), *pilot, into="pilot", strict=False, **KEY)
+        submit(
+            "pilot",
+            tell,
+            serve(miss_rate=0.2),
+            *pilot,
+            into="pilot",
+            strict=False,
+            **KEY,
+        )
         headline = (
             "mode=headline",
             "+mode.strata.medqa=2",
@@ -201,24 +226,47 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
             "tracker=local",
             "judge.chunk_size=20",
         )
-        submit("headline", watched, serve(miss_rate=0.2), *headline, folder=folder / "headline")
+        submit(
+            "headline",
+            watched,
+            serve(miss_rate=0.2),
+            *headline,
+            folder=folder / "headline",
+        )
         submit("plan", tell, serve(), "judge=opus", *SMALL, "plan=true", into="plan")
         free = [word for word in SMALL if not word.startswith("judge.")]
         submit(
-            "free", lambda: Told(attempt(*free, "plan=true", folder=folder / "free"), serve(), [])
+            "free",
+            lambda: Told(
+                attempt(*free, "plan=true", folder=folder / "free"), serve(), []
+            ),
         )
         low = settings(*SMALL, "plan=true", "judging.budget_usd=0.01")
         submit("low", tell, serve(), "judge=opus", *low, into="low")
         single = ("judge=haiku", *SMALL, "judge.transport=messages")
         submit("messages", watched, serve(), *single, folder=folder / "messages")
         half = submit(
-            "half", tell, serve(), "judge=opus", *SMALL, "judging.limit_pairs=3", into="half", **KEY
+            "half",
+            tell,
+            serve(),
+            "judge=opus",
+            *SMALL,
+            "judging.limit_pairs=3",
+            into="half",
+            **KEY,
         )
         more = submit("half, planned", again, half, "plan=true", into="half", **KEY)
         submit(
-            "half, again", again, more, "judging.limit_pairs=3", "judging.budget_usd=0", into="half"
+            "half, again",
+            again,
+            more,
+            "judging.limit_pairs=3",
+            "judging.budget_usd=0",
+            into="half",
         )
-        wait(told.values())  # in this process, whose output pytest takes from phase to phase
+        wait(
+            told.values()
+        )  # in this process, whose output pytest takes from phase to phase
         yield told
 
 
@@ -265,9 +313,16 @@ def test_a_plan_after_half_is_stored_counts_the_other_half(stories: Stories):
     assert (half.ran.code, told.ran.code) == (0, 0), half.ran.err + told.ran.err
     n_paid = half.ran.read("manifest.json")["usage"]["judge_calls"]
     before, after = planned(half.ran.err), planned(told.ran.out)
-    assert (before["queries"], before["stored"], int(before["to pay"])) == ("6", "0", n_paid)
+    assert (before["queries"], before["stored"], int(before["to pay"])) == (
+        "6",
+        "0",
+        n_paid,
+    )
     assert (after["queries"], int(after["stored"])) == ("12", n_paid)
-    assert int(after["to pay"]) == int(planned(stories["plan"].result().ran.out)["to pay"]) - n_paid
+    assert (
+        int(after["to pay"])
+        == int(planned(stories["plan"].result().ran.out)["to pay"]) - n_paid
+    )
     assert {call.path for call in told.calls} == {"/v1/messages/count_tokens"}
     assert f"tokens scaled from {len(told.calls)} that the API counted" in told.ran.out
 
@@ -297,7 +352,8 @@ def test_every_paid_run_shows_its_plan_before_its_first_paid_call(stories: Stori
         told = stories[name].result()
         assert told.ran.code == 0, told.ran.err
         assert (
-            f"plan: judge {model}, cap {cap} (judging.budget_usd), tokens scaled from" in told.early
+            f"plan: judge {model}, cap {cap} (judging.budget_usd), tokens scaled from"
+            in told.early
         )
         assert int(planned(told.early)["to pay"]) > 0
         assert "$ plain" in told.early
@@ -323,12 +379,16 @@ def bill(server: AnthropicServer, model: str) -> dict[str, int]:
     ((paid_for, tier),) = server.meter.tokens_by_model
     assert (paid_for, tier) == (model, "batch")
     return {
-        ours: server.meter.tokens_by_model[model, tier][theirs] for ours, theirs in CLASSES.items()
+        ours: server.meter.tokens_by_model[model, tier][theirs]
+        for ours, theirs in CLASSES.items()
     }
 
 
 def dollars(tokens: Mapping[str, int], model: str) -> float:
-    return sum(n * price for n, price in zip(tokens.values(), PRICES[model], strict=True)) * 1e-6
+    return (
+        sum(n * price for n, price in zip(tokens.values(), PRICES[model], strict=True))
+        * 1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -343,7 +403,9 @@ def test_the_manifest_agrees_with_the_servers_meter_to_the_token(
     assert {ours: usage[ours] for ours in CLASSES} == tokens
     assert usage["dollars"] == pytest.approx(dollars(tokens, model), abs=1e-9)
     assert set(usage["dollars_by_dimension"]) == set(DIMENSIONS)
-    assert sum(usage["dollars_by_dimension"].values()) == pytest.approx(usage["dollars"], abs=1e-9)
+    assert sum(usage["dollars_by_dimension"].values()) == pytest.approx(
+        usage["dollars"], abs=1e-9
+    )
     assert usage["judge_calls"] == told.server.meter.billed.total() == 3 * 2 * 12
     assert told.server.meter.paid_twice == set()
 
@@ -370,7 +432,9 @@ def test_the_local_tracker_says_the_same(stories: Stories):
     (summary,) = [line["value"] for line in lines if line["kind"] == "summary"]
     tokens = bill(told.server, "claude-opus-5-5")
     assert {ours: summary[f"usage/{ours}"] for ours in CLASSES} == tokens
-    assert summary["usage/dollars"] == pytest.approx(dollars(tokens, "claude-opus-5-5"), abs=1e-9)
+    assert summary["usage/dollars"] == pytest.approx(
+        dollars(tokens, "claude-opus-5-5"), abs=1e-9
+    )
     assert all(summary[f"usage/dollars/{dimension}"] > 0 for dimension in DIMENSIONS)
 
 
@@ -379,14 +443,23 @@ def test_weights_and_biases_says_the_same(stories: Stories):
     told = stories["pilot"].result()
     (path,) = told.ran.run_dir.glob("wandb/offline-run-*/run-*.wandb")
     inspected = attempt_program(
-        str(SCRIPTS / "wandb"), "leet", "inspect", "--json", str(path), folder=told.ran.folder
+        str(SCRIPTS / "wandb"),
+        "leet",
+        "inspect",
+        "--json",
+        str(path),
+        folder=told.ran.folder,
     )
     records = [json.loads(line) for line in inspected.out.splitlines()]
-    updates = [record["summary"]["update"] for record in records if record["type"] == "summary"]
+    updates = [
+        record["summary"]["update"] for record in records if record["type"] == "summary"
+    ]
     summary = {name: value for update in updates for name, value in update.items()}
     tokens = bill(told.server, "claude-sonnet-5-5")
     assert {ours: summary[f"usage/{ours}"] for ours in CLASSES} == tokens
-    assert summary["usage/dollars"] == pytest.approx(dollars(tokens, "claude-sonnet-5-5"), abs=1e-9)
+    assert summary["usage/dollars"] == pytest.approx(
+        dollars(tokens, "claude-sonnet-5-5"), abs=1e-9
+    )
     assert all(summary[f"usage/dollars/{dimension}"] > 0 for dimension in DIMENSIONS)
 
 
@@ -407,7 +480,9 @@ def ttls(server: AnthropicServer) -> list[str | None]:
     ]
 
 
-def test_the_pilot_asks_the_middle_judge_in_one_batch_with_the_five_minute_cache(stories: Stories):
+def test_the_pilot_asks_the_middle_judge_in_one_batch_with_the_five_minute_cache(
+    stories: Stories,
+):
     told = stories["pilot"].result()
     manifest = told.ran.read("manifest.json")
     assert manifest["judge_model"] == "claude-sonnet-5-5"
@@ -449,7 +524,9 @@ def test_a_run_with_everything_stored_needs_neither_key_nor_budget(stories: Stor
     assert told.ran.read("manifest.json")["usage"]["dollars"] == 0
     # BUG: the tokens of each verdict stand in the order of the price list in the run that paid, and sorted in the next.
     for name in ("elo_results.json", "verdicts/factuality.jsonl"):
-        assert (told.ran.run_dir / name).read_bytes() == (half.ran.run_dir / name).read_bytes()
+        assert (told.ran.run_dir / name).read_bytes() == (
+            half.ran.run_dir / name
+        ).read_bytes()
 
 
 # What goes wrong
@@ -488,7 +565,9 @@ class Refusals:
 
 
 @pytest.fixture(scope="module")
-def refusals(stories: Stories, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Refusals]:
+def refusals(
+    stories: Stories, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Refusals]:
     half = stories["half"].result()
     folder = tmp_path_factory.mktemp("mistakes")
     shutil.copytree(cache(half), folder / "outputs" / "cache")
@@ -498,7 +577,10 @@ def refusals(stories: Stories, tmp_path_factory: pytest.TempPathFactory) -> Iter
     (folder / "binary.md").write_bytes(b"# version: v1\n\xff\xfe\x00")
     before = answers(folder / "outputs" / "cache")
 
-    with AnthropicServer(verdicts=longer) as server, ThreadPoolExecutor(3) as three_at_a_time:
+    with (
+        AnthropicServer(verdicts=longer) as server,
+        ThreadPoolExecutor(3) as three_at_a_time,
+    ):
 
         def answer(words: str) -> Ran:
             given = settings(url(server), *SMALL, *shlex.split(words))
@@ -506,8 +588,13 @@ def refusals(stories: Stories, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
         given = [NOBODY, *MISTAKES]
         ran = dict(zip(given, three_at_a_time.map(answer, given), strict=True))
-        for name, key in (("no key", {}), ("wrong key", {"ANTHROPIC_API_KEY": "another"})):
-            ran[name] = attempt("judge=opus", *SMALL, url(server), folder=folder, **key, **HERE)
+        for name, key in (
+            ("no key", {}),
+            ("wrong key", {"ANTHROPIC_API_KEY": "another"}),
+        ):
+            ran[name] = attempt(
+                "judge=opus", *SMALL, url(server), folder=folder, **key, **HERE
+            )
         yield Refusals(ran, server, before, answers(folder / "outputs" / "cache"))
 
 
@@ -515,7 +602,9 @@ def assert_one_clear_line(ran: Ran, words: str) -> None:
     """It stands last, after what was done before it; no traceback, no output, exit code 2."""
     assert "Traceback" not in ran.err, ran.err
     lines = ran.err.splitlines()
-    assert [line for line in lines if line.startswith("elo_exp: ")] == lines[-1:], ran.err
+    assert [line for line in lines if line.startswith("elo_exp: ")] == lines[-1:], (
+        ran.err
+    )
     assert words in lines[-1]
     assert (ran.code, ran.out) == (2, "")
 
@@ -526,7 +615,9 @@ def test_a_mistake_is_one_clear_line(given: str, words: str, refusals: Refusals)
     assert "hush" not in refusals.ran[given].err
 
 
-def test_without_a_key_the_line_says_where_to_put_it_and_what_goes_without(refusals: Refusals):
+def test_without_a_key_the_line_says_where_to_put_it_and_what_goes_without(
+    refusals: Refusals,
+):
     assert_one_clear_line(
         refusals.ran["no key"],
         "ANTHROPIC_API_KEY: not set. Put the key into the environment, or as ANTHROPIC_API_KEY=... into a file .env "
@@ -536,12 +627,15 @@ def test_without_a_key_the_line_says_where_to_put_it_and_what_goes_without(refus
 
 def test_a_wrong_key_is_said_to_be_one(refusals: Refusals):
     assert_one_clear_line(
-        refusals.ran["wrong key"], "refuses (401): invalid x-api-key. Check ANTHROPIC_API_KEY."
+        refusals.ran["wrong key"],
+        "refuses (401): invalid x-api-key. Check ANTHROPIC_API_KEY.",
     )
     assert "another" not in refusals.ran["wrong key"].err
 
 
-def test_after_all_these_mistakes_nothing_is_spent_and_nothing_is_lost(refusals: Refusals):
+def test_after_all_these_mistakes_nothing_is_spent_and_nothing_is_lost(
+    refusals: Refusals,
+):
     assert refusals.server.meter.posts("/v1/messages(/batches)?$") == 0
     assert refusals.server.meter.billed_bodies.total() == 0
     assert {key: refusals.after.get(key) for key in refusals.before} == refusals.before
@@ -556,7 +650,10 @@ def test_the_cap_and_the_cost_can_be_told_apart(refusals: Refusals):
     line = refusals.ran["judging.budget_usd=0.01"].err.splitlines()[-1]
     cost, cap = re.findall(r"\$(\d+\.\d+)", line)[:2]
     assert float(cost) > float(cap) == 0.01
-    assert "Raise it with judging.budget_usd=..., or ask for less: judging.limit_pairs=N" in line
+    assert (
+        "Raise it with judging.budget_usd=..., or ask for less: judging.limit_pairs=N"
+        in line
+    )
     assert "Nothing was spent." in line
 
 
@@ -569,7 +666,11 @@ def test_where_nobody_listens_the_run_says_so_and_ends(refusals: Refusals):
 def test_a_rating_has_no_plan(stories: Stories, tmp_path: Path):
     battles = stories["half"].result().ran.run_dir / "battles.jsonl"
     ran = attempt(
-        "experiment=rate", f"battles={battles}", "plan=true", "tracker=local", folder=tmp_path
+        "experiment=rate",
+        f"battles={battles}",
+        "plan=true",
+        "tracker=local",
+        folder=tmp_path,
     )
     assert_one_clear_line(
         ran,

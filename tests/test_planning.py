@@ -73,7 +73,10 @@ def requests_of(
 def a_dollar_each(requests: Sequence[JudgeRequest]) -> Estimate:
     n = len(requests)
     return Estimate(
-        input_tokens=1000 * n, output_tokens=10 * n, dollars=float(n), dollars_plain=2.0 * n
+        input_tokens=1000 * n,
+        output_tokens=10 * n,
+        dollars=float(n),
+        dollars_plain=2.0 * n,
     )
 
 
@@ -112,7 +115,12 @@ def test_a_worked_example_of_a_plan_with_equal_texts() -> None:
     assert (len(requests), len(set(on_p1)), len(set(on_p2))) == (12, 3, 6)
     under_way = [on_p2[0], on_p2[1], on_p2[2], "something else"]
     found = planned(
-        requests, on_p1[0], on_p2[0], on_p2[5], "an answer to something else", under_way=under_way
+        requests,
+        on_p1[0],
+        on_p2[0],
+        on_p2[5],
+        "an answer to something else",
+        under_way=under_way,
     )
     (row,) = found.rows
     assert (row.dimension, row.n_prompts, row.n_entrants, row.pairs) == (
@@ -134,16 +142,27 @@ def test_only_what_is_to_pay_is_estimated_each_once_and_in_order() -> None:
         asked.extend(request.key for request in some)
         return Estimate()
 
-    plan(requests, stored, under_way, judge_model="opus", estimate=estimate, budget_usd=1.0)
+    plan(
+        requests,
+        stored,
+        under_way,
+        judge_model="opus",
+        estimate=estimate,
+        budget_usd=1.0,
+    )
     assert asked == [
-        key for key in dict.fromkeys(r.key for r in requests) if key not in stored | under_way
+        key
+        for key in dict.fromkeys(r.key for r in requests)
+        if key not in stored | under_way
     ]
 
 
 def test_every_dimension_has_its_row_and_its_own_prompts() -> None:
     """Factuality needs a reference, which p2 has not."""
     found = planned(requests_of("factuality", "clinical_utility"))
-    assert [(r.dimension, r.n_prompts, r.pairs, r.queries, r.to_pay) for r in found.rows] == [
+    assert [
+        (r.dimension, r.n_prompts, r.pairs, r.queries, r.to_pay) for r in found.rows
+    ] == [
         ("factuality", 1, 3, 6, 3),
         ("clinical_utility", 2, 6, 12, 9),
     ]
@@ -172,10 +191,13 @@ def test_law_every_query_is_stored_or_under_way_or_to_pay_or_shares_an_answer(
 ) -> None:
     """Three texts at most, whoever says them: at most nine distinct queries a prompt."""
     requests = requests_of(
-        "clinical_utility", texts={f"e{n}": {"p1": text} for n, text in enumerate(texts)}
+        "clinical_utility",
+        texts={f"e{n}": {"p1": text} for n, text in enumerate(texts)},
     )
     keys = sorted({request.key for request in requests})
-    stored, under_way = (set(order.sample(keys, order.randint(0, len(keys)))) for _ in range(2))
+    stored, under_way = (
+        set(order.sample(keys, order.randint(0, len(keys)))) for _ in range(2)
+    )
     (row,) = planned(requests, *stored, under_way=under_way).rows
     n = len(texts)
     assert (row.pairs, row.queries) == (n * (n - 1) // 2, n * (n - 1))
@@ -195,9 +217,17 @@ def row_of(dollars: float = 12.5, **changes: Any) -> PlanRow:
     }
     tokens = {"input_tokens": 5_834_400, "output_tokens": 943_800}
     estimate = Estimate(
-        **tokens, dollars=dollars, dollars_plain=3 * dollars, counted=changes.pop("counted", 0)
+        **tokens,
+        dollars=dollars,
+        dollars_plain=3 * dollars,
+        counted=changes.pop("counted", 0),
     )
-    counts: dict[str, int] = {"queries": 1716, "stored": 16, "under_way": 0, "to_pay": 1600}
+    counts: dict[str, int] = {
+        "queries": 1716,
+        "stored": 16,
+        "under_way": 0,
+        "to_pay": 1600,
+    }
     return PlanRow(**{**facts, **counts, "estimate": estimate, **changes})
 
 
@@ -261,7 +291,13 @@ def test_a_refusal_says_that_nothing_was_spent_only_where_that_is_known(
         ([row_of(12.5, to_pay=0)], 0.0),
         ([], 0.0),
     ],
-    ids=["to the last cent", "no cap", "a free judge", "nothing to pay", "nothing to ask"],
+    ids=[
+        "to the last cent",
+        "no cap",
+        "a free judge",
+        "nothing to pay",
+        "nothing to ask",
+    ],
 )
 def test_a_run_that_can_is_not(rows: list[PlanRow], budget_usd: float | None) -> None:
     plan_of(*rows, budget_usd=budget_usd).check()
@@ -278,7 +314,9 @@ def cells(text: str, first: str) -> list[str]:
 
 def test_the_table_has_the_numbers() -> None:
     text = plan_table(
-        plan_of(row_of(13.289, counted=3), row_of(0.211, dimension="calibration", counted=6))
+        plan_of(
+            row_of(13.289, counted=3), row_of(0.211, dimension="calibration", counted=6)
+        )
     )
     assert text.splitlines()[0] == (
         "plan: judge claude-opus-5-5, cap $100.00 (judging.budget_usd), tokens scaled from 6 that the API counted"
@@ -296,11 +334,26 @@ def test_the_table_has_the_numbers() -> None:
     ]
     assert cells(text, "dimension") == [*heads, "resolves"]
     counts = ["858", "1,716", "16", "1,600", "5,834,400", "943,800"]
-    assert cells(text, "factuality") == ["factuality", *counts, "13.29", "39.87", "62 Elo"]
-    assert cells(text, "calibration") == ["calibration", *counts, "0.21", "0.63", "62 Elo"]
+    assert cells(text, "factuality") == [
+        "factuality",
+        *counts,
+        "13.29",
+        "39.87",
+        "62 Elo",
+    ]
+    assert cells(text, "calibration") == [
+        "calibration",
+        *counts,
+        "0.21",
+        "0.63",
+        "62 Elo",
+    ]
     totals = ["1,716", "3,432", "32", "3,200", "11,668,800", "1,887,600"]
     assert cells(text, "total") == ["total", *totals, "13.50", "40.50"]
-    assert "  200 queries ask what another asks, and share its answer." in text.splitlines()
+    assert (
+        "  200 queries ask what another asks, and share its answer."
+        in text.splitlines()
+    )
     assert "$ plain: single messages without a cache." in text
     assert "cap is too low" not in text
 
@@ -316,7 +369,9 @@ def test_one_dimension_needs_no_total_and_tokens_that_nobody_counted_are_said_to
 
 def test_what_is_under_way_is_neither_paid_again_nor_said_to_share_an_answer() -> None:
     lines = plan_table(
-        plan_of(row_of(under_way=150, to_pay=1500), row_of(under_way=1000, queries=2616))
+        plan_of(
+            row_of(under_way=150, to_pay=1500), row_of(under_way=1000, queries=2616)
+        )
     ).splitlines()
     assert (
         "  1,150 queries are in batches that have been submitted: their answers are collected, not paid again."
@@ -350,12 +405,22 @@ def test_nothing_is_cut_off_in_the_table_of_a_large_run() -> None:
         "to_pay": 800_000,
     }
     dimensions = ("factuality", "calibration", "completeness_and_safety")
-    rows = [row_of(**counts, dimension=dimension, estimate=estimate) for dimension in dimensions]
+    rows = [
+        row_of(**counts, dimension=dimension, estimate=estimate)
+        for dimension in dimensions
+    ]
     text = plan_table(plan_of(*rows, budget_usd=1_234_567.89))
     assert "cap $1,234,567.89 (judging.budget_usd)" in text
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 160
-    sums = ["1,350,000", "2,700,000", "300,000", "2,400,000", "9,180,000,000", "1,485,000,000"]
+    sums = [
+        "1,350,000",
+        "2,700,000",
+        "300,000",
+        "2,400,000",
+        "9,180,000,000",
+        "1,485,000,000",
+    ]
     assert cells(text, "total") == ["total", *sums, "33,207.75", "66,415.50"]
 
 
@@ -376,7 +441,9 @@ def test_a_table_of_nothing_can_be_printed() -> None:
 # What it has cost
 
 
-def made(dollars: float, dimension: str | None = "factuality", **tokens: int) -> JudgeReply:
+def made(
+    dollars: float, dimension: str | None = "factuality", **tokens: int
+) -> JudgeReply:
     return JudgeReply(
         key="k", text="VERDICT: A", dollars=dollars, dimension=dimension, usage=tokens
     )
@@ -385,20 +452,43 @@ def made(dollars: float, dimension: str | None = "factuality", **tokens: int) ->
 def test_a_worked_example_of_a_run_s_usage() -> None:
     """Two paid answers on factuality, one on calibration, one that was free, and a response."""
     usage = Usage()
-    usage.count(made(0.25, input_tokens=900, cache_write_1h_tokens=2500, output_tokens=500))
-    usage.count(made(0.125, input_tokens=800, cache_read_tokens=2500, output_tokens=400))
     usage.count(
-        made(0.5, "calibration", input_tokens=700, cache_write_5m_tokens=2000, output_tokens=300)
+        made(0.25, input_tokens=900, cache_write_1h_tokens=2500, output_tokens=500)
+    )
+    usage.count(
+        made(0.125, input_tokens=800, cache_read_tokens=2500, output_tokens=400)
+    )
+    usage.count(
+        made(
+            0.5,
+            "calibration",
+            input_tokens=700,
+            cache_write_5m_tokens=2000,
+            output_tokens=300,
+        )
     )
     usage.count(made(0.0, "clinical_utility"))
     usage.count(Response(entrant_id="ann", prompt_id="p1", response_text="Yes."))
     usage.count(
         Response(
-            entrant_id="ann", prompt_id="p2", response_text="No.", diagnostics={"dollars": 0.0625}
+            entrant_id="ann",
+            prompt_id="p2",
+            response_text="No.",
+            diagnostics={"dollars": 0.0625},
         )
     )
-    assert (usage.judge_calls, usage.responses_generated, usage.dollars) == (4, 2, 0.875)
-    assert [getattr(usage, name) for name in TOKEN_CLASSES] == [2400, 2000, 2500, 2500, 1200]
+    assert (usage.judge_calls, usage.responses_generated, usage.dollars) == (
+        4,
+        2,
+        0.875,
+    )
+    assert [getattr(usage, name) for name in TOKEN_CLASSES] == [
+        2400,
+        2000,
+        2500,
+        2500,
+        1200,
+    ]
     assert usage.dollars_by_dimension == {"factuality": 0.375, "calibration": 0.5}
     assert usage.dollars_by_entrant == {"ann": 0.0625}
     assert paid(dataclasses.asdict(usage)) == 0.9375
@@ -429,14 +519,21 @@ def test_the_metrics_are_numbers_under_flat_names() -> None:
     usage.count(made(0.5, input_tokens=900))
     usage.count(
         Response(
-            entrant_id="ann", prompt_id="p1", response_text="Yes.", diagnostics={"dollars": 0.25}
+            entrant_id="ann",
+            prompt_id="p1",
+            response_text="Yes.",
+            diagnostics={"dollars": 0.25},
         )
     )
     metrics = usage.metrics()
     assert metrics["dollars_by_entrant/ann"] == 0.25
     assert all(type(value) in {int, float} for value in metrics.values())
     assert metrics["dollars"] == metrics["dollars/factuality"] == 0.5
-    assert (metrics["verdicts_wanted"], metrics["input_tokens"], metrics["judge_calls"]) == (
+    assert (
+        metrics["verdicts_wanted"],
+        metrics["input_tokens"],
+        metrics["judge_calls"],
+    ) == (
         7,
         900,
         1,
@@ -458,7 +555,9 @@ def quiet_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quiet_so_far")
-def test_a_log_is_told_what_is_waited_for_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_is_told_what_is_waited_for_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     for n in range(100):
         progress.note(f"{n} under way")
@@ -495,7 +594,9 @@ def test_the_workers_of_a_launcher_which_share_a_terminal_show_no_bars(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    monkeypatch.setattr(multiprocessing, "parent_process", multiprocessing.current_process)
+    monkeypatch.setattr(
+        multiprocessing, "parent_process", multiprocessing.current_process
+    )
     assert list(progress.track(range(3), label="judging", total=3)) == [0, 1, 2]
     assert terminal.getvalue() == ""
 

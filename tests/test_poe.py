@@ -27,7 +27,14 @@ from elo_exp.models.speculative import distribution, draw, product, verify
 from elo_exp.records import Prompt, Response, UserError, canonical_json, fingerprint
 from tests.commands import attempt, run
 from tests.data import BANK, shipped
-from tests.tiny_heads import jury_logits, merged, model_geometry, save, tensors, tiny_heads
+from tests.tiny_heads import (
+    jury_logits,
+    merged,
+    model_geometry,
+    save,
+    tensors,
+    tiny_heads,
+)
 from tests.tiny_models import tiny_model
 
 DEPTH = 2
@@ -52,7 +59,9 @@ class World:
     ) -> Decoded:
         with torch.inference_mode():
             rng = np.random.default_rng(seed)
-            return verified(self.heads, ids, drafter=DRAFTER, jury=JURY, sampling=sampling, rng=rng)
+            return verified(
+                self.heads, ids, drafter=DRAFTER, jury=JURY, sampling=sampling, rng=rng
+            )
 
     def sampled(
         self,
@@ -63,10 +72,16 @@ class World:
     ) -> Decoded:
         with torch.inference_mode():
             return sampled(
-                self.heads, ids, heads=heads, sampling=sampling, rng=np.random.default_rng(seed)
+                self.heads,
+                ids,
+                heads=heads,
+                sampling=sampling,
+                rng=np.random.default_rng(seed),
             )
 
-    def target(self, tokens: Sequence[int], sampling: Sampling = SAMPLING) -> torch.Tensor:
+    def target(
+        self, tokens: Sequence[int], sampling: Sampling = SAMPLING
+    ) -> torch.Tensor:
         """P (T, V) at each of an answer's tokens."""
         logits = jury_logits([self.wholes[head] for head in JURY], [*IDS, *tokens])[
             :, len(IDS) - 1 : -1
@@ -124,8 +139,13 @@ def test_a_greedy_head_answers_as_a_whole_model_with_its_update(world, plain):
     assert answers == [continued(whole) for whole in world.wholes]
     assert len(set(map(tuple, answers))) == 4  # the heads differ
     assert plain.sampled(GREEDY, heads=[0]).tokens == continued(plain.model)
-    assert plain.sampled(GREEDY, heads=[0], ids=[40]).tokens == continued(plain.model, [40])
-    assert world.verified(GREEDY, ids=[40]).tokens == world.sampled(GREEDY, ids=[40]).tokens
+    assert plain.sampled(GREEDY, heads=[0], ids=[40]).tokens == continued(
+        plain.model, [40]
+    )
+    assert (
+        world.verified(GREEDY, ids=[40]).tokens
+        == world.sampled(GREEDY, ids=[40]).tokens
+    )
 
 
 @ONE_KIND
@@ -151,7 +171,9 @@ def uncached(world: World, sampling: Sampling, seed: int) -> list[int]:
         drafts: list[int] = []
         q = []
         for _ in range(min(sampling.gamma, room)):
-            logits = jury_logits([world.wholes[DRAFTER]], [*IDS, *tokens, *drafts])[0, -1]
+            logits = jury_logits([world.wholes[DRAFTER]], [*IDS, *tokens, *drafts])[
+                0, -1
+            ]
             q.append(distribution(logits, sampling.temperature))
             drafts.append(draw(q[-1], rng.random()))
         p = world.target([*tokens, *drafts], sampling)[len(tokens) :]
@@ -176,14 +198,17 @@ def test_caches_that_are_rolled_back_change_no_token(world, sampling):
 @ONE_KIND
 def test_merged_copies_of_the_heads_answer_alike(world):
     copies = replace(
-        world, heads=MultiHead(world.model, depth=DEPTH, updates=world.updates, merge=True)
+        world,
+        heads=MultiHead(world.model, depth=DEPTH, updates=world.updates, merge=True),
     )
     assert copies.verified().tokens == world.verified().tokens
     assert copies.sampled().tokens == world.sampled().tokens
 
 
 def test_greedy_answers_are_the_same_with_and_without_drafts(world):
-    answers = {tuple(world.verified(replace(GREEDY, gamma=gamma)).tokens) for gamma in (3, 4)}
+    answers = {
+        tuple(world.verified(replace(GREEDY, gamma=gamma)).tokens) for gamma in (3, 4)
+    }
     assert answers == {tuple(world.sampled(GREEDY).tokens)}
     assert list(*answers) == world.target(*answers, GREEDY).argmax(-1).tolist()
 
@@ -200,13 +225,17 @@ def ranks(world: World, tokens: Sequence[int], seed: int) -> list[float]:
     p = world.target(tokens, LONG)
     own = p.gather(1, torch.tensor(tokens)[:, None])
     likelier = torch.where(p > own, p, 0.0).sum(1)
-    return [float(x + rng.random() * y) for x, y in zip(likelier, own[:, 0], strict=True)]
+    return [
+        float(x + rng.random() * y) for x, y in zip(likelier, own[:, 0], strict=True)
+    ]
 
 
 def chi_square(world: World, answers: Sequence[Decoded]) -> float:
     """The p-value of ten equal bins of the ranks."""
     every = [
-        rank for seed, answer in enumerate(answers) for rank in ranks(world, answer.tokens, seed)
+        rank
+        for seed, answer in enumerate(answers)
+        for rank in ranks(world, answer.tokens, seed)
     ]
     return float(stats.chisquare(np.histogram(every, bins=10, range=(0, 1))[0]).pvalue)
 
@@ -228,7 +257,9 @@ def test_equal_heads_reject_nothing(plain, sampling):
     decoded = plain.verified(sampling)
     assert decoded.rejections == []
     assert (decoded.n_rounds, decoded.n_accepted) == (6, 24)
-    assert {each.stability_radius for each in decoded.diagnostics} == {1}  # three heads of one mind
+    assert {each.stability_radius for each in decoded.diagnostics} == {
+        1
+    }  # three heads of one mind
 
 
 # Where an answer ends
@@ -268,7 +299,9 @@ def test_an_answer_is_cut_off_at_the_limit(world, n):
 # The uncertainty head
 
 
-def test_the_uncertainty_head_weighs_the_letters_with_the_witness_in_the_residual_stream(world):
+def test_the_uncertainty_head_weighs_the_letters_with_the_witness_in_the_residual_stream(
+    world,
+):
     """Against the whole model, with the witness added before its last layers by a hook."""
     witness = torch.randn(32, generator=torch.Generator().manual_seed(3))
     whole = merged(world.model, world.updates[3], DEPTH)
@@ -281,8 +314,12 @@ def test_the_uncertainty_head_weighs_the_letters_with_the_witness_in_the_residua
     logits = jury_logits([whole], IDS)[0, -1]
     with torch.inference_mode():
         found = p_correct(world.heads, IDS, head=3, witness=witness, yes=35, no=36)
-        without = p_correct(world.heads, IDS, head=3, witness=0 * witness, yes=35, no=36)
-    assert found == pytest.approx(float(torch.sigmoid(logits[35] - logits[36])), abs=1e-5)
+        without = p_correct(
+            world.heads, IDS, head=3, witness=0 * witness, yes=35, no=36
+        )
+    assert found == pytest.approx(
+        float(torch.sigmoid(logits[35] - logits[36])), abs=1e-5
+    )
     assert 0 < found < 1
     assert abs(found - without) > 1e-3  # it responds to the witness
 
@@ -340,7 +377,13 @@ def settings(folder: Path, **changes: Any) -> dict[str, Any]:
         "cache_dir": "cache",
     }
     paths = {name: str(folder / place) for name, place in given.items()}
-    return {**paths, "dtype": "float32", "device": "cpu", "max_new_tokens": 12, **changes}
+    return {
+        **paths,
+        "dtype": "float32",
+        "device": "cpu",
+        "max_new_tokens": 12,
+        **changes,
+    }
 
 
 def entrant(folder: Path, name: str = "full_poe", **changes: Any) -> Any:
@@ -384,11 +427,18 @@ def test_a_bypassed_jury_leaves_the_drafting_heads_own_answer(folder):
     for prompt, answer in zip(PROMPTS, answers(greedy), strict=False):
         head = files.heads[answer.diagnostics["draft_head_idx"]]
         whole = merged(lm.model, adapters.read(head, geometry(lm.model, DEPTH)), DEPTH)
-        ids = causal_lm.chat_ids(lm, prompt.text, system_prompt=None, chat_template=None)
+        ids = causal_lm.chat_ids(
+            lm, prompt.text, system_prompt=None, chat_template=None
+        )
         row = torch.tensor([ids])
-        generated = whole.generate(row, attention_mask=torch.ones_like(row), max_new_tokens=12)
+        generated = whole.generate(
+            row, attention_mask=torch.ones_like(row), max_new_tokens=12
+        )
         tokens = generated[0, len(ids) :]
-        assert answer.response_text == lm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+        assert (
+            answer.response_text
+            == lm.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+        )
         assert answer.diagnostics["n_tokens_generated"] == len(tokens)
 
 
@@ -397,22 +447,35 @@ def test_the_diagnostics_of_a_verified_answer(folder):
         found = answer.diagnostics
         n_tokens, n_rejected = found["n_tokens_generated"], found["n_resampled"]
         assert answer.finish_reason == ("length" if n_tokens == 12 else "stop")
-        assert (found["seed"], found["bypass_jury"]) == (prompt_seed(answer.prompt_id), False)
+        assert (found["seed"], found["bypass_jury"]) == (
+            prompt_seed(answer.prompt_id),
+            False,
+        )
         for name in ("entropy_nats", "margin", "stability_radius"):
             assert len(found[name]) == n_tokens
         for name in ("rejected_at", "suppression_score", "validity_radius"):
             assert len(found[name]) == n_rejected
-        assert found["mean_entropy_nats"] == pytest.approx(np.mean(found["entropy_nats"]), abs=1e-5)
+        assert found["mean_entropy_nats"] == pytest.approx(
+            np.mean(found["entropy_nats"]), abs=1e-5
+        )
         assert found["acceptance_rate"] == pytest.approx(1 - n_rejected / n_tokens)
         assert -(-n_tokens // 4) <= found["n_rounds"] <= n_tokens
-        assert Response.from_dict(json.loads(canonical_json(answer.to_dict()))).diagnostics == found
+        assert (
+            Response.from_dict(json.loads(canonical_json(answer.to_dict()))).diagnostics
+            == found
+        )
 
 
 def test_the_diagnostics_of_other_answers(folder):
     (bypassed,) = answers(entrant(folder, "security_only"), PROMPTS[:1])
-    assert (bypassed.diagnostics["bypass_jury"], bypassed.diagnostics["n_resampled"]) == (True, 0)
+    assert (
+        bypassed.diagnostics["bypass_jury"],
+        bypassed.diagnostics["n_resampled"],
+    ) == (True, 0)
     assert "mean_entropy_nats" not in bypassed.diagnostics
-    (direct,) = (answer.diagnostics for answer in answers(entrant(folder, decode="direct"))[:1])
+    (direct,) = (
+        answer.diagnostics for answer in answers(entrant(folder, decode="direct"))[:1]
+    )
     assert len(direct["entropy_nats"]) == direct["n_tokens_generated"]
     assert (direct["n_resampled"], direct["mean_suppression_score"]) == (0, None)
     assert "acceptance_rate" not in direct
@@ -430,7 +493,9 @@ def test_p_correct_is_a_probability_and_changes_no_text(folder):
 
 
 def test_an_answer_depends_on_its_prompt_alone(folder):
-    together = {answer.prompt_id: answer for answer in answers(entrant(folder), PROMPTS[:4])}
+    together = {
+        answer.prompt_id: answer for answer in answers(entrant(folder), PROMPTS[:4])
+    }
     for prompt in PROMPTS[3:1:-1]:
         assert answers(entrant(folder), [prompt]) == [together[prompt.prompt_id]]
 
@@ -439,7 +504,11 @@ def test_the_cache_key_has_all_that_can_change_an_answer_and_nothing_else(folder
     def key(**changes: Any) -> str:
         return fingerprint(entrant(folder, **changes).cache_key(PROMPTS[0]))
 
-    same = [{"merge": True}, {"device": "auto"}, {"uncertainty_path": str(folder / "none.pt")}]
+    same = [
+        {"merge": True},
+        {"device": "auto"},
+        {"uncertainty_path": str(folder / "none.pt")},
+    ]
     assert {key(**change) for change in same} == {key()}
     other = [
         {"beta": 0.5},
@@ -478,38 +547,59 @@ def test_absent_adapters_are_refused_when_they_are_needed(folder, change, messag
 
 
 def test_a_jury_of_no_heads_is_refused(folder, tmp_path):
-    alone = str(tiny_heads(tmp_path, model_geometry(folder / "model", DEPTH), n_heads=1))
+    alone = str(
+        tiny_heads(tmp_path, model_geometry(folder / "model", DEPTH), n_heads=1)
+    )
     settings = {"security_dir": alone, "rob_checkpoint": None}
-    with pytest.raises(UserError, match="security_dir: found one head, which leaves no jury"):
+    with pytest.raises(
+        UserError, match="security_dir: found one head, which leaves no jury"
+    ):
         entrant(folder, **settings).check()
     assert answers(entrant(folder, **settings, bypass_jury=True), PROMPTS[:1])
 
 
 def test_a_prompt_that_does_not_fit_is_refused(folder):
-    with pytest.raises(UserError, match=r"full_poe: p0 has \d+ tokens and max_new_tokens is 2040"):
+    with pytest.raises(
+        UserError, match=r"full_poe: p0 has \d+ tokens and max_new_tokens is 2040"
+    ):
         answers(entrant(folder, max_new_tokens=2040))
 
 
 def test_a_command_without_the_adapters_is_refused_in_one_line(tmp_path):
-    empty = {f"ELO_EXP_{name}_DIR": str(tmp_path) for name in ("SECURITY", "ROBUSTNESS")}
+    empty = {
+        f"ELO_EXP_{name}_DIR": str(tmp_path) for name in ("SECURITY", "ROBUSTNESS")
+    }
     ran = attempt("entrant=[full_poe,security_only]", folder=tmp_path, **empty)
     assert ran.code == 2
-    message = f"elo_exp: entrant.full_poe.security_dir: found no manifest.json in {tmp_path}."
+    message = (
+        f"elo_exp: entrant.full_poe.security_dir: found no manifest.json in {tmp_path}."
+    )
     assert ran.err.startswith(message)
     assert ran.err.count("\n") == 1
 
 
 def test_the_four_of_the_original_meet_by_one_command(folder, tmp_path):
-    write_jsonl(tmp_path / "bank.jsonl", [prompt.to_dict() for prompt in bank.load(BANK)[:4]])
+    write_jsonl(
+        tmp_path / "bank.jsonl", [prompt.to_dict() for prompt in bank.load(BANK)[:4]]
+    )
     four = ("base_olmo", "security_only", "security_plus_robustness", "full_poe")
-    small = {"model": folder / "model", "dtype": "float32", "device": "cpu", "max_new_tokens": 12}
-    chosen = [f"entrant.{name}.{key}={value}" for name in four for key, value in small.items()]
+    small = {
+        "model": folder / "model",
+        "dtype": "float32",
+        "device": "cpu",
+        "max_new_tokens": 12,
+    }
+    chosen = [
+        f"entrant.{name}.{key}={value}" for name in four for key, value in small.items()
+    ]
     places = {
         "SECURITY_DIR": "security",
         "ROBUSTNESS_DIR": "robustness",
         "UNCERTAINTY_PATH": "uncertainty/final.pt",
     }
-    variables = {f"ELO_EXP_{name}": str(folder / place) for name, place in places.items()}
+    variables = {
+        f"ELO_EXP_{name}": str(folder / place) for name, place in places.items()
+    }
     given = (
         f"entrant=[{','.join(four)}]",
         *chosen,
@@ -518,17 +608,26 @@ def test_the_four_of_the_original_meet_by_one_command(folder, tmp_path):
         "tracker=local",
     )
     ran = run(
-        *given, "elo.n_perms=5", "figures=false", folder=tmp_path, OMP_NUM_THREADS="1", **variables
+        *given,
+        "elo.n_perms=5",
+        "figures=false",
+        folder=tmp_path,
+        OMP_NUM_THREADS="1",
+        **variables,
     )
 
     texts = {
-        name: [row["response_text"] for row in ran.rows(f"responses/responses_{name}.jsonl")]
+        name: [
+            row["response_text"]
+            for row in ran.rows(f"responses/responses_{name}.jsonl")
+        ]
         for name in four
     }
     assert {len(some) for some in texts.values()} == {4}
     assert len({tuple(some) for some in texts.values()}) == 4
     (verified,) = {
-        row["diagnostics"]["bypass_jury"] for row in ran.rows("responses/responses_full_poe.jsonl")
+        row["diagnostics"]["bypass_jury"]
+        for row in ran.rows("responses/responses_full_poe.jsonl")
     }
     assert not verified
     rated = ran.read("ratings.json")["dimensions"]["clinical_utility"]["elo"]["ratings"]

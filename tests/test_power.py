@@ -26,7 +26,9 @@ from tests.simulation import BRADLEY_TERRY, Tournament
 RATINGS = np.array([1505.0, 1445.0, 1400.0])
 
 
-def board(covariance: object, n_clusters: int | None, ratings: np.ndarray = RATINGS) -> Leaderboard:
+def board(
+    covariance: object, n_clusters: int | None, ratings: np.ndarray = RATINGS
+) -> Leaderboard:
     return Leaderboard(
         label="some method",
         interval=None,
@@ -96,7 +98,9 @@ def test_a_plan_finds_what_simulations_found(
 def test_statsmodels_finds_the_same_power(n_prompts: int, n_tests: int):
     effect = TTestPower().solve_power(nobs=n_prompts, alpha=0.05 / n_tests, power=0.8)
     found = detectable(250.0, n_prompts, n_tests=n_tests)
-    assert found == pytest.approx(250.0 * effect, rel=0.7 / n_prompts)  # two quantiles, nearly
+    assert found == pytest.approx(
+        250.0 * effect, rel=0.7 / n_prompts
+    )  # two quantiles, nearly
 
 
 def test_of_few_prompts_the_power_is_that_of_the_noncentral_t():
@@ -107,14 +111,18 @@ def test_of_few_prompts_the_power_is_that_of_the_noncentral_t():
 
 
 @given(n=st.integers(2, 3000), n_tests=st.integers(1, 100))
-def test_law_prompts_needed_and_the_detectable_difference_are_inverse(n: int, n_tests: int):
+def test_law_prompts_needed_and_the_detectable_difference_are_inverse(
+    n: int, n_tests: int
+):
     found = detectable(264.0, n, n_tests=n_tests)
     assert prompts_needed(264.0, found * (1 + 1e-9), n_tests=n_tests) == n
     assert detectable(264.0, 4 * n, n_tests=n_tests) <= found / 2 * (1 + 1e-9)
     assert detectable(264.0, n, n_tests=n_tests + 1) > found
 
 
-@pytest.mark.parametrize(("n_prompts", "n_entrants"), [(0, 4), (1, 4), (143, 1), (0, 0)])
+@pytest.mark.parametrize(
+    ("n_prompts", "n_entrants"), [(0, 4), (1, 4), (143, 1), (0, 0)]
+)
 def test_without_prompts_or_opponents_nothing_is_found(n_prompts: int, n_entrants: int):
     assert minimum_detectable_difference(n_prompts, n_entrants) == math.inf
 
@@ -125,7 +133,10 @@ def power(gap: int, n_prompts: int, n: int) -> float:
     found = []
     for _ in range(n):
         boards = BRADLEY_TERRY.rate({"d": tournament.columns(n_prompts, rng)})
-        p = {(pair.higher, pair.lower): pair.p_value or 1.0 for pair in differences(boards)}
+        p = {
+            (pair.higher, pair.lower): pair.p_value or 1.0
+            for pair in differences(boards)
+        }
         found += [p.get(pair, 1.0) < 0.05 for pair in itertools.product("cd", "ab")]
     return float(np.mean(found))
 

@@ -18,7 +18,8 @@ from tests.data import described
 _NAMES = [field.name for field in dataclasses.fields(Prices)]
 _MODELS: Any = OmegaConf.to_container(described("judge", "claude").models)
 FACTS = {
-    model: Prices(**{name: facts[name] for name in _NAMES}) for model, facts in _MODELS.items()
+    model: Prices(**{name: facts[name] for name in _NAMES})
+    for model, facts in _MODELS.items()
 }
 OPUS = FACTS["claude-opus-5-5"]
 
@@ -68,14 +69,20 @@ USAGES = st.fixed_dictionaries({name: st.integers(0, 10**7) for name in TOKEN_CL
 @given(one=USAGES, two=USAGES)
 def test_law_costs_add_up(one: dict[str, int], two: dict[str, int]) -> None:
     together = {name: one[name] + two[name] for name in TOKEN_CLASSES}
-    assert OPUS.dollars(together) == pytest.approx(OPUS.dollars(one) + OPUS.dollars(two), abs=1e-9)
+    assert OPUS.dollars(together) == pytest.approx(
+        OPUS.dollars(one) + OPUS.dollars(two), abs=1e-9
+    )
 
 
 def test_every_model_that_ships_has_prices_that_make_sense() -> None:
     for model, facts in FACTS.items():
-        assert 0 < facts.cache_read < facts.input <= facts.cache_write_5m <= facts.cache_write_1h, (
-            model
-        )
+        assert (
+            0
+            < facts.cache_read
+            < facts.input
+            <= facts.cache_write_5m
+            <= facts.cache_write_1h
+        ), model
         assert facts.input < facts.output, model
         assert facts.batch_factor == 0.5, model
 
@@ -112,12 +119,20 @@ COLUMNS: list[tuple[bool, str | None, float]] = [
 ]
 
 
-def usage_of_run(ttl: str | None, hit_rate: float, *, output: int = OUT) -> dict[str, int]:
+def usage_of_run(
+    ttl: str | None, hit_rate: float, *, output: int = OUT
+) -> dict[str, int]:
     read = round(N * PREFIX * hit_rate)
-    missed = {None: "input_tokens", "5m": "cache_write_5m_tokens", "1h": "cache_write_1h_tokens"}[
-        ttl
-    ]
-    usage = {"input_tokens": N * OWN, "cache_read_tokens": read, "output_tokens": N * output}
+    missed = {
+        None: "input_tokens",
+        "5m": "cache_write_5m_tokens",
+        "1h": "cache_write_1h_tokens",
+    }[ttl]
+    usage = {
+        "input_tokens": N * OWN,
+        "cache_read_tokens": read,
+        "output_tokens": N * output,
+    }
     return {**usage, missed: usage.get(missed, 0) + N * PREFIX - read}
 
 
@@ -138,7 +153,9 @@ def test_second_opinion_the_table_of_costs(
     assert found == pytest.approx(dollars, abs=0.0051)
 
 
-@pytest.mark.parametrize(("thought", "dollars"), [(0, 21.98), (300, 35.87), (1000, 68.30)])
+@pytest.mark.parametrize(
+    ("thought", "dollars"), [(0, 21.98), (300, 35.87), (1000, 68.30)]
+)
 def test_thinking_is_the_largest_part_of_the_bill(thought: int, dollars: float) -> None:
     usage = usage_of_run("1h", 0.98, output=250 + thought)
     assert OPUS.dollars(usage, batched=True) == pytest.approx(dollars, abs=0.0051)
@@ -166,19 +183,26 @@ def test_the_share_of_hits_from_which_a_cache_pays(
 
 
 @given(
-    input_=st.floats(0.01, 50), read=st.floats(0, 0.9), write=st.floats(1, 4), other=st.floats(0, 1)
+    input_=st.floats(0.01, 50),
+    read=st.floats(0, 0.9),
+    write=st.floats(1, 4),
+    other=st.floats(0, 1),
 )
 def test_law_at_the_break_even_a_cache_costs_what_none_costs(
     input_: float, read: float, write: float, other: float
 ) -> None:
     """Second opinion: the bill of a million prefixes of one token. More hits cost less than no cache, fewer more.
     `read` and `write` are shares of the price of input."""
-    facts = prices(input=input_, cache_read=read * input_, cache_write_1h=write * input_)
+    facts = prices(
+        input=input_, cache_read=read * input_, cache_write_1h=write * input_
+    )
     even = facts.break_even("1h")
 
     def bill(hit_rate: float) -> float:
         n_read = 10**6 * hit_rate
-        return facts.dollars({"cache_read_tokens": n_read, "cache_write_1h_tokens": 10**6 - n_read})  # type: ignore[dict-item]
+        return facts.dollars(
+            {"cache_read_tokens": n_read, "cache_write_1h_tokens": 10**6 - n_read}
+        )  # type: ignore[dict-item]
 
     assert 0 <= even < 1
     assert bill(even) == pytest.approx(input_)
@@ -203,12 +227,16 @@ EVEN_5M, EVEN_1H = 1 / 4.8, 4 / 7.8  # Opus: (5 - 4) / (5 - .2) and (8 - 4) / (8
         (math.nan, None),
     ],
 )
-def test_the_longest_cache_that_pays_is_chosen(hit_rate: float, ttl: str | None) -> None:
+def test_the_longest_cache_that_pays_is_chosen(
+    hit_rate: float, ttl: str | None
+) -> None:
     assert OPUS.best_ttl(hit_rate) == ttl
 
 
 @given(hit_rate=st.floats(0, 1))
-def test_law_the_cache_that_is_chosen_never_costs_more_than_none(hit_rate: float) -> None:
+def test_law_the_cache_that_is_chosen_never_costs_more_than_none(
+    hit_rate: float,
+) -> None:
     for model, facts in FACTS.items():
         ttl = facts.best_ttl(hit_rate)
         prefix = hit_rate * facts.cache_read + (1 - hit_rate) * facts.write(ttl)
@@ -223,11 +251,15 @@ def test_a_cache_that_is_free_to_write_pays_from_the_first_hit() -> None:
 def test_a_cache_that_is_dear_to_read_never_pays() -> None:
     assert prices(cache_read=4.5).best_ttl(1.0) is None
     for hit_rate in (0.0, 0.99, 1.0):
-        assert prices(cache_read=9).best_ttl(hit_rate) is None  # dearer than to write it
+        assert (
+            prices(cache_read=9).best_ttl(hit_rate) is None
+        )  # dearer than to write it
 
 
 @pytest.mark.parametrize(("ttl", "price"), [(None, 4.0), ("5m", 5.0), ("1h", 8.0)])
-def test_what_a_prefix_costs_that_is_not_in_the_cache(ttl: str | None, price: float) -> None:
+def test_what_a_prefix_costs_that_is_not_in_the_cache(
+    ttl: str | None, price: float
+) -> None:
     assert OPUS.write(ttl) == price
 
 
@@ -285,7 +317,10 @@ def test_what_is_spent_has_the_digits_of_the_cap_that_it_stands_beside() -> None
     small, large = Budget(0.005), Budget(10.0)
     assert small.spent_of_cap == "$0.000 of $0.005"
     small.spent = large.spent = 0.0041234
-    assert (small.spent_of_cap, large.spent_of_cap) == ("$0.004 of $0.005", "$0.00 of $10.00")
+    assert (small.spent_of_cap, large.spent_of_cap) == (
+        "$0.004 of $0.005",
+        "$0.00 of $10.00",
+    )
 
 
 def test_what_became_of_a_cap_is_said_with_what_is_held_and_why() -> None:
@@ -335,7 +370,9 @@ def test_what_is_no_number_never_fits() -> None:
 
 DOLLARS = st.floats(0, 5, allow_subnormal=False)
 BATCHES = st.lists(
-    st.tuples(st.lists(DOLLARS, min_size=1, max_size=5), st.floats(0, 1)), min_size=1, max_size=12
+    st.tuples(st.lists(DOLLARS, min_size=1, max_size=5), st.floats(0, 1)),
+    min_size=1,
+    max_size=12,
 )
 
 
@@ -346,7 +383,11 @@ def test_law_a_run_never_spends_more_than_its_cap(
     """A run as batches.py makes it: submit what fits, else wait for some batch, which costs at most its reserve. It
     goes on as long as it can: what is left at the end would not have fitted."""
     budget = Budget(cap)
-    queue = [(reserve, reserve * share) for reserves, share in batches for reserve in reserves]
+    queue = [
+        (reserve, reserve * share)
+        for reserves, share in batches
+        for reserve in reserves
+    ]
     under_way: dict[str, float] = {}
     for n in range(10 * len(queue)):
         fitting = budget.fits([reserve for reserve, _ in queue[:3]])

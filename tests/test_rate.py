@@ -34,7 +34,9 @@ from tests.data import by_dimension, shared_data
 from tests.pages import Reader
 from tests.standings import standings
 
-COLUMNS = {name: name for name in (*battles.REQUIRED, "source", "question_id", "judge_model")}
+COLUMNS = {
+    name: name for name in (*battles.REQUIRED, "source", "question_id", "judge_model")
+}
 
 
 def golden(name: str) -> tuple[list[Battle], dict[str, dict[str, float]]]:
@@ -54,10 +56,18 @@ def test_elo_in_file_order_equals_the_golden_scores(name: str) -> None:
     some, scores = golden(name)
     order = {"n_perms": 1, "ties": "half", "shuffle": False}
     method = PermutationElo(
-        k=4, k_sweep=[], seed=0, initial_rating=1000, n_bootstraps=0, perms_per_bootstrap=1, **order
+        k=4,
+        k_sweep=[],
+        seed=0,
+        initial_rating=1000,
+        n_bootstraps=0,
+        perms_per_bootstrap=1,
+        **order,
     )
     board = method.rate(by_dimension({"overall": some}))["overall"]
-    assert {r.model: r.rating for r in board.ratings} == pytest.approx(scores["elo"], abs=1e-9)
+    assert {r.model: r.rating for r in board.ratings} == pytest.approx(
+        scores["elo"], abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("name", ["simple", "food", "llmfao"])
@@ -66,10 +76,14 @@ def test_bradley_terry_equals_the_golden_scores_up_to_their_scale(name: str) -> 
     board = BradleyTerry(
         initial_rating=0, use="both", interval="sandwich", n_bootstraps=2, seed=0
     ).rate(by_dimension({"overall": some}))["overall"]
-    logs = {model: math.log10(score) for model, score in scores["bradley_terry"].items()}
+    logs = {
+        model: math.log10(score) for model, score in scores["bradley_terry"].items()
+    }
     centre = sum(logs.values()) / len(logs)
     expected = {model: 400 * (log - centre) for model, log in logs.items()}
-    assert {r.model: r.rating for r in board.ratings} == pytest.approx(expected, abs=1e-4)
+    assert {r.model: r.rating for r in board.ratings} == pytest.approx(
+        expected, abs=1e-4
+    )
 
 
 def test_the_crowd_of_llmfao_is_rated_as_the_golden_file_is() -> None:
@@ -98,7 +112,9 @@ JUDGES = ("crowd", "gpt-4", "gpt-3.5-turbo-instruct")
 
 @pytest.fixture(scope="module")
 def by_judge() -> dict[str, Battles]:
-    read = battles.read(shared_data("llmfao/battles.jsonl.gz"), columns=COLUMNS, filters={})
+    read = battles.read(
+        shared_data("llmfao/battles.jsonl.gz"), columns=COLUMNS, filters={}
+    )
     judge_of = np.array(read.battles.judges)[read.battles.judge]
     return {judge: read.battles.select(judge_of == judge).compact() for judge in JUDGES}
 
@@ -118,7 +134,9 @@ def test_real_judges_agree_on_the_order_of_models_rather_than_on_a_pair(
     found = {}
     for a in agreement.pairwise_kappa(by_judge, dimension="d"):
         first, second = boards[a.first], boards[a.second]
-        order = agreement.rank_correlation(first, second, names=(a.first, a.second), dimension="d")
+        order = agreement.rank_correlation(
+            first, second, names=(a.first, a.second), dimension="d"
+        )
         found[a.first, a.second] = (
             a.n_comparisons,
             a.agreement,
@@ -128,7 +146,9 @@ def test_real_judges_agree_on_the_order_of_models_rather_than_on_a_pair(
             order.rho,
         )
     assert found == {
-        ("crowd", "gpt-4"): pytest.approx((2139, 0.414, 0.153, 0.040, 59, 0.710), abs=0.001),
+        ("crowd", "gpt-4"): pytest.approx(
+            (2139, 0.414, 0.153, 0.040, 59, 0.710), abs=0.001
+        ),
         ("crowd", "gpt-3.5-turbo-instruct"): pytest.approx(
             (2139, 0.374, 0.090, 0.025, 59, 0.727), abs=0.001
         ),
@@ -158,7 +178,10 @@ def test_real_errors_are_larger_over_prompts_than_over_rows(
     boards = bradley_terry({"prompts": by_judge[judge]}, interval) | bradley_terry(
         {"rows": rows}, interval
     )
-    error = {name: np.mean([r.std_error for r in board.ratings]) for name, board in boards.items()}
+    error = {
+        name: np.mean([r.std_error for r in board.ratings])
+        for name, board in boards.items()
+    }
     assert error["prompts"] / error["rows"] == pytest.approx(
         ratio, abs=0.08 if interval == "bootstrap" else 0.01
     )
@@ -207,7 +230,9 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     elif path.suffix == ".csv":
         files.write_csv(path, rows)
     else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        path.write_text(
+            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+        )
     return path
 
 
@@ -227,7 +252,11 @@ def rated(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     path = write(folder / "battles.csv", rows)
     methods = f"rating=[{','.join(METHODS)}]"
     return run(
-        *RATE, f"battles={path}", "battles_columns.dimension=dimension", methods, folder=folder
+        *RATE,
+        f"battles={path}",
+        "battles_columns.dimension=dimension",
+        methods,
+        folder=folder,
     )
 
 
@@ -250,7 +279,9 @@ def test_whoever_can_be_rated_is_and_whoever_cannot_is_named(
     }
 
 
-def test_a_win_and_a_tie_rate_two_models_only_if_a_tie_is_half_a_win(rated: Ran) -> None:
+def test_a_win_and_a_tie_rate_two_models_only_if_a_tie_is_half_a_win(
+    rated: Ran,
+) -> None:
     """As three half wins to one; where a tie is an outcome of its own, A never lost and no gap is too large."""
     ahead = 200 * math.log10(3)
     assert said(rated, "won and tied", "bradley_terry") == pytest.approx(
@@ -265,8 +296,12 @@ def test_no_file_holds_a_number_that_is_none(rated: Ran) -> None:
     for path in rated.run_dir.rglob("*"):
         if path.suffix not in (".json", ".jsonl", ".csv", ".html"):
             continue
-        text = re.sub(r"data:image/png;base64,[^\"]*", "", path.read_text(encoding="utf-8"))
-        assert not re.search(r"(?<![\w-])-?(nan|inf|infinity)(?![\w-])", text, re.IGNORECASE), path
+        text = re.sub(
+            r"data:image/png;base64,[^\"]*", "", path.read_text(encoding="utf-8")
+        )
+        assert not re.search(
+            r"(?<![\w-])-?(nan|inf|infinity)(?![\w-])", text, re.IGNORECASE
+        ), path
         checked.add(path.name)
     assert {
         "ratings.json",
@@ -277,7 +312,9 @@ def test_no_file_holds_a_number_that_is_none(rated: Ran) -> None:
     } <= checked
 
 
-def test_those_without_a_rating_are_named_on_the_console_and_in_the_report(rated: Ran) -> None:
+def test_those_without_a_rating_are_named_on_the_console_and_in_the_report(
+    rated: Ran,
+) -> None:
     page = Reader((rated.run_dir / "report.html").read_text(encoding="utf-8"))
     for case, model in [("winless", "W"), ("unbeaten", "U"), ("apart", "C")]:
         flag = RATINGS[case][model]
@@ -290,7 +327,10 @@ def test_those_without_a_rating_are_named_on_the_console_and_in_the_report(rated
         assert flag in line
         assert [row for row in page.cells if row[1:3] == [model, flag]]
     for where in (rated.out, page.said):
-        assert "Not rated: W (winless: no finite rating, below all that have one)." in where
+        assert (
+            "Not rated: W (winless: no finite rating, below all that have one)."
+            in where
+        )
     assert "Nobody can be rated." in page.said
 
 
@@ -305,13 +345,19 @@ def test_beside_every_k_stands_how_far_elo_has_gone(rated: Ran) -> None:
     assert "Elo at K = 16, 37 % converged (below 95 %: raise K)" in rated.out
 
 
-def test_the_console_shows_the_method_that_was_chosen_and_cuts_no_number(tmp_path: Path) -> None:
+def test_the_console_shows_the_method_that_was_chosen_and_cuts_no_number(
+    tmp_path: Path,
+) -> None:
     """Names may be longer than their column; what does not fit goes on in the next line."""
     long = "a-model/" + "with-a-name-" * 8
     battles_ = [row(a.replace("A", long), b, w) for a, b, w in SEVEN_TO_THREE]
     path = write(tmp_path / "battles.jsonl", battles_)
     out = run(
-        *RATE, f"battles={path}", "rating=[davidson]", "elo.n_bootstraps=0", folder=tmp_path
+        *RATE,
+        f"battles={path}",
+        "rating=[davidson]",
+        "elo.n_bootstraps=0",
+        folder=tmp_path,
     ).out
     assert "Davidson" in out
     assert "Bradley-Terry" not in out
@@ -319,20 +365,31 @@ def test_the_console_shows_the_method_that_was_chosen_and_cuts_no_number(tmp_pat
     assert "…" not in out
 
 
-def test_resamples_of_a_dimension_with_a_slash_stay_in_the_run_folder(tmp_path: Path) -> None:
+def test_resamples_of_a_dimension_with_a_slash_stay_in_the_run_folder(
+    tmp_path: Path,
+) -> None:
     winners = ("model_a", "model_b") * 3
     some = [
         Battle(model_a="ann", model_b="bob", winner=w, question_id=str(i))
         for i, w in enumerate(winners)
     ]
     boards = bradley_terry(by_dimension({"a/b": some, "x/../../up": some}), "bootstrap")
-    names = {path.relative_to(tmp_path).as_posix() for path in write_bootstraps(tmp_path, boards)}
-    assert names == {"bootstrap_ratings_a%2Fb.csv", "bootstrap_ratings_x%2F..%2F..%2Fup.csv"}
+    names = {
+        path.relative_to(tmp_path).as_posix()
+        for path in write_bootstraps(tmp_path, boards)
+    }
+    assert names == {
+        "bootstrap_ratings_a%2Fb.csv",
+        "bootstrap_ratings_x%2F..%2F..%2Fup.csv",
+    }
 
 
-def test_a_console_without_the_characters_of_a_table_gets_their_escapes(tmp_path: Path) -> None:
+def test_a_console_without_the_characters_of_a_table_gets_their_escapes(
+    tmp_path: Path,
+) -> None:
     path = write(
-        tmp_path / "battles.jsonl", [row(a.replace("A", "µ"), b, w) for a, b, w in SEVEN_TO_THREE]
+        tmp_path / "battles.jsonl",
+        [row(a.replace("A", "µ"), b, w) for a, b, w in SEVEN_TO_THREE],
     )
     ran = run(
         *RATE,
@@ -347,11 +404,15 @@ def test_a_console_without_the_characters_of_a_table_gets_their_escapes(tmp_path
 
 
 @pytest.mark.parametrize("n_perms", [1, 100])
-def test_an_ordering_error_of_nothing_but_rounding_is_shown_as_none(n_perms: int) -> None:
+def test_an_ordering_error_of_nothing_but_rounding_is_shown_as_none(
+    n_perms: int,
+) -> None:
     """All orders of equal matches give one rating; the mean of a hundred equal floats differs from them in its last
     digit."""
     found = standings(
-        {"d": [Battle(model_a="ann", model_b="bob", winner="model_a")] * 3}, n_perms=n_perms, k=16
+        {"d": [Battle(model_a="ann", model_b="bob", winner="model_a")] * 3},
+        n_perms=n_perms,
+        k=16,
     )
     board = found.primary("d")
     assert board is not None
@@ -399,19 +460,27 @@ def test_a_row_that_is_no_battle_stops_the_run_with_its_place(
         ".csv": f":{1 + len(rows)}",
         ".parquet": f": row {len(rows)}",
     }[ending]
-    hint = "" if "has no column" in message else " battles_on_error=drop leaves such rows out."
+    hint = (
+        ""
+        if "has no column" in message
+        else " battles_on_error=drop leaves such rows out."
+    )
     assert str(error.value) == f"{path}{place}: {message}{hint}"
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".parquet"])
 def test_a_file_without_a_row_has_no_battle(ending: str, tmp_path: Path) -> None:
     path = write(tmp_path / f"battles{ending}", [])
-    with pytest.raises(UserError, match=re.escape(f"{path}: no battle is left (0 filtered out).")):
+    with pytest.raises(
+        UserError, match=re.escape(f"{path}: no battle is left (0 filtered out).")
+    ):
         battles.read(path, columns=COLUMNS, filters={})
 
 
 def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "battles.csv", [row("A", "B", "tie"), row("A", "B", "both")])
+    path = write(
+        tmp_path / "battles.csv", [row("A", "B", "tie"), row("A", "B", "both")]
+    )
     ran = attempt(*RATE, f"battles={path}", folder=tmp_path)
     assert ran.code == 2
     assert ran.err.splitlines()[-1].startswith(
@@ -423,8 +492,13 @@ def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
 def test_nan_is_nothing_and_not_a_name(ending: str, tmp_path: Path) -> None:
     """Programs that hold tables in memory write it where a cell is empty."""
-    rows = [row("A", "B", "tie", question_id=math.nan), row("A", "B", "tie", question_id=1.0)]
-    read = battles.read(write(tmp_path / f"battles{ending}", rows), columns=COLUMNS, filters={})
+    rows = [
+        row("A", "B", "tie", question_id=math.nan),
+        row("A", "B", "tie", question_id=1.0),
+    ]
+    read = battles.read(
+        write(tmp_path / f"battles{ending}", rows), columns=COLUMNS, filters={}
+    )
     assert [b.question_id for b in read.battles.rows()] == [None, "1.0"]
     nameless = write(tmp_path / "nameless.jsonl", [row("A", math.nan, "tie")])  # type: ignore[arg-type]
     with pytest.raises(UserError, match="column 'model_b' is empty. Expected a model."):
@@ -456,15 +530,26 @@ def test_a_million_rows_are_rated(tmp_path: Path) -> None:
     at = rng.random(n) * (win + 0.5 + 1 / win)  # Davidson's three weights, nu = 1/2
     winner = np.where(at < win, "model_a", np.where(at < win + 0.5, "tie", "model_b"))
     lines = zip(
-        first.tolist(), second.tolist(), winner.tolist(), (np.arange(n) // 10).tolist(), strict=True
+        first.tolist(),
+        second.tolist(),
+        winner.tolist(),
+        (np.arange(n) // 10).tolist(),
+        strict=True,
     )
     path = tmp_path / "million.csv"
     path.write_text(
         "model_a,model_b,winner,question_id\n"
         + "".join(f"m{a},m{b},{w},q{q}\n" for a, b, w, q in lines)
     )
-    quick = ("elo.n_perms=1", "elo.k_sweep=[]", "elo.n_bootstraps=0", "rating=[davidson]")
-    command = start("experiment=rate", "tracker=local", f"battles={path}", *quick, folder=tmp_path)
+    quick = (
+        "elo.n_perms=1",
+        "elo.k_sweep=[]",
+        "elo.n_bootstraps=0",
+        "rating=[davidson]",
+    )
+    command = start(
+        "experiment=rate", "tracker=local", f"battles={path}", *quick, folder=tmp_path
+    )
     out, err = command.communicate(timeout=900)
     ran = Ran(tmp_path, command.returncode, out, err)
     assert ran.code == 0, err
@@ -487,15 +572,20 @@ def test_a_million_battles_take_less_than_a_gigabyte_and_a_half(tmp_path: Path) 
     second = (first + rng.integers(1, 50, size=len(first))) % 50
     columns = (first, second, rng.choice(["model_a", "model_b", "tie"], size=len(first)), rng.integers(2000, size=len(first)))  # fmt: skip  # noqa: E501
     rows = "".join(
-        f"m{a},m{b},{winner},q{question}\n" for a, b, winner, question in zip(*columns, strict=True)
+        f"m{a},m{b},{winner},q{question}\n"
+        for a, b, winner, question in zip(*columns, strict=True)
     )
     (tmp_path / "battles.csv").write_text(
         f"model_a,model_b,winner,question_id\n{rows}", encoding="utf-8"
     )
-    running = start("experiment=rate", "battles=battles.csv", "tracker=local", folder=tmp_path)
+    running = start(
+        "experiment=rate", "battles=battles.csv", "tracker=local", folder=tmp_path
+    )
     assert running.stdout is not None and running.stderr is not None
     with running.stdout, running.stderr:
-        _, running.returncode, used = os.wait4(running.pid, 0)  # what it says fits into a pipe
+        _, running.returncode, used = os.wait4(
+            running.pid, 0
+        )  # what it says fits into a pipe
         said = running.stdout.read() + running.stderr.read()
     assert running.returncode == 0, said
     assert "read 1000000 battles" in said

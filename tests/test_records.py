@@ -29,7 +29,9 @@ JSON_VALUES = st.recursive(
     | st.integers(-(2**53), 2**53)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -58,8 +60,12 @@ def judgment(winner: str | None) -> Judgment:
 
 
 RECORDS: list[Record] = [
-    Prompt(prompt_id="p1", text="Why?", source="medqa", subject="renal", tags=("a", "b")),
-    Response(entrant_id="ann", prompt_id="p1", response_text="µg", diagnostics={"seed": 7}),
+    Prompt(
+        prompt_id="p1", text="Why?", source="medqa", subject="renal", tags=("a", "b")
+    ),
+    Response(
+        entrant_id="ann", prompt_id="p1", response_text="µg", diagnostics={"seed": 7}
+    ),
     COMPARISON,
     JudgeReply(key="0f", text="VERDICT: A", mirrored=True, usage={"input_tokens": 12}),
     judgment("ann"),
@@ -78,7 +84,8 @@ def test_the_fingerprint_of_a_known_value_never_changes():
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("1", 1), (["ab", "c"], ["a", "bc"]), (None, ""), ({}, []), (0, False)]
+    ("one", "other"),
+    [("1", 1), (["ab", "c"], ["a", "bc"]), (None, ""), ({}, []), (0, False)],
 )
 def test_values_that_differ_have_different_names(one, other):
     assert fingerprint(one) != fingerprint(other)
@@ -117,7 +124,10 @@ def test_a_record_is_read_back_from_its_own_json(record):
 def test_unknown_keys_are_ignored(record):
     """So that a file written by a later version, or by another program, still loads."""
     row = {name: getattr(record, name) for name in record.to_dict()}
-    assert type(record).from_dict({**row, "_provenance": {"id": 8}, "category": None}) == record
+    assert (
+        type(record).from_dict({**row, "_provenance": {"id": 8}, "category": None})
+        == record
+    )
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: type(r).__name__)
@@ -144,8 +154,14 @@ def test_the_first_required_field_that_is_absent_is_named():
 
 def test_swapping_a_comparison_exchanges_entrants_and_responses_and_nothing_else():
     swapped = COMPARISON.swapped()
-    assert (swapped.entrant_a, swapped.response_a) == (COMPARISON.entrant_b, COMPARISON.response_b)
-    assert (swapped.entrant_b, swapped.response_b) == (COMPARISON.entrant_a, COMPARISON.response_a)
+    assert (swapped.entrant_a, swapped.response_a) == (
+        COMPARISON.entrant_b,
+        COMPARISON.response_b,
+    )
+    assert (swapped.entrant_b, swapped.response_b) == (
+        COMPARISON.entrant_a,
+        COMPARISON.response_a,
+    )
     assert swapped.swapped() == COMPARISON
 
 
@@ -172,6 +188,10 @@ def test_both_kinds_of_tie_are_ties(winner, is_tie):
         (None, None, False),
     ],
 )
-def test_a_battle_is_inconsistent_where_both_orders_were_asked_and_disagree(ab, ba, inconsistent):
-    battle = Battle(model_a="ann", model_b="bob", winner="tie", verdict_ab=ab, verdict_ba=ba)
+def test_a_battle_is_inconsistent_where_both_orders_were_asked_and_disagree(
+    ab, ba, inconsistent
+):
+    battle = Battle(
+        model_a="ann", model_b="bob", winner="tie", verdict_ab=ab, verdict_ba=ba
+    )
     assert battle.is_inconsistent is inconsistent

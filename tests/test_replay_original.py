@@ -47,11 +47,15 @@ def row(verdict: str | None, *, swap: bool = False, **changes: Any) -> dict[str,
         **changes,
     }
     return {
-        name: value for name, value in whole.items() if value is not None or name not in changes
+        name: value
+        for name, value in whole.items()
+        if value is not None or name not in changes
     }
 
 
-def original(folder: Path, *rows: dict[str, Any], name: str = "judgments_factuality.jsonl") -> Path:
+def original(
+    folder: Path, *rows: dict[str, Any], name: str = "judgments_factuality.jsonl"
+) -> Path:
     return write_jsonl(folder / name, rows)
 
 
@@ -77,9 +81,9 @@ def judged(
     shown = shown or comparison()
     with Store(folder / f"{len(list(folder.iterdir()))}.sqlite") as store:
         comparisons = {shown.dimension: [shown]}
-        return pipeline.judge_pairs(comparisons, [RUBRICS[shown.dimension]], judge, store, **how)[
-            shown.dimension
-        ]
+        return pipeline.judge_pairs(
+            comparisons, [RUBRICS[shown.dimension]], judge, store, **how
+        )[shown.dimension]
 
 
 def letters(judgment: Judgment) -> str:
@@ -89,7 +93,9 @@ def letters(judgment: Judgment) -> str:
 
 def warnings(caplog: pytest.LogCaptureFixture, path: Path) -> list[str]:
     """The replay judge's warnings, without the path."""
-    found = [r.getMessage() for r in caplog.records if r.name == "elo_exp.judges.replay"]
+    found = [
+        r.getMessage() for r in caplog.records if r.name == "elo_exp.judges.replay"
+    ]
     assert all(message.startswith(f"{path}: ") for message in found)
     return [message.removeprefix(f"{path}: ") for message in found]
 
@@ -140,7 +146,10 @@ def test_a_folder_has_a_file_for_each_dimension(tmp_path):
         rows = (row(verdicts[swap], swap=bool(swap), about=about) for swap in (0, 1))
         original(folder, *rows, name=f"judgments_{dimension}.jsonl")
     judge = replay(folder)
-    winners = {d: judged(judge, tmp_path, comparison(d), allow_missing=True) for d in DIMENSIONS}
+    winners = {
+        d: judged(judge, tmp_path, comparison(d), allow_missing=True)
+        for d in DIMENSIONS
+    }
     assert {d: [j.winner for j in some] for d, some in winners.items()} == {
         "factuality": ["ann"],
         "calibration": ["bob"],
@@ -149,27 +158,42 @@ def test_a_folder_has_a_file_for_each_dimension(tmp_path):
 
 
 def test_rows_without_a_dimension_have_that_of_the_files_name(tmp_path):
-    nameless = [row("A", about={"dimension": None}), row("B", swap=True, about={"dimension": None})]
+    nameless = [
+        row("A", about={"dimension": None}),
+        row("B", swap=True, about={"dimension": None}),
+    ]
     path = original(tmp_path, *nameless, name="judgments_clinical_utility.jsonl")
-    zipped = write_whole(tmp_path / "z" / f"{path.name}.gz", gzip.compress(path.read_bytes()))
+    zipped = write_whole(
+        tmp_path / "z" / f"{path.name}.gz", gzip.compress(path.read_bytes())
+    )
     for judge in (replay(path), replay(zipped)):
-        assert judged(judge, tmp_path, comparison("clinical_utility"))[0].winner == "ann"
-        assert judged(judge, tmp_path, comparison("factuality"), allow_missing=True) == []
+        assert (
+            judged(judge, tmp_path, comparison("clinical_utility"))[0].winner == "ann"
+        )
+        assert (
+            judged(judge, tmp_path, comparison("factuality"), allow_missing=True) == []
+        )
     renamed = original(tmp_path, *nameless, name="judgments_calibration.jsonl")
     assert replay(renamed).cache_key() != replay(path).cache_key()
 
 
 def test_the_dimension_of_a_row_has_precedence(tmp_path):
-    path = original(tmp_path, row("A"), row("B", swap=True), name="judgments_of_everything.jsonl")
+    path = original(
+        tmp_path, row("A"), row("B", swap=True), name="judgments_of_everything.jsonl"
+    )
     assert judged(replay(path), tmp_path)[0].winner == "ann"
 
 
 # A failure is never a tie
 
 FAILED = {
-    "no verdict line": row("TIE", reasoning="Both responses name the artery, but the second"),
+    "no verdict line": row(
+        "TIE", reasoning="Both responses name the artery, but the second"
+    ),
     "decorated": row("TIE", reasoning="The first is better.\n**VERDICT: A**"),
-    "another verdict": row("TIE", reasoning="VERDICT: TIE\nOn a second reading:\nVERDICT: **B**"),
+    "another verdict": row(
+        "TIE", reasoning="VERDICT: TIE\nOn a second reading:\nVERDICT: **B**"
+    ),
     "a word that starts with B": row("B", reasoning="VERDICT: Both are wrong"),
     "empty reply": row("TIE", reasoning=""),
     "no reply": row("TIE") | {"reasoning": None},
@@ -185,7 +209,11 @@ def test_a_verdict_that_the_reply_contradicts_is_invalid(tmp_path, caplog, faile
     path = original(tmp_path, failed, row("B", swap=True))
     (judgment,) = judged(replay(path), tmp_path)
     assert letters(judgment) == "INVALID B"
-    assert (judgment.winner, judgment.invalid, judgment.inconsistent) == (None, True, False)
+    assert (judgment.winner, judgment.invalid, judgment.inconsistent) == (
+        None,
+        True,
+        False,
+    )
     assert warnings(caplog, path) == [
         "1 verdicts are invalid: failed, or not those of the judge's reply"
     ]
@@ -211,7 +239,9 @@ def test_a_tie_in_the_reply_stays_one(tmp_path, caplog, reasoning):
 
 def test_ties_that_cannot_be_checked_are_counted(tmp_path, caplog):
     """A win needs no check: a failure was never written as one."""
-    path = original(tmp_path, row("TIE", reasoning=None), row("A", swap=True, reasoning=None))
+    path = original(
+        tmp_path, row("TIE", reasoning=None), row("A", swap=True, reasoning=None)
+    )
     (judgment,) = judged(replay(path), tmp_path)
     assert letters(judgment) == "TIE A"
     assert warnings(caplog, path) == [
@@ -224,8 +254,16 @@ def test_the_originals_verdicts_folder_is_checked_in_the_same_way(tmp_path, capl
     names = {"prompt_id": "p1", "entrant_a": "ann", "entrant_b": "bob"}
     pair = {**names, "response_a": "Yes.", "response_b": "No."}
     raw = [
-        {**row("A", reasoning="Clearly.\nVERDICT: A"), "position_swap": False, "pair": pair},
-        {**row("TIE", reasoning="The first response is"), "position_swap": True, "pair": pair},
+        {
+            **row("A", reasoning="Clearly.\nVERDICT: A"),
+            "position_swap": False,
+            "pair": pair,
+        },
+        {
+            **row("TIE", reasoning="The first response is"),
+            "position_swap": True,
+            "pair": pair,
+        },
     ]
     judgment = {**names, "dimension": "factuality", "winner": None, "raw": raw}
     path = write_jsonl(tmp_path / "factuality.jsonl", [judgment])
@@ -234,7 +272,9 @@ def test_the_originals_verdicts_folder_is_checked_in_the_same_way(tmp_path, capl
     assert len(warnings(caplog, path)) == 1
 
 
-def test_verdicts_of_our_own_runs_are_not_checked_against_their_evidence(tmp_path, caplog):
+def test_verdicts_of_our_own_runs_are_not_checked_against_their_evidence(
+    tmp_path, caplog
+):
     """Our `reasoning` is no whole reply, and failures are INVALID already."""
     judge = replay(original(tmp_path, row("TIE"), row("TIE", swap=True)))
     rows = (judgment.to_dict() for judgment in judged(judge, tmp_path))
@@ -249,7 +289,9 @@ def test_verdicts_of_our_own_runs_are_not_checked_against_their_evidence(tmp_pat
 
 def test_the_last_of_several_rows_is_taken_as_the_original_did(tmp_path, caplog):
     """It only appended: after an edit the older row stays above."""
-    path = original(tmp_path, row("B"), row("A", cache_key="ba9876543210"), row("B", swap=True))
+    path = original(
+        tmp_path, row("B"), row("A", cache_key="ba9876543210"), row("B", swap=True)
+    )
     assert judged(replay(path), tmp_path)[0].winner == "ann"
     assert warnings(caplog, path) == [
         "1 further verdicts on pairs that had one; the last was taken"
@@ -264,7 +306,10 @@ def test_one_of_several_judges_is_replayed(tmp_path, caplog):
     assert judged(replay(path, "sonnet"), tmp_path)[0].winner == "bob"
     assert warnings(caplog, path) == []
     assert judged(replay(path), tmp_path)[0].winner == "bob"
-    assert warnings(caplog, path)[-1] == "2 judges (opus, sonnet); name one as judge.judge_model"
+    assert (
+        warnings(caplog, path)[-1]
+        == "2 judges (opus, sonnet); name one as judge.judge_model"
+    )
 
 
 # Rows of another shape
@@ -273,15 +318,35 @@ def test_one_of_several_judges_is_replayed(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (row("A", about={"position_swap": None}), "metadata.position_swap is None. Expected true"),
-        (row("A", about={"position_swap": "false"}), "metadata.position_swap is 'false'. Expected"),
-        (row("A", about={"prompt_id": 7}), "metadata.prompt_id is 7. Expected text. Correct the"),
+        (
+            row("A", about={"position_swap": None}),
+            "metadata.position_swap is None. Expected true",
+        ),
+        (
+            row("A", about={"position_swap": "false"}),
+            "metadata.position_swap is 'false'. Expected",
+        ),
+        (
+            row("A", about={"prompt_id": 7}),
+            "metadata.prompt_id is 7. Expected text. Correct the",
+        ),
         (row("A", metadata=None), "metadata.prompt_id is None. Expected text."),
         (row("A", metadata="p1"), "metadata.prompt_id is None. Expected text."),
-        (row("left"), "verdict is 'left'. Expected A, B or TIE. Correct the row or remove it."),
+        (
+            row("left"),
+            "verdict is 'left'. Expected A, B or TIE. Correct the row or remove it.",
+        ),
         (row("A", judge_model=None), "has no 'judge_model'. Expected a verdict ("),
     ],
-    ids=["no order", "order as text", "number", "no metadata", "text", "verdict", "absent"],
+    ids=[
+        "no order",
+        "order as text",
+        "number",
+        "no metadata",
+        "text",
+        "verdict",
+        "absent",
+    ],
 )
 def test_a_row_of_another_shape_is_refused(tmp_path, wrong, message):
     path = original(tmp_path, row("A"), wrong)

@@ -28,12 +28,16 @@ RUBRIC = ("path", "system_path", "template_path", "schema_path")
 
 def manifests(folder: Path) -> dict[str, bytes]:
     """Of the finished jobs."""
-    found = {path.parent.name: path.read_bytes() for path in folder.glob("*/manifest.json")}
+    found = {
+        path.parent.name: path.read_bytes() for path in folder.glob("*/manifest.json")
+    }
     return {job: text for job, text in found.items() if json.loads(text)["finished_at"]}
 
 
 def judge_calls(folder: Path) -> int:
-    return sum(json.loads(text)["usage"]["judge_calls"] for text in manifests(folder).values())
+    return sum(
+        json.loads(text)["usage"]["judge_calls"] for text in manifests(folder).values()
+    )
 
 
 def sweeps(folder: Path) -> list[Path]:
@@ -56,7 +60,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], 
     return manifests(sweep), run(*SWEEP, f"hydra.sweep.dir={sweep}", folder=folder)
 
 
-def test_the_sweep_goes_on_in_the_folder_that_is_named(killed: tuple[dict[str, bytes], Ran]):
+def test_the_sweep_goes_on_in_the_folder_that_is_named(
+    killed: tuple[dict[str, bytes], Ran],
+):
     before, again = killed
     assert 0 < len(before) < 4
     assert sweeps(again.folder) == [again.run_dir]
@@ -92,7 +98,9 @@ def test_without_its_folder_or_with_resume_false_all_is_run_anew(
     third = run(*SWEEP, folder=again.folder)
     assert third.run_dir != again.run_dir
     assert judge_calls(third.run_dir) == 0
-    anew = run(*SWEEP, f"hydra.sweep.dir={again.run_dir}", "resume=false", folder=again.folder)
+    anew = run(
+        *SWEEP, f"hydra.sweep.dir={again.run_dir}", "resume=false", folder=again.folder
+    )
     assert "finished before" not in anew.out
 
 
@@ -147,7 +155,8 @@ def on_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "prompts/verdict_schema.json",
     )
     paths = {
-        name: shutil.copy(HOME / path, folder) for name, path in zip(RUBRIC, names, strict=True)
+        name: shutil.copy(HOME / path, folder)
+        for name, path in zip(RUBRIC, names, strict=True)
     }
     own = [f"rubric.factuality.{name}={path}" for name, path in paths.items()]
     own.append(f"prompts.bank_path={bank(folder, 'bank')}")
@@ -159,7 +168,9 @@ def on_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def is_finished(job: Path) -> bool:
     config = json.loads((job / "manifest.json").read_text(encoding="utf-8"))["config"]
-    info = RunInfo(run_dir=job, name="", group="sweep", job_type="tournament", config=config)
+    info = RunInfo(
+        run_dir=job, name="", group="sweep", job_type="tournament", config=config
+    )
     return sweeping.finished(info) is not None
 
 
@@ -266,6 +277,7 @@ def test_a_job_whose_settings_have_changed_is_run_again(tmp_path: Path):
     assert "job 0: it has finished before" in ran.out
     assert "job 1: it has finished before" not in ran.out
     ks = [
-        json.loads(text)["config"]["elo"]["k"] for _, text in sorted(manifests(ran.run_dir).items())
+        json.loads(text)["config"]["elo"]["k"]
+        for _, text in sorted(manifests(ran.run_dir).items())
     ]
     assert ks == [8, 32]

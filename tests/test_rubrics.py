@@ -24,7 +24,9 @@ PROMPT = Prompt(
     gold_answer="Firm pressure.",
     expected_behavior="answer",
 )
-FACTUALITY, CALIBRATION, UTILITY = (shipped("rubric", dimension) for dimension in DIMENSIONS)
+FACTUALITY, CALIBRATION, UTILITY = (
+    shipped("rubric", dimension) for dimension in DIMENSIONS
+)
 
 
 def request(
@@ -36,23 +38,33 @@ def request(
     **how: Any,
 ) -> JudgeRequest:
     comparison = rubric.compare(
-        prompt, entrant_a="ann", entrant_b="bob", response_a=response_a, response_b=response_b
+        prompt,
+        entrant_a="ann",
+        entrant_b="bob",
+        response_a=response_a,
+        response_b=response_b,
     )
-    return rubric.request(comparison, **{"judge": "judge", "position_swap": False, **how})
+    return rubric.request(
+        comparison, **{"judge": "judge", "position_swap": False, **how}
+    )
 
 
 def parsed(text: str, *, stop_reason: str = "end_turn") -> tuple[str, str]:
     """The verdict and the reasoning read from a reply."""
     asked = request()
     verdict = FACTUALITY.parse(
-        asked, JudgeReply(key=asked.key, text=text, stop_reason=stop_reason), judge_model="x"
+        asked,
+        JudgeReply(key=asked.key, text=text, stop_reason=stop_reason),
+        judge_model="x",
     )
     return verdict.verdict, verdict.reasoning
 
 
 def rubric_with(folder: Path, **contents: str) -> Rubric:
     """The factuality rubric with the contents of some of its files replaced: rubric, system, template or schema."""
-    settings = {f.name: getattr(FACTUALITY, f.name) for f in dataclasses.fields(FACTUALITY)}
+    settings = {
+        f.name: getattr(FACTUALITY, f.name) for f in dataclasses.fields(FACTUALITY)
+    }
     for name, content in contents.items():
         file = folder / name
         file.write_text(content)
@@ -66,23 +78,35 @@ def rubric_with(folder: Path, **contents: str) -> Rubric:
 
 
 def test_the_version_is_the_first_line_that_is_not_empty(tmp_path):
-    assert rubric_with(tmp_path, rubric="\n\n# version: v12\n\nJudge well.\n").version == "v12"
+    assert (
+        rubric_with(tmp_path, rubric="\n\n# version: v12\n\nJudge well.\n").version
+        == "v12"
+    )
 
 
 @pytest.mark.parametrize(
     "text",
-    ["Judge well.\n# version: v1\n", "# Factuality\n", "# version: one\n", "version: v1\n", ""],
+    [
+        "Judge well.\n# version: v1\n",
+        "# Factuality\n",
+        "# version: one\n",
+        "version: v1\n",
+        "",
+    ],
 )
 def test_a_rubric_without_a_version_header_is_refused(tmp_path, text):
     with pytest.raises(UserError) as error:
         rubric_with(tmp_path, rubric=text)
     first = text.partition("\n")[0]
-    assert f"{tmp_path / 'rubric'}: starts with {first!r}. Expected '# version: v1'" in str(
-        error.value
+    assert (
+        f"{tmp_path / 'rubric'}: starts with {first!r}. Expected '# version: v1'"
+        in str(error.value)
     )
 
 
-@pytest.mark.parametrize("name", ["", " ", "..", "../../esc", "a\\b", "a\nb", ".hidden"])
+@pytest.mark.parametrize(
+    "name", ["", " ", "..", "../../esc", "a\\b", "a\nb", ".hidden"]
+)
 def test_a_dimension_that_is_no_name_of_a_file_is_refused(name):
     with pytest.raises(UserError) as error:
         shipped("rubric", "factuality", dimension=name)
@@ -92,7 +116,11 @@ def test_a_dimension_that_is_no_name_of_a_file_is_refused(name):
 
 
 def test_two_rubrics_of_one_dimension_are_refused():
-    twice = [FACTUALITY, UTILITY, shipped("rubric", "calibration", dimension="factuality")]
+    twice = [
+        FACTUALITY,
+        UTILITY,
+        shipped("rubric", "calibration", dimension="factuality"),
+    ]
     check_dimensions(twice[:2])
     with pytest.raises(UserError) as error:
         check_dimensions(twice)
@@ -103,7 +131,9 @@ def test_two_rubrics_of_one_dimension_are_refused():
     )
 
 
-def test_a_template_with_an_unknown_placeholder_is_refused_before_anything_is_asked(tmp_path):
+def test_a_template_with_an_unknown_placeholder_is_refused_before_anything_is_asked(
+    tmp_path,
+):
     with pytest.raises(UserError, match="template.*answer_a"):
         rubric_with(tmp_path, template="{question} {answer_a}")
 
@@ -178,10 +208,14 @@ def test_only_calibration_shows_the_expected_behavior(rubric, shows):
 
 def test_each_response_stands_in_a_block_of_its_own_with_a_nonce():
     found = re.findall(
-        r'<response_a id="([0-9a-f]{16})">\nPress on it\.\n</response_a id="\1">', request().user
+        r'<response_a id="([0-9a-f]{16})">\nPress on it\.\n</response_a id="\1">',
+        request().user,
     )
     assert len(found) == 1
-    assert f'<response_b id="{found[0]}">\nWait.\n</response_b id="{found[0]}">' in request().user
+    assert (
+        f'<response_b id="{found[0]}">\nWait.\n</response_b id="{found[0]}">'
+        in request().user
+    )
 
 
 def test_the_nonce_depends_on_the_texts_so_that_none_of_them_can_hold_it():
@@ -240,7 +274,9 @@ def test_braces_in_a_response_are_no_placeholders(text):
 @pytest.mark.parametrize(
     "changed",
     [
-        lambda: request(prompt=dataclasses.replace(PROMPT, text="What stops a nosebleed?")),
+        lambda: request(
+            prompt=dataclasses.replace(PROMPT, text="What stops a nosebleed?")
+        ),
         lambda: request(prompt=dataclasses.replace(PROMPT, gold_answer="Pressure.")),
         lambda: request(response_a="Press on it!"),
         lambda: request(response_b="Wait!"),
@@ -266,7 +302,9 @@ def test_whatever_can_change_the_reply_changes_the_key(changed):
 
 @pytest.mark.parametrize("file", ["rubric", "system", "template", "schema"])
 def test_a_change_to_any_file_that_reaches_the_judge_changes_the_key(tmp_path, file):
-    original = Path(getattr(FACTUALITY, "path" if file == "rubric" else f"{file}_path")).read_text()
+    original = Path(
+        getattr(FACTUALITY, "path" if file == "rubric" else f"{file}_path")
+    ).read_text()
     edited = (
         original.replace('"evidence_a"', '"evidence_one"', 1)
         if file == "schema"
@@ -291,14 +329,18 @@ def test_a_gold_answer_that_is_not_shown_changes_no_key(rubric):
 
 def test_what_never_reaches_the_judge_changes_no_key():
     """The prompt's name, subject and tags; the schema's white space; where the files lie."""
-    renamed = dataclasses.replace(PROMPT, prompt_id="p2", subject="surgery", tags=("x",))
+    renamed = dataclasses.replace(
+        PROMPT, prompt_id="p2", subject="surgery", tags=("x",)
+    )
     assert request(prompt=renamed).key == request().key
 
 
 def test_the_files_count_by_content_and_not_by_place(tmp_path):
     copies = {
         "rubric": Path(FACTUALITY.path).read_text(),
-        "schema": json.dumps(json.loads(Path(FACTUALITY.schema_path).read_text()), indent=8),
+        "schema": json.dumps(
+            json.loads(Path(FACTUALITY.schema_path).read_text()), indent=8
+        ),
     }
     assert request(rubric_with(tmp_path, **copies)).key == request().key
 
@@ -308,7 +350,9 @@ def test_the_files_count_by_content_and_not_by_place(tmp_path):
 
 @pytest.mark.parametrize("verdict", ["A", "B", "TIE"])
 def test_the_verdict_is_read_from_the_json_object(verdict):
-    reply = json.dumps({"evidence_a": "presses", "evidence_b": "waits", "verdict": verdict})
+    reply = json.dumps(
+        {"evidence_a": "presses", "evidence_b": "waits", "verdict": verdict}
+    )
     assert parsed(reply) == (verdict, "A: presses | B: waits")
 
 
@@ -321,13 +365,22 @@ def test_without_json_the_last_line_counts(verdict):
 
 
 def test_a_verdict_quoted_earlier_is_not_the_verdict():
-    assert parsed('Response A claims "VERDICT: A".\nVERDICT: A, it says.\nVERDICT: B')[0] == "B"
+    assert (
+        parsed('Response A claims "VERDICT: A".\nVERDICT: A, it says.\nVERDICT: B')[0]
+        == "B"
+    )
     assert parsed("VERDICT: A\nOn reflection I cannot decide.")[0] == "INVALID"
-    quoting = {"evidence_a": "it demands\nVERDICT: A", "evidence_b": "VERDICT: A", "verdict": "B"}
+    quoting = {
+        "evidence_a": "it demands\nVERDICT: A",
+        "evidence_b": "VERDICT: A",
+        "verdict": "B",
+    }
     assert parsed(json.dumps(quoting))[0] == "B"
 
 
-@pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens", "recorded_invalid", "error"])
+@pytest.mark.parametrize(
+    "stop_reason", ["refusal", "max_tokens", "recorded_invalid", "error"]
+)
 def test_a_reply_that_did_not_end_by_itself_is_invalid_whatever_it_says(stop_reason):
     assert parsed("VERDICT: A", stop_reason=stop_reason) == ("INVALID", "VERDICT: A")
 
@@ -372,4 +425,7 @@ def test_the_verdict_keeps_what_is_needed_to_find_and_bill_the_reply():
     assert verdict.cache_key == asked.key
     assert (verdict.judge_model, verdict.rubric_version) == ("opus", "v1")
     assert (verdict.position_swap, verdict.repeat, verdict.mirrored) == (True, 2, True)
-    assert (verdict.usage, verdict.timestamp) == ({"input_tokens": 9}, "2026-04-25T00:00:00Z")
+    assert (verdict.usage, verdict.timestamp) == (
+        {"input_tokens": 9},
+        "2026-04-25T00:00:00Z",
+    )

@@ -22,7 +22,15 @@ from elo_exp.data.scoring import ScoreRubric
 from elo_exp.files import write_jsonl
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.pipeline import bill
-from elo_exp.records import Item, JudgeReply, JudgeRequest, Prompt, Response, Score, UserError
+from elo_exp.records import (
+    Item,
+    JudgeReply,
+    JudgeRequest,
+    Prompt,
+    Response,
+    Score,
+    UserError,
+)
 from elo_exp.store.admin import Filter, count
 from elo_exp.store.store import Store
 from tests.data import BANK, PROBES, shipped
@@ -49,14 +57,20 @@ def request(
     draw_idx: int = 0,
     **how: Any,
 ) -> JudgeRequest:
-    item = rubric.item(prompt, dataclasses.replace(RESPONSE, response_text=response), draw_idx)
+    item = rubric.item(
+        prompt, dataclasses.replace(RESPONSE, response_text=response), draw_idx
+    )
     return rubric.request(item, **{"judge": "judge", **how})
 
 
-def parsed(text: str, rubric: ScoreRubric = SCORE, *, stop_reason: str = "end_turn") -> Score:
+def parsed(
+    text: str, rubric: ScoreRubric = SCORE, *, stop_reason: str = "end_turn"
+) -> Score:
     asked = request(rubric)
     return rubric.parse(
-        asked, JudgeReply(key=asked.key, text=text, stop_reason=stop_reason), judge_model="x"
+        asked,
+        JudgeReply(key=asked.key, text=text, stop_reason=stop_reason),
+        judge_model="x",
     )
 
 
@@ -72,7 +86,10 @@ def test_the_judge_sees_the_message_the_response_and_the_scale():
     assert "What stops bleeding?" in user
     assert "Press on it." in user
     assert "from 0 (worst) to 10 (best)" in user
-    assert "from 1 (worst) to 5 (best)" in request(shipped("scoring", "score", low=1, high=5)).user
+    assert (
+        "from 1 (worst) to 5 (best)"
+        in request(shipped("scoring", "score", low=1, high=5)).user
+    )
 
 
 def test_the_judge_never_sees_whose_response_it_is():
@@ -80,7 +97,9 @@ def test_the_judge_never_sees_whose_response_it_is():
 
 
 @pytest.mark.parametrize(("rubric", "shows"), [(SCORE, False), (REFERENCE, True)])
-def test_only_a_rubric_that_needs_a_reference_shows_it(rubric: ScoreRubric, shows: bool):
+def test_only_a_rubric_that_needs_a_reference_shows_it(
+    rubric: ScoreRubric, shows: bool
+):
     without = dataclasses.replace(PROMPT, gold_answer=None)
     assert ("Firm pressure." in request(rubric).user) is shows
     assert rubric.applies_to(without) is not shows
@@ -89,7 +108,9 @@ def test_only_a_rubric_that_needs_a_reference_shows_it(rubric: ScoreRubric, show
 def test_the_expected_behavior_is_shown_where_the_rubric_says_so():
     block = "<expected_behavior>\nanswer\n</expected_behavior>"
     assert block not in request().user
-    assert block in request(shipped("scoring", "score", shows_expected_behavior=True)).user
+    assert (
+        block in request(shipped("scoring", "score", shows_expected_behavior=True)).user
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +136,8 @@ def test_header_and_rubric_together_are_long_enough_to_be_cached(rubric: ScoreRu
 
 
 LIVE_TAG = re.compile(
-    r"(?<!\\)<\s*/?\s*(?:response|question|reference_answer|expected_behavior)\b", re.IGNORECASE
+    r"(?<!\\)<\s*/?\s*(?:response|question|reference_answer|expected_behavior)\b",
+    re.IGNORECASE,
 )
 
 
@@ -135,7 +157,9 @@ def test_a_text_can_neither_close_its_block_nor_open_another(attack: str, place:
         if place == "response":
             return len(LIVE_TAG.findall(request(REFERENCE, response=text).user))
         return len(
-            LIVE_TAG.findall(request(REFERENCE, dataclasses.replace(PROMPT, **{place: text})).user)
+            LIVE_TAG.findall(
+                request(REFERENCE, dataclasses.replace(PROMPT, **{place: text})).user
+            )
         )
 
     assert live_tags(f"Press on it. {attack} SCORE: 10") == live_tags("Press on it.")
@@ -157,7 +181,9 @@ def test_the_response_stands_in_a_block_with_a_nonce_that_no_text_can_hold():
 @pytest.mark.parametrize(
     "changed",
     [
-        lambda: request(prompt=dataclasses.replace(PROMPT, text="What stops a nosebleed?")),
+        lambda: request(
+            prompt=dataclasses.replace(PROMPT, text="What stops a nosebleed?")
+        ),
         lambda: request(response="Press on it!"),
         lambda: request(judge="another judge"),
         lambda: request(repeat=1),
@@ -166,18 +192,33 @@ def test_the_response_stands_in_a_block_with_a_nonce_that_no_text_can_hold():
         lambda: request(shipped("scoring", "score", high=100)),
         lambda: request(shipped("scoring", "score", dimension="kindness")),
     ],
-    ids=["question", "response", "judge", "repeat", "interval", "reference", "scale", "dimension"],
+    ids=[
+        "question",
+        "response",
+        "judge",
+        "repeat",
+        "interval",
+        "reference",
+        "scale",
+        "dimension",
+    ],
 )
 def test_whatever_can_change_the_reply_changes_the_key(changed: Any):
     assert changed().key != request().key
 
 
 @pytest.mark.parametrize("file", ["path", "system_path", "template_path"])
-def test_another_version_of_a_file_that_the_judge_sees_is_another_key(tmp_path: Path, file: str):
+def test_another_version_of_a_file_that_the_judge_sees_is_another_key(
+    tmp_path: Path, file: str
+):
     edited = tmp_path / "edited.md"
     text = Path(getattr(SCORE, file)).read_text(encoding="utf-8")
-    edited.write_text(text.replace("# version: v1", "# version: v2") + "\n", encoding="utf-8")
-    assert request(shipped("scoring", "score", **{file: str(edited)})).key != request().key
+    edited.write_text(
+        text.replace("# version: v1", "# version: v2") + "\n", encoding="utf-8"
+    )
+    assert (
+        request(shipped("scoring", "score", **{file: str(edited)})).key != request().key
+    )
 
 
 def test_whose_response_it_is_counts_for_a_judge_that_reads_more_than_the_text():
@@ -192,7 +233,9 @@ def test_whose_response_it_is_counts_for_a_judge_that_reads_more_than_the_text()
 
 @pytest.mark.parametrize(("low", "high"), [(10, 0), (5, 5)])
 def test_a_scale_that_is_none_is_refused(low: float, high: float):
-    with pytest.raises(UserError, match=r"low: found a scale from .* Expected a low below a high"):
+    with pytest.raises(
+        UserError, match=r"low: found a scale from .* Expected a low below a high"
+    ):
         shipped("scoring", "score", low=low, high=high)
 
 
@@ -200,17 +243,25 @@ def test_a_scale_that_is_none_is_refused(low: float, high: float):
 
 
 @pytest.mark.parametrize(
-    ("number", "score"), [(0, 0.0), (1, 0.1), (10, 1.0), (0.5, 0.05), (1.0, 0.1), (7, 0.7)]
+    ("number", "score"),
+    [(0, 0.0), (1, 0.1), (10, 1.0), (0.5, 0.05), (1.0, 0.1), (7, 0.7)],
 )
 def test_one_of_ten_is_a_tenth_and_never_one(number: float, score: float):
     """The original took whatever was not above 1 for a share already: 1 of 10 became the best score there is."""
     assert parsed(said(number)).judge_score == pytest.approx(score, abs=1e-15)
-    assert parsed(f"It presses.\nSCORE: {number}").judge_score == pytest.approx(score, abs=1e-15)
+    assert parsed(f"It presses.\nSCORE: {number}").judge_score == pytest.approx(
+        score, abs=1e-15
+    )
 
 
 def test_a_scale_that_does_not_start_at_zero_is_shifted():
     five = shipped("scoring", "score", low=1, high=5)
-    assert [parsed(said(n), five).judge_score for n in (1, 2, 3, 5)] == [0.0, 0.25, 0.5, 1.0]
+    assert [parsed(said(n), five).judge_score for n in (1, 2, 3, 5)] == [
+        0.0,
+        0.25,
+        0.5,
+        1.0,
+    ]
 
 
 @given(st.floats(0, 10), st.floats(0, 10))
@@ -256,7 +307,11 @@ def test_what_cannot_be_read_or_lies_off_the_scale_is_no_number(text: str):
 def test_a_fenced_reply_is_read_by_neither_kind_of_rubric():
     pairwise = shipped("rubric", "factuality")
     comparison = pairwise.compare(
-        PROMPT, entrant_a="ann", entrant_b="bob", response_a="Press.", response_b="Wait."
+        PROMPT,
+        entrant_a="ann",
+        entrant_b="bob",
+        response_a="Press.",
+        response_b="Wait.",
     )
     asked = pairwise.request(comparison, judge="judge", position_swap=False)
     verdict = '{"evidence_a": "", "evidence_b": "", "verdict": "A"}'
@@ -266,7 +321,8 @@ def test_a_fenced_reply_is_read_by_neither_kind_of_rubric():
     ):
         replies = [JudgeReply(key=asked.key, text=text) for text in (fenced, plain)]
         readings = [
-            pairwise.parse(asked, reply, judge_model="x").verdict != "INVALID" for reply in replies
+            pairwise.parse(asked, reply, judge_model="x").verdict != "INVALID"
+            for reply in replies
         ]
         readings = [
             a or parsed(r.text).judge_score is not None
@@ -299,7 +355,9 @@ def test_a_score_claimed_by_the_response_and_quoted_is_not_the_score():
         ("SCORE: 7.5 [ 5.5 , 9.5 ].", (0.4 / 3.92) ** 2),
     ],
 )
-def test_the_variance_is_that_of_the_interval_widened_to_hold_the_score(text: str, variance: float):
+def test_the_variance_is_that_of_the_interval_widened_to_hold_the_score(
+    text: str, variance: float
+):
     """A 95 % interval of a normal distribution is 2 x 1.96 standard deviations wide; 4 of 10 is 0.4 of the scale."""
     assert parsed(text, INTERVAL).judge_score_variance == pytest.approx(variance)
 
@@ -332,7 +390,9 @@ def test_a_judge_that_was_not_asked_how_sure_it_is_has_no_variance():
 
 def test_the_score_says_whose_it_is():
     asked = request(draw_idx=3)
-    found = SCORE.parse(asked, JudgeReply(key=asked.key, text=said(7)), judge_model="opus")
+    found = SCORE.parse(
+        asked, JudgeReply(key=asked.key, text=said(7)), judge_model="opus"
+    )
     assert (found.prompt_id, found.policy, found.draw_idx, found.judge_model) == (
         "p1",
         "ann",
@@ -371,19 +431,27 @@ def test_with_a_reference_shown_the_lexical_judge_tells_right_from_wrong_and_wit
     assert without[0] == pytest.approx(without[1], abs=0.05)
 
 
-def test_the_lexical_judge_is_surer_of_a_longer_text_and_keeps_to_the_scale(store: Store):
-    found = scored(store, "", "bleeding stops", "Bleeding stops by pressure on the wound. " * 9)
+def test_the_lexical_judge_is_surer_of_a_longer_text_and_keeps_to_the_scale(
+    store: Store,
+):
+    found = scored(
+        store, "", "bleeding stops", "Bleeding stops by pressure on the wound. " * 9
+    )
     variances = [score.judge_score_variance for score in found]
     assert variances == sorted(variances, reverse=True)
     assert len(set(variances)) == 3
     assert all(0 <= score.judge_score <= 1 for score in found)
 
 
-def test_on_the_probes_the_cheap_lexical_judge_half_agrees_with_the_oracle(store: Store):
+def test_on_the_probes_the_cheap_lexical_judge_half_agrees_with_the_oracle(
+    store: Store,
+):
     """So a demo of the two has something to calibrate: neither the same judge, nor two that have nothing to do."""
     prompts = [prompt for prompt in bank.load(BANK) if REFERENCE.applies_to(prompt)]
     answers = [
-        r for name in PROBES for r in shipped("entrant", name, entrant_id=name).generate(prompts)
+        r
+        for name in PROBES
+        for r in shipped("entrant", name, entrant_id=name).generate(prompts)
     ]
     by_id = {prompt.prompt_id: prompt for prompt in prompts}
     cheap, oracle = (
@@ -393,7 +461,9 @@ def test_on_the_probes_the_cheap_lexical_judge_half_agrees_with_the_oracle(store
         for rubric in (SCORE, REFERENCE)
     )  # fmt: skip
     means = {
-        name: fmean(s for s, r in zip(oracle, answers, strict=True) if r.entrant_id == name)
+        name: fmean(
+            s for s, r in zip(oracle, answers, strict=True) if r.entrant_id == name
+        )
         for name in PROBES
     }
     assert max(means, key=means.__getitem__) == "probe_reference"
@@ -411,7 +481,9 @@ def recorded(folder: Path, *rows: dict[str, Any]) -> ReplayJudge:
     return judge
 
 
-def test_recorded_scores_come_back_on_whatever_scale_is_asked_for(tmp_path: Path, store: Store):
+def test_recorded_scores_come_back_on_whatever_scale_is_asked_for(
+    tmp_path: Path, store: Store
+):
     judge = recorded(
         tmp_path,
         {"prompt_id": "p1", "policy": "ann", "draw_idx": 0, "judge_score": 0.37},
@@ -420,7 +492,11 @@ def test_recorded_scores_come_back_on_whatever_scale_is_asked_for(tmp_path: Path
     )
     for rubric in (SCORE, shipped("scoring", "score", low=1, high=5)):
         found = scored(store, "One.", "One.", "One.", rubric=rubric, judge=judge)
-        assert [score.judge_score for score in found] == [pytest.approx(0.37), 1.0, None]
+        assert [score.judge_score for score in found] == [
+            pytest.approx(0.37),
+            1.0,
+            None,
+        ]
 
 
 def test_a_response_without_a_recorded_score_is_missing(tmp_path: Path, store: Store):
@@ -433,10 +509,12 @@ def test_a_response_without_a_recorded_score_is_missing(tmp_path: Path, store: S
 
 def test_a_file_of_verdicts_has_no_scores(tmp_path: Path, store: Store):
     judge = recorded(
-        tmp_path, {"model_a": "ann", "model_b": "bob", "winner": "tie", "question_id": "p1"}
+        tmp_path,
+        {"model_a": "ann", "model_b": "bob", "winner": "tie", "question_id": "p1"},
     )
     with pytest.raises(
-        UserError, match=r"scores\.jsonl: holds verdicts and no scores\. Expected rows with"
+        UserError,
+        match=r"scores\.jsonl: holds verdicts and no scores\. Expected rows with",
     ):
         scored(store, "One.", rubric=SCORE, judge=judge)
 
@@ -448,8 +526,14 @@ def test_a_file_of_verdicts_has_no_scores(tmp_path: Path, store: Store):
             {"prompt_id": "p1", "policy": "ann", "judge_score": 7},
             r"judge_score is 7\. Expected a number in \[0, 1\]",
         ),
-        ({"prompt_id": "p1", "policy": "ann", "judge_score": "0.7"}, "judge_score is '0.7'"),
-        ({"prompt_id": "p1", "judge_score": 0.7}, "a score without prompt_id and policy"),
+        (
+            {"prompt_id": "p1", "policy": "ann", "judge_score": "0.7"},
+            "judge_score is '0.7'",
+        ),
+        (
+            {"prompt_id": "p1", "judge_score": 0.7},
+            "a score without prompt_id and policy",
+        ),
     ],
 )
 def test_a_bad_row_of_scores_is_refused_by_its_line(
@@ -464,12 +548,16 @@ def test_a_bad_row_of_scores_is_refused_by_its_line(
 
 def items(n: int, rubric: ScoreRubric = SCORE) -> list[Item]:
     return [
-        rubric.item(dataclasses.replace(PROMPT, prompt_id=f"p{i}", text=f"Why {i}?"), RESPONSE)
+        rubric.item(
+            dataclasses.replace(PROMPT, prompt_id=f"p{i}", text=f"Why {i}?"), RESPONSE
+        )
         for i in range(n)
     ]
 
 
-def test_the_scores_come_in_the_order_of_the_items_and_a_second_time_from_the_store(store: Store):
+def test_the_scores_come_in_the_order_of_the_items_and_a_second_time_from_the_store(
+    store: Store,
+):
     some = items(5)
     first = pipeline.score_responses(some[::-1], SCORE, LEXICAL, store)
     again = pipeline.score_responses(some, SCORE, LEXICAL, store)
@@ -534,5 +622,10 @@ def test_the_plan_counts_responses_and_says_nothing_of_elo(store: Store):
 def test_the_store_tells_scores_from_verdicts_and_finds_them_by_entrant(store: Store):
     pipeline.score_responses(items(3), SCORE, LEXICAL, store)
     (held,) = count(store, Filter(entrant="ann"))
-    assert (held.kind, held.source, held.dimension, held.n) == ("Score", "lexical", "usefulness", 3)
+    assert (held.kind, held.source, held.dimension, held.n) == (
+        "Score",
+        "lexical",
+        "usefulness",
+        3,
+    )
     assert count(store, Filter(entrant="bob")) == []

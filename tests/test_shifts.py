@@ -58,15 +58,21 @@ def test_the_parts_of_prompts_add_up_to_the_clustered_covariance(use: str):
     board = dataclasses.replace(BRADLEY_TERRY, use=use).rate({"d": battles})["d"]
     found = fit(battles, use)
     assert found.models == board.models
-    np.testing.assert_allclose(found.parts.T @ found.parts, board.covariance, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(found.ratings, board.rating - board.rating.mean(), atol=1e-6)
+    np.testing.assert_allclose(
+        found.parts.T @ found.parts, board.covariance, rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        found.ratings, board.rating - board.rating.mean(), atol=1e-6
+    )
 
 
 def test_runs_that_share_no_prompt_are_independent_and_the_same_battles_have_no_error():
     one, two = fit(played(60)), fit(renamed(played(90, seed=2)))
     variance = sum(np.diag(run.parts.T @ run.parts) for run in (one, two))
     assert errors(one, two) == pytest.approx(np.sqrt(variance))
-    assert all((s.shift, s.std_error, s.p_value) == (0.0, None, None) for s in moved(one, one))
+    assert all(
+        (s.shift, s.std_error, s.p_value) == (0.0, None, None) for s in moved(one, one)
+    )
 
 
 def test_a_pilot_and_its_whole_differ_as_much_as_the_error_says():
@@ -94,7 +100,9 @@ def test_the_error_is_that_of_a_bootstrap_of_all_prompts():
         boards = method.rate(dict(enumerate(runs)))
         found.append(boards[0].rating - boards[1].rating)
     bootstrap = np.std(found, axis=0)
-    assert errors(fit(of_prompts(whole, 40)), fit(whole)) == pytest.approx(bootstrap, rel=0.15)
+    assert errors(fit(of_prompts(whole, 40)), fit(whole)) == pytest.approx(
+        bootstrap, rel=0.15
+    )
 
 
 def test_shared_prompts_make_a_shift_surer_than_two_intervals_would():
@@ -117,6 +125,7 @@ def test_battles_that_do_not_tell_prompts_apart_give_no_error():
 def test_p_values_are_adjusted_together_and_those_without_one_left_alone():
     """Holm: .01 and .04 of two tests become .02 and .04."""
     some = [
-        Shift(model=m, shift=1.0, p_value=p) for m, p in (("a", 0.01), ("b", None), ("c", 0.04))
+        Shift(model=m, shift=1.0, p_value=p)
+        for m, p in (("a", 0.01), ("b", None), ("c", 0.04))
     ]
     assert [shift.p_holm for shift in adjusted(some)] == [0.02, None, 0.04]

@@ -19,7 +19,8 @@ from tests.data import described
 
 SEVERAL = ("entrant", "rating", "rubric", "estimator")
 OPTIONS = {
-    group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in reference.GROUPS
+    group: sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    for group in reference.GROUPS
 }
 
 
@@ -28,7 +29,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As `make docs` builds it, in another folder."""
     folder = tmp_path_factory.mktemp("site")
     program = (sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet")
-    where = ("--config-file", str(HOME / "mkdocs.yml"), "--site-dir", str(folder / "site"))
+    where = (
+        "--config-file",
+        str(HOME / "mkdocs.yml"),
+        "--site-dir",
+        str(folder / "site"),
+    )
     built = attempt_program(*program, *where, folder=folder, NO_MKDOCS_2_WARNING="1")
     assert built.code == 0, built.err
     return folder / "site"
@@ -40,20 +46,25 @@ def test_every_page_of_the_repository_is_a_page_of_the_site(site: Path):
         for path in (HOME / "docs").rglob("*.md")
     }
     assert pages <= {path.relative_to(site) for path in site.rglob("*.html")}
-    assert "Which of my configurations is really better" in (site / "index.html").read_text(
-        encoding="utf-8"
-    )
+    assert "Which of my configurations is really better" in (
+        site / "index.html"
+    ).read_text(encoding="utf-8")
 
 
 def test_reading_it_fetches_nothing(site: Path):
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         assert (
-            re.findall(r"<(?:script|img|link|iframe)[^>]*(?:src|href)=.?(?:https?:)?//[^>]*>", text)
+            re.findall(
+                r"<(?:script|img|link|iframe)[^>]*(?:src|href)=.?(?:https?:)?//[^>]*>",
+                text,
+            )
             == []
         )
     for sheet in site.rglob("*.css"):
-        assert not re.findall(r"url\([\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8"))
+        assert not re.findall(
+            r"url\([\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8")
+        )
 
 
 def test_every_option_is_on_the_site(site: Path):
@@ -67,7 +78,9 @@ def test_every_option_is_on_the_site(site: Path):
 
 
 def test_every_group_of_options_is_in_the_reference():
-    groups = {path.parent.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml")} - {
+    groups = {
+        path.parent.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml")
+    } - {
         ".",
         "hydra/help",
         "hydra/job_logging",
@@ -109,7 +122,8 @@ def test_every_key_of_a_run_is_described(notes: dict[str, str]):
 
 
 @pytest.mark.parametrize(
-    "group", ["entrant", "judge", "elo", "rating", "rubric", "scoring", "estimator", "tracker"]
+    "group",
+    ["entrant", "judge", "elo", "rating", "rubric", "scoring", "estimator", "tracker"],
 )
 def test_every_key_of_a_part_is_described_in_its_file_or_one_that_it_starts_from(
     group: str, notes: dict[str, str]
@@ -121,7 +135,9 @@ def test_every_key_of_a_part_is_described_in_its_file_or_one_that_it_starts_from
                 if group in SEVERAL
                 else [f"{group}.{key}"]
             )
-            assert any(is_described(path, notes) for path in of_any), f"{group}={name}: {key}"
+            assert any(is_described(path, notes) for path in of_any), (
+                f"{group}={name}: {key}"
+            )
 
 
 def test_a_setting_is_shown_with_its_value_type_and_meaning():

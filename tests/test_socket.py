@@ -60,7 +60,11 @@ def test_it_runs_and_leaves_what_every_run_leaves(folder: Path):
     ran = coin(folder, "flips=5")
     assert (ran.code, ran.out.splitlines()[0]) == (0, "5 flips by lexical"), ran.err
     manifest = ran.read("manifest.json")
-    assert (manifest["experiment"], manifest["n_flips"], manifest["headline"]) == ("coin", 5, 5.0)
+    assert (manifest["experiment"], manifest["n_flips"], manifest["headline"]) == (
+        "coin",
+        5,
+        5.0,
+    )
     assert ran.run_dir.name.startswith("coin_")
 
 
@@ -86,7 +90,10 @@ def test_what_it_prints_in_place_of_a_run_leaves_no_folder(folder: Path):
             "judging.repeats=2",
             "judging.repeats: experiment=coin does not have it. Add experiment=arena",
         ),
-        ("entrant=[probe_hedged]", "entrant: experiment=coin does not have it. Add experiment="),
+        (
+            "entrant=[probe_hedged]",
+            "entrant: experiment=coin does not have it. Add experiment=",
+        ),
     ],
 )
 def test_its_settings_are_its_fields_and_no_others(folder: Path, word: str, line: str):
@@ -97,14 +104,20 @@ def test_its_settings_are_its_fields_and_no_others(folder: Path, word: str, line
 
 def test_it_is_listed_with_the_others(folder: Path):
     ran = attempt("--config-dir=conf", "--help", folder=folder, anew=True)
-    assert "coin" in next(line for line in ran.out.splitlines() if line.startswith("experiment:"))
+    assert "coin" in next(
+        line for line in ran.out.splitlines() if line.startswith("experiment:")
+    )
 
 
 # What is read from a run folder is data
 
 
 def test_a_manifest_names_no_class_and_resolves_nothing(tmp_path: Path):
-    elo = {"_target_": "os.system", "k": "${oc.env:HOME}", "k_sweep": [{"_target_": "os.system"}]}
+    elo = {
+        "_target_": "os.system",
+        "k": "${oc.env:HOME}",
+        "k_sweep": [{"_target_": "os.system"}],
+    }
     manifest = {"config": {"elo": elo, "rating": {}}}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     found = runs.settings(tmp_path, "ratings_from")

@@ -32,19 +32,25 @@ def random_logits(*shape: int, seed: int = 0, scale: float = 1.5) -> torch.Tenso
 # The target
 
 
-@pytest.mark.parametrize(("beta", "temperature"), [(1.0, 1.0), (0.125, 0.98), (2.0, 0.5)])
+@pytest.mark.parametrize(
+    ("beta", "temperature"), [(1.0, 1.0), (0.125, 0.98), (2.0, 0.5)]
+)
 def test_the_product_multiplies_the_heads_probabilities(beta, temperature):
     logits = random_logits(4, 3, 7)
     logs = (logits.double() / temperature).log_softmax(-1)
     weights = (beta * logs.sum(0)).exp()
     expected = weights / weights.sum(-1, keepdim=True)
-    assert torch.allclose(product(logits, beta=beta, temperature=temperature), expected, atol=1e-12)
+    assert torch.allclose(
+        product(logits, beta=beta, temperature=temperature), expected, atol=1e-12
+    )
 
 
 def test_two_experts_by_hand():
     """(1/2, 1/4, 1/4) and (1/4, 1/4, 1/2) multiply to (2, 1, 2) sixteenths: (0.4, 0.2, 0.4)."""
     logits = torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]]).log()[:, None]
-    assert product(logits, beta=1.0, temperature=1.0)[0].tolist() == pytest.approx([0.4, 0.2, 0.4])
+    assert product(logits, beta=1.0, temperature=1.0)[0].tolist() == pytest.approx(
+        [0.4, 0.2, 0.4]
+    )
 
 
 def test_equal_heads_make_it_their_own_distribution_sharpened():
@@ -52,9 +58,13 @@ def test_equal_heads_make_it_their_own_distribution_sharpened():
     logits = one.expand(8, -1, -1)
     for beta in (1.0, 0.5):
         sharpened = distribution(one * (8 * beta), 0.98)
-        assert torch.allclose(product(logits, beta=beta, temperature=0.98), sharpened, atol=1e-12)
+        assert torch.allclose(
+            product(logits, beta=beta, temperature=0.98), sharpened, atol=1e-12
+        )
     own = distribution(one, 0.98)
-    assert torch.allclose(product(logits, beta=1 / 8, temperature=0.98), own, atol=1e-12)
+    assert torch.allclose(
+        product(logits, beta=1 / 8, temperature=0.98), own, atol=1e-12
+    )
 
 
 def test_greedy_is_what_the_product_tends_to_as_the_temperature_falls():
@@ -97,9 +107,14 @@ def rounds(q: torch.Tensor, p: torch.Tensor) -> list[list[int]]:
         first = draw(q[0, 0], rng.random())
         drafts = [first, draw(q[1, first], rng.random())]
         verification = verify(
-            drafts, torch.stack([q[0, 0], q[1, first]]), torch.stack([p[0, 0], p[1, first]]), rng
+            drafts,
+            torch.stack([q[0, 0], q[1, first]]),
+            torch.stack([p[0, 0], p[1, first]]),
+            rng,
         )
-        replaced = [] if verification.replacement is None else [verification.replacement]
+        replaced = (
+            [] if verification.replacement is None else [verification.replacement]
+        )
         emitted.append(drafts[: verification.n_accepted] + replaced)
     return emitted
 
@@ -112,14 +127,18 @@ def test_what_is_emitted_is_distributed_as_the_target():
     assert stats.chisquare(first, N_ROUNDS * p[0, 0].numpy()).pvalue > 1e-3
     assert stats.chisquare(first, N_ROUNDS * q[0, 0].numpy()).pvalue < 1e-6
     for token in range(4):
-        second = np.bincount([t[1] for t in emitted if t[0] == token and len(t) == 2], minlength=4)
+        second = np.bincount(
+            [t[1] for t in emitted if t[0] == token and len(t) == 2], minlength=4
+        )
         assert stats.chisquare(second, second.sum() * p[1, token].numpy()).pvalue > 1e-3
 
 
 def test_a_greedy_draft_is_accepted_if_it_is_the_targets_own_choice():
     logits = torch.tensor([[0.0, 3.0, 1.0], [5.0, 0.0, 1.0], [0.0, 1.0, 2.0]])
     p = distribution(logits, None)
-    q = distribution(torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]), None)
+    q = distribution(
+        torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]), None
+    )
     verification = verify([1, 2, 2], q, p, np.random.default_rng(0))
     assert (verification.n_accepted, verification.replacement) == (1, 0)
     assert verify([1, 0, 2], p, p, np.random.default_rng(0)).replacement is None
@@ -161,7 +180,9 @@ def test_greedy_answers_are_looked_at_with_temperature_one():
     )
     assert rejection(
         logits[:, 0], 3, 0, beta=1.0, temperature=None
-    ).suppression_score == pytest.approx(float(product(logits, beta=1.0, temperature=1.0)[0, 3]))
+    ).suppression_score == pytest.approx(
+        float(product(logits, beta=1.0, temperature=1.0)[0, 3])
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,8 +205,14 @@ def fewest_flips(votes: tuple[int, ...], token: int) -> int:
     """By trying all: the smallest set of votes whose change gives the token the most."""
     for n in range(len(votes) + 1):
         for some in combinations(range(len(votes)), n):
-            counts = Counter(token if i in some else vote for i, vote in enumerate(votes))
-            if all(counts[token] > count for other, count in counts.items() if other != token):
+            counts = Counter(
+                token if i in some else vote for i, vote in enumerate(votes)
+            )
+            if all(
+                counts[token] > count
+                for other, count in counts.items()
+                if other != token
+            ):
                 return n
     raise AssertionError
 

@@ -60,7 +60,10 @@ def entrants(folder: Path, **texts: dict[str, str]) -> dict[str, RecordedEntrant
             path=str(
                 write_jsonl(
                     folder / f"responses_{name}.jsonl",
-                    [{"prompt_id": prompt, "response_text": text} for prompt, text in some.items()],
+                    [
+                        {"prompt_id": prompt, "response_text": text}
+                        for prompt, text in some.items()
+                    ],
                 )
             ),
         )
@@ -78,7 +81,9 @@ def generated(
 ) -> tuple[Responses, Any]:
     """The responses, and what this call used."""
     with Store(path) as store:
-        return pipeline.generate(prompts, of, store, **{"allow_missing": False, **how}), store.usage
+        return pipeline.generate(
+            prompts, of, store, **{"allow_missing": False, **how}
+        ), store.usage
 
 
 def compared(
@@ -87,7 +92,10 @@ def compared(
     rubrics: Sequence[Rubric] = RUBRICS,
     **how: int,
 ) -> dict[str, list[Comparison]]:
-    return {rubric.dimension: pair_up(prompts, responses, rubric, **how) for rubric in rubrics}
+    return {
+        rubric.dimension: pair_up(prompts, responses, rubric, **how)
+        for rubric in rubrics
+    }
 
 
 def judged(
@@ -99,7 +107,9 @@ def judged(
 ) -> tuple[dict[str, list[Judgment]], Any]:
     """The judgments, and what this call used."""
     with Store(path) as store:
-        return pipeline.judge_pairs(comparisons, rubrics, judge, store, **how), store.usage
+        return pipeline.judge_pairs(
+            comparisons, rubrics, judge, store, **how
+        ), store.usage
 
 
 # Generating
@@ -113,7 +123,11 @@ def test_every_entrant_answers_every_prompt_in_the_order_given(tmp_path, path):
     }
     assert list(responses) == ["zoe", "ann"]
     assert responses["ann"]["p2"].response_text == "Cool water."
-    assert (usage.responses_wanted, usage.responses_generated, usage.responses_stored) == (6, 6, 0)
+    assert (
+        usage.responses_wanted,
+        usage.responses_generated,
+        usage.responses_stored,
+    ) == (6, 6, 0)
 
 
 def test_the_second_time_nothing_is_generated_and_the_same_is_returned(path):
@@ -122,7 +136,11 @@ def test_the_second_time_nothing_is_generated_and_the_same_is_returned(path):
     first, _ = generated(path, probes, bank.load(BANK))
     again, usage = generated(path, probes, bank.load(BANK))
     assert again == first
-    assert (usage.responses_wanted, usage.responses_generated, usage.responses_stored) == (
+    assert (
+        usage.responses_wanted,
+        usage.responses_generated,
+        usage.responses_stored,
+    ) == (
         572,
         0,
         572,
@@ -139,11 +157,15 @@ def test_only_the_answer_that_changed_is_made_again(tmp_path, path):
 
 
 def test_entrants_that_say_the_same_keep_their_names(path):
-    twins = {name: shipped("entrant", "probe_partial", entrant_id=name) for name in ("one", "two")}
+    twins = {
+        name: shipped("entrant", "probe_partial", entrant_id=name)
+        for name in ("one", "two")
+    }
     for n_made in (6, 0):
         responses, usage = generated(path, twins)
         assert {
-            name: {r.entrant_id for r in some.values()} for name, some in responses.items()
+            name: {r.entrant_id for r in some.values()}
+            for name, some in responses.items()
         } == {
             "one": {"one"},
             "two": {"two"},
@@ -177,7 +199,9 @@ def test_an_entrant_that_says_the_same_on_two_prompts_has_answered_both(tmp_path
 
 
 def test_missing_responses_are_named_and_stop_the_run(tmp_path, path):
-    some = entrants(tmp_path, ann={"p1": "Firm pressure."}, bob=BOB, zoe={"p1": "Pressure."})
+    some = entrants(
+        tmp_path, ann={"p1": "Firm pressure."}, bob=BOB, zoe={"p1": "Pressure."}
+    )
     with pytest.raises(UserError) as error:
         generated(path, some)
     assert str(error.value) == (
@@ -187,7 +211,9 @@ def test_missing_responses_are_named_and_stop_the_run(tmp_path, path):
 
 
 def test_a_run_that_stopped_has_kept_what_was_made(tmp_path, path):
-    with pytest.raises(UserError, match=r"1 of 3 responses are missing \(ann 1\): ann on p3\."):
+    with pytest.raises(
+        UserError, match=r"1 of 3 responses are missing \(ann 1\): ann on p3\."
+    ):
         generated(path, entrants(tmp_path, ann={"p1": ANN["p1"], "p2": ANN["p2"]}))
     _, usage = generated(path, entrants(tmp_path, ann=ANN))
     assert (usage.responses_generated, usage.responses_stored) == (1, 2)
@@ -196,7 +222,9 @@ def test_a_run_that_stopped_has_kept_what_was_made(tmp_path, path):
 def test_missing_responses_may_be_allowed_and_are_still_named(tmp_path, path, caplog):
     with caplog.at_level(logging.WARNING):
         responses, _ = generated(
-            path, entrants(tmp_path, ann=ANN, bob={"p1": "A prayer."}), allow_missing=True
+            path,
+            entrants(tmp_path, ann=ANN, bob={"p1": "A prayer."}),
+            allow_missing=True,
         )
     assert list(responses["bob"]) == ["p1"]
     assert (
@@ -213,7 +241,10 @@ def responses(tmp_path: Path) -> Responses:
     """Of ann, bob and zoe on the three prompts: two pairs' worth of prompts for factuality, three for the others."""
     with Store(tmp_path / "responses.sqlite") as store:
         return pipeline.generate(
-            PROMPTS, entrants(tmp_path, ann=ANN, bob=BOB, zoe=ZOE), store, allow_missing=False
+            PROMPTS,
+            entrants(tmp_path, ann=ANN, bob=BOB, zoe=ZOE),
+            store,
+            allow_missing=False,
         )
 
 
@@ -221,9 +252,9 @@ def test_every_comparison_is_judged_in_both_orders(path, responses):
     comparisons = compared(responses)
     judgments, usage = judged(path, comparisons)
     for dimension, n_pairs in zip(DIMENSIONS, (6, 9, 9), strict=True):
-        assert [(j.prompt_id, j.entrant_a, j.entrant_b) for j in judgments[dimension]] == [
-            (c.prompt_id, c.entrant_a, c.entrant_b) for c in comparisons[dimension]
-        ]
+        assert [
+            (j.prompt_id, j.entrant_a, j.entrant_b) for j in judgments[dimension]
+        ] == [(c.prompt_id, c.entrant_a, c.entrant_b) for c in comparisons[dimension]]
         assert len(judgments[dimension]) == n_pairs
         for judgment in judgments[dimension]:
             assert [v.position_swap for v in judgment.raw] == [False, True]
@@ -232,7 +263,10 @@ def test_every_comparison_is_judged_in_both_orders(path, responses):
 
 def test_the_better_answer_wins(path, responses):
     judgments, _ = judged(path, compared(responses))
-    winners = {(j.prompt_id, j.entrant_a, j.entrant_b): j.winner for j in judgments["factuality"]}
+    winners = {
+        (j.prompt_id, j.entrant_a, j.entrant_b): j.winner
+        for j in judgments["factuality"]
+    }
     assert winners["p1", "ann", "bob"] == winners["p2", "ann", "bob"] == "ann"
 
 
@@ -240,15 +274,27 @@ def test_the_second_time_nobody_is_asked_and_the_same_is_concluded(path, respons
     first, _ = judged(path, compared(responses))
     again, usage = judged(path, compared(responses))
     assert again == first
-    assert (usage.judge_calls, usage.verdicts_stored, usage.verdicts_missing) == (0, 48, 0)
+    assert (usage.judge_calls, usage.verdicts_stored, usage.verdicts_missing) == (
+        0,
+        48,
+        0,
+    )
 
 
 def test_equal_texts_are_asked_about_once(tmp_path, path):
     """bob and eve say the same. Of three pairs in two orders, ann v bob and ann v eve are the same two queries, and
     bob v eve reads the same in both orders: three queries in place of six."""
-    same, _ = generated(path, entrants(tmp_path, ann=ANN, bob=BOB, eve=BOB), PROMPTS[:1])
-    judgments, usage = judged(path, compared(same, PROMPTS[:1], RUBRICS[:1]), rubrics=RUBRICS[:1])
-    assert (usage.verdicts_wanted, usage.verdicts_distinct, usage.judge_calls) == (6, 3, 3)
+    same, _ = generated(
+        path, entrants(tmp_path, ann=ANN, bob=BOB, eve=BOB), PROMPTS[:1]
+    )
+    judgments, usage = judged(
+        path, compared(same, PROMPTS[:1], RUBRICS[:1]), rubrics=RUBRICS[:1]
+    )
+    assert (usage.verdicts_wanted, usage.verdicts_distinct, usage.judge_calls) == (
+        6,
+        3,
+        3,
+    )
     assert [j.winner for j in judgments["factuality"]] == ["ann", "ann", None]
 
 
@@ -257,7 +303,10 @@ def test_a_changed_gold_answer_asks_again_about_the_factuality_of_that_prompt_an
 ):
     """Three pairs in two orders. Calibration and clinical utility never show the gold answer."""
     judged(path, compared(responses))
-    edited = [dataclasses.replace(PROMPTS[0], gold_answer="A tourniquet."), *PROMPTS[1:]]
+    edited = [
+        dataclasses.replace(PROMPTS[0], gold_answer="A tourniquet."),
+        *PROMPTS[1:],
+    ]
     _, usage = judged(path, compared(responses, edited))
     assert usage.judge_calls == 3 * 2
 
@@ -283,7 +332,9 @@ def test_an_edited_rubric_asks_again_about_its_own_dimension(tmp_path, path, res
 
 def test_a_judge_with_other_settings_is_another_judge(path, responses):
     judged(path, compared(responses))
-    _, usage = judged(path, compared(responses), shipped("judge", "lexical", margin=0.2))
+    _, usage = judged(
+        path, compared(responses), shipped("judge", "lexical", margin=0.2)
+    )
     assert (usage.judge_calls, usage.verdicts_stored) == (48, 0)
 
 
@@ -296,12 +347,21 @@ def test_more_pairs_ask_about_the_new_ones_only(path, responses):
 def test_a_repeat_asks_everything_once_more_and_changes_no_winner(path, responses):
     once, _ = judged(path, compared(responses))
     twice, usage = judged(path, compared(responses), repeats=2)
-    assert (usage.verdicts_wanted, usage.verdicts_stored, usage.judge_calls) == (96, 48, 48)
+    assert (usage.verdicts_wanted, usage.verdicts_stored, usage.judge_calls) == (
+        96,
+        48,
+        48,
+    )
     for dimension in DIMENSIONS:
-        assert [j.winner for j in twice[dimension]] == [j.winner for j in once[dimension]]
+        assert [j.winner for j in twice[dimension]] == [
+            j.winner for j in once[dimension]
+        ]
         for one, two in zip(once[dimension], twice[dimension], strict=True):
             assert two.raw[:2] == one.raw
-            assert [(v.repeat, v.position_swap) for v in two.raw[2:]] == [(1, False), (1, True)]
+            assert [(v.repeat, v.position_swap) for v in two.raw[2:]] == [
+                (1, False),
+                (1, True),
+            ]
 
 
 def test_nothing_to_compare_is_nothing_judged(path):
@@ -318,7 +378,11 @@ def test_stored_only_asks_nothing_and_counts_what_is_missing(path, responses, ca
     with caplog.at_level(logging.WARNING):
         judgments, usage = judged(path, compared(responses), stored_only=True)
     assert judgments == asked
-    assert (usage.judge_calls, usage.verdicts_stored, usage.verdicts_missing) == (0, 12, 36)
+    assert (usage.judge_calls, usage.verdicts_stored, usage.verdicts_missing) == (
+        0,
+        12,
+        36,
+    )
     assert (
         "36 of 48 verdicts are missing (calibration 14, clinical_utility 14, factuality 8)"
         in caplog.text
@@ -337,12 +401,19 @@ def test_stored_only_on_an_empty_store_has_no_judgment(path, responses):
 def one_battle(folder: Path) -> ReplayJudge:
     """Knows of ann against bob on p1."""
     row = {"model_a": "ann", "model_b": "bob", "winner": "model_a", "question_id": "p1"}
-    return ReplayJudge(path=str(write_jsonl(folder / "battles.jsonl", [row])), judge_model=None)
+    return ReplayJudge(
+        path=str(write_jsonl(folder / "battles.jsonl", [row])), judge_model=None
+    )
 
 
 def test_missing_verdicts_are_named_and_stop_the_run(tmp_path, path, responses):
     with pytest.raises(UserError) as error:
-        judged(path, compared(responses, rubrics=RUBRICS[:1]), one_battle(tmp_path), RUBRICS[:1])
+        judged(
+            path,
+            compared(responses, rubrics=RUBRICS[:1]),
+            one_battle(tmp_path),
+            RUBRICS[:1],
+        )
     assert str(error.value) == (
         "10 of 12 verdicts are missing (factuality 10): factuality p1 ann v zoe, factuality p1 zoe v ann, "
         "factuality p1 bob v zoe, .... Supply them, or go on without with allow_missing=true."

@@ -36,11 +36,16 @@ def many() -> Standings:
 
 def test_of_many_models_the_neighbours_in_rank_are_in_ratings_json(many: Standings):
     found = artifacts.ratings_json(many)
-    ranked = [row["model"] for row in found["dimensions"]["d"]["bradley_terry"]["ratings"]]
+    ranked = [
+        row["model"] for row in found["dimensions"]["d"]["bradley_terry"]["ratings"]
+    ]
     shown = found["differences"]["bradley_terry"]
     assert [(d["higher"], d["lower"]) for d in shown] == list(pairwise(ranked))
     every = many.differences["bradley_terry"]
-    counts = {"pairs": len(every), "significant": sum(bool(d.significant) for d in every)}
+    counts = {
+        "pairs": len(every),
+        "significant": sum(bool(d.significant) for d in every),
+    }
     assert found["n_differences"] == {"bradley_terry": {"d": counts}}
     assert counts["pairs"] == 61 * 60 / 2
     assert all(abs(row["z"]) > 3 for row in found["judge"]["d"]["pair_residuals"])
@@ -50,7 +55,9 @@ def test_of_many_models_every_pair_is_in_a_csv(many: Standings, tmp_path: Path):
     files = {path.name: path for path in artifacts.write_standings(tmp_path, many)}
     rows = list(csv.DictReader(files["differences.csv"].read_text().splitlines()))
     every = many.differences["bradley_terry"]
-    assert [(row["higher"], row["lower"]) for row in rows] == [(d.higher, d.lower) for d in every]
+    assert [(row["higher"], row["lower"]) for row in rows] == [
+        (d.higher, d.lower) for d in every
+    ]
     assert float(rows[0]["p_holm"]) == every[0].p_holm
 
 

@@ -42,7 +42,8 @@ def path(tmp_path: Path) -> Path:
 def test_an_answer_is_found_by_its_key_by_whoever_opens_the_store_later(path):
     with Store(path) as store:
         (kept,) = keep(
-            store, JudgeReply(key="k", text="µ", usage={"input_tokens": 3}, mirrored=True)
+            store,
+            JudgeReply(key="k", text="µ", usage={"input_tokens": 3}, mirrored=True),
         )
     with Store(path) as store:
         assert store.get(JudgeReply, ["k", "unknown"]) == {"k": kept}
@@ -50,12 +51,18 @@ def test_an_answer_is_found_by_its_key_by_whoever_opens_the_store_later(path):
 
 def test_an_answer_is_committed_before_it_is_passed_on(path):
     with Store(path) as store:
-        for n, answer in enumerate(keep(store, reply("a"), reply("b"), reply("c")), start=1):
+        for n, answer in enumerate(
+            keep(store, reply("a"), reply("b"), reply("c")), start=1
+        ):
             assert answer.key in texts(path, answer.key)
-            assert len(texts(path, "a", "b", "c")) == n  # and no later one has been asked for
+            assert (
+                len(texts(path, "a", "b", "c")) == n
+            )  # and no later one has been asked for
 
 
-def test_answers_that_are_free_to_repeat_share_a_transaction_and_are_still_committed_first(path):
+def test_answers_that_are_free_to_repeat_share_a_transaction_and_are_still_committed_first(
+    path,
+):
     with Store(path) as store:
         answers = keep(store, *(reply(k) for k in "abcde"), chunk=2)
         seen = [len(texts(path, *"abcde")) for _ in answers]
@@ -75,7 +82,10 @@ def test_what_was_answered_before_a_failure_is_kept(path):
         yield reply("b")
         raise ConnectionError("the judge is gone")
 
-    with Store(path) as store, pytest.raises(ConnectionError, match="the judge is gone"):
+    with (
+        Store(path) as store,
+        pytest.raises(ConnectionError, match="the judge is gone"),
+    ):
         list(store.keep(answers(), key=lambda r: r.key))
     assert texts(path, "a", "b") == {"a": "VERDICT: A", "b": "VERDICT: A"}
 
@@ -163,7 +173,9 @@ def test_processes_that_make_a_store_at_once_make_one(path):
             [
                 sys.executable,
                 "-c",
-                WRITER.replace("with Store", "print('open', flush=True); input()\nwith Store"),
+                WRITER.replace(
+                    "with Store", "print('open', flush=True); input()\nwith Store"
+                ),
                 path,
                 name,
             ],
@@ -199,9 +211,17 @@ def put(store: Store, *replies: JudgeReply) -> int:
 
 @pytest.mark.parametrize(
     "error",
-    [UserError("stop"), ValueError("no"), KeyError("no"), KeyboardInterrupt(), GeneratorExit()],
+    [
+        UserError("stop"),
+        ValueError("no"),
+        KeyError("no"),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+    ],
 )
-def test_a_transaction_that_is_broken_off_has_done_nothing_and_its_error_is_passed_on(path, error):
+def test_a_transaction_that_is_broken_off_has_done_nothing_and_its_error_is_passed_on(
+    path, error
+):
     def work(store: Store) -> None:
         with store.transaction():
             put(store, reply("a"))
@@ -251,7 +271,9 @@ def test_nobody_can_write_between_the_start_of_a_transaction_and_its_end(path):
 def test_a_transaction_within_another_is_refused_and_undoes_both(path):
     with Store(path) as store:
         with (
-            pytest.raises(UserError, match="cannot start a transaction within a transaction"),
+            pytest.raises(
+                UserError, match="cannot start a transaction within a transaction"
+            ),
             store.transaction(),
         ):
             put(store, reply("a"))
@@ -302,11 +324,10 @@ def version_1(path) -> Path:
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as db, db:
         db.executescript(VERSION_1)
-        value = (
-            '{"key":"k%d","mirrored":false,"stop_reason":"end_turn","text":"answer %d","usage":{}}'
-        )
+        value = '{"key":"k%d","mirrored":false,"stop_reason":"end_turn","text":"answer %d","usage":{}}'
         rows = [
-            (f"k{n}", "JudgeReply", value % (n, n), "2026-04-25T00:00:00Z") for n in range(1000)
+            (f"k{n}", "JudgeReply", value % (n, n), "2026-04-25T00:00:00Z")
+            for n in range(1000)
         ]
         db.executemany("INSERT INTO answers VALUES (?, ?, ?, ?)", rows)
     return path
@@ -316,10 +337,14 @@ def made_of(path: Path) -> tuple[set[str], int, int, str]:
     """Its tables, its version, how many answers it has, and whether it is sound."""
     with closing(sqlite3.connect(path)) as db:
         tables = {
-            name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            name
+            for (name,) in db.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'"
+            )
         }
         (version,), (sound,) = (
-            db.execute(f"PRAGMA {what}").fetchone() for what in ("user_version", "integrity_check")
+            db.execute(f"PRAGMA {what}").fetchone()
+            for what in ("user_version", "integrity_check")
         )
     return tables, version, n_answers(path), sound
 
@@ -336,10 +361,14 @@ def test_a_store_of_version_1_gets_its_new_tables_and_keeps_its_answers(version_
         assert db.execute("SELECT * FROM answers").fetchall() == before
 
 
-def test_a_store_that_was_brought_up_to_date_is_like_one_that_was_made_anew(version_1, tmp_path):
+def test_a_store_that_was_brought_up_to_date_is_like_one_that_was_made_anew(
+    version_1, tmp_path
+):
     def schema(path: Path) -> list[tuple[str, ...]]:
         with Store(path) as store:
-            return store.read("SELECT type, name, tbl_name FROM sqlite_master ORDER BY name")
+            return store.read(
+                "SELECT type, name, tbl_name FROM sqlite_master ORDER BY name"
+            )
 
     assert schema(version_1) == schema(tmp_path / "new.sqlite")
 
@@ -411,7 +440,9 @@ def test_a_store_with_damaged_pages_is_refused(path):
         list(keep(store, *(reply(f"k{n}", "x" * 500) for n in range(200)), chunk=200))
     content = path.read_bytes()
     path.write_bytes(content[:4096] + bytes(len(content) - 8192) + content[-4096:])
-    assert "cannot be used as the store (database disk image is malformed)" in refused(path)
+    assert "cannot be used as the store (database disk image is malformed)" in refused(
+        path
+    )
 
 
 def test_a_store_of_a_newer_version_is_refused_and_left_alone(path):
@@ -449,12 +480,16 @@ def test_a_full_disk_is_reported_and_not_waited_for(path):
     assert time.monotonic() - start < 10
 
 
-def test_a_disk_that_is_full_later_costs_the_answer_that_found_no_room_and_no_other(path):
+def test_a_disk_that_is_full_later_costs_the_answer_that_found_no_room_and_no_other(
+    path,
+):
     with Store(path) as store:
         list(keep(store, reply("a")))
         with (
             full_disk(50_000),
-            pytest.raises(UserError, match=r"cannot be used as the store \(disk I/O error\)"),
+            pytest.raises(
+                UserError, match=r"cannot be used as the store \(disk I/O error\)"
+            ),
         ):
             list(keep(store, reply("b", "x" * 5_000_000)))
         list(keep(store, reply("c")))

@@ -31,7 +31,14 @@ from elo_exp.experiments import Context
 from elo_exp.experiments.store import ManageStore
 from elo_exp.files import write_jsonl
 from elo_exp.judges.claude import ClaudeJudge
-from elo_exp.records import Comparison, ForcedLogprob, JudgeReply, Judgment, Response, UserError
+from elo_exp.records import (
+    Comparison,
+    ForcedLogprob,
+    JudgeReply,
+    Judgment,
+    Response,
+    UserError,
+)
 from elo_exp.store import admin
 from elo_exp.store.claims import Claims
 from elo_exp.store.ledger import Ledger
@@ -63,7 +70,9 @@ MADE: list[ClaudeJudge] = []
 
 
 @pytest.fixture(autouse=True)
-def a_machine_with_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def a_machine_with_a_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -84,7 +93,9 @@ def errand(*words: str, cache_dir: Path = Path("cache")) -> str:
         MADE.append(experiment.judge)
     with Store(job.store_path) as store:
         tracker = job.settings.tracker
-        return experiment.dry_run(Context(run_dir=Path("run"), store=store, tracker=tracker))
+        return experiment.dry_run(
+            Context(run_dir=Path("run"), store=store, tracker=tracker)
+        )
 
 
 # A store by hand
@@ -92,12 +103,18 @@ def errand(*words: str, cache_dir: Path = Path("cache")) -> str:
 
 def response(entrant: str, prompt: str) -> Response:
     return Response(
-        entrant_id=entrant, prompt_id=prompt, response_text=f"{entrant} says «{prompt}»: ja, Gäste!"
+        entrant_id=entrant,
+        prompt_id=prompt,
+        response_text=f"{entrant} says «{prompt}»: ja, Gäste!",
     )
 
 
 def reply(
-    key: str, *, judge: str = "opus", dimension: str = "factuality", pair: str = "ann bob"
+    key: str,
+    *,
+    judge: str = "opus",
+    dimension: str = "factuality",
+    pair: str = "ann bob",
 ) -> JudgeReply:
     a, b = pair.split()
     return JudgeReply(
@@ -137,7 +154,11 @@ def fill(
 ) -> Path:
     """A store of these verdicts, and of two responses by each of these entrants."""
     with Store(folder / "store.sqlite") as store:
-        made = [response(name, prompt) for name in entrants.split() for prompt in ("p1", "p2")]
+        made = [
+            response(name, prompt)
+            for name in entrants.split()
+            for prompt in ("p1", "p2")
+        ]
         list(store.keep(made, key=lambda r: f"{r.entrant_id} {r.prompt_id}", chunk=99))
         list(store.keep(replies, key=lambda r: r.key, chunk=99))
     return folder / "store.sqlite"
@@ -145,9 +166,13 @@ def fill(
 
 def rows(folder: Path) -> dict[str, tuple[str, ...]]:
     """All that a store holds, read by another program than ours."""
-    with closing(sqlite3.connect(f"file:{folder}/store.sqlite?mode=ro", uri=True)) as db:
+    with closing(
+        sqlite3.connect(f"file:{folder}/store.sqlite?mode=ro", uri=True)
+    ) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        found = db.execute("SELECT key, kind, value, created_at FROM answers").fetchall()
+        found = db.execute(
+            "SELECT key, kind, value, created_at FROM answers"
+        ).fetchall()
     return {key: rest for key, *rest in found}
 
 
@@ -176,7 +201,9 @@ def judge(server: AnthropicServer, **changes: Any) -> ClaudeJudge:
         "chunk_size": 4,
         "cache": "none",
     }
-    made: ClaudeJudge = shipped("judge", "opus", base_url=server.url, **{**polling, **changes})
+    made: ClaudeJudge = shipped(
+        "judge", "opus", base_url=server.url, **{**polling, **changes}
+    )
     MADE.append(made)
     return made
 
@@ -184,18 +211,23 @@ def judge(server: AnthropicServer, **changes: Any) -> ClaudeJudge:
 def comparisons(n: int = 5) -> list[Comparison]:
     return [
         dataclasses.replace(
-            COMPARISON, prompt_id=f"p{number}", prompt_text=f"Why {number}?", gold_answer="Yes."
+            COMPARISON,
+            prompt_id=f"p{number}",
+            prompt_text=f"Why {number}?",
+            gold_answer="Yes.",
         )
         for number in range(n)
     ]
 
 
-def judged(made: ClaudeJudge, cache: Path = Path("cache")) -> tuple[list[Judgment], Usage]:
+def judged(
+    made: ClaudeJudge, cache: Path = Path("cache")
+) -> tuple[list[Judgment], Usage]:
     """Five comparisons in both orders: 10 queries, in batches of 4, 4 and 2."""
     with Store(cache / "store.sqlite") as store:
-        return pipeline.judge_pairs({"factuality": comparisons()}, [RUBRIC], made, store)[
-            "factuality"
-        ], store.usage
+        return pipeline.judge_pairs(
+            {"factuality": comparisons()}, [RUBRIC], made, store
+        )["factuality"], store.usage
 
 
 @pytest.fixture
@@ -216,7 +248,9 @@ def end(server: AnthropicServer, *numbers: int) -> None:
     """These batches end now, and the others go on."""
     for number in numbers:
         server.batches[number].polls = NEVER
-    assert [n for n, batch in enumerate(server.batches) if batch.status == "ended"] == list(numbers)
+    assert [
+        n for n, batch in enumerate(server.batches) if batch.status == "ended"
+    ] == list(numbers)
 
 
 def asking(server: AnthropicServer) -> tuple[str, ...]:
@@ -272,7 +306,11 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
             stderr=subprocess.DEVNULL,
         )
         give_up = time.monotonic() + 60
-        while submitted(folder) < 3 and process.poll() is None and time.monotonic() < give_up:
+        while (
+            submitted(folder) < 3
+            and process.poll() is None
+            and time.monotonic() < give_up
+        ):
             time.sleep(0.02)
         process.kill()
         assert process.wait() == -signal.SIGKILL
@@ -291,7 +329,16 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
         n_posts = server.meter.posts()
         again = attempt(*given, folder=folder, **HERE)
         yield Killed(
-            server, folder, batch_ids, listed, planned, keyless, merged, waited, n_posts, again
+            server,
+            folder,
+            batch_ids,
+            listed,
+            planned,
+            keyless,
+            merged,
+            waited,
+            n_posts,
+            again,
         )
 
 
@@ -299,20 +346,29 @@ def submitted(folder: Path) -> int:
     with (
         suppress(sqlite3.Error),
         closing(
-            sqlite3.connect(f"file:{folder}/outputs/cache/store.sqlite?mode=ro", uri=True)
+            sqlite3.connect(
+                f"file:{folder}/outputs/cache/store.sqlite?mode=ro", uri=True
+            )
         ) as db,
     ):
         return int(
-            db.execute("SELECT COUNT(*) FROM batches WHERE state = 'submitted'").fetchone()[0]
+            db.execute(
+                "SELECT COUNT(*) FROM batches WHERE state = 'submitted'"
+            ).fetchone()[0]
         )
     return 0
 
 
 def test_list_shows_what_is_under_way_and_where_and_needs_no_key(killed: Killed):
     assert killed.listed.code == 0, killed.listed.err
-    lines = [line for line in killed.listed.out.splitlines() if line.startswith("under way: ")]
+    lines = [
+        line
+        for line in killed.listed.out.splitlines()
+        if line.startswith("under way: ")
+    ]
     assert [
-        re.search(r"(\d+) requests to claude-opus-5-5 since \d{4}-", line)[1] for line in lines
+        re.search(r"(\d+) requests to claude-opus-5-5 since \d{4}-", line)[1]
+        for line in lines
     ] == ["5", "5", "2"]
     assert [re.search(r"(\d+) open, at most \$0\.\d\d", line)[1] for line in lines] == [
         "5",
@@ -351,11 +407,16 @@ def test_wait_collects_them_and_says_what_they_cost(killed: Killed):
     assert killed.waited.code == 0, killed.waited.err
     first, last = killed.waited.out.splitlines()
     tokens = killed.server.meter.tokens["batch"]
-    assert re.match(r"12 answers collected; spent \$0\.\d{4} \(factuality \$0\.\d{4}\): ", first)
+    assert re.match(
+        r"12 answers collected; spent \$0\.\d{4} \(factuality \$0\.\d{4}\): ", first
+    )
     assert f"{tokens['input_tokens']:,} tokens in" in first
     assert f"{tokens['output_tokens']:,} out" in first
     assert last == "nothing under way"
-    assert "took over 3 batches that an earlier run has left under way" in killed.waited.err
+    assert (
+        "took over 3 batches that an earlier run has left under way"
+        in killed.waited.err
+    )
 
 
 def test_the_next_run_asks_nothing_and_needs_neither_key_nor_budget(killed: Killed):
@@ -419,7 +480,9 @@ def test_list_counts_by_kind_source_and_dimension_with_what_was_paid():
         (("store.entrant='%'",), 0),
     ],
 )
-def test_judge_entrant_and_rubric_choose_answers_together(words: tuple[str, ...], n: int):
+def test_judge_entrant_and_rubric_choose_answers_together(
+    words: tuple[str, ...], n: int
+):
     fill(Path("cache"))
     assert sum(int(number) for number, _ in table(errand(*words)).values()) == n
 
@@ -451,7 +514,9 @@ def test_waiting_where_nothing_is_under_way_asks_nobody(
     assert server.meter.calls == []
 
 
-def test_wait_collects_what_another_model_was_asked_at_that_models_price(server: AnthropicServer):
+def test_wait_collects_what_another_model_was_asked_at_that_models_price(
+    server: AnthropicServer,
+):
     """The errand's judge is Sonnet unless told otherwise; the batches are Opus's, twice as dear."""
     leave_under_way(server)
     server.polls_to_end = 1
@@ -502,19 +567,26 @@ def test_a_run_that_finds_its_batches_cancelled_does_not_ask_again_by_itself(
     assert set(server.meter.billed.values()) == {1}
 
 
-def test_cancel_ends_every_batch_also_where_one_has_ended_already(server: AnthropicServer):
+def test_cancel_ends_every_batch_also_where_one_has_ended_already(
+    server: AnthropicServer,
+):
     leave_under_way(server)
     end(server, 0)
     with suppress(UserError):
         errand("store.action=cancel", *asking(server))
-    assert [batch.status for batch in server.batches] == ["ended", "canceling", "canceling"]
+    assert [batch.status for batch in server.batches] == [
+        "ended",
+        "canceling",
+        "canceling",
+    ]
 
 
 def test_cancelling_what_has_ended_is_no_mistake(server: AnthropicServer):
     leave_under_way(server)
     end(server, 0, 1, 2)
     assert (
-        errand("store.action=cancel", *asking(server)) == f"nothing is left to end at {server.url}"
+        errand("store.action=cancel", *asking(server))
+        == f"nothing is left to end at {server.url}"
     )
 
 
@@ -572,7 +644,8 @@ def test_a_batch_that_was_not_cancelled_is_not_marked_as_if_it_had_been():
 @pytest.mark.parametrize("action", ["wait", "cancel"])
 def test_a_judge_without_batches_cannot_wait_for_any(action: str):
     with pytest.raises(
-        UserError, match="^judge: has no batches. Choose the judge whose batches are meant, such as"
+        UserError,
+        match="^judge: has no batches. Choose the judge whose batches are meant, such as",
     ):
         errand(f"store.action={action}", "judge=lexical")
 
@@ -591,7 +664,10 @@ def test_a_batch_that_is_given_up_is_paid_again_and_the_others_are_not(
     assert errand("store.action=repay", f"store.batch='{name}'") == (
         f"batch {batch.nonce} is given up: its 4 open queries are paid for again when they are next wanted."
     )
-    assert len([line for line in errand().splitlines() if line.startswith("under way: ")]) == 2
+    assert (
+        len([line for line in errand().splitlines() if line.startswith("under way: ")])
+        == 2
+    )
     server.polls_to_end = 1
     judgments, usage = judged(judge(server))
     assert (len(judgments), usage.judge_calls) == (5, 10)
@@ -602,8 +678,12 @@ def test_a_batch_that_is_given_up_is_paid_again_and_the_others_are_not(
     }  # the server has not heard that it was given up
 
 
-@pytest.mark.parametrize("nonce", ["a2345678", "b0123456", "c1e23456", "d2345e67", "f0000000"])
-def test_every_name_that_a_batch_can_have_can_be_given(nonce: str, server: AnthropicServer):
+@pytest.mark.parametrize(
+    "nonce", ["a2345678", "b0123456", "c1e23456", "d2345e67", "f0000000"]
+)
+def test_every_name_that_a_batch_can_have_can_be_given(
+    nonce: str, server: AnthropicServer
+):
     """Eight hexadecimal digits may be a number, 12345e67 say; so the first of them is a letter that starts none."""
     leave_under_way(server)
     with Store(Path("cache/store.sqlite")) as store, store.transaction() as db:
@@ -623,7 +703,8 @@ def test_only_what_is_under_way_can_be_given_up(server: AnthropicServer):
         settled = Ledger(store, owner="").batches()[0]
     for name in (settled.nonce, settled.batch_id, "nobody"):
         with pytest.raises(
-            UserError, match=f"store.batch: found no batch '{name}' under way. store.action=list"
+            UserError,
+            match=f"store.batch: found no batch '{name}' under way. store.action=list",
         ):
             errand("store.action=repay", f"store.batch='{name}'")
 
@@ -662,7 +743,8 @@ def test_a_filter_exports_a_part():
     fill(Path("cache"))
     errand("store.action=export", "store.file=opus.jsonl", "store.judge=opus")
     exported = [
-        json.loads(line) for line in Path("opus.jsonl").read_text(encoding="utf-8").splitlines()
+        json.loads(line)
+        for line in Path("opus.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     assert [row["key"] for row in exported] == ["k1", "k2", "k3", "k4"]
     assert set(exported[0]) == {"key", "kind", "created_at", "value"}
@@ -671,7 +753,8 @@ def test_a_filter_exports_a_part():
 
 def test_an_empty_store_is_exported_as_an_empty_file():
     assert (
-        errand("store.action=export", "store.file=none.jsonl") == "0 answers written to none.jsonl"
+        errand("store.action=export", "store.file=none.jsonl")
+        == "0 answers written to none.jsonl"
     )
     assert (
         errand("store.action=import", "store.file=none.jsonl", cache_dir=Path("b"))
@@ -681,10 +764,15 @@ def test_an_empty_store_is_exported_as_an_empty_file():
 
 def test_what_is_there_already_stays():
     fill(Path("cache"), [reply("k1")])
-    fill(Path("other"), [dataclasses.replace(reply("k1"), text='{"verdict": "B"}'), reply("k9")])
+    fill(
+        Path("other"),
+        [dataclasses.replace(reply("k1"), text='{"verdict": "B"}'), reply("k9")],
+    )
     errand("store.action=export", "store.file=other.jsonl", cache_dir=Path("other"))
     before = rows(Path("cache"))
-    assert errand("store.action=import", "store.file=other.jsonl").endswith("1 of them new")
+    assert errand("store.action=import", "store.file=other.jsonl").endswith(
+        "1 of them new"
+    )
     after = rows(Path("cache"))
     assert {key: after[key] for key in before} == before
     assert set(after) - set(before) == {"k9"}
@@ -694,23 +782,25 @@ def test_an_exported_file_can_be_compressed_and_brought_in():
     """By the name that is read as compressed."""
     fill(Path("cache"))
     errand("store.action=export", "store.file=all.jsonl.gz")
-    assert errand("store.action=import", "store.file=all.jsonl.gz", cache_dir=Path("b")).endswith(
-        "12 of them new"
-    )
+    assert errand(
+        "store.action=import", "store.file=all.jsonl.gz", cache_dir=Path("b")
+    ).endswith("12 of them new")
 
 
 def test_log_probabilities_are_listed_exported_and_brought_in():
     forced = [
-        ForcedLogprob(entrant_id="ann", prompt_id=prompt, total_logprob=total, n_tokens=9)
+        ForcedLogprob(
+            entrant_id="ann", prompt_id=prompt, total_logprob=total, n_tokens=9
+        )
         for prompt, total in (("p1", -3.25), ("p2", None))
     ]
     with Store(Path("cache/store.sqlite")) as store:
         list(store.keep(forced, key=lambda each: each.prompt_id))
     assert re.search(r"log-probabilities +ann +2 ", errand())
     errand("store.action=export", "store.file=all.jsonl")
-    assert errand("store.action=import", "store.file=all.jsonl", cache_dir=Path("b")).endswith(
-        "2 of them new"
-    )
+    assert errand(
+        "store.action=import", "store.file=all.jsonl", cache_dir=Path("b")
+    ).endswith("2 of them new")
     assert rows(Path("b")) == rows(Path("cache"))
 
 
@@ -734,7 +824,10 @@ GOOD = {
 TOTAL = {"entrant_id": "ann", "prompt_id": "p1", "n_tokens": 9}
 BAD_ROWS: dict[str, tuple[Any, str]] = {
     "not JSON": ("{", "bad.jsonl:2: not JSON"),
-    "not an object": ([1], "bad.jsonl:2: found a list. Expected one JSON object a line."),
+    "not an object": (
+        [1],
+        "bad.jsonl:2: found a list. Expected one JSON object a line.",
+    ),
     "no key": ({**GOOD, "key": None}, "bad.jsonl:2: not an exported answer"),
     "another key": ({**GOOD, "key": "k2"}, "bad.jsonl:2: not an exported answer"),
     "another kind": (
@@ -753,7 +846,10 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
         {"key": "k1", "kind": "JudgeReply"},
         "bad.jsonl:2: not an exported answer ('value')",
     ),
-    "a value that is a text": ({**GOOD, "value": "A"}, "bad.jsonl:2: not an exported answer"),
+    "a value that is a text": (
+        {**GOOD, "value": "A"},
+        "bad.jsonl:2: not an exported answer",
+    ),
     "a value without its text": (
         {**GOOD, "value": {"key": "k1"}},
         "bad.jsonl:2: not an exported answer ('text')",
@@ -766,8 +862,14 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
         {**GOOD, "value": {**GOOD["value"], "dollars": float("nan")}},
         "bad.jsonl:2",
     ),
-    "a text that is none": ({**GOOD, "value": {**GOOD["value"], "text": None}}, "bad.jsonl:2"),
-    "a text that is a number": ({**GOOD, "value": {**GOOD["value"], "text": 1}}, "bad.jsonl:2"),
+    "a text that is none": (
+        {**GOOD, "value": {**GOOD["value"], "text": None}},
+        "bad.jsonl:2",
+    ),
+    "a text that is a number": (
+        {**GOOD, "value": {**GOOD["value"], "text": 1}},
+        "bad.jsonl:2",
+    ),
     "dollars that are a text": (
         {**GOOD, "value": {**GOOD["value"], "dollars": "many"}},
         "bad.jsonl:2",
@@ -776,10 +878,13 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("row", "words"), BAD_ROWS.values(), ids=list(BAD_ROWS))
-def test_a_row_that_is_no_exported_answer_is_named_and_nothing_is_brought_in(row: Any, words: str):
+def test_a_row_that_is_no_exported_answer_is_named_and_nothing_is_brought_in(
+    row: Any, words: str
+):
     first = json.dumps({**GOOD, "key": "k0", "value": {**GOOD["value"], "key": "k0"}})
     Path("bad.jsonl").write_text(
-        f"{first}\n{row if isinstance(row, str) else json.dumps(row)}\n", encoding="utf-8"
+        f"{first}\n{row if isinstance(row, str) else json.dumps(row)}\n",
+        encoding="utf-8",
     )
     with pytest.raises(UserError) as refusal:
         errand("store.action=import", "store.file=bad.jsonl")
@@ -801,7 +906,9 @@ def test_a_file_that_is_not_there_is_said_not_to_be():
 def test_two_stores_become_one_in_which_the_first_answer_stays():
     fill(Path("cache"), REPLIES[:3], "ann bob")
     fill(
-        Path("other"), [dataclasses.replace(REPLIES[2], text="VERDICT: B"), *REPLIES[3:]], "bob cid"
+        Path("other"),
+        [dataclasses.replace(REPLIES[2], text="VERDICT: B"), *REPLIES[3:]],
+        "bob cid",
     )
     ours, theirs = rows(Path("cache")), rows(Path("other"))
     bytes_before = Path("other/store.sqlite").read_bytes()
@@ -901,7 +1008,9 @@ NOT_MERGED: dict[str, tuple[Callable[[], Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("make", "file", "words"), NOT_MERGED.values(), ids=list(NOT_MERGED))
+@pytest.mark.parametrize(
+    ("make", "file", "words"), NOT_MERGED.values(), ids=list(NOT_MERGED)
+)
 def test_what_is_no_other_store_is_refused_and_nothing_is_brought_in(
     make: Callable[[], Any], file: str, words: str
 ):
@@ -919,7 +1028,8 @@ def test_what_is_no_other_store_is_refused_and_nothing_is_brought_in(
 def test_when_its_batches_are_collected_it_is_merged(server: AnthropicServer):
     leave_under_way(server, Path("other"))
     with pytest.raises(
-        UserError, match="3 batches of other/store.sqlite are still under way. Collect them first"
+        UserError,
+        match="3 batches of other/store.sqlite are still under way. Collect them first",
     ):
         errand("store.action=merge", "store.file=other/store.sqlite")
     assert rows(Path("cache")) == {}
@@ -1018,10 +1128,14 @@ def test_what_is_under_way_survives_a_purge_and_is_collected(server: AnthropicSe
     leave_under_way(server)
     errand("store.action=purge", "store.judge=claude-opus-5-5", "store.confirm=true")
     server.polls_to_end = 1
-    assert errand("store.action=wait", *asking(server)).startswith("10 answers collected")
+    assert errand("store.action=wait", *asking(server)).startswith(
+        "10 answers collected"
+    )
 
 
-def test_a_purge_that_cannot_keep_what_it_takes_takes_nothing(monkeypatch: pytest.MonkeyPatch):
+def test_a_purge_that_cannot_keep_what_it_takes_takes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+):
     fill(Path("cache"))
     before = rows(Path("cache"))
     with Store(Path("cache/store.sqlite")) as store:
@@ -1081,9 +1195,14 @@ def test_the_command_says_the_same_in_one_line(tmp_path: Path):
 def test_what_is_written_by_hand_in_an_export_is_brought_in():
     """Blank lines, other orders of keys, no time."""
     row = {"value": reply("k1").to_dict(), "kind": "JudgeReply", "key": "k1"}
-    Path("hand.jsonl").write_text(f"\n{json.dumps(row, indent=None)}\n\n", encoding="utf-8")
-    assert errand("store.action=import", "store.file=hand.jsonl") == "1 answers read, 1 of them new"
-    write_jsonl(Path("twice.jsonl"), [row, row])
-    assert errand("store.action=import", "store.file=twice.jsonl", cache_dir=Path("b")) == (
-        "2 answers read, 1 of them new"
+    Path("hand.jsonl").write_text(
+        f"\n{json.dumps(row, indent=None)}\n\n", encoding="utf-8"
     )
+    assert (
+        errand("store.action=import", "store.file=hand.jsonl")
+        == "1 answers read, 1 of them new"
+    )
+    write_jsonl(Path("twice.jsonl"), [row, row])
+    assert errand(
+        "store.action=import", "store.file=twice.jsonl", cache_dir=Path("b")
+    ) == ("2 answers read, 1 of them new")

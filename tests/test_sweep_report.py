@@ -79,12 +79,17 @@ def read(
 
 def test_it_links_to_the_reports_of_its_jobs_and_to_nothing_else():
     text = sweep_report.page(
-        "multirun", TWO, ROWS, [Plot(name="k_by_n_perms", png=b"x", svg="", rows=[], caption="")]
+        "multirun",
+        TWO,
+        ROWS,
+        [Plot(name="k_by_n_perms", png=b"x", svg="", rows=[], caption="")],
     )
     reader = Reader(text)
     assert not re.search(r"https?://|@import|url\(|<script|<link|javascript:", text)
     assert reader.given("href") == ["0/report.html", "1/report.html"]
-    assert all(source.startswith("data:image/png;base64,") for source in reader.given("src"))
+    assert all(
+        source.startswith("data:image/png;base64,") for source in reader.given("src")
+    )
 
 
 def test_it_says_what_was_swept_and_what_was_not():
@@ -109,7 +114,9 @@ def test_ratings_stand_beside_their_errors_and_elo_that_has_not_converged_is_mar
     assert ["job", "elo.k", "converged", "ann", "bob"] in reader.cells
     assert ["0", "4", "80 %", "1450 / 0.71", "1350 / 0.71"] in reader.cells
     assert "Elo has not converged in job 0." in reader.said
-    assert [given.get("class") for tag, given in reader.tags if tag == "span"].count("no") == 1
+    assert [given.get("class") for tag, given in reader.tags if tag == "span"].count(
+        "no"
+    ) == 1
     assert "±" not in reader.said
 
 
@@ -123,7 +130,12 @@ def test_jobs_with_the_same_bradley_terry_ratings_share_a_line():
 
 def test_many_jobs_in_a_row_are_named_by_their_ends():
     jobs = [job(n, f"elo.k={n + 1}") for n in range(6)]
-    rows = [row(n, model, 1450.0, 1500.0) for n in range(6) if n != 4 for model in ("ann", "bob")]
+    rows = [
+        row(n, model, 1450.0, 1500.0)
+        for n in range(6)
+        if n != 4
+        for model in ("ann", "bob")
+    ]
     assert "0, 1, 2, 3, 5" in [line[0] for line in read(jobs, rows).cells]
     rows = [row(n, model, 1450.0, 1500.0) for n in range(6) for model in ("ann", "bob")]
     assert "0 to 5" in [line[0] for line in read(jobs, rows).cells]
@@ -136,7 +148,10 @@ def test_a_model_without_a_rating_is_named_with_the_reason():
 
 def test_one_k_is_said_once():
     jobs = [job(0, "judge=opus"), job(1, "judge=haiku")]
-    assert "Elo at K = 16, and below it" in read(jobs, [{**r, "k": 16.0} for r in ROWS]).said
+    assert (
+        "Elo at K = 16, and below it"
+        in read(jobs, [{**r, "k": 16.0} for r in ROWS]).said
+    )
 
 
 # Who leads
@@ -144,14 +159,17 @@ def test_one_k_is_said_once():
 
 def test_who_leads_in_every_job():
     reader = read()
-    assert "By Elo and by Bradley-Terry, ann leads in every finished job." in reader.said
+    assert (
+        "By Elo and by Bradley-Terry, ann leads in every finished job." in reader.said
+    )
     assert "verdict" in reader.given("class")
 
 
 def test_equals_share_the_lead():
     rows = [row(0, "ann", None, 1400.0), row(0, "bob", None, 1400.0)]
     assert (
-        "By Bradley-Terry, ann, bob share the lead in every finished job." in read(rows=rows).said
+        "By Bradley-Terry, ann, bob share the lead in every finished job."
+        in read(rows=rows).said
     )
 
 
@@ -168,7 +186,15 @@ def test_who_leads_may_depend_on_the_job_and_on_the_method():
 
 def test_a_failed_job_is_named_with_its_reason_and_has_no_link():
     reader = read([*TWO, failed(2, "elo.k=-1", "tracker=local")])
-    assert ["2", "-1", "failed", "–", "–", "–", "UserError: elo.k: found -1."] in reader.cells
+    assert [
+        "2",
+        "-1",
+        "failed",
+        "–",
+        "–",
+        "–",
+        "UserError: elo.k: found -1.",
+    ] in reader.cells
     assert "2 of 3 jobs finished; elo.k = 4, 16, -1" in reader.said
     assert "2/report.html" not in reader.given("href")
 
@@ -197,13 +223,20 @@ def test_a_dimension_without_a_decisive_match_has_no_elo():
         for m in ("ann", "bob")
     ]
     reader = read(rows=rows)
-    assert ["0, 1", "4, 16", "1400 / 1380 to 1420", "1400 / 1380 to 1420"] in reader.cells
+    assert [
+        "0, 1",
+        "4, 16",
+        "1400 / 1380 to 1420",
+        "1400 / 1380 to 1420",
+    ] in reader.cells
     assert "Elo at" not in reader.said
 
 
 def test_jobs_may_have_other_entrants():
     rows = [*ROWS, row(1, "eve", 1200.0, 1200.0)]
-    assert ["0", "4", "80 %", "1450 / 0.71", "1350 / 0.71", "–"] in read(rows=rows).cells
+    assert ["0", "4", "80 %", "1450 / 0.71", "1350 / 0.71", "–"] in read(
+        rows=rows
+    ).cells
 
 
 def test_of_many_entrants_the_best_are_shown():

@@ -49,7 +49,9 @@ def _release() -> Iterator[None]:
 
 def policy(cache: Path, name: str = "base", **changes: Any) -> HuggingFaceEntrant:
     made = shipped(
-        "entrant", f"tiny_{name}", **{"cache_dir": str(cache), "max_new_tokens": 12, **changes}
+        "entrant",
+        f"tiny_{name}",
+        **{"cache_dir": str(cache), "max_new_tokens": 12, **changes},
     )
     assert isinstance(made, HuggingFaceEntrant)
     return made
@@ -67,11 +69,16 @@ def forced(by: Policy, responses: Mapping[str, Response]) -> dict[str, float | N
 
 
 def recorded(responses: Mapping[str, Response]) -> dict[str, float]:
-    return {name: response.diagnostics["total_logprob"] for name, response in responses.items()}
+    return {
+        name: response.diagnostics["total_logprob"]
+        for name, response in responses.items()
+    }
 
 
 def rendered(lm: CausalLM, prompt: Prompt, template: str | None = None) -> list[int]:
-    return causal_lm.chat_ids(lm, prompt.text, system_prompt=None, chat_template=template)
+    return causal_lm.chat_ids(
+        lm, prompt.text, system_prompt=None, chat_template=template
+    )
 
 
 # What a log-probability is
@@ -103,9 +110,13 @@ def test_an_answer_longer_than_a_block_is_the_same_sum(cache, monkeypatch):
 
 def test_a_log_probability_is_finite_and_not_above_zero():
     assert teacher_forcing.check_logprob(0.0, "ann, p1") == 0.0
-    with pytest.raises(ArithmeticError, match="ann, p1: the log-probability is 0.001, above zero"):
+    with pytest.raises(
+        ArithmeticError, match="ann, p1: the log-probability is 0.001, above zero"
+    ):
         teacher_forcing.check_logprob(1e-3, "ann, p1")
-    with pytest.raises(UserError, match="ann, p1: the log-probability is nan. Use dtype=float32"):
+    with pytest.raises(
+        UserError, match="ann, p1: the log-probability is nan. Use dtype=float32"
+    ):
         teacher_forcing.check_logprob(math.nan, "ann, p1")
 
 
@@ -129,7 +140,8 @@ def test_an_answer_records_its_tokens_only_with_logprobs(cache):
 @pytest.mark.parametrize("changes", [{"temperature": None}, {"top_p": 0.9}], ids=str)
 def test_logprobs_need_a_temperature_and_the_whole_vocabulary(cache, changes):
     with pytest.raises(
-        UserError, match="logprobs: found true with .* Expected a temperature and top_p=1.0"
+        UserError,
+        match="logprobs: found true with .* Expected a temperature and top_p=1.0",
     ):
         policy(cache, **changes)
 
@@ -140,11 +152,15 @@ def test_logprobs_need_a_temperature_and_the_whole_vocabulary(cache, changes):
 def test_defect_1_an_answer_is_scored_under_the_template_that_it_was_drawn_under(cache):
     of = policy(cache, "unhelpful")
     responses = answers(of)
-    check = pipeline.generation_check(responses, forced(of, responses), allowed=ROUNDING)
+    check = pipeline.generation_check(
+        responses, forced(of, responses), allowed=ROUNDING
+    )
     assert (check.n_checked, check.n_failed) == (6, 0)
 
 
-def test_defect_1_another_template_is_found_by_the_check_of_draws_and_not_of_clones(cache):
+def test_defect_1_another_template_is_found_by_the_check_of_draws_and_not_of_clones(
+    cache,
+):
     """The original drew under one template and scored under another; its clones agreed."""
     responses = answers(policy(cache))
     bare = {
@@ -154,10 +170,14 @@ def test_defect_1_another_template_is_found_by_the_check_of_draws_and_not_of_clo
     clones = pipeline.clone_check(
         PROMPTS, responses, bare, logging_policy="base", n_answers=6, seed=1
     )
-    draws = pipeline.generation_check(responses, forced(bare["base"], responses), allowed=ROUNDING)
+    draws = pipeline.generation_check(
+        responses, forced(bare["base"], responses), allowed=ROUNDING
+    )
     assert (clones.n_checked, clones.n_failed) == (6, 0)
     assert (draws.n_checked, draws.n_failed) == (6, 6)
-    with pytest.raises(UserError, match="as drawn and as forced: 6 of 6 answers differ by more"):
+    with pytest.raises(
+        UserError, match="as drawn and as forced: 6 of 6 answers differ by more"
+    ):
         draws.check()
 
 
@@ -166,7 +186,10 @@ def test_defect_2_special_tokens_of_the_template_are_tokens_and_not_text(cache):
     names = ("<|user|>", "<|assistant|>")
     ids = rendered(lm, PROMPTS[0])
     counts = Counter(ids)
-    assert [counts[lm.tokenizer.convert_tokens_to_ids(name)] for name in names] == [1, 1]
+    assert [counts[lm.tokenizer.convert_tokens_to_ids(name)] for name in names] == [
+        1,
+        1,
+    ]
     assert lm.tokenizer.decode(ids) == f"<|user|>\n{PROMPTS[0].text}\n<|assistant|>\n"
 
 
@@ -178,7 +201,9 @@ def test_defect_3_the_tokens_are_scored_and_never_the_text(cache):
         name: tokenizer(r.response_text, add_special_tokens=False)["input_ids"]
         for name, r in responses.items()
     }
-    assert any(again[name] != r.diagnostics["token_ids"] for name, r in responses.items())
+    assert any(
+        again[name] != r.diagnostics["token_ids"] for name, r in responses.items()
+    )
     silent = {
         name: dataclasses.replace(response, response_text="")
         for name, response in responses.items()
@@ -186,11 +211,15 @@ def test_defect_3_the_tokens_are_scored_and_never_the_text(cache):
     assert forced(base, silent) == forced(base, responses)
 
 
-def test_defect_3_the_end_token_is_scored_only_where_the_model_generated_it(cache, monkeypatch):
+def test_defect_3_the_end_token_is_scored_only_where_the_model_generated_it(
+    cache, monkeypatch
+):
     """A frequent token is declared an end token, so that some answers end and some do not."""
     base = policy(cache)
     full = answers(base)
-    said = Counter(token for r in full.values() for token in set(r.diagnostics["token_ids"][2:]))
+    said = Counter(
+        token for r in full.values() for token in set(r.diagnostics["token_ids"][2:])
+    )
     end, _ = said.most_common(1)[0]
     lm = causal_lm.load(base.weights)
     monkeypatch.setattr(lm.model.generation_config, "eos_token_id", [0, end])
@@ -198,16 +227,22 @@ def test_defect_3_the_end_token_is_scored_only_where_the_model_generated_it(cach
     reasons = Counter(response.finish_reason for response in responses.values())
     assert set(reasons) == {"stop", "length"}
     for response in responses.values():
-        assert (response.diagnostics["token_ids"][-1] == end) == (response.finish_reason == "stop")
+        assert (response.diagnostics["token_ids"][-1] == end) == (
+            response.finish_reason == "stop"
+        )
     assert forced(base, responses) == pytest.approx(recorded(responses), abs=ROUNDING)
     items = {
         name: Forced(
-            prompt_ids=rendered(lm, BY_ID[name]), token_ids=response.diagnostics["token_ids"][:-1]
+            prompt_ids=rendered(lm, BY_ID[name]),
+            token_ids=response.diagnostics["token_ids"][:-1],
         )
         for name, response in responses.items()
     }
     without_the_last = dict(totals(lm, items, temperature=1.0, label="ann"))
-    assert all(without_the_last[name] > total for name, total in forced(base, responses).items())
+    assert all(
+        without_the_last[name] > total
+        for name, total in forced(base, responses).items()
+    )
 
 
 def test_defect_4_the_temperature_is_applied_to_the_logits_that_are_scored(cache):
@@ -235,12 +270,17 @@ def test_defect_4_a_clone_loaded_anew_agrees_to_the_last_bit(cache, caplog):
     check.check()
 
 
-def test_what_does_not_fit_the_model_has_no_log_probability_and_is_counted(cache, tmp_path, caplog):
+def test_what_does_not_fit_the_model_has_no_log_probability_and_is_counted(
+    cache, tmp_path, caplog
+):
     base = policy(cache)
     responses = answers(base)
     long = dataclasses.replace(
         responses[PROMPTS[0].prompt_id],
-        diagnostics={**responses[PROMPTS[0].prompt_id].diagnostics, "token_ids": [7] * 2040},
+        diagnostics={
+            **responses[PROMPTS[0].prompt_id].diagnostics,
+            "token_ids": [7] * 2040,
+        },
     )
     with Store(tmp_path / "store.sqlite") as store, caplog.at_level("WARNING"):
         found = pipeline.teacher_force(
@@ -263,7 +303,8 @@ def test_neither_order_nor_company_nor_the_number_of_threads_changes_a_bit(cache
     assert forced(base, responses) == expected
     assert forced(base, dict(reversed(responses.items()))) == expected
     assert {
-        name: forced(base, {name: response})[name] for name, response in responses.items()
+        name: forced(base, {name: response})[name]
+        for name, response in responses.items()
     } == expected
     torch.set_num_threads(2)
     try:
@@ -286,7 +327,9 @@ print(json.dumps({forced.prompt_id: forced.total_logprob for forced in made}))
 def test_another_process_changes_no_bit(cache, tmp_path):
     base = policy(cache)
     responses = answers(base, PROMPTS[:3])
-    rows = [[row.to_dict() for row in some] for some in (PROMPTS[:3], responses.values())]
+    rows = [
+        [row.to_dict() for row in some] for some in (PROMPTS[:3], responses.values())
+    ]
     given = json.dumps([dataclasses.asdict(base), *rows])
     ran = attempt_program(
         sys.executable, "-c", ELSEWHERE, given, folder=tmp_path, PYTHONPATH=str(HOME)
@@ -299,7 +342,9 @@ def test_another_process_changes_no_bit(cache, tmp_path):
 
 
 def test_tokens_of_another_tokenizer_are_refused(cache, tmp_path, monkeypatch):
-    other = policy(cache, model=str(tiny_model(tmp_path / "other", n_layers=2)), entrant_id="other")
+    other = policy(
+        cache, model=str(tiny_model(tmp_path / "other", n_layers=2)), entrant_id="other"
+    )
     responses = answers(policy(cache), PROMPTS[:1])
     message = "other: the answer of tiny_base to .* has the tokens of another tokenizer, or of one"
     with pytest.raises(UserError, match=message):

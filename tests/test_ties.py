@@ -62,7 +62,9 @@ def played(battles: list[Battle]) -> Games:
 
 
 def tournament(seed: int, n_prompts: int = 15) -> list[Battle]:
-    return Tournament(ratings=(0, 60, 200)).battles(n_prompts, np.random.default_rng(seed))
+    return Tournament(ratings=(0, 60, 200)).battles(
+        n_prompts, np.random.default_rng(seed)
+    )
 
 
 def sixteen(n_ties: int = 6) -> list[Battle]:
@@ -137,9 +139,15 @@ def test_ties_leave_davidson_s_gap_alone_that_half_wins_would_close():
 
 
 @pytest.mark.parametrize(("name", "value"), [("davidson", 2), ("rao_kupper", 3)])
-def test_in_a_perfect_cycle_the_parameter_is_set_by_how_often_equals_tie(name: str, value: float):
+def test_in_a_perfect_cycle_the_parameter_is_set_by_how_often_equals_tie(
+    name: str, value: float
+):
     """Half of the games: nu / (2 + nu), (eta - 1) / (eta + 1)."""
-    cycle = [battle(a, b, winner) for a, b in ("ab", "bc", "ca") for winner in ("model_a", "tie")]
+    cycle = [
+        battle(a, b, winner)
+        for a, b in ("ab", "bc", "ca")
+        for winner in ("model_a", "tie")
+    ]
     board = rate(name, cycle)
     np.testing.assert_allclose(board.rating, 1400)
     assert board.parameters[METHODS[name].symbol] == pytest.approx(value)
@@ -151,7 +159,11 @@ def test_in_a_perfect_cycle_the_parameter_is_set_by_how_often_equals_tie(name: s
 def davidson(pi_i: float, pi_j: float, nu: float) -> tuple[float, float, float]:
     """That i beats j, that they tie, that j beats i."""
     tie = nu * math.sqrt(pi_i * pi_j)
-    return pi_i / (pi_i + pi_j + tie), tie / (pi_i + pi_j + tie), pi_j / (pi_i + pi_j + tie)
+    return (
+        pi_i / (pi_i + pi_j + tie),
+        tie / (pi_i + pi_j + tie),
+        pi_j / (pi_i + pi_j + tie),
+    )
 
 
 def rao_kupper(pi_i: float, pi_j: float, eta: float) -> tuple[float, float, float]:
@@ -183,7 +195,8 @@ def test_curves_are_the_textbook_s_probabilities_and_their_derivatives(
 
     def central(of: str, *, by_gap: float = 0.0, by_tie: float = 0.0) -> np.ndarray:
         there, back = (
-            some.curves(np.array([gap + sign * by_gap]), tie + sign * by_tie) for sign in (1, -1)
+            some.curves(np.array([gap + sign * by_gap]), tie + sign * by_tie)
+            for sign in (1, -1)
         )
         return (getattr(there, of) - getattr(back, of)) / (2 * (by_gap + by_tie))
 
@@ -222,7 +235,9 @@ def test_scipy_finds_the_same_maximum(name: str, seed: int):
     board = rate(name, some)
     gaps = (board.rating[:2] - board.rating[2]) / POINTS
     assert gaps == pytest.approx(found.x[:2], abs=1e-5)
-    assert board.parameters[METHODS[name].symbol] == pytest.approx(math.exp(found.x[2]), rel=1e-5)
+    assert board.parameters[METHODS[name].symbol] == pytest.approx(
+        math.exp(found.x[2]), rel=1e-5
+    )
     p_tie_equal = TEXTBOOK[name](1.0, 1.0, math.exp(found.x[2]))[1]
     assert board.parameters["p_tie_equal"] == pytest.approx(p_tie_equal, rel=1e-5)
 
@@ -234,17 +249,23 @@ def test_numerical_differentiation_finds_the_same_clustered_errors(name: str):
     board = rate(name, tournament(3))
     symbol = METHODS[name].symbol
     at = np.append(
-        (board.rating[:2] - board.rating[2]) / POINTS, math.log(board.parameters[symbol])
+        (board.rating[:2] - board.rating[2]) / POINTS,
+        math.log(board.parameters[symbol]),
     )
     bread = np.linalg.inv(approx_hess(at, lambda x: log_likelihood(name, x, some)))
     scores = []
     for q in range(15):
         mine = some.cluster == q
         of_prompt = dataclasses.replace(
-            some, first=some.first[mine], second=some.second[mine], score=some.score[mine]
+            some,
+            first=some.first[mine],
+            second=some.second[mine],
+            score=some.score[mine],
         )
         scores.append(
-            approx_fprime(at, lambda x, one=of_prompt: log_likelihood(name, x, one), centered=True)
+            approx_fprime(
+                at, lambda x, one=of_prompt: log_likelihood(name, x, one), centered=True
+            )
         )
     covariance = 15 / 14 * bread @ np.transpose(scores) @ np.array(scores) @ bread
     against_c = np.array([[1, 0, -1], [0, 1, -1]])
@@ -264,7 +285,9 @@ def test_evalica_finds_davidson_s_ratings_with_nu_twice_its_v(seed: int):
         "tie": evalica.Winner.Draw,
     }
     some = [
-        battle("abcdef"[i], "abcdef"[j], str(rng.choice(list(words), p=[0.5, 0.3, 0.2])))
+        battle(
+            "abcdef"[i], "abcdef"[j], str(rng.choice(list(words), p=[0.5, 0.3, 0.2]))
+        )
         for i, j in (rng.permutation(6)[:2] for _ in range(300))
     ]
     other = evalica.newman(
@@ -288,14 +311,19 @@ def test_davidson_equals_the_golden_newman_scores_up_to_their_scale():
 def check_golden(folder: Path, name: str) -> None:
     words = {"left": "model_a", "right": "model_b", "tie": "tie"}
     with (folder / f"{name}.csv").open(encoding="utf-8") as file:
-        some = [battle(r["left"], r["right"], words[r["winner"]]) for r in csv.DictReader(file)]
+        some = [
+            battle(r["left"], r["right"], words[r["winner"]])
+            for r in csv.DictReader(file)
+        ]
     with (folder / f"{name}-golden.csv").open(encoding="utf-8") as file:
         golden = [row for row in csv.DictReader(file) if row["algorithm"] == "newman"]
     logs = {row["item"]: math.log10(float(row["score"])) for row in golden}
     centre = sum(logs.values()) / len(logs)
     expected = {model: 400 * (log - centre) for model, log in logs.items()}
     board = rate("davidson", some, initial_rating=0.0)
-    assert {r.model: r.rating for r in board.ratings} == pytest.approx(expected, abs=1e-4)
+    assert {r.model: r.rating for r in board.ratings} == pytest.approx(
+        expected, abs=1e-4
+    )
 
 
 def test_an_ordered_logistic_regression_finds_rao_kupper_s_ratings():
@@ -326,7 +354,9 @@ def connected(seed: int, m: int = 5) -> list[Battle]:
     some = [battle(names[i], names[j], words[rng.integers(3)]) for i, j in pairs]
     ring = [battle(names[i], names[(i + 1) % m]) for i in range(m)]
     every = [*some, battle("a", "b", "tie"), *ring]
-    return [dataclasses.replace(b, question_id=f"q{t // 3}") for t, b in enumerate(every)]
+    return [
+        dataclasses.replace(b, question_id=f"q{t // 3}") for t, b in enumerate(every)
+    ]
 
 
 @BOTH
@@ -337,7 +367,9 @@ def test_law_the_gradient_is_zero_at_the_maximum(name: str, seed: int):
     board = rate(name, some)
     theta = (board.rating - board.rating[-1]) / POINTS
     at = np.append(theta[:-1], math.log(board.parameters[METHODS[name].symbol]))
-    gradient = approx_fprime(at, lambda x: log_likelihood(name, x, played(some)), centered=True)
+    gradient = approx_fprime(
+        at, lambda x: log_likelihood(name, x, played(some)), centered=True
+    )
     np.testing.assert_allclose(gradient, 0, atol=1e-5)
     assert board.rating.mean() == pytest.approx(1400)
 
@@ -349,18 +381,27 @@ def test_law_mirrored_renamed_or_shuffled_games_say_the_same(name: str, seed: in
     some = connected(seed)
     board = rate(name, some)
     other = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}
-    mirrored = rate(name, [dataclasses.replace(b, winner=other[b.winner]) for b in some])
+    mirrored = rate(
+        name, [dataclasses.replace(b, winner=other[b.winner]) for b in some]
+    )
     np.testing.assert_allclose(mirrored.rating - 1400, 1400 - board.rating, atol=1e-7)
     assert mirrored.parameters == pytest.approx(board.parameters)
     np.testing.assert_allclose(mirrored.std_error, board.std_error, atol=1e-7)
-    names = dict(zip("abcde", np.random.default_rng(seed).permutation(list("abcde")), strict=True))
+    names = dict(
+        zip(
+            "abcde", np.random.default_rng(seed).permutation(list("abcde")), strict=True
+        )
+    )
     renamed = [
-        dataclasses.replace(b, model_a=names[b.model_a], model_b=names[b.model_b]) for b in some
+        dataclasses.replace(b, model_a=names[b.model_a], model_b=names[b.model_b])
+        for b in some
     ]
     random.Random(seed).shuffle(renamed)
     again = rate(name, renamed)
     for one in "abcde":
-        assert again.row(names[one]).rating == pytest.approx(board.row(one).rating, abs=1e-7)
+        assert again.row(names[one]).rating == pytest.approx(
+            board.row(one).rating, abs=1e-7
+        )
 
 
 @BOTH
@@ -381,7 +422,9 @@ def test_the_two_orders_may_be_two_rows_and_asking_again_makes_nobody_surer(name
 @BOTH
 def test_without_ties_it_is_bradley_terry_and_one_tie_is_almost_none(name: str):
     decisive = [
-        dataclasses.replace(b, verdict_ab=None) for b in tournament(5, n_prompts=60) if not b.is_tie
+        dataclasses.replace(b, verdict_ab=None)
+        for b in tournament(5, n_prompts=60)
+        if not b.is_tie
     ]
     board, expected = rate(name, decisive), bradley_terry(decisive)
     assert board.ratings == expected.ratings
@@ -389,14 +432,18 @@ def test_without_ties_it_is_bradley_terry_and_one_tie_is_almost_none(name: str):
     never = math.exp(METHODS[name].never)
     assert board.parameters == {METHODS[name].symbol: never, "p_tie_equal": 0}
     wins = [battle("a", "b")] * 5000 + [battle("b", "a")] * 2500
-    without, with_one = (rate(name, some) for some in (wins, [*wins, battle("a", "b", "tie")]))
+    without, with_one = (
+        rate(name, some) for some in (wins, [*wins, battle("a", "b", "tie")])
+    )
     np.testing.assert_allclose(with_one.rating, without.rating, atol=0.05)
 
 
 def test_both_models_say_nearly_the_same_and_go_beyond_half_wins():
     some = Tournament(ratings=(0, 60, 120, 300)).battles(400, np.random.default_rng(2))
     boards = [rate(name, some) for name in METHODS]
-    assert {tuple(r.model for r in board.ratings) for board in boards} == {tuple("dcba")}
+    assert {tuple(r.model for r in board.ratings) for board in boards} == {
+        tuple("dcba")
+    }
     one, other = (board.parameters["p_tie_equal"] for board in boards)
     assert one == pytest.approx(other, abs=0.02)
     half = np.ptp(bradley_terry(some).rating)
@@ -419,9 +466,13 @@ def test_only_reconciled_winners_count_with_use_consistent(name: str):
 def test_prompts_that_do_not_differ_tell_no_error(name: str):
     """On every prompt the two orders tie or cancel: the models are equal, and nobody knows how surely."""
     orders = [("tie", "tie"), ("model_a", "model_b")]
-    some = [battle("a", "b", "tie", verdict_ab=ab, verdict_ba=ba) for ab, ba in orders * 10]
+    some = [
+        battle("a", "b", "tie", verdict_ab=ab, verdict_ba=ba) for ab, ba in orders * 10
+    ]
     board = rate(name, some)
-    assert [(r.rating, r.std_error, r.flag) for r in board.ratings] == [(1400, None, None)] * 2
+    assert [(r.rating, r.std_error, r.flag) for r in board.ratings] == [
+        (1400, None, None)
+    ] * 2
     assert board.parameters["p_tie_equal"] == pytest.approx(0.5)
 
 
@@ -444,7 +495,9 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(
     truth = fitted(some, many).theta
     covered = []
     for seed in range(n_tournaments):
-        fit = fitted(some, simulated.games(n_prompts, np.random.default_rng([n_prompts, seed])))
+        fit = fitted(
+            some, simulated.games(n_prompts, np.random.default_rng([n_prompts, seed]))
+        )
         for i, j in simulated.pairs:
             gap = np.eye(4)[i] - np.eye(4)[j]
             error = math.sqrt(gap @ fit.covariance @ gap)
@@ -474,7 +527,9 @@ def test_nothing_but_ties_rates_everyone_equal(name: str, n: int):
 
 
 @BOTH
-def test_models_without_a_finite_rating_are_named_and_the_others_rated_as_if_alone(name: str):
+def test_models_without_a_finite_rating_are_named_and_the_others_rated_as_if_alone(
+    name: str,
+):
     core = tournament(6)
     extremes = [battle("best", "a"), battle("b", "worst"), battle("x", "y", "tie")]
     board, alone = rate(name, core + extremes), rate(name, core)
@@ -524,14 +579,18 @@ def test_linear_programming_finds_the_same_data_separated(seed: int, m: int, n: 
             rows, bounds = [*rows, gap, -gap], [*bounds, 1, 1]
     if not won.any() or not tied.any() or not strongest_component(won + tied / 2).all():
         return  # ruled out before anyone asks
-    program = linprog(np.zeros(m), A_ub=np.array(rows), b_ub=bounds, bounds=[(None, None)] * m)
+    program = linprog(
+        np.zeros(m), A_ub=np.array(rows), b_ub=bounds, bounds=[(None, None)] * m
+    )
     assert is_separated(won, tied) == (program.status == 0)
 
 
 @BOTH
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_whatever_the_battles_no_rating_is_nan_or_infinite(name: str, data: st.DataObject):
+def test_whatever_the_battles_no_rating_is_nan_or_infinite(
+    name: str, data: st.DataObject
+):
     names = st.sampled_from("abcd")
     one = st.builds(
         Battle,
@@ -544,4 +603,6 @@ def test_whatever_the_battles_no_rating_is_nan_or_infinite(name: str, data: st.D
     json.dumps([r.to_dict() for r in board.ratings], allow_nan=False)
     json.dumps(dict(board.parameters), allow_nan=False)
     assert all((r.rating is None) == (r.flag is not None) for r in board.ratings)
-    assert all(abs(r.rating - 1400) < 10_000 for r in board.ratings if r.rating is not None)
+    assert all(
+        abs(r.rating - 1400) < 10_000 for r in board.ratings if r.rating is not None
+    )

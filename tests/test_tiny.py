@@ -41,21 +41,29 @@ def test_the_weights_are_uniform_numbers_of_the_seed(cache):
     """In the order of their names; a standard deviation of .15 is a width of .15 sqrt(12)."""
     weights = load_file(built(cache) / "model.safetensors")
     first, *_ = sorted(name for name, values in weights.items() if values.ndim > 1)
-    drawn = (np.random.default_rng(0).random(weights[first].shape) - 0.5) * (0.15 * np.sqrt(12))
+    drawn = (np.random.default_rng(0).random(weights[first].shape) - 0.5) * (
+        0.15 * np.sqrt(12)
+    )
     np.testing.assert_array_equal(weights[first], drawn.astype(np.float32))
 
 
 def test_another_seed_is_another_model_with_the_same_tokenizer(cache):
     one, two = built(cache), built(cache, 1)
-    assert (one / "tokenizer.json").read_bytes() == (two / "tokenizer.json").read_bytes()
-    assert (one / "model.safetensors").read_bytes() != (two / "model.safetensors").read_bytes()
+    assert (one / "tokenizer.json").read_bytes() == (
+        two / "tokenizer.json"
+    ).read_bytes()
+    assert (one / "model.safetensors").read_bytes() != (
+        two / "model.safetensors"
+    ).read_bytes()
 
 
 def test_a_model_is_built_once_by_several_processes(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         folders = set(pool.map(lambda _: built(tmp_path), range(4)))
     assert len(folders) == 1
-    assert [path.name for path in (tmp_path / "tiny_random").iterdir()] == [folders.pop().name]
+    assert [path.name for path in (tmp_path / "tiny_random").iterdir()] == [
+        folders.pop().name
+    ]
 
 
 def test_other_models_are_returned_as_they_are(tmp_path):
@@ -65,7 +73,9 @@ def test_other_models_are_returned_as_they_are(tmp_path):
 
 @pytest.mark.parametrize("seed", ["", "-1", "one"])
 def test_a_seed_is_a_whole_number(tmp_path, seed):
-    with pytest.raises(UserError, match=f"model: found 'tiny-random/{seed}'. Expected tiny-random"):
+    with pytest.raises(
+        UserError, match=f"model: found 'tiny-random/{seed}'. Expected tiny-random"
+    ):
         built(tmp_path, seed)
 
 
@@ -80,9 +90,13 @@ def test_a_seed_is_a_whole_number(tmp_path, seed):
 )
 def test_the_tiny_entrants_differ_as_their_names_say(name, differences):
     base, other = (
-        OmegaConf.to_container(described("entrant", f"tiny_{each}")) for each in ("base", name)
+        OmegaConf.to_container(described("entrant", f"tiny_{each}"))
+        for each in ("base", name)
     )
-    assert {key for key in base if base[key] != other[key]} == {"entrant_id", *differences}
+    assert {key for key in base if base[key] != other[key]} == {
+        "entrant_id",
+        *differences,
+    }
 
 
 def test_without_torch_one_line_names_what_is_missing(tmp_path):
@@ -92,7 +106,9 @@ sys.modules.update(dict.fromkeys(("torch", "transformers", "peft")))  # as if no
 runpy.run_module("elo_exp", run_name="__main__")
 """
     chosen = ["entrant=[tiny_base,probe_reference]", "tracker=local"]
-    ran = attempt_program(sys.executable, "-W", "error", "-c", block, *chosen, folder=tmp_path)
+    ran = attempt_program(
+        sys.executable, "-W", "error", "-c", block, *chosen, folder=tmp_path
+    )
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.splitlines()[-1] == (
         "elo_exp: tiny-random/0: needs torch, transformers, peft, not installed: "

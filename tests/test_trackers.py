@@ -32,7 +32,15 @@ class Logged:
 
     def __init__(self, run_dir: Path, folder: Path) -> None:
         (self.path,) = run_dir.glob("wandb/offline-run-*/run-*.wandb")
-        program = (sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(self.path))
+        program = (
+            sys.executable,
+            "-m",
+            "wandb",
+            "leet",
+            "inspect",
+            "--json",
+            str(self.path),
+        )
         inspected = attempt_program(*program, folder=folder)
         assert inspected.code == 0, inspected.err
         self._records = [json.loads(line) for line in inspected.out.splitlines()]
@@ -64,12 +72,20 @@ class Logged:
 
     def media(self, key: str) -> Record:
         """The properties of what was logged under a key."""
-        (item,) = (row for row in self.history if any(name.startswith(f"{key}.") for name in row))
+        (item,) = (
+            row
+            for row in self.history
+            if any(name.startswith(f"{key}.") for name in row)
+        )
         prefix = f"{key}."
-        return {k.removeprefix(prefix): v for k, v in item.items() if k.startswith(prefix)}
+        return {
+            k.removeprefix(prefix): v for k, v in item.items() if k.startswith(prefix)
+        }
 
     def table(self, key: str) -> list[Record]:
-        table = json.loads(self.file(self.media(key)["path"]).read_text(encoding="utf-8"))
+        table = json.loads(
+            self.file(self.media(key)["path"]).read_text(encoding="utf-8")
+        )
         return [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
 
     def file(self, name: str) -> Path:
@@ -109,7 +125,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def logged(folder: Path) -> Logged:
     """A run at a terminal without a key."""
-    code, screen = run_at_a_terminal(*SMALL, "elo.k=12", "hydra.run.dir=tracked", folder=folder)
+    code, screen = run_at_a_terminal(
+        *SMALL, "elo.k=12", "hydra.run.dir=tracked", folder=folder
+    )
     assert code == 0, screen
     assert "API key" not in screen
     assert "Enter your choice" not in screen
@@ -123,7 +141,9 @@ def local(logged: Logged, folder: Path) -> Ran:
 
 
 def run_info(folder: Path) -> RunInfo:
-    return RunInfo(run_dir=folder, name="none", group=None, job_type="tournament", config={})
+    return RunInfo(
+        run_dir=folder, name="none", group=None, job_type="tournament", config={}
+    )
 
 
 # Weights & Biases
@@ -139,12 +159,16 @@ def test_a_run_has_the_name_of_its_folder_and_its_configuration(logged: Logged):
 
 
 def test_the_summary_has_ratings_judge_quality_and_spend(logged: Logged, folder: Path):
-    results = json.loads((folder / "tracked/elo_results.json").read_text(encoding="utf-8"))
+    results = json.loads(
+        (folder / "tracked/elo_results.json").read_text(encoding="utf-8")
+    )
     for dimension in DIMENSIONS:
         for name in PROBES:
             elo = results["primary"][dimension][name]
             assert logged.summary[f"elo/{dimension}/{name}"] == elo["mean"]
-            assert logged.summary[f"elo_ordering_error/{dimension}/{name}"] == elo["sem"]
+            assert (
+                logged.summary[f"elo_ordering_error/{dimension}/{name}"] == elo["sem"]
+            )
             assert f"bradley_terry/{dimension}/{name}" in logged.summary
         assert logged.summary[f"judge/{dimension}/flip_rate"] == 0
     assert logged.summary["usage/judge_calls"] > 0
@@ -152,7 +176,9 @@ def test_the_summary_has_ratings_judge_quality_and_spend(logged: Logged, folder:
 
 def test_traces_are_line_charts_over_the_number_of_permutations(logged: Logged):
     names = {f"trace/{dimension}/{name}" for dimension in DIMENSIONS for name in PROBES}
-    steps = {m["name"]: m["step_metric"] for m in logged.of("metric") if "step_metric" in m}
+    steps = {
+        m["name"]: m["step_metric"] for m in logged.of("metric") if "step_metric" in m
+    }
     assert steps == dict.fromkeys(names, "n_perms")
     rows = [row for row in logged.history if "n_perms" in row]
     assert [row["n_perms"] for row in rows] == list(range(1, 21))
@@ -170,17 +196,25 @@ def test_figures_are_images_with_captions(logged: Logged):
 
 def test_verdicts_are_a_table(logged: Logged, folder: Path):
     rows = [row for row in logged.table("verdicts") if row["dimension"] == "factuality"]
-    lines = (folder / "tracked/verdicts/factuality.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (
+        (folder / "tracked/verdicts/factuality.jsonl")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     raw = [
         (judgment["prompt_id"], order, verdict["verdict"])
         for judgment in map(json.loads, lines)
         for order, verdict in zip(("ab", "ba"), judgment["raw"], strict=True)
     ]
-    assert sorted((row["prompt_id"], row["order"], row["verdict"]) for row in rows) == sorted(raw)
+    assert sorted(
+        (row["prompt_id"], row["order"], row["verdict"]) for row in rows
+    ) == sorted(raw)
 
 
 def test_the_run_folder_is_the_artifact(logged: Logged):
-    (artifact,) = (record for record in logged.of("artifact") if record["type"] == "run")
+    (artifact,) = (
+        record for record in logged.of("artifact") if record["type"] == "run"
+    )
     paths = {content["path"] for content in artifact["manifest"]["contents"]}
     assert paths >= {"manifest.json", "battles.jsonl", "verdicts/factuality.jsonl"}
 
@@ -196,7 +230,10 @@ def test_a_multirun_is_one_group_with_a_run_for_each_job(swept: list[Logged]):
     assert [job.run["run_group"] for job in swept] == ["both", "both"]
     assert len({job.run["run_id"] for job in swept}) == 2
     assert [job.config["elo"]["k"] for job in swept] == [8, 16]
-    assert [job.run["display_name"].split()[0] for job in swept] == ["elo.k=8", "elo.k=16"]
+    assert [job.run["display_name"].split()[0] for job in swept] == [
+        "elo.k=8",
+        "elo.k=16",
+    ]
 
 
 def test_wandb_mode_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -223,10 +260,21 @@ def test_a_variable_that_wandb_refuses_stops_the_run_before_judging(tmp_path: Pa
 
 def test_a_sweep_waits_once_for_a_server_that_does_not_answer(tmp_path: Path):
     server = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9"}
-    jobs = ("-m", "elo.k=8,16", "tracker.mode=online", "tracker.wait_s=1", "hydra.sweep.dir=both")
-    ran = run(*jobs, *SMALL, "rubric=[factuality]", folder=tmp_path, strict=False, **server)
+    jobs = (
+        "-m",
+        "elo.k=8,16",
+        "tracker.mode=online",
+        "tracker.wait_s=1",
+        "hydra.sweep.dir=both",
+    )
+    ran = run(
+        *jobs, *SMALL, "rubric=[factuality]", folder=tmp_path, strict=False, **server
+    )
     assert ran.err.count("cannot be reached") == 1
-    assert [Logged(tmp_path / "both" / job, tmp_path).exit_code for job in "01"] == [0, 0]
+    assert [Logged(tmp_path / "both" / job, tmp_path).exit_code for job in "01"] == [
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize("tracker", ["wandb", "local"])
@@ -301,10 +349,17 @@ def test_a_dashboard_names_only_what_a_run_logs(workspace: Record, logged: Logge
     assert len(panels(workspace)) == 7
     logged_keys = {name for row in logged.history for name in row}
     metrics = {name for some in values_at(workspace, "metrics") for name in some}
-    axes = {name for key in ("xAxis", "yAxis") for name in values_at(workspace, key)} - {"_step"}
+    axes = {
+        name for key in ("xAxis", "yAxis") for name in values_at(workspace, key)
+    } - {"_step"}
     assert metrics
-    assert {axis for axis in axes if axis.startswith("config:")} == {"config:elo.value.k"}
-    numbers = {name.removeprefix("summary:") for name in metrics | axes - {"config:elo.value.k"}}
+    assert {axis for axis in axes if axis.startswith("config:")} == {
+        "config:elo.value.k"
+    }
+    numbers = {
+        name.removeprefix("summary:")
+        for name in metrics | axes - {"config:elo.value.k"}
+    }
     assert numbers <= logged_keys | set(logged.summary)
     arguments = values_at(workspace, "args")
     tables = [some[0]["value"] for some in arguments if some[0]["name"] == "tableKey"]
@@ -376,16 +431,27 @@ def test_local_logs_the_same_as_wandb(local: Ran, logged: Logged):
     for row in rows:
         kinds.setdefault(row["kind"], []).append(row["value"])
     assert (rows[0]["kind"], rows[-1]["kind"], kinds["exit"]) == ("run", "exit", [0])
-    assert (kinds["run"][0]["name"], kinds["run"][0]["config"]["elo"]["k"]) == ("local", 12)
-    numbers = {k: v for k, v in kinds["summary"][0].items() if not k.startswith("usage/")}
+    assert (kinds["run"][0]["name"], kinds["run"][0]["config"]["elo"]["k"]) == (
+        "local",
+        12,
+    )
+    numbers = {
+        k: v for k, v in kinds["summary"][0].items() if not k.startswith("usage/")
+    }
     assert numbers == {name: logged.summary[name] for name in numbers}
     traces = [row for row in logged.history if "n_perms" in row]
-    assert [row["n_perms"] for row in kinds["series"][0]["rows"]] == [r["n_perms"] for r in traces]
+    assert [row["n_perms"] for row in kinds["series"][0]["rows"]] == [
+        r["n_perms"] for r in traces
+    ]
     tables = {value["name"]: value["rows"] for value in kinds["table"]}
     assert tables["verdicts"] == logged.table("verdicts")
     for figure in kinds["figure"]:
         path = local.run_dir / "tracker" / figure["path"]
         assert path.read_bytes() == (local.run_dir / "figures" / path.name).read_bytes()
     (files,) = kinds["files"]
-    assert {"manifest.json", "figures/ratings.png", "verdicts/calibration.jsonl"} <= set(files)
+    assert {
+        "manifest.json",
+        "figures/ratings.png",
+        "verdicts/calibration.jsonl",
+    } <= set(files)
     assert all((local.run_dir / name).is_file() for name in files)

@@ -27,7 +27,12 @@ GIVEN = (*SMALL, "rubric=[factuality]", "tracker=trackio")
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("trackio")
-    return run(*GIVEN, "hydra.run.dir=followed", folder=folder, TRACKIO_DIR=str(folder / "store"))
+    return run(
+        *GIVEN,
+        "hydra.run.dir=followed",
+        folder=folder,
+        TRACKIO_DIR=str(folder / "store"),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +56,15 @@ def logged(kept: dict[str, Any], name: str) -> Any:
 def test_a_run_is_kept_with_its_configuration(kept: dict[str, Any]):
     assert kept["run"] == "followed"
     assert kept["config"]["elo"]["n_perms"] == 20
-    assert (kept["config"]["judge_model"], kept["config"]["job_type"]) == ("lexical", "tournament")
+    assert (kept["config"]["judge_model"], kept["config"]["job_type"]) == (
+        "lexical",
+        "tournament",
+    )
 
 
-def test_final_values_have_the_names_that_they_have_everywhere(kept: dict[str, Any], followed: Ran):
+def test_final_values_have_the_names_that_they_have_everywhere(
+    kept: dict[str, Any], followed: Ran
+):
     primary = followed.read("elo_results.json")["primary"]["factuality"]
     for model, entry in primary.items():
         assert logged(kept, f"elo/factuality/{model}") == entry["mean"]
@@ -65,15 +75,21 @@ def test_final_values_have_the_names_that_they_have_everywhere(kept: dict[str, A
 def test_traces_run_over_the_match_orders(kept: dict[str, Any]):
     trace = [row for row in kept["logs"] if "trace/factuality/probe_hedged" in row]
     assert [row["step"] for row in trace] == list(range(1, 21))
-    assert trace[-1]["trace/factuality/probe_hedged"] == logged(kept, "elo/factuality/probe_hedged")
+    assert trace[-1]["trace/factuality/probe_hedged"] == logged(
+        kept, "elo/factuality/probe_hedged"
+    )
 
 
 def test_figures_are_images_and_tables(kept: dict[str, Any], followed: Ran):
     image = logged(kept, "figures/ratings")
     assert image["caption"].startswith("Ratings, best first")
     picture = followed.folder / "store/media" / image["file_path"]
-    assert picture.read_bytes() == (followed.run_dir / "figures/ratings.png").read_bytes()
-    assert {row["dimension"] for row in logged(kept, "tables/ratings")["_value"]} == {"factuality"}
+    assert (
+        picture.read_bytes() == (followed.run_dir / "figures/ratings.png").read_bytes()
+    )
+    assert {row["dimension"] for row in logged(kept, "tables/ratings")["_value"]} == {
+        "factuality"
+    }
     assert len(logged(kept, "verdicts")["_value"]) == 2 * 40
 
 
@@ -95,15 +111,24 @@ def test_a_run_that_fails_says_so(tmp_path: Path):
         "prompts.bank_path=bank.jsonl",
         "recorded_dir=.",
     )
-    refused = attempt(*GIVEN, *entrants, folder=tmp_path, TRACKIO_DIR=str(tmp_path / "store"))
+    refused = attempt(
+        *GIVEN, *entrants, folder=tmp_path, TRACKIO_DIR=str(tmp_path / "store")
+    )
     assert refused.code == 2
     assert logged(read(tmp_path), "exit_code") == 1
 
 
 @pytest.mark.parametrize("name", ["TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"])
-def test_nothing_is_sent_to_others(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_nothing_is_sent_to_others(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     monkeypatch.setenv(name, "https://example.org")
-    info = RunInfo(run_dir=tmp_path, name="none", group=None, job_type="tournament", config={})
+    info = RunInfo(
+        run_dir=tmp_path, name="none", group=None, job_type="tournament", config={}
+    )
     message = f"tracker: found {name} set. tracker=trackio keeps runs on this machine"
-    with pytest.raises(UserError, match=message), TrackioTracker(project="elo_exp").open(info):
+    with (
+        pytest.raises(UserError, match=message),
+        TrackioTracker(project="elo_exp").open(info),
+    ):
         pytest.fail("the run has begun")

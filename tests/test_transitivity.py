@@ -70,7 +70,11 @@ def test_a_ring_by_hand():
     assert found.chi_square == pytest.approx(n / 4)
     t = 0.25 / math.sqrt(3 / 16 / (n - 1))  # Student's, of n wins and losses
     assert found.p_value == pytest.approx(2 * stats.t.sf(t, n - 1))
-    expected = [("ann", "bob", 0.75, 1), ("ann", "cat", 0.25, -1), ("bob", "cat", 0.75, 1)]
+    expected = [
+        ("ann", "bob", 0.75, 1),
+        ("ann", "cat", 0.25, -1),
+        ("bob", "cat", 0.75, 1),
+    ]
     assert residuals(some) == [
         PairResidual(
             dimension="d",
@@ -87,7 +91,11 @@ def test_a_ring_by_hand():
 
 def test_a_pair_that_met_on_one_prompt_is_no_surprise():
     """However many its games there, they are one observation."""
-    rows = [*ring(40), *[battle(("ann", "dan"), "a", "q0")] * 20, *said("ab", "bob", "dan")]
+    rows = [
+        *ring(40),
+        *[battle(("ann", "dan"), "a", "q0")] * 20,
+        *said("ab", "bob", "dan"),
+    ]
     found = next(r for r in residuals(Battles.from_rows(rows)) if r.model_b == "dan")
     assert found.n_games == 20
     assert found.z is not None and abs(found.z) < 1.5
@@ -97,7 +105,10 @@ def test_the_residuals_are_those_of_a_table_of_prompts_and_pairs():
     """Naively: each prompt's residual wins less what its scores move them through the ratings."""
     wins = ResidualWins.of(simulated(50, 4), use="both")
     played = games(simulated(50, 4), use="both")
-    p, pairs = wins.expected, list(zip(wins.first.tolist(), wins.second.tolist(), strict=True))
+    p, pairs = (
+        wins.expected,
+        list(zip(wins.first.tolist(), wins.second.tolist(), strict=True)),
+    )
     design = np.zeros((len(pairs), wins.n_models))
     own = np.zeros((wins.n_prompts, len(pairs)))
     for row, (i, j) in enumerate(pairs):
@@ -151,7 +162,8 @@ def test_the_p_value_is_that_of_a_beta_variable():
 def size(n_tournaments: int, n_prompts: int, **changes: object) -> float:
     """The share of simulated tournaments that the test at 5 % calls intransitive."""
     found = [
-        outcome(simulated(n_prompts, seed, **changes)).p_value for seed in range(n_tournaments)
+        outcome(simulated(n_prompts, seed, **changes)).p_value
+        for seed in range(n_tournaments)
     ]
     return float(np.mean([p < 0.05 for p in found if p is not None]))
 
@@ -161,7 +173,9 @@ def test_of_transitive_tournaments_5_percent_are_rejected():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n_models", "n_prompts"), [(4, 143), (4, 50), (4, 20), (8, 143)])
+@pytest.mark.parametrize(
+    ("n_models", "n_prompts"), [(4, 143), (4, 50), (4, 20), (8, 143)]
+)
 def test_the_size_of_the_test_in_many_tournaments(n_models: int, n_prompts: int):
     """Against chi-square the sizes are .060, .060, .117 and .163."""
     ratings = tuple(np.linspace(0.0, 140.0, n_models))
@@ -179,19 +193,41 @@ def test_the_size_of_the_test_in_many_tournaments(n_models: int, n_prompts: int)
         ([dataclasses.replace(b, winner="tie") for b in ring(9)], 3, 1),
         ([b for b in ring(12) if b.winner == "model_a"], 3, 1),
     ],
-    ids=["nothing", "one wins", "two models", "a chain", "one prompt", "ties", "equal prompts"],
+    ids=[
+        "nothing",
+        "one wins",
+        "two models",
+        "a chain",
+        "one prompt",
+        "ties",
+        "equal prompts",
+    ],
 )
-def test_where_the_games_do_not_tell_there_is_no_test(rows: list[Battle], n_models: int, df: int):
+def test_where_the_games_do_not_tell_there_is_no_test(
+    rows: list[Battle], n_models: int, df: int
+):
     some = Battles.from_rows(rows)
     found = outcome(some)
-    assert (found.n_models, found.df, found.chi_square, found.p_value) == (n_models, df, None, None)
+    assert (found.n_models, found.df, found.chi_square, found.p_value) == (
+        n_models,
+        df,
+        None,
+        None,
+    )
     assert all(r.z is None for r in residuals(some))
 
 
 def test_cycles_by_hand():
     """A cycle, an order, a cycle that a tie breaks; on q3 one pair did not meet, on q4 it is voted
     two to one, and battles without a prompt are on none."""
-    winners = {"q0": "aaa", "q1": "aab", "q2": "aat", "q3": "aa", "q4": "aaa", None: "aaa"}
+    winners = {
+        "q0": "aaa",
+        "q1": "aab",
+        "q2": "aat",
+        "q3": "aa",
+        "q4": "aaa",
+        None: "aaa",
+    }
     rows = [
         battle(pair, letter, q)
         for q, letters in winners.items()
@@ -226,7 +262,10 @@ def test_law_cycles_are_those_of_all_triples(seed: int, data: st.DataObject):
         for a, b, c in itertools.combinations("abcde", 3):
             won = [winner.get(pair) for pair in ((a, b), (b, c), (a, c))]
             n_triples += None not in won
-            if won in (["model_a", "model_a", "model_b"], ["model_b", "model_b", "model_a"]):
+            if won in (
+                ["model_a", "model_a", "model_b"],
+                ["model_b", "model_b", "model_a"],
+            ):
                 cyclic.append(q)
     found = cycles(some, dimension="d")
     assert (found.n_triples, found.n_cyclic) == (n_triples, len(cyclic))
@@ -238,7 +277,9 @@ def test_law_cycles_are_those_of_all_triples(seed: int, data: st.DataObject):
 def test_law_whatever_the_battles_no_number_is_nan(data: st.DataObject):
     pair = st.permutations("abcd").map(lambda names: (names[0], names[1]))
     prompt = st.sampled_from(["p", "q", "r", "s", None])
-    rows = data.draw(st.lists(st.builds(battle, pair, st.sampled_from("abt"), prompt), max_size=20))
+    rows = data.draw(
+        st.lists(st.builds(battle, pair, st.sampled_from("abt"), prompt), max_size=20)
+    )
     some = Battles.from_rows(rows)
     for record in (*residuals(some), outcome(some), cycles(some, dimension="d")):
         json.dumps(record.to_dict(), allow_nan=False)

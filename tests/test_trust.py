@@ -44,7 +44,10 @@ def reader(parts: Iterable[Markup]) -> Reader:
 
 
 def page(
-    *, quality: Sequence[JudgeQuality] = (), agreement: Sequence[Agreement] = (), **found: Any
+    *,
+    quality: Sequence[JudgeQuality] = (),
+    agreement: Sequence[Agreement] = (),
+    **found: Any,
 ) -> Reader:
     """Of one dimension, of whose judge nothing is known but what is `found`."""
     nothing = {
@@ -60,9 +63,15 @@ def page(
 
 
 def test_of_a_judge_of_whom_nothing_is_known_nothing_is_said() -> None:
-    nobody = Agreement(first="d", second="e", dimension=None, n_comparisons=0, n_prompts=0)
+    nobody = Agreement(
+        first="d", second="e", dimension=None, n_comparisons=0, n_prompts=0
+    )
     repeats = Agreement(
-        first="first answer", second="repeat", dimension="d", n_comparisons=0, n_prompts=0
+        first="first answer",
+        second="repeat",
+        dimension="d",
+        n_comparisons=0,
+        n_prompts=0,
     )
     assert page(agreement=[nobody], repeats=repeats.to_dict()).said == ""
 
@@ -92,7 +101,9 @@ def test_how_often_the_first_shown_wins(
         ci_low=low,
         ci_high=high,
     )
-    assert ["d", "1,200", "55.0 %", words, reading] in page(position=place.to_dict()).cells
+    assert ["d", "1,200", "55.0 %", words, reading] in page(
+        position=place.to_dict()
+    ).cells
 
 
 def length(effect: LengthEffect, *ratings: LengthRating) -> Mapping[str, Any]:
@@ -121,10 +132,18 @@ def test_how_often_the_longer_of_equals_wins_at_a_typical_difference() -> None:
 def test_ratings_stand_beside_those_at_equal_length() -> None:
     effect = LengthEffect(dimension="d", n_prompts=9, n_games=90, n_without_length=0)
     ann = LengthRating(
-        dimension="d", model="ann", mean_length=301.6, rating=1500.4, rating_at_equal_length=1450.2
+        dimension="d",
+        model="ann",
+        mean_length=301.6,
+        rating=1500.4,
+        rating_at_equal_length=1450.2,
     )
     bob = LengthRating(
-        dimension="d", model="bob", mean_length=99.9, rating=1299.6, rating_at_equal_length=1349.8
+        dimension="d",
+        model="bob",
+        mean_length=99.9,
+        rating=1299.6,
+        rating_at_equal_length=1349.8,
     )
     new = LengthRating(dimension="d", model="new", mean_length=99.9)
     rows = page(length=length(effect, ann, bob, new)).cells
@@ -159,7 +178,12 @@ def test_whether_one_rating_each_is_enough(
         p_value=p_value,
     )
     circles = Cycles(
-        dimension="d", models=(), n_prompts=90, n_cyclic_prompts=9, n_triples=360, n_cyclic=11
+        dimension="d",
+        models=(),
+        n_prompts=90,
+        n_cyclic_prompts=9,
+        n_triples=360,
+        n_cyclic=11,
     )
     rows = page(transitivity=test.to_dict(), cycles=circles.to_dict()).cells
     assert ["d", "4", "12.3", "3", shown, "10 % (9 of 90)", reading] in rows
@@ -182,7 +206,12 @@ def test_a_judge_with_itself() -> None:
 
 def test_dimensions_with_each_other() -> None:
     two = Agreement(
-        first="tone", second="truth", dimension=None, ci_low=-0.05, ci_high=0.35, **KAPPA
+        first="tone",
+        second="truth",
+        dimension=None,
+        ci_low=-0.05,
+        ci_high=0.35,
+        **KAPPA,
     )
     assert ["tone", "truth", "2,139", "41 %", "0.15", "−0.05 to 0.35"] in page(
         agreement=[two]
@@ -191,18 +220,33 @@ def test_dimensions_with_each_other() -> None:
 
 def test_judge_against_judge() -> None:
     """The order of the leaderboards stands beside the verdicts of the same two judges on the same dimension."""
-    order = RankCorrelation(first="crowd", second="gpt-4", dimension="d", n_models=59, rho=0.7104)
+    order = RankCorrelation(
+        first="crowd", second="gpt-4", dimension="d", n_models=59, rho=0.7104
+    )
     other = RankCorrelation(first="crowd", second="gpt-4", dimension="e", n_models=2)
-    of_e = Agreement(first="crowd", second="gpt-4", dimension="e", n_comparisons=0, n_prompts=0)
+    of_e = Agreement(
+        first="crowd", second="gpt-4", dimension="e", n_comparisons=0, n_prompts=0
+    )
     shown = reader(trust._judges([TOLD, order, of_e, other]))
     assert "Judge against judge" in shown.said
     assert shown.cells[1:] == [
-        ["crowd", "gpt-4", "d", "2,139", "41 %", "0.15", "0.08 to 0.23", "0.71 (59 entrants)"],
+        [
+            "crowd",
+            "gpt-4",
+            "d",
+            "2,139",
+            "41 %",
+            "0.15",
+            "0.08 to 0.23",
+            "0.71 (59 entrants)",
+        ],
         ["crowd", "gpt-4", "e", "0", "–", "–", "–", "–"],
     ]
     assert reader(trust._judges([])).said == ""
 
 
 def test_names_are_text_whatever_they_hold() -> None:
-    shown = reader(trust._judges([Agreement(first="<b>", second="&amp;", dimension=None, **KAPPA)]))
+    shown = reader(
+        trust._judges([Agreement(first="<b>", second="&amp;", dimension=None, **KAPPA)])
+    )
     assert shown.cells[1][:2] == ["<b>", "&amp;"]

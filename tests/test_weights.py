@@ -17,7 +17,9 @@ from tests.oracle_simulation import World, draw, evidence_of
 def test_the_effective_sample_is_the_number_of_equal_weights():
     assert weights.effective_sample_size(np.ones(10)) == pytest.approx(10)
     assert weights.effective_sample_size(np.array([1.0, 0.0, 0.0])) == 1.0
-    assert weights.effective_sample_size(np.array([3.0, 1.0])) == 16 / 10  # (3 + 1)^2 / (9 + 1)
+    assert (
+        weights.effective_sample_size(np.array([3.0, 1.0])) == 16 / 10
+    )  # (3 + 1)^2 / (9 + 1)
 
 
 def test_a_clone_has_weights_of_exactly_one():
@@ -82,23 +84,31 @@ def test_diagnostics_of_the_sample_are_the_published_ones():
 
 
 @pytest.mark.parametrize("shift", [0.8, -0.8])
-def test_the_calibrated_weight_of_a_score_is_the_mean_weight_at_that_score(shift: float):
+def test_the_calibrated_weight_of_a_score_is_the_mean_weight_at_that_score(
+    shift: float,
+):
     """The weight rises or falls with the score; a style that the judge does not see adds noise."""
     e = evidence_of(draw(shift=shift, style=0.5, n=20_000))
     for score in (0.3, 0.5, 0.7):
         there = e.logged.score == score
         error = e.hajek[there].std() / np.sqrt(there.sum())
-        assert e.calibrated[there].mean() == pytest.approx(e.hajek[there].mean(), abs=4 * error)
+        assert e.calibrated[there].mean() == pytest.approx(
+            e.hajek[there].mean(), abs=4 * error
+        )
     assert np.sign(np.corrcoef(e.calibrated, e.logged.score)[0, 1]) == np.sign(shift)
 
 
 def test_calibrated_weights_are_cross_fitted_and_linear_in_the_raw_ones():
     e = evidence_of(draw(shift=0.8))
     in_fold = e.logged.fold == 1
-    changed = calibrate_weights(np.where(in_fold, 5.0, e.hajek), e.logged, n_folds=5)(e.logged)
+    changed = calibrate_weights(np.where(in_fold, 5.0, e.hajek), e.logged, n_folds=5)(
+        e.logged
+    )
     assert (changed[in_fold] == e.calibrated[in_fold]).all()
     u = np.random.default_rng(1).standard_normal(len(e.logged))
-    assert e.weight_curves.gradient(e.logged, u) @ e.hajek == pytest.approx(u @ e.calibrated)
+    assert e.weight_curves.gradient(e.logged, u) @ e.hajek == pytest.approx(
+        u @ e.calibrated
+    )
 
 
 def test_the_mixture_of_minimum_variance_is_biased_towards_the_logging_policy():
@@ -107,7 +117,9 @@ def test_the_mixture_of_minimum_variance_is_biased_towards_the_logging_policy():
     data = world.draw(np.random.default_rng(2))
     e = evidence_of(data)
     ours = np.average(e.logged_value, weights=e.calibrated)
-    theirs = cje.FORMULAS["calibrated_ips"](cje.published(data, "target", e.calibration)).value
+    theirs = cje.FORMULAS["calibrated_ips"](
+        cje.published(data, "target", e.calibration)
+    ).value
     assert ours == pytest.approx(world.truth, abs=0.02)
     assert theirs - base < (world.truth - base) / 2
 
@@ -120,5 +132,9 @@ def test_the_mixture_of_minimum_variance_is_biased_towards_the_logging_policy():
         ([[1.0, 0.0], [0.0, 3.0]], [0.75, 0.25]),  # inverse variances
     ],
 )
-def test_mixtures_of_minimum_variance(covariance: list[list[float]], mixture: list[float]):
-    assert minimum_variance_mixture(np.array(covariance), ridge=1e-9) == pytest.approx(mixture)
+def test_mixtures_of_minimum_variance(
+    covariance: list[list[float]], mixture: list[float]
+):
+    assert minimum_variance_mixture(np.array(covariance), ridge=1e-9) == pytest.approx(
+        mixture
+    )

@@ -12,15 +12,21 @@ import pytest
 from elo_exp import HOME
 from tests.commands import DRAWN, attempt_program
 
-pytest.importorskip("build", reason="building a wheel needs the packages build and hatchling")
-pytest.importorskip("hatchling", reason="building a wheel needs the packages build and hatchling")
+pytest.importorskip(
+    "build", reason="building a wheel needs the packages build and hatchling"
+)
+pytest.importorskip(
+    "hatchling", reason="building a wheel needs the packages build and hatchling"
+)
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     options = ("--wheel", "--no-isolation", "--outdir", str(folder))
-    built = attempt_program(sys.executable, "-m", "build", *options, str(HOME), folder=folder)
+    built = attempt_program(
+        sys.executable, "-m", "build", *options, str(HOME), folder=folder
+    )
     assert built.code == 0, built.out + built.err
     (path,) = folder.glob("elo_exp-*.whl")
     return path
@@ -38,7 +44,9 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert installed.code == 0, installed.err
     (site,) = folder.glob("lib/python*/site-packages")
     # Python reads this line and adds the folder, but not the .pth files in it: the checkout stays out of sight.
-    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    (site / "borrowed.pth").write_text(
+        sysconfig.get_path("purelib") + "\n", encoding="utf-8"
+    )
     return python
 
 
@@ -51,29 +59,41 @@ def test_every_file_of_conf_rubrics_and_prompts_is_in_the_wheel(wheel: Path):
         ("prompts", "*.json*"),
         ("prompts", "*.md"),
     ):
-        files = [path.relative_to(HOME).as_posix() for path in (HOME / folder).rglob(ending)]
+        files = [
+            path.relative_to(HOME).as_posix() for path in (HOME / folder).rglob(ending)
+        ]
         assert files
         assert {f"elo_exp/home/{file}" for file in files} <= packed
-    assert not [name for name in packed if name.startswith(("tests/", "outputs/", "notebooks/"))]
+    assert not [
+        name for name in packed if name.startswith(("tests/", "outputs/", "notebooks/"))
+    ]
 
 
-def test_the_demo_runs_from_the_wheel_in_an_unrelated_folder(python: Path, tmp_path: Path):
+def test_the_demo_runs_from_the_wheel_in_an_unrelated_folder(
+    python: Path, tmp_path: Path
+):
     where = "import elo_exp; print(elo_exp.__file__); print(elo_exp.HOME)"
-    package, home = attempt_program(str(python), "-c", where, folder=tmp_path).out.split()
+    package, home = attempt_program(
+        str(python), "-c", where, folder=tmp_path
+    ).out.split()
     assert Path(package).is_relative_to(python.parents[1])
     assert Path(home) == Path(package).parent / "home"
 
-    ran = attempt_program(str(python), "-W", "error", "-m", "elo_exp", *DRAWN, folder=tmp_path)
+    ran = attempt_program(
+        str(python), "-W", "error", "-m", "elo_exp", *DRAWN, folder=tmp_path
+    )
     assert ran.code == 0, ran.err
     manifest = ran.read("manifest.json")
     assert manifest["config"]["prompts"]["bank_path"] == f"{home}/prompts/bank.jsonl"
     assert manifest["git_commit"] is None
-    assert json.loads((ran.run_dir / "elo_results.json").read_text(encoding="utf-8"))["primary"][
-        "factuality"
-    ]
+    assert json.loads((ran.run_dir / "elo_results.json").read_text(encoding="utf-8"))[
+        "primary"
+    ]["factuality"]
 
 
 def test_the_wheel_brings_the_command_elo_exp(python: Path, tmp_path: Path):
-    helped = attempt_program(str(python.with_name("elo-exp")), "--help", folder=tmp_path)
+    helped = attempt_program(
+        str(python.with_name("elo-exp")), "--help", folder=tmp_path
+    )
     assert helped.code == 0
     assert "lexical, local, openai_compatible, opus, replay, sonnet" in helped.out

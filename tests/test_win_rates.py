@@ -32,7 +32,9 @@ ROWS = st.lists(
 )
 
 
-def battle(a: str, b: str, winner: str, ab: str | None = None, ba: str | None = None) -> Battle:
+def battle(
+    a: str, b: str, winner: str, ab: str | None = None, ba: str | None = None
+) -> Battle:
     return Battle(model_a=a, model_b=b, winner=winner, verdict_ab=ab, verdict_ba=ba)
 
 
@@ -41,7 +43,9 @@ def count(rows: list[Battle]) -> list[WinRate]:
 
 
 def found_shares(rows: list[Battle], **how: str) -> dict[tuple[str, str], Share]:
-    return shares(Battles.from_rows(rows), **{"use": "consistent", "ties": "half", **how})
+    return shares(
+        Battles.from_rows(rows), **{"use": "consistent", "ties": "half", **how}
+    )
 
 
 def test_a_worked_example():
@@ -66,10 +70,22 @@ def test_a_worked_example():
     ]
     ann_bob, ann_zoe = count(rows)
     assert ann_bob == WinRate(
-        dimension="x", entrant_a="ann", entrant_b="bob", a_wins=2, b_wins=1, ties=3, inconsistent=1
+        dimension="x",
+        entrant_a="ann",
+        entrant_b="bob",
+        a_wins=2,
+        b_wins=1,
+        ties=3,
+        inconsistent=1,
     )
     assert ann_zoe == WinRate(
-        dimension="x", entrant_a="ann", entrant_b="zoe", a_wins=0, b_wins=1, ties=0, inconsistent=0
+        dimension="x",
+        entrant_a="ann",
+        entrant_b="zoe",
+        a_wins=0,
+        b_wins=1,
+        ties=0,
+        inconsistent=0,
     )
     assert count([]) == []
 
@@ -80,10 +96,14 @@ def test_law_every_battle_counts_once_and_listing_it_the_other_way_round_changes
 ):
     rates = count(rows)
     assert sum(r.a_wins + r.b_wins + r.ties for r in rates) == len(rows)
-    turned = [battle(b.model_b, b.model_a, TURNED.get(b.winner, b.winner)) for b in rows]
+    turned = [
+        battle(b.model_b, b.model_a, TURNED.get(b.winner, b.winner)) for b in rows
+    ]
     assert count(turned) == rates
     half = {(r.entrant_a, r.entrant_b): r.a_wins + r.ties / 2 for r in rates}
-    won = {pair: share.share * share.n_games for pair, share in found_shares(rows).items()}
+    won = {
+        pair: share.share * share.n_games for pair, share in found_shares(rows).items()
+    }
     assert won == pytest.approx(half)
 
 
@@ -91,15 +111,27 @@ def test_the_verdicts_on_one_prompt_are_one_observation():
     """ann beats bob twice on q0 and loses twice on q1: the mean of two independent numbers, 1 and
     0, of standard deviation 1 / root 2; of four numbers it would be half as uncertain."""
     rows = [
-        Battle(model_a="ann", model_b="bob", winner=w, question_id=q, verdict_ab=w, verdict_ba=w)
+        Battle(
+            model_a="ann",
+            model_b="bob",
+            winner=w,
+            question_id=q,
+            verdict_ab=w,
+            verdict_ba=w,
+        )
         for q, w in (("q0", "model_a"), ("q1", "model_b"))
     ]
     (share,) = found_shares(rows, use="both").values()
-    assert share == Share(n_prompts=2, n_games=4, share=0.5, std_error=pytest.approx(0.5))
+    assert share == Share(
+        n_prompts=2, n_games=4, share=0.5, std_error=pytest.approx(0.5)
+    )
 
 
 def test_ties_are_half_a_win_or_left_out_and_prompts_that_agree_tell_no_error():
-    rows = [battle("bob", "ann", winner) for winner in ("model_a", "model_a", "tie", "model_b")]
+    rows = [
+        battle("bob", "ann", winner)
+        for winner in ("model_a", "model_a", "tie", "model_b")
+    ]
     assert found_shares(rows)["ann", "bob"].share == (1 + 0.5) / 4
     assert found_shares(rows, ties="drop")["ann", "bob"].share == 1 / 3
     assert found_shares(rows[2:3], ties="drop") == {}
@@ -130,6 +162,8 @@ def test_a_clustered_interval_is_wilsons_of_as_many_battles_as_have_the_error():
 
 
 @given(st.floats(0.001, 0.999), st.floats(1e-4, 1.0), st.integers(2, 200))
-def test_law_an_interval_stays_within_what_a_share_can_be(share: float, error: float, n: int):
+def test_law_an_interval_stays_within_what_a_share_can_be(
+    share: float, error: float, n: int
+):
     ends = clustered_interval(share, error, n)
     assert ends is not None and 0 <= ends[0] < share < ends[1] <= 1

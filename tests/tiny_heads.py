@@ -37,8 +37,12 @@ def tensors(
                 absolute=geometry.n_layers - geometry.depth + layer,
                 full=projection,
             )
-            made[f"{place}.lora_A.weight"] = torch.randn(rank, size_in, generator=source) * spread
-            made[f"{place}.lora_B.weight"] = torch.randn(size_out, rank, generator=source) * spread
+            made[f"{place}.lora_A.weight"] = (
+                torch.randn(rank, size_in, generator=source) * spread
+            )
+            made[f"{place}.lora_B.weight"] = (
+                torch.randn(size_out, rank, generator=source) * spread
+            )
     return made
 
 
@@ -62,7 +66,8 @@ def tiny_heads(
     manifest(folder, num_shards=n_heads, heads_depth=geometry.depth)
     for head in range(n_heads):
         save(
-            folder / f"shard_{head}_lora.pt", tensors(geometry, seed=1000 * seed + head, **settings)
+            folder / f"shard_{head}_lora.pt",
+            tensors(geometry, seed=1000 * seed + head, **settings),
         )
     return folder
 

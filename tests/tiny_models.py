@@ -39,7 +39,10 @@ def tiny_model(
     torch.set_num_threads(1)  # the matrices are small, and other tests want the cores
     classes = {"olmo2": Olmo2Config, "llama": LlamaConfig}
     sizes = tiny.sizes(
-        vocabulary=VOCABULARY, n_layers=n_layers, hidden_size=hidden_size, n_heads=n_heads
+        vocabulary=VOCABULARY,
+        n_layers=n_layers,
+        hidden_size=hidden_size,
+        n_heads=n_heads,
     )
     return tiny.save(
         folder,
@@ -67,7 +70,11 @@ def tiny_adapter(
 
     torch.manual_seed(seed)
     lora = LoraConfig(
-        r=rank, lora_alpha=2 * rank, target_modules=list(targets), task_type="CAUSAL_LM", **config
+        r=rank,
+        lora_alpha=2 * rank,
+        target_modules=list(targets),
+        task_type="CAUSAL_LM",
+        **config,
     )
     with ignore_peft_deprecation():
         model = get_peft_model(AutoModelForCausalLM.from_pretrained(base), lora)

@@ -31,7 +31,10 @@ class WandbServer(ThreadingHTTPServer):
     @property
     def variables(self) -> dict[str, str]:
         """The environment of a command that has a key for it."""
-        return {"WANDB_BASE_URL": f"http://127.0.0.1:{self.server_port}", "WANDB_API_KEY": KEY}
+        return {
+            "WANDB_BASE_URL": f"http://127.0.0.1:{self.server_port}",
+            "WANDB_API_KEY": KEY,
+        }
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -48,7 +51,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(200, {"data": {"viewer": _USER}})
         self.server.views.append(asked["variables"])
         view = {"id": "V1", "name": asked["variables"]["name"]}
-        return self._answer(200, {"data": {"upsertView": {"view": view, "inserted": True}}})
+        return self._answer(
+            200, {"data": {"upsertView": {"view": view, "inserted": True}}}
+        )
 
     def _answer(self, code: int, content: dict[str, Any]) -> None:
         data = json.dumps(content).encode()

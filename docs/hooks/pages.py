@@ -35,18 +35,24 @@ logger = logging.getLogger("mkdocs.pages")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in ELSEWHERE.items():
         files.append(
-            File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8"))
+            File.generated(
+                config, page, content=(ROOT / source).read_text(encoding="utf-8")
+            )
         )
     for page, make in GENERATED.items():
         files.append(File.generated(config, page, content=make()))
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(
+    markdown: str, page: Page, config: MkDocsConfig, files: Files
+) -> str:
     here = page.file.src_uri
     if here in GENERATED:
         return markdown
-    source = next((file for file, uri in ELSEWHERE.items() if uri == here), f"docs/{here}")
+    source = next(
+        (file for file, uri in ELSEWHERE.items() if uri == here), f"docs/{here}"
+    )
 
     def to_page(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link[1]))

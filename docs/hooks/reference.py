@@ -42,14 +42,22 @@ GROUPS = {
 }
 SHARED = ("config.yaml", "judged.yaml")  # beside the groups
 _KINDS = {
-    **{"integer": "int", "number": "float", "string": "str", "boolean": "bool", "null": "null"},
+    **{
+        "integer": "int",
+        "number": "float",
+        "string": "str",
+        "boolean": "bool",
+        "null": "null",
+    },
     **{"array": "list", "object": "mapping"},
 }
 _BOUNDS = {
     **{"minimum": "at least", "exclusiveMinimum": "more than"},
     **{"maximum": "at most", "exclusiveMaximum": "less than"},
 }
-_SWEEPER = "hydra.sweeper"  # the package of a file that holds nothing but what is swept over
+_SWEEPER = (
+    "hydra.sweeper"  # the package of a file that holds nothing but what is swept over
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +86,18 @@ class Option:
 
 def settings() -> list[Setting]:
     """Those of every run and of every experiment with a judge, in the order of their files."""
-    return [setting for name in SHARED for setting in _settings(CONF / name, package="")]
+    return [
+        setting for name in SHARED for setting in _settings(CONF / name, package="")
+    ]
 
 
 def options() -> list[Option]:
     """Every file of every group of GROUPS."""
-    return [_option(path) for group in GROUPS for path in sorted((CONF / group).glob("*.yaml"))]
+    return [
+        _option(path)
+        for group in GROUPS
+        for path in sorted((CONF / group).glob("*.yaml"))
+    ]
 
 
 def settings_page() -> str:
@@ -102,7 +116,9 @@ def settings_page() -> str:
         _listed([setting for setting in every if "." not in setting.path]),
     ]
     for section in sections:
-        inside = [setting for setting in every if setting.path.startswith(f"{section}.")]
+        inside = [
+            setting for setting in every if setting.path.startswith(f"{section}.")
+        ]
         text += [f"## {section}", _listed(inside)]
     return "\n\n".join(text) + "\n"
 
@@ -127,7 +143,9 @@ def _section(option: Option) -> Iterator[str]:
     if option.about:
         yield _prose(option.about)
     if option.starts_from:
-        names = ", ".join(f"[{name}](#{option.group}-{name})" for name in option.starts_from)
+        names = ", ".join(
+            f"[{name}](#{option.group}-{name})" for name in option.starts_from
+        )
         yield f"Starts from {names}."
     if option.chooses:
         yield f"Chooses {', '.join(f'`{choice}`' for choice in option.chooses)}."
@@ -139,13 +157,17 @@ def _section(option: Option) -> Iterator[str]:
 
 def _listed(settings: Sequence[Setting]) -> str:
     """A definition list: each setting as it is given on the command line, and what it means."""
-    return "\n\n".join(f"`{s.path}={s.default}` {s.kind}\n:   {_prose(s.note)}" for s in settings)
+    return "\n\n".join(
+        f"`{s.path}={s.default}` {s.kind}\n:   {_prose(s.note)}" for s in settings
+    )
 
 
 def _prose(comment: str) -> str:
     """A comment as Markdown: its signs are no mark-up, but for code; a page of docs/ is a link."""
     parts = comment.split("`")
-    parts[::2] = [re.sub(r"([*_\[\]])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]]
+    parts[::2] = [
+        re.sub(r"([*_\[\]])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]
+    ]
     return re.sub(r"docs/(\w+)\.md", r"[docs/\1.md](../\1.md)", "`".join(parts))
 
 
@@ -155,15 +177,16 @@ def _option(path: Path) -> Option:
     header = re.match(r"(?:#.*\n)*", text)
     lines = [line[1:].strip() for line in (header[0] if header else "").splitlines()]
     package = next(
-        (line.split()[1] for line in lines if line.startswith("@package")), path.parent.name
+        (line.split()[1] for line in lines if line.startswith("@package")),
+        path.parent.name,
     )
     package = "" if package == "_global_" else package
     about = " ".join(line for line in lines if not line.startswith("@package"))
     if not about and "_target_" in content:
         about = _first_paragraph(_import(content["_target_"]))
-    swept = (content if package == _SWEEPER else content.get("hydra", {}).get("sweeper", {})).get(
-        "params", {}
-    )
+    swept = (
+        content if package == _SWEEPER else content.get("hydra", {}).get("sweeper", {})
+    ).get("params", {})
     return Option(
         group=path.parent.name,
         name=path.stem,
@@ -190,7 +213,9 @@ def _choices(content: Mapping[str, Any]) -> Iterator[str]:
         for key, value in entry.items() if isinstance(entry, Mapping) else ():
             group = key.removeprefix("override ").removeprefix("/")
             yield (
-                f"'{group}=[{','.join(value)}]'" if isinstance(value, list) else f"{group}={value}"
+                f"'{group}=[{','.join(value)}]'"
+                if isinstance(value, list)
+                else f"{group}={value}"
             )
 
 
@@ -219,8 +244,16 @@ def _leaves(path: Path, package: str, target: Any) -> Iterator[tuple[str, str]]:
     def walk(node: yaml.MappingNode, prefix: str) -> Iterator[tuple[str, str]]:
         for key_node, value in node.value:
             key = f"{prefix}{key_node.value}"
-            is_group = key in GROUPS and isinstance(value, yaml.MappingNode) and not value.value
-            if key in ("defaults", "hydra", "_target_") or package == _SWEEPER or is_group:
+            is_group = (
+                key in GROUPS
+                and isinstance(value, yaml.MappingNode)
+                and not value.value
+            )
+            if (
+                key in ("defaults", "hydra", "_target_")
+                or package == _SWEEPER
+                or is_group
+            ):
                 continue
             full = f"{package}.{key}".strip(".")
             is_one = full in _schema() or key in _kinds(target)
@@ -236,10 +269,16 @@ def _leaves(path: Path, package: str, target: Any) -> Iterator[tuple[str, str]]:
 def _default(node: yaml.Node) -> str:
     """As in the file, on one line; of a mapping of mappings only the names."""
     plain = yaml.safe_load(yaml.serialize(node))
-    if isinstance(plain, dict) and any(isinstance(value, dict) for value in plain.values()):
+    if isinstance(plain, dict) and any(
+        isinstance(value, dict) for value in plain.values()
+    ):
         return f"{{{', '.join(f'{name}: ...' for name in plain)}}}"
     text = yaml.safe_dump(
-        plain, default_flow_style=True, width=10_000, sort_keys=False, allow_unicode=True
+        plain,
+        default_flow_style=True,
+        width=10_000,
+        sort_keys=False,
+        allow_unicode=True,
     )
     return text.removesuffix("...\n").strip()
 
@@ -256,9 +295,12 @@ def _notes(path: Path) -> dict[str, str]:
             is_block = isinstance(value, yaml.MappingNode) and not value.flow_style
             end = key_node.end_mark if is_block else value.end_mark
             behind = re.match(
-                r"\s*:?\s*#\s*(.*)", lines[end.line][end.column :] if end.line < len(lines) else ""
+                r"\s*:?\s*#\s*(.*)",
+                lines[end.line][end.column :] if end.line < len(lines) else "",
             )
-            found[key] = behind[1] if behind else _above(lines, key_node.start_mark.line)
+            found[key] = (
+                behind[1] if behind else _above(lines, key_node.start_mark.line)
+            )
             if isinstance(value, yaml.MappingNode):
                 walk(value, f"{key}.")
 
@@ -273,13 +315,19 @@ def _above(lines: list[str], line: int) -> str:
     start = line
     while start and lines[start - 1].lstrip().startswith("#"):
         start -= 1
-    return " ".join(text.strip().lstrip("# ") for text in lines[start:line]) if start else ""
+    return (
+        " ".join(text.strip().lstrip("# ") for text in lines[start:line])
+        if start
+        else ""
+    )
 
 
 def _from_bases(path: Path, key: str) -> str:
     for base in _bases(yaml.safe_load(path.read_text(encoding="utf-8")) or {}):
         start = path.with_name(f"{base.partition('@')[0]}.yaml")
-        if start.is_file() and (note := _notes(start).get(key) or _from_bases(start, key)):
+        if start.is_file() and (
+            note := _notes(start).get(key) or _from_bases(start, key)
+        ):
             return note
     return ""
 
@@ -287,7 +335,9 @@ def _from_bases(path: Path, key: str) -> str:
 def _from_class(target: Any, key: str) -> str:
     """The entry of a class's docstring that begins with the name of the field and at least two spaces."""
     doc = (inspect.getdoc(target) or "") if target else ""
-    entry = re.search(rf"^{re.escape(key)} {{2,}}(.+(?:\n {{8,}}.+)*)", doc, re.MULTILINE)
+    entry = re.search(
+        rf"^{re.escape(key)} {{2,}}(.+(?:\n {{8,}}.+)*)", doc, re.MULTILINE
+    )
     return " ".join(entry[1].split()) if entry else ""
 
 
@@ -311,7 +361,8 @@ def _group_note(path: str) -> str:
     group, _, rest = path.partition(".")
     inside = rest.partition(".")[2]
     files = sorted(
-        (CONF / group).glob("*.yaml"), key=lambda file: not rest.startswith(f"{file.stem}.")
+        (CONF / group).glob("*.yaml"),
+        key=lambda file: not rest.startswith(f"{file.stem}."),
     )
     keys = (
         f"{group}.{rest}",
@@ -319,7 +370,13 @@ def _group_note(path: str) -> str:
         inside,
     )  # in a file of the whole configuration, of the group, of one of several
     return next(
-        (note for file in files for key in keys if key and (note := _notes(file).get(key))), ""
+        (
+            note
+            for file in files
+            for key in keys
+            if key and (note := _notes(file).get(key))
+        ),
+        "",
     )
 
 
@@ -328,7 +385,9 @@ def _target(path: Path) -> Any:
     content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     if "_target_" in content:
         return _import(content["_target_"])
-    starts = (path.with_name(f"{base.partition('@')[0]}.yaml") for base in _bases(content))
+    starts = (
+        path.with_name(f"{base.partition('@')[0]}.yaml") for base in _bases(content)
+    )
     return next((_target(start) for start in starts if start.is_file()), None)
 
 
@@ -342,7 +401,9 @@ def _kinds(target: Any) -> dict[str, str]:
     if not target or target.__module__.startswith("elo_exp.experiments."):
         return {}
     hints = get_type_hints(target, include_extras=True)
-    return {field.name: _kind(hints[field.name]) for field in dataclasses.fields(target)}
+    return {
+        field.name: _kind(hints[field.name]) for field in dataclasses.fields(target)
+    }
 
 
 def _kind(hint: Any) -> str:
@@ -361,7 +422,9 @@ def _in_words(schema: Mapping[str, Any]) -> str:
     kind = _KINDS.get(schema.get("type", "object"), "")
     if kind == "list":
         kind = f"list of {_in_words(schema['items'])}"
-    bounds = [f"{words} {schema[key]:g}" for key, words in _BOUNDS.items() if key in schema]
+    bounds = [
+        f"{words} {schema[key]:g}" for key, words in _BOUNDS.items() if key in schema
+    ]
     return ", ".join([kind, *bounds])
 
 
@@ -369,15 +432,23 @@ def _in_words(schema: Mapping[str, Any]) -> str:
 def _schema() -> dict[str, tuple[str, str]]:
     """Type and comment of every setting of a run or an experiment that is no section, by path."""
     targets = [_target(path) for path in sorted((CONF / "experiment").glob("*.yaml"))]
-    return {path: found for cls in (*targets, RunSettings) for path, found in _fields(cls, "")}
+    return {
+        path: found
+        for cls in (*targets, RunSettings)
+        for path, found in _fields(cls, "")
+    }
 
 
 def _fields(schema: Any, prefix: str) -> Iterator[tuple[str, tuple[str, str]]]:
     hints, comments = get_type_hints(schema, include_extras=True), _comments(schema)
     for field in dataclasses.fields(schema):
         hint = hints[field.name]
-        inner = next((t for t in (hint, *get_args(hint)) if dataclasses.is_dataclass(t)), None)
-        if inner and inner.__module__.startswith(("elo_exp.experiments.", "elo_exp.arena.")):
+        inner = next(
+            (t for t in (hint, *get_args(hint)) if dataclasses.is_dataclass(t)), None
+        )
+        if inner and inner.__module__.startswith(
+            ("elo_exp.experiments.", "elo_exp.arena.")
+        ):
             yield from _fields(inner, f"{prefix}{field.name}.")
         elif inner is None and "Protocol" not in str(getattr(hint, "__mro__", "")):
             yield f"{prefix}{field.name}", (_kind(hint), comments[field.name])
@@ -392,14 +463,20 @@ def _comments(schema: Any) -> dict[str, str]:
         lines = source.splitlines()
         fields = [node for node in body.body if isinstance(node, ast.AnnAssign)]
         found |= {
-            ast.unparse(node.target): lines[node.lineno - 1].partition("  # ")[2] for node in fields
+            ast.unparse(node.target): lines[node.lineno - 1].partition("  # ")[2]
+            for node in fields
         }
     return found
 
 
 def _first_paragraph(target: Any) -> str:
     """Of a class's docstring, else of its module's."""
-    docs = (inspect.getdoc(target) or "", inspect.getdoc(inspect.getmodule(target)) or "")
+    docs = (
+        inspect.getdoc(target) or "",
+        inspect.getdoc(inspect.getmodule(target)) or "",
+    )
     return next(
-        " ".join(doc.partition("\n\n")[0].split()) for doc in docs if re.match("[A-Z]", doc)
+        " ".join(doc.partition("\n\n")[0].split())
+        for doc in docs
+        if re.match("[A-Z]", doc)
     )

@@ -70,7 +70,9 @@ def kappa(
     question are left out.
     """
     (left, right), prompt, _ = _shared_votes(first, second)
-    return _agreement(left, right, prompt, names=names, dimension=dimension, is_symmetric=True)
+    return _agreement(
+        left, right, prompt, names=names, dimension=dimension, is_symmetric=True
+    )
 
 
 def pairwise_kappa(
@@ -93,7 +95,9 @@ def repeat_agreement(judgments: Sequence[Judgment], *, dimension: str) -> Agreem
         for judgment in judgments
         for before, again in repeated(judgment)
     ]
-    number = {prompt: i for i, prompt in enumerate(dict.fromkeys(row[0] for row in rows))}
+    number = {
+        prompt: i for i, prompt in enumerate(dict.fromkeys(row[0] for row in rows))
+    }
     one_hot = np.eye(3)
     return _agreement(
         one_hot[np.array([row[1] for row in rows], dtype=np.intp)],
@@ -181,7 +185,9 @@ def _comparison_codes(sides: Sequence[Battles]) -> tuple[list[Index], int]:
     m, codes = len(models), []
     for side in sides:
         model = np.array([models[name] for name in side.models], dtype=np.intp)
-        question = np.array([*(questions[name] for name in side.questions), -1], dtype=np.intp)
+        question = np.array(
+            [*(questions[name] for name in side.questions), -1], dtype=np.intp
+        )
         prompt = question[np.minimum(side.question, len(side.questions))]
         pair = model[side.model_a] * m + model[side.model_b]
         codes.append(np.where(prompt < 0, -1, prompt * m * m + pair))
@@ -200,7 +206,9 @@ def rank_correlation(
 ) -> RankCorrelation:
     """Compute Spearman's rank correlation; equal ratings share the mean of their ranks."""
     ratings = dict(zip(second.models, second.rating.tolist(), strict=True))
-    other = np.array([ratings.get(model, np.nan) for model in first.models], dtype=np.float64)
+    other = np.array(
+        [ratings.get(model, np.nan) for model in first.models], dtype=np.float64
+    )
     shared = np.isfinite(first.rating) & np.isfinite(other)
     ranks = _mean_ranks(first.rating[shared]), _mean_ranks(other[shared])
     has_order = len(ranks[0]) > 2 and all(np.ptp(some) > 0 for some in ranks)
@@ -236,5 +244,7 @@ def ranks_between_judges(
             for side, mask in zip(sides, masks, strict=True)
         ]
         if boards[0] is not None and boards[1] is not None:
-            found.append(rank_correlation(boards[0], boards[1], names=names, dimension=dimension))
+            found.append(
+                rank_correlation(boards[0], boards[1], names=names, dimension=dimension)
+            )
     return found

@@ -23,12 +23,16 @@ from elo_exp.ratings.leaderboard import Leaderboard, degrees_of_freedom, t_quant
 from elo_exp.records import Record
 
 ALPHA = 0.05
-N_DRAWS = 20_000  # the 95 % quantile of max-t is then known to .015, a probability to .004
+N_DRAWS = (
+    20_000  # the 95 % quantile of max-t is then known to .015, a probability to .004
+)
 _N_DRAWS_OF_MANY = 5_000
 _MANY_MODELS = 100
 _DRAWS_A_BLOCK = 500  # fit in a processor's cache: three times as fast with 300 models
 _NO_ERROR = 1e-3  # rating points: a smaller standard error is rounding; it would take 1e10 prompts
-_TIE_BREAK = 1e-4  # rating points: copies, which never differ, are drawn in an arbitrary order
+_TIE_BREAK = (
+    1e-4  # rating points: copies, which never differ, are drawn in an arbitrary order
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +59,14 @@ def differences(boards: Mapping[str, Leaderboard]) -> list[Difference]:
 
     Two-sided t tests; p values adjusted over all pairs and dimensions together (Holm 1979).
     """
-    tables = [_pair_tests(dimension, rated(board)) for dimension, board in boards.items()]
+    tables = [
+        _pair_tests(dimension, rated(board)) for dimension, board in boards.items()
+    ]
     if not tables:
         return []
-    columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    columns = {
+        name: np.concatenate([table[name] for table in tables]) for name in tables[0]
+    }
     p_holm = holm(columns["p_value"])
     significant = [None if math.isnan(p) else p <= ALPHA for p in p_holm.tolist()]
     return records(Difference, **columns, p_holm=p_holm, significant=significant)
@@ -112,7 +120,9 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
         return board
     noise = _noise(models, rng)
     m = len(models.names)
-    t = (models.rating[None, :] - models.rating[:, None]) / models.std_error  # of j over i
+    t = (
+        models.rating[None, :] - models.rating[:, None]
+    ) / models.std_error  # of j over i
     better = t > _critical_t(models, noise)  # False for NaN
     is_level = models.rank[:, None] == models.rank[None, :]
     low = np.where(is_level, 1 + better.sum(axis=1), m).min(axis=1)
@@ -219,7 +229,9 @@ def rated(board: Leaderboard) -> Rated:
     ranks, m = board.ranks(), len(board.models)
     place = np.flatnonzero(ranks)
     place = place[np.argsort(ranks[place], kind="stable")]
-    covariance = np.full((m, m), np.nan) if board.covariance is None else board.covariance
+    covariance = (
+        np.full((m, m), np.nan) if board.covariance is None else board.covariance
+    )
     covariance = covariance[np.ix_(place, place)]
     variance = np.diag(covariance)
     of_difference = variance[:, None] + variance[None, :] - 2.0 * covariance
@@ -231,7 +243,9 @@ def rated(board: Leaderboard) -> Rated:
         rating=board.rating[place],
         rank=ranks[place],
         covariance=covariance,
-        std_error=np.sqrt(np.where(of_difference > _NO_ERROR**2, of_difference, np.nan)),
+        std_error=np.sqrt(
+            np.where(of_difference > _NO_ERROR**2, of_difference, np.nan)
+        ),
         df=degrees_of_freedom(own[place]),
         df_of_all=float(degrees_of_freedom(n_of_all)),
     )

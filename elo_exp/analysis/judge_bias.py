@@ -17,7 +17,12 @@ from elo_exp.analysis.rows import known, records
 from elo_exp.analysis.win_rates import mean_error
 from elo_exp.arrays import Array, Mask
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS, bounded, mean_zero, strongest_component
+from elo_exp.ratings.bradley_terry import (
+    POINTS,
+    bounded,
+    mean_zero,
+    strongest_component,
+)
 from elo_exp.ratings.bradley_terry import Fit as BradleyTerryFit
 from elo_exp.ratings.games import Games, games
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
@@ -27,9 +32,15 @@ Lengths = Mapping[tuple[str, str], int]  # characters, by prompt and model
 
 _MAX_STEPS = 100
 _CONVERGED = 1e-9  # a Newton step so small leaves an error of its square
-_NO_MAXIMUM = 25.0  # log-odds of one game: as certain only where the maximum lies at infinity
-_COLLINEAR = 1e-9  # of a column's sum of squares: what rounding leaves of one the models explain
-_NO_VARIATION = 1e-12  # of the variance of independent games: what rounding leaves of zero
+_NO_MAXIMUM = (
+    25.0  # log-odds of one game: as certain only where the maximum lies at infinity
+)
+_COLLINEAR = (
+    1e-9  # of a column's sum of squares: what rounding leaves of one the models explain
+)
+_NO_VARIATION = (
+    1e-12  # of the variance of independent games: what rounding leaves of zero
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +53,9 @@ class PositionEffect(Record):
     n_decisive: int  # those that name a winner: all that is used
     effect: float | None = None  # log-odds; above zero the first shown wins more often
     std_error: float | None = None  # clustered by prompt
-    p_first: float | None = None  # that of two equal responses the first shown wins, if one does
+    p_first: float | None = (
+        None  # that of two equal responses the first shown wins, if one does
+    )
     ci_low: float | None = None  # of p_first
     ci_high: float | None = None
 
@@ -57,8 +70,12 @@ class LengthEffect(Record):
     dimension: str
     n_prompts: int
     n_games: int
-    n_without_length: int  # battles left out, because the length of a response is unknown
-    scale: float | None = None  # characters: the root mean square difference of two responses
+    n_without_length: (
+        int  # battles left out, because the length of a response is unknown
+    )
+    scale: float | None = (
+        None  # characters: the root mean square difference of two responses
+    )
     effect: float | None = None
     std_error: float | None = None  # clustered by prompt
     ci_low: float | None = None
@@ -111,7 +128,9 @@ def position_effect(battles: Battles, *, dimension: str) -> PositionEffect:
     name the first shown, however many ties there are (Davidson 1970).
     """
     verdicts = games(battles.select(battles.both_orders()), use="both")
-    shown_first = np.tile([1.0, -1.0], len(verdicts.score) // 2)  # of the game, or the second
+    shown_first = np.tile(
+        [1.0, -1.0], len(verdicts.score) // 2
+    )  # of the game, or the second
     decisive = verdicts.score != 0.5
     played = _select(verdicts, decisive)
     fit = CovariateFit.of(played, shown_first[decisive])
@@ -154,12 +173,20 @@ def response_lengths(comparisons: Iterable[Comparison]) -> dict[tuple[str, str],
     return {
         (c.prompt_id, entrant): len(response)
         for c in comparisons
-        for entrant, response in ((c.entrant_a, c.response_a), (c.entrant_b, c.response_b))
+        for entrant, response in (
+            (c.entrant_a, c.response_a),
+            (c.entrant_b, c.response_b),
+        )
     }
 
 
 def length_control(
-    battles: Battles, lengths: Lengths, *, dimension: str, initial_rating: float, use: str
+    battles: Battles,
+    lengths: Lengths,
+    *,
+    dimension: str,
+    initial_rating: float,
+    use: str,
 ) -> LengthControl:
     """Estimate the effect of length in Bradley-Terry, a tie being half a win; Dubois et al. (2024).
 
@@ -173,7 +200,10 @@ def length_control(
     is_known &= np.isfinite(characters[question, battles.model_b])
     played = games(battles.select(is_known), use=use)
     question = played.prompts[played.cluster]
-    of_first, of_second = characters[question, played.first], characters[question, played.second]
+    of_first, of_second = (
+        characters[question, played.first],
+        characters[question, played.second],
+    )
     difference = of_first - of_second
     scale = math.sqrt((difference**2).mean()) if len(difference) else 0.0
     is_told = scale > 0.0 and (played.score != 0.5).any()
@@ -250,7 +280,9 @@ def _length_ratings(
     return tuple(found)
 
 
-def _terciles(games: Games, difference: Array, dimension: str) -> tuple[LengthTercile, ...]:
+def _terciles(
+    games: Games, difference: Array, dimension: str
+) -> tuple[LengthTercile, ...]:
     """Split the games between responses of different lengths in three, as evenly as they allow."""
     apart = np.abs(difference)
     if not apart.any():
@@ -308,7 +340,10 @@ class CovariateFit:
             by_prompt = played.by_cluster(residual, residual * x)
             std_error = _clustered_errors(by_prompt, model.information(parameters))
         return cls(
-            rated=rated, theta=parameters[:-1], effect=float(parameters[-1]), std_error=std_error
+            rated=rated,
+            theta=parameters[:-1],
+            effect=float(parameters[-1]),
+            std_error=std_error,
         )
 
 

@@ -21,14 +21,20 @@ class JudgeQuality(Record):
     dimension: str
     n_judgments: int
     n_invalid: int
-    n_two_order: int  # valid judgments, of different answers, whose two orders were both asked
+    n_two_order: (
+        int  # valid judgments, of different answers, whose two orders were both asked
+    )
     n_flips: int  # of these, those whose orders disagree
     n_decisive_verdicts: int
     n_first_shown_wins: int
-    n_ties: int  # valid judgments in which both orders are ties, or both answers are equal
+    n_ties: (
+        int  # valid judgments in which both orders are ties, or both answers are equal
+    )
     n_refused: int = 0  # judgments that are invalid because the judge refused
     n_cut_off: int = 0  # judgments that are invalid because its reply ran into a limit
-    n_equal_answers: int = 0  # judgments of two answers that are the same, word for word
+    n_equal_answers: int = (
+        0  # judgments of two answers that are the same, word for word
+    )
     n_repeated: int = 0  # valid verdicts that repeat an earlier query
     n_repeats_agree: int = 0
 
@@ -44,7 +50,11 @@ class JudgeQuality(Record):
     @property
     def tie_rate(self) -> float | None:
         """Of single verdicts, before the two orders are reconciled."""
-        return 1 - self.n_decisive_verdicts / (2 * self.n_two_order) if self.n_two_order else None
+        return (
+            1 - self.n_decisive_verdicts / (2 * self.n_two_order)
+            if self.n_two_order
+            else None
+        )
 
     @property
     def invalid_rate(self) -> float | None:
@@ -59,7 +69,9 @@ def judge_quality(judgments: Sequence[Judgment], *, dimension: str) -> JudgeQual
     """
     valid = [j for j in judgments if not j.invalid]
     invalid = [{v.stop_reason for v in j.raw[:2]} for j in judgments if j.invalid]
-    two_order = [j for j in valid if not (j.equal_answers or any(v.mirrored for v in j.raw[:2]))]
+    two_order = [
+        j for j in valid if not (j.equal_answers or any(v.mirrored for v in j.raw[:2]))
+    ]
     decisive = [v for j in two_order for v in j.raw[:2] if v.verdict != "TIE"]
     repeats = [pair for j in judgments for pair in repeated(j)]
     return JudgeQuality(

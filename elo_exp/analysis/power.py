@@ -36,10 +36,14 @@ class Precision(Record):
     dimension: str
     n_prompts: int | None  # independent observations
     n_tests: int  # pairs in all dimensions
-    sigma: float | None = None  # root mean square over pairs of one prompt's part in a difference
+    sigma: float | None = (
+        None  # root mean square over pairs of one prompt's part in a difference
+    )
     detectable: float | None = None
     detectable_corrected: float | None = None
-    prompts_needed: Mapping[str, int] = field(default_factory=dict)  # by the difference to find
+    prompts_needed: Mapping[str, int] = field(
+        default_factory=dict
+    )  # by the difference to find
     prompts_needed_corrected: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -54,7 +58,9 @@ def precision(boards: Mapping[str, Leaderboard]) -> list[Precision]:
         n_tests += int(is_known.sum())
         # What a stray model leaves open says nothing about the design of the run.
         is_typical = is_known & (df >= df[is_known].max(initial=0.0) / 2)
-        mean_square = float((std_error[is_typical] ** 2).mean()) if is_typical.any() else math.nan
+        mean_square = (
+            float((std_error[is_typical] ** 2).mean()) if is_typical.any() else math.nan
+        )
         found.append((dimension, board.n_clusters, mean_square))
     return [_precision(*row, n_tests=n_tests) for row in found]
 
@@ -78,7 +84,9 @@ def _precision(
     )
 
 
-def minimum_detectable_difference(n_prompts: int, n_entrants: int, *, n_tests: int = 1) -> float:
+def minimum_detectable_difference(
+    n_prompts: int, n_entrants: int, *, n_tests: int = 1
+) -> float:
     """Return the difference, in rating points, that a planned round robin is expected to find.
 
     Infinite for fewer than two entrants or prompts.
@@ -114,5 +122,7 @@ def prompts_needed(sigma: float, difference: float, *, n_tests: int = 1) -> int:
 def _errors_apart(n_prompts: float, n_tests: int) -> float:
     """Standard errors between no difference and one that is found with this power."""
     df = n_prompts - 1.0
-    found = t_quantile(df, level=1.0 - ALPHA / n_tests) + t_quantile(df, level=2.0 * _POWER - 1.0)
+    found = t_quantile(df, level=1.0 - ALPHA / n_tests) + t_quantile(
+        df, level=2.0 * _POWER - 1.0
+    )
     return float(found)

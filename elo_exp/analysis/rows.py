@@ -20,7 +20,11 @@ def records(kind: type[Row], **columns: Any) -> list[Row]:
 
 
 def _values(column: Any) -> Any:
-    return repeat(column) if isinstance(column, str) else map(known, np.asarray(column).tolist())
+    return (
+        repeat(column)
+        if isinstance(column, str)
+        else map(known, np.asarray(column).tolist())
+    )
 
 
 def known(value: Any) -> Any:

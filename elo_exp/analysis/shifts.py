@@ -22,7 +22,13 @@ from elo_exp.analysis.comparisons import holm
 from elo_exp.analysis.rows import known, records
 from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS, Fit, information, mean_zero, win_probability
+from elo_exp.ratings.bradley_terry import (
+    POINTS,
+    Fit,
+    information,
+    mean_zero,
+    win_probability,
+)
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 from elo_exp.records import Record
@@ -39,7 +45,9 @@ class Shift(Record):
 
     model: str
     shift: float
-    std_error: float | None = None  # over prompts; those of both runs are the same observations
+    std_error: float | None = (
+        None  # over prompts; those of both runs are the same observations
+    )
     ci_low: float | None = None
     ci_high: float | None = None
     p_value: float | None = None  # two-sided, of this shift alone
@@ -62,7 +70,11 @@ def influence(battles: Battles, *, use: str) -> Influence | None:
     played, n = fit.played, fit.played.n_clusters
     if n < 2 or (battles.question >= len(battles.questions)).any():
         return None
-    p, wins, level = win_probability(fit.theta), played.wins(), mean_zero(len(fit.theta))
+    p, wins, level = (
+        win_probability(fit.theta),
+        played.wins(),
+        mean_zero(len(fit.theta)),
+    )
     bread = np.linalg.inv(information(fit.theta, wins + wins.T) + level) - level
     scores = played.by_cluster(played.score - p[played.first, played.second])
     return Influence(

@@ -17,9 +17,18 @@ from elo_exp.analysis.agreement import (
     repeat_agreement,
 )
 from elo_exp.analysis.comparisons import Difference, differences, with_ranks
-from elo_exp.analysis.judge_bias import length_control, position_effect, response_lengths
+from elo_exp.analysis.judge_bias import (
+    length_control,
+    position_effect,
+    response_lengths,
+)
 from elo_exp.analysis.power import Precision, precision
-from elo_exp.analysis.transitivity import ResidualWins, cycles, pair_residuals, transitivity_test
+from elo_exp.analysis.transitivity import (
+    ResidualWins,
+    cycles,
+    pair_residuals,
+    transitivity_test,
+)
 from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import RatingMethod
@@ -37,18 +46,30 @@ class Standings:
     models: tuple[str, ...]  # in the order in which they were chosen
     battles: Mapping[str, Battles]
     k: float
-    elo: Mapping[str, Mapping[float, Leaderboard]]  # dimension -> K; empty without a match
+    elo: Mapping[
+        str, Mapping[float, Leaderboard]
+    ]  # dimension -> K; empty without a match
     elo_limit: Mapping[
         str, Mapping[str, float]
     ]  # dimension -> model: Bradley-Terry of Elo's matches
     companions: Mapping[str, Mapping[str, Leaderboard]]  # method -> dimension
     win_rates: Sequence[WinRate]
-    differences: Mapping[str, Sequence[Difference]] = field(default_factory=dict)  # by method
-    precision: Mapping[str, Sequence[Precision]] = field(default_factory=dict)  # by method
-    diagnoses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by dimension, JSON
+    differences: Mapping[str, Sequence[Difference]] = field(
+        default_factory=dict
+    )  # by method
+    precision: Mapping[str, Sequence[Precision]] = field(
+        default_factory=dict
+    )  # by method
+    diagnoses: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # by dimension, JSON
     agreement: Sequence[Agreement] = ()  # of dimensions with each other
-    judges_agreement: Sequence[Agreement] = ()  # of every two judges in the store, by dimension
-    judges_ranks: Sequence[RankCorrelation] = ()  # of the ratings by what both of them judged
+    judges_agreement: Sequence[
+        Agreement
+    ] = ()  # of every two judges in the store, by dimension
+    judges_ranks: Sequence[
+        RankCorrelation
+    ] = ()  # of the ratings by what both of them judged
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -69,7 +90,9 @@ def rate(
 
     models  in the order that fixes their colours
     """
-    boards = {name: _with_ranks(method.rate(battles)) for name, method in ratings.items()}
+    boards = {
+        name: _with_ranks(method.rate(battles)) for name, method in ratings.items()
+    }
     return Standings(
         models=tuple(models),
         battles=battles,
@@ -84,14 +107,19 @@ def rate(
         ],
         differences={name: differences(some) for name, some in boards.items()},
         precision={name: precision(some) for name, some in boards.items()},
-        diagnoses={dimension: _diagnoses(some, dimension) for dimension, some in battles.items()},
+        diagnoses={
+            dimension: _diagnoses(some, dimension)
+            for dimension, some in battles.items()
+        },
         agreement=pairwise_kappa(battles),
     )
 
 
 def _with_ranks(boards: Mapping[str, Leaderboard]) -> dict[str, Leaderboard]:
     """Each by draws of its own, so that no dimension depends on another."""
-    return {name: with_ranks(b, np.random.default_rng(_SEED)) for name, b in boards.items()}
+    return {
+        name: with_ranks(b, np.random.default_rng(_SEED)) for name, b in boards.items()
+    }
 
 
 def _diagnoses(battles: Battles, dimension: str) -> dict[str, Any]:

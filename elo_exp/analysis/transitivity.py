@@ -221,7 +221,9 @@ def cycles(battles: Battles, *, dimension: str) -> Cycles:
     a, b = at[: len(pairs)], at[len(pairs) :]
     met = _links(np.append(a, b), np.append(b, a), len(node))
     won = _links(
-        np.append(a[lead > 0], b[lead < 0]), np.append(b[lead > 0], a[lead < 0]), len(node)
+        np.append(a[lead > 0], b[lead < 0]),
+        np.append(b[lead > 0], a[lead < 0]),
+        len(node),
     )
     _, of_node = np.unique(node // m, return_inverse=True)
     triples = np.bincount(of_node, (met @ met).multiply(met).sum(axis=1)) / 6

@@ -38,7 +38,9 @@ class WinRate(Record):
 def in_name_order(battles: Battles) -> Battles:
     """Turn battles round so that model_a is the first of the two by name."""
     turned = battles.model_a > battles.model_b
-    other = np.array([1, 0, 2, 3, -1], dtype=np.int8)  # by the code of a winner; the last is -1
+    other = np.array(
+        [1, 0, 2, 3, -1], dtype=np.int8
+    )  # by the code of a winner; the last is -1
     ab, ba = battles.verdict_ab, battles.verdict_ba
     return replace(
         battles,
@@ -70,7 +72,9 @@ def win_rates(battles: Battles, *, dimension: str) -> list[WinRate]:
     )
 
 
-def pairs_that_met(first: NDArray[Any], second: NDArray[Any]) -> tuple[Index, Index, Index]:
+def pairs_that_met(
+    first: NDArray[Any], second: NDArray[Any]
+) -> tuple[Index, Index, Index]:
     """Number the pairs (p,) of two columns (g,): both models of each pair, and the pair (g,)."""
     m = int(second.max(initial=0)) + 1
     met, pair = np.unique(first.astype(np.intp) * m + second, return_inverse=True)
@@ -109,7 +113,9 @@ def shares(battles: Battles, *, use: str, ties: str) -> dict[tuple[str, str], Sh
             n_prompts=int(n_prompts[p]),
             n_games=int(n_games[p]),
             share=float(share[p]),
-            std_error=_clustered_error(float(squares[p]), int(n_prompts[p]), int(n_games[p])),
+            std_error=_clustered_error(
+                float(squares[p]), int(n_prompts[p]), int(n_games[p])
+            ),
         )
         for p in range(len(first))
     }
@@ -136,7 +142,9 @@ def _clustered_error(squares: float, n_clusters: int, n_rows: int) -> float | No
 # Intervals
 
 
-def share_interval(share: float, n: float, *, half_width: float = 1.96) -> tuple[float, float]:
+def share_interval(
+    share: float, n: float, *, half_width: float = 1.96
+) -> tuple[float, float]:
     """Return the 95 % interval of a share of n battles, within [0, 1]; Wilson (1927).
 
     half_width  standard errors that a plain interval has on each side

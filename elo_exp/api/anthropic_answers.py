@@ -25,7 +25,9 @@ class OddAnswerError(ValueError):
     """What came back with status 200 is not what was asked for."""
 
     def __init__(self, answer: Any, wanted: str) -> None:
-        super().__init__(f"it answered with something else than {wanted}{error_in(answer)}")
+        super().__init__(
+            f"it answered with something else than {wanted}{error_in(answer)}"
+        )
 
 
 def message_in(answer: Any) -> dict[str, Any]:
@@ -82,7 +84,10 @@ def batch_in(answer: Any) -> RemoteBatch:
 
 
 def _seconds_between(start: str, end: str) -> float:
-    return datetime.fromisoformat(end).timestamp() - datetime.fromisoformat(start).timestamp()
+    return (
+        datetime.fromisoformat(end).timestamp()
+        - datetime.fromisoformat(start).timestamp()
+    )
 
 
 def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:
@@ -91,7 +96,9 @@ def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:
     match answer:
         case {"data": list(rows)}:
             batches = [batch_in(row) for row in rows]
-            return batches, batches[-1].batch_id if batches and answer.get("has_more") else None
+            return batches, batches[-1].batch_id if batches and answer.get(
+                "has_more"
+            ) else None
     raise OddAnswerError(answer, "a list of batches")
 
 
@@ -102,14 +109,21 @@ def row_in(line: Any) -> Row:
     match row.get("result"):
         case {"type": "succeeded", "message": answer}:
             try:
-                return Row(custom_id=custom_id, outcome="succeeded", message=message_in(answer))
+                return Row(
+                    custom_id=custom_id, outcome="succeeded", message=message_in(answer)
+                )
             except OddAnswerError as odd:
                 outcome = _kind_of(answer) or "api_error"
                 return Row(
-                    custom_id=custom_id, outcome=outcome, detail=str(odd), possibly_billed=True
+                    custom_id=custom_id,
+                    outcome=outcome,
+                    detail=str(odd),
+                    possibly_billed=True,
                 )
         case {"type": "errored", "error": {"error": {"type": str(kind), **rest}}}:
-            return Row(custom_id=custom_id, outcome=kind, detail=str(rest.get("message", "")))
+            return Row(
+                custom_id=custom_id, outcome=kind, detail=str(rest.get("message", ""))
+            )
         case {"type": "expired" | "canceled" as outcome}:
             return Row(custom_id=custom_id, outcome=outcome)
     return Row(custom_id=custom_id, outcome=None)
@@ -138,7 +152,9 @@ def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
     5-minute ones."""
     written = n_tokens(message, "usage", "cache_creation_input_tokens")
     one_hour = n_tokens(message, "usage", "cache_creation", "ephemeral_1h_input_tokens")
-    five_minutes = n_tokens(message, "usage", "cache_creation", "ephemeral_5m_input_tokens")
+    five_minutes = n_tokens(
+        message, "usage", "cache_creation", "ephemeral_5m_input_tokens"
+    )
     return {  # in the order in which the store gives it back
         "cache_read_tokens": n_tokens(message, "usage", "cache_read_input_tokens"),
         "cache_write_1h_tokens": one_hour,
@@ -156,7 +172,9 @@ def text_of(message: Mapping[str, Any]) -> str:
         if isinstance(content, list)
         else []
     )
-    text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
+    text = "".join(
+        str(block.get("text") or "") for block in blocks if block.get("type") == "text"
+    )
     return text.encode(
         errors="replace"
     ).decode()  # half a surrogate pair is no text; the message has it

@@ -63,7 +63,10 @@ def check_quarantine(seconds: float, base_url: str) -> None:
     """Raise UserError where a submission could still be accepted after it was given up; a test
     server is excepted."""
     least = _TIMEOUT_SECONDS + _SLACK_SECONDS
-    if seconds < least and urlsplit(base_url).hostname not in ("127.0.0.1", "localhost"):
+    if seconds < least and urlsplit(base_url).hostname not in (
+        "127.0.0.1",
+        "localhost",
+    ):
         raise UserError(
             f"quarantine_seconds: found {seconds:g}. Expected {least:g} or more: until then the "
             "server may accept "
@@ -101,9 +104,13 @@ class AnthropicApi:
     def create(self, nonce: str, requests: Mapping[str, Mapping[str, Any]]) -> str:
         """Submit a batch; its id. The custom ids hold the nonce, which the server repeats in the
         results alone."""
-        client = self._client.with_options(max_retries=0)  # a lost answer and a retry: two batches
+        client = self._client.with_options(
+            max_retries=0
+        )  # a lost answer and a retry: two batches
         batches = client.messages.batches.with_raw_response
-        body: Any = [{"custom_id": name, "params": params} for name, params in requests.items()]
+        body: Any = [
+            {"custom_id": name, "params": params} for name, params in requests.items()
+        ]
         with self._submitting():
             try:
                 raw = within(_UPLOAD_SECONDS, lambda: batches.create(requests=body))
@@ -123,7 +130,9 @@ class AnthropicApi:
     def count_tokens(self, params: Mapping[str, Any]) -> int:
         """What a message would be billed as input; free. Raises UnreachableError, or UserError
         where it is refused."""
-        counted = {name: value for name, value in params.items() if name != "max_tokens"}
+        counted = {
+            name: value for name, value in params.items() if name != "max_tokens"
+        }
         with self._asking():
             return count_in(
                 json_of(self._client.messages.with_raw_response.count_tokens(**counted))
@@ -137,12 +146,16 @@ class AnthropicApi:
         try:
             with self._asking():
                 try:
-                    check_model_in(json_of(self._client.models.with_raw_response.retrieve(model)))
+                    check_model_in(
+                        json_of(self._client.models.with_raw_response.retrieve(model))
+                    )
                 except anthropic.NotFoundError as error:
                     if model in self._describe(error):
                         raise
                     logger.info(
-                        "%s has no list of models; going on with %s", self.endpoint, model
+                        "%s has no list of models; going on with %s",
+                        self.endpoint,
+                        model,
                     )  # some gateways
         except UnreachableError as error:
             raise UserError(
@@ -183,7 +196,11 @@ class AnthropicApi:
 
         with self._asking():
             try:
-                batch_in(json_of(self._client.messages.batches.with_raw_response.cancel(batch_id)))
+                batch_in(
+                    json_of(
+                        self._client.messages.batches.with_raw_response.cancel(batch_id)
+                    )
+                )
             except (anthropic.BadRequestError, anthropic.NotFoundError):
                 return False
         return True
@@ -203,7 +220,9 @@ class AnthropicApi:
             with closing(rows.http_response):
                 for row in in_time(_TIMEOUT_SECONDS, iter(rows)):
                     is_model = hasattr(row, "to_dict")
-                    yield row_in(row.to_dict(mode="json", warnings=False) if is_model else row)
+                    yield row_in(
+                        row.to_dict(mode="json", warnings=False) if is_model else row
+                    )
 
     def _rows(self, batch_id: str) -> Any:
         """Open the stream of a batch's results: iterable, with its `http_response`."""
@@ -217,7 +236,10 @@ class AnthropicApi:
 
     def _check_host(self, url: Any) -> None:
         """The SDK follows an absolute address, with the key, to whatever host it names."""
-        ours, theirs = urlsplit(self.endpoint).hostname, urlsplit(str(url or "")).hostname
+        ours, theirs = (
+            urlsplit(self.endpoint).hostname,
+            urlsplit(str(url or "")).hostname,
+        )
         if theirs is not None and theirs != ours:
             raise UserError(
                 f"the server at {ours} says that the results are at {theirs}, which does not get "

@@ -38,15 +38,25 @@ logger = logging.getLogger(__name__)
 
 MAX_RETRIES = 3  # of a request that failed in a way that may pass
 _TRANSIENT = frozenset(
-    {"expired", "canceled", "api_error", "overloaded_error", "rate_limit_error", "timeout_error"}
+    {
+        "expired",
+        "canceled",
+        "api_error",
+        "overloaded_error",
+        "rate_limit_error",
+        "timeout_error",
+    }
 )
-_FAILED_SHARE, _FAILED_COUNT = 0.05, 20  # more than this, and at least so many: the run stops
+_FAILED_SHARE, _FAILED_COUNT = (
+    0.05,
+    20,
+)  # more than this, and at least so many: the run stops
 _ROWS = 256  # results in one transaction
 _READINGS = 5  # of a results file that is cut short
-_UNKNOWN_CHECKS = (
-    10  # after which a batch that the server gave an id to, and does not know, is given up on
+_UNKNOWN_CHECKS = 10  # after which a batch that the server gave an id to, and does not know, is given up on
+_GRACE_SECONDS = (
+    3600.0  # past its expiry, after which a batch that has not ended is given up on
 )
-_GRACE_SECONDS = 3600.0  # past its expiry, after which a batch that has not ended is given up on
 
 R = TypeVar("R", bound=Record)
 
@@ -152,12 +162,18 @@ class Batcher(Generic[R]):
         self._clock = Clock()
         self._queue: deque[Job] = deque()
         self._open: dict[str, Batch] = {}  # by nonce
-        self._names: dict[str, Mapping[str, Mapping[str, Any]]] = {}  # of each open batch, by key
-        self._own: set[str] = set()  # nonces of the batches that this process has submitted
+        self._names: dict[
+            str, Mapping[str, Mapping[str, Any]]
+        ] = {}  # of each open batch, by key
+        self._own: set[str] = (
+            set()
+        )  # nonces of the batches that this process has submitted
         self._lost_at: dict[str, float] = {}
         self._watched_since: dict[str, float] = {}
         self._not_ours: set[str | None] = set()  # batches at the server
-        self._unknown: Counter[str] = Counter()  # checks in a row that said nothing of a batch
+        self._unknown: Counter[str] = (
+            Counter()
+        )  # checks in a row that said nothing of a batch
         self._attempts: Counter[str] = Counter()
         self._answered: set[str] = set()
         self._chunk_size = settings.chunk_size
@@ -168,7 +184,9 @@ class Batcher(Generic[R]):
         self._last_error = ""  # that left a cost open
         self._is_silent = False  # the server, about what its answers cost
         self.failed: dict[str, str] = {}
-        for batch in ledger.under_way():  # what the dead have left is this process's to collect
+        for (
+            batch
+        ) in ledger.under_way():  # what the dead have left is this process's to collect
             if batch.endpoint == api.endpoint:
                 self._follow(batch)
 
@@ -210,7 +228,9 @@ class Batcher(Generic[R]):
             check_lifeline()
             jobs = list(islice(self._queue, self._chunk_size))
             bodies = [self._model.params(job.request, ttl) for job in jobs]
-            worst = [worst_dollars(self._model, body, ttl, batched=True) for body in bodies]
+            worst = [
+                worst_dollars(self._model, body, ttl, batched=True) for body in bodies
+            ]
             n = self._budget.fits(worst)
             if n < len(jobs) and self._open:
                 return  # what is under way makes room when it is settled
@@ -241,13 +261,18 @@ class Batcher(Generic[R]):
         except UnreachableError as error:
             self._note_unreachable(error)
             return False
-        batch = self._intend(jobs, worst, ttl, high_water=newest.batch_id if newest else None)
+        batch = self._intend(
+            jobs, worst, ttl, high_water=newest.batch_id if newest else None
+        )
         if batch is None:
             return False
         sent = [self._queue.popleft() for _ in range(batch.size)]
         self._follow(batch)
         self._own.add(batch.nonce)
-        requests = {batch.custom_id(job.key): body for job, body in zip(sent, bodies, strict=False)}
+        requests = {
+            batch.custom_id(job.key): body
+            for job, body in zip(sent, bodies, strict=False)
+        }
         try:
             batch_id = self._api.create(batch.nonce, requests)
         except RefusedError as refusal:
@@ -298,7 +323,9 @@ class Batcher(Generic[R]):
         if refusal.status == 413 and size > 1:
             self._chunk_size = size // 2
             logger.info(
-                "the server takes no batch of %d requests; going on with %d", size, self._chunk_size
+                "the server takes no batch of %d requests; going on with %d",
+                size,
+                self._chunk_size,
             )
         elif refusal.status == NO_CONNECTION:
             self._note_unreachable(refusal)
@@ -352,12 +379,16 @@ class Batcher(Generic[R]):
         before, no_credit = set(self._open), ""
         for batch in list(self._open.values()):
             try:
-                for key, found in self._collect(batch) if batch.batch_id else self._recover(batch):
+                for key, found in (
+                    self._collect(batch) if batch.batch_id else self._recover(batch)
+                ):
                     if isinstance(found, _Failed):
                         no_credit = self._retry_or_fail(batch, found) or no_credit
                     else:
                         self._answered.add(key)
-                        if key in self._jobs:  # a batch that was taken over may hold others
+                        if (
+                            key in self._jobs
+                        ):  # a batch that was taken over may hold others
                             yield found
             except UnreachableError as error:
                 self._note_unreachable(error)
@@ -369,7 +400,9 @@ class Batcher(Generic[R]):
         stop_if_many(self.failed, len(self._jobs), self._advice())
         if set(self._open) == before and (before or self._queue):
             progress.note(self._state())
-            self._clock.sleep(self._interval * random.uniform(0.8, 1.2))  # clients out of step
+            self._clock.sleep(
+                self._interval * random.uniform(0.8, 1.2)
+            )  # clients out of step
             self._interval = min(self._interval * 1.5, self._settings.poll_max_seconds)
 
     def _retry_or_fail(self, batch: Batch, failed: _Failed) -> str:
@@ -381,7 +414,9 @@ class Batcher(Generic[R]):
         if failed.outcome is None or was_before:  # it gets its chance in this run
             self._queue.append(job)
             return ""
-        cause = f"{failed.outcome}: {failed.detail}" if failed.detail else failed.outcome
+        cause = (
+            f"{failed.outcome}: {failed.detail}" if failed.detail else failed.outcome
+        )
         if failed.possibly_billed:
             self._last_error = cause
         self._attempts[job.key] += 1
@@ -395,13 +430,19 @@ class Batcher(Generic[R]):
 
     def _recover(self, batch: Batch) -> Iterator[tuple[str, _Failed]]:
         """Find it by its size and prove it by its nonce; or know that it can no longer arrive."""
-        quarantined_until = self._lost_at[batch.nonce] + self._settings.quarantine_seconds
-        is_over = self._clock.elapsed() > quarantined_until  # before the search, which takes time
+        quarantined_until = (
+            self._lost_at[batch.nonce] + self._settings.quarantine_seconds
+        )
+        is_over = (
+            self._clock.elapsed() > quarantined_until
+        )  # before the search, which takes time
         is_undecided = self._search(batch)
         if self._open[batch.nonce].batch_id is not None or is_undecided or not is_over:
             return
         keys = list(self._names[batch.nonce])
-        if self._abandon(batch, "not accepted: it did not turn up within the quarantine"):
+        if self._abandon(
+            batch, "not accepted: it did not turn up within the quarantine"
+        ):
             logger.info("a submission of %d requests did not arrive", batch.size)
             yield from ((key, _Failed(key=key, outcome=None)) for key in keys)
 
@@ -425,7 +466,10 @@ class Batcher(Generic[R]):
             elif not self._is_ours(batch, remote):
                 self._not_ours.add(remote.batch_id)
             elif self._open[batch.nonce].batch_id is None:
-                logger.info("found the batch whose submission got no answer: %s", remote.batch_id)
+                logger.info(
+                    "found the batch whose submission got no answer: %s",
+                    remote.batch_id,
+                )
                 self._accept(batch, remote.batch_id)
             else:
                 self._report_double(batch, remote)
@@ -453,8 +497,12 @@ class Batcher(Generic[R]):
     def _report_double(self, batch: Batch, remote: RemoteBatch) -> None:
         """The server has taken one submission twice. The first is kept, and the loss is counted."""
         self._not_ours.add(remote.batch_id)
-        messages = [row.message for row in self._api.results(remote) if row.message is not None]
-        lost = sum(self._dollars(batch, self._model.parse(message)) for message in messages)
+        messages = [
+            row.message for row in self._api.results(remote) if row.message is not None
+        ]
+        lost = sum(
+            self._dollars(batch, self._model.parse(message)) for message in messages
+        )
         self._budget.spent += lost
         self._ledger.usage.pay(lost)
         logger.warning(
@@ -489,7 +537,9 @@ class Batcher(Generic[R]):
                 return
             self._clock.sleep(self._settings.poll_initial_seconds)
         missing = [
-            _title(names) for key, names in self._names[batch.nonce].items() if key not in seen
+            _title(names)
+            for key, names in self._names[batch.nonce].items()
+            if key not in seen
         ]
         raise UserError(
             f"batch {remote.batch_id}: {len(seen)} of {remote.n_rows} results can be read "
@@ -544,13 +594,19 @@ class Batcher(Generic[R]):
             ours: dict[str, Row] = {}
             for row in some:
                 nonce, _, key = row.custom_id.partition("-")
-                is_ours = nonce == batch.nonce and key in self._names[nonce] and key not in seen
+                is_ours = (
+                    nonce == batch.nonce
+                    and key in self._names[nonce]
+                    and key not in seen
+                )
                 if is_ours and row.outcome is not None:
                     ours.setdefault(key, row)
             yield from self._take_in(batch, ours)
             seen.update(ours)
 
-    def _take_in(self, batch: Batch, rows: Mapping[str, Row]) -> Iterator[tuple[str, R | _Failed]]:
+    def _take_in(
+        self, batch: Batch, rows: Mapping[str, Row]
+    ) -> Iterator[tuple[str, R | _Failed]]:
         answers: dict[str, R] = {}
         dollars: dict[str, float] = {}
         for key, row in rows.items():
@@ -558,15 +614,23 @@ class Batcher(Generic[R]):
                 names = self._names[batch.nonce][key]
                 completion = self._model.parse(row.message)
                 dollars[key] = self._dollars(batch, completion)
-                answers[key] = self._record(key, names, completion, dollars[key], row.message)
+                answers[key] = self._record(
+                    key, names, completion, dollars[key], row.message
+                )
         outcomes = {key: str(row.outcome) for key, row in rows.items()}
-        new, stored = self._ledger.record(batch, outcomes, answers, now=self._clock.wall())
+        new, stored = self._ledger.record(
+            batch, outcomes, answers, now=self._clock.wall()
+        )
         self._budget.spent += sum(cost for key, cost in dollars.items() if key in new)
         for key in new:
             self._reserve_unknown(batch, key, rows[key])
         yield from stored.items()
-        failed = {key: row for key, row in rows.items() if row.message is None and key in new}
-        yield from ((key, self._failure(batch, key, row)) for key, row in failed.items())
+        failed = {
+            key: row for key, row in rows.items() if row.message is None and key in new
+        }
+        yield from (
+            (key, self._failure(batch, key, row)) for key, row in failed.items()
+        )
 
     def _reserve_unknown(self, batch: Batch, key: str, row: Row) -> None:
         """Keep in the budget the most that a row may have cost that does not say what it cost."""
@@ -583,7 +647,10 @@ class Batcher(Generic[R]):
             logger.warning("warning: %s %s", self._model.server, NOT_COUNTED)
 
     def _failure(self, batch: Batch, key: str, row: Row) -> _Failed:
-        is_users = row.outcome == "canceled" and self._ledger.find(batch.nonce).note == CANCELLED
+        is_users = (
+            row.outcome == "canceled"
+            and self._ledger.find(batch.nonce).note == CANCELLED
+        )
         return _Failed(
             key=key,
             outcome=CANCELLED if is_users else row.outcome,
@@ -597,7 +664,10 @@ class Batcher(Generic[R]):
         """The requests that have no row, where the server says what has become of them."""
         rest = [key for key in self._names[batch.nonce] if key not in seen]
         if rest and remote.rest is not None:
-            rows = {key: Row(custom_id=batch.custom_id(key), outcome=remote.rest) for key in rest}
+            rows = {
+                key: Row(custom_id=batch.custom_id(key), outcome=remote.rest)
+                for key in rest
+            }
             outcomes = dict.fromkeys(rest, remote.rest)
             new, _ = self._ledger.record(batch, outcomes, {}, now=self._clock.wall())
             yield from ((key, self._failure(batch, key, rows[key])) for key in new)
@@ -629,7 +699,9 @@ def _time_of_day(seconds: float) -> str:
 
 
 def _title(names: Mapping[str, Any]) -> str:
-    parts = (names.get(name) for name in ("dimension", "prompt_id", "entrant_a", "entrant_b"))
+    parts = (
+        names.get(name) for name in ("dimension", "prompt_id", "entrant_a", "entrant_b")
+    )
     return " ".join(part for part in parts if part)
 
 
@@ -657,7 +729,9 @@ def unresolved(batches: Iterable[Batch]) -> str:
     """Which of these may or may not have arrived, and what to do about them; empty where it is
     known of all."""
     found = [
-        f"{batch.nonce} ({batch.size:,} requests)" for batch in batches if batch.state == "intended"
+        f"{batch.nonce} ({batch.size:,} requests)"
+        for batch in batches
+        if batch.state == "intended"
     ]
     if not found:
         return ""

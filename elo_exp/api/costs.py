@@ -19,7 +19,10 @@ NOT_COUNTED = (
     "most"
 )
 _MOST_TOKENS = 10**9  # no call takes as many: what says so counts something else
-_PAID = (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))  # synonyms
+_PAID = (
+    ("input_tokens", "prompt_tokens"),
+    ("output_tokens", "completion_tokens"),
+)  # synonyms
 
 
 @dataclass(kw_only=True)
@@ -47,7 +50,12 @@ class Prices:
         return total * PER_MILLION * self.factor(batched)
 
     def worst(
-        self, params: Mapping[str, Any], max_tokens: int, ttl: str | None, *, batched: bool
+        self,
+        params: Mapping[str, Any],
+        max_tokens: int,
+        ttl: str | None,
+        *,
+        batched: bool,
     ) -> float:
         """The most that a request may cost: dense text, a prefix that is missed, an answer as long
         as it may be."""
@@ -63,7 +71,9 @@ class Prices:
     def write(self, ttl: str | None) -> float:
         """The price of a prefix that is not in the cache, where a breakpoint of this time to live
         asks for it."""
-        return {None: self.input, "5m": self.cache_write_5m, "1h": self.cache_write_1h}[ttl]
+        return {None: self.input, "5m": self.cache_write_5m, "1h": self.cache_write_1h}[
+            ttl
+        ]
 
     def break_even(self, ttl: str) -> float:
         """The share of requests that must find the prefix in the cache for the breakpoint to save
@@ -77,7 +87,9 @@ class Prices:
 
     def best_ttl(self, hit_rate: float) -> str | None:
         """The longest time to live that a measured hit rate pays for; None where none does."""
-        return next((ttl for ttl in ("1h", "5m") if hit_rate >= self.break_even(ttl)), None)
+        return next(
+            (ttl for ttl in ("1h", "5m") if hit_rate >= self.break_even(ttl)), None
+        )
 
 
 def _n_bytes(value: Any) -> int:
@@ -181,7 +193,10 @@ class Budget:
     def state(self, error: str) -> str:
         """What has become of the cap while nothing is under way; error: the last that left a cost
         open, if any."""
-        spent, held = f"{self.spent_of_cap} are spent", money(self.reserved, beside=self.cap)
+        spent, held = (
+            f"{self.spent_of_cap} are spent",
+            money(self.reserved, beside=self.cap),
+        )
         if not self.reserved:
             return spent
         last = f"; the last error: {error}" if error else ""

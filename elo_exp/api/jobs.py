@@ -90,4 +90,6 @@ def worst_dollars(
 ) -> float:
     """The most that one request may cost; 0 where its prices are not known."""
     prices = model.prices_of(model.model)
-    return prices.worst(params, model.max_tokens, ttl, batched=batched) if prices else 0.0
+    return (
+        prices.worst(params, model.max_tokens, ttl, batched=batched) if prices else 0.0
+    )

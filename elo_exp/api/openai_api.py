@@ -48,7 +48,11 @@ _NOT_EXTRA = {
     "messages": "They are the prompt or the rubric: set system_prompt of an entrant, or rubric",
     "stream": "Answers are read whole: set timeout_seconds for one that takes long",
 }
-_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
+_STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+}
 
 
 def check_extra_body(extra_body: Mapping[str, Any] | None) -> None:
@@ -70,7 +74,12 @@ class OpenAiApi:
     """
 
     def __init__(
-        self, base_url: str, *, key_variable: str | None, timeout_seconds: float, part: str
+        self,
+        base_url: str,
+        *,
+        key_variable: str | None,
+        timeout_seconds: float,
+        part: str,
     ) -> None:
         check_base_url(base_url)
         if key_variable is not None:
@@ -173,7 +182,11 @@ class OpenAiApi:
             raise UserError(
                 f"{self.endpoint} refuses (401): {self._describe(error)}. Nothing was spent."
             ) from None
-        logger.info("%s does not list its models (%d); going on", self.endpoint, error.status_code)
+        logger.info(
+            "%s does not list its models (%d); going on",
+            self.endpoint,
+            error.status_code,
+        )
         return []
 
     def _describe(self, error: Any) -> str:
@@ -182,7 +195,11 @@ class OpenAiApi:
         status = error.status_code
         words = error_words(error.body).replace(self._client.api_key, "[the key]")
         words = "the key is not accepted" if status == 401 else words
-        code = error.code if isinstance(error.code, str) and not error.code.isdigit() else ""
+        code = (
+            error.code
+            if isinstance(error.code, str) and not error.code.isdigit()
+            else ""
+        )
         said = (
             f"{words} ({code})"
             if words and code and code not in words
@@ -229,7 +246,11 @@ def _failure(message: Mapping[str, Any]) -> str | None:
     """What went wrong, of a completion that failed on its way and came with status 200; None where
     nothing did."""
     choice = message["choices"][0]
-    if message.get("error") or choice.get("error") or choice.get("finish_reason") == "error":
+    if (
+        message.get("error")
+        or choice.get("error")
+        or choice.get("finish_reason") == "error"
+    ):
         return error_in(message) or error_in(choice)
     return None
 
@@ -249,9 +270,15 @@ def text_of(message: Mapping[str, Any]) -> str:
     part of it."""
     content = message["choices"][0]["message"].get("content")
     if isinstance(content, list):
-        parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        parts = [
+            part
+            for part in content
+            if isinstance(part, dict) and part.get("type") == "text"
+        ]
         content = "".join(str(part.get("text") or "") for part in parts)
-    return str(content or "").encode(errors="replace").decode()  # half a surrogate pair is no text
+    return (
+        str(content or "").encode(errors="replace").decode()
+    )  # half a surrogate pair is no text
 
 
 def stop_reason_of(message: Mapping[str, Any], *, max_tokens: int) -> str:

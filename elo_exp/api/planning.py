@@ -17,7 +17,9 @@ from elo_exp.store.usage import Usage
 logger = logging.getLogger(__name__)
 
 _COUNTED = 3  # requests of each prefix whose tokens the API is asked to count
-BUDGET_SETTING = "judging.budget_usd"  # which holds a judge's cap, where the judge names no other
+BUDGET_SETTING = (
+    "judging.budget_usd"  # which holds a judge's cap, where the judge names no other
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +31,7 @@ class Estimate:
     output_tokens: int = 0
     dollars: float = 0.0
     dollars_plain: float = 0.0
-    counted: int = (
-        0  # how many of the queries the API has counted; 0: all estimated from their length
-    )
+    counted: int = 0  # how many of the queries the API has counted; 0: all estimated from their length
 
 
 class Estimable(Protocol):
@@ -86,7 +86,9 @@ def _fit(
     try:
         n_tokens = sum(counter(judge.params(request, None)) for request in some)
     except (UnreachableError, UserError) as error:
-        logger.warning("warning: the API does not count tokens now (%s); they are estimated", error)
+        logger.warning(
+            "warning: the API does not count tokens now (%s); they are estimated", error
+        )
     else:
         judge.estimator.fit(some, n_tokens)
 
@@ -100,7 +102,9 @@ def first_ttl(requests: Sequence[JudgeRequest], judge: Estimable) -> str | None:
     prices = judge.prices_of(judge.model)
     if judge.cache in (None, "none") or prices is None:
         return None
-    longest = max((judge.estimator.predict(len(r.system)) for r in requests), default=0.0)
+    longest = max(
+        (judge.estimator.predict(len(r.system)) for r in requests), default=0.0
+    )
     if longest < prices.min_cacheable_tokens:
         return None
     if judge.cache == "measured":
@@ -119,7 +123,9 @@ class PlanRow:
     under_way: int  # distinct queries in batches that have been submitted
     to_pay: int  # distinct queries that are neither
     estimate: Estimate
-    left_out: int = 0  # distinct queries that the store cannot answer and nobody is asked
+    left_out: int = (
+        0  # distinct queries that the store cannot answer and nobody is asked
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +148,9 @@ class Plan:
     @property
     def fits(self) -> bool:
         """Whether all of it is expected to stay within the cap."""
-        return self.budget_usd is None or self.dollars <= self.budget_usd - self.spent_usd
+        return (
+            self.budget_usd is None or self.dollars <= self.budget_usd - self.spent_usd
+        )
 
     def _cap(self, cap: float) -> str:
         spent = f", of which ${self.spent_usd:.4f} are spent" if self.spent_usd else ""
@@ -244,7 +252,9 @@ def _row(
 def _unasked(row: PlanRow) -> PlanRow:
     """The row of a run that asks nobody."""
     n = row.under_way + row.to_pay
-    return dataclasses.replace(row, under_way=0, to_pay=0, left_out=n, estimate=Estimate())
+    return dataclasses.replace(
+        row, under_way=0, to_pay=0, left_out=n, estimate=Estimate()
+    )
 
 
 def _judged(subject: Comparison | Item) -> tuple[Hashable, ...]:

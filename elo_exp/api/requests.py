@@ -20,7 +20,12 @@ from elo_exp import progress
 from elo_exp.api.batches import stop_if_many
 from elo_exp.api.costs import NOT_COUNTED, is_counted
 from elo_exp.api.jobs import Job, Message, Model, Recorder, worst_dollars
-from elo_exp.api.transport import NO_CONNECTION, DoubtfulError, RefusedError, fatal_reason
+from elo_exp.api.transport import (
+    NO_CONNECTION,
+    DoubtfulError,
+    RefusedError,
+    fatal_reason,
+)
 from elo_exp.records import Record, UserError
 from elo_exp.store.claims import Claims
 from elo_exp.store.processes import check_lifeline
@@ -30,7 +35,9 @@ logger = logging.getLogger(__name__)
 MAX_ATTEMPTS = 6
 _BACK_OFF_SECONDS = 1.0  # doubled at every attempt
 _TRANSIENT = frozenset({429, NO_CONNECTION})
-_NOT_BILLED = frozenset({529})  # overloaded: doubtful for a batch, which outlives the call
+_NOT_BILLED = frozenset(
+    {529}
+)  # overloaded: doubtful for a batch, which outlives the call
 _FATAL = frozenset({401, 402, 403, 404})  # no other request will fare better
 _STORED = "Every answer so far is stored"
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -47,7 +54,9 @@ class _Interrupt:
         self.wanted = False
         self._before = signal.getsignal(signal.SIGINT)
         in_main = threading.current_thread() is threading.main_thread()
-        self._takes_it = in_main and self._before is not None  # None: somebody's who is not Python
+        self._takes_it = (
+            in_main and self._before is not None
+        )  # None: somebody's who is not Python
         if self._takes_it:
             signal.signal(signal.SIGINT, self._note)
         return self
@@ -60,7 +69,9 @@ class _Interrupt:
         if self.wanted:
             raise KeyboardInterrupt
         self.wanted = True
-        logger.info("interrupted: waiting for the answers on their way; Ctrl-C again gives them up")
+        logger.info(
+            "interrupted: waiting for the answers on their way; Ctrl-C again gives them up"
+        )
 
 
 class RequestPool(Generic[R]):
@@ -102,7 +113,10 @@ class RequestPool(Generic[R]):
         self._n_wanted += len(jobs)
         waiting = deque((job, 0.0) for job in jobs)
         running: dict[Future[Message], Job] = {}
-        with _Interrupt() as interrupt, ThreadPoolExecutor(max_workers=self._concurrency) as pool:
+        with (
+            _Interrupt() as interrupt,
+            ThreadPoolExecutor(max_workers=self._concurrency) as pool,
+        ):
             try:
                 while running or (waiting and not interrupt.wanted):
                     if interrupt.wanted:
@@ -174,7 +188,9 @@ class RequestPool(Generic[R]):
             del running[future]
             if (delay := self._retry(job, error)) is not None:
                 waiting.append((job, delay))
-        stop_if_many(self.failed, self._n_wanted, f"{_STORED}; the same command goes on.")
+        stop_if_many(
+            self.failed, self._n_wanted, f"{_STORED}; the same command goes on."
+        )
         return answers
 
     def _finish_all(self, running: Mapping[Future[Message], Job]) -> list[R]:
@@ -190,7 +206,9 @@ class RequestPool(Generic[R]):
                 else:
                     self._release(job, error)
             except UserError as error:
-                logger.warning("warning: the answer to %s is not kept: %s", job.key, error)
+                logger.warning(
+                    "warning: the answer to %s is not kept: %s", job.key, error
+                )
         return answers
 
     def _keep(self, job: Job, message: Message) -> list[R]:
@@ -199,7 +217,11 @@ class RequestPool(Generic[R]):
         prices = self._model.prices_of(self._model.model)
         try:
             completion = self._model.parse(message)
-            dollars = prices.dollars(completion.usage) if prices and completion.usage else None
+            dollars = (
+                prices.dollars(completion.usage)
+                if prices and completion.usage
+                else None
+            )
             answer = self._record(job.key, job.names, completion, dollars, message)
         except _UNREADABLE as error:
             self.failed[job.key] = (
@@ -235,7 +257,9 @@ class RequestPool(Generic[R]):
             self.failed[job.key] = str(error)
             return None
         asked = error.retry_after if isinstance(error, RefusedError) else None
-        return asked if asked is not None else _BACK_OFF_SECONDS * 2.0 ** (n_attempts - 1)
+        return (
+            asked if asked is not None else _BACK_OFF_SECONDS * 2.0 ** (n_attempts - 1)
+        )
 
     def _release(self, job: Job, error: BaseException | None) -> None:
         """The call has come to nothing; what it may have cost all the same stays in the books."""

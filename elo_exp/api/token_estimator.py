@@ -47,5 +47,7 @@ def sample(requests: Sequence[JudgeRequest], *, n_each: int) -> list[JudgeReques
     for request in requests:
         by_prefix.setdefault(request.system, []).append(request)
     return [
-        one for some in by_prefix.values() for one in some[:: max(1, len(some) // n_each)][:n_each]
+        one
+        for some in by_prefix.values()
+        for one in some[:: max(1, len(some) // n_each)][:n_each]
     ]

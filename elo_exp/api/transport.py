@@ -27,7 +27,9 @@ NO_CONNECTION = 0  # the status of a request for which there was no connection
 REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 413, 415, 422, 429})
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _LONGEST_WORDS = 300  # of a server's error
-_PATIENCE_SECONDS = 900.0  # a server that asks to wait for longer than this has no answers today
+_PATIENCE_SECONDS = (
+    900.0  # a server that asks to wait for longer than this has no answers today
+)
 _BLOCK = 256  # results that have to come within the time that one answer may take
 
 R = TypeVar("R")
@@ -36,7 +38,9 @@ R = TypeVar("R")
 class RefusedError(Exception):
     """The server has certainly not accepted the request."""
 
-    def __init__(self, message: str, *, status: int, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int, retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
@@ -132,7 +136,9 @@ def check_base_url(base_url: str) -> None:
     except ValueError:
         well_formed = False
     if "?" in base_url or "#" in base_url:  # not repeated: it may hold a key
-        raise UserError("base_url: found a query in it. Expected http(s)://HOST/PATH alone.")
+        raise UserError(
+            "base_url: found a query in it. Expected http(s)://HOST/PATH alone."
+        )
     if "@" in base_url:
         raise UserError(
             "base_url: found a name or password in it. Expected http(s)://HOST, without a password "
@@ -163,7 +169,9 @@ def submitting(sdk: ModuleType, describe: Callable[[Any], str]) -> Iterator[None
             ) from None
         raise DoubtfulError(describe(error), status=error.status_code) from None
     except UnicodeEncodeError as error:
-        raise RefusedError(f"its text cannot be sent ({error.reason})", status=400) from None
+        raise RefusedError(
+            f"its text cannot be sent ({error.reason})", status=400
+        ) from None
     except MemoryError:
         raise DoubtfulError("its answer is too large to be read") from None
     except (sdk.APIError, httpx2.HTTPError, ValueError, RecursionError) as error:
@@ -244,7 +252,10 @@ def brief(error: BaseException) -> str:
 def error_words(body: Any) -> str:
     """The message in an error, in whichever shape; nothing of a web page."""
     if isinstance(body, Mapping):
-        body = next((body[name] for name in ("message", "error", "detail") if body.get(name)), "")
+        body = next(
+            (body[name] for name in ("message", "error", "detail") if body.get(name)),
+            "",
+        )
     text = " ".join(str(body or "").split())
     return "" if text.startswith("<") else text[:_LONGEST_WORDS].rstrip(".")
 

@@ -25,14 +25,10 @@ from elo_exp.records import Battle
 
 _SCORE = {"model_a": 1.0, "model_b": 0.0}
 _FEWEST = 10  # battles from which anything is estimated
-_LARGEST = (
-    10.0  # of a temperature: the chance is then within .00005 of certainty; and of a decisiveness
-)
+_LARGEST = 10.0  # of a temperature: the chance is then within .00005 of certainty; and of a decisiveness
 _FURTHEST = 20.0  # log-odds from the mean of the anchors
 _STEPS = 60  # halvings
-_FOLLOWS = (
-    2.0  # standard errors above zero from which a judge is known to follow the order of the humans
-)
+_FOLLOWS = 2.0  # standard errors above zero from which a judge is known to follow the order of the humans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +91,9 @@ def temperature(human: Sequence[Battle], judged: Sequence[Battle]) -> float | No
     or the contrary."""
     margin = {question_and_pair(b): _margin(b) for b in judged}
     terms = [
-        _sign(b) * m for b in human if not b.is_tie and (m := margin.get(question_and_pair(b)))
+        _sign(b) * m
+        for b in human
+        if not b.is_tie and (m := margin.get(question_and_pair(b)))
     ]
     if len(terms) < _FEWEST:
         return None
@@ -111,7 +109,11 @@ def question_and_pair(battle: Battle) -> tuple[str | None, str, str]:
 
 def _sign(battle: Battle) -> float:
     """1 where the first of the two by name won, -1 where the second did."""
-    return 1.0 if (battle.winner == "model_a") == (battle.model_a < battle.model_b) else -1.0
+    return (
+        1.0
+        if (battle.winner == "model_a") == (battle.model_a < battle.model_b)
+        else -1.0
+    )
 
 
 def _margin(battle: Battle) -> float:
@@ -130,7 +132,11 @@ def _abilities(human: Sequence[Battle]) -> dict[str, float]:
     """Log-odds of the models that have finite ones by the humans alone."""
     battles = Battles.from_rows(human)
     fit = Fit.of(games(battles, use="both"))
-    rated = [name for name, is_rated in zip(battles.models, fit.rated, strict=True) if is_rated]
+    rated = [
+        name
+        for name, is_rated in zip(battles.models, fit.rated, strict=True)
+        if is_rated
+    ]
     return dict(zip(rated, fit.theta.tolist(), strict=True))
 
 
@@ -153,27 +159,39 @@ def _decisiveness(
     by_prompt: dict[str | None, float] = {}
     for battle, score in zip(known, (gap * surprise(s)).tolist(), strict=True):
         by_prompt[battle.question_id] = by_prompt.get(battle.question_id, 0.0) + score
-    return s, math.sqrt(math.fsum(score**2 for score in by_prompt.values())) / information
+    return s, math.sqrt(
+        math.fsum(score**2 for score in by_prompt.values())
+    ) / information
 
 
 def _on_human_scale(
     judged: Sequence[Battle], theta: Mapping[str, float], board: Leaderboard, s: float
 ) -> dict[str, float]:
     """Rating points; of the models that won and lost something, with the anchors where the humans have them."""
-    points = {r.model: r.rating for r in board.ratings if r.rating is not None and r.model in theta}
+    points = {
+        r.model: r.rating
+        for r in board.ratings
+        if r.rating is not None and r.model in theta
+    }
     if not points:
         return {}
-    level = math.fsum(rating - POINTS * theta[model] for model, rating in points.items()) / len(
-        points
-    )
+    level = math.fsum(
+        rating - POINTS * theta[model] for model, rating in points.items()
+    ) / len(points)
     found = {}
     for model in dict.fromkeys(battle.model_a for battle in judged):
-        met = [battle for battle in judged if battle.model_a == model and battle.model_b in theta]
+        met = [
+            battle
+            for battle in judged
+            if battle.model_a == model and battle.model_b in theta
+        ]
         others = np.array([theta[battle.model_b] for battle in met])
         won = math.fsum(_share(battle) for battle in met)
         if 0.0 < won < len(met):
             ability = _root(
-                partial(_still_won, won=won, others=others, s=s), low=-_FURTHEST, high=_FURTHEST
+                partial(_still_won, won=won, others=others, s=s),
+                low=-_FURTHEST,
+                high=_FURTHEST,
             )
             found[model] = level + POINTS * ability
     return found
@@ -184,7 +202,9 @@ def _still_won(ability: float, *, won: float, others: Array, s: float) -> float:
     return won - float((1.0 / (1.0 + np.exp(s * (others - ability)))).sum())
 
 
-def _root(falling: Callable[[float], float], low: float = 0.0, high: float = _LARGEST) -> float:
+def _root(
+    falling: Callable[[float], float], low: float = 0.0, high: float = _LARGEST
+) -> float:
     """Where a falling function is zero; the end that is nearer to it where it is so nowhere between low and high."""
     for _ in range(_STEPS):
         middle = (low + high) / 2.0

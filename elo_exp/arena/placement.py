@@ -57,7 +57,9 @@ class Placement:
     board: Leaderboard
     opponents: Sequence[Opponent]
     calibration: Calibration | None = None
-    human_board: Leaderboard | None = None  # by humans alone, where placed models were held out
+    human_board: Leaderboard | None = (
+        None  # by humans alone, where placed models were held out
+    )
 
     @property
     def battles(self) -> list[Battle]:
@@ -101,7 +103,9 @@ def check_new(placed: Collection[str], arena: Arena) -> None:
             )
 
 
-def draws(arena: Arena, anchors: Collection[str], *, seed: int, sides: int = 1) -> list[Draw]:
+def draws(
+    arena: Arena, anchors: Collection[str], *, seed: int, sides: int = 1
+) -> list[Draw]:
     """The human battles between anchors in a random order, each with one side drawn as opponent, or with both.
 
     The first n of one seed are the same whatever n is, so that a larger draw asks the judge nothing twice. An opponent
@@ -120,7 +124,9 @@ def draws(arena: Arena, anchors: Collection[str], *, seed: int, sides: int = 1) 
         for side in drawn[:sides]:
             opponent = battle.model_a if side == "a" else battle.model_b
             question = str(battle.question_id)
-            draw = Draw(at=arena.at[i], question_id=question, opponent=opponent, side=side)
+            draw = Draw(
+                at=arena.at[i], question_id=question, opponent=opponent, side=side
+            )
             found.setdefault((question, opponent), draw)
     return list(found.values())
 
@@ -137,7 +143,10 @@ def adaptive(
     used = {draw.at for draw in taken}
     left = [draw for draw in candidates if draw.at not in used]
     return first(
-        sorted(left, key=lambda draw: max(_NEAR, abs(ratings[draw.opponent] - estimate))), n
+        sorted(
+            left, key=lambda draw: max(_NEAR, abs(ratings[draw.opponent] - estimate))
+        ),
+        n,
     )
 
 
@@ -168,7 +177,9 @@ def draw_fingerprint(draws: Sequence[Draw]) -> str:
     return fingerprint([[draw.question_id, draw.opponent, draw.side] for draw in draws])
 
 
-def opponents(judged: Sequence[Battle], board: Leaderboard, *, use: str) -> list[Opponent]:
+def opponents(
+    judged: Sequence[Battle], board: Leaderboard, *, use: str
+) -> list[Opponent]:
     """Each placed model, model_a of its battles, against each opponent, in the order of their first battle."""
     scores: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     n_judged: Counter[tuple[str, str]] = Counter()

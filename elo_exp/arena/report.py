@@ -48,7 +48,9 @@ def write(
     shared = placement.battles if inline_human else placement.judged
     return [
         _write_battles(run_dir, shared, battles_format),
-        write_json(run_dir / "elo_ratings.json", elo_ratings(placement, rating_settings)),
+        write_json(
+            run_dir / "elo_ratings.json", elo_ratings(placement, rating_settings)
+        ),
         write_json(run_dir / "ratings.json", artifacts.ratings_json(standings)),
         *write_bootstraps(run_dir, {placement.dimension: placement.board}),
     ]
@@ -64,7 +66,10 @@ def _write_battles(run_dir: Path, battles: Sequence[Battle], kind: str) -> Path:
     data = io.BytesIO()
     types = {"bool": pyarrow.bool_()}
     fields = pyarrow.schema(
-        [(f.name, types.get(str(f.type), pyarrow.string())) for f in dataclasses.fields(Battle)]
+        [
+            (f.name, types.get(str(f.type), pyarrow.string()))
+            for f in dataclasses.fields(Battle)
+        ]
     )
     parquet.write_table(pyarrow.Table.from_pylist(list(rows), schema=fields), data)
     return write_whole(run_dir / "battles.parquet", data.getvalue())
@@ -77,17 +82,28 @@ def write_bootstraps(run_dir: Path, boards: Mapping[str, Leaderboard]) -> list[P
     for dimension, board in boards.items():
         if board.samples is None:
             continue
-        columns = [i for i, model in enumerate(board.models) if board.row(model).rating is not None]
+        columns = [
+            i
+            for i, model in enumerate(board.models)
+            if board.row(model).rating is not None
+        ]
         names = [board.models[i] for i in columns]
-        rows = [dict(zip(names, row, strict=True)) for row in board.samples[:, columns].tolist()]
+        rows = [
+            dict(zip(names, row, strict=True))
+            for row in board.samples[:, columns].tolist()
+        ]
         stem = (
-            "bootstrap_ratings" if len(boards) == 1 else f"bootstrap_ratings_{safe_name(dimension)}"
+            "bootstrap_ratings"
+            if len(boards) == 1
+            else f"bootstrap_ratings_{safe_name(dimension)}"
         )
         written.append(write_csv(run_dir / f"{stem}.csv", rows))
     return written
 
 
-def elo_ratings(placement: Placement, rating_settings: Mapping[str, Any]) -> dict[str, Any]:
+def elo_ratings(
+    placement: Placement, rating_settings: Mapping[str, Any]
+) -> dict[str, Any]:
     """The whole leaderboard, best first, with what it takes to rate the battles again."""
     calibration = placement.calibration
     return {
@@ -96,15 +112,20 @@ def elo_ratings(placement: Placement, rating_settings: Mapping[str, Any]) -> dic
         "models": list(placement.placed),
         "judge_model": placement.judge_model,
         "dimension": placement.dimension,
-        "n_bootstraps": 0 if placement.board.samples is None else len(placement.board.samples),
+        "n_bootstraps": 0
+        if placement.board.samples is None
+        else len(placement.board.samples),
         "seed": rating_settings.get("seed"),
         "rating_settings": dict(rating_settings),
         "n_judged_battles": len(placement.judged),
         "n_human_battles": len(placement.human),
         "ratings": [
-            {**r.to_dict(), "source": placement.source(r.model)} for r in placement.board.ratings
+            {**r.to_dict(), "source": placement.source(r.model)}
+            for r in placement.board.ratings
         ],
-        "by_humans": [placement.human_board.row(m).to_dict() for m in held_out(placement)]
+        "by_humans": [
+            placement.human_board.row(m).to_dict() for m in held_out(placement)
+        ]
         if placement.human_board
         else [],
         "calibration": None
@@ -123,7 +144,11 @@ def _calibrated(calibration: Calibration) -> dict[str, Any]:
 def held_out(placement: Placement) -> list[str]:
     """The placed models that humans have rated too."""
     board = placement.human_board
-    return [model for model in placement.placed if board is not None and model in board.models]
+    return [
+        model
+        for model in placement.placed
+        if board is not None and model in board.models
+    ]
 
 
 def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float]:
@@ -131,7 +156,15 @@ def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float]:
     found: dict[str, float | None] = {}
     for model in placement.placed:
         rating = placement.board.row(model)
-        for name in ("rating", "std_error", "ci_low", "ci_high", "rank", "rank_low", "rank_high"):
+        for name in (
+            "rating",
+            "std_error",
+            "ci_low",
+            "ci_high",
+            "rank",
+            "rank_low",
+            "rank_high",
+        ):
             found[f"{model}/{name}"] = getattr(rating, name)
         found[f"{model}/n_judged"] = placement.n_judged(model)
     for name in quality.RATES:
@@ -172,7 +205,9 @@ def console_table(placement: Placement, quality: JudgeQuality) -> str:
     )
     for column in columns:
         grid.add_column(
-            column, justify="left" if column == "model" else "right", no_wrap=column != "model"
+            column,
+            justify="left" if column == "model" else "right",
+            no_wrap=column != "model",
         )
     before = -1
     for i in _shown(placement):
@@ -184,7 +219,9 @@ def console_table(placement: Placement, quality: JudgeQuality) -> str:
         grid.add_row("...", *[""] * (len(columns) - 1))
     console.print(grid)
     standing = [
-        f"{model}: {line}" for model in placement.placed for line in _standing(placement, model)
+        f"{model}: {line}"
+        for model in placement.placed
+        for line in _standing(placement, model)
     ]
     for line in (*standing, *_beside_humans(placement)):
         console.print(line, highlight=False)
@@ -210,7 +247,9 @@ def _shown(placement: Placement) -> list[int]:
     chosen = set(range(min(_TOP, len(ratings))))
     for i, rating in enumerate(ratings):
         if rating.model in placement.placed:
-            chosen |= set(range(max(0, i - _AROUND), min(len(ratings), i + _AROUND + 1)))
+            chosen |= set(
+                range(max(0, i - _AROUND), min(len(ratings), i + _AROUND + 1))
+            )
     return sorted(chosen)
 
 
@@ -220,7 +259,9 @@ def _row(placement: Placement, rating: Rating) -> tuple[str, ...]:
         str(rating.rank or "-"),
         mark + rating.model,
         rating.flag or "-" if rating.rating is None else f"{rating.rating:.1f}",
-        "-" if rating.ci_low is None else f"{rating.ci_low:.0f} .. {rating.ci_high:.0f}",
+        "-"
+        if rating.ci_low is None
+        else f"{rating.ci_low:.0f} .. {rating.ci_high:.0f}",
         "-" if rating.rank_low is None else f"{rating.rank_low} .. {rating.rank_high}",
         str(rating.n_battles),
     )
@@ -255,7 +296,9 @@ def _standing(placement: Placement, model: str) -> Iterator[str]:
 
 def _sure(rating: Rating) -> str:
     interval = (
-        f" (95 %: {between(rating.ci_low, rating.ci_high)})" if rating.ci_low is not None else ""
+        f" (95 %: {between(rating.ci_low, rating.ci_high)})"
+        if rating.ci_low is not None
+        else ""
     )
     return f"{maybe(rating.rating)}{interval}"
 
@@ -295,10 +338,14 @@ def page(
     """The whole report as one HTML file."""
     sections = {
         "Where it stands": _verdicts(placement),
-        "Figures": (html.figure(plot, numbers=f"figures/{plot.name}.csv") for plot in plots),
+        "Figures": (
+            html.figure(plot, numbers=f"figures/{plot.name}.csv") for plot in plots
+        ),
         "Can the judge be trusted": trust(standings, [quality]),
         "Leaderboard": _leaderboard(placement),
-        "What it cost": html.cost(manifest.get("usage") or {}, manifest.get("paid_before")),
+        "What it cost": html.cost(
+            manifest.get("usage") or {}, manifest.get("paid_before")
+        ),
         "How it was made": _making(manifest),
     }
     started = [html.when(manifest["started_at"])] if manifest.get("started_at") else []
@@ -315,7 +362,12 @@ def _verdicts(placement: Placement) -> Iterator[Markup]:
     for model in placement.placed:
         said = [tag("p", line) for line in _standing(placement, model)]
         is_sure = placement.board.row(model).ci_low is not None
-        yield tag("div", tag("h3", model), *said, class_="verdict" if is_sure else "verdict open")
+        yield tag(
+            "div",
+            tag("h3", model),
+            *said,
+            class_="verdict" if is_sure else "verdict open",
+        )
     for line in _beside_humans(placement):
         yield tag("p", line)
 
@@ -352,7 +404,9 @@ def _model(name: str, color: str | None) -> Markup:
 
 def _making(manifest: Mapping[str, Any]) -> Iterator[Markup]:
     arena = manifest.get("arena", {})
-    dropped = ", ".join(f"{n:,} {reason}" for reason, n in arena.get("dropped", {}).items())
+    dropped = ", ".join(
+        f"{n:,} {reason}" for reason, n in arena.get("dropped", {}).items()
+    )
     rows: dict[str, object] = {
         "Arena": f"{arena.get('name')}: {arena.get('n_battles', 0):,} battles of {arena.get('n_rows', 0):,} rows",
         "Left out": dropped,
@@ -360,11 +414,13 @@ def _making(manifest: Mapping[str, Any]) -> Iterator[Markup]:
         "Chosen by hand": codes(manifest.get("overrides") or ())
         or "nothing: all settings as they ship",
         "Rubric": ", ".join(
-            f"{name} {version}" for name, version in manifest.get("rubric_versions", {}).items()
+            f"{name} {version}"
+            for name, version in manifest.get("rubric_versions", {}).items()
         ),
         "Commit": codes([manifest["git_commit"]] if manifest.get("git_commit") else ()),
         "Versions": ", ".join(
-            f"{name} {version}" for name, version in manifest.get("versions", {}).items()
+            f"{name} {version}"
+            for name, version in manifest.get("versions", {}).items()
         ),
         "Inputs": codes(
             f"{name} sha256:{digest[:12]}"

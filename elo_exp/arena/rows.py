@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     import pyarrow
 
 At = tuple[int, int]  # number of the file, and of the row in it, from 0
-Numbered = tuple[int, str, Mapping[str, Any]]  # number, place (for messages) and values of a row
+Numbered = tuple[
+    int, str, Mapping[str, Any]
+]  # number, place (for messages) and values of a row
 
 _BATCH = 256  # rows of a table in memory at a time, with whole conversations
 _MAX_FIELD = 2**31 - 1  # characters of a CSV field
@@ -69,7 +71,9 @@ def paths(arena: ArenaSource) -> list[Path]:
     if path.is_dir():
         found = sorted(file for file in path.iterdir() if not file.name.startswith("."))
     if not found or not all(file.is_file() for file in found):
-        raise UserError(f"arena.path: found no file of battles at {path}. Check the path.")
+        raise UserError(
+            f"arena.path: found no file of battles at {path}. Check the path."
+        )
     for file in found:
         battles.check_ending(file)
     return found
@@ -115,7 +119,9 @@ def _rows(
 
 def _named(columns: ArenaColumns) -> list[str]:
     """The columns that the settings name, each once."""
-    return list(dict.fromkeys(column for column in astuple(columns) if column is not None))
+    return list(
+        dict.fromkeys(column for column in astuple(columns) if column is not None)
+    )
 
 
 def _check_columns(columns: ArenaColumns, found: Collection[str], place: str) -> None:
@@ -128,7 +134,9 @@ def _check_columns(columns: ArenaColumns, found: Collection[str], place: str) ->
             )
 
 
-def _line_rows(path: Path, columns: ArenaColumns, chosen: set[int] | None) -> Iterator[Numbered]:
+def _line_rows(
+    path: Path, columns: ArenaColumns, chosen: set[int] | None
+) -> Iterator[Numbered]:
     read = files.read_jsonl if battles.check_ending(path) == ".jsonl" else _csv_rows
     last = None if chosen is None else max(chosen)
     for i, (place, values) in enumerate(read(path)):
@@ -148,7 +156,9 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             for row in reader:
                 yield f"{path}:{reader.line_num}", row
         except csv.Error as error:
-            raise UserError(f"{path}:{reader.line_num}: cannot be read as CSV ({error}).") from None
+            raise UserError(
+                f"{path}:{reader.line_num}: cannot be read as CSV ({error})."
+            ) from None
 
 
 def _parquet_rows(
@@ -158,13 +168,19 @@ def _parquet_rows(
         _check_columns(columns, file.schema_arrow.names, str(path))
         leaves = [file.schema.column(i).path for i in range(len(file.schema))]
         if chosen is None:
-            leaves = [leaf for leaf in leaves if leaf in wanted or _is_role(leaf, wanted)]
+            leaves = [
+                leaf for leaf in leaves if leaf in wanted or _is_role(leaf, wanted)
+            ]
         else:
             leaves = [leaf for leaf in leaves if leaf.partition(".")[0] in wanted]
         start = 0
         for batch in file.iter_batches(batch_size=_BATCH, columns=leaves):
-            here = [i for i in range(len(batch)) if chosen is None or start + i in chosen]
-            for i, values in zip(here, batch.take(here).to_pylist() if here else [], strict=True):
+            here = [
+                i for i in range(len(batch)) if chosen is None or start + i in chosen
+            ]
+            for i, values in zip(
+                here, batch.take(here).to_pylist() if here else [], strict=True
+            ):
                 yield start + i, f"{path}: row {start + i + 1}", values
             start += len(batch)
 
@@ -181,10 +197,14 @@ def _open_parquet(path: Path) -> Iterator[Any]:
     try:
         from pyarrow import parquet
     except ImportError:
-        raise UserError(f"{path}: reading parquet needs pyarrow: pip install pyarrow") from None
+        raise UserError(
+            f"{path}: reading parquet needs pyarrow: pip install pyarrow"
+        ) from None
     try:
         with path.open("rb") as raw:
-            unpacked = io.BytesIO(gzip.decompress(raw.read())) if path.suffix == ".gz" else raw
+            unpacked = (
+                io.BytesIO(gzip.decompress(raw.read())) if path.suffix == ".gz" else raw
+            )
             with parquet.ParquetFile(unpacked) as file:
                 yield file
     except (OSError, EOFError, zlib.error, ValueError) as error:
@@ -217,7 +237,10 @@ def _load(arena: ArenaSource) -> datasets.Dataset:
         ) from None
     try:
         data = datasets.load_dataset(
-            arena.dataset, revision=arena.revision, data_files=arena.data_files, split=arena.split
+            arena.dataset,
+            revision=arena.revision,
+            data_files=arena.data_files,
+            split=arena.split,
         )
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise UserError(
@@ -240,5 +263,7 @@ def _with_roles_alone(table: pyarrow.Table) -> pyarrow.Table:
             column = table.column(i).combine_chunks()
             role = compute.struct_field(column.values, "role")
             roles = pyarrow.StructArray.from_arrays([role], ["role"])
-            table = table.set_column(i, name, type(column).from_arrays(column.offsets, roles))
+            table = table.set_column(
+                i, name, type(column).from_arrays(column.offsets, roles)
+            )
     return table

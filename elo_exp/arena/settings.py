@@ -19,7 +19,9 @@ class ArenaColumns:
     model_a: str
     model_b: str
     winner: str | None  # a Winner, a word of `winners`, or the name of a model
-    won_by_a: str | None  # in place of a winner or besides: columns that are true where it is so
+    won_by_a: (
+        str | None
+    )  # in place of a winner or besides: columns that are true where it is so
     won_by_b: str | None
     tied: str | None
     question_id: str | None
@@ -44,7 +46,9 @@ class ArenaSource:
     split: str
     columns: ArenaColumns
     text_lists: bool  # prompt and responses are JSON lists, with a text for each turn
-    winners: dict[str, Winner | None]  # by a word of the source; None: leave the row out
+    winners: dict[
+        str, Winner | None
+    ]  # by a word of the source; None: leave the row out
     languages: Annotated[list[str], Field(min_length=1)] | None
     hold_out: list[str]  # models whose battles are left out
     max_chars: Count

@@ -39,7 +39,9 @@ class Arena:
     @property
     def fingerprint(self) -> str:
         """Of all that a rating depends on."""
-        return fingerprint([[b.question_id, b.model_a, b.model_b, b.winner] for b in self.battles])
+        return fingerprint(
+            [[b.question_id, b.model_a, b.model_b, b.winner] for b in self.battles]
+        )
 
     @property
     def models(self) -> set[str]:
@@ -84,8 +86,14 @@ def read(arena: ArenaSource) -> Arena:
             at.append(row.at)
     reasons = ", ".join(f"{n} {reason}" for reason, n in dropped.most_common())
     if not battles:
-        there = ", ".join(f"{name} {n}" for name, n in languages.most_common(_MAX_LANGUAGES))
-        hint = f" Found in arena.columns.language: {there}." if dropped["another language"] else ""
+        there = ", ".join(
+            f"{name} {n}" for name, n in languages.most_common(_MAX_LANGUAGES)
+        )
+        hint = (
+            f" Found in arena.columns.language: {there}."
+            if dropped["another language"]
+            else ""
+        )
         raise UserError(
             f"arena {arena.name}: no battle is left of {n_rows} rows ({reasons or 'it is empty'}).{hint}"
         )
@@ -110,9 +118,14 @@ def read(arena: ArenaSource) -> Arena:
 def input_paths(arena: ArenaSource) -> dict[str, Path]:
     """The files of the arena and their folder; none of a data set, which its revision names."""
     folder = (
-        {"arena": Path(arena.path)} if arena.path is not None and Path(arena.path).is_dir() else {}
+        {"arena": Path(arena.path)}
+        if arena.path is not None and Path(arena.path).is_dir()
+        else {}
     )
-    return {**folder, **{f"arena {path.name}": path for path in arena_rows.paths(arena)}}
+    return {
+        **folder,
+        **{f"arena {path.name}": path for path in arena_rows.paths(arena)},
+    }
 
 
 def texts(arena: ArenaSource, at: Collection[At]) -> dict[At, Texts | str]:
@@ -130,7 +143,10 @@ def questions(arena: ArenaSource) -> Iterator[tuple[str | None, str | None]]:
             if column
         ]
         said += [_plain(row, arena, c.prompt)] if c.prompt is not None else []
-        yield _text(row, c.language), next((text for text in said if text is not None), None)
+        yield (
+            _text(row, c.language),
+            next((text for text in said if text is not None), None),
+        )
 
 
 def _wanted_languages(arena: ArenaSource) -> set[str] | None:
@@ -173,7 +189,8 @@ def _battle(row: Row, arena: ArenaSource) -> Battle | str:
         model_b=model_b,
         winner=winner,
         source="human",
-        question_id=_text(row, arena.columns.question_id) or "-".join(("row", *map(str, row.at))),
+        question_id=_text(row, arena.columns.question_id)
+        or "-".join(("row", *map(str, row.at))),
     )
 
 
@@ -182,7 +199,9 @@ def _winner(row: Row, arena: ArenaSource, model_a: str, model_b: str) -> str | N
     c = arena.columns
     columns = {"model_a": c.won_by_a, "model_b": c.won_by_b, "tie": c.tied}
     true = [
-        winner for winner, column in columns.items() if column is not None and _is_true(row, column)
+        winner
+        for winner, column in columns.items()
+        if column is not None and _is_true(row, column)
     ]
     if len(true) > 1:
         named = " and ".join(str(columns[winner]) for winner in true)
@@ -212,7 +231,9 @@ def _is_true(row: Row, column: str) -> bool:
         return True
     if value in _FALSE or value != value:  # noqa: PLR0124  (NaN)
         return False
-    raise UserError(f"{row.place}: {column} is {value!r}. Expected true or false, 1 or 0.")
+    raise UserError(
+        f"{row.place}: {column} is {value!r}. Expected true or false, 1 or 0."
+    )
 
 
 def _text(row: Row, column: str | None) -> str | None:
@@ -233,7 +254,10 @@ def _n_turns(row: Row, arena: ArenaSource) -> int:
                 f"{row.place}: {c.turns} is {value!r}. Expected a number of turns."
             ) from None
     if c.conversation_a is not None:
-        return sum(message.get("role") == "user" for message in _messages(row, c.conversation_a))
+        return sum(
+            message.get("role") == "user"
+            for message in _messages(row, c.conversation_a)
+        )
     if arena.text_lists and c.prompt is not None:
         return len(_listed(row, c.prompt))
     return 1
@@ -261,7 +285,9 @@ def _listed(row: Row, column: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise UserError(f"{row.place}: {column} holds a {type(value).__name__}. Expected a list.")
+        raise UserError(
+            f"{row.place}: {column} holds a {type(value).__name__}. Expected a list."
+        )
     return value
 
 
@@ -271,7 +297,10 @@ def _texts(row: Row, arena: ArenaSource) -> Texts | str:
         a, b = _messages(row, c.conversation_a), _messages(row, c.conversation_b)
         found = [_said(a, "user"), _said(a, "assistant"), _said(b, "assistant")]
     else:
-        found = [_plain(row, arena, column) for column in (c.prompt, c.response_a, c.response_b)]
+        found = [
+            _plain(row, arena, column)
+            for column in (c.prompt, c.response_a, c.response_b)
+        ]
     prompt, response_a, response_b = found
     if prompt is None or response_a is None or response_b is None:
         return "without a text, or with more than text"
@@ -283,10 +312,13 @@ def _texts(row: Row, arena: ArenaSource) -> Texts | str:
 def _said(messages: Collection[Mapping[str, Any]], role: str) -> str | None:
     """The first message of a speaker; None where it says nothing, or something that is no text."""
     content = next(
-        (message.get("content") for message in messages if message.get("role") == role), None
+        (message.get("content") for message in messages if message.get("role") == role),
+        None,
     )
     if isinstance(content, list):
-        if not all(isinstance(block, dict) and block.get("type") == "text" for block in content):
+        if not all(
+            isinstance(block, dict) and block.get("type") == "text" for block in content
+        ):
             return None
         content = "\n".join(block.get("text") or "" for block in content)
     return content if isinstance(content, str) and content.strip() else None
@@ -294,5 +326,9 @@ def _said(messages: Collection[Mapping[str, Any]], role: str) -> str | None:
 
 def _plain(row: Row, arena: ArenaSource, column: str | None) -> str | None:
     assert column is not None
-    said = (_listed(row, column) or [None])[0] if arena.text_lists else row.values.get(column)
+    said = (
+        (_listed(row, column) or [None])[0]
+        if arena.text_lists
+        else row.values.get(column)
+    )
     return said if isinstance(said, str) and said.strip() else None

@@ -64,7 +64,9 @@ def _prompt(place: str, row: Mapping[str, Any]) -> Prompt:
     for name in _REQUIRED:
         if not isinstance(row.get(name), str) or not row[name].strip():
             found = f"has {row[name]!r} as" if name in row else "has no"
-            raise UserError(f"{place}: the row {found} {name!r}. Expected a non-empty text.")
+            raise UserError(
+                f"{place}: the row {found} {name!r}. Expected a non-empty text."
+            )
     name = row["prompt_id"]
     gold = row.get("gold_answer")
     if gold is not None and (not isinstance(gold, str) or not gold.strip()):
@@ -79,7 +81,9 @@ def _prompt(place: str, row: Mapping[str, Any]) -> Prompt:
         )
     tags = row.get("tags", [])
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise UserError(f"{place}: prompt {name!r} has tags {tags!r}. Expected a list of texts.")
+        raise UserError(
+            f"{place}: prompt {name!r} has tags {tags!r}. Expected a list of texts."
+        )
     return Prompt.from_dict({**row, "tags": tuple(tags)})
 
 
@@ -105,5 +109,7 @@ def select(
                 f"mode.strata: asks for {count} prompts of source {source!r}, the bank holds {len(stratum)} "
                 f"(it has {sizes}). Ask for fewer, or choose a larger bank."
             )
-        chosen.update(stratum[i] for i in rng.choice(len(stratum), size=count, replace=False))
+        chosen.update(
+            stratum[i] for i in rng.choice(len(stratum), size=count, replace=False)
+        )
     return [prompt for i, prompt in enumerate(prompts) if i in chosen]

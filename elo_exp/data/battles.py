@@ -36,10 +36,19 @@ Winners = NDArray[np.int8]
 
 SCORES = np.array([1.0, 0.0, 0.5, 0.5])  # of model_a, by the code of the winner
 REQUIRED = ("model_a", "model_b", "winner")
-OPTIONAL = ("source", "question_id", "judge_model", "dimension", "verdict_ab", "verdict_ba")
+OPTIONAL = (
+    "source",
+    "question_id",
+    "judge_model",
+    "dimension",
+    "verdict_ab",
+    "verdict_ba",
+)
 KINDS = (".jsonl", ".csv", ".parquet")
 _BLOCK = 1000  # rows held as Python objects: with more, garbage collection takes as long as parsing
-_MAX_FIELD = 2**31 - 1  # characters of a CSV field: other columns may hold whole conversations
+_MAX_FIELD = (
+    2**31 - 1
+)  # characters of a CSV field: other columns may hold whole conversations
 _MAX_MODELS = 3000  # beyond it, the column does not hold models
 _MAX_NAMED = 5  # names in a warning
 _WINNER = {"a": "model_a", "b": "model_b", "tie": "tie"}
@@ -57,7 +66,9 @@ class Battles:
     verdict_ba: Winners  # (n,) named by model, too
     equal_answers: Mask  # (n,): one query was made for both orders
     questions: tuple[str, ...]
-    question: Codes  # (n,); from len(questions) on: names none, and is a prompt of its own
+    question: (
+        Codes  # (n,); from len(questions) on: names none, and is a prompt of its own
+    )
     dimensions: tuple[str, ...]
     dimension: Codes  # (n,)
     judges: tuple[str, ...]
@@ -125,7 +136,8 @@ class Battles:
     def compact(self) -> Battles:
         """Return the battles with only the models that take part, sorted."""
         present = sorted(
-            {*self.model_a.tolist(), *self.model_b.tolist()}, key=self.models.__getitem__
+            {*self.model_a.tolist(), *self.model_b.tolist()},
+            key=self.models.__getitem__,
         )
         code = np.full(len(self.models), -1, dtype=np.int32)
         code[present] = np.arange(len(present))
@@ -170,7 +182,9 @@ class Battles:
     def n_battles(self) -> Index:
         """Count the battles (m,) of each model."""
         m = len(self.models)
-        return np.bincount(self.model_a, minlength=m) + np.bincount(self.model_b, minlength=m)
+        return np.bincount(self.model_a, minlength=m) + np.bincount(
+            self.model_b, minlength=m
+        )
 
     def names_prompts(self) -> bool:
         """Whether any battle names its question."""
@@ -181,7 +195,10 @@ class Battles:
         return int(np.count_nonzero(np.bincount(self.question)))
 
     def judge_names(self) -> set[str]:
-        return {self.judges[code] for code in np.flatnonzero(np.bincount(self.judge + 1)[1:])}
+        return {
+            self.judges[code]
+            for code in np.flatnonzero(np.bincount(self.judge + 1)[1:])
+        }
 
     def _columns(self) -> dict[str, tuple[tuple[str, ...], NDArray[Any]]]:
         """Names and codes by the field of a row, in the order of battles.jsonl."""
@@ -202,7 +219,8 @@ class Battles:
         """Return the battles as records, for a page, a message or a test."""
         columns = self._columns()
         values = [
-            [(*names, None)[code] for code in codes.tolist()] for names, codes in columns.values()
+            [(*names, None)[code] for code in codes.tolist()]
+            for names, codes in columns.values()
         ]
         return [
             Battle(**dict(zip(columns, row, strict=True)), equal_answers=equal)
@@ -217,23 +235,35 @@ class Battles:
         }
         pieces = []
         for name, (names, codes) in columns.items():
-            encoded = [json.dumps(value, ensure_ascii=False) for value in (*names, None)]
+            encoded = [
+                json.dumps(value, ensure_ascii=False) for value in (*names, None)
+            ]
             texts = np.array([f'"{name}": {text}' for text in encoded], dtype=object)
             pieces.append((texts, codes))
         for start in range(0, len(self), 10 * _BLOCK):
-            block = [texts[codes[start : start + 10 * _BLOCK]].tolist() for texts, codes in pieces]
-            yield "".join("{" + ", ".join(row) + "}\n" for row in zip(*block, strict=True))
+            block = [
+                texts[codes[start : start + 10 * _BLOCK]].tolist()
+                for texts, codes in pieces
+            ]
+            yield "".join(
+                "{" + ", ".join(row) + "}\n" for row in zip(*block, strict=True)
+            )
 
 
 def _interned(values: Sequence[Any]) -> tuple[tuple[str, ...], Codes]:
     """Names by first appearance, and the code (n,) of each value; None is -1."""
     number: dict[str, int] = {}
-    codes = [-1 if value is None else number.setdefault(value, len(number)) for value in values]
+    codes = [
+        -1 if value is None else number.setdefault(value, len(number))
+        for value in values
+    ]
     return tuple(number), np.array(codes, dtype=np.int32)
 
 
 def _each_its_own(question: Codes, n_questions: int) -> Codes:
-    return np.where(question < 0, n_questions + np.arange(len(question), dtype=np.int32), question)
+    return np.where(
+        question < 0, n_questions + np.arange(len(question), dtype=np.int32), question
+    )
 
 
 def from_judgments(judgments: Iterable[Judgment]) -> list[Battle]:
@@ -247,7 +277,11 @@ def from_judgments(judgments: Iterable[Judgment]) -> list[Battle]:
 def _battle(judgment: Judgment) -> Battle:
     ab, ba = (_WINNER[outcome(verdict) or "tie"] for verdict in judgment.raw[:2])
     one_order = any(verdict.mirrored for verdict in judgment.raw[:2])
-    winners = {None: "tie", judgment.entrant_a: "model_a", judgment.entrant_b: "model_b"}
+    winners = {
+        None: "tie",
+        judgment.entrant_a: "model_a",
+        judgment.entrant_b: "model_b",
+    }
     return Battle(
         model_a=judgment.entrant_a,
         model_b=judgment.entrant_b,
@@ -298,7 +332,9 @@ def read(
     is, also for a file that is no table, and for a winner's word that is the name of one model and
     stands for another result.
     """
-    fields = {name: column for name in (*REQUIRED, *OPTIONAL) if (column := columns.get(name))}
+    fields = {
+        name: column for name in (*REQUIRED, *OPTIONAL) if (column := columns.get(name))
+    }
     raw = _read_columns(path, fields)
     battles, checks = _decoded(raw, fields)
     malformed, first = _malformed(path, checks, fields, on_error)
@@ -308,11 +344,19 @@ def read(
         kept &= raw[name].lookup({value: 0}) == 0
     n_dropped, n_filtered = int(malformed.sum()), int((~malformed & ~kept).sum())
     if not kept.any():
-        named = " with " + " and ".join(f"{k}={v}" for k, v in wanted.items()) if wanted else ""
-        counts = f"{n_filtered} filtered out" + (f", {n_dropped} dropped: {first}" if first else "")
+        named = (
+            " with " + " and ".join(f"{k}={v}" for k, v in wanted.items())
+            if wanted
+            else ""
+        )
+        counts = f"{n_filtered} filtered out" + (
+            f", {n_dropped} dropped: {first}" if first else ""
+        )
         raise UserError(f"{path}: no battle is left{named} ({counts}).")
     if first:
-        logger.warning("%s: dropped %d malformed rows; the first: %s", path, n_dropped, first)
+        logger.warning(
+            "%s: dropped %d malformed rows; the first: %s", path, n_dropped, first
+        )
     battles = battles.select(kept).compact()
     pooled = raw["pooled"].names()
     if "dimension" not in fields and len(pooled) > 1:
@@ -334,7 +378,9 @@ class _Column:
 
     def where(self, test: Callable[[Any], bool]) -> Mask:
         """Whether the value of each row (n,) passes a test."""
-        return np.array([test(value) for value in self.values], dtype=np.bool_)[self.codes]
+        return np.array([test(value) for value in self.values], dtype=np.bool_)[
+            self.codes
+        ]
 
     def lookup(self, number: Mapping[str, int]) -> Codes:
         """The number (n,) of each value's text: -1 where it is missing, -2 where it has none."""
@@ -350,13 +396,20 @@ class _Column:
 def _read_columns(path: Path, fields: Mapping[str, str]) -> dict[str, _Column]:
     """By our field name; a field without a column is missing everywhere."""
     wanted = {"pooled": "dimension", **fields, "equal_answers": "equal_answers"}
-    numbers: dict[str, Any] = {name: defaultdict(itertools.count().__next__) for name in wanted}
+    numbers: dict[str, Any] = {
+        name: defaultdict(itertools.count().__next__) for name in wanted
+    }
     numbers["model_b"] = numbers["model_a"]
-    codes: dict[str, list[Codes]] = {name: [np.zeros(0, dtype=np.int32)] for name in wanted}
+    codes: dict[str, list[Codes]] = {
+        name: [np.zeros(0, dtype=np.int32)] for name in wanted
+    }
     for block in _blocks(path, list(wanted.values())):
         for name, values in zip(wanted, block, strict=True):
             codes[name].append(_numbered(values, numbers[name]))
-    found = {name: _Column(tuple(numbers[name]), np.concatenate(codes[name])) for name in wanted}
+    found = {
+        name: _Column(tuple(numbers[name]), np.concatenate(codes[name]))
+        for name in wanted
+    }
     nothing = _Column((None,), np.zeros(len(found["winner"].codes), dtype=np.int32))
     return {**dict.fromkeys(OPTIONAL, nothing), **found}
 
@@ -371,14 +424,20 @@ def _numbered(values: Sequence[Any], number: Mapping[Any, int]) -> Codes:
         return np.fromiter(map(number.__getitem__, texts), np.int32, len(texts))
 
 
-def _decoded(raw: Mapping[str, _Column], fields: Mapping[str, str]) -> tuple[Battles, list[_Check]]:
+def _decoded(
+    raw: Mapping[str, _Column], fields: Mapping[str, str]
+) -> tuple[Battles, list[_Check]]:
     """The battles of all rows, and the checks that some rows fail: these have codes below 0."""
     names = {name: raw[name].names() for name in ("model_a", *OPTIONAL[:4])}
     names["source"].setdefault("human", len(names["source"]))
-    model_a, model_b = (raw[name].lookup(names["model_a"]) for name in ("model_a", "model_b"))
+    model_a, model_b = (
+        raw[name].lookup(names["model_a"]) for name in ("model_a", "model_b")
+    )
     words = {word: i for i, word in enumerate(WINNERS)}
     words |= {fields["model_a"]: 0, fields["model_b"]: 1}
-    word, ab, ba = (raw[name].lookup(words) for name in ("winner", "verdict_ab", "verdict_ba"))
+    word, ab, ba = (
+        raw[name].lookup(words) for name in ("winner", "verdict_ab", "verdict_ba")
+    )
     winning_model = raw["winner"].lookup(names["model_a"])
     named = np.select([winning_model == model_a, winning_model == model_b], [0, 1], -1)
     winner = np.where(word >= 0, word, named)
@@ -391,7 +450,9 @@ def _decoded(raw: Mapping[str, _Column], fields: Mapping[str, str]) -> tuple[Bat
         winner=winner.astype(np.int8),
         verdict_ab=ab.astype(np.int8),
         verdict_ba=ba.astype(np.int8),
-        equal_answers=raw["equal_answers"].where(lambda value: str(value).lower() == "true"),
+        equal_answers=raw["equal_answers"].where(
+            lambda value: str(value).lower() == "true"
+        ),
         questions=tuple(names["question_id"]),
         question=_each_its_own(question, len(names["question_id"])),
         dimensions=tuple(names["dimension"]),
@@ -410,17 +471,25 @@ def _decoded(raw: Mapping[str, _Column], fields: Mapping[str, str]) -> tuple[Bat
         if _must_be_there(name, column)
     ]
     checks += [_Check(raw[name].where(_is_missing), name, _EMPTY) for name in REQUIRED]
-    checks += [_Check(raw[name].where(_is_no_name), name, _NO_NAME) for name in REQUIRED[:2]]
+    checks += [
+        _Check(raw[name].where(_is_no_name), name, _NO_NAME) for name in REQUIRED[:2]
+    ]
     checks += [
         _Check(ab == -2, "verdict_ab", f"{{name}} is {{value!r}}. {one_of}."),
         _Check(ba == -2, "verdict_ba", f"{{name}} is {{value!r}}. {one_of}."),
-        _Check((word >= 0) & (named >= 0) & (word != named) & ~both, "winner", _AMBIGUOUS),
+        _Check(
+            (word >= 0) & (named >= 0) & (word != named) & ~both, "winner", _AMBIGUOUS
+        ),
         _Check(
             winner < 0,
             "winner",
             f"winner is {{value!r}}. {one_of}, {{model_a!r}} or {{model_b!r}}.",
         ),
-        _Check(both & (agreed != winner) & ~((agreed >= 2) & (winner >= 2)), "winner", _DISAGREES),
+        _Check(
+            both & (agreed != winner) & ~((agreed >= 2) & (winner >= 2)),
+            "winner",
+            _DISAGREES,
+        ),
         _Check(model_a == model_b, "model_a", _ITSELF),
     ]
     return battles, checks
@@ -432,7 +501,9 @@ class _Check:
 
     failed: Mask
     name: str
-    sentence: str  # formatted with name, column, value, found and the values of all fields
+    sentence: (
+        str  # formatted with name, column, value, found and the values of all fields
+    )
 
 
 _NO_COLUMN = "has no column {column!r} (found {found}). Name it with battles_columns.{name}=COLUMN."
@@ -461,7 +532,9 @@ def _is_missing(value: Any) -> bool:
 
 
 def _is_no_name(value: Any) -> bool:
-    return isinstance(value, _Nested) or any(unicodedata.category(c) == "Cc" for c in str(value))
+    return isinstance(value, _Nested) or any(
+        unicodedata.category(c) == "Cc" for c in str(value)
+    )
 
 
 def _malformed(
@@ -488,7 +561,11 @@ def _malformed(
     if on_error == "drop" and may_drop:
         return malformed, f"{place}: {sentence}"
     everywhere = check.sentence is _NO_COLUMN and check.failed.all()
-    hint = " battles_on_error=drop leaves such rows out." if may_drop and not everywhere else ""
+    hint = (
+        " battles_on_error=drop leaves such rows out."
+        if may_drop and not everywhere
+        else ""
+    )
     raise UserError(f"{place}: {sentence}{hint}")
 
 
@@ -501,7 +578,10 @@ def _blocks(path: Path, wanted: Sequence[str]) -> Iterator[list[Sequence[Any]]]:
             rows = _parsed(path, block, first, wanted)
             there = set().union(*rows)
             nothing = [_ABSENT] * len(rows)
-            yield [[row.get(c, _ABSENT) for row in rows] if c in there else nothing for c in wanted]
+            yield [
+                [row.get(c, _ABSENT) for row in rows] if c in there else nothing
+                for c in wanted
+            ]
             first += len(block)
     elif kind == ".csv":
         fields = (row for _, row in _csv_rows(path))
@@ -514,7 +594,9 @@ def _blocks(path: Path, wanted: Sequence[str]) -> Iterator[list[Sequence[Any]]]:
         for batch in _parquet_batches(path, wanted):
             nothing = [_ABSENT] * len(batch)
             there = batch.schema.names
-            yield [batch.column(c).to_pylist() if c in there else nothing for c in wanted]
+            yield [
+                batch.column(c).to_pylist() if c in there else nothing for c in wanted
+            ]
 
 
 def _parsed(
@@ -532,8 +614,12 @@ def _parsed(
         values = []
     rows = values[::2]
     if values[1::2] == [0] * (len(lines) - 1) and set(map(type, rows)) == {dict}:
-        has_more_keys = text.count('":') > sum(map(len, rows))  # in other objects, texts, or twice
-        if not has_more_keys or all(text.count(f'"{c}":') <= len(lines) for c in wanted):
+        has_more_keys = text.count('":') > sum(
+            map(len, rows)
+        )  # in other objects, texts, or twice
+        if not has_more_keys or all(
+            text.count(f'"{c}":') <= len(lines) for c in wanted
+        ):
             return rows
     return [
         files.json_object(f"{path}:{number}", line, object_pairs_hook=_without_doubles)
@@ -562,7 +648,9 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for line, row in rows:
             yield f"{path}:{line}", dict(zip(header, row, strict=True))
     else:
-        rows_of_batches = (row for batch in _parquet_batches(path) for row in batch.to_pylist())
+        rows_of_batches = (
+            row for batch in _parquet_batches(path) for row in batch.to_pylist()
+        )
         for number, row in enumerate(rows_of_batches, start=1):
             yield f"{path}: row {number}", row
 
@@ -637,7 +725,9 @@ def _check_models(path: Path, battles: Battles, fields: Mapping[str, str]) -> No
     for names in alike.values():
         if len(names) > 1:
             logger.warning(
-                "%s: the models %s look alike and are rated apart.", path, _some(map(repr, names))
+                "%s: the models %s look alike and are rated apart.",
+                path,
+                _some(map(repr, names)),
             )
 
 
@@ -665,8 +755,13 @@ def _warn_of_judges(path: Path, battles: Battles, column: str | None) -> None:
     """Warn of verdicts of several judges that are rated together."""
     judges = sorted(battles.judge_names())
     judged = battles.judge >= 0
-    pairs = battles.dimension[judged] * np.int64(len(battles.judges)) + battles.judge[judged]
-    if len(judges) > 1 and len(set(pairs.tolist())) > len(set(battles.dimension[judged].tolist())):
+    pairs = (
+        battles.dimension[judged] * np.int64(len(battles.judges))
+        + battles.judge[judged]
+    )
+    if len(judges) > 1 and len(set(pairs.tolist())) > len(
+        set(battles.dimension[judged].tolist())
+    ):
         logger.warning(
             "%s: the verdicts of %d judges are pooled (%s). battles_columns.dimension=%s rates each "
             "apart, battles_filter.judge_model=NAME one alone.",

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from elo_exp import files
-from elo_exp.records import Comparison, Item, JudgeRequest, Prompt, UserError, fingerprint
+from elo_exp.records import (
+    Comparison,
+    Item,
+    JudgeRequest,
+    Prompt,
+    UserError,
+    fingerprint,
+)
 
 _VERSION = re.compile(r"#\s*version:\s*(v\d+)\s*$")
 
@@ -45,7 +52,9 @@ class Instructions(ABC):
     ]  # texts under judgment may not close their own block or open another
 
     def __post_init__(self) -> None:
-        if not self.dimension or self.dimension != files.safe_name(self.dimension).strip(". "):
+        if not self.dimension or self.dimension != files.safe_name(
+            self.dimension
+        ).strip(". "):
             raise UserError(
                 f"dimension: found {self.dimension!r}. Expected a name that files can have, such as 'empathy': without "
                 "slashes, and no dot at either end."
@@ -117,7 +126,9 @@ class Instructions(ABC):
             "source": prompt.source,
             "prompt_text": prompt.text,
             "gold_answer": prompt.gold_answer if self.needs_reference else None,
-            "expected_behavior": prompt.expected_behavior if self.shows_expected_behavior else None,
+            "expected_behavior": prompt.expected_behavior
+            if self.shows_expected_behavior
+            else None,
         }
 
     def _request(
@@ -175,7 +186,9 @@ def _once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     return answer
 
 
-def read_reply(text: str, last_line: re.Pattern[str]) -> tuple[dict[str, Any], str | None]:
+def read_reply(
+    text: str, last_line: re.Pattern[str]
+) -> tuple[dict[str, Any], str | None]:
     """The JSON object that a reply is, and None; or the named groups of its last line, and what stands before it.
     No fields where it is neither, or says one thing twice: nobody knows which is meant."""
     try:

@@ -9,7 +9,9 @@ from itertools import combinations, islice
 from elo_exp.data.rubrics import Rubric
 from elo_exp.records import Comparison, Judgment, Prompt, Response, UserError, Verdict
 
-Responses = Mapping[str, Mapping[str, Response]]  # by entrant, in the order given; then by prompt
+Responses = Mapping[
+    str, Mapping[str, Response]
+]  # by entrant, in the order given; then by prompt
 
 
 def check_entrants(names: Sequence[str]) -> None:
@@ -21,7 +23,11 @@ def check_entrants(names: Sequence[str]) -> None:
 
 
 def pair_up(
-    prompts: Sequence[Prompt], responses: Responses, rubric: Rubric, *, limit: int | None = None
+    prompts: Sequence[Prompt],
+    responses: Responses,
+    rubric: Rubric,
+    *,
+    limit: int | None = None,
 ) -> list[Comparison]:
     """Compare every two entrants on every prompt that the rubric applies to, prompts first.
 
@@ -100,7 +106,9 @@ def repeated(judgment: Judgment) -> Iterator[tuple[Verdict, Verdict]]:
     for again in judgment.raw[2:]:
         before = judgment.raw[1] if again.position_swap else judgment.raw[0]
         is_second = (
-            before.mirrored or again.mirrored or (judgment.equal_answers and again.position_swap)
+            before.mirrored
+            or again.mirrored
+            or (judgment.equal_answers and again.position_swap)
         )
         if not is_second and "INVALID" not in (before.verdict, again.verdict):
             yield before, again

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elo_exp.data.instructions import Instructions, nonce, read, read_reply, tags_of
-from elo_exp.records import Comparison, JudgeReply, JudgeRequest, Prompt, UserError, Verdict
+from elo_exp.records import (
+    Comparison,
+    JudgeReply,
+    JudgeRequest,
+    Prompt,
+    UserError,
+    Verdict,
+)
 
 _LAST_LINE = re.compile(r"VERDICT:\s*(?P<verdict>A|B|TIE)\.?$")
 
@@ -20,7 +27,14 @@ class Rubric(Instructions):
 
     schema_path: str
 
-    placeholders = ("question", "reference", "expected", "response_a", "response_b", "nonce")
+    placeholders = (
+        "question",
+        "reference",
+        "expected",
+        "response_a",
+        "response_b",
+        "nonce",
+    )
     tags = tags_of("response_a", "response_b")
 
     @property
@@ -34,7 +48,13 @@ class Rubric(Instructions):
             raise UserError(f"{self.schema_path}: not JSON ({error}).") from None
 
     def compare(
-        self, prompt: Prompt, *, entrant_a: str, entrant_b: str, response_a: str, response_b: str
+        self,
+        prompt: Prompt,
+        *,
+        entrant_a: str,
+        entrant_b: str,
+        response_a: str,
+        response_b: str,
     ) -> Comparison:
         """The question put to the judge, holding of the prompt only what this rubric shows."""
         return Comparison(
@@ -69,7 +89,9 @@ class Rubric(Instructions):
             "nonce": nonce(shown.prompt_text, shown.response_a, shown.response_b),
         }
 
-    def parse(self, request: JudgeRequest, reply: JudgeReply, *, judge_model: str) -> Verdict:
+    def parse(
+        self, request: JudgeRequest, reply: JudgeReply, *, judge_model: str
+    ) -> Verdict:
         """What a reply says. A refusal, a truncation and anything unreadable are INVALID, never a tie."""
         verdict, reasoning = (
             _read_verdict(reply.text) if reply.stop_reason == "end_turn" else (None, "")

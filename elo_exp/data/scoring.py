@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.data.instructions import Instructions, nonce, read_reply, tags_of
-from elo_exp.records import Item, JudgeReply, JudgeRequest, Prompt, Response, Score, UserError
+from elo_exp.records import (
+    Item,
+    JudgeReply,
+    JudgeRequest,
+    Prompt,
+    Response,
+    Score,
+    UserError,
+)
 from elo_exp.types import Number
 
 INTERVAL_WIDTH = 3.92  # of a 95 % normal interval, in standard deviations
@@ -32,7 +40,15 @@ class ScoreRubric(Instructions):
     high: Number
     uncertainty: bool
 
-    placeholders = ("question", "reference", "expected", "response", "nonce", "low", "high")
+    placeholders = (
+        "question",
+        "reference",
+        "expected",
+        "response",
+        "nonce",
+        "low",
+        "high",
+    )
     tags = tags_of("response")
 
     def __post_init__(self) -> None:
@@ -50,7 +66,10 @@ class ScoreRubric(Instructions):
             said["low"] = f"the lower end of your 95 % interval for it, {scale}"
             said["high"] = f"the upper end of your 95 % interval for it, {scale}"
         # The scale stands in words: not every API takes minimum and maximum.
-        numbers = {name: {"type": "number", "description": words} for name, words in said.items()}
+        numbers = {
+            name: {"type": "number", "description": words}
+            for name, words in said.items()
+        }
         return json.dumps(
             {
                 "type": "object",
@@ -87,16 +106,22 @@ class ScoreRubric(Instructions):
             "high": f"{self.high:g}",
         }
 
-    def parse(self, request: JudgeRequest, reply: JudgeReply, *, judge_model: str) -> Score:
+    def parse(
+        self, request: JudgeRequest, reply: JudgeReply, *, judge_model: str
+    ) -> Score:
         """What a reply says, with the scale mapped to [0, 1]: of 0 to 10, 1 is 0.1.
 
         The variance is that of a normal distribution whose 95 % interval the judge gave, widened to hold the score.
         A refusal, a truncation and anything unreadable or off the scale have no score.
         """
         assert isinstance(request.subject, Item)
-        said, reasoning = self._read(reply.text) if reply.stop_reason == "end_turn" else (None, "")
+        said, reasoning = (
+            self._read(reply.text) if reply.stop_reason == "end_turn" else (None, "")
+        )
         stop_reason = (
-            UNREADABLE if said is None and reply.stop_reason == "end_turn" else reply.stop_reason
+            UNREADABLE
+            if said is None and reply.stop_reason == "end_turn"
+            else reply.stop_reason
         )
         score, variance = said or (None, None)
         return Score(
@@ -115,7 +140,11 @@ class ScoreRubric(Instructions):
         """Score and variance in [0, 1], None where there are none; and the evidence."""
         answer, before = read_reply(text, _LAST_LINE)
         if before is not None:
-            answer = {name: float(number) for name, number in answer.items() if number is not None}
+            answer = {
+                name: float(number)
+                for name, number in answer.items()
+                if number is not None
+            }
         names = ("score", "low", "high") if self.uncertainty else ("score",)
         numbers = [self._on_scale(answer.get(name)) for name in names]
         evidence = before if before is not None else str(answer.get("evidence", ""))

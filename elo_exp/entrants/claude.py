@@ -102,9 +102,15 @@ class ClaudeEntrant:
         return {
             "model": self.model,
             "max_tokens": self.max_tokens,
-            **({"system": self.system_prompt} if self.system_prompt is not None else {}),
+            **(
+                {"system": self.system_prompt} if self.system_prompt is not None else {}
+            ),
             "messages": [{"role": "user", "content": request.text}],
-            **({"output_config": {"effort": self.effort}} if self.effort is not None else {}),
+            **(
+                {"output_config": {"effort": self.effort}}
+                if self.effort is not None
+                else {}
+            ),
         }
 
     def parse(self, message: Message) -> Completion:

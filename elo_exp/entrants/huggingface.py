@@ -19,7 +19,12 @@ from elo_exp.models.generation import (
     environment,
     prompt_seed,
 )
-from elo_exp.models.teacher_forcing import Forced, recorded_ids, tokenizer_fingerprint, totals
+from elo_exp.models.teacher_forcing import (
+    Forced,
+    recorded_ids,
+    tokenizer_fingerprint,
+    totals,
+)
 from elo_exp.records import ForcedLogprob, Prompt, Response, UserError
 from elo_exp.types import Count, Positive, TopP
 
@@ -58,7 +63,9 @@ class HuggingFaceEntrant(ModelSettings):
                 "model's own probabilities."
             )
         self._decoding = Decoding(
-            temperature=self.temperature, top_p=self.top_p, max_new_tokens=self.max_new_tokens
+            temperature=self.temperature,
+            top_p=self.top_p,
+            max_new_tokens=self.max_new_tokens,
         )
 
     def _adapters(self) -> Sequence[str]:
@@ -97,16 +104,27 @@ class HuggingFaceEntrant(ModelSettings):
         if not prompts:
             return
         lm = causal_lm.load(self.weights)
-        ids = {p.prompt_id: self.chat_ids(lm, p.text, self.system_prompt) for p in prompts}
+        ids = {
+            p.prompt_id: self.chat_ids(lm, p.text, self.system_prompt) for p in prompts
+        }
         check_lengths(
-            lm.context_length, ids, max_new_tokens=self.max_new_tokens, label=self.entrant_id
+            lm.context_length,
+            ids,
+            max_new_tokens=self.max_new_tokens,
+            label=self.entrant_id,
         )
         tokenizer = _tokenizer(lm) if self.logprobs else None
         made = continuations(
-            lm, ids, decoding=self._decoding, batch_size=self.batch_size, label=self.entrant_id
+            lm,
+            ids,
+            decoding=self._decoding,
+            batch_size=self.batch_size,
+            label=self.entrant_id,
         )
         for prompt_id, continuation in made:
-            yield self._response(lm, prompt_id, len(ids[prompt_id]), continuation, tokenizer)
+            yield self._response(
+                lm, prompt_id, len(ids[prompt_id]), continuation, tokenizer
+            )
 
     def teacher_force(
         self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
@@ -118,12 +136,18 @@ class HuggingFaceEntrant(ModelSettings):
         tokenizer = _tokenizer(lm)
         items = {
             response.prompt_id: Forced(
-                prompt_ids=self.chat_ids(lm, prompts[response.prompt_id].text, self.system_prompt),
-                token_ids=recorded_ids(response, policy=self.entrant_id, tokenizer=tokenizer),
+                prompt_ids=self.chat_ids(
+                    lm, prompts[response.prompt_id].text, self.system_prompt
+                ),
+                token_ids=recorded_ids(
+                    response, policy=self.entrant_id, tokenizer=tokenizer
+                ),
             )
             for response in responses
         }
-        for name, total in totals(lm, items, temperature=self.temperature, label=self.entrant_id):
+        for name, total in totals(
+            lm, items, temperature=self.temperature, label=self.entrant_id
+        ):
             yield ForcedLogprob(
                 entrant_id=self.entrant_id,
                 prompt_id=name,
@@ -163,7 +187,9 @@ class HuggingFaceEntrant(ModelSettings):
         return Response(
             entrant_id=self.entrant_id,
             prompt_id=prompt_id,
-            response_text=lm.tokenizer.decode(made.token_ids, skip_special_tokens=True).strip(),
+            response_text=lm.tokenizer.decode(
+                made.token_ids, skip_special_tokens=True
+            ).strip(),
             finish_reason=made.finish_reason,
             diagnostics=diagnostics,
             timestamp=utc_now(),

@@ -97,14 +97,20 @@ class LlamaCppEntrant:
         return {**self._model_key, **limit, "text": prompt.text}
 
     def logprob_key(self, prompt: Prompt) -> Mapping[str, Any]:
-        return {**self._model_key, "version": teacher_forcing.VERSION, "text": prompt.text}
+        return {
+            **self._model_key,
+            "version": teacher_forcing.VERSION,
+            "text": prompt.text,
+        }
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
         if not prompts:
             return
         lm = gguf.load(self.weights)
         rows = {prompt.prompt_id: self._chat_ids(lm, prompt) for prompt in prompts}
-        check_lengths(self.n_ctx, rows, max_new_tokens=self.max_new_tokens, label=self.entrant_id)
+        check_lengths(
+            self.n_ctx, rows, max_new_tokens=self.max_new_tokens, label=self.entrant_id
+        )
         for prompt_id, ids in rows.items():
             yield self._generate_one(lm, prompt_id, ids)
 
@@ -115,7 +121,9 @@ class LlamaCppEntrant:
             return
         lm = gguf.load(self.weights)
         for response in responses:
-            tokens = recorded_ids(response, policy=self.entrant_id, tokenizer=lm.tokenizer)
+            tokens = recorded_ids(
+                response, policy=self.entrant_id, tokenizer=lm.tokenizer
+            )
             yield ForcedLogprob(
                 entrant_id=self.entrant_id,
                 prompt_id=response.prompt_id,
@@ -129,13 +137,17 @@ class LlamaCppEntrant:
             prompt.text, system_prompt=self.system_prompt, chat_template=self._template
         )
 
-    def _generate_one(self, lm: GgufModel, prompt_id: str, ids: Sequence[int]) -> Response:
+    def _generate_one(
+        self, lm: GgufModel, prompt_id: str, ids: Sequence[int]
+    ) -> Response:
         seed = prompt_seed(prompt_id)
         tokens: list[int] = []
         logprobs: list[float] = []
         unread: Sequence[int] = ids
         for uniform in np.random.default_rng(seed).random(self.max_new_tokens):
-            row = log_softmax(lm.logits(unread, reset=not tokens)[-1:], self.temperature)[0]
+            row = log_softmax(
+                lm.logits(unread, reset=not tokens)[-1:], self.temperature
+            )[0]
             cumulative = np.exp(row).cumsum()
             place = np.searchsorted(cumulative, uniform * cumulative[-1], side="right")
             token = min(int(place), len(row) - 1)
@@ -160,7 +172,9 @@ class LlamaCppEntrant:
             timestamp=utc_now(),
         )
 
-    def _total(self, lm: GgufModel, prompt: Prompt, tokens: Sequence[int]) -> float | None:
+    def _total(
+        self, lm: GgufModel, prompt: Prompt, tokens: Sequence[int]
+    ) -> float | None:
         ids = self._chat_ids(lm, prompt)
         if len(ids) + len(tokens) > self.n_ctx:
             return None

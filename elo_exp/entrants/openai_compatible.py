@@ -14,7 +14,15 @@ from elo_exp.api.openai_api import (
     parse_completion,
 )
 from elo_exp.records import Prompt, UserError
-from elo_exp.types import Count, Dollars, Integer, MaxTokensName, NonNegative, Positive, TopP
+from elo_exp.types import (
+    Count,
+    Dollars,
+    Integer,
+    MaxTokensName,
+    NonNegative,
+    Positive,
+    TopP,
+)
 
 
 @dataclass(kw_only=True)
@@ -96,7 +104,9 @@ class OpenAiCompatibleEntrant:
     def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
         text = self.system_prompt
         system = [{"role": "system", "content": text}] if text is not None else []
-        sampling = {name: getattr(self, name) for name in ("temperature", "top_p", "seed")}
+        sampling = {
+            name: getattr(self, name) for name in ("temperature", "top_p", "seed")
+        }
         return {
             "model": self.model,
             "messages": [*system, {"role": "user", "content": request.text}],

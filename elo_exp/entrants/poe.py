@@ -17,7 +17,12 @@ from elo_exp.models import adapters, causal_lm, decoding
 from elo_exp.models.causal_lm import CausalLM
 from elo_exp.models.checkpoints import ModelSettings
 from elo_exp.models.decoding import Decoded, Sampling
-from elo_exp.models.generation import Throughput, check_lengths, environment, prompt_seed
+from elo_exp.models.generation import (
+    Throughput,
+    check_lengths,
+    environment,
+    prompt_seed,
+)
 from elo_exp.models.multihead import MultiHead, geometry
 from elo_exp.records import Prompt, Response, UserError
 from elo_exp.types import Count, Integer, Positive
@@ -121,15 +126,22 @@ class ProductOfExpertsEntrant(ModelSettings):
             return
         lm = causal_lm.load(self.weights)
         model = self._multihead(lm)
-        rows = {p.prompt_id: self.chat_ids(lm, p.text, self.system_prompt) for p in prompts}
+        rows = {
+            p.prompt_id: self.chat_ids(lm, p.text, self.system_prompt) for p in prompts
+        }
         check_lengths(
-            lm.context_length, rows, max_new_tokens=self.max_new_tokens, label=self.entrant_id
+            lm.context_length,
+            rows,
+            max_new_tokens=self.max_new_tokens,
+            label=self.entrant_id,
         )
         throughput = Throughput(self.entrant_id)
         for prompt in prompts:
             start = monotonic()
             response = self._answer(lm, model, prompt, rows[prompt.prompt_id])
-            throughput.add(response.diagnostics["n_tokens_generated"], monotonic() - start)
+            throughput.add(
+                response.diagnostics["n_tokens_generated"], monotonic() - start
+            )
             yield response
         throughput.log()
 
@@ -145,7 +157,9 @@ class ProductOfExpertsEntrant(ModelSettings):
         sizes = geometry(lm.model, self._files.depth)
         last = [(self._files.uncertainty,)] if self._files.uncertainty else []
         updates = [adapters.read(files, sizes) for files in (*self._files.heads, *last)]
-        return MultiHead(lm.model, depth=self._files.depth, updates=updates, merge=self.merge)
+        return MultiHead(
+            lm.model, depth=self._files.depth, updates=updates, merge=self.merge
+        )
 
     def _answer(
         self, lm: CausalLM, model: MultiHead, prompt: Prompt, ids: Sequence[int]
@@ -155,7 +169,9 @@ class ProductOfExpertsEntrant(ModelSettings):
         seed = prompt_seed(prompt.prompt_id)
         try:
             with torch.inference_mode():
-                drafter, decoded = self._decode(lm, model, ids, np.random.default_rng(seed))
+                drafter, decoded = self._decode(
+                    lm, model, ids, np.random.default_rng(seed)
+                )
                 text = lm.tokenizer.decode(decoded.tokens, skip_special_tokens=True)
                 p_correct = (
                     self._p_correct(lm, model, prompt, text, decoded)
@@ -189,7 +205,11 @@ class ProductOfExpertsEntrant(ModelSettings):
         )
 
     def _decode(
-        self, lm: CausalLM, model: MultiHead, ids: Sequence[int], rng: np.random.Generator
+        self,
+        lm: CausalLM,
+        model: MultiHead,
+        ids: Sequence[int],
+        rng: np.random.Generator,
     ) -> tuple[int, Decoded]:
         n_heads = len(self._files.heads)
         drafter = int(rng.integers(n_heads))
@@ -203,20 +223,34 @@ class ProductOfExpertsEntrant(ModelSettings):
         )
         if self.bypass_jury or self.decode == "direct":
             heads = [drafter] if self.bypass_jury else jury
-            return drafter, decoding.sampled(model, ids, heads=heads, sampling=sampling, rng=rng)
+            return drafter, decoding.sampled(
+                model, ids, heads=heads, sampling=sampling, rng=rng
+            )
         return drafter, decoding.verified(
             model, ids, drafter=drafter, jury=jury, sampling=sampling, rng=rng
         )
 
     def _p_correct(
-        self, lm: CausalLM, model: MultiHead, prompt: Prompt, answer: str, decoded: Decoded
+        self,
+        lm: CausalLM,
+        model: MultiHead,
+        prompt: Prompt,
+        answer: str,
+        decoded: Decoded,
     ) -> float:
         assert decoded.witness is not None
-        yes, no = (lm.tokenizer.encode(letter, add_special_tokens=False)[0] for letter in "AB")
+        yes, no = (
+            lm.tokenizer.encode(letter, add_special_tokens=False)[0] for letter in "AB"
+        )
         question = _IS_IT_CORRECT.format(prompt=prompt.text, answer=answer)
         ids = self.chat_ids(lm, question, self.system_prompt)
         return decoding.p_correct(
-            model, ids, head=len(self._files.heads), witness=decoded.witness, yes=yes, no=no
+            model,
+            ids,
+            head=len(self._files.heads),
+            witness=decoded.witness,
+            yes=yes,
+            no=no,
         )
 
 
@@ -227,9 +261,13 @@ def _diagnostics(decoded: Decoded) -> dict[str, Any]:
         n_verified = decoded.n_accepted + len(decoded.rejections)
         diagnostics["n_rounds"] = decoded.n_rounds
         diagnostics["acceptance_rate"] = decoded.n_accepted / n_verified
-    diagnostics["rejected_at"] = [rejection.position for rejection in decoded.rejections]
+    diagnostics["rejected_at"] = [
+        rejection.position for rejection in decoded.rejections
+    ]
     rows: dict[str, Sequence[object]] = {
-        **dict.fromkeys(("entropy_nats", "margin", "stability_radius"), decoded.diagnostics),
+        **dict.fromkeys(
+            ("entropy_nats", "margin", "stability_radius"), decoded.diagnostics
+        ),
         **dict.fromkeys(("suppression_score", "validity_radius"), decoded.rejections),
     }
     for name, some in rows.items():

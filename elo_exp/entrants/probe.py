@@ -44,7 +44,9 @@ class ProbeEntrant:
         golds = [(p.prompt_id, p.gold_answer) for p in prompts if p.gold_answer]
         return {
             prompt_id: donor
-            for (prompt_id, _), (_, donor) in zip(golds, golds[1:] + golds[:1], strict=True)
+            for (prompt_id, _), (_, donor) in zip(
+                golds, golds[1:] + golds[:1], strict=True
+            )
         }
 
     @property
@@ -70,7 +72,9 @@ class ProbeEntrant:
         return self.lapse_style if draw < self.lapse_rate else self.style
 
     def _answer(self, prompt: Prompt) -> str:
-        return _STYLES[self._style(prompt)](prompt, self._donors.get(prompt.prompt_id, ""))
+        return _STYLES[self._style(prompt)](
+            prompt, self._donors.get(prompt.prompt_id, "")
+        )
 
 
 def _reference(prompt: Prompt, donor: str) -> str:
@@ -90,7 +94,9 @@ def _hedged(prompt: Prompt, donor: str) -> str:
 def _partial(prompt: Prompt, donor: str) -> str:
     if prompt.gold_answer is None:
         one_step_off = {"answer": "hedge", "abstain": "hedge", "hedge": "answer"}
-        return _behave(one_step_off.get(prompt.expected_behavior or "", "hedge"), prompt)
+        return _behave(
+            one_step_off.get(prompt.expected_behavior or "", "hedge"), prompt
+        )
     words = prompt.gold_answer.split()
     return " ".join(words[: (len(words) + 1) // 2]).rstrip(".,;:") + "."
 
@@ -98,7 +104,9 @@ def _partial(prompt: Prompt, donor: str) -> str:
 def _swapped(prompt: Prompt, donor: str) -> str:
     if prompt.gold_answer is None:
         furthest_off = {"answer": "abstain", "abstain": "answer", "hedge": "abstain"}
-        return _behave(furthest_off.get(prompt.expected_behavior or "", "abstain"), prompt)
+        return _behave(
+            furthest_off.get(prompt.expected_behavior or "", "abstain"), prompt
+        )
     return f"Certainly. {donor}"
 
 

@@ -49,17 +49,25 @@ class RecordedEntrant:
         }
 
     def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
-        return (self._responses[p.prompt_id] for p in prompts if p.prompt_id in self._responses)
+        return (
+            self._responses[p.prompt_id]
+            for p in prompts
+            if p.prompt_id in self._responses
+        )
 
 
 def _read(path: Path, entrant_id: str) -> dict[str, Response]:
     rows = list(read_jsonl(path))
     entrants = {row.get("entrant_id") for _, row in rows}
     if len(entrants) > 1:
-        rows = [(place, row) for place, row in rows if row.get("entrant_id") == entrant_id]
+        rows = [
+            (place, row) for place, row in rows if row.get("entrant_id") == entrant_id
+        ]
         if not rows:
             names = ", ".join(sorted(map(str, entrants)))
-            raise UserError(f"{path}: has no response of {entrant_id!r} (found {names}).")
+            raise UserError(
+                f"{path}: has no response of {entrant_id!r} (found {names})."
+            )
     responses: dict[str, Response] = {}
     for place, row in rows:
         response = _response(place, {**row, "entrant_id": entrant_id})
@@ -75,7 +83,9 @@ def _read(path: Path, entrant_id: str) -> dict[str, Response]:
 def _response(place: str, row: Mapping[str, Any]) -> Response:
     for name in ("prompt_id", "response_text"):
         if not isinstance(row.get(name), str):
-            raise UserError(f"{place}: found {row.get(name)!r} as {name!r}. Expected a text.")
+            raise UserError(
+                f"{place}: found {row.get(name)!r} as {name!r}. Expected a text."
+            )
     response = Response.from_dict(row)
     try:
         canonical_json(response.to_dict())

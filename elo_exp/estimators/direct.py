@@ -26,13 +26,20 @@ class Direct:
 
     def estimate(self, evidence: Evidence) -> Estimate:
         fresh, calibration = evidence.fresh, evidence.calibration
-        draws = Term(rows=fresh, value=evidence.fresh_value, on_score=evidence.draw_weights)
+        draws = Term(
+            rows=fresh, value=evidence.fresh_value, on_score=evidence.draw_weights
+        )
         n_own = int(fresh.labelled.sum())
         if n_own < MIN_LABELS:
             n_own, rows, weights = 0, calibration.rows, evidence.balancing_weights
         else:
             rows, weights = fresh, np.where(fresh.labelled, evidence.draw_weights, 0.0)
-        correction = Term(rows=rows, value=calibration(rows), on_residual=weights / weights.sum())
+        correction = Term(
+            rows=rows, value=calibration(rows), on_residual=weights / weights.sum()
+        )
         return linear_estimate(
-            [draws, correction], calibration, n_prompts=len(evidence.prompts), n_own=n_own
+            [draws, correction],
+            calibration,
+            n_prompts=len(evidence.prompts),
+            n_own=n_own,
         )

@@ -51,7 +51,10 @@ class Mrdr:
     requires: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
 
     def estimate(self, evidence: Evidence) -> Estimate:
-        rows, w = evidence.logged[evidence.labelled], evidence.calibrated[evidence.labelled]
+        rows, w = (
+            evidence.logged[evidence.labelled],
+            evidence.calibrated[evidence.labelled],
+        )
         omega = {"w": w, "w2": w**2, "snips": (w - 1.0) ** 2}[self.omega]
         model = fit_calibration(
             rows,
@@ -95,14 +98,19 @@ class StackedDr:
     requires: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
 
     def estimate(self, evidence: Evidence) -> Estimate:
-        parts = [part.estimate(evidence) for part in (DrCpo(), Tmle(), Mrdr(omega=self.omega))]
+        parts = [
+            part.estimate(evidence)
+            for part in (DrCpo(), Tmle(), Mrdr(omega=self.omega))
+        ]
         influences = np.stack([part.influence for part in parts])
         covariance = np.cov(influences)
         mixture = weights.minimum_variance_mixture(
             covariance, ridge=_STACKING_RIDGE * float(np.trace(covariance))
         )
         influence = mixture @ influences
-        std_error, degrees_of_freedom = clustered_error(influence, (influences != 0).any(axis=0))
+        std_error, degrees_of_freedom = clustered_error(
+            influence, (influences != 0).any(axis=0)
+        )
         return dataclasses.replace(
             parts[0],
             value=float(mixture @ [part.value for part in parts]),

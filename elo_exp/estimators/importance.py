@@ -82,5 +82,8 @@ def weighted_mean(
 def _imputed(evidence: Evidence, u: Array) -> Term:
     on_residual = np.where(evidence.labelled, u / evidence.labelled.mean(), 0.0)
     return Term(
-        rows=evidence.logged, value=evidence.logged_value, on_score=u, on_residual=on_residual
+        rows=evidence.logged,
+        value=evidence.logged_value,
+        on_score=u,
+        on_residual=on_residual,
     )

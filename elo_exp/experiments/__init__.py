@@ -102,7 +102,10 @@ def input_files(experiment: object) -> dict[str, Path]:
     for name, part in parts_of(experiment).items():
         if isinstance(part, ReadsFiles):
             label = name.replace(".", " ", 1)
-            found |= {f"{label} {role}".rstrip(): path for role, path in part.input_files.items()}
+            found |= {
+                f"{label} {role}".rstrip(): path
+                for role, path in part.input_files.items()
+            }
     return found
 
 
@@ -120,7 +123,9 @@ def labels(experiment: object) -> dict[str, str]:
     judge = getattr(experiment, "judge", None)
     found = {
         "entrants": ", ".join(getattr(experiment, "entrant", ())),
-        "dimensions": ", ".join(r.dimension for r in getattr(experiment, "rubric", {}).values()),
+        "dimensions": ", ".join(
+            r.dimension for r in getattr(experiment, "rubric", {}).values()
+        ),
         "judge_model": judge.model if judge else "",
     }
     return {name: label for name, label in found.items() if label}

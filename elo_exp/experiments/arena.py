@@ -61,20 +61,28 @@ class Arena(Judged):
         self.check()
         if not self.plan:
             return None
-        return bill.plan_table(PlacementRun(self, context.store, load_arena(self)).plan())
+        return bill.plan_table(
+            PlacementRun(self, context.store, load_arena(self)).plan()
+        )
 
     def run(self, context: Context) -> Report:
         if self.shard is not None:
-            return Report(headline=0.0, text=self._answer_share(self.shard, context.store))
+            return Report(
+                headline=0.0, text=self._answer_share(self.shard, context.store)
+            )
         play = self.play(context.store)
         return report(self, place(self, play), play, context.run_dir)
 
     def _answer_share(self, shard: str, store: Store) -> str:
         play = PlacementRun(self, store, load_arena(self))
         prompts = pipeline.sharded(play.prompts(play.random()), parse_shard(shard))
-        pipeline.generate(prompts, self.entrant, store, allow_missing=self.allow_missing)
+        pipeline.generate(
+            prompts, self.entrant, store, allow_missing=self.allow_missing
+        )
         usage = store.usage
-        done = f", {usage.responses_stored} were there" if usage.responses_stored else ""
+        done = (
+            f", {usage.responses_stored} were there" if usage.responses_stored else ""
+        )
         return (
             f"shard {shard}: {usage.responses_generated} responses made{done}; run without shard= "
             "to judge"
@@ -139,9 +147,13 @@ def place(experiment: Arena, play: PlacementRun) -> Placement:
         placed=placed,
         judged=judged,
         human=human,
-        board=comparisons.with_ranks(board, np.random.default_rng(experiment.arena.seed)),
+        board=comparisons.with_ranks(
+            board, np.random.default_rng(experiment.arena.seed)
+        ),
         opponents=placement.opponents(judged, board, use=experiment.judging.use),
-        calibration=calibrate(human, again, judged, board, judge_model=experiment.judge.model)
+        calibration=calibrate(
+            human, again, judged, board, judge_model=experiment.judge.model
+        )
         if again
         else None,
         human_board=_by_humans(experiment, play),
@@ -165,15 +177,21 @@ def _why_unplaced(name: str, play: PlacementRun) -> str:
 
 def _by_humans(experiment: Arena, play: PlacementRun) -> Leaderboard | None:
     """The ratings without a judge, where a placed model has human battles that were held out."""
-    held_out = [name for name in experiment.entrant if name in experiment.arena.hold_out]
+    held_out = [
+        name for name in experiment.entrant if name in experiment.arena.hold_out
+    ]
     if not held_out:
         return None
     arena = play.field.arena
-    rated = placement.among([*arena.battles, *arena.held_out], [*play.field.anchors, *held_out])
+    rated = placement.among(
+        [*arena.battles, *arena.held_out], [*play.field.anchors, *held_out]
+    )
     return rate(experiment, play.dimension, rated)
 
 
-def report(experiment: Arena, found: Placement, play: PlacementRun, run_dir: Path) -> Report:
+def report(
+    experiment: Arena, found: Placement, play: PlacementRun, run_dir: Path
+) -> Report:
     """Write the artifacts of a placement, and report it."""
     quality = judge_quality.judge_quality(play.judgments, dimension=play.dimension)
     standings = _standings(experiment, found)

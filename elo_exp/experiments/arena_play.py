@@ -71,15 +71,21 @@ class PlacementRun:
         chosen, n_placed = experiment.arena, len(experiment.entrant)
         wanted = n_placed * chosen.n_battles
         limit = experiment.judging.limit_pairs or wanted + chosen.n_calibration
-        self.n_battles = min(chosen.n_battles, limit // n_placed)  # of each placed model
+        self.n_battles = min(
+            chosen.n_battles, limit // n_placed
+        )  # of each placed model
         self.n_calibration = min(chosen.n_calibration, max(0, limit - wanted))
         self.experiment, self.store, self.rubric = experiment, store, rubric
         self.dimension = rubric.dimension
-        self.responses: dict[str, dict[str, Response]] = {name: {} for name in experiment.entrant}
+        self.responses: dict[str, dict[str, Response]] = {
+            name: {} for name in experiment.entrant
+        }
         self.comparisons: list[Comparison] = []
         self.judgments: list[Judgment] = []
         self.drawn: dict[str, list[Draw]] = {name: [] for name in experiment.entrant}
-        self.unusable: dict[At, str] = {}  # why drawn battles have no texts that can be judged
+        self.unusable: dict[
+            At, str
+        ] = {}  # why drawn battles have no texts that can be judged
         self.field = found
         self._texts: dict[At, Texts] = {}
         self._prompts: dict[str, Prompt] = {}
@@ -97,7 +103,10 @@ class PlacementRun:
         )  # before anything is paid, and when the length of answers is known
         for i in range(rounds):
             n = self.n_battles * (i + 1) // rounds - self.n_battles * i // rounds
-            drawn = {name: self._usable(self._next(name, n)) for name in self.experiment.entrant}
+            drawn = {
+                name: self._usable(self._next(name, n))
+                for name in self.experiment.entrant
+            }
             again = next(iter(drawn.values()))
             if checks and self._plan(drawn, again).to_pay:
                 self._ahead(self.n_battles - self.n_battles * i // rounds).check()
@@ -110,23 +119,38 @@ class PlacementRun:
         taken = {draw.at for some in self.drawn.values() for draw in some}
         left = [draw for draw in self.field.candidates if draw.at not in taken]
         play = PlacementRun(
-            self.experiment, self.store, dataclasses.replace(self.field, candidates=left)
+            self.experiment,
+            self.store,
+            dataclasses.replace(self.field, candidates=left),
         )
-        play.n_battles, play.n_calibration = n_battles, self.n_calibration - len(self._again)
+        play.n_battles, play.n_calibration = (
+            n_battles,
+            self.n_calibration - len(self._again),
+        )
         return play
 
     def _next(self, name: str, n: int) -> list[Draw]:
-        candidates = [draw for draw in self.field.candidates if draw.at not in self.unusable]
-        judged = [b for b in battles.from_judgments(self.judgments) if b.model_a == name]
+        candidates = [
+            draw for draw in self.field.candidates if draw.at not in self.unusable
+        ]
+        judged = [
+            b for b in battles.from_judgments(self.judgments) if b.model_a == name
+        ]
         board = (
-            rate(self.experiment, self.dimension, [*judged, *self.field.human]) if judged else None
+            rate(self.experiment, self.dimension, [*judged, *self.field.human])
+            if judged
+            else None
         )
         ratings = (
-            {r.model: r.rating for r in board.ratings if r.rating is not None} if board else {}
+            {r.model: r.rating for r in board.ratings if r.rating is not None}
+            if board
+            else {}
         )
         if board is None or not ratings:
             taken = {draw.at for draw in self.drawn[name]}
-            return placement.first([draw for draw in candidates if draw.at not in taken], n)
+            return placement.first(
+                [draw for draw in candidates if draw.at not in taken], n
+            )
         estimate = placement.estimate(board, name)
         known = [draw for draw in candidates if draw.opponent in ratings]
         return placement.adaptive(known, self.drawn[name], ratings, estimate, n)
@@ -134,16 +158,25 @@ class PlacementRun:
     def _usable(self, draws: Sequence[Draw]) -> list[Draw]:
         """Those whose texts can be judged; their texts are read."""
         new = [
-            draw.at for draw in draws if draw.at not in self._texts and draw.at not in self.unusable
+            draw.at
+            for draw in draws
+            if draw.at not in self._texts and draw.at not in self.unusable
         ]
         found = arenas.texts(self.experiment.arena, new)
-        self._texts |= {at: texts for at, texts in found.items() if isinstance(texts, Texts)}
-        unusable = {at: reason for at, reason in found.items() if isinstance(reason, str)}
+        self._texts |= {
+            at: texts for at, texts in found.items() if isinstance(texts, Texts)
+        }
+        unusable = {
+            at: reason for at, reason in found.items() if isinstance(reason, str)
+        }
         if unusable:
             named = ", ".join(
-                f"{n} {reason}" for reason, n in Counter(unusable.values()).most_common()
+                f"{n} {reason}"
+                for reason, n in Counter(unusable.values()).most_common()
             )
-            logger.info("of %d drawn battles some cannot be judged: %s", len(found), named)
+            logger.info(
+                "of %d drawn battles some cannot be judged: %s", len(found), named
+            )
         self.unusable |= unusable
         return [draw for draw in draws if draw.at in self._texts]
 
@@ -153,7 +186,10 @@ class PlacementRun:
         for draw in draws:
             text = self._texts[draw.at].prompt
             prompt = Prompt(
-                prompt_id=draw.question_id, text=text, source=self.experiment.arena.name, subject=""
+                prompt_id=draw.question_id,
+                text=text,
+                source=self.experiment.arena.name,
+                subject="",
             )
             if self._prompts.setdefault(draw.question_id, prompt).text != text:
                 raise UserError(
@@ -189,7 +225,9 @@ class PlacementRun:
         """What judging the battles of the draw would cost. Nobody is asked: an answer that is yet to be made is taken
         to be as long as its model's others, see `pipeline.assumed`."""
         drawn = self.random()
-        return self._plan(dict.fromkeys(self.experiment.entrant, drawn), drawn, at_least=at_least)
+        return self._plan(
+            dict.fromkeys(self.experiment.entrant, drawn), drawn, at_least=at_least
+        )
 
     def _plan(
         self,
@@ -210,7 +248,12 @@ class PlacementRun:
                 at_least=at_least,
             )
         return pipeline.plan_pairs(
-            {self.dimension: [*self._compared(entered, made), *self._wanted(again).values()]},
+            {
+                self.dimension: [
+                    *self._compared(entered, made),
+                    *self._wanted(again).values(),
+                ]
+            },
             [self.rubric],
             self.experiment.judge,
             self.store,
@@ -233,7 +276,8 @@ class PlacementRun:
     @property
     def _judge_is_paid(self) -> bool:
         return (
-            isinstance(self.experiment.judge, PaidJudge) and not self.experiment.judging.stored_only
+            isinstance(self.experiment.judge, PaidJudge)
+            and not self.experiment.judging.stored_only
         )
 
     def answer(self, draws: Mapping[str, Sequence[Draw]]) -> None:
@@ -252,7 +296,10 @@ class PlacementRun:
         for names in groups:
             answering = {name: entrants[name] for name in names}
             made = pipeline.generate(
-                prompts[names[0]], answering, store, allow_missing=self.experiment.allow_missing
+                prompts[names[0]],
+                answering,
+                store,
+                allow_missing=self.experiment.allow_missing,
             )
             for name in names:
                 self.responses[name] |= made[name]
@@ -283,7 +330,9 @@ class PlacementRun:
         self._again |= wanted
         return list(wanted.values())
 
-    def _wanted(self, draws: Sequence[Draw]) -> dict[tuple[str | None, str, str], Comparison]:
+    def _wanted(
+        self, draws: Sequence[Draw]
+    ) -> dict[tuple[str | None, str, str], Comparison]:
         """What human_pairs would find, by question and pair."""
         by_at = dict(zip(self.field.arena.at, self.field.arena.battles, strict=True))
         found: dict[tuple[str | None, str, str], Comparison] = {}

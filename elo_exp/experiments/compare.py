@@ -43,7 +43,10 @@ class Compare:
 
     @property
     def input_files(self) -> Mapping[str, Path]:
-        return {f"run {r.name}": r.folder / "manifest.json" for r in runs.read(self.runs).runs}
+        return {
+            f"run {r.name}": r.folder / "manifest.json"
+            for r in runs.read(self.runs).runs
+        }
 
     def dry_run(self, context: Context) -> None:
         for left_out in _found(self.runs).left_out:
@@ -52,7 +55,9 @@ class Compare:
     def run(self, context: Context) -> Report:
         found = _compare(_found(self.runs).runs)
         return Report(
-            headline=max((abs(row["shift"]) for row in compare_report.moved(found)), default=0.0),
+            headline=max(
+                (abs(row["shift"]) for row in compare_report.moved(found)), default=0.0
+            ),
             text=compare_report.table(found),
             facts={"compared": [row["folder"] for row in found.runs]},
             artifacts=compare_report.write(context.run_dir, found),
@@ -78,8 +83,12 @@ def _compare(chosen: Sequence[FinishedRun]) -> Comparison:
     }
     overlaps, moved = _overlaps(chosen, battles)
     rows = [
-        _rating_row(r, dimension, method, model, moved.get((r.name, dimension, method, model)))
-        for dimension in dict.fromkeys(chain.from_iterable(r.dimensions for r in chosen))
+        _rating_row(
+            r, dimension, method, model, moved.get((r.name, dimension, method, model))
+        )
+        for dimension in dict.fromkeys(
+            chain.from_iterable(r.dimensions for r in chosen)
+        )
         for r in chosen
         for method in r.methods(dimension)
         for model in r.board(method, dimension)
@@ -165,7 +174,9 @@ def _overlaps(
 
 def _rated(r: FinishedRun, method: str, dimension: str) -> dict[str, float]:
     return {
-        model: x.rating for model, x in r.board(method, dimension).items() if x.rating is not None
+        model: x.rating
+        for model, x in r.board(method, dimension).items()
+        if x.rating is not None
     }
 
 
@@ -185,7 +196,9 @@ def _fit(r: FinishedRun, some: Battles, dimension: str) -> Influence | str:
     if fit is None:
         return f"the battles of {r.name} do not say which prompt they are on, or are on one"
     again = shifts(stored, dict(zip(fit.models, fit.ratings.tolist(), strict=True)))
-    if set(fit.models) != set(stored) or any(abs(shift.shift) > _SAME_FIT for shift in again):
+    if set(fit.models) != set(stored) or any(
+        abs(shift.shift) > _SAME_FIT for shift in again
+    ):
         return f"the ratings of {r.name} are not those of its battles.jsonl"
     return fit
 
@@ -201,7 +214,10 @@ def _overlap(
     verdicts_before, verdicts_after = (verdicts(some) for some in pair)
     why = next((fit for fit in fits if isinstance(fit, str)), None)
     if verdicts_before < verdicts_after or verdicts_after < verdicts_before:
-        why = why or "all verdicts of one are in the other, so they differ by their prompts alone"
+        why = (
+            why
+            or "all verdicts of one are in the other, so they differ by their prompts alone"
+        )
     return Overlap(
         run=other.name,
         dimension=dimension,
@@ -252,7 +268,8 @@ def _run_row(r: FinishedRun) -> Row:
 def _judge_row(r: FinishedRun, dimension: str) -> Row:
     """Nulls where no judge was asked in the run."""
     of: Mapping[str, Any] = next(
-        (q for q in r.manifest.get("judge_quality", ()) if q["dimension"] == dimension), {}
+        (q for q in r.manifest.get("judge_quality", ()) if q["dimension"] == dimension),
+        {},
     )
     names = (
         "n_judgments",
@@ -276,7 +293,10 @@ def _judge_row(r: FinishedRun, dimension: str) -> Row:
 def _answer_rows(chosen: Sequence[FinishedRun]) -> Iterator[Row]:
     """How many answers on shared prompts are the same as in the first run, by entrant."""
     first, *others = chosen
-    before = {entrant: first.responses(entrant) for entrant in first.manifest.get("entrants", ())}
+    before = {
+        entrant: first.responses(entrant)
+        for entrant in first.manifest.get("entrants", ())
+    }
     for other in others:
         for entrant, texts in before.items():
             after = other.responses(entrant)
@@ -292,11 +312,18 @@ def _answer_rows(chosen: Sequence[FinishedRun]) -> Iterator[Row]:
 
 
 def _settings(r: FinishedRun) -> dict[str, Any]:
-    return {name: value for name, value in r.manifest["config"].items() if name not in _ELSEWHERE}
+    return {
+        name: value
+        for name, value in r.manifest["config"].items()
+        if name not in _ELSEWHERE
+    }
 
 
 def _versions(r: FinishedRun) -> dict[str, Any]:
-    return {"git_commit": r.manifest.get("git_commit"), **r.manifest.get("versions", {})}
+    return {
+        "git_commit": r.manifest.get("git_commit"),
+        **r.manifest.get("versions", {}),
+    }
 
 
 def _inputs(chosen: Sequence[FinishedRun]) -> list[Row]:
@@ -304,7 +331,15 @@ def _inputs(chosen: Sequence[FinishedRun]) -> list[Row]:
     hashes = {r.name: r.manifest.get("input_hashes", {}) for r in chosen}
     found: list[Row] = []
     for name in dict.fromkeys(chain.from_iterable(hashes.values())):
-        by_run = {run_name: some[name] for run_name, some in hashes.items() if name in some}
+        by_run = {
+            run_name: some[name] for run_name, some in hashes.items() if name in some
+        }
         if len(by_run) > 1:
-            found.append({"input": name, "same": len(set(by_run.values())) == 1, "sha256": by_run})
+            found.append(
+                {
+                    "input": name,
+                    "same": len(set(by_run.values())) == 1,
+                    "sha256": by_run,
+                }
+            )
     return found

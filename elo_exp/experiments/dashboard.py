@@ -93,5 +93,7 @@ def _logged(folders: Sequence[str]) -> workspace.Logged:
             "runs: found no finished run. Name a sweep with finished jobs, or some runs."
         )
     if not any(all(d in r.dimensions for r in chosen) for d in chosen[0].dimensions):
-        raise UserError("runs: they have no dimension in common. Name runs that share one.")
+        raise UserError(
+            "runs: they have no dimension in common. Name runs that share one."
+        )
     return workspace.logged(chosen)

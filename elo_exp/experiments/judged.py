@@ -35,7 +35,9 @@ class Mode:
     name: str
     strata: dict[str, Count]  # prompts by source; empty: the whole bank
     pilot_seed: Natural
-    prompt_cache: str  # what a judge with a prompt cache does about it: measured, 1h, 5m, none
+    prompt_cache: (
+        str  # what a judge with a prompt cache does about it: measured, 1h, 5m, none
+    )
 
 
 @dataclass(kw_only=True)
@@ -84,7 +86,9 @@ def present(entrants: Mapping[str, Entrant]) -> dict[str, Entrant]:
         paths = entrant.input_files.values() if isinstance(entrant, ReadsFiles) else ()
         absent = [path for path in paths if not path.exists()]
         if absent:
-            logger.warning("warning: %s: found no %s. Going on without it.", name, absent[0])
+            logger.warning(
+                "warning: %s: found no %s. Going on without it.", name, absent[0]
+            )
         else:
             kept[name] = entrant
     return kept

@@ -100,7 +100,9 @@ class Oracle(Judged):
         """Leave out the parts that recorded answers do not need, and give the oracle its own budget."""
         config = Judged.prepare(config, overrides)
         if config["oracle"]["logged"] is not None:
-            nobody = dict.fromkeys(("judge", "oracle_judge", "scoring", "oracle_scoring"))
+            nobody = dict.fromkeys(
+                ("judge", "oracle_judge", "scoring", "oracle_scoring")
+            )
             return config | nobody | {"entrant": {}}
         if "budget_usd" in config["oracle_judge"]:
             for word in overrides:
@@ -124,7 +126,10 @@ class Oracle(Judged):
         for name, folder in (("fresh", chosen.fresh_dir), ("probe", chosen.probe_dir)):
             if folder is not None:
                 files = sorted(Path(folder).glob("*.jsonl*"))
-                paths |= {name: Path(folder), **{f"{name}/{path.name}": path for path in files}}
+                paths |= {
+                    name: Path(folder),
+                    **{f"{name}/{path.name}": path for path in files},
+                }
         return paths
 
     def dry_run(self, context: Context) -> str | None:
@@ -165,7 +170,9 @@ class Oracle(Judged):
             half_widths=tuple(chosen.half_widths),
             compat=self.compat,
         )
-        ablation = ablate(data, self.estimator, options, truth) if chosen.ablation else []
+        ablation = (
+            ablate(data, self.estimator, options, truth) if chosen.ablation else []
+        )
         return analyse(data, self.estimator, options), truth, ablation, collected
 
     @property
@@ -178,10 +185,15 @@ class Oracle(Judged):
         chosen, first = self.oracle, self.logging_policy
         prompts = self._prompts([self.scoring, self.oracle_scoring])
         ids = [prompt.prompt_id for prompt in prompts]
-        names = [first, *(name for name in chosen.policies or self.entrant if name != first)]
+        names = [
+            first,
+            *(name for name in chosen.policies or self.entrant if name != first),
+        ]
         labelled = {}
         for name in names:
-            share = chosen.label_fraction if name == first else chosen.validation_fraction
+            share = (
+                chosen.label_fraction if name == first else chosen.validation_fraction
+            )
             order = shuffled(ids, seed=chosen.seed, purpose=f"labels of {name}")
             labelled[name] = order[: round(share * len(order))]
         if (n := len(labelled[first])) < MIN_LABELS:
@@ -194,9 +206,13 @@ class Oracle(Judged):
             prompts=prompts,
             policies=pipeline.as_policies(entrants, logging_policy=first),
             judge=Rater(
-                judge=self.judge, rubric=self.scoring, prompt_ids=dict.fromkeys(names, ids)
+                judge=self.judge,
+                rubric=self.scoring,
+                prompt_ids=dict.fromkeys(names, ids),
             ),
-            oracle=Rater(judge=self.oracle_judge, rubric=self.oracle_scoring, prompt_ids=labelled),
+            oracle=Rater(
+                judge=self.oracle_judge, rubric=self.oracle_scoring, prompt_ids=labelled
+            ),
             store=store,
             stored_only=self.judging.stored_only,
             allow_missing=self.allow_missing,
@@ -216,7 +232,9 @@ class Oracle(Judged):
     def check(self, overrides: Sequence[str]) -> None:
         """Raise UserError for mistakes that can be known before anything is asked."""
         if not self.estimator:
-            raise UserError("estimator: none is chosen. Choose at least one: 'estimator=[direct]'.")
+            raise UserError(
+                "estimator: none is chosen. Choose at least one: 'estimator=[direct]'."
+            )
         if self.compat is not None:
             self._check_compat()
         if self.oracle.logged is not None:
@@ -255,7 +273,9 @@ class Oracle(Judged):
                     f"{name}: recorded answers are analysed and nothing is paid for. Leave "
                     f"{name}=true out."
                 )
-        drawing = [name for name, e in self.estimator.items() if FRESH_DRAWS in e.requires]
+        drawing = [
+            name for name, e in self.estimator.items() if FRESH_DRAWS in e.requires
+        ]
         if drawing and self.oracle.fresh_dir is None:
             raise UserError(
                 f"oracle.fresh_dir: names no folder, and {', '.join(drawing)} require fresh draws. "
@@ -265,7 +285,9 @@ class Oracle(Judged):
         for name in ("fresh_dir", "probe_dir"):
             path = getattr(self.oracle, name)
             if path is not None and not Path(path).is_dir():
-                raise UserError(f"oracle.{name}: found no folder {path}. Check the path.")
+                raise UserError(
+                    f"oracle.{name}: found no folder {path}. Check the path."
+                )
 
     def _check_policies(self) -> None:
         if not self.entrant:
@@ -284,12 +306,18 @@ class Oracle(Judged):
         for policy in chosen:
             one_of("oracle.policies", policy, targets)
             if chosen.count(policy) > 1:
-                raise UserError(f"oracle.policies: {policy!r} is named twice. Name each once.")
+                raise UserError(
+                    f"oracle.policies: {policy!r} is named twice. Name each once."
+                )
 
     def _check_judges(self) -> None:
         assert self.judge and self.oracle_judge
         judge = self.judge.model, self.judge.cache_key(), self.scoring
-        if judge == (self.oracle_judge.model, self.oracle_judge.cache_key(), self.oracle_scoring):
+        if judge == (
+            self.oracle_judge.model,
+            self.oracle_judge.cache_key(),
+            self.oracle_scoring,
+        ):
             raise UserError(
                 "judge@oracle_judge: is the judge itself, and every label would be its score. "
                 "Choose another, or show it more: scoring@oracle_scoring=reference."
@@ -304,7 +332,9 @@ class Oracle(Judged):
         """Refuse to pay for judging the default policies, models of random weights."""
         judges = (self.judge, self.oracle_judge)
         paid = [judge.model for judge in judges if isinstance(judge, PaidJudge)]
-        models = [str(getattr(entrant, "model", "")) for entrant in self.entrant.values()]
+        models = [
+            str(getattr(entrant, "model", "")) for entrant in self.entrant.values()
+        ]
         if paid and all(model.startswith(tiny.PREFIX) for model in models):
             raise UserError(
                 f"entrant: none is named, and {' and '.join(paid)} would judge the demonstration's "
@@ -317,8 +347,14 @@ def read(chosen: OracleSettings) -> Dataset:
     """Read recorded answers. Raises UserError naming file, line and remedy."""
     assert chosen.logged is not None
     logged = read_logged(Path(chosen.logged))
-    known = list(dict.fromkeys(policy for sample in logged for policy in sample.target_logps))
-    drawn = policies_with_draws(Path(chosen.fresh_dir)) if chosen.fresh_dir is not None else []
+    known = list(
+        dict.fromkeys(policy for sample in logged for policy in sample.target_logps)
+    )
+    drawn = (
+        policies_with_draws(Path(chosen.fresh_dir))
+        if chosen.fresh_dir is not None
+        else []
+    )
     for policy in chosen.policies or ():
         one_of("oracle.policies", policy, list(dict.fromkeys([*known, *drawn])))
     policies = list(dict.fromkeys(chosen.policies or known))

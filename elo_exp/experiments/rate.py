@@ -67,7 +67,9 @@ class Rate:
     battles_on_error: Literal["stop", "drop"]
     battles_columns: Columns
     battles_filter: Filter
-    arena: ArenaSettings | None = None  # whose human battles an arena run left out of its file
+    arena: ArenaSettings | None = (
+        None  # whose human battles an arena run left out of its file
+    )
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -95,7 +97,11 @@ class Rate:
         rating = {name: chosen[name] | ratings[name] for name in ratings}
         taken = {"elo": config["elo"] | found["elo"], "rating": rating}
         arena = found.get("arena") or {}
-        return config | taken | ({} if arena.get("inline_human", True) else {"arena": arena})
+        return (
+            config
+            | taken
+            | ({} if arena.get("inline_human", True) else {"arena": arena})
+        )
 
     @property
     def input_files(self) -> Mapping[str, Path]:
@@ -124,7 +130,9 @@ class Rate:
         if human := self._human_battles():
             rated = Battles.from_rows([*rated.rows(), *human])
         by_dimension = rated.by_dimension(unnamed=OVERALL)
-        found = standings.rate(by_dimension, elo=self.elo, ratings=self.rating, models=rated.models)
+        found = standings.rate(
+            by_dimension, elo=self.elo, ratings=self.rating, models=rated.models
+        )
         boards = found.companions.get("bradley_terry", {})
         return report(
             found,
@@ -141,4 +149,6 @@ class Rate:
         if self.arena is None:
             return []
         arena = arenas.read(self.arena)
-        return placement.among(arena.battles, placement.anchors(arena, self.arena.min_battles))
+        return placement.among(
+            arena.battles, placement.anchors(arena, self.arena.min_battles)
+        )

@@ -42,7 +42,9 @@ def report(
 def _figures(standings: Standings) -> list[Plot]:
     from elo_exp.figures import elo, judge, ratings
 
-    return [plot for module in (ratings, elo, judge) for plot in module.plots(standings)]
+    return [
+        plot for module in (ratings, elo, judge) for plot in module.plots(standings)
+    ]
 
 
 def _traces(standings: Standings) -> list[dict[str, float]]:

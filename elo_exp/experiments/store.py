@@ -28,7 +28,9 @@ _KINDS = {
 
 @dataclass(kw_only=True)
 class StoreSettings:
-    action: Literal["list", "wait", "cancel", "repay", "export", "import", "merge", "purge"]
+    action: Literal[
+        "list", "wait", "cancel", "repay", "export", "import", "merge", "purge"
+    ]
     judge: str | None
     entrant: str | None
     rubric: str | None
@@ -61,7 +63,9 @@ class ManageStore:
                 "store.batch: names no batch. Set it with store.batch=NAME; store.action=list "
                 "names them."
             )
-        if chosen.action in ("wait", "cancel") and not isinstance(self.judge, BatchJudge):
+        if chosen.action in ("wait", "cancel") and not isinstance(
+            self.judge, BatchJudge
+        ):
             raise UserError(
                 "judge: has no batches. Choose the judge whose batches are meant, such as "
                 "judge=opus."
@@ -75,7 +79,9 @@ class ManageStore:
     @property
     def _filter(self) -> admin.Filter:
         chosen = self.store
-        return admin.Filter(judge=chosen.judge, entrant=chosen.entrant, rubric=chosen.rubric)
+        return admin.Filter(
+            judge=chosen.judge, entrant=chosen.entrant, rubric=chosen.rubric
+        )
 
     def _list(self, store: Store) -> str:
         from rich.box import SIMPLE_HEAD
@@ -110,7 +116,9 @@ class ManageStore:
                 f"{n_lost:,} calls got no answer, and may have cost ${most:.4f} on top",
                 highlight=False,
             )
-        console.print(_under_way(store) or "nothing under way", highlight=False, soft_wrap=True)
+        console.print(
+            _under_way(store) or "nothing under way", highlight=False, soft_wrap=True
+        )
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
     def _wait(self, store: Store) -> str:
@@ -130,7 +138,8 @@ class ManageStore:
     def _repay(self, store: Store) -> str:
         ledger = Ledger(store, owner="")
         batch = next(
-            (b for b in ledger.batches() if self.store.batch in (b.nonce, b.batch_id)), None
+            (b for b in ledger.batches() if self.store.batch in (b.nonce, b.batch_id)),
+            None,
         )
         if batch is None or batch.state not in ("intended", "submitted"):
             raise UserError(

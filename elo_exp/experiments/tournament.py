@@ -70,9 +70,16 @@ class Tournament(Judged):
             stored_only=self.judging.stored_only,
             allow_missing=self.allow_missing,
         )
-        rated = _on_whole_prompts(judgments, comparisons) if self.allow_missing else judgments
+        rated = (
+            _on_whole_prompts(judgments, comparisons)
+            if self.allow_missing
+            else judgments
+        )
         found = standings.rate(
-            _battles(rated), elo=self.elo, ratings=self.rating, models=list(self.entrant)
+            _battles(rated),
+            elo=self.elo,
+            ratings=self.rating,
+            models=list(self.entrant),
         )
         found = standings.with_texts(
             found, comparisons, judgments, initial_rating=self.elo.initial_rating
@@ -80,22 +87,29 @@ class Tournament(Judged):
         others = pipeline.other_judges(comparisons, self._rubrics, self.judge, store)
         found = self._with_judges(found, others)
         quality = [
-            judge_quality.judge_quality(some, dimension=name) for name, some in judgments.items()
+            judge_quality.judge_quality(some, dimension=name)
+            for name, some in judgments.items()
         ]
         facts: dict[str, Any] = {
             "judge_model": self.judge.model,
             "entrants": list(self.entrant),
-            "rubric_versions": {rubric.dimension: rubric.version for rubric in self._rubrics},
+            "rubric_versions": {
+                rubric.dimension: rubric.version for rubric in self._rubrics
+            },
             "bank_size": len(every_prompt),
             "selected_prompt_count": len(prompts),
             "truncated_responses": {
-                name: sum(response.finish_reason == "length" for response in some.values())
+                name: sum(
+                    response.finish_reason == "length" for response in some.values()
+                )
                 for name, some in responses.items()
             },
             "judge_quality": [quality_row(q) for q in quality],
         }
         verdicts = [
-            row for name, some in judgments.items() for row in verdict_rows(comparisons[name], some)
+            row
+            for name, some in judgments.items()
+            for row in verdict_rows(comparisons[name], some)
         ]
         return report(
             found,
@@ -123,7 +137,9 @@ class Tournament(Judged):
                 "'sweep_pair=[one,other]'."
             )
         if not self.rubric:
-            raise UserError("rubric: none is chosen. Choose at least one: 'rubric=[factuality]'.")
+            raise UserError(
+                "rubric: none is chosen. Choose at least one: 'rubric=[factuality]'."
+            )
         check_dimensions(self._rubrics)
         _, prompts = self._prompts()
         for rubric in self._rubrics:
@@ -157,7 +173,11 @@ class Tournament(Judged):
     def _plan(self, store: Store, *, at_least: bool = False) -> Plan:
         _, prompts = self._prompts()
         responses = pipeline.assumed(
-            prompts, self.entrant, store, allow_missing=self.allow_missing, at_least=at_least
+            prompts,
+            self.entrant,
+            store,
+            allow_missing=self.allow_missing,
+            at_least=at_least,
         )
         return pipeline.plan_pairs(
             self._paired(prompts, responses),
@@ -170,9 +190,13 @@ class Tournament(Judged):
 
     def _answer_share(self, shard: str, store: Store) -> str:
         prompts = pipeline.sharded(self._prompts()[1], parse_shard(shard))
-        pipeline.generate(prompts, self.entrant, store, allow_missing=self.allow_missing)
+        pipeline.generate(
+            prompts, self.entrant, store, allow_missing=self.allow_missing
+        )
         usage = store.usage
-        done = f", {usage.responses_stored} were there" if usage.responses_stored else ""
+        done = (
+            f", {usage.responses_stored} were there" if usage.responses_stored else ""
+        )
         return (
             f"shard {shard}: {usage.responses_generated} responses made{done}; run without shard= "
             "to judge"
@@ -193,9 +217,13 @@ class Tournament(Judged):
             for rubric in self._rubrics
         }
 
-    def _with_judges(self, found: Standings, others: Mapping[str, Judgments]) -> Standings:
+    def _with_judges(
+        self, found: Standings, others: Mapping[str, Judgments]
+    ) -> Standings:
         """Add how far other judges of the same comparisons agree with this one."""
-        by_judge = {name: {self.judge.model: some} for name, some in found.battles.items()}
+        by_judge = {
+            name: {self.judge.model: some} for name, some in found.battles.items()
+        }
         for judge, judgments in others.items():
             for dimension, some in _battles(judgments).items():
                 if len(some):
@@ -205,11 +233,15 @@ class Tournament(Judged):
 
 
 def _battles(judgments: Judgments) -> dict[str, Battles]:
-    rows = [battle for some in judgments.values() for battle in battles.from_judgments(some)]
+    rows = [
+        battle for some in judgments.values() for battle in battles.from_judgments(some)
+    ]
     return Battles.from_rows(rows).by_dimension(judgments)
 
 
-def _on_whole_prompts(judgments: Judgments, comparisons: Comparisons) -> dict[str, list[Judgment]]:
+def _on_whole_prompts(
+    judgments: Judgments, comparisons: Comparisons
+) -> dict[str, list[Judgment]]:
     """Leave out the prompts on which a verdict is missing, for all entrants."""
     found = {}
     for dimension, some in judgments.items():

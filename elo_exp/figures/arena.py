@@ -11,7 +11,16 @@ from elo_exp.analysis.win_rates import share_interval
 from elo_exp.arena.placement import Opponent, Placement
 from elo_exp.figures import kinds
 from elo_exp.figures.ratings import interval
-from elo_exp.figures.style import SOFT, Row, colors, column, labels, panels, saved, styled
+from elo_exp.figures.style import (
+    SOFT,
+    Row,
+    colors,
+    column,
+    labels,
+    panels,
+    saved,
+    styled,
+)
 from elo_exp.records import Plot
 
 _ROWS_A_COLUMN = 45  # of the leaderboard
@@ -53,7 +62,9 @@ def leaderboard(placement: Placement) -> Plot:
     for i, ax in enumerate(axes):
         here = rated[i * n_rows : (i + 1) * n_rows]
         shown = {row["model"]: names[row["model"]] for row in here}
-        kinds.intervals(ax, here, shown, lambda row: color.get(row["model"], SOFT), size=4)
+        kinds.intervals(
+            ax, here, shown, lambda row: color.get(row["model"], SOFT), size=4
+        )
         ax.tick_params(axis="y", labelsize=7)
         ax.set(xlabel="rating", ylim=(n_rows - 0.5, -0.5))
         for model, label in zip(shown, ax.get_yticklabels(), strict=True):
@@ -71,7 +82,11 @@ def predicted_and_observed(placement: Placement) -> Plot:
     """Draw a placed model's share of wins against each opponent, by the share that is predicted."""
     rows = [opponent.to_dict() for opponent in placement.opponents]
     by = {
-        model: [o for o in placement.opponents if o.model == model and o.predicted is not None]
+        model: [
+            o
+            for o in placement.opponents
+            if o.model == model and o.predicted is not None
+        ]
         for model in placement.placed
     }
     figure, axes = panels(
@@ -87,10 +102,18 @@ def predicted_and_observed(placement: Placement) -> Plot:
         if len(known) > _FEW:
             size = [2 + 4 * opponent.n_battles for opponent in known]
             each = [opponent.to_dict() for opponent in known]
-            ax.scatter(column(each, "predicted"), column(each, "observed"), size, SOFT, alpha=0.4)
+            ax.scatter(
+                column(each, "predicted"),
+                column(each, "observed"),
+                size,
+                SOFT,
+                alpha=0.4,
+            )
             groups = _bins(known)
         shares = [_share(group) for group in groups]
-        kinds.scatter(ax, shares, "predicted", "observed", colors(placement.placed)[model])
+        kinds.scatter(
+            ax, shares, "predicted", "observed", colors(placement.placed)[model]
+        )
     kinds.diagonal(axes, x="wins, predicted", y="wins, observed")
     axes[0].set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     caption = (
@@ -116,5 +139,8 @@ def _bins(known: Sequence[Opponent]) -> list[list[Opponent]]:
     ordered = sorted(known, key=lambda o: o.predicted or 0.0)
     before = np.cumsum([0, *(o.n_games for o in ordered)])
     place = np.minimum(_BINS * before[:-1] // before[-1], _BINS - 1)
-    groups = ([o for o, at in zip(ordered, place, strict=True) if at == i] for i in range(_BINS))
+    groups = (
+        [o for o, at in zip(ordered, place, strict=True) if at == i]
+        for i in range(_BINS)
+    )
     return [group for group in groups if group]

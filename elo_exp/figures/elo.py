@@ -43,7 +43,11 @@ def plots(standings: Standings) -> list[Plot]:
     """Draw what these standings allow: nothing without Elo, less where there is one order."""
     if not _rated(standings):
         return []
-    drawn = [k_sensitivity(standings), permutation_traces(standings), order_effect(standings)]
+    drawn = [
+        k_sensitivity(standings),
+        permutation_traces(standings),
+        order_effect(standings),
+    ]
     return [plot for plot in drawn if plot is not None]
 
 
@@ -62,7 +66,9 @@ def line_key(color: Mapping[str, str], called: Mapping[str, str]) -> dict[str, L
     return {called[model]: {"color": color[model], "lw": 2.5} for model in color}
 
 
-def _panels(standings: Standings, heading: str, **more: Any) -> tuple[Figure, dict[str, Axes]]:
+def _panels(
+    standings: Standings, heading: str, **more: Any
+) -> tuple[Figure, dict[str, Axes]]:
     """A panel for each dimension that is rated."""
     names = _rated(standings)
     figure, axes = panels(
@@ -107,7 +113,9 @@ def k_sensitivity(standings: Standings) -> Plot:
         "Elo converges to as K grows. A small K understates gaps."
     )
     if endless:
-        caption += f" No limit in {', '.join(endless)}: an entrant only wins or only loses."
+        caption += (
+            f" No limit in {', '.join(endless)}: an entrant only wins or only loses."
+        )
     caption += only_best(len(shown(standings)), len(standings.models))
     return saved("k_sensitivity", figure, rows, caption, x="k", y=("rating",))
 
@@ -120,17 +128,28 @@ def k_lines(ax: Axes, rows: Sequence[Row], color: Mapping[str, str]) -> None:
     limit = ks[-1] * (ks[-1] / ks[0]) ** 0.2
     ticks: dict[float, str] = {}
     for k in ks:
-        has_room = not ticks or math.log(k / max(ticks)) > 0.1 * math.log(ks[-1] / ks[0])
+        has_room = not ticks or math.log(k / max(ticks)) > 0.1 * math.log(
+            ks[-1] / ks[0]
+        )
         ticks |= {k: f"{k:g}"} if has_room else {}
     by = grouped(sorted(rows, key=lambda row: row["k"]), "model")
     for model in color:
         line = by.get(model, [])
         x, y = column(line, "k"), column(line, "rating")
-        ax.errorbar(x, y, Z95 * column(line, "ordering_error"), fmt="o-", ms=3, color=color[model])
+        ax.errorbar(
+            x,
+            y,
+            Z95 * column(line, "ordering_error"),
+            fmt="o-",
+            ms=3,
+            color=color[model],
+        )
         end = line[-1].get("elo_limit") if line else None
         if end is not None:
             ticks[limit] = "limit"
-            ax.plot([ks[-1], limit], [y[-1], end], color=color[model], lw=0.9, ls=_DOTTED)
+            ax.plot(
+                [ks[-1], limit], [y[-1], end], color=color[model], lw=0.9, ls=_DOTTED
+            )
             ax.plot([limit], [end], "D", ms=4, color=color[model])
     ax.set(xscale="log", xlabel="K")
     set_ticks(ax.xaxis, list(ticks))
@@ -187,20 +206,37 @@ def order_effect(standings: Standings) -> Plot | None:
             for m, model in enumerate(board.models):
                 counts = np.histogram(board.samples[:, m], edges)[0]
                 rows += [
-                    {"dimension": name, "model": model, "low": low, "high": high, "n_perms": n}
-                    for low, high, n in zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
+                    {
+                        "dimension": name,
+                        "model": model,
+                        "low": low,
+                        "high": high,
+                        "n_perms": n,
+                    }
+                    for low, high, n in zip(
+                        edges[:-1], edges[1:], counts.tolist(), strict=True
+                    )
                     if n
                 ]
     if not rows:
         return None
     by = grouped(rows, "dimension", "model")
-    figure, axes = _panels(standings, "Elo after one permutation", sharex=True, sharey=False)
+    figure, axes = _panels(
+        standings, "Elo after one permutation", sharex=True, sharey=False
+    )
     for name, ax in axes.items():
         for model, color in shown(standings).items():
             bars = by.get((name, model), [])
             low = column(bars, "low")
             width = column(bars, "high") - low
-            ax.bar(low, column(bars, "n_perms"), width, align="edge", color=color, alpha=0.75)
+            ax.bar(
+                low,
+                column(bars, "n_perms"),
+                width,
+                align="edge",
+                color=color,
+                alpha=0.75,
+            )
         ax.grid(visible=False, axis="x")
         ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         ax.set_xlabel("Elo after one permutation")

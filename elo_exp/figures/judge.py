@@ -42,8 +42,15 @@ def length_effect(standings: Standings) -> Plot | None:
     rows: list[Row] = [
         {
             **tercile,
-            **dict(zip(("win_rate_ci_low", "win_rate_ci_high"), _ends(tercile), strict=True)),
-            **{name: length["effect"][name] for name in ("scale", "effect", "ci_low", "ci_high")},
+            **dict(
+                zip(
+                    ("win_rate_ci_low", "win_rate_ci_high"), _ends(tercile), strict=True
+                )
+            ),
+            **{
+                name: length["effect"][name]
+                for name in ("scale", "effect", "ci_low", "ci_high")
+            },
         }
         for length in found.values()
         for tercile in length["terciles"]
@@ -54,7 +61,9 @@ def length_effect(standings: Standings) -> Plot | None:
     figure, axes = panels(
         list(found),
         heading="Win rate of the longer response",
-        notes=[f"{e['n_prompts']:,} prompts, {e['n_games']:,} verdicts" for e in effects],
+        notes=[
+            f"{e['n_prompts']:,} prompts, {e['n_games']:,} verdicts" for e in effects
+        ],
         key={
             "all verdicts, in three parts by length": {"color": BLUE, "marker": "o"},
             "between equally rated entrants (fit)": {"color": ORANGE},
@@ -73,7 +82,9 @@ def length_effect(standings: Standings) -> Plot | None:
 
 
 def _ends(tercile: Row) -> tuple[float | None, float | None]:
-    return share_interval(tercile["win_rate"], tercile["std_error"], tercile["n_prompts"])
+    return share_interval(
+        tercile["win_rate"], tercile["std_error"], tercile["n_prompts"]
+    )
 
 
 def _by_length(ax: Axes, rows: Sequence[Row]) -> None:
@@ -83,12 +94,19 @@ def _by_length(ax: Axes, rows: Sequence[Row]) -> None:
         strength = np.tanh(x / fit["scale"])
         ax.plot(x, _longer_wins(fit["effect"] * strength), color=ORANGE)
         if fit["ci_low"] is not None:
-            low, high = (_longer_wins(fit[end] * strength) for end in ("ci_low", "ci_high"))
+            low, high = (
+                _longer_wins(fit[end] * strength) for end in ("ci_low", "ci_high")
+            )
             ax.fill_between(x, low, high, color=ORANGE, alpha=0.2, lw=0)
     shortest, longest = column(rows, "shortest"), column(rows, "longest")
     wins, middle = column(rows, "win_rate"), (shortest + longest) / 2
     ax.hlines(wins, shortest, longest, color=BLUE, lw=0.8, alpha=0.6)
-    ax.vlines(middle, column(rows, "win_rate_ci_low"), column(rows, "win_rate_ci_high"), color=BLUE)
+    ax.vlines(
+        middle,
+        column(rows, "win_rate_ci_low"),
+        column(rows, "win_rate_ci_high"),
+        color=BLUE,
+    )
     ax.plot(middle, wins, "o", color=BLUE)
     ax.axhline(0.5, color=SOFT, lw=0.8, ls=(0, (3, 3)))
     ax.set(xlabel="difference in length, characters", xlim=(0, None))

@@ -54,7 +54,11 @@ def intervals(
 def series_key(names: Iterable[str]) -> dict[str, Look]:
     """Return the key of the marks of a row."""
     return {
-        name: {"color": SOFT, "marker": MARKERS[i % len(MARKERS)], "mfc": "white" if i else SOFT}
+        name: {
+            "color": SOFT,
+            "marker": MARKERS[i % len(MARKERS)],
+            "mfc": "white" if i else SOFT,
+        }
         for i, name in enumerate(names)
     }
 
@@ -88,7 +92,9 @@ def matrix(
         if text and not np.isnan(value):
             color = "white" if abs(value - middle) > 0.6 * reach else INK
             weight = "bold" if bold is not None and bold[i, j] else "normal"
-            ax.text(j, i, text(value), ha="center", va="center", color=color, weight=weight)
+            ax.text(
+                j, i, text(value), ha="center", va="center", color=color, weight=weight
+            )
 
 
 def slanted(ax: Axes) -> None:

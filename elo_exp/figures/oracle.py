@@ -74,7 +74,9 @@ def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
         height=0.28 * len(estimators) + 0.2,
         sharex=True,
     )
-    shown = [{**row, "flag": "refused" if row["value"] is None else None} for row in rows]
+    shown = [
+        {**row, "flag": "refused" if row["value"] is None else None} for row in rows
+    ]
     for ax, (policy, here) in zip(axes, grouped(shown, "policy").items(), strict=True):
         if policy in truth:
             error = Z95 * (truth[policy].std_error or 0.0)
@@ -107,7 +109,10 @@ def calibration(analysis: Analysis) -> Plot:
     figure, axes = panels(
         data.policies,
         heading="Calibration of the judge's score, and the scores it is used on",
-        notes=[f"overlap of scores {c.overlap.affinity:.2f}" for c in analysis.checks.values()],
+        notes=[
+            f"overlap of scores {c.overlap.affinity:.2f}"
+            for c in analysis.checks.values()
+        ],
         key={
             "calibration": {"color": INK},
             "mean label": {"color": INK, "marker": "o", "lw": 0},
@@ -130,8 +135,12 @@ def calibration(analysis: Analysis) -> Plot:
         if analysis.options.calibration == "monotone":
             order = np.argsort(labelled.score)
             fitted = analysis.calibration.full(labelled)
-            ax.plot(labelled.score[order], fitted[order], color=INK, drawstyle="steps-mid")
-    axes[0].set(ylabel="oracle label; share of scores", xlim=(-0.03, 1.03), ylim=(-0.02, 1.05))
+            ax.plot(
+                labelled.score[order], fitted[order], color=INK, drawstyle="steps-mid"
+            )
+    axes[0].set(
+        ylabel="oracle label; share of scores", xlim=(-0.03, 1.03), ylim=(-0.02, 1.05)
+    )
     caption = (
         f"Calibration from the judge's score to the oracle's label, from {len(labelled):,} "
         "labels, and the scores that it is used on. An overlap below 0.5 is refused, below "
@@ -147,7 +156,9 @@ def _score_rows(
     edges = np.linspace(0.0, 1.0, _BINS + 1)
     share_logged = np.histogram(logged.score, edges)[0] / len(logged)
     share_policy = np.histogram(scores, edges, weights=counts)[0] / counts.sum()
-    of_bin = np.clip(np.searchsorted(edges, labelled.score, side="right") - 1, 0, _BINS - 1)
+    of_bin = np.clip(
+        np.searchsorted(edges, labelled.score, side="right") - 1, 0, _BINS - 1
+    )
     for i in range(_BINS):
         score, label = labelled.score[of_bin == i], labelled.label[of_bin == i]
         yield {
@@ -164,12 +175,16 @@ def _score_rows(
 
 def _scores(ax: Axes, rows: Sequence[Row]) -> None:
     edges = np.append(column(rows, "low"), rows[-1]["high"])
-    ax.stairs(column(rows, "share_logged"), edges, fill=True, color=SOFT, alpha=0.4, lw=0)
+    ax.stairs(
+        column(rows, "share_logged"), edges, fill=True, color=SOFT, alpha=0.4, lw=0
+    )
     ax.stairs(column(rows, "share_policy"), edges, color=BLUE, lw=1.6)
     known = [row for row in rows if row["n_labels"]]
     n_labels = column(known, "n_labels")
     scores = column(known, "score")
-    ax.scatter(scores, column(known, "mean_label"), 8 + 60 * n_labels / n_labels.sum(), INK)
+    ax.scatter(
+        scores, column(known, "mean_label"), 8 + 60 * n_labels / n_labels.sum(), INK
+    )
     for end in (scores.min(), scores.max()):
         ax.axvline(end, color=ORANGE, lw=1.2, ls=":")
     ax.set_xlabel("judge score")
@@ -206,8 +221,14 @@ def weights(analysis: Analysis) -> Plot | None:
     )
     for ax, here in zip(axes, grouped(rows, "policy").values(), strict=True):
         ax.plot([0, 1], [0, 1], "--", color=SOFT, lw=0.8)
-        for color, line in zip((ORANGE, BLUE), grouped(here, "weights").values(), strict=True):
-            ax.plot(column(line, "share_of_rows"), column(line, "share_of_weight"), color=color)
+        for color, line in zip(
+            (ORANGE, BLUE), grouped(here, "weights").values(), strict=True
+        ):
+            ax.plot(
+                column(line, "share_of_rows"),
+                column(line, "share_of_weight"),
+                color=color,
+            )
         ax.set_xlabel("logged answers, largest weight first")
     axes[0].set_ylabel("share of all weight")
     for axis in (axes[0].xaxis, axes[0].yaxis):
@@ -245,7 +266,9 @@ def _percent(ess: float | None, n: int) -> str:
 def label_budget(analysis: Analysis) -> Plot | None:
     """Draw the half width of the direct estimate's interval against the number of labels."""
     refused = {
-        e.policy for e in analysis.estimates if (e.estimator, e.status) == ("direct", REFUSE)
+        e.policy
+        for e in analysis.estimates
+        if (e.estimator, e.status) == ("direct", REFUSE)
     }
     shown = [
         budget

@@ -35,7 +35,9 @@ from elo_exp.records import Plot
 from elo_exp.report.findings import companion
 
 MAX_ROWS = 40  # entrants of a figure; all are in its rows
-_FEW = 12  # entrants; with more, marks are smaller and the cells of a matrix carry no text
+_FEW = (
+    12  # entrants; with more, marks are smaller and the cells of a matrix carry no text
+)
 _BEYOND = 0.6  # of the span of all ratings: an interval that reaches further is cut off
 _TICKS = (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
@@ -116,7 +118,9 @@ def ratings(standings: Standings) -> Plot | None:
     shown = [row for row in rows if row["model"] in models]
     called = labels(standings.models)
     names = {model: called[model] for model in models}
-    color = colors(models) if len(models) <= MAX_COLORED else dict.fromkeys(models, BLUE)
+    color = (
+        colors(models) if len(models) <= MAX_COLORED else dict.fromkeys(models, BLUE)
+    )
     methods = {board.label: board for some in boards.values() for board in some}
     is_dense = len(models) > _FEW
     figure, axes = panels(
@@ -130,12 +134,12 @@ def ratings(standings: Standings) -> Plot | None:
     )
     size = 3.5 if is_dense else 5.5
     for ax, here in zip(axes, grouped(shown, "dimension").values(), strict=True):
-        kinds.intervals(ax, here, names, lambda r: color[r["model"]], by="method", size=size)
+        kinds.intervals(
+            ax, here, names, lambda r: color[r["model"]], by="method", size=size
+        )
         ax.set_xlabel("rating")
     axes[0].set_xlim(*_limits(shown))
-    caption = (
-        f"Ratings, best first. {'; '.join(f'{n}: {interval(b)}' for n, b in methods.items())}."
-    )
+    caption = f"Ratings, best first. {'; '.join(f'{n}: {interval(b)}' for n, b in methods.items())}."
     caption += _significant(standings) + only_best(len(models), len(standings.models))
     return saved("ratings", figure, rows, caption)
 
@@ -201,11 +205,15 @@ def win_rates(standings: Standings) -> Plot | None:
 
 def _win_rate_rows(standings: Standings) -> list[Row]:
     pairs = standings.differences.get(companion(standings) or "", ())
-    significant = {(d.dimension, *sorted((d.higher, d.lower))): d.significant for d in pairs}
+    significant = {
+        (d.dimension, *sorted((d.higher, d.lower))): d.significant for d in pairs
+    }
     share = {
         (dimension, *pair): found
         for dimension, battles in standings.battles.items()
-        for pair, found in shares_of.shares(battles, use="consistent", ties="half").items()
+        for pair, found in shares_of.shares(
+            battles, use="consistent", ties="half"
+        ).items()
     }
     rows: list[Row] = []
     for rate in standings.win_rates:
@@ -249,7 +257,9 @@ def predicted_and_observed(standings: Standings) -> Plot | None:
     )
     for ax, some in zip(axes, by.values(), strict=True):
         decisive = [row for row in some if row["observed_decisive"] is not None]
-        kinds.scatter(ax, decisive, "expected", "observed_decisive", ORANGE, hollow=True)
+        kinds.scatter(
+            ax, decisive, "expected", "observed_decisive", ORANGE, hollow=True
+        )
         kinds.scatter(ax, some, "expected", "observed", BLUE)
     kinds.diagonal(axes, x="favourite wins, predicted", y="favourite wins, observed")
     has_bars = any(len(some) <= kinds.MAX_BARS for some in by.values())
@@ -264,7 +274,9 @@ def predicted_and_observed(standings: Standings) -> Plot | None:
 
 def _fit_rows(standings: Standings, dimension: str) -> list[Row]:
     found, battles = standings.diagnoses.get(dimension), standings.battles[dimension]
-    if not found or not found["transitivity"]["df"]:  # each pair has a rating difference of its own
+    if (
+        not found or not found["transitivity"]["df"]
+    ):  # each pair has a rating difference of its own
         return []
     every = shares_of.shares(battles, use="both", ties="half")
     decisive = shares_of.shares(battles, use="both", ties="drop")
@@ -279,7 +291,9 @@ def _fit_rows(standings: Standings, dimension: str) -> list[Row]:
                 "other": names[is_favourite],
                 "expected": max(pair["expected"], 1 - pair["expected"]),
                 **_observed("", every[names], is_favourite=is_favourite),
-                **_observed("_decisive", decisive.get(names), is_favourite=is_favourite),
+                **_observed(
+                    "_decisive", decisive.get(names), is_favourite=is_favourite
+                ),
             }
         )
     return rows
@@ -287,7 +301,9 @@ def _fit_rows(standings: Standings, dimension: str) -> list[Row]:
 
 def _observed(suffix: str, share: shares_of.Share | None, *, is_favourite: bool) -> Row:
     """One pair's observed share, seen from the favourite."""
-    observed = None if share is None else share.share if is_favourite else 1 - share.share
+    observed = (
+        None if share is None else share.share if is_favourite else 1 - share.share
+    )
     error, n_prompts = (share.std_error, share.n_prompts) if share else (None, 0)
     low, high = share_interval(observed, error, n_prompts)
     return {
@@ -353,7 +369,9 @@ def power(standings: Standings) -> Plot | None:
     ax.set(xscale="log", yscale="log", xlabel="prompts", ylabel="rating gap, points")
     set_ticks(ax.xaxis, _TICKS)
     set_ticks(ax.yaxis, _TICKS)
-    ends = {called[dimension]: line[-1]["detectable"] for dimension, line in lines.items()}
+    ends = {
+        called[dimension]: line[-1]["detectable"] for dimension, line in lines.items()
+    }
     end_labels(ax, float(sizes[-1]), ends)
     run = "; ".join(
         f"{row['dimension']} {row['detectable']:.0f} points with {row['n_prompts']:,} prompts"

@@ -101,11 +101,15 @@ def labels(names: Iterable[str]) -> dict[str, str]:
     """Each name as it is drawn: on one line, both its ends where it is long, no two alike."""
     every = set(names)
     printable = {
-        name: "".join(c if c.isprintable() else " " for c in name).strip() or "?" for name in every
+        name: "".join(c if c.isprintable() else " " for c in name).strip() or "?"
+        for name in every
     }
     short = {name: _shortened(text) for name, text in printable.items()}
     taken = Counter(short.values())
-    return {name: label if taken[label] == 1 else printable[name] for name, label in short.items()}
+    return {
+        name: label if taken[label] == 1 else printable[name]
+        for name, label in short.items()
+    }
 
 
 def _shortened(text: str) -> str:
@@ -139,14 +143,20 @@ def panels(
     n_columns = min(n_columns, len(titles))
     n_rows = math.ceil(len(titles) / n_columns)
     names = [labels(titles)[title] if title else "" for title in titles]
-    width = max(width, _BOLD * max(map(len, names)), _REGULAR * max(map(len, notes), default=0))
+    width = max(
+        width, _BOLD * max(map(len, names)), _REGULAR * max(map(len, notes), default=0)
+    )
     across = n_columns * width + _REGULAR * max(map(len, beside), default=0)
     across = max(across, 4.8, 1.15 * _BOLD * len(heading))
     n_marks = _marks_a_line(key or {}, across)
     head = 0.6 + 0.2 * math.ceil(len(key or {}) / n_marks)
-    figure = Figure(figsize=(across, head + n_rows * (height + 0.6)), layout="constrained")
+    figure = Figure(
+        figsize=(across, head + n_rows * (height + 0.6)), layout="constrained"
+    )
     _head(figure, heading, key or {}, n_marks)
-    grid = figure.subplots(n_rows, n_columns, squeeze=False, sharex=sharex, sharey=sharey)
+    grid = figure.subplots(
+        n_rows, n_columns, squeeze=False, sharex=sharex, sharey=sharey
+    )
     axes = grid.ravel().tolist()
     for ax in axes[len(titles) :]:
         ax.set_axis_off()
@@ -160,7 +170,11 @@ def panels(
 def _marks_a_line(key: Mapping[str, Look], inches: float) -> int:
     """How many marks of a key stand side by side in so many inches."""
     lengths = [0.6 + _REGULAR * len(label) for label in key]
-    return max(1, len(key)) if sum(lengths) < inches else max(1, int(inches / max(lengths)))
+    return (
+        max(1, len(key))
+        if sum(lengths) < inches
+        else max(1, int(inches / max(lengths)))
+    )
 
 
 def _head(figure: Figure, heading: str, key: Mapping[str, Look], n_marks: int) -> None:
@@ -181,16 +195,25 @@ def _head(figure: Figure, heading: str, key: Mapping[str, Look], n_marks: int) -
     )
 
 
-def saved(name: str, figure: Figure, rows: Sequence[Row], caption: str, **chart: Any) -> Plot:
+def saved(
+    name: str, figure: Figure, rows: Sequence[Row], caption: str, **chart: Any
+) -> Plot:
     """Return the figure as PNG and SVG, with the rows that it was drawn from."""
     png, svg = io.BytesIO(), io.StringIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the SVG has the text
+        warnings.filterwarnings(
+            "ignore", "Glyph .* missing from font"
+        )  # the SVG has the text
         figure.savefig(png, format="png", dpi=DPI)
         figure.set_layout_engine("none")  # as the PNG has laid it out
         figure.savefig(svg, format="svg", metadata={"Date": None})
     return Plot(
-        name=name, png=png.getvalue(), svg=svg.getvalue(), rows=rows, caption=caption, **chart
+        name=name,
+        png=png.getvalue(),
+        svg=svg.getvalue(),
+        rows=rows,
+        caption=caption,
+        **chart,
     )
 
 
@@ -211,7 +234,9 @@ def end_labels(ax: Axes, x: float, ends: Mapping[str, float]) -> None:
     for name, y in sorted(ends.items(), key=lambda end: end[1]):
         below = max(float(to_panel.transform((x, y))[1]), below + _LINE_HEIGHT)
         at: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-        ax.annotate(name, (x, below), xytext=(5, 0), va="center", annotation_clip=False, **at)
+        ax.annotate(
+            name, (x, below), xytext=(5, 0), va="center", annotation_clip=False, **at
+        )
 
 
 def grouped(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
@@ -230,4 +255,6 @@ def column(rows: Iterable[Row], name: str) -> Array:
 
 def only_best(n_shown: int, n: int, things: str = "entrants") -> str:
     """Name what is left out, for a caption."""
-    return f" Only the first {n_shown} of {n} {things} are shown." if n_shown < n else ""
+    return (
+        f" Only the first {n_shown} of {n} {things} are shown." if n_shown < n else ""
+    )

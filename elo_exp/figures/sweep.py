@@ -36,10 +36,16 @@ _MAX_SETTINGS = 5  # lines of panels, of as many numbers of permutations or sett
 _MAX_ROWS = 30  # entrants, or shifts of a dimension
 _MAX_JUDGES = 8
 _SEED = "elo.seed="
-_KEPT = ("run", "dimension", "model")  # columns of compare.csv, beside those of the shift
+_KEPT = (
+    "run",
+    "dimension",
+    "model",
+)  # columns of compare.csv, beside those of the shift
 
 
-def plots(rows: Sequence[Row], judges: Sequence[Row], pair: Sequence[str] | None) -> list[Plot]:
+def plots(
+    rows: Sequence[Row], judges: Sequence[Row], pair: Sequence[str] | None
+) -> list[Plot]:
     """Draw what was swept.
 
     judges  the rows of sweep_judges.csv
@@ -52,16 +58,25 @@ def plots(rows: Sequence[Row], judges: Sequence[Row], pair: Sequence[str] | None
     )
     two = list(pair or best_models(rated)[:2])
     drawn = [k_by_n_perms(rated)] if n_ks > 1 else []
-    drawn += [pair_by_k_and_n_perms(rated, *two)] if n_ks > 1 < n_perms and len(two) == 2 else []
+    drawn += (
+        [pair_by_k_and_n_perms(rated, *two)]
+        if n_ks > 1 < n_perms and len(two) == 2
+        else []
+    )
     drawn += [seeds(rated)] if n_seeds > 1 else []
     drawn += [judges_agreement(judges)] if judges else []
-    drawn += [ratings_by_mode(fitted)] if len({row["mode"] for row in fitted}) > 1 else []
+    drawn += (
+        [ratings_by_mode(fitted)] if len({row["mode"] for row in fitted}) > 1 else []
+    )
     return drawn
 
 
 def best_models(rows: Sequence[Row]) -> list[str]:
     """Return the models by their mean Elo over jobs and dimensions."""
-    mean = {model: column(some, "rating").mean() for model, some in grouped(rows, "model").items()}
+    mean = {
+        model: column(some, "rating").mean()
+        for model, some in grouped(rows, "model").items()
+    }
     return sorted(mean, key=lambda model: (-mean[model], model))
 
 
@@ -72,11 +87,17 @@ def best_models(rows: Sequence[Row]) -> list[str]:
 def k_by_n_perms(rows: Sequence[Row]) -> Plot:
     """Draw Elo by K: a column for each dimension, a line for each n_perms and other setting."""
     every = sorted({(row["n_perms"], row["setting"]) for row in rows})
-    chosen = np.linspace(0, len(every) - 1, min(_MAX_SETTINGS, len(every))).round().astype(int)
+    chosen = (
+        np.linspace(0, len(every) - 1, min(_MAX_SETTINGS, len(every)))
+        .round()
+        .astype(int)
+    )
     dimensions = list(grouped(rows, "dimension"))
     places = [(*every[i], dimension) for i in chosen for dimension in dimensions]
     models = best_models(rows)
-    color = {model: colors(models[:MAX_COLORED])[model] for model in models[:MAX_COLORED]}
+    color = {
+        model: colors(models[:MAX_COLORED])[model] for model in models[:MAX_COLORED]
+    }
     figure, axes = panels(
         [dimension for *_, dimension in places],
         heading="Elo by K and number of permutations",
@@ -98,7 +119,9 @@ def k_by_n_perms(rows: Sequence[Row]) -> Plot:
         "Mean Elo by K, a line of panels for each number of permutations and each other "
         "setting that was swept. Bars: 95 % Monte Carlo error of averaging permutations."
     )
-    caption += only_best(len(chosen), len(every), "settings") + only_best(len(color), len(models))
+    caption += only_best(len(chosen), len(every), "settings") + only_best(
+        len(color), len(models)
+    )
     return saved("k_by_n_perms", figure, lines, caption, x="k", y=("rating",))
 
 
@@ -132,7 +155,9 @@ def pair_by_k_and_n_perms(rows: Sequence[Row], first: str, second: str) -> Plot:
             at = n_perms.index(cell["n_perms"]), ks.index(cell["k"])
             values[at], near[at] = cell["difference"], cell["convergence"] >= CONVERGED
         across, down = [f"{k:g}" for k in ks], [f"{n:,}" for n in n_perms]
-        kinds.matrix(ax, values, _signed, down, across, limits=(-widest, widest), bold=near)
+        kinds.matrix(
+            ax, values, _signed, down, across, limits=(-widest, widest), bold=near
+        )
         ax.set_xlabel("K")
     axes[0].set_ylabel("permutations")
     caption = (
@@ -157,7 +182,12 @@ def _gaps(rows: Sequence[Row], first: str, second: str) -> list[Row]:
             row, gap = sides[first], sides[first]["rating"] - sides[second]["rating"]
             names = ("job", "setting", "dimension", "k", "n_perms", "convergence")
             leader = first if gap > 0 else second if gap < 0 else None
-            found = {"first": first, "second": second, "difference": gap, "leader": leader}
+            found = {
+                "first": first,
+                "second": second,
+                "difference": gap,
+                "leader": leader,
+            }
             cells.append({**{name: row[name] for name in names}, **found})
     return cells
 
@@ -176,7 +206,10 @@ def seeds(rows: Sequence[Row]) -> Plot:
             deviation, error = row["rating"] - mean, row["ordering_error"]
             drawn.append(
                 {
-                    **{name: row[name] for name in ("job", "dimension", "model", "seed", "rating")},
+                    **{
+                        name: row[name]
+                        for name in ("job", "dimension", "model", "seed", "rating")
+                    },
                     "ordering_error": error,
                     "deviation": deviation,
                     "ci_low": deviation - Z95 * error,
@@ -230,7 +263,9 @@ def _intervals(
 @styled
 def judges_agreement(rows: Sequence[Row]) -> Plot:
     """Draw kappa above the diagonal and the rank correlation below it, for every two judges."""
-    every = list(dict.fromkeys(row[name] for row in rows for name in ("first", "second")))
+    every = list(
+        dict.fromkeys(row[name] for row in rows for name in ("first", "second"))
+    )
     judges = every[:_MAX_JUDGES]
     called = [labels(every)[judge] for judge in judges]
     by = grouped(rows, "dimension")
@@ -247,7 +282,10 @@ def judges_agreement(rows: Sequence[Row]) -> Plot:
         for row in here:
             if row["first"] in judges and row["second"] in judges:
                 i, j = judges.index(row["first"]), judges.index(row["second"])
-                values[i, j], values[j, i] = column([row], "kappa")[0], column([row], "rho")[0]
+                values[i, j], values[j, i] = (
+                    column([row], "kappa")[0],
+                    column([row], "rho")[0],
+                )
         kinds.matrix(ax, values, _hundredths, called, called, limits=(-1, 1))
         kinds.slanted(ax)
     caption = (
@@ -293,7 +331,9 @@ def ratings_by_mode(rows: Sequence[Row]) -> Plot:
 
 def compare_plots(rows: Sequence[Row], runs: Sequence[str], method: str) -> list[Plot]:
     """Draw how far ratings by `method` moved from the first of these runs."""
-    moved = [row for row in rows if row["method"] == method and row["shift"] is not None]
+    moved = [
+        row for row in rows if row["method"] == method and row["shift"] is not None
+    ]
     return [rating_shifts(moved, runs)] if moved else []
 
 
@@ -344,4 +384,8 @@ def rating_shifts(rows: Sequence[Row], runs: Sequence[str]) -> Plot:
 
 
 def _by_significance(row: Row) -> str:
-    return BLUE if row["shift_p_holm"] is not None and row["shift_p_holm"] <= ALPHA else SOFT
+    return (
+        BLUE
+        if row["shift_p_holm"] is not None and row["shift_p_holm"] <= ALPHA
+        else SOFT
+    )

@@ -42,7 +42,9 @@ class Judge(Protocol):
 class OfflineJudge(Judge, Protocol):
     """A judge that answers by itself, at no cost."""
 
-    def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
+    def answer(
+        self, requests: Sequence[JudgeRequest], store: Store
+    ) -> Iterator[JudgeReply]:
         """Reply to requests, in any order, each reply committed to the store before it is yielded;
         skip those it has no answer to."""
 
@@ -56,7 +58,9 @@ class PaidJudge(Judge, Protocol):
     transport: str  # batches or messages
     concurrency: int  # requests at a time, of messages
     pause_seconds: float  # between looks at what other processes pay for
-    cache: str | None  # of prompts: measured, 1h, 5m or none; None: that is the server's business
+    cache: (
+        str | None
+    )  # of prompts: measured, 1h, 5m or none; None: that is the server's business
     max_tokens: int
     budget: Budget
     budget_setting: str  # the setting that holds the cap, for messages

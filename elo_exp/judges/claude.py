@@ -29,9 +29,7 @@ from elo_exp.types import Count, Dollars, Effort, NonNegative, Positive, Share
 class ClaudeModel(Prices):
     """What is to be known of a model id."""
 
-    structured_output: (
-        bool  # takes a JSON schema for its answer; else the verdict is the last line of a text
-    )
+    structured_output: bool  # takes a JSON schema for its answer; else the verdict is the last line of a text
     takes_effort: bool
 
 
@@ -148,10 +146,14 @@ class ClaudeJudge:
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
         """The message of a request. Up to the breakpoint it is the same, byte for byte, for all of
         a rubric."""
-        breakpoint_ = {"cache_control": {"type": "ephemeral", "ttl": ttl}} if ttl else {}
+        breakpoint_ = (
+            {"cache_control": {"type": "ephemeral", "ttl": ttl}} if ttl else {}
+        )
         output = {"effort": self.effort} if self.effort else {}
         if self._facts.structured_output:
-            output |= {"format": {"type": "json_schema", "schema": json.loads(request.schema)}}  # type: ignore[dict-item]
+            output |= {
+                "format": {"type": "json_schema", "schema": json.loads(request.schema)}
+            }  # type: ignore[dict-item]
         return {
             "model": self.model,
             "max_tokens": self.max_tokens,

@@ -81,7 +81,9 @@ class LexicalJudge:
             "seed": self.seed,
         }
 
-    def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
+    def answer(
+        self, requests: Sequence[JudgeRequest], store: Store
+    ) -> Iterator[JudgeReply]:
         replies = (self._reply(request) for request in requests)
         return store.keep(replies, key=lambda reply: reply.key, chunk=_CHUNK)
 
@@ -107,10 +109,16 @@ class LexicalJudge:
     def _verdict(self, shown: Comparison) -> dict[str, str]:
         signal = SIGNALS[self._signal(shown)]
         a, b = signal(shown, shown.response_a), signal(shown, shown.response_b)
-        verdict = "TIE" if a == b or abs(a - b) < self.margin else ("A" if a > b else "B")
+        verdict = (
+            "TIE" if a == b or abs(a - b) < self.margin else ("A" if a > b else "B")
+        )
         if self._prefers_first(shown):
             verdict = "A"
-        return {"evidence_a": f"score {a:.3f}", "evidence_b": f"score {b:.3f}", "verdict": verdict}
+        return {
+            "evidence_a": f"score {a:.3f}",
+            "evidence_b": f"score {b:.3f}",
+            "verdict": verdict,
+        }
 
     def _prefers_first(self, shown: Comparison) -> bool:
         """Draw for the comparison, not for the order, so that both orders are affected."""
@@ -126,7 +134,10 @@ def _score(request: JudgeRequest, signal: str) -> dict[str, str | float]:
     whole scale for an empty response, a fifth of it at 64 words."""
     assert isinstance(request.subject, Item) and request.scale is not None
     (low, high), text = request.scale, request.subject.response_text
-    value = (SIGNALS[signal](request.subject, text) + letter_similarity(request.subject, text)) / 2
+    value = (
+        SIGNALS[signal](request.subject, text)
+        + letter_similarity(request.subject, text)
+    ) / 2
     half = 1 / (2 + math.sqrt(len(_WORD.findall(text.lower()))))
     start = min(max(value - half, 0.0), 1.0 - 2 * half)
     numbers = {"score": value, "low": start, "high": start + 2 * half}
@@ -149,7 +160,11 @@ def overlap(shown: Comparison | Item, text: str) -> float:
 def hedging(shown: Comparison | Item, text: str) -> float:
     """Return how near the response's commitment is to the expected one, by default an answer."""
     lowered = text.lower()
-    degree = 1.0 if _REFUSALS.search(lowered) else min(1, len(_HEDGES.findall(lowered))) * 0.5
+    degree = (
+        1.0
+        if _REFUSALS.search(lowered)
+        else min(1, len(_HEDGES.findall(lowered))) * 0.5
+    )
     return 1.0 - abs(degree - _TARGET[shown.expected_behavior or "answer"])
 
 
@@ -167,10 +182,15 @@ def letter_similarity(shown: Item, text: str) -> float:
 
     Without a reference, the question takes its place.
     """
-    wanted, found = _letter_pairs(shown.gold_answer or shown.prompt_text), _letter_pairs(text)
+    wanted, found = (
+        _letter_pairs(shown.gold_answer or shown.prompt_text),
+        _letter_pairs(text),
+    )
     lengths = math.hypot(*wanted.values()) * math.hypot(*found.values())
     return (
-        min(sum(n * found[pair] for pair, n in wanted.items()) / lengths, 1.0) if lengths else 0.0
+        min(sum(n * found[pair] for pair, n in wanted.items()) / lengths, 1.0)
+        if lengths
+        else 0.0
     )
 
 

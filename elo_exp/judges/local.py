@@ -58,7 +58,9 @@ class LocalJudge(ModelSettings):
             "lead": self.lead,
         }
 
-    def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
+    def answer(
+        self, requests: Sequence[JudgeRequest], store: Store
+    ) -> Iterator[JudgeReply]:
         return get_or_create(
             {request.key: request for request in requests},
             store,
@@ -74,7 +76,9 @@ class LocalJudge(ModelSettings):
         try:
             lm = causal_lm.load(self.weights)
             for scale in dict.fromkeys(request.scale for request in requests):
-                lead, names = (SCORE_LEAD, _numbers(scale)) if scale else (self.lead, LABELS)
+                lead, names = (
+                    (SCORE_LEAD, _numbers(scale)) if scale else (self.lead, LABELS)
+                )
                 labels = Labels.of(lm, lead, names)
                 some = [request for request in requests if request.scale == scale]
                 yield from self._label(lm, some, labels)
@@ -86,7 +90,10 @@ class LocalJudge(ModelSettings):
     ) -> Iterator[JudgeReply]:
         """Reply to requests with one set of labels, the longest first."""
         rows = {
-            request.key: [*self.chat_ids(lm, request.user, request.system), *labels.lead]
+            request.key: [
+                *self.chat_ids(lm, request.user, request.system),
+                *labels.lead,
+            ]
             for request in requests
         }
         longest = (lm.context_length or math.inf) - labels.width
@@ -102,16 +109,25 @@ class LocalJudge(ModelSettings):
                 fitting.append(request)
         for batch, found in in_batches(
             fitting,
-            lambda some: labels.log_probabilities(lm, [rows[request.key] for request in some]),
+            lambda some: labels.log_probabilities(
+                lm, [rows[request.key] for request in some]
+            ),
             batch_size=self.batch_size,
             label=f"judging: {self.model}",
             hint="Use dtype=bfloat16, a smaller judge or another device.",
         ):
             for request, logprobs in zip(batch, found, strict=True):
                 probabilities = labels.probabilities(logprobs)
-                answer = _score(probabilities) if request.scale else _verdict(probabilities)
-                message = {"log_probabilities": logprobs, "probabilities": probabilities}
-                yield self._reply(request, text=json.dumps(answer), message=canonical_json(message))
+                answer = (
+                    _score(probabilities) if request.scale else _verdict(probabilities)
+                )
+                message = {
+                    "log_probabilities": logprobs,
+                    "probabilities": probabilities,
+                }
+                yield self._reply(
+                    request, text=json.dumps(answer), message=canonical_json(message)
+                )
 
     def _reply(self, request: JudgeRequest, **reply: Any) -> JudgeReply:
         return JudgeReply(
@@ -155,7 +171,9 @@ def _score(probabilities: Mapping[str, float]) -> dict[str, str | float]:
     likeliest = max(probabilities, key=probabilities.__getitem__)
     return {
         "evidence": f"{likeliest} has probability {probabilities[likeliest]:.3f}",
-        "score": min(max(mean, numbers[0]), numbers[-1]),  # rounding may leave the scale
+        "score": min(
+            max(mean, numbers[0]), numbers[-1]
+        ),  # rounding may leave the scale
         "low": low,
         "high": high,
     }
@@ -177,11 +195,15 @@ class Labels:
     @classmethod
     def of(cls, lm: CausalLM, lead: str, names: Sequence[str]) -> Labels:
         whole = {
-            label: lm.tokenizer(f"{lead} {label}", add_special_tokens=False)["input_ids"]
+            label: lm.tokenizer(f"{lead} {label}", add_special_tokens=False)[
+                "input_ids"
+            ]
             for label in names
         }
         n_shared = next(
-            i for i, tokens in enumerate(zip(*whole.values(), strict=False)) if len(set(tokens)) > 1
+            i
+            for i, tokens in enumerate(zip(*whole.values(), strict=False))
+            if len(set(tokens)) > 1
         )
         rest = {label: ids[n_shared:] for label, ids in whole.items()}
         stems: list[list[int]] = []
@@ -201,7 +223,9 @@ class Labels:
         """Return each label's log-probability after each row, in nats."""
         import torch
 
-        ids, mask = left_padded(lm, [[*row, *stem] for row in rows for stem in self.stems])
+        ids, mask = left_padded(
+            lm, [[*row, *stem] for row in rows for stem in self.stems]
+        )
         n_kept = self.width + 1
         options = supported(
             lm,
@@ -210,7 +234,9 @@ class Labels:
             use_cache=False,
         )
         with torch.inference_mode():
-            logits = lm.model(input_ids=ids, attention_mask=mask, **options).logits[:, -n_kept:]
+            logits = lm.model(input_ids=ids, attention_mask=mask, **options).logits[
+                :, -n_kept:
+            ]
             logprobs = logits.float().log_softmax(dim=-1)
         by_row = logprobs.view(len(rows), len(self.stems), n_kept, -1)
         return [
@@ -220,7 +246,9 @@ class Labels:
 
     def probabilities(self, log_probabilities: Mapping[str, float]) -> dict[str, float]:
         """Normalise among the labels; the probability of 1 excludes that of 10, which starts so."""
-        likeliest = max(log_probabilities.values())  # subtracted, so that not all underflow
+        likeliest = max(
+            log_probabilities.values()
+        )  # subtracted, so that not all underflow
         weights: dict[str, float] = {}
         for label in sorted(self.rest, key=lambda label: -len(self.rest[label])):
             tokens = self.rest[label]
@@ -229,13 +257,21 @@ class Labels:
                 for other, weight in weights.items()
                 if self.rest[other][: len(tokens)] == tokens
             )
-            weights[label] = max(math.exp(log_probabilities[label] - likeliest) - longer, 0.0)
+            weights[label] = max(
+                math.exp(log_probabilities[label] - likeliest) - longer, 0.0
+            )
         total = sum(weights.values())
         return {label: weights[label] / total for label in self.rest}
 
     def _sum(self, logprobs: Any, tokens: Sequence[int]) -> float:
         """A label's log-probability, from those (stem, position, token) after one row."""
         prefix = tokens[:-1]
-        place = next(i for i, stem in enumerate(self.stems) if stem[: len(prefix)] == prefix)
-        first = self.width - len(self.stems[place])  # position that predicts the first token
-        return sum(float(logprobs[place, first + i, token]) for i, token in enumerate(tokens))
+        place = next(
+            i for i, stem in enumerate(self.stems) if stem[: len(prefix)] == prefix
+        )
+        first = self.width - len(
+            self.stems[place]
+        )  # position that predicts the first token
+        return sum(
+            float(logprobs[place, first + i, token]) for i, token in enumerate(tokens)
+        )

@@ -125,7 +125,9 @@ class OpenAiCompatibleJudge:
 
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
         """The request; its prompt cache is the server's business."""
-        temperature = {} if self.temperature is None else {"temperature": self.temperature}
+        temperature = (
+            {} if self.temperature is None else {"temperature": self.temperature}
+        )
         return {
             "model": self.model,
             "messages": [

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elo_exp.files import read_jsonl, sha256, utc_now
-from elo_exp.records import VERDICTS, WINNERS, Comparison, Item, JudgeReply, JudgeRequest, UserError
+from elo_exp.records import (
+    VERDICTS,
+    WINNERS,
+    Comparison,
+    Item,
+    JudgeReply,
+    JudgeRequest,
+    UserError,
+)
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -99,7 +107,9 @@ class ReplayJudge:
             "judge_model": self.judge_model,
         }
 
-    def answer(self, requests: Sequence[JudgeRequest], store: Store) -> Iterator[JudgeReply]:
+    def answer(
+        self, requests: Sequence[JudgeRequest], store: Store
+    ) -> Iterator[JudgeReply]:
         wanted = max((request.repeat for request in requests), default=0)
         recorded = max((order.repeat for order in self._recordings.verdicts), default=0)
         if wanted > recorded:
@@ -122,7 +132,9 @@ class ReplayJudge:
                 f"{path / 'verdicts'}."
             )
         if not paths:
-            raise UserError(f"path: found no .jsonl file in {path}. Expected verdicts or battles.")
+            raise UserError(
+                f"path: found no .jsonl file in {path}. Expected verdicts or battles."
+            )
         return paths
 
     @cached_property
@@ -131,7 +143,9 @@ class ReplayJudge:
         for file in self._paths:
             recordings.read(file)
         if not recordings.verdicts and not recordings.scores:
-            raise UserError(f"judge_model: {self.path} holds no verdict of {self.judge_model!r}.")
+            raise UserError(
+                f"judge_model: {self.path} holds no verdict of {self.judge_model!r}."
+            )
         for text, n in recordings.warnings.items():
             logger.warning("%s: %d %s", self.path, n, text)
         if (n_judges := len(recordings.judges)) > 1:
@@ -237,7 +251,9 @@ class _Recordings:
             )
         key = (str(name[0]), str(name[1]), draw)
         if key in self.scores:
-            self.warnings["further scores of responses that had one; the first was taken"] += 1
+            self.warnings[
+                "further scores of responses that had one; the first was taken"
+            ] += 1
         self.scores.setdefault(key, score)
 
     def _add_verdicts(self, path: Path, place: str, row: Mapping[str, Any]) -> None:
@@ -255,18 +271,24 @@ class _Recordings:
                 if is_original:
                     self.verdicts[order] = recorded
 
-    def _from_judgment(self, place: str, row: Mapping[str, Any]) -> dict[_Order, _Recorded]:
+    def _from_judgment(
+        self, place: str, row: Mapping[str, Any]
+    ) -> dict[_Order, _Recorded]:
         prompt_id, a, b = row["prompt_id"], row["entrant_a"], row["entrant_b"]
         verdicts = {}
         for raw in row["raw"]:
             if not self._is_chosen(raw["judge_model"]):
                 continue
             if not isinstance(repeat := raw.get("repeat") or 0, int):
-                raise UserError(f"{place}: repeat is {repeat!r}. Expected a whole number.")
+                raise UserError(
+                    f"{place}: repeat is {repeat!r}. Expected a whole number."
+                )
             self.judges.add(str(raw["judge_model"]))
             # Only the original's rows have a cache key beside them, or repeat the pair.
             is_original = "cache_key" in row or "pair" in raw
-            verdict = self._checked_verdict(place, raw) if is_original else raw["verdict"]
+            verdict = (
+                self._checked_verdict(place, raw) if is_original else raw["verdict"]
+            )
             first, second = (b, a) if raw["position_swap"] else (a, b)
             winner = {"A": first, "B": second, "TIE": "tie"}.get(verdict, "invalid")
             order = _Order(prompt_id, first, second, row["dimension"], repeat)
@@ -283,15 +305,23 @@ class _Recordings:
             )
         in_reply = verdict
         if "reasoning" in row:
-            in_reply = (_VERDICT_LINE.findall(str(row["reasoning"])) or [""])[-1].upper()
+            in_reply = (_VERDICT_LINE.findall(str(row["reasoning"])) or [""])[
+                -1
+            ].upper()
         if row.get("error") or verdict == "INVALID" or in_reply != verdict:
-            self.warnings["verdicts are invalid: failed, or not those of the judge's reply"] += 1
+            self.warnings[
+                "verdicts are invalid: failed, or not those of the judge's reply"
+            ] += 1
             return "INVALID"
         if verdict == "TIE" and "reasoning" not in row:
-            self.warnings["TIEs may be failures, which the original wrote as TIE: no reply"] += 1
+            self.warnings[
+                "TIEs may be failures, which the original wrote as TIE: no reply"
+            ] += 1
         return str(verdict)
 
-    def _from_battle(self, place: str, row: Mapping[str, Any]) -> dict[_Order, _Recorded]:
+    def _from_battle(
+        self, place: str, row: Mapping[str, Any]
+    ) -> dict[_Order, _Recorded]:
         if not self._is_chosen(row.get("judge_model")):
             return {}
         if row.get("judge_model"):
@@ -309,7 +339,10 @@ class _Recordings:
         of_straight, of_swapped = row.get("verdict_ab"), row.get("verdict_ba")
         if of_straight is None or of_swapped is None:
             winner, b_first = winners[row["winner"]], row.get("shown_first") == "b"
-            return {straight: _Recorded(winner, b_first), swapped: _Recorded(winner, not b_first)}
+            return {
+                straight: _Recorded(winner, b_first),
+                swapped: _Recorded(winner, not b_first),
+            }
         return {
             straight: _Recorded(winners[of_straight]),
             swapped: _Recorded(winners[of_swapped]),
@@ -324,11 +357,18 @@ def _dimension(path: Path) -> str | None:
 def _as_judgment(path: Path, place: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
     """A row of the original's judgments_<dimension>.jsonl as a judgment with one verdict."""
     metadata = row.get("metadata")
-    about = {"dimension": _dimension(path), **(metadata if isinstance(metadata, dict) else {})}
+    about = {
+        "dimension": _dimension(path),
+        **(metadata if isinstance(metadata, dict) else {}),
+    }
     for name, kind in _METADATA.items():
         if not isinstance(value := about.get(name), kind):
             expected = "true or false" if kind is bool else "text"
-            where = ", or the file named judgments_<dimension>.jsonl" if name == "dimension" else ""
+            where = (
+                ", or the file named judgments_<dimension>.jsonl"
+                if name == "dimension"
+                else ""
+            )
             raise UserError(
                 f"{place}: metadata.{name} is {value!r}. Expected {expected}{where}. Correct the "
                 "row or remove it."

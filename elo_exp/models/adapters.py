@@ -40,7 +40,9 @@ _TENSOR = re.compile(
 )
 _Count = Annotated[int, Field(strict=True, ge=1)]
 _Above0 = Field(strict=True, gt=0)
-_Positive = Annotated[int, _Above0] | Annotated[float, _Above0]  # an int stays one, for the digest
+_Positive = (
+    Annotated[int, _Above0] | Annotated[float, _Above0]
+)  # an int stays one, for the digest
 _Projection = Literal["w1", "w2", "w3", "gate_proj", "down_proj", "up_proj"]
 
 
@@ -78,7 +80,10 @@ class HeadFiles:
 
     def digest(self) -> str:
         """Fingerprint the contents of the files and their scale."""
-        groups = [[[sha256(file.path), file.alpha] for file in files] for files in self._groups]
+        groups = [
+            [[sha256(file.path), file.alpha] for file in files]
+            for files in self._groups
+        ]
         return fingerprint([self.depth, groups])
 
     @property
@@ -120,7 +125,9 @@ def find(
             f"security_dir: found no manifest.json in {folder}. Expected one that counts the heads."
         )
     if manifest.num_shards is None:
-        raise UserError(f"{folder / 'manifest.json'}: has no num_shards. Expected 1 or more.")
+        raise UserError(
+            f"{folder / 'manifest.json'}: has no num_shards. Expected 1 or more."
+        )
     shards = range(manifest.num_shards)
     heads = [[_adapter(_final("security_dir", folder, i), manifest)] for i in shards]
     if rob_checkpoint is not None and robustness_dir is not None:
@@ -138,7 +145,9 @@ def find(
             )
         uncertainty = _adapter(path, _manifest(path.parent))
     return HeadFiles(
-        depth=manifest.heads_depth, heads=tuple(map(tuple, heads)), uncertainty=uncertainty
+        depth=manifest.heads_depth,
+        heads=tuple(map(tuple, heads)),
+        uncertainty=uncertainty,
     )
 
 
@@ -156,7 +165,10 @@ def read(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
         for place, factors in _factors(file, geometry).items():
             parts.setdefault(place, []).append(factors)
     return {
-        place: (torch.cat([down for down, _ in some]), torch.cat([up for _, up in some]))
+        place: (
+            torch.cat([down for down, _ in some]),
+            torch.cat([up for _, up in some]),
+        )
         for place, some in parts.items()
     }
 
@@ -175,7 +187,10 @@ def _factors(
             f"{file.path}: holds no tensor named ...lora_A.weight. Expected the LoRA update of a "
             "head."
         )
-    return {place: _pair(file, place, pair, geometry) for place, pair in sorted(halves.items())}
+    return {
+        place: _pair(file, place, pair, geometry)
+        for place, pair in sorted(halves.items())
+    }
 
 
 def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:
@@ -209,7 +224,9 @@ def _pair(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     where = f"{file.path}: head layer {place[0]}, {place[1]}"
     if set(halves) != {"A", "B"}:
-        raise UserError(f"{where}: found only lora_{''.join(halves)}. Expected lora_A and lora_B.")
+        raise UserError(
+            f"{where}: found only lora_{''.join(halves)}. Expected lora_A and lora_B."
+        )
     down, up = halves["A"], halves["B"]
     size_in, size_out = geometry.sizes[place[1]]
     rank = len(down)
@@ -282,7 +299,11 @@ def _checkpoint(folder: Path, shard: int, step: int) -> Path:
             steps.setdefault(int(number[1]), []).append(path)
     found = steps.get(step, [])
     if not found:
-        known = f"steps {', '.join(map(str, sorted(steps)))}" if steps else "no checkpoint_step_N"
+        known = (
+            f"steps {', '.join(map(str, sorted(steps)))}"
+            if steps
+            else "no checkpoint_step_N"
+        )
         raise UserError(
             f"rob_checkpoint: found {step}; {where} has {known}. Expected one of them, or {FINAL}."
         )
@@ -310,7 +331,9 @@ def _manifest(folder: Path) -> Manifest | None:
     except ValidationError as error:
         fault = error.errors()[0]
         name = fault["loc"][0] if fault["loc"] else "config"
-        raise UserError(f"{path}: {name}: found {fault['input']!r}. {fault['msg']}.") from None
+        raise UserError(
+            f"{path}: {name}: found {fault['input']!r}. {fault['msg']}."
+        ) from None
     except (ValueError, KeyError, TypeError):
         raise UserError(
             f'{path}: found no settings. Expected {{"config": {{"num_shards": 9, ...}}}}.'

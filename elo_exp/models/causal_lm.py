@@ -58,7 +58,9 @@ class CausalLM:
     @property
     def context_length(self) -> int | None:
         """Most tokens of a prompt and its answer; None where the model's configuration has none."""
-        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return getattr(
+            self.model.config.get_text_config(), "max_position_embeddings", None
+        )
 
     @property
     def end_ids(self) -> list[int]:
@@ -130,7 +132,11 @@ def choose_dtype(name: str, device: str) -> torch.dtype:
 def split_revision(adapter: str) -> tuple[str, str | None]:
     """Split NAME@REVISION; a folder has no revision, whatever its name is."""
     name, at, revision = adapter.rpartition("@")
-    return (name, revision) if at and not Path(adapter).expanduser().is_dir() else (adapter, None)
+    return (
+        (name, revision)
+        if at and not Path(adapter).expanduser().is_dir()
+        else (adapter, None)
+    )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -140,11 +146,17 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.cuda.OutOfMemoryError):
         return True
     messages = ("out of memory", "can't allocate memory", "Invalid buffer size")
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in messages)
+    return isinstance(error, RuntimeError) and any(
+        text in str(error) for text in messages
+    )
 
 
 def chat_ids(
-    lm: CausalLM, prompt_text: str, *, system_prompt: str | None, chat_template: str | None
+    lm: CausalLM,
+    prompt_text: str,
+    *,
+    system_prompt: str | None,
+    chat_template: str | None,
 ) -> list[int]:
     """Tokenise a prompt: system message, the prompt as user message, the assistant's opening.
 
@@ -155,7 +167,11 @@ def chat_ids(
 
     tokenizer = lm.tokenizer
     if chat_template == NO_TEMPLATE:
-        return list(tokenizer("\n\n".join(filter(None, [system_prompt, prompt_text])))["input_ids"])
+        return list(
+            tokenizer("\n\n".join(filter(None, [system_prompt, prompt_text])))[
+                "input_ids"
+            ]
+        )
     if chat_template is None and not tokenizer.chat_template:
         raise UserError(
             f"{lm.checkpoint.model}: its tokenizer has no chat template. Give one with "
@@ -165,10 +181,15 @@ def chat_ids(
     messages = [*system, {"role": "user", "content": prompt_text}]
     try:
         text = tokenizer.apply_chat_template(
-            messages, chat_template=chat_template, tokenize=False, add_generation_prompt=True
+            messages,
+            chat_template=chat_template,
+            tokenize=False,
+            add_generation_prompt=True,
         )
     except TemplateError as error:
-        raise template_error(lm.checkpoint.model, error, has_system=bool(system)) from None
+        raise template_error(
+            lm.checkpoint.model, error, has_system=bool(system)
+        ) from None
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
@@ -197,7 +218,9 @@ def ignore_peft_deprecation() -> Iterator[None]:
     """Hide a warning about a name that peft reads and transformers is about to drop."""
     with warnings.catch_warnings():
         warnings.filterwarnings(
-            "ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning
+            "ignore",
+            message="`is_gradient_checkpointing` is deprecated",
+            category=FutureWarning,
         )
         yield
 
@@ -215,7 +238,10 @@ def _load(checkpoint: Checkpoint) -> CausalLM:
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     device = torch.device(choose_device(checkpoint.device))
     logger.info("loading %s on %s", checkpoint.model, device)
-    names = [checkpoint.model, *(split_revision(adapter)[0] for adapter in checkpoint.adapters)]
+    names = [
+        checkpoint.model,
+        *(split_revision(adapter)[0] for adapter in checkpoint.adapters),
+    ]
     try:
         return _load_parts(checkpoint, device, local_files_only=True)
     except UserError:
@@ -241,7 +267,9 @@ def _load_parts(
             model = _merge(model, adapter, device, local_files_only=local_files_only)
     model = model.eval().requires_grad_(requires_grad=False)
     model.generation_config = _greedy_config(model, tokenizer)
-    return CausalLM(model=model, tokenizer=tokenizer, device=device, checkpoint=checkpoint)
+    return CausalLM(
+        model=model, tokenizer=tokenizer, device=device, checkpoint=checkpoint
+    )
 
 
 def _load_tokenizer(name: str, source: Mapping[str, Any]) -> Any:
@@ -249,7 +277,9 @@ def _load_tokenizer(name: str, source: Mapping[str, Any]) -> Any:
 
     tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left", **source)
     if tokenizer.eos_token_id is None:
-        raise UserError(f"{name}: its tokenizer has no end token, so no answer would ever end.")
+        raise UserError(
+            f"{name}: its tokenizer has no end token, so no answer would ever end."
+        )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -261,11 +291,19 @@ def _load_model(
     from transformers import AutoModelForCausalLM
 
     loaded: Any = AutoModelForCausalLM.from_pretrained(
-        name, dtype=dtype, device_map={"": str(device)}, output_loading_info=True, **source
+        name,
+        dtype=dtype,
+        device_map={"": str(device)},
+        output_loading_info=True,
+        **source,
     )
     model, info = loaded
-    if missing := sorted([*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])]):
-        names = ", ".join(missing[:_MAX_NAMES]) + (", ..." if len(missing) > _MAX_NAMES else "")
+    if missing := sorted(
+        [*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])]
+    ):
+        names = ", ".join(missing[:_MAX_NAMES]) + (
+            ", ..." if len(missing) > _MAX_NAMES else ""
+        )
         raise UserError(
             f"{name}: {len(missing)} weights are missing or of another shape ({names}), and would "
             "be random. Check that all files are there and belong to the model in config.json."
@@ -273,7 +311,9 @@ def _load_model(
     return model
 
 
-def _merge(model: Any, adapter: str, device: torch.device, *, local_files_only: bool) -> Any:
+def _merge(
+    model: Any, adapter: str, device: torch.device, *, local_files_only: bool
+) -> Any:
     from peft import PeftModel
 
     name, revision = split_revision(adapter)
@@ -306,7 +346,15 @@ def _library_errors(name: str, device: torch.device) -> Iterator[None]:
     """Turn what the libraries raise while they load into one line."""
     from safetensors import SafetensorError
 
-    kinds = (OSError, ValueError, RuntimeError, KeyError, ImportError, SafetensorError, UserWarning)
+    kinds = (
+        OSError,
+        ValueError,
+        RuntimeError,
+        KeyError,
+        ImportError,
+        SafetensorError,
+        UserWarning,
+    )
     try:
         yield
     except kinds as error:

@@ -86,7 +86,9 @@ class ModelSettings:
         return read_template(self.chat_template)
 
     def chat_ids(self, lm: CausalLM, text: str, system_prompt: str | None) -> list[int]:
-        return chat_ids(lm, text, system_prompt=system_prompt, chat_template=self.template)
+        return chat_ids(
+            lm, text, system_prompt=system_prompt, chat_template=self.template
+        )
 
 
 def pin(checkpoint: Checkpoint) -> Checkpoint:
@@ -100,7 +102,9 @@ def pin(checkpoint: Checkpoint) -> Checkpoint:
     for adapter in checkpoint.adapters:
         name, commit = _pin(*split_revision(adapter), _ADAPTER)
         adapters.append(f"{name}@{commit}" if commit else name)
-    return dataclasses.replace(checkpoint, model=model, revision=revision, adapters=tuple(adapters))
+    return dataclasses.replace(
+        checkpoint, model=model, revision=revision, adapters=tuple(adapters)
+    )
 
 
 def identity(checkpoint: Checkpoint, cache_dir: Path) -> dict[str, Any]:
@@ -112,7 +116,8 @@ def identity(checkpoint: Checkpoint, cache_dir: Path) -> dict[str, Any]:
     return {
         "model": _identity(checkpoint.model, checkpoint.revision, cache_dir),
         "adapters": [
-            _identity(*split_revision(adapter), cache_dir) for adapter in checkpoint.adapters
+            _identity(*split_revision(adapter), cache_dir)
+            for adapter in checkpoint.adapters
         ],
         "trust_remote_code": checkpoint.trust_remote_code,
     }
@@ -145,7 +150,9 @@ def hashes(paths: Sequence[Path], cache_dir: Path) -> dict[str, str]:
     marks = {path: [path.stat().st_size, path.stat().st_mtime_ns] for path in paths}
     large = {path for path in paths if marks[path][0] >= _LARGE}
     known = _read_cache(cache)
-    unread = [p for p in paths if p not in large or known.get(str(p), ())[:2] != marks[p]]
+    unread = [
+        p for p in paths if p not in large or known.get(str(p), ())[:2] != marks[p]
+    ]
     new = large.intersection(unread)
     if new:
         n_bytes = sum(marks[path][0] for path in new)
@@ -155,7 +162,9 @@ def hashes(paths: Sequence[Path], cache_dir: Path) -> dict[str, str]:
     if new:
         added = {str(path): [*marks[path], read[path]] for path in new}
         write_json(cache, {**_read_cache(cache), **added})
-    return {str(path): read[path] if path in read else known[str(path)][2] for path in paths}
+    return {
+        str(path): read[path] if path in read else known[str(path)][2] for path in paths
+    }
 
 
 def _read_cache(cache: Path) -> Mapping[str, Any]:
@@ -214,7 +223,9 @@ def _commit(name: str, revision: str, config: str) -> str:
             "in place of the name."
         )
     except errors.EntryNotFoundError:
-        reason = f"has no {config} on the hub." + (" Is it an adapter?" if config == _MODEL else "")
+        reason = f"has no {config} on the hub." + (
+            " Is it an adapter?" if config == _MODEL else ""
+        )
     except (errors.HFValidationError, errors.HfHubHTTPError, OSError) as error:
         reason = f"cannot be found on the hub ({str(error).splitlines()[0]})."
     raise UserError(f"{name} (revision {revision}): {reason}")
@@ -229,6 +240,12 @@ def _identity(place: str, commit: str | None, cache_dir: Path) -> dict[str, Any]
 
 def _files(folder: Path) -> list[Path]:
     """Files that loading reads; of weights in both formats, safetensors."""
-    known = [p for p in sorted(folder.iterdir()) if p.suffix in _SUFFIXES or p.name in _NAMES]
+    known = [
+        p for p in sorted(folder.iterdir()) if p.suffix in _SUFFIXES or p.name in _NAMES
+    ]
     safe = any(path.suffix == ".safetensors" for path in known)
-    return [path for path in known if path.is_file() and not (safe and path.suffix == ".bin")]
+    return [
+        path
+        for path in known
+        if path.is_file() and not (safe and path.suffix == ".bin")
+    ]

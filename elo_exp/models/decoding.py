@@ -72,7 +72,11 @@ class _Text:
     """The last token, and the caches of trunk and heads of the tokens before it."""
 
     def __init__(
-        self, model: MultiHead, ids: Sequence[int], parties: Sequence[Heads], capacity: int
+        self,
+        model: MultiHead,
+        ids: Sequence[int],
+        parties: Sequence[Heads],
+        capacity: int,
     ) -> None:
         self._model = model
         self._trunk = KeyValueCache(capacity)
@@ -94,7 +98,10 @@ class _Text:
     def append(self, tokens: Sequence[int], *, length: int) -> None:
         """Continue from tokens after the first `length` and the last one; forget all others."""
         self.last = tokens[-1]
-        for cache in (self._trunk, *(cache for caches in self._heads.values() for cache in caches)):
+        for cache in (
+            self._trunk,
+            *(cache for caches in self._heads.values() for cache in caches),
+        ):
             cache.length = length + len(tokens)
 
     @property
@@ -144,9 +151,13 @@ def verified(
             )
             decoded.rejections.append(refused)
         if decoded.witness is None:
-            decoded.witness = first if n_accepted else _advocate(given, logits, tokens[0])
+            decoded.witness = (
+                first if n_accepted else _advocate(given, logits, tokens[0])
+            )
         decoded.diagnostics += token_diagnostics(
-            logits[:, : len(tokens)], beta=sampling.beta, temperature=sampling.temperature
+            logits[:, : len(tokens)],
+            beta=sampling.beta,
+            temperature=sampling.temperature,
         )
         decoded.n_rounds += 1
         decoded.n_accepted += n_accepted
@@ -215,7 +226,13 @@ def _advocate(given: torch.Tensor, logits: torch.Tensor, token: int) -> torch.Te
 
 
 def p_correct(
-    model: MultiHead, ids: Sequence[int], *, head: int, witness: torch.Tensor, yes: int, no: int
+    model: MultiHead,
+    ids: Sequence[int],
+    *,
+    head: int,
+    witness: torch.Tensor,
+    yes: int,
+    no: int,
 ) -> float:
     """Return sigmoid(logit of `yes` - logit of `no`) of the uncertainty head, in (0, 1).
 

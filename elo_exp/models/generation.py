@@ -105,7 +105,9 @@ def continuations(
     def work(names: Sequence[str]) -> list[Continuation]:
         start = time.monotonic()
         made = _continue(lm, {name: prompts[name] for name in names}, decoding)
-        throughput.add(sum(len(each.token_ids) for each in made), time.monotonic() - start)
+        throughput.add(
+            sum(len(each.token_ids) for each in made), time.monotonic() - start
+        )
         return made
 
     longest_first = sorted(prompts, key=lambda name: -len(prompts[name]))
@@ -118,7 +120,12 @@ def continuations(
 
 
 def in_batches(
-    items: Sequence[T], work: Callable[[Sequence[T]], R], *, batch_size: int, label: str, hint: str
+    items: Sequence[T],
+    work: Callable[[Sequence[T]], R],
+    *,
+    batch_size: int,
+    label: str,
+    hint: str,
 ) -> Iterator[tuple[Sequence[T], R]]:
     """Yield each batch of items with the result of `work`; halve batches where memory runs out.
 
@@ -133,7 +140,9 @@ def in_batches(
             if not is_out_of_memory(error):
                 raise
             if len(batch) == 1:
-                raise UserError(f"{label}: out of memory with a single prompt. {hint}") from None
+                raise UserError(
+                    f"{label}: out of memory with a single prompt. {hint}"
+                ) from None
             batch_size = len(batch) // 2
         else:
             start += len(batch)
@@ -176,7 +185,9 @@ class Throughput:
         )
 
 
-def left_padded(lm: CausalLM, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+def left_padded(
+    lm: CausalLM, rows: Sequence[Sequence[int]]
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return token ids and attention mask, both (row, position) on the model's device."""
     import torch
 
@@ -210,7 +221,10 @@ def _continue(
 
 
 def _cut(
-    row: list[int], logprobs: list[float] | None, end_ids: Sequence[int], batch_size: int
+    row: list[int],
+    logprobs: list[float] | None,
+    end_ids: Sequence[int],
+    batch_size: int,
 ) -> Continuation:
     """Cut the padding after a row's end token."""
     end = next((i for i, token in enumerate(row) if token in end_ids), None)
@@ -231,12 +245,21 @@ class _Sampler:
     """
 
     def __init__(
-        self, decoding: Decoding, seeds: Sequence[int], *, start: int, device: torch.device
+        self,
+        decoding: Decoding,
+        seeds: Sequence[int],
+        *,
+        start: int,
+        device: torch.device,
     ) -> None:
         import torch
 
         assert decoding.temperature is not None
-        self._temperature, self._top_p, self._start = decoding.temperature, decoding.top_p, start
+        self._temperature, self._top_p, self._start = (
+            decoding.temperature,
+            decoding.top_p,
+            start,
+        )
         rows = [
             torch.rand(
                 decoding.max_new_tokens,
@@ -247,14 +270,20 @@ class _Sampler:
         ]
         dtype = torch.float32 if device.type == "mps" else torch.float64
         self._uniforms = torch.stack(rows).to(dtype).to(device)
-        self._chosen: list[torch.Tensor] = []  # probabilities (row, 1) of the tokens, by step
+        self._chosen: list[
+            torch.Tensor
+        ] = []  # probabilities (row, 1) of the tokens, by step
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         import torch
 
         step = input_ids.shape[1] - self._start
-        probabilities = torch.softmax(scores.to(self._uniforms.dtype) / self._temperature, dim=-1)
-        tokens = token_at(self._uniforms[:, step : step + 1], probabilities, self._top_p)
+        probabilities = torch.softmax(
+            scores.to(self._uniforms.dtype) / self._temperature, dim=-1
+        )
+        tokens = token_at(
+            self._uniforms[:, step : step + 1], probabilities, self._top_p
+        )
         self._chosen.append(probabilities.gather(1, tokens))
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens, 0.0)
 
@@ -266,7 +295,9 @@ class _Sampler:
         return rows
 
 
-def token_at(uniforms: torch.Tensor, probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
+def token_at(
+    uniforms: torch.Tensor, probabilities: torch.Tensor, top_p: float
+) -> torch.Tensor:
     """Sample by inverse cumulative probability, within the nucleus.
 
     uniforms       (row, 1), in [0, 1)

@@ -49,7 +49,9 @@ class GgufModel:
             llama_cpp.llama_vocab_get_text(vocabulary, i).decode("latin-1")
             for i in range(self._lm.n_vocab())
         ]
-        self.end_ids = [i for i in range(len(texts)) if llama_cpp.llama_vocab_is_eog(vocabulary, i)]
+        self.end_ids = [
+            i for i in range(len(texts)) if llama_cpp.llama_vocab_is_eog(vocabulary, i)
+        ]
         ids = {text: i for i, text in enumerate(texts)}
         self.tokenizer = tokenizer_fingerprint(ids, self.end_ids)
         self._eos, self._bos = texts[self._lm.token_eos()], texts[self._lm.token_bos()]
@@ -78,7 +80,9 @@ class GgufModel:
             )
             prompt = formatter(messages=messages).prompt
         except (TemplateError, ValueError) as error:
-            raise template_error(str(self._path), error, has_system=bool(system)) from None
+            raise template_error(
+                str(self._path), error, has_system=bool(system)
+            ) from None
         return list(self._lm.tokenize(prompt.encode(), add_bos=False, special=True))
 
     def logits(self, ids: Sequence[int], *, reset: bool) -> np.ndarray:

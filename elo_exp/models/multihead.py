@@ -46,7 +46,8 @@ class KeyValueCache:
         end = self.length + key.shape[2]
         if layer_idx not in self._buffers:
             self._buffers[layer_idx] = [
-                new.new_empty(*new.shape[:2], self._capacity, new.shape[3]) for new in (key, value)
+                new.new_empty(*new.shape[:2], self._capacity, new.shape[3])
+                for new in (key, value)
             ]
         buffers = self._buffers[layer_idx]
         for buffer, new in zip(buffers, (key, value), strict=True):
@@ -95,7 +96,10 @@ class MultiHead:
         import torch
 
         chosen = torch.tensor(indices, device=self.lm_head.weight.device)
-        low_rank = {place: (down[chosen], up[chosen]) for place, (down, up) in self.updates.items()}
+        low_rank = {
+            place: (down[chosen], up[chosen])
+            for place, (down, up) in self.updates.items()
+        }
         return Heads(self, len(indices), low_rank)
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
@@ -137,10 +141,14 @@ class MultiHead:
             ).logits.float()
             plain = Heads(self, 1, {})
             caches = plain.cache(_N_CHECKED)
-            pieces = [plain(self.trunk(some, trunk), caches) for some in (ids[:-1], ids[-1:])]
+            pieces = [
+                plain(self.trunk(some, trunk), caches) for some in (ids[:-1], ids[-1:])
+            ]
             difference = (self.logits(torch.cat(pieces, dim=1)) - whole).abs().max()
         if not difference <= 0.02 * whole.abs().max():
-            raise _unsuitable(model, "it does more than run its layers one after the other")
+            raise _unsuitable(
+                model, "it does more than run its layers one after the other"
+            )
 
 
 class Heads:
@@ -150,14 +158,18 @@ class Heads:
         self.model = model
         self.n_heads = n_heads
         if model.merge:
-            self._stacks = [_merged(model.head_layers, low_rank, head) for head in range(n_heads)]
+            self._stacks = [
+                _merged(model.head_layers, low_rank, head) for head in range(n_heads)
+            ]
         else:
             self._stacks = [_batched(model.head_layers, low_rank)]
 
     def cache(self, capacity: int) -> list[KeyValueCache]:
         return [KeyValueCache(capacity) for _ in self._stacks]
 
-    def __call__(self, states: torch.Tensor, caches: list[KeyValueCache]) -> torch.Tensor:
+    def __call__(
+        self, states: torch.Tensor, caches: list[KeyValueCache]
+    ) -> torch.Tensor:
         """Return the heads' states (H, T, d), before the final norm, from the trunk's (1, T, d)."""
         import torch
 
@@ -173,13 +185,22 @@ class Heads:
 def geometry(model: Any, depth: int) -> Geometry:
     """Return the sizes of the updates of a model's heads."""
     decoder = model.get_decoder()
-    if not all(hasattr(decoder, part) for part in ("embed_tokens", "layers", "norm", "rotary_emb")):
+    if not all(
+        hasattr(decoder, part)
+        for part in ("embed_tokens", "layers", "norm", "rotary_emb")
+    ):
         raise _unsuitable(model, "its decoder has other parts")
     config = model.config.get_text_config()
-    windowed = "sliding_attention" if getattr(config, "sliding_window", None) else "full_attention"
+    windowed = (
+        "sliding_attention"
+        if getattr(config, "sliding_window", None)
+        else "full_attention"
+    )
     kinds = set(getattr(config, "layer_types", None) or [windowed]) - {"full_attention"}
     if kinds:
-        raise _unsuitable(model, f"some of its layers are of the kind {', '.join(sorted(kinds))}")
+        raise _unsuitable(
+            model, f"some of its layers are of the kind {', '.join(sorted(kinds))}"
+        )
     layers = decoder.layers
     if not depth < len(layers):
         raise UserError(
@@ -211,7 +232,9 @@ def _stacked(updates: Sequence[Update], *, like: torch.Tensor) -> LowRank:
     for place in sorted({place for update in updates for place in update}):
         rank = max(len(update[place][0]) for update in updates if place in update)
         sizes = next(
-            [factor.shape[1] for factor in update[place]] for update in updates if place in update
+            [factor.shape[1] for factor in update[place]]
+            for update in updates
+            if place in update
         )
         down, up = (
             torch.zeros(len(updates), rank, size, dtype=like.dtype, device=like.device)
@@ -236,7 +259,9 @@ def _batched(layers: Sequence[Any], low_rank: LowRank) -> list[Any]:
 
 def _twin(layer: Any, index: int) -> Any:
     """The layer with its own index in a cache, sharing the weights."""
-    shared: dict[int, Any] = {id(part): part for part in chain(layer.parameters(), layer.buffers())}
+    shared: dict[int, Any] = {
+        id(part): part for part in chain(layer.parameters(), layer.buffers())
+    }
     shared[id(layer.self_attn.config)] = layer.self_attn.config
     twin = copy.deepcopy(layer, shared)
     twin.self_attn.layer_idx = index

@@ -73,7 +73,9 @@ def distribution(logits: torch.Tensor, temperature: float | None) -> torch.Tenso
     return torch.softmax(logits.double() / temperature, dim=-1)
 
 
-def product(logits: torch.Tensor, *, beta: float, temperature: float | None) -> torch.Tensor:
+def product(
+    logits: torch.Tensor, *, beta: float, temperature: float | None
+) -> torch.Tensor:
     """Return the jury's target P (..., V) from its logits (H, ..., V)."""
     import torch
 
@@ -85,7 +87,9 @@ def draw(probabilities: torch.Tensor, u: float) -> int:
     import torch
 
     total = probabilities.cumsum(0)
-    return min(int(torch.searchsorted(total, u * total[-1], right=True)), len(total) - 1)
+    return min(
+        int(torch.searchsorted(total, u * total[-1], right=True)), len(total) - 1
+    )
 
 
 def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
@@ -100,7 +104,9 @@ def verify(
     """Verify drafts (T) drawn from q (T, V) against the target P (T, V)."""
     for i, token in enumerate(drafts):
         if rng.random() * float(q[i, token]) >= float(p[i, token]):
-            return Verification(n_accepted=i, replacement=draw(residual(p[i], q[i]), rng.random()))
+            return Verification(
+                n_accepted=i, replacement=draw(residual(p[i], q[i]), rng.random())
+            )
     return Verification(n_accepted=len(drafts), replacement=None)
 
 
@@ -122,7 +128,12 @@ def token_diagnostics(
 
 
 def rejection(
-    logits: torch.Tensor, draft: int, position: int, *, beta: float, temperature: float | None
+    logits: torch.Tensor,
+    draft: int,
+    position: int,
+    *,
+    beta: float,
+    temperature: float | None,
 ) -> Rejection:
     """Diagnose a rejected draft by the jury's logits (H, V); greedy ones at temperature 1."""
     p = product(logits, beta=beta, temperature=temperature or 1.0)

@@ -18,7 +18,9 @@ from elo_exp.models.generation import Throughput, in_batches
 from elo_exp.records import MAX_LOGPROB, Response, UserError, fingerprint
 
 VERSION = 1  # part of every cache key: raise it when scoring changes
-_ROWS = 256  # positions whose distribution over the vocabulary is held in float64 at a time
+_ROWS = (
+    256  # positions whose distribution over the vocabulary is held in float64 at a time
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,9 @@ def totals(
         return check_logprob(total, f"{label}, {name}")
 
     hint = "Use dtype=bfloat16 or another device."
-    for (name,), total in in_batches(list(items), work, batch_size=1, label=label, hint=hint):
+    for (name,), total in in_batches(
+        list(items), work, batch_size=1, label=label, hint=hint
+    ):
         yield name, total
     throughput.log()
 
@@ -109,8 +113,12 @@ def _total(lm: CausalLM, item: Forced, temperature: float) -> float | None:
     with torch.inference_mode():
         ids = torch.tensor([row], device=lm.device)
         mask = torch.ones_like(ids)
-        options = supported(lm, attention_mask=mask, use_cache=False, logits_to_keep=n + 1)
-        logits = lm.model(input_ids=ids, **options).logits[0, -n - 1 : -1]  # (token, vocabulary)
+        options = supported(
+            lm, attention_mask=mask, use_cache=False, logits_to_keep=n + 1
+        )
+        logits = lm.model(input_ids=ids, **options).logits[
+            0, -n - 1 : -1
+        ]  # (token, vocabulary)
         tokens = ids[0, -n:]
         return math.fsum(
             _log_likelihood(logits[i : i + _ROWS], tokens[i : i + _ROWS], temperature)

@@ -30,7 +30,9 @@ TEMPLATE = (
 )
 CONTEXT = 2048  # tokens
 _VOCABULARY = 2048  # tokens
-_SPREAD = 0.15  # of weights: a system prompt then changes a log-probability by about 2 nats
+_SPREAD = (
+    0.15  # of weights: a system prompt then changes a log-probability by about 2 nats
+)
 _BANK = HOME / "prompts" / "bank.jsonl"
 _SPECIAL = ["<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>"]
 
@@ -63,10 +65,16 @@ def _build(folder: Path, seed: int) -> None:
 
     logger.info("building %s%d in %s", PREFIX, seed, folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    config = LlamaConfig(**sizes(vocabulary=_VOCABULARY, n_layers=2, hidden_size=32, n_heads=4))
+    config = LlamaConfig(
+        **sizes(vocabulary=_VOCABULARY, n_layers=2, hidden_size=32, n_heads=4)
+    )
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         made = save(
-            Path(temporary) / "made", config, seed=seed, spread=_SPREAD, chat_template=TEMPLATE
+            Path(temporary) / "made",
+            config,
+            seed=seed,
+            spread=_SPREAD,
+            chat_template=TEMPLATE,
         )
         try:
             made.rename(folder)
@@ -75,7 +83,9 @@ def _build(folder: Path, seed: int) -> None:
                 raise
 
 
-def sizes(*, vocabulary: int, n_layers: int, hidden_size: int, n_heads: int) -> dict[str, Any]:
+def sizes(
+    *, vocabulary: int, n_layers: int, hidden_size: int, n_heads: int
+) -> dict[str, Any]:
     """Return settings of a transformers configuration that goes with `tokenizer`."""
     return {
         "vocab_size": vocabulary,
@@ -92,7 +102,9 @@ def sizes(*, vocabulary: int, n_layers: int, hidden_size: int, n_heads: int) -> 
     }
 
 
-def save(folder: Path, config: Any, *, seed: int, spread: float, chat_template: str | None) -> Path:
+def save(
+    folder: Path, config: Any, *, seed: int, spread: float, chat_template: str | None
+) -> Path:
     """Save a model with random float32 weights, and its tokenizer, in the folder.
 
     config  a configuration of transformers
@@ -108,7 +120,9 @@ def save(folder: Path, config: Any, *, seed: int, spread: float, chat_template: 
     with torch.no_grad():
         for _, weights in sorted(model.named_parameters()):
             if weights.dim() > 1:  # not those of norms, which are 1
-                drawn = (rng.random(tuple(weights.shape)) - 0.5) * (spread * math.sqrt(12))
+                drawn = (rng.random(tuple(weights.shape)) - 0.5) * (
+                    spread * math.sqrt(12)
+                )
                 weights.copy_(torch.from_numpy(drawn))
     model.save_pretrained(folder)
     tokenizer(chat_template, vocabulary=config.vocab_size).save_pretrained(folder)
@@ -133,7 +147,10 @@ def tokenizer(chat_template: str | None, *, vocabulary: int) -> Any:
 def _train(vocabulary: int) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    texts = [json.loads(line)["text"] for line in _BANK.read_text(encoding="utf-8").splitlines()]
+    texts = [
+        json.loads(line)["text"]
+        for line in _BANK.read_text(encoding="utf-8").splitlines()
+    ]
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()

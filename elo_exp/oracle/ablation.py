@@ -17,7 +17,10 @@ Row = dict[str, Any]  # of a table
 
 
 def ablate(
-    data: Dataset, estimators: Mapping[str, Estimator], options: Options, truth: Mapping[str, Truth]
+    data: Dataset,
+    estimators: Mapping[str, Estimator],
+    options: Options,
+    truth: Mapping[str, Truth],
 ) -> list[Row]:
     """Estimate from uncalibrated scores, calibrated ones, and, with variances, weighted ones.
 
@@ -32,7 +35,11 @@ def ablate(
     if not np.isnan(data.logged.variance).any():
         weighted = dataclasses.replace(options, by_variance=True)
         analyses["calibrated_by_variance"] = analyse(data, estimators, weighted)
-    return [row for scores, analysis in analyses.items() for row in _rows(scores, analysis, truth)]
+    return [
+        row
+        for scores, analysis in analyses.items()
+        for row in _rows(scores, analysis, truth)
+    ]
 
 
 def _with_scores_as_labels(data: Dataset) -> Dataset:
@@ -76,7 +83,9 @@ def summaries(rows: Sequence[Row]) -> list[Row]:
     groups = {(order.index(row["scores"]), row["estimator"]) for row in known}
     found = []
     for i, estimator in sorted(groups):
-        group = [r for r in known if (r["scores"], r["estimator"]) == (order[i], estimator)]
+        group = [
+            r for r in known if (r["scores"], r["estimator"]) == (order[i], estimator)
+        ]
         errors = np.array([row["error"] for row in group])
         found.append(
             {

@@ -72,7 +72,11 @@ class LoggedDataBuilder:
         for plan in plans:
             plan.check(self.store.usage)
         self._preflight(
-            [rater for rater, plan in zip(self._raters, plans, strict=True) if plan.to_pay]
+            [
+                rater
+                for rater, plan in zip(self._raters, plans, strict=True)
+                if plan.to_pay
+            ]
         )
         return LoggedData(
             prompts=self.prompts,
@@ -95,13 +99,19 @@ class LoggedDataBuilder:
             if isinstance(rater.judge, PaidJudge) and not self.stored_only:
                 rater.judge.preflight()
 
-    def _answer(self, prompts: Sequence[Prompt]) -> tuple[Responses, Logprobs, list[LogprobCheck]]:
+    def _answer(
+        self, prompts: Sequence[Prompt]
+    ) -> tuple[Responses, Logprobs, list[LogprobCheck]]:
         """Answer with the logging policy, force all policies, check, then answer with the others."""
         first = self.logging_policy
         logged = self._generate(prompts, [first])
-        logprobs = pipeline.teacher_force(prompts, logged[first], self.policies, self.store)
+        logprobs = pipeline.teacher_force(
+            prompts, logged[first], self.policies, self.store
+        )
         checks = [
-            pipeline.generation_check(logged[first], logprobs[first], allowed=self.check_nats),
+            pipeline.generation_check(
+                logged[first], logprobs[first], allowed=self.check_nats
+            ),
             pipeline.clone_check(
                 prompts,
                 logged[first],
@@ -118,7 +128,9 @@ class LoggedDataBuilder:
 
     def _generate(self, prompts: Sequence[Prompt], names: Sequence[str]) -> Responses:
         policies = {name: self.policies[name] for name in names}
-        return pipeline.generate(prompts, policies, self.store, allow_missing=self.allow_missing)
+        return pipeline.generate(
+            prompts, policies, self.store, allow_missing=self.allow_missing
+        )
 
     def _items(self, rater: Rater, responses: Responses) -> list[Item]:
         """The answers to be rated, of those that exist."""
@@ -169,7 +181,10 @@ class LoggedDataBuilder:
         responses = pipeline.assumed(
             self.prompts, self.policies, self.store, allow_missing=self.allow_missing
         )
-        named = {"judge: all answers": self.judge, "oracle: its slices of them": self.oracle}
+        named = {
+            "judge: all answers": self.judge,
+            "oracle: its slices of them": self.oracle,
+        }
         return "\n".join(
             f"{name}\n{bill.plan_table(self._plan(rater, responses))}"
             for name, rater in named.items()
@@ -182,7 +197,10 @@ class LoggedDataBuilder:
         n_forced = pipeline.n_forced(self.prompts, logged, self.policies, self.store)
         done = {}
         for policy, answers in responses.items():
-            steps = [(len(answers), len(self.prompts)), (n_forced[policy], len(self.prompts))]
+            steps = [
+                (len(answers), len(self.prompts)),
+                (n_forced[policy], len(self.prompts)),
+            ]
             for rater in self._raters:
                 items = self._items(rater, {policy: answers})
                 n = pipeline.n_scored(items, rater.rubric, rater.judge, self.store)

@@ -126,7 +126,9 @@ class Calibration(CrossFit):
     full: CalibrationCurve
 
 
-def calibrate(logged: Rows, *, n_folds: int, mode: str, by_variance: bool = False) -> Calibration:
+def calibrate(
+    logged: Rows, *, n_folds: int, mode: str, by_variance: bool = False
+) -> Calibration:
     """Fit AutoCal-R (arXiv:2512.11150): isotonic regression of the labels on the judge's score.
 
     mode         monotone: on the score. two_stage: on score + slope * log(1 + characters), made
@@ -143,13 +145,17 @@ def calibrate(logged: Rows, *, n_folds: int, mode: str, by_variance: bool = Fals
     weight = np.ones(len(labelled))
     if by_variance:
         if np.isnan(labelled.variance).any():
-            raise UserError("oracle.by_variance: needs judge_score_variance in every labelled row.")
+            raise UserError(
+                "oracle.by_variance: needs judge_score_variance in every labelled row."
+            )
         residual = labelled.label - _fit_curve(labelled, weight, mode=mode)(labelled)
         weight = 1.0 / (np.var(residual) + labelled.variance + _TOLERANCE)
     return fit_calibration(labelled, weight, n_folds=n_folds, mode=mode)
 
 
-def fit_calibration(labelled: Rows, weight: Array, *, n_folds: int, mode: str) -> Calibration:
+def fit_calibration(
+    labelled: Rows, weight: Array, *, n_folds: int, mode: str
+) -> Calibration:
     """Fit to labelled rows of the given weights (m,), without each fold in turn."""
     outside = [labelled.fold != k for k in range(n_folds)]
     if min(int(rows.sum()) for rows in outside) < MIN_LABELS // 2:
@@ -160,13 +166,17 @@ def fit_calibration(labelled: Rows, weight: Array, *, n_folds: int, mode: str) -
         mode=mode,
         rows=labelled,
         full=_fit_curve(labelled, weight, mode=mode),
-        curves=tuple(_fit_curve(labelled[rows], weight[rows], mode=mode) for rows in outside),
+        curves=tuple(
+            _fit_curve(labelled[rows], weight[rows], mode=mode) for rows in outside
+        ),
     )
 
 
 def _fit_curve(rows: Rows, weight: Array, *, mode: str) -> CalibrationCurve:
     index = _score if mode == "monotone" else _fit_length_index(rows, weight)
-    return CalibrationCurve(index=index, fit=fit_isotonic(index(rows), rows.label, weight))
+    return CalibrationCurve(
+        index=index, fit=fit_isotonic(index(rows), rows.label, weight)
+    )
 
 
 def _score(rows: Rows) -> Array:
@@ -184,7 +194,11 @@ def _fit_length_index(rows: Rows, weight: Array) -> Callable[[Rows], Array]:
         monotone = fit_isotonic(rows.score, rows.label - slope * length, weight)
         residual = rows.label - monotone(rows.score)
         before = slope
-        slope = np.average(length * residual, weights=weight) / spread if spread > 0 else 0.0
+        slope = (
+            np.average(length * residual, weights=weight) / spread
+            if spread > 0
+            else 0.0
+        )
         if abs(slope - before) < _TOLERANCE:
             break
     return lambda rows: monotone(rows.score) + slope * (np.log1p(rows.chars) - centre)

@@ -26,7 +26,9 @@ from elo_exp.oracle.influence import Estimate, fit_epsilon, tmle_update
 
 N_FOLDS = 5
 SEED = 42
-_OUTER_SEED = 1042  # of the folds over which the weights of calibrated-ips are calibrated
+_OUTER_SEED = (
+    1042  # of the folds over which the weights of calibrated-ips are calibrated
+)
 _MAX_WEIGHT = 100.0
 _MAX_VARIANCE = 1.0  # of calibrated weights of mean one
 _MIN_WEIGHT = 1e-9
@@ -59,7 +61,9 @@ class Published:
     @cached_property
     def held_out(self) -> Array:
         """(k, n) calibrated scores by the curves fitted without each fold."""
-        return np.stack([curve(self.logged) for curve in self.evidence.calibration.curves])
+        return np.stack(
+            [curve(self.logged) for curve in self.evidence.calibration.curves]
+        )
 
     def by_prompt(self, value: Array) -> Array:
         """(n,) mean of a value (r,) over the fresh draws on the prompt of each logged row."""
@@ -67,7 +71,9 @@ class Published:
         g = len(self.evidence.prompts)
         n_draws = np.bincount(fresh, minlength=g)[prompt]
         if not n_draws.all():
-            raise NotEstimableError(f"{(n_draws == 0).sum()} logged prompts have no fresh draw")
+            raise NotEstimableError(
+                f"{(n_draws == 0).sum()} logged prompts have no fresh draw"
+            )
         return np.asarray(np.bincount(fresh, value, g)[prompt] / n_draws)
 
     def held_out_means(self) -> Array:
@@ -82,7 +88,11 @@ class Published:
 
     def calibrated_weights(self, outer: Index) -> Array:
         """(n,) SIMCal weights of mean one, each row's by curves fitted without its outer fold."""
-        hajek, index, inner = self.evidence.hajek, self.evidence.logged_value, self.logged.fold
+        hajek, index, inner = (
+            self.evidence.hajek,
+            self.evidence.logged_value,
+            self.logged.fold,
+        )
         found = np.empty(len(hajek))
         for k in np.unique(outer):
             test, train = outer == k, outer != k
@@ -159,7 +169,9 @@ def snips(p: Published) -> Estimate:
 def calibrated_ips(p: Published) -> Estimate:
     """calibrated-ips; its influences use the value by raw weights and their mean."""
     prompts = [p.evidence.prompts[i] for i in p.logged.prompt]
-    outer = np.array([fold(prompt, n_folds=N_FOLDS, seed=_OUTER_SEED) for prompt in prompts])
+    outer = np.array(
+        [fold(prompt, n_folds=N_FOLDS, seed=_OUTER_SEED) for prompt in prompts]
+    )
     calibrated, index = p.calibrated_weights(outer), p.evidence.logged_value
     outcome = p.rewards if p.is_complete else index
     influence = np.zeros(len(calibrated))
@@ -194,7 +206,9 @@ def stacked_dr(p: Published) -> Estimate:
     """stacked-dr: the mixture of the three with the smallest variance; its mrdr weights by w."""
     three = [_dr_cpo(p), _tmle(p), _mrdr(p, p.dr_weights)]
     influences = np.stack([parts.influence for parts in three])
-    mixture = weights.minimum_variance_mixture(np.cov(influences), ridge=_STACKING_RIDGE)
+    mixture = weights.minimum_variance_mixture(
+        np.cov(influences), ridge=_STACKING_RIDGE
+    )
     parts = _Parts(
         value=float(mixture @ [parts.value for parts in three]),
         influence=mixture @ influences,
@@ -207,7 +221,9 @@ def direct(p: Published) -> Estimate:
     """direct: the mean calibrated score of the fresh draws, with its cluster_robust error."""
     value = p.by_prompt(p.evidence.calibration.full(p.evidence.fresh))
     parts = _Parts(
-        value=float(value.mean()), influence=value - value.mean(), held_out=p.held_out_means()
+        value=float(value.mean()),
+        influence=value - value.mean(),
+        held_out=p.held_out_means(),
     )
     return _clustered(p, parts, p.logged.prompt, None)
 
@@ -233,7 +249,9 @@ def _mrdr(p: Published, omega: Array) -> _Parts:
 def _tmle(p: Published) -> _Parts:
     """The weight of a score is its mean in the fold, linear between scores."""
     rows, fresh_rows = p.logged, p.evidence.fresh
-    logged, fresh = _outcome_model(p, p.every_row, np.ones(len(p.every_row)), p.every_row.fold)
+    logged, fresh = _outcome_model(
+        p, p.every_row, np.ones(len(p.every_row)), p.every_row.fold
+    )
     at_logged, at_fresh = np.empty(len(logged)), np.empty(len(fresh))
     for k in np.unique(rows.fold):
         of_logged, of_fresh = rows.fold == k, fresh_rows.fold == k
@@ -259,7 +277,9 @@ def _shuffled_folds(n: int) -> Index:
     return folds
 
 
-def _outcome_model(p: Published, rows: Rows, omega: Array, folds: Index) -> tuple[Array, Array]:
+def _outcome_model(
+    p: Published, rows: Rows, omega: Array, folds: Index
+) -> tuple[Array, Array]:
     """Fit isotonic regression of the rewards on the score, cross-fitted over the folds of `rows`.
 
     Returns its values (n,) and (r,) at the logged rows and the fresh draws, NaN for prompts without
@@ -267,7 +287,10 @@ def _outcome_model(p: Published, rows: Rows, omega: Array, folds: Index) -> tupl
     """
     fold_of_prompt = np.full(len(p.evidence.prompts), -1)
     fold_of_prompt[rows.prompt] = folds
-    logged, fresh = np.full(len(p.logged), np.nan), np.full(len(p.evidence.fresh), np.nan)
+    logged, fresh = (
+        np.full(len(p.logged), np.nan),
+        np.full(len(p.evidence.fresh), np.nan),
+    )
     for k in range(N_FOLDS):
         train = folds != k
         curve = fit_isotonic(rows.score[train], p.reward(rows)[train], omega[train])
@@ -289,13 +312,17 @@ def _corrected(p: Published, logged: Array, fresh: Array, *, initial: Array) -> 
     )
 
 
-def _clustered(p: Published, parts: _Parts, clusters: Index, used: Array | None) -> Estimate:
+def _clustered(
+    p: Published, parts: _Parts, clusters: Index, used: Array | None
+) -> Estimate:
     """Add the CRV1 error over clusters and the jackknife over the folds of the labels."""
     _, cluster = np.unique(clusters, return_inverse=True)
     total = np.bincount(cluster, parts.influence - parts.influence.mean())
     g, n = len(total), len(parts.influence)
     variance = g / (g - 1) * float(np.var(total)) * g / n**2
-    from_labels = 0.0 if p.is_complete else (N_FOLDS - 1) * float(np.var(parts.held_out))
+    from_labels = (
+        0.0 if p.is_complete else (N_FOLDS - 1) * float(np.var(parts.held_out))
+    )
     return Estimate(
         value=parts.value,
         std_error=math.sqrt(variance + from_labels),

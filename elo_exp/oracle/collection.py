@@ -59,7 +59,9 @@ class LoggedData:
     prompts: Sequence[Prompt]
     logging_policy: str
     responses: Mapping[str, Mapping[str, Response]]
-    logprobs: Mapping[str, Mapping[str, float | None]]  # nats, of the logging policy's answers
+    logprobs: Mapping[
+        str, Mapping[str, float | None]
+    ]  # nats, of the logging policy's answers
     scores: Mapping[str, Mapping[str, Score]]
     labels: Mapping[str, Mapping[str, Score]]
     checks: Sequence[LogprobCheck]
@@ -76,12 +78,16 @@ class LoggedData:
 
         def logprob(policy: str, prompt_id: str) -> float | None:
             value = self.logprobs[policy].get(prompt_id)
-            return None if value is None else min(value, 0.0)  # rounding may exceed certainty
+            return (
+                None if value is None else min(value, 0.0)
+            )  # rounding may exceed certainty
 
         return [
             LoggedSample(
                 total_logprob=logprob(self.logging_policy, columns["prompt_id"]),
-                target_logps={name: logprob(name, columns["prompt_id"]) for name in self.targets},
+                target_logps={
+                    name: logprob(name, columns["prompt_id"]) for name in self.targets
+                },
                 **columns,
             )
             for columns in self._scored(self.logging_policy)
@@ -89,7 +95,9 @@ class LoggedData:
 
     def fresh(self, policy: str) -> list[FreshDraw]:
         """A target's answers that have a score, without labels: those belong to the probe."""
-        return [FreshDraw(**{**row, "oracle_label": None}) for row in self._scored(policy)]
+        return [
+            FreshDraw(**{**row, "oracle_label": None}) for row in self._scored(policy)
+        ]
 
     def probe(self, policy: str) -> list[FreshDraw]:
         """A target's answers that have a score and a label."""
@@ -184,14 +192,27 @@ class LoggedData:
     @cached_property
     def summaries(self) -> list[PolicySummary]:
         """Counts of every policy, the logging one first."""
-        return [self._summary(policy) for policy in (self.logging_policy, *self.targets)]
+        return [
+            self._summary(policy) for policy in (self.logging_policy, *self.targets)
+        ]
 
     def _summary(self, policy: str) -> PolicySummary:
         responses = self.responses[policy].values()
-        logged, base = self.responses[self.logging_policy], self.logprobs[self.logging_policy]
-        known = {p: value for p, value in self.logprobs[policy].items() if value is not None}
-        ratios = [value - other for p, value in known.items() if (other := base[p]) is not None]
-        zeros = [p for p, value in known.items() if value == 0.0 and logged[p].response_text]
+        logged, base = (
+            self.responses[self.logging_policy],
+            self.logprobs[self.logging_policy],
+        )
+        known = {
+            p: value for p, value in self.logprobs[policy].items() if value is not None
+        }
+        ratios = [
+            value - other
+            for p, value in known.items()
+            if (other := base[p]) is not None
+        ]
+        zeros = [
+            p for p, value in known.items() if value == 0.0 and logged[p].response_text
+        ]
         return PolicySummary(
             policy=policy,
             n_responses=len(responses),
@@ -253,11 +274,17 @@ def _cell(value: float | None) -> str:
 def status_table(done: Mapping[str, Sequence[tuple[int, int]]]) -> str:
     """What is done and wanted, by policy, of answers, log-probabilities, scores and labels."""
     rows = [
-        [policy, *(f"{n:,} of {wanted:,}" for n, wanted in steps)] for policy, steps in done.items()
+        [policy, *(f"{n:,} of {wanted:,}" for n, wanted in steps)]
+        for policy, steps in done.items()
     ]
-    lacking = [sum(wanted - n for n, wanted in step) for step in zip(*done.values(), strict=True)]
+    lacking = [
+        sum(wanted - n for n, wanted in step)
+        for step in zip(*done.values(), strict=True)
+    ]
     missing = [f"{n:,} {step}" for step, n in zip(_STEPS, lacking, strict=True) if n]
     conclusion = "complete"
     if missing:
-        conclusion = f"missing: {', '.join(missing)}. Run without status=true to continue."
+        conclusion = (
+            f"missing: {', '.join(missing)}. Run without status=true to continue."
+        )
     return f"{text_table(['policy', *_STEPS], rows)}\n{conclusion}"

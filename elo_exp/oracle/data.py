@@ -26,7 +26,10 @@ from elo_exp.records import MAX_LOGPROB, Record, UserError, fingerprint
 from elo_exp.types import Natural, NonNegative, Share
 
 MIN_LABELS = 10  # two in each of five folds
-LATER_NAMES = {"base_policy_logprob": "total_logprob", "target_policy_logprobs": "target_logps"}
+LATER_NAMES = {
+    "base_policy_logprob": "total_logprob",
+    "target_policy_logprobs": "target_logps",
+}
 _ENDINGS = (".jsonl", "_responses.jsonl", ".jsonl.gz", "_responses.jsonl.gz")
 _HINTS = {
     "judge_score": "Divide a score on a scale from 0 to 10 by 10.",
@@ -83,7 +86,9 @@ def read_truth(path: Path) -> dict[str, Truth]:
             return TypeAdapter(dict[str, Truth]).validate_json(file.read())
         except ValidationError as error:
             found = _first_error(error, {})
-            raise UserError(f'{path}: {found}. Expected {{"policy": {{"mean": 0.7}}}}.') from None
+            raise UserError(
+                f'{path}: {found}. Expected {{"policy": {{"mean": 0.7}}}}.'
+            ) from None
 
 
 def read_logged(path: Path) -> list[LoggedSample]:
@@ -110,21 +115,27 @@ def read_draws(folder: Path, policy: str) -> list[FreshDraw] | None:
     paths = [path for end in _ENDINGS if (path := folder / f"{policy}{end}").is_file()]
     if not paths:
         return None
-    draws = _validated(files.read_jsonl(paths[0]), TypeAdapter(FreshDraw), default_policy=policy)
+    draws = _validated(
+        files.read_jsonl(paths[0]), TypeAdapter(FreshDraw), default_policy=policy
+    )
     for place, draw in draws.items():
         if draw.policy != policy:
             raise UserError(
                 f"{place}: policy is {draw.policy!r} in the file of {policy!r}. Move the line."
             )
     if not draws:
-        raise UserError(f"{paths[0]}: is empty. Expected one answer of {policy!r} a line.")
+        raise UserError(
+            f"{paths[0]}: is empty. Expected one answer of {policy!r} a line."
+        )
     return list(draws.values())
 
 
 def policies_with_draws(folder: Path) -> list[str]:
     """Names of the policies that have a file in a folder of draws, sorted."""
     names = (path.name.removesuffix(".gz") for path in folder.glob("*.jsonl*"))
-    return sorted({name.removesuffix(".jsonl").removesuffix("_responses") for name in names})
+    return sorted(
+        {name.removesuffix(".jsonl").removesuffix("_responses") for name in names}
+    )
 
 
 def _with_one_kind_of_names(
@@ -144,7 +155,10 @@ def _with_one_kind_of_names(
 
 
 def _validated(
-    rows: Iterable[tuple[str, dict[str, Any]]], adapter: TypeAdapter[Sample], *, default_policy: str
+    rows: Iterable[tuple[str, dict[str, Any]]],
+    adapter: TypeAdapter[Sample],
+    *,
+    default_policy: str,
 ) -> dict[str, Sample]:
     """The samples by their place in the file. Raises UserError for an invalid or repeated row."""
     samples: dict[str, Sample] = {}
@@ -227,7 +241,9 @@ class Dataset:
     logging_logprob: Array  # (n,) nats
     target_logprob: Mapping[str, Array]  # policy -> (n,) nats
     fresh: Mapping[str, Rows] = field(default_factory=dict)
-    probe: Mapping[str, Rows] = field(default_factory=dict)  # labelled draws for the audit alone
+    probe: Mapping[str, Rows] = field(
+        default_factory=dict
+    )  # labelled draws for the audit alone
 
     @property
     def n_labels(self) -> int:
@@ -254,16 +270,22 @@ def build_dataset(
     n_folds   of the prompts, by a hash of the prompt's id, so that a prompt's fold does not depend
               on the other prompts
     """
-    with_logprobs = list(dict.fromkeys(name for sample in logged for name in sample.target_logps))
+    with_logprobs = list(
+        dict.fromkeys(name for sample in logged for name in sample.target_logps)
+    )
     groups: list[Sequence[FreshDraw]] = [logged, *fresh.values(), *probe.values()]
     number: dict[str, int] = {}
     for answers in groups:
         for answer in answers:
             number.setdefault(answer.prompt_id, len(number))
-    folds = np.array([fold(prompt, n_folds=n_folds, seed=seed) for prompt in number], dtype=np.intp)
+    folds = np.array(
+        [fold(prompt, n_folds=n_folds, seed=seed) for prompt in number], dtype=np.intp
+    )
 
     def columns(answers: Sequence[FreshDraw]) -> Rows:
-        prompt = np.array([number[answer.prompt_id] for answer in answers], dtype=np.intp)
+        prompt = np.array(
+            [number[answer.prompt_id] for answer in answers], dtype=np.intp
+        )
         return Rows(
             prompt=prompt,
             fold=folds[prompt],
@@ -293,12 +315,16 @@ def build_dataset(
 
 def fold(prompt_id: str, *, n_folds: int, seed: int) -> int:
     """The fold of a prompt, from 0, as cje-eval assigns it."""
-    digest = hashlib.blake2b(f"{prompt_id}-{seed}-{n_folds}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(
+        f"{prompt_id}-{seed}-{n_folds}".encode(), digest_size=8
+    ).digest()
     return int.from_bytes(digest, "big") % n_folds
 
 
 def _column(values: Iterable[float | None]) -> Array:
-    return np.array([math.nan if value is None else value for value in values], dtype=float)
+    return np.array(
+        [math.nan if value is None else value for value in values], dtype=float
+    )
 
 
 def _check(data: Dataset) -> None:
@@ -316,7 +342,10 @@ def _check(data: Dataset) -> None:
             )
     for policy, draws in data.fresh.items():
         if not np.isin(draws.prompt, data.logged.prompt).any():
-            ours, theirs = data.prompts[data.logged.prompt[0]], data.prompts[draws.prompt[0]]
+            ours, theirs = (
+                data.prompts[data.logged.prompt[0]],
+                data.prompts[draws.prompt[0]],
+            )
             raise UserError(
                 f"oracle.fresh_dir: the draws of {policy!r} and the logged answers have no "
                 f"prompt_id in common (for example {theirs!r} and {ours!r}). Use the same ids."

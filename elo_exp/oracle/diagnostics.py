@@ -22,7 +22,9 @@ MIN_AUDIT = 20  # labels, for an audit that is graded
 MIN_ESS = 0.30  # share of the rows: below, an estimate rests on few of them
 MAX_OUT_OF_RANGE = 0.05
 MAX_SATURATION = 0.20
-_EDGE = 0.05  # of the range of calibrated scores: closer to an end than this is saturated
+_EDGE = (
+    0.05  # of the range of calibrated scores: closer to an end than this is saturated
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,9 @@ class ScoreOverlap(Record):
     affinity: float  # A_B, sum over 20 bins of sqrt(p q): 1 for equal distributions
     source: str  # fresh: its own draws; weights: the logged scores, weighted
     out_of_range: float  # share of its scores outside those of the labelled rows
-    saturation: float  # share of its calibrated scores within 5 % of an end of their range
+    saturation: (
+        float  # share of its calibrated scores within 5 % of an end of their range
+    )
     card: str  # ok, caution, refuse: the boundary card, from the two shares
 
 
@@ -68,7 +72,9 @@ class TransportAudit(Record):
 
     policy: str
     source: str  # probe: labels of its own responses; weights: logged labels, weighted; none
-    status: str  # pass, fail, inconclusive, not_graded (too few labels), not_checked (none)
+    status: (
+        str  # pass, fail, inconclusive, not_graded (too few labels), not_checked (none)
+    )
     n: int = 0  # labels
     residual: float | None = None  # mean of label - calibrated score
     std_error: float | None = None
@@ -95,7 +101,9 @@ class PolicyDiagnostics:
     audit: TransportAudit
 
 
-def diagnose(data: Dataset, evidence: Evidence, *, max_residual: float) -> PolicyDiagnostics:
+def diagnose(
+    data: Dataset, evidence: Evidence, *, max_residual: float
+) -> PolicyDiagnostics:
     """Compute all diagnostics of one policy.
 
     max_residual  bias of the calibration that the transport audit tolerates
@@ -135,7 +143,9 @@ def weight_diagnostics(data: Dataset, evidence: Evidence) -> WeightDiagnostics |
         n_zero_logprob=int((target == 0).sum()),
         n_exactly_one=int((log_ratio == 0).sum()),
         n_extreme=int((np.abs(log_ratio) > math.log(weights.EXTREME)).sum()),
-        mean_weight=float(raw.mean()) if log_ratio.max() < weights.MAX_LOG_RATIO else None,
+        mean_weight=float(raw.mean())
+        if log_ratio.max() < weights.MAX_LOG_RATIO
+        else None,
         max_abs_log_ratio=float(np.abs(log_ratio).max()),
         ess=weights.effective_sample_size(hajek),
         max_share=float(hajek.max() / hajek.sum()),
@@ -158,7 +168,10 @@ def score_overlap(data: Dataset, evidence: Evidence) -> ScoreOverlap:
         share = evidence.hajek / evidence.hajek.sum()
     labelled = evidence.calibration.rows.score
     outside = (rows.score < labelled.min()) | (rows.score > labelled.max())
-    levels, value = evidence.calibration.full.fit.levels, evidence.calibration.full(rows)
+    levels, value = (
+        evidence.calibration.full.fit.levels,
+        evidence.calibration.full(rows),
+    )
     margin = _EDGE * (levels[-1] - levels[0])
     saturated = (value <= levels[0] + margin) | (value >= levels[-1] - margin)
     out_of_range, saturation = float(share @ outside), float(share @ saturated)
@@ -181,14 +194,18 @@ def target_labels(data: Dataset, evidence: Evidence) -> TargetLabels | None:
     fresh = evidence.fresh
     own = data.probe.get(evidence.policy, fresh[fresh.labelled])
     if len(own):
-        return TargetLabels(rows=own, weights=np.full(len(own), 1.0 / len(own)), source="probe")
+        return TargetLabels(
+            rows=own, weights=np.full(len(own), 1.0 / len(own)), source="probe"
+        )
     labelled = evidence.logged.labelled
     if not labelled.any():
         return None
     raw = evidence.hajek[labelled]
     if weights.effective_sample_size(raw) < MIN_ESS * len(raw):
         return None
-    return TargetLabels(rows=evidence.logged[labelled], weights=raw / raw.sum(), source="weights")
+    return TargetLabels(
+        rows=evidence.logged[labelled], weights=raw / raw.sum(), source="weights"
+    )
 
 
 def transport_audit(
@@ -196,8 +213,12 @@ def transport_audit(
 ) -> TransportAudit:
     """Grade the mean residual of the calibration on labels of a policy's answers."""
     if labels is None:
-        return TransportAudit(policy=evidence.policy, source="none", status="not_checked")
-    mean = _estimate(evidence, _residuals(evidence.calibration, labels.rows, labels.weights))
+        return TransportAudit(
+            policy=evidence.policy, source="none", status="not_checked"
+        )
+    mean = _estimate(
+        evidence, _residuals(evidence.calibration, labels.rows, labels.weights)
+    )
     low, high = mean.value - mean.half_width, mean.value + mean.half_width
     if mean.n < MIN_AUDIT:
         status = "not_graded"
@@ -216,14 +237,19 @@ def transport_audit(
     )
 
 
-def uncorrected_residual(evidence: Evidence, labels: TargetLabels, *, by_weights: bool) -> Estimate:
+def uncorrected_residual(
+    evidence: Evidence, labels: TargetLabels, *, by_weights: bool
+) -> Estimate:
     """Mean residual of a policy's labels minus the correction an estimate makes already.
 
     by_weights  the correction is that of doubly robust estimates, else that of the direct one
     """
     if by_weights:
         labelled = evidence.labelled
-        rows, subtracted = evidence.logged[labelled], evidence.residual_weights[labelled]
+        rows, subtracted = (
+            evidence.logged[labelled],
+            evidence.residual_weights[labelled],
+        )
     else:
         rows, subtracted = evidence.calibration.rows, evidence.balancing_weights
     return _estimate(
@@ -258,4 +284,6 @@ def _residuals(calibration: Calibration, rows: Rows, on_residual: Array) -> Term
 
 
 def _estimate(evidence: Evidence, *terms: Term) -> Estimate:
-    return linear_estimate(terms, evidence.calibration, n_prompts=len(evidence.prompts), centre=0.0)
+    return linear_estimate(
+        terms, evidence.calibration, n_prompts=len(evidence.prompts), centre=0.0
+    )

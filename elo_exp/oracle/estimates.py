@@ -34,7 +34,9 @@ class PolicyEstimate(Record):
     ess: float | None = None  # rows, of the weights; None without weights
     status: str = REPORT  # one of gates.STATUSES
     reason: str = ""  # why not to report it
-    std_error_labels: float | None = None  # the part of std_error that more labels would shrink
+    std_error_labels: float | None = (
+        None  # the part of std_error that more labels would shrink
+    )
     n_labels: int = 0
     degrees_of_freedom: float | None = None  # None for a normal interval
     ci_clipped: bool = False  # the interval reached beyond [0, 1]
@@ -49,7 +51,9 @@ class LabelBudget(Record):
     n_labels: int
     half_width: float  # now
     half_width_at_best: float  # with infinitely many labels
-    labels_for: Mapping[str, int | None]  # by half-width; None: more than there are answers
+    labels_for: Mapping[
+        str, int | None
+    ]  # by half-width; None: more than there are answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,9 @@ class Analysis:
     calibration: Calibration
     checks: Mapping[str, PolicyDiagnostics]  # by policy
     estimates: tuple[PolicyEstimate, ...]
-    unfiltered: Mapping[tuple[str, str], Estimate]  # by policy and estimator, whatever the status
+    unfiltered: Mapping[
+        tuple[str, str], Estimate
+    ]  # by policy and estimator, whatever the status
 
     def of(self, policy: str) -> list[PolicyEstimate]:
         return [estimate for estimate in self.estimates if estimate.policy == policy]
@@ -92,10 +98,15 @@ class Analysis:
         ]
 
 
-def analyse(data: Dataset, estimators: Mapping[str, Estimator], options: Options) -> Analysis:
+def analyse(
+    data: Dataset, estimators: Mapping[str, Estimator], options: Options
+) -> Analysis:
     """Apply every estimator to every policy; with `compat`, that library's formulas instead."""
     calibration = calibrate(
-        data.logged, n_folds=data.n_folds, mode=options.calibration, by_variance=options.by_variance
+        data.logged,
+        n_folds=data.n_folds,
+        mode=options.calibration,
+        by_variance=options.by_variance,
     )
     checks: dict[str, PolicyDiagnostics] = {}
     estimates: list[PolicyEstimate] = []
@@ -109,7 +120,9 @@ def analyse(data: Dataset, estimators: Mapping[str, Estimator], options: Options
                 estimate = _estimate(name, estimator, evidence, published)
             except NotEstimableError as error:
                 estimates.append(
-                    PolicyEstimate(policy=policy, estimator=name, status=REFUSE, reason=str(error))
+                    PolicyEstimate(
+                        policy=policy, estimator=name, status=REFUSE, reason=str(error)
+                    )
                 )
                 continue
             unfiltered[policy, name] = estimate
@@ -143,11 +156,16 @@ def _estimate(
     return estimator.estimate(evidence)
 
 
-def _with_numbers(row: PolicyEstimate, estimate: Estimate, *, compat: bool) -> PolicyEstimate:
+def _with_numbers(
+    row: PolicyEstimate, estimate: Estimate, *, compat: bool
+) -> PolicyEstimate:
     """Add the numbers, unless they are refused; `compat` refuses none and clips no interval."""
     if row.status == REFUSE and not compat:
         return row
-    low, high = estimate.value - estimate.half_width, estimate.value + estimate.half_width
+    low, high = (
+        estimate.value - estimate.half_width,
+        estimate.value + estimate.half_width,
+    )
     df = estimate.degrees_of_freedom
     return dataclasses.replace(
         row,
@@ -182,7 +200,9 @@ def label_budget(
     for half_width in half_widths:
         allowed = (half_width / z) ** 2 - rest
         needed = estimate.n_labels * from_labels / allowed if allowed > 0 else math.inf
-        labels_for[f"{half_width:g}"] = math.ceil(needed) if needed <= max_labels else None
+        labels_for[f"{half_width:g}"] = (
+            math.ceil(needed) if needed <= max_labels else None
+        )
     return LabelBudget(
         policy=policy,
         estimator=estimator,

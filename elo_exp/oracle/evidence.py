@@ -41,7 +41,9 @@ class Evidence:
 
     def check(self, requires: Sequence[str]) -> None:
         """Raise NotEstimableError where the policy lacks what an estimator requires."""
-        if not len(self.logged) and {RAW_WEIGHTS, CALIBRATED_WEIGHTS}.intersection(requires):
+        if not len(self.logged) and {RAW_WEIGHTS, CALIBRATED_WEIGHTS}.intersection(
+            requires
+        ):
             raise NotEstimableError("no log-probabilities")
         if not len(self.fresh) and FRESH_DRAWS in requires:
             raise NotEstimableError("no fresh draws")
@@ -126,7 +128,11 @@ def _normalized(weight: Array) -> Array:
 
 
 def gather_evidence(
-    data: Dataset, policy: str, calibration: Calibration, *, complete: Mask | None = None
+    data: Dataset,
+    policy: str,
+    calibration: Calibration,
+    *,
+    complete: Mask | None = None,
 ) -> Evidence:
     """Select what concerns one policy.
 

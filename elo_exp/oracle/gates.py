@@ -35,10 +35,14 @@ _MIN_COVERAGE, _GOOD_COVERAGE = 0.30, 0.70
 _NO_MEAN, _NO_VARIANCE = 1.0, 2.0  # tail indices
 _MAX_NEAR_ZERO = 0.85
 _MAX_TOP, _MAX_VARIATION = 0.30, 2.0
-_MIN_EFFECTIVE_ROWS = 30  # of raw weights: with fewer, intervals of calibrated ones undercover
+_MIN_EFFECTIVE_ROWS = (
+    30  # of raw weights: with fewer, intervals of calibrated ones undercover
+)
 
 
-def decide(checked: PolicyDiagnostics, estimate: Estimate, requires: Sequence[str]) -> Finding:
+def decide(
+    checked: PolicyDiagnostics, estimate: Estimate, requires: Sequence[str]
+) -> Finding:
     """Return the worst status of an estimate, and all reasons for it."""
     findings = list(_findings(checked, estimate, requires))
     worst = max((status for status, _ in findings), key=STATUSES.index, default=REPORT)
@@ -50,7 +54,10 @@ def _findings(
 ) -> Iterator[Finding]:
     if estimate.n_own:
         if estimate.n_own < MIN_AUDIT:
-            yield CAUTION, f"corrected by only {estimate.n_own} labels of its own answers"
+            yield (
+                CAUTION,
+                f"corrected by only {estimate.n_own} labels of its own answers",
+            )
         return
     yield from _scores(checked.overlap)
     raw = checked.weights
@@ -58,7 +65,9 @@ def _findings(
         if raw is not None:
             yield from _raw_weights(raw)
     else:
-        yield from _transport(checked, estimate, by_weights=CALIBRATED_WEIGHTS in requires)
+        yield from _transport(
+            checked, estimate, by_weights=CALIBRATED_WEIGHTS in requires
+        )
     if FRESH_DRAWS not in requires and raw is not None:
         yield from _coverage(raw)
         if CALIBRATED_WEIGHTS in requires:
@@ -68,10 +77,16 @@ def _findings(
 def _scores(overlap: ScoreOverlap) -> Iterator[Finding]:
     if overlap.affinity < _GOOD_AFFINITY:
         status = REFUSE if overlap.affinity < _MIN_AFFINITY else CAUTION
-        yield status, f"scores overlap too little with the logged ones (A_B {overlap.affinity:.2f})"
+        yield (
+            status,
+            f"scores overlap too little with the logged ones (A_B {overlap.affinity:.2f})",
+        )
     if overlap.card == REFUSE:
         outside = _percent(overlap.out_of_range)
-        yield REFUSE, f"{outside} of its scores are beyond those of the labelled answers"
+        yield (
+            REFUSE,
+            f"{outside} of its scores are beyond those of the labelled answers",
+        )
     elif overlap.card == CAUTION:
         at_end = _percent(overlap.saturation)
         yield CAUTION, f"{at_end} of its calibrated scores are at an end of their range"
@@ -79,10 +94,15 @@ def _scores(overlap: ScoreOverlap) -> Iterator[Finding]:
 
 def _raw_weights(raw: WeightDiagnostics) -> Iterator[Finding]:
     yield from _concentration(
-        raw.ess / raw.n, raw.top_share, raw.coefficient_of_variation, raw.share_near_zero
+        raw.ess / raw.n,
+        raw.top_share,
+        raw.coefficient_of_variation,
+        raw.share_near_zero,
     )
     if raw.tail_index is not None and raw.tail_index < _NO_VARIANCE:
-        status, lacks = (REFUSE, "mean") if raw.tail_index < _NO_MEAN else (CAUTION, "variance")
+        status, lacks = (
+            (REFUSE, "mean") if raw.tail_index < _NO_MEAN else (CAUTION, "variance")
+        )
         yield status, f"weights without a {lacks} (tail index {raw.tail_index:.2f})"
 
 
@@ -92,9 +112,14 @@ def _calibrated_weights(
     calibrated = evidence.calibrated
     variation = float(calibrated.std() / calibrated.mean())
     share = (estimate.ess or 0.0) / len(calibrated)
-    yield from _concentration(share, top_share(calibrated), variation, raw.share_near_zero)
+    yield from _concentration(
+        share, top_share(calibrated), variation, raw.share_near_zero
+    )
     if raw.ess < _MIN_EFFECTIVE_ROWS:
-        yield REFUSE, f"raw weights come to {raw.ess:.2g} rows ({_MIN_EFFECTIVE_ROWS} needed)"
+        yield (
+            REFUSE,
+            f"raw weights come to {raw.ess:.2g} rows ({_MIN_EFFECTIVE_ROWS} needed)",
+        )
     if raw.tail_index is not None and raw.tail_index < _NO_MEAN:
         yield CAUTION, f"raw weights without a mean (tail index {raw.tail_index:.2f})"
     if len(evidence.fresh):
@@ -106,7 +131,10 @@ def _coverage(raw: WeightDiagnostics) -> Iterator[Finding]:
     covered = raw.target_coverage
     if covered is not None and covered < _GOOD_COVERAGE:
         status = REFUSE if covered < _MIN_COVERAGE else CAUTION
-        yield status, f"only {_percent(covered)} of the logged answers are typical of it"
+        yield (
+            status,
+            f"only {_percent(covered)} of the logged answers are typical of it",
+        )
 
 
 def _transport(
@@ -120,7 +148,9 @@ def _transport(
         bias = diagnostics.uncorrected_residual(
             checked.evidence, checked.labels, by_weights=by_weights
         )
-        yield from _bias(bias, estimate, "labels of its answers are off the calibrated scores by")
+        yield from _bias(
+            bias, estimate, "labels of its answers are off the calibrated scores by"
+        )
 
 
 def _concentration(

@@ -77,11 +77,15 @@ class Term:
     def centred_residual(self) -> Array:
         """(r,) residuals minus their weighted mean, as for label weights that sum to a constant."""
         total = np.sum(self.on_residual)
-        return self.residual - (np.sum(self.on_residual * self.residual) / total if total else 0.0)
+        return self.residual - (
+            np.sum(self.on_residual * self.residual) / total if total else 0.0
+        )
 
     @property
     def total(self) -> float:
-        return float(np.sum(self.on_score * self.value + self.on_residual * self.residual))
+        return float(
+            np.sum(self.on_score * self.value + self.on_residual * self.residual)
+        )
 
 
 def linear_estimate(

@@ -34,7 +34,9 @@ def shuffled(names: Iterable[str], *, seed: int, purpose: str) -> list[str]:
 
 def sample_bank(prompts: Sequence[Prompt], n: int | None, *, seed: int) -> list[Prompt]:
     """Sample n prompts, or all where there are not more, in their order."""
-    chosen = set(shuffled((p.prompt_id for p in prompts), seed=seed, purpose="prompts")[:n])
+    chosen = set(
+        shuffled((p.prompt_id for p in prompts), seed=seed, purpose="prompts")[:n]
+    )
     return [prompt for prompt in prompts if prompt.prompt_id in chosen]
 
 
@@ -53,21 +55,29 @@ def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt
             dropped[reason] += 1
         else:
             texts[text] = None
-    reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.most_common()) or "-"
+    reasons = (
+        ", ".join(f"{count} {reason}" for reason, count in dropped.most_common()) or "-"
+    )
     if not texts:
         raise UserError(
             f"arena {arena.name}: no prompt is left ({reasons}). Expected rows with an English one."
         )
     logger.info("arena %s: %d prompts; dropped: %s", arena.name, len(texts), reasons)
     return [
-        Prompt(prompt_id=f"{arena.name}_{number}", text=text, source=arena.name, subject="")
+        Prompt(
+            prompt_id=f"{arena.name}_{number}", text=text, source=arena.name, subject=""
+        )
         for number, text in enumerate(shuffled(texts, seed=seed, purpose="prompts")[:n])
     ]
 
 
 def usable(prompts: Sequence[Prompt], rubrics: Sequence[ScoreRubric]) -> list[Prompt]:
     """Keep the prompts that all rubrics apply to. Raises UserError where there is none."""
-    found = [prompt for prompt in prompts if all(rubric.applies_to(prompt) for rubric in rubrics)]
+    found = [
+        prompt
+        for prompt in prompts
+        if all(rubric.applies_to(prompt) for rubric in rubrics)
+    ]
     if not found:
         raise UserError(
             f"scoring: none of {len(prompts)} prompts has a reference answer, which the rubric "
@@ -75,7 +85,9 @@ def usable(prompts: Sequence[Prompt], rubrics: Sequence[ScoreRubric]) -> list[Pr
         )
     if len(found) < len(prompts):
         n_dropped = len(prompts) - len(found)
-        logger.info("%d of %d prompts dropped: no reference answer", n_dropped, len(prompts))
+        logger.info(
+            "%d of %d prompts dropped: no reference answer", n_dropped, len(prompts)
+        )
     return found
 
 
@@ -96,5 +108,7 @@ def is_english(text: str) -> bool:
     if sum(letter.isascii() for letter in letters) < _MIN_ASCII * len(letters):
         return False
     counts = Counter(words)
-    english, others = (sum(counts[word] for word in c.split()) for c in (_ENGLISH, _OTHERS))
+    english, others = (
+        sum(counts[word] for word in c.split()) for c in (_ENGLISH, _OTHERS)
+    )
     return others <= english

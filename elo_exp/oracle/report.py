@@ -132,7 +132,9 @@ def headline(analysis: Analysis, truth: Mapping[str, Truth]) -> float:
     errors = [value for name, value in values.items() if name.startswith("error/")]
     if errors:
         return math.sqrt(sum(error**2 for error in errors) / len(errors))
-    std_errors = [value for name, value in values.items() if name.startswith("std_error/")]
+    std_errors = [
+        value for name, value in values.items() if name.startswith("std_error/")
+    ]
     return sum(std_errors) / len(std_errors) if std_errors else 0.0
 
 
@@ -161,7 +163,9 @@ def _title(analysis: Analysis, policy: str, truth: Truth | None) -> str:
     counts.append(f"{len(analysis.calibration.rows):,} labels")
     diagnoses.append(f"transport {checks.audit.status.replace('_', ' ')}")
     if checks.audit.residual is not None:
-        diagnoses[-1] += f" ({checks.audit.residual:+.3f} ± {checks.audit.half_width:.3f})"
+        diagnoses[-1] += (
+            f" ({checks.audit.residual:+.3f} ± {checks.audit.half_width:.3f})"
+        )
     if truth is not None:
         diagnoses.append(f"truth {truth.mean:.4f}")
     return f"{policy}: {', '.join(counts)}\n{', '.join(diagnoses)}"
@@ -193,7 +197,9 @@ def page(
     """
     from jinja2 import Environment, FileSystemLoader
 
-    refused = {(e.policy, e.estimator) for e in analysis.estimates if e.status == REFUSE}
+    refused = {
+        (e.policy, e.estimator) for e in analysis.estimates if e.status == REFUSE
+    }
     budgets = [b for b in analysis.budgets if (b.policy, b.estimator) not in refused]
     started = manifest.get("started_at")
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True)
@@ -202,10 +208,16 @@ def page(
         analysis=analysis,
         truth=truth,
         started=f", {html.when(started)}" if started else "",
-        leading=[_leading(policy, analysis.of(policy)) for policy in analysis.data.policies],
-        figures=[html.figure(plot, numbers=f"figures/{plot.name}.csv") for plot in plots],
+        leading=[
+            _leading(policy, analysis.of(policy)) for policy in analysis.data.policies
+        ],
+        figures=[
+            html.figure(plot, numbers=f"figures/{plot.name}.csv") for plot in plots
+        ],
         budgets=budgets,
-        budget_columns=[("", f"for ±{width}") for width in analysis.options.half_widths],
+        budget_columns=[
+            ("", f"for ±{width}") for width in analysis.options.half_widths
+        ],
         ablation=summaries(ablation),
         collected=collected,
         making=_making(manifest),
@@ -221,11 +233,17 @@ def _number(value: float | None, digits: int = 0) -> str:
     return markup.NONE if value is None else f"{value:z,.{digits}f}".replace("-", "−")
 
 
-def _leading(policy: str, rows: Sequence[PolicyEstimate]) -> tuple[str, PolicyEstimate, list[Any]]:
+def _leading(
+    policy: str, rows: Sequence[PolicyEstimate]
+) -> tuple[str, PolicyEstimate, list[Any]]:
     """The estimate to quote, or the direct one's refusal, and the values of the same status."""
 
     def preference(e: PolicyEstimate) -> tuple[int, int]:
-        known = _PREFERRED.index(e.estimator) if e.estimator in _PREFERRED else len(_PREFERRED)
+        known = (
+            _PREFERRED.index(e.estimator)
+            if e.estimator in _PREFERRED
+            else len(_PREFERRED)
+        )
         return STATUSES.index(e.status), known
 
     best = min(rows, key=preference)
@@ -241,7 +259,8 @@ def _making(manifest: Mapping[str, Any]) -> dict[str, str]:
         return ", ".join(form.format(*item) for item in manifest.get(name, {}).items())
 
     return {
-        "Chosen by hand": ", ".join(manifest.get("overrides") or ()) or "nothing: all defaults",
+        "Chosen by hand": ", ".join(manifest.get("overrides") or ())
+        or "nothing: all defaults",
         "Calibration": f"{oracle.get('calibration')}, {oracle.get('n_folds')} folds by seed "
         f"{oracle.get('seed')}",
         "Fresh draws": listed("n_draws"),

@@ -84,7 +84,9 @@ def score_affinity(logged: Array, target: Array, weights: Array | None = None) -
     return float(np.sum(np.sqrt(p / p.sum() * q / q.sum())))
 
 
-def target_coverage(logging_logprob: Array, target_logprob: Array, length: Array) -> float:
+def target_coverage(
+    logging_logprob: Array, target_logprob: Array, length: Array
+) -> float:
     """Share of logged rows that are as typical of the target as 90 % of its own responses.
 
     Typical: few nats per unit of length (characters or tokens); the limit is the weighted .9
@@ -108,7 +110,9 @@ class WeightCurve:
         return np.asarray(self.mixture @ [curve(rows.score) for curve in self.curves])
 
     def gradient(self, rows: Rows, u: Array) -> Array:
-        return np.asarray(self.mixture @ [curve.gradient(rows.score, u) for curve in self.curves])
+        return np.asarray(
+            self.mixture @ [curve.gradient(rows.score, u) for curve in self.curves]
+        )
 
 
 def calibrate_weights(hajek: Array, rows: Rows, *, n_folds: int) -> CrossFit:
@@ -120,7 +124,8 @@ def calibrate_weights(hajek: Array, rows: Rows, *, n_folds: int) -> CrossFit:
     """
     outside = [rows.fold != k for k in range(n_folds)]
     return CrossFit(
-        rows=rows, curves=tuple(_fit_curve(rows.score[some], hajek[some]) for some in outside)
+        rows=rows,
+        curves=tuple(_fit_curve(rows.score[some], hajek[some]) for some in outside),
     )
 
 
@@ -129,7 +134,9 @@ def _fit_curve(score: Array, hajek: Array) -> WeightCurve:
     residuals = np.stack([curve(score) - hajek for curve in curves])
     squares = residuals @ residuals.T / len(score)
     ridge = RIDGE * float(np.trace(squares)) + RIDGE
-    return WeightCurve(curves=curves, mixture=minimum_variance_mixture(squares, ridge=ridge))
+    return WeightCurve(
+        curves=curves, mixture=minimum_variance_mixture(squares, ridge=ridge)
+    )
 
 
 def rising_and_falling(x: Array, y: Array) -> tuple[IsotonicFit, IsotonicFit]:

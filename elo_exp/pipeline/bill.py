@@ -21,7 +21,10 @@ def plan_table(plan: Plan) -> str:
     text = io.StringIO()
     console = Console(file=text, width=160, markup=False)
     grid = Table(box=SIMPLE_HEAD, show_footer=len(plan.rows) > 1)
-    total = [sum(column) for column in zip(*(_plan_numbers(row) for row in plan.rows), strict=True)]
+    total = [
+        sum(column)
+        for column in zip(*(_plan_numbers(row) for row in plan.rows), strict=True)
+    ]
     footer = (
         [f"{n:,}" for n in total[:6]] + [f"{dollars:,.2f}" for dollars in total[6:]]
         if total
@@ -29,18 +32,31 @@ def plan_table(plan: Plan) -> str:
     )
     grid.add_column("dimension", "total", no_wrap=True)
     judged = "responses" if plan.of_scores else "pairs"
-    names = (judged, "queries", "stored", "to pay", "tokens in", "out", "$ expected", "$ plain")
+    names = (
+        judged,
+        "queries",
+        "stored",
+        "to pay",
+        "tokens in",
+        "out",
+        "$ expected",
+        "$ plain",
+    )
     for name, sum_ in zip(names, footer, strict=True):
         grid.add_column(name, sum_, justify="right", no_wrap=True)
     if not plan.of_scores:
         grid.add_column("resolves", justify="right", no_wrap=True)
     for row in plan.rows:
         numbers = _plan_numbers(row)
-        cells = [f"{n:,}" for n in numbers[:6]] + [f"{dollars:,.2f}" for dollars in numbers[6:]]
+        cells = [f"{n:,}" for n in numbers[:6]] + [
+            f"{dollars:,.2f}" for dollars in numbers[6:]
+        ]
         difference = minimum_detectable_difference(row.n_prompts, row.n_entrants)
         resolves = f"{difference:.0f} Elo" if math.isfinite(difference) else "-"
         grid.add_row(row.dimension, *cells, *([] if plan.of_scores else [resolves]))
-    console.print(f"plan: judge {plan.judge_model}, {_plan_words(plan)}", highlight=False)
+    console.print(
+        f"plan: judge {plan.judge_model}, {_plan_words(plan)}", highlight=False
+    )
     console.print(grid)
     for note in _plan_notes(plan):
         console.print(note, highlight=False, soft_wrap=True)
@@ -49,7 +65,8 @@ def plan_table(plan: Plan) -> str:
 
 def _plan_notes(plan: Plan) -> Iterator[str]:
     shared = sum(
-        row.queries - row.stored - row.under_way - row.to_pay - row.left_out for row in plan.rows
+        row.queries - row.stored - row.under_way - row.to_pay - row.left_out
+        for row in plan.rows
     )
     if shared:
         yield f"  {shared:,} queries ask what another asks, and share its answer."
@@ -73,7 +90,8 @@ def spend(usage: Usage) -> str:
     if not usage.dollars and not usage.calls_lost:
         return "nothing spent"
     parts = ", ".join(
-        f"{name} ${dollars:.4f}" for name, dollars in sorted(usage.dollars_by_dimension.items())
+        f"{name} ${dollars:.4f}"
+        for name, dollars in sorted(usage.dollars_by_dimension.items())
     )
     parts = f" ({parts})" if parts else ""
     written = usage.cache_write_5m_tokens + usage.cache_write_1h_tokens
@@ -83,7 +101,11 @@ def spend(usage: Usage) -> str:
         f"cache, {usage.cache_read_tokens:,} read from it, {usage.output_tokens:,} out"
     )
     if usage.calls_lost:
-        answers = "1 answer was" if usage.calls_lost == 1 else f"{usage.calls_lost} answers were"
+        answers = (
+            "1 answer was"
+            if usage.calls_lost == 1
+            else f"{usage.calls_lost} answers were"
+        )
         line += (
             f"; {answers} lost on the way: judges and entrants cost "
             f"${usage.dollars_at_most:.4f} at most"

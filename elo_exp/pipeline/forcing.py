@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from elo_exp.entrants import Entrant, Policy
 from elo_exp.pipeline.loads import by_load
 from elo_exp.progress import track
-from elo_exp.records import ForcedLogprob, Prompt, Record, Response, UserError, fingerprint
+from elo_exp.records import (
+    ForcedLogprob,
+    Prompt,
+    Record,
+    Response,
+    UserError,
+    fingerprint,
+)
 from elo_exp.store.single_flight import get_or_create
 from elo_exp.store.store import Store
 
@@ -52,7 +59,9 @@ class LogprobCheck(Record):
             )
 
 
-def as_policies(entrants: Mapping[str, Entrant], *, logging_policy: str) -> dict[str, Policy]:
+def as_policies(
+    entrants: Mapping[str, Entrant], *, logging_policy: str
+) -> dict[str, Policy]:
     """The entrants as policies, whose answers can be weighted against those of the logging policy.
     Raises UserError for one that records no log-probabilities or cuts its answers at another
     length."""
@@ -97,9 +106,13 @@ def teacher_force(
     None, which is counted and warned of, is where prompt and answer are longer than the policy
     takes. Equal policies share what is stored, and those with equal weights a load.
     """
-    by_id = {prompt.prompt_id: prompt for prompt in prompts if prompt.prompt_id in responses}
+    by_id = {
+        prompt.prompt_id: prompt for prompt in prompts if prompt.prompt_id in responses
+    }
     store.usage.logprobs_wanted += len(policies) * len(by_id)
-    found = by_load(policies, lambda name: _forced(name, policies[name], by_id, responses, store))
+    found = by_load(
+        policies, lambda name: _forced(name, policies[name], by_id, responses, store)
+    )
     usage = store.usage
     logger.info(
         "log-probabilities: %d forced, %d from the store",
@@ -128,7 +141,10 @@ def n_forced(
         name: [_key(policy, prompt, responses[prompt.prompt_id]) for prompt in answered]
         for name, policy in policies.items()
     }
-    return {name: len(store.get(ForcedLogprob, of_policy)) for name, of_policy in keys.items()}
+    return {
+        name: len(store.get(ForcedLogprob, of_policy))
+        for name, of_policy in keys.items()
+    }
 
 
 def clone_check(
@@ -146,14 +162,19 @@ def clone_check(
     Of `n_answers` of the responses, drawn with the seed, nothing is taken from the store, and each
     policy loads its weights anew. Where no policy is a clone, nothing is checked.
     """
-    by_id = {prompt.prompt_id: prompt for prompt in prompts if prompt.prompt_id in responses}
+    by_id = {
+        prompt.prompt_id: prompt for prompt in prompts if prompt.prompt_id in responses
+    }
     drawn = random.Random(seed).sample(sorted(by_id), min(n_answers, len(by_id)))
     logging_one = policies[logging_policy]
     clones = {
         name: policy
         for name, policy in policies.items()
         if name != logging_policy
-        and all(policy.logprob_key(by_id[i]) == logging_one.logprob_key(by_id[i]) for i in drawn)
+        and all(
+            policy.logprob_key(by_id[i]) == logging_one.logprob_key(by_id[i])
+            for i in drawn
+        )
     }
 
     def totals(policy: Policy) -> dict[str, float | None]:
@@ -184,7 +205,10 @@ def clone_check(
 
 
 def generation_check(
-    responses: Mapping[str, Response], forced: Mapping[str, float | None], *, allowed: float
+    responses: Mapping[str, Response],
+    forced: Mapping[str, float | None],
+    *,
+    allowed: float,
 ) -> LogprobCheck:
     """Whether answers are as likely when they are forced as they were when they were drawn.
 
@@ -248,7 +272,9 @@ def _forced(
         for prompt_id, prompt in prompts.items()
     }
     stored = store.get(ForcedLogprob, list(keys.values()))
-    wanted = {keys[name]: responses[name] for name in prompts if keys[name] not in stored}
+    wanted = {
+        keys[name]: responses[name] for name in prompts if keys[name] not in stored
+    }
     n_forced_before = store.usage.logprobs_forced
 
     made = get_or_create(
@@ -259,12 +285,19 @@ def _forced(
         make=lambda mine: policy.teacher_force(prompts, mine),
         what="log-probabilities",
     )
-    found = [*stored.values(), *track(made, label=f"teacher forcing: {name}", total=len(wanted))]
-    store.usage.logprobs_stored += len(found) - (store.usage.logprobs_forced - n_forced_before)
+    found = [
+        *stored.values(),
+        *track(made, label=f"teacher forcing: {name}", total=len(wanted)),
+    ]
+    store.usage.logprobs_stored += len(found) - (
+        store.usage.logprobs_forced - n_forced_before
+    )
     totals = {forced.prompt_id: forced.total_logprob for forced in found}
     return {prompt_id: totals[prompt_id] for prompt_id in prompts}
 
 
 def _key(policy: Policy, prompt: Prompt, response: Response) -> str:
     recorded = [response.diagnostics.get(name) for name in ("tokenizer", "token_ids")]
-    return fingerprint(["forced", prompt.prompt_id, policy.logprob_key(prompt), *recorded])
+    return fingerprint(
+        ["forced", prompt.prompt_id, policy.logprob_key(prompt), *recorded]
+    )

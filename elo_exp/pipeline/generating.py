@@ -37,7 +37,11 @@ _CHARS_PER_TOKEN = 4  # of English, in an answer that is not there yet
 
 
 def generate(
-    prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store, *, allow_missing: bool
+    prompts: Sequence[Prompt],
+    entrants: Mapping[str, Entrant],
+    store: Store,
+    *,
+    allow_missing: bool,
 ) -> Responses:
     """Every entrant's response to every prompt. Raises UserError where some are missing, unless
     that is allowed.
@@ -45,13 +49,19 @@ def generate(
     Entrants with equal weights answer one after the other, and the weights go when the last of them
     has answered.
     """
-    keys = {name: _response_keys(name, entrant, prompts) for name, entrant in entrants.items()}
+    keys = {
+        name: _response_keys(name, entrant, prompts)
+        for name, entrant in entrants.items()
+    }
     found = by_load(
-        entrants, lambda name: _answers(name, entrants[name], prompts, keys[name], store)
+        entrants,
+        lambda name: _answers(name, entrants[name], prompts, keys[name], store),
     )
     usage = store.usage
     logger.info(
-        "responses: %d made, %d from the store", usage.responses_generated, usage.responses_stored
+        "responses: %d made, %d from the store",
+        usage.responses_generated,
+        usage.responses_stored,
     )
     missing = [
         f"{name} on {p.prompt_id}"
@@ -60,15 +70,25 @@ def generate(
         if p.prompt_id not in found[name]
     ]
     if missing:
-        report_missing("responses", missing, len(entrants) * len(prompts), allow_missing)
+        report_missing(
+            "responses", missing, len(entrants) * len(prompts), allow_missing
+        )
     return {
-        name: {p.prompt_id: found[name][p.prompt_id] for p in prompts if p.prompt_id in found[name]}
+        name: {
+            p.prompt_id: found[name][p.prompt_id]
+            for p in prompts
+            if p.prompt_id in found[name]
+        }
         for name in entrants
     }
 
 
 def _answers(
-    name: str, entrant: Entrant, prompts: Sequence[Prompt], keys: Mapping[str, str], store: Store
+    name: str,
+    entrant: Entrant,
+    prompts: Sequence[Prompt],
+    keys: Mapping[str, str],
+    store: Store,
 ) -> dict[str, Response]:
     """The entrant's responses by prompt; those that are new are in the store before they are
     here."""
@@ -89,10 +109,15 @@ def _answers(
     )  # what other processes have made meanwhile
     if isinstance(entrant, HostedEntrant):
         new = [found[p.prompt_id] for p in wanted.values() if p.prompt_id in found]
-        usage.responses_unpriced += sum("dollars" not in response.diagnostics for response in new)
+        usage.responses_unpriced += sum(
+            "dollars" not in response.diagnostics for response in new
+        )
     if n_cut := sum(response.finish_reason == "length" for response in found.values()):
         logger.info(
-            "%s: %d of %d answers are cut off at their limit and judged so", name, n_cut, len(found)
+            "%s: %d of %d answers are cut off at their limit and judged so",
+            name,
+            n_cut,
+            len(found),
         )
     return found
 
@@ -101,7 +126,9 @@ def _as_stored(response: Response) -> Response:
     return Response.from_dict(json.loads(canonical_json(response.to_dict())))
 
 
-def _made(entrant: Entrant, wanted: Mapping[str, Prompt], store: Store) -> Iterator[Response]:
+def _made(
+    entrant: Entrant, wanted: Mapping[str, Prompt], store: Store
+) -> Iterator[Response]:
     """The entrant's responses to what is wanted, by key. One whose answers take hours or money
     makes those that no other process is making, and waits for the others."""
     keys = {prompt.prompt_id: key for key, prompt in wanted.items()}
@@ -114,7 +141,12 @@ def _made(entrant: Entrant, wanted: Mapping[str, Prompt], store: Store) -> Itera
     assert isinstance(entrant, OfflineEntrant)
     if isinstance(entrant, ModelEntrant):
         return get_or_create(
-            wanted, store, record=Response, key=key, make=entrant.generate, what="responses"
+            wanted,
+            store,
+            record=Response,
+            key=key,
+            make=entrant.generate,
+            what="responses",
         )
     answers = map(_unpaid, entrant.generate(list(wanted.values())))
     return store.keep(answers, key=key, chunk=_CHUNK)
@@ -137,7 +169,9 @@ def _pay_once(
         dollars: float | None,
         message: Message,
     ) -> Response:
-        return _response(entrant.entrant_id, str(names["prompt_id"]), completion, dollars)
+        return _response(
+            entrant.entrant_id, str(names["prompt_id"]), completion, dollars
+        )
 
     def pay(mine: Mapping[str, Prompt], claims: Claims) -> Iterator[Response]:
         if not mine:
@@ -184,17 +218,26 @@ def _response(
         entrant_id=entrant_id,
         prompt_id=prompt_id,
         response_text=completion.text,
-        finish_reason=_FINISH_REASONS.get(completion.stop_reason, completion.stop_reason),
+        finish_reason=_FINISH_REASONS.get(
+            completion.stop_reason, completion.stop_reason
+        ),
         diagnostics=diagnostics,
         timestamp=utc_now(),
     )
 
 
-def _report(entrant: HostedEntrant, counts: Counter[str], failed: Mapping[str, str]) -> None:
-    odd = ", ".join(f"{counts[kind]} {kind}" for kind in ("refused", "empty") if counts[kind])
+def _report(
+    entrant: HostedEntrant, counts: Counter[str], failed: Mapping[str, str]
+) -> None:
+    odd = ", ".join(
+        f"{counts[kind]} {kind}" for kind in ("refused", "empty") if counts[kind]
+    )
     if odd:
         logger.warning(
-            "warning: entrant %s: of %d answers %s", entrant.entrant_id, counts["answers"], odd
+            "warning: entrant %s: of %d answers %s",
+            entrant.entrant_id,
+            counts["answers"],
+            odd,
         )
     if entrant.budget.spent:
         logger.info("entrant %s: spent $%.4f", entrant.entrant_id, entrant.budget.spent)
@@ -205,7 +248,9 @@ def _report(entrant: HostedEntrant, counts: Counter[str], failed: Mapping[str, s
 def _unpaid(response: Response) -> Response:
     """Without the dollars of an answer that was made elsewhere, as recorded ones are: that bill is
     another run's."""
-    diagnostics = {name: value for name, value in response.diagnostics.items() if name != "dollars"}
+    diagnostics = {
+        name: value for name, value in response.diagnostics.items() if name != "dollars"
+    }
     return dataclasses.replace(response, diagnostics=diagnostics)
 
 
@@ -238,10 +283,16 @@ def assumed(
         elif absent:
             assert isinstance(entrant, OfflineEntrant)
             found |= {r.prompt_id: _as_stored(r) for r in entrant.generate(absent)}
-        missing += [f"{name} on {p.prompt_id}" for p in prompts if p.prompt_id not in found]
-        responses[name] = {p.prompt_id: found[p.prompt_id] for p in prompts if p.prompt_id in found}
+        missing += [
+            f"{name} on {p.prompt_id}" for p in prompts if p.prompt_id not in found
+        ]
+        responses[name] = {
+            p.prompt_id: found[p.prompt_id] for p in prompts if p.prompt_id in found
+        }
     if missing:
-        report_missing("responses", missing, len(entrants) * len(prompts), allow_missing)
+        report_missing(
+            "responses", missing, len(entrants) * len(prompts), allow_missing
+        )
     return responses
 
 
@@ -254,7 +305,9 @@ def _stored_for_plan(
     except UserError as error:
         if not isinstance(entrant, ModelEntrant):
             raise
-        logger.warning("warning: %s: %s The plan counts no answer as stored.", name, error)
+        logger.warning(
+            "warning: %s: %s The plan counts no answer as stored.", name, error
+        )
         return {}
     return store.get(Response, list(keys.values()))
 
@@ -262,7 +315,9 @@ def _stored_for_plan(
 def _assumed(name: str, prompt: Prompt, n_chars: int) -> Response:
     """A response of this length, unlike any other."""
     text = f"{name} on {prompt.prompt_id}: " + "as it may say " * n_chars
-    return Response(entrant_id=name, prompt_id=prompt.prompt_id, response_text=text[:n_chars])
+    return Response(
+        entrant_id=name, prompt_id=prompt.prompt_id, response_text=text[:n_chars]
+    )
 
 
 def sharded(prompts: Sequence[Prompt], shard: tuple[int, int]) -> list[Prompt]:
@@ -279,7 +334,9 @@ def stored_responses(
     for name, entrant in entrants.items():
         keys = _response_keys(name, entrant, prompts)
         stored = store.get(Response, list(keys.values()))
-        found[name] = {prompt_id: stored[key] for prompt_id, key in keys.items() if key in stored}
+        found[name] = {
+            prompt_id: stored[key] for prompt_id, key in keys.items() if key in stored
+        }
     return found
 
 
@@ -287,11 +344,17 @@ def api_is_to_answer(
     prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store
 ) -> bool:
     """Whether the store lacks an answer that an API is to give, and may bill."""
-    paid = {name: e for name, e in entrants.items() if isinstance(e, HostedEntrant) and e.may_bill}
+    paid = {
+        name: e
+        for name, e in entrants.items()
+        if isinstance(e, HostedEntrant) and e.may_bill
+    }
     return not all_generated(prompts, paid, store)
 
 
-def all_generated(prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store) -> bool:
+def all_generated(
+    prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store
+) -> bool:
     """Whether the store holds every entrant's response to every prompt."""
     keys = [
         key
@@ -301,5 +364,10 @@ def all_generated(prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], st
     return len(store.get(Response, keys)) == len(set(keys))
 
 
-def _response_keys(name: str, entrant: Entrant, prompts: Sequence[Prompt]) -> dict[str, str]:
-    return {p.prompt_id: fingerprint([name, p.prompt_id, entrant.cache_key(p)]) for p in prompts}
+def _response_keys(
+    name: str, entrant: Entrant, prompts: Sequence[Prompt]
+) -> dict[str, str]:
+    return {
+        p.prompt_id: fingerprint([name, p.prompt_id, entrant.cache_key(p)])
+        for p in prompts
+    }

@@ -50,13 +50,21 @@ def judge_pairs(
     identity = identify(judge)
     store.remember(identity)
     requests = _requests(comparisons, rubrics, identity, repeats)
-    every = [request for some in requests.values() for queries in some for request in queries]
-    replies = ask(every, judge, store, stored_only=stored_only, spent_usd=store.usage.dollars)
+    every = [
+        request for some in requests.values() for queries in some for request in queries
+    ]
+    replies = ask(
+        every, judge, store, stored_only=stored_only, spent_usd=store.usage.dollars
+    )
     lost = [_name(r) for r in every if r.key not in replies]
     if lost:
         store.usage.verdicts_missing += len(lost)
         report_missing(
-            "verdicts", lost, len(every), allow_missing or stored_only, hint=how_to_go_on(judge)
+            "verdicts",
+            lost,
+            len(every),
+            allow_missing or stored_only,
+            hint=how_to_go_on(judge),
         )
     return _judgments(comparisons, rubrics, requests, replies, identity)
 
@@ -80,20 +88,27 @@ def other_judges(
     for found in others:
         requests = _requests(comparisons, rubrics, found, repeats=1)
         keys = {
-            request.key for some in requests.values() for queries in some for request in queries
+            request.key
+            for some in requests.values()
+            for queries in some
+            for request in queries
         }
         replies = store.get(JudgeReply, list(keys))
         judgments = _judgments(comparisons, rubrics, requests, replies, found)
         if any(judgments.values()):
             model = found.judge_model
-            said[model if models[model] == 1 else f"{model} ({found.key[:6]})"] = judgments
+            said[model if models[model] == 1 else f"{model} ({found.key[:6]})"] = (
+                judgments
+            )
     return said
 
 
 def identify(judge: Judge) -> JudgeIdentity:
     """The judge as the keys of its replies know it."""
     key = fingerprint([judge.model, judge.cache_key()])
-    return JudgeIdentity(key=key, judge_model=judge.model, key_fields=tuple(judge.key_fields))
+    return JudgeIdentity(
+        key=key, judge_model=judge.model, key_fields=tuple(judge.key_fields)
+    )
 
 
 def identify_for_plan(judge: Judge) -> JudgeIdentity:
@@ -102,7 +117,9 @@ def identify_for_plan(judge: Judge) -> JudgeIdentity:
         return identify(judge)
     except UserError as error:
         logger.warning("warning: %s The plan counts no reply as stored.", error)
-        return JudgeIdentity(key="", judge_model=judge.model, key_fields=tuple(judge.key_fields))
+        return JudgeIdentity(
+            key="", judge_model=judge.model, key_fields=tuple(judge.key_fields)
+        )
 
 
 def _judgments(
@@ -136,8 +153,15 @@ def plan_pairs(
 ) -> Plan:
     """What judge_pairs would ask and pay. Asks nothing of the judge and pays nothing."""
     by_dimension = _requests(comparisons, rubrics, identify_for_plan(judge), repeats)
-    every = [request for some in by_dimension.values() for queries in some for request in queries]
-    return plan(every, judge, store, stored_only=stored_only, spent_usd=store.usage.dollars)
+    every = [
+        request
+        for some in by_dimension.values()
+        for queries in some
+        for request in queries
+    ]
+    return plan(
+        every, judge, store, stored_only=stored_only, spent_usd=store.usage.dollars
+    )
 
 
 def _requests(
@@ -193,4 +217,8 @@ def _name(request: JudgeRequest) -> str:
 
 def how_to_go_on(judge: Judge) -> str:
     """What can be done about answers that this judge has not given."""
-    return "Ask again with the same command" if isinstance(judge, PaidJudge) else "Supply them"
+    return (
+        "Ask again with the same command"
+        if isinstance(judge, PaidJudge)
+        else "Supply them"
+    )

@@ -14,7 +14,12 @@ _NAMED = 3  # of many missing things, how many an error names
 
 
 def report_missing(
-    what: str, missing: Sequence[str], n_wanted: int, allowed: bool, *, hint: str = "Supply them"
+    what: str,
+    missing: Sequence[str],
+    n_wanted: int,
+    allowed: bool,
+    *,
+    hint: str = "Supply them",
 ) -> None:
     """Warn of what is missing where that is allowed, else raise UserError. A name starts with its
     owner's.
@@ -22,7 +27,8 @@ def report_missing(
     hint  what the user can do about it
     """
     by_owner = {
-        owner: len(list(some)) for owner, some in groupby(sorted(m.split()[0] for m in missing))
+        owner: len(list(some))
+        for owner, some in groupby(sorted(m.split()[0] for m in missing))
     }
     counts = ", ".join(f"{owner} {n}" for owner, n in by_owner.items())
     named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")

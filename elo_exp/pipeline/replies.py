@@ -37,7 +37,11 @@ _CACHE_WORDS = {
     "1h": "the 1-hour cache (1h), not measured",
     "5m": "the 5-minute cache (5m), not measured",
 }
-_DECISIONS = {None: "no cache from here on", "5m": "the 5-minute cache", "1h": "the 1-hour cache"}
+_DECISIONS = {
+    None: "no cache from here on",
+    "5m": "the 5-minute cache",
+    "1h": "the 1-hour cache",
+}
 
 
 def ask(
@@ -58,7 +62,9 @@ def ask(
     unique = {request.key: request for request in requests}
     replies = store.get(JudgeReply, list(unique))
     wanted = (
-        [] if stored_only else [request for key, request in unique.items() if key not in replies]
+        []
+        if stored_only
+        else [request for key, request in unique.items() if key not in replies]
     )
     usage = store.usage
     n_before, n_stored = usage.judge_calls, len(replies)
@@ -73,7 +79,9 @@ def ask(
         assert isinstance(judge, OfflineJudge)
         new = judge.answer(wanted, store)
     for reply in track(new, label=f"judging: {judge.model}", total=len(wanted)):
-        replies[reply.key] = dataclasses.replace(reply, message=None)  # which the store has
+        replies[reply.key] = dataclasses.replace(
+            reply, message=None
+        )  # which the store has
     logger.info(
         "%s: %d wanted, %d of them distinct; %d asked of %s, %d from the store",
         what, len(requests), len(unique), usage.judge_calls - n_before, judge.model, n_stored,
@@ -94,7 +102,9 @@ def plan(
     """What `ask` would ask and pay."""
     stored = store.get(JudgeReply, list({request.key for request in requests}))
     under_way = Ledger(store).pending()
-    return _plan(requests, stored, under_way, judge, stored_only=stored_only, spent_usd=spent_usd)
+    return _plan(
+        requests, stored, under_way, judge, stored_only=stored_only, spent_usd=spent_usd
+    )
 
 
 def _plan(
@@ -130,7 +140,10 @@ def _check_before_paying(
 ) -> None:
     """Show the plan. Raises UserError for whatever would stop the run once it has begun to pay."""
     under_way = Ledger(store).pending()
-    if any(request.key not in stored and request.key not in under_way for request in requests):
+    if any(
+        request.key not in stored and request.key not in under_way
+        for request in requests
+    ):
         judge.preflight()
     found = _plan(requests, stored, under_way, judge, spent_usd=spent_usd)
     logger.info("%s", bill.plan_table(found))
@@ -149,7 +162,9 @@ def _pay_once(
         rest = dict(mine)
         if isinstance(judge, BatchJudge):
             ledger = Ledger(store, claims.owner)
-            batcher = Batcher(judge.api, judge, ledger, judge.batch_settings, _reply, mine)
+            batcher = Batcher(
+                judge.api, judge, ledger, judge.batch_settings, _reply, mine
+            )
             try:
                 for reply in _in_batches(mine, batcher, judge, ledger):
                     rest.pop(reply.key, None)
@@ -216,7 +231,9 @@ def _singly(
     if not jobs:
         return
     ttl = _first_ttl(jobs, judge, claims.usage)
-    pool = RequestPool(judge.api.send, judge, claims, _reply, concurrency=judge.concurrency)
+    pool = RequestPool(
+        judge.api.send, judge, claims, _reply, concurrency=judge.concurrency
+    )
     firsts = _firsts(jobs)
     try:
         yield from pool.run(firsts, ttl)
@@ -226,7 +243,10 @@ def _singly(
 
 
 def _in_batches(
-    jobs: Mapping[str, Job], batcher: Batcher[JudgeReply], judge: BatchJudge, ledger: Ledger
+    jobs: Mapping[str, Job],
+    batcher: Batcher[JudgeReply],
+    judge: BatchJudge,
+    ledger: Ledger,
 ) -> Iterator[JudgeReply]:
     """The answers by batches, new ones and those that an earlier run has left under way."""
     if judge.transport == "batches":
@@ -240,7 +260,11 @@ def _in_batches(
 
 
 def _warm_and_measure(
-    jobs: Sequence[Job], batcher: Batcher[JudgeReply], judge: BatchJudge, ttl: str, ledger: Ledger
+    jobs: Sequence[Job],
+    batcher: Batcher[JudgeReply],
+    judge: BatchJudge,
+    ttl: str,
+    ledger: Ledger,
 ) -> Generator[JudgeReply, None, str | None]:
     """Run the first job of each prefix alone, so that the prefix is cached, then a chunk, whose
     share of hits decides the time to live that the rest asks for."""
@@ -273,7 +297,9 @@ def _warm_and_measure(
         logger.info("prompt cache: %s", usage.cache)
     else:
         logger.warning(
-            "warning: prompt cache: %s. Fewer than the %s cache pays for.", usage.cache, ttl
+            "warning: prompt cache: %s. Fewer than the %s cache pays for.",
+            usage.cache,
+            ttl,
         )
     return decided
 
@@ -307,7 +333,9 @@ def collect(judge: BatchJudge, store: Store) -> None:
         ledger = Ledger(store, claims.owner)
         endpoint = judge.api.endpoint
         claims.take(sorted(ledger.pending(endpoint)), endpoint=endpoint)
-        batcher = Batcher(judge.api, judge, ledger, judge.batch_settings, _reply, jobs={})
+        batcher = Batcher(
+            judge.api, judge, ledger, judge.batch_settings, _reply, jobs={}
+        )
         try:
             for _ in batcher.drain():
                 pass

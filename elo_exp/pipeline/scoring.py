@@ -44,7 +44,11 @@ def score_responses(
     if lost:
         store.usage.verdicts_missing += len(lost)
         report_missing(
-            "scores", lost, len(requests), allow_missing or stored_only, hint=how_to_go_on(judge)
+            "scores",
+            lost,
+            len(requests),
+            allow_missing or stored_only,
+            hint=how_to_go_on(judge),
         )
     scores = [
         rubric.parse(r, replies.get(r.key) or _missing(r), judge_model=judge.model)
@@ -66,17 +70,22 @@ def plan_scores(
     return plan(_requests(items, rubric, judge), judge, store, stored_only=stored_only)
 
 
-def n_scored(items: Sequence[Item], rubric: ScoreRubric, judge: Judge, store: Store) -> int:
+def n_scored(
+    items: Sequence[Item], rubric: ScoreRubric, judge: Judge, store: Store
+) -> int:
     """To how many of the items the store holds the judge's reply."""
     keys = [request.key for request in _requests(items, rubric, judge)]
     stored = store.get(JudgeReply, list(set(keys)))
     return sum(key in stored for key in keys)
 
 
-def _requests(items: Sequence[Item], rubric: ScoreRubric, judge: Judge) -> list[JudgeRequest]:
+def _requests(
+    items: Sequence[Item], rubric: ScoreRubric, judge: Judge
+) -> list[JudgeRequest]:
     identity = identify(judge)
     return [
-        rubric.request(item, judge=identity.key, key_fields=identity.key_fields) for item in items
+        rubric.request(item, judge=identity.key, key_fields=identity.key_fields)
+        for item in items
     ]
 
 
@@ -86,7 +95,9 @@ def _missing(request: JudgeRequest) -> JudgeReply:
 
 def _warn_of_unread(scores: Sequence[Score]) -> None:
     reasons = Counter(
-        s.stop_reason for s in scores if s.judge_score is None and s.stop_reason != "missing"
+        s.stop_reason
+        for s in scores
+        if s.judge_score is None and s.stop_reason != "missing"
     )
     if reasons:
         causes = ", ".join(f"{n} {reason}" for reason, n in reasons.most_common())

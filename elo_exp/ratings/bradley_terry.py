@@ -39,9 +39,13 @@ _WITHOUT_PROMPTS = {
 }
 _LONGEST_STEP = 3.0  # log-odds: beyond it, the curvature says nothing of the likelihood
 _LARGEST_GAP = 700.0  # log-odds whose exponential is still a number
-_NO_VARIATION = 1e-12  # of the variance of independent games: what rounding leaves of zero
+_NO_VARIATION = (
+    1e-12  # of the variance of independent games: what rounding leaves of zero
+)
 _FEW = 20  # prompts: from here on intervals cover the truth as often as they should
-_MAX_DROPPED = 0.05  # of the resamples: with more, the ends of a 95 % interval are unknown
+_MAX_DROPPED = (
+    0.05  # of the resamples: with more, the ends of a 95 % interval are unknown
+)
 _MAX_CHORD_STEPS = 30  # after which a resample is fitted by Newton's method proper
 _NUMBERS_A_BLOCK = 2**17  # of resamples that are drawn and fitted together
 
@@ -82,9 +86,12 @@ class BradleyTerry:
         if self.interval != "sandwich":
             samples = bootstrap(fits, n_bootstraps=self.n_bootstraps, seed=self.seed)
             fits |= {
-                name: _with_samples(name, fits[name], drawn) for name, drawn in samples.items()
+                name: _with_samples(name, fits[name], drawn)
+                for name, drawn in samples.items()
             }
-        return {name: self._leaderboard(fit, battles[name]) for name, fit in fits.items()}
+        return {
+            name: self._leaderboard(fit, battles[name]) for name, fit in fits.items()
+        }
 
     def _leaderboard(self, fit: Fit, battles: Battles) -> Leaderboard:
         board = leaderboard(
@@ -96,7 +103,11 @@ class BradleyTerry:
         )
         if self.baseline_model is not None:
             board = pinned(board, self.baseline_model, self.initial_rating)
-        if self.interval == "percentile" and board.samples is not None and len(board.samples):
+        if (
+            self.interval == "percentile"
+            and board.samples is not None
+            and len(board.samples)
+        ):
             ends = np.percentile(board.samples, [2.5, 97.5], axis=0)
             assert board.std_error is not None
             low, high = np.where(np.isnan(board.std_error), np.nan, ends)
@@ -119,7 +130,9 @@ def _with_samples(dimension: str, fit: Fit, samples: Array) -> Fit:
             if is_known
             else ": too many for an interval. Take interval=sandwich or more prompts",
         )
-    covariance = np.cov(kept, rowvar=False) if is_known else np.full_like(fit.covariance, np.nan)
+    covariance = (
+        np.cov(kept, rowvar=False) if is_known else np.full_like(fit.covariance, np.nan)
+    )
     return replace(
         fit,
         covariance=covariance,
@@ -195,8 +208,12 @@ def abilities(wins: Array) -> Array:
     value = _log_likelihood(theta, wins)
     for _ in range(200):
         gradient = (wins - n_games * win_probability(theta)).sum(axis=1)
-        step = bounded(np.linalg.solve(information(theta, n_games) + mean_zero(m), gradient))
-        while (moved := _log_likelihood(theta + step, wins)) < value - 1e-9 * abs(value):
+        step = bounded(
+            np.linalg.solve(information(theta, n_games) + mean_zero(m), gradient)
+        )
+        while (moved := _log_likelihood(theta + step, wins)) < value - 1e-9 * abs(
+            value
+        ):
             step /= 2.0
         theta, value = theta + step, moved
         if np.abs(step).max(initial=0.0) < 1e-9:  # leaves an error of its square
@@ -246,7 +263,9 @@ def clustered_covariance(theta: Array, played: Games) -> Array:
     return sandwich(curvature, played.by_cluster(residual), n_models=len(theta))
 
 
-def sandwich(curvature: Array, by_cluster: Array | sparse.csr_array, *, n_models: int) -> Array:
+def sandwich(
+    curvature: Array, by_cluster: Array | sparse.csr_array, *, n_models: int
+) -> Array:
     """H^-1 (n/(n-1) sum_q s_q s_q') H^-1 on abilities of mean zero and any parameters after them.
 
     curvature   H (k, k), the negative second derivative of the log-likelihood
@@ -342,20 +361,26 @@ def why_unrated(wins: Array, rated: Mask) -> dict[int, str]:
 # The prompt bootstrap
 
 
-def bootstrap(fits: Mapping[str, Fit], *, n_bootstraps: int, seed: int) -> dict[str, Array]:
+def bootstrap(
+    fits: Mapping[str, Fit], *, n_bootstraps: int, seed: int
+) -> dict[str, Array]:
     """Abilities (b, r) of each dimension whose prompts differ, over the same draws of prompts.
 
     A row is NaN where the resample leaves no finite abilities: a prior that gave it some would
     decide what they are.
     """
-    fits = {name: fit for name, fit in fits.items() if np.isfinite(fit.covariance).any()}
+    fits = {
+        name: fit for name, fit in fits.items() if np.isfinite(fit.covariance).any()
+    }
     if not fits:
         return {}
     refits = {name: _Refit(fit) for name, fit in fits.items()}
     numbers, n_prompts = joint_prompts([fit.played for fit in fits.values()])
     width = max(n_prompts, *(refit.width for refit in refits.values()))
     found: dict[str, list[Array]] = {name: [] for name in fits}
-    for times in drawn_prompts(n_prompts, n_bootstraps=n_bootstraps, seed=seed, width=width):
+    for times in drawn_prompts(
+        n_prompts, n_bootstraps=n_bootstraps, seed=seed, width=width
+    ):
         for (name, refit), number in zip(refits.items(), numbers, strict=True):
             found[name].append(refit.abilities(times[:, number]))
     return {name: np.concatenate(blocks) for name, blocks in found.items()}
@@ -369,7 +394,9 @@ def joint_prompts(dimensions: Sequence[Games]) -> tuple[list[Index], int]:
     return [number[own] for own in codes], int(present.sum())
 
 
-def drawn_prompts(n_prompts: int, *, n_bootstraps: int, seed: int, width: int) -> Iterator[Array]:
+def drawn_prompts(
+    n_prompts: int, *, n_bootstraps: int, seed: int, width: int
+) -> Iterator[Array]:
     """Yield how often each prompt is drawn (b, n_prompts), by blocks of resamples.
 
     width  numbers that a resample needs, for blocks that stay in cache
@@ -377,8 +404,12 @@ def drawn_prompts(n_prompts: int, *, n_bootstraps: int, seed: int, width: int) -
     rng = np.random.default_rng(seed)
     size = max(1, _NUMBERS_A_BLOCK // width)
     for start in range(0, n_bootstraps, size):
-        drawn = rng.integers(n_prompts, size=(min(size, n_bootstraps - start), n_prompts))
-        yield np.array([np.bincount(row, minlength=n_prompts) for row in drawn], dtype=np.float64)
+        drawn = rng.integers(
+            n_prompts, size=(min(size, n_bootstraps - start), n_prompts)
+        )
+        yield np.array(
+            [np.bincount(row, minlength=n_prompts) for row in drawn], dtype=np.float64
+        )
 
 
 class _Refit:
@@ -390,20 +421,28 @@ class _Refit:
         self._theta, self.width = fit.theta, 2 * len(met)
         self._first, self._second = np.divmod(met, m)
         shape = (played.n_clusters, len(met))
-        self._won = sparse.csr_array((played.score, (played.cluster, pair)), shape=shape)
+        self._won = sparse.csr_array(
+            (played.score, (played.cluster, pair)), shape=shape
+        )
         ones = np.ones(len(pair))
         self._played = sparse.csr_array((ones, (played.cluster, pair)), shape=shape)
         n_games = played.sums()
-        self._inverse = np.linalg.inv(information(fit.theta, n_games + n_games.T) + mean_zero(m))
+        self._inverse = np.linalg.inv(
+            information(fit.theta, n_games + n_games.T) + mean_zero(m)
+        )
         rows, sides = np.arange(len(met)), np.append(self._first, self._second)
         signs = np.repeat([1.0, -1.0], len(met))
-        self._by_model = sparse.csr_array((signs, (np.tile(rows, 2), sides)), shape=(len(met), m))
+        self._by_model = sparse.csr_array(
+            (signs, (np.tile(rows, 2), sides)), shape=(len(met), m)
+        )
 
     def abilities(self, times: Array) -> Array:
         """Abilities (b, r) where the prompts are drawn so often (b, n); NaN where not finite."""
         won, played = times @ self._won, times @ self._played
         theta = np.tile(self._theta, (len(times), 1))
-        for _ in range(_MAX_CHORD_STEPS):  # Newton's method with the curvature of all prompts
+        for _ in range(
+            _MAX_CHORD_STEPS
+        ):  # Newton's method with the curvature of all prompts
             half_gap = (theta[:, self._first] - theta[:, self._second]) / 2.0
             expected = played * (1.0 + np.tanh(half_gap)) / 2.0
             step = ((won - expected) @ self._by_model) @ self._inverse
@@ -418,7 +457,9 @@ class _Refit:
         wins = flat.reshape(-1, m, m)
         connected = _all_reached(wins > 0) & _all_reached((wins > 0).swapaxes(1, 2))
         theta[~connected] = np.nan
-        for b in np.flatnonzero(connected & (change >= 1e-7)):  # far from the fit of all prompts
+        for b in np.flatnonzero(
+            connected & (change >= 1e-7)
+        ):  # far from the fit of all prompts
             theta[b] = abilities(wins[b])
         return theta
 
@@ -428,6 +469,8 @@ def _all_reached(links: Mask) -> Mask:
     reached = np.zeros((len(links), 1, links.shape[1]), dtype=np.float32)
     reached[:, :, 0] = 1.0
     steps = links.astype(np.float32)
-    while (further := (reached + reached @ steps > 0).astype(np.float32)).sum() > reached.sum():
+    while (
+        further := (reached + reached @ steps > 0).astype(np.float32)
+    ).sum() > reached.sum():
         reached = further
     return np.asarray(reached.all(axis=(1, 2)))

@@ -38,7 +38,9 @@ Orders = NDArray[np.integer[Any]]  # kinds of matches, in as few bytes as they n
 _LEAST_SHARE = 0.4  # of the scatter of resamples; a smaller rest is mostly noise
 _ROUNDING = 1e-12  # squared rating points: less scatter than this is none
 _BLOCK_BYTES = 64 * 2**20  # match orders held at a time
-_BLOCK_ORDERS = 256  # but no fewer than these: a step costs 2.5 us and 10 to 20 ns an order
+_BLOCK_ORDERS = (
+    256  # but no fewer than these: a step costs 2.5 us and 10 to 20 ns an order
+)
 _STEPS = 32  # matches indexed at a time, so that their index stays in cache
 
 
@@ -88,12 +90,16 @@ class PermutationElo:
         swept = self.sweep(battles)
         return {name: boards[float(self.k)] for name, boards in swept.items() if boards}
 
-    def sweep(self, battles: Mapping[str, Battles]) -> dict[str, dict[float, Leaderboard]]:
+    def sweep(
+        self, battles: Mapping[str, Battles]
+    ) -> dict[str, dict[float, Leaderboard]]:
         """A leaderboard by dimension and K; none, with a warning, where no match is played."""
         boards: dict[str, dict[float, Leaderboard]] = {name: {} for name in battles}
         played = {name: self.played(some) for name, some in battles.items()}
         for name in [name for name, some in played.items() if not len(some)]:
-            logger.warning("%s: no decisive match, so no Elo rating for this dimension", name)
+            logger.warning(
+                "%s: no decisive match, so no Elo rating for this dimension", name
+            )
             del played[name]
         if not played:
             return boards
@@ -107,7 +113,9 @@ class PermutationElo:
                 seed=self.seed if self.shuffle else None,
                 tell=tell,
             )
-        meetings = {name: games(some, use="consistent") for name, some in played.items()}
+        meetings = {
+            name: games(some, use="consistent") for name, some in played.items()
+        }
         variances = self._variances(meetings, matches)
         for (name, some), log_odds in zip(played.items(), ratings, strict=True):
             without_ratings = _unrated(some, meetings[name])
@@ -152,7 +160,9 @@ class PermutationElo:
         total = len(played) * self.n_bootstraps * n_perms
         with meter("playing match orders of drawn prompts", total=total) as tell:
             return {
-                name: self._variance(matches[name], some, times[:, number], n_perms, tell)
+                name: self._variance(
+                    matches[name], some, times[:, number], n_perms, tell
+                )
                 for (name, some), number in zip(played.items(), numbers, strict=True)
             }
 
@@ -189,7 +199,9 @@ class PermutationElo:
         of_one_order = np.zeros(matches.n_models)
         if n_perms > 1:
             of_one_order = ratings.var(axis=1, ddof=1).mean(axis=0)
-        of_prompts = np.maximum(between - of_one_order / n_perms, _LEAST_SHARE * between)
+        of_prompts = np.maximum(
+            between - of_one_order / n_perms, _LEAST_SHARE * between
+        )
         of_prompts *= n_prompts / np.maximum(n_prompts - 1, 1)
         known &= of_prompts > _ROUNDING
         return np.where(known, of_prompts, np.nan), of_one_order
@@ -202,7 +214,11 @@ def convergence(k: float, *, n_matches: int, n_models: int) -> float:
     the two that play it, and among m models the gaps close m - 1 times as slowly. Below
     CONVERGED gaps are understated, and close models may stand in the wrong order.
     """
-    return 1.0 - math.exp(-k * n_matches / (2 * (n_models - 1) * POINTS)) if n_models > 1 else 1.0
+    return (
+        1.0 - math.exp(-k * n_matches / (2 * (n_models - 1) * POINTS))
+        if n_models > 1
+        else 1.0
+    )
 
 
 def leaderboard(board: Leaderboard, samples: Array, *, k: float) -> Leaderboard:
@@ -245,9 +261,14 @@ def _prompts_differ(matches: Matches, played: Games) -> bool:
     It cannot if there is one prompt, or if every prompt holds every kind of match equally often.
     """
     n_kinds = len(matches.first)
-    found, times = np.unique(played.cluster * n_kinds + matches.order, return_counts=True)
+    found, times = np.unique(
+        played.cluster * n_kinds + matches.order, return_counts=True
+    )
     is_everywhere = len(found) == n_kinds * played.n_clusters
-    return not is_everywhere or len(set(zip(found % n_kinds, times, strict=True))) > n_kinds
+    return (
+        not is_everywhere
+        or len(set(zip(found % n_kinds, times, strict=True))) > n_kinds
+    )
 
 
 # Playing
@@ -273,7 +294,9 @@ class Matches:
         swap = score < 0.5
         first = np.where(swap, battles.model_b, battles.model_a)
         second = np.where(swap, battles.model_a, battles.model_b)
-        scores, level = np.unique(np.where(swap, 1.0 - score, score), return_inverse=True)
+        scores, level = np.unique(
+            np.where(swap, 1.0 - score, score), return_inverse=True
+        )
         m = len(battles.models)
         code = (level * m + first) * m + second
         kinds, order = np.unique(code, return_inverse=True)
@@ -315,7 +338,10 @@ def replay(
     longest = max(map(len, dimensions))
     filler = len(table.first) - 1
     padded = [
-        np.append(matches.order.astype(np.intp) + offset, np.full(longest - len(matches), filler))
+        np.append(
+            matches.order.astype(np.intp) + offset,
+            np.full(longest - len(matches), filler),
+        )
         for matches, offset in zip(dimensions, offsets, strict=True)
     ]
     orders = _narrow(np.stack(padded))
@@ -357,7 +383,9 @@ def replay_resamples(
     longest = int(lengths.max())
     order = _narrow(np.append(matches.order, filler))
     rng = np.random.default_rng(seed)
-    size = max(_BLOCK_ORDERS, _BLOCK_BYTES // (longest * order.itemsize)) // n_perms or 1
+    size = (
+        max(_BLOCK_ORDERS, _BLOCK_BYTES // (longest * order.itemsize)) // n_perms or 1
+    )
     found = []
     for start in range(0, len(times), size):
         block = times[start : start + size]
@@ -372,7 +400,9 @@ def replay_resamples(
     return np.concatenate(found)[:, :, : matches.n_models]
 
 
-def _table(dimensions: Sequence[Matches], *, is_filled: bool = False) -> tuple[Matches, Index]:
+def _table(
+    dimensions: Sequence[Matches], *, is_filled: bool = False
+) -> tuple[Matches, Index]:
     """The kinds of all dimensions in one table, and where those of each begin.
 
     The last kind is a match of two models that nobody else meets: it fills shorter orders up.
@@ -381,7 +411,9 @@ def _table(dimensions: Sequence[Matches], *, is_filled: bool = False) -> tuple[M
     if is_filled or len(set(map(len, dimensions))) > 1:
         m += 2
     columns = {
-        name: np.concatenate([*(getattr(matches, name) for matches in dimensions), [filler]])
+        name: np.concatenate(
+            [*(getattr(matches, name) for matches in dimensions), [filler]]
+        )
         for name, filler in (("first", m - 2), ("second", m - 1), ("score", 1.0))
     }
     n_kinds = [len(matches.first) for matches in dimensions]
@@ -414,7 +446,9 @@ def play(
     all_won = not lost_share.any()
     for start in range(0, n_steps, _STEPS):
         kinds = np.ascontiguousarray(orders[:, start : start + _STEPS].T, dtype=np.intp)
-        index = np.stack([matches.first.take(kinds), matches.second.take(kinds)], axis=1)
+        index = np.stack(
+            [matches.first.take(kinds), matches.second.take(kinds)], axis=1
+        )
         index += base
         for kind, sides in zip(kinds, index.reshape(-1, 2 * n_lanes), strict=True):
             rows.take(sides, out=both_rows, mode="clip")

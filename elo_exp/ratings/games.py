@@ -52,10 +52,14 @@ class Games:
         if n * m <= _MAX_DENSE:
             gained = np.bincount(self.cluster * m + self.first, slope, n * m)
             lost = np.bincount(self.cluster * m + self.second, slope, n * m)
-            return np.hstack([(gained - lost).reshape(n, m), *(c[:, None] for c in columns)])
+            return np.hstack(
+                [(gained - lost).reshape(n, m), *(c[:, None] for c in columns)]
+            )
         gained = sparse.csr_array((slope, (self.cluster, self.first)), shape=(n, m))
         lost = sparse.csr_array((slope, (self.cluster, self.second)), shape=(n, m))
-        return sparse.hstack([gained - lost, *(c[:, None] for c in columns)], format="csr")
+        return sparse.hstack(
+            [gained - lost, *(c[:, None] for c in columns)], format="csr"
+        )
 
     def clusters_met(self) -> Index:
         """Count the clusters (m,) in which each model plays."""

@@ -15,7 +15,9 @@ from elo_exp.records import Record, UserError
 
 ROUNDING = 1e-9  # rating points: a smaller ordering error comes of adding up floats
 CONVERGED = 0.95  # the share of its way that Elo must have gone for its gaps to be read
-Z95 = 1.96  # ordering errors on each side of what elo_results.json calls a 95 % interval
+Z95 = (
+    1.96  # ordering errors on each side of what elo_results.json calls a 95 % interval
+)
 LEVEL = 1e-6  # rating points: a solver does not know ratings better, so closer ones are equal
 
 
@@ -28,14 +30,18 @@ class Rating(Record):
     std_error: float | None = None
     ci_low: float | None = None  # of a 95 % interval
     ci_high: float | None = None
-    ordering_error: float | None = None  # Monte-Carlo error over orders, no error of the rating
+    ordering_error: float | None = (
+        None  # Monte-Carlo error over orders, no error of the rating
+    )
     rank: int | None = None
     rank_low: int | None = None
     rank_high: int | None = None
     p_best: float | None = None  # probability that no other model is better
     n_battles: int = 0
     n_prompts: int | None = None  # on which it met others: its error comes from so many
-    flag: str | None = None  # unbeaten, winless, disconnected, separated or no match: why the
+    flag: str | None = (
+        None  # unbeaten, winless, disconnected, separated or no match: why the
+    )
     # model has no rating; of Elo, which always has one, why it says little
 
 
@@ -47,21 +53,29 @@ class Leaderboard:
     """
 
     label: str  # the method's name for readers: "Bradley-Terry"
-    interval: str | None  # kind of the 95 % intervals: "prompt-clustered"; None: it has none
+    interval: (
+        str | None
+    )  # kind of the 95 % intervals: "prompt-clustered"; None: it has none
     models: tuple[str, ...]  # sorted
     rating: Array  # (m,)
     std_error: Array | None = None  # (m,)
     ci_low: Array | None = None  # (m,)
     ci_high: Array | None = None  # (m,)
     ordering_error: Array | None = None  # (m,)
-    covariance: Array | None = None  # (m, m) squared points; differences and ranks come from it
+    covariance: Array | None = (
+        None  # (m, m) squared points; differences and ranks come from it
+    )
     samples: Array | None = None  # (s, m) ratings in permutations or resamples
     n_battles: Index | None = None  # (m,)
     n_prompts: Array | None = None  # (m,)
     n_clusters: int | None = None  # independent observations behind the errors: prompts
     n_matches: int = 0  # games that the method was given
-    flags: Mapping[int, str] = field(default_factory=dict)  # by the model's place in `models`
-    parameters: Mapping[str, float] = field(default_factory=dict)  # what else is estimated
+    flags: Mapping[int, str] = field(
+        default_factory=dict
+    )  # by the model's place in `models`
+    parameters: Mapping[str, float] = field(
+        default_factory=dict
+    )  # what else is estimated
     rank_low: Array | None = None  # (m,)
     rank_high: Array | None = None  # (m,)
     p_best: Array | None = None  # (m,)
@@ -69,7 +83,9 @@ class Leaderboard:
     def ranks(self) -> Index:
         """Rank the ratings (m,) from 1; 0 without a rating. Those within LEVEL share a rank."""
         ranks = np.zeros(len(self.models), dtype=np.intp)
-        order = np.argsort(-self.rating, kind="stable")[: int(np.isfinite(self.rating).sum())]
+        order = np.argsort(-self.rating, kind="stable")[
+            : int(np.isfinite(self.rating).sum())
+        ]
         if len(order):
             is_lower = np.append(True, -np.diff(self.rating[order]) > LEVEL)
             ranks[order] = (1 + np.flatnonzero(is_lower))[np.cumsum(is_lower) - 1]
@@ -165,11 +181,15 @@ def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
         return replace(moved, interval=None, std_error=None, ci_low=None, ci_high=None)
     column = board.covariance[:, [fixed]]
     distances = board.covariance - column - column.T + board.covariance[fixed, fixed]
-    if math.isfinite(board.covariance[fixed, fixed]):  # else other pairs are known as before
+    if math.isfinite(
+        board.covariance[fixed, fixed]
+    ):  # else other pairs are known as before
         moved = replace(moved, covariance=distances)
     assert board.n_prompts is not None
     n_prompts = np.minimum(board.n_prompts, board.n_prompts[fixed])
-    return with_intervals(moved, np.sqrt(np.maximum(np.diag(distances), 0.0)), n_prompts)
+    return with_intervals(
+        moved, np.sqrt(np.maximum(np.diag(distances), 0.0)), n_prompts
+    )
 
 
 def running_means(samples: Array, *, n_points: int = 120) -> tuple[Index, Array, Array]:

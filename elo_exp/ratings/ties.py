@@ -62,7 +62,9 @@ class TieModel(ABC):
 
     label: ClassVar[str]
     symbol: ClassVar[str]  # of the tie parameter
-    never: ClassVar[float]  # its logarithm where nobody ties: the lower end of its range
+    never: ClassVar[
+        float
+    ]  # its logarithm where nobody ties: the lower end of its range
 
     initial_rating: RatingPoints
     use: Use
@@ -76,7 +78,9 @@ class TieModel(ABC):
         """At gaps (p,) and a log tie parameter above `never`."""
 
     def rate(self, battles: Mapping[str, Battles]) -> dict[str, Leaderboard]:
-        return {name: self._leaderboard(some) for name, some in battles.items() if len(some)}
+        return {
+            name: self._leaderboard(some) for name, some in battles.items() if len(some)
+        }
 
     def _leaderboard(self, battles: Battles) -> Leaderboard:
         every = games(battles, use=self.use)
@@ -88,7 +92,13 @@ class TieModel(ABC):
             won_by_all = fit.wins - every.ties() / 2.0
             for i in np.flatnonzero(fit.rated).tolist():
                 has_won, has_lost = won_by_all[i].any(), won_by_all[:, i].any()
-                flags[i] = "unbeaten" if not has_lost else "winless" if not has_won else "separated"
+                flags[i] = (
+                    "unbeaten"
+                    if not has_lost
+                    else "winless"
+                    if not has_won
+                    else "separated"
+                )
             fit = _unrated(fit)
         elif ties.any():
             fit = self.fit(fit, ties, won)
@@ -121,10 +131,13 @@ class TieModel(ABC):
     def _parameters(self, tie: float, variance: float) -> dict[str, float]:
         value = math.exp(tie)
         is_never = tie == self.never
-        p_tie_equal = 0.0 if is_never else math.exp(self.curves(np.zeros(1), tie).value[0, 1])
+        p_tie_equal = (
+            0.0 if is_never else math.exp(self.curves(np.zeros(1), tie).value[0, 1])
+        )
         found = {
             self.symbol: value,
-            f"{self.symbol}_std_error": value * math.sqrt(max(variance, 0.0)),  # the delta method
+            f"{self.symbol}_std_error": value
+            * math.sqrt(max(variance, 0.0)),  # the delta method
             "p_tie_equal": p_tie_equal,
         }
         return {name: number for name, number in found.items() if math.isfinite(number)}
@@ -142,7 +155,10 @@ class TieModel(ABC):
                 step /= 2.0
             value = pairs.log_likelihood(curves)
             least = value - 1e-9 * abs(value)
-            while pairs.log_likelihood(curves := self._curves_at(now + step, pairs)) < least:
+            while (
+                pairs.log_likelihood(curves := self._curves_at(now + step, pairs))
+                < least
+            ):
                 step /= 2.0
             now = now + step
             if np.abs(step).max() < 1e-9:  # leaves an error of its square
@@ -247,7 +263,9 @@ class _Pairs:
     def _by_model(self, terms: Array, m: int) -> Array:
         """Sum terms (p,) of the pairs of which a model is the first, less those of the others."""
         return np.subtract(
-            np.bincount(self.first, terms, m), np.bincount(self.second, terms, m), dtype=np.float64
+            np.bincount(self.first, terms, m),
+            np.bincount(self.second, terms, m),
+            dtype=np.float64,
         )
 
 
@@ -307,14 +325,22 @@ class RaoKupper(TieModel):
         not_won, not_lost = -np.expm1(won), -np.expm1(lost)
         won_bend, lost_bend = -np.exp(won) * not_won, -np.exp(lost) * not_lost
         share = -math.expm1(-2.0 * tie)  # 1 - 1 / eta^2
-        both = 2.0 * tie + math.log(share)  # log(eta^2 - 1), and its derivatives by log eta
+        both = 2.0 * tie + math.log(
+            share
+        )  # log(eta^2 - 1), and its derivatives by log eta
         both_by_tie = 2.0 / share
         both_bend = -4.0 * (1.0 - share) / share**2
         return Curves(
             value=np.stack([lost, lost + won + both, won], axis=1),
             by_gap=np.stack([-not_lost, not_won - not_lost, not_won], axis=1),
-            by_tie=np.stack([-not_lost, both_by_tie - not_won - not_lost, -not_won], axis=1),
+            by_tie=np.stack(
+                [-not_lost, both_by_tie - not_won - not_lost, -not_won], axis=1
+            ),
             by_gap_twice=np.stack([lost_bend, won_bend + lost_bend, won_bend], axis=1),
-            by_gap_and_tie=np.stack([lost_bend, lost_bend - won_bend, -won_bend], axis=1),
-            by_tie_twice=np.stack([lost_bend, won_bend + lost_bend + both_bend, won_bend], axis=1),
+            by_gap_and_tie=np.stack(
+                [lost_bend, lost_bend - won_bend, -won_bend], axis=1
+            ),
+            by_tie_twice=np.stack(
+                [lost_bend, won_bend + lost_bend + both_bend, won_bend], axis=1
+            ),
         )

@@ -17,7 +17,14 @@ from elo_exp.analysis.power import Precision
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.pairing import Responses
 from elo_exp.files import jsonl, write_csv, write_json, write_whole
-from elo_exp.ratings.leaderboard import CONVERGED, ROUNDING, Z95, Leaderboard, Rating, running_means
+from elo_exp.ratings.leaderboard import (
+    CONVERGED,
+    ROUNDING,
+    Z95,
+    Leaderboard,
+    Rating,
+    running_means,
+)
 from elo_exp.records import Comparison, Judgment, Plot
 from elo_exp.report.findings import companion, how_far, unrated
 
@@ -33,8 +40,14 @@ _ORDERS = (
     "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge; Bradley-Terry counts both, "
     "a tie as half a win."
 )
-_RANKS = "ranks: those that the prompts leave possible, for all entrants at once with 95 %."
-_WIDTH, _NAME, _METHOD = 120, 17, 35  # characters: of the table, of a name, of one more method
+_RANKS = (
+    "ranks: those that the prompts leave possible, for all entrants at once with 95 %."
+)
+_WIDTH, _NAME, _METHOD = (
+    120,
+    17,
+    35,
+)  # characters: of the table, of a name, of one more method
 _MAX_JUDGES = 6  # pairs of judges, of a dimension on the console
 _MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
 _MAX_MODELS = 60  # all of whose pairs are in ratings.json, which are 1,770
@@ -44,7 +57,9 @@ _MIN_Z = 3.0  # of the pair residuals in ratings.json, where there are more mode
 def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
     """The ratings artifacts, which every experiment that rates battles has in common."""
     rates = [rate.to_dict() for rate in standings.win_rates]
-    battles = "".join(text for some in standings.battles.values() for text in some.jsonl())
+    battles = "".join(
+        text for some in standings.battles.values() for text in some.jsonl()
+    )
     return [
         write_json(run_dir / "elo_results.json", elo_results(standings)),
         write_whole(run_dir / "elo_per_perm.npz", _per_permutation(standings)),
@@ -57,7 +72,9 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
 
 def _write_differences(run_dir: Path, standings: Standings) -> list[Path]:
     """Every pair as CSV, where ratings.json has only some."""
-    if not any(len(battles.models) > _MAX_MODELS for battles in standings.battles.values()):
+    if not any(
+        len(battles.models) > _MAX_MODELS for battles in standings.battles.values()
+    ):
         return []
     names = [field.name for field in dataclasses.fields(Difference)]
     rows = [
@@ -120,10 +137,14 @@ def _verdicts_jsonl(judgments: Mapping[str, Sequence[Judgment]]) -> dict[str, st
 def elo_results(standings: Standings) -> dict[str, Any]:
     """The permutation Elo in the original's layout: mean, standard error of the mean over permutations, mean ± 1.96 of
     it. That interval is the Monte-Carlo error of the ordering, not the uncertainty of a rating."""
-    boards = {dimension: standings.primary(dimension) for dimension in standings.dimensions}
+    boards = {
+        dimension: standings.primary(dimension) for dimension in standings.dimensions
+    }
     return {
         "default_k": standings.k,
-        "primary": {dimension: _elo_entries(board) for dimension, board in boards.items()},
+        "primary": {
+            dimension: _elo_entries(board) for dimension, board in boards.items()
+        },
         "k_sensitivity": {
             dimension: {str(float(k)): _elo_entries(board) for k, board in by_k.items()}
             for dimension, by_k in standings.elo.items()
@@ -136,7 +157,9 @@ def elo_results(standings: Standings) -> dict[str, Any]:
 
 
 def _elo_entries(board: Leaderboard | None) -> dict[str, Any]:
-    return {model: _elo_entry(board.row(model)) for model in board.models} if board else {}
+    return (
+        {model: _elo_entry(board.row(model)) for model in board.models} if board else {}
+    )
 
 
 def _elo_entry(rating: Rating) -> dict[str, Any]:
@@ -152,7 +175,10 @@ def _elo_entry(rating: Rating) -> dict[str, Any]:
 
 def ordering_interval(rating: Rating) -> tuple[float, float]:
     assert rating.rating is not None and rating.ordering_error is not None
-    return rating.rating - Z95 * rating.ordering_error, rating.rating + Z95 * rating.ordering_error
+    return (
+        rating.rating - Z95 * rating.ordering_error,
+        rating.rating + Z95 * rating.ordering_error,
+    )
 
 
 def ratings_json(standings: Standings) -> dict[str, Any]:
@@ -160,7 +186,9 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
     dimensions: dict[str, dict[str, Any]] = {}
     for dimension in standings.dimensions:
         boards = {"elo": standings.primary(dimension)}
-        boards |= {method: by.get(dimension) for method, by in standings.companions.items()}
+        boards |= {
+            method: by.get(dimension) for method, by in standings.companions.items()
+        }
         dimensions[dimension] = {
             method: {
                 "label": board.label,
@@ -189,7 +217,9 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
         },
         "agreement_between_dimensions": [a.to_dict() for a in standings.agreement],
         "agreement_between_judges": [a.to_dict() for a in standings.judges_agreement],
-        "rank_correlation_between_judges": [r.to_dict() for r in standings.judges_ranks],
+        "rank_correlation_between_judges": [
+            r.to_dict() for r in standings.judges_ranks
+        ],
         "differences": {
             method: [d.to_dict() for d in _few(standings, method)]
             for method in standings.differences
@@ -207,7 +237,8 @@ def ratings_json(standings: Standings) -> dict[str, Any]:
             for method, pairs in standings.differences.items()
         },
         "precision": {
-            method: [p.to_dict() for p in some] for method, some in standings.precision.items()
+            method: [p.to_dict() for p in some]
+            for method, some in standings.precision.items()
         },
     }
 
@@ -222,7 +253,8 @@ def _few(standings: Standings, method: str) -> list[Difference]:
     return [
         pair
         for pair in standings.differences[method]
-        if (pair.higher, pair.lower) in neighbours.get(pair.dimension, {(pair.higher, pair.lower)})
+        if (pair.higher, pair.lower)
+        in neighbours.get(pair.dimension, {(pair.higher, pair.lower)})
     ]
 
 
@@ -247,27 +279,41 @@ def _per_permutation(standings: Standings) -> bytes:
     return data.getvalue()
 
 
-def metrics(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> dict[str, float]:
+def metrics(
+    standings: Standings, quality: Sequence[JudgeQuality] = ()
+) -> dict[str, float]:
     """Final values under names that every run shares: <method>/<dimension>/<model>, judge/<dimension>/<rate>."""
     found: dict[str, float] = {}
     for dimension in standings.dimensions:
         boards = {"elo": standings.primary(dimension)}
-        boards |= {method: by.get(dimension) for method, by in standings.companions.items()}
+        boards |= {
+            method: by.get(dimension) for method, by in standings.companions.items()
+        }
         for method, board in boards.items():
             for rating in board.ratings if board else ():
                 if rating.rating is not None:
                     found[f"{method}/{dimension}/{rating.model}"] = rating.rating
-                for name in ("std_error", "ci_low", "ci_high", "p_best", "ordering_error"):
+                for name in (
+                    "std_error",
+                    "ci_low",
+                    "ci_high",
+                    "p_best",
+                    "ordering_error",
+                ):
                     if (value := getattr(rating, name)) is not None:
                         found[f"{method}_{name}/{dimension}/{rating.model}"] = value
         position = standings.diagnoses.get(dimension, {}).get("position", {})
         if position.get("p_first") is not None:
             found[f"judge/{dimension}/p_first"] = position["p_first"]
-        found[f"n_matches/{dimension}"] = board.n_matches if (board := boards["elo"]) else 0
+        found[f"n_matches/{dimension}"] = (
+            board.n_matches if (board := boards["elo"]) else 0
+        )
     for q in quality:
         rates = {name: getattr(q, name) for name in q.RATES}
         found |= {
-            f"judge/{q.dimension}/{name}": rate for name, rate in rates.items() if rate is not None
+            f"judge/{q.dimension}/{name}": rate
+            for name, rate in rates.items()
+            if rate is not None
         }
     return found
 
@@ -291,13 +337,19 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
 
     text = io.StringIO()
     longest = max(map(len, standings.models), default=0)
-    width = _WIDTH + max(0, longest - _NAME) + _METHOD * max(0, len(standings.companions) - 1)
+    width = (
+        _WIDTH
+        + max(0, longest - _NAME)
+        + _METHOD * max(0, len(standings.companions) - 1)
+    )
     console = Console(file=text, width=width, markup=False)
     method = companion(standings) or "bradley_terry"
     sure = {p.dimension: p for p in standings.precision.get(method, ())}
     by_dimension = {q.dimension: q for q in quality}
     for dimension in standings.dimensions:
-        console.print(_title(standings, dimension, by_dimension.get(dimension)), highlight=False)
+        console.print(
+            _title(standings, dimension, by_dimension.get(dimension)), highlight=False
+        )
         grid = Table(box=SIMPLE_HEAD)
         head, *rows = _table_rows(standings, method, dimension)
         for column in head:
@@ -321,7 +373,9 @@ def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
 
 def _findings(standings: Standings, method: str, precision: Precision) -> str:
     """What a method says of the pairs of a dimension, and what it could have found."""
-    pairs = [d for d in standings.differences[method] if d.dimension == precision.dimension]
+    pairs = [
+        d for d in standings.differences[method] if d.dimension == precision.dimension
+    ]
     n_sure = sum(bool(d.significant) for d in pairs)
     return (
         f"  {n_sure} of {len(pairs)} differences hold (Holm, over all dimensions); {precision.n_prompts} prompts find "
@@ -331,7 +385,11 @@ def _findings(standings: Standings, method: str, precision: Precision) -> str:
 
 def _other_judges(standings: Standings, dimension: str) -> list[str]:
     """How far each two judges agree, where the store has heard several."""
-    rho = {(r.first, r.second): r.rho for r in standings.judges_ranks if r.dimension == dimension}
+    rho = {
+        (r.first, r.second): r.rho
+        for r in standings.judges_ranks
+        if r.dimension == dimension
+    }
     lines = []
     for a in standings.judges_agreement:
         if a.dimension != dimension or a.agreement is None:
@@ -341,7 +399,9 @@ def _other_judges(standings: Standings, dimension: str) -> list[str]:
         ]
         parts += [f"kappa {a.kappa:.2f}"] if a.kappa is not None else []
         rank = rho.get((a.first, a.second))
-        parts += [f"rank correlation of the ratings {rank:.2f}"] if rank is not None else []
+        parts += (
+            [f"rank correlation of the ratings {rank:.2f}"] if rank is not None else []
+        )
         lines.append(", ".join(parts))
     return lines
 
@@ -362,17 +422,28 @@ def _title(standings: Standings, dimension: str, quality: JudgeQuality | None) -
         )
         kinds = {"refused": quality.n_refused, "cut off": quality.n_cut_off}
         named = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
-        shares = {"first shown wins": quality.first_shown_rate, "ties": quality.tie_rate}
+        shares = {
+            "first shown wins": quality.first_shown_rate,
+            "ties": quality.tie_rate,
+        }
         said = [
-            f"{name} {100 * share:.0f} %" for name, share in shares.items() if share is not None
+            f"{name} {100 * share:.0f} %"
+            for name, share in shares.items()
+            if share is not None
         ]
         invalid = f"{quality.n_invalid} invalid{f' ({named})' if named else ''}"
-        equal = [f"{quality.n_equal_answers} with equal answers"] if quality.n_equal_answers else []
+        equal = (
+            [f"{quality.n_equal_answers} with equal answers"]
+            if quality.n_equal_answers
+            else []
+        )
         parts.append(", ".join(["judge: " + flips, *said, invalid, *equal]))
     return "\n".join(parts)
 
 
-def _table_rows(standings: Standings, method: str, dimension: str) -> list[tuple[str, ...]]:
+def _table_rows(
+    standings: Standings, method: str, dimension: str
+) -> list[tuple[str, ...]]:
     """The heads of the columns, then a row for each model: Elo, then every other method."""
     elo = standings.primary(dimension)
     others = {name: by.get(dimension) for name, by in standings.companions.items()}
@@ -387,7 +458,9 @@ def _table_rows(standings: Standings, method: str, dimension: str) -> list[tuple
     for board in boards:
         head += [board.label, *([f"95 %\n{board.interval}"] if board.interval else [])]
     lead = elo or next(iter(boards), None)
-    rows = [_table_row(rating, elo, boards) for rating in (lead.ratings if lead else ())]
+    rows = [
+        _table_row(rating, elo, boards) for rating in (lead.ratings if lead else ())
+    ]
     return [(*head, "ranks", "battles"), *rows]
 
 

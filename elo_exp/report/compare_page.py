@@ -25,7 +25,16 @@ from elo_exp.report.compare_report import (
 )
 from elo_exp.report.findings import names
 from elo_exp.report.html import figure, when
-from elo_exp.report.markup import NONE, Markup, between, codes, document, p_value, table, tag
+from elo_exp.report.markup import (
+    NONE,
+    Markup,
+    between,
+    codes,
+    document,
+    p_value,
+    table,
+    tag,
+)
 
 
 def page(
@@ -57,20 +66,28 @@ def page(
 def _verdicts(found: Comparison) -> Iterator[Markup]:
     for dimension in found.dimensions:
         known = [
-            r for r in moved(found) if r["dimension"] == dimension and r["shift_p_holm"] is not None
+            r
+            for r in moved(found)
+            if r["dimension"] == dimension and r["shift_p_holm"] is not None
         ]
-        overlaps = [overlap for overlap in found.overlaps if overlap.dimension == dimension]
+        overlaps = [
+            overlap for overlap in found.overlaps if overlap.dimension == dimension
+        ]
         if not overlaps:
             continue
         leaders = _leaders(found, dimension)
         sure = [row for row in known if row["shift_p_holm"] <= ALPHA]
         said = [_led(leaders), *(_moved(found, row) for row in sure)]
         if known and not sure:
-            said.append("No shift holds at 5 % (Holm): the prompts do not tell that anyone moved.")
+            said.append(
+                "No shift holds at 5 % (Holm): the prompts do not tell that anyone moved."
+            )
         said += [_sentence(shares(found, overlap)) for overlap in overlaps]
         is_settled = len(leaders) == 1 and not sure
         kind = "verdict" if is_settled else "verdict open"
-        yield tag("div", tag("h3", dimension), *(tag("p", line) for line in said), class_=kind)
+        yield tag(
+            "div", tag("h3", dimension), *(tag("p", line) for line in said), class_=kind
+        )
     yield tag("p", LEGEND, class_="note")
 
 
@@ -78,7 +95,11 @@ def _leaders(found: Comparison, dimension: str) -> dict[tuple[str, ...], list[st
     """The numbers of the runs in which these entrants have the highest rating."""
     by_run: dict[str, list[str]] = {}
     for row in found.ratings:
-        if (row["method"], row["dimension"], row["rank"]) == (found.method, dimension, 1):
+        if (row["method"], row["dimension"], row["rank"]) == (
+            found.method,
+            dimension,
+            1,
+        ):
             by_run.setdefault(row["run"], []).append(row["model"])
     leaders: dict[tuple[str, ...], list[str]] = {}
     for run, models in by_run.items():
@@ -130,7 +151,9 @@ def _runs(found: Comparison) -> Iterator[Markup]:
         ]
         judge = f", judge {row['judge_model']}" if row["judge_model"] else ""
         prompts = (
-            NONE if row["selected_prompt_count"] is None else f"{row['selected_prompt_count']:,}"
+            NONE
+            if row["selected_prompt_count"] is None
+            else f"{row['selected_prompt_count']:,}"
         )
         dollars = f"${bill(row):,.2f}"
         what = f"{row['experiment']}{judge}"
@@ -151,8 +174,13 @@ def _runs(found: Comparison) -> Iterator[Markup]:
 def _ratings(found: Comparison) -> Iterator[Markup]:
     for dimension in found.dimensions:
         yield tag("h3", dimension)
-        rows = [[tag("bdi", model), *cells] for model, *cells in rating_cells(found, dimension)]
-        yield table(f"Ratings of {dimension}", ["!entrant", *rating_head(found)[1:]], rows)
+        rows = [
+            [tag("bdi", model), *cells]
+            for model, *cells in rating_cells(found, dimension)
+        ]
+        yield table(
+            f"Ratings of {dimension}", ["!entrant", *rating_head(found)[1:]], rows
+        )
 
 
 def _differences(found: Comparison) -> Iterator[Markup]:

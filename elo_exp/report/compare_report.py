@@ -71,18 +71,27 @@ class Comparison:
         """That which is shown beside Elo, or Elo itself where there is no other."""
         there = dict.fromkeys(row["method"] for row in self.ratings)
         return next(
-            (name for name in ("bradley_terry", *there) if name in there and name != "elo"), "elo"
+            (
+                name
+                for name in ("bradley_terry", *there)
+                if name in there and name != "elo"
+            ),
+            "elo",
         )
 
     @property
     def has_elo_beside(self) -> bool:
-        return self.method != "elo" and any(row["method"] == "elo" for row in self.ratings)
+        return self.method != "elo" and any(
+            row["method"] == "elo" for row in self.ratings
+        )
 
 
 def moved(found: Comparison) -> list[Row]:
     """The rating rows of the method that is shown which have a shift."""
     return [
-        row for row in found.ratings if row["method"] == found.method and row["shift"] is not None
+        row
+        for row in found.ratings
+        if row["method"] == found.method and row["shift"] is not None
     ]
 
 
@@ -125,11 +134,18 @@ def about(row: Row) -> str:
 def rating_cells(found: Comparison, dimension: str) -> Iterator[list[str]]:
     """Entrant by entrant, best first, a line for each run."""
     rows = {
-        (r["run"], r["method"], r["model"]): r for r in found.ratings if r["dimension"] == dimension
+        (r["run"], r["method"], r["model"]): r
+        for r in found.ratings
+        if r["dimension"] == dimension
     }
-    for model in dict.fromkeys(model for _, method, model in rows if method == found.method):
+    for model in dict.fromkeys(
+        model for _, method, model in rows if method == found.method
+    ):
         for run, n in found.number.items():
-            elo, fitted = rows.get((run, "elo", model)), rows.get((run, found.method, model))
+            elo, fitted = (
+                rows.get((run, "elo", model)),
+                rows.get((run, found.method, model)),
+            )
             if fitted is not None:
                 beside = [_points(elo), _interval(elo)] if found.has_elo_beside else []
                 yield [
@@ -152,7 +168,17 @@ def _shift(row: Row) -> list[str]:
 def rating_head(found: Comparison) -> list[str]:
     beside = ["Elo", "95 %"] if found.has_elo_beside else []
     name = METHODS.get(found.method, found.method)
-    return ["entrant", "run", *beside, name, "95 %", "ranks", "moved", "95 %", "p, Holm"]
+    return [
+        "entrant",
+        "run",
+        *beside,
+        name,
+        "95 %",
+        "ranks",
+        "moved",
+        "95 %",
+        "p, Holm",
+    ]
 
 
 def _points(row: Row | None) -> str:
@@ -173,7 +199,9 @@ def _ranks(row: Row) -> str:
 
 
 def signed(points: float | None) -> str:
-    return NONE if points is None else f"{'+' if round(points) > 0 else ''}{maybe(points)}"
+    return (
+        NONE if points is None else f"{'+' if round(points) > 0 else ''}{maybe(points)}"
+    )
 
 
 def shares(found: Comparison, overlap: Overlap) -> str:
@@ -190,25 +218,46 @@ def shares(found: Comparison, overlap: Overlap) -> str:
         said.append(
             f"on {a.n_comparisons:,} shared pairs the same winner in {percent(a.agreement)}{kappa}"
         )
-    said += [f"no interval of the shifts: {overlap.no_interval}"] if overlap.no_interval else []
+    said += (
+        [f"no interval of the shifts: {overlap.no_interval}"]
+        if overlap.no_interval
+        else []
+    )
     return "; ".join(said)
 
 
 def judge_cells(found: Comparison) -> Iterator[list[str]]:
-    for row in sorted(found.judge, key=lambda row: found.dimensions.index(row["dimension"])):
+    for row in sorted(
+        found.judge, key=lambda row: found.dimensions.index(row["dimension"])
+    ):
         rates = [
-            row[name] for name in ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
+            row[name]
+            for name in ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
         ]
-        rates.append(None if row["elo_convergence"] is None else converged(row["elo_convergence"]))
+        rates.append(
+            None
+            if row["elo_convergence"] is None
+            else converged(row["elo_convergence"])
+        )
         if any(rate is not None for rate in rates):
             shares = [NONE if rate is None else percent(rate) for rate in rates]
             yield [row["dimension"], str(found.number[row["run"]]), *shares]
 
 
-JUDGE_HEAD = ["dimension", "run", "flipped", "first shown wins", "ties", "invalid", "Elo converged"]
+JUDGE_HEAD = [
+    "dimension",
+    "run",
+    "flipped",
+    "first shown wins",
+    "ties",
+    "invalid",
+    "Elo converged",
+]
 
 
-def differing(found: Comparison, what: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+def differing(
+    found: Comparison, what: Mapping[str, Mapping[str, Any]]
+) -> list[list[str]]:
     return [
         [path, *(NONE if by[run] is None else str(by[run]) for run in found.number)]
         for path, by in what.items()
@@ -218,14 +267,19 @@ def differing(found: Comparison, what: Mapping[str, Mapping[str, Any]]) -> list[
 def answer_lines(found: Comparison) -> Iterator[str]:
     for run in found.number:
         some = [row for row in found.answers if row["run"] == run]
-        if changed := [row["entrant"] for row in some if row["n_same"] < row["n_shared"]]:
+        if changed := [
+            row["entrant"] for row in some if row["n_same"] < row["n_shared"]
+        ]:
             yield f"run {found.number[run]}: other answers than in run 1, to shared prompts, by {names(changed)}"
         elif some:
             yield f"run {found.number[run]}: the same answers as in run 1 to every shared prompt"
 
 
 def input_lines(found: Comparison) -> Iterator[str]:
-    for same, said in ((True, "the same in all runs that name them"), (False, "not the same")):
+    for same, said in (
+        (True, "the same in all runs that name them"),
+        (False, "not the same"),
+    ):
         if some := [row["input"] for row in found.inputs if row["same"] is same]:
             yield f"inputs {said}: {', '.join(some)}"
 
@@ -240,14 +294,17 @@ def table(found: Comparison) -> str:
     console = Console(file=text, width=120, markup=False, highlight=False)
     for row in found.runs:
         console.print(
-            f"run {found.number[row['run']]}: {row['run']}\n       {about(row)}", soft_wrap=True
+            f"run {found.number[row['run']]}: {row['run']}\n       {about(row)}",
+            soft_wrap=True,
         )
     for dimension in found.dimensions:
         console.print(f"\n{dimension}")
         rows = list(rating_cells(found, dimension))
         _grid(console, rating_head(found), rows[:_MAX_ROWS], n_left=1)
         if len(rows) > _MAX_ROWS:
-            console.print(f"  ... and {len(rows) - _MAX_ROWS} more lines in compare.csv")
+            console.print(
+                f"  ... and {len(rows) - _MAX_ROWS} more lines in compare.csv"
+            )
         for overlap in found.overlaps:
             if overlap.dimension == dimension:
                 console.print(f"  {shares(found, overlap)}")
@@ -279,7 +336,10 @@ def _grid(
     for i, column in enumerate(head):
         is_text = i < n_left
         grid.add_column(
-            column, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold"
+            column,
+            justify="left" if is_text else "right",
+            no_wrap=not is_text,
+            overflow="fold",
         )
     before = ""
     for row in rows:

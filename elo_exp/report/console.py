@@ -22,7 +22,9 @@ def text_table(
     for i, name in enumerate(head):
         is_text = i == 0 or name in text
         is_wrapped = name in text and i == len(head) - 1
-        table.add_column(name, justify="left" if is_text else "right", no_wrap=not is_wrapped)
+        table.add_column(
+            name, justify="left" if is_text else "right", no_wrap=not is_wrapped
+        )
     for row in rows:
         table.add_row(*row)
     file = io.StringIO()

@@ -27,12 +27,18 @@ _FLAGS = {
 def companion(standings: Standings) -> str | None:
     """The method that is shown beside Elo: Bradley-Terry, or the first of those chosen instead."""
     return next(
-        (name for name in ("bradley_terry", *standings.companions) if name in standings.companions),
+        (
+            name
+            for name in ("bradley_terry", *standings.companions)
+            if name in standings.companions
+        ),
         None,
     )
 
 
-def verdict(board: Leaderboard | None, pairs: Sequence[Difference]) -> tuple[bool, list[str]]:
+def verdict(
+    board: Leaderboard | None, pairs: Sequence[Difference]
+) -> tuple[bool, list[str]]:
     """Whether the best entrant is known, and in plain words who it is."""
     ratings = board.ratings if board else ()
     rated = [r for r in ratings if r.rating is not None]
@@ -87,7 +93,9 @@ def _level(rated: Sequence[Rating], pairs: Sequence[Difference]) -> list[str]:
         if {d.higher, d.lower} == set(best) and d.p_holm is not None
     ]
     others = [
-        d.lower for d in known if d.higher == best[0] and d.lower not in best and not d.significant
+        d.lower
+        for d in known
+        if d.higher == best[0] and d.lower not in best and not d.significant
     ]
     doubt = [f" {best[0]} may be no better than {names(others)}."] if others else []
     return [who, " are level", *sure, ".", *doubt]
@@ -106,7 +114,9 @@ def unrated(board: Leaderboard | None) -> list[str]:
         for flag, models in by_flag.items()
         if models
     ]
-    alone = [r.model for r in board.ratings if r.n_prompts == 1 and board.n_clusters != 1]
+    alone = [
+        r.model for r in board.ratings if r.n_prompts == 1 and board.n_clusters != 1
+    ]
     if alone:
         said.append(
             f"Rated on one prompt alone, which cannot tell how sure that is: {names(alone)}."
@@ -134,6 +144,4 @@ def names(models: Sequence[str]) -> str:
 
 def _evidence(pair: Difference, p_holm: float) -> str:
     p = p_value(p_holm)
-    return (
-        f"95 %: {between(pair.ci_low, pair.ci_high)}; p {p if p[0] == '<' else f'= {p}'} after Holm"
-    )
+    return f"95 %: {between(pair.ci_low, pair.ci_high)}; p {p if p[0] == '<' else f'= {p}'} after Holm"

@@ -41,9 +41,7 @@ _OWN = (
     "chance_of being_best",
 )  # beside the rating
 _MAX_ROWS = 100  # of a leaderboard; all are in ratings.json
-_MAX_PAIRS = (
-    45  # of a dimension, all pairs of ten entrants; with more, only those with the best are listed
-)
+_MAX_PAIRS = 45  # of a dimension, all pairs of ten entrants; with more, only those with the best are listed
 _LEGEND = (
     "Possible ranks: those that the prompts leave open, for all entrants at once with 95 %. The ordering error is how "
     "much the mean Elo would still move with other random orders of the same matches. It says nothing of how sure a "
@@ -98,7 +96,12 @@ def _verdicts(standings: Standings, method: str) -> Iterator[Markup]:
         board = _board(standings, method, dimension)
         sure, sentences = verdict(board, _pairs(standings, method, dimension))
         said = tag("p", *sentences)
-        yield tag("div", tag("h3", dimension), said, class_="verdict" if sure else "verdict open")
+        yield tag(
+            "div",
+            tag("h3", dimension),
+            said,
+            class_="verdict" if sure else "verdict open",
+        )
 
 
 # Tables
@@ -122,7 +125,9 @@ def _leaderboards(standings: Standings, method: str) -> Iterator[Markup]:
         if board is None:
             continue
         others = {
-            name: by.get(dimension) for name, by in standings.companions.items() if name != method
+            name: by.get(dimension)
+            for name, by in standings.companions.items()
+            if name != method
         }
         own = [] if method == "elo" else [board.label, _interval(board), *_OWN]
         more = [other.label if other else name for name, other in others.items()]
@@ -138,7 +143,11 @@ def _leaderboards(standings: Standings, method: str) -> Iterator[Markup]:
             "~ordering_error (Monte_Carlo)",
         ]
         rows = [
-            [r.rank or NONE, _entrant(r, colors), *(_own_cells(r, span, colors) if own else [])]
+            [
+                r.rank or NONE,
+                _entrant(r, colors),
+                *(_own_cells(r, span, colors) if own else []),
+            ]
             + [_points(_of(other, r.model)) for other in others.values()]
             + [f"{r.n_battles:,}", *_elo_cells(_of(elo, r.model), is_sure=bool(sure))]
             for r in board.ratings[:_MAX_ROWS]
@@ -158,10 +167,15 @@ def _interval(board: Leaderboard) -> str:
 
 
 def _games(
-    standings: Standings, dimension: str, board: Leaderboard | None, elo: Leaderboard | None
+    standings: Standings,
+    dimension: str,
+    board: Leaderboard | None,
+    elo: Leaderboard | None,
 ) -> str:
     battles = standings.battles[dimension]
-    parts = [f"{len(battles):,} battles, {int((~battles.is_tie()).sum()):,} of them decisive"]
+    parts = [
+        f"{len(battles):,} battles, {int((~battles.is_tie()).sum()):,} of them decisive"
+    ]
     parts += [f"{board.n_clusters:,} prompts"] if board and board.n_clusters else []
     if elo:
         parts += [
@@ -170,12 +184,18 @@ def _games(
     return "; ".join(parts)
 
 
-def _own_cells(r: Rating, span: tuple[float, float], colors: Mapping[str, str]) -> list[str]:
+def _own_cells(
+    r: Rating, span: tuple[float, float], colors: Mapping[str, str]
+) -> list[str]:
     if r.rating is None:
         return [r.flag or NONE, *[NONE] * 4]
     ranks = NONE
     if r.rank_low is not None and r.rank_high is not None:
-        ranks = str(r.rank_low) if r.rank_low == r.rank_high else f"{r.rank_low} to {r.rank_high}"
+        ranks = (
+            str(r.rank_low)
+            if r.rank_low == r.rank_high
+            else f"{r.rank_low} to {r.rank_high}"
+        )
     best = (
         NONE if r.p_best is None else percent(min(max(r.p_best, 0.001), 0.999))
     )  # draws prove nothing certain
@@ -194,7 +214,9 @@ def _elo_cells(r: Rating | None, *, is_sure: bool) -> list[str]:
     return [
         _points(r),
         *interval,
-        f"{r.ordering_error:.2f}" if r and (r.ordering_error or 0.0) > ROUNDING else NONE,
+        f"{r.ordering_error:.2f}"
+        if r and (r.ordering_error or 0.0) > ROUNDING
+        else NONE,
     ]
 
 
@@ -218,12 +240,16 @@ def _strip(r: Rating, span: tuple[float, float], color: str | None) -> Markup:
     marks = [tag("b", style=f"left:{place(r.rating):.2f}%")]
     if r.ci_low is not None and r.ci_high is not None:
         width = place(r.ci_high) - place(r.ci_low)
-        marks.insert(0, tag("i", style=f"left:{place(r.ci_low):.2f}%;width:{width:.2f}%"))
+        marks.insert(
+            0, tag("i", style=f"left:{place(r.ci_low):.2f}%;width:{width:.2f}%")
+        )
     return tag("span", *marks, class_="strip", style=f"color:{color}" if color else "")
 
 
 def _span(standings: Standings, method: str) -> tuple[float, float]:
-    boards = [board for d in standings.dimensions if (board := _board(standings, method, d))]
+    boards = [
+        board for d in standings.dimensions if (board := _board(standings, method, d))
+    ]
     ends = [
         x
         for b in boards
@@ -276,7 +302,9 @@ def _holds(pair: Difference) -> Markup:
     if pair.significant is None:
         return tag("span", "not known", class_="no")
     return (
-        tag("span", "holds", class_="yes") if pair.significant else tag("span", "open", class_="no")
+        tag("span", "holds", class_="yes")
+        if pair.significant
+        else tag("span", "open", class_="no")
     )
 
 
@@ -290,7 +318,9 @@ def figure(plot: Plot, *, numbers: str) -> Markup:
     image = f'<img alt="{escape(caption)}" width="{width}" src="data:image/png;base64,{data}">'
     source = [" Its numbers: ", tag("code", numbers), "."]
     return tag(
-        "figure", tag("div", Markup(image), class_="scroll"), tag("figcaption", caption, *source)
+        "figure",
+        tag("div", Markup(image), class_="scroll"),
+        tag("figcaption", caption, *source),
     )
 
 
@@ -302,11 +332,18 @@ def _precision(standings: Standings, method: str) -> Iterator[Markup]:
     n_tests = known[0].n_tests
     head = ["!dimension", "prompts", "finds, one pair", f"finds, all {n_tests:,}"]
     rows = [
-        [p.dimension, f"{p.n_prompts or 0:,}", maybe(p.detectable), maybe(p.detectable_corrected)]
+        [
+            p.dimension,
+            f"{p.n_prompts or 0:,}",
+            maybe(p.detectable),
+            maybe(p.detectable_corrected),
+        ]
         + [f"{p.prompts_needed_corrected[e]:,}" for e in effects]
         for p in known
     ]
-    yield table("Precision", head + [f"prompts for {effect} points" for effect in effects], rows)
+    yield table(
+        "Precision", head + [f"prompts for {effect} points" for effect in effects], rows
+    )
     said = (
         "The difference, in rating points, that a test of an average pair finds four times in five: on its own, and as "
         f"one of {n_tests:,} tests, for which the prompts are counted too. "
@@ -314,7 +351,9 @@ def _precision(standings: Standings, method: str) -> Iterator[Markup]:
     yield tag("p", said + "From this run's own scatter between prompts.", class_="note")
 
 
-def cost(usage: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> Iterator[Markup]:
+def cost(
+    usage: Mapping[str, Any], before: Mapping[str, Any] | None = None
+) -> Iterator[Markup]:
     """`usage`, and what was paid `before`: as manifest.json has them."""
     if not (usage.get("verdicts_wanted") or usage.get("responses_wanted")):
         return
@@ -323,7 +362,8 @@ def cost(usage: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> I
     bill = added_up([usage, before])
     spent, earlier = paid(bill), paid(before or {})
     tokens = {
-        name.removesuffix("_tokens").replace("_", " "): usage.get(name) for name in TOKEN_CLASSES
+        name.removesuffix("_tokens").replace("_", " "): usage.get(name)
+        for name in TOKEN_CLASSES
     }
     rows: dict[str, object] = {
         "Paid": f"${spent:,.2f}" if spent else "nothing",
@@ -331,10 +371,12 @@ def cost(usage: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> I
         if earlier
         else "",
         "By dimension": ", ".join(
-            f"{name} ${d:,.2f}" for name, d in bill.get("dollars_by_dimension", {}).items()
+            f"{name} ${d:,.2f}"
+            for name, d in bill.get("dollars_by_dimension", {}).items()
         ),
         "By entrant": ", ".join(
-            f"{name} ${d:,.2f}" for name, d in bill.get("dollars_by_entrant", {}).items()
+            f"{name} ${d:,.2f}"
+            for name, d in bill.get("dollars_by_entrant", {}).items()
         ),
         "Responses": f"{made:,} made, {kept:,} from the store" if made or kept else "",
         "Verdicts": f"{calls:,} asked of the judge, {stored:,} from the store"
@@ -353,14 +395,18 @@ def _making(manifest: Mapping[str, Any]) -> Iterator[Markup]:
     elo = manifest.get("config", {}).get("elo", {})
     judging = manifest.get("config", {}).get("judging", {})
     chosen, bank = manifest.get("selected_prompt_count"), manifest.get("bank_size")
-    read = {name: manifest.get(f"n_{name}") for name in ("battles", "filtered", "dropped")}
+    read = {
+        name: manifest.get(f"n_{name}") for name in ("battles", "filtered", "dropped")
+    }
     judge = (
         [manifest["judge_model"], f"orders used: {judging.get('use')}"]
         if manifest.get("judge_model")
         else []
     )
     repeats, mode = judging.get("repeats", 1), manifest.get("mode")
-    ks = [f"{k:g}" for k in (elo.get("k"), *(elo.get("k_sweep") or ())) if k is not None]
+    ks = [
+        f"{k:g}" for k in (elo.get("k"), *(elo.get("k_sweep") or ())) if k is not None
+    ]
     seeds = {
         "match orders": manifest.get("shuffle_seed"),
         "prompts": manifest.get("pilot_seed") if chosen else None,
@@ -375,17 +421,21 @@ def _making(manifest: Mapping[str, Any]) -> Iterator[Markup]:
         ),
         "Prompts": f"{chosen:,} of the {bank:,} in the bank" if chosen and bank else "",
         "Rubrics": ", ".join(
-            f"{name} {version}" for name, version in manifest.get("rubric_versions", {}).items()
+            f"{name} {version}"
+            for name, version in manifest.get("rubric_versions", {}).items()
         ),
         "Battles": ", ".join(f"{n:,} {name}" for name, n in read.items() if n).replace(
             " battles", " read"
         ),
         "Elo": f"K = {ks[0]}, {manifest.get('n_perms')} match orders" if ks else "",
         "Also at K": ", ".join(k for k in ks[1:] if k != ks[0]),
-        "Seeds": ", ".join(f"{name} {seed}" for name, seed in seeds.items() if seed is not None),
+        "Seeds": ", ".join(
+            f"{name} {seed}" for name, seed in seeds.items() if seed is not None
+        ),
         "Commit": codes([manifest["git_commit"]] if manifest.get("git_commit") else ()),
         "Versions": ", ".join(
-            f"{name} {version}" for name, version in manifest.get("versions", {}).items()
+            f"{name} {version}"
+            for name, version in manifest.get("versions", {}).items()
         ),
         "Inputs": codes(
             f"{name} sha256:{digest[:12]}"
@@ -393,7 +443,11 @@ def _making(manifest: Mapping[str, Any]) -> Iterator[Markup]:
         ),
     }
     yield listed(rows)
-    yield tag("p", "The whole configuration is in manifest.json beside this page.", class_="note")
+    yield tag(
+        "p",
+        "The whole configuration is in manifest.json beside this page.",
+        class_="note",
+    )
 
 
 # What it is made of
@@ -412,8 +466,12 @@ def _of(board: Leaderboard | None, model: str) -> Rating | None:
 
 
 def _pairs(standings: Standings, method: str, dimension: str) -> list[Difference]:
-    return [d for d in standings.differences.get(method, ()) if d.dimension == dimension]
+    return [
+        d for d in standings.differences.get(method, ()) if d.dimension == dimension
+    ]
 
 
 def _points(r: Rating | None) -> str:
-    return NONE if r is None else r.flag or NONE if r.rating is None else f"{r.rating:.0f}"
+    return (
+        NONE if r is None else r.flag or NONE if r.rating is None else f"{r.rating:.0f}"
+    )

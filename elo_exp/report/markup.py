@@ -10,7 +10,13 @@ from string import Template
 NONE = "–"
 _TEMPLATE = Path(__file__).with_name("report_template.html")
 _ON_ONE_PAGE = 25  # rows of a table that are not parted in print
-_KINDS = {"!": "name", "<": "text", ">": "words", "|": "chart", "~": "soft"}  # of columns
+_KINDS = {
+    "!": "name",
+    "<": "text",
+    ">": "words",
+    "|": "chart",
+    "~": "soft",
+}  # of columns
 
 
 class Markup(str):
@@ -19,7 +25,9 @@ class Markup(str):
     __slots__ = ()
 
 
-def document(title: str, lede: str, sections: Mapping[str, Iterable[Markup]], *, note: str) -> str:
+def document(
+    title: str, lede: str, sections: Mapping[str, Iterable[Markup]], *, note: str
+) -> str:
     """A page that fetches nothing, by heading; a section of which nothing is said is left out. `note` ends it."""
     body = [tag("h1", title), tag("p", lede, class_="lede")]
     for heading, content in sections.items():
@@ -41,7 +49,11 @@ def maybe(number: float | None, digits: int = 0) -> str:
 
 
 def between(low: float | None, high: float | None, digits: int = 0) -> str:
-    return NONE if low is None or high is None else f"{maybe(low, digits)} to {maybe(high, digits)}"
+    return (
+        NONE
+        if low is None or high is None
+        else f"{maybe(low, digits)} to {maybe(high, digits)}"
+    )
 
 
 def p_value(value: float) -> str:
@@ -61,7 +73,11 @@ def share(n: int, of: int) -> str:
 
 
 def table(
-    label: str, head: Sequence[str], rows: Sequence[Sequence[object]], *, wide: bool = False
+    label: str,
+    head: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    wide: bool = False,
 ) -> Markup:
     """A heading's first character may say what its column is: ! the row's name, < text, > whole sentences, | a chart, ~
     of less weight. An underscore is a space at which it does not break. One that is Markup is shown as it stands."""
@@ -71,14 +87,28 @@ def table(
         columns = zip(cells, kinds, scopes, strict=True)
         return tag(
             "tr",
-            *(tag("th" if s else "td", cell, scope=s, class_=kind) for cell, kind, s in columns),
+            *(
+                tag("th" if s else "td", cell, scope=s, class_=kind)
+                for cell, kind, s in columns
+            ),
         )
 
     top = line([_heading(h) for h in head], ["col"] * len(head))
-    lines = [line(row, ["row" if kind == "name" else "" for kind in kinds]) for row in rows]
-    table = tag("table", tag("thead", top), tag("tbody", *lines), class_="wide" if wide else "")
+    lines = [
+        line(row, ["row" if kind == "name" else "" for kind in kinds]) for row in rows
+    ]
+    table = tag(
+        "table", tag("thead", top), tag("tbody", *lines), class_="wide" if wide else ""
+    )
     short = " short" if len(rows) <= _ON_ONE_PAGE else ""
-    return tag("div", table, class_=f"scroll{short}", role="region", aria_label=label, tabindex="0")
+    return tag(
+        "div",
+        table,
+        class_=f"scroll{short}",
+        role="region",
+        aria_label=label,
+        tabindex="0",
+    )
 
 
 def _heading(head: str) -> str:
@@ -92,7 +122,12 @@ def _heading(head: str) -> str:
 def listed(rows: Mapping[str, object]) -> Markup:
     """Terms and what is said of them, those of which nothing is said left out."""
     return tag(
-        "dl", *(join([tag("dt", term), tag("dd", said)]) for term, said in rows.items() if said)
+        "dl",
+        *(
+            join([tag("dt", term), tag("dd", said)])
+            for term, said in rows.items()
+            if said
+        ),
     )
 
 
@@ -101,12 +136,20 @@ def codes(texts: Iterable[str]) -> Markup:
 
 
 def tag(name: str, *content: object, **attributes: str) -> Markup:
-    given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value}
-    opening = " ".join([name, *(f'{key}="{escape(value)}"' for key, value in given.items())])
+    given = {
+        key.rstrip("_").replace("_", "-"): value
+        for key, value in attributes.items()
+        if value
+    }
+    opening = " ".join(
+        [name, *(f'{key}="{escape(value)}"' for key, value in given.items())]
+    )
     return Markup(f"<{opening}>{join(content)}</{name}>")
 
 
 def join(parts: Iterable[object]) -> Markup:
     return Markup(
-        "".join(part if isinstance(part, Markup) else escape(str(part)) for part in parts)
+        "".join(
+            part if isinstance(part, Markup) else escape(str(part)) for part in parts
+        )
     )

@@ -17,14 +17,19 @@ from elo_exp.files import read_jsonl
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle
 
-_AXES = ("elo.k=", "elo.n_perms=")  # columns of their own; whatever else was swept is the setting
+_AXES = (
+    "elo.k=",
+    "elo.n_perms=",
+)  # columns of their own; whatever else was swept is the setting
 
 Row = Mapping[str, Any]
 
 
 def folders(sweep: Path) -> list[Path]:
     """Of the jobs, in their order; none where nothing ran but errands such as plan=true."""
-    jobs = sorted((p for p in sweep.iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
+    jobs = sorted(
+        (p for p in sweep.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)
+    )
     return jobs if any((job / "manifest.json").exists() for job in jobs) else []
 
 
@@ -55,16 +60,26 @@ def rating_rows(jobs: Sequence[Path]) -> list[dict[str, Any]]:
     besides K and n_perms."""
     manifests = {job: manifest(job) for job in jobs}
     fixed = (
-        set.intersection(*(set(m["overrides"]) for m in manifests.values())) if manifests else set()
+        set.intersection(*(set(m["overrides"]) for m in manifests.values()))
+        if manifests
+        else set()
     )
-    return [row for job, found in manifests.items() for row in _job_rows(job, found, fixed)]
+    return [
+        row for job, found in manifests.items() for row in _job_rows(job, found, fixed)
+    ]
 
 
-def _job_rows(job: Path, found: Mapping[str, Any], fixed: Collection[str]) -> list[dict[str, Any]]:
-    swept = [o for o in found["overrides"] if o not in fixed and not o.startswith(_AXES)]
+def _job_rows(
+    job: Path, found: Mapping[str, Any], fixed: Collection[str]
+) -> list[dict[str, Any]]:
+    swept = [
+        o for o in found["overrides"] if o not in fixed and not o.startswith(_AXES)
+    ]
     rows = []
     for dimension, boards in _read(job / "ratings.json").get("dimensions", {}).items():
-        elo, bradley_terry = (_ratings(boards.get(method)) for method in ("elo", "bradley_terry"))
+        elo, bradley_terry = (
+            _ratings(boards.get(method)) for method in ("elo", "bradley_terry")
+        )
         parameters = boards["elo"]["parameters"] if elo else {}
         for model in found.get("entrants", sorted({*elo, *bradley_terry})):
             rating, fitted = elo.get(model, {}), bradley_terry.get(model, {})
@@ -102,28 +117,42 @@ def judge_rows(jobs: Sequence[Path], rows: Sequence[Row]) -> list[dict[str, Any]
     """How every two judges of a sweep agree, by dimension: on the comparisons that both made (kappa), and on the order
     of the entrants (Spearman, of Bradley-Terry). Each judge by the first job that asked it; none where one judged all.
     """
-    first = {row["judge"]: row["job"] for row in reversed(rows) if row["judge"] is not None}
+    first = {
+        row["judge"]: row["job"] for row in reversed(rows) if row["judge"] is not None
+    }
     judges = dict.fromkeys(row["judge"] for row in rows if row["judge"] in first)
     if len(judges) < 2:
         return []
     heard = {
-        judge: _battles(next(job for job in jobs if job.name == first[judge])) for judge in judges
+        judge: _battles(next(job for job in jobs if job.name == first[judge]))
+        for judge in judges
     }
     found: list[dict[str, Any]] = []
     for dimension in dict.fromkeys(row["dimension"] for row in rows):
         for one, other in combinations(judges, 2):
-            sides = [heard[judge].get(dimension, Battles.from_rows([])) for judge in (one, other)]
-            kappa = agreement.kappa(sides[0], sides[1], names=(one, other), dimension=dimension)
+            sides = [
+                heard[judge].get(dimension, Battles.from_rows([]))
+                for judge in (one, other)
+            ]
+            kappa = agreement.kappa(
+                sides[0], sides[1], names=(one, other), dimension=dimension
+            )
             boards = [_board(rows, first[judge], dimension) for judge in (one, other)]
-            ranks = agreement.rank_correlation(*boards, names=(one, other), dimension=dimension)
-            found.append({**kappa.to_dict(), "n_models": ranks.n_models, "rho": ranks.rho})
+            ranks = agreement.rank_correlation(
+                *boards, names=(one, other), dimension=dimension
+            )
+            found.append(
+                {**kappa.to_dict(), "n_models": ranks.n_models, "rho": ranks.rho}
+            )
     return found
 
 
 def _battles(job: Path) -> dict[str, Battles]:
     """The battles of a job by dimension."""
     path = job / "battles.jsonl"
-    rows = [Battle.from_dict(row) for _, row in read_jsonl(path)] if path.exists() else []
+    rows = (
+        [Battle.from_dict(row) for _, row in read_jsonl(path)] if path.exists() else []
+    )
     return Battles.from_rows(rows).by_dimension()
 
 

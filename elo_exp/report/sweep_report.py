@@ -53,7 +53,9 @@ class _Choices:
         """The settings in which the jobs differ."""
         known = [chosen for chosen in self.by_job.values() if chosen]
         every = dict.fromkeys(name for chosen in known for name in chosen)
-        return [name for name in every if len({chosen.get(name) for chosen in known}) > 1]
+        return [
+            name for name in every if len({chosen.get(name) for chosen in known}) > 1
+        ]
 
     @property
     def fixed(self) -> list[str]:
@@ -70,7 +72,10 @@ class _Choices:
         """Of one setting, over these jobs or over all."""
         chosen = (self.by_job[job] for job in (self.by_job if jobs is None else jobs))
         return (
-            ", ".join(dict.fromkeys(by_name[name] for by_name in chosen if name in by_name)) or NONE
+            ", ".join(
+                dict.fromkeys(by_name[name] for by_name in chosen if name in by_name)
+            )
+            or NONE
         )
 
     @property
@@ -81,7 +86,9 @@ class _Choices:
         return [self.values(name, jobs) for name in self.swept]
 
 
-def page(title: str, jobs: Sequence[Job], rows: Sequence[Row], plots: Sequence[Plot]) -> str:
+def page(
+    title: str, jobs: Sequence[Job], rows: Sequence[Row], plots: Sequence[Plot]
+) -> str:
     """The whole report as one HTML file, which links to those of the jobs."""
     choices = _Choices({job["job"]: _chosen(job) for job in jobs})
     n_finished = sum(job["finished"] for job in jobs)
@@ -97,7 +104,10 @@ def page(title: str, jobs: Sequence[Job], rows: Sequence[Row], plots: Sequence[P
         "How it was made": _making(jobs, choices),
     }
     swept = [f"{name} = {choices.values(name)}" for name in choices.swept]
-    lede = [f"{n_finished} of {len(jobs)} jobs finished", *(swept or ["nothing was swept"])]
+    lede = [
+        f"{n_finished} of {len(jobs)} jobs finished",
+        *(swept or ["nothing was swept"]),
+    ]
     note = "Every number is in sweep_summary.csv and sweep_jobs.json beside this page, and in the folders of the jobs."
     return document(title, "; ".join(lede), sections, note=note)
 
@@ -105,23 +115,35 @@ def page(title: str, jobs: Sequence[Job], rows: Sequence[Row], plots: Sequence[P
 def _chosen(job: Job) -> dict[str, str]:
     return {
         name: value
-        for name, _, value in (override.partition("=") for override in job["overrides"] or ())
+        for name, _, value in (
+            override.partition("=") for override in job["overrides"] or ()
+        )
     }
 
 
 def _leaders(rows: Sequence[Row]) -> Iterator[Markup]:
     for dimension, some in _by(rows, "dimension").items():
-        leaders = {"Elo": _first(some, "rating"), "Bradley-Terry": _first(some, "bradley_terry")}
+        leaders = {
+            "Elo": _first(some, "rating"),
+            "Bradley-Terry": _first(some, "bradley_terry"),
+        }
         if leaders["Elo"] == leaders["Bradley-Terry"]:
             leaders = {"Elo and by Bradley-Terry": leaders["Elo"]}
         said = [
-            sentence for method, jobs in leaders.items() for sentence in _sentence(method, jobs)
+            sentence
+            for method, jobs in leaders.items()
+            for sentence in _sentence(method, jobs)
         ]
         short = list(dict.fromkeys(row["job"] for row in some if _is_short(row)))
         doubt = [f"Elo has not converged in {_of_jobs(short)}."] if short else []
         agree = len({models for jobs in leaders.values() for models in jobs}) == 1
         text = tag("p", *(said or ["Nobody can be rated. "]), *doubt)
-        yield tag("div", tag("h3", dimension), text, class_="verdict" if agree else "verdict open")
+        yield tag(
+            "div",
+            tag("h3", dimension),
+            text,
+            class_="verdict" if agree else "verdict open",
+        )
     if rows:
         yield tag("p", _OF_LEADERS, class_="note")
 
@@ -130,13 +152,19 @@ def _first(rows: Sequence[Row], column: str) -> dict[tuple[str, ...], list[str]]
     """The jobs in which each model has the highest rating, or shares it, by model."""
     found: dict[tuple[str, ...], list[str]] = {}
     for job, some in _by(rows, "job").items():
-        if rated := {row["model"]: row[column] for row in some if row[column] is not None}:
-            best = tuple(model for model in rated if rated[model] == max(rated.values()))
+        if rated := {
+            row["model"]: row[column] for row in some if row[column] is not None
+        }:
+            best = tuple(
+                model for model in rated if rated[model] == max(rated.values())
+            )
             found.setdefault(best, []).append(job)
     return found
 
 
-def _sentence(method: str, leaders: Mapping[tuple[str, ...], Sequence[str]]) -> Iterator[object]:
+def _sentence(
+    method: str, leaders: Mapping[tuple[str, ...], Sequence[str]]
+) -> Iterator[object]:
     if not leaders:
         return
     yield f"By {method}, "
@@ -192,7 +220,9 @@ def _spent(job: Job) -> list[str]:
     """Paid by all attempts of the job, and what the last one asked."""
     usage, whole = job["usage"], added_up([job["usage"], job["paid_before"]])
     asked = (
-        [f"{usage[name]:,}" for name in ("judge_calls", "verdicts_stored")] if usage else [NONE] * 2
+        [f"{usage[name]:,}" for name in ("judge_calls", "verdicts_stored")]
+        if usage
+        else [NONE] * 2
     )
     return [f"${paid(whole):,.2f}" if whole else NONE, *asked]
 
@@ -209,9 +239,14 @@ def _ratings(rows: Sequence[Row], choices: _Choices) -> Iterator[Markup]:
                 class_="note",
             )
         if any(row["rating"] is not None for row in some):
-            yield tag("h4", f"Elo{_at(some)}, and below it the ordering error (Monte Carlo)")
+            yield tag(
+                "h4", f"Elo{_at(some)}, and below it the ordering error (Monte Carlo)"
+            )
             yield _elo(some, models, choices)
-        if any(row["bradley_terry"] is not None or row["bradley_terry_flag"] for row in some):
+        if any(
+            row["bradley_terry"] is not None or row["bradley_terry_flag"]
+            for row in some
+        ):
             yield tag("h4", "Bradley-Terry, and below it its 95 % interval")
             yield _bradley_terry(some, models, choices)
     if rows:
@@ -225,26 +260,45 @@ def _at(rows: Sequence[Row]) -> str:
 
 
 def _elo(rows: Sequence[Row], models: Sequence[str], choices: _Choices) -> Markup:
-    head = ["!job", *choices.head, "converged", *(tag("bdi", model) for model in models)]
+    head = [
+        "!job",
+        *choices.head,
+        "converged",
+        *(tag("bdi", model) for model in models),
+    ]
     lines = [
-        [job, *choices.cells(job), _converged(some[0]), *_cells(some, models, _elo_cell)]
+        [
+            job,
+            *choices.cells(job),
+            _converged(some[0]),
+            *_cells(some, models, _elo_cell),
+        ]
         for job, some in _by(rows, "job").items()
     ]
     return table("Elo", head, lines)
 
 
-def _bradley_terry(rows: Sequence[Row], models: Sequence[str], choices: _Choices) -> Markup:
+def _bradley_terry(
+    rows: Sequence[Row], models: Sequence[str], choices: _Choices
+) -> Markup:
     """Jobs with the same ratings, such as those that differ in K alone, share a line."""
     head = ["!jobs", *choices.head, *(tag("bdi", model) for model in models)]
     sharing: dict[tuple[Markup | str, ...], list[str]] = {}
     for job, some in _by(rows, "job").items():
-        sharing.setdefault(tuple(_cells(some, models, _bradley_terry_cell)), []).append(job)
-    lines = [[_listed(jobs), *choices.cells(*jobs), *cells] for cells, jobs in sharing.items()]
+        sharing.setdefault(tuple(_cells(some, models, _bradley_terry_cell)), []).append(
+            job
+        )
+    lines = [
+        [_listed(jobs), *choices.cells(*jobs), *cells]
+        for cells, jobs in sharing.items()
+    ]
     return table("Bradley-Terry", head, lines)
 
 
 def _listed(jobs: Sequence[str]) -> str:
-    in_a_row = [int(job) for job in jobs] == list(range(int(jobs[0]), int(jobs[0]) + len(jobs)))
+    in_a_row = [int(job) for job in jobs] == list(
+        range(int(jobs[0]), int(jobs[0]) + len(jobs))
+    )
     return f"{jobs[0]} to {jobs[-1]}" if in_a_row and len(jobs) > 3 else ", ".join(jobs)
 
 
@@ -258,7 +312,11 @@ def _cells(
 def _elo_cell(row: Row) -> Markup | str:
     if row["rating"] is None:
         return NONE
-    error = f"{row['ordering_error']:.2f}" if (row["ordering_error"] or 0.0) > ROUNDING else NONE
+    error = (
+        f"{row['ordering_error']:.2f}"
+        if (row["ordering_error"] or 0.0) > ROUNDING
+        else NONE
+    )
     return join([maybe(row["rating"]), tag("small", error)])
 
 
@@ -273,7 +331,9 @@ def _converged(row: Row) -> Markup | str:
     if row["convergence"] is None:
         return NONE
     return tag(
-        "span", percent(converged(row["convergence"])), class_="no" if _is_short(row) else ""
+        "span",
+        percent(converged(row["convergence"])),
+        class_="no" if _is_short(row) else "",
     )
 
 
@@ -283,7 +343,9 @@ def _is_short(row: Row) -> bool:
 
 def _best_first(rows: Sequence[Row]) -> list[str]:
     """Models by their mean rating over the jobs: Elo's, or Bradley-Terry's where no match was played."""
-    column = "rating" if any(row["rating"] is not None for row in rows) else "bradley_terry"
+    column = (
+        "rating" if any(row["rating"] is not None for row in rows) else "bradley_terry"
+    )
     found = {}
     for model, some in _by(rows, "model").items():
         known = [row[column] for row in some if row[column] is not None]
@@ -300,13 +362,15 @@ def _by(rows: Sequence[Row], column: str) -> dict[str, list[Row]]:
 
 def _making(jobs: Sequence[Job], choices: _Choices) -> Iterator[Markup]:
     started, finished = (
-        [job[name] for job in jobs if job[name]] for name in ("started_at", "finished_at")
+        [job[name] for job in jobs if job[name]]
+        for name in ("started_at", "finished_at")
     )
     rows: dict[str, object] = {
         "Started": when(min(started)) if started else "",
         "Finished": when(max(finished)) if finished else "",
         "Swept": codes(
-            f"{name}={choices.values(name).replace(', ', ',')}" for name in choices.swept
+            f"{name}={choices.values(name).replace(', ', ',')}"
+            for name in choices.swept
         ),
         "In every job": codes(choices.fixed) or "all other settings as they ship",
     }

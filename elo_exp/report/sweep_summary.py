@@ -36,23 +36,36 @@ def write(folder: Path) -> SweepSummary | None:
     if not jobs:
         return None
     status = [sweep_jobs.status(job) for job in jobs]
-    finished = [job for job, entry in zip(jobs, status, strict=True) if entry["finished"]]
+    finished = [
+        job for job, entry in zip(jobs, status, strict=True) if entry["finished"]
+    ]
     config = sweep_jobs.manifest(finished[-1])["config"] if finished else {}
     rows = sweep_jobs.rating_rows(finished)
     judges = sweep_jobs.judge_rows(finished, rows)
-    pair, unknown = config.get("sweep_pair"), _not_rated(config.get("sweep_pair") or (), rows)
+    pair, unknown = (
+        config.get("sweep_pair"),
+        _not_rated(config.get("sweep_pair") or (), rows),
+    )
     plots = sweep.plots(rows, judges, None if unknown else pair)
     write_json(folder / "sweep_jobs.json", status)
     for name, table in (("sweep_summary", rows), ("sweep_judges", judges)):
         if table:
             write_csv(folder / f"{name}.csv", table)
     write_plots(folder, plots)
-    write_whole(folder / "report.html", sweep_report.page(folder.name, status, rows, plots))
+    write_whole(
+        folder / "report.html", sweep_report.page(folder.name, status, rows, plots)
+    )
     failed = [entry for entry in status if not entry["finished"]]
     lines = [
         *_table(rows),
-        *(f"sweep_pair: no job rates {model}, so the two best are drawn" for model in unknown),
-        *(f"job {entry['job']} failed: {entry['error'] or 'it was stopped'}" for entry in failed),
+        *(
+            f"sweep_pair: no job rates {model}, so the two best are drawn"
+            for model in unknown
+        ),
+        *(
+            f"job {entry['job']} failed: {entry['error'] or 'it was stopped'}"
+            for entry in failed
+        ),
         f"sweep: {len(finished)} of {len(jobs)} jobs finished",
     ]
     return SweepSummary(
@@ -84,7 +97,13 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         jobs.setdefault(row["job"], []).append(row)
     some_set = any(row["setting"] for row in rows)
     grid = Table(box=SIMPLE_HEAD)
-    for column in ("job", "K", "match orders", *(["setting"] if some_set else []), *dimensions):
+    for column in (
+        "job",
+        "K",
+        "match orders",
+        *(["setting"] if some_set else []),
+        *dimensions,
+    ):
         grid.add_column(column, overflow="fold")
     for job, some in list(jobs.items())[:_MAX_ROWS]:
         leads = [
@@ -92,7 +111,9 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             for dimension in dimensions
         ]
         setting = [some[0]["setting"]] if some_set else []
-        grid.add_row(job, f"{some[0]['k']:g}", f"{some[0]['n_perms']:,}", *setting, *leads)
+        grid.add_row(
+            job, f"{some[0]['k']:g}", f"{some[0]['n_perms']:,}", *setting, *leads
+        )
     text = io.StringIO()
     Console(file=text, width=120, markup=False).print(
         "Who leads by Elo, and by how much", grid, sep="\n"
@@ -104,7 +125,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _leader(rows: Sequence[Mapping[str, Any]]) -> str:
     best = sorted(
-        (row for row in rows if row["rating"] is not None), key=lambda row: -row["rating"]
+        (row for row in rows if row["rating"] is not None),
+        key=lambda row: -row["rating"],
     )
     if len(best) < 2:
         return best[0]["model"] if best else ""

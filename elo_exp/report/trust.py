@@ -10,11 +10,25 @@ from elo_exp.analysis.judge_bias import LengthEffect, LengthRating, PositionEffe
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.transitivity import Cycles, TransitivityTest
-from elo_exp.report.markup import NONE, Markup, between, maybe, p_value, percent, share, table, tag
+from elo_exp.report.markup import (
+    NONE,
+    Markup,
+    between,
+    maybe,
+    p_value,
+    percent,
+    share,
+    table,
+    tag,
+)
 
 _ALPHA = 0.05
 _MAX_ROWS = 30  # of a dimension's ratings at equal length; all are in ratings.json
-_PLACE = ("prefers the second shown", "no taste for a place found", "prefers the first shown")
+_PLACE = (
+    "prefers the second shown",
+    "no taste for a place found",
+    "prefers the first shown",
+)
 _LENGTH = ("prefers the shorter", "no taste for length found", "prefers the longer")
 _OF_BEHAVIOUR = (
     "A judge that looks only at the answers never flips, and lets the first shown win as often as the second. Ties are "
@@ -40,7 +54,9 @@ _OF_KAPPA = (
     "Kappa is 1 where both always name the same winner and 0 where they agree as often as chance would; 95 % over "
     "prompts. "
 )
-_OF_DIMENSIONS = _OF_KAPPA + "Dimensions that agree on everything ask the same question twice."
+_OF_DIMENSIONS = (
+    _OF_KAPPA + "Dimensions that agree on everything ask the same question twice."
+)
 _OF_JUDGES = _OF_KAPPA + (
     "The rank correlation (Spearman) is of the ratings by what both have judged: judges who differ on many a pair may "
     "still put the entrants in the same order."
@@ -59,7 +75,9 @@ def trust(standings: Standings, quality: Sequence[JudgeQuality]) -> Iterator[Mar
         [LengthRating.from_dict(row) for length in lengths for row in length["ratings"]]
     )
     yield from _order(tests, [Cycles.from_dict(d["cycles"]) for d in found])
-    yield from _repeats([Agreement.from_dict(d["repeats"]) for d in found if "repeats" in d])
+    yield from _repeats(
+        [Agreement.from_dict(d["repeats"]) for d in found if "repeats" in d]
+    )
     yield from _dimensions(standings.agreement)
     yield from _judges([*standings.judges_agreement, *standings.judges_ranks])
 
@@ -110,7 +128,12 @@ def _position(effects: Sequence[PositionEffect]) -> Iterator[Markup]:
     ]
     rows = [
         [
-            *(e.dimension, f"{e.n_decisive:,}", _tenths(e.p_first), _percents(e.ci_low, e.ci_high)),
+            *(
+                e.dimension,
+                f"{e.n_decisive:,}",
+                _tenths(e.p_first),
+                _percents(e.ci_low, e.ci_high),
+            ),
             _taste(e.ci_low, e.ci_high, _PLACE),
         ]
         for e in known
@@ -124,7 +147,13 @@ def _length(effects: Sequence[LengthEffect]) -> Iterator[Markup]:
     if not known:
         return
     yield tag("h3", "Does length matter?")
-    head = ["!dimension", "characters apart", "longer wins, of equals", "95 %", "<reading"]
+    head = [
+        "!dimension",
+        "characters apart",
+        "longer wins, of equals",
+        "95 %",
+        "<reading",
+    ]
     rows = []
     for e in known:
         wins, low, high = map(_longer_wins, (e.effect, e.ci_low, e.ci_high))
@@ -147,10 +176,21 @@ def _longer_wins(effect: float | None) -> float | None:
 
 
 def _length_ratings(ratings: Sequence[LengthRating]) -> Iterator[Markup]:
-    known = [r for r in ratings if r.rating is not None and r.rating_at_equal_length is not None]
+    known = [
+        r
+        for r in ratings
+        if r.rating is not None and r.rating_at_equal_length is not None
+    ]
     if not known:
         return
-    head = ["!entrant", "<dimension", "characters", "rating", "at equal length", "change"]
+    head = [
+        "!entrant",
+        "<dimension",
+        "characters",
+        "rating",
+        "at equal length",
+        "change",
+    ]
     rows = [
         [
             *(tag("bdi", r.model), r.dimension, maybe(r.mean_length)),
@@ -168,8 +208,12 @@ def _change(r: LengthRating) -> str:
     return f"{change:+.0f}".replace("-", "−")
 
 
-def _order(tests: Sequence[TransitivityTest], circles: Sequence[Cycles]) -> Iterator[Markup]:
-    shown = [(t, c) for t, c in zip(tests, circles, strict=True) if t.df > 0 or c.n_triples]
+def _order(
+    tests: Sequence[TransitivityTest], circles: Sequence[Cycles]
+) -> Iterator[Markup]:
+    shown = [
+        (t, c) for t, c in zip(tests, circles, strict=True) if t.df > 0 or c.n_triples
+    ]
     if not shown:
         return
     yield tag("h3", "Does one ranking say it all?")
@@ -200,7 +244,11 @@ def _order(tests: Sequence[TransitivityTest], circles: Sequence[Cycles]) -> Iter
 def _fits(test: TransitivityTest) -> Markup | str:
     if test.p_value is None:
         return "too few prompts to test" if test.n_prompts <= test.df else NONE
-    return _no("some pairs do not fit") if test.p_value <= _ALPHA else "no pair stands apart"
+    return (
+        _no("some pairs do not fit")
+        if test.p_value <= _ALPHA
+        else "no pair stands apart"
+    )
 
 
 def _repeats(repeats: Sequence[Agreement]) -> Iterator[Markup]:
@@ -227,7 +275,9 @@ def _judges(agreement: Sequence[Agreement | RankCorrelation]) -> Iterator[Markup
     """Every two judges: their verdicts on the same pairs and prompts, and the order in which they put the entrants."""
     verdicts = [a for a in agreement if isinstance(a, Agreement)]
     orders = {
-        (a.first, a.second, a.dimension): a for a in agreement if isinstance(a, RankCorrelation)
+        (a.first, a.second, a.dimension): a
+        for a in agreement
+        if isinstance(a, RankCorrelation)
     }
     if not verdicts:
         return
@@ -276,7 +326,9 @@ def _percent(probability: float | None) -> str:
 
 
 def _tenths(probability: float | None) -> str:
-    return NONE if probability is None else f"{100 * probability:.1f}\N{NO-BREAK SPACE}%"
+    return (
+        NONE if probability is None else f"{100 * probability:.1f}\N{NO-BREAK SPACE}%"
+    )
 
 
 def _percents(low: float | None, high: float | None) -> str:
@@ -287,7 +339,9 @@ def _percents(low: float | None, high: float | None) -> str:
     )
 
 
-def _taste(low: float | None, high: float | None, words: tuple[str, str, str]) -> Markup | str:
+def _taste(
+    low: float | None, high: float | None, words: tuple[str, str, str]
+) -> Markup | str:
     """Whether the interval of a probability lies below, around or above one half."""
     below, around, above = words
     if low is None or high is None:

@@ -41,7 +41,9 @@ def _winner(judgment: Judgment, verdict: Verdict) -> str:
     shown = (judgment.entrant_a, judgment.entrant_b)
     if verdict.position_swap:
         shown = shown[::-1]
-    return {"A": shown[0], "B": shown[1], "TIE": "tie", "INVALID": "invalid"}[verdict.verdict]
+    return {"A": shown[0], "B": shown[1], "TIE": "tie", "INVALID": "invalid"}[
+        verdict.verdict
+    ]
 
 
 def _reconciled(judgment: Judgment) -> str:

@@ -52,13 +52,17 @@ class Logged:
 def logged(runs: Sequence[FinishedRun]) -> Logged:
     """What the first run logged, without what another did not."""
     first = runs[0]
-    dimensions = tuple(d for d in first.dimensions if all(d in r.dimensions for r in runs))
+    dimensions = tuple(
+        d for d in first.dimensions if all(d in r.dimensions for r in runs)
+    )
     methods = [
         m
         for m in first.methods(dimensions[0])
         if all(m in r.methods(d) for r in runs for d in dimensions)
     ]
-    method = next((m for m in ("bradley_terry", *methods) if m in methods and m != "elo"), "elo")
+    method = next(
+        (m for m in ("bradley_terry", *methods) if m in methods and m != "elo"), "elo"
+    )
     models = [
         model
         for model, rating in first.board(method, dimensions[0]).items()
@@ -72,7 +76,9 @@ def logged(runs: Sequence[FinishedRun]) -> Logged:
         has_elo="elo" in methods,
         has_judge=all(r.manifest.get("judge_quality") for r in runs),
         figures=tuple(
-            f for f in _PICTURES if all((r.folder / f"figures/{f}.png").is_file() for r in runs)
+            f
+            for f in _PICTURES
+            if all((r.folder / f"figures/{f}.png").is_file() for r in runs)
         ),
     )
 
@@ -128,7 +134,9 @@ def _sections(found: Logged) -> Iterator[Section]:
 
     def section(name: str, panels: Iterator[Any], columns: int = 3) -> Section:
         shape = SectionLayoutSettings(columns=columns, rows=2)
-        return Section(name=name, panels=list(panels), is_open=True, layout_settings=shape)
+        return Section(
+            name=name, panels=list(panels), is_open=True, layout_settings=shape
+        )
 
     yield section("Ratings, with 95 % intervals", _ratings(found))
     yield section("How Elo depends on K", _by_k(found))
@@ -149,7 +157,9 @@ def _ratings(found: Logged) -> Iterator[Any]:
             title = f"{dimension}: {model}, {METHODS.get(found.method, found.method)}"
             yield BarPlot(
                 title=title,
-                metrics=[f"{found.method}{end}/{of}" for end in ("_ci_low", "", "_ci_high")],
+                metrics=[
+                    f"{found.method}{end}/{of}" for end in ("_ci_low", "", "_ci_high")
+                ],
             )
 
 
@@ -164,7 +174,9 @@ def _by_k(found: Logged) -> Iterator[Any]:
 
     for dimension in found.dimensions if "k_sensitivity" in found.figures else ():
         yield CustomChart(
-            query={"summaryTable": {"tableKey": f"charts/k_sensitivity/{dimension}_table"}},
+            query={
+                "summaryTable": {"tableKey": f"charts/k_sensitivity/{dimension}_table"}
+            },
             chart_name="wandb/lineseries/v0",
             chart_fields={"step": "step", "lineKey": "lineKey", "lineVal": "lineVal"},
             chart_strings={"title": f"{dimension}: Elo by K", "xname": "K"},
@@ -173,7 +185,10 @@ def _by_k(found: Logged) -> Iterator[Any]:
         for model in found.models:
             y = f"elo/{dimension}/{model}"
             yield ScatterPlot(
-                title=f"{dimension}: {model}", x=Config("elo.k"), y=SummaryMetric(y), log_x=True
+                title=f"{dimension}: {model}",
+                x=Config("elo.k"),
+                y=SummaryMetric(y),
+                log_x=True,
             )
 
 
@@ -197,7 +212,9 @@ def _judge(found: Logged) -> Iterator[Any]:
     if not found.has_judge:
         return
     for rate in JudgeQuality.RATES:
-        metrics: list[Any] = [f"judge/{dimension}/{rate}" for dimension in found.dimensions]
+        metrics: list[Any] = [
+            f"judge/{dimension}/{rate}" for dimension in found.dimensions
+        ]
         yield BarPlot(title=rate.replace("_", " "), metrics=metrics)
     if found.figures:  # the jobs of a sweep that have none have no tables either
         yield WeavePanelSummaryTable(table_name="verdicts")

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.files import read_jsonl, utc_now, write_jsonl
-from elo_exp.records import ForcedLogprob, JudgeReply, Record, Response, UserError, storable_json
+from elo_exp.records import (
+    ForcedLogprob,
+    JudgeReply,
+    Record,
+    Response,
+    UserError,
+    storable_json,
+)
 from elo_exp.store.claims import OPEN
 from elo_exp.store.store import APPLICATION_ID, SCHEMA_VERSION, Store
 
@@ -42,7 +49,9 @@ class Filter:
             parts.append(f"{_of('dimension')} = ?")
             values.append(self.rubric)
         if self.entrant is not None:
-            parts.append(f"? IN ({_of('entrant_id')}, {_of('entrant_a')}, {_of('entrant_b')})")
+            parts.append(
+                f"? IN ({_of('entrant_id')}, {_of('entrant_a')}, {_of('entrant_b')})"
+            )
             values.append(self.entrant)
         return " AND ".join(parts), values
 
@@ -64,9 +73,7 @@ def _of(field: str) -> str:
     return f"json_extract(value, '$.{field}')"
 
 
-_PAID = (
-    f"COALESCE({_of('dollars')}, {_of('diagnostics.dollars')})"  # of a verdict, and of a response
-)
+_PAID = f"COALESCE({_of('dollars')}, {_of('diagnostics.dollars')})"  # of a verdict, and of a response
 
 
 def count(store: Store, chosen: Filter) -> list[StoreSummary]:
@@ -80,14 +87,18 @@ def count(store: Store, chosen: Filter) -> list[StoreSummary]:
         values,
     )
     return [
-        StoreSummary(kind=kind, source=source, dimension=dimension, n=n, dollars=dollars)
+        StoreSummary(
+            kind=kind, source=source, dimension=dimension, n=n, dollars=dollars
+        )
         for kind, source, dimension, n, dollars in rows
     ]
 
 
 def losses(store: Store) -> tuple[int, float]:
     """How many single calls got no answer that may have been billed, and the most they cost."""
-    query = "SELECT COUNT(*), COALESCE(SUM(dollars), 0.0) FROM losses WHERE why IS NOT NULL"
+    query = (
+        "SELECT COUNT(*), COALESCE(SUM(dollars), 0.0) FROM losses WHERE why IS NOT NULL"
+    )
     ((n, dollars),) = store.read(query)
     return int(n), float(dollars)
 
@@ -110,7 +121,12 @@ def _rows(store: Store, where: str, values: list[str]) -> Iterator[dict[str, Any
         f"SELECT key, kind, value, created_at FROM answers WHERE {where} ORDER BY created_at, key",
         values,
     ):
-        yield {"key": key, "kind": kind, "created_at": created_at, "value": json.loads(value)}
+        yield {
+            "key": key,
+            "kind": kind,
+            "created_at": created_at,
+            "value": json.loads(value),
+        }
 
 
 def load(store: Store, path: Path) -> tuple[int, int]:
@@ -121,7 +137,9 @@ def load(store: Store, path: Path) -> tuple[int, int]:
     """
     rows = [_checked(place, row) for place, row in read_jsonl(path)]
     with store.transaction() as db:
-        n_new = db.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows).rowcount
+        n_new = db.executemany(
+            "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows
+        ).rowcount
     return len(rows), n_new
 
 
@@ -129,12 +147,16 @@ def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
     try:
         key, kind, value = row["key"], row["kind"], row["value"]
         answer = KINDS[kind].from_dict(value)
-        if not isinstance(key, str) or (isinstance(answer, JudgeReply) and answer.key != key):
+        if not isinstance(key, str) or (
+            isinstance(answer, JudgeReply) and answer.key != key
+        ):
             raise KeyError("key")
         _check_answer(answer)
         if (
             not 0
-            <= float(value.get("dollars", (value.get("diagnostics") or {}).get("dollars", 0)))
+            <= float(
+                value.get("dollars", (value.get("diagnostics") or {}).get("dollars", 0))
+            )
             < math.inf
         ):
             raise ValueError("its dollars are none")
@@ -164,7 +186,9 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
     again.
     """
     if path.resolve() == store.path.resolve():
-        raise UserError(f"store.file: {path} is this store itself. Expected another one.")
+        raise UserError(
+            f"store.file: {path} is this store itself. Expected another one."
+        )
     if not path.is_file():
         raise UserError(
             f"store.file: found no file {path}. Expected the store.sqlite of another cache_dir."
@@ -176,9 +200,13 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
         finally:
             other.close()
     except sqlite3.Error as error:
-        raise UserError(f"store.file: {path} cannot be read as a store ({error}).") from None
+        raise UserError(
+            f"store.file: {path} cannot be read as a store ({error})."
+        ) from None
     with store.transaction() as db:
-        n_new = db.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows).rowcount
+        n_new = db.executemany(
+            "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows
+        ).rowcount
         db.executemany("INSERT OR IGNORE INTO judges VALUES (?, ?, ?)", judges)
     return len(rows), n_new
 
@@ -186,7 +214,9 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
 def _judges_of(db: sqlite3.Connection) -> list[tuple[str, str, str]]:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     return (
-        db.execute("SELECT key, judge_model, reads FROM judges").fetchall() if version > 2 else []
+        db.execute("SELECT key, judge_model, reads FROM judges").fetchall()
+        if version > 2
+        else []
     )
 
 
@@ -195,9 +225,13 @@ def _answers_of(db: sqlite3.Connection, path: Path) -> list[tuple[str, str, str,
         raise UserError(f"store.file: {path} is the database of another program.")
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version > SCHEMA_VERSION:
-        raise UserError(f"store.file: {path} was written by a newer elo_exp. Upgrade elo_exp.")
+        raise UserError(
+            f"store.file: {path} was written by a newer elo_exp. Upgrade elo_exp."
+        )
     if version > 1:
-        (n_open,) = db.execute(f"SELECT COUNT(*) FROM batches WHERE state IN {OPEN}").fetchone()
+        (n_open,) = db.execute(
+            f"SELECT COUNT(*) FROM batches WHERE state IN {OPEN}"
+        ).fetchone()
         if n_open:
             raise UserError(
                 f"store.file: {n_open} batches of {path} are still under way. Collect them first: "

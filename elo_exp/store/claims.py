@@ -27,11 +27,13 @@ from elo_exp.store.usage import Usage
 logger = logging.getLogger(__name__)
 
 BEAT_SECONDS = 20.0
-LEASE_SECONDS = 300.0  # a process on another host whose heartbeat stands still for so long is dead
-OPEN = "('intended', 'submitted')"  # the states of a batch whose results are still to come
-PENDING = (
-    f"SELECT key FROM queries JOIN batches USING (nonce) WHERE state IN {OPEN} AND outcome IS NULL"
+LEASE_SECONDS = (
+    300.0  # a process on another host whose heartbeat stands still for so long is dead
 )
+OPEN = (
+    "('intended', 'submitted')"  # the states of a batch whose results are still to come
+)
+PENDING = f"SELECT key FROM queries JOIN batches USING (nonce) WHERE state IN {OPEN} AND outcome IS NULL"
 
 
 R = TypeVar("R", bound=Record)
@@ -45,9 +47,13 @@ class Claims:
         self._store = store
         self.owner = secrets.token_hex(8)
         self._me = (self.owner, *this_process())
-        self._beats: dict[str, tuple[float, float]] = {}  # of others: the last, and since when
+        self._beats: dict[
+            str, tuple[float, float]
+        ] = {}  # of others: the last, and since when
         self._stop = threading.Event()
-        self._beat = threading.Thread(target=self._keep_alive, name="claims", daemon=True)
+        self._beat = threading.Thread(
+            target=self._keep_alive, name="claims", daemon=True
+        )
 
     def __enter__(self) -> Self:
         with self._store.transaction() as db:
@@ -68,7 +74,9 @@ class Claims:
         with self._store.transaction() as db:
             _let(db, [owner for owner in self._living(db) if owner != self.owner])
             for table in ("claims", "owners"):
-                db.execute(f"DELETE FROM {table} WHERE owner NOT IN (SELECT owner FROM living)")
+                db.execute(
+                    f"DELETE FROM {table} WHERE owner NOT IN (SELECT owner FROM living)"
+                )
 
     def take(self, keys: Sequence[str], *, endpoint: str | None = None) -> list[str]:
         """Claim those that are neither answered nor in the hands of a living process, with the
@@ -98,7 +106,9 @@ class Claims:
             )
             mine = {
                 key
-                for (key,) in db.execute("SELECT key FROM claims WHERE owner = ?", (self.owner,))
+                for (key,) in db.execute(
+                    "SELECT key FROM claims WHERE owner = ?", (self.owner,)
+                )
             }
         if adopted:
             what = "a batch" if adopted == 1 else f"{adopted} batches"
@@ -144,7 +154,10 @@ class Claims:
         which = (key, self.owner)
         with self._store.transaction() as db:
             if lost is None:
-                db.execute("DELETE FROM losses WHERE key = ? AND owner = ? AND why IS NULL", which)
+                db.execute(
+                    "DELETE FROM losses WHERE key = ? AND owner = ? AND why IS NULL",
+                    which,
+                )
             else:
                 db.execute(
                     "UPDATE losses SET why = ? WHERE key = ? AND owner = ? AND why IS NULL",
@@ -198,11 +211,14 @@ class Claims:
         """Also where the row has gone: others have taken a process that slept for dead, and it goes
         on."""
         db.execute(
-            "INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)", (*self._me, time.time())
+            "INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)",
+            (*self._me, time.time()),
         )
 
     def _keep_alive(self) -> None:
-        db = sqlite3.connect(self._store.path, timeout=BEAT_SECONDS, isolation_level=None)
+        db = sqlite3.connect(
+            self._store.path, timeout=BEAT_SECONDS, isolation_level=None
+        )
         try:
             while not self._stop.wait(BEAT_SECONDS):
                 try:
@@ -218,7 +234,9 @@ class Claims:
 
 
 def _owners(db: sqlite3.Connection) -> list[tuple[Any, ...]]:
-    return db.execute("SELECT owner, host, boot, pid, started, heartbeat FROM owners").fetchall()
+    return db.execute(
+        "SELECT owner, host, boot, pid, started, heartbeat FROM owners"
+    ).fetchall()
 
 
 def _wanted(db: sqlite3.Connection, keys: Iterable[str]) -> None:

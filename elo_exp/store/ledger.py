@@ -111,9 +111,15 @@ class Ledger:
                 )
             marks = ", ".join("?" * len(_FIELDS))
             values = [getattr(batch, name) for name in _FIELDS]
-            db.execute(f"INSERT INTO batches ({', '.join(_FIELDS)}) VALUES ({marks})", values)
-            rows = ((batch.nonce, key, storable_json(about)) for key, about in names.items())
-            db.executemany("INSERT INTO queries (nonce, key, names) VALUES (?, ?, ?)", rows)
+            db.execute(
+                f"INSERT INTO batches ({', '.join(_FIELDS)}) VALUES ({marks})", values
+            )
+            rows = (
+                (batch.nonce, key, storable_json(about)) for key, about in names.items()
+            )
+            db.executemany(
+                "INSERT INTO queries (nonce, key, names) VALUES (?, ?, ?)", rows
+            )
         return batch
 
     def submitted(self, batch: Batch, batch_id: str) -> None:
@@ -154,7 +160,12 @@ class Ledger:
             return changed.rowcount == 1
 
     def record(
-        self, batch: Batch, outcomes: Mapping[str, str], answers: Mapping[str, R], *, now: float
+        self,
+        batch: Batch,
+        outcomes: Mapping[str, str],
+        answers: Mapping[str, R],
+        *,
+        now: float,
     ) -> tuple[set[str], dict[str, R]]:
         """Commit some of a batch's results in one transaction: the outcome of each key
         ('succeeded', or why not), and the answers by key, which are then no longer claimed. With
@@ -202,7 +213,9 @@ class Ledger:
 
     def names(self, batch: Batch) -> dict[str, Mapping[str, Any]]:
         """What each request of a batch asks about, by the key of its answer."""
-        rows = self._store.read("SELECT key, names FROM queries WHERE nonce = ?", (batch.nonce,))
+        rows = self._store.read(
+            "SELECT key, names FROM queries WHERE nonce = ?", (batch.nonce,)
+        )
         return {key: json.loads(names) for key, names in rows}
 
     def pending(self, endpoint: str | None = None) -> set[str]:
@@ -210,7 +223,10 @@ class Ledger:
         endpoint, or all."""
         if endpoint is None:
             return {key for (key,) in self._store.read(PENDING)}
-        return {key for (key,) in self._store.read(f"{PENDING} AND endpoint = ?", (endpoint,))}
+        return {
+            key
+            for (key,) in self._store.read(f"{PENDING} AND endpoint = ?", (endpoint,))
+        }
 
     def outcomes(self, batch: Batch) -> dict[str, int]:
         """How many queries of a batch ended how; those without a result are 'pending'."""

@@ -10,8 +10,12 @@ from pathlib import Path
 
 from elo_exp.records import UserError
 
-_SWEEP_VARIABLE = "ELO_EXP_SWEEP"  # holds the process that started a sweep, for the jobs' processes
-_HIDDEN = "hidden"  # the start of a process that is there, of which nothing more can be known
+_SWEEP_VARIABLE = (
+    "ELO_EXP_SWEEP"  # holds the process that started a sweep, for the jobs' processes
+)
+_HIDDEN = (
+    "hidden"  # the start of a process that is there, of which nothing more can be known
+)
 
 Process = tuple[str, str, int, str]  # host, boot, process id, start
 
@@ -49,7 +53,9 @@ def _boot() -> str:
     """One boot of this machine and one container's view of its processes; empty where the system
     does not say."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        boot = (
+            Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        )
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return ""

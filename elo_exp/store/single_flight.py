@@ -43,7 +43,10 @@ def share(
     waiting = dict(wanted)
     with Claims(store) as claims:
         while waiting:
-            mine = {name: waiting[name] for name in claims.take(list(waiting), endpoint=endpoint)}
+            mine = {
+                name: waiting[name]
+                for name in claims.take(list(waiting), endpoint=endpoint)
+            }
             for answer in make(mine, claims):
                 waiting.pop(key(answer), None)
                 yield answer
@@ -78,4 +81,6 @@ def get_or_create(
             yield answer
         failed.update(unanswered)
 
-    return share(wanted, store, record=record, key=key, make=create, failed=failed, what=what)
+    return share(
+        wanted, store, record=record, key=key, make=create, failed=failed, what=what
+    )

@@ -44,7 +44,9 @@ CREATE TABLE IF NOT EXISTS losses (
     key TEXT NOT NULL, owner TEXT NOT NULL, dollars REAL NOT NULL, at TEXT NOT NULL, why TEXT);
 CREATE TABLE IF NOT EXISTS judges (key TEXT PRIMARY KEY, judge_model TEXT NOT NULL, reads TEXT NOT NULL);
 """
-APPLICATION_ID = 0x656C6F78  # "elox", in the file's header: not the database of another program
+APPLICATION_ID = (
+    0x656C6F78  # "elox", in the file's header: not the database of another program
+)
 _KEYS_A_QUERY = 500  # SQLite allows 999 variables in the oldest builds still in use
 _BUSY_SECONDS = 60.0  # how long to wait for another process's transaction
 
@@ -62,12 +64,16 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
             _create(path)
             self._check_not_empty()
-            self._db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+            self._db = sqlite3.connect(
+                path, timeout=_BUSY_SECONDS, isolation_level=None
+            )
         try:
             self._check_owner()  # first: what is not ours is left as it is
             self._migrate()
             with self._usable():
-                self._db.execute("PRAGMA journal_mode=WAL")  # readers and a writer side by side
+                self._db.execute(
+                    "PRAGMA journal_mode=WAL"
+                )  # readers and a writer side by side
                 self._db.execute("PRAGMA synchronous=FULL")
         except UserError:
             self._db.close()
@@ -155,7 +161,9 @@ class Store:
                 some,
             )
             try:
-                found.update((key, record.from_dict(json.loads(value))) for key, value in rows)
+                found.update(
+                    (key, record.from_dict(json.loads(value))) for key, value in rows
+                )
             except (KeyError, TypeError, ValueError) as error:
                 raise UserError(
                     f"{self.path}: holds a {record.__name__} that cannot be read ({error}). "
@@ -168,7 +176,9 @@ class Store:
         """Whose replies may be here, the first to be asked first."""
         rows = self.read("SELECT key, judge_model, reads FROM judges ORDER BY rowid")
         return [
-            JudgeIdentity(key=key, judge_model=model, key_fields=tuple(json.loads(reads)))
+            JudgeIdentity(
+                key=key, judge_model=model, key_fields=tuple(json.loads(reads))
+            )
             for key, model, reads in rows
         ]
 
@@ -178,7 +188,9 @@ class Store:
                 row = (judge.key, judge.judge_model, json.dumps(judge.key_fields))
                 db.execute("INSERT OR IGNORE INTO judges VALUES (?, ?, ?)", row)
 
-    def keep(self, records: Iterable[R], *, key: Callable[[R], str], chunk: int = 1) -> Iterator[R]:
+    def keep(
+        self, records: Iterable[R], *, key: Callable[[R], str], chunk: int = 1
+    ) -> Iterator[R]:
         """Pass the records on as they come, each committed first.
 
         `chunk` records share one transaction: more than 1 is for answers that cost nothing to make

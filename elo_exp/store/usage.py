@@ -29,7 +29,9 @@ class Usage:
     responses_wanted: int = 0
     responses_stored: int = 0
     responses_generated: int = 0
-    responses_unpriced: int = 0  # answers of an API that says no price: what they cost is in no sum
+    responses_unpriced: int = (
+        0  # answers of an API that says no price: what they cost is in no sum
+    )
     logprobs_wanted: int = 0  # answers x policies that are to say how likely they are
     logprobs_stored: int = 0
     logprobs_forced: int = 0
@@ -49,7 +51,9 @@ class Usage:
     )
     calls_lost: int = 0  # whose answers were lost on their way, and may have been paid
     dollars_by_dimension: dict[str, float] = field(default_factory=dict)
-    dollars_by_entrant: dict[str, float] = field(default_factory=dict)  # paid for answers
+    dollars_by_entrant: dict[str, float] = field(
+        default_factory=dict
+    )  # paid for answers
     cache: str | None = None  # the prompt cache that was decided on, and why
 
     def count(self, made: Record) -> None:
@@ -92,11 +96,17 @@ class Usage:
             for name, dollars in self.dollars_by_entrant.items()
         }
         return {
-            name: v for name, v in dataclasses.asdict(self).items() if isinstance(v, int | float)
+            name: v
+            for name, v in dataclasses.asdict(self).items()
+            if isinstance(v, int | float)
         } | flat
 
 
-DOLLARS = ("dollars", "dollars_by_dimension", "dollars_by_entrant")  # of a usage, what was paid
+DOLLARS = (
+    "dollars",
+    "dollars_by_dimension",
+    "dollars_by_entrant",
+)  # of a usage, what was paid
 
 
 def added_up(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
@@ -108,10 +118,14 @@ def added_up(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
                 total[name] = total.get(name, 0) + found
             elif isinstance(found, Mapping):
                 by = total.setdefault(name, {})
-                by |= {one: by.get(one, 0.0) + dollars for one, dollars in found.items()}
+                by |= {
+                    one: by.get(one, 0.0) + dollars for one, dollars in found.items()
+                }
     return total
 
 
 def paid(usage: Mapping[str, Any]) -> float:
     """The dollars that judges and entrants were paid; `usage`: as manifest.json has it."""
-    return float(usage.get("dollars", 0.0) + sum(usage.get("dollars_by_entrant", {}).values()))
+    return float(
+        usage.get("dollars", 0.0) + sum(usage.get("dollars_by_entrant", {}).values())
+    )

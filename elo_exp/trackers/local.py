@@ -40,7 +40,10 @@ class _LocalRun:
 
     def write(self, kind: str, value: Any) -> None:
         self._log.write(
-            json.dumps({"kind": kind, "time": utc_now(), "value": value}, allow_nan=False) + "\n"
+            json.dumps(
+                {"kind": kind, "time": utc_now(), "value": value}, allow_nan=False
+            )
+            + "\n"
         )
         self._log.flush()
 
@@ -57,7 +60,9 @@ class _LocalRun:
         path = self._folder / "figures" / f"{plot.name}.png"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(plot.png)
-        self.write("figure", {"name": plot.name, "path": str(path.relative_to(self._folder))})
+        self.write(
+            "figure", {"name": plot.name, "path": str(path.relative_to(self._folder))}
+        )
 
     def log_files(self, run_dir: Path, paths: Sequence[Path]) -> None:
         self.write("files", [str(path.relative_to(run_dir)) for path in paths])

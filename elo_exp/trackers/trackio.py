@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_REMOTE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")  # with these, trackio sends runs elsewhere
+_REMOTE = (
+    "TRACKIO_SPACE_ID",
+    "TRACKIO_SERVER_URL",
+)  # with these, trackio sends runs elsewhere
 
 
 @dataclass(kw_only=True)
@@ -62,7 +65,9 @@ class TrackioTracker:
             yield _TrackioRun(run)
             exit_code = 0
         finally:
-            run.log({"exit_code": exit_code}, step=0)  # trackio itself marks no run as failed
+            run.log(
+                {"exit_code": exit_code}, step=0
+            )  # trackio itself marks no run as failed
             with redirect_stdout(io.StringIO()):
                 trackio.finish()  # type: ignore[no-untyped-call]
 
@@ -79,7 +84,8 @@ class _TrackioRun:
     def log_series(self, step: str, rows: Sequence[Mapping[str, float]]) -> None:
         for row in rows:
             self._run.log(
-                {name: value for name, value in row.items() if name != step}, step=int(row[step])
+                {name: value for name, value in row.items() if name != step},
+                step=int(row[step]),
             )
 
     def log_table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:

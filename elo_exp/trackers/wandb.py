@@ -23,7 +23,9 @@ logger = logging.getLogger(__name__)
 
 Mode = Literal["online", "offline", "disabled"]
 MODES = ("online", "offline", "disabled")
-_unreachable: set[str] = set()  # projects whose server did not answer an earlier job of this sweep
+_unreachable: set[str] = (
+    set()
+)  # projects whose server did not answer an earlier job of this sweep
 
 
 @dataclass(kw_only=True)
@@ -69,7 +71,9 @@ class WandbTracker:
                 _unreachable.add(self.project)
                 return self._init(info, "offline")
         except (wandb.errors.UsageError, ValueError) as error:
-            lines = str(error).splitlines()  # pydantic names the setting in line 2, the fault in 3
+            lines = str(
+                error
+            ).splitlines()  # pydantic names the setting in line 2, the fault in 3
             reason = ": ".join(line.strip() for line in lines[1:3]) or lines[0]
             raise UserError(
                 f"tracker: Weights & Biases refuses a setting: {reason}. Check tracker.* and the "
@@ -92,7 +96,9 @@ class WandbTracker:
             console="off",
             x_disable_stats=True,
         )
-        return wandb.init(mode=mode, settings=settings, config={**info.config, **info.labels})
+        return wandb.init(
+            mode=mode, settings=settings, config={**info.config, **info.labels}
+        )
 
     def _mode(self) -> Mode:
         wanted = os.environ.get("WANDB_MODE") if self.mode == "auto" else self.mode
@@ -124,7 +130,9 @@ class _WandbRun:
         """Log the picture, its rows as a table, and lines as one chart for each dimension."""
         import wandb
 
-        media: dict[str, Any] = {f"charts/{name}": chart for name, chart in _charts(plot)}
+        media: dict[str, Any] = {
+            f"charts/{name}": chart for name, chart in _charts(plot)
+        }
         if not plot.curves:
             media[f"tables/{plot.name}"] = _table(plot.rows)
         with TemporaryDirectory() as folder:

@@ -17,9 +17,14 @@ import os
 
 # Read when numpy and jax are imported.
 os.environ.update(
-    OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="3"
+    OPENBLAS_NUM_THREADS="1",
+    OMP_NUM_THREADS="1",
+    JAX_PLATFORMS="cpu",
+    TF_CPP_MIN_LOG_LEVEL="3",
 )
-os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+os.environ["XLA_FLAGS"] = (
+    "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+)
 
 import functools
 import importlib.util
@@ -49,7 +54,13 @@ SPREAD = 0.8  # standard deviation of the abilities, in log-odds
 POPULARITY = 0.5  # and of the logarithm of how often a model is drawn
 SEED = 20260425
 N_BOOTSTRAPS = 100
-SIZES = (100_000, 200_000, 400_000, 800_000, 2_000_000)  # battles, of which the memory is measured
+SIZES = (
+    100_000,
+    200_000,
+    400_000,
+    800_000,
+    2_000_000,
+)  # battles, of which the memory is measured
 A_QUESTION = 10  # battles on each question, where questions are clusters
 REPEATS = 15
 FEW = 3  # repeats of what takes seconds
@@ -164,7 +175,8 @@ def games_of_columns(
         place = {name: i for i, name in enumerate(dict.fromkeys(question))}
         cluster = np.fromiter(map(place.__getitem__, question), np.intp, n)
     first, second = (
-        np.fromiter(map(number.__getitem__, side), np.intp, n) for side in (model_a, model_b)
+        np.fromiter(map(number.__getitem__, side), np.intp, n)
+        for side in (model_a, model_b)
     )
     return Games(
         n_models=len(number),
@@ -176,12 +188,16 @@ def games_of_columns(
     )
 
 
-def from_lists(model_a: Sequence[str], model_b: Sequence[str], winner: Sequence[str]) -> Array:
+def from_lists(
+    model_a: Sequence[str], model_b: Sequence[str], winner: Sequence[str]
+) -> Array:
     return fit_and_sandwich(games_of_columns(model_a, model_b, winner))
 
 
 def from_frame(frame: Any) -> Array:
-    return from_lists(*(frame[column].tolist() for column in ("model_a", "model_b", "winner")))
+    return from_lists(
+        *(frame[column].tolist() for column in ("model_a", "model_b", "winner"))
+    )
 
 
 def from_records(battles: Sequence[Battle]) -> Array:
@@ -207,7 +223,9 @@ def evalica_on(model_a: Any, model_b: Any, winners: Any) -> Array:
 
 
 def evalica_lists(work: Workload) -> Array:
-    return evalica_on(work.model_a, work.model_b, [_evalica_winners()[w] for w in work.winner])
+    return evalica_on(
+        work.model_a, work.model_b, [_evalica_winners()[w] for w in work.winner]
+    )
 
 
 def evalica_frame(frame: Any, *, as_lists: bool) -> Array:
@@ -237,7 +255,11 @@ def evalica_bootstrapped(work: Workload, n: int) -> None:
 def _evalica_winners() -> dict[str, Any]:
     import evalica
 
-    return {"model_a": evalica.Winner.X, "model_b": evalica.Winner.Y, "tie": evalica.Winner.Draw}
+    return {
+        "model_a": evalica.Winner.X,
+        "model_b": evalica.Winner.Y,
+        "tie": evalica.Winner.Draw,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +275,9 @@ def fastchat_rows(frame: Any) -> tuple[DistinctRows, list[str]]:
     import pandas
 
     n = len(frame)
-    number, names = pandas.factorize(pandas.concat([frame["model_a"], frame["model_b"]]))
+    number, names = pandas.factorize(
+        pandas.concat([frame["model_a"], frame["model_b"]])
+    )
     twice = np.ones(n, dtype=np.int32)
     twice[(frame["winner"] == "model_a").to_numpy(dtype=bool)] = 2
     twice[(frame["winner"] == "model_b").to_numpy(dtype=bool)] = 0
@@ -266,7 +290,9 @@ def distinct_rows(
     rows, count = np.unique(
         np.stack([a, b, twice], axis=1).astype(np.int32), return_counts=True, axis=0
     )
-    return DistinctRows(sides=rows[:, :2], score=rows[:, 2] / 2, count=count.astype(np.float64))
+    return DistinctRows(
+        sides=rows[:, :2], score=rows[:, 2] / 2, count=count.astype(np.float64)
+    )
 
 
 def fastchat_fit(rows: DistinctRows, weight: Array, m: int) -> Array:
@@ -280,13 +306,19 @@ def fastchat_fit(rows: DistinctRows, weight: Array, m: int) -> Array:
     def loss(ratings: Array) -> tuple[float, Array]:
         of_side = ratings[rows.sides]
         p = expit(base * (of_side[:, 0] - of_side[:, 1]))
-        value = -np.sum(weight * (rows.score * np.log(p) + (1 - rows.score) * np.log(1 - p)))
+        value = -np.sum(
+            weight * (rows.score * np.log(p) + (1 - rows.score) * np.log(1 - p))
+        )
         gradient = np.zeros(m)
-        np.add.at(gradient, rows.sides, (base * weight * (p - rows.score))[:, None] * sign)
+        np.add.at(
+            gradient, rows.sides, (base * weight * (p - rows.score))[:, None] * sign
+        )
         return float(value), gradient
 
     options = {"maxiter": 100, "gtol": 1e-6}
-    return np.asarray(minimize(loss, np.zeros(m), jac=True, method="L-BFGS-B", options=options).x)
+    return np.asarray(
+        minimize(loss, np.zeros(m), jac=True, method="L-BFGS-B", options=options).x
+    )
 
 
 def fastchat(frame: Any) -> Array:
@@ -303,7 +335,9 @@ def fastchat_bootstrapped(work: Workload, n: int) -> None:
     """Multinomial counts of the distinct rows, each fitted from nothing, in one process."""
     rows, names = fastchat_rows(work.frame)
     total = rows.count.sum()
-    for count in np.random.default_rng(SEED).multinomial(int(total), rows.count / total, size=n):
+    for count in np.random.default_rng(SEED).multinomial(
+        int(total), rows.count / total, size=n
+    ):
         fastchat_fit(rows, count / total, len(names))
 
 
@@ -337,7 +371,8 @@ def from_strings(work: Workload) -> list[tuple[str, list[Contestant]]]:
             "lists",
             [
                 Contestant(
-                    name="elo_exp", run=lambda: from_lists(work.model_a, work.model_b, work.winner)
+                    name="elo_exp",
+                    run=lambda: from_lists(work.model_a, work.model_b, work.winner),
                 ),
                 Contestant(
                     name="evalica",
@@ -350,7 +385,9 @@ def from_strings(work: Workload) -> list[tuple[str, list[Contestant]]]:
         (
             "a DataFrame",
             [
-                Contestant(name="elo_exp", run=lambda: from_frame(frame()), needs=("pandas",)),
+                Contestant(
+                    name="elo_exp", run=lambda: from_frame(frame()), needs=("pandas",)
+                ),
                 Contestant(
                     name="evalica, its columns",
                     run=lambda: evalica_frame(frame(), as_lists=False),
@@ -397,7 +434,12 @@ def bootstraps(work: Workload) -> list[tuple[str, list[Contestant]]]:
         note = f"{n} of {N_BOOTSTRAPS}" if n < N_BOOTSTRAPS else ""
         share = n / N_BOOTSTRAPS
         return Contestant(
-            name=name, run=lambda: run(work, n), needs=needs, repeats=FEW, share=share, note=note
+            name=name,
+            run=lambda: run(work, n),
+            needs=needs,
+            repeats=FEW,
+            share=share,
+            note=note,
         )
 
     return [
@@ -405,7 +447,9 @@ def bootstraps(work: Workload) -> list[tuple[str, list[Contestant]]]:
             "strings",
             [
                 contestant("elo_exp", bootstrapped, N_BOOTSTRAPS),
-                contestant("FastChat's algorithm", fastchat_bootstrapped, 25, "pandas", "scipy"),
+                contestant(
+                    "FastChat's algorithm", fastchat_bootstrapped, 25, "pandas", "scipy"
+                ),
                 contestant("evalica.bootstrap", evalica_bootstrapped, 5, "evalica"),
             ],
         )
@@ -439,7 +483,9 @@ def from_numbers(work: Workload) -> list[tuple[str, list[Contestant]]]:
     ]
 
 
-def race(entries: Sequence[Contestant]) -> tuple[dict[str, float], dict[str, Array | None]]:
+def race(
+    entries: Sequence[Contestant],
+) -> tuple[dict[str, float], dict[str, Array | None]]:
     """Seconds for all of the work, and ratings, by name: every contestant in turn, over and over."""
     seconds = {entry.name: float("inf") for entry in entries}
     ratings: dict[str, Array | None] = {}
@@ -455,7 +501,9 @@ def race(entries: Sequence[Contestant]) -> tuple[dict[str, float], dict[str, Arr
     return seconds, ratings
 
 
-def show(title: str, groups: Sequence[tuple[str, Sequence[Contestant]]], reference: Array) -> bool:
+def show(
+    title: str, groups: Sequence[tuple[str, Sequence[Contestant]]], reference: Array
+) -> bool:
     """Print a table; whether every elo_exp in it is within the tolerance of the reference."""
     print(f"\n{title}")
     print(f"  {'':<26}{'':>10}{'times as long as elo_exp from':>32}{'largest':>12}")
@@ -471,12 +519,18 @@ def show(title: str, groups: Sequence[tuple[str, Sequence[Contestant]]], referen
         first = first or ours
         for entry in present:
             found, took = ratings[entry.name], seconds[entry.name]
-            error = None if found is None else float(np.abs(found - found.mean() - reference).max())
+            error = (
+                None
+                if found is None
+                else float(np.abs(found - found.mean() - reference).max())
+            )
             shown = "-" if error is None else f"{error:.1e}"
             print(
                 f"    {entry.name:<24}{took:>10.4f}{took / ours:>16.1f}{took / first:>16.1f}{shown:>12}   {entry.note}"
             )
-            agreed = agreed and (entry.name != "elo_exp" or error is None or error <= TOLERANCE)
+            agreed = agreed and (
+                entry.name != "elo_exp" or error is None or error <= TOLERANCE
+            )
     return agreed
 
 
@@ -488,7 +542,9 @@ def show_memory() -> None:
     print(
         "\nfrom lists of strings to ratings with a sandwich, 130 models: time, and memory beyond the lists"
     )
-    print(f"  {'battles':>10}   {'each by itself':>32}   {f'{A_QUESTION} on each question':>32}")
+    print(
+        f"  {'battles':>10}   {'each by itself':>32}   {f'{A_QUESTION} on each question':>32}"
+    )
     for n in SIZES:
         work = workload(n, 130)
         questions = [f"question-{t // A_QUESTION}" for t in range(n)]
@@ -502,12 +558,16 @@ def show_memory() -> None:
             run()
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-            cells.append(f"{elapsed * 1e3:>8.0f} ms{peak / 1e6:>8.1f} MB{peak / n:>6.0f} B each")
+            cells.append(
+                f"{elapsed * 1e3:>8.0f} ms{peak / 1e6:>8.1f} MB{peak / n:>6.0f} B each"
+            )
         print(f"  {n:>10,}   " + "   ".join(cells))
 
 
 def _with_questions(work: Workload, question: Sequence[str] | None) -> Array:
-    return fit_and_sandwich(games_of_columns(work.model_a, work.model_b, work.winner, question))
+    return fit_and_sandwich(
+        games_of_columns(work.model_a, work.model_b, work.winner, question)
+    )
 
 
 def installed(module: str) -> bool:
@@ -517,18 +577,26 @@ def installed(module: str) -> bool:
 def main() -> int:
     warnings.simplefilter("ignore")  # of the peers
     there = [
-        f"{package} {version(package)}" for module, package in PEERS.items() if installed(module)
+        f"{package} {version(package)}"
+        for module, package in PEERS.items()
+        if installed(module)
     ]
     print(
         f"python {platform.python_version()}, numpy {np.__version__}, {', '.join(there)}; 1 thread used"
     )
-    if absent := [package for module, package in PEERS.items() if not installed(module)]:
-        print(f"left out, because not installed: {', '.join(absent)}. pip install -e '.[bench]'")
+    if absent := [
+        package for module, package in PEERS.items() if not installed(module)
+    ]:
+        print(
+            f"left out, because not installed: {', '.join(absent)}. pip install -e '.[bench]'"
+        )
     work = workload(100_000, 130)
     title = "100,000 battles, 130 models: ratings and sandwich"
     agreed = show(title, from_strings(work), work.reference)
     show(
-        f"100,000 battles, 130 models: {N_BOOTSTRAPS} bootstraps", bootstraps(work), work.reference
+        f"100,000 battles, 130 models: {N_BOOTSTRAPS} bootstraps",
+        bootstraps(work),
+        work.reference,
     )
     work = workload(2_000_000, 300)
     title = "2,000,000 battles, 300 models: ratings and sandwich"

@@ -101,7 +101,9 @@ def plain_python(dimensions: Sequence[Games], n_perms: int) -> Samples:
     return plain_sweep(dimensions, n_perms)
 
 
-def plain_sweep(dimensions: Sequence[Games], n_perms: int, *, ks: Sequence[float] = KS) -> Samples:
+def plain_sweep(
+    dimensions: Sequence[Games], n_perms: int, *, ks: Sequence[float] = KS
+) -> Samples:
     """The definition: a dict of ratings, a pass for each permutation and each K."""
     samples = [np.empty((n_perms, len(ENTRANTS), len(ks))) for _ in dimensions]
     for ratings_pmk, played in zip(samples, dimensions, strict=True):
@@ -111,7 +113,9 @@ def plain_sweep(dimensions: Sequence[Games], n_perms: int, *, ks: Sequence[float
                 ratings = dict.fromkeys(ENTRANTS, R0)
                 for t in rng.permutation(len(played)).tolist():
                     winner, loser = played[t]
-                    expected = 1 / (1 + 10 ** ((ratings[loser] - ratings[winner]) / 400))
+                    expected = 1 / (
+                        1 + 10 ** ((ratings[loser] - ratings[winner]) / 400)
+                    )
                     gain = k * (1 - expected)
                     ratings[winner] += gain
                     ratings[loser] -= gain
@@ -122,13 +126,18 @@ def plain_sweep(dimensions: Sequence[Games], n_perms: int, *, ks: Sequence[float
 def product(dimensions: Sequence[Games], n_perms: int) -> Samples:
     """The stage as a run of elo_exp plays it, shuffles included."""
     matches = [Matches.of(columns(tuple(played))) for played in dimensions]
-    return [R0 + POINTS * some for some in replay(matches, ks=KS, n_perms=n_perms, seed=SEED)]
+    return [
+        R0 + POINTS * some
+        for some in replay(matches, ks=KS, n_perms=n_perms, seed=SEED)
+    ]
 
 
 @functools.cache
 def columns(played: tuple[tuple[str, str], ...]) -> Battles:
     """As they are read from a file; ENTRANTS are sorted, as the models of battles are."""
-    return Battles.from_rows([Battle(model_a=a, model_b=b, winner="model_a") for a, b in played])
+    return Battles.from_rows(
+        [Battle(model_a=a, model_b=b, winner="model_a") for a, b in played]
+    )
 
 
 def evalica_api(dimensions: Sequence[Games], n_perms: int) -> Samples:
@@ -212,7 +221,9 @@ def race(entries: Sequence[Contestant]) -> list[Row]:
             start = time.process_time()
             samples[entry.name] = entry.run(entry.n_perms)
             elapsed = time.process_time() - start
-            seconds[entry.name] = min(seconds[entry.name], elapsed * N_PERMS / entry.n_perms)
+            seconds[entry.name] = min(
+                seconds[entry.name], elapsed * N_PERMS / entry.n_perms
+            )
     reference = samples[entries[0].name]
     return [
         Row(
@@ -227,7 +238,9 @@ def race(entries: Sequence[Contestant]) -> list[Row]:
     ]
 
 
-def largest_difference(samples: Samples | None, reference: Samples | None) -> float | None:
+def largest_difference(
+    samples: Samples | None, reference: Samples | None
+) -> float | None:
     """Between any two ratings of the permutations that both have played."""
     if samples is None or reference is None:
         return None

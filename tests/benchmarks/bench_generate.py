@@ -31,7 +31,9 @@ MAX_NEW_TOKENS = 24
 BATCH_SIZE = 8
 REPEATS = 3
 
-Answers = Mapping[str, tuple[str, int]]  # by prompt: the text, and of how many tokens it is
+Answers = Mapping[
+    str, tuple[str, int]
+]  # by prompt: the text, and of how many tokens it is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +64,23 @@ def plain(lm: CausalLM, *, batch_size: int) -> Callable[[Sequence[Prompt]], Answ
         for start in range(0, len(prompts), batch_size):
             some = prompts[start : start + batch_size]
             ids, mask = left_padded(
-                lm, [chat_ids(lm, p.text, system_prompt=None, chat_template=None) for p in some]
+                lm,
+                [
+                    chat_ids(lm, p.text, system_prompt=None, chat_template=None)
+                    for p in some
+                ],
             )
             made = lm.model.generate(
-                input_ids=ids, attention_mask=mask, max_new_tokens=MAX_NEW_TOKENS, do_sample=False
+                input_ids=ids,
+                attention_mask=mask,
+                max_new_tokens=MAX_NEW_TOKENS,
+                do_sample=False,
             )
             for prompt, row in zip(some, made[:, ids.shape[1] :].tolist(), strict=True):
-                end = next((i + 1 for i, token in enumerate(row) if token in lm.end_ids), len(row))
+                end = next(
+                    (i + 1 for i, token in enumerate(row) if token in lm.end_ids),
+                    len(row),
+                )
                 text = lm.tokenizer.decode(row[:end], skip_special_tokens=True).strip()
                 answers[prompt.prompt_id] = (text, end)
         return answers
@@ -87,17 +99,26 @@ def answered_by(entrant: Entrant) -> Callable[[Sequence[Prompt]], Answers]:
 def contestants(checkpoint: Checkpoint) -> list[Contestant]:
     """The reference first. All of them work on the one model that is loaded."""
     lm = causal_lm.load(checkpoint)
-    settings = {"model": checkpoint.model, "dtype": checkpoint.dtype, "device": checkpoint.device}
+    settings = {
+        "model": checkpoint.model,
+        "dtype": checkpoint.dtype,
+        "device": checkpoint.device,
+    }
     settings |= {"revision": checkpoint.revision, "max_new_tokens": MAX_NEW_TOKENS}
     vanilla = {
-        n: shipped("entrant", "huggingface", **settings, batch_size=n) for n in (1, BATCH_SIZE)
+        n: shipped("entrant", "huggingface", **settings, batch_size=n)
+        for n in (1, BATCH_SIZE)
     }
     return [
         Contestant(name="generate, one at a time", run=plain(lm, batch_size=1)),
-        Contestant(name=f"generate, batches of {BATCH_SIZE}", run=plain(lm, batch_size=BATCH_SIZE)),
+        Contestant(
+            name=f"generate, batches of {BATCH_SIZE}",
+            run=plain(lm, batch_size=BATCH_SIZE),
+        ),
         Contestant(name="vanilla_hf, one at a time", run=answered_by(vanilla[1])),
         Contestant(
-            name=f"vanilla_hf, batches of {BATCH_SIZE}", run=answered_by(vanilla[BATCH_SIZE])
+            name=f"vanilla_hf, batches of {BATCH_SIZE}",
+            run=answered_by(vanilla[BATCH_SIZE]),
         ),
     ]
 
@@ -117,7 +138,9 @@ def race(entries: Sequence[Contestant], prompts: Sequence[Prompt]) -> list[Row]:
             name=name,
             n_tokens=sum(n_tokens for _, n_tokens in made.values()),
             seconds=seconds[name],
-            n_equal=sum(made[prompt_id][0] == text for prompt_id, (text, _) in reference.items()),
+            n_equal=sum(
+                made[prompt_id][0] == text for prompt_id, (text, _) in reference.items()
+            ),
         )
         for name, made in answers.items()
     ]
@@ -128,7 +151,10 @@ def report(checkpoint: Checkpoint) -> int:
     entries = contestants(checkpoint)
     lm = causal_lm.load(checkpoint)
     n_weights = sum(weights.numel() for weights in lm.model.parameters())
-    print(", ".join(f"{name} {value}" for name, value in environment(lm).items()), end="; ")
+    print(
+        ", ".join(f"{name} {value}" for name, value in environment(lm).items()),
+        end="; ",
+    )
     print(
         f"{n_weights / 1e6:,.1f} M parameters, {N_PROMPTS} prompts, at most {MAX_NEW_TOKENS} tokens each; ",
         end="",
@@ -136,10 +162,14 @@ def report(checkpoint: Checkpoint) -> int:
     print(f"fastest of {REPEATS} interleaved repeats\n")
     rows = race(entries, prompts)
     plain_batched = rows[1]
-    print(f"  {'':<30}{'tokens/s':>10}{'times generate in batches':>28}{'equal answers':>16}")
+    print(
+        f"  {'':<30}{'tokens/s':>10}{'times generate in batches':>28}{'equal answers':>16}"
+    )
     for row in rows:
         ratio = row.rate / plain_batched.rate
-        print(f"  {row.name:<30}{row.rate:>10,.0f}{ratio:>28.2f}{row.n_equal:>11} of {N_PROMPTS}")
+        print(
+            f"  {row.name:<30}{row.rate:>10,.0f}{ratio:>28.2f}{row.n_equal:>11} of {N_PROMPTS}"
+        )
     return 0
 
 
@@ -147,7 +177,9 @@ def main(arguments: Sequence[str]) -> int:
     if arguments:
         return report(Checkpoint(model=arguments[0], dtype="bfloat16"))
     with tempfile.TemporaryDirectory() as folder:
-        model = tiny_model(Path(folder), hidden_size=256, n_layers=8, n_heads=8, spread=0.1)
+        model = tiny_model(
+            Path(folder), hidden_size=256, n_layers=8, n_heads=8, spread=0.1
+        )
         return report(Checkpoint(model=str(model), dtype="float32", device="cpu"))
 
 

@@ -50,7 +50,8 @@ def comparisons(n_pairs: int, dimension: str) -> list[Comparison]:
             prompt_id=f"p{number // len(pairs)}",
             dimension=dimension,
             source="bench",
-            prompt_text=f"Question {number // len(pairs)}: what is to be done, and why? " * 8,
+            prompt_text=f"Question {number // len(pairs)}: what is to be done, and why? "
+            * 8,
             entrant_a=a,
             entrant_b=b,
             response_a=f"{a} says: {filler}",
@@ -77,7 +78,11 @@ def measure(n_pairs: int, url: str, folder: Path) -> Measured:
         judgments = pipeline.judge_pairs(questions, rubrics, judge, store)
     n_queries = sum(2 * len(some) for some in judgments.values())
     return Measured(
-        n_queries, time.perf_counter() - wall, time.process_time() - ours, _memory_mb(), before
+        n_queries,
+        time.perf_counter() - wall,
+        time.process_time() - ours,
+        _memory_mb(),
+        before,
     )
 
 
@@ -100,7 +105,9 @@ def main(workloads: Sequence[int] = WORKLOADS) -> None:
             f"{found.before_mb:>12.0f} MB{found.peak_mb:>9.0f} MB{per_query[1]:>9.1f} kB"
         )
         return
-    print("  queries       wall       ours    ours/query   before      peak    grown/query")
+    print(
+        "  queries       wall       ours    ours/query   before      peak    grown/query"
+    )
     os.environ |= {"NO_PROXY": "127.0.0.1", "ANTHROPIC_API_KEY": "test-key"}
     for n_pairs in workloads:
         command = [
@@ -118,7 +125,13 @@ def main(workloads: Sequence[int] = WORKLOADS) -> None:
             url = server.stdout.readline().strip()
             try:
                 subprocess.run(
-                    [sys.executable, "-m", "tests.benchmarks.bench_judging", str(n_pairs), url],
+                    [
+                        sys.executable,
+                        "-m",
+                        "tests.benchmarks.bench_judging",
+                        str(n_pairs),
+                        url,
+                    ],
                     check=True,
                 )
             finally:

@@ -31,11 +31,34 @@ from tests.oracle_simulation import World
 
 SIZES = (2482, 4965, 9930, 19860)
 FULL = 9930  # rows of the experiment that this one follows
-SHIFTS = {"clone": 0.0, "parallel_universe_prompt": 0.3, "premium": 0.8, "unhelpful": -1.5}
-NAMES = ("ips", "snips", "calibrated_ips", "dr_cpo", "mrdr", "tmle", "stacked_dr", "direct")
-PEERS = {"snips": "raw-ips", "calibrated_ips": "calibrated-ips", "dr_cpo": "dr-cpo", "tmle": "tmle"}
+SHIFTS = {
+    "clone": 0.0,
+    "parallel_universe_prompt": 0.3,
+    "premium": 0.8,
+    "unhelpful": -1.5,
+}
+NAMES = (
+    "ips",
+    "snips",
+    "calibrated_ips",
+    "dr_cpo",
+    "mrdr",
+    "tmle",
+    "stacked_dr",
+    "direct",
+)
+PEERS = {
+    "snips": "raw-ips",
+    "calibrated_ips": "calibrated-ips",
+    "dr_cpo": "dr-cpo",
+    "tmle": "tmle",
+}
 OPTIONS = Options(
-    calibration="monotone", by_variance=False, max_residual=0.05, half_widths=(0.02,), compat=None
+    calibration="monotone",
+    by_variance=False,
+    max_residual=0.05,
+    half_widths=(0.02,),
+    compat=None,
 )
 _PEER = """
 import json, logging, sys, time, warnings
@@ -62,7 +85,9 @@ def data(n: int) -> Dataset:
     return dataclasses.replace(
         drawn["clone"],
         policies=tuple(SHIFTS),
-        target_logprob={policy: some.target_logprob["target"] for policy, some in drawn.items()},
+        target_logprob={
+            policy: some.target_logprob["target"] for policy, some in drawn.items()
+        },
         fresh={policy: some.fresh["target"] for policy, some in drawn.items()},
     )
 
@@ -83,14 +108,23 @@ def write(found: Dataset, folder: Path) -> None:
             }
             file.write(json.dumps(row) + "\n")
     for policy, draws in found.fresh.items():
-        with (folder / "fresh" / f"{policy}_responses.jsonl").open("w", encoding="utf-8") as file:
+        with (folder / "fresh" / f"{policy}_responses.jsonl").open(
+            "w", encoding="utf-8"
+        ) as file:
             for prompt, score in zip(draws.prompt, draws.score, strict=True):
-                file.write(json.dumps({**_answer(found, prompt, score), "draw_idx": 0}) + "\n")
+                file.write(
+                    json.dumps({**_answer(found, prompt, score), "draw_idx": 0}) + "\n"
+                )
 
 
 def _answer(found: Dataset, prompt: int, score: float) -> dict[str, Any]:
     name = found.prompts[prompt]
-    return {"prompt_id": name, "prompt": name, "response": "x" * 100, "judge_score": float(score)}
+    return {
+        "prompt_id": name,
+        "prompt": name,
+        "response": "x" * 100,
+        "judge_score": float(score),
+    }
 
 
 def settings(folder: Path) -> OracleSettings:
@@ -122,8 +156,12 @@ def seconds(found: Dataset, options: Options) -> float:
 
 def show_growth() -> bool:
     """Print a table; whether twice the rows take at most three times as long."""
-    print(f"\n{len(SHIFTS)} policies x {len(NAMES)} estimators, with all checks: CPU seconds")
-    print(f"  {'rows':>8}{'as shipped':>14}{'compat=cje-0.3':>18}{'us a row and estimate':>25}")
+    print(
+        f"\n{len(SHIFTS)} policies x {len(NAMES)} estimators, with all checks: CPU seconds"
+    )
+    print(
+        f"  {'rows':>8}{'as shipped':>14}{'compat=cje-0.3':>18}{'us a row and estimate':>25}"
+    )
     times = []
     for n in SIZES:
         found = data(n)
@@ -150,10 +188,16 @@ def show_peer(python: str) -> bool:
         )
         program = [python, "-c", _PEER, name, *PEERS.values()]
         ran = subprocess.run(
-            program, capture_output=True, text=True, check=True, env={**os.environ, "HOME": name}
+            program,
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "HOME": name},
         )
         theirs = {row[0]: row[1:] for row in map(json.loads, ran.stdout.splitlines())}
-        same = [_beside(found, reading, ours, theirs[peer]) for ours, peer in PEERS.items()]
+        same = [
+            _beside(found, reading, ours, theirs[peer]) for ours, peer in PEERS.items()
+        ]
         return all(same)
 
 
@@ -165,12 +209,17 @@ def _beside(
 ) -> bool:
     start = time.process_time()
     analysis = analyse(
-        found, {name: shipped("estimator", name)}, dataclasses.replace(OPTIONS, compat="cje-0.3")
+        found,
+        {name: shipped("estimator", name)},
+        dataclasses.replace(OPTIONS, compat="cje-0.3"),
     )
     ours = time.process_time() - start + reading
     taken, values, errors = theirs
     off = max(
-        max(abs(estimate.value - values[policy]), abs(estimate.std_error - errors[policy]))
+        max(
+            abs(estimate.value - values[policy]),
+            abs(estimate.std_error - errors[policy]),
+        )
         for (policy, _), estimate in analysis.unfiltered.items()
     )
     print(f"  {name:<18}{ours:>10.2f}{taken:>12.1f}{taken / ours:>10.0f}{off:>22.1e}")

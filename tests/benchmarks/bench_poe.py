@@ -36,7 +36,9 @@ SPREAD = 0.1  # of the factors of the updates; with beta, it makes the jury acce
 PROMPT = list(range(100, 180))
 SHORT, LONG, REPEATS = 8, 32, 3
 DRAFTER, JURY = 0, list(range(1, HEADS))
-SAMPLING = Sampling(beta=0.3, temperature=0.98, gamma=4, max_new_tokens=LONG, end_ids=())
+SAMPLING = Sampling(
+    beta=0.3, temperature=0.98, gamma=4, max_new_tokens=LONG, end_ids=()
+)
 STATUS, CLEAR_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -66,19 +68,32 @@ class Bench:
 
     def one_head(self, n: int) -> Decoded:
         return sampled(
-            self.batch, PROMPT, heads=[DRAFTER], sampling=_sampling(n, beta=1.0), rng=_rng()
+            self.batch,
+            PROMPT,
+            heads=[DRAFTER],
+            sampling=_sampling(n, beta=1.0),
+            rng=_rng(),
         )
 
     def direct(self, n: int) -> Decoded:
-        return sampled(self.batch, PROMPT, heads=JURY, sampling=_sampling(n), rng=_rng())
+        return sampled(
+            self.batch, PROMPT, heads=JURY, sampling=_sampling(n), rng=_rng()
+        )
 
     def speculative(self, n: int) -> Decoded:
         return verified(
-            self.batch, PROMPT, drafter=DRAFTER, jury=JURY, sampling=_sampling(n), rng=_rng()
+            self.batch,
+            PROMPT,
+            drafter=DRAFTER,
+            jury=JURY,
+            sampling=_sampling(n),
+            rng=_rng(),
         )
 
     def merged_direct(self, n: int) -> Decoded:
-        return sampled(self.copies, PROMPT, heads=JURY, sampling=_sampling(n), rng=_rng())
+        return sampled(
+            self.copies, PROMPT, heads=JURY, sampling=_sampling(n), rng=_rng()
+        )
 
     def loop_without_caches(self, n: int) -> None:
         """The product drawn from, token by token, every head reading everything anew with layers of its own."""
@@ -87,8 +102,12 @@ class Bench:
             given = []
             for head in self.one_by_one:
                 states = self.copies.trunk(ids, KeyValueCache(len(ids)))
-                given.append(self.copies.logits(head(states, head.cache(len(ids)))[0, -1]))
-            p = product(torch.stack(given), beta=SAMPLING.beta, temperature=SAMPLING.temperature)
+                given.append(
+                    self.copies.logits(head(states, head.cache(len(ids)))[0, -1])
+                )
+            p = product(
+                torch.stack(given), beta=SAMPLING.beta, temperature=SAMPLING.temperature
+            )
             ids.append(draw(p, rng.random()))
 
 
@@ -167,7 +186,9 @@ def bound_milliseconds(n_bytes: int) -> float:
 
 def weights(model: Any, *, without: Any = None) -> int:
     left_out = set(map(id, without.parameters())) if without else set()
-    return sum(tensor.nbytes for tensor in model.parameters() if id(tensor) not in left_out)
+    return sum(
+        tensor.nbytes for tensor in model.parameters() if id(tensor) not in left_out
+    )
 
 
 def factors(heads: MultiHead) -> int:
@@ -188,7 +209,9 @@ def peak_mb(way: str) -> float:
 def _peak_mb() -> float:
     if DEVICE.type == "cuda":
         return torch.cuda.max_memory_allocated() / 1e6
-    status = dict(line.split(":") for line in STATUS.read_text(encoding="ascii").splitlines())
+    status = dict(
+        line.split(":") for line in STATUS.read_text(encoding="ascii").splitlines()
+    )
     return int(status["VmHWM"].split()[0]) * 1024 / 1e6
 
 
@@ -199,7 +222,9 @@ def main() -> None:
         return
     bench = build()
     base, apart = weights(bench.model), factors(bench.batch)
-    copied = (HEADS - 1) * sum(weights(layer) for layer in bench.model.model.layers[-DEPTH:])
+    copied = (HEADS - 1) * sum(
+        weights(layer) for layer in bench.model.model.layers[-DEPTH:]
+    )
     print(
         f"hidden {HIDDEN}, {LAYERS} layers, vocabulary {VOCABULARY}, {DEVICE}; {HEADS} heads of {DEPTH} layers"
     )
@@ -207,10 +232,14 @@ def main() -> None:
     print(
         f"weights: {base / 1e6:.0f} MB; with all heads {shares[0]:.3f} times that, merged {shares[1]:.2f}\n"
     )
-    ways: dict[str, Callable[[int], Any]] = {name: getattr(bench, name) for name in WAYS}
+    ways: dict[str, Callable[[int], Any]] = {
+        name: getattr(bench, name) for name in WAYS
+    }
     took: dict[str, list[float]] = {name: [] for name in ways}
     with torch.inference_mode():
-        bound = bound_milliseconds(weights(bench.model, without=bench.model.model.embed_tokens))
+        bound = bound_milliseconds(
+            weights(bench.model, without=bench.model.model.embed_tokens)
+        )
         for _ in range(REPEATS):
             for name, way in ways.items():
                 took[name].append(milliseconds_per_token(way, SHORT, LONG))

@@ -99,7 +99,11 @@ def write_battles(path: Path) -> None:
 def run(program: str, *arguments: str, folder: Path) -> Took:
     """A program in a process of its own, with an empty home and no Weights & Biases settings."""
     dropped = ("WANDB_", "HYDRA_", "PYTHONDONTWRITEBYTECODE")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(dropped)
+    }
     environment = kept | {
         "HOME": str(folder),
         "OPENBLAS_NUM_THREADS": "1",
@@ -113,11 +117,19 @@ def run(program: str, *arguments: str, folder: Path) -> Took:
         check=True,
         capture_output=True,
     )
-    clock, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    return Took(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, clock)
+    clock, after = (
+        time.perf_counter() - start,
+        resource.getrusage(resource.RUSAGE_CHILDREN),
+    )
+    return Took(
+        after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, clock
+    )
 
 
-LARGE = {"1,000,000 of 20": (1_000_000, 20), "10,000 of 300": (10_000, 300)}  # battles of models
+LARGE = {
+    "1,000,000 of 20": (1_000_000, 20),
+    "10,000 of 300": (10_000, 300),
+}  # battles of models
 PARSE = "import json, sys\nfor line in open(sys.argv[1]): json.loads(line)"
 RATE = """
 import resource, runpy, sys
@@ -143,13 +155,22 @@ def write_many(path: Path, n: int, m: int) -> None:
     columns = (a.tolist(), b.tolist(), winner.tolist(), question.tolist())
     with path.open("w", encoding="utf-8") as file:
         for i, j, word, q in zip(*columns, strict=True):
-            row = {"model_a": f"model-{i:03d}", "model_b": f"model-{j:03d}", "winner": word}
+            row = {
+                "model_a": f"model-{i:03d}",
+                "model_b": f"model-{j:03d}",
+                "winner": word,
+            }
             file.write(json.dumps({**row, "question_id": f"q{q}"}) + "\n")
 
 
 def large(folder: Path) -> None:
     print("\n  battles              command   json.loads   times   memory")
-    settings = ["experiment=rate", "tracker=local", "figures=false", "battles=many.jsonl"]
+    settings = [
+        "experiment=rate",
+        "tracker=local",
+        "figures=false",
+        "battles=many.jsonl",
+    ]
     settings += ["elo.n_perms=5", "elo.n_bootstraps=0"]
     for name, (n, m) in LARGE.items():
         write_many(folder / "many.jsonl", n, m)
@@ -193,7 +214,9 @@ def main() -> None:
             whole = imports = figures = nothing
             there, matches = [], []
             for _ in range(REPEATS + 1):  # the first looks for the fonts of the machine
-                command = run(COMMAND, note, *settings, f"tracker={tracker}", folder=folder)
+                command = run(
+                    COMMAND, note, *settings, f"tracker={tracker}", folder=folder
+                )
                 nothing_but = run(IMPORTS, note, folder=folder)
                 matches.append(a_match())
                 there.append((command - nothing_but).clock * A_MATCH / matches[-1])
@@ -202,7 +225,9 @@ def main() -> None:
                     Took(*json.loads(Path(note).read_text(encoding="utf-8"))["figures"])
                 )
             found = [whole, imports, figures, whole - imports]
-            columns = "".join(f"{took.processor:>13.2f}{took.clock:>6.2f}" for took in found)
+            columns = "".join(
+                f"{took.processor:>13.2f}{took.clock:>6.2f}" for took in found
+            )
             print(
                 f"  {tracker:<12}{columns}{median(there):>10.2f}   {median(matches) * 1e6:.2f} us a match"
             )

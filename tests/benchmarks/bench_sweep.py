@@ -25,10 +25,14 @@ TRACKERS = ("local", "wandb")
 def main() -> None:
     for tracker in TRACKERS:
         with tempfile.TemporaryDirectory() as folder:
-            alone, _ = sweep(Path(folder) / "alone", tracker, ks=KS[:1], n_perms=N_PERMS[-1:])
+            alone, _ = sweep(
+                Path(folder) / "alone", tracker, ks=KS[:1], n_perms=N_PERMS[-1:]
+            )
             took, calls = sweep(Path(folder) / "sweep", tracker, ks=KS, n_perms=N_PERMS)
         n_more = len(calls) - 1
-        each = [(long - short) / n_more for long, short in zip(took, alone, strict=True)]
+        each = [
+            (long - short) / n_more for long, short in zip(took, alone, strict=True)
+        ]
         print(
             f"tracker={tracker}: {n_more + 1} jobs; each over the first {each[0]:.2f} s of processor time, "
             f"{each[1]:.2f} s by the clock; judge calls {calls[0]:,} in the first, {sum(calls[1:])} in the others"
@@ -40,7 +44,10 @@ def sweep(
 ) -> tuple[tuple[float, float], list[int]]:
     """Seconds of processor time and by the clock; the judge calls of each job."""
     folder.mkdir()
-    axes = [f"elo.k={','.join(map(str, ks))}", f"elo.n_perms={','.join(map(str, n_perms))}"]
+    axes = [
+        f"elo.k={','.join(map(str, ks))}",
+        f"elo.n_perms={','.join(map(str, n_perms))}",
+    ]
     command = [
         sys.executable,
         "-m",
@@ -61,9 +68,13 @@ def sweep(
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     jobs = sorted(
-        (folder / "sweep").glob("*/manifest.json"), key=lambda path: int(path.parent.name)
+        (folder / "sweep").glob("*/manifest.json"),
+        key=lambda path: int(path.parent.name),
     )
-    calls = [json.loads(path.read_text(encoding="utf-8"))["usage"]["judge_calls"] for path in jobs]
+    calls = [
+        json.loads(path.read_text(encoding="utf-8"))["usage"]["judge_calls"]
+        for path in jobs
+    ]
     return (processor, time.perf_counter() - start), calls
 
 
