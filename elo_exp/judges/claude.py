@@ -149,11 +149,10 @@ class ClaudeJudge:
         breakpoint_ = (
             {"cache_control": {"type": "ephemeral", "ttl": ttl}} if ttl else {}
         )
-        output = {"effort": self.effort} if self.effort else {}
+        output: dict[str, Any] = {"effort": self.effort} if self.effort else {}
         if self._facts.structured_output:
-            output |= {
-                "format": {"type": "json_schema", "schema": json.loads(request.schema)}
-            }  # type: ignore[dict-item]
+            schema = json.loads(request.schema)
+            output["format"] = {"type": "json_schema", "schema": schema}
         return {
             "model": self.model,
             "max_tokens": self.max_tokens,
