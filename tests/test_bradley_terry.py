@@ -25,7 +25,6 @@ from scipy import stats
 
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import bradley_terry
-from elo_exp.ratings import games as games_
 from elo_exp.ratings.bradley_terry import (
     POINTS,
     BradleyTerry,
@@ -217,15 +216,6 @@ def test_asking_again_about_the_same_prompts_makes_nobody_surer_and_more_prompts
     np.testing.assert_allclose(thrice.std_error, once.std_error)
     few, many = rate(tournament(300, 2)), rate(tournament(1200, 3))
     np.testing.assert_allclose(few.std_error / many.std_error, 2, rtol=0.1)
-
-
-def test_many_clusters_are_summed_as_few(monkeypatch: pytest.MonkeyPatch):
-    """Sparse where they would not fit as a dense array."""
-    some = played(tournament(50, 4))
-    theta = abilities(some.wins())
-    dense = clustered_covariance(theta, some)
-    monkeypatch.setattr(games_, "_MAX_DENSE", 0)
-    np.testing.assert_allclose(clustered_covariance(theta, some), dense, atol=1e-12)
 
 
 def test_the_covariance_is_that_of_the_ratings():

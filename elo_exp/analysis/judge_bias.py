@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse, special
@@ -19,8 +19,9 @@ from elo_exp.arrays import Array, Mask
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import (
     POINTS,
-    bounded,
     mean_zero,
+    newton,
+    sandwich,
     strongest_component,
 )
 from elo_exp.ratings.bradley_terry import Fit as BradleyTerryFit
@@ -30,16 +31,11 @@ from elo_exp.records import Comparison, Record
 
 Lengths = Mapping[tuple[str, str], int]  # characters, by prompt and model
 
-_MAX_STEPS = 100
-_CONVERGED = 1e-9  # a Newton step so small leaves an error of its square
-_NO_MAXIMUM = (
-    25.0  # log-odds of one game: as certain only where the maximum lies at infinity
+_LARGEST_GAP = (
+    25.0  # log-odds of a game: as certain only if the maximum lies at infinity
 )
 _COLLINEAR = (
     1e-9  # of a column's sum of squares: what rounding leaves of one the models explain
-)
-_NO_VARIATION = (
-    1e-12  # of the variance of independent games: what rounding leaves of zero
 )
 
 
@@ -132,7 +128,7 @@ def position_effect(battles: Battles, *, dimension: str) -> PositionEffect:
         [1.0, -1.0], len(verdicts.score) // 2
     )  # of the game, or the second
     decisive = verdicts.score != 0.5
-    played = _select(verdicts, decisive)
+    played = verdicts.select(decisive)
     fit = CovariateFit.of(played, shown_first[decisive])
     half_width = _half_width(played) * fit.std_error[-1]
     return PositionEffect(
@@ -145,18 +141,6 @@ def position_effect(battles: Battles, *, dimension: str) -> PositionEffect:
         p_first=known(float(special.expit(fit.effect))),
         ci_low=known(float(special.expit(fit.effect - half_width))),
         ci_high=known(float(special.expit(fit.effect + half_width))),
-    )
-
-
-def _select(games: Games, chosen: Mask) -> Games:
-    left, cluster = np.unique(games.cluster[chosen], return_inverse=True)
-    return replace(
-        games,
-        first=games.first[chosen],
-        second=games.second[chosen],
-        score=games.score[chosen],
-        cluster=cluster,
-        prompts=games.prompts[left],
     )
 
 
@@ -337,8 +321,12 @@ class CovariateFit:
         if len(x) and not model.is_collinear():
             parameters = model.maximum()
             residual = played.score - special.expit(model.design @ parameters)
+            m = played.n_models
+            level = mean_zero(m, m + 1)
+            bread = np.linalg.inv(model.information(parameters)) - level
             by_prompt = played.by_cluster(residual, residual * x)
-            std_error = _clustered_errors(by_prompt, model.information(parameters))
+            covariance = sandwich(bread, by_prompt, n_models=m)
+            std_error = np.sqrt(np.maximum(np.diag(covariance), 0.0))
         return cls(
             rated=rated,
             theta=parameters[:-1],
@@ -379,40 +367,18 @@ class _Regression:
         return bool(gram[-1, -1] - explained <= _COLLINEAR * gram[-1, -1])
 
     def maximum(self) -> Array:
-        """Abilities, mean zero, then the effect, by Newton's method with step halving.
+        """Abilities, mean zero, then the effect; NaN where there is no finite maximum."""
 
-        NaN where there is no finite maximum.
-        """
-        now = np.zeros(self.design.shape[1])
-        for _ in range(_MAX_STEPS):
-            gap = self.design @ now
-            if np.abs(gap).max() > _NO_MAXIMUM:
-                break
-            slope = self.design.T @ (self.score - special.expit(gap))
-            step = bounded(np.linalg.solve(self.information(now), slope))
-            least = self._log_likelihood(now) * (1.0 + 1e-9)  # it is negative
-            while self._log_likelihood(now + step) < least:
-                step /= 2.0
-            now = now + step
-            if np.abs(step).max() < _CONVERGED:
-                return now
-        return np.full_like(now, np.nan)
+        def log_likelihood(parameters: Array) -> float:
+            gap = self.design @ parameters
+            if np.abs(gap).max() > _LARGEST_GAP:
+                return -math.inf
+            return float((self.score * gap - np.logaddexp(0.0, gap)).sum())
 
-    def _log_likelihood(self, parameters: Array) -> float:
-        gap = self.design @ parameters
-        return float((self.score * gap - np.logaddexp(0.0, gap)).sum())
+        def derivatives(parameters: Array) -> tuple[Array, Array]:
+            residual = self.score - special.expit(self.design @ parameters)
+            return self.design.T @ residual, self.information(parameters)
 
-
-def _clustered_errors(by_prompt: Array | sparse.csr_array, information: Array) -> Array:
-    """The roots of the diagonal of H^-1 (n / (n - 1) sum_q s_q s_q') H^-1; Liang and Zeger (1986).
-
-    NaN where the prompts' scores s_q are zero. Where they are so for the abilities alone, the
-    effect has an error: a judge that names each model once on every prompt may still prefer a
-    position more on one prompt than on another.
-    """
-    scores = sparse.csr_array(by_prompt)
-    n, k = scores.shape
-    bread = np.linalg.inv(information) - mean_zero(k - 1, k)
-    variance = np.diag(bread @ (scores.T @ scores).toarray() @ bread)
-    is_told = (variance > _NO_VARIATION * np.diag(bread)) & (n > 1)
-    return np.sqrt(np.where(is_told, n / max(n - 1, 1) * variance, np.nan))
+        found = newton(np.zeros(self.design.shape[1]), log_likelihood, derivatives)
+        is_finite = np.abs(self.design @ found).max() < _LARGEST_GAP - 1.0
+        return found if is_finite else np.full_like(found, np.nan)

@@ -25,9 +25,8 @@ from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import (
     POINTS,
     Fit,
-    information,
-    mean_zero,
-    win_probability,
+    bread,
+    residuals,
 )
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
@@ -70,18 +69,12 @@ def influence(battles: Battles, *, use: str) -> Influence | None:
     played, n = fit.played, fit.played.n_clusters
     if n < 2 or (battles.question >= len(battles.questions)).any():
         return None
-    p, wins, level = (
-        win_probability(fit.theta),
-        played.wins(),
-        mean_zero(len(fit.theta)),
-    )
-    bread = np.linalg.inv(information(fit.theta, wins + wins.T) + level) - level
-    scores = played.by_cluster(played.score - p[played.first, played.second])
+    scores = played.by_cluster(residuals(fit.theta, played))
     return Influence(
         models=tuple(battles.models[i] for i in np.flatnonzero(fit.rated).tolist()),
         ratings=POINTS * fit.theta,
         prompts=tuple(battles.questions[q] for q in played.prompts.tolist()),
-        parts=POINTS * math.sqrt(n / (n - 1)) * (scores @ bread),
+        parts=POINTS * math.sqrt(n / (n - 1)) * (scores @ bread(fit.theta, played)),
     )
 
 

@@ -15,7 +15,7 @@ from elo_exp.analysis.rows import records
 from elo_exp.analysis.win_rates import in_name_order, pairs_that_met
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import Fit, information, mean_zero, win_probability
+from elo_exp.ratings.bradley_terry import Fit, bread, residuals, win_probability
 from elo_exp.ratings.games import games
 from elo_exp.records import Record
 
@@ -89,11 +89,10 @@ class ResidualWins:
     @classmethod
     def of(cls, battles: Battles, *, use: str) -> ResidualWins:
         fit = Fit.of(games(in_name_order(battles), use=use))
-        played, wins, level = fit.played, fit.played.wins(), mean_zero(len(fit.theta))
+        played, inverse = fit.played, bread(fit.theta, fit.played)
         first, second, pair = pairs_that_met(played.first, played.second)
-        bread = np.linalg.inv(information(fit.theta, wins + wins.T) + level) - level
         expected = win_probability(fit.theta)[first, second]
-        residual = played.score - expected[pair]
+        residual = residuals(fit.theta, played)
         own = sparse.csr_array(
             (residual, (played.cluster, pair)), shape=(played.n_clusters, len(first))
         )
@@ -107,8 +106,8 @@ class ResidualWins:
             expected=expected,
             residual=np.asarray(np.bincount(pair, residual), dtype=np.float64),
             own=own,
-            by_ability=(own.T @ scores).toarray() @ bread,
-            of_abilities=bread @ (scores.T @ scores).toarray() @ bread,
+            by_ability=(own.T @ scores).toarray() @ inverse,
+            of_abilities=inverse @ (scores.T @ scores).toarray() @ inverse,
         )
 
     @property

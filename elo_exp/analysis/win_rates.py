@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from elo_exp.analysis.rows import records
 from elo_exp.arrays import Array, Index
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.games import games
+from elo_exp.ratings.games import games, numbered
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 from elo_exp.records import Record
 
@@ -77,7 +77,7 @@ def pairs_that_met(
 ) -> tuple[Index, Index, Index]:
     """Number the pairs (p,) of two columns (g,): both models of each pair, and the pair (g,)."""
     m = int(second.max(initial=0)) + 1
-    met, pair = np.unique(first.astype(np.intp) * m + second, return_inverse=True)
+    met, pair = numbered(first.astype(np.intp) * m + second)
     return met // m, met % m, pair
 
 

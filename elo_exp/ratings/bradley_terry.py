@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 from scipy import sparse
 from scipy.sparse import csgraph
 
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.games import Games, games
+from elo_exp.ratings.games import Games, games, numbered
 from elo_exp.ratings.leaderboard import Leaderboard, pinned, with_intervals
 from elo_exp.types import Natural, RatingPoints, Use
 
@@ -37,6 +36,7 @@ _WITHOUT_PROMPTS = {
     "prompt-clustered": "independent battles",
     "prompt bootstrap": "battle bootstrap",
 }
+_MAX_STEPS = 200
 _LONGEST_STEP = 3.0  # log-odds: beyond it, the curvature says nothing of the likelihood
 _LARGEST_GAP = 700.0  # log-odds whose exponential is still a number
 _NO_VARIATION = (
@@ -204,26 +204,39 @@ def abilities(wins: Array) -> Array:
     method with step halving; the likelihood is concave (Hunter 2004).
     """
     m, n_games = len(wins), wins + wins.T
-    theta = np.zeros(m)
-    value = _log_likelihood(theta, wins)
-    for _ in range(200):
+
+    def log_likelihood(theta: Array) -> float:
+        return float(np.vdot(wins, np.log(win_probability(theta))))
+
+    def derivatives(theta: Array) -> tuple[Array, Array]:
         gradient = (wins - n_games * win_probability(theta)).sum(axis=1)
-        step = bounded(
-            np.linalg.solve(information(theta, n_games) + mean_zero(m), gradient)
-        )
-        while (moved := _log_likelihood(theta + step, wins)) < value - 1e-9 * abs(
-            value
-        ):
-            step /= 2.0
-        theta, value = theta + step, moved
-        if np.abs(step).max(initial=0.0) < 1e-9:  # leaves an error of its square
-            break
+        return gradient, information(theta, n_games) + mean_zero(m)
+
+    theta = newton(np.zeros(m), log_likelihood, derivatives)
     return np.asarray(theta - theta.mean()) if m else theta
 
 
-def bounded(step: NDArray[np.floating[Any]]) -> Array:
-    """Shorten a Newton step to where its curvature can be trusted."""
-    return np.asarray(step * (_LONGEST_STEP / np.abs(step).max(initial=_LONGEST_STEP)))
+def newton(
+    start: Array,
+    log_likelihood: Callable[[Array], float],
+    derivatives: Callable[[Array], tuple[Array, Array]],
+) -> Array:
+    """Maximise a concave log-likelihood by Newton's method with step halving.
+
+    log_likelihood  -inf outside the parameters' range
+    derivatives     the gradient, and minus the second derivative, which must be invertible
+    """
+    now, value = start, log_likelihood(start)
+    for _ in range(_MAX_STEPS):
+        gradient, curvature = derivatives(now)
+        step = np.linalg.solve(curvature, gradient)
+        step *= _LONGEST_STEP / np.abs(step).max(initial=_LONGEST_STEP)
+        while (moved := log_likelihood(now + step)) < value - 1e-9 * abs(value):
+            step /= 2.0
+        now, value = now + step, moved
+        if np.abs(step).max(initial=0.0) < 1e-9:  # leaves an error of its square
+            break
+    return now
 
 
 def win_probability(theta: Array) -> Array:
@@ -248,40 +261,47 @@ def mean_zero(n_models: int, n_parameters: int | None = None) -> Array:
     return level
 
 
-def _log_likelihood(theta: Array, wins: Array) -> float:
-    return float(np.vdot(wins, np.log(win_probability(theta))))
-
-
 # Errors
 
 
 def clustered_covariance(theta: Array, played: Games) -> Array:
     """Covariance (m, m) of abilities in log-odds when prompts, not games, are independent."""
-    residual = played.score - win_probability(theta)[played.first, played.second]
-    n_games = played.sums()
-    curvature = information(theta, n_games + n_games.T)
-    return sandwich(curvature, played.by_cluster(residual), n_models=len(theta))
+    by_cluster = played.by_cluster(residuals(theta, played))
+    return sandwich(bread(theta, played), by_cluster, n_models=len(theta))
+
+
+def residuals(theta: Array, played: Games) -> Array:
+    """Return the scores (g,) less their expected values, by log-odds theta (m,)."""
+    return played.score - win_probability(theta)[played.first, played.second]
+
+
+def bread(theta: Array, played: Games) -> Array:
+    """Invert the information (m, m) of the games on abilities of mean zero."""
+    n_games, level = played.sums(), mean_zero(len(theta))
+    return np.asarray(
+        np.linalg.inv(information(theta, n_games + n_games.T) + level) - level
+    )
 
 
 def sandwich(
-    curvature: Array, by_cluster: Array | sparse.csr_array, *, n_models: int
+    bread: Array, by_cluster: Array | sparse.csr_array, *, n_models: int
 ) -> Array:
-    """H^-1 (n/(n-1) sum_q s_q s_q') H^-1 on abilities of mean zero and any parameters after them.
+    """B (n/(n-1) sum_q s_q s_q') B, the covariance (k, k) clustered by prompt.
 
-    curvature   H (k, k), the negative second derivative of the log-likelihood
-    by_cluster  s (n, k), each cluster's first derivative
-    NaN where clusters do not differ: there is one, or all scores of abilities are zero. Liang and
-    Zeger (1986); Miller (2024) for prompts as clusters.
+    bread       B (k, k), the inverse information of the abilities, mean zero, and any parameters
+                after them
+    by_cluster  s (n, k), each cluster's first derivative of the log-likelihood
+    NaN where clusters do not differ: there is one, or their derivatives by a parameter, or by all
+    abilities, are zero. Liang and Zeger (1986); Miller (2024) for prompts as clusters.
     """
     n = by_cluster.shape[0]
     product = by_cluster.T @ by_cluster
-    scores = product if isinstance(product, np.ndarray) else product.toarray()
-    shown, expected = (np.trace(a[:n_models, :n_models]) for a in (scores, curvature))
-    if n < 2 or shown <= _NO_VARIATION * expected:
-        return np.full_like(curvature, np.nan)
-    level = mean_zero(n_models, len(curvature))
-    bread = np.linalg.inv(curvature + level) - level
-    return np.asarray(n / (n - 1) * bread @ scores @ bread)
+    meat = product if isinstance(product, np.ndarray) else product.toarray()
+    covariance = n / max(n - 1, 1) * bread @ meat @ bread
+    is_known = (np.diag(covariance) > _NO_VARIATION * np.diag(bread)) & (n > 1)
+    is_known[:n_models] = is_known[:n_models].any()
+    covariance[~is_known] = covariance[:, ~is_known] = np.nan
+    return np.asarray(covariance)
 
 
 def of_own_prompts(fit: Fit, n_prompts: Index) -> Array:
@@ -298,9 +318,7 @@ def of_own_prompts(fit: Fit, n_prompts: Index) -> Array:
     k = np.where(n_prompts > 1, n_prompts, np.nan)
     factor = np.where(fewer, np.sqrt(k / (k - 1) * (n - 1) / n), 1.0)
     own = factor[:, None] * covariance * factor
-    wins = fit.played.wins()
-    curvature = information(fit.theta, wins + wins.T)
-    independent = np.diag(np.linalg.inv(curvature + mean_zero(m))) - 1.0 / m
+    independent = np.diag(bread(fit.theta, fit.played))
     lacking = np.where(n_prompts < min(_FEW, n / 2), independent - np.diag(own), 0.0)
     of_distance = np.fmax(lacking, 0.0) / (1 - 1 / m) ** 2  # to each of the others
     return np.asarray(own + np.diag(of_distance))
@@ -389,9 +407,9 @@ def bootstrap(
 def joint_prompts(dimensions: Sequence[Games]) -> tuple[list[Index], int]:
     """Number the prompts of all dimensions: the clusters (n,) of each, and how many there are."""
     codes = [played.prompts for played in dimensions]
-    present = np.bincount(np.concatenate(codes)) > 0
-    number = np.cumsum(present) - 1
-    return [number[own] for own in codes], int(present.sum())
+    present, number = numbered(np.concatenate(codes))
+    ends = np.cumsum([len(own) for own in codes])[:-1]
+    return np.split(number, ends), len(present)
 
 
 def drawn_prompts(
@@ -417,7 +435,7 @@ class _Refit:
 
     def __init__(self, fit: Fit) -> None:
         played, m = fit.played, len(fit.theta)
-        met, pair = np.unique(played.first * m + played.second, return_inverse=True)
+        met, pair = numbered(played.first * m + played.second)
         self._theta, self.width = fit.theta, 2 * len(met)
         self._first, self._second = np.divmod(met, m)
         shape = (played.n_clusters, len(met))
@@ -426,10 +444,7 @@ class _Refit:
         )
         ones = np.ones(len(pair))
         self._played = sparse.csr_array((ones, (played.cluster, pair)), shape=shape)
-        n_games = played.sums()
-        self._inverse = np.linalg.inv(
-            information(fit.theta, n_games + n_games.T) + mean_zero(m)
-        )
+        self._bread = bread(fit.theta, played)
         rows, sides = np.arange(len(met)), np.append(self._first, self._second)
         signs = np.repeat([1.0, -1.0], len(met))
         self._by_model = sparse.csr_array(
@@ -445,7 +460,7 @@ class _Refit:
         ):  # Newton's method with the curvature of all prompts
             half_gap = (theta[:, self._first] - theta[:, self._second]) / 2.0
             expected = played * (1.0 + np.tanh(half_gap)) / 2.0
-            step = ((won - expected) @ self._by_model) @ self._inverse
+            step = ((won - expected) @ self._by_model) @ self._bread
             theta += step
             change = np.abs(step).max(axis=1, initial=0.0)
             if (change < 1e-7).all():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from elo_exp.arrays import Array, Index, Mask
@@ -48,18 +50,14 @@ class Games:
         """Sum slope_g (e_first - e_second), and then each of the other terms, over the games (g,)
         of each cluster: (n_clusters, m + len(others)), sparse where it is large."""
         n, m = self.n_clusters, self.n_models
-        columns = [np.bincount(self.cluster, other, n) for other in others]
+        columns = [np.bincount(self.cluster, other, n)[:, None] for other in others]
         if n * m <= _MAX_DENSE:
             gained = np.bincount(self.cluster * m + self.first, slope, n * m)
             lost = np.bincount(self.cluster * m + self.second, slope, n * m)
-            return np.hstack(
-                [(gained - lost).reshape(n, m), *(c[:, None] for c in columns)]
-            )
+            return np.hstack([(gained - lost).reshape(n, m), *columns])
         gained = sparse.csr_array((slope, (self.cluster, self.first)), shape=(n, m))
         lost = sparse.csr_array((slope, (self.cluster, self.second)), shape=(n, m))
-        return sparse.hstack(
-            [gained - lost, *(c[:, None] for c in columns)], format="csr"
-        )
+        return sparse.hstack([gained - lost, *columns], format="csr")
 
     def clusters_met(self) -> Index:
         """Count the clusters (m,) in which each model plays."""
@@ -71,16 +69,25 @@ class Games:
 
     def among(self, chosen: Mask) -> Games:
         """Return the games among the chosen models (m,), models and clusters numbered anew."""
-        kept = chosen[self.first] & chosen[self.second]
+        games = self.select(chosen[self.first] & chosen[self.second])
         number = np.cumsum(chosen) - 1
-        left, cluster = np.unique(self.cluster[kept], return_inverse=True)
-        return Games(
+        return replace(
+            games,
             n_models=int(chosen.sum()),
-            first=number[self.first[kept]],
-            second=number[self.second[kept]],
+            first=number[games.first],
+            second=number[games.second],
+        )
+
+    def select(self, kept: Mask) -> Games:
+        """Return the games at a mask (g,), clusters numbered anew."""
+        present, cluster = numbered(self.cluster[kept])
+        return replace(
+            self,
+            first=self.first[kept],
+            second=self.second[kept],
             score=self.score[kept],
             cluster=cluster,
-            prompts=self.prompts[left],
+            prompts=self.prompts[present],
         )
 
 
@@ -98,13 +105,18 @@ def games(battles: Battles, *, use: str) -> Games:
         again = np.flatnonzero(row[1:] == row[:-1]) + 1
         first, second, score, prompt = first[row], second[row], score[row], prompt[row]
         score[again] = SCORES[battles.verdict_ba[row[again]]]
-    present = np.bincount(prompt) > 0
-    prompts, number = np.flatnonzero(present), np.cumsum(present) - 1
+    prompts, cluster = numbered(prompt)
     return Games(
         n_models=len(battles.models),
         first=first,
         second=second,
         score=score,
-        cluster=number[prompt],
+        cluster=cluster,
         prompts=prompts,
     )
+
+
+def numbered(codes: NDArray[np.integer[Any]]) -> tuple[Index, Index]:
+    """Return the codes that are present, ascending, and the place (n,) of each code among them."""
+    is_present = np.bincount(codes) > 0
+    return np.flatnonzero(is_present), (np.cumsum(is_present) - 1)[codes]

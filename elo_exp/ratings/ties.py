@@ -20,13 +20,13 @@ from elo_exp.arrays import Array, Index
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import (
     Fit,
-    bounded,
     leaderboard,
     mean_zero,
+    newton,
     sandwich,
     why_unrated,
 )
-from elo_exp.ratings.games import Games, games
+from elo_exp.ratings.games import Games, games, numbered
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.types import RatingPoints, Use
 
@@ -143,28 +143,26 @@ class TieModel(ABC):
         return {name: number for name, number in found.items() if math.isfinite(number)}
 
     def _maximum(self, pairs: _Pairs, theta: Array) -> Array:
-        """Abilities, mean zero, and the log tie parameter (m + 1,): Newton's method with halving."""
+        """Abilities, mean zero, and the log tie parameter (m + 1,)."""
         m = len(theta)
+
+        def log_likelihood(parameters: Array) -> float:
+            if parameters[m] <= self.never:
+                return -math.inf
+            return float(
+                np.vdot(pairs.counts, self._curves_at(parameters, pairs).value)
+            )
+
+        def derivatives(parameters: Array) -> tuple[Array, Array]:
+            curves = self._curves_at(parameters, pairs)
+            level = mean_zero(m, m + 1)
+            return pairs.gradient(curves, m), pairs.information(curves, m) + level
+
         tie_share = float(pairs.counts[:, 1].sum() / pairs.counts.sum())
-        now = np.append(theta, self.start(tie_share))
-        curves = self._curves_at(now, pairs)
-        for _ in range(200):
-            curvature = pairs.information(curves, m) + mean_zero(m, m + 1)
-            step = bounded(np.linalg.solve(curvature, pairs.gradient(curves, m)))
-            while now[m] + step[m] <= self.never:
-                step /= 2.0
-            value = pairs.log_likelihood(curves)
-            least = value - 1e-9 * abs(value)
-            while (
-                pairs.log_likelihood(curves := self._curves_at(now + step, pairs))
-                < least
-            ):
-                step /= 2.0
-            now = now + step
-            if np.abs(step).max() < 1e-9:  # leaves an error of its square
-                break
-        now[:m] -= now[:m].mean()
-        return now
+        start = np.append(theta, self.start(tie_share))
+        parameters = newton(start, log_likelihood, derivatives)
+        parameters[:m] -= parameters[:m].mean()
+        return parameters
 
     def _curves_at(self, parameters: Array, pairs: _Pairs) -> Curves:
         gap = parameters[pairs.first] - parameters[pairs.second]
@@ -177,7 +175,9 @@ class TieModel(ABC):
         towards_first = np.where(played.first < played.second, 1.0, -1.0)
         by_gap = towards_first * curves.by_gap[pairs.pair, pairs.outcome]
         by_cluster = played.by_cluster(by_gap, curves.by_tie[pairs.pair, pairs.outcome])
-        return sandwich(pairs.information(curves, m), by_cluster, n_models=m)
+        level = mean_zero(m, m + 1)
+        bread = np.linalg.inv(pairs.information(curves, m) + level) - level
+        return sandwich(bread, by_cluster, n_models=m)
 
 
 def _unrated(fit: Fit) -> Fit:
@@ -230,7 +230,7 @@ class _Pairs:
         second = np.maximum(played.first, played.second)
         score = np.where(played.first == first, played.score, 1.0 - played.score)
         outcome = (2.0 * score).astype(np.intp)
-        met, pair = np.unique(first * m + second, return_inverse=True)
+        met, pair = numbered(first * m + second)
         counts = np.bincount(3 * pair + outcome, minlength=3 * len(met))
         return cls(
             first=met // m,
@@ -239,9 +239,6 @@ class _Pairs:
             pair=pair,
             outcome=outcome,
         )
-
-    def log_likelihood(self, curves: Curves) -> float:
-        return float(np.vdot(self.counts, curves.value))
 
     def gradient(self, curves: Curves, m: int) -> Array:
         """By the abilities and the log tie parameter (m + 1,)."""
