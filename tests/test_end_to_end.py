@@ -117,23 +117,54 @@ def table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def numbers(value: Any) -> Any:
+    """Nested mappings and lists with every float made comparable to 1e-9."""
+    if isinstance(value, dict):
+        return {name: numbers(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [numbers(inner) for inner in value]
+    return pytest.approx(value, abs=1e-9) if isinstance(value, float) else value
+
+
 # What a run leaves behind
 
 
-def test_the_run_folder_holds_these_files(demo: Ran):
-    expected = {
-        "battles.jsonl",
-        "elo_per_perm.npz",
-        "elo_results.json",
-        "matches/matches.jsonl",
-        "pairwise_winrates.csv",
-        "ratings.json",
-        *(f"responses/responses_{name}.jsonl" for name in PROBES),
-        *(f"verdicts/{dimension}.jsonl" for dimension in DIMENSIONS),
+COLUMNS = {
+    "responses/responses_probe_hedged.jsonl": [
+        *["entrant_id", "prompt_id", "response_text", "p_correct"],
+        *["finish_reason", "diagnostics", "timestamp"],
+    ],
+    "matches/matches.jsonl": [
+        *["prompt_id", "dimension", "source", "entrant_a", "entrant_b"],
+    ],
+    "verdicts/factuality.jsonl": [
+        *["prompt_id", "dimension", "entrant_a", "entrant_b", "winner"],
+        *["inconsistent", "invalid", "equal_answers", "raw"],
+    ],
+    "battles.jsonl": [
+        *["model_a", "model_b", "winner", "source", "question_id", "judge_model"],
+        *["dimension", "verdict_ab", "verdict_ba", "equal_answers"],
+    ],
+    "pairwise_winrates.csv": [
+        *["dimension", "entrant_a", "entrant_b", "a_wins", "b_wins", "ties"],
+        "inconsistent",
+    ],
+}
+OTHER_FILES = ["elo_per_perm.npz", "elo_results.json", "ratings.json"]
+
+
+def test_the_run_folder_holds_these_files_with_these_columns(demo: Ran):
+    by_entrant = {f"responses/responses_{name}.jsonl" for name in PROBES}
+    by_dimension = {f"verdicts/{dimension}.jsonl" for dimension in DIMENSIONS}
+    found = {
+        name for name in artifacts(demo.run_dir) if not name.startswith("figures/")
     }
-    found = artifacts(demo.run_dir)
-    assert {name for name in found if not name.startswith("figures/")} == expected
-    assert (demo.run_dir / "manifest.json").is_file()
+    assert found == {*COLUMNS, *OTHER_FILES, *by_entrant, *by_dimension}
+    for name, columns in COLUMNS.items():
+        read = (
+            demo.rows if name.endswith("jsonl") else lambda n: table(demo.run_dir / n)
+        )
+        assert list(read(name)[0]) == columns, name
     assert 100_000 < (demo.run_dir / "report.html").stat().st_size < 3_000_000
 
 
@@ -143,180 +174,82 @@ def test_without_figures_the_rest_is_the_same(small: Ran):
     assert drawn
     assert set(artifacts(plain.run_dir)) == set(artifacts(small.run_dir)) - drawn
     assert plain.read("ratings.json") == small.read("ratings.json")
-    assert "Figures" not in (plain.run_dir / "report.html").read_text(encoding="utf-8")
 
 
-def test_responses_are_one_row_for_each_prompt(demo: Ran):
+def test_every_pair_is_judged_in_both_orders_on_every_prompt_of_a_dimension(demo: Ran):
+    """Factuality leaves out the 50 curated prompts, which have no reference."""
     for name in PROBES:
         rows = demo.rows(f"responses/responses_{name}.jsonl")
-        assert len(rows) == len({row["prompt_id"] for row in rows}) == N_PROMPTS
-        assert {row["entrant_id"] for row in rows} == {name}
-        assert set(rows[0]) == {
-            "entrant_id", "prompt_id", "response_text", "p_correct", "finish_reason", "diagnostics", "timestamp",
-        }  # fmt: skip
-
-
-def test_matches_are_every_pair_on_every_prompt_of_a_dimension(demo: Ran):
-    """Six pairs of four entrants; factuality leaves out the 50 curated prompts, which have no reference."""
-    rows = demo.rows("matches/matches.jsonl")
-    assert Counter(row["dimension"] for row in rows) == DIMENSIONS
-    assert Counter(
-        row["source"] for row in rows if row["dimension"] == "factuality"
-    ) == {
-        "medmcqa_open": 24 * 6,
-        "medqa": 69 * 6,
-    }
-    assert list(rows[0]) == [
-        "prompt_id",
-        "dimension",
-        "source",
-        "entrant_a",
-        "entrant_b",
-    ]
-    assert [(row["entrant_a"], row["entrant_b"]) for row in rows[:3]] == [
-        (PROBES[0], other) for other in PROBES[1:]
-    ]
-
-
-def test_verdicts_keep_both_orders_of_every_pair(demo: Ran):
+        assert len({row["prompt_id"] for row in rows}) == len(rows) == N_PROMPTS
+    matches = demo.rows("matches/matches.jsonl")
+    assert Counter(row["dimension"] for row in matches) == DIMENSIONS
+    factual = [row["source"] for row in matches if row["dimension"] == "factuality"]
+    assert Counter(factual) == {"medmcqa_open": 24 * 6, "medqa": 69 * 6}
     for dimension, n_pairs in DIMENSIONS.items():
         rows = demo.rows(f"verdicts/{dimension}.jsonl")
         assert len(rows) == n_pairs
-        assert list(rows[0]) == [
-            "prompt_id", "dimension", "entrant_a", "entrant_b", "winner", "inconsistent", "invalid",
-                "equal_answers", "raw",
-        ]  # fmt: skip
-        assert all(
-            [raw["position_swap"] for raw in row["raw"]] == [False, True]
-            for row in rows
+        for row in rows:
+            assert [raw["position_swap"] for raw in row["raw"]] == [False, True]
+    assert len(demo.rows("battles.jsonl")) == sum(DIMENSIONS.values())
+    counted: Counter[str] = Counter()
+    for rate in table(demo.run_dir / "pairwise_winrates.csv"):
+        counted[rate["dimension"]] += sum(
+            int(rate[n]) for n in ("a_wins", "b_wins", "ties")
         )
-        assert set(rows[0]["raw"][0]) >= {
-            "cache_key", "rubric_version", "judge_model", "position_swap", "verdict", "reasoning", "timestamp", "usage",
-        }  # fmt: skip
-        assert {raw["verdict"] for row in rows for raw in row["raw"]} == {
-            "A",
-            "B",
-            "TIE",
-        }
-
-
-def test_battles_are_the_judgments_as_the_arena_field_writes_them(demo: Ran):
-    rows = demo.rows("battles.jsonl")
-    assert len(rows) == sum(DIMENSIONS.values())
-    assert list(rows[0]) == [
-        "model_a", "model_b", "winner", "source", "question_id", "judge_model", "dimension", "verdict_ab", "verdict_ba",
-        "equal_answers",
-    ]  # fmt: skip
-    assert {row["winner"] for row in rows} == {"model_a", "model_b", "tie"}
-    assert {(row["source"], row["judge_model"]) for row in rows} == {
-        ("llm-judge", "lexical")
-    }
+    assert counted == DIMENSIONS
 
 
 def test_elo_results_have_the_originals_layout(demo: Ran):
+    """The array beside it has the rating after every permutation: its mean, its standard error."""
     results = demo.read("elo_results.json")
-    assert list(results) == [
+    assert list(results)[:4] == [
         "default_k",
         "primary",
         "k_sensitivity",
         "n_decisive_matches",
     ]
-    assert results["default_k"] == 16.0
-    assert (
-        list(results["primary"]) == list(results["k_sensitivity"]) == list(DIMENSIONS)
-    )
-    decisive = Counter(
+    decisive = [
         row["dimension"] for row in demo.rows("battles.jsonl") if row["winner"] != "tie"
-    )
-    assert results["n_decisive_matches"] == decisive
+    ]
+    assert results["n_decisive_matches"] == Counter(decisive)
+    with np.load(demo.run_dir / "elo_per_perm.npz") as file:
+        arrays = dict(file)
     for dimension in DIMENSIONS:
         by_k = results["k_sensitivity"][dimension]
         assert list(by_k) == ["1.0", "4.0", "8.0", "16.0", "32.0"]
-        assert by_k["16.0"] == results["primary"][dimension]
-        for name, entry in results["primary"][dimension].items():
-            assert list(entry) == ["entrant_id", "mean", "sem", "ci95_low", "ci95_high"]
-            assert entry["entrant_id"] == name
-            assert entry["ci95_high"] - entry["mean"] == pytest.approx(
-                1.96 * entry["sem"]
-            )
-            assert entry["mean"] - entry["ci95_low"] == pytest.approx(
-                1.96 * entry["sem"]
-            )
-
-
-def test_the_array_holds_the_rating_of_every_permutation(demo: Ran):
-    """elo_results.json is its mean and its standard error."""
-    primary = demo.read("elo_results.json")["primary"]
-    with np.load(demo.run_dir / "elo_per_perm.npz") as arrays:
-        assert set(arrays) == {
-            f"{d}__{what}" for d in DIMENSIONS for what in ("data", "entrants")
-        }
-        for dimension in DIMENSIONS:
-            samples, names = (
-                arrays[f"{dimension}__data"],
-                arrays[f"{dimension}__entrants"].tolist(),
-            )
-            assert samples.shape == (500, 4)
-            assert samples.dtype == np.float64
-            assert names == sorted(PROBES)
-            for name, column in zip(names, samples.T, strict=True):
-                assert primary[dimension][name]["mean"] == pytest.approx(
-                    column.mean(), abs=1e-9
-                )
-                assert primary[dimension][name]["sem"] == pytest.approx(
-                    column.std(ddof=1) / 500**0.5, abs=1e-9
-                )
-
-
-def test_win_rates_count_every_judgment_once(demo: Ran):
-    rows = table(demo.run_dir / "pairwise_winrates.csv")
-    assert list(rows[0]) == [
-        "dimension",
-        "entrant_a",
-        "entrant_b",
-        "a_wins",
-        "b_wins",
-        "ties",
-        "inconsistent",
-    ]
-    assert len(rows) == len(DIMENSIONS) * 6
-    assert all(row["entrant_a"] < row["entrant_b"] for row in rows)
-    counted: Counter[str] = Counter()
-    for row in rows:
-        counted[row["dimension"]] += (
-            int(row["a_wins"]) + int(row["b_wins"]) + int(row["ties"])
+        assert by_k[str(results["default_k"])] == results["primary"][dimension]
+        samples, names = (
+            arrays[f"{dimension}__data"],
+            arrays[f"{dimension}__entrants"].tolist(),
         )
-    assert counted == DIMENSIONS
+        assert samples.shape == (500, 4)
+        for name, column in zip(names, samples.T, strict=True):
+            mean, sem = column.mean(), column.std(ddof=1) / 500**0.5
+            low, high = mean - 1.96 * sem, mean + 1.96 * sem
+            assert results["primary"][dimension][name] == {
+                "entrant_id": name,
+                **numbers(
+                    {"mean": mean, "sem": sem, "ci95_low": low, "ci95_high": high}
+                ),
+            }
 
 
-def test_ratings_json_holds_every_method_best_first_and_null_for_what_is_not_known(
-    demo: Ran,
-):
+def test_ratings_json_holds_every_method_best_first(demo: Ran):
     dimensions = demo.read("ratings.json")["dimensions"]
     primary = demo.read("elo_results.json")["primary"]
     assert list(dimensions) == list(DIMENSIONS)
     for dimension, methods in dimensions.items():
-        assert set(methods) == {"elo", "bradley_terry"}
         for method in methods.values():
             rows = method["ratings"]
             assert [row["rank"] for row in rows] == [1, 2, 3, 4]
             assert [row["model"] for row in rows] == BEST_FIRST[dimension]
-            assert set(rows[0]) >= {
-                "model", "rating", "std_error", "ci_low", "ci_high", "rank", "rank_low", "rank_high", "n_battles",
-            }  # fmt: skip
+            assert all(row["ci_low"] < row["rating"] < row["ci_high"] for row in rows)
         for row in methods["elo"]["ratings"]:
             assert row["rating"] == primary[dimension][row["model"]]["mean"]
             assert row["ordering_error"] == primary[dimension][row["model"]]["sem"]
-        for row in [row for method in methods.values() for row in method["ratings"]]:
-            assert row["ci_low"] < row["rating"] < row["ci_high"]
-            assert (
-                1.97 < (row["ci_high"] - row["ci_low"]) / (2 * row["std_error"]) < 2
-            )  # 93 and 143 prompts
-        fitted = [row["rating"] for row in methods["bradley_terry"]["ratings"]]
-        assert sum(fitted) / 4 == pytest.approx(1400)
-        assert [
-            row["ordering_error"] for row in methods["bradley_terry"]["ratings"]
-        ] == [None] * 4
+        fitted = methods["bradley_terry"]["ratings"]
+        assert sum(row["rating"] for row in fitted) / 4 == pytest.approx(1400)
+        assert [row["ordering_error"] for row in fitted] == [None] * 4  # not known
 
 
 def test_a_run_in_the_folder_of_another_sets_aside_what_is_not_its_own(tmp_path: Path):
@@ -389,21 +322,6 @@ def test_the_manifest_says_what_ran_on_what_and_what_it_cost(demo: Ran):
     assert {"input_tokens", "output_tokens", "dollars"} <= set(manifest["usage"])
 
 
-def test_an_unbiased_judge_flips_no_pair(demo: Ran):
-    for quality in demo.read("manifest.json")["judge_quality"]:
-        n_asked = quality["n_two_order"] + quality["n_equal_answers"]
-        assert n_asked == quality["n_judgments"] == DIMENSIONS[quality["dimension"]]
-        assert (
-            quality["flip_rate"],
-            quality["first_shown_rate"],
-            quality["invalid_rate"],
-        ) == (
-            0.0,
-            0.5,
-            0.0,
-        )
-
-
 def test_every_figure_is_a_png_and_an_svg_with_its_data_beside_it(demo: Ran):
     paths = list((demo.run_dir / "figures").iterdir())
     names = {path.stem for path in paths}
@@ -417,27 +335,6 @@ def test_every_figure_is_a_png_and_an_svg_with_its_data_beside_it(demo: Ran):
             assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
         else:
             assert {row["dimension"] for row in table(path)} == set(DIMENSIONS)
-
-
-def test_the_ratings_of_the_figure_are_those_of_ratings_json(demo: Ran):
-    dimensions = demo.read("ratings.json")["dimensions"]
-    expected = {
-        (dimension, board["label"], r["model"]): (
-            r["rating"],
-            r["ci_low"],
-            r["ci_high"],
-        )
-        for dimension, boards in dimensions.items()
-        for board in boards.values()
-        for r in board["ratings"]
-    }
-    rows = table(demo.run_dir / "figures/ratings.csv")
-    assert expected == {
-        (row["dimension"], row["method"], row["model"]): tuple(
-            float(row[name]) for name in ("rating", "ci_low", "ci_high")
-        )
-        for row in rows
-    }
 
 
 # Who wins
@@ -565,12 +462,6 @@ def test_a_second_run_asks_nothing_and_concludes_the_same_to_the_byte(demo: Ran)
     assert usage(again)["verdicts_stored"] == usage(demo)["judge_calls"]
 
 
-def test_stored_only_rates_what_is_stored(small: Ran):
-    again = run(*LOCAL, "judging.stored_only=true", folder=small.folder)
-    assert artifacts(again.run_dir) == artifacts(small.run_dir)
-    assert (usage(again)["judge_calls"], usage(again)["verdicts_missing"]) == (0, 0)
-
-
 def test_stored_only_says_what_is_missing(small: Ran):
     """The pairs that the store knows are rated, the others are counted by dimension."""
     more = run(
@@ -637,15 +528,6 @@ def test_replaying_the_verdicts_gives_the_same_ratings(small: Ran):
         replayed.read("manifest.json")["judge_quality"]
         == small.read("manifest.json")["judge_quality"]
     )
-
-
-def numbers(value: Any) -> Any:
-    """Nested mappings and lists with every float made comparable to 1e-9."""
-    if isinstance(value, dict):
-        return {name: numbers(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [numbers(inner) for inner in value]
-    return pytest.approx(value, abs=1e-9) if isinstance(value, float) else value
 
 
 def test_rating_the_battles_file_by_dimension_gives_the_same_ratings(demo: Ran):
