@@ -24,7 +24,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tests.commands import LOCAL, QUICK, Ran, attempt, run, start
+from tests.commands import LOCAL, QUICK, Ran, run, start
 from tests.data import shared_data
 
 N_PROMPTS = 143  # 93 of them with a reference answer
@@ -404,48 +404,6 @@ def test_the_bank_of_the_original_runs(tmp_path: Path):
     assert (
         max(factuality, key=lambda name: factuality[name]["mean"]) == "probe_reference"
     )
-
-
-def test_a_rubric_that_wants_references_says_so_where_no_prompt_has_one(tmp_path: Path):
-    """A bank of one's own need not have gold answers, and factuality is among the rubrics that are chosen."""
-    rows = [
-        {
-            "prompt_id": f"q{q}",
-            "text": f"What is {q}?",
-            "source": "mine",
-            "subject": "x",
-        }
-        for q in range(3)
-    ]
-    (tmp_path / "bank.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
-    )
-    for name in ("ann", "bob"):
-        answers = [
-            {"prompt_id": f"q{q}", "response_text": name * q or "?"} for q in range(3)
-        ]
-        text = "".join(json.dumps(row) + "\n" for row in answers)
-        (tmp_path / f"responses_{name}.jsonl").write_text(text, encoding="utf-8")
-        entrant = f"# @package entrant.{name}\ndefaults: [recorded@_here_, _self_]\nentrant_id: {name}\n"
-        (tmp_path / "mine" / "entrant").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "mine" / "entrant" / f"{name}.yaml").write_text(
-            entrant, encoding="utf-8"
-        )
-    given = (
-        "--config-dir=mine",
-        "entrant=[ann,bob]",
-        "recorded_dir=.",
-        "prompts.bank_path=bank.jsonl",
-        *QUICK[1:],
-    )
-    ran = attempt(
-        *given, "rubric=[factuality,calibration]", "hydra.run.dir=run", folder=tmp_path
-    )
-    assert ran.code == 0, ran.err
-    said = [line for line in ran.err.splitlines() if "gold_answer" in line]
-    assert said == [
-        "warning: rubric factuality: no prompt has a gold_answer, so it judges nothing. Leave it out: rubric=[...]"
-    ]
 
 
 # What a second run costs
