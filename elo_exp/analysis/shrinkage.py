@@ -1,0 +1,103 @@
+"""How good the best probably are: ratings shrunk towards each other by empirical Bayes.
+
+Whoever comes out first was probably lucky, too, so its maximum-likelihood rating and lead are too
+high on average (the winner's curse). The ratings are taken as draws from one normal distribution
+whose spread is estimated; the less certain a rating, the closer it moves to the mean. Significance
+is tested without shrinkage, in comparisons.py. Letters: m rated models, s draws.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from elo_exp.analysis.comparisons import rated
+from elo_exp.arrays import Array
+from elo_exp.ratings.leaderboard import Leaderboard
+
+PRIOR_SCALE = 50.0  # rating points: of the half-Cauchy prior on the models' spread
+_SPREADS = np.geomspace(1.0, 1000.0, 60)  # rating points
+_N_DRAWS = 20_000
+_SEED = 20260425
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shrunken:
+    """The posterior of the rated models, best first by maximum likelihood, in rating points.
+
+    gap  by which the first is ahead of the second, with its 95 % interval
+    """
+
+    models: tuple[str, ...]  # (m,)
+    rating: Array  # (m,)
+    ci_low: Array  # (m,) of 95 % intervals
+    ci_high: Array  # (m,)
+    p_best: Array  # (m,) chance that no other model is better
+    gap: float
+    gap_low: float
+    gap_high: float
+
+
+def shrink(board: Leaderboard) -> Shrunken | None:
+    """Shrink the ratings of a leaderboard that has a covariance.
+
+    Draws the models' spread from its marginal likelihood times a half-Cauchy prior, then the
+    ratings from their normal posterior, widened by Student's t. None with fewer than two rated
+    models, or where the prompts do not tell how uncertain they are.
+    """
+    models = rated(board)
+    m = len(models.names)
+    if m < 2 or not np.isfinite(models.covariance).all():
+        return None
+    n = models.df_of_all + 1.0  # prompts
+    contrasts = np.linalg.svd(np.ones((1, m)))[2][1:].T  # (m, m - 1) of sum zero
+    variance, axes = np.linalg.eigh(
+        contrasts.T @ _steadied(models.covariance, n) @ contrasts
+    )
+    if variance.min() <= 0.0:
+        return None
+    to_ratings = contrasts @ axes
+    estimate = to_ratings.T @ models.rating
+    rng = np.random.default_rng(_SEED)
+    total = variance + _SPREADS[:, None] ** 2
+    log_weight = -0.5 * (np.log(total) + estimate**2 / total).sum(axis=1)
+    prior = _SPREADS / (1.0 + (_SPREADS / PRIOR_SCALE) ** 2)  # on a logarithmic grid
+    weight = prior * np.exp(log_weight - log_weight.max())
+    spread = rng.choice(_SPREADS, size=_N_DRAWS, p=weight / weight.sum())[:, None]
+    kept = spread**2 / (spread**2 + variance)
+    noise = rng.standard_normal((_N_DRAWS, m - 1))
+    if math.isfinite(models.df_of_all):
+        chi_square = rng.chisquare(models.df_of_all, (_N_DRAWS, 1))
+        noise *= np.sqrt(models.df_of_all / chi_square)
+    contrast = kept * estimate + np.sqrt(kept * variance) * noise
+    draws = models.rating.mean() + contrast @ to_ratings.T  # (s, m)
+    low, high = np.percentile(draws, [2.5, 97.5], axis=0)
+    gap = draws[:, 0] - draws[:, 1]
+    gap_low, gap_high = np.percentile(gap, [2.5, 97.5]).tolist()
+    first = np.bincount(draws.argmax(axis=1), minlength=m)
+    return Shrunken(
+        models=tuple(models.names),
+        rating=draws.mean(axis=0),
+        ci_low=low,
+        ci_high=high,
+        p_best=first / _N_DRAWS,
+        gap=float(gap.mean()),
+        gap_low=gap_low,
+        gap_high=gap_high,
+    )
+
+
+def _steadied(covariance: Array, n_prompts: float) -> Array:
+    """Mix a covariance (m, m) with that of equally uncertain, exchangeable ratings.
+
+    A covariance estimated from few prompts has eigenvalues that are much too small.
+    """
+    m = len(covariance)
+    if math.isinf(n_prompts):
+        return covariance
+    share = (m - 1) / (n_prompts + m - 2)
+    centred = np.eye(m) - 1.0 / m
+    level = float(np.trace(centred @ covariance)) / (m - 1)
+    return (1.0 - share) * covariance + share * level * centred
