@@ -78,8 +78,8 @@ MADE_SMALL: dict[str, dict[str, object]] = {
     },
     "tests/benchmarks/bench_oracle.py": {"SIZES": "(400,)"},
     "tests/benchmarks/bench_poe.py": {
-        "HIDDEN, LAYERS, INNER, VOCABULARY, CONTEXT": "32, 4, 64, 256, 256",
-        **{"SHORT, LONG, REPEATS": "2, 8, 1", "WAYS": '("one_head", "speculative")'},
+        "HIDDEN, LAYERS, INNER, VOCABULARY": "64, 4, 64, 256",
+        "SHORT, LONG, REPEATS": "2, 8, 1",
     },
     "tests/benchmarks/bench_sweep.py": {
         "KS": "(8, 16)",

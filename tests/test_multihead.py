@@ -2,196 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
-from elo_exp.models import adapters
-from elo_exp.models.adapters import AdapterFile, Update
-from elo_exp.models.multihead import KeyValueCache, MultiHead, geometry
+from elo_exp.models.multihead import MultiHead, geometry
 from elo_exp.records import UserError
-from tests.tiny_heads import jury_logits, merged, save, tensors
-from tests.tiny_models import tiny_model
+from tests.tiny_heads import jury_logits, merged
 
 DEPTH = 2
-IDS = list(range(20, 33))
-KINDS: dict[str, dict[str, Any]] = {
-    "olmo2": {"kind": "olmo2"},
-    "llama": {"kind": "llama"},
-    "llama with grouped queries": {"kind": "llama", "num_key_value_heads": 2},
-    "olmo2 with tied embeddings": {"kind": "olmo2", "tie_word_embeddings": True},
+IDS = list(range(20, 44))
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "olmo2": {"tie_word_embeddings": True},
+    "olmo3": {"sliding_window": 8},
+    "mistral": {"sliding_window": 8},
+    "qwen3": {"head_dim": 16},
+    "gemma2": {"head_dim": 16, "sliding_window": 8},
+    "gemma3_text": {"head_dim": 16, "sliding_window": 8},
+    "granite": {},
 }
 
 
-def load(folder: Path, **config: Any) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(tiny_model(folder, **config)).eval()
-
-
-def updates(
-    model: Any, folder: Path, *, ranks: Sequence[int] = (2, 2, 4)
-) -> list[Update]:
-    """One update for each head, in files and read from them; the ranks may differ."""
-    sizes = geometry(model, DEPTH)
-    made = (
-        save(folder / f"{i}.pt", tensors(sizes, seed=i, rank=rank))
-        for i, rank in enumerate(ranks)
-    )
-    return [adapters.read([AdapterFile(path=path)], sizes) for path in made]
+def built(kind: str, **config: Any) -> Any:
+    """A random model of one of the library's families."""
+    described = AutoConfig.for_model(kind, **{**SIZES, **config})
+    model = AutoModelForCausalLM.from_config(described).eval()
+    source = torch.Generator().manual_seed(0)
+    for weights in model.requires_grad_(requires_grad=False).parameters():
+        if weights.dim() > 1:
+            weights.normal_(0, 0.25, generator=source)
+    return model
 
 
-@pytest.fixture(scope="module", params=KINDS.values(), ids=KINDS.keys())
-def model(request, tmp_path_factory) -> Any:
-    return load(tmp_path_factory.mktemp("model"), **request.param)
+def random_update(model: Any, *, rank: int) -> Any:
+    source = torch.Generator().manual_seed(rank)
+    return {
+        (layer, name): tuple(torch.randn(rank, n, generator=source) / 5 for n in sizes)
+        for layer in range(DEPTH)
+        for name, sizes in geometry(model, DEPTH).sizes.items()
+    }
 
 
-@pytest.fixture(scope="module")
-def given(model, tmp_path_factory) -> list[Update]:
-    return updates(model, tmp_path_factory.mktemp("heads"))
-
-
-def logits(
-    heads: MultiHead, indices: Sequence[int], *pieces: Sequence[int]
-) -> torch.Tensor:
-    """(H, T, V) of the tokens, given in one piece or several."""
-    batch, n = heads.heads(indices), sum(map(len, pieces))
-    trunk, cache = KeyValueCache(n), batch.cache(n)
+def logits(heads: MultiHead, n_heads: int, cuts: tuple[int, ...]) -> torch.Tensor:
+    """(H, T, V) of IDS read in pieces, each after tokens that were read and taken back."""
+    trunk, cache, read = DynamicCache(), DynamicCache(), []
     with torch.inference_mode():
-        return torch.cat(
-            [heads.logits(batch(heads.trunk(ids, trunk), cache)) for ids in pieces],
-            dim=1,
-        )
+        for start, end in zip((0, *cuts), (*cuts, None), strict=True):
+            if start:
+                heads.heads(range(n_heads), heads.trunk([3, 4, 5], trunk), cache)
+                trunk.crop(-3)
+                cache.crop(-3)
+            states = heads.trunk(IDS[start:end], trunk)
+            read.append(heads.heads(range(n_heads), states, cache)[1])
+    return torch.cat(read, dim=1)
 
 
-def same(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    """But for the rounding of float32, which differs from processor to processor."""
-    return bool((found - expected).abs().max() < 1e-5 * expected.abs().max())
-
-
-def test_the_heads_of_a_batch_are_the_whole_models_with_their_updates_merged_in(
-    model, given
-):
-    together = logits(MultiHead(model, depth=DEPTH, updates=given), [0, 1, 2], IDS)
-    apart = jury_logits([merged(model, update, DEPTH) for update in given], IDS)
-    assert same(together, apart)
-    assert (
-        (apart[0] - apart[1]).abs().max() > 0.1 * apart.abs().max()
-    )  # the heads differ, or this would show nothing
-
-
-def test_merged_copies_of_the_layers_give_the_same(model, given):
-    batch = logits(MultiHead(model, depth=DEPTH, updates=given), [2, 0], IDS)
-    copies = logits(
-        MultiHead(model, depth=DEPTH, updates=given, merge=True), [2, 0], IDS
-    )
-    assert same(batch, copies)
-
-
-def test_heads_without_updates_are_the_model(model):
-    heads = MultiHead(model, depth=DEPTH, updates=[{}, {}])
-    whole = jury_logits([model, model], IDS)
-    assert same(logits(heads, [0, 1], IDS), whole)
-
-
-@pytest.mark.parametrize("merge", [False, True], ids=["batch", "merged"])
-def test_pieces_are_as_good_as_the_whole(model, given, merge):
-    heads = MultiHead(model, depth=DEPTH, updates=given, merge=merge)
-    whole = logits(heads, [0, 1, 2], IDS)
-    assert same(logits(heads, [0, 1, 2], IDS[:5], IDS[5:6], IDS[6:]), whole)
-
-
-def test_the_model_is_not_changed(model, given):
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_heads_in_pieces_are_whole_models_with_their_updates_merged_in(kind):
+    """Of different ranks, one of them without an update in some places, one without any."""
+    model = built(kind, **FAMILIES[kind])
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    heads = MultiHead(model, depth=DEPTH, updates=given)
-    logits(heads, [0, 1, 2], IDS)
-    logits(MultiHead(model, depth=DEPTH, updates=given, merge=True), [0, 1, 2], IDS)
-    assert all(
-        torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items()
-    )
-    assert [layer.self_attn.layer_idx for layer in model.model.layers] == list(range(4))
-
-
-def test_a_head_may_have_updates_in_some_places_only(model, given):
-    sparse: list[Update] = [
-        {(1, "up_proj"): given[0][1, "up_proj"]},
-        {(0, "down_proj"): given[1][0, "down_proj"]},
-        {},
-    ]
-    together = logits(MultiHead(model, depth=DEPTH, updates=sparse), [0, 1, 2], IDS)
-    apart = jury_logits([merged(model, update, DEPTH) for update in sparse], IDS)
-    assert same(together, apart)
-
-
-# Models that cannot be taken apart
-
-
-def other(name: str, **config: Any) -> Any:
-    import transformers
-
-    small = {
-        "vocab_size": 64,
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "num_hidden_layers": 4,
-    }
-    heads = {
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "pad_token_id": 0,
-    }
-    made = getattr(transformers, f"{name}Config")(**{**small, **heads, **config})
-    return transformers.AutoModelForCausalLM.from_config(made).eval()
+    full, other = random_update(model, rank=2), random_update(model, rank=3)
+    updates = [full, other, {(1, "up_proj"): other[1, "up_proj"]}, {}]
+    expected = jury_logits([merged(model, each, DEPTH) for each in updates], IDS)
+    scale = expected.abs().max()
+    assert (expected[0] - expected[1]).abs().max() > 0.1 * scale
+    heads = MultiHead(model, depth=DEPTH, updates=updates)
+    for cuts in ((), (5, 6, 15)):
+        found = logits(heads, len(updates), cuts)
+        assert (found - expected).abs().max() < 1e-4 * scale
+    assert all(torch.equal(now, before[n]) for n, now in model.state_dict().items())
+    assert [layer.self_attn.layer_idx for layer in model.model.layers] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
-    ("name", "config", "words"),
+    ("kind", "config"),
     [
-        (
-            "GPT2",
-            {"n_embd": 16, "n_head": 2},
-            "GPT2LMHeadModel .* (its decoder has other parts)",
-        ),
-        ("Olmo3", {}, "Olmo3ForCausalLM cannot be given several heads"),
-        (
-            "Mistral",
-            {"sliding_window": 64},
-            "MistralForCausalLM .* (some of its layers are of the kind sliding_attention)",
-        ),
-        (
-            "Phi3",
-            {},
-            "Phi3ForCausalLM .* (its MLP has no gate_proj, down_proj, up_proj)",
-        ),
-        (
-            "Granite",
-            {"embedding_multiplier": 9.0},
-            "GraniteForCausalLM .* (it does more than run its layers one after the other)",
-        ),
+        ("gpt2", {"n_embd": 32, "n_head": 2}),
+        ("phi3", {}),
+        ("qwen3_next", {"head_dim": 16}),
+        ("granite", {"embedding_multiplier": 9.0}),  # it scales what the heads read
     ],
 )
-def test_a_model_of_another_build_is_refused(name, config, words):
-    """Granite has the same parts, and scales its embeddings between them."""
-    with pytest.raises(UserError, match=words.replace("(", r"\(").replace(")", r"\)")):
-        MultiHead(other(name, **config), depth=DEPTH, updates=[{}])
+def test_a_model_of_another_build_is_refused(kind, config):
+    with pytest.raises(UserError, match="cannot be given several heads. Expected a"):
+        MultiHead(built(kind, **config), depth=DEPTH, updates=[{}])
 
 
-def test_other_models_of_the_same_build_are_welcome():
-    for name in ("Qwen2", "Mistral", "Gemma"):
-        model = other(name, sliding_window=None)
-        assert same(
-            logits(MultiHead(model, depth=DEPTH, updates=[{}]), [0], IDS),
-            jury_logits([model], IDS),
-        )
-
-
-def test_heads_as_deep_as_the_model_are_refused(tmp_path):
-    with pytest.raises(
-        UserError,
-        match=r"manifest.json: found heads_depth = 4; the model has 4 layers\.",
-    ):
-        geometry(load(tmp_path), 4)
+def test_heads_as_deep_as_the_model_are_refused():
+    with pytest.raises(UserError, match="found heads_depth = 4; the model has 4"):
+        geometry(built("llama"), 4)

@@ -43,7 +43,7 @@ class ProductOfExpertsEntrant(ModelSettings):
     one at a time, the heads being the batch.
 
     The cache key holds the weights, the adapter files and all settings that change what is drawn;
-    it omits device and `merge`, which change only rounding.
+    it omits the device, which changes only rounding.
     """
 
     entrant_id: str
@@ -58,7 +58,6 @@ class ProductOfExpertsEntrant(ModelSettings):
     temperature: Positive | None
     needs_uncertainty: bool
     max_new_tokens: Count
-    merge: bool
     system_prompt: str | None
     loader: Literal["custom_poe"]
 
@@ -157,9 +156,7 @@ class ProductOfExpertsEntrant(ModelSettings):
         sizes = geometry(lm.model, self._files.depth)
         last = [(self._files.uncertainty,)] if self._files.uncertainty else []
         updates = [adapters.read(files, sizes) for files in (*self._files.heads, *last)]
-        return MultiHead(
-            lm.model, depth=self._files.depth, updates=updates, merge=self.merge
-        )
+        return MultiHead(lm.model, depth=self._files.depth, updates=updates)
 
     def _answer(
         self, lm: CausalLM, model: MultiHead, prompt: Prompt, ids: Sequence[int]

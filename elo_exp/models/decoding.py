@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from elo_exp.models.multihead import Heads, KeyValueCache, MultiHead
+from elo_exp.models.multihead import MultiHead
 from elo_exp.models.speculative import (
     Rejection,
     TokenDiagnostics,
@@ -69,45 +69,39 @@ class Decoded:
 
 
 class _Text:
-    """The last token, and the caches of trunk and heads of the tokens before it."""
+    """The last token, and the caches of the trunk and of groups of heads of those before it."""
 
     def __init__(
-        self,
-        model: MultiHead,
-        ids: Sequence[int],
-        parties: Sequence[Heads],
-        capacity: int,
+        self, model: MultiHead, ids: Sequence[int], *groups: Sequence[int]
     ) -> None:
-        self._model = model
-        self._trunk = KeyValueCache(capacity)
-        self._heads = {id(party): party.cache(capacity) for party in parties}
-        self.last = ids[-1]
-        if len(ids) > 1:
-            states = model.trunk(ids[:-1], self._trunk)
-            for party in parties:
-                self.ask(party, states)
+        from transformers import DynamicCache
 
-    def read(self, token: int) -> torch.Tensor:
-        """Return the trunk's states (1, 1, d) at one more token."""
-        return self._model.trunk([token], self._trunk)
+        self._model, self._groups = model, groups
+        # Without a configuration also a sliding window's layers keep all, and can be rolled back.
+        self._trunk, *self._heads = [DynamicCache() for _ in (None, *groups)]
+        self.last, self._length = ids[-1], len(ids) - 1
+        if self._length:
+            states = self.read(*ids[:-1])
+            for group in range(len(groups)):
+                self.ask(group, states)
 
-    def ask(self, heads: Heads, states: torch.Tensor) -> torch.Tensor:
-        """Return the heads' states (H, T, d) from the trunk's next states (1, T, d)."""
-        return heads(states, self._heads[id(heads)])
+    def read(self, *tokens: int) -> torch.Tensor:
+        """Return the trunk's states (1, T, d) at more tokens."""
+        return self._model.trunk(tokens, self._trunk)
 
-    def append(self, tokens: Sequence[int], *, length: int) -> None:
-        """Continue from tokens after the first `length` and the last one; forget all others."""
+    def ask(
+        self, group: int, states: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a group's states (H, T, d) and logits (H, T, V) from the trunk's next states."""
+        return self._model.heads(self._groups[group], states, self._heads[group])
+
+    def append(self, tokens: Sequence[int]) -> None:
+        """Continue from these tokens in place of those read since the last call."""
         self.last = tokens[-1]
-        for cache in (
-            self._trunk,
-            *(cache for caches in self._heads.values() for cache in caches),
-        ):
-            cache.length = length + len(tokens)
-
-    @property
-    def length(self) -> int:
-        """Tokens before the last."""
-        return self._trunk.length
+        self._length += len(tokens)
+        for cache in (self._trunk, *self._heads):
+            if rejected := cache.get_seq_length() - self._length:
+                cache.crop(-rejected)
 
 
 def verified(
@@ -124,71 +118,41 @@ def verified(
     The trunk is run once per draft. Where all drafts are accepted no further token is drawn: it
     would need a pass of the trunk, which the next draft makes anyway.
     """
-    drafting, judging = model.heads([drafter]), model.heads(jury)
-    text = _Text(model, ids, [drafting, judging], len(ids) + sampling.max_new_tokens)
+    import torch
+
+    text = _Text(model, ids, [drafter], jury)
     decoded = Decoded()
+    how: dict[str, Any] = {"beta": sampling.beta, "temperature": sampling.temperature}
     while room := decoded.room(sampling):
-        length = text.length
-        drafts, q, trunk, first = _draft(
-            model, text, drafting, min(sampling.gamma, room), sampling, rng
-        )
-        given = text.ask(judging, trunk)
-        logits = model.logits(given)
-        p = product(logits, beta=sampling.beta, temperature=sampling.temperature)
-        verification = verify(drafts, q, p, rng)
+        drafts: list[int] = []
+        drawn_from, trunk, drafting = [], [], []
+        while len(drafts) < min(sampling.gamma, room):
+            trunk.append(text.read(drafts[-1] if drafts else text.last))
+            states, logits = text.ask(0, trunk[-1])
+            drafting.append(states[0])
+            drawn_from.append(distribution(logits[0, 0], sampling.temperature))
+            drafts.append(draw(drawn_from[-1], rng.random()))
+            if drafts[-1] in sampling.end_ids:
+                break
+        states, logits = text.ask(1, torch.cat(trunk, dim=1))
+        p = product(logits, **how)
+        verification = verify(drafts, torch.stack(drawn_from), p, rng)
         n_accepted = verification.n_accepted
-        tokens = drafts[:n_accepted] + (
-            [] if verification.replacement is None else [verification.replacement]
-        )
+        tokens = drafts[:n_accepted]
         if verification.replacement is not None:
+            tokens.append(verification.replacement)
             position = len(decoded.tokens) + n_accepted
-            refused = rejection(
-                logits[:, n_accepted],
-                drafts[n_accepted],
-                position,
-                beta=sampling.beta,
-                temperature=sampling.temperature,
-            )
-            decoded.rejections.append(refused)
+            judged, draft = logits[:, n_accepted], drafts[n_accepted]
+            decoded.rejections.append(rejection(judged, draft, position, **how))
         if decoded.witness is None:
-            decoded.witness = (
-                first if n_accepted else _advocate(given, logits, tokens[0])
-            )
-        decoded.diagnostics += token_diagnostics(
-            logits[:, : len(tokens)],
-            beta=sampling.beta,
-            temperature=sampling.temperature,
-        )
+            advocate = _advocate(states, logits, tokens[0])
+            decoded.witness = drafting[0][0] if n_accepted else advocate
+        decoded.diagnostics += token_diagnostics(logits[:, : len(tokens)], **how)
         decoded.n_rounds += 1
         decoded.n_accepted += n_accepted
         decoded.add(tokens, sampling)
-        text.append(tokens, length=length)
+        text.append(tokens)
     return decoded
-
-
-def _draft(
-    model: MultiHead,
-    text: _Text,
-    drafting: Heads,
-    n: int,
-    sampling: Sampling,
-    rng: np.random.Generator,
-) -> tuple[list[int], torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Draft at most n tokens, up to one that ends the answer.
-
-    Returns tokens (T), their distributions (T, V), the trunk's states before each (1, T, d), and
-    the drafting head's state before the first (d,).
-    """
-    import torch
-
-    tokens: list[int] = []
-    drawn_from, states, given = [], [], []
-    while len(tokens) < n and not (tokens and tokens[-1] in sampling.end_ids):
-        states.append(text.read(tokens[-1] if tokens else text.last))
-        given.append(text.ask(drafting, states[-1])[0, 0])
-        drawn_from.append(distribution(model.logits(given[-1]), sampling.temperature))
-        tokens.append(draw(drawn_from[-1], rng.random()))
-    return tokens, torch.stack(drawn_from), torch.cat(states, dim=1), given[0]
 
 
 def sampled(
@@ -200,29 +164,24 @@ def sampled(
     rng: np.random.Generator,
 ) -> Decoded:
     """Answer the prompt `ids` by samples of the product of the heads, token by token."""
-    together = model.heads(heads)
-    text = _Text(model, ids, [together], len(ids) + sampling.max_new_tokens)
+    text = _Text(model, ids, heads)
     decoded = Decoded()
+    how: dict[str, Any] = {"beta": sampling.beta, "temperature": sampling.temperature}
     while decoded.room(sampling):
-        length = text.length
-        given = text.ask(together, text.read(text.last))
-        logits = model.logits(given)
-        p = product(logits, beta=sampling.beta, temperature=sampling.temperature)
-        token = draw(p[0], rng.random())
+        states, logits = text.ask(0, text.read(text.last))
+        token = draw(product(logits, **how)[0], rng.random())
         if decoded.witness is None:
-            decoded.witness = _advocate(given, logits, token)
+            decoded.witness = _advocate(states, logits, token)
         if len(heads) > 1:
-            decoded.diagnostics += token_diagnostics(
-                logits, beta=sampling.beta, temperature=sampling.temperature
-            )
+            decoded.diagnostics += token_diagnostics(logits, **how)
         decoded.add([token], sampling)
-        text.append([token], length=length)
+        text.append([token])
     return decoded
 
 
-def _advocate(given: torch.Tensor, logits: torch.Tensor, token: int) -> torch.Tensor:
+def _advocate(states: torch.Tensor, logits: torch.Tensor, token: int) -> torch.Tensor:
     """State (d,) at the first position of the head that finds the first token likeliest."""
-    return given[int(logits[:, 0].log_softmax(-1)[:, token].argmax()), 0]
+    return states[int(logits[:, 0].log_softmax(-1)[:, token].argmax()), 0]
 
 
 def p_correct(
@@ -239,8 +198,10 @@ def p_correct(
     ids  the question whether the answer is correct; the witness is added to the trunk's state at
          its last position
     """
-    heads = model.heads([head])
-    states = model.trunk(ids, KeyValueCache(len(ids))).clone()
+    from transformers import DynamicCache
+
+    states = model.trunk(ids, DynamicCache()).clone()
     states[:, -1] += witness
-    logits = model.logits(heads(states, heads.cache(len(ids)))[0, -1])
-    return float((logits[yes] - logits[no]).double().sigmoid())
+    _, logits = model.heads([head], states, DynamicCache())
+    last = logits[0, -1].double()
+    return float((last[yes] - last[no]).sigmoid())
