@@ -14,15 +14,7 @@ from typing import Any
 import numpy as np
 
 from elo_exp.files import write_json, write_jsonl
-from elo_exp.oracle.data import (
-    Dataset,
-    FreshDraw,
-    Truth,
-    build_dataset,
-    read_draws,
-    read_logged,
-    read_truth,
-)
+from elo_exp.oracle.data import Dataset, Truth, build_dataset, read_samples, read_truth
 from tests.data import shared_data
 
 # Of the labels that the truths are means of, as published with the sample.
@@ -44,30 +36,23 @@ def small(folder: Path) -> Path:
         draws = list(_rows(policy, quality + shift, rng))
         write_jsonl(folder / "fresh" / f"{policy}.jsonl", draws)
         if policy != "base":
-            probes = [
-                row | {"oracle_label": _label(row, rng)} for row in draws[:N_PROBES]
-            ]
-            write_jsonl(folder / "probe" / f"{policy}.jsonl", probes)
+            probes = [{**row, "oracle_label": _label(row, rng)} for row in draws]
+            write_jsonl(folder / "probe" / f"{policy}.jsonl", probes[:N_PROBES])
     logged = list(_rows("base", quality, rng))
     for i, (row, q) in enumerate(zip(logged, quality, strict=True)):
-        ratios = {
-            policy: SHIFTS[policy] * q - SHIFTS[policy] ** 2 / 2 for policy in POLICIES
+        row["total_logprob"] = -90.0
+        row["target_logps"] = {
+            policy: SHIFTS[policy] * (q - SHIFTS[policy] / 2) - 90
+            for policy in POLICIES
         }
-        row |= {
-            "total_logprob": -90.0,
-            "target_logps": {p: r - 90 for p, r in ratios.items()},
-        }
-        if i % 2:
-            row["oracle_label"] = _label(row, rng)
+        row["oracle_label"] = _label(row, rng) if i % 2 else None
     write_jsonl(folder / "logged.jsonl", logged)
-    scores = _score(
-        rng.standard_normal((100_000, 1)) + [SHIFTS[policy] for policy in POLICIES]
-    )
-    means = 0.25 + 0.5 * scores.mean(axis=0)
-    write_json(
-        folder / "truth.json",
-        {p: {"mean": m} for p, m in zip(POLICIES, means, strict=True)},
-    )
+    noise = rng.standard_normal(100_000)
+    truth = {
+        policy: {"mean": 0.25 + 0.5 * _score(noise + SHIFTS[policy]).mean()}
+        for policy in POLICIES
+    }
+    write_json(folder / "truth.json", truth)
     return folder
 
 
@@ -75,9 +60,7 @@ def _score(quality: Any) -> Any:
     return np.round(20 / (1 + np.exp(-1.4 * quality))) / 20
 
 
-def _rows(
-    policy: str, quality: Any, rng: np.random.Generator
-) -> Iterator[dict[str, Any]]:
+def _rows(policy: str, quality: Any, rng: Any) -> Iterator[dict[str, Any]]:
     noise = 0.0 if policy == "base" else rng.standard_normal(N) / 4
     for i, score in enumerate(_score(quality + noise).tolist()):
         yield {"prompt_id": f"arena_{i}", "policy": policy, "judge_score": score}
@@ -87,23 +70,16 @@ def _label(row: dict[str, Any], rng: np.random.Generator) -> float:
     return float(np.clip(0.25 + 0.5 * row["judge_score"] + rng.normal(0, 0.1), 0, 1))
 
 
-def draws(folder: Path) -> dict[str, list[FreshDraw]]:
-    return {policy: read_draws(folder, policy) or [] for policy in POLICIES}
-
-
 @cache
 def sample(*, probe: bool = False) -> Dataset:
     """The recorded sample."""
-    logged = read_logged(recorded() / "logged.jsonl")
-    probes = draws(recorded() / "probe") if probe else {}
-    return build_dataset(
-        logged,
-        fresh=draws(recorded() / "fresh"),
-        probe=probes,
-        policies=None,
-        n_folds=5,
-        seed=42,
+    folder = recorded()
+    samples = read_samples(
+        folder / "logged.jsonl",
+        fresh_dir=folder / "fresh",
+        probe_dir=folder / "probe" if probe else None,
     )
+    return build_dataset(samples, n_folds=5, seed=42)
 
 
 def truth() -> dict[str, Truth]:

@@ -14,16 +14,29 @@ a judge who is too kind in the middle; or a `hump` that falls again above .6, so
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from elo_exp.arrays import Array, Index
+from elo_exp.estimators import Estimator
 from elo_exp.oracle.calibration import calibrate
 from elo_exp.oracle.data import Dataset, Rows
+from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.oracle.evidence import Evidence, gather_evidence
+from tests.data import shipped
 
+WEIGHTED = ("ips", "snips", "calibrated_ips")
+ROBUST = ("dr_cpo", "mrdr", "tmle", "stacked_dr")
+NAMES = (*WEIGHTED, *ROBUST, "direct")
+OPTIONS = Options(
+    calibration="monotone",
+    by_variance=False,
+    max_residual=0.05,
+    half_widths=(0.02,),
+    compat=None,
+)
 N_FOLDS = 5
 _DIFFICULTY = 0.5
 _ALIKE = 0.3  # of the noise of two labels on one prompt, what they share
@@ -119,6 +132,15 @@ def evidence_of(data: Dataset, policy: str = "target") -> Evidence:
     return gather_evidence(
         data, policy, calibrate(data.logged, n_folds=N_FOLDS, mode="monotone")
     )
+
+
+def estimators(names: Sequence[str] = NAMES) -> dict[str, Estimator]:
+    """As shipped."""
+    return {name: shipped("estimator", name) for name in names}
+
+
+def analysed(data: Dataset, **options: object) -> Analysis:
+    return analyse(data, estimators(), dataclasses.replace(OPTIONS, **options))  # type: ignore[arg-type]
 
 
 def _score(quality: Array) -> Array:

@@ -13,20 +13,14 @@ from elo_exp.oracle.estimates import label_budget
 from elo_exp.oracle.evidence import NotEstimableError
 from elo_exp.oracle.influence import Estimate, clustered_error
 from tests.data import shipped
-from tests.oracle_simulation import World, draw, evidence_of
-
-NAMES = (
-    "ips",
-    "snips",
-    "calibrated_ips",
-    "dr_cpo",
-    "mrdr",
-    "tmle",
-    "stacked_dr",
-    "direct",
+from tests.oracle_simulation import (
+    NAMES,
+    ROBUST,
+    WEIGHTED,
+    World,
+    draw,
+    evidence_of,
 )
-WEIGHTED = ("ips", "snips", "calibrated_ips")
-ROBUST = ("dr_cpo", "mrdr", "tmle", "stacked_dr")
 
 
 def estimate(name: str, data: Dataset, **settings: object) -> Estimate:

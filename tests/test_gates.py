@@ -9,22 +9,9 @@ import pytest
 
 from elo_exp.oracle.data import Dataset
 from elo_exp.oracle.diagnostics import diagnose
-from elo_exp.oracle.estimates import Analysis, Options, PolicyEstimate, analyse
+from elo_exp.oracle.estimates import PolicyEstimate
 from tests.oracle_sample import POLICIES, STD_ERRORS, sample, truth
-from tests.oracle_simulation import draw, evidence_of
-from tests.test_oracle_coverage import shipped_estimators
-
-OPTIONS = Options(
-    calibration="monotone",
-    by_variance=False,
-    max_residual=0.05,
-    half_widths=(0.02,),
-    compat=None,
-)
-
-
-def analysed(data: Dataset, **options: object) -> Analysis:
-    return analyse(data, shipped_estimators(), dataclasses.replace(OPTIONS, **options))  # type: ignore[arg-type]
+from tests.oracle_simulation import analysed, draw, evidence_of
 
 
 def by_name(data: Dataset) -> dict[str, PolicyEstimate]:

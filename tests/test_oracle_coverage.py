@@ -9,22 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from elo_exp.estimators import Estimator
 from elo_exp.oracle.diagnostics import diagnose
 from elo_exp.oracle.gates import REFUSE, decide
-from tests.data import shipped
-from tests.oracle_simulation import World, evidence_of
+from tests.oracle_simulation import NAMES, World, estimators, evidence_of
 
-NAMES = (
-    "ips",
-    "snips",
-    "calibrated_ips",
-    "dr_cpo",
-    "mrdr",
-    "tmle",
-    "stacked_dr",
-    "direct",
-)
 BOTH = ("dr_cpo", "direct")
 WORLDS = [  # a score means the same for both policies; for a hump no rising curve fits
     World(judge=judge, labelled=labelled, shift=shift, style=style)
@@ -52,19 +40,14 @@ class Tally:
     coverage: float  # of the intervals that are not refused; NaN if all are
 
 
-def shipped_estimators(names: Sequence[str] = NAMES) -> dict[str, Estimator]:
-    return {name: shipped("estimator", name) for name in names}
-
-
 def tallies(
     world: World, n_runs: int, names: Sequence[str] = NAMES
 ) -> Mapping[str, Tally]:
-    estimators = shipped_estimators(names)
     found: dict[str, list[tuple[bool, float, float]]] = {name: [] for name in names}
     for run in range(n_runs):
         data = world.draw(np.random.default_rng((run, world.n)))
         checks = diagnose(data, evidence_of(data), max_residual=0.05)
-        for name, estimator in estimators.items():
+        for name, estimator in estimators(names).items():
             estimate = estimator.estimate(checks.evidence)
             status, _ = decide(checks, estimate, estimator.requires)
             error = estimate.value - world.truth

@@ -32,13 +32,9 @@ from elo_exp.oracle.builder import LoggedDataBuilder, Rater
 from elo_exp.oracle.collection import LoggedData
 from elo_exp.oracle.data import (
     MIN_LABELS,
-    Dataset,
-    FreshDraw,
     Truth,
     build_dataset,
-    policies_with_draws,
-    read_draws,
-    read_logged,
+    read_samples,
     read_truth,
 )
 from elo_exp.oracle.estimates import Analysis, Options, analyse
@@ -77,7 +73,7 @@ class OracleSettings:
 
 @dataclass(kw_only=True)
 class Oracle(Judged):
-    """judge, oracle_judge, scoring and oracle_scoring are None where the answers are on record (oracle.logged)."""
+    """Judges and rubrics are None where recorded answers are analysed (oracle.logged)."""
 
     judge: Judge | None
     oracle_judge: Judge | None
@@ -97,13 +93,11 @@ class Oracle(Judged):
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-        """Leave out the parts that recorded answers do not need, and give the oracle its own budget."""
+        """Drop the parts that recorded answers do not need, and give the oracle its own budget."""
         config = Judged.prepare(config, overrides)
         if config["oracle"]["logged"] is not None:
-            nobody = dict.fromkeys(
-                ("judge", "oracle_judge", "scoring", "oracle_scoring")
-            )
-            return config | nobody | {"entrant": {}}
+            unused = ("judge", "oracle_judge", "scoring", "oracle_scoring")
+            return {**config, **dict.fromkeys(unused), "entrant": {}}
         if "budget_usd" in config["oracle_judge"]:
             for word in overrides:
                 if word.lstrip("+").startswith("oracle_judge.budget_usd="):
@@ -117,20 +111,17 @@ class Oracle(Judged):
     @property
     def input_files(self) -> Mapping[str, Path]:
         chosen = self.oracle
-        truth = {} if chosen.truth is None else {"truth": Path(chosen.truth)}
-        if chosen.logged is None:
-            if chosen.prompts == "arena":
-                return {**arenas.input_paths(self.arena), **truth}
-            return {"bank": Path(self.prompts.bank_path), **truth}
-        paths = {"logged": Path(chosen.logged), **truth}
-        for name, folder in (("fresh", chosen.fresh_dir), ("probe", chosen.probe_dir)):
-            if folder is not None:
-                files = sorted(Path(folder).glob("*.jsonl*"))
-                paths |= {
-                    name: Path(folder),
-                    **{f"{name}/{path.name}": path for path in files},
-                }
-        return paths
+        given = {"logged": chosen.logged, "truth": chosen.truth}
+        given |= {"fresh": chosen.fresh_dir, "probe": chosen.probe_dir}
+        paths = {role: Path(path) for role, path in given.items() if path is not None}
+        for role in sorted({"fresh", "probe"} & paths.keys()):
+            files = sorted(paths[role].glob("*.jsonl*"))
+            paths |= {f"{role}/{path.name}": path for path in files}
+        if chosen.logged is not None:
+            return paths
+        if chosen.prompts == "arena":
+            return {**arenas.input_paths(self.arena), **paths}
+        return {"bank": Path(self.prompts.bank_path), **paths}
 
     def dry_run(self, context: Context) -> str | None:
         """With status=true, what is done; with plan=true, what judge and oracle would cost."""
@@ -150,12 +141,20 @@ class Oracle(Judged):
         self, store: Store
     ) -> tuple[Analysis, Mapping[str, Truth], Sequence[Row], LoggedData | None]:
         """Collect the data unless they are recorded, and estimate every policy."""
-        chosen, collected = self.oracle, None
+        chosen, collected, policies = self.oracle, None, self.oracle.policies
         if chosen.logged is None:
             collected = self.builder(store).build()
-            data = collected.dataset(n_folds=chosen.n_folds, seed=chosen.seed)
+            samples, policies = collected.samples, collected.targets
         else:
-            data = read(chosen)
+            samples = read_samples(
+                chosen.logged,
+                fresh_dir=chosen.fresh_dir,
+                probe_dir=chosen.probe_dir,
+                policies=policies,
+            )
+        data = build_dataset(
+            samples, policies=policies, n_folds=chosen.n_folds, seed=chosen.seed
+        )
         logger.info(
             "analysing %d logged answers, %d of them labelled, and %d draws",
             len(data.logged),
@@ -185,30 +184,29 @@ class Oracle(Judged):
         chosen, first = self.oracle, self.logging_policy
         prompts = self._prompts([self.scoring, self.oracle_scoring])
         ids = [prompt.prompt_id for prompt in prompts]
-        names = [
-            first,
-            *(name for name in chosen.policies or self.entrant if name != first),
-        ]
-        labelled = {}
-        for name in names:
-            share = (
-                chosen.label_fraction if name == first else chosen.validation_fraction
-            )
-            order = shuffled(ids, seed=chosen.seed, purpose=f"labels of {name}")
-            labelled[name] = order[: round(share * len(order))]
+        shares = dict.fromkeys(
+            [first, *(chosen.policies or self.entrant)], chosen.validation_fraction
+        )
+        shares[first] = chosen.label_fraction
+        labelled = {
+            name: shuffled(ids, seed=chosen.seed, purpose=f"labels of {name}")[
+                : round(share * len(ids))
+            ]
+            for name, share in shares.items()
+        }
         if (n := len(labelled[first])) < MIN_LABELS:
             raise UserError(
                 f"oracle.label_fraction: {chosen.label_fraction:g} of {len(ids)} logged answers "
                 f"are {n} labels. Expected {MIN_LABELS} or more: raise it, or oracle.n_prompts."
             )
-        entrants = {name: self.entrant[name] for name in names}
+        entrants = {name: self.entrant[name] for name in shares}
         return LoggedDataBuilder(
             prompts=prompts,
             policies=pipeline.as_policies(entrants, logging_policy=first),
             judge=Rater(
                 judge=self.judge,
                 rubric=self.scoring,
-                prompt_ids=dict.fromkeys(names, ids),
+                prompt_ids=dict.fromkeys(shares, ids),
             ),
             oracle=Rater(
                 judge=self.oracle_judge, rubric=self.oracle_scoring, prompt_ids=labelled
@@ -302,30 +300,25 @@ class Oracle(Judged):
             raise UserError(
                 f"entrant: found {self.logging_policy} alone. Choose target policies beside it."
             )
-        chosen = self.oracle.policies or []
-        for policy in chosen:
+        for policy in self.oracle.policies or ():
             one_of("oracle.policies", policy, targets)
-            if chosen.count(policy) > 1:
-                raise UserError(
-                    f"oracle.policies: {policy!r} is named twice. Name each once."
-                )
 
     def _check_judges(self) -> None:
         assert self.judge and self.oracle_judge
-        judge = self.judge.model, self.judge.cache_key(), self.scoring
-        if judge == (
-            self.oracle_judge.model,
-            self.oracle_judge.cache_key(),
-            self.oracle_scoring,
-        ):
+        judge, oracle = self.judge, self.oracle_judge
+        is_same_model = (judge.model, judge.cache_key()) == (
+            oracle.model,
+            oracle.cache_key(),
+        )
+        if is_same_model and self.scoring == self.oracle_scoring:
             raise UserError(
                 "judge@oracle_judge: is the judge itself, and every label would be its score. "
                 "Choose another, or show it more: scoring@oracle_scoring=reference."
             )
-        if isinstance(self.judge, PaidJudge) and self.oracle_judge.model == "lexical":
+        if isinstance(judge, PaidJudge) and oracle.model == "lexical":
             raise UserError(
                 f"judge@oracle_judge: found lexical, which only compares words, as the oracle for "
-                f"{self.judge.model}. Choose a better judge than that: judge@oracle_judge=opus."
+                f"{judge.model}. Choose a better judge than that: judge@oracle_judge=opus."
             )
 
     def _check_demonstration(self) -> None:
@@ -341,47 +334,6 @@ class Oracle(Judged):
                 "models of random weights. Name your policies: 'entrant=[base,other]'. To try the "
                 "judges on random ones, name these: 'entrant=[tiny_base,tiny_clone]'."
             )
-
-
-def read(chosen: OracleSettings) -> Dataset:
-    """Read recorded answers. Raises UserError naming file, line and remedy."""
-    assert chosen.logged is not None
-    logged = read_logged(Path(chosen.logged))
-    known = list(
-        dict.fromkeys(policy for sample in logged for policy in sample.target_logps)
-    )
-    drawn = (
-        policies_with_draws(Path(chosen.fresh_dir))
-        if chosen.fresh_dir is not None
-        else []
-    )
-    for policy in chosen.policies or ():
-        one_of("oracle.policies", policy, list(dict.fromkeys([*known, *drawn])))
-    policies = list(dict.fromkeys(chosen.policies or known))
-    for policy in policies if chosen.fresh_dir is not None else ():
-        if policy not in drawn:
-            kept = ",".join(name for name in policies if name in drawn)
-            raise UserError(
-                f"{chosen.fresh_dir}: found no draws of {policy!r}, but of "
-                f"{', '.join(drawn) or 'nobody'}. Add {policy}.jsonl, or leave the policy out: "
-                f"oracle.policies=[{kept}]."
-            )
-    return build_dataset(
-        logged,
-        fresh=_draws(chosen.fresh_dir, policies),
-        probe=_draws(chosen.probe_dir, policies),
-        policies=policies,
-        n_folds=chosen.n_folds,
-        seed=chosen.seed,
-    )
-
-
-def _draws(folder: str | None, policies: Sequence[str]) -> dict[str, list[FreshDraw]]:
-    """By policy; those without a file are left out."""
-    if folder is None:
-        return {}
-    found = {policy: read_draws(Path(folder), policy) for policy in policies}
-    return {policy: draws for policy, draws in found.items() if draws is not None}
 
 
 def report(

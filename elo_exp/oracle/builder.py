@@ -5,6 +5,7 @@ Each answer is stored as it is made, so that an interrupted run continues where 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,12 +15,13 @@ from elo_exp.data.pairing import Responses
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.entrants import Policy
 from elo_exp.judges import Judge, PaidJudge
-from elo_exp.oracle.collection import LoggedData, status_table
+from elo_exp.oracle.collection import LoggedData, Logprobs, Scores
 from elo_exp.pipeline import LogprobCheck, bill
-from elo_exp.records import Item, Prompt, Score
+from elo_exp.records import Item, Prompt, UserError
+from elo_exp.report.console import text_table
 from elo_exp.store.store import Store
 
-Logprobs = Mapping[str, Mapping[str, float | None]]
+_STEPS = ("answers", "log-probabilities", "scores", "labels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +64,9 @@ class LoggedDataBuilder:
     def build(self) -> LoggedData:
         """Run all steps.
 
-        Raises UserError for a log-probability that differs and for a budget that is too small. What
-        would stop the oracle is checked before the judge is paid.
+        Raises UserError for a log-probability that differs, for a budget that is too small, and
+        where no logged answer has a score. What would stop the oracle is checked before the judge
+        is paid.
         """
         if not pipeline.all_generated(self.prompts, self.policies, self.store):
             self._preflight(self._raters)  # before models work for hours
@@ -71,28 +74,30 @@ class LoggedDataBuilder:
         plans = [self._plan(rater, responses) for rater in self._raters]
         for plan in plans:
             plan.check(self.store.usage)
-        self._preflight(
-            [
-                rater
-                for rater, plan in zip(self._raters, plans, strict=True)
-                if plan.to_pay
-            ]
-        )
-        return LoggedData(
+        planned = zip(self._raters, plans, strict=True)
+        self._preflight([rater for rater, plan in planned if plan.to_pay])
+        data = LoggedData(
             prompts=self.prompts,
-            logging_policy=self.logging_policy,
             responses=responses,
             logprobs=logprobs,
             scores=self._rate(self.judge, responses),
             labels=self._rate(self.oracle, responses),
             checks=checks,
-            judge_model=self.judge.judge.model,
-            oracle_model=self.oracle.judge.model,
-            rubric_versions={
-                "scoring": self.judge.rubric.version,
-                "oracle_scoring": self.oracle.rubric.version,
+            models={
+                "judge_model": self.judge.judge.model,
+                "oracle_model": self.oracle.judge.model,
+                "rubric_versions": {
+                    "scoring": self.judge.rubric.version,
+                    "oracle_scoring": self.oracle.rubric.version,
+                },
             },
         )
+        if not data.samples.logged:
+            raise UserError(
+                f"judge: no answer of {self.logging_policy} has a readable score. See the store's "
+                "replies."
+            )
+        return data
 
     def _preflight(self, raters: Sequence[Rater]) -> None:
         for rater in raters:
@@ -151,7 +156,7 @@ class LoggedDataBuilder:
             stored_only=self.stored_only,
         )
 
-    def _rate(self, rater: Rater, responses: Responses) -> dict[str, dict[str, Score]]:
+    def _rate(self, rater: Rater, responses: Responses) -> Scores:
         scores = pipeline.score_responses(
             self._items(rater, responses),
             rater.rubric,
@@ -160,10 +165,10 @@ class LoggedDataBuilder:
             stored_only=self.stored_only,
             allow_missing=self.allow_missing,
         )
-        by_policy: dict[str, dict[str, Score]] = {policy: {} for policy in responses}
-        for score in scores:
-            by_policy[score.policy][score.prompt_id] = score
-        return by_policy
+        return {
+            policy: {s.prompt_id: s for s in scores if s.policy == policy}
+            for policy in responses
+        }
 
     def answer_shard(self, i: int, n: int) -> str:
         """Answer and force the i-th of n shares of the prompts; return a summary."""
@@ -181,29 +186,30 @@ class LoggedDataBuilder:
         responses = pipeline.assumed(
             self.prompts, self.policies, self.store, allow_missing=self.allow_missing
         )
-        named = {
-            "judge: all answers": self.judge,
-            "oracle: its slices of them": self.oracle,
-        }
-        return "\n".join(
-            f"{name}\n{bill.plan_table(self._plan(rater, responses))}"
-            for name, rater in named.items()
+        judge, oracle = (
+            bill.plan_table(self._plan(rater, responses)) for rater in self._raters
         )
+        return f"judge: all answers\n{judge}\noracle: its slices of them\n{oracle}"
 
     def status(self) -> str:
         """A table of what the store holds, by policy and step; makes no call."""
         responses = pipeline.stored_responses(self.prompts, self.policies, self.store)
         logged = responses[self.logging_policy]
         n_forced = pipeline.n_forced(self.prompts, logged, self.policies, self.store)
-        done = {}
+        rows, missing = [], Counter[str]()
         for policy, answers in responses.items():
-            steps = [
-                (len(answers), len(self.prompts)),
-                (n_forced[policy], len(self.prompts)),
-            ]
+            n_done = [len(answers), n_forced[policy]]
+            n_wanted = [len(self.prompts)] * 2
             for rater in self._raters:
                 items = self._items(rater, {policy: answers})
-                n = pipeline.n_scored(items, rater.rubric, rater.judge, self.store)
-                steps.append((n, len(rater.prompt_ids[policy])))
-            done[policy] = steps
-        return status_table(done)
+                n_done.append(
+                    pipeline.n_scored(items, rater.rubric, rater.judge, self.store)
+                )
+                n_wanted.append(len(rater.prompt_ids[policy]))
+            counts = list(zip(_STEPS, n_done, n_wanted, strict=True))
+            rows.append([policy, *(f"{n:,} of {wanted:,}" for _, n, wanted in counts)])
+            missing.update({step: wanted - n for step, n, wanted in counts})
+        listed = ", ".join(f"{n:,} {step}" for step, n in missing.items() if n)
+        conclusion = f"missing: {listed}. Run without status=true to continue."
+        table = text_table(["policy", *_STEPS], rows)
+        return f"{table}\n{conclusion if listed else 'complete'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,18 +11,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from elo_exp.data.pairing import Responses
 from elo_exp.files import utc_now, write_json, write_jsonl
-from elo_exp.oracle.data import Dataset, FreshDraw, LoggedSample, build_dataset
+from elo_exp.oracle.data import FreshDraw, LoggedSample, Samples
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.pipeline import LogprobCheck
-from elo_exp.records import Prompt, Record, Response, Score, UserError
+from elo_exp.records import Prompt, Record, Score
 from elo_exp.report.console import text_table
+
+Logprobs = Mapping[str, Mapping[str, float | None]]
+Scores = Mapping[str, Mapping[str, Score]]
 
 _LEGEND = (
     "null, zero: unknown log-probabilities of logged answers, and 0 of answers that are not empty.\n"
     "w: importance weights, exactly 1, and outside 1/5 .. 5. unread: unreadable scores and labels."
 )
-_STEPS = ("answers", "log-probabilities", "scores", "labels")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,64 +58,61 @@ class PolicySummary(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class LoggedData:
-    """Everything collected; the mappings are from policy to prompt id."""
+    """Everything collected; the mappings are from policy, the logging one first, to prompt id.
+
+    logprobs  nats, of the logging policy's answers
+    models    names of judge and oracle and versions of their rubrics
+    """
 
     prompts: Sequence[Prompt]
-    logging_policy: str
-    responses: Mapping[str, Mapping[str, Response]]
-    logprobs: Mapping[
-        str, Mapping[str, float | None]
-    ]  # nats, of the logging policy's answers
-    scores: Mapping[str, Mapping[str, Score]]
-    labels: Mapping[str, Mapping[str, Score]]
+    responses: Responses
+    logprobs: Logprobs
+    scores: Scores
+    labels: Scores
     checks: Sequence[LogprobCheck]
-    judge_model: str
-    oracle_model: str
-    rubric_versions: Mapping[str, str]
+    models: Mapping[str, Any]
+
+    @property
+    def logging_policy(self) -> str:
+        return next(iter(self.responses))
 
     @property
     def targets(self) -> list[str]:
-        return [policy for policy in self.responses if policy != self.logging_policy]
+        return list(self.responses)[1:]
 
-    def logged(self) -> list[LoggedSample]:
-        """The logging policy's answers that have a score."""
-
-        def logprob(policy: str, prompt_id: str) -> float | None:
-            value = self.logprobs[policy].get(prompt_id)
-            return (
-                None if value is None else min(value, 0.0)
-            )  # rounding may exceed certainty
-
-        return [
-            LoggedSample(
-                total_logprob=logprob(self.logging_policy, columns["prompt_id"]),
-                target_logps={
-                    name: logprob(name, columns["prompt_id"]) for name in self.targets
-                },
-                **columns,
+    @cached_property
+    def samples(self) -> Samples:
+        """The answers that have a score; those of the targets that have a label are the probe."""
+        logged = []
+        for columns in self._scored(self.logging_policy):
+            known = {
+                policy: logprobs[columns["prompt_id"]]
+                for policy, logprobs in self.logprobs.items()
+            }
+            # Rounding may leave a certain answer slightly above zero.
+            values = {p: None if v is None else min(v, 0.0) for p, v in known.items()}
+            total = values.pop(self.logging_policy)
+            logged.append(
+                LoggedSample(total_logprob=total, target_logps=values, **columns)
             )
-            for columns in self._scored(self.logging_policy)
-        ]
-
-    def fresh(self, policy: str) -> list[FreshDraw]:
-        """A target's answers that have a score, without labels: those belong to the probe."""
-        return [
-            FreshDraw(**{**row, "oracle_label": None}) for row in self._scored(policy)
-        ]
-
-    def probe(self, policy: str) -> list[FreshDraw]:
-        """A target's answers that have a score and a label."""
-        rows = self._scored(policy)
-        return [FreshDraw(**row) for row in rows if row["oracle_label"] is not None]
+        fresh, probe = {}, {}
+        for policy in self.targets:
+            draws = [FreshDraw(**columns) for columns in self._scored(policy)]
+            fresh[policy] = [dataclasses.replace(d, oracle_label=None) for d in draws]
+            probe[policy] = [d for d in draws if d.oracle_label is not None]
+        return Samples(
+            logged=logged,
+            fresh={policy: draws for policy, draws in fresh.items() if draws},
+            probe={policy: draws for policy, draws in probe.items() if draws},
+        )
 
     def _scored(self, policy: str) -> Iterator[dict[str, Any]]:
-        for prompt in self.prompts:
-            score = self.scores[policy].get(prompt.prompt_id)
-            label = self.labels[policy].get(prompt.prompt_id)
-            if score is not None and score.judge_score is not None:
-                response = self.responses[policy][prompt.prompt_id]
+        for prompt_id, score in self.scores[policy].items():
+            if score.judge_score is not None:
+                label = self.labels[policy].get(prompt_id)
+                response = self.responses[policy][prompt_id]
                 yield {
-                    "prompt_id": prompt.prompt_id,
+                    "prompt_id": prompt_id,
                     "policy": policy,
                     "judge_score": score.judge_score,
                     "judge_score_variance": score.judge_score_variance,
@@ -122,10 +123,10 @@ class LoggedData:
     @cached_property
     def files(self) -> dict[str, list[dict[str, Any]]]:
         """Rows with texts by file name, as oracle.logged, fresh_dir and probe_dir read them."""
-        rows: dict[str, Sequence[FreshDraw]] = {"logged.jsonl": self.logged()}
-        rows |= {f"fresh/{policy}.jsonl": self.fresh(policy) for policy in self.targets}
-        rows |= {f"probe/{policy}.jsonl": self.probe(policy) for policy in self.targets}
-        text = {prompt.prompt_id: prompt.text for prompt in self.prompts}
+        samples, text = self.samples, {p.prompt_id: p.text for p in self.prompts}
+        rows: dict[str, Sequence[FreshDraw]] = {"logged.jsonl": samples.logged}
+        for folder, draws in (("fresh", samples.fresh), ("probe", samples.probe)):
+            rows |= {f"{folder}/{policy}.jsonl": some for policy, some in draws.items()}
         return {
             name: [
                 {
@@ -134,30 +135,10 @@ class LoggedData:
                     "response": self.responses[row.policy][row.prompt_id].response_text,
                     **row.to_dict(),
                 }
-                for row in samples
+                for row in some
             ]
-            for name, samples in rows.items()
-            if samples
+            for name, some in rows.items()
         }
-
-    def dataset(self, *, n_folds: int, seed: int) -> Dataset:
-        """Arrange the answers as columns. Raises UserError for too few scores or labels."""
-        logged = self.logged()
-        if not logged:
-            raise UserError(
-                f"judge: no answer of {self.logging_policy} has a readable score. See the store's "
-                "replies."
-            )
-        fresh = {policy: self.fresh(policy) for policy in self.targets}
-        probe = {policy: self.probe(policy) for policy in self.targets}
-        return build_dataset(
-            logged,
-            fresh={policy: draws for policy, draws in fresh.items() if draws},
-            probe={policy: draws for policy, draws in probe.items() if draws},
-            policies=self.targets,
-            n_folds=n_folds,
-            seed=seed,
-        )
 
     @cached_property
     def info(self) -> dict[str, Any]:
@@ -165,9 +146,7 @@ class LoggedData:
         return {
             "logging_policy": self.logging_policy,
             "n_prompts": len(self.prompts),
-            "judge_model": self.judge_model,
-            "oracle_model": self.oracle_model,
-            "rubric_versions": dict(self.rubric_versions),
+            **self.models,
             "checks": [check.to_dict() for check in self.checks],
             "policies": [summary.to_dict() for summary in self.summaries],
             "n_rows": {name: len(rows) for name, rows in self.files.items()},
@@ -182,36 +161,40 @@ class LoggedData:
 
     def table(self) -> str:
         """The counts as a table for the console, with the checks."""
+        head = ["policy", "answers", "cut off", "null", "zero", "w = 1", "w > 5"]
+        head += ["scores", "mean", "labels", "mean", "unread"]
+        rows = []
+        for s in self.summaries:
+            n_unread = s.scores.n_unreadable + s.labels.n_unreadable
+            ratios = [s.n_null, s.n_zero, s.n_exactly_one, s.n_extreme]
+            rated = [s.scores.n, s.scores.mean, s.labels.n, s.labels.mean]
+            counts = [s.n_responses, s.n_cut_off, *ratios, *rated, n_unread]
+            rows.append([s.policy, *map(_cell, counts)])
         checks = [
             f"{check.differences}: {check.n_checked:,} compared, at most "
             f"{check.max_difference:.2g} nats apart"
             for check in self.checks
         ]
-        return "\n".join([summary_table(self.summaries), *checks, ""])
+        return "\n".join([text_table(head, rows), _LEGEND, *checks, ""])
 
     @cached_property
     def summaries(self) -> list[PolicySummary]:
         """Counts of every policy, the logging one first."""
-        return [
-            self._summary(policy) for policy in (self.logging_policy, *self.targets)
-        ]
+        return [self._summary(policy) for policy in self.responses]
 
     def _summary(self, policy: str) -> PolicySummary:
         responses = self.responses[policy].values()
-        logged, base = (
-            self.responses[self.logging_policy],
-            self.logprobs[self.logging_policy],
-        )
+        logged = self.responses[self.logging_policy]
+        base = self.logprobs[self.logging_policy]
         known = {
-            p: value for p, value in self.logprobs[policy].items() if value is not None
+            name: value
+            for name, value in self.logprobs[policy].items()
+            if value is not None
         }
         ratios = [
             value - other
-            for p, value in known.items()
-            if (other := base[p]) is not None
-        ]
-        zeros = [
-            p for p, value in known.items() if value == 0.0 and logged[p].response_text
+            for name, value in known.items()
+            if (other := base[name]) is not None
         ]
         return PolicySummary(
             policy=policy,
@@ -220,7 +203,9 @@ class LoggedData:
             n_cut_off=sum(response.finish_reason == "length" for response in responses),
             n_logprobs=len(known),
             n_null=len(logged) - len(known),
-            n_zero=len(zeros),
+            n_zero=sum(
+                v == 0 and logged[n].response_text != "" for n, v in known.items()
+            ),
             n_exactly_one=ratios.count(0.0),
             n_extreme=sum(abs(ratio) > math.log(EXTREME) for ratio in ratios),
             max_abs_log_ratio=max(map(abs, ratios), default=None),
@@ -239,52 +224,7 @@ def _numbers(scores: Collection[Score]) -> Numbers:
     )
 
 
-def summary_table(summaries: Sequence[PolicySummary]) -> str:
-    """The counts as a table for the console, with a legend."""
-    head = [
-        "policy",
-        "answers",
-        "cut off",
-        "null",
-        "zero",
-        "w = 1",
-        "w > 5",
-        "scores",
-        "mean",
-        "labels",
-        "mean",
-        "unread",
-    ]
-    rows = []
-    for s in summaries:
-        n_unread = s.scores.n_unreadable + s.labels.n_unreadable
-        ratios = [s.n_null, s.n_zero, s.n_exactly_one, s.n_extreme]
-        rated = [s.scores.n, s.scores.mean, s.labels.n, s.labels.mean]
-        counts = [s.n_responses, s.n_cut_off, *ratios, *rated, n_unread]
-        rows.append([s.policy, *(_cell(count) for count in counts)])
-    return f"{text_table(head, rows)}\n{_LEGEND}"
-
-
 def _cell(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
-
-
-def status_table(done: Mapping[str, Sequence[tuple[int, int]]]) -> str:
-    """What is done and wanted, by policy, of answers, log-probabilities, scores and labels."""
-    rows = [
-        [policy, *(f"{n:,} of {wanted:,}" for n, wanted in steps)]
-        for policy, steps in done.items()
-    ]
-    lacking = [
-        sum(wanted - n for n, wanted in step)
-        for step in zip(*done.values(), strict=True)
-    ]
-    missing = [f"{n:,} {step}" for step, n in zip(_STEPS, lacking, strict=True) if n]
-    conclusion = "complete"
-    if missing:
-        conclusion = (
-            f"missing: {', '.join(missing)}. Run without status=true to continue."
-        )
-    return f"{text_table(['policy', *_STEPS], rows)}\n{conclusion}"

@@ -1,7 +1,8 @@
 """Logged answers, fresh draws and labels: read from files, validated, and arranged as columns.
 
-A logging policy has answered prompts; `target_logps` holds the log-probabilities of the same tokens under other
-policies. Fresh draws are the other policies' own answers. A judge has scored all answers, an oracle has labelled some.
+A logging policy has answered prompts; `target_logps` holds the log-probabilities of the same tokens
+under other policies. Fresh draws are the other policies' own answers. A judge has scored all
+answers, an oracle has labelled some.
 
 Letters: n logged rows, r fresh draws of a policy, g prompts.
 """
@@ -12,25 +13,27 @@ import dataclasses
 import difflib
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 
 from elo_exp import files
 from elo_exp.arrays import Array, Index, Mask
-from elo_exp.records import MAX_LOGPROB, Record, UserError, fingerprint
+from elo_exp.records import MAX_LOGPROB, Record, UserError, fingerprint, one_of
 from elo_exp.types import Natural, NonNegative, Share
 
 MIN_LABELS = 10  # two in each of five folds
-LATER_NAMES = {
-    "base_policy_logprob": "total_logprob",
-    "target_policy_logprobs": "target_logps",
-}
-_ENDINGS = (".jsonl", "_responses.jsonl", ".jsonl.gz", "_responses.jsonl.gz")
 _HINTS = {
     "judge_score": "Divide a score on a scale from 0 to 10 by 10.",
     "oracle_label": "Divide a label on a scale from 0 to 10 by 10; use null for no label.",
@@ -63,8 +66,29 @@ class FreshDraw(Record):
 class LoggedSample(FreshDraw):
     """One answer of the logging policy. Log-probabilities are sums over its tokens, in nats."""
 
-    total_logprob: Logprob | None
-    target_logps: Annotated[Mapping[str, Logprob | None], Field(min_length=1)]
+    total_logprob: Annotated[
+        Logprob | None,
+        Field(validation_alias=AliasChoices("total_logprob", "base_policy_logprob")),
+    ]
+    target_logps: Annotated[
+        Mapping[str, Logprob | None],
+        Field(
+            min_length=1,
+            validation_alias=AliasChoices("target_logps", "target_policy_logprobs"),
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """All answers: those of the logging policy, and draws by target policy.
+
+    probe  labelled draws that only check the calibration
+    """
+
+    logged: Sequence[LoggedSample]
+    fresh: Mapping[str, Sequence[FreshDraw]]
+    probe: Mapping[str, Sequence[FreshDraw]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,79 +115,88 @@ def read_truth(path: Path) -> dict[str, Truth]:
             ) from None
 
 
-def read_logged(path: Path) -> list[LoggedSample]:
-    """Read the logged answers of a JSON lines file.
+def read_samples(
+    logged: str | Path,
+    *,
+    fresh_dir: str | Path | None = None,
+    probe_dir: str | Path | None = None,
+    policies: Sequence[str] | None = None,
+) -> Samples:
+    """Read the logged answers, and the files `<policy>.jsonl` in folders of draws.
 
-    Raises UserError naming file, line, field and remedy.
+    policies  whose draws are read; None for all that have log-probabilities
+    Raises UserError naming file, line, field and remedy, and for a policy without a file of fresh
+    draws.
     """
-    rows = _with_one_kind_of_names(files.read_jsonl(path))
-    samples = _validated(rows, TypeAdapter(LoggedSample), default_policy="base")
+    rows = read_logged(Path(logged))
+    with_logprobs = _with_logprobs(rows)
+    chosen = policies or with_logprobs
+    fresh = {} if fresh_dir is None else _draw_files(Path(fresh_dir))
+    probe = {} if probe_dir is None else _draw_files(Path(probe_dir))
+    for policy in chosen:
+        one_of("oracle.policies", policy, list(dict.fromkeys([*with_logprobs, *fresh])))
+        if fresh_dir is not None and policy not in fresh:
+            kept = ",".join(name for name in chosen if name in fresh)
+            raise UserError(
+                f"{fresh_dir}: found no draws of {policy!r}, but of "
+                f"{', '.join(fresh) or 'nobody'}. Add {policy}.jsonl, or leave the policy out: "
+                f"oracle.policies=[{kept}]."
+            )
+    return Samples(
+        logged=rows,
+        fresh={policy: read_draws(fresh[policy], policy) for policy in chosen if fresh},
+        probe={
+            policy: read_draws(probe[policy], policy)
+            for policy in chosen
+            if policy in probe
+        },
+    )
+
+
+def read_logged(path: Path) -> list[LoggedSample]:
+    samples = _validated(path, TypeAdapter(LoggedSample), default_policy="base")
+    first = next(iter(samples.values()))
     for place, sample in samples.items():
-        first = next(iter(samples.values()))
         if sample.policy != first.policy:
             raise UserError(
                 f"{place}: policy is {sample.policy!r}, above it was {first.policy!r}. Expected "
                 "the answers of one logging policy; move the others to the folder of fresh draws."
             )
-    if not samples:
-        raise UserError(f"{path}: is empty. Expected one logged answer a line.")
     return list(samples.values())
 
 
-def read_draws(folder: Path, policy: str) -> list[FreshDraw] | None:
-    """Read one policy's file in a folder of draws; None where it has no file there."""
-    paths = [path for end in _ENDINGS if (path := folder / f"{policy}{end}").is_file()]
-    if not paths:
-        return None
-    draws = _validated(
-        files.read_jsonl(paths[0]), TypeAdapter(FreshDraw), default_policy=policy
-    )
+def read_draws(path: Path, policy: str) -> list[FreshDraw]:
+    draws = _validated(path, TypeAdapter(FreshDraw), default_policy=policy)
     for place, draw in draws.items():
         if draw.policy != policy:
             raise UserError(
                 f"{place}: policy is {draw.policy!r} in the file of {policy!r}. Move the line."
             )
-    if not draws:
-        raise UserError(
-            f"{paths[0]}: is empty. Expected one answer of {policy!r} a line."
-        )
     return list(draws.values())
 
 
-def policies_with_draws(folder: Path) -> list[str]:
-    """Names of the policies that have a file in a folder of draws, sorted."""
-    names = (path.name.removesuffix(".gz") for path in folder.glob("*.jsonl*"))
-    return sorted(
-        {name.removesuffix(".jsonl").removesuffix("_responses") for name in names}
+def _draw_files(folder: Path) -> dict[str, Path]:
+    """Files by policy, sorted; where a policy has several, that with the shortest name."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir(), reverse=True):
+        if name := re.fullmatch(r"(.+?)(_responses)?\.jsonl(\.gz)?", path.name):
+            found[name[1]] = path
+    return dict(sorted(found.items()))
+
+
+def _with_logprobs(logged: Sequence[LoggedSample]) -> list[str]:
+    return list(
+        dict.fromkeys(policy for sample in logged for policy in sample.target_logps)
     )
 
 
-def _with_one_kind_of_names(
-    rows: Iterable[tuple[str, dict[str, Any]]],
-) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Rename LATER_NAMES; a file keeps to one kind of names, so that no column is half empty."""
-    first_use: dict[str, tuple[str, str]] = {}
-    for place, row in rows:
-        for name in row:
-            ours = LATER_NAMES.get(name, name)
-            used, where = first_use.setdefault(ours, (name, place))
-            if used != name:
-                raise UserError(
-                    f"{place}: has {name!r}, and {where} has {used!r}. Keep to one of the two names."
-                )
-        yield place, {LATER_NAMES.get(name, name): value for name, value in row.items()}
-
-
 def _validated(
-    rows: Iterable[tuple[str, dict[str, Any]]],
-    adapter: TypeAdapter[Sample],
-    *,
-    default_policy: str,
+    path: Path, adapter: TypeAdapter[Sample], *, default_policy: str
 ) -> dict[str, Sample]:
     """The samples by their place in the file. Raises UserError for an invalid or repeated row."""
     samples: dict[str, Sample] = {}
     seen: dict[tuple[str, int], str] = {}
-    for place, row in rows:
+    for place, row in files.read_jsonl(path):
         values = {**row, "prompt_id": _prompt_id(place, row)}
         values["policy"] = str(row.get("policy") or default_policy)
         if row.get("response_chars") is None and isinstance(row.get("response"), str):
@@ -179,6 +212,8 @@ def _validated(
                 "the two, or number several answers to one prompt with draw_idx."
             )
         samples[place] = sample
+    if not samples:
+        raise UserError(f"{path}: is empty. Expected one answer a line.")
     return samples
 
 
@@ -241,9 +276,8 @@ class Dataset:
     logging_logprob: Array  # (n,) nats
     target_logprob: Mapping[str, Array]  # policy -> (n,) nats
     fresh: Mapping[str, Rows] = field(default_factory=dict)
-    probe: Mapping[str, Rows] = field(
-        default_factory=dict
-    )  # labelled draws for the audit alone
+    # labelled draws for the audit alone
+    probe: Mapping[str, Rows] = field(default_factory=dict)
 
     @property
     def n_labels(self) -> int:
@@ -256,26 +290,18 @@ class Dataset:
 
 
 def build_dataset(
-    logged: Sequence[LoggedSample],
-    *,
-    fresh: Mapping[str, Sequence[FreshDraw]],
-    probe: Mapping[str, Sequence[FreshDraw]],
-    policies: Sequence[str] | None,
-    n_folds: int,
-    seed: int,
+    samples: Samples, *, n_folds: int, seed: int, policies: Sequence[str] | None = None
 ) -> Dataset:
     """Arrange answers as columns. Raises UserError for too few labels or no prompt in common.
 
-    policies  those to be estimated; None for all that have log-probabilities
     n_folds   of the prompts, by a hash of the prompt's id, so that a prompt's fold does not depend
               on the other prompts
+    policies  those to be estimated; None for all that have log-probabilities
     """
-    with_logprobs = list(
-        dict.fromkeys(name for sample in logged for name in sample.target_logps)
-    )
-    groups: list[Sequence[FreshDraw]] = [logged, *fresh.values(), *probe.values()]
+    logged = samples.logged
+    with_logprobs = _with_logprobs(logged)
     number: dict[str, int] = {}
-    for answers in groups:
+    for answers in (logged, *samples.fresh.values(), *samples.probe.values()):
         for answer in answers:
             number.setdefault(answer.prompt_id, len(number))
     folds = np.array(
@@ -297,7 +323,7 @@ def build_dataset(
 
     data = Dataset(
         logging_policy=logged[0].policy,
-        policies=tuple(with_logprobs if policies is None else policies),
+        policies=tuple(dict.fromkeys(policies or with_logprobs)),
         prompts=tuple(number),
         n_folds=n_folds,
         logged=columns(logged),
@@ -306,8 +332,8 @@ def build_dataset(
             policy: _column(sample.target_logps.get(policy) for sample in logged)
             for policy in with_logprobs
         },
-        fresh={policy: columns(draws) for policy, draws in fresh.items()},
-        probe={policy: columns(draws) for policy, draws in probe.items()},
+        fresh={policy: columns(draws) for policy, draws in samples.fresh.items()},
+        probe={policy: columns(draws) for policy, draws in samples.probe.items()},
     )
     _check(data)
     return data
@@ -342,10 +368,8 @@ def _check(data: Dataset) -> None:
             )
     for policy, draws in data.fresh.items():
         if not np.isin(draws.prompt, data.logged.prompt).any():
-            ours, theirs = (
-                data.prompts[data.logged.prompt[0]],
-                data.prompts[draws.prompt[0]],
-            )
+            ours = data.prompts[data.logged.prompt[0]]
+            theirs = data.prompts[draws.prompt[0]]
             raise UserError(
                 f"oracle.fresh_dir: the draws of {policy!r} and the logged answers have no "
                 f"prompt_id in common (for example {theirs!r} and {ours!r}). Use the same ids."

@@ -17,17 +17,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from elo_exp.experiments.oracle import OracleSettings, read
-from elo_exp.oracle.data import Dataset
-from elo_exp.oracle.estimates import Options, analyse
-from tests.data import shipped
-from tests.oracle_simulation import World
+from elo_exp.files import write_jsonl
+from elo_exp.oracle.data import Dataset, Rows, build_dataset, read_samples
+from elo_exp.oracle.estimates import Analysis, Options, analyse
+from tests.oracle_simulation import NAMES, OPTIONS, World, estimators
 
 SIZES = (2482, 4965, 9930, 19860)
 FULL = 9930  # rows of the experiment that this one follows
@@ -37,29 +36,13 @@ SHIFTS = {
     "premium": 0.8,
     "unhelpful": -1.5,
 }
-NAMES = (
-    "ips",
-    "snips",
-    "calibrated_ips",
-    "dr_cpo",
-    "mrdr",
-    "tmle",
-    "stacked_dr",
-    "direct",
-)
 PEERS = {
     "snips": "raw-ips",
     "calibrated_ips": "calibrated-ips",
     "dr_cpo": "dr-cpo",
     "tmle": "tmle",
 }
-OPTIONS = Options(
-    calibration="monotone",
-    by_variance=False,
-    max_residual=0.05,
-    half_widths=(0.02,),
-    compat=None,
-)
+COMPAT = dataclasses.replace(OPTIONS, compat="cje-0.3")
 _PEER = """
 import json, logging, sys, time, warnings
 warnings.simplefilter("ignore")
@@ -70,14 +53,14 @@ for name in sys.argv[2:]:
     found = analyze_dataset(
         logged_data_path=f"{sys.argv[1]}/logged.jsonl", fresh_draws_dir=f"{sys.argv[1]}/fresh", estimator=name
     )
-    values = dict(zip(found.metadata["target_policies"], map(float, found.estimates)))
-    errors = dict(zip(found.metadata["target_policies"], map(float, found.standard_errors)))
-    print(json.dumps([name, time.process_time() - start, values, errors]), flush=True)
+    numbers = zip(map(float, found.estimates), map(float, found.standard_errors))
+    by_policy = dict(zip(found.metadata["target_policies"], numbers))
+    print(json.dumps([name, time.process_time() - start, by_policy]), flush=True)
 """
 
 
 def data(n: int) -> Dataset:
-    """Four targets of one logging policy: the logged answers of the first, and the log-probabilities of all."""
+    """Four targets of one logging policy, each with fresh draws and log-probabilities."""
     drawn = {
         policy: World(n=n, shift=shift, style=0.3).draw(np.random.default_rng(20260425))
         for policy, shift in SHIFTS.items()
@@ -85,145 +68,96 @@ def data(n: int) -> Dataset:
     return dataclasses.replace(
         drawn["clone"],
         policies=tuple(SHIFTS),
-        target_logprob={
-            policy: some.target_logprob["target"] for policy, some in drawn.items()
-        },
+        target_logprob={p: some.target_logprob["target"] for p, some in drawn.items()},
         fresh={policy: some.fresh["target"] for policy, some in drawn.items()},
     )
 
 
 def write(found: Dataset, folder: Path) -> None:
-    """As files that both can read."""
-    (folder / "fresh").mkdir()
-    with (folder / "logged.jsonl").open("w", encoding="utf-8") as file:
-        for i in range(len(found.logged)):
-            label = found.logged.label[i]
-            row = {
-                **_answer(found, found.logged.prompt[i], found.logged.score[i]),
-                "base_policy_logprob": float(found.logging_logprob[i]),
-                "target_policy_logprobs": {
-                    p: float(logprob[i]) for p, logprob in found.target_logprob.items()
-                },
-                **({} if np.isnan(label) else {"oracle_label": float(label)}),
-            }
-            file.write(json.dumps(row) + "\n")
+    """Write files that both can read."""
+
+    def answers(rows: Rows) -> list[dict[str, Any]]:
+        names = [found.prompts[i] for i in rows.prompt]
+        common = {"response": "x" * 100, "draw_idx": 0}
+        return [
+            {"prompt_id": name, "prompt": name, "judge_score": score, **common}
+            for name, score in zip(names, rows.score.tolist(), strict=True)
+        ]
+
+    logged = answers(found.logged)
+    for i, row in enumerate(logged):
+        row["base_policy_logprob"] = float(found.logging_logprob[i])
+        row["target_policy_logprobs"] = {
+            policy: float(logprob[i])
+            for policy, logprob in found.target_logprob.items()
+        }
+        if found.logged.labelled[i]:
+            row["oracle_label"] = float(found.logged.label[i])
+    write_jsonl(folder / "logged.jsonl", logged)
     for policy, draws in found.fresh.items():
-        with (folder / "fresh" / f"{policy}_responses.jsonl").open(
-            "w", encoding="utf-8"
-        ) as file:
-            for prompt, score in zip(draws.prompt, draws.score, strict=True):
-                file.write(
-                    json.dumps({**_answer(found, prompt, score), "draw_idx": 0}) + "\n"
-                )
+        write_jsonl(folder / "fresh" / f"{policy}_responses.jsonl", answers(draws))
 
 
-def _answer(found: Dataset, prompt: int, score: float) -> dict[str, Any]:
-    name = found.prompts[prompt]
-    return {
-        "prompt_id": name,
-        "prompt": name,
-        "response": "x" * 100,
-        "judge_score": float(score),
-    }
-
-
-def settings(folder: Path) -> OracleSettings:
-    return OracleSettings(
-        logged=str(folder / "logged.jsonl"),
-        fresh_dir=str(folder / "fresh"),
-        probe_dir=None,
-        truth=None,
-        policies=None,
-        calibration="monotone",
-        by_variance=False,
-        n_folds=5,
-        seed=42,
-        max_residual=0.05,
-        half_widths=[0.02],
-        ablation=False,
-    )
-
-
-def seconds(found: Dataset, options: Options) -> float:
-    estimators = {name: shipped("estimator", name) for name in NAMES}
-    best = float("inf")
+def timed(
+    found: Dataset, options: Options, names: Sequence[str] = NAMES
+) -> tuple[float, Analysis]:
+    """The best of three."""
+    taken = []
     for _ in range(3):
         start = time.process_time()
-        analyse(found, estimators, options)
-        best = min(best, time.process_time() - start)
-    return best
+        analysis = analyse(found, estimators(names), options)
+        taken.append(time.process_time() - start)
+    return min(taken), analysis
 
 
 def show_growth() -> bool:
     """Print a table; whether twice the rows take at most three times as long."""
     print(
-        f"\n{len(SHIFTS)} policies x {len(NAMES)} estimators, with all checks: CPU seconds"
+        f"\n{len(SHIFTS)} policies x {len(NAMES)} estimators, all checks: CPU seconds"
     )
-    print(
-        f"  {'rows':>8}{'as shipped':>14}{'compat=cje-0.3':>18}{'us a row and estimate':>25}"
-    )
+    print(f"  {'rows':>8}{'as shipped':>14}{'compat=cje-0.3':>18}")
     times = []
     for n in SIZES:
         found = data(n)
-        times.append(seconds(found, OPTIONS))
-        compat = seconds(found, dataclasses.replace(OPTIONS, compat="cje-0.3"))
-        each = 1e6 * times[-1] / (n * len(SHIFTS) * len(NAMES))
-        print(f"  {n:>8,}{times[-1]:>14.2f}{compat:>18.2f}{each:>25.2f}")
+        times.append(timed(found, OPTIONS)[0])
+        print(f"  {n:>8,}{times[-1]:>14.2f}{timed(found, COMPAT)[0]:>18.2f}")
     return all(after < 3 * before for before, after in itertools.pairwise(times))
 
 
 def show_peer(python: str) -> bool:
     """Both from the files, one estimator after the other; whether the numbers are the same to 1e-6."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write(data(FULL), folder)
+        write(data(FULL), Path(name))
         start = time.process_time()
-        found = read(settings(folder))
+        samples = read_samples(f"{name}/logged.jsonl", fresh_dir=f"{name}/fresh")
+        found = build_dataset(samples, n_folds=5, seed=42)
         reading = time.process_time() - start
-        print(
-            f"\n{FULL:,} rows from files, CPU seconds for all {len(SHIFTS)} policies; reading is {reading:.2f} of ours"
-        )
-        print(
-            f"  {'estimator':<18}{'elo_exp':>10}{'cje-eval':>12}{'ratio':>10}{'largest difference':>22}"
-        )
-        program = [python, "-c", _PEER, name, *PEERS.values()]
         ran = subprocess.run(
-            program,
+            [python, "-c", _PEER, name, *PEERS.values()],
             capture_output=True,
             text=True,
             check=True,
             env={**os.environ, "HOME": name},
         )
-        theirs = {row[0]: row[1:] for row in map(json.loads, ran.stdout.splitlines())}
-        same = [
-            _beside(found, reading, ours, theirs[peer]) for ours, peer in PEERS.items()
-        ]
-        return all(same)
-
-
-def _beside(
-    found: Dataset,
-    reading: float,
-    name: str,
-    theirs: tuple[float, Mapping[str, float], Mapping[str, float]],
-) -> bool:
-    start = time.process_time()
-    analysis = analyse(
-        found,
-        {name: shipped("estimator", name)},
-        dataclasses.replace(OPTIONS, compat="cje-0.3"),
+    print(f"\n{FULL:,} rows from files, CPU seconds; reading is {reading:.2f} of ours")
+    print(
+        f"  {'estimator':<18}{'elo_exp':>10}{'cje-eval':>12}{'ratio':>10}{'difference':>14}"
     )
-    ours = time.process_time() - start + reading
-    taken, values, errors = theirs
-    off = max(
-        max(
-            abs(estimate.value - values[policy]),
-            abs(estimate.std_error - errors[policy]),
+    theirs = {row[0]: row[1:] for row in map(json.loads, ran.stdout.splitlines())}
+    largest = 0.0
+    for ours, peer in PEERS.items():
+        taken, analysis = timed(found, COMPAT, [ours])
+        their_time, numbers = theirs[peer]
+        off = max(
+            max(abs(e.value - numbers[p][0]), abs(e.std_error - numbers[p][1]))
+            for (p, _), e in analysis.unfiltered.items()
         )
-        for (policy, _), estimate in analysis.unfiltered.items()
-    )
-    print(f"  {name:<18}{ours:>10.2f}{taken:>12.1f}{taken / ours:>10.0f}{off:>22.1e}")
-    return off < 1e-6
+        largest = max(largest, off)
+        taken += reading
+        print(
+            f"  {ours:<18}{taken:>10.2f}{their_time:>12.1f}{their_time / taken:>10.0f}{off:>14.1e}"
+        )
+    return largest < 1e-6
 
 
 def main() -> int:
