@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
+import json
 import os
 import resource
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +19,7 @@ from omegaconf import OmegaConf
 
 from elo_exp import CONF, HOME, config
 from elo_exp.data.battles import Battles
+from elo_exp.files import write_whole
 from elo_exp.records import Battle, Comparison
 
 BANK = HOME / "prompts" / "bank.jsonl"
@@ -41,6 +46,26 @@ def by_dimension(rows: Mapping[str, Sequence[Battle]]) -> dict[str, Battles]:
         for b in some
     ]
     return Battles.from_rows(every).by_dimension(rows)
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Rows in the form that the name asks for: .jsonl, .csv or .parquet, each also .gz."""
+    content = io.BytesIO()
+    if ".parquet" in path.suffixes:
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist(list(rows)), content)
+    elif ".csv" in path.suffixes:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+        content.write(text.getvalue().encode())
+    else:
+        content.writelines(f"{json.dumps(row)}\n".encode() for row in rows)
+    data = content.getvalue()
+    return write_whole(path, gzip.compress(data) if path.suffix == ".gz" else data)
 
 
 def shipped(group: str, name: str, **changes: Any) -> Any:

@@ -23,7 +23,7 @@ from elo_exp.analysis.agreement import (
     repeat_agreement,
 )
 from elo_exp.analysis.transitivity import cycles
-from elo_exp.data import battles
+from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import reconcile
 from elo_exp.ratings.leaderboard import Leaderboard
@@ -290,10 +290,10 @@ def test_judges_are_rated_by_what_both_judged():
 
 def test_real_people_and_gpt_4():
     """Their single verdicts agree little more than by chance; what they make of 59 models does."""
-    columns = {name: name for name in (*battles.REQUIRED, *battles.OPTIONAL)}
+    columns = {name: name for name in battle_files.NAMES}
     path = shared_data("llmfao/battles.jsonl.gz")
     some = {
-        judge: battles.read(
+        judge: battle_files.read(
             path, columns=columns, filters={"judge_model": judge}
         ).battles
         for judge in ("crowd", "gpt-4")

@@ -25,7 +25,7 @@ from elo_exp.analysis.judge_bias import (
     position_effect,
     response_lengths,
 )
-from elo_exp.data import battles
+from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.pairing import reconcile
 from elo_exp.ratings.bradley_terry import POINTS
@@ -445,13 +445,13 @@ def test_law_whatever_the_verdicts_no_number_is_nan(data: st.DataObject):
 
 def test_on_real_votes_people_do_not_prefer_the_longer_response_of_equals():
     """Thirteen prompts and sixty models: people's effect is .00 +- .13."""
-    columns = {name: name for name in (*battles.REQUIRED, *battles.OPTIONAL)}
+    columns = {name: name for name in battle_files.NAMES}
     rows = [
         row for _, row in files.read_jsonl(shared_data("llmfao/responses.jsonl.gz"))
     ]
     lengths = {(row["prompt_id"], row["model"]): len(row["response"]) for row in rows}
     path = shared_data("llmfao/battles.jsonl.gz")
-    crowd = battles.read(
+    crowd = battle_files.read(
         path, columns=columns, filters={"judge_model": "crowd"}
     ).battles
     effect = controlled(crowd, lengths).effect

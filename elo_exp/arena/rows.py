@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from elo_exp import files
 from elo_exp.arena.settings import ArenaColumns, ArenaSource
-from elo_exp.data import battles
+from elo_exp.data import tables
 from elo_exp.records import UserError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def paths(arena: ArenaSource) -> list[Path]:
             f"arena.path: found no file of battles at {path}. Check the path."
         )
     for file in found:
-        battles.check_ending(file)
+        tables.check_ending(file)
     return found
 
 
@@ -109,7 +109,7 @@ def _rows(
         some = None if chosen is None else chosen[number]
         if path is None:
             found = _dataset_rows(arena, wanted, some)
-        elif battles.check_ending(path) == ".parquet":
+        elif tables.check_ending(path) == ".parquet":
             found = _parquet_rows(path, arena.columns, wanted, some)
         else:
             found = _line_rows(path, arena.columns, some)
@@ -137,7 +137,7 @@ def _check_columns(columns: ArenaColumns, found: Collection[str], place: str) ->
 def _line_rows(
     path: Path, columns: ArenaColumns, chosen: set[int] | None
 ) -> Iterator[Numbered]:
-    read = files.read_jsonl if battles.check_ending(path) == ".jsonl" else _csv_rows
+    read = files.read_jsonl if tables.check_ending(path) == ".jsonl" else _csv_rows
     last = None if chosen is None else max(chosen)
     for i, (place, values) in enumerate(read(path)):
         if i == 0:

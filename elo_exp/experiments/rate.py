@@ -16,7 +16,7 @@ from elo_exp.arena import placement
 from elo_exp.arena import report as arena_report
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.settings import ArenaSettings
-from elo_exp.data import battles
+from elo_exp.data import battle_files, tables
 from elo_exp.data.battles import Battles
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.standings import report
@@ -111,10 +111,10 @@ class Rate:
     def dry_run(self, context: Context) -> None:
         if not Path(self.battles).is_file():
             raise UserError(f"battles: found no file {self.battles}. Check the path.")
-        battles.check_ending(Path(self.battles))
+        tables.check_ending(Path(self.battles))
 
     def run(self, context: Context) -> Report:
-        read = battles.read(
+        read = battle_files.read(
             Path(self.battles),
             columns=dataclasses.asdict(self.battles_columns),
             filters=dataclasses.asdict(self.battles_filter),

@@ -1,0 +1,346 @@
+"""Battles files: .jsonl, .csv or .parquet become battles, whatever their columns are called."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import unicodedata
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elo_exp.data import tables
+from elo_exp.data.battles import Battles, Codes
+from elo_exp.data.tables import ABSENT
+from elo_exp.records import WINNERS, Battle, UserError
+
+logger = logging.getLogger(__name__)
+
+REQUIRED = ("model_a", "model_b", "winner")
+NAMES = (
+    *REQUIRED,
+    "source",
+    "question_id",
+    "judge_model",
+    "dimension",
+    "verdict_ab",
+    "verdict_ba",
+)
+_MAX_MODELS = 3000  # beyond it, the column does not hold models
+_MAX_NAMED = 5  # names in a warning
+
+
+class _MalformedError(Exception):
+    """Says what is wrong with a row."""
+
+
+class _NoColumnError(_MalformedError):
+    """The row lacks a column, as all of its file may."""
+
+
+class _AmbiguousError(_MalformedError):
+    """The winner may be read in two ways. Other rows may be, too, so that none may be dropped."""
+
+
+class _Nested(str):
+    """The text of a list or an object: no name."""
+
+    __repr__ = str.__str__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BattlesFile:
+    """What was read of a battles file."""
+
+    battles: Battles
+    n_dropped: int  # malformed rows
+    n_filtered: int  # rows that a filter left out
+
+
+def read(
+    path: Path,
+    *,
+    columns: Mapping[str, str | None],
+    filters: Mapping[str, str | None],
+    on_error: str = "stop",
+) -> BattlesFile:
+    """Read the battles of a .jsonl, .csv or .parquet file, each also .gz, in file order.
+
+    columns   our field name -> the file's column. A winner may be one of WINNERS, the name of the
+              winner's column, or its own, which a verdict of one order may not: there A and B are a
+              judge's words for positions
+    filters   our field name -> the value to keep
+    on_error  stop: raise for the first malformed row; drop: leave malformed rows out and count them
+    Raises UserError naming file, line, what was found and what was expected; whatever `on_error`
+    is, also for a file that is no table, and for a winner's word that is the name of one model and
+    stands for another result.
+    """
+    fields = {name: column for name in NAMES if (column := columns.get(name))}
+    wanted = {name: value for name, value in filters.items() if value is not None}
+    found = _read_distinct(path, fields)
+    parsed = [_parse(row, fields) for row in found.rows]
+    is_battle = np.array([isinstance(p, Battle) for p in parsed], dtype=np.bool_)
+    is_wanted = np.array([_matches(row, wanted) for row in found.rows], dtype=np.bool_)
+    malformed, kept = ~is_battle[found.row], (is_battle & is_wanted)[found.row]
+    n_dropped = int(malformed.sum())
+    n_filtered = len(kept) - n_dropped - int(kept.sum())
+    first = _first_malformed(path, parsed, found.row, on_error) if n_dropped else ""
+    if not kept.any():
+        names = " and ".join(f"{name}={value}" for name, value in wanted.items())
+        dropped = f", {n_dropped} dropped: {first}" if first else ""
+        raise UserError(
+            f"{path}: no battle is left{names and f' with {names}'} "
+            f"({n_filtered} filtered out{dropped})."
+        )
+    if first:
+        logger.warning(
+            "%s: dropped %d malformed rows; the first: %s", path, n_dropped, first
+        )
+    distinct = Battles.from_rows([p for p in parsed if isinstance(p, Battle)])
+    number = np.cumsum(is_battle) - 1  # among the distinct rows that are battles
+    battles = distinct.select(number[found.row[kept]]).compact()
+    battles = battles.with_questions(found.questions, found.question[kept])
+    if "dimension" not in fields:
+        _tell_of_dimensions(found.rows)
+    _check_models(path, battles, fields)
+    _warn_of_questions(path, battles)
+    _warn_of_judges(path, battles, fields.get("judge_model"))
+    return BattlesFile(battles=battles, n_dropped=n_dropped, n_filtered=n_filtered)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Distinct:
+    """The rows of a file by our field names: of many battles, few differ but for the question."""
+
+    rows: list[dict[str, Any]]  # distinct, without the question
+    row: Codes  # (n,)
+    questions: list[str | None]  # by `question`: None for one that is missing
+    question: Codes  # (n,)
+
+
+def _read_distinct(path: Path, fields: Mapping[str, str]) -> _Distinct:
+    """Read what battles are made of; a row has ABSENT for a column that it lacks."""
+    columns = {"dimension": "dimension", **fields, "equal_answers": "equal_answers"}
+    asked = columns.pop("question_id", None)
+    row_number, question_number = (
+        defaultdict[Any, int](itertools.count().__next__) for _ in range(2)
+    )
+    row, question = [], []
+    for block in tables.blocks(path, [*columns.values(), asked]):
+        *values, questions = block
+        row.append(_numbered(list(zip(*values, strict=True)), row_number))
+        question.append(_numbered(questions, question_number))
+    nothing = np.zeros(0, dtype=np.int32)
+    return _Distinct(
+        rows=[dict(zip(columns, key, strict=True)) for key in row_number],
+        row=np.concatenate([nothing, *row]),
+        questions=[_text(question) for question in question_number],
+        question=np.concatenate([nothing, *question]),
+    )
+
+
+def _numbered(values: Sequence[Any], number: Mapping[Any, int]) -> Codes:
+    try:
+        return np.fromiter(map(number.__getitem__, values), np.int32, len(values))
+    except TypeError:
+        return np.array([number[_hashable(value)] for value in values], dtype=np.int32)
+
+
+def _hashable(value: Any) -> Hashable:
+    if isinstance(value, tuple):
+        return tuple(map(_hashable, value))
+    return _Nested(value) if isinstance(value, list | dict) else value
+
+
+def _text(value: Any) -> str | None:
+    """A value as text: 1 and "1" are one name. None where it is missing, as NaN says, too."""
+    is_nan = isinstance(value, float) and math.isnan(value)
+    is_missing = value is None or value is ABSENT or value == "" or is_nan
+    return None if is_missing else str(value)
+
+
+def _matches(row: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
+    return all(_text(row.get(name)) == value for name, value in wanted.items())
+
+
+# One row
+
+
+def _parse(
+    row: Mapping[str, Any], fields: Mapping[str, str]
+) -> Battle | _MalformedError:
+    try:
+        return _battle(row, fields)
+    except _MalformedError as error:
+        return error
+
+
+def _battle(row: Mapping[str, Any], fields: Mapping[str, str]) -> Battle:
+    """A row without its question. Raises _MalformedError."""
+    for name, column in fields.items():
+        is_chosen_by_name = name in REQUIRED or column != name
+        if row.get(name) is ABSENT and is_chosen_by_name:
+            raise _NoColumnError(
+                f"has no column {column!r}. Name it with battles_columns.{name}=COLUMN."
+            )
+    text = {name: _text(row.get(name)) if name in fields else None for name in NAMES}
+    for name in REQUIRED:
+        if text[name] is None:
+            noun = "winner" if name == "winner" else "model"
+            raise _MalformedError(
+                f"column {fields[name]!r} is empty. Expected a {noun}."
+            )
+    model_a, model_b = str(text["model_a"]), str(text["model_b"])
+    for name in ("model_a", "model_b"):
+        if isinstance(row[name], _Nested) or not _is_printable(str(row[name])):
+            raise _MalformedError(
+                f"{name} is {row[name]!r}. Expected a name: text without control characters."
+            )
+    if model_a == model_b:
+        raise _MalformedError(
+            f"{model_a!r} battles itself. Expected two different models."
+        )
+    words = {word: word for word in WINNERS}
+    words |= {fields["model_a"]: "model_a", fields["model_b"]: "model_b"}
+    one_of = f"Expected one of {', '.join(words)}"
+    for name in ("verdict_ab", "verdict_ba"):
+        if text[name] is not None and text[name] not in words:
+            raise _MalformedError(f"{name} is {text[name]!r}. {one_of}.")
+    ab, ba = (words.get(str(text[name])) for name in ("verdict_ab", "verdict_ba"))
+    said = str(text["winner"])
+    by_word = words.get(said)
+    by_name = {model_a: "model_a", model_b: "model_b"}.get(said)
+    has_both_orders = ab is not None and ba is not None
+    if by_word and by_name and by_word != by_name and not has_both_orders:
+        raise _AmbiguousError(
+            f"winner is {said!r}, which is the name of one model and the word for another "
+            "result. Rename the model."
+        )
+    winner = by_word or by_name
+    if winner is None:
+        raise _MalformedError(
+            f"winner is {said!r}. {one_of}, {model_a!r} or {model_b!r}."
+        )
+    reconciled = ab if ab == ba else "tie"
+    if has_both_orders and _short(reconciled) != _short(winner):
+        raise _MalformedError(
+            f"winner is {said!r}, verdict_ab is {text['verdict_ab']!r} and verdict_ba is "
+            f"{text['verdict_ba']!r}. Expected what both orders say, or a tie where they disagree."
+        )
+    return Battle(
+        model_a=model_a,
+        model_b=model_b,
+        winner=winner,
+        source=text["source"] or "human",
+        judge_model=text["judge_model"],
+        dimension=text["dimension"],
+        verdict_ab=ab,
+        verdict_ba=ba,
+        equal_answers=str(row["equal_answers"]).lower() == "true",
+    )
+
+
+def _is_printable(name: str) -> bool:
+    return not any(unicodedata.category(c) == "Cc" for c in name)
+
+
+def _short(winner: str | None) -> str:
+    """A winner in which one tie is like the other."""
+    return str(winner).removesuffix(" (bothbad)")
+
+
+def _first_malformed(
+    path: Path, parsed: Sequence[Battle | _MalformedError], row: Codes, on_error: str
+) -> str:
+    """Describe the first malformed row. Raises UserError where it may not be dropped."""
+    malformed = [i for i, p in enumerate(parsed) if not isinstance(p, Battle)]
+    ambiguous = [i for i in malformed if isinstance(parsed[i], _AmbiguousError)]
+    is_refused = on_error == "stop" or ambiguous
+    chosen = ambiguous if ambiguous and on_error == "drop" else malformed
+    index = int(np.argmax(np.isin(row, chosen)))
+    error = parsed[row[index]]
+    place, values = next(itertools.islice(tables.rows(path), index, None))
+    sentence, hint = f"{place}: {error}", ""
+    if isinstance(error, _NoColumnError):
+        sentence += f" The row has {', '.join(map(repr, values))}."
+    if not ambiguous and len(malformed) < len(parsed):
+        hint = " battles_on_error=drop leaves such rows out."
+    if is_refused:
+        raise UserError(sentence + hint)
+    return sentence
+
+
+# What looks wrong
+
+
+def _tell_of_dimensions(rows: Iterable[Mapping[str, Any]]) -> None:
+    names = sorted({_text(row["dimension"]) or "" for row in rows} - {""})
+    if len(names) > 1:
+        logger.info(
+            "%d dimensions are pooled (%s); battles_columns.dimension=dimension rates each",
+            len(names),
+            names,
+        )
+
+
+def _check_models(path: Path, battles: Battles, fields: Mapping[str, str]) -> None:
+    if len(battles.models) > _MAX_MODELS:
+        raise UserError(
+            f"{path}: found {len(battles.models):,} models. Expected at most {_MAX_MODELS:,}: are "
+            f"{fields['model_a']!r} and {fields['model_b']!r} the right columns?"
+        )
+    alike = defaultdict(list)
+    for name in battles.models:
+        alike[unicodedata.normalize("NFKC", name).casefold().strip()].append(name)
+    for names in alike.values():
+        if len(names) > 1:
+            logger.warning(
+                "%s: the models %s look alike and are rated apart.",
+                path,
+                _some([repr(name) for name in names]),
+            )
+
+
+def _warn_of_questions(path: Path, battles: Battles) -> None:
+    """Warn of battles that count as independent because they name no question."""
+    lacking = int((battles.question >= len(battles.questions)).sum())
+    if lacking == len(battles):
+        _, row = next(tables.rows(path))
+        logger.warning(
+            "%s: no battle names its question (found %s), so each counts as a prompt of its own. "
+            "If a column does, say battles_columns.question_id=COLUMN.",
+            path,
+            ", ".join(map(repr, row)),
+        )
+    elif lacking:
+        logger.warning(
+            "%s: %d of %d battles name no question, and each of them counts as a prompt of its "
+            "own.",
+            path,
+            lacking,
+            len(battles),
+        )
+
+
+def _warn_of_judges(path: Path, battles: Battles, column: str | None) -> None:
+    """Warn of verdicts of several judges that are rated together."""
+    judges = sorted(battles.judge_names())
+    by_dimension = battles.by_dimension().values() if len(judges) > 1 else ()
+    if any(len(some.judge_names()) > 1 for some in by_dimension):
+        logger.warning(
+            "%s: the verdicts of %d judges are pooled (%s). battles_columns.dimension=%s rates "
+            "each apart, battles_filter.judge_model=NAME one alone.",
+            path,
+            len(judges),
+            _some(judges),
+            column,
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")
