@@ -38,6 +38,10 @@ COMPARISON = Comparison(
 )
 
 
+def battle(a: str, b: str, winner: str = "model_a", **others: Any) -> Battle:
+    return Battle(model_a=a, model_b=b, winner=winner, **others)
+
+
 def by_dimension(rows: Mapping[str, Sequence[Battle]]) -> dict[str, Battles]:
     """Rows by dimension as columns that share their questions."""
     every = [

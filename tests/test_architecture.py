@@ -51,7 +51,6 @@ ROOT = "__init__"  # the version and the place of conf/: everybody's
 # What the rating methods share, and what others make of their leaderboards.
 SHARED = {"ratings.games", "ratings.leaderboard", "ratings.bradley_terry"}
 KNOW_HYDRA = {"config", "errors", "sweeps", "__main__"}
-ELO = "ratings.elo"  # every experiment rates with it, so its type has a name of its own among the parts
 HEAVY = {
     "torch",
     "transformers",
@@ -188,7 +187,6 @@ def test_every_level_is_of_modules_that_are_there():
     }
     assert named <= set(MODULES)
     assert named >= KNOW_HYDRA
-    assert ELO in MODULES
 
 
 def test_a_lower_level_does_not_import_a_higher_one():
@@ -214,14 +212,8 @@ def test_the_implementations_of_a_socket_do_not_import_each_other_or_another_soc
 
 
 def test_implementations_are_chosen_by_the_configuration_and_named_by_nobody():
-    """With one exception: experiments know that their Elo part is a PermutationElo."""
     offenders = [
-        str(statement)
-        for statement, importer, name in OURS
-        if is_implementation(name)
-        and not (
-            name == ELO and importer.startswith(("experiments.", "analysis.standings"))
-        )
+        str(statement) for statement, importer, name in OURS if is_implementation(name)
     ]
     assert offenders == []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,6 @@ from elo_exp.ratings.bradley_terry import (
     abilities,
     clustered_covariance,
 )
-from elo_exp.ratings.elo import PermutationElo
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
 from elo_exp.ratings.ties import Davidson
@@ -201,73 +200,6 @@ def test_ties_as_an_outcome_are_no_surer():
     assert (found.std_error, found.n_prompts) == (None, 1)
 
 
-def elo(**changes: Any) -> PermutationElo:
-    settings: Mapping[str, Any] = {
-        "k": 16,
-        "k_sweep": [],
-        "n_perms": 50,
-        "n_bootstraps": 100,
-        "shuffle": True,
-    }
-    settings = {
-        **settings,
-        "perms_per_bootstrap": 10,
-        "initial_rating": 1400,
-        "seed": 1,
-        "ties": "drop",
-    }
-    return PermutationElo(**{**settings, **changes})
-
-
-def test_elo_has_no_interval_of_one_prompt_and_a_wide_one_of_few():
-    boards = [
-        elo().rate(by_dimension({"x": battles(3, n)}))["x"].row("d")
-        for n in (1, 4, N_PROMPTS)
-    ]
-    assert boards[0].std_error is None
-    _, few, all_of_them = boards
-    assert few.n_prompts is not None and few.n_prompts <= 4
-    assert few.std_error and all_of_them.std_error
-    assert (few.ci_high or 0.0) - (few.ci_low or 0.0) > 2 * (
-        (all_of_them.ci_high or 0.0) - (all_of_them.ci_low or 0.0)
-    )
-
-
-def test_of_one_order_elo_s_interval_holds_what_many_orders_find():
-    """It did so in 3 of 15: the error of the one order was not in it."""
-    some = EQUALS.battles(400, np.random.default_rng(0))
-    many = elo(n_perms=2000).rate(by_dimension({"x": some}))["x"]
-    ones = [
-        elo(n_perms=1, seed=seed).rate(by_dimension({"x": some}))["x"]
-        for seed in range(40)
-    ]
-    held = [
-        one.row(m).ci_low <= many.row(m).rating <= one.row(m).ci_high
-        for one in ones
-        for m in "abcd"
-    ]
-    assert np.mean(held) > 0.9
-
-
-def test_of_much_data_elo_s_error_is_no_noise():
-    """What ten orders of each draw add is as large as what the prompts do: the rest of a difference was none at all
-    with one seed, and 6 points with another."""
-    some = EQUALS.battles(1500, np.random.default_rng(0))
-    errors = np.array(
-        [
-            [
-                r.std_error or np.nan
-                for r in elo(n_perms=200, seed=n)
-                .rate(by_dimension({"x": some}))["x"]
-                .ratings
-            ]
-            for n in range(6)
-        ]
-    )
-    assert np.isfinite(errors).all()
-    assert errors.max() < 1.6 * errors.min()
-
-
 # All models on few prompts
 
 N_RUNS = 200
@@ -322,22 +254,3 @@ def test_of_few_prompts_a_difference_between_equals_is_found_in_5_percent_of_the
     """By normal p values it is 44 % of those of three prompts, and 47 % exclude a rank."""
     assert held.differences < 0.09
     assert held.ranks < 0.1
-
-
-def test_of_four_prompts_elo_s_intervals_nearly_do():
-    """By the plain standard deviation of resamples it is 91 %; whoever only won or lost has none."""
-    equals, rng = Tournament(ratings=(0.0,) * 4), np.random.default_rng(4)
-    elo = PermutationElo(k=16, k_sweep=[], n_perms=50, n_bootstraps=100, perms_per_bootstrap=10, initial_rating=0,
-                         seed=1, ties="drop", shuffle=True)  # fmt: skip
-    boards = [
-        board
-        for _ in range(400)
-        for board in elo.rate(by_dimension({"d": equals.battles(4, rng)})).values()
-    ]
-    inside = [
-        r.ci_low <= 0 <= (r.ci_high or 0)
-        for board in boards
-        for r in board.ratings
-        if r.ci_low is not None
-    ]
-    assert 0.94 < np.mean(inside) < 0.995

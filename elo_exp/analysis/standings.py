@@ -31,8 +31,7 @@ from elo_exp.analysis.transitivity import (
 )
 from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.data.battles import Battles
-from elo_exp.ratings import RatingMethod
-from elo_exp.ratings.elo import PermutationElo
+from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Comparison, Judgment
 
@@ -82,7 +81,7 @@ class Standings:
 def rate(
     battles: Mapping[str, Battles],
     *,
-    elo: PermutationElo,
+    elo: EloMethod,
     ratings: Mapping[str, RatingMethod],
     models: Sequence[str],
 ) -> Standings:

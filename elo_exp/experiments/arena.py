@@ -34,8 +34,7 @@ from elo_exp.experiments.judged import Judged, parse_shard
 from elo_exp.experiments.standings import quality_row
 from elo_exp.judges import Judge
 from elo_exp.pipeline import bill
-from elo_exp.ratings import RatingMethod
-from elo_exp.ratings.elo import PermutationElo
+from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
 from elo_exp.report import artifacts
@@ -47,7 +46,7 @@ from elo_exp.store.store import Store
 class Arena(Judged):
     judge: Judge
     rubric: dict[str, Rubric]
-    elo: PermutationElo
+    elo: EloMethod
     rating: dict[str, RatingMethod]
     interval: str  # of Bradley-Terry, where rating.bradley_terry.interval does not say otherwise
     arena: ArenaSettings

@@ -20,8 +20,7 @@ from elo_exp.data import battle_files, tables
 from elo_exp.data.battles import Battles
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.standings import report
-from elo_exp.ratings import RatingMethod
-from elo_exp.ratings.elo import PermutationElo
+from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.records import Battle, UserError
 from elo_exp.types import Use
 
@@ -58,7 +57,7 @@ class Games:
 
 @dataclass(kw_only=True)
 class Rate:
-    elo: PermutationElo
+    elo: EloMethod
     rating: dict[str, RatingMethod]
     judging: Games
     sweep_pair: list[str] | None  # whose difference a sweep draws; None: the two best

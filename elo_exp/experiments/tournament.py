@@ -22,8 +22,7 @@ from elo_exp.experiments.judged import Judged, parse_shard
 from elo_exp.experiments.standings import quality_row, report
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.pipeline import bill
-from elo_exp.ratings import RatingMethod
-from elo_exp.ratings.elo import PermutationElo
+from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.report import artifacts
 from elo_exp.report.verdicts import verdict_rows
@@ -39,7 +38,7 @@ Judgments = Mapping[str, Sequence[Judgment]]
 class Tournament(Judged):
     judge: Judge
     rubric: dict[str, Rubric]
-    elo: PermutationElo
+    elo: EloMethod
     rating: dict[str, RatingMethod]
     sweep_pair: list[str] | None  # whose difference a sweep draws; None: the two best
 

@@ -34,7 +34,9 @@ import numpy.typing as npt
 
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import POINTS
-from elo_exp.ratings.elo import Matches, replay
+from elo_exp.ratings.elo import replay
+from elo_exp.ratings.games import Games as Games_
+from elo_exp.ratings.games import games as games_of
 from elo_exp.records import Battle
 
 Array = npt.NDArray[np.float64]
@@ -125,19 +127,18 @@ def plain_sweep(
 
 def product(dimensions: Sequence[Games], n_perms: int) -> Samples:
     """The stage as a run of elo_exp plays it, shuffles included."""
-    matches = [Matches.of(columns(tuple(played))) for played in dimensions]
     return [
-        R0 + POINTS * some
-        for some in replay(matches, ks=KS, n_perms=n_perms, seed=SEED)
+        R0
+        + POINTS * replay(columns(tuple(played)), ks=KS, n_perms=n_perms, seed=SEED)[0]
+        for played in dimensions
     ]
 
 
 @functools.cache
-def columns(played: tuple[tuple[str, str], ...]) -> Battles:
+def columns(played: tuple[tuple[str, str], ...]) -> Games_:
     """As they are read from a file; ENTRANTS are sorted, as the models of battles are."""
-    return Battles.from_rows(
-        [Battle(model_a=a, model_b=b, winner="model_a") for a, b in played]
-    )
+    rows = [Battle(model_a=a, model_b=b, winner="model_a") for a, b in played]
+    return games_of(Battles.from_rows(rows), use="consistent")
 
 
 def evalica_api(dimensions: Sequence[Games], n_perms: int) -> Samples:
