@@ -40,11 +40,9 @@ def report(
 
 
 def _figures(standings: Standings) -> list[Plot]:
-    from elo_exp.figures import elo, judge, ratings
+    from elo_exp.figures import elo, ratings
 
-    return [
-        plot for module in (ratings, elo, judge) for plot in module.plots(standings)
-    ]
+    return [*ratings.plots(standings), *elo.plots(standings)]
 
 
 def _traces(standings: Standings) -> list[dict[str, float]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter
 
 from elo_exp.figures import kinds
 from elo_exp.figures.style import (
@@ -17,25 +16,23 @@ from elo_exp.figures.style import (
     ORANGE,
     SOFT,
     Array,
+    Look,
+    Panel,
     Row,
     column,
     grouped,
-    panels,
-    saved,
-    set_ticks,
-    styled,
+    plot,
 )
-from elo_exp.oracle.data import Rows, Truth
+from elo_exp.oracle.data import Truth
 from elo_exp.oracle.estimates import Analysis, LabelBudget
 from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT
 from elo_exp.ratings.leaderboard import Z95
 from elo_exp.records import Plot
 
-_COLORS = {REPORT: BLUE, CAUTION: ORANGE}
+_COLORS = {REPORT: BLUE, CAUTION: ORANGE, "truth": GREEN}
 _BINS = 20  # of scores
 _POINTS = 200  # of a curve of weights
 _LABELS = np.geomspace(20, 20_000, 80)
-_SHARES = PercentFormatter(1, decimals=0, symbol=" %")
 
 
 def plots(analysis: Analysis, truth: Mapping[str, Truth]) -> list[Plot]:
@@ -52,7 +49,6 @@ def plots(analysis: Analysis, truth: Mapping[str, Truth]) -> list[Plot]:
 # Estimates
 
 
-@styled
 def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
     """Draw every estimate with its interval, and the truth where it is known."""
     policies = analysis.data.policies
@@ -60,185 +56,172 @@ def estimates(analysis: Analysis, truth: Mapping[str, Truth]) -> Plot:
         {**e.to_dict(), "truth": truth[e.policy].mean if e.policy in truth else None}
         for e in analysis.estimates
     ]
-    estimators = {e.estimator: e.estimator for e in analysis.estimates}
-    key = {
-        name: {"color": color, "marker": "o", "lw": 1.8}
-        for name, color in zip(("report", "caution"), _COLORS.values(), strict=True)
-    }
-    key |= {"truth, 95 %": {"color": GREEN, "lw": 6, "alpha": 0.35}} if truth else {}
-    figure, axes = panels(
-        policies,
-        heading="Mean oracle label of each policy",
-        key=key,
-        beside=estimators,
-        height=0.28 * len(estimators) + 0.2,
-        sharex=True,
-    )
-    shown = [
-        {**row, "flag": "refused" if row["value"] is None else None} for row in rows
+    known = [
+        _truth_row(policy, truth[policy]) for policy in policies if policy in truth
     ]
-    for ax, (policy, here) in zip(axes, grouped(shown, "policy").items(), strict=True):
-        if policy in truth:
-            error = Z95 * (truth[policy].std_error or 0.0)
-            mean = truth[policy].mean
-            ax.axvspan(mean - error, mean + error, color=GREEN, alpha=0.25, lw=0)
-            ax.axvline(mean, color=GREEN, lw=1.2)
-        kinds.intervals(ax, here, estimators, _color, of="estimator", value="value")
-        ax.set_xlabel("mean oracle label")
-    low, high = axes[0].get_xlim()
-    axes[0].set_xlim(max(low, -0.2), min(high, 1.2))
-    caption = (
-        "Estimates of each policy's mean oracle label with 95 % intervals over prompts, the "
-        "uncertainty of the calibration included. Refused: the data cannot support a number."
+    shown = grouped([*known, *({**row, "flag": "refused"} for row in rows)], "policy")
+    first = ["truth"] if known else []
+    return kinds.intervals(
+        "estimates",
+        rows,
+        [(policy, "", some) for policy, some in shown.items()],
+        {name: name for name in [*first, *(e.estimator for e in analysis.estimates)]},
+        of="estimator",
+        value="value",
+        color=lambda row: _COLORS.get(row["status"], SOFT),
+        key={
+            name: {"color": _COLORS[status], "marker": "o"}
+            for name, status in (("report", REPORT), ("caution", CAUTION))
+        },
+        heading="Mean oracle label of each policy",
+        xlabel="mean oracle label",
+        caption="Estimates of each policy's mean oracle label with 95 % intervals over prompts, "
+        "the uncertainty of the calibration included. Refused: the data cannot support a number.",
     )
-    return saved("estimates", figure, rows, caption)
 
 
-def _color(estimate: Row) -> str:
-    return _COLORS.get(estimate["status"], SOFT)
+def _truth_row(policy: str, truth: Truth) -> Row:
+    error = Z95 * (truth.std_error or 0.0)
+    return {
+        "policy": policy,
+        "estimator": "truth",
+        "status": "truth",
+        "value": truth.mean,
+        "ci_low": truth.mean - error,
+        "ci_high": truth.mean + error,
+    }
 
 
 # Calibration
 
 
-@styled
 def calibration(analysis: Analysis) -> Plot:
     """Draw the curve from score to label, and where the scores are that it is used on."""
-    data = analysis.data
-    labelled = data.logged[data.logged.labelled]
-    figure, axes = panels(
-        data.policies,
+    panels = [
+        (
+            policy,
+            f"overlap of scores {checks.overlap.affinity:.2f}",
+            _score_rows(policy, analysis),
+        )
+        for policy, checks in analysis.checks.items()
+    ]
+    n_labels = int(analysis.data.logged.labelled.sum())
+    return plot(
+        "calibration",
+        [row for *_, rows in panels for row in rows],
+        panels,
+        _scores,
         heading="Calibration of the judge's score, and the scores it is used on",
-        notes=[
-            f"overlap of scores {c.overlap.affinity:.2f}"
-            for c in analysis.checks.values()
-        ],
         key={
-            "calibration": {"color": INK},
+            "calibration": {"color": ORANGE},
             "mean label": {"color": INK, "marker": "o", "lw": 0},
             "scores, logged": {"color": SOFT, "lw": 7, "alpha": 0.4},
             "scores of the policy": {"color": BLUE},
-            "range of the labels": {"color": ORANGE, "ls": ":"},
         },
+        xlabel="judge score",
+        ylabel="oracle label; share of scores",
+        caption=f"Calibration from the judge's score to the oracle's label, from {n_labels:,} "
+        "labels, and the scores that it is used on. An overlap below 0.5 is refused, below 0.85 "
+        "it calls for caution.",
         sharex=True,
     )
-    rows: list[Row] = []
-    for ax, policy in zip(axes, data.policies, strict=True):
-        found = analysis.checks[policy].evidence
-        if len(found.fresh):
-            scores, counts = found.fresh.score, found.draw_weights
-        else:
-            scores, counts = found.logged.score, found.hajek
-        here = list(_score_rows(policy, labelled, data.logged, scores, counts))
-        rows += here
-        _scores(ax, here)
-        if analysis.options.calibration == "monotone":
-            order = np.argsort(labelled.score)
-            fitted = analysis.calibration.full(labelled)
-            ax.plot(
-                labelled.score[order], fitted[order], color=INK, drawstyle="steps-mid"
-            )
-    axes[0].set(
-        ylabel="oracle label; share of scores", xlim=(-0.03, 1.03), ylim=(-0.02, 1.05)
-    )
-    caption = (
-        f"Calibration from the judge's score to the oracle's label, from {len(labelled):,} "
-        "labels, and the scores that it is used on. An overlap below 0.5 is refused, below "
-        "0.85 it calls for caution."
-    )
-    return saved("calibration", figure, rows, caption)
 
 
-def _score_rows(
-    policy: str, labelled: Rows, logged: Rows, scores: Array, counts: Array
-) -> Iterator[Row]:
-    """By bins of the score: shares of the answers, and the labels."""
+def _score_rows(policy: str, analysis: Analysis) -> list[Row]:
+    """By bins of the score: shares of the answers, labels, and what they are calibrated to."""
+    found, logged = analysis.checks[policy].evidence, analysis.data.logged
+    if len(found.fresh):
+        scores, counts = found.fresh.score, found.draw_weights
+    else:
+        scores, counts = found.logged.score, found.hajek
+    labelled = logged[logged.labelled]
+    fitted = analysis.calibration.full(labelled)
     edges = np.linspace(0.0, 1.0, _BINS + 1)
     share_logged = np.histogram(logged.score, edges)[0] / len(logged)
     share_policy = np.histogram(scores, edges, weights=counts)[0] / counts.sum()
-    of_bin = np.clip(
-        np.searchsorted(edges, labelled.score, side="right") - 1, 0, _BINS - 1
-    )
-    for i in range(_BINS):
-        score, label = labelled.score[of_bin == i], labelled.label[of_bin == i]
-        yield {
-            "policy": policy,
-            "score": float(score.mean() if len(score) else edges[i : i + 2].mean()),
-            "low": float(edges[i]),
-            "high": float(edges[i + 1]),
-            "share_logged": float(share_logged[i]),
-            "share_policy": float(share_policy[i]),
-            "n_labels": len(label),
-            "mean_label": float(label.mean()) if len(label) else None,
-        }
+    of_bin = np.digitize(labelled.score, edges[1:-1])
+    rows: list[Row] = []
+    for i, low in enumerate(edges[:-1]):
+        some = of_bin == i
+        rows.append(
+            {
+                "policy": policy,
+                "low": float(low),
+                "high": float(edges[i + 1]),
+                "share_logged": float(share_logged[i]),
+                "share_policy": float(share_policy[i]),
+                "n_labels": int(some.sum()),
+                "score": _mean(labelled.score[some]),
+                "mean_label": _mean(labelled.label[some]),
+                "calibrated": _mean(fitted[some]),
+            }
+        )
+    return rows
+
+
+def _mean(values: Array) -> float | None:
+    return float(values.mean()) if len(values) else None
 
 
 def _scores(ax: Axes, rows: Sequence[Row]) -> None:
-    edges = np.append(column(rows, "low"), rows[-1]["high"])
-    ax.stairs(
-        column(rows, "share_logged"), edges, fill=True, color=SOFT, alpha=0.4, lw=0
-    )
+    edges = np.append(column(rows, "low"), 1.0)
+    ax.stairs(column(rows, "share_logged"), edges, fill=True, color=SOFT, alpha=0.4)
     ax.stairs(column(rows, "share_policy"), edges, color=BLUE, lw=1.6)
     known = [row for row in rows if row["n_labels"]]
-    n_labels = column(known, "n_labels")
-    scores = column(known, "score")
-    ax.scatter(
-        scores, column(known, "mean_label"), 8 + 60 * n_labels / n_labels.sum(), INK
-    )
-    for end in (scores.min(), scores.max()):
-        ax.axvline(end, color=ORANGE, lw=1.2, ls=":")
-    ax.set_xlabel("judge score")
+    score, label = column(known, "score"), column(known, "mean_label")
+    ax.plot(score, column(known, "calibrated"), color=ORANGE)
+    ax.scatter(score, label, 5 + np.sqrt(column(known, "n_labels")), INK, zorder=3)
 
 
 # Weights
 
 
-@styled
 def weights(analysis: Analysis) -> Plot | None:
     """Draw the share of all weight that the largest weights hold, raw and calibrated."""
-    checked = [checks.weights for checks in analysis.checks.values()]
-    known = [w for w in checked if w is not None and w.ess_calibrated is not None]
-    if not known:
+    panels: list[Panel] = []
+    for policy, checks in analysis.checks.items():
+        found, evidence = checks.weights, checks.evidence
+        if found is not None and found.ess_calibrated is not None:
+            rows = _weight_rows(policy, "raw", evidence.hajek)
+            rows += _weight_rows(policy, "calibrated", evidence.calibrated)
+            sizes = (
+                _percent(found.ess, found.n),
+                _percent(found.ess_calibrated, found.n),
+            )
+            note = "effective sample {}, calibrated {}".format(*sizes)
+            panels.append((policy, note, rows))
+    if not panels:
         return None
-    rows: list[Row] = []
-    for found in known:
-        policy = analysis.checks[found.policy].evidence
-        rows += _weight_rows(found.policy, "raw", policy.hajek)
-        rows += _weight_rows(found.policy, "calibrated", policy.calibrated)
-    figure, axes = panels(
-        [found.policy for found in known],
+    key: dict[str, Look] = {
+        "raw": {"color": ORANGE},
+        "calibrated on the score": {"color": BLUE},
+        "equal weights": {"color": SOFT, "lw": 0.8, "ls": "--"},
+    }
+
+    def draw(ax: Axes, some: Sequence[Row]) -> None:
+        for line, color in zip(
+            grouped(some, "weights").values(), (ORANGE, BLUE), strict=True
+        ):
+            x, y = column(line, "share_of_rows"), column(line, "share_of_weight")
+            ax.plot(x, y, color=color)
+        ax.plot([0, 1], [0, 1], "--", color=SOFT, lw=0.8)
+        ax.xaxis.set_major_formatter(kinds.SHARES)
+        ax.yaxis.set_major_formatter(kinds.SHARES)
+
+    return plot(
+        "weights",
+        [row for *_, rows in panels for row in rows],
+        panels,
+        draw,
         heading="Concentration of the importance weights",
-        notes=[
-            f"effective sample {_percent(w.ess, w.n)}, calibrated {_percent(w.ess_calibrated, w.n)}"
-            for w in known
-        ],
-        key={
-            "raw": {"color": ORANGE},
-            "calibrated on the score": {"color": BLUE},
-            "equal weights": {"color": SOFT, "lw": 0.8, "ls": "--"},
-        },
+        key=key,
+        xlabel="logged answers, largest weight first",
+        ylabel="share of all weight",
+        caption="Share of all importance weight that the largest weights hold; the dashed line "
+        "is that of equal weights. Effective samples are in percent of the rows; below 30 % raw "
+        "weights are refused.",
         sharex=True,
     )
-    for ax, here in zip(axes, grouped(rows, "policy").values(), strict=True):
-        ax.plot([0, 1], [0, 1], "--", color=SOFT, lw=0.8)
-        for color, line in zip(
-            (ORANGE, BLUE), grouped(here, "weights").values(), strict=True
-        ):
-            ax.plot(
-                column(line, "share_of_rows"),
-                column(line, "share_of_weight"),
-                color=color,
-            )
-        ax.set_xlabel("logged answers, largest weight first")
-    axes[0].set_ylabel("share of all weight")
-    for axis in (axes[0].xaxis, axes[0].yaxis):
-        axis.set_major_formatter(_SHARES)
-    caption = (
-        "Share of all importance weight that the largest weights hold; the dashed line is "
-        "that of equal weights. Effective samples are in percent of the rows; below 30 % "
-        "raw weights are refused."
-    )
-    return saved("weights", figure, rows, caption)
 
 
 def _weight_rows(policy: str, kind: str, values: Array) -> list[Row]:
@@ -262,7 +245,6 @@ def _percent(ess: float | None, n: int) -> str:
 # Labels
 
 
-@styled
 def label_budget(analysis: Analysis) -> Plot | None:
     """Draw the half width of the direct estimate's interval against the number of labels."""
     refused = {
@@ -270,37 +252,29 @@ def label_budget(analysis: Analysis) -> Plot | None:
         for e in analysis.estimates
         if (e.estimator, e.status) == ("direct", REFUSE)
     }
-    shown = [
-        budget
-        for budget in analysis.budgets
-        if budget.estimator == "direct"
-        and budget.policy not in refused
-        and budget.half_width > budget.half_width_at_best > 0
+    panels = [
+        (b.policy, f"±{b.half_width:.3f} with {b.n_labels:,} labels", _budget_rows(b))
+        for b in analysis.budgets
+        if b.estimator == "direct"
+        and b.policy not in refused
+        and b.half_width > b.half_width_at_best > 0
     ]
-    if not shown:
+    if not panels:
         return None
-    rows = [row for budget in shown for row in _budget_rows(budget)]
-    figure, axes = panels(
-        [budget.policy for budget in shown],
+    return plot(
+        "label_budget",
+        [row for *_, rows in panels for row in rows],
+        panels,
+        lambda ax, some: kinds.curves(ax, some, "n_labels", ["half_width"]),
         heading="95 % interval of the direct estimate by oracle labels",
-        notes=[f"±{b.half_width:.3f} with {b.n_labels:,} labels" for b in shown],
-        key={"this run": {"color": ORANGE, "marker": "o", "lw": 0, "ms": 6}},
+        key={"this run": kinds.THIS_RUN},
+        xlabel="oracle labels",
+        ylabel="half width",
+        caption="Half width of the 95 % interval of the direct estimate by the number of oracle "
+        "labels of logged answers, everything else staying as it is. The number of prompts sets "
+        "its limit.",
         sharex=True,
     )
-    lines = grouped(rows, "policy").values()
-    for ax, budget, line in zip(axes, shown, lines, strict=True):
-        ax.plot(column(line, "n_labels"), column(line, "half_width"), color=BLUE)
-        ax.plot([budget.n_labels], [budget.half_width], "o", ms=6, color=ORANGE)
-        ax.set(xscale="log", yscale="log", xlabel="oracle labels")
-    set_ticks(axes[0].xaxis, (50, 200, 1000, 5000))
-    set_ticks(axes[0].yaxis, (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5), "±{x:g}")
-    axes[0].set_ylabel("half width")
-    caption = (
-        "Half width of the 95 % interval of the direct estimate by the number of oracle "
-        "labels of logged answers, everything else staying as it is. The number of prompts "
-        "sets its limit."
-    )
-    return saved("label_budget", figure, rows, caption)
 
 
 def _budget_rows(budget: LabelBudget) -> list[Row]:
@@ -310,6 +284,7 @@ def _budget_rows(budget: LabelBudget) -> list[Row]:
             "policy": budget.policy,
             "n_labels": int(n),
             "half_width": math.sqrt(budget.half_width_at_best**2 + of_labels / n),
+            "this_run": int(n) == budget.n_labels,
         }
         for n in sorted({*_LABELS.round().astype(int).tolist(), budget.n_labels})
     ]

@@ -1,45 +1,40 @@
-"""Figures of who is better: ratings, win rates, fit and power."""
+"""Figures of who is better, and of how far that holds: ratings, win rates, fit, power, length."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from scipy.special import expit
 
 from elo_exp.analysis import win_rates as shares_of
-from elo_exp.analysis.power import detectable
+from elo_exp.analysis.power import Precision, detectable
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.win_rates import clustered_interval
 from elo_exp.figures import kinds
 from elo_exp.figures.style import (
     BLUE,
-    INK,
     MAX_COLORED,
     ORANGE,
+    SOFT,
+    Panel,
     Row,
     colors,
     column,
-    end_labels,
     grouped,
     labels,
     only_best,
-    panels,
-    saved,
-    set_ticks,
-    styled,
+    plot,
 )
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot
 from elo_exp.report.findings import companion
 
 MAX_ROWS = 40  # entrants of a figure; all are in its rows
-_FEW = (
-    12  # entrants; with more, marks are smaller and the cells of a matrix carry no text
-)
-_BEYOND = 0.6  # of the span of all ratings: an interval that reaches further is cut off
-_TICKS = (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 
 def plots(standings: Standings) -> list[Plot]:
@@ -49,6 +44,7 @@ def plots(standings: Standings) -> list[Plot]:
         win_rates(standings),
         power(standings),
         predicted_and_observed(standings),
+        length_effect(standings),
     ]
     return [plot for plot in drawn if plot is not None]
 
@@ -79,12 +75,15 @@ def best_first(standings: Standings) -> list[str]:
     return sorted(standings.models, key=place)
 
 
-def sample(standings: Standings, dimension: str) -> str:
-    """Name how much data a panel rests on."""
-    battles = standings.battles[dimension]
-    prompts = battles.n_prompts() if battles.names_prompts() else 0
-    known = [f"{prompts:,} prompts"] if prompts else []
-    return ", ".join([*known, f"{len(battles):,} battles"])
+def panels(standings: Standings, data: Mapping[str, Any]) -> list[Panel]:
+    """Return a panel for each dimension that has data, which names how many battles it has."""
+    found = []
+    for dimension, some in data.items():
+        battles = standings.battles[dimension]
+        n_prompts = battles.n_prompts() if battles.names_prompts() else 0
+        prompts = f"{n_prompts:,} prompts, " if n_prompts else ""
+        found.append((dimension, f"{prompts}{len(battles):,} battles", some))
+    return found
 
 
 def interval(board: Leaderboard) -> str:
@@ -96,111 +95,82 @@ def interval(board: Leaderboard) -> str:
 # Ratings
 
 
-@styled
 def ratings(standings: Standings) -> Plot | None:
     """Draw the ratings of every method with their intervals, a panel for each dimension."""
     boards = leaderboards(standings)
+    columns = ("model", "rating", "ci_low", "ci_high", "ordering_error", "rank", "flag")
     rows: list[Row] = [
         {
             "dimension": dimension,
-            "model": r.model,
             "method": board.label,
-            **{name: getattr(r, name) for name in ("rating", "ci_low", "ci_high")},
-            **{name: getattr(r, name) for name in ("ordering_error", "rank", "flag")},
+            **{name: getattr(rating, name) for name in columns},
         }
-        for dimension in standings.dimensions
-        for board in boards.get(dimension, ())
-        for r in board.ratings
+        for dimension, some in boards.items()
+        for board in some
+        for rating in board.ratings
     ]
     if not any(row["rating"] is not None for row in rows):
         return None
     models = best_first(standings)[:MAX_ROWS]
     shown = [row for row in rows if row["model"] in models]
-    called = labels(standings.models)
-    names = {model: called[model] for model in models}
-    color = (
-        colors(models) if len(models) <= MAX_COLORED else dict.fromkeys(models, BLUE)
-    )
+    color = colors(models if len(models) <= MAX_COLORED else ())
     methods = {board.label: board for some in boards.values() for board in some}
-    is_dense = len(models) > _FEW
-    figure, axes = panels(
-        list(boards),
+    named = "; ".join(f"{label}: {interval(board)}" for label, board in methods.items())
+    return kinds.intervals(
+        "ratings",
+        rows,
+        panels(standings, grouped(shown, "dimension")),
+        {model: labels(standings.models)[model] for model in models},
+        by="method",
+        color=lambda row: color.get(row["model"], BLUE),
         heading="Ratings and their 95 % intervals",
-        notes=[sample(standings, dimension) for dimension in boards],
-        key=kinds.series_key(methods),
-        beside=names.values(),
-        height=(0.19 if is_dense else 0.2 + 0.09 * len(methods)) * len(models) + 0.2,
-        sharex=True,
+        xlabel="rating",
+        caption=f"Ratings, best first. {named}.{_significant(standings)}"
+        + only_best(len(models), len(standings.models)),
     )
-    size = 3.5 if is_dense else 5.5
-    for ax, here in zip(axes, grouped(shown, "dimension").values(), strict=True):
-        kinds.intervals(
-            ax, here, names, lambda r: color[r["model"]], by="method", size=size
-        )
-        ax.set_xlabel("rating")
-    axes[0].set_xlim(*_limits(shown))
-    caption = f"Ratings, best first. {'; '.join(f'{n}: {interval(b)}' for n, b in methods.items())}."
-    caption += _significant(standings) + only_best(len(models), len(standings.models))
-    return saved("ratings", figure, rows, caption)
-
-
-def _limits(rows: Sequence[Row]) -> tuple[float, float]:
-    """The ends of the axis: all ratings, and of their intervals as much as leaves them apart."""
-    points = column((row for row in rows if row["rating"] is not None), "rating")
-    beyond = _BEYOND * max(float(np.ptp(points)), 20.0)
-    low = max(np.nanmin([*points, *column(rows, "ci_low")]), points.min() - beyond)
-    high = min(np.nanmax([*points, *column(rows, "ci_high")]), points.max() + beyond)
-    margin = 0.04 * (high - low) + 1.0
-    return float(low - margin), float(high + margin)
 
 
 def _significant(standings: Standings) -> str:
     pairs = standings.differences.get(companion(standings) or "", ())
-    known = [pair for pair in pairs if pair.significant is not None]
-    n = sum(bool(pair.significant) for pair in known)
+    known = [pair.significant for pair in pairs if pair.significant is not None]
     if not known:
         return ""
-    return f" {n:,} of {len(known):,} pairwise differences are significant (Holm, α = .05)."
+    return (
+        f" {sum(known):,} of {len(known):,} pairwise differences are significant "
+        "(Holm, α = .05)."
+    )
 
 
 # Win rates
 
 
-@styled
 def win_rates(standings: Standings) -> Plot | None:
     """Draw how often the row beats the column, ties counting half."""
     rows = _win_rate_rows(standings)
     if not rows:
         return None
     models = best_first(standings)[:MAX_ROWS]
-    called = [labels(standings.models)[model] for model in models]
-    has_text = len(models) <= _FEW
-    side = 0.55 if has_text else 0.19
-    figure, axes = panels(
-        standings.dimensions,
-        heading="Win rate of the row over the column, %",
-        notes=[sample(standings, dimension) for dimension in standings.dimensions],
-        beside=called,
-        width=max(side * len(models), 1.6),
-        height=max(0.75 * side * len(models), 0.7) + 0.05 * max(map(len, called)),
+    called = labels(standings.models)
+    names = [called[model] for model in models]
+    cells: dict[str, list[kinds.Cell]] = {}
+    for row in rows:
+        a, b = called[row["entrant_a"]], called[row["entrant_b"]]
+        share, is_bold = row["win_share_a"], bool(row["significant"])
+        both = [(a, b, share, is_bold), (b, a, 1 - share, is_bold)]
+        cells.setdefault(row["dimension"], []).extend(both)
+    return kinds.matrices(
+        "pairwise_winrates",
+        rows,
+        panels(standings, cells),
+        names,
+        names,
+        limits=(0, 1),
+        text="{:.0%}".format,
+        heading="Win rate of the row over the column",
+        caption="How often the row beats the column, a tie counting half. Bold: the ratings "
+        "differ significantly (Holm, α = .05)."
+        + only_best(len(models), len(standings.models)),
     )
-    for ax, dimension in zip(axes, standings.dimensions, strict=True):
-        values = np.full((len(models), len(models)), np.nan)
-        bold = np.zeros(values.shape, dtype=bool)
-        for row in rows:
-            pair = row["entrant_a"], row["entrant_b"]
-            if row["dimension"] == dimension and {*pair} <= {*models}:
-                a, b = map(models.index, pair)
-                values[a, b], values[b, a] = row["win_share_a"], 1 - row["win_share_a"]
-                bold[a, b] = bold[b, a] = bool(row["significant"])
-        text = (lambda share: f"{100 * share:.0f}") if has_text else None
-        kinds.matrix(ax, values, text, called, called, limits=(0, 1), bold=bold)
-        kinds.slanted(ax)
-    caption = "How often the row beats the column, a tie counting half."
-    if has_text and any(row["significant"] for row in rows):
-        caption += " Bold: the ratings differ significantly (Holm, α = .05)."
-    caption += only_best(len(models), len(standings.models))
-    return saved("pairwise_winrates", figure, rows, caption)
 
 
 def _win_rate_rows(standings: Standings) -> list[Row]:
@@ -208,24 +178,22 @@ def _win_rate_rows(standings: Standings) -> list[Row]:
     significant = {
         (d.dimension, *sorted((d.higher, d.lower))): d.significant for d in pairs
     }
-    share = {
-        (dimension, *pair): found
+    shares = {
+        dimension: shares_of.shares(battles, use="consistent", ties="half")
         for dimension, battles in standings.battles.items()
-        for pair, found in shares_of.shares(
-            battles, use="consistent", ties="half"
-        ).items()
     }
     rows: list[Row] = []
     for rate in standings.win_rates:
-        pair = rate.dimension, rate.entrant_a, rate.entrant_b
+        pair = rate.entrant_a, rate.entrant_b
+        share = shares[rate.dimension][pair]
         rows.append(
             {
                 **rate.to_dict(),
-                "n": share[pair].n_games,
-                "n_prompts": share[pair].n_prompts,
-                "win_share_a": share[pair].share,
-                "std_error": share[pair].std_error,
-                "significant": significant.get(pair),
+                "n": share.n_games,
+                "n_prompts": share.n_prompts,
+                "win_share_a": share.share,
+                "std_error": share.std_error,
+                "significant": significant.get((rate.dimension, *pair)),
             }
         )
     return rows
@@ -234,50 +202,41 @@ def _win_rate_rows(standings: Standings) -> list[Row]:
 # Fit: win rates as predicted by the ratings, and as observed
 
 
-@styled
 def predicted_and_observed(standings: Standings) -> Plot | None:
     """Draw each pair's win rate against what its ratings predict; none where they must be equal."""
     rows = [row for d in standings.dimensions for row in _fit_rows(standings, d)]
     if not rows:
         return None
-    by = grouped(rows, "dimension")
-    figure, axes = panels(
-        list(by),
+
+    def draw(ax: Axes, some: Sequence[Row]) -> None:
+        observed = "observed_decisive"
+        kinds.scatter(ax, some, "expected", observed, ORANGE, hollow=True)
+        kinds.scatter(ax, some, "expected", "observed", BLUE)
+
+    return plot(
+        "predicted_and_observed",
+        rows,
+        panels(standings, grouped(rows, "dimension")),
+        draw,
         heading="Do the ratings predict who wins?",
-        notes=[
-            f"{len(some):,} pairs, {sum(row['n_games'] for row in some):,} verdicts"
-            for some in by.values()
-        ],
         key={
             "ties count half": {"color": BLUE, "marker": "o", "lw": 0},
             "ties left out": {"color": ORANGE, "marker": "o", "mfc": "white", "lw": 0},
         },
-        width=2.7,
+        xlabel="favourite wins, predicted",
+        ylabel="favourite wins, observed",
+        caption="Observed win rate of the favourite of each pair against the rate that "
+        "Bradley-Terry predicts. The ratings count a tie as half a win, so decisive verdicts "
+        f"alone lie further from one half. Bars, where {kinds.MAX_BARS} pairs or fewer: 95 % "
+        "Wilson intervals, prompt-clustered.",
         sharex=True,
     )
-    for ax, some in zip(axes, by.values(), strict=True):
-        decisive = [row for row in some if row["observed_decisive"] is not None]
-        kinds.scatter(
-            ax, decisive, "expected", "observed_decisive", ORANGE, hollow=True
-        )
-        kinds.scatter(ax, some, "expected", "observed", BLUE)
-    kinds.diagonal(axes, x="favourite wins, predicted", y="favourite wins, observed")
-    has_bars = any(len(some) <= kinds.MAX_BARS for some in by.values())
-    caption = (
-        "Observed win rate of the favourite of each pair against the rate that Bradley-Terry "
-        "predicts. The ratings count a tie as half a win, so decisive verdicts alone lie further "
-        "from one half."
-    )
-    caption += " Bars: 95 % Wilson intervals, prompt-clustered." if has_bars else ""
-    return saved("predicted_and_observed", figure, rows, caption)
 
 
 def _fit_rows(standings: Standings, dimension: str) -> list[Row]:
     found, battles = standings.diagnoses.get(dimension), standings.battles[dimension]
-    if (
-        not found or not found["transitivity"]["df"]
-    ):  # each pair has a rating difference of its own
-        return []
+    if not found or not found["transitivity"]["df"]:
+        return []  # each pair has a rating difference of its own
     every = shares_of.shares(battles, use="both", ties="half")
     decisive = shares_of.shares(battles, use="both", ties="drop")
     rows: list[Row] = []
@@ -327,59 +286,110 @@ def share_interval(
 # Power
 
 
-@styled
 def power(standings: Standings) -> Plot | None:
     """Draw the gap that a number of prompts has 80 % power to detect, from this run's variance."""
+    drawn = ("detectable", "corrected")
     precisions = standings.precision.get(companion(standings) or "", ())
-    known = {p.dimension: p for p in precisions if p.sigma is not None and p.n_prompts}
-    if not known:
-        return None
-    n_prompts = [p.n_prompts or 0 for p in known.values()]
-    sizes = np.geomspace(min(20, *n_prompts), max(2000, 3 * max(n_prompts)), 30).round()
-    rows: list[Row] = [
-        {
-            "dimension": dimension,
-            "n_prompts": n,
-            "detectable": detectable(p.sigma or 0.0, n),
-            "corrected": detectable(p.sigma or 0.0, n, n_tests=p.n_tests),
-            "this_run": n == p.n_prompts,
-        }
-        for dimension, p in known.items()
-        for n in sorted({*sizes.astype(int).tolist(), p.n_prompts or 0})
+    found = [
+        (p.dimension, f"this run: {p.n_prompts:,} prompts", _power_rows(p))
+        for p in precisions
+        if p.sigma is not None and p.n_prompts
     ]
-    n_tests = max(p.n_tests for p in known.values())
-    called = labels(known)
-    figure, (ax,) = panels(
-        [""],
+    if not found:
+        return None
+    n_tests = max(p.n_tests for p in precisions)
+    return plot(
+        "power",
+        [row for *_, rows in found for row in rows],
+        found,
+        lambda ax, some: kinds.curves(ax, some, "n_prompts", drawn),
         heading="Rating gap that is detected with 80 % power",
         key={
-            "one pair": {"color": INK},
-            f"any of {n_tests:,} (Holm)": {"color": INK, "ls": "--"},
-            "this run": {"color": ORANGE, "marker": "o", "lw": 0},
+            "one pair": {"color": BLUE},
+            f"any of {n_tests:,} (Holm)": {"color": BLUE, "ls": "--"},
+            "this run": kinds.THIS_RUN,
         },
-        beside=called.values(),
-        width=4.0,
+        xlabel="prompts",
+        ylabel="rating gap, points",
+        caption="Rating gap between two entrants that a two-sided test at 5 % detects with 80 % "
+        "power, from this run's variance between prompts.",
+        sharex=True,
+        x="n_prompts",
+        y=drawn,
+        curves=True,
     )
-    lines = grouped(rows, "dimension")
-    here = [row for row in rows if row["this_run"]]
-    for name, style in (("detectable", "-"), ("corrected", "--")):
-        for line in lines.values():
-            ax.plot(column(line, "n_prompts"), column(line, name), style, color=INK)
-        ax.plot(column(here, "n_prompts"), column(here, name), "o", color=ORANGE)
-    ax.set(xscale="log", yscale="log", xlabel="prompts", ylabel="rating gap, points")
-    set_ticks(ax.xaxis, _TICKS)
-    set_ticks(ax.yaxis, _TICKS)
-    ends = {
-        called[dimension]: line[-1]["detectable"] for dimension, line in lines.items()
-    }
-    end_labels(ax, float(sizes[-1]), ends)
-    run = "; ".join(
-        f"{row['dimension']} {row['detectable']:.0f} points with {row['n_prompts']:,} prompts"
-        for row in here
+
+
+def _power_rows(precision: Precision) -> list[Row]:
+    n_prompts, sigma = precision.n_prompts or 0, precision.sigma or 0.0
+    sizes = np.geomspace(min(20, n_prompts), max(2000, 3 * n_prompts), 30)
+    return [
+        {
+            "dimension": precision.dimension,
+            "n_prompts": n,
+            "detectable": detectable(sigma, n),
+            "corrected": detectable(sigma, n, n_tests=precision.n_tests),
+            "this_run": n == n_prompts,
+        }
+        for n in sorted({n_prompts, *sizes.round().astype(int).tolist()})
+    ]
+
+
+# Length
+
+
+def length_effect(standings: Standings) -> Plot | None:
+    """Draw how often the longer response wins by how much longer it is, and the fitted curve."""
+    found: list[Panel] = []
+    for dimension, diagnosis in standings.diagnoses.items():
+        length = diagnosis.get("length")
+        if length and length["terciles"]:
+            effect = length["effect"]
+            note = f"{effect['n_prompts']:,} prompts, {effect['n_games']:,} verdicts"
+            some = [_length_row(tercile, effect) for tercile in length["terciles"]]
+            found.append((dimension, note, some))
+    if not found:
+        return None
+    return plot(
+        "length_effect",
+        [row for *_, some in found for row in some],
+        found,
+        _by_length,
+        heading="Win rate of the longer response",
+        key={
+            "all verdicts, in three parts by length": {"color": BLUE, "marker": "o"},
+            "between equally rated entrants (fit)": {"color": ORANGE},
+        },
+        xlabel="difference in length, characters",
+        ylabel="longer response wins",
+        caption="Win rate of the longer response, a tie counting half, by how much longer it is. "
+        "Points: all verdicts in three parts, 95 % Wilson intervals, prompt-clustered. Curve: "
+        "logistic fit between equally rated entrants, 95 % band, prompt-clustered.",
     )
-    caption = (
-        "Rating gap between two entrants that a two-sided test at 5 % detects with 80 % power, "
-        f"from this run's variance between prompts. This run: {run}."
-    )
-    drawn = ("detectable", "corrected")
-    return saved("power", figure, rows, caption, x="n_prompts", y=drawn, curves=True)
+
+
+def _length_row(tercile: Row, effect: Row) -> Row:
+    share = tercile["win_rate"], tercile["std_error"], tercile["n_prompts"]
+    low, high = share_interval(*share)
+    fit = {name: effect[name] for name in ("scale", "effect", "ci_low", "ci_high")}
+    return {**tercile, "win_rate_ci_low": low, "win_rate_ci_high": high, **fit}
+
+
+def _by_length(ax: Axes, rows: Sequence[Row]) -> None:
+    fit = rows[0]
+    x = np.linspace(0, max(row["longest"] for row in rows), 60)
+    if fit["effect"] is not None:
+        strength = np.tanh(x / fit["scale"])
+        ax.plot(x, expit(fit["effect"] * strength), color=ORANGE)
+        if fit["ci_low"] is not None:
+            low, high = (expit(fit[end] * strength) for end in ("ci_low", "ci_high"))
+            ax.fill_between(x, low, high, color=ORANGE, alpha=0.2, lw=0)
+    shortest, longest = column(rows, "shortest"), column(rows, "longest")
+    wins, middle = column(rows, "win_rate"), (shortest + longest) / 2
+    low, high = column(rows, "win_rate_ci_low"), column(rows, "win_rate_ci_high")
+    ax.hlines(wins, shortest, longest, color=BLUE, lw=0.8, alpha=0.6)
+    ax.vlines(middle, low, high, color=BLUE)
+    ax.plot(middle, wins, "o", color=BLUE)
+    ax.axhline(0.5, color=SOFT, lw=0.8, ls=kinds.DASHED)
+    ax.set(xlim=(0, None), ylim=(-0.03, 1.03))
+    ax.yaxis.set_major_formatter(kinds.SHARES)

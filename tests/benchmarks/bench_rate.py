@@ -42,7 +42,7 @@ A_MATCH = 0.25e-6  # seconds in plain Python on that machine
 # The command, leaving behind what it imported, and the processor time and the seconds of its figures.
 COMMAND = """
 import json, runpy, sys, time
-from elo_exp.figures import elo, judge, ratings
+from elo_exp.figures import elo, ratings
 took = [0.0, 0.0]
 def timed(draw):
     def plots(*arguments):
@@ -52,7 +52,7 @@ def timed(draw):
         took[1] += time.perf_counter() - before[1]
         return drawn
     return plots
-for module in (elo, judge, ratings):
+for module in (elo, ratings):
     module.plots = timed(module.plots)
 note = sys.argv.pop(1)
 try:
