@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-VOID = {"meta", "img", "br"}
+VOID = {"meta", "img", "br", "input"}
 
 
 class Reader(HTMLParser):
@@ -13,6 +13,7 @@ class Reader(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
+        self.text = text
         self.open: list[str] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.said = ""
@@ -21,6 +22,16 @@ class Reader(HTMLParser):
         self.close()
         assert self.open == []
         self.said = re.sub(r"\s+", " ", self.said)
+        self.cells = [[" ".join(cell.split()) for cell in row] for row in self.cells]
+
+    @property
+    def links(self) -> list[str]:
+        """Every link that leaves the page."""
+        return [link for link in self.given("href") if not link.startswith("#")]
+
+    @property
+    def headings(self) -> list[str]:
+        return re.findall(r"<h2 [^>]*>(.*?)</h2>", self.text)
 
     def given(self, attribute: str) -> list[str]:
         """Every value of an attribute."""
@@ -41,9 +52,9 @@ class Reader(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if "style" in self.open:
+        if {"style", "script"} & set(self.open):
             return
         self.said += data
         if {"td", "th"} & set(self.open):
             small = " / " if self.open[-1] == "small" else ""
-            self.cells[-1][-1] += small + data.replace("\N{NO-BREAK SPACE}", " ")
+            self.cells[-1][-1] += small + data

@@ -174,6 +174,7 @@ def test_without_figures_the_rest_is_the_same(small: Ran):
     assert drawn
     assert set(artifacts(plain.run_dir)) == set(artifacts(small.run_dir)) - drawn
     assert plain.read("ratings.json") == small.read("ratings.json")
+    assert "<svg" not in (plain.run_dir / "report.html").read_text(encoding="utf-8")
 
 
 def test_every_pair_is_judged_in_both_orders_on_every_prompt_of_a_dimension(demo: Ran):

@@ -94,9 +94,7 @@ def test_of_one_prompt_there_is_no_error_and_nobody_is_called_best():
     assert all(
         r.std_error and r.n_prompts == N_PROMPTS for r in one.ratings if r.model != "d"
     )
-    assert unrated(one) == [
-        "Rated on one prompt alone, which cannot tell how sure that is: d."
-    ]
+    assert unrated(one) == ["Rated on one prompt alone, which gives no interval: d."]
 
 
 def test_what_a_run_could_find_is_that_of_its_design_and_not_of_a_stray_model():

@@ -243,7 +243,7 @@ def test_those_without_a_rating_are_named_on_the_console_and_in_the_report(
             "Not rated: W (winless: no finite rating, below all that have one)."
             in where
         )
-    assert "Nobody can be rated." in page.said
+    assert "Nobody can be rated" in page.said
 
 
 def test_beside_every_k_stands_how_far_elo_has_gone(rated: Ran) -> None:

@@ -11,7 +11,7 @@ from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Report, Rows
 from elo_exp.records import Plot
-from elo_exp.report import artifacts, html
+from elo_exp.report import artifacts, tournament_page
 
 
 def report(
@@ -33,7 +33,7 @@ def report(
         tables=tables or {},
         series=_traces(standings),
         figures=lambda: _figures(standings),
-        page=lambda title, manifest, figures: html.page(
+        page=lambda title, manifest, figures: tournament_page.page(
             standings, figures, title=title, manifest=manifest, quality=quality
         ),
     )

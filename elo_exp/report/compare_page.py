@@ -23,7 +23,7 @@ from elo_exp.report.compare_report import (
     shares,
     signed,
 )
-from elo_exp.report.findings import names
+from elo_exp.report.formats import names
 from elo_exp.report.html import figure, when
 from elo_exp.report.markup import (
     NONE,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from elo_exp.analysis.agreement import Agreement
 from elo_exp.files import write_csv, write_json
-from elo_exp.report.findings import METHODS, converged, names
+from elo_exp.report.findings import METHODS, converged
+from elo_exp.report.formats import names
 from elo_exp.report.markup import NONE, between, maybe, p_value, percent
 from elo_exp.store.usage import added_up, paid
 

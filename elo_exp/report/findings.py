@@ -1,13 +1,15 @@
-"""Who is better, in plain words, and whether the prompts tell."""
+"""What ratings allow to be said of the leader of a dimension."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.standings import Standings
-from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard, Rating
-from elo_exp.report.markup import between, p_value, percent, tag
+from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard
+from elo_exp.report.checks import Check
+from elo_exp.report.formats import names
 
 METHODS = {
     "bradley_terry": "Bradley-Terry",
@@ -15,7 +17,7 @@ METHODS = {
     "rao_kupper": "Rao-Kupper",
     "elo": "Elo",
 }
-_MAX_NAMES = 4  # in a sentence
+MIN_PROMPTS = 20  # for a claim about a leader
 _FLAGS = {
     "unbeaten": "no finite rating, and perhaps better than all that have one",
     "winless": "no finite rating, below all that have one",
@@ -25,91 +27,108 @@ _FLAGS = {
 
 
 def companion(standings: Standings) -> str | None:
-    """The method that is shown beside Elo: Bradley-Terry, or the first of those chosen instead."""
-    return next(
-        (
-            name
-            for name in ("bradley_terry", *standings.companions)
-            if name in standings.companions
-        ),
-        None,
-    )
+    """Return the primary method: Bradley-Terry, or the first of those chosen instead."""
+    methods = standings.companions
+    return "bradley_terry" if "bradley_terry" in methods else next(iter(methods), None)
 
 
-def verdict(
-    board: Leaderboard | None, pairs: Sequence[Difference]
-) -> tuple[bool, list[str]]:
-    """Whether the best entrant is known, and in plain words who it is."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The best entrant of a dimension, and how certain that is.
+
+    case     the first that applies: unrated (fewer than two ratings), few_prompts, level (equal
+             ratings), unknown (no test), undecided (a rival is not significantly lower),
+             open (entrants without a rating may be better), caution (the judge failed a check),
+             supported
+    others   the entrants level with the leader, or those not significantly lower
+    unrated  sentences on the entrants without a rating
+    reasons  the checks that the judge failed
+    """
+
+    case: str
+    n_prompts: int | None
+    leader: str | None = None
+    second: str | None = None
+    gap: float = 0.0  # rating points
+    evidence: Difference | None = None  # of leader and second
+    others: Sequence[str] = ()
+    unrated: Sequence[str] = ()
+    reasons: Sequence[Check] = ()
+
+    @property
+    def is_decided(self) -> bool:
+        return self.case in ("supported", "caution")
+
+    @property
+    def win_rate(self) -> float:
+        """Expected of the leader against the second, ties counting half."""
+        return float(1.0 / (1.0 + 10.0 ** (-self.gap / 400.0)))
+
+
+def finding(
+    board: Leaderboard | None,
+    pairs: Sequence[Difference],
+    checks: Sequence[Check] = (),
+    *,
+    n_prompts: int | None = None,
+) -> Finding:
+    """Decide what may be said of the leader of one dimension.
+
+    pairs      its differences
+    n_prompts  None where the battles name none
+    """
     ratings = board.ratings if board else ()
-    rated = [r for r in ratings if r.rating is not None]
-    without = [f" {sentence}" for sentence in unrated(board)]
+    rated = [rating for rating in ratings if rating.rating is not None]
+    reasons = [check for check in checks if check.state == "caution"]
     if len(rated) < 2:
-        alone = (
-            f"Only {rated[0].model} has a rating, and none to be compared with."
-            if rated
-            else "Nobody can be rated."
+        return Finding(
+            case="unrated",
+            n_prompts=n_prompts,
+            leader=rated[0].model if rated else None,
+            unrated=unrated(board),
+            reasons=reasons,
         )
-        return False, [alone, *without]
     first, second = rated[:2]
-    if first.rank == second.rank:
-        return False, [*_level(rated, pairs), *without]
-    name, gap = tag("b", first.model), (first.rating or 0.0) - (second.rating or 0.0)
-    points = f"{gap:.0f} points" if gap > 0.5 else "less than a point"
-    ahead = [f"{points} ahead of ", tag("b", second.model)]
-    others = {d.lower: d for d in pairs if d.higher == first.model}
-    against = others.get(second.model)
-    if against is None or against.p_holm is None:
-        return False, [
-            name,
-            " is ",
-            *ahead,
-            "; how sure that is, the prompts do not say.",
-            *without,
-        ]
-    share = percent(1 / (1 + 10 ** (-gap / 400)))
-    ahead.append(
-        f" ({_evidence(against, against.p_holm)}), which means winning {share} of the battles between them, "
+    evidence = next(
+        (d for d in pairs if {d.higher, d.lower} == {first.model, second.model}), None
     )
-    ahead.append("a tie being half a win.")
-    may_be_above = any(r.rating is None and r.flag != "winless" for r in ratings)
-    best = "the best of those that can be rated" if may_be_above else "the best"
-    if level := [d.lower for d in others.values() if not d.significant]:
-        doubt = f" {first.model} may be no better than {names(level)}."
-        said = tag("b", f"The prompts do not tell who is {best}.")
-        return False, [said, " ", name, " is ", *ahead, doubt, *without]
-    return best == "the best", [name, f" is {best}: ", *ahead, *without]
-
-
-def _level(rated: Sequence[Rating], pairs: Sequence[Difference]) -> list[str]:
-    """Of the two or more that are equal at the top: who, how far apart two may be, and who else may be as good."""
-    best = [r.model for r in rated if r.rank == rated[0].rank]
-    who = tag("b", " and ".join(best) if len(best) == 2 else names(best))
-    known = [d for d in pairs if d.higher in best and d.p_holm is not None]
-    if not known:
-        return [who, " are level; how sure that is, the prompts do not say."]
-    sure = [
-        f" ({_evidence(d, d.p_holm)})"
-        for d in known
-        if {d.higher, d.lower} == set(best) and d.p_holm is not None
-    ]
-    others = [
-        d.lower
-        for d in known
-        if d.higher == best[0] and d.lower not in best and not d.significant
-    ]
-    doubt = [f" {best[0]} may be no better than {names(others)}."] if others else []
-    return [who, " are level", *sure, ".", *doubt]
+    level = [r.model for r in rated[1:] if r.rank == first.rank]
+    rivals = [d.lower for d in pairs if d.higher == first.model and not d.significant]
+    if n_prompts is not None and n_prompts < MIN_PROMPTS:
+        case = "few_prompts"
+    elif level:
+        case = "level"
+    elif evidence is None or evidence.p_holm is None:
+        case = "unknown"
+    elif rivals:
+        case = "undecided"
+    elif any(r.rating is None and r.flag != "winless" for r in ratings):
+        case = "open"
+    else:
+        case = "caution" if reasons else "supported"
+    return Finding(
+        case=case,
+        n_prompts=n_prompts,
+        leader=first.model,
+        second=second.model,
+        gap=(first.rating or 0.0) - (second.rating or 0.0),
+        evidence=None if evidence is None or evidence.p_holm is None else evidence,
+        others=level or rivals,
+        unrated=unrated(board),
+        reasons=reasons,
+    )
 
 
 def unrated(board: Leaderboard | None) -> list[str]:
-    """Who has no rating, a sentence for each reason; and whose rating has no error because it rests on one prompt."""
+    """Name the entrants without a rating, a sentence for each reason, and those whose rating has no
+    error because it rests on one prompt."""
     if board is None:
         return []
     by_flag = {
         flag: [r.model for r in board.ratings if r.rating is None and r.flag == flag]
         for flag in _FLAGS
     }
-    said = [
+    sentences = [
         f"Not rated: {names(models)} ({flag}: {_FLAGS[flag]})."
         for flag, models in by_flag.items()
         if models
@@ -118,30 +137,19 @@ def unrated(board: Leaderboard | None) -> list[str]:
         r.model for r in board.ratings if r.n_prompts == 1 and board.n_clusters != 1
     ]
     if alone:
-        said.append(
-            f"Rated on one prompt alone, which cannot tell how sure that is: {names(alone)}."
+        sentences.append(
+            f"Rated on one prompt alone, which gives no interval: {names(alone)}."
         )
-    return said
+    return sentences
 
 
 def converged(share: float) -> float:
-    """The share of its way that Elo has gone, to be said in whole percent: too little is not rounded to enough."""
+    """Return the share of its limit that Elo covers, for whole percent: too little is not rounded to enough."""
     return min(share, CONVERGED - 0.01) if share < CONVERGED else share
 
 
 def how_far(share: float) -> str:
-    """The same in words, with what to do where it is too little."""
+    """Say the same, with what to do where it is too little."""
     return f"{100 * converged(share):.0f} % converged" + (
         " (below 95 %: raise K)" if share < CONVERGED else ""
     )
-
-
-def names(models: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
-    more = len(models) - _MAX_NAMES
-    return ", ".join(models[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
-def _evidence(pair: Difference, p_holm: float) -> str:
-    p = p_value(p_holm)
-    return f"95 %: {between(pair.ci_low, pair.ci_high)}; p {p if p[0] == '<' else f'= {p}'} after Holm"

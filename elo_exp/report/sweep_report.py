@@ -8,7 +8,8 @@ from typing import Any
 
 from elo_exp.ratings.leaderboard import CONVERGED, ROUNDING
 from elo_exp.records import Plot
-from elo_exp.report.findings import converged, names
+from elo_exp.report.findings import converged
+from elo_exp.report.formats import names
 from elo_exp.report.html import cost, figure, when
 from elo_exp.report.markup import (
     NONE,

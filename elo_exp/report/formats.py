@@ -1,0 +1,67 @@
+"""Numbers and names as a reader wants them, on pages and on the console."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+NONE = "–"
+_SPACE = "\N{NO-BREAK SPACE}"
+_MAX_NAMES = 4  # in a sentence
+
+
+def number(value: float | None, digits: int = 0, *, sign: bool = False) -> str:
+    """Return a number with a true minus, and a plus where `sign` asks for it."""
+    if value is None:
+        return NONE
+    plus = "+" if sign and round(value, digits) > 0 else ""
+    return plus + f"{value:z.{digits}f}".replace("-", "−")
+
+
+def count(value: int | None) -> str:
+    return NONE if value is None else f"{value:,}"
+
+
+def between(low: float | None, high: float | None, digits: int = 0) -> str:
+    if low is None or high is None:
+        return NONE
+    return f"{number(low, digits)} to {number(high, digits)}"
+
+
+def p_value(p: float | None) -> str:
+    """Return a p value without its leading zero: "< .001", ".460", "1"."""
+    if p is None:
+        return NONE
+    if p < 0.001:
+        return "< .001"
+    return "1" if p >= 0.9995 else f"{p:.3f}"[1:]
+
+
+def percent(share: float | None, digits: int = 0) -> str:
+    """Return a share in percent; only what is certain is 0 or 100."""
+    if share is None:
+        return NONE
+    least = 0.5 * 10.0 ** (-2 - digits)
+    if 0.0 < share < least:
+        return f"<{_SPACE}{10.0**-digits:g}{_SPACE}%"
+    if 1.0 - least <= share < 1.0:
+        return f">{_SPACE}{100.0 - 10.0**-digits:g}{_SPACE}%"
+    return f"{100.0 * share:.{digits}f}{_SPACE}%"
+
+
+def percent_between(low: float | None, high: float | None, digits: int = 0) -> str:
+    if low is None or high is None:
+        return NONE
+    return f"{between(100.0 * low, 100.0 * high, digits)}{_SPACE}%"
+
+
+def names(models: Sequence[str], most: int = _MAX_NAMES) -> str:
+    """Join names as a sentence does; of many, the first and how many more there are."""
+    shown = list(models[:most])
+    if len(models) > most:
+        return f"{', '.join(shown)} and {len(models) - most:,} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if shown[1:] else shown)
+
+
+def when(time: str) -> str:
+    """Return a time of manifest.json to the minute."""
+    return f"{time[:16].replace('T', ' ')} UTC"

@@ -1,0 +1,119 @@
+"""report.html: one page that fetches nothing, from a template of report/templates.
+
+The template `NAME.html.j2` extends report.html.j2. Numbers and names go in as plain values; sentences
+are the template's, and autoescape makes text of every name. A Content-Security-Policy allows the one
+script by its hash, and no request.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from elo_exp.figures import style
+from elo_exp.ratings.leaderboard import Rating
+from elo_exp.records import Plot
+from elo_exp.report import formats
+from elo_exp.report.findings import converged
+
+_TEMPLATES = Path(__file__).with_name("templates")
+_VARIABLES = {  # of the style sheet, by colour of a figure
+    style.INK: "--ink",
+    style.SOFT: "--soft",
+    style.LINE: "--line",
+    "#ffffff": "--card",
+    **{color: f"--e{i}" for i, color in enumerate(style.PALETTE)},
+}
+_OUTSIDE_HTML = re.compile(
+    r'<metadata>.*?</metadata>|<defs>\s*<style.*?</defs>| (xmlns(:\w+)?|id)="[^"]*[:_][^"]*"',
+    re.DOTALL,
+)
+
+
+def render(name: str, plots: Sequence[Plot] = (), **context: Any) -> str:
+    """Return the page of a template, with these figures at its disposal."""
+    from jinja2 import ChainableUndefined, Environment, FileSystemLoader
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=ChainableUndefined,
+    )
+    environment.filters |= {
+        "number": formats.number,
+        "count": formats.count,
+        "p_value": formats.p_value,
+        "percent": formats.percent,
+        "names": formats.names,
+        "when": formats.when,
+        "inline": inline_svg,
+        "converged": converged,
+    }
+    environment.globals |= {
+        "between": formats.between,
+        "percent_between": formats.percent_between,
+    }
+    script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template(f"{name}.html.j2").render(
+        plots={plot.name: plot for plot in plots},
+        shown=[],
+        contents=[],
+        css=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
+        script=script,
+        script_hash=f"sha256-{digest}",
+        **context,
+    )
+
+
+def inline_svg(plot: Plot) -> str:
+    """Return the SVG of a figure as an element of a page, in the colours of the style sheet."""
+    element = _OUTSIDE_HTML.sub("", plot.svg[plot.svg.find("<svg") :])
+    element = element.replace("xlink:href", "href")
+    element = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{plot.name}-", element)
+    return re.sub(
+        r"(?<=: )#[0-9a-f]{6}", lambda color: _variable(color.group()), element
+    )
+
+
+def _variable(color: str) -> str:
+    return f"var({_VARIABLES[color]})" if color in _VARIABLES else color
+
+
+def colors(models: Iterable[str]) -> dict[str, int]:
+    """Return the number of each name's colour, as in the figures; one for all of many."""
+    ordered = sorted(set(models))
+    has_own = len(ordered) <= style.MAX_COLORED
+    return {
+        model: i if has_own else style.MAX_COLORED for i, model in enumerate(ordered)
+    }
+
+
+def scale(ratings: Iterable[Rating]) -> dict[str, Any]:
+    """Return the ends and the ticks of an axis that holds all ratings and their intervals."""
+    ends = [
+        value
+        for rating in ratings
+        for value in (rating.rating, rating.ci_low, rating.ci_high)
+        if value is not None
+    ]
+    low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
+    margin = 0.04 * (high - low) + 1.0
+    low, high = low - margin, high + margin
+    step = next(
+        (step for step in (50, 100, 200, 500, 1000) if high - low < 8 * step), 5000
+    )
+    first = step * math.ceil(low / step)
+    return {
+        "low": low,
+        "high": high,
+        "step": step,
+        "ticks": list(range(first, math.floor(high) + 1, step)),
+    }

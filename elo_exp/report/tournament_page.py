@@ -1,0 +1,208 @@
+"""report.html of a tournament, and of rated battles: who leads, how certain that is, and whether the judge
+can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elo_exp.analysis.comparisons import Difference
+from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.power import Precision
+from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.win_rates import shares
+from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard
+from elo_exp.records import Plot
+from elo_exp.report.checks import Check, checks
+from elo_exp.report.findings import Finding, companion, finding
+from elo_exp.report.page import colors, render, scale
+from elo_exp.store.usage import added_up, paid
+
+MAX_ROWS = 100  # entrants of a leaderboard; all are in ratings.json
+MAX_MATRIX = 20  # entrants of a matrix of win rates
+MAX_PAIRS = (
+    45  # differences of a dimension: all of ten entrants, of more those with the best
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """How often the row of a matrix beats its column, ties counting half."""
+
+    share: float
+    std_error: float | None
+    n_games: int
+    is_significant: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dimension:
+    """What one dimension contributes to the page; `board` is of the primary method."""
+
+    name: str
+    n_battles: int
+    n_decisive: int
+    n_prompts: int | None
+    board: Leaderboard | None
+    others: Sequence[Leaderboard]  # of the other methods but Elo
+    finding: Finding
+    checks: Sequence[Check]
+    pairs: Sequence[Difference]
+    cells: Mapping[tuple[str, str], Cell]
+    win_rate: Mapping[str, float]  # mean over opponents
+    precision: Precision | None
+    elo: Mapping[float, Leaderboard]  # by K
+    elo_limit: Mapping[str, float]
+    diagnosis: Mapping[str, Any]
+
+    @property
+    def covered(self) -> dict[float, float]:
+        """By K, the share of the gap between first and last that Elo covers of its limit."""
+        if len(self.elo_limit) < 2:
+            return {}
+        first = max(self.elo_limit, key=self.elo_limit.__getitem__)
+        last = min(self.elo_limit, key=self.elo_limit.__getitem__)
+        limit = self.elo_limit[first] - self.elo_limit[last]
+        found = {}
+        for k, board in self.elo.items():
+            gap = (board.row(first).rating or 0.0) - (board.row(last).rating or 0.0)
+            found[k] = min(gap / limit, 1.0) if limit else 1.0
+        return found
+
+    @property
+    def n_significant(self) -> int:
+        return sum(bool(pair.significant) for pair in self.pairs)
+
+    @property
+    def has_tests(self) -> bool:
+        return any(pair.significant is not None for pair in self.pairs)
+
+    @property
+    def shown_pairs(self) -> Sequence[Difference]:
+        """All pairs of few entrants, and of many those with the best."""
+        if len(self.pairs) <= MAX_PAIRS:
+            return self.pairs
+        best = self.pairs[0].higher
+        return [pair for pair in self.pairs if pair.higher == best][:MAX_ROWS]
+
+
+def page(
+    standings: Standings,
+    plots: Sequence[Plot],
+    *,
+    title: str,
+    manifest: Mapping[str, Any],
+    quality: Sequence[JudgeQuality] = (),
+) -> str:
+    """Return the whole report as one HTML file. `manifest`: the contents of manifest.json."""
+    by_dimension = {q.dimension: q for q in quality}
+    dimensions = [
+        _dimension(standings, name, by_dimension.get(name))
+        for name in standings.dimensions
+    ]
+    boards = [d.board for d in dimensions if d.board]
+    elo = [d.elo[standings.k] for d in dimensions if standings.k in d.elo]
+    ks = sorted({k for d in dimensions for k in d.elo})
+    return render(
+        "tournament",
+        plots,
+        title=title,
+        manifest=manifest,
+        standings=standings,
+        dimensions=dimensions,
+        color=colors(standings.models),
+        scale=scale(r for board in boards for r in board.ratings),
+        label=boards[0].label if boards else None,
+        interval=next((b.interval for b in boards if b.interval), None),
+        limits={"rows": MAX_ROWS, "matrix": MAX_MATRIX},
+        k=standings.k,
+        ks=ks,
+        elo=elo,
+        largest_ordering_error=_largest_ordering_error(elo),
+        enough_k=next((k for k in ks if _covers(dimensions, k)), None),
+        **cost(manifest.get("usage"), manifest.get("paid_before")),
+    )
+
+
+def cost(
+    usage: Mapping[str, Any] | None, before: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return what the block on cost shows. `usage` and `before` are as manifest.json has them."""
+    bill = added_up([usage, before])
+    return {
+        "usage": usage or {},
+        "bill": bill,
+        "dollars": paid(bill),
+        "dollars_before": paid(before or {}),
+    }
+
+
+def _dimension(
+    standings: Standings, name: str, quality: JudgeQuality | None
+) -> Dimension:
+    method, battles = companion(standings), standings.battles[name]
+    boards = {key: by.get(name) for key, by in standings.companions.items()}
+    board = boards.pop(method) if method else standings.primary(name)
+    pairs = [
+        d for d in standings.differences.get(method or "", ()) if d.dimension == name
+    ]
+    rated = [r.model for r in board.ratings if r.rating is not None] if board else []
+    diagnosis = standings.diagnoses.get(name, {})
+    found = checks(battles, diagnosis, quality, rated[:2])
+    n_prompts = battles.n_prompts() if battles.names_prompts() else None
+    cells = _cells(standings, name, pairs)
+    precisions = standings.precision.get(method or "", ())
+    return Dimension(
+        name=name,
+        n_battles=len(battles),
+        n_decisive=int((~battles.is_tie()).sum()),
+        n_prompts=n_prompts,
+        board=board,
+        others=[other for other in boards.values() if other],
+        finding=finding(board, pairs, found, n_prompts=n_prompts),
+        checks=found,
+        pairs=pairs,
+        cells=cells,
+        win_rate=_win_rates(cells),
+        precision=next((p for p in precisions if p.dimension == name), None),
+        elo=standings.elo[name],
+        elo_limit=standings.elo_limit[name],
+        diagnosis=diagnosis,
+    )
+
+
+def _cells(
+    standings: Standings, dimension: str, pairs: Iterable[Difference]
+) -> dict[tuple[str, str], Cell]:
+    """Both directions of every pair that met."""
+    battles = standings.battles[dimension]
+    significant = {frozenset((d.higher, d.lower)) for d in pairs if d.significant}
+    cells = {}
+    for (a, b), found in shares(battles, use="consistent", ties="half").items():
+        for row, column, share in ((a, b, found.share), (b, a, 1.0 - found.share)):
+            cells[row, column] = Cell(
+                share=share,
+                std_error=found.std_error,
+                n_games=found.n_games,
+                is_significant=frozenset((a, b)) in significant,
+            )
+    return cells
+
+
+def _win_rates(cells: Mapping[tuple[str, str], Cell]) -> dict[str, float]:
+    against: dict[str, list[float]] = {}
+    for (row, _), cell in cells.items():
+        against.setdefault(row, []).append(cell.share)
+    return {model: sum(some) / len(some) for model, some in against.items()}
+
+
+def _largest_ordering_error(boards: Sequence[Leaderboard]) -> float | None:
+    errors = [r.ordering_error for board in boards for r in board.ratings]
+    return max((error for error in errors if error is not None), default=None)
+
+
+def _covers(dimensions: Sequence[Dimension], k: float) -> bool:
+    """Whether Elo at this K covers enough of the gap of every dimension."""
+    shares = [d.covered[k] for d in dimensions if k in d.covered]
+    return bool(shares) and min(shares) >= CONVERGED

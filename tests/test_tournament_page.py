@@ -1,0 +1,549 @@
+"""The page of a tournament: self-contained, harmless whatever the names are, and no claim that the numbers do not support."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import itertools
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elo_exp.analysis.agreement import Agreement, RankCorrelation
+from elo_exp.analysis.comparisons import differences
+from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.standings import Standings, rate
+from elo_exp.figures import elo, ratings
+from elo_exp.ratings.bradley_terry import BradleyTerry
+from elo_exp.ratings.ties import Davidson
+from elo_exp.records import Battle, Plot
+from elo_exp.report import artifacts, tournament_page
+from elo_exp.report.checks import Check, checks
+from elo_exp.report.findings import converged, finding
+from elo_exp.report.formats import percent
+from elo_exp.store.usage import Usage
+from tests.data import DIMENSIONS, PROBES, by_dimension, shipped
+from tests.pages import Reader
+from tests.simulation import Tournament
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "</table></script><script>alert(1)</script>",
+    "{{ 7 * 7 }} $x %s",
+    "'\"&amp;",
+)
+METHODS = {
+    "bradley_terry": BradleyTerry(
+        initial_rating=1400, use="both", interval="sandwich", n_bootstraps=2, seed=0
+    ),
+    "davidson": Davidson(initial_rating=1400, use="both"),
+}
+QUALITY = JudgeQuality(
+    dimension="factuality", n_judgments=105, n_invalid=5, n_two_order=100, n_flips=21, n_decisive_verdicts=180,
+    n_first_shown_wins=108, n_ties=10, n_refused=3, n_cut_off=1,
+)  # fmt: skip
+USAGE = Usage(
+    verdicts_wanted=1300,
+    judge_calls=1200,
+    output_tokens=3456,
+    dollars=12.345,
+    dollars_by_dimension={"factuality": 12.345},
+)
+MANIFEST: dict[str, Any] = {
+    "experiment": "tournament",
+    "mode": "demo",
+    "n_perms": 20,
+    "shuffle_seed": 11,
+    "pilot_seed": 12,
+    "started_at": "2026-11-21T14:51:22Z",
+    "overrides": ["judge.position_effect=0.2", "rubric=[<i>]"],
+    "git_commit": "0123abcd+changes",
+    "versions": {"elo_exp": "0.1.0"},
+    "judge_model": "opus",
+    "bank_size": 143,
+    "selected_prompt_count": 50,
+    "config": {"elo": {"k": 16, "k_sweep": [1, 16]}, "judging": {"use": "both"}},
+    "usage": dataclasses.asdict(USAGE),
+}
+
+
+def simulated(
+    models: Sequence[str],
+    dimensions: Sequence[str] = ("d",),
+    *,
+    gap: float = 1.0,
+    n_prompts: int = 60,
+) -> dict[str, list[Battle]]:
+    """Every pair on every prompt: each model beats the next by odds of 1 + gap to 1, one battle in five is a tie."""
+    draw = random.Random(5)
+
+    def winner(apart: int) -> str:
+        wins = draw.random() < 1 / (1 + (1 + gap) ** -apart)
+        return "tie" if draw.random() < 0.2 else "model_a" if wins else "model_b"
+
+    return {
+        dimension: [
+            Battle(
+                model_a=a,
+                model_b=b,
+                winner=winner(models.index(b) - models.index(a)),
+                question_id=f"q{q}",
+                dimension=dimension,
+            )
+            for q in range(n_prompts)
+            for a, b in itertools.combinations(models, 2)
+        ]
+        for dimension in dimensions
+    }
+
+
+def rated(
+    battles: Mapping[str, Sequence[Battle]], models: Sequence[str], *methods: str
+) -> Standings:
+    chosen = {name: METHODS[name] for name in methods}
+    elo = shipped("elo", "default", n_perms=20)
+    return rate(by_dimension(battles), elo=elo, ratings=chosen, models=models)
+
+
+def page(
+    standings: Standings,
+    plots: Sequence[Plot] = (),
+    quality: Sequence[JudgeQuality] = (),
+    **changes: Any,
+) -> Reader:
+    manifest = MANIFEST | changes
+    title = changes.get("title", "run")
+    return Reader(
+        tournament_page.page(
+            standings, plots, title=title, manifest=manifest, quality=quality
+        )
+    )
+
+
+def headline(reader: Reader) -> str:
+    found = re.search(r"<h1>(.*?)</h1>", reader.text, re.DOTALL)
+    assert found
+    return " ".join(found[1].split())
+
+
+@pytest.fixture(scope="module")
+def standings() -> Standings:
+    return rated(simulated(PROBES, DIMENSIONS), PROBES, "bradley_terry", "davidson")
+
+
+@pytest.fixture(scope="module")
+def figures(standings: Standings) -> list[Plot]:
+    return [*ratings.plots(standings), *elo.plots(standings)]
+
+
+@pytest.fixture(scope="module")
+def whole(standings: Standings, figures: list[Plot]) -> Reader:
+    return page(standings, figures, [QUALITY])
+
+
+# The file
+
+
+def test_it_fetches_nothing_and_allows_only_its_own_script(whole: Reader):
+    assert whole.text.startswith("<!DOCTYPE html>")
+    assert not re.search(r"https?://|@import|url\((?!#)|<link|javascript:", whole.text)
+    assert whole.links + whole.given("src") == []
+    assert not [name for _, given in whole.tags for name in given if name[:2] == "on"]
+    (script,) = re.findall("<script>(.*)</script>", whole.text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = (c for c in whole.given("content") if "default-src 'none'" in c)
+    assert f"script-src 'sha256-{digest}'" in policy
+
+
+def test_its_sections_stand_in_order_and_in_the_contents(whole: Reader):
+    assert whole.headings == [
+        "Result", "Leaderboard", "Head to head", "Judge quality", "Power",
+        "Order experiment: permutation Elo", "Cost", "How this was made", "Glossary",
+    ]  # fmt: skip
+    ids = whole.given("id")
+    links = [link[1:] for link in whole.given("href") if link.startswith("#")]
+    assert set(links) <= set(ids)
+    assert len(set(ids)) == len(ids)
+
+
+def test_figures_are_inside_in_the_colours_of_the_page(
+    whole: Reader, figures: list[Plot]
+):
+    shown = [p for p in figures if p.name not in ("ratings", "pairwise_winrates")]
+    assert [tag for tag, _ in whole.tags].count("svg") == len(shown) > 3
+    assert all(plot.caption in whole.said for plot in shown)
+    drawn = "".join(re.findall("<svg.*?</svg>", whole.text, re.DOTALL))
+    assert set(re.findall(r"(?:fill|stroke): (#\w+)", drawn)) <= {"#000000"}
+
+
+def test_names_are_text_whatever_they_hold():
+    some = rated(simulated(HOSTILE, HOSTILE[:2], n_prompts=25), HOSTILE, *METHODS)
+    reader = page(
+        some,
+        [*ratings.plots(some), *elo.plots(some)],
+        [dataclasses.replace(QUALITY, dimension=HOSTILE[1])],
+        title=HOSTILE[1],
+        judge_model=HOSTILE[0],
+        overrides=HOSTILE,
+        versions=dict.fromkeys(HOSTILE, HOSTILE[0]),
+    )
+    tags = [tag for tag, _ in reader.tags]
+    assert "img" not in tags
+    assert tags.count("script") == 1
+    assert not [name for _, given in reader.tags for name in given if name[:2] == "on"]
+    for name in HOSTILE:
+        assert " ".join(name.split()) in reader.said
+    cells = {cell for row in reader.cells for cell in row}
+    assert set(HOSTILE) <= cells
+
+
+# Claims
+
+
+def board_of(*points: float | None, flag: str = "unbeaten", n_prompts: int = 60) -> Any:
+    """Differences and leaderboard of a, b, c ... with these ratings, each ± 10."""
+    names = tuple("abcdef"[: len(points)])
+    some = rated(simulated(names, n_prompts=n_prompts), names, "bradley_terry")
+    rating = np.array([np.nan if p is None else p for p in points])
+    board = dataclasses.replace(
+        some.companions["bradley_terry"]["d"],
+        rating=rating,
+        covariance=np.diag([25.0] * len(points)),
+        flags={i: flag for i, p in enumerate(points) if p is None},
+    )
+    return board, differences({"d": board})
+
+
+FAILED = Check(name="flips", state="caution", value=0.3)
+
+
+@pytest.mark.parametrize(
+    ("points", "reasons", "case"),
+    [
+        ((1500, 1400, 1300), [], "supported"),
+        ((1500, 1400, 1300), [FAILED], "caution"),
+        ((1500, 1495, 1300), [], "undecided"),
+        ((1500, 1495, 1300), [FAILED], "undecided"),
+        ((1500, 1500, 1300), [], "level"),
+        ((1500, 1400, None), [], "open"),
+        ((1500, None, None), [], "unrated"),
+    ],
+)
+def test_the_first_case_that_applies_is_claimed(
+    points: tuple[float | None, ...], reasons: list[Check], case: str
+):
+    found = finding(*board_of(*points), reasons, n_prompts=60)
+    assert found.case == case
+    assert found.is_decided == (case in ("supported", "caution"))
+    assert found.reasons == reasons
+
+
+def test_few_prompts_no_test_and_winless_entrants_decide_as_said():
+    board, pairs = board_of(1500, 1400, None, flag="winless")
+    assert finding(board, pairs, n_prompts=20).case == "supported"
+    assert finding(board, pairs, n_prompts=19).case == "few_prompts"
+    assert finding(board, [], n_prompts=None).case == "unknown"
+    assert finding(None, []).case == "unrated"
+
+
+def test_a_leader_is_named_with_the_evidence():
+    standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
+    first = standings.differences["bradley_terry"][0]
+    said = page(standings).said
+    ahead = f"a leads. It is {first.difference:.0f} points ahead of b (95 % CI"
+    assert f"{ahead} {first.ci_low:.0f} to {first.ci_high:.0f}; Holm p < .001)" in said
+    share = percent(1 / (1 + 10 ** (-first.difference / 400))).replace("\xa0", " ")
+    assert f"expected win rate {share}." in said
+
+
+def test_nobody_leads_where_the_prompts_do_not_tell():
+    reader = page(rated(simulated("abc", gap=0.0), "abc", "bradley_terry"))
+    assert headline(reader) == "No clear winner"
+    assert "may be as good." in reader.said
+    assert "80 % power to detect" in reader.said
+    assert "leads" not in reader.said
+
+
+def test_the_headline_covers_all_dimensions():
+    """A judge that flips is doubted in the one dimension in which it does."""
+    names = [*"xyz"]
+    battles = simulated("ab", names, gap=9.0)
+    battles["z"] = [
+        dataclasses.replace(b, dimension="z") for b in simulated("ba", gap=9.0)["d"]
+    ]
+    some = rated(battles, "ab", "bradley_terry")
+    assert headline(page(some)) == "a leads in x and y; b leads in z"
+    flips = dataclasses.replace(QUALITY, dimension="y")
+    reader = page(some, quality=[flips])
+    assert headline(reader) == "a leads in x and, with caution, in y; b leads in z"
+    assert "The judge prefers a." in reader.said
+    assert "another winner in 21 % of comparisons" in reader.said
+    doubted = [dataclasses.replace(QUALITY, dimension=name) for name in names]
+    assert headline(page(some, quality=doubted)).startswith("The judge prefers a in x")
+    same = rated(simulated("ab", names, gap=9.0), "ab", "bradley_terry")
+    assert headline(page(same)) == "a leads in all 3 dimensions"
+
+
+def test_entrants_without_a_rating_are_named():
+    battles = simulated("ab", gap=9.0)["d"]
+    battles += [
+        Battle(model_a="u", model_b=m, winner="model_a", question_id=f"q{q}")
+        for m in "ab"
+        for q in range(9)
+    ]
+    said = page(rated({"d": battles}, "abu", "bradley_terry")).said
+    assert "a leads those that can be rated." in said
+    assert "Not rated: u (unbeaten: no finite rating, and perhaps better" in said
+
+
+# Numbers
+
+
+def test_its_numbers_are_those_of_ratings_json(standings: Standings, whole: Reader):
+    found = artifacts.ratings_json(standings)
+    for methods in found["dimensions"].values():
+        other = {r["model"]: r for r in methods["davidson"]["ratings"]}
+        for r in methods["bradley_terry"]["ratings"]:
+            low, high = r["rank_low"], r["rank_high"]
+            rank = f"{r['rank']}" + (f" / {low}–{high}" if low != high else "")
+            (row,) = (
+                row
+                for row in whole.cells
+                if row[:3] == [rank, r["model"], f"{r['rating']:.0f}"]
+            )
+            assert row[4] == f"{r['ci_low']:.0f} to {r['ci_high']:.0f}"
+            assert row[6] == f"{other[r['model']]['rating']:.0f}"
+            assert row[8] == str(r["n_battles"])
+        for r in methods["elo"]["ratings"]:
+            row = [f"{r['rating']:.1f}", f"{r['ci_low']:.0f} to {r['ci_high']:.0f}"]
+            row += [f"{r['ordering_error']:.2f}"]
+            assert [c for c in whole.cells if c[0] == r["model"] and c[2:5] == row]
+    for d in found["differences"]["bradley_terry"]:
+        says = "significant" if d["significant"] else "not significant"
+        row = [d["higher"], d["lower"], d["dimension"], f"{d['difference']:.0f}"]
+        assert [c for c in whole.cells if c[:4] == row and c[-1] == says]
+
+
+def test_a_matrix_has_the_win_rates_and_its_mirror(standings: Standings, whole: Reader):
+    names = [
+        r.model for r in standings.companions["bradley_terry"]["calibration"].ratings
+    ]
+    by_pair = {
+        (r.entrant_a, r.entrant_b): (r.a_wins + r.ties / 2)
+        / (r.a_wins + r.b_wins + r.ties)
+        for r in standings.win_rates
+        if r.dimension == "calibration"
+    }
+    by_pair |= {(b, a): 1 - share for (a, b), share in by_pair.items()}
+    for i, row in enumerate(names):
+        cells = [f"{100 * by_pair[row, c]:.0f}" if c != row else "·" for c in names]
+        assert [f"{i + 1} {row}", *cells] in whole.cells
+
+
+def test_of_many_entrants_the_best_is_compared_with_the_others():
+    models = [f"m{i:02}" for i in range(12)]
+    some = rated(simulated(models, n_prompts=20), models, "bradley_terry")
+    reader = page(some)
+    best = some.companions["bradley_terry"]["d"].ratings[0].model
+    assert f"only those between {best} and the others are shown" in reader.said
+    shown = [row for row in reader.cells if row[-1].endswith("significant")]
+    assert {row[0] for row in shown} == {best}
+    assert {row[1] for row in shown} == set(models) - {best}
+    assert "names" in reader.given("id")  # the box that filters them
+
+
+@pytest.mark.parametrize(("convergence", "is_flagged"), [(0.9499, True), (0.95, False)])
+def test_elo_that_has_not_converged_is_flagged(
+    standings: Standings, convergence: float, is_flagged: bool
+):
+    elo = {
+        name: {
+            k: dataclasses.replace(board, parameters={"convergence": convergence})
+            for k, board in by_k.items()
+        }
+        for name, by_k in standings.elo.items()
+    }
+    changed = dataclasses.replace(standings, elo=elo)
+    assert ("Elo has gone only 94 % of its way" in page(changed).said) == is_flagged
+    percent = 94 if is_flagged else 95
+    assert f"Elo at K = 16, {percent} % converged" in artifacts.table(changed)
+
+
+def test_the_order_experiment_says_how_much_of_the_limit_elo_covers(
+    standings: Standings,
+):
+    dimension = standings.dimensions[0]
+    limit = standings.elo_limit[dimension]
+    first, last = max(limit, key=limit.__getitem__), min(limit, key=limit.__getitem__)
+    board = standings.elo[dimension][16.0]
+    gap = (board.row(first).rating or 0) - (board.row(last).rating or 0)
+    share = percent(converged(gap / (limit[first] - limit[last]))).replace("\xa0", " ")
+    said = page(standings).said
+    assert f"At K = 16 Elo covers {share} ({dimension})" in said
+    assert "it depends neither on order nor on K" in said
+
+
+# The judge
+
+
+@pytest.mark.parametrize(
+    ("interval", "state"),
+    [
+        ((0.56, 0.60), "caution"),
+        ((0.40, 0.449), "caution"),
+        ((0.549, 0.6), "pass"),
+        ((None, None), "caution"),
+    ],
+)
+def test_position_bias_fails_where_its_interval_misses_the_range(
+    interval: tuple[float | None, float | None], state: str
+):
+    low, high = interval
+    position = {"p_first": 0.58, "ci_low": low, "ci_high": high, "n_decisive": 9}
+    (check,) = checks(by_dimension({"d": []})["d"], {"position": position})
+    assert (check.name, check.state) == ("first_shown", state)
+
+
+@pytest.mark.parametrize(
+    ("at_equal_length", "state"), [(90.0, "note"), (51.0, "note"), (49.0, "caution")]
+)
+def test_length_fails_only_where_the_lead_needs_it(at_equal_length: float, state: str):
+    """At a difference of one scale tanh(1) = .762 of the effect counts: 1 / (1 + exp(-.762)) = .682."""
+    effect = {"effect": 1.0, "ci_low": 0.5, "ci_high": 1.5, "scale": 120.4}
+    rows = [
+        {"model": "ann", "rating": 1500.0, "rating_at_equal_length": 1400.0},
+        {"model": "bob", "rating": 1400.0, "rating_at_equal_length": 1400.0 - at_equal_length},
+    ]  # fmt: skip
+    length = {"effect": effect, "ratings": rows}
+    nothing = by_dimension({"d": []})["d"]
+    (check,) = checks(nothing, {"length": length}, None, ("ann", "bob"))
+    assert check.state == state
+    assert check.value == pytest.approx(0.682, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "failed"),
+    [
+        ({"n_flips": 10, "n_invalid": 2}, []),
+        ({"n_flips": 11, "n_invalid": 2}, ["flips"]),
+        ({"n_flips": 10, "n_invalid": 3}, ["invalid"]),
+    ],
+)
+def test_flips_and_invalid_verdicts_have_limits(changes: Any, failed: list[str]):
+    quality = dataclasses.replace(QUALITY, **changes)
+    found = checks(by_dimension({"d": []})["d"], {}, quality)
+    assert [check.name for check in found if check.state == "caution"] == failed
+
+
+def test_checks_show_their_numbers(whole: Reader):
+    rows = {row[0]: row[1] for row in whole.cells if len(row) == 4}
+    flips = rows["Flips when the answers swap places / at most 10 %"]
+    assert flips == "21 % caution / 21 of 100 comparisons in both orders"
+    invalid = rows["Comparisons without a valid verdict / at most 2 %"]
+    assert invalid == "5 % caution / 5 of 105, 3 refused, 1 cut off"
+
+
+def test_the_judge_is_described_by_the_numbers_of_ratings_json():
+    """Verdicts of a judge that prefers the first shown; their flips are counted from the battles."""
+    some = {"d": Tournament(first_shown=0.7).battles(100, np.random.default_rng(1))}
+    standings = rated(some, "abcd", "bradley_terry")
+    found = artifacts.ratings_json(standings)["judge"]["d"]
+    reader = page(standings)
+    rows = {row[0].partition(" /")[0]: row[1] for row in reader.cells if len(row) == 2}
+    position, test = found["position"], found["transitivity"]
+    shown = rows["First shown wins, of equal answers"]
+    assert shown.startswith(f"{100 * position['p_first']:.1f} % caution")
+    assert (
+        f"{test['chi_square']:.1f}, {test['df']} df"
+        in rows["Model fit: one rating explains all pairs"]
+    )
+    of = rows["Prompts with an intransitive triple"]
+    assert of.endswith(f"/ {found['cycles']['n_cyclic_prompts']} of 100")
+    assert "caution" in rows["Flips when the answers swap places"]
+    assert "Verdict: caution." in reader.said
+
+
+KAPPA = {"n_comparisons": 2139, "n_prompts": 13, "agreement": 0.4136, "kappa": 0.1532}
+
+
+def test_agreement_of_dimensions_judges_and_repeats(standings: Standings):
+    two = Agreement(
+        first="tone", second="truth", dimension=None, ci_low=-0.05, ci_high=0.35, **KAPPA
+    )  # fmt: skip
+    judges = dataclasses.replace(two, first="crowd", second="gpt", dimension="d")
+    order = RankCorrelation(
+        first="crowd", second="gpt", dimension="d", n_models=59, rho=0.7104
+    )
+    repeats = dataclasses.replace(two, dimension="d", kappa=None, ci_low=None)
+    diagnoses = {
+        name: {**found, "repeats": repeats.to_dict()}
+        for name, found in standings.diagnoses.items()
+    }
+    some = dataclasses.replace(
+        standings,
+        diagnoses=diagnoses,
+        agreement=[two],
+        judges_agreement=[judges],
+        judges_ranks=[order],
+    )
+    rows = page(some).cells
+    numbers = ["2,139", "41 %", "0.15", "−0.05 to 0.35"]
+    assert ["tone", "truth", *numbers] in rows
+    assert ["crowd", "gpt", "d", *numbers, "0.71 (59 entrants)"] in rows
+    assert ["d", "2,139", "41 %", "–", "–"] in rows
+
+
+# Cost, and what is missing
+
+
+def test_it_says_what_the_run_cost_and_how_it_was_made(whole: Reader):
+    for words in (
+        "$12.35", "factuality $12.35", "3,456 output", "50 of the 143 in the bank", "judge.position_effect=0.2",
+        "rubric=[<i>]", "K = 16, 20 permutations", "permutations 11, prompts 12", "0123abcd+changes",
+        "2026-11-21 14:51 UTC",
+    ):  # fmt: skip
+        assert words in whole.said
+
+
+def test_without_a_match_nobody_can_be_rated():
+    reader = page(rated({"d": []}, (), "bradley_terry"), usage=None)
+    assert "Nobody can be rated" in reader.said
+    assert reader.headings == ["Result", "How this was made", "Glossary"]
+
+
+def test_a_dimension_without_ratings_stands_beside_one_with_them():
+    one = {
+        "model_a": "a",
+        "model_b": "b",
+        "question_id": "q",
+    }
+    battles = simulated("ab", ["rated"]) | {
+        "unbeaten": [Battle(winner="model_a", **one)],
+        "tied": [Battle(winner="tie", **one)],
+    }
+    reader = page(rated(battles, "ab", *METHODS))
+    assert "Not rated: a (unbeaten" in reader.said
+    assert "1 prompt cannot rank these entrants." in reader.said
+    assert not [cell for row in reader.cells for cell in row if "nan" in cell.lower()]
+
+
+def test_without_another_method_elo_leads_without_certainty():
+    reader = page(rated(simulated("abc"), "abc"))
+    assert "No test is possible" in reader.said
+    assert "Primary rating: Elo" in reader.said
+
+
+def test_ratings_of_a_battles_file_need_no_judge():
+    some = rated(simulated("ab", ["overall"]), "ab", "davidson")
+    bare = {"experiment": "rate", "n_battles": 60, "n_dropped": 2, "overrides": []}
+    reader = Reader(tournament_page.page(some, [], title="run", manifest=bare))
+    assert "60 read, 2 dropped" in reader.said
+    assert "all settings as they ship" in reader.said
+    assert "Primary rating: Davidson" in reader.said
+    assert "Position bias was not checked" in reader.said
+    assert "Cost" not in reader.headings
