@@ -117,8 +117,8 @@ def test_the_mixture_of_minimum_variance_is_biased_towards_the_logging_policy():
     data = world.draw(np.random.default_rng(2))
     e = evidence_of(data)
     ours = np.average(e.logged_value, weights=e.calibrated)
-    theirs = cje.FORMULAS["calibrated_ips"](
-        cje.published(data, "target", e.calibration)
+    theirs = cje.estimate(
+        "calibrated_ips", cje.published(data, "target", e.calibration)
     ).value
     assert ours == pytest.approx(world.truth, abs=0.02)
     assert theirs - base < (world.truth - base) / 2

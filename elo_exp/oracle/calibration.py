@@ -88,8 +88,8 @@ class CrossFit:
     curves: tuple[Curve, ...]
 
     def __call__(self, rows: Rows) -> Array:
-        """(r,) values, each by the curve that was fitted without the row's prompt."""
-        values = np.empty(len(rows))
+        """(r,) values, each by the curve fitted without the row's prompt; NaN for no fold."""
+        values = np.full(len(rows), np.nan)
         for k, curve in enumerate(self.curves):
             in_fold = rows.fold == k
             values[in_fold] = curve(rows[in_fold])

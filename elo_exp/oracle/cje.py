@@ -10,25 +10,24 @@ Letters: n logged rows of one policy, r fresh draws, k folds, c candidate curves
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from elo_exp.arrays import Array, Index
 from elo_exp.oracle import weights
-from elo_exp.oracle.calibration import Calibration, IsotonicFit, fit_isotonic
+from elo_exp.oracle.calibration import Calibration, IsotonicFit, fit_calibration
 from elo_exp.oracle.data import Dataset, Rows, fold
 from elo_exp.oracle.evidence import Evidence, NotEstimableError, gather_evidence
 from elo_exp.oracle.influence import Estimate, fit_epsilon, tmle_update
 
 N_FOLDS = 5
 SEED = 42
-_OUTER_SEED = (
-    1042  # of the folds over which the weights of calibrated-ips are calibrated
-)
+_OUTER_SEED = 1042  # of the folds that calibrate the weights of calibrated-ips
 _MAX_WEIGHT = 100.0
 _MAX_VARIANCE = 1.0  # of calibrated weights of mean one
 _MIN_WEIGHT = 1e-9
@@ -146,27 +145,61 @@ def _capped(mixed: Array, *, variance: float) -> Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """An estimate before its error."""
+    """An estimate before its error.
+
+    clusters  (n,) in which influences are summed; None for independent rows and a normal interval
+    held_out  (k,) the value by the calibration without each fold's labels
+    used      (n,) weights
+    """
 
     value: float
     influence: Array  # (n,)
-    held_out: Array  # (k,) the value by the calibration without each fold's labels
+    clusters: Index | None = None
+    held_out: Array = field(default_factory=lambda: np.zeros(1))
+    used: Array | None = None
 
 
-def ips(p: Published) -> Estimate:
+def estimate(name: str, p: Published) -> Estimate:
+    """Apply a formula; its error is CRV1 over clusters and the jackknife over folds of labels."""
+    parts = FORMULAS[name](p)
+    n = len(parts.influence)
+    clusters = np.arange(n) if parts.clusters is None else parts.clusters
+    _, cluster = np.unique(clusters, return_inverse=True)
+    total = np.bincount(cluster, parts.influence - parts.influence.mean())
+    g = len(total)
+    variance = g / (g - 1) * float(np.var(total)) * g / n**2
+    from_labels, degrees_of_freedom = 0.0, g - 1.0
+    if parts.clusters is None:
+        degrees_of_freedom = math.inf
+    elif not p.is_complete:
+        from_labels = (N_FOLDS - 1) * float(np.var(parts.held_out))
+        degrees_of_freedom = min(g, N_FOLDS) - 1.0
+    return Estimate(
+        value=parts.value,
+        std_error=math.sqrt(variance + from_labels),
+        degrees_of_freedom=degrees_of_freedom,
+        n=n,
+        influence=parts.influence,
+        std_error_labels=math.sqrt(from_labels),
+        n_labels=len(p.evidence.calibration.rows),
+        ess=None if parts.used is None else weights.effective_sample_size(parts.used),
+    )
+
+
+def ips(p: Published) -> _Parts:
     """Plain importance sampling of the rewards, which version 0.3 no longer offers."""
     product = weights.raw_weights(p.evidence.log_ratio) * p.rewards
-    return _independent(p, float(product.mean()), product, p.evidence.hajek)
+    return _Parts(value=float(product.mean()), influence=product, used=p.evidence.hajek)
 
 
-def snips(p: Published) -> Estimate:
+def snips(p: Published) -> _Parts:
     """raw-ips: self-normalised, with clipped weights."""
     cut = weights.clipped(p.evidence.hajek, _MAX_WEIGHT)
     value = float(cut @ p.rewards / cut.sum())
-    return _independent(p, value, cut * (p.rewards - value), cut)
+    return _Parts(value=value, influence=cut * (p.rewards - value), used=cut)
 
 
-def calibrated_ips(p: Published) -> Estimate:
+def calibrated_ips(p: Published) -> _Parts:
     """calibrated-ips; its influences use the value by raw weights and their mean."""
     prompts = [p.evidence.prompts[i] for i in p.logged.prompt]
     outer = np.array(
@@ -180,74 +213,28 @@ def calibrated_ips(p: Published) -> Estimate:
         raw = p.evidence.hajek[train]
         value = raw @ index[train] / raw.sum()
         influence[test] = calibrated[test] * (outcome[test] - value) / raw.mean()
-    parts = _Parts(
+    return _Parts(
         value=float(calibrated @ p.rewards / calibrated.sum()),
         influence=influence,
+        clusters=outer,
         held_out=p.held_out @ calibrated / len(calibrated),
+        used=calibrated,
     )
-    return _clustered(p, parts, outer, calibrated)
 
 
-def dr_cpo(p: Published) -> Estimate:
-    return _clustered(p, _dr_cpo(p), p.logged.fold, p.dr_weights)
+def dr_cpo(p: Published) -> _Parts:
+    """dr-cpo: the outcome model is the cross-fitted calibration."""
+    return _corrected(p, p.evidence.logged_value, p.evidence.fresh_value)
 
 
-def mrdr(p: Published) -> Estimate:
+def mrdr(p: Published) -> _Parts:
     """mrdr with rows weighted by (w - 1)^2, as the library's factory sets it."""
     parts = _mrdr(p, (p.dr_weights - 1.0) ** 2)
-    return _clustered(p, parts, _shuffled_folds(len(p.logged)), p.dr_weights)
+    return dataclasses.replace(parts, clusters=_shuffled_folds(len(p.logged)))
 
 
-def tmle(p: Published) -> Estimate:
-    return _clustered(p, _tmle(p), p.logged.fold, p.dr_weights)
-
-
-def stacked_dr(p: Published) -> Estimate:
-    """stacked-dr: the mixture of the three with the smallest variance; its mrdr weights by w."""
-    three = [_dr_cpo(p), _tmle(p), _mrdr(p, p.dr_weights)]
-    influences = np.stack([parts.influence for parts in three])
-    mixture = weights.minimum_variance_mixture(
-        np.cov(influences), ridge=_STACKING_RIDGE
-    )
-    parts = _Parts(
-        value=float(mixture @ [parts.value for parts in three]),
-        influence=mixture @ influences,
-        held_out=mixture @ [parts.held_out for parts in three],
-    )
-    return _clustered(p, parts, p.logged.fold, p.dr_weights)
-
-
-def direct(p: Published) -> Estimate:
-    """direct: the mean calibrated score of the fresh draws, with its cluster_robust error."""
-    value = p.by_prompt(p.evidence.calibration.full(p.evidence.fresh))
-    parts = _Parts(
-        value=float(value.mean()),
-        influence=value - value.mean(),
-        held_out=p.held_out_means(),
-    )
-    return _clustered(p, parts, p.logged.prompt, None)
-
-
-FORMULAS: Mapping[str, Callable[[Published], Estimate]] = {
-    formula.__name__: formula
-    for formula in (ips, snips, calibrated_ips, dr_cpo, mrdr, tmle, stacked_dr, direct)
-}
-
-
-def _dr_cpo(p: Published) -> _Parts:
-    """The outcome model is the cross-fitted calibration."""
-    logged = p.evidence.logged_value
-    return _corrected(p, logged, p.evidence.fresh_value, initial=logged)
-
-
-def _mrdr(p: Published, omega: Array) -> _Parts:
-    folds = _shuffled_folds(len(p.logged))
-    logged, fresh = _outcome_model(p, p.logged, np.maximum(omega, _MIN_OMEGA), folds)
-    return _corrected(p, logged, fresh, initial=logged)
-
-
-def _tmle(p: Published) -> _Parts:
-    """The weight of a score is its mean in the fold, linear between scores."""
+def tmle(p: Published) -> _Parts:
+    """tmle: the weight of a score is its mean in the fold, linear between scores."""
     rows, fresh_rows = p.logged, p.evidence.fresh
     logged, fresh = _outcome_model(
         p, p.every_row, np.ones(len(p.every_row)), p.every_row.fold
@@ -265,6 +252,45 @@ def _tmle(p: Published) -> _Parts:
         tmle_update(logged, epsilon * at_logged, edge=_EDGE),
         tmle_update(fresh, epsilon * at_fresh, edge=_EDGE),
         initial=logged,
+    )
+
+
+def stacked_dr(p: Published) -> _Parts:
+    """stacked-dr: the mixture of the three with the smallest variance; its mrdr weights by w."""
+    three = [dr_cpo(p), tmle(p), _mrdr(p, p.dr_weights)]
+    influences = np.stack([parts.influence for parts in three])
+    mixture = weights.minimum_variance_mixture(
+        np.cov(influences), ridge=_STACKING_RIDGE
+    )
+    return dataclasses.replace(
+        three[0],
+        value=float(mixture @ [parts.value for parts in three]),
+        influence=mixture @ influences,
+        held_out=mixture @ [parts.held_out for parts in three],
+    )
+
+
+def direct(p: Published) -> _Parts:
+    """direct: the mean calibrated score of the fresh draws, with its cluster_robust error."""
+    value = p.by_prompt(p.evidence.calibration.full(p.evidence.fresh))
+    return _Parts(
+        value=float(value.mean()),
+        influence=value - value.mean(),
+        clusters=p.logged.prompt,
+        held_out=p.held_out_means(),
+    )
+
+
+FORMULAS: Mapping[str, Callable[[Published], _Parts]] = {
+    formula.__name__: formula
+    for formula in (ips, snips, calibrated_ips, dr_cpo, mrdr, tmle, stacked_dr, direct)
+}
+
+
+def _mrdr(p: Published, omega: Array) -> _Parts:
+    folds = _shuffled_folds(len(p.logged))
+    return _corrected(
+        p, *_outcome_model(p, p.logged, np.maximum(omega, _MIN_OMEGA), folds)
     )
 
 
@@ -287,62 +313,25 @@ def _outcome_model(
     """
     fold_of_prompt = np.full(len(p.evidence.prompts), -1)
     fold_of_prompt[rows.prompt] = folds
-    logged, fresh = (
-        np.full(len(p.logged), np.nan),
-        np.full(len(p.evidence.fresh), np.nan),
-    )
-    for k in range(N_FOLDS):
-        train = folds != k
-        curve = fit_isotonic(rows.score[train], p.reward(rows)[train], omega[train])
-        for there, values in ((p.logged, logged), (p.evidence.fresh, fresh)):
-            chosen = fold_of_prompt[there.prompt] == k
-            values[chosen] = curve(there.score[chosen])
-    return logged, fresh
+    rewarded = dataclasses.replace(rows, fold=folds, label=p.reward(rows))
+    model = fit_calibration(rewarded, omega, n_folds=N_FOLDS, mode="monotone")
+
+    def values(there: Rows) -> Array:
+        return model(dataclasses.replace(there, fold=fold_of_prompt[there.prompt]))
+
+    return values(p.logged), values(p.evidence.fresh)
 
 
-def _corrected(p: Published, logged: Array, fresh: Array, *, initial: Array) -> _Parts:
+def _corrected(
+    p: Published, logged: Array, fresh: Array, *, initial: Array | None = None
+) -> _Parts:
     """Mean over fresh draws plus weighted residual of the rewards; `initial`: before targeting."""
-    residual = p.dr_weights * (p.rewards - logged)
-    total = p.by_prompt(fresh) + residual
-    correction = (p.held_out - initial) @ p.dr_weights / len(initial)
+    total = p.by_prompt(fresh) + p.dr_weights * (p.rewards - logged)
+    off = p.held_out - (logged if initial is None else initial)
     return _Parts(
         value=float(total.mean()),
         influence=total - total.mean(),
-        held_out=p.held_out_means() + correction,
-    )
-
-
-def _clustered(
-    p: Published, parts: _Parts, clusters: Index, used: Array | None
-) -> Estimate:
-    """Add the CRV1 error over clusters and the jackknife over the folds of the labels."""
-    _, cluster = np.unique(clusters, return_inverse=True)
-    total = np.bincount(cluster, parts.influence - parts.influence.mean())
-    g, n = len(total), len(parts.influence)
-    variance = g / (g - 1) * float(np.var(total)) * g / n**2
-    from_labels = (
-        0.0 if p.is_complete else (N_FOLDS - 1) * float(np.var(parts.held_out))
-    )
-    return Estimate(
-        value=parts.value,
-        std_error=math.sqrt(variance + from_labels),
-        degrees_of_freedom=g - 1 if p.is_complete else min(g, N_FOLDS) - 1,
-        n=n,
-        influence=parts.influence,
-        std_error_labels=math.sqrt(from_labels),
-        n_labels=len(p.evidence.calibration.rows),
-        ess=None if used is None else weights.effective_sample_size(used),
-    )
-
-
-def _independent(p: Published, value: float, influence: Array, used: Array) -> Estimate:
-    """Add the error of a mean over rows, as if weights and calibration were known."""
-    return Estimate(
-        value=value,
-        std_error=float(np.std(influence, ddof=1)) / math.sqrt(len(influence)),
-        degrees_of_freedom=math.inf,
-        n=len(influence),
-        influence=influence,
-        n_labels=len(p.evidence.calibration.rows),
-        ess=weights.effective_sample_size(used),
+        clusters=p.logged.fold,
+        held_out=p.held_out_means() + off @ p.dr_weights / len(logged),
+        used=p.dr_weights,
     )

@@ -152,7 +152,7 @@ def _estimate(
 ) -> Estimate:
     evidence.check(estimator.requires)
     if published is not None:
-        return cje.FORMULAS[name](published)
+        return cje.estimate(name, published)
     return estimator.estimate(evidence)
 
 
