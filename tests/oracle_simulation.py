@@ -24,7 +24,7 @@ from elo_exp.estimators import Estimator
 from elo_exp.oracle.calibration import calibrate
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.oracle.estimates import Analysis, Options, analyse
-from elo_exp.oracle.evidence import Evidence, gather_evidence
+from elo_exp.oracle.evidence import Evidence
 from tests.data import shipped
 
 WEIGHTED = ("ips", "snips", "calibrated_ips")
@@ -129,9 +129,8 @@ def draw(seed: int = 0, **world: float) -> Dataset:
 
 
 def evidence_of(data: Dataset, policy: str = "target") -> Evidence:
-    return gather_evidence(
-        data, policy, calibrate(data.logged, n_folds=N_FOLDS, mode="monotone")
-    )
+    calibration = calibrate(data.logged, n_folds=N_FOLDS, mode="monotone")
+    return Evidence(data=data, policy=policy, calibration=calibration)
 
 
 def estimators(names: Sequence[str] = NAMES) -> dict[str, Estimator]:

@@ -200,4 +200,4 @@ def test_the_transport_audit_is_graded_by_its_interval(
     dislike: float, n_probe: int, status: str
 ):
     data = draw(dislike=dislike, style=1.0, n_probe=n_probe, labelled=1.0)
-    assert diagnose(data, evidence_of(data), max_residual=0.05).audit.status == status
+    assert diagnose(evidence_of(data), max_residual=0.05).audit.status == status

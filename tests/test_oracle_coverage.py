@@ -46,7 +46,7 @@ def tallies(
     found: dict[str, list[tuple[bool, float, float]]] = {name: [] for name in names}
     for run in range(n_runs):
         data = world.draw(np.random.default_rng((run, world.n)))
-        checks = diagnose(data, evidence_of(data), max_residual=0.05)
+        checks = diagnose(evidence_of(data), max_residual=0.05)
         for name, estimator in estimators(names).items():
             estimate = estimator.estimate(checks.evidence)
             status, _ = decide(checks, estimate, estimator.requires)

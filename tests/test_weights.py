@@ -69,7 +69,7 @@ def test_nine_in_ten_of_its_own_answers_are_typical_of_a_policy():
 
 def test_diagnostics_of_the_sample_are_the_published_ones():
     data = sample()
-    found = {p: weight_diagnostics(data, evidence_of(data, p)) for p in data.policies}
+    found = {p: weight_diagnostics(evidence_of(data, p)) for p in data.policies}
     assert [f.ess for f in found.values()] == pytest.approx([215, 3.4, 7.8], abs=0.5)
     affinities = [f.hellinger for f in found.values()]
     assert affinities == pytest.approx([0.928, 0.199, 0.116], abs=5e-4)

@@ -40,6 +40,6 @@ class Direct:
         return linear_estimate(
             [draws, correction],
             calibration,
-            n_prompts=len(evidence.prompts),
+            n_prompts=evidence.n_prompts,
             n_own=n_own,
         )

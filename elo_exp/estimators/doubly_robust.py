@@ -59,7 +59,7 @@ class Mrdr:
         model = fit_calibration(
             rows,
             np.maximum(omega, _MIN_OMEGA),
-            n_folds=evidence.n_folds,
+            n_folds=evidence.data.n_folds,
             mode=evidence.calibration.mode,
         )
         return corrected(evidence, model)
@@ -148,7 +148,7 @@ def corrected(
     return linear_estimate(
         [correction, draws],
         model,
-        n_prompts=len(evidence.prompts),
+        n_prompts=evidence.n_prompts,
         extra_influence=evidence.weight_influence(residual),
         ess=weights.effective_sample_size(evidence.calibrated),
     )

@@ -72,7 +72,7 @@ def weighted_mean(
     return linear_estimate(
         [_imputed(evidence, u)],
         evidence.calibration,
-        n_prompts=len(evidence.prompts),
+        n_prompts=evidence.n_prompts,
         extra_influence=extra_influence,
         centre=centre,
         ess=weights.effective_sample_size(u),

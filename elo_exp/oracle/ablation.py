@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -54,23 +55,24 @@ def _rows(scores: str, analysis: Analysis, truth: Mapping[str, Truth]) -> list[R
     status = {(e.policy, e.estimator): e.status for e in analysis.estimates}
     rows = []
     for (policy, estimator), estimate in analysis.unfiltered.items():
+        value, half_width = estimate.value, estimate.half_width
         row: Row = {
             "scores": scores,
             "estimator": estimator,
             "policy": policy,
             "status": status[policy, estimator],
-            "value": estimate.value,
+            "value": value,
             "std_error": estimate.std_error,
-            "ci_low": estimate.value - estimate.half_width,
-            "ci_high": estimate.value + estimate.half_width,
+            "ci_low": value - half_width,
+            "ci_high": value + half_width,
             "truth": None,
             "error": None,
             "covers": None,  # the truth, allowing for its own standard error
         }
-        if (known := truth.get(policy)) is not None:
+        if known := truth.get(policy):
             both = math.hypot(estimate.std_error, known.std_error or 0.0)
-            allowed = estimate.half_width * both / max(estimate.std_error, 1e-300)
-            row["truth"], row["error"] = known.mean, estimate.value - known.mean
+            allowed = half_width * both / max(estimate.std_error, 1e-300)
+            row["truth"], row["error"] = known.mean, value - known.mean
             row["covers"] = abs(row["error"]) <= allowed
         rows.append(row)
     return rows
@@ -78,23 +80,19 @@ def _rows(scores: str, analysis: Analysis, truth: Mapping[str, Truth]) -> list[R
 
 def summaries(rows: Sequence[Row]) -> list[Row]:
     """Bias and RMSE by scores and estimator, over policies whose truth is known."""
-    known = [row for row in rows if row["error"] is not None]
-    order = list(dict.fromkeys(row["scores"] for row in known))
-    groups = {(order.index(row["scores"]), row["estimator"]) for row in known}
-    found = []
-    for i, estimator in sorted(groups):
-        group = [
-            r for r in known if (r["scores"], r["estimator"]) == (order[i], estimator)
-        ]
-        errors = np.array([row["error"] for row in group])
-        found.append(
-            {
-                "scores": order[i],
-                "estimator": estimator,
-                "n_policies": len(group),
-                "bias": float(errors.mean()),
-                "rmse": float(np.sqrt((errors**2).mean())),
-                "n_covered": sum(row["covers"] for row in group),
-            }
-        )
-    return found
+    order = list(dict.fromkeys(row["scores"] for row in rows))
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in sorted(rows, key=lambda r: (order.index(r["scores"]), r["estimator"])):
+        if row["error"] is not None:
+            groups.setdefault((row["scores"], row["estimator"]), []).append(row)
+    return [
+        {
+            "scores": scores,
+            "estimator": estimator,
+            "n_policies": len(group),
+            "bias": statistics.fmean(row["error"] for row in group),
+            "rmse": math.sqrt(statistics.fmean(row["error"] ** 2 for row in group)),
+            "n_covered": sum(row["covers"] for row in group),
+        }
+        for (scores, estimator), group in groups.items()
+    ]

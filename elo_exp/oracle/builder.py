@@ -194,21 +194,20 @@ class LoggedDataBuilder:
     def status(self) -> str:
         """A table of what the store holds, by policy and step; makes no call."""
         responses = pipeline.stored_responses(self.prompts, self.policies, self.store)
-        logged = responses[self.logging_policy]
+        logged, n = responses[self.logging_policy], len(self.prompts)
         n_forced = pipeline.n_forced(self.prompts, logged, self.policies, self.store)
         rows, missing = [], Counter[str]()
         for policy, answers in responses.items():
-            n_done = [len(answers), n_forced[policy]]
-            n_wanted = [len(self.prompts)] * 2
+            done = [(len(answers), n), (n_forced[policy], n)]
             for rater in self._raters:
                 items = self._items(rater, {policy: answers})
-                n_done.append(
-                    pipeline.n_scored(items, rater.rubric, rater.judge, self.store)
+                n_scored = pipeline.n_scored(
+                    items, rater.rubric, rater.judge, self.store
                 )
-                n_wanted.append(len(rater.prompt_ids[policy]))
-            counts = list(zip(_STEPS, n_done, n_wanted, strict=True))
-            rows.append([policy, *(f"{n:,} of {wanted:,}" for _, n, wanted in counts)])
-            missing.update({step: wanted - n for step, n, wanted in counts})
+                done.append((n_scored, len(rater.prompt_ids[policy])))
+            rows.append([policy, *(f"{some:,} of {wanted:,}" for some, wanted in done)])
+            for step, (some, wanted) in zip(_STEPS, done, strict=True):
+                missing[step] += wanted - some
         listed = ", ".join(f"{n:,} {step}" for step, n in missing.items() if n)
         conclusion = f"missing: {listed}. Run without status=true to continue."
         table = text_table(["policy", *_STEPS], rows)

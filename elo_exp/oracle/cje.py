@@ -22,7 +22,7 @@ from elo_exp.arrays import Array, Index
 from elo_exp.oracle import weights
 from elo_exp.oracle.calibration import Calibration, IsotonicFit, fit_calibration
 from elo_exp.oracle.data import Dataset, Rows, fold
-from elo_exp.oracle.evidence import Evidence, NotEstimableError, gather_evidence
+from elo_exp.oracle.evidence import Evidence, NotEstimableError
 from elo_exp.oracle.influence import Estimate, fit_epsilon, tmle_update
 
 N_FOLDS = 5
@@ -42,7 +42,11 @@ class Published:
 
     evidence: Evidence  # of the rows with every policy's log-probability
     every_row: Rows  # rows with any policy's log-probability
-    is_complete: bool  # every logged row has a label
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every logged row has a label."""
+        return bool(self.evidence.data.logged.labelled.all())
 
     @cached_property
     def logged(self) -> Rows:
@@ -67,7 +71,7 @@ class Published:
     def by_prompt(self, value: Array) -> Array:
         """(n,) mean of a value (r,) over the fresh draws on the prompt of each logged row."""
         prompt, fresh = self.logged.prompt, self.evidence.fresh.prompt
-        g = len(self.evidence.prompts)
+        g = self.evidence.n_prompts
         n_draws = np.bincount(fresh, minlength=g)[prompt]
         if not n_draws.all():
             raise NotEstimableError(
@@ -110,9 +114,10 @@ def published(data: Dataset, policy: str, calibration: Calibration) -> Published
     known = [np.isfinite(data.log_ratio(name)) for name in data.target_logprob]
     complete = np.logical_and.reduce(known)
     return Published(
-        evidence=gather_evidence(data, policy, calibration, complete=complete),
+        evidence=Evidence(
+            data=data, policy=policy, calibration=calibration, complete=complete
+        ),
         every_row=data.logged[np.logical_or.reduce(known)],
-        is_complete=data.n_labels == len(data.logged),
     )
 
 
@@ -201,7 +206,7 @@ def snips(p: Published) -> _Parts:
 
 def calibrated_ips(p: Published) -> _Parts:
     """calibrated-ips; its influences use the value by raw weights and their mean."""
-    prompts = [p.evidence.prompts[i] for i in p.logged.prompt]
+    prompts = [p.evidence.data.prompts[i] for i in p.logged.prompt]
     outer = np.array(
         [fold(prompt, n_folds=N_FOLDS, seed=_OUTER_SEED) for prompt in prompts]
     )
@@ -311,7 +316,7 @@ def _outcome_model(
     Returns its values (n,) and (r,) at the logged rows and the fresh draws, NaN for prompts without
     a fold.
     """
-    fold_of_prompt = np.full(len(p.evidence.prompts), -1)
+    fold_of_prompt = np.full(p.evidence.n_prompts, -1)
     fold_of_prompt[rows.prompt] = folds
     rewarded = dataclasses.replace(rows, fold=folds, label=p.reward(rows))
     model = fit_calibration(rewarded, omega, n_folds=N_FOLDS, mode="monotone")

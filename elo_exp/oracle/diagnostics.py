@@ -12,8 +12,7 @@ import numpy as np
 
 from elo_exp.arrays import Array
 from elo_exp.oracle import weights
-from elo_exp.oracle.calibration import Calibration
-from elo_exp.oracle.data import Dataset, Rows
+from elo_exp.oracle.data import Rows
 from elo_exp.oracle.evidence import Evidence, NotEstimableError
 from elo_exp.oracle.influence import Estimate, Term, linear_estimate
 from elo_exp.records import Record
@@ -81,15 +80,6 @@ class TransportAudit(Record):
     half_width: float | None = None  # of its 95 % interval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetLabels:
-    """Labels that represent a policy's answers: r rows with weights that sum to one."""
-
-    rows: Rows
-    weights: Array
-    source: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class PolicyDiagnostics:
     """What the gates check, for one policy."""
@@ -97,40 +87,33 @@ class PolicyDiagnostics:
     evidence: Evidence
     weights: WeightDiagnostics | None  # None without log-probabilities
     overlap: ScoreOverlap
-    labels: TargetLabels | None
     audit: TransportAudit
 
 
-def diagnose(
-    data: Dataset, evidence: Evidence, *, max_residual: float
-) -> PolicyDiagnostics:
+def diagnose(evidence: Evidence, *, max_residual: float) -> PolicyDiagnostics:
     """Compute all diagnostics of one policy.
 
     max_residual  bias of the calibration that the transport audit tolerates
     """
-    labels = target_labels(data, evidence)
     return PolicyDiagnostics(
         evidence=evidence,
-        weights=weight_diagnostics(data, evidence),
-        overlap=score_overlap(data, evidence),
-        labels=labels,
-        audit=transport_audit(evidence, labels, max_residual=max_residual),
+        weights=weight_diagnostics(evidence),
+        overlap=score_overlap(evidence),
+        audit=transport_audit(evidence, max_residual=max_residual),
     )
 
 
-def weight_diagnostics(data: Dataset, evidence: Evidence) -> WeightDiagnostics | None:
+def weight_diagnostics(evidence: Evidence) -> WeightDiagnostics | None:
     """Describe the weights of one policy; None without any log-probability."""
     if not len(evidence.logged):
         return None
     log_ratio, hajek = evidence.log_ratio, evidence.hajek
-    raw = weights.raw_weights(log_ratio)
+    data, raw = evidence.data, weights.raw_weights(log_ratio)
     target = data.target_logprob[evidence.policy]
-    complete = np.isfinite(data.log_ratio(evidence.policy))
-    length = data.logged.chars[complete]
-    coverage = None
+    length, coverage = evidence.logged.chars, None
     if not np.isnan(length).any():
-        logging = data.logging_logprob[complete]
-        coverage = weights.target_coverage(logging, target[complete], length)
+        logging = data.logging_logprob[evidence.chosen]
+        coverage = weights.target_coverage(logging, target[evidence.chosen], length)
     tail = weights.tail_index(hajek)
     try:
         ess_calibrated = weights.effective_sample_size(evidence.calibrated)
@@ -159,7 +142,7 @@ def weight_diagnostics(data: Dataset, evidence: Evidence) -> WeightDiagnostics |
     )
 
 
-def score_overlap(data: Dataset, evidence: Evidence) -> ScoreOverlap:
+def score_overlap(evidence: Evidence) -> ScoreOverlap:
     """Compare a policy's scores (its draws', else the weighted logged ones) with the labelled."""
     if len(evidence.fresh):
         rows, share, source = evidence.fresh, evidence.draw_weights, "fresh"
@@ -168,17 +151,15 @@ def score_overlap(data: Dataset, evidence: Evidence) -> ScoreOverlap:
         share = evidence.hajek / evidence.hajek.sum()
     labelled = evidence.calibration.rows.score
     outside = (rows.score < labelled.min()) | (rows.score > labelled.max())
-    levels, value = (
-        evidence.calibration.full.fit.levels,
-        evidence.calibration.full(rows),
-    )
+    curve = evidence.calibration.full
+    levels, value = curve.fit.levels, curve(rows)
     margin = _EDGE * (levels[-1] - levels[0])
     saturated = (value <= levels[0] + margin) | (value >= levels[-1] - margin)
     out_of_range, saturation = float(share @ outside), float(share @ saturated)
     card = "caution" if saturation >= MAX_SATURATION else "ok"
     return ScoreOverlap(
         policy=evidence.policy,
-        affinity=weights.score_affinity(data.logged.score, rows.score, share),
+        affinity=weights.score_affinity(evidence.data.logged.score, rows.score, share),
         source=source,
         out_of_range=out_of_range,
         saturation=saturation,
@@ -186,39 +167,31 @@ def score_overlap(data: Dataset, evidence: Evidence) -> ScoreOverlap:
     )
 
 
-def target_labels(data: Dataset, evidence: Evidence) -> TargetLabels | None:
-    """Return the probe's labels, else those of the fresh draws, else weighted logged ones.
+def target_labels(evidence: Evidence) -> tuple[str, Term | None]:
+    """Return the mean residual of labels that represent a policy's answers, and their source.
 
-    None without any, and where the weights of the logged ones come to less than 30 % of them.
+    The probe's labels, else those of the fresh draws, else logged ones by their raw weights; None
+    without any, and where these weights come to less than 30 % of the labels.
     """
-    fresh = evidence.fresh
-    own = data.probe.get(evidence.policy, fresh[fresh.labelled])
+    fresh, labelled = evidence.fresh, evidence.logged.labelled
+    own = evidence.data.probe.get(evidence.policy, fresh[fresh.labelled])
     if len(own):
-        return TargetLabels(
-            rows=own, weights=np.full(len(own), 1.0 / len(own)), source="probe"
-        )
-    labelled = evidence.logged.labelled
-    if not labelled.any():
-        return None
-    raw = evidence.hajek[labelled]
-    if weights.effective_sample_size(raw) < MIN_ESS * len(raw):
-        return None
-    return TargetLabels(
-        rows=evidence.logged[labelled], weights=raw / raw.sum(), source="weights"
-    )
+        return "probe", _residuals(evidence, own, np.ones(len(own)))
+    if labelled.any():
+        raw = evidence.hajek[labelled]
+        if weights.effective_sample_size(raw) >= MIN_ESS * len(raw):
+            return "weights", _residuals(evidence, evidence.logged[labelled], raw)
+    return "none", None
 
 
-def transport_audit(
-    evidence: Evidence, labels: TargetLabels | None, *, max_residual: float
-) -> TransportAudit:
+def transport_audit(evidence: Evidence, *, max_residual: float) -> TransportAudit:
     """Grade the mean residual of the calibration on labels of a policy's answers."""
+    source, labels = target_labels(evidence)
     if labels is None:
         return TransportAudit(
-            policy=evidence.policy, source="none", status="not_checked"
+            policy=evidence.policy, source=source, status="not_checked"
         )
-    mean = _estimate(
-        evidence, _residuals(evidence.calibration, labels.rows, labels.weights)
-    )
+    mean = _estimate(evidence, labels)
     low, high = mean.value - mean.half_width, mean.value + mean.half_width
     if mean.n < MIN_AUDIT:
         status = "not_graded"
@@ -228,7 +201,7 @@ def transport_audit(
         status = "fail" if low > 0 or high < 0 else "inconclusive"
     return TransportAudit(
         policy=evidence.policy,
-        source=labels.source,
+        source=source,
         status=status,
         n=mean.n,
         residual=mean.value,
@@ -237,26 +210,18 @@ def transport_audit(
     )
 
 
-def uncorrected_residual(
-    evidence: Evidence, labels: TargetLabels, *, by_weights: bool
-) -> Estimate:
+def uncorrected_residual(evidence: Evidence, *, by_weights: bool) -> Estimate:
     """Mean residual of a policy's labels minus the correction an estimate makes already.
 
     by_weights  the correction is that of doubly robust estimates, else that of the direct one
     """
+    _, labels = target_labels(evidence)
+    assert labels is not None
     if by_weights:
-        labelled = evidence.labelled
-        rows, subtracted = (
-            evidence.logged[labelled],
-            evidence.residual_weights[labelled],
-        )
+        rows, subtracted = evidence.logged, evidence.residual_weights
     else:
         rows, subtracted = evidence.calibration.rows, evidence.balancing_weights
-    return _estimate(
-        evidence,
-        _residuals(evidence.calibration, labels.rows, labels.weights),
-        _residuals(evidence.calibration, rows, -subtracted),
-    )
+    return _estimate(evidence, labels, _residuals(evidence, rows, subtracted, -1.0))
 
 
 def imbalance(evidence: Evidence) -> Estimate:
@@ -273,17 +238,20 @@ def imbalance(evidence: Evidence) -> Estimate:
             Term(rows=evidence.fresh, value=fresh, on_score=-evidence.draw_weights),
         ],
         evidence.calibration,
-        n_prompts=len(evidence.prompts),
+        n_prompts=evidence.n_prompts,
         centre=centre,
         extra_influence=evidence.weight_influence(logged - centre),
     )
 
 
-def _residuals(calibration: Calibration, rows: Rows, on_residual: Array) -> Term:
-    return Term(rows=rows, value=calibration(rows), on_residual=on_residual)
+def _residuals(
+    evidence: Evidence, rows: Rows, weight: Array, total: float = 1.0
+) -> Term:
+    scaled = total * weight / weight.sum()
+    return Term(rows=rows, value=evidence.calibration(rows), on_residual=scaled)
 
 
 def _estimate(evidence: Evidence, *terms: Term) -> Estimate:
     return linear_estimate(
-        terms, evidence.calibration, n_prompts=len(evidence.prompts), centre=0.0
+        terms, evidence.calibration, n_prompts=evidence.n_prompts, centre=0.0
     )

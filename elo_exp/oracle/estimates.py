@@ -12,7 +12,7 @@ from elo_exp.oracle import cje
 from elo_exp.oracle.calibration import Calibration, calibrate
 from elo_exp.oracle.data import Dataset
 from elo_exp.oracle.diagnostics import PolicyDiagnostics, diagnose
-from elo_exp.oracle.evidence import Evidence, NotEstimableError, gather_evidence
+from elo_exp.oracle.evidence import Evidence, NotEstimableError
 from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, decide
 from elo_exp.oracle.influence import Estimate, t_quantile
 from elo_exp.records import Record
@@ -34,9 +34,8 @@ class PolicyEstimate(Record):
     ess: float | None = None  # rows, of the weights; None without weights
     status: str = REPORT  # one of gates.STATUSES
     reason: str = ""  # why not to report it
-    std_error_labels: float | None = (
-        None  # the part of std_error that more labels would shrink
-    )
+    # The part of std_error that more labels would shrink.
+    std_error_labels: float | None = None
     n_labels: int = 0
     degrees_of_freedom: float | None = None  # None for a normal interval
     ci_clipped: bool = False  # the interval reached beyond [0, 1]
@@ -51,9 +50,8 @@ class LabelBudget(Record):
     n_labels: int
     half_width: float  # now
     half_width_at_best: float  # with infinitely many labels
-    labels_for: Mapping[
-        str, int | None
-    ]  # by half-width; None: more than there are answers
+    # By half-width; None: more than there are answers.
+    labels_for: Mapping[str, int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +74,8 @@ class Analysis:
     calibration: Calibration
     checks: Mapping[str, PolicyDiagnostics]  # by policy
     estimates: tuple[PolicyEstimate, ...]
-    unfiltered: Mapping[
-        tuple[str, str], Estimate
-    ]  # by policy and estimator, whatever the status
+    # By policy and estimator, whatever the status.
+    unfiltered: Mapping[tuple[str, str], Estimate]
 
     def of(self, policy: str) -> list[PolicyEstimate]:
         return [estimate for estimate in self.estimates if estimate.policy == policy]
@@ -112,31 +109,27 @@ def analyse(
     estimates: list[PolicyEstimate] = []
     unfiltered: dict[tuple[str, str], Estimate] = {}
     for policy in data.policies:
-        evidence = gather_evidence(data, policy, calibration)
-        checks[policy] = diagnose(data, evidence, max_residual=options.max_residual)
+        evidence = Evidence(data=data, policy=policy, calibration=calibration)
+        checks[policy] = diagnose(evidence, max_residual=options.max_residual)
         published = cje.published(data, policy, calibration) if options.compat else None
         for name, estimator in estimators.items():
+            row = PolicyEstimate(policy=policy, estimator=name)
             try:
-                estimate = _estimate(name, estimator, evidence, published)
-            except NotEstimableError as error:
-                estimates.append(
-                    PolicyEstimate(
-                        policy=policy, estimator=name, status=REFUSE, reason=str(error)
-                    )
+                evidence.check(estimator.requires)
+                estimate = (
+                    cje.estimate(name, published)
+                    if published
+                    else estimator.estimate(evidence)
                 )
-                continue
-            unfiltered[policy, name] = estimate
-            status, reason = decide(checks[policy], estimate, estimator.requires)
-            row = PolicyEstimate(
-                policy=policy,
-                estimator=name,
-                n=estimate.n,
-                ess=estimate.ess,
-                n_labels=estimate.n_labels,
-                status=status,
-                reason=reason,
-            )
-            estimates.append(_with_numbers(row, estimate, compat=published is not None))
+            except NotEstimableError as error:
+                reason = str(error)
+                row = dataclasses.replace(row, status=REFUSE, reason=reason)
+            else:
+                unfiltered[policy, name] = estimate
+                status, reason = decide(checks[policy], estimate, estimator.requires)
+                row = dataclasses.replace(row, status=status, reason=reason)
+                row = _with_numbers(row, estimate, compat=published is not None)
+            estimates.append(row)
     return Analysis(
         data=data,
         options=options,
@@ -147,19 +140,13 @@ def analyse(
     )
 
 
-def _estimate(
-    name: str, estimator: Estimator, evidence: Evidence, published: cje.Published | None
-) -> Estimate:
-    evidence.check(estimator.requires)
-    if published is not None:
-        return cje.estimate(name, published)
-    return estimator.estimate(evidence)
-
-
 def _with_numbers(
     row: PolicyEstimate, estimate: Estimate, *, compat: bool
 ) -> PolicyEstimate:
     """Add the numbers, unless they are refused; `compat` refuses none and clips no interval."""
+    row = dataclasses.replace(
+        row, n=estimate.n, ess=estimate.ess, n_labels=estimate.n_labels
+    )
     if row.status == REFUSE and not compat:
         return row
     low, high = (

@@ -29,15 +29,38 @@ class NotEstimableError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """The logged rows are the policy's own complete cases: those with both log-probabilities."""
+    """complete  logged rows to use; by default those with both log-probabilities"""
 
+    data: Dataset
     policy: str
-    prompts: tuple[str, ...]
-    n_folds: int
     calibration: Calibration
-    logged: Rows  # (n,) empty without log-probabilities
-    log_ratio: Array  # (n,) nats, target minus logging log-probability
-    fresh: Rows  # (r,) empty without fresh draws
+    complete: Mask | None = None
+
+    @cached_property
+    def chosen(self) -> Mask:
+        """Which rows of the data are used."""
+        if self.complete is not None:
+            return self.complete
+        return np.isfinite(self.data.log_ratio(self.policy))
+
+    @cached_property
+    def logged(self) -> Rows:
+        """(n,) empty without log-probabilities."""
+        return self.data.logged[self.chosen]
+
+    @cached_property
+    def log_ratio(self) -> Array:
+        """(n,) nats, target minus logging log-probability."""
+        return self.data.log_ratio(self.policy)[self.chosen]
+
+    @cached_property
+    def fresh(self) -> Rows:
+        """(r,) empty without fresh draws."""
+        return self.data.fresh.get(self.policy, self.data.logged[:0])
+
+    @property
+    def n_prompts(self) -> int:
+        return len(self.data.prompts)
 
     def check(self, requires: Sequence[str]) -> None:
         """Raise NotEstimableError where the policy lacks what an estimator requires."""
@@ -71,7 +94,7 @@ class Evidence:
             raise NotEstimableError(
                 f"{len(self.logged)} rows with log-probabilities, too few for curves"
             )
-        return calibrate_weights(self.hajek, self.logged, n_folds=self.n_folds)
+        return calibrate_weights(self.hajek, self.logged, n_folds=self.data.n_folds)
 
     @cached_property
     def calibrated(self) -> Array:
@@ -108,7 +131,7 @@ class Evidence:
         """(g,) influence of each prompt on sum_i u_i w_i / sum_i w_i by the curves; u (n,)"""
         gradient = self.weight_curves.gradient(self.logged, u / self.calibrated.sum())
         influence = gradient * (self.hajek - self.calibrated)
-        return np.asarray(np.bincount(self.logged.prompt, influence, len(self.prompts)))
+        return np.asarray(np.bincount(self.logged.prompt, influence, self.n_prompts))
 
     @cached_property
     def logged_value(self) -> Array:
@@ -125,27 +148,3 @@ def _normalized(weight: Array) -> Array:
     if weight.sum() <= 0:
         raise NotEstimableError("no labels at scores that it has")
     return np.asarray(weight / weight.sum())
-
-
-def gather_evidence(
-    data: Dataset,
-    policy: str,
-    calibration: Calibration,
-    *,
-    complete: Mask | None = None,
-) -> Evidence:
-    """Select what concerns one policy.
-
-    complete  logged rows to use; by default the policy's own complete cases
-    """
-    log_ratio = data.log_ratio(policy)
-    chosen = np.isfinite(log_ratio) if complete is None else complete
-    return Evidence(
-        policy=policy,
-        prompts=data.prompts,
-        n_folds=data.n_folds,
-        calibration=calibration,
-        logged=data.logged[chosen],
-        log_ratio=log_ratio[chosen],
-        fresh=data.fresh.get(policy, data.logged[:0]),
-    )

@@ -141,16 +141,13 @@ def _transport(
     checked: PolicyDiagnostics, estimate: Estimate, *, by_weights: bool
 ) -> Iterator[Finding]:
     """Check the residuals of labels of the policy's answers, beyond what is corrected."""
-    if checked.labels is None or len(checked.labels.rows) < MIN_AUDIT:
+    if checked.audit.n < MIN_AUDIT:
         yield REPORT, "transport not checked"
         return
     with suppress(NotEstimableError):
-        bias = diagnostics.uncorrected_residual(
-            checked.evidence, checked.labels, by_weights=by_weights
-        )
-        yield from _bias(
-            bias, estimate, "labels of its answers are off the calibrated scores by"
-        )
+        bias = diagnostics.uncorrected_residual(checked.evidence, by_weights=by_weights)
+        reason = "labels of its answers are off the calibrated scores by"
+        yield from _bias(bias, estimate, reason)
 
 
 def _concentration(

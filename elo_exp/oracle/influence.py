@@ -28,6 +28,8 @@ from elo_exp.arrays import Array, Mask
 from elo_exp.oracle.calibration import Calibration
 from elo_exp.oracle.data import Rows
 
+_MAX_EPSILON = 250.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
@@ -161,20 +163,20 @@ def clustered_error(influence: Array, present: Mask) -> tuple[float, float]:
 
 
 def fit_epsilon(value: Array, label: Array, weight: Array, *, edge: float) -> float:
-    """Solve sum weight (label - tmle_update(value, epsilon weight)) = 0 by Newton's method.
+    """Solve sum weight (label - tmle_update(value, epsilon weight)) = 0 by Brent's method.
 
-    Steps are limited to 5 and their number to 50: without a solution (labels that are all 0 or all
-    1) epsilon stays finite.
+    Without a solution (labels that are all 0 or all 1) epsilon is at a limit, - or + 250.
     """
-    epsilon = 0.0
-    for _ in range(50):
-        updated = tmle_update(value, epsilon * weight, edge=edge)
-        score = float(weight @ (label - updated))
-        information = float(weight**2 @ (updated * (1 - updated)))
-        if information <= 0 or abs(score) <= 1e-8 * math.sqrt(information):
-            break
-        epsilon += float(np.clip(score / information, -5.0, 5.0))
-    return epsilon
+    from scipy.optimize import brentq
+
+    def score(epsilon: float) -> float:
+        return float(weight @ (label - tmle_update(value, epsilon * weight, edge=edge)))
+
+    if score(-_MAX_EPSILON) <= 0:
+        return -_MAX_EPSILON
+    if score(_MAX_EPSILON) >= 0:
+        return _MAX_EPSILON
+    return float(brentq(score, -_MAX_EPSILON, _MAX_EPSILON))
 
 
 def tmle_update(value: Array, shift: Array, *, edge: float) -> Array:

@@ -144,18 +144,17 @@ def rising_and_falling(x: Array, y: Array) -> tuple[IsotonicFit, IsotonicFit]:
 
 
 def minimum_variance_mixture(covariance: Array, *, ridge: float) -> Array:
-    """Minimise p' covariance p over mixtures p (c,), p >= 0 and sum p = 1, by active sets.
+    """Minimise p' covariance p over mixtures p (c,), p >= 0 and sum p = 1.
 
     ridge  added to the diagonal, so that nearly equal candidates share
+    With covariance = L L', the least squares solution p >= 0 of L' p = 0 and sum p = 1 together is
+    a multiple of the minimum.
     """
-    matrix = covariance + ridge * np.eye(len(covariance))
-    active = list(range(len(matrix)))
-    while True:
-        part = np.linalg.solve(matrix[np.ix_(active, active)], np.ones(len(active)))
-        part /= part.sum()
-        if (part >= -1e-12).all():
-            break
-        active.pop(int(np.argmin(part)))
-    mixture = np.zeros(len(matrix))
-    mixture[active] = np.maximum(part, 0.0)
+    from scipy.optimize import nnls
+
+    root = np.linalg.cholesky(covariance + ridge * np.eye(len(covariance)))
+    root /= np.abs(root).max()
+    mixture, _ = nnls(
+        np.vstack([root.T, np.ones(len(root))]), [*np.zeros(len(root)), 1.0]
+    )
     return np.asarray(mixture / mixture.sum())
