@@ -1,55 +1,327 @@
-"""Finished runs, read back from their folders."""
+"""Run folders: the manifest that a run writes, and finished runs read back.
+
+manifest.json says what ran, on what, with what. It is written at the start and completed at the end.
+What is read from a run folder is data: nothing in it is imported or resolved.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import functools
 import glob
+import hashlib
 import json
+import logging
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-from elo_exp.files import read_jsonl
+from pydantic import BaseModel, ValidationError
+
+from elo_exp import HOME, __version__
+from elo_exp.data.battles import Battles
+from elo_exp.files import read_jsonl, sha256, utc_now, write_json
+from elo_exp.models import checkpoints
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Battle, UserError
+from elo_exp.store.usage import DOLLARS, Usage, added_up, paid
+from elo_exp.trackers import RunInfo
+
+logger = logging.getLogger(__name__)
+
+# Writing
+
+_PACKAGES = (
+    "hydra-core",
+    "omegaconf",
+    "numpy",
+    "matplotlib",
+    "wandb",
+    "anthropic",
+    "torch",
+    "transformers",
+    "peft",
+)
+
+
+class Manifest:
+    """Write the manifest of a run when its context begins and when it ends.
+
+    A manifest whose `finished_at` is null belongs to a run that did not finish.
+    """
+
+    def __init__(
+        self,
+        info: RunInfo,
+        usage: Usage,
+        inputs: Mapping[str, Path],
+        weights: Mapping[str, Sequence[Path]],
+    ) -> None:
+        """Hash the files and folders that decide what the run concludes.
+
+        weights  files that models are loaded from, by the part that is the model
+        """
+        self._usage = usage
+        input_paths = _each_once(inputs)
+        config = info.config
+        self.path = info.run_dir / "manifest.json"
+        earlier = manifest_if_any(info.run_dir)
+        self._content: dict[str, Any] = {
+            "experiment": info.job_type,
+            "mode": config.get("mode", {}).get("name"),
+            "n_perms": config.get("elo", {}).get("n_perms"),
+            "shuffle_seed": config.get("elo", {}).get("seed"),
+            "pilot_seed": config.get("mode", {}).get("pilot_seed"),
+            "started_at": utc_now(),
+            "finished_at": None,
+            "error": None,
+            "usage": None,
+            "paid_before": _paid_before(earlier),
+            "overrides": list(info.overrides),
+            "git_commit": _git_commit(),
+            "versions": _versions(),
+            "input_paths": input_paths,
+            "input_hashes": input_hashes(input_paths),
+            "weights": {
+                name: checkpoints.hashes(paths, Path(config["cache_dir"]))
+                for name, paths in weights.items()
+                if paths
+            },
+            "files": earlier.get("files") or [],  # until the run has written its own
+            "config": config,
+        }
+
+    def __enter__(self) -> Self:
+        write_json(self.path, self._content)
+        return self
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Return what the file would say now."""
+        return self._content | {"usage": dataclasses.asdict(self._usage)}
+
+    def complete(self, facts: Mapping[str, Any]) -> None:
+        """Add what the run found, for the file at its end."""
+        self._content |= facts
+
+    def wrote(self, paths: Sequence[Path]) -> None:
+        """Name the files that the run has left in its folder.
+
+        Other files of an earlier run there are moved to `earlier/`, so that nobody takes them for
+        this run's; what this run has read stays.
+        """
+        folder = self.path.parent
+        files = sorted(path.relative_to(folder).as_posix() for path in paths)
+        read = [Path(path).resolve() for path in self._content["input_paths"].values()]
+        others = [folder / name for name in set(self._content["files"]) - set(files)]
+        left = [
+            path
+            for path in others
+            if path.is_file()
+            and path.resolve().is_relative_to(folder.resolve())
+            and not any(map(path.resolve().is_relative_to, read))
+        ]
+        for path in left:
+            aside = folder / "earlier" / path.resolve().relative_to(folder.resolve())
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(aside)
+            with contextlib.suppress(OSError):  # where others are left in it
+                path.parent.rmdir()
+        if left:
+            logger.warning(
+                "warning: %d files of an earlier run in %s are now in its earlier/",
+                len(left),
+                folder,
+            )
+        self._content["files"] = files
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self._content["usage"] = dataclasses.asdict(self._usage)
+        if error is None:
+            self._content["finished_at"] = utc_now()
+        else:
+            self._content["error"] = f"{type(error).__name__}: {error}"
+        write_json(self.path, self._content)
+
+
+def _paid_before(earlier: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What earlier attempts have paid, by the manifest of the last; None where that is nothing."""
+    total = added_up([earlier.get("paid_before"), earlier.get("usage")])
+    if not paid(total):
+        return None
+    return {name: total[name] for name in DOLLARS if name in total}
+
+
+def _each_once(inputs: Mapping[str, Path]) -> dict[str, str]:
+    """Each path under the first of its names."""
+    names: dict[str, str] = {}
+    for name, path in inputs.items():
+        names.setdefault(str(path), name)
+    return {name: path for path, name in names.items()}
+
+
+def input_hashes(paths: Mapping[str, str]) -> dict[str, str]:
+    """Return the SHA-256 of each file that is there; of a folder, that of the names in it."""
+    found = {}
+    for name, path in paths.items():
+        if Path(path).is_file():
+            found[name] = sha256(Path(path))
+        elif Path(path).is_dir():
+            inside = sorted(p.name for p in Path(path).iterdir() if p.name[0] != ".")
+            names = "\0".join(inside).encode(errors="surrogateescape")
+            found[name] = hashlib.sha256(names).hexdigest()
+    return found
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    found = {"elo_exp": __version__, "python": sys.version.split()[0]}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@functools.cache
+def _git_commit() -> str | None:
+    """The commit of the checkout, with '+changes' where the tree differs from it; None outside one."""
+    if not (HOME / ".git").exists():
+        return None
+    try:
+        is_changed = _git("status", "--porcelain", "--untracked-files=no")
+        return _git("rev-parse", "HEAD") + ("+changes" if is_changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(HOME), *arguments]
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+# Reading
+
+
+class _Checked(BaseModel):
+    """The parts of a manifest that others read; every one may be absent."""
+
+    config: dict[str, Any] = {}
+    overrides: list[str] = []
+    finished_at: str | None = None
+    started_at: str | None = None
+    error: str | None = None
+    headline: float | None = None
+    entrants: list[str] = []
+    usage: dict[str, Any] | None = None
+    paid_before: dict[str, Any] | None = None
+    versions: dict[str, str | None] = {}
+    files: list[str] = []
+    input_paths: dict[str, str] = {}
+    input_hashes: dict[str, str] = {}
+    weights: dict[str, dict[str, str]] = {}
+    judge_quality: list[dict[str, Any]] = []
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the contents of manifest.json as data. Raises UserError where a run did not write it."""
+    path = folder / "manifest.json"
+    found = _json(path)
+    try:
+        _Checked.model_validate(found)
+    except ValidationError as error:
+        where = error.errors()[0]["loc"][0]
+        raise UserError(
+            f"{path}: found {found[str(where)]!r} as {where}. Expected what a run wrote."
+        ) from None
+    return found
+
+
+def manifest_if_any(folder: Path) -> dict[str, Any]:
+    """Return the same, empty where there is none that can be read."""
+    try:
+        return read_manifest(folder)
+    except UserError:
+        return {}
+
+
+def settings(folder: Path, named_by: str) -> dict[str, Any]:
+    """Return the configuration of a run without any `_target_`. Raises UserError."""
+    try:
+        found = read_manifest(folder).get("config")
+    except UserError as error:
+        raise UserError(f"{named_by}: {error}") from None
+    if not found:
+        raise UserError(
+            f"{named_by}: found no settings in {folder}. Expected the folder of a run."
+        )
+    return {str(name): _without_targets(value) for name, value in found.items()}
+
+
+def _without_targets(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {k: v for k, v in value.items() if k != "_target_"}
+        return {str(name): _without_targets(inner) for name, inner in kept.items()}
+    if isinstance(value, list):
+        return [_without_targets(item) for item in value]
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun:
-    """What a run that rates left behind. `name`: the end of its path, as much as tells it from the others."""
+    """What a run that rates left in its folder.
+
+    name     the end of its path, as much as tells it from the others
+    ratings  the contents of ratings.json
+    """
 
     name: str
     folder: Path
     manifest: Mapping[str, Any]
-    ratings: Mapping[str, Any]  # ratings.json
+    ratings: Mapping[str, Any]
 
     @property
     def dimensions(self) -> tuple[str, ...]:
         return tuple(self.ratings["dimensions"])
 
-    def board(self, method: str, dimension: str) -> dict[str, Rating]:
-        """By model, best first; those without a rating last."""
-        board = (
-            self.ratings["dimensions"].get(dimension, {}).get(method, {"ratings": []})
-        )
-        return {row["model"]: Rating.from_dict(row) for row in board["ratings"]}
-
-    def parameters(self, method: str, dimension: str) -> Mapping[str, float]:
-        """What the method says of the whole board, as ratings.json has it."""
-        return (
-            self.ratings["dimensions"]
-            .get(dimension, {})
-            .get(method, {})
-            .get("parameters")
-            or {}
-        )
-
     def methods(self, dimension: str) -> tuple[str, ...]:
         return tuple(self.ratings["dimensions"].get(dimension, {}))
 
-    def battles(self) -> dict[str, list[Battle]]:
-        """By dimension; none where the run wrote no battles.jsonl. A battle that names no dimension is of the only
-        one. Raises UserError for a row that is no battle."""
+    def board(self, method: str, dimension: str) -> dict[str, Rating]:
+        """Return the ratings by model, best first; those without a rating last."""
+        rows = self._board(method, dimension).get("ratings", ())
+        return {row["model"]: Rating.from_dict(row) for row in rows}
+
+    def parameters(self, method: str, dimension: str) -> Mapping[str, float]:
+        """Return what the method says of the whole board."""
+        return self._board(method, dimension).get("parameters") or {}
+
+    def _board(self, method: str, dimension: str) -> Mapping[str, Any]:
+        board: Mapping[str, Any] = (
+            self.ratings["dimensions"].get(dimension, {}).get(method, {})
+        )
+        return board
+
+    def battles(self) -> dict[str, Battles]:
+        """Return the battles by dimension; none where the run wrote no battles.jsonl.
+
+        Battles that name no dimension are of the only one. Raises UserError for a row that is no
+        battle.
+        """
         path = self.folder / "battles.jsonl"
         found: dict[str, list[Battle]] = {}
         for place, row in read_jsonl(path) if path.is_file() else ():
@@ -60,16 +332,13 @@ class FinishedRun:
                     f"{place}: has no {error}. Expected a battle, as the run wrote it."
                 ) from None
             found.setdefault(battle.dimension or self.dimensions[0], []).append(battle)
-        return found
+        return {dimension: Battles.from_rows(rows) for dimension, rows in found.items()}
 
     def responses(self, entrant: str) -> dict[str, str]:
-        """The texts by prompt; none of an entrant that did not answer in this run."""
+        """Return the texts by prompt; none of an entrant that did not answer in this run."""
         path = self.folder / "responses" / f"responses_{entrant}.jsonl"
-        return (
-            {row["prompt_id"]: row["response_text"] for _, row in read_jsonl(path)}
-            if path.is_file()
-            else {}
-        )
+        rows = read_jsonl(path) if path.is_file() else ()
+        return {row["prompt_id"]: row["response_text"] for _, row in rows}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +348,10 @@ class FoundRuns:
 
 
 def read(chosen: Sequence[str]) -> FoundRuns:
-    """The runs of these folders, each once. A sweep stands for its jobs, a pattern (*, ?) for the folders that match.
+    """Return the runs of these folders, each once.
 
-    Of these, what is not a finished run with ratings is left out. Raises UserError where such a folder is named.
+    A sweep stands for its jobs, a pattern (*, ?) for the folders that match; what is not a finished
+    run with ratings among them is left out. Raises UserError where such a folder is named.
     """
     found: dict[Path, tuple[dict[str, Any], dict[str, Any]]] = {}
     left_out = []
@@ -93,58 +363,36 @@ def read(chosen: Sequence[str]) -> FoundRuns:
                 if is_named:
                     raise UserError(f"runs: {error}") from None
                 left_out.append(str(error))
-    named = zip(_names(list(found)), found.items(), strict=True)
     runs = [
-        FinishedRun(name=name, folder=folder, manifest=m, ratings=r)
-        for name, (folder, (m, r)) in named
+        FinishedRun(name=name, folder=folder, manifest=manifest, ratings=ratings)
+        for name, (folder, (manifest, ratings)) in zip(
+            _names(list(found)), found.items(), strict=True
+        )
     ]
     return FoundRuns(runs=runs, left_out=left_out)
-
-
-def settings(folder: Path, named_by: str) -> dict[str, Any]:
-    """The configuration of a run as data: no `_target_` is kept, and nothing in it is resolved or imported."""
-    try:
-        found = _json(folder / "manifest.json").get("config")
-    except UserError as error:
-        raise UserError(f"{named_by}: {error}") from None
-    if not isinstance(found, dict):
-        raise UserError(
-            f"{named_by}: found no settings in {folder}. Expected the folder of a run."
-        )
-    return {str(name): _without_targets(value) for name, value in found.items()}
-
-
-def _without_targets(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            str(k): _without_targets(v) for k, v in value.items() if k != "_target_"
-        }
-    return (
-        [_without_targets(item) for item in value] if isinstance(value, list) else value
-    )
 
 
 def _expanded(entry: str) -> list[tuple[Path, bool]]:
     """Folders, and whether each was meant by name."""
     if Path(entry).exists() or not glob.has_magic(entry):
-        jobs = _jobs(Path(entry))
+        jobs = sweep_jobs(Path(entry))
         return [(job, False) for job in jobs] or [(Path(entry), True)]
     matches = [Path(match) for match in sorted(glob.glob(entry))]  # noqa: PTH207 (an absolute pattern too)
     folders = [
-        job
+        (job, False)
         for match in matches
-        for job in (_jobs(match) or [match])
+        for job in (sweep_jobs(match) or [match])
         if (job / "manifest.json").is_file()
     ]
     if not folders:
         raise UserError(
             f"runs: found no run folder that matches {entry}. Check the pattern."
         )
-    return [(folder, False) for folder in folders]
+    return folders
 
 
-def _jobs(folder: Path) -> list[Path]:
-    """Of a sweep's folder; none of any other."""
+def sweep_jobs(folder: Path) -> list[Path]:
+    """Return the folders of a sweep's jobs in their order; none of any other folder."""
     if not folder.is_dir() or (folder / "manifest.json").exists():
         return []
     jobs = (path for path in folder.iterdir() if path.name.isdigit() and path.is_dir())
@@ -152,14 +400,15 @@ def _jobs(folder: Path) -> list[Path]:
 
 
 def _content(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """manifest.json and ratings.json. Raises UserError."""
+    """manifest.json and ratings.json. Raises UserError where the run has not finished with both."""
     if not folder.is_dir():
         raise UserError(f"found no folder {folder}. Check the path.")
     if not (folder / "manifest.json").is_file():
         raise UserError(
-            f"{folder} is no run folder, for it has no manifest.json. Name the folder that a run printed."
+            f"{folder} is no run folder, for it has no manifest.json. Name the folder that a run "
+            "printed."
         )
-    manifest = _json(folder / "manifest.json")
+    manifest = read_manifest(folder)
     if not manifest.get("finished_at"):
         why = manifest.get("error") or "it was stopped"
         raise UserError(
@@ -168,23 +417,14 @@ def _content(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if not (folder / "ratings.json").is_file():
         kind = manifest.get("experiment")
         raise UserError(
-            f"{folder} has no ratings to compare, being of experiment={kind}. Expected tournament, rate or arena."
+            f"{folder} has no ratings to compare, being of experiment={kind}. Expected tournament, "
+            "rate or arena."
         )
-    ratings = _json(folder / "ratings.json")
-    _check(folder, manifest, ratings)
-    return manifest, ratings
-
-
-def _check(
-    folder: Path, manifest: Mapping[str, Any], ratings: Mapping[str, Any]
-) -> None:
-    """Raise UserError where a part is missing that every run writes."""
-    if not isinstance(manifest.get("config"), dict) or not isinstance(
-        manifest["config"].get("rating"), dict
-    ):
+    if not isinstance(manifest.get("config", {}).get("rating"), dict):
         raise UserError(
             f"{folder / 'manifest.json'} has no config of ratings. Expected what a run wrote."
         )
+    ratings = _json(folder / "ratings.json")
     try:
         for boards in ratings["dimensions"].values():
             for board in boards.values():
@@ -194,15 +434,20 @@ def _check(
         raise UserError(
             f"{folder / 'ratings.json'} has no ratings by dimension. Expected what a run wrote."
         ) from None
+    return manifest, ratings
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             f"{path} cannot be read ({error}). Expected what a run wrote."
         ) from None
+    if not isinstance(found, dict):
+        kind = type(found).__name__
+        raise UserError(f"{path}: found a {kind}. Expected what a run wrote.")
+    return found
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -215,9 +460,10 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def differing(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of nested settings by run: those that are not the same in all, as path -> run -> value; None where there is none.
+    """Return the nested settings that are not the same in all runs, as path -> run -> value.
 
-    Of a group that some runs do not have, such as an entrant, only that they have it.
+    None stands for a setting that a run does not have; of a group that only some runs have, such as
+    an entrant, that they have it.
     """
     if all(isinstance(value, Mapping) for value in values.values()):
         keys = dict.fromkeys(key for value in values.values() for key in value)
@@ -230,13 +476,10 @@ def differing(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             for key, inside in found.items()
             for path, by in inside.items()
         }
-    shown = {run: _said(value) for run, value in values.items()}
-    return (
-        {}
-        if len({json.dumps(value) for value in values.values()}) == 1
-        else {"": shown}
-    )
-
-
-def _said(value: Any) -> Any:
-    return "chosen" if isinstance(value, Mapping) else value
+    if len({json.dumps(value) for value in values.values()}) == 1:
+        return {}
+    shown = {
+        run: "chosen" if isinstance(value, Mapping) else value
+        for run, value in values.items()
+    }
+    return {"": shown}

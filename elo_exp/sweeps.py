@@ -24,10 +24,10 @@ from elo_exp import __version__, config
 from elo_exp.errors import format_user_error
 from elo_exp.experiments import Context
 from elo_exp.files import write_json
-from elo_exp.manifest import input_hashes
 from elo_exp.models import checkpoints
-from elo_exp.report import sweep_jobs, sweep_summary
+from elo_exp.report import sweep_summary
 from elo_exp.report.sweep_summary import SweepSummary
+from elo_exp.runs import input_hashes, manifest_if_any
 from elo_exp.store import processes
 from elo_exp.store.store import Store
 from elo_exp.trackers import RunInfo, Tracker
@@ -180,7 +180,7 @@ def _track(folder: Path, summary: SweepSummary, tracker: Tracker) -> None:
 def finished(info: RunInfo) -> float | None:
     """Return the headline of a job that has finished before with the same settings, the same bytes in the files that it
     read and in the weights of its models, and the same elo_exp; else None."""
-    found = sweep_jobs.manifest(info.run_dir)
+    found = manifest_if_any(info.run_dir)
     if not found.get("finished_at"):
         return None
     same = (
@@ -212,5 +212,5 @@ def note_failure(run_dir: Path, overrides: tuple[str, ...], error: Exception) ->
     logger.error(
         "job %s failed: %s", run_dir.name, text, exc_info=error if is_ours else None
     )
-    found = {**sweep_jobs.manifest(run_dir), "overrides": list(overrides)}
+    found = {**manifest_if_any(run_dir), "overrides": list(overrides)}
     write_json(run_dir / "manifest.json", {**found, "finished_at": None, "error": text})

@@ -35,7 +35,7 @@ LEVELS = {  # a module's own name goes before its package's
     2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
     3: ["analysis.*", "arena.*", "runs"],
     4: [
-        *["pipeline.*", "manifest", "report.*", "figures.*", "arena.report"],
+        *["pipeline.*", "report.*", "figures.*", "arena.report"],
         *[
             "oracle.estimates",
             "oracle.ablation",

@@ -1,13 +1,11 @@
 """An experiment of your own: one class and one yaml outside this repository, and no edit inside it."""
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 
-from elo_exp import HOME, runs
-from elo_exp.records import UserError
+from elo_exp import HOME
 from tests.commands import Ran, attempt
 
 CLASS = """\
@@ -107,25 +105,3 @@ def test_it_is_listed_with_the_others(folder: Path):
     assert "coin" in next(
         line for line in ran.out.splitlines() if line.startswith("experiment:")
     )
-
-
-# What is read from a run folder is data
-
-
-def test_a_manifest_names_no_class_and_resolves_nothing(tmp_path: Path):
-    elo = {
-        "_target_": "os.system",
-        "k": "${oc.env:HOME}",
-        "k_sweep": [{"_target_": "os.system"}],
-    }
-    manifest = {"config": {"elo": elo, "rating": {}}}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    found = runs.settings(tmp_path, "ratings_from")
-    assert found == {"elo": {"k": "${oc.env:HOME}", "k_sweep": [{}]}, "rating": {}}
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"config": 1}'])
-def test_a_manifest_that_is_none_is_one_line(tmp_path: Path, text: str):
-    (tmp_path / "manifest.json").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match="^ratings_from: "):
-        runs.settings(tmp_path, "ratings_from")

@@ -77,10 +77,7 @@ def _figures(found: Comparison) -> Sequence[Plot]:
 
 
 def _compare(chosen: Sequence[FinishedRun]) -> Comparison:
-    battles = {
-        r.name: {name: Battles.from_rows(rows) for name, rows in r.battles().items()}
-        for r in chosen
-    }
+    battles = {r.name: r.battles() for r in chosen}
     overlaps, moved = _overlaps(chosen, battles)
     rows = [
         _rating_row(
