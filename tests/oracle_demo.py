@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from elo_exp.experiments import Context, Report, oracle
@@ -27,18 +26,9 @@ N_LABELS, N_PROBES = 46, 23  # a half and a quarter of them
 def small(*policies: str) -> list[str]:
     """These policies, with short answers made all at once."""
     names = policies or POLICIES
-    made = [
-        f"entrant.{name}.{what}"
-        for name in names
-        for what in ("max_new_tokens=8", f"batch_size={N_PROMPTS}")
-    ]
+    short = ("max_new_tokens=8", f"batch_size={N_PROMPTS}")
+    made = [f"entrant.{name}.{setting}" for name in names for setting in short]
     return [f"entrant=[{','.join(names)}]", *made]
-
-
-@dataclass(frozen=True)
-class Result:
-    analysis: Analysis
-    report: Report
 
 
 @contextmanager
@@ -50,17 +40,17 @@ def oracle_of(folder: Path, *overrides: str) -> Iterator[tuple[Oracle, Context]]
         yield job.experiment, context
 
 
-def said(folder: Path, *overrides: str) -> str | None:
+def said(folder: Path, *overrides: str) -> str:
     """What is printed in place of a run."""
-    return printed(folder, "experiment=oracle", *overrides)
+    return str(printed(folder, "experiment=oracle", *overrides))
 
 
-def ran(folder: Path, *overrides: str, name: str = "again") -> tuple[Result, Usage]:
-    """A run that writes to folder/name, and what it has cost."""
+def ran(folder: Path, *overrides: str) -> tuple[Analysis, Report, Usage]:
+    """A run that writes to folder/run, and what it has cost."""
     with oracle_of(folder, *overrides) as (experiment, context):
         found = experiment.analyse(context.store)
-        report = oracle.report(*found, folder / name)
-        return Result(found[0], report), context.store.usage
+        report = oracle.report(*found, context.run_dir)
+        return found[0], report, context.store.usage
 
 
 def answered(folder: Path, *overrides: str, shard: str) -> str:

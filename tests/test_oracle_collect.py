@@ -167,7 +167,7 @@ def test_a_free_judge_may_judge_the_demonstration(
         write_whole(tmp_path / "mine" / file, "")
     oracle = (f"judge@oracle_judge={name}", f"oracle_judge.{setting}")
     planned = said(tmp_path, *oracle, "plan=true")
-    assert str(planned).count("which costs nothing") == 2
+    assert planned.count("which costs nothing") == 2
 
 
 def arena(folder: Path) -> list[str]:
@@ -187,7 +187,7 @@ def test_prompts_come_from_an_arena_but_without_references(tmp_path: Path):
     with pytest.raises(UserError, match="^scoring: none of 30 prompts has a reference"):
         said(tmp_path, *given)
     oracle = ("scoring@oracle_scoring=score", "oracle_judge.default_signal=overlap")
-    status = str(said(tmp_path, *given, *oracle))
+    status = said(tmp_path, *given, *oracle)
     assert "missing: 60 answers, 60 log-probabilities, 60 scores, 23 labels." in status
 
 
@@ -196,7 +196,7 @@ def test_judge_and_oracle_have_caps_of_their_own(tmp_path: Path):
     judges = ("judge=haiku", "judge@oracle_judge=opus")
     caps = ("judging.budget_usd=1", "oracle.budget_usd=2")
     given = (*small("tiny_base", "tiny_clone"), *judges, *caps, "plan=true")
-    judge, oracle = str(said(tmp_path, *given)).split("oracle: its slices of them")
+    judge, oracle = said(tmp_path, *given).split("oracle: its slices of them")
     assert "judge claude-haiku-5-5, cap $1.00 (judging.budget_usd)" in judge
     assert "judge claude-opus-5-5, cap $2.00 (oracle.budget_usd)" in oracle
 
@@ -243,5 +243,5 @@ def test_stored_only_asks_neither_judge_nor_oracle(tmp_path: Path):
         UserError, match="^judge: no answer of tiny_base has a readable"
     ):
         ran(tmp_path, *ANSWERED, "judging.stored_only=true")
-    status = str(said(tmp_path, *ANSWERED, "status=true"))
+    status = said(tmp_path, *ANSWERED, "status=true")
     assert "missing: 40 scores, " in status

@@ -1,44 +1,40 @@
-"""The oracle experiment from prompts to estimates: tiny random policies answer, and are forced, scored and labelled.
+"""The oracle experiment from prompts to estimates: tiny random policies are run, scored and labelled.
 
-One story runs through this file: a run that is killed, one that goes on, one that finds everything done.
+A run is killed, continued and repeated; two paid judges keep to their caps.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from elo_exp.files import read_jsonl, write_jsonl
+from elo_exp.oracle.estimates import Analysis, PolicyEstimate
 from elo_exp.records import UserError
 from elo_exp.store.admin import Filter, StoreSummary, count
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, plain_text, sha256
-from tests.commands import attempt, start
+from tests.commands import start
 from tests.openai_server import alone
 from tests.oracle_demo import (
     N_LABELS,
     N_PROBES,
     N_PROMPTS,
     POLICIES,
-    Result,
     answered,
     oracle_of,
     ran,
     said,
     small,
 )
-from tests.pages import Reader
 from tests.stores import rows
 
 TARGETS = POLICIES[1:]
@@ -47,17 +43,17 @@ _SECONDS = 60.0  # a run that has forced nothing by then hangs
 
 @dataclass(frozen=True)
 class Told:
-    """What was said and found, in the order of the story."""
+    """What was printed and found, in this order."""
 
     folder: Path
     planned: str
     status_before: str
     killed_with: dict[str, int]  # answers in the store, by kind
     status_killed: str
-    result: Result
+    analysis: Analysis
+    facts: Mapping[str, Any]
     usage: Usage
-    status_after: str
-    again: Result
+    again: Analysis
     usage_again: Usage
 
 
@@ -65,291 +61,174 @@ class Told:
 def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     folder = tmp_path_factory.mktemp("oracle")
     planned, before = (
-        str(said(folder, *small(), f"{errand}=true")) for errand in ("plan", "status")
+        said(folder, *small(), f"{word}=true") for word in ("plan", "status")
     )
     killed_with = kill_while_forcing(folder)
-    killed = str(said(folder, *small(), "status=true"))
-    result, usage = ran(folder, *small(), name="run")
-    after = str(said(folder, *small(), "status=true"))
-    again, usage_again = ran(folder, *small())
+    killed = said(folder, *small(), "status=true")
+    first, report, usage = ran(folder, *small())
+    again, _, usage_again = ran(folder, *small())
     return Told(
         folder,
         planned,
         before,
         killed_with,
         killed,
-        result,
+        first,
+        report.facts,
         usage,
-        after,
         again,
         usage_again,
     )
 
 
 def kill_while_forcing(folder: Path) -> dict[str, int]:
-    """The command, killed when the first log-probability is in the store; what is in there by then."""
+    """Kill the command when the first log-probability is stored; return what is stored by then."""
     store = folder / "cache" / "store.sqlite"
-    given = (
-        "experiment=oracle",
-        "tracker=local",
-        f"cache_dir={folder}/cache",
-        *small(),
-    )
-    process = start(
-        *given, folder=folder, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1"
-    )
+    given = ("experiment=oracle", "tracker=local", f"cache_dir={folder}/cache")
+    threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    process = start(*given, *small(), folder=folder, **threads)
     end = time.monotonic() + _SECONDS
-    while (
-        "ForcedLogprob" not in (found := kinds(store))
-        and time.monotonic() < end
-        and process.poll() is None
-    ):
+    while time.monotonic() < end and process.poll() is None:
+        if "ForcedLogprob" in kinds(store):
+            break
         time.sleep(0.002)
     process.kill()
     _, errors = process.communicate()
-    assert "ForcedLogprob" in found, errors
+    assert "ForcedLogprob" in kinds(store), errors
     return kinds(store)
 
 
 def kinds(store: Path) -> dict[str, int]:
-    return (
-        dict(rows(store, "SELECT kind, COUNT(*) FROM answers GROUP BY kind"))
-        if store.exists()
-        else {}
-    )
+    counted = "SELECT kind, COUNT(*) FROM answers GROUP BY kind"
+    return dict(rows(store, counted)) if store.exists() else {}
 
 
-def estimates(result: Result) -> list[dict[str, Any]]:
-    return [estimate.to_dict() for estimate in result.analysis.estimates]
-
-
-def of(result: Result, policy: str) -> list[dict[str, Any]]:
-    return [row for row in estimates(result) if row["policy"] == policy]
-
-
-# The story
-
-
-def test_a_killed_run_goes_on_and_makes_nothing_twice(told: Told):
+def test_a_killed_run_continues_and_repeats_nothing(told: Told, tmp_path: Path):
+    """Answers depend on nothing but their keys: two policies alone are estimated as among five."""
+    n_answers = len(POLICIES) * N_PROMPTS
     n_responses, n_forced = (
-        told.killed_with["Response"],
-        told.killed_with["ForcedLogprob"],
+        told.killed_with[kind] for kind in ("Response", "ForcedLogprob")
     )
-    assert n_responses < len(POLICIES) * N_PROMPTS
-    assert told.usage.responses_generated == len(POLICIES) * N_PROMPTS - n_responses
-    assert (
-        told.usage.logprobs_forced == (len(POLICIES) - 1) * N_PROMPTS - n_forced
-    )  # the clone's are those of the base
-    assert (
-        told.usage.judge_calls
-        == len(POLICIES) * N_PROMPTS + N_LABELS + len(TARGETS) * N_PROBES
-    )
-
-
-def test_a_second_run_asks_nobody_and_finds_the_same(told: Told):
+    assert n_responses < n_answers
+    assert told.usage.responses_generated == n_answers - n_responses
+    n_distinct = n_answers - N_PROMPTS  # the clone's are those of the base
+    assert told.usage.logprobs_forced == n_distinct - n_forced
+    assert told.usage.judge_calls == n_answers + N_LABELS + len(TARGETS) * N_PROBES
     usage = told.usage_again
-    assert (usage.responses_generated, usage.logprobs_forced, usage.judge_calls) == (
-        0,
-        0,
-        0,
-    )
-    assert estimates(told.again) == estimates(told.result)
+    made = (usage.responses_generated, usage.logprobs_forced, usage.judge_calls)
+    assert made == (0, 0, 0)
+    assert told.again.estimates == told.analysis.estimates
+    alone, *_ = ran(tmp_path, *small("tiny_base", "tiny_clone"), "estimator=[direct]")
+    direct = [e for e in told.analysis.of("tiny_clone") if e.estimator == "direct"]
+    assert alone.of("tiny_clone") == direct
 
 
-def test_the_kill_changes_no_estimate(told: Told, tmp_path: Path):
-    """The same in one go, with one policy and its labels: answers depend on nothing but their own keys."""
-    alone, _ = ran(tmp_path, *small("tiny_base", "tiny_clone"), "estimator=[direct]")
-    assert of(alone, "tiny_clone") == [
-        row for row in of(told.result, "tiny_clone") if row["estimator"] == "direct"
-    ]
-
-
-def test_status_says_what_is_done_and_what_is_missing(told: Told):
+def test_status_counts_what_is_done_and_missing(told: Told):
     assert "93 of 93" not in told.status_before
-    assert told.status_before.endswith(
-        "missing: 465 answers, 465 log-probabilities, 465 scores, 138 labels. Run without status=true to "
-        "continue."
-    )
-    lines = {
-        line.split()[0]: line
-        for line in told.status_killed.splitlines()
-        if line.strip()
-    }
-    assert lines["tiny_base"].count("93 of 93") == 1
-    assert lines["tiny_premium"].split()[1:4] == ["0", "of", "93"]
-    assert told.status_after.endswith("complete")
+    missing = "missing: 465 answers, 465 log-probabilities, 465 scores, 138 labels."
+    assert missing in told.status_before
+    lines = [line.split() for line in told.status_killed.splitlines() if line.strip()]
+    killed = {line[0]: line[1:4] for line in lines}
+    assert killed["tiny_base"] == ["93", "of", "93"]
+    assert killed["tiny_premium"] == ["0", "of", "93"]
+    assert said(told.folder, *small(), "status=true").endswith("complete")
 
 
-def test_a_plan_generates_nothing_and_counts_what_judge_and_oracle_would_be_asked(
-    told: Told,
-):
-    judge, oracle_ = told.planned.split("oracle: its slices of them")
-    assert judge.split("usefulness")[1].split()[:4] == ["465", "465", "0", "465"]
-    assert oracle_.split("usefulness")[1].split()[:4] == ["138", "138", "0", "138"]
-    assert (
-        "answers, 465 log-probabilities" in told.status_before
-    )  # which was asked for after the plan
-
-
-# What comes out
+def test_a_plan_generates_nothing_and_counts_queries_of_judge_and_oracle(told: Told):
+    for part, n in zip(
+        told.planned.split("oracle: its slices"), (465, 138), strict=True
+    ):
+        counts = part.split("usefulness")[1].split()[:4]
+        assert counts == [str(n), str(n), "0", str(n)]
+    assert "465 answers" in told.status_before  # which was printed after the plan
 
 
 def test_the_weights_of_a_clone_are_exactly_one(told: Told):
-    data = told.result.analysis.data
+    data = told.analysis.data
     assert (data.target_logprob["tiny_clone"] == data.logging_logprob).all()
     for policy in TARGETS[1:]:
         assert not (data.target_logprob[policy] == data.logging_logprob).any()
+    drawn, cloned = told.facts["collection"]["checks"]
+    assert (drawn["n_checked"], drawn["n_failed"]) == (N_PROMPTS, 0)
+    assert drawn["max_difference"] < 1e-3
+    assert (cloned["n_checked"], cloned["max_difference"]) == (20, 0.0)
 
 
-def test_a_clone_is_worth_what_the_labels_of_the_logged_answers_say(told: Told):
-    label = told.result.analysis.data.logged.label
-    mean = np.nanmean(label)
-    found = [row for row in of(told.result, "tiny_clone") if row["value"] is not None]
-    assert len(found) >= 5
-    assert all(row["ci_low"] <= mean <= row["ci_high"] for row in found)
-
-
-def test_both_checks_are_made_in_every_run(told: Told):
-    for result in (told.result, told.again):
-        drawn, cloned = result.report.facts["collection"]["checks"]
-        assert (
-            drawn["n_checked"],
-            drawn["n_failed"],
-            drawn["max_difference"] < 1e-3,
-        ) == (
-            N_PROMPTS,
-            0,
-            True,
-        )
-        assert (cloned["n_checked"], cloned["n_failed"], cloned["max_difference"]) == (
-            20,
-            0,
-            0.0,
-        )
-
-
-def test_the_files_are_those_that_recorded_answers_are_read_from(told: Told):
+def test_the_files_are_those_that_recorded_answers_are_read_from(
+    told: Told, tmp_path: Path
+):
     run_dir = told.folder / "run"
     names = {"logged": "logged.jsonl", "fresh_dir": "fresh", "probe_dir": "probe"}
     files = [f"oracle.{name}={run_dir}/{path}" for name, path in names.items()]
-    again, usage = ran(told.folder, *files)
-    assert estimates(again) == estimates(told.result)
+    again, _, usage = ran(tmp_path, *files)
+    assert again.estimates == told.analysis.estimates
     assert usage == Usage()
-    asked = {
-        "prompt_id",
-        "prompt",
-        "response",
-        "policy",
-        "judge_score",
-        "oracle_label",
-        "total_logprob",
-        "target_logps",
-    }
-    assert all(asked <= set(row) for row in logged(told))
+    assert {"prompt", "response"} <= logged(told)[0].keys()
 
 
 def logged(told: Told) -> list[dict[str, Any]]:
     return [row for _, row in read_jsonl(told.folder / "run" / "logged.jsonl")]
 
 
-def test_every_policy_that_is_chosen_is_labelled_by_the_fraction_that_is_set(
-    told: Told,
-):
-    """No list of policies stands in the code, and no fraction that is set goes unused."""
-    data = told.result.analysis.data
+def test_every_chosen_policy_is_labelled_by_its_fraction_and_summarised(told: Told):
+    data, info = told.analysis.data, told.facts["collection"]
     assert data.policies == TARGETS
-    assert {
-        policy: len(draws) for policy, draws in data.probe.items()
-    } == dict.fromkeys(TARGETS, N_PROBES)
+    n_probes = {policy: len(draws) for policy, draws in data.probe.items()}
+    assert n_probes == dict.fromkeys(TARGETS, N_PROBES)
     assert data.n_labels == N_LABELS
-
-
-def test_the_summary_counts_what_there_is(told: Told):
-    info = json.loads(
-        (told.folder / "run" / "dataset_info.json").read_text(encoding="utf-8")
-    )
     by_policy = {row["policy"]: row for row in info["policies"]}
     assert list(by_policy) == list(POLICIES)
-    assert (
-        by_policy["tiny_clone"]["n_exactly_one"],
-        by_policy["tiny_clone"]["n_extreme"],
-    ) == (
-        N_PROMPTS,
-        0,
-    )
+    clone = by_policy["tiny_clone"]
+    assert (clone["n_exactly_one"], clone["n_extreme"]) == (N_PROMPTS, 0)
     assert by_policy["tiny_premium"]["n_extreme"] > 0
-    assert {row["labels"]["n"] for row in info["policies"]} == {N_LABELS, N_PROBES}
     assert info["n_rows"]["logged.jsonl"] == N_PROMPTS
-    assert "tiny_unhelpful" in told.result.report.text
-    said_last = Reader(told.result.report.page("oracle", {}, [])).said.split(
-        "What was collected"
-    )[1]
-    assert "tiny_unhelpful" in said_last
+    written = (told.folder / "run" / "dataset_info.json").read_text(encoding="utf-8")
+    assert json.loads(written)["policies"] == info["policies"]
 
 
-def test_a_larger_label_fraction_keeps_the_labels_that_are_there(told: Told):
-    """Which are paid for: half of them are asked of the oracle, not all."""
-    _, usage = ran(
-        told.folder,
-        *small(),
-        "oracle.label_fraction=1",
-        "oracle.validation_fraction=0",
-        "estimator=[direct]",
-    )
+def test_a_larger_label_fraction_keeps_the_labels_that_are_there(
+    told: Told, tmp_path: Path
+):
+    """Which may have been paid for: the oracle is asked for half of them, not all."""
+    fractions = ("oracle.label_fraction=1", "oracle.validation_fraction=0")
+    store = f"cache_dir={told.folder}/cache"
+    *_, usage = ran(tmp_path, *small(), *fractions, "estimator=[direct]", store)
     assert usage.judge_calls == N_PROMPTS - N_LABELS
 
 
-def test_a_shard_answers_and_is_forced_and_is_neither_scored_nor_labelled(
-    tmp_path: Path,
-):
+def test_a_shard_answers_and_is_forced_and_neither_scored_nor_labelled(tmp_path: Path):
     done = answered(tmp_path, *small("tiny_base", "tiny_premium"), shard="1/10")
-    assert (
-        done
-        == "shard 1/10: 20 responses and 20 log-probabilities made; run without shard= to score them"
-    )
+    assert done.startswith("shard 1/10: 20 responses and 20 log-probabilities made;")
     assert "JudgeReply" not in kinds(tmp_path / "cache" / "store.sqlite")
 
 
-def test_a_step_that_fails_is_not_done(told: Told, tmp_path: Path):
-    """An oracle that has no answers ends the run with the reason, and the labels stay missing."""
-    (prompt_id,) = [
-        row["prompt_id"] for row in logged(told) if row["oracle_label"] is not None
-    ][:1]
-    write_jsonl(
-        tmp_path / "labels.jsonl",
-        [{"prompt_id": prompt_id, "policy": "tiny_base", "judge_score": 0.5}],
-    )
-    replay = ("judge@oracle_judge=replay", f"oracle_judge.path={tmp_path}/labels.jsonl")
+def test_a_step_that_fails_stays_missing(told: Told, tmp_path: Path):
+    labelled = [row for row in logged(told) if row["oracle_label"] is not None]
+    names = ("prompt_id", "policy", "judge_score")
+    label = {name: labelled[0][name] for name in names}
+    path = write_jsonl(tmp_path / "labels.jsonl", [label])
+    replay = (*small(), "judge@oracle_judge=replay", f"oracle_judge.path={path}")
     with pytest.raises(UserError, match="137 of 138 scores are missing"):
-        ran(told.folder, *small(), *replay)
-    assert "missing: 137 labels." in str(
-        said(told.folder, *small(), *replay, "status=true")
-    )
+        ran(told.folder, *replay)
+    assert "missing: 137 labels." in said(told.folder, *replay, "status=true")
 
 
-def test_an_oracle_that_is_too_dear_is_refused_before_the_judge_is_paid(told: Told):
-    dear = (
-        "judge@oracle_judge=openai_compatible",
-        "oracle_judge.base_url=http://127.0.0.1:9/v1",
-        "oracle_judge.model=big",
+def test_an_oracle_beyond_its_budget_is_refused_before_the_judge_is_paid(told: Told):
+    settings = {"base_url": "http://127.0.0.1:9/v1", "model": "big"}
+    settings |= {f"{side}_usd_per_million": "1000" for side in ("input", "output")}
+    oracle = [f"oracle_judge.{name}={value}" for name, value in settings.items()]
+    given = (*small(), "scoring=interval", "judge@oracle_judge=openai_compatible")
+    given += (*oracle, "oracle.budget_usd=1")
+    expected = (
+        r"oracle.budget_usd: \d+ scores by big are expected to cost .* cap is \$1"
     )
-    prices = (
-        "oracle_judge.input_usd_per_million=1000",
-        "oracle_judge.output_usd_per_million=1000",
-    )
-    given = (*small(), "scoring=interval", *dear, *prices, "oracle.budget_usd=1")
-    with pytest.raises(
-        UserError,
-        match=r"oracle.budget_usd: \d+ scores by big are expected to cost .* cap is \$1",
-    ):
+    with pytest.raises(UserError, match=expected):
         ran(told.folder, *given)
-    assert "missing: 465 scores, 138 labels." in str(
-        said(told.folder, *given, "status=true")
-    )
+    status = said(told.folder, *given, "status=true")
+    assert "missing: 465 scores, 138 labels." in status
 
 
 # Two judges that are paid
-
 
 N_PAID = 10  # prompts, answered by two policies: all answers are scored, the logged ones labelled
 N_CHECKED = 2  # of the target's, labelled too
@@ -357,160 +236,72 @@ JUDGE, ORACLE = "claude-haiku-5-5", "claude-opus-5-5"
 # The oracle's labels come one at a time, and are dearer than they are expected to be.
 PAID = (
     *small("tiny_base", "tiny_premium"),
-    *(
-        "judge=haiku",
-        "judge.poll_initial_seconds=0.01",
-        "judge.poll_max_seconds=0.02",
-        "judging.budget_usd=1",
-    ),
-    *(
-        "judge@oracle_judge=opus",
-        "oracle_judge.transport=messages",
-        "oracle_judge.concurrency=1",
-    ),
-    *(
-        f"oracle.n_prompts={N_PAID}",
-        "oracle.label_fraction=1",
-        "oracle_judge.expected_output_tokens=1",
-    ),
+    "judge=haiku",
+    "judge.poll_initial_seconds=0.01",
+    "judge.poll_max_seconds=0.02",
+    "judging.budget_usd=1",
+    "judge@oracle_judge=opus",
+    "oracle_judge.transport=messages",
+    "oracle_judge.concurrency=1",
+    "oracle_judge.expected_output_tokens=1",
+    f"oracle.n_prompts={N_PAID}",
+    "oracle.label_fraction=1",
 )
 LOW_CAP = 0.15
 
 
-@dataclass(frozen=True)
-class Ended:
-    """What a run concluded, or in which words it was refused."""
-
-    estimates: list[dict[str, Any]]
-    refusal: str = ""
-
-
-def in_this_process(folder: Path, *given: str) -> Ended:
-    with oracle_of(folder, *given) as (experiment, context):
-        try:
-            analysis, *_ = experiment.analyse(context.store)
-            return Ended([estimate.to_dict() for estimate in analysis.estimates])
-        except UserError as refusal:
-            return Ended([], str(refusal))
-        finally:
-            for judge in (
-                experiment.judge,
-                experiment.oracle_judge,
-            ):  # a client's sockets are the process's until it ends
-                if (client := vars(judge.api).get("_client")) is not None:
-                    client.close()
-
-
-def by_the_command(folder: Path, *given: str) -> Ended:
-    variables = {name: os.environ[name] for name in ("ANTHROPIC_API_KEY", "NO_PROXY")}
-    places = (f"cache_dir={folder}/cache", "tracker=local", "figures=false")
-    ran = attempt("experiment=oracle", *places, *given, folder=folder, **variables)
-    if ran.code == 0:
-        return Ended(ran.read("estimates.json"))
-    assert ran.code == 2, ran.err
-    (line,) = (line for line in ran.err.splitlines() if line.startswith("elo_exp: "))
-    assert ran.err.endswith(f"{line}\n")
-    return Ended([], line.removeprefix("elo_exp: "))
-
-
-@dataclass(frozen=True)
-class Paid:
-    """Four runs on one store, in this order, and what the server was asked and the judges were paid in between."""
-
-    server: AnthropicServer
-    wrong_key: Ended
-    n_billed_wrong_key: int
-    low_cap: Ended
-    paid_low_cap: dict[str | None, StoreSummary]
-    raised: Ended
-    n_calls_raised: int
-    again: Ended
-    paid: dict[str | None, StoreSummary]
-
-
-@pytest.fixture(
-    scope="module",
-    params=[in_this_process, pytest.param(by_the_command, marks=pytest.mark.slow)],
-)
-def paid(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Paid:
-    folder = tmp_path_factory.mktemp("paid")
-    with (
-        pytest.MonkeyPatch.context() as machine,
-        AnthropicServer(outcomes=number, thinking_tokens=1000) as server,
-    ):
-        alone(machine, folder)
-
-        def run(key: str, cap: float) -> Ended:
-            machine.setenv("ANTHROPIC_API_KEY", key)
-            urls = (
-                f"{judge}.base_url={server.url}" for judge in ("judge", "oracle_judge")
-            )
-            return request.param(folder, *PAID, *urls, f"oracle.budget_usd={cap}")
-
-        wrong_key, n_billed = run("wrong-key", 5), server.meter.billed_bodies.total()
-        low_cap, paid_low_cap = run("test-key", LOW_CAP), holdings(folder)
-        raised, n_calls = run("test-key", 5), len(server.meter.calls)
-        again = run("test-key", 5)
-        return Paid(
-            server,
-            wrong_key,
-            n_billed,
-            low_cap,
-            paid_low_cap,
-            raised,
-            n_calls,
-            again,
-            holdings(folder),
-        )
-
-
 def number(params: Mapping[str, Any], _: int) -> Says:
     """A score that depends on what is shown and to whom."""
-    score = (
-        int(
-            sha256([params["model"], plain_text(params["messages"][-1]["content"])])[
-                :8
-            ],
-            16,
-        )
-        % 11
-    )
+    shown = [params["model"], plain_text(params["messages"][-1]["content"])]
+    score = int(sha256(shown)[:8], 16) % 11
     return Says(json.dumps({"score": score, "evidence": ""}))
 
 
-def holdings(folder: Path) -> dict[str | None, StoreSummary]:
+def stored(folder: Path) -> dict[str | None, StoreSummary]:
     """What the store has of each judge."""
     with Store(folder / "cache" / "store.sqlite") as store:
-        return {held.source: held for held in count(store, Filter(rubric="usefulness"))}
+        return {some.source: some for some in count(store, Filter(rubric="usefulness"))}
 
 
-def test_a_wrong_key_ends_the_run_in_one_line_before_anything_is_paid(paid: Paid):
-    assert "Check ANTHROPIC_API_KEY" in paid.wrong_key.refusal
-    assert paid.n_billed_wrong_key == 0
+def paid_run(folder: Path, server: AnthropicServer, cap: float) -> list[PolicyEstimate]:
+    urls = [f"{part}.base_url={server.url}" for part in ("judge", "oracle_judge")]
+    given = (*PAID, *urls, f"oracle.budget_usd={cap}")
+    with oracle_of(folder, *given) as (experiment, context):
+        try:
+            analysis, *_ = experiment.analyse(context.store)
+            return list(analysis.estimates)
+        finally:
+            for judge in (experiment.judge, experiment.oracle_judge):
+                if (client := vars(judge.api).get("_client")) is not None:
+                    client.close()  # its sockets would live as long as the process
 
 
-def test_the_oracles_cap_stops_the_oracle_alone_and_what_is_paid_is_kept(paid: Paid):
-    judge, oracle_ = paid.paid_low_cap[JUDGE], paid.paid_low_cap[ORACLE]
-    assert re.match(
-        r"oracle\.budget_usd: \$0\.\d\d of \$0\.15 are spent, and the next",
-        paid.low_cap.refusal,
-    )
-    assert judge.n == 2 * N_PAID
-    assert 0 < oracle_.n < N_PAID + N_CHECKED
-    assert 0 < oracle_.dollars <= LOW_CAP
+def test_two_paid_judges_keep_to_their_caps_and_are_paid_once_for_each_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A wrong key, a low cap, a higher one, and the same again, on one store."""
+    alone(monkeypatch, tmp_path)
+    with AnthropicServer(outcomes=number, thinking_tokens=1000) as server:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "wrong-key")
+        with pytest.raises(UserError, match="Check ANTHROPIC_API_KEY"):
+            paid_run(tmp_path, server, 5)
+        assert server.meter.billed_bodies.total() == 0
 
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
+        spent = r"oracle\.budget_usd: \$0\.\d\d of \$0\.15 are spent, and the next"
+        with pytest.raises(UserError, match=spent):
+            paid_run(tmp_path, server, LOW_CAP)
+        low = stored(tmp_path)
+        assert low[JUDGE].n == 2 * N_PAID
+        assert 0 < low[ORACLE].n < N_PAID + N_CHECKED
+        assert 0 < low[ORACLE].dollars <= LOW_CAP
 
-def test_a_higher_cap_goes_on_and_every_query_of_both_is_paid_for_once(paid: Paid):
-    assert (paid.paid[JUDGE].n, paid.paid[ORACLE].n) == (2 * N_PAID, N_PAID + N_CHECKED)
-    assert list(paid.server.meter.billed_bodies.values()) == [1] * (
-        3 * N_PAID + N_CHECKED
-    )
-    assert paid.paid[JUDGE] == paid.paid_low_cap[JUDGE]
+        first = paid_run(tmp_path, server, 5)
+        paid, n_calls = stored(tmp_path), len(server.meter.calls)
+        assert paid[JUDGE] == low[JUDGE]
+        assert paid[ORACLE].n == N_PAID + N_CHECKED
+        bills = list(server.meter.billed_bodies.values())
+        assert bills == [1] * (3 * N_PAID + N_CHECKED)
 
-
-def test_the_same_command_again_asks_neither_and_estimates_the_same(paid: Paid):
-    assert len(paid.server.meter.calls) == paid.n_calls_raised
-    assert paid.again == paid.raised
-    assert paid.raised.estimates
+        assert paid_run(tmp_path, server, 5) == first
+        assert len(server.meter.calls) == n_calls
