@@ -14,26 +14,14 @@ from tests.oracle_sample import sample
 from tests.oracle_simulation import World, draw, evidence_of
 
 
-def test_the_effective_sample_is_the_number_of_equal_weights():
-    assert weights.effective_sample_size(np.ones(10)) == pytest.approx(10)
-    assert weights.effective_sample_size(np.array([1.0, 0.0, 0.0])) == 1.0
-    assert (
-        weights.effective_sample_size(np.array([3.0, 1.0])) == 16 / 10
-    )  # (3 + 1)^2 / (9 + 1)
-
-
-def test_a_clone_has_weights_of_exactly_one():
-    assert (weights.raw_weights(np.zeros(5)) == 1.0).all()
-    assert (weights.hajek_weights(np.zeros(5)) == 1.0).all()
-    assert weights.hellinger(np.ones(5)) == 1.0
-
-
 def test_weights_are_scaled_to_mean_one_however_large_their_logarithms():
     found = weights.hajek_weights(np.array([1000.0, 1000.0 + math.log(3.0)]))
     assert found == pytest.approx([0.5, 1.5])
     assert np.isfinite(weights.raw_weights(np.array([1e5]))).all()
     found = weights.clipped(np.array([0.5, 0.5, 0.5, 2.5]), 1.5)
     assert found == pytest.approx(np.array([0.5, 0.5, 0.5, 1.5]) / 0.75)
+    # (3 + 1)^2 / (9 + 1)
+    assert weights.effective_sample_size(np.array([3.0, 1.0])) == 1.6
 
 
 @pytest.mark.parametrize("index", [0.8, 1.5, 3.0])
@@ -51,13 +39,10 @@ def test_a_flat_tail_is_infinitely_light_and_one_of_zeros_unknown():
 
 def test_the_affinity_of_scores_is_the_share_of_bins_in_common():
     """Half of each distribution in a bin of its own: sqrt(1/2 * 1/2) from the common one."""
-    low, high, both = np.zeros(10), np.ones(10), np.full(10, 0.5)
-    assert weights.score_affinity(low, high) == 0.0
-    assert weights.score_affinity(low, low) == 1.0
-    halves = np.concatenate([low, both]), np.concatenate([both, high])
-    assert weights.score_affinity(*halves) == pytest.approx(0.5)
-    ends = np.array([0.0, 1.0])
-    one_end = weights.score_affinity(ends, ends, np.array([1.0, 0.0]))
+    low, high = np.array([0.0, 0.5]), np.array([0.5, 1.0])
+    assert weights.score_affinity(low, high) == pytest.approx(0.5)
+    assert weights.score_affinity(low, low) == weights.score_affinity(low[:1], low[:1])
+    one_end = weights.score_affinity(low, low, np.array([1.0, 0.0]))
     assert one_end == pytest.approx(math.sqrt(0.5))
 
 
@@ -84,31 +69,27 @@ def test_diagnostics_of_the_sample_are_the_published_ones():
 
 
 @pytest.mark.parametrize("shift", [0.8, -0.8])
-def test_the_calibrated_weight_of_a_score_is_the_mean_weight_at_that_score(
-    shift: float,
-):
+def test_the_calibrated_weight_of_a_score_is_its_mean_weight(shift: float):
     """The weight rises or falls with the score; a style that the judge does not see adds noise."""
     e = evidence_of(draw(shift=shift, style=0.5, n=20_000))
     for score in (0.3, 0.5, 0.7):
         there = e.logged.score == score
-        error = e.hajek[there].std() / np.sqrt(there.sum())
-        assert e.calibrated[there].mean() == pytest.approx(
-            e.hajek[there].mean(), abs=4 * error
+        mean, error = (
+            e.hajek[there].mean(),
+            e.hajek[there].std() / math.sqrt(there.sum()),
         )
-    assert np.sign(np.corrcoef(e.calibrated, e.logged.score)[0, 1]) == np.sign(shift)
+        assert e.calibrated[there].mean() == pytest.approx(mean, abs=4 * error)
 
 
 def test_calibrated_weights_are_cross_fitted_and_linear_in_the_raw_ones():
     e = evidence_of(draw(shift=0.8))
     in_fold = e.logged.fold == 1
-    changed = calibrate_weights(np.where(in_fold, 5.0, e.hajek), e.logged, n_folds=5)(
-        e.logged
-    )
+    raw = np.where(in_fold, 5.0, e.hajek)
+    changed = calibrate_weights(raw, e.logged, n_folds=5)(e.logged)
     assert (changed[in_fold] == e.calibrated[in_fold]).all()
     u = np.random.default_rng(1).standard_normal(len(e.logged))
-    assert e.weight_curves.gradient(e.logged, u) @ e.hajek == pytest.approx(
-        u @ e.calibrated
-    )
+    by_weight = e.weight_curves.gradient(e.logged, u) @ e.hajek
+    assert by_weight == pytest.approx(u @ e.calibrated)
 
 
 def test_the_mixture_of_minimum_variance_is_biased_towards_the_logging_policy():
@@ -117,9 +98,8 @@ def test_the_mixture_of_minimum_variance_is_biased_towards_the_logging_policy():
     data = world.draw(np.random.default_rng(2))
     e = evidence_of(data)
     ours = np.average(e.logged_value, weights=e.calibrated)
-    theirs = cje.estimate(
-        "calibrated_ips", cje.published(data, "target", e.calibration)
-    ).value
+    published = cje.published(data, "target", e.calibration)
+    theirs = cje.estimate("calibrated_ips", published).value
     assert ours == pytest.approx(world.truth, abs=0.02)
     assert theirs - base < (world.truth - base) / 2
 
@@ -132,9 +112,6 @@ def test_the_mixture_of_minimum_variance_is_biased_towards_the_logging_policy():
         ([[1.0, 0.0], [0.0, 3.0]], [0.75, 0.25]),  # inverse variances
     ],
 )
-def test_mixtures_of_minimum_variance(
-    covariance: list[list[float]], mixture: list[float]
-):
-    assert minimum_variance_mixture(np.array(covariance), ridge=1e-9) == pytest.approx(
-        mixture
-    )
+def test_mixtures_of_minimum_variance(covariance: object, mixture: list[float]):
+    found = minimum_variance_mixture(np.array(covariance), ridge=1e-9)
+    assert found == pytest.approx(mixture)
