@@ -27,6 +27,7 @@ from elo_exp.experiments import Context, Report, input_files, weight_files
 from elo_exp.files import write_whole
 from elo_exp.records import Plot
 from elo_exp.report.artifacts import write_plots
+from elo_exp.report.console import show
 from elo_exp.runs import Manifest
 from elo_exp.store.store import Store
 from elo_exp.trackers import RunInfo, TrackedRun
@@ -43,7 +44,7 @@ def job(cfg: DictConfig) -> float:
         with sweeps.refusing(), store:
             info = config.run_info(ready)
             report = run(ready, info, store)
-            print(report.text, info.run_dir, sep="\n")
+            show(report.text, info.run_dir)
         return report.headline
     try:
         return sweep_job(cfg)
@@ -59,18 +60,17 @@ def sweep_job(cfg: DictConfig) -> float:
     info = config.run_info(prepared)
     name = info.run_dir.name
     if prepared.settings.resume and (headline := sweeps.finished(info)) is not None:
-        print(f"job {name}: it has finished before, and is not run again")
+        show(f"job {name}: it has finished before, and is not run again")
         return headline
     with Store(prepared.store_path) as store:
         if (
             text := sweeps.dry_run(prepared, _context(prepared, info, store))
         ) is not None:
-            print(text)
+            show(text)
             return math.nan
         report = run(prepared, info, store)
-    print(
-        f"job {name}: {info.name}" if report.page else report.text
-    )  # a shard's answers
+    is_shard = not report.page
+    show(report.text if is_shard else f"job {name}: {info.name}")
     return report.headline
 
 
@@ -143,9 +143,9 @@ def main() -> None:
         with sweeps.refusing():
             job()
     except KeyboardInterrupt:
-        print(
+        show(
             "elo_exp: interrupted. Every answer so far is stored; the same command goes on.",
-            file=sys.stderr,
+            is_error=True,
         )
         sys.exit(130)
     except (

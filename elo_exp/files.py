@@ -24,6 +24,7 @@ _NOT_IN_NAMES = re.compile(
     r'[\x00-\x1f/\\:*?"<>|%]'
 )  # of files, on the systems that there are
 _LONGEST_LINE = 100_000_000  # characters; a longer one is no row, but a file that unpacks without end
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _UTF8 = "utf-8-sig"  # UTF-8, with or without the mark that some programs put first
 
 
@@ -81,13 +82,23 @@ def jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """A CSV of rows that share their keys; a missing value is an empty cell."""
+    """Write rows that share their keys as CSV; a missing value is an empty cell.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
     text = io.StringIO()
     if rows:
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        for row in rows:
+            writer.writerow({name: _no_formula(value) for name, value in row.items()})
     return write_whole(path, text.getvalue())
+
+
+def _no_formula(value: object) -> object:
+    if not isinstance(value, str) or value[:1] not in tuple("=+-@\t\r"):
+        return value
+    return value if _NUMBER.fullmatch(value) else f"'{value}"
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

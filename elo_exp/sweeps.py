@@ -26,6 +26,7 @@ from elo_exp.experiments import Context
 from elo_exp.files import write_json
 from elo_exp.models import checkpoints
 from elo_exp.report import sweep_summary
+from elo_exp.report.console import LineFormatter, show
 from elo_exp.report.sweep_summary import SweepSummary
 from elo_exp.runs import input_hashes, manifest_if_any
 from elo_exp.store import processes
@@ -45,9 +46,9 @@ class Checks(Callback):
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse a run, or print what stands in its place, before Hydra makes its folder."""
-        logging.basicConfig(
-            level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True
-        )
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(LineFormatter("%(message)s"))
+        logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
         with refusing(is_early=True), contextlib.ExitStack() as opened:
             overrides = _unresolved(config.hydra.overrides.task)
             job = prepare(config, overrides)
@@ -63,7 +64,7 @@ class Checks(Callback):
                 overrides=overrides,
             )
             if (text := dry_run(job, context)) is not None:
-                print(text)
+                show(text)
                 sys.exit(0)
             opened.pop_all()  # the store stays open
             Checks.ready = job, store
@@ -130,9 +131,9 @@ def refusing(where: str = "", is_early: bool = False) -> Iterator[None]:
         if is_early and "HydraConfig was not set" in str(error):
             return
         if (line := format_user_error(error)) is None:
-            traceback.print_exc()  # ours
+            show(traceback.format_exc(), is_error=True)  # ours
             sys.exit(1)
-        print(f"elo_exp: {where}{line}", file=sys.stderr)
+        show(f"elo_exp: {where}{line}", is_error=True)
         sys.exit(2)
 
 
@@ -145,15 +146,15 @@ def summarize() -> bool:
         or not (summary := sweep_summary.write(folder))
     ):
         return False
-    print(*summary.lines, sep="\n")
+    show(*summary.lines)
     lost = summary.n_finished < summary.n_jobs
     if lost:
         words = [
             word for word in sys.argv[1:] if not word.startswith("hydra.sweep.dir=")
         ]
         again = shlex.join([*words, f"hydra.sweep.dir={folder}"])
-        print(f"To run what did not finish: python -m elo_exp {again}")
-    print(folder.resolve())
+        show(f"To run what did not finish: python -m elo_exp {again}")
+    show(folder.resolve())
     if Checks.tracker is not None and summary.config:
         _track(folder, summary, Checks.tracker)
     return lost

@@ -1,12 +1,14 @@
-"""Files that are read with their line numbers and written whole."""
+"""Files that are read with their line numbers and written whole; text that is printed."""
 
 from __future__ import annotations
 
+import csv
 import gzip
-import hashlib
 import json
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,13 +19,14 @@ from elo_exp.files import (
     read_jsonl,
     read_texts,
     safe_name,
-    sha256,
     write_csv,
     write_json,
     write_jsonl,
     write_whole,
 )
 from elo_exp.records import UserError
+from elo_exp.report.console import printable
+from tests.commands import attempt
 from tests.data import full_disk
 
 
@@ -34,86 +37,81 @@ def names(folder: Path) -> list[str]:
 # Writing
 
 
-def test_a_file_is_written_with_the_folders_above_it(tmp_path):
-    path = write_whole(tmp_path / "a" / "b.txt", "µ\n")
+def test_whoever_is_reading_the_old_file_reads_it_to_its_end(tmp_path: Path):
+    path = write_whole(tmp_path / "new folder" / "x.txt", "old")
+    with path.open() as reader:
+        write_whole(path, "µ\n")
+        assert reader.read() == "old"
     assert path.read_bytes() == b"\xc2\xb5\n"
-    assert names(path.parent) == ["b.txt"]
+    assert names(path.parent) == ["x.txt"]
+
+
+def interrupted() -> Iterator[dict[str, int]]:
+    yield {"n": 1}
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(
-    ("text", "name"),
+    ("write", "error"),
     [
-        ("a/b", "a%2Fb"),
-        ("../up", "..%2Fup"),
-        ("50 %", "50 %25"),
-        ("line\n", "line%0A"),
-        ("\xfc b", "\xfc b"),
+        (lambda path: write_whole(path, "new" * 1000), OSError),  # a full disk
+        (lambda path: write_jsonl(path, interrupted()), KeyboardInterrupt),
+        (lambda path: write_jsonl(path, [{"rating": float("inf")}]), ValueError),
+        (lambda path: write_json(path, {"rating": float("nan")}), ValueError),
     ],
+    ids=["full disk", "interrupt", "infinite", "not a number"],
 )
-def test_any_text_has_a_safe_name_of_its_own(text, name):
-    assert safe_name(text) == name
-
-
-def test_whoever_is_reading_the_old_file_reads_it_to_its_end(tmp_path):
+def test_what_cannot_be_written_leaves_the_old_file_and_no_other(
+    tmp_path: Path, write: Callable[[Path], object], error: type[BaseException]
+):
     path = write_whole(tmp_path / "x.txt", "old")
-    with path.open() as reader:
-        write_whole(path, "new")
-        assert reader.read() == "old"
-    assert path.read_text() == "new"
-
-
-def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path):
-    path = write_whole(tmp_path / "x.txt", "old")
-    with full_disk(1000), pytest.raises(OSError, match="File too large"):
-        write_whole(path, "new" * 1000)
+    with full_disk(1000), pytest.raises(error):
+        write(path)
     assert path.read_text() == "old"
     assert names(tmp_path) == ["x.txt"]
 
 
-def test_a_name_that_cannot_be_taken_leaves_nothing_behind(tmp_path):
-    (tmp_path / "taken").mkdir()
-    with pytest.raises(IsADirectoryError):
-        write_whole(tmp_path / "taken", "text")
-    assert names(tmp_path) == ["taken"]
+@given(st.sets(st.text(), min_size=2))
+def test_law_any_text_has_a_safe_name_of_its_own(texts: set[str]):
+    safe = {safe_name(text) for text in texts}
+    assert len(safe) == len(texts)
+    assert not any(set(name) & set('/\\:*?"<>|\0\n') for name in safe)
 
 
-def test_rows_that_stop_half_way_leave_the_old_file(tmp_path):
-    def rows() -> Iterator[dict[str, int]]:
-        yield {"n": 1}
-        raise KeyboardInterrupt
-
-    path = write_whole(tmp_path / "x.jsonl", "old")
-    with pytest.raises(KeyboardInterrupt):
-        write_jsonl(path, rows())
-    assert path.read_text() == "old"
-    assert names(tmp_path) == ["x.jsonl"]
-
-
-@pytest.mark.parametrize(
-    "write",
-    [write_json, lambda path, value: write_jsonl(path, [value])],
-    ids=["json", "jsonl"],
+CELLS = (
+    st.none() | st.integers() | st.text() | st.sampled_from(["-5", "+1.5e3", "=1+1"])
 )
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_not_a_number_is_refused_before_anything_is_written(tmp_path, write, value):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write(tmp_path / "x", {"rating": value})
-    assert names(tmp_path) == []
 
 
-def test_json_is_indented_and_keeps_its_letters(tmp_path):
-    assert (
-        write_json(tmp_path / "x.json", {"unit": "µg"}).read_text()
-        == '{\n  "unit": "µg"\n}\n'
-    )
+@given(st.lists(st.fixed_dictionaries({"model": CELLS, "rating": CELLS}), min_size=1))
+def test_law_a_csv_is_read_back_and_has_no_formula(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]
+):
+    """A cell that a spreadsheet would compute, and that is no number, begins with an apostrophe."""
+    path = write_csv(tmp_path_factory.mktemp("csv") / "x.csv", rows)
+    with path.open(encoding="utf-8", newline="") as file:
+        for written, row in zip(csv.DictReader(file, strict=True), rows, strict=True):
+            for name, value in row.items():
+                cell, given = written[name], "" if value is None else str(value)
+                assert cell in (given, f"'{given}")
+                if cell[:1] in tuple("=+-@\t\r"):
+                    float(cell)
+                elif cell != given:
+                    assert given[0] in "=+-@\t\r"
 
 
-def test_a_csv_has_the_keys_of_its_rows_and_an_empty_cell_for_none(tmp_path):
-    path = write_csv(
-        tmp_path / "x.csv",
-        [{"model": "a,b", "rating": 1.5}, {"model": "c", "rating": None}],
-    )
-    assert path.read_text() == 'model,rating\n"a,b",1.5\nc,\n'
+@given(st.text())
+def test_law_what_is_printed_has_no_control_characters(text: str):
+    shown = printable(text + "\x1b[31m\u202e")
+    kept = {"\n", "\t"}
+    assert not [c for c in shown if unicodedata.category(c) == "Cc" and c not in kept]
+    assert shown.endswith("\\x1b[31m\\u202e")
+    assert printable(shown) == shown
+
+
+def test_a_command_prints_no_control_characters_of_a_name(tmp_path: Path):
+    ran = attempt("experiment=rate", "battles=a\x1b[31m.jsonl", folder=tmp_path)
+    assert ran.err.startswith("elo_exp: battles=a\\x1b[31m.jsonl: ")
 
 
 # Reading
@@ -128,67 +126,38 @@ def test_a_csv_has_the_keys_of_its_rows_and_an_empty_cell_for_none(tmp_path):
         )
     )
 )
-def test_what_was_written_as_jsonl_is_read_back(tmp_path_factory, rows):
-    path = tmp_path_factory.mktemp("rows") / "x.jsonl"
-    assert [row for _, row in read_jsonl(write_jsonl(path, rows))] == rows
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
+def test_law_what_was_written_as_jsonl_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, name: str, rows: list[dict[str, Any]]
+):
+    path = write_jsonl(tmp_path_factory.mktemp("rows") / name, rows)
+    assert [row for _, row in read_jsonl(path)] == rows
 
 
-def test_half_an_emoji_is_refused_where_it_stands_and_a_whole_one_is_not(tmp_path):
-    """An escape in JSON may be half a surrogate pair, which no model can be sent. What is on record is read with it."""
+def test_half_an_emoji_is_refused_where_it_stands_and_a_whole_one_is_not(
+    tmp_path: Path,
+):
+    """JSON can say half a surrogate pair, which no model can be sent; a record is read with it."""
     lines = [r'{"text": "\ud83d\ude00 and \\ud83d"}', r'{"text": ["cut \uD83d"]}']
     path = write_whole(tmp_path / "x.jsonl", "\n".join(lines))
     rows = read_texts(path)
     assert next(rows) == (f"{path}:1", {"text": "\U0001f600 and \\ud83d"})
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=r"x\.jsonl:2: holds half a surrogate pair"):
         next(rows)
-    assert (
-        str(error.value)
-        == rf"{path}:2: holds half a surrogate pair, a \ud... alone. Write the whole character."
-    )
     assert [row for _, row in read_jsonl(path)][1] == {"text": ["cut \ud83d"]}
 
 
-def test_each_row_comes_with_its_place_and_blank_lines_count(tmp_path):
-    path = write_whole(tmp_path / "x.jsonl", '{"n": 1}\n\n   \n{"n": 2}\n')
-    assert list(read_jsonl(path)) == [(f"{path}:1", {"n": 1}), (f"{path}:4", {"n": 2})]
-
-
-def test_a_file_whose_name_says_so_is_written_and_read_compressed(tmp_path):
-    rows = [{"n": 1}, {"unit": "µg"}, {"half an emoji": "\ud83d"}]
-    plain, zipped = (
-        write_jsonl(tmp_path / name, rows) for name in ("x.jsonl", "x.jsonl.gz")
-    )
-    assert gzip.decompress(zipped.read_bytes()) == plain.read_bytes()
-    assert (
-        [row for _, row in read_jsonl(zipped)]
-        == [row for _, row in read_jsonl(plain)]
-        == rows
-    )
-
-
 @pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ('{"n": 1', "not JSON"),
-        ("[1, 2]", "found a list"),
-        (
-            '{"n": ' + "1" * 5000 + "}",
-            "not JSON",
-        ),  # Python reads no integer of so many digits
-        ("[" * 100_000, "not JSON"),  # nor so deep a nesting
-    ],
+    "line",
+    ['{"n": 1', "[1, 2]", '{"n": ' + "1" * 5000 + "}", "[" * 100_000],
     ids=["cut off", "list", "endless number", "endless nesting"],
 )
-def test_a_line_that_is_no_json_object_is_named(tmp_path, line, words):
+def test_a_line_that_is_no_json_object_is_named(tmp_path: Path, line: str):
     path = write_whole(tmp_path / "x.jsonl", f'{{"n": 0}}\n\n{line}\n')
-    with pytest.raises(UserError) as error:
-        list(read_jsonl(path))
-    assert str(error.value).startswith(f"{path}:3: {words}")
-    assert "Expected one JSON object a line." in str(error.value)
-
-
-def zipped(text: str) -> bytes:
-    return gzip.compress(text.encode(), mtime=0)
+    rows = read_jsonl(path)
+    assert next(rows) == (f"{path}:1", {"n": 0})
+    with pytest.raises(UserError, match=r"x\.jsonl:3: .* one JSON object a line\."):
+        next(rows)
 
 
 ROWS = "".join(json.dumps({"n": n}) + "\n" for n in range(9999))
@@ -197,22 +166,19 @@ ROWS = "".join(json.dumps({"n": n}) + "\n" for n in range(9999))
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
+        ("absent.jsonl", None, "cannot be read (No such file or directory). Check"),
+        ("latin.jsonl", b"\xb5\n", "not UTF-8 text (invalid start byte at byte 0)."),
+        ("plain.jsonl.gz", b"{}\n", "cannot be read (Not a gzipped file"),
         (
-            "absent.jsonl",
-            None,
-            "cannot be read (No such file or directory). Check the path.",
+            "cut.jsonl.gz",
+            gzip.compress(ROWS.encode())[:-20],
+            "cannot be read (Compressed file ended",
         ),
-        (
-            "latin.jsonl",
-            b'{"n": "\xb5"}\n',
-            "not UTF-8 text (invalid start byte at byte 7).",
-        ),
-        ("plain.jsonl.gz", b'{"n": 1}\n', "cannot be read (Not a gzipped file"),
-        ("cut.jsonl.gz", zipped(ROWS)[:-20], "cannot be read (Compressed file ended"),
     ],
-    ids=["absent", "not utf-8", "not gzip", "truncated gzip"],
 )
-def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path, name, content, words):
+def test_a_file_that_cannot_be_read_is_one_clear_error(
+    tmp_path: Path, name: str, content: bytes | None, words: str
+):
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
@@ -221,22 +187,11 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(tmp_path, name, content, 
     assert str(error.value).startswith(f"{path}: {words}")
 
 
-def test_a_line_that_unpacks_without_end_is_one_clear_error(tmp_path, monkeypatch):
+def test_a_line_that_unpacks_without_end_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("elo_exp.files._LONGEST_LINE", 1000)
     path = tmp_path / "bomb.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"a": 1}\n{"a": "' + b"0" * 1_000_000))
-    with pytest.raises(
-        UserError, match=r"bomb\.jsonl\.gz:2: a line of more than 1,000 characters"
-    ):
+    with pytest.raises(UserError, match=r"gz:2: a line of more than 1,000 characters"):
         list(read_jsonl(path))
-
-
-# Names and times
-
-
-def test_the_hash_of_a_file_is_that_of_its_bytes(tmp_path):
-    content = bytes(range(256)) * 8192  # two blocks
-    assert (
-        sha256(write_whole(tmp_path / "x", content))
-        == hashlib.sha256(content).hexdigest()
-    )

@@ -1,9 +1,33 @@
-"""Tables of plain text for the console."""
+"""What is printed: plain text, and tables of it."""
 
 from __future__ import annotations
 
 import io
+import logging
+import re
+import sys
 from collections.abc import Collection, Iterable, Sequence
+
+# Control characters but the tab and the line break, and those that reorder text
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Return text that a terminal shows and does not obey: control characters as their escapes."""
+    return _UNPRINTABLE.sub(lambda match: repr(match[0])[1:-1], text)
+
+
+def show(*lines: object, is_error: bool = False) -> None:
+    """Print lines, which may hold names and messages of others, on stdout or stderr."""
+    text = "\n".join(map(str, lines))
+    print(printable(text), file=sys.stderr if is_error else sys.stdout)
+
+
+class LineFormatter(logging.Formatter):
+    """Log lines that hold names and messages of others."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def text_table(
