@@ -1,9 +1,9 @@
 """Arenas of which the truth is known, the judge that knows it, and the experiment on them.
 
-Every response is a score: the model's ability plus Gumbel noise, so that the higher score is the better model's with
-the probability of Bradley-Terry. `TheJudge` prefers the higher score; the lexical judge, by overlap, nearly does, since
-a response repeats the more words of its question the higher it scores. Humans vote by the abilities, not by the scores,
-with a tie in five.
+Every response is a score: the model's ability plus Gumbel noise, so that the higher score is the
+better model's with the probability of Bradley-Terry. `TheJudge` prefers the higher score; the
+lexical judge, by overlap, nearly does, since a response repeats the more words of its question the
+higher it scores. Humans vote by the abilities, not by the scores, with a tie in five.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from elo_exp.arena.placement import Placement
 from elo_exp.experiments import Context, Report, arena
 from elo_exp.experiments.arena import Arena
-from elo_exp.experiments.arena_play import PlacementRun
-from elo_exp.files import write_jsonl
+from elo_exp.experiments.placement_run import PlacementRun, load_arena
+from elo_exp.files import write_jsonl, write_whole
 from elo_exp.judges import Judge
 from elo_exp.ratings.bradley_terry import POINTS
-from elo_exp.records import JudgeReply, JudgeRequest
+from elo_exp.records import Comparison, JudgeReply, JudgeRequest
 from elo_exp.store.store import Store
 from tests.experiments import opened
 
@@ -53,33 +54,24 @@ class World:
         names = list(self.anchors)
         found = []
         for i in range(self.n_battles):
-            a, b = rng.choice(len(names), size=2, replace=False)
-            first, second = names[a], names[b]
-            gap = (self.anchors[first] - self.anchors[second]) / POINTS
-            wins = rng.random() < 1 / (1 + np.exp(-gap))
-            scores = {
-                name: self.anchors[name] / POINTS + rng.gumbel()
-                for name in (first, second)
+            pair = [names[k] for k in rng.choice(len(names), size=2, replace=False)]
+            gap = (self.anchors[pair[0]] - self.anchors[pair[1]]) / POINTS
+            won = "model_a" if rng.random() < expit(gap) else "model_b"
+            scores = [self.anchors[name] / POINTS + rng.gumbel() for name in pair]
+            row = {
+                "question_id": f"q{i}",
+                "model_a": pair[0],
+                "model_b": pair[1],
+                "winner": "tie" if rng.random() < 0.2 else won,
+                "prompt": f"Repeat after me, for the {i}th time: {' '.join(WORDS)}",
+                "response_a": said(scores[0]),
+                "response_b": said(scores[1]),
             }
-            found.append(
-                {
-                    "question_id": f"q{i}",
-                    "model_a": first,
-                    "model_b": second,
-                    "winner": "tie"
-                    if rng.random() < 0.2
-                    else "model_a"
-                    if wins
-                    else "model_b",
-                    "prompt": f"Repeat after me, for the {i}th time: {' '.join(WORDS)}",
-                    "response_a": said(scores[first]),
-                    "response_b": said(scores[second]),
-                }
-            )
+            found.append(row)
         return found
 
     def write(self, folder: Path) -> Path:
-        """arena.jsonl, and of each placed model its answers and a yaml in mine/entrant; the folder of all."""
+        """arena.jsonl, and of each placed model its answers and a yaml in mine/entrant."""
         rng = np.random.default_rng(self.seed + 1)
         write_jsonl(folder / "arena.jsonl", self.rows())
         for name, rating in self.placed.items():
@@ -94,11 +86,8 @@ class World:
                 "entrant_id": name,
                 "path": str(folder),
             }
-            (folder / "mine" / "entrant").mkdir(parents=True, exist_ok=True)
             text = f"# @package _global_\n{json.dumps({'entrant': {name: entrant}})}\n"
-            (folder / "mine" / "entrant" / f"{name}.yaml").write_text(
-                text, encoding="utf-8"
-            )
+            write_whole(folder / "mine" / "entrant" / f"{name}.yaml", text)
         return folder
 
     def overrides(self, folder: Path) -> list[str]:
@@ -122,11 +111,9 @@ class TheJudge:
     model: str = "the judge"
     spoilt: str = ""
     every: int = 0  # of so many prompts, one is spoilt; 0: none
+    seen: list[JudgeRequest] = field(default_factory=list)
 
     key_fields = ()
-
-    def __post_init__(self) -> None:
-        self.seen: list[JudgeRequest] = []
 
     def cache_key(self) -> Mapping[str, Any]:
         return {"judge": "the judge", "spoilt": self.spoilt, "every": self.every}
@@ -141,25 +128,21 @@ class TheJudge:
 
     def _reply(self, request: JudgeRequest) -> JudgeReply:
         shown = request.subject
+        assert isinstance(shown, Comparison)
         a, b = (
             float(SCORE.findall(text)[0])
             for text in (shown.response_a, shown.response_b)
         )
-        says = json.dumps(
-            {
-                "evidence_a": str(a),
-                "evidence_b": str(b),
-                "verdict": "A" if a > b else "B",
-            }
-        )
+        says = {"evidence_a": "", "evidence_b": "", "verdict": "A" if a > b else "B"}
         is_spoilt = self.every and int(shown.prompt_id[1:]) % self.every == 0
-        return JudgeReply(key=request.key, text=self.spoilt if is_spoilt else says)
+        text = self.spoilt if is_spoilt else json.dumps(says)
+        return JudgeReply(key=request.key, text=text)
 
 
 @dataclass(frozen=True)
 class Placed:
     placement: Placement
-    play: PlacementRun
+    run: PlacementRun
     report: Report
 
 
@@ -181,8 +164,8 @@ def placed(
 ) -> Placed:
     """A run."""
     with arena_of(world, folder, *overrides, judge=judge) as (experiment, context):
-        play = experiment.play(context.store)
-        placement = arena.place(experiment, play)
-        return Placed(
-            placement, play, arena.report(experiment, placement, play, context.run_dir)
-        )
+        run = PlacementRun(experiment, context.store, load_arena(experiment))
+        run.run()
+        found = arena.place(experiment, run)
+        report = arena.report(experiment, found, run, context.run_dir)
+        return Placed(found, run, report)

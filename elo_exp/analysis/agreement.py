@@ -162,7 +162,7 @@ def _shared_votes(*sides: Battles) -> tuple[list[Array], Index, list[Mask]]:
     The shares (c, 3) of each side's verdicts on them, their prompts (c,), and each side's battles.
     """
     ordered = [in_name_order(side) for side in sides]
-    codes, n_pairs = _comparison_codes(ordered)
+    codes, n_pairs = comparison_codes(ordered)
     shared = np.intersect1d(codes[0], codes[1])
     shared = shared[shared >= 0]
     masks = [np.isin(code, shared) for code in codes]
@@ -175,7 +175,7 @@ def _shared_votes(*sides: Battles) -> tuple[list[Array], Index, list[Mask]]:
     return votes, shared // n_pairs, masks
 
 
-def _comparison_codes(sides: Sequence[Battles]) -> tuple[list[Index], int]:
+def comparison_codes(sides: Sequence[Battles]) -> tuple[list[Index], int]:
     """A number for each battle's prompt and pair, the same on every side; -1: names no prompt.
 
     Also how many numbers a prompt takes.

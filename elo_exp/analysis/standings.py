@@ -89,9 +89,7 @@ def rate(
 
     models  in the order that fixes their colours
     """
-    boards = {
-        name: _with_ranks(method.rate(battles)) for name, method in ratings.items()
-    }
+    boards = leaderboards(battles, ratings)
     return Standings(
         models=tuple(models),
         battles=battles,
@@ -114,10 +112,19 @@ def rate(
     )
 
 
-def _with_ranks(boards: Mapping[str, Leaderboard]) -> dict[str, Leaderboard]:
-    """Each by draws of its own, so that no dimension depends on another."""
+def leaderboards(
+    battles: Mapping[str, Battles], ratings: Mapping[str, RatingMethod]
+) -> dict[str, dict[str, Leaderboard]]:
+    """Rate the battles of each dimension by every method, with rank sets: method -> dimension.
+
+    Each has draws of its own, so that no dimension depends on another.
+    """
     return {
-        name: with_ranks(b, np.random.default_rng(_SEED)) for name, b in boards.items()
+        name: {
+            dimension: with_ranks(board, np.random.default_rng(_SEED))
+            for dimension, board in method.rate(battles).items()
+        }
+        for name, method in ratings.items()
     }
 
 

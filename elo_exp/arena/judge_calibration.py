@@ -1,212 +1,181 @@
-"""The judge beside the humans: how often they agree, and how much more decisive one is than the others.
+"""The judge beside the humans: how often they agree, and how much more decisive the judge is.
 
-A judge that ties seldom and is sure of itself wins and loses more clearly than a crowd. Ratings by its verdicts then
-stretch the distances between models that humans put closer together. Both are measured on human battles that the judge
-has judged again.
+A judge that ties seldom and is sure of itself wins and loses more clearly than a crowd. Ratings by
+its verdicts then stretch the distances between models that humans put closer together. Both are
+measured on human battles that the judge has judged again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
+from scipy import optimize, special
 
 from elo_exp.analysis import agreement
 from elo_exp.analysis.agreement import Agreement
+from elo_exp.analysis.win_rates import in_name_order
 from elo_exp.arrays import Array
-from elo_exp.data.battles import Battles
+from elo_exp.data.battles import SCORES, Battles
 from elo_exp.ratings.bradley_terry import POINTS, Fit
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Battle
 
-_SCORE = {"model_a": 1.0, "model_b": 0.0}
 _FEWEST = 10  # battles from which anything is estimated
-_LARGEST = 10.0  # of a temperature: the chance is then within .00005 of certainty; and of a decisiveness
+_LARGEST = 10.0  # temperature or decisiveness: chances are then within .00005 of 1
 _FURTHEST = 20.0  # log-odds from the mean of the anchors
-_STEPS = 60  # halvings
-_FOLLOWS = 2.0  # standard errors above zero from which a judge is known to follow the order of the humans
+_FOLLOWS = (
+    2.0  # standard errors above 0 from which a judge is known to follow the humans
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """The judge on human battles that it has judged again.
 
-    temperature     T in [0, 10]: a human prefers model_a with probability 1 / (1 + exp(-T margin)), the margin being
-                    what the judge says, from -1 where both of its orders name model_b to 1 where both name model_a
-    decisiveness    s: the judge prefers a to b with log-odds s (a - b), by the abilities that humans give them; above 1
-                    its verdicts stretch distances, so many times
+    temperature     T in [0, 10]: a human prefers model_a with probability 1 / (1 + exp(-T margin)),
+                    where margin is 1 if both orders of the judge name model_a, -1 if both model_b
+    decisiveness    s: the judge prefers a to b with log-odds s (a - b), by the abilities that
+                    humans give them; above 1 its verdicts stretch distances, so many times
     on_human_scale  ratings of the placed models if the judge were as decisive as the humans
 
-    None where there are too few battles, or where the judge does not follow the humans.
+    None, or no models, with too few battles or for a judge that does not follow the humans.
     """
 
     agreement: Agreement
     temperature: float | None
     decisiveness: float | None = None
     decisiveness_std_error: float | None = None
-    on_human_scale: Mapping[str, float]
+    on_human_scale: Mapping[str, float] = field(default_factory=dict)
 
 
 def calibrate(
-    human: Sequence[Battle],
-    again: Sequence[Battle],
-    judged: Sequence[Battle],
+    human: Battles,
+    again: Battles,
+    judged: Battles,
     board: Leaderboard,
     *,
     judge_model: str,
+    dimension: str | None = None,
 ) -> Calibration:
-    """The judge beside the humans.
+    """Compare a judge with humans.
 
     human   all battles between anchors
     again   those of them that the judge has judged
-    judged  its battles between placed models, model_a of each, and anchors; `board` rates them with the human ones
+    judged  its battles between placed models, model_a of each, and anchors; `board` rates them
+            together with the human ones
     """
-    asked = {battle.question_id for battle in again}
-    voted = [battle for battle in human if battle.question_id in asked]
-    theta = _abilities(human)
-    s, error = _decisiveness(again, theta)
-    follows = s is not None and error is not None and s > _FOLLOWS * error
+    asked = np.isin(human.questions, again.questions)
+    voted = human.select(asked[human.question])
+    fit = Fit.of(games(human, use="both"))
+    rated = np.array(human.models)[fit.rated].tolist()
+    theta = dict(zip(rated, fit.theta.tolist(), strict=True))
+    s, std_error = _decisiveness(again, theta)
     return Calibration(
         agreement=agreement.kappa(
-            Battles.from_rows(voted),
-            Battles.from_rows(again),
+            voted,
+            again,
             names=("humans", judge_model),
-            dimension=again[0].dimension,
+            dimension=dimension,
         ),
         temperature=temperature(voted, again),
         decisiveness=s,
-        decisiveness_std_error=error,
+        decisiveness_std_error=std_error,
         on_human_scale=_on_human_scale(judged, theta, board, s)
-        if follows and s is not None
+        if s is not None and std_error is not None and s > _FOLLOWS * std_error
         else {},
     )
 
 
-def temperature(human: Sequence[Battle], judged: Sequence[Battle]) -> float | None:
-    """By maximum likelihood, from battles with a winner by both; 0 where the judge says nothing of what humans prefer,
-    or the contrary."""
-    margin = {question_and_pair(b): _margin(b) for b in judged}
-    terms = [
-        _sign(b) * m
-        for b in human
-        if not b.is_tie and (m := margin.get(question_and_pair(b)))
-    ]
-    if len(terms) < _FEWEST:
-        return None
-    agreed = np.array(terms)  # above zero where the judge names the winner of the human
-    return _root(lambda t: float((agreed / (1.0 + np.exp(t * agreed))).sum()))
+def temperature(human: Battles, judged: Battles) -> float | None:
+    """Estimate T by maximum likelihood, from battles with a winner by both.
 
-
-def question_and_pair(battle: Battle) -> tuple[str | None, str, str]:
-    """What a judge is asked, whichever model is called a."""
-    first, second = sorted((battle.model_a, battle.model_b))
-    return battle.question_id, first, second
-
-
-def _sign(battle: Battle) -> float:
-    """1 where the first of the two by name won, -1 where the second did."""
-    return (
-        1.0
-        if (battle.winner == "model_a") == (battle.model_a < battle.model_b)
-        else -1.0
+    0 where the judge's verdicts say nothing of what humans prefer, or the contrary.
+    """
+    human, judged = in_name_order(human), in_name_order(judged)
+    (voted, answered), _ = agreement.comparison_codes([human, judged])
+    margins = dict(
+        zip(answered.tolist(), (2.0 * _shares(judged) - 1.0).tolist(), strict=True)
     )
+    margin = np.array([margins.get(code, 0.0) for code in voted.tolist()])
+    agreed = (2.0 * human.scores() - 1.0) * margin
+    agreed = agreed[agreed != 0.0]
+    if len(agreed) < _FEWEST:
+        return None
+    return _root(lambda t: float((agreed * special.expit(-t * agreed)).sum()))
 
 
-def _margin(battle: Battle) -> float:
-    """Of the first of the two by name."""
-    margin = 2.0 * _share(battle) - 1.0
-    return margin if battle.model_a < battle.model_b else -margin
+def _shares(battles: Battles) -> Array:
+    """What model_a scores (n,), on average over both orders where both were judged."""
+    twice = (battles.verdict_ab >= 0) & (battles.verdict_ba >= 0)
+    both = (SCORES[battles.verdict_ab] + SCORES[battles.verdict_ba]) / 2.0
+    return np.where(twice, both, battles.scores())
 
 
-def _share(battle: Battle) -> float:
-    """What model_a has of its games in both orders."""
-    said = battle.results(use="both")
-    return math.fsum(_SCORE.get(winner, 0.5) for winner in said) / len(said)
-
-
-def _abilities(human: Sequence[Battle]) -> dict[str, float]:
-    """Log-odds of the models that have finite ones by the humans alone."""
-    battles = Battles.from_rows(human)
-    fit = Fit.of(games(battles, use="both"))
-    rated = [
-        name
-        for name, is_rated in zip(battles.models, fit.rated, strict=True)
-        if is_rated
-    ]
-    return dict(zip(rated, fit.theta.tolist(), strict=True))
+def _ability(battles: Battles, theta: Mapping[str, float]) -> Array:
+    """Log-odds (m,) of the models; NaN for one that humans do not rate."""
+    return np.array([theta.get(model, math.nan) for model in battles.models])
 
 
 def _decisiveness(
-    again: Sequence[Battle], theta: Mapping[str, float]
+    again: Battles, theta: Mapping[str, float]
 ) -> tuple[float | None, float | None]:
-    """With its prompt-clustered standard error."""
-    known = [b for b in again if b.model_a in theta and b.model_b in theta]
-    if len(known) < _FEWEST:
+    """s by logistic regression through the origin, and its prompt-clustered standard error."""
+    ability = _ability(again, theta)
+    gap = ability[again.model_a] - ability[again.model_b]
+    known = np.isfinite(gap)
+    gap, share, prompt = gap[known], _shares(again)[known], again.question[known]
+    if len(gap) < _FEWEST:
         return None, None
-    gap = np.array([theta[b.model_a] - theta[b.model_b] for b in known])
-    share = np.array([_share(b) for b in known])
-
-    def surprise(s: float) -> Array:
-        return np.asarray(share - 1.0 / (1.0 + np.exp(-s * gap)))
-
-    s = _root(lambda s: float((gap * surprise(s)).sum()))
-    p = share - surprise(s)
-    information = float((gap**2 * p * (1.0 - p)).sum())
-    by_prompt: dict[str | None, float] = {}
-    for battle, score in zip(known, (gap * surprise(s)).tolist(), strict=True):
-        by_prompt[battle.question_id] = by_prompt.get(battle.question_id, 0.0) + score
-    return s, math.sqrt(
-        math.fsum(score**2 for score in by_prompt.values())
-    ) / information
+    s = _root(lambda s: float((gap * (share - special.expit(s * gap))).sum()))
+    p = special.expit(s * gap)
+    by_prompt = np.bincount(prompt, gap * (share - p))
+    information = (gap**2 * p * (1.0 - p)).sum()
+    return s, float(math.sqrt((by_prompt**2).sum()) / information)
 
 
 def _on_human_scale(
-    judged: Sequence[Battle], theta: Mapping[str, float], board: Leaderboard, s: float
+    judged: Battles, theta: Mapping[str, float], board: Leaderboard, s: float
 ) -> dict[str, float]:
-    """Rating points; of the models that won and lost something, with the anchors where the humans have them."""
-    points = {
-        r.model: r.rating
+    """Rating points of placed models that won and lost, with the anchors where humans put them."""
+    levels = [
+        r.rating - POINTS * theta[r.model]
         for r in board.ratings
         if r.rating is not None and r.model in theta
-    }
-    if not points:
+    ]
+    if not levels:
         return {}
-    level = math.fsum(
-        rating - POINTS * theta[model] for model, rating in points.items()
-    ) / len(points)
+    level = math.fsum(levels) / len(levels)
+    opponent, share = _ability(judged, theta)[judged.model_b], _shares(judged)
     found = {}
-    for model in dict.fromkeys(battle.model_a for battle in judged):
-        met = [
-            battle
-            for battle in judged
-            if battle.model_a == model and battle.model_b in theta
-        ]
-        others = np.array([theta[battle.model_b] for battle in met])
-        won = math.fsum(_share(battle) for battle in met)
-        if 0.0 < won < len(met):
-            ability = _root(
-                partial(_still_won, won=won, others=others, s=s),
-                low=-_FURTHEST,
-                high=_FURTHEST,
-            )
-            found[model] = level + POINTS * ability
+    for placed in dict.fromkeys(judged.model_a.tolist()):
+        met = (judged.model_a == placed) & np.isfinite(opponent)
+        ability = _ability_against(opponent[met], share[met], s)
+        if ability is not None:
+            found[judged.models[placed]] = level + POINTS * ability
     return found
 
 
-def _still_won(ability: float, *, won: float, others: Array, s: float) -> float:
-    """Battles that were won beyond those that this ability foretells."""
-    return won - float((1.0 / (1.0 + np.exp(s * (others - ability)))).sum())
+def _ability_against(opponents: Array, share: Array, s: float) -> float | None:
+    """Log-odds that explain the shares (n,) won; None where all or nothing was won."""
+    won = float(share.sum())
+    if not 0.0 < won < len(share):
+        return None
+    return _root(
+        lambda ability: won - float(special.expit(s * (ability - opponents)).sum()),
+        -_FURTHEST,
+        _FURTHEST,
+    )
 
 
 def _root(
     falling: Callable[[float], float], low: float = 0.0, high: float = _LARGEST
 ) -> float:
-    """Where a falling function is zero; the end that is nearer to it where it is so nowhere between low and high."""
-    for _ in range(_STEPS):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if falling(middle) > 0 else (low, middle)
-    return low
+    """Where a falling function is zero; the nearer end where it is so nowhere in between."""
+    if falling(low) <= 0.0:
+        return low
+    if falling(high) >= 0.0:
+        return high
+    return float(optimize.brentq(falling, low, high, xtol=1e-12))

@@ -1,13 +1,13 @@
-"""Where a model stands among human battles: which of them it enters, against whom, and how well its rating fits.
+"""Where a model stands among human battles: which of them it enters, and against whom.
 
-The model that is placed answers the prompts of some human battles, and a judge compares its answer with that of one of
-the two models that met there. Anchors are the models with so many human battles that their ratings carry the scale.
+The model that is placed answers the prompts of some human battles, and a judge compares its answer
+with that of one of the two models that met there. Anchors are the models with so many human battles
+that their ratings carry the scale.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,21 +15,29 @@ import numpy as np
 from elo_exp.arena.judge_calibration import Calibration
 from elo_exp.arena.rows import At
 from elo_exp.arena.sources import Arena
+from elo_exp.data.battles import Battles
+from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Battle, Record, UserError, fingerprint
+from elo_exp.records import Record, UserError, fingerprint
 
-_NEAR = 78.0  # rating points apart, within which a battle tells 95 % of what one between equals does: sech²(.225) = .95
-_SCORE = {"model_a": 1.0, "model_b": 0.0}
+# Rating points apart within which a battle has 95 % of the information of one between equals:
+# sech²(.225) = .95.
+_NEAR = 78.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draw(Record):
+class Draw:
     """A human battle that placed models enter, and which of its two models they meet."""
 
     at: At
     question_id: str
-    opponent: str
+    model_a: str
+    model_b: str
     side: str  # a or b: where the opponent stands
+
+    @property
+    def opponent(self) -> str:
+        return self.model_a if self.side == "a" else self.model_b
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,28 +54,28 @@ class Opponent(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where the placed models stand, and what it rests on."""
+    """Where the placed models stand, and by which battles."""
 
     arena: str
     dimension: str
     judge_model: str
     placed: tuple[str, ...]
-    judged: Sequence[Battle]  # a placed model is model_a of each
-    human: Sequence[Battle]  # between anchors
+    judged: Battles  # a placed model is model_a of each
+    human: Battles  # between anchors
     board: Leaderboard
     opponents: Sequence[Opponent]
     calibration: Calibration | None = None
-    human_board: Leaderboard | None = (
-        None  # by humans alone, where placed models were held out
-    )
+    # By humans alone, where placed models were held out.
+    human_board: Leaderboard | None = None
 
     @property
-    def battles(self) -> list[Battle]:
-        """All that the ratings rest on."""
-        return [*self.judged, *self.human]
+    def battles(self) -> Battles:
+        """All battles that the ratings are fitted to."""
+        return self.judged.concatenate(self.human)
 
     def n_judged(self, model: str) -> int:
-        return sum(battle.model_a == model for battle in self.judged)
+        names = np.array(self.judged.models)
+        return int((names[self.judged.model_a] == model).sum())
 
     def source(self, model: str) -> str:
         """Whose battles rate the model."""
@@ -75,135 +83,137 @@ class Placement:
 
 
 def anchors(arena: Arena, min_battles: int) -> list[str]:
-    """The models with that many human battles, sorted. Raises UserError for fewer than two."""
-    counts = Counter(model for battle in arena.battles for model in battle.models)
-    found = sorted(model for model, n in counts.items() if n >= min_battles)
+    """List the models with so many human battles, sorted. Raises UserError for fewer than two."""
+    models, counts = arena.battles.models, arena.battles.n_battles()
+    found = [
+        m for m, n in zip(models, counts.tolist(), strict=True) if n >= min_battles
+    ]
     if len(found) < 2:
-        (model, most), *_ = counts.most_common(1)
+        most = int(counts.argmax())
         raise UserError(
-            f"arena.min_battles: {len(found)} models of {arena.name} have {min_battles} human battles or more (most: "
-            f"{model} with {most}). A placement needs two anchors at least. Lower arena.min_battles."
+            f"arena.min_battles: {len(found)} models of {arena.name} have {min_battles} human "
+            f"battles or more (most: {models[most]} with {counts[most]}). A placement needs two "
+            "anchors at least. Lower arena.min_battles."
         )
     return found
-
-
-def among(battles: Sequence[Battle], models: Collection[str]) -> list[Battle]:
-    """The battles both of whose models are among these."""
-    chosen = set(models)
-    return [b for b in battles if b.model_a in chosen and b.model_b in chosen]
 
 
 def check_new(placed: Collection[str], arena: Arena) -> None:
     """Raise UserError for a model that is placed and has human battles already."""
     for model in placed:
-        if model in arena.models:
+        if model in arena.battles.models:
             raise UserError(
-                f"entrant: {model!r} is a model of {arena.name} already. Give the entrant another name, or hold the "
-                f"model's human battles out with 'arena.hold_out=[{model}]'."
+                f"entrant: {model!r} is a model of {arena.name} already. Give the entrant another "
+                "name, or hold the model's human battles out with "
+                f"'arena.hold_out=[{model}]'."
             )
 
 
 def draws(
     arena: Arena, anchors: Collection[str], *, seed: int, sides: int = 1
 ) -> list[Draw]:
-    """The human battles between anchors in a random order, each with one side drawn as opponent, or with both.
+    """Draw human battles between anchors in a random order, with one side as opponent or with both.
 
-    The first n of one seed are the same whatever n is, so that a larger draw asks the judge nothing twice. An opponent
-    is met once on a question, however many humans have judged it there.
+    The first n of one seed are the same whatever n is, so that a larger draw asks the judge nothing
+    twice. An opponent is met once on a question, however many humans have judged it there.
     """
+    battles = arena.battles
     rng = np.random.default_rng(seed)
-    order = rng.permutation(len(arena.battles)).tolist()
-    is_b = rng.integers(2, size=len(arena.battles)).tolist()
-    eligible = set(anchors)
+    order = rng.permutation(len(battles))
+    is_b = rng.integers(2, size=len(battles)).tolist()
+    is_anchor = np.isin(battles.models, list(anchors))
+    eligible = is_anchor[battles.model_a] & is_anchor[battles.model_b]
     found: dict[tuple[str, str], Draw] = {}
-    for i in order:
-        battle = arena.battles[i]
-        if battle.model_a not in eligible or battle.model_b not in eligible:
-            continue
-        drawn = ("a", "b") if not is_b[i] else ("b", "a")
-        for side in drawn[:sides]:
-            opponent = battle.model_a if side == "a" else battle.model_b
-            question = str(battle.question_id)
+    for i in order[eligible[order]].tolist():
+        for side in ("ba" if is_b[i] else "ab")[:sides]:
             draw = Draw(
-                at=arena.at[i], question_id=question, opponent=opponent, side=side
+                at=arena.at[i],
+                question_id=battles.questions[battles.question[i]],
+                model_a=battles.models[battles.model_a[i]],
+                model_b=battles.models[battles.model_b[i]],
+                side=side,
             )
-            found.setdefault((question, opponent), draw)
+            found.setdefault((draw.question_id, draw.opponent), draw)
+    return list(found.values())
+
+
+def first(
+    candidates: Sequence[Draw], n: int, taken: Collection[Draw] = ()
+) -> list[Draw]:
+    """Return the first n, one of each human battle, of battles that are not taken yet."""
+    used = {draw.at for draw in taken}
+    found: dict[At, Draw] = {}
+    for draw in candidates:
+        if len(found) < n and draw.at not in used:
+            found.setdefault(draw.at, draw)
     return list(found.values())
 
 
 def adaptive(
     candidates: Sequence[Draw],
-    taken: Collection[Draw],
-    ratings: Mapping[str, float],
-    estimate: float,
     n: int,
+    taken: Collection[Draw],
+    board: Leaderboard,
+    model: str,
 ) -> list[Draw]:
-    """The next n, each of a battle not taken yet: at random among opponents near the estimate, in rating points; where
-    these are too few, the nearest."""
-    used = {draw.at for draw in taken}
-    left = [draw for draw in candidates if draw.at not in used]
-    return first(
-        sorted(
-            left, key=lambda draw: max(_NEAR, abs(ratings[draw.opponent] - estimate))
-        ),
-        n,
-    )
+    """Return the next n at random among opponents near the model's rating so far.
+
+    Where these are too few, then the nearest; opponents without a rating are not met.
+    """
+    rating = {r.model: r.rating for r in board.ratings if r.rating is not None}
+    if not rating:
+        return first(candidates, n, taken)
+    place = estimate(board, model)
+
+    def distance(draw: Draw) -> float:
+        return max(_NEAR, abs(rating[draw.opponent] - place))
+
+    known = [draw for draw in candidates if draw.opponent in rating]
+    return first(sorted(known, key=distance), n, taken)
 
 
 def estimate(board: Leaderboard, model: str) -> float:
-    """Its rating; while it has none, that of the best or of the worst, whichever it is beyond."""
-    rating = board.row(model)
-    rated = [r.rating for r in board.ratings if r.rating is not None]
-    return (
-        rating.rating
-        if rating.rating is not None
-        else min(rated)
-        if rating.flag == "winless"
-        else max(rated)
-    )
-
-
-def first(candidates: Sequence[Draw], n: int) -> list[Draw]:
-    """The first n, one of each human battle."""
-    found: dict[At, Draw] = {}
-    for draw in candidates:
-        if len(found) == n:
-            break
-        found.setdefault(draw.at, draw)
-    return list(found.values())
+    """Return a model's rating; without one, that of the best or the worst, which it is beyond."""
+    row = board.row(model)
+    if row.rating is not None:
+        return row.rating
+    rated = board.rating[np.isfinite(board.rating)]
+    return float(rated.min() if row.flag == "winless" else rated.max())
 
 
 def draw_fingerprint(draws: Sequence[Draw]) -> str:
     return fingerprint([[draw.question_id, draw.opponent, draw.side] for draw in draws])
 
 
-def opponents(
-    judged: Sequence[Battle], board: Leaderboard, *, use: str
-) -> list[Opponent]:
-    """Each placed model, model_a of its battles, against each opponent, in the order of their first battle."""
-    scores: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    n_judged: Counter[tuple[str, str]] = Counter()
-    for battle in judged:
-        pair = (battle.model_a, battle.model_b)
-        n_judged[pair] += 1
-        scores[pair] += [_SCORE.get(winner, 0.5) for winner in battle.results(use=use)]
-    rating = {r.model: r.rating for r in board.ratings}
-    return [
-        Opponent(
-            model=model,
-            opponent=opponent,
-            n_battles=n_judged[model, opponent],
-            n_games=len(some),
-            observed=sum(some) / len(some),
-            predicted=_expected(rating[model], rating[opponent]),
+def opponents(judged: Battles, board: Leaderboard, *, use: str) -> list[Opponent]:
+    """Compare each placed model, model_a of its battles, with each opponent, by first battle."""
+    played = games(judged, use=use)
+    m = len(judged.models)
+    pair, at, number = np.unique(
+        played.first * m + played.second, return_index=True, return_inverse=True
+    )
+    n_games = np.bincount(number)
+    observed = np.bincount(number, played.score) / n_games
+    n_battles = np.bincount(judged.model_a.astype(np.intp) * m + judged.model_b)[pair]
+    found = []
+    for i in np.argsort(at).tolist():
+        model, opponent = (judged.models[code] for code in divmod(int(pair[i]), m))
+        found.append(
+            Opponent(
+                model=model,
+                opponent=opponent,
+                n_battles=int(n_battles[i]),
+                n_games=int(n_games[i]),
+                observed=float(observed[i]),
+                predicted=_expected(
+                    board.row(model).rating, board.row(opponent).rating
+                ),
+            )
         )
-        for (model, opponent), some in scores.items()
-    ]
+    return found
 
 
 def _expected(rating: float | None, other: float | None) -> float | None:
-    return (
-        None
-        if rating is None or other is None
-        else 1.0 / (1.0 + 10.0 ** ((other - rating) / 400.0))
-    )
+    if rating is None or other is None:
+        return None
+    return float(1.0 / (1.0 + 10.0 ** ((other - rating) / 400.0)))

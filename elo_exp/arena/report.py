@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,8 +11,9 @@ from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.arena.judge_calibration import Calibration
 from elo_exp.arena.placement import Placement
+from elo_exp.data.battles import Battles
 from elo_exp.figures import style
-from elo_exp.files import safe_name, write_csv, write_json, write_jsonl, write_whole
+from elo_exp.files import safe_name, write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Battle, Plot
 from elo_exp.report import artifacts, html
@@ -56,22 +56,18 @@ def write(
     ]
 
 
-def _write_battles(run_dir: Path, battles: Sequence[Battle], kind: str) -> Path:
-    rows = (battle.to_dict() for battle in battles)
+def _write_battles(run_dir: Path, battles: Battles, kind: str) -> Path:
     if kind == "jsonl":
-        return write_jsonl(run_dir / "battles.jsonl", rows)
+        return write_whole(run_dir / "battles.jsonl", "".join(battles.jsonl()))
     import pyarrow
     from pyarrow import parquet
 
+    types = dict.fromkeys(Battle.__dataclass_fields__, pyarrow.string())
+    types["equal_answers"] = pyarrow.bool_()
+    rows = [battle.to_dict() for battle in battles.rows()]
+    table = pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(types.items()))
     data = io.BytesIO()
-    types = {"bool": pyarrow.bool_()}
-    fields = pyarrow.schema(
-        [
-            (f.name, types.get(str(f.type), pyarrow.string()))
-            for f in dataclasses.fields(Battle)
-        ]
-    )
-    parquet.write_table(pyarrow.Table.from_pylist(list(rows), schema=fields), data)
+    parquet.write_table(table, data)
     return write_whole(run_dir / "battles.parquet", data.getvalue())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 import unicodedata
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -139,7 +138,7 @@ def _read_distinct(path: Path, fields: Mapping[str, str]) -> _Distinct:
     return _Distinct(
         rows=[dict(zip(columns, key, strict=True)) for key in row_number],
         row=np.concatenate([nothing, *row]),
-        questions=[_text(question) for question in question_number],
+        questions=[tables.text(question) for question in question_number],
         question=np.concatenate([nothing, *question]),
     )
 
@@ -157,15 +156,8 @@ def _hashable(value: Any) -> Hashable:
     return _Nested(value) if isinstance(value, list | dict) else value
 
 
-def _text(value: Any) -> str | None:
-    """A value as text: 1 and "1" are one name. None where it is missing, as NaN says, too."""
-    is_nan = isinstance(value, float) and math.isnan(value)
-    is_missing = value is None or value is ABSENT or value == "" or is_nan
-    return None if is_missing else str(value)
-
-
 def _matches(row: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    return all(_text(row.get(name)) == value for name, value in wanted.items())
+    return all(tables.text(row.get(name)) == value for name, value in wanted.items())
 
 
 # One row
@@ -188,7 +180,9 @@ def _battle(row: Mapping[str, Any], fields: Mapping[str, str]) -> Battle:
             raise _NoColumnError(
                 f"has no column {column!r}. Name it with battles_columns.{name}=COLUMN."
             )
-    text = {name: _text(row.get(name)) if name in fields else None for name in NAMES}
+    text = {
+        name: tables.text(row.get(name)) if name in fields else None for name in NAMES
+    }
     for name in REQUIRED:
         if text[name] is None:
             noun = "winner" if name == "winner" else "model"
@@ -279,7 +273,7 @@ def _first_malformed(
 
 
 def _tell_of_dimensions(rows: Iterable[Mapping[str, Any]]) -> None:
-    names = sorted({_text(row["dimension"]) or "" for row in rows} - {""})
+    names = sorted({tables.text(row["dimension"]) or "" for row in rows} - {""})
     if len(names) > 1:
         logger.info(
             "%d dimensions are pooled (%s); battles_columns.dimension=dimension rates each",

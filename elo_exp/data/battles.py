@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +104,11 @@ class Battles:
         question = np.where(question < 0, own, question)
         return dataclasses.replace(self, questions=names, question=question)
 
+    def among(self, models: Collection[str]) -> Battles:
+        """Return the battles between any two of these models."""
+        chosen = np.isin(self.models, list(models))
+        return self.select(chosen[self.model_a] & chosen[self.model_b]).compact()
+
     def select(self, rows: NDArray[Any]) -> Battles:
         """Return the battles at a mask (n,) or at indices; names and codes stay as they are."""
         columns = {
@@ -125,6 +130,11 @@ class Battles:
             model_a=code[self.model_a],
             model_b=code[self.model_b],
         )
+
+    def concatenate(self, *others: Battles) -> Battles:
+        """Return these battles and then the others, models and questions matched by name."""
+        rows = [row for some in (self, *others) for row in some.rows()]
+        return Battles.from_rows(rows)
 
     def by_dimension(
         self, names: Iterable[str] = (), *, unnamed: str = "overall"

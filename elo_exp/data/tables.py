@@ -7,6 +7,7 @@ import gzip
 import io
 import itertools
 import json
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,13 @@ def check_ending(path: Path) -> str:
             "Expected .jsonl, .csv or .parquet, each also .gz."
         )
     return kind
+
+
+def text(value: Any) -> str | None:
+    """Return a value as text: 1 and "1" are one name. None where it is missing, or NaN."""
+    is_nan = isinstance(value, float) and math.isnan(value)
+    is_missing = value is None or value is ABSENT or value == "" or is_nan
+    return None if is_missing else str(value)
 
 
 def rows(path: Path) -> Iterator[tuple[str, Row]]:
@@ -94,17 +102,17 @@ def _parsed(
     They are one array with a 0 between every two, so that no object can go over two lines. Where
     anything is wrong, or a key may stand twice in a row, they are parsed one by one.
     """
-    text = ",0,".join(lines)
+    joined = ",0,".join(lines)
     try:
-        values: list[Any] = json.loads(f"[{text}]")
+        values: list[Any] = json.loads(f"[{joined}]")
     except (ValueError, RecursionError):
         values = []
     found = values[::2]
     if values[1::2] == [0] * (len(lines) - 1) and set(map(type, found)) == {dict}:
         # More keys than the rows have stand in other objects or texts, or twice in one row.
-        is_suspect = text.count('":') > sum(map(len, found))
+        is_suspect = joined.count('":') > sum(map(len, found))
         if not is_suspect or all(
-            text.count(f'"{c}":') <= sum(c in row for row in found) for c in columns
+            joined.count(f'"{c}":') <= sum(c in row for row in found) for c in columns
         ):
             return found
     return [
@@ -138,8 +146,8 @@ def _csv_blocks(path: Path, columns: Sequence[str | None]) -> Iterator[Block]:
 def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Line number and fields of the header and of each row; blank lines are skipped."""
     csv.field_size_limit(_MAX_FIELD)
-    with files.open_text(path) as text:
-        reader = csv.reader(text, strict=True)
+    with files.open_text(path) as file:
+        reader = csv.reader(file, strict=True)
         header: list[str] = []
         try:
             for line in filter(None, reader):

@@ -1,4 +1,5 @@
-"""Where models stand among human battles: they answer prompts of an arena, and a judge compares them with the anchors.
+"""Where models stand among human battles: they answer prompts of an arena, and a judge compares
+their answers with those of the anchors.
 
 python -m elo_exp experiment=arena arena=lmarena_140k 'entrant=[mine]' judge=opus
 """
@@ -12,10 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from elo_exp import pipeline
-from elo_exp.analysis import comparisons, judge_quality
+from elo_exp.analysis import judge_quality, standings
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.arena import placement
@@ -25,12 +23,11 @@ from elo_exp.arena import sources as arenas
 from elo_exp.arena.judge_calibration import calibrate
 from elo_exp.arena.placement import Placement
 from elo_exp.arena.settings import ArenaSettings
-from elo_exp.data import battles
-from elo_exp.data.battles import Battles
+from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.rubrics import Rubric
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.arena_play import PlacementRun, load_arena, rate
-from elo_exp.experiments.judged import Judged, parse_shard
+from elo_exp.experiments.judged import Judged, answer_share
+from elo_exp.experiments.placement_run import PlacementRun, load_arena
 from elo_exp.experiments.standings import quality_row
 from elo_exp.judges import Judge
 from elo_exp.pipeline import bill
@@ -39,7 +36,6 @@ from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
 from elo_exp.report import artifacts
 from elo_exp.report.verdicts import verdict_rows
-from elo_exp.store.store import Store
 
 
 @dataclass(kw_only=True)
@@ -56,51 +52,26 @@ class Arena(Judged):
         return arenas.input_paths(self.arena)
 
     def dry_run(self, context: Context) -> str | None:
-        """With plan=true, what judging would cost; of adaptive opponents, what as many random ones would."""
+        """Check the settings; with plan=true, return what judging would cost.
+
+        The plan of adaptive opponents is that of as many random ones.
+        """
         self.check()
         if not self.plan:
             return None
-        return bill.plan_table(
-            PlacementRun(self, context.store, load_arena(self)).plan()
-        )
+        run = PlacementRun(self, context.store, load_arena(self))
+        return bill.plan_table(run.plan())
 
     def run(self, context: Context) -> Report:
+        run = PlacementRun(self, context.store, load_arena(self))
         if self.shard is not None:
-            return Report(
-                headline=0.0, text=self._answer_share(self.shard, context.store)
-            )
-        play = self.play(context.store)
-        return report(self, place(self, play), play, context.run_dir)
-
-    def _answer_share(self, shard: str, store: Store) -> str:
-        play = PlacementRun(self, store, load_arena(self))
-        prompts = pipeline.sharded(play.prompts(play.random()), parse_shard(shard))
-        pipeline.generate(
-            prompts, self.entrant, store, allow_missing=self.allow_missing
-        )
-        usage = store.usage
-        done = (
-            f", {usage.responses_stored} were there" if usage.responses_stored else ""
-        )
-        return (
-            f"shard {shard}: {usage.responses_generated} responses made{done}; run without shard= "
-            "to judge"
-        )
-
-    def play(self, store: Store) -> PlacementRun:
-        """Draw battles, have them answered and judged."""
-        play = PlacementRun(self, store, load_arena(self))
-        if self.arena.opponents == "random":
-            drawn = play.random()
-            play.check_before_answers(drawn)
-            entered = dict.fromkeys(self.entrant, drawn)
-            play.answer(entered)
-            play.judge(play.compare(entered), play.human_pairs(drawn))
-        else:
-            play.adaptive_rounds()
-        return play
+            prompts = run.prompts(run.random())
+            return answer_share(self, prompts, context.store, self.shard)
+        run.run()
+        return report(self, place(self, run), run, context.run_dir)
 
     def check(self) -> None:
+        """Raise UserError for settings that do not fit together."""
         arena_rows.check(self.arena)
         if not self.entrant:
             raise UserError(
@@ -130,99 +101,99 @@ class Arena(Judged):
             )
 
 
-def place(experiment: Arena, play: PlacementRun) -> Placement:
-    placed, human = tuple(experiment.entrant), play.field.human
-    every = battles.from_judgments(play.judgments)
-    judged = [battle for battle in every if battle.model_a in placed]
+def place(experiment: Arena, run: PlacementRun) -> Placement:
+    """Rate what was judged together with the human battles, and compare judge and humans."""
+    placed, human = tuple(experiment.entrant), run.data.human
+    battles = from_judgments(run.judgments)
+    judged = Battles.from_rows([b for b in battles if b.model_a in placed])
+    again = Battles.from_rows([b for b in battles if b.model_a not in placed])
     for name in placed:
-        if not any(battle.model_a == name for battle in judged):
-            raise UserError(f"{name}: {_why_unplaced(name, play)}")
-    again = [battle for battle in every if battle.model_a not in placed]
-    board = rate(experiment, play.dimension, [*judged, *human])
+        if name not in judged.models:
+            raise UserError(f"{name}: {_why_unplaced(name, run)}")
+    board = _rate(experiment, run, judged.concatenate(human))
+    named = {"dimension": run.dimension, "judge_model": experiment.judge.model}
     return Placement(
         arena=experiment.arena.name,
-        dimension=play.dimension,
-        judge_model=experiment.judge.model,
+        **named,
         placed=placed,
         judged=judged,
         human=human,
-        board=comparisons.with_ranks(
-            board, np.random.default_rng(experiment.arena.seed)
-        ),
+        board=board,
         opponents=placement.opponents(judged, board, use=experiment.judging.use),
-        calibration=calibrate(
-            human, again, judged, board, judge_model=experiment.judge.model
-        )
-        if again
+        calibration=calibrate(human, again, judged, board, **named)
+        if len(again)
         else None,
-        human_board=_by_humans(experiment, play),
+        human_board=_by_humans(experiment, run),
     )
 
 
-def _why_unplaced(name: str, play: PlacementRun) -> str:
-    n_judged = sum(judgment.entrant_a == name for judgment in play.judgments)
+def _rate(experiment: Arena, run: PlacementRun, battles: Battles) -> Leaderboard:
+    boards = standings.leaderboards({run.dimension: battles}, experiment.rating)
+    ((board,),) = (by_dimension.values() for by_dimension in boards.values())
+    return board
+
+
+def _why_unplaced(name: str, run: PlacementRun) -> str:
+    n_judged = sum(judgment.entrant_a == name for judgment in run.judgments)
     if n_judged:
         return (
-            f"none of its {n_judged} battles has a valid verdict, so it cannot be placed. The verdicts are in the "
-            "store; look at them with experiment=store."
+            f"none of its {n_judged} battles has a valid verdict, so it cannot be placed. The "
+            "verdicts are in the store; look at them with experiment=store."
         )
-    n_answered = sum(comparison.entrant_a == name for comparison in play.comparisons)
+    n_answered = sum(comparison.entrant_a == name for comparison in run.comparisons)
     return (
-        f"none of its battles has a verdict, so it cannot be placed. {len(play.drawn[name])} drawn battles have texts "
-        f"to judge, it has answered {n_answered} of their prompts. Draw more (arena.n_battles, judging.limit_pairs), "
-        "or supply the answers and verdicts that are missing."
+        f"none of its battles has a verdict, so it cannot be placed. {len(run.drawn[name])} drawn "
+        f"battles have texts to judge, it has answered {n_answered} of their prompts. Draw more "
+        "(arena.n_battles, judging.limit_pairs), or supply the answers and verdicts that are "
+        "missing."
     )
 
 
-def _by_humans(experiment: Arena, play: PlacementRun) -> Leaderboard | None:
+def _by_humans(experiment: Arena, run: PlacementRun) -> Leaderboard | None:
     """The ratings without a judge, where a placed model has human battles that were held out."""
-    held_out = [
-        name for name in experiment.entrant if name in experiment.arena.hold_out
-    ]
+    held_out = [m for m in experiment.entrant if m in experiment.arena.hold_out]
     if not held_out:
         return None
-    arena = play.field.arena
-    rated = placement.among(
-        [*arena.battles, *arena.held_out], [*play.field.anchors, *held_out]
-    )
-    return rate(experiment, play.dimension, rated)
+    arena = run.data.arena
+    every = arena.battles.concatenate(arena.held_out)
+    return _rate(experiment, run, every.among([*run.data.anchors, *held_out]))
 
 
 def report(
-    experiment: Arena, found: Placement, play: PlacementRun, run_dir: Path
+    experiment: Arena, found: Placement, run: PlacementRun, run_dir: Path
 ) -> Report:
     """Write the artifacts of a placement, and report it."""
-    quality = judge_quality.judge_quality(play.judgments, dimension=play.dimension)
-    standings = _standings(experiment, found)
+    quality = judge_quality.judge_quality(run.judgments, dimension=run.dimension)
+    rated = _standings(experiment, found)
     ((name, method),) = experiment.rating.items()
     settings: dict[str, Any] = (
         dataclasses.asdict(method) if dataclasses.is_dataclass(method) else {}
     )
     judging = artifacts.write_judging(
         run_dir,
-        responses=play.responses,
-        comparisons={play.dimension: play.comparisons},
-        judgments={play.dimension: play.judgments},
+        responses=run.responses,
+        comparisons={run.dimension: run.comparisons},
+        judgments={run.dimension: run.judgments},
     )
     written = arena_report.write(
         run_dir,
         found,
-        standings,
+        rated,
         rating_settings={"method": name, **settings},
         inline_human=experiment.arena.inline_human,
         battles_format=experiment.arena.battles_format,
     )
-    verdicts = list(verdict_rows(play.comparisons, play.judgments))
+    verdicts = list(verdict_rows(run.comparisons, run.judgments))
     return Report(
         headline=found.board.row(found.placed[0]).rating or 0.0,
         text=arena_report.console_table(found, quality),
-        facts=_facts(experiment, found, play, quality),
+        facts=_facts(experiment, found, run, quality),
         artifacts=[*judging, *written],
         metrics=arena_report.metrics(found, quality),
         tables={"judge_quality": [quality_row(quality)], "verdicts": verdicts},
         figures=lambda: _figures(found),
         page=lambda title, manifest, figures: arena_report.page(
-            found, standings, quality, figures, title=title, manifest=manifest
+            found, rated, quality, figures, title=title, manifest=manifest
         ),
     )
 
@@ -234,10 +205,10 @@ def _figures(found: Placement) -> Sequence[Plot]:
 
 
 def _facts(
-    experiment: Arena, found: Placement, play: PlacementRun, quality: JudgeQuality
+    experiment: Arena, found: Placement, run: PlacementRun, quality: JudgeQuality
 ) -> dict[str, Any]:
-    arena = play.field.arena
-    drawn = [draw for some in play.drawn.values() for draw in some]
+    arena = run.data.arena
+    drawn = [draw for some in run.drawn.values() for draw in some]
     (rubric,) = experiment.rubric.values()
     return {
         "judge_model": found.judge_model,
@@ -250,22 +221,22 @@ def _facts(
             "dropped": dict(arena.dropped),
             "n_battles": len(arena.battles),
             "fingerprint": arena.fingerprint,
-            "n_anchors": len(play.field.anchors),
-            "n_human_battles": len(play.field.human),
-            "n_drawn": {name: len(some) for name, some in play.drawn.items()},
+            "n_anchors": len(run.data.anchors),
+            "n_human_battles": len(run.data.human),
+            "n_drawn": {name: len(some) for name, some in run.drawn.items()},
             "draw_fingerprint": placement.draw_fingerprint(drawn),
-            "not_judged": dict(Counter(play.unusable.values())),
+            "not_judged": dict(Counter(run.unusable.values())),
         },
         "judge_quality": [quality_row(quality)],
     }
 
 
 def _standings(experiment: Arena, found: Placement) -> Standings:
-    """The placement as other experiments have their ratings, for the files and tables that all share."""
+    """The placement as other experiments have their ratings, for what all of them write."""
     (name,) = experiment.rating
     return Standings(
         models=found.placed,
-        battles={found.dimension: Battles.from_rows(found.judged)},
+        battles={found.dimension: found.judged},
         k=float(experiment.elo.k),
         elo={found.dimension: {}},
         elo_limit={found.dimension: {}},

@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.entrants import Entrant
-from elo_exp.experiments import ReadsFiles
-from elo_exp.records import UserError
+from elo_exp import pipeline
+from elo_exp.entrants import Entrant, HostedEntrant
+from elo_exp.experiments import ReadsFiles, Report
+from elo_exp.judges import Judge, PaidJudge
+from elo_exp.records import Prompt, UserError
+from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Natural, Use
 
 logger = logging.getLogger(__name__)
@@ -94,8 +97,49 @@ def present(entrants: Mapping[str, Entrant]) -> dict[str, Entrant]:
     return kept
 
 
+def answer_share(
+    experiment: Judged, prompts: Sequence[Prompt], store: Store, shard: str
+) -> Report:
+    """Answer a share of the prompts, and report how many answers were made."""
+    share = pipeline.sharded(prompts, parse_shard(shard))
+    pipeline.generate(
+        share, experiment.entrant, store, allow_missing=experiment.allow_missing
+    )
+    usage = store.usage
+    done = f", {usage.responses_stored} were there" if usage.responses_stored else ""
+    text = (
+        f"shard {shard}: {usage.responses_generated} responses made{done}; run without shard= to "
+        "judge"
+    )
+    return Report(headline=0.0, text=text)
+
+
+def preflight(
+    prompts: Sequence[Prompt],
+    entrants: Mapping[str, Entrant],
+    judge: Judge | None,
+    store: Store,
+) -> None:
+    """Raise UserError for what would stop the first paid call, before models work for hours.
+
+    judge  None: none is asked
+    """
+    for name, entrant in entrants.items():
+        if isinstance(entrant, HostedEntrant) and not pipeline.all_generated(
+            prompts, {name: entrant}, store
+        ):
+            entrant.preflight()
+    if isinstance(judge, PaidJudge) and not pipeline.all_generated(
+        prompts, entrants, store
+    ):
+        judge.preflight()
+
+
 def parse_shard(shard: str) -> tuple[int, int]:
-    """The number of a share, from 0, and of how many. Raises UserError for anything but i/n with i below n."""
+    """Return the number of a share, from 0, and of how many.
+
+    Raises UserError for anything but i/n with i below n.
+    """
     parts = re.fullmatch("([0-9]+)/([0-9]+)", shard)
     if not parts or int(parts[1]) >= int(parts[2]):
         raise UserError(

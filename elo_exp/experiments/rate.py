@@ -17,11 +17,10 @@ from elo_exp.arena import report as arena_report
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.settings import ArenaSettings
 from elo_exp.data import battle_files, tables
-from elo_exp.data.battles import Battles
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.standings import report
 from elo_exp.ratings import EloMethod, RatingMethod
-from elo_exp.records import Battle, UserError
+from elo_exp.records import UserError
 from elo_exp.types import Use
 
 logger = logging.getLogger(__name__)
@@ -126,8 +125,10 @@ class Rate:
             read.n_dropped,
         )
         rated = read.battles
-        if human := self._human_battles():
-            rated = Battles.from_rows([*rated.rows(), *human])
+        if self.arena is not None:
+            arena = arenas.read(self.arena)
+            anchors = placement.anchors(arena, self.arena.min_battles)
+            rated = rated.concatenate(arena.battles.among(anchors))
         by_dimension = rated.by_dimension(unnamed=OVERALL)
         found = standings.rate(
             by_dimension, elo=self.elo, ratings=self.rating, models=rated.models
@@ -142,12 +143,4 @@ class Rate:
                 "n_dropped": read.n_dropped,
             },
             written=arena_report.write_bootstraps(context.run_dir, boards),
-        )
-
-    def _human_battles(self) -> list[Battle]:
-        if self.arena is None:
-            return []
-        arena = arenas.read(self.arena)
-        return placement.among(
-            arena.battles, placement.anchors(arena, self.arena.min_battles)
         )

@@ -16,9 +16,8 @@ from elo_exp.data import bank, battles, pairing
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
-from elo_exp.entrants import HostedEntrant
 from elo_exp.experiments import Context, Report
-from elo_exp.experiments.judged import Judged, parse_shard
+from elo_exp.experiments.judged import Judged, answer_share, preflight
 from elo_exp.experiments.standings import quality_row, report
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.pipeline import bill
@@ -53,9 +52,9 @@ class Tournament(Judged):
 
     def run(self, context: Context) -> Report:
         store = context.store
-        if self.shard is not None:
-            return Report(headline=0.0, text=self._answer_share(self.shard, store))
         every_prompt, prompts = self._prompts()
+        if self.shard is not None:
+            return answer_share(self, prompts, store, self.shard)
         responses = pipeline.generate(
             prompts, self.entrant, store, allow_missing=self.allow_missing
         )
@@ -155,15 +154,8 @@ class Tournament(Judged):
         """Raise UserError for models that are missing, and for what would stop the first paid call."""
         self.judge.cache_key()  # like all_generated, it looks for the models
         asks = not (self.judging.stored_only or self.shard)
+        preflight(prompts, self.entrant, self.judge if asks else None, store)
         is_paid = asks and isinstance(self.judge, PaidJudge)
-        all_generated = pipeline.all_generated(prompts, self.entrant, store)
-        if is_paid and isinstance(self.judge, PaidJudge) and not all_generated:
-            self.judge.preflight()  # before the entrants work for hours
-        for name, entrant in self.entrant.items():
-            if isinstance(entrant, HostedEntrant) and not pipeline.all_generated(
-                prompts, {name: entrant}, store
-            ):
-                entrant.preflight()
         if is_paid and pipeline.api_is_to_answer(prompts, self.entrant, store):
             pipeline.check_before_answers(
                 self._plan(store), self._plan(store, at_least=True), store
@@ -185,20 +177,6 @@ class Tournament(Judged):
             store,
             repeats=self.judging.repeats,
             stored_only=self.judging.stored_only,
-        )
-
-    def _answer_share(self, shard: str, store: Store) -> str:
-        prompts = pipeline.sharded(self._prompts()[1], parse_shard(shard))
-        pipeline.generate(
-            prompts, self.entrant, store, allow_missing=self.allow_missing
-        )
-        usage = store.usage
-        done = (
-            f", {usage.responses_stored} were there" if usage.responses_stored else ""
-        )
-        return (
-            f"shard {shard}: {usage.responses_generated} responses made{done}; run without shard= "
-            "to judge"
         )
 
     def _prompts(self) -> tuple[list[Prompt], list[Prompt]]:
