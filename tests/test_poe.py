@@ -21,9 +21,16 @@ from elo_exp.data import bank
 from elo_exp.files import write_jsonl
 from elo_exp.models import adapters, causal_lm
 from elo_exp.models.adapters import AdapterFile
-from elo_exp.models.decoding import Decoded, Sampling, p_correct, sampled, verified
 from elo_exp.models.multihead import MultiHead, geometry
-from elo_exp.models.speculative import distribution, draw, product, verify
+from elo_exp.models.speculative import (
+    Decoded,
+    Sampling,
+    draw,
+    p_correct,
+    sampled,
+    verified,
+    verify,
+)
 from elo_exp.records import Prompt, Response, UserError, canonical_json, fingerprint
 from tests.commands import attempt, run
 from tests.data import BANK, shipped
@@ -72,7 +79,7 @@ class World:
         """P (T + 1, V) at each of an answer's tokens and after them."""
         wholes = [self.wholes[head] for head in JURY]
         logits = jury_logits(wholes, [*IDS, *tokens])[:, len(IDS) - 1 :]
-        return product(logits, beta=sampling.beta, temperature=sampling.temperature)
+        return sampling.product(logits)
 
 
 def made(folder: Path, *, has_updates: bool) -> World:
@@ -128,13 +135,11 @@ def uncached(world: World, sampling: Sampling, seed: int) -> list[int]:
         for _ in range(min(sampling.gamma, room)):
             ids = [*IDS, *tokens, *drafts]
             logits = jury_logits([world.wholes[DRAFTER]], ids)[0, -1]
-            q.append(distribution(logits, sampling.temperature))
+            q.append(sampling.distribution(logits))
             drafts.append(draw(q[-1], rng.random()))
         p = world.target([*tokens, *drafts], sampling)[len(tokens) :]
-        verification = verify(drafts, torch.stack(q), p, rng)
-        tokens += drafts[: verification.n_accepted]
-        if verification.replacement is not None:
-            tokens.append(verification.replacement)
+        n_accepted, replacement = verify(drafts, torch.stack(q), p, rng)
+        tokens += drafts[:n_accepted] + ([] if replacement is None else [replacement])
     return tokens
 
 
@@ -146,8 +151,9 @@ def uncached(world: World, sampling: Sampling, seed: int) -> list[int]:
 def test_caches_that_are_rolled_back_change_no_token(world, sampling):
     decoded = world.verified(sampling)
     assert decoded.tokens == uncached(world, sampling, seed=0)
-    assert decoded.rejections  # there was something to roll back
-    assert len(decoded.diagnostics) == len(decoded.tokens) == sampling.max_new_tokens
+    assert decoded.diagnostics["rejected_at"]  # there was something to roll back
+    margins = decoded.diagnostics["margin"]
+    assert len(margins) == len(decoded.tokens) == sampling.max_new_tokens
 
 
 def test_samples_are_drawn_from_the_product_token_by_token(world):
@@ -192,8 +198,9 @@ def test_equal_heads_reject_nothing_and_end_with_an_end_token_also_within_a_draf
 ):
     for sampling in (SAMPLING, GREEDY):
         decoded = plain.verified(sampling)
-        assert (decoded.rejections, decoded.n_rounds, decoded.n_accepted) == ([], 6, 24)
-        assert {each.stability_radius for each in decoded.diagnostics} == {1}  # 3 to 0
+        assert (decoded.n_rounds, decoded.n_accepted) == (6, 24)
+        assert decoded.diagnostics["rejected_at"] == []
+        assert decoded.diagnostics["stability_radius"] == [1] * 24  # 3 votes to 0
     whole = plain.verified().tokens
     for place in (0, 1, 5, 6):
         ended = plain.verified(replace(SAMPLING, end_ids=[whole[place]]))
@@ -207,7 +214,7 @@ def test_no_end_token_stands_within_an_answer(world):
         for decoded in (world.verified(often, seed), world.sampled(often, seed)):
             *before, last = [token in often.end_ids for token in decoded.tokens]
             assert (any(before), last) == (False, decoded.ended)
-            assert len(decoded.diagnostics) == len(decoded.tokens) <= 24
+            assert len(decoded.diagnostics["margin"]) == len(decoded.tokens) <= 24
 
 
 def test_p_correct_adds_the_witness_to_the_residual_stream(world):
@@ -238,13 +245,13 @@ def test_the_witness_is_the_head_behind_the_first_token(world):
     for seed in range(12):
         decoded = world.verified(replace(SAMPLING, max_new_tokens=1), seed)
         behind = DRAFTER
-        if decoded.rejections:
+        if decoded.diagnostics["rejected_at"]:
             behind = max(JURY, key=lambda head: float(logits[head, decoded.tokens[0]]))
         whole = world.wholes[behind]
         assert decoded.witness is not None
         found = whole.lm_head(whole.model.norm(decoded.witness)).log_softmax(-1)
         assert torch.allclose(found, logits[behind], atol=1e-4)
-        seen.add(bool(decoded.rejections))
+        seen.add(bool(decoded.diagnostics["rejected_at"]))
     assert seen == {True, False}
 
 

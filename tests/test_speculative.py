@@ -13,16 +13,21 @@ import torch
 from scipy import stats
 
 from elo_exp.models.speculative import (
-    distribution,
+    Decoded,
+    Sampling,
     draw,
-    product,
-    rejection,
     residual,
+    softmax,
     stability_radius,
-    token_diagnostics,
     validity_radius,
     verify,
 )
+
+
+def sampling(beta: float, temperature: float | None) -> Sampling:
+    return Sampling(
+        beta=beta, temperature=temperature, gamma=4, max_new_tokens=9, end_ids=()
+    )
 
 
 def random_logits(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -34,21 +39,21 @@ def test_the_product_multiplies_the_heads_probabilities(beta, temperature):
     logits = random_logits(4, 3, 7)
     weights = (logits.double() / temperature).softmax(-1).prod(0) ** beta
     expected = weights / weights.sum(-1, keepdim=True)
-    found = product(logits, beta=beta, temperature=temperature)
+    found = sampling(beta, temperature).product(logits)
     assert torch.allclose(found, expected, atol=1e-12)
 
 
 def test_two_experts_by_hand():
     """(1/2, 1/4, 1/4) and (1/4, 1/4, 1/2) multiply to (2, 1, 2) sixteenths: .4, .2, .4."""
     logits = torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]]).log()[:, None]
-    found = product(logits, beta=1.0, temperature=1.0)
+    found = sampling(1.0, 1.0).product(logits)
     assert found[0].tolist() == pytest.approx([0.4, 0.2, 0.4])
 
 
 def test_greedy_is_the_limit_of_a_falling_temperature():
     logits = random_logits(4, 3, 7)
-    cold = product(logits, beta=1.0, temperature=1e-3)
-    assert torch.allclose(product(logits, beta=1.0, temperature=None), cold, atol=1e-9)
+    cold = sampling(1.0, 1e-3).product(logits)
+    assert torch.allclose(sampling(1.0, None).product(logits), cold, atol=1e-9)
 
 
 def test_a_draw_is_the_token_at_a_share_of_the_total():
@@ -60,7 +65,7 @@ def test_a_draw_is_the_token_at_a_share_of_the_total():
 @pytest.mark.parametrize("seed", range(5))
 def test_accepted_drafts_and_replacements_add_up_to_the_target(seed):
     """A token is an accepted draft, min(P, q), or replaces a rejected one: together exactly P."""
-    q, p = distribution(random_logits(2, 9, seed=seed), 1.0)
+    q, p = softmax(random_logits(2, 9, seed=seed), 1.0)
     accepted = torch.minimum(p, q)
     left = residual(p, q)
     emitted = accepted + (1 - accepted.sum()) * left / left.sum()
@@ -79,17 +84,15 @@ def rounds(q: torch.Tensor, p: torch.Tensor) -> list[list[int]]:
         first = draw(q[0, 0], rng.random())
         drafts = [first, draw(q[1, first], rng.random())]
         drawn_from, target = (torch.stack([x[0, 0], x[1, first]]) for x in (q, p))
-        verification = verify(drafts, drawn_from, target, rng)
-        tokens = drafts[: verification.n_accepted]
-        if verification.replacement is not None:
-            tokens.append(verification.replacement)
-        emitted.append(tokens)
+        n_accepted, replacement = verify(drafts, drawn_from, target, rng)
+        replaced = [] if replacement is None else [replacement]
+        emitted.append(drafts[:n_accepted] + replaced)
     return emitted
 
 
 def test_what_is_emitted_is_distributed_as_the_target():
     """Chi-square of the first token and of the second after each; drafts alone fail it."""
-    q, p = distribution(random_logits(2, 2, 4, 4, seed=3), 1.0)
+    q, p = softmax(random_logits(2, 2, 4, 4, seed=3), 1.0)
     emitted = rounds(q, p)
     first = np.bincount([tokens[0] for tokens in emitted], minlength=4)
     assert stats.chisquare(first, N_ROUNDS * p[0, 0].numpy()).pvalue > 1e-3
@@ -103,31 +106,44 @@ def test_what_is_emitted_is_distributed_as_the_target():
 def test_a_greedy_draft_is_accepted_if_it_is_the_targets_own_choice():
     rng = np.random.default_rng(0)
     p, q = (torch.eye(3, dtype=torch.float64)[rows] for rows in ([1, 0, 2], [1, 2, 2]))
-    verification = verify([1, 2, 2], q, p, rng)
-    assert (verification.n_accepted, verification.replacement) == (1, 0)
-    assert verify([1, 0, 2], p, p, rng).replacement is None
+    assert verify([1, 2, 2], q, p, rng) == (1, 0)
+    assert verify([1, 0, 2], p, p, rng) == (3, None)
 
 
 # Diagnostics
 
 
-def test_token_diagnostics_by_hand():
-    """Three heads over four tokens: at the first position all prefer 2, at the second none agree."""
+@pytest.mark.parametrize("temperature", [1.0, None])
+def test_the_diagnostics_of_tokens_by_hand(temperature):
+    """Three heads over four tokens: first all prefer token 2, then no two agree.
+
+    Greedy answers are diagnosed at temperature 1.
+    """
     sure = torch.tensor([0.0, 0.0, math.log(5), 0.0]).expand(3, -1)
     torn = torch.eye(4)[:3] * math.log(2)
-    logits = torch.stack([sure, torn], dim=1)
-    certain, doubtful = token_diagnostics(logits, beta=1 / 3, temperature=1.0)
-    assert certain.margin == pytest.approx(5 / 8 - 1 / 8)
-    entropy = stats.entropy([5, 1, 1, 1])
-    assert certain.entropy_nats == pytest.approx(entropy)
-    assert certain.stability_radius == 1  # 3 votes to 0: with one gone it still leads
-    assert doubtful.margin == pytest.approx(0)
-    entropy = stats.entropy([2 ** (1 / 3)] * 3 + [1])
-    assert doubtful.entropy_nats == pytest.approx(entropy)
-    assert doubtful.stability_radius == 0
-    # Greedy answers are diagnosed at temperature 1.
-    greedy = token_diagnostics(logits, beta=1 / 3, temperature=None)
-    assert greedy == [certain, doubtful]
+    decoded = Decoded(sampling=sampling(1 / 3, temperature))
+    decoded.diagnose(torch.stack([sure, torn], dim=1), 2, rejected=None)
+    found = decoded.diagnostics
+    assert found["margin"] == pytest.approx([5 / 8 - 1 / 8, 0])
+    entropies = [stats.entropy([5, 1, 1, 1]), stats.entropy([2 ** (1 / 3)] * 3 + [1])]
+    assert found["entropy_nats"] == pytest.approx(entropies)
+    assert found["stability_radius"] == [
+        1,
+        0,
+    ]  # of 3 votes to 0, with one gone it leads
+    assert found["rejected_at"] == []
+
+
+@pytest.mark.parametrize("temperature", [1.0, None])
+def test_the_diagnostics_of_a_rejected_draft_by_hand(temperature):
+    logits = torch.tensor([[0.0, 2.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0]])
+    decoded = Decoded(sampling=sampling(0.5, temperature), tokens=[7, 7, 7])
+    decoded.diagnose(logits[:, None].expand(-1, 3, -1), 2, rejected=0)
+    found = decoded.diagnostics
+    expected = 1 / (1 + math.exp(2) + math.exp(1))
+    assert found["suppression_score"] == pytest.approx([expected])
+    assert (found["rejected_at"], found["validity_radius"]) == ([4], [2])
+    assert len(found["margin"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -154,12 +170,3 @@ def test_the_validity_radius_is_the_fewest_votes_to_change():
     assert validity_radius([1, 1, 1, 2, 2, 3], 3) == 2  # 1 loses two: 1 2 2 3 3 3
     for votes in tuples(range(3), repeat=5):
         assert validity_radius(votes, 0) == fewest_flips(votes, 0)
-
-
-def test_a_rejection_has_the_jurys_probability_of_the_draft():
-    logits = torch.tensor([[0.0, 2.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0]])
-    for temperature in (1.0, None):
-        found = rejection(logits, 0, 5, beta=0.5, temperature=temperature)
-        expected = 1 / (1 + math.exp(2) + math.exp(1))
-        assert found.suppression_score == pytest.approx(expected)
-        assert (found.position, found.validity_radius) == (5, 2)

@@ -13,10 +13,9 @@ from typing import Any, Literal
 import numpy as np
 
 from elo_exp.files import utc_now
-from elo_exp.models import adapters, causal_lm, decoding
+from elo_exp.models import adapters, causal_lm, speculative
 from elo_exp.models.causal_lm import CausalLM
 from elo_exp.models.checkpoints import ModelSettings
-from elo_exp.models.decoding import Decoded, Sampling
 from elo_exp.models.generation import (
     Throughput,
     check_lengths,
@@ -24,6 +23,7 @@ from elo_exp.models.generation import (
     prompt_seed,
 )
 from elo_exp.models.multihead import MultiHead, geometry
+from elo_exp.models.speculative import Decoded, Sampling
 from elo_exp.records import Prompt, Response, UserError
 from elo_exp.types import Count, Integer, Positive
 
@@ -192,7 +192,7 @@ class ProductOfExpertsEntrant(ModelSettings):
                 "draft_head_idx": drafter,
                 "seed": seed,
                 "bypass_jury": self.bypass_jury,
-                "n_resampled": len(decoded.rejections),
+                "n_resampled": len(decoded.diagnostics["rejected_at"]),
                 "n_tokens_prompt": len(ids),
                 "n_tokens_generated": len(decoded.tokens),
                 **({} if self.bypass_jury else _diagnostics(decoded)),
@@ -220,10 +220,10 @@ class ProductOfExpertsEntrant(ModelSettings):
         )
         if self.bypass_jury or self.decode == "direct":
             heads = [drafter] if self.bypass_jury else jury
-            return drafter, decoding.sampled(
+            return drafter, speculative.sampled(
                 model, ids, heads=heads, sampling=sampling, rng=rng
             )
-        return drafter, decoding.verified(
+        return drafter, speculative.verified(
             model, ids, drafter=drafter, jury=jury, sampling=sampling, rng=rng
         )
 
@@ -241,7 +241,7 @@ class ProductOfExpertsEntrant(ModelSettings):
         )
         question = _IS_IT_CORRECT.format(prompt=prompt.text, answer=answer)
         ids = self.chat_ids(lm, question, self.system_prompt)
-        return decoding.p_correct(
+        return speculative.p_correct(
             model,
             ids,
             head=len(self._files.heads),
@@ -252,23 +252,14 @@ class ProductOfExpertsEntrant(ModelSettings):
 
 
 def _diagnostics(decoded: Decoded) -> dict[str, Any]:
-    """Fields of TokenDiagnostics and Rejection as lists, and their means, None of empty lists."""
-    diagnostics: dict[str, Any] = {}
+    """The lists of Decoded.diagnostics and their means, which are None of empty lists."""
+    found: dict[str, Any] = {}
     if decoded.n_rounds:
-        n_verified = decoded.n_accepted + len(decoded.rejections)
-        diagnostics["n_rounds"] = decoded.n_rounds
-        diagnostics["acceptance_rate"] = decoded.n_accepted / n_verified
-    diagnostics["rejected_at"] = [
-        rejection.position for rejection in decoded.rejections
-    ]
-    rows: dict[str, Sequence[object]] = {
-        **dict.fromkeys(
-            ("entropy_nats", "margin", "stability_radius"), decoded.diagnostics
-        ),
-        **dict.fromkeys(("suppression_score", "validity_radius"), decoded.rejections),
-    }
-    for name, some in rows.items():
-        values = [getattr(each, name) for each in some]
-        diagnostics[f"mean_{name}"] = fmean(values) if values else None
-        diagnostics[name] = [round(value, _DIGITS) for value in values]
-    return diagnostics
+        n_verified = decoded.n_accepted + len(decoded.diagnostics["rejected_at"])
+        found["n_rounds"] = decoded.n_rounds
+        found["acceptance_rate"] = decoded.n_accepted / n_verified
+    for name, values in decoded.diagnostics.items():
+        found[name] = [round(value, _DIGITS) for value in values]
+        if name != "rejected_at":
+            found[f"mean_{name}"] = fmean(values) if values else None
+    return found

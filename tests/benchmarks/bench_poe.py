@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, Olmo2Config
 
-from elo_exp.models.decoding import Decoded, Sampling, sampled, verified
 from elo_exp.models.multihead import MultiHead, geometry
+from elo_exp.models.speculative import Decoded, Sampling, sampled, verified
 
 HIDDEN, LAYERS, INNER, VOCABULARY = 768, 12, 2048, 8192
 HEADS, DEPTH, RANK = 9, 3, 8
@@ -121,7 +121,8 @@ def main() -> None:
         ms = statistics.median(some)
         print(f"  {name:<14}{ms:>8.1f}{1e3 / ms:>11.1f}{ms / one_head:>13.2f}")
     answer = every["speculative"](LONG)
-    accepted = answer.n_accepted / (answer.n_accepted + len(answer.rejections))
+    n_rejected = len(answer.diagnostics["rejected_at"])
+    accepted = answer.n_accepted / (answer.n_accepted + n_rejected)
     allowed = (SAMPLING.gamma + 1) * answer.n_rounds / len(answer.tokens)
     print(f"\nspeculative: {accepted:.0%} accepted, which allows x {allowed:.2f}")
 
