@@ -9,6 +9,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from elo_exp.records import UserError
 from tests.tiny_models import VOCABULARY, tiny_adapter, tiny_model
 
 NO_GPU = not (torch.cuda.is_available() or torch.backends.mps.is_available())
+UP = "model.layers.1.mlp.up_proj"
 
 
 @pytest.fixture(scope="module")
@@ -45,20 +47,15 @@ def copied(base: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(base, tmp_path / "copied"))
 
 
-def load(model: Path, *adapters: Path, **settings: str) -> CausalLM:
-    return causal_lm.load(
-        Checkpoint(
-            model=str(model),
-            adapters=tuple(map(str, adapters)),
-            device="cpu",
-            **settings,
-        )  # type: ignore[arg-type]
-    )
+def load(model: Path, *adapters: Path, **settings: Any) -> CausalLM:
+    names = tuple(map(str, adapters))
+    checkpoint = Checkpoint(model=str(model), adapters=names, device="cpu", **settings)
+    return causal_lm.load(checkpoint)
 
 
-def logits(lm: CausalLM) -> torch.Tensor:
-    with torch.inference_mode():
-        return lm.model(torch.arange(3, 20)[None]).logits
+def edit(file: Path, **changes: Any) -> None:
+    """Change settings of a JSON file."""
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
 # Loading
@@ -75,32 +72,23 @@ def test_one_model_is_loaded_at_a_time_and_an_equal_checkpoint_once(base, lora):
     causal_lm.release()  # with nothing loaded
 
 
-def test_a_model_comes_ready_to_answer(base):
-    lm = load(base)
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
+def test_a_model_comes_ready_to_answer(base, name):
+    lm = load(base, dtype=name)
+    assert lm.model.dtype == getattr(torch, name)
     assert not lm.model.training
     assert not any(weights.requires_grad for weights in lm.model.parameters())
     assert (lm.tokenizer.padding_side, lm.tokenizer.pad_token) == ("left", "<|pad|>")
     assert lm.context_length == 2048
 
 
-def test_a_tokenizer_without_a_pad_token_pads_with_its_end_token(copied):
+def test_the_tokens_that_pad_and_end_answers_are_those_of_tokenizer_and_model(copied):
     made = tokenizer(TEMPLATE, vocabulary=VOCABULARY)
     made.pad_token = None
     made.save_pretrained(copied)
-    assert load(copied).tokenizer.pad_token == "<|end|>"
-
-
-def test_the_end_tokens_of_tokenizer_and_generation_config_are_known(copied):
-    settings = json.loads((copied / "generation_config.json").read_text())
-    (copied / "generation_config.json").write_text(
-        json.dumps({**settings, "eos_token_id": [7, 9]})
-    )
-    assert load(copied).end_ids == [0, 7, 9]
-
-
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
-def test_the_weights_have_the_chosen_dtype(base, name):
-    assert load(base, dtype=name).model.dtype == getattr(torch, name)
+    edit(copied / "generation_config.json", eos_token_id=[7, 9])
+    lm = load(copied)
+    assert (lm.tokenizer.pad_token, lm.end_ids) == ("<|end|>", [0, 7, 9])
 
 
 def test_tied_embeddings_are_not_missing_weights(tmp_path):
@@ -109,116 +97,70 @@ def test_tied_embeddings_are_not_missing_weights(tmp_path):
 
 
 def test_auto_is_float32_on_a_cpu_and_bfloat16_on_an_accelerator():
-    chosen = {
-        device: causal_lm.choose_dtype("auto", device)
-        for device in ("cpu", "cuda", "mps")
-    }
-    assert chosen == {
-        "cpu": torch.float32,
-        "cuda": torch.bfloat16,
-        "mps": torch.bfloat16,
-    }
+    chosen = [causal_lm.choose_dtype("auto", name) for name in ("cpu", "cuda", "mps")]
+    assert chosen == [torch.float32, torch.bfloat16, torch.bfloat16]
     assert (causal_lm.choose_device("auto") == "cpu") == NO_GPU
+    if NO_GPU:
+        for device in ("cuda", "cuda:1", "mps"):
+            message = f"device: found '{device}', which this machine does not have. Exp"
+            with pytest.raises(UserError, match=message):
+                causal_lm.choose_device(device)
 
 
-@pytest.mark.skipif(not NO_GPU, reason="this machine has an accelerator")
-@pytest.mark.parametrize("device", ["cuda", "cuda:1", "mps"])
-def test_a_device_that_is_absent_is_refused(device):
-    message = (
-        f"device: found {device!r}, which this machine does not have. Expected cpu."
-    )
-    with pytest.raises(UserError, match=message):
-        causal_lm.choose_device(device)
-
-
-# Adapters
-
-
-def lora_update(adapter: Path, name: str) -> torch.Tensor:
+def lora_update(adapter: Path) -> torch.Tensor:
     """The update of rank 4 and alpha 8: 8 / 4 * B @ A. Hu et al. (2021)."""
     tensors = load_file(adapter / "adapter_model.safetensors")
-    a, b = (tensors[f"base_model.model.{name}.lora_{side}.weight"] for side in "AB")
+    a, b = (tensors[f"base_model.model.{UP}.lora_{side}.weight"] for side in "AB")
     return 2 * b @ a
 
 
 def test_adapters_are_added_to_the_weights_one_after_the_other(base, lora, tmp_path):
     second = tiny_adapter(tmp_path / "second", base, seed=5)
-    name = "model.layers.1.mlp.up_proj"
-    plain = load(base).model.get_submodule(name).weight.clone()
-    merged = load(base, lora, second).model.get_submodule(name).weight
-    expected = plain + lora_update(lora, name) + lora_update(second, name)
-    assert torch.allclose(merged, expected, atol=1e-5)
-    assert not torch.allclose(merged, plain, atol=0.1)
-
-
-def test_a_merged_model_computes_what_the_adapted_one_does(base, lora):
-    from peft import PeftModel
-
-    before = logits(load(base))
-    with causal_lm.ignore_peft_deprecation():
-        wrapped = PeftModel.from_pretrained(load(base).model, lora)
-        expected = wrapped(torch.arange(3, 20)[None]).logits
-    causal_lm.release()
-    merged = load(base, lora)
-    assert type(merged.model).__name__ == "Olmo2ForCausalLM"
-    assert torch.allclose(logits(merged), expected, atol=1e-4)
-    assert torch.equal(logits(load(base)), before)
+    plain = load(base).model.get_submodule(UP).weight.clone()
+    merged = load(base, lora, second).model
+    assert type(merged).__name__ == "Olmo2ForCausalLM"
+    found = merged.get_submodule(UP).weight
+    expected = plain + lora_update(lora) + lora_update(second)
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert not torch.allclose(found, plain, atol=0.1)
+    assert torch.equal(load(base).model.get_submodule(UP).weight, plain)
 
 
 # Prompts
 
 
-def test_a_prompt_is_rendered_in_the_models_own_template(base):
-    lm = load(base)
-    ids = chat_ids(lm, "Why?", system_prompt=None, chat_template=None)
-    assert lm.tokenizer.decode(ids) == "<|user|>\nWhy?\n<|assistant|>\n"
-    messages = [{"role": "user", "content": "Why?"}]
-    library = lm.tokenizer.apply_chat_template(
-        messages, add_generation_prompt=True, return_dict=True
-    )
-    assert ids == library["input_ids"]
-
-
 @pytest.mark.parametrize(
-    ("template", "text"),
+    ("system", "template", "text"),
     [
-        (None, "<|system|>\nBe brief.\n<|user|>\nWhy?\n<|assistant|>\n"),
-        ("{% for m in messages %}[{{ m.content }}]{% endfor %}", "[Be brief.][Why?]"),
-        ("none", "Be brief.\n\nWhy?"),
-    ],
-)
-def test_a_system_prompt_comes_first_in_every_template(base, template, text):
-    lm = load(base)
-    ids = chat_ids(lm, "Why?", system_prompt="Be brief.", chat_template=template)
-    assert lm.tokenizer.decode(ids) == text
-
-
-def test_a_tokenizer_without_a_template_needs_one(tmp_path):
-    lm = load(tiny_model(tmp_path, chat_template=None))
-    with pytest.raises(
-        UserError, match="its tokenizer has no chat template. Give one with"
-    ):
-        chat_ids(lm, "Why?", system_prompt=None, chat_template=None)
-    bare = chat_ids(lm, "Why?", system_prompt=None, chat_template="none")
-    assert lm.tokenizer.decode(bare) == "Why?"
-
-
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
+        (None, None, "<|user|>\nWhy?\n<|assistant|>\n"),
+        ("Be brief.", None, "<|system|>\nBe brief.\n<|user|>\nWhy?\n<|assistant|>\n"),
         (
-            "{{ raise_exception('No system role') }}",
-            "cannot be used with a system prompt (No system role). Give another with "
-            "chat_template=FILE.jinja, or leave system_prompt out.",
+            "Be brief.",
+            "{% for m in messages %}[{{ m.content }}]{% endfor %}",
+            "[Be brief.][Why?]",
         ),
-        ("{% if %}", "the chat template cannot be used"),
+        ("Be brief.", "none", "Be brief.\n\nWhy?"),
+        (None, "none", "Why?"),
     ],
 )
-def test_a_template_that_cannot_be_rendered_is_one_line(base, template, message):
-    with pytest.raises(UserError) as error:
-        chat_ids(load(base), "Why?", system_prompt="Be brief.", chat_template=template)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
+def test_a_prompt_is_rendered_in_its_template(base, system, template, text):
+    lm = load(base)
+    ids = chat_ids(lm, "Why?", system_prompt=system, chat_template=template)
+    assert lm.tokenizer.decode(ids) == text
+    assert ids.count(lm.tokenizer.convert_tokens_to_ids("<|user|>")) == text.count(
+        "<|user|>"
+    )
+
+
+def test_a_template_that_cannot_be_rendered_is_refused(base, tmp_path):
+    without = load(tiny_model(tmp_path, chat_template=None))
+    with pytest.raises(UserError, match="has no chat template. Give one with chat_t"):
+        chat_ids(without, "Why?", system_prompt=None, chat_template=None)
+    lm = load(base)
+    for template in ("{{ raise_exception('No system role') }}", "{% if %}"):
+        message = r"its chat template cannot take these messages \("
+        with pytest.raises(UserError, match=message):
+            chat_ids(lm, "Why?", system_prompt="Be brief.", chat_template=template)
 
 
 # What cannot be loaded
@@ -233,34 +175,31 @@ def refused(model: Path, *adapters: Path) -> str:
 
 def test_missing_weights_are_not_made_up(copied):
     tensors = load_file(copied / "model.safetensors")
-    del tensors["model.layers.1.mlp.up_proj.weight"]
+    del tensors[f"{UP}.weight"]
     save_file(tensors, copied / "model.safetensors", metadata={"format": "pt"})
-    name = "(model.layers.1.mlp.up_proj.weight)"
-    message = f"{copied}: 1 weights are missing or of another shape {name}, and would be random."
+    message = f"{copied}: 1 weights are missing or of another shape ({UP}.weight), and"
     assert refused(copied).startswith(message)
 
 
 def test_files_that_do_not_belong_together_are_refused(copied):
-    config = json.loads((copied / "config.json").read_text())
-    (copied / "config.json").write_text(json.dumps({**config, "intermediate_size": 48}))
+    edit(copied / "config.json", intermediate_size=48)
     assert str(copied) in refused(copied)
-    (copied / "config.json").write_text(json.dumps(config))
-    weights = (copied / "model.safetensors").read_bytes()
-    (copied / "model.safetensors").write_bytes(weights[:-1000])
+    edit(copied / "config.json", intermediate_size=64)
+    weights = copied / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
     assert refused(copied).startswith(f"{copied}: cannot be loaded (")
-    (copied / "model.safetensors").unlink()
+    weights.unlink()
     assert refused(copied).startswith(f"{copied}: cannot be loaded (")
 
 
 def test_an_adapter_that_does_not_fit_is_refused(base, lora, tmp_path):
-    other = tiny_adapter(
-        tmp_path / "other", tiny_model(tmp_path / "model", hidden_size=48)
-    )
+    model = tiny_model(tmp_path / "model", hidden_size=48)
+    other = tiny_adapter(tmp_path / "other", model)
     assert refused(base, other).startswith(f"{other}: cannot be loaded (")
     partial = Path(shutil.copytree(lora, tmp_path / "partial"))
     tensors = load_file(partial / "adapter_model.safetensors")
-    rest = dict(list(tensors.items())[1:])
-    save_file(rest, partial / "adapter_model.safetensors", metadata={"format": "pt"})
+    del tensors[sorted(tensors)[0]]
+    save_file(tensors, partial / "adapter_model.safetensors", metadata={"format": "pt"})
     message = f"{partial}: cannot be loaded (Found missing adapter keys"
     assert refused(base, partial).startswith(message)
 
@@ -270,34 +209,27 @@ def test_code_that_comes_with_a_model_runs_only_with_trust_remote_code(
 ):
     modules = "transformers.dynamic_module_utils.HF_MODULES_CACHE"
     monkeypatch.setattr(modules, str(tmp_path / "modules"))
-    config = json.loads((copied / "config.json").read_text())
     classes = {"AutoConfig": "mine.Mine", "AutoModelForCausalLM": "mine.Model"}
-    custom = {"model_type": "mine", "auto_map": classes}
-    (copied / "config.json").write_text(json.dumps({**config, **custom}))
+    edit(copied / "config.json", model_type="mine", auto_map=classes)
     (copied / "mine.py").write_text('raise SystemExit("remote code has run")\n')
-    assert refused(copied).startswith(
-        f"{copied}: brings code of its own. Read it, and set"
-    )
+    message = f"{copied}: brings code of its own. Read it, and set"
+    assert refused(copied).startswith(message)
     with pytest.raises(SystemExit, match="remote code has run"):
-        causal_lm.load(Checkpoint(model=str(copied), trust_remote_code=True))
+        load(copied, trust_remote_code=True)
 
 
 def test_a_package_that_is_not_installed_is_named(base, monkeypatch):
     causal_lm.release()
     monkeypatch.setitem(sys.modules, "peft", None)
-    assert (
-        refused(base)
-        == f"{base}: needs peft, not installed: pip install 'elo-exp[hf]'."
-    )
+    message = f"{base}: needs peft, not installed: pip install 'elo-exp[hf]'."
+    assert refused(base) == message
 
 
 def test_running_out_of_memory_is_told_from_other_errors():
     with pytest.raises(RuntimeError) as error:
         torch.empty(2**55, dtype=torch.uint8)  # more than any machine has
     assert causal_lm.is_out_of_memory(error.value)
+    assert causal_lm.is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory."))
     with pytest.raises(RuntimeError) as error:
         torch.zeros(2, 3) @ torch.zeros(2, 3)
     assert not causal_lm.is_out_of_memory(error.value)
-    assert causal_lm.is_out_of_memory(
-        torch.cuda.OutOfMemoryError("CUDA out of memory.")
-    )

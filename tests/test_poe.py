@@ -410,7 +410,7 @@ def test_a_command_without_the_adapters_is_refused_in_one_line(tmp_path):
         ("ELO_EXP_SECURITY_DIR", "ELO_EXP_ROBUSTNESS_DIR"), str(tmp_path)
     )
     ran = attempt("entrant=[full_poe,security_only]", folder=tmp_path, **empty)
-    message = "elo_exp: entrant.full_poe.security_dir: found no manifest.json in"
+    message = "elo_exp: entrant.full_poe.security_dir: found no manifest.json with num_shards in"
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert ran.err.startswith(message)
 

@@ -1,4 +1,4 @@
-"""Teacher forcing: log-probabilities of drawn tokens, reproducible to the last bit.
+"""Teacher forcing: log-probabilities of drawn tokens, reproducible to the last bit, stored once.
 
 The tests under "Defects" are named after those of the original experiment.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,10 +23,9 @@ from elo_exp.data import bank
 from elo_exp.entrants import Policy
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
 from elo_exp.models import causal_lm, teacher_forcing
-from elo_exp.models.causal_lm import CausalLM
-from elo_exp.models.teacher_forcing import Forced, totals
 from elo_exp.records import Prompt, Response, UserError
 from elo_exp.store.store import Store
+from elo_exp.store.usage import Usage
 from tests.commands import attempt_program
 from tests.data import BANK, shipped
 from tests.tiny_models import tiny_model
@@ -33,6 +33,8 @@ from tests.tiny_models import tiny_model
 PROMPTS = bank.load(BANK)[:6]
 BY_ID = {prompt.prompt_id: prompt for prompt in PROMPTS}
 ROUNDING = 1e-3  # nats: more than float32 makes of batches and of keys that are kept
+NAMES = ("base", "clone", "unhelpful", "premium")
+Totals = dict[str, float | None]
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +50,8 @@ def _release() -> Iterator[None]:
 
 
 def policy(cache: Path, name: str = "base", **changes: Any) -> HuggingFaceEntrant:
-    made = shipped(
-        "entrant",
-        f"tiny_{name}",
-        **{"cache_dir": str(cache), "max_new_tokens": 12, **changes},
-    )
+    settings = {"cache_dir": str(cache), "max_new_tokens": 12, **changes}
+    made = shipped("entrant", f"tiny_{name}", **settings)
     assert isinstance(made, HuggingFaceEntrant)
     return made
 
@@ -61,24 +60,29 @@ def answers(of: Policy, prompts: Sequence[Prompt] = PROMPTS) -> dict[str, Respon
     return {response.prompt_id: response for response in of.generate(prompts)}
 
 
-def forced(by: Policy, responses: Mapping[str, Response]) -> dict[str, float | None]:
-    return {
-        each.prompt_id: each.total_logprob
-        for each in by.teacher_force(BY_ID, list(responses.values()))
-    }
+def forced(by: Policy, responses: Mapping[str, Response]) -> Totals:
+    found = by.teacher_force(BY_ID, list(responses.values()))
+    return {each.prompt_id: each.total_logprob for each in found}
 
 
 def recorded(responses: Mapping[str, Response]) -> dict[str, float]:
-    return {
-        name: response.diagnostics["total_logprob"]
-        for name, response in responses.items()
-    }
+    return {name: r.diagnostics["total_logprob"] for name, r in responses.items()}
 
 
-def rendered(lm: CausalLM, prompt: Prompt, template: str | None = None) -> list[int]:
-    return causal_lm.chat_ids(
-        lm, prompt.text, system_prompt=None, chat_template=template
-    )
+def with_tokens(response: Response, tokens: Sequence[int]) -> Response:
+    diagnostics = {**response.diagnostics, "token_ids": list(tokens)}
+    return dataclasses.replace(response, diagnostics=diagnostics)
+
+
+@pytest.fixture(scope="module")
+def policies(cache: Path) -> dict[str, HuggingFaceEntrant]:
+    return {name: policy(cache, name) for name in NAMES}
+
+
+@pytest.fixture(scope="module")
+def responses(policies: dict[str, HuggingFaceEntrant]) -> dict[str, Response]:
+    """The logging policy's, base."""
+    return answers(policies["base"])
 
 
 # What a log-probability is
@@ -89,7 +93,7 @@ def test_it_is_the_sum_over_the_tokens_each_after_those_before_it(cache):
     base = policy(cache, temperature=0.7)
     response = answers(base, PROMPTS[:1])[PROMPTS[0].prompt_id]
     lm = causal_lm.load(base.weights)
-    ids, expected = rendered(lm, PROMPTS[0]), 0.0
+    ids, expected = base.chat_ids(lm, PROMPTS[0].text, None), 0.0
     for token in response.diagnostics["token_ids"]:
         with torch.inference_mode():
             logits = lm.model(torch.tensor([ids])).logits[0, -1].double()
@@ -100,50 +104,52 @@ def test_it_is_the_sum_over_the_tokens_each_after_those_before_it(cache):
     assert response.diagnostics["total_logprob"] == pytest.approx(expected, abs=1e-4)
 
 
-def test_an_answer_longer_than_a_block_is_the_same_sum(cache, monkeypatch):
-    base = policy(cache)
-    responses = answers(base)
-    whole = forced(base, responses)
+def test_an_answer_longer_than_a_block_is_the_same_sum(
+    policies, responses, monkeypatch
+):
+    whole = forced(policies["base"], responses)
     monkeypatch.setattr(teacher_forcing, "_ROWS", 5)
-    assert forced(base, responses) == pytest.approx(whole, abs=1e-9)
+    assert forced(policies["base"], responses) == pytest.approx(whole, abs=1e-9)
 
 
 def test_a_log_probability_is_finite_and_not_above_zero():
-    assert teacher_forcing.check_logprob(0.0, "ann, p1") == 0.0
-    with pytest.raises(
-        ArithmeticError, match="ann, p1: the log-probability is 0.001, above zero"
-    ):
+    teacher_forcing.check_logprob(0.0, "ann, p1")
+    with pytest.raises(ArithmeticError, match="the log-probability is 0.001, above"):
         teacher_forcing.check_logprob(1e-3, "ann, p1")
     with pytest.raises(
-        UserError, match="ann, p1: the log-probability is nan. Use dtype=float32"
+        UserError, match="the log-probability is nan. Use dtype=float32"
     ):
         teacher_forcing.check_logprob(math.nan, "ann, p1")
 
 
-# What is recorded
-
-
-def test_an_answer_records_its_tokens_only_with_logprobs(cache):
+def test_an_answer_records_its_tokens_only_with_logprobs(cache, responses):
     quiet = policy(cache, logprobs=False)
-    (full,) = answers(policy(cache), PROMPTS[:1]).values()
-    (plain,) = answers(quiet, PROMPTS[:1]).values()
-    assert set(full.diagnostics) - set(plain.diagnostics) == {
-        "token_ids",
-        "total_logprob",
-        "tokenizer",
-    }
+    plain = answers(quiet)[PROMPTS[0].prompt_id]
+    full = responses[PROMPTS[0].prompt_id]
+    more = set(full.diagnostics) - set(plain.diagnostics)
+    assert more == {"token_ids", "total_logprob", "tokenizer"}
     assert full.response_text == plain.response_text
     assert len(full.diagnostics["token_ids"]) == full.diagnostics["n_tokens_generated"]
-    json.dumps(full.to_dict())
+    message = "has no recorded token_ids. Expected .* entrant.tiny_base.logprobs=true"
+    with pytest.raises(UserError, match=message):  # the text is not tokenised again
+        forced(policy(cache), {plain.prompt_id: plain})
+    for changes in ({"temperature": None}, {"top_p": 0.9}):
+        with pytest.raises(UserError, match="logprobs: found true with .* Expected a"):
+            policy(cache, **changes)
 
 
-@pytest.mark.parametrize("changes", [{"temperature": None}, {"top_p": 0.9}], ids=str)
-def test_logprobs_need_a_temperature_and_the_whole_vocabulary(cache, changes):
-    with pytest.raises(
-        UserError,
-        match="logprobs: found true with .* Expected a temperature and top_p=1.0",
-    ):
-        policy(cache, **changes)
+def test_tokens_of_another_tokenizer_are_refused(
+    cache, policies, responses, tmp_path, monkeypatch
+):
+    model = tiny_model(tmp_path / "other", n_layers=2)
+    other = policy(cache, model=str(model), entrant_id="other")
+    message = "other: the answer of tiny_base to .* has the tokens of another tokenizer"
+    with pytest.raises(UserError, match=message):
+        forced(other, responses)
+    config = causal_lm.load(policies["base"].weights).model.generation_config
+    monkeypatch.setattr(config, "eos_token_id", [0, 9])
+    with pytest.raises(UserError, match="or of one with other end tokens"):
+        forced(policies["base"], responses)
 
 
 # Defects of the original, by their numbers there
@@ -151,58 +157,33 @@ def test_logprobs_need_a_temperature_and_the_whole_vocabulary(cache, changes):
 
 def test_defect_1_an_answer_is_scored_under_the_template_that_it_was_drawn_under(cache):
     of = policy(cache, "unhelpful")
-    responses = answers(of)
-    check = pipeline.generation_check(
-        responses, forced(of, responses), allowed=ROUNDING
-    )
+    drawn = answers(of)
+    check = pipeline.generation_check(drawn, forced(of, drawn), allowed=ROUNDING)
     assert (check.n_checked, check.n_failed) == (6, 0)
 
 
-def test_defect_1_another_template_is_found_by_the_check_of_draws_and_not_of_clones(
-    cache,
+def test_defect_1_another_template_fails_the_check_of_draws_and_not_of_clones(
+    cache, responses
 ):
     """The original drew under one template and scored under another; its clones agreed."""
-    responses = answers(policy(cache))
-    bare = {
-        "base": policy(cache, chat_template="none"),
-        "clone": policy(cache, "clone", chat_template="none"),
-    }
-    clones = pipeline.clone_check(
-        PROMPTS, responses, bare, logging_policy="base", n_answers=6, seed=1
-    )
-    draws = pipeline.generation_check(
-        responses, forced(bare["base"], responses), allowed=ROUNDING
-    )
+    bare = {name: policy(cache, name, chat_template="none") for name in NAMES[:2]}
+    how: dict[str, Any] = {"logging_policy": "base", "n_answers": 6, "seed": 1}
+    clones = pipeline.clone_check(PROMPTS, responses, bare, **how)
+    found = forced(bare["base"], responses)
+    draws = pipeline.generation_check(responses, found, allowed=ROUNDING)
     assert (clones.n_checked, clones.n_failed) == (6, 0)
     assert (draws.n_checked, draws.n_failed) == (6, 6)
-    with pytest.raises(
-        UserError, match="as drawn and as forced: 6 of 6 answers differ by more"
-    ):
+    message = "as drawn and as forced: 6 of 6 answers differ by more"
+    with pytest.raises(UserError, match=message):
         draws.check()
 
 
-def test_defect_2_special_tokens_of_the_template_are_tokens_and_not_text(cache):
-    lm = causal_lm.load(policy(cache).weights)
-    names = ("<|user|>", "<|assistant|>")
-    ids = rendered(lm, PROMPTS[0])
-    counts = Counter(ids)
-    assert [counts[lm.tokenizer.convert_tokens_to_ids(name)] for name in names] == [
-        1,
-        1,
-    ]
-    assert lm.tokenizer.decode(ids) == f"<|user|>\n{PROMPTS[0].text}\n<|assistant|>\n"
-
-
-def test_defect_3_the_tokens_are_scored_and_never_the_text(cache):
-    base = policy(cache)
-    responses = answers(base)
+def test_defect_3_the_tokens_are_scored_and_never_the_text(policies, responses):
+    base = policies["base"]
     tokenizer = causal_lm.load(base.weights).tokenizer
-    again = {
-        name: tokenizer(r.response_text, add_special_tokens=False)["input_ids"]
-        for name, r in responses.items()
-    }
     assert any(
-        again[name] != r.diagnostics["token_ids"] for name, r in responses.items()
+        tokenizer(r.response_text)["input_ids"] != r.diagnostics["token_ids"]
+        for r in responses.values()
     )
     silent = {
         name: dataclasses.replace(response, response_text="")
@@ -212,100 +193,61 @@ def test_defect_3_the_tokens_are_scored_and_never_the_text(cache):
 
 
 def test_defect_3_the_end_token_is_scored_only_where_the_model_generated_it(
-    cache, monkeypatch
+    policies, responses
 ):
     """A frequent token is declared an end token, so that some answers end and some do not."""
-    base = policy(cache)
-    full = answers(base)
-    said = Counter(
-        token for r in full.values() for token in set(r.diagnostics["token_ids"][2:])
-    )
-    end, _ = said.most_common(1)[0]
-    lm = causal_lm.load(base.weights)
-    monkeypatch.setattr(lm.model.generation_config, "eos_token_id", [0, end])
-    responses = answers(base)
-    reasons = Counter(response.finish_reason for response in responses.values())
-    assert set(reasons) == {"stop", "length"}
-    for response in responses.values():
-        assert (response.diagnostics["token_ids"][-1] == end) == (
-            response.finish_reason == "stop"
-        )
-    assert forced(base, responses) == pytest.approx(recorded(responses), abs=ROUNDING)
-    items = {
-        name: Forced(
-            prompt_ids=rendered(lm, BY_ID[name]),
-            token_ids=response.diagnostics["token_ids"][:-1],
-        )
-        for name, response in responses.items()
-    }
-    without_the_last = dict(totals(lm, items, temperature=1.0, label="ann"))
-    assert all(
-        without_the_last[name] > total
-        for name, total in forced(base, responses).items()
-    )
+    base = policies["base"]
+    each = [set(r.diagnostics["token_ids"][2:]) for r in responses.values()]
+    end, _ = Counter(token for some in each for token in some).most_common(1)[0]
+    causal_lm.load(base.weights).model.generation_config.eos_token_id = [0, end]
+    drawn = answers(base)
+    reasons = {r.finish_reason for r in drawn.values()}
+    assert reasons == {"stop", "length"}
+    for response in drawn.values():
+        ends = response.diagnostics["token_ids"][-1] == end
+        assert ends == (response.finish_reason == "stop")
+    found = forced(base, drawn)
+    assert found == pytest.approx(recorded(drawn), abs=ROUNDING)
+    cut = {n: with_tokens(r, r.diagnostics["token_ids"][:-1]) for n, r in drawn.items()}
+    shorter = forced(base, cut)
+    assert all(shorter[name] > total for name, total in found.items())
 
 
 def test_defect_4_the_temperature_is_applied_to_the_logits_that_are_scored(cache):
     cool, warm = (policy(cache, temperature=t) for t in (0.5, 1.0))
-    responses = answers(cool)
-    by_cool, by_warm = forced(cool, responses), forced(warm, responses)
-    assert by_cool == pytest.approx(recorded(responses), abs=ROUNDING)
-    assert all(abs(by_cool[name] - by_warm[name]) > 10 * ROUNDING for name in responses)
+    drawn = answers(cool)
+    by_cool, by_warm = forced(cool, drawn), forced(warm, drawn)
+    assert by_cool == pytest.approx(recorded(drawn), abs=ROUNDING)
+    assert all(abs(by_cool[name] - by_warm[name]) > 10 * ROUNDING for name in drawn)
 
 
-def test_defect_4_a_clone_loaded_anew_agrees_to_the_last_bit(cache, caplog):
-    policies = {
-        "base": policy(cache),
-        "clone": policy(cache, "clone"),
-        "premium": policy(cache, "premium"),
-    }
-    responses = answers(policies["base"])
-    caplog.clear()
+def test_defect_4_a_clone_loaded_anew_agrees_to_the_last_bit(
+    policies, responses, caplog
+):
+    how: dict[str, Any] = {"logging_policy": "base", "n_answers": 4, "seed": 1}
+    causal_lm.release()
     with caplog.at_level("INFO"):
-        check = pipeline.clone_check(
-            PROMPTS, responses, policies, logging_policy="base", n_answers=4, seed=1
-        )
+        check = pipeline.clone_check(PROMPTS, responses, policies, **how)
     assert (check.n_checked, check.n_failed, check.max_difference) == (4, 0, 0.0)
     assert sum(record.message.startswith("loading") for record in caplog.records) == 2
     check.check()
+    # The checked answers depend on the seed alone.
+    backwards = dict(reversed(responses.items()))
+    assert pipeline.clone_check(PROMPTS, backwards, policies, **how) == check
+    without = {name: policies[name] for name in NAMES if name != "clone"}
+    check = pipeline.clone_check(PROMPTS, responses, without, **how)
+    assert (check.n_checked, check.n_failed, check.worst) == (0, 0, None)
+    check.check()
 
 
-def test_what_does_not_fit_the_model_has_no_log_probability_and_is_counted(
-    cache, tmp_path, caplog
+def test_neither_order_nor_company_nor_the_number_of_threads_changes_a_bit(
+    policies, responses
 ):
-    base = policy(cache)
-    responses = answers(base)
-    long = dataclasses.replace(
-        responses[PROMPTS[0].prompt_id],
-        diagnostics={
-            **responses[PROMPTS[0].prompt_id].diagnostics,
-            "token_ids": [7] * 2040,
-        },
-    )
-    with Store(tmp_path / "store.sqlite") as store, caplog.at_level("WARNING"):
-        found = pipeline.teacher_force(
-            PROMPTS, {**responses, long.prompt_id: long}, {"base": base}, store
-        )["base"]
-    assert found[long.prompt_id] is None
-    assert all(found[prompt.prompt_id] < 0 for prompt in PROMPTS[1:])
-    assert caplog.messages == [
-        "warning: base: 1 of 6 prompts with their answers are longer than it takes, and have no log-probability"
-    ]
-
-
-# The same again
-
-
-def test_neither_order_nor_company_nor_the_number_of_threads_changes_a_bit(cache):
-    base = policy(cache)
-    responses = answers(base)
+    base = policies["base"]
     expected = forced(base, responses)
-    assert forced(base, responses) == expected
     assert forced(base, dict(reversed(responses.items()))) == expected
-    assert {
-        name: forced(base, {name: response})[name]
-        for name, response in responses.items()
-    } == expected
+    alone = [forced(base, {name: response}) for name, response in responses.items()]
+    assert {name: total for one in alone for name, total in one.items()} == expected
     torch.set_num_threads(2)
     try:
         assert forced(base, responses) == expected
@@ -319,44 +261,136 @@ from elo_exp.entrants.huggingface import HuggingFaceEntrant
 from elo_exp.records import Prompt, Response
 settings, prompts, responses = json.loads(sys.argv[1])
 prompts = {row["prompt_id"]: Prompt.from_dict(row) for row in prompts}
-made = HuggingFaceEntrant(**settings).teacher_force(prompts, [Response.from_dict(row) for row in responses])
-print(json.dumps({forced.prompt_id: forced.total_logprob for forced in made}))
+entrant, responses = HuggingFaceEntrant(**settings), map(Response.from_dict, responses)
+forced = entrant.teacher_force(prompts, list(responses))
+print(json.dumps({each.prompt_id: each.total_logprob for each in forced}))
 """
 
 
-def test_another_process_changes_no_bit(cache, tmp_path):
-    base = policy(cache)
-    responses = answers(base, PROMPTS[:3])
-    rows = [
-        [row.to_dict() for row in some] for some in (PROMPTS[:3], responses.values())
-    ]
-    given = json.dumps([dataclasses.asdict(base), *rows])
-    ran = attempt_program(
-        sys.executable, "-c", ELSEWHERE, given, folder=tmp_path, PYTHONPATH=str(HOME)
-    )
+def test_another_process_changes_no_bit(policies, responses, tmp_path):
+    base, some = policies["base"], [p.to_dict() for p in PROMPTS]
+    rows = [response.to_dict() for response in responses.values()]
+    given = json.dumps([dataclasses.asdict(base), some, rows])
+    program = [sys.executable, "-c", ELSEWHERE, given]
+    ran = attempt_program(*program, folder=tmp_path, PYTHONPATH=str(HOME))
     assert ran.code == 0, ran.err
     assert json.loads(ran.out) == forced(base, responses)
 
 
-# Whose tokens they are
+# The stage
 
 
-def test_tokens_of_another_tokenizer_are_refused(cache, tmp_path, monkeypatch):
-    other = policy(
-        cache, model=str(tiny_model(tmp_path / "other", n_layers=2)), entrant_id="other"
-    )
-    responses = answers(policy(cache), PROMPTS[:1])
-    message = "other: the answer of tiny_base to .* has the tokens of another tokenizer, or of one"
+def force(
+    path: Path, policies: Any, responses: Any, prompts: Any = PROMPTS
+) -> tuple[dict[str, Totals], Usage]:
+    with Store(path) as store:
+        found = pipeline.teacher_force(prompts, responses, policies, store)
+        return found, store.usage
+
+
+def test_a_clone_shares_the_logging_policys_log_probabilities_and_nothing_is_forced_twice(
+    policies, responses, tmp_path, caplog
+):
+    store = tmp_path / "store.sqlite"
+    with caplog.at_level("INFO"):
+        _, usage = force(store, policies, responses, PROMPTS[:2])
+    loads = [message for message in caplog.messages if message.startswith("loading")]
+    assert len(loads) == 2  # of base, which unhelpful shares, and of premium
+    assert (usage.logprobs_forced, usage.logprobs_stored) == (6, 2)
+    first, usage = force(store, policies, responses)
+    assert (usage.logprobs_forced, usage.logprobs_stored) == (12, 12)
+    second, usage = force(store, policies, responses)
+    assert (usage.logprobs_wanted, usage.logprobs_forced) == (24, 0)
+    assert second == first
+    assert [(name, list(totals)) for name, totals in first.items()] == [
+        (name, list(BY_ID)) for name in NAMES
+    ]
+    assert first["clone"] == first["base"]
+    for other in ("unhelpful", "premium"):
+        assert all(first[other][name] != first["base"][name] for name in responses)
+
+
+def test_only_answered_prompts_are_forced_and_counted(policies, responses, tmp_path):
+    some = {prompt.prompt_id: responses[prompt.prompt_id] for prompt in PROMPTS[:3]}
+    found, _ = force(tmp_path / "store.sqlite", {"base": policies["base"]}, some)
+    assert set(found["base"]) == set(some)
+    with Store(tmp_path / "store.sqlite") as store:
+        counts = pipeline.n_forced(PROMPTS, some, policies, store)
+    assert counts == {"base": 3, "clone": 3, "unhelpful": 0, "premium": 0}
+
+
+def test_what_does_not_fit_the_model_has_no_log_probability_and_is_counted(
+    policies, responses, tmp_path, caplog
+):
+    name = PROMPTS[0].prompt_id
+    long = {**responses, name: with_tokens(responses[name], [7] * 2040)}
+    base = {"base": policies["base"]}
+    with caplog.at_level("WARNING"):
+        found, _ = force(tmp_path / "store.sqlite", base, long)
+    assert [key for key, total in found["base"].items() if total is None] == [name]
+    (warning,) = caplog.messages
+    assert "base: 1 of 6 prompts with their answers are longer than it takes" in warning
+
+
+def test_the_key_has_all_that_can_change_a_log_probability_and_nothing_else(cache):
+    def key(**changes: Any) -> Any:
+        return policy(cache, "base", **changes).logprob_key(PROMPTS[0])
+
+    others: list[dict[str, Any]] = [
+        {"temperature": 0.9},
+        {"system_prompt": "Be brief."},
+        {"chat_template": "none"},
+        {"dtype": "bfloat16"},
+    ]
+    assert all(key(**change) != key() for change in others)
+    same = [{"max_new_tokens": 9}, {"batch_size": 2}, {"entrant_id": "ann"}]
+    assert all(key(**change) == key() for change in same)
+
+
+def test_an_entrant_that_is_no_policy_is_refused(policies, cache):
+    assert pipeline.as_policies(policies, logging_policy="base") == policies
+    probe = shipped("entrant", "probe_reference")
+    for other, message in (
+        (probe, "records no log-probabilities. Expected logprobs=true"),
+        (policy(cache, logprobs=False), "records no log-probabilities."),
+        (policy(cache, max_new_tokens=9), "cuts its answers at 9 tokens, base at 12."),
+    ):
+        pair = {"base": policies["base"], "ann": other}
+        with pytest.raises(UserError, match=f"^entrant.ann: {message}"):
+            pipeline.as_policies(pair, logging_policy="base")
+    message = "logging_policy: found 'p0'. Expected one of base, clone"
     with pytest.raises(UserError, match=message):
-        forced(other, responses)
-    base = policy(cache)
-    config = causal_lm.load(base.weights).model.generation_config
-    monkeypatch.setattr(config, "eos_token_id", [0, 9])
-    with pytest.raises(UserError, match="or of one with other end tokens"):
-        forced(base, responses)
+        pipeline.as_policies(policies, logging_policy="p0")
 
 
-def test_an_answer_without_recorded_tokens_is_not_tokenised_again(cache):
-    message = "has no recorded token_ids. Expected .* entrant.tiny_base.logprobs=true"
+def test_a_clone_whose_weights_change_during_the_run_fails_the_check(
+    policies, responses, cache, tmp_path
+):
+    pair = {}
+    for name in ("one", "two"):
+        folder = shutil.copytree(policies["base"].weights.model, tmp_path / name)
+        pair[name] = policy(cache, model=str(folder), entrant_id=name)
+    assert pair["one"].logprob_key(PROMPTS[0]) == pair["two"].logprob_key(PROMPTS[0])
+    others = Path(policies["premium"].weights.model)
+    shutil.copy(others / "model.safetensors", tmp_path / "two")
+    how: dict[str, Any] = {"logging_policy": "one", "n_answers": 3, "seed": 1}
+    check = pipeline.clone_check(PROMPTS, responses, pair, **how)
+    assert (check.n_checked, check.n_failed) == (3, 3)
+    message = "one and its clones: 3 of 3 answers differ by more than 0"
     with pytest.raises(UserError, match=message):
-        forced(policy(cache), answers(policy(cache, logprobs=False), PROMPTS[:1]))
+        check.check()
+
+
+@pytest.mark.parametrize(
+    ("shift", "n_failed"), [(0.0, 0), (0.0009, 0), (0.0011, 1), (-0.0011, 1)]
+)
+def test_drawn_and_forced_totals_may_differ_by_what_is_allowed(
+    responses, shift, n_failed
+):
+    """One answer's total is shifted; a thousandth of a nat is allowed; null is not checked."""
+    found: Totals = dict(recorded(responses))
+    found[PROMPTS[2].prompt_id] += shift
+    found[PROMPTS[0].prompt_id] = None
+    check = pipeline.generation_check(responses, found, allowed=1e-3)
+    assert (check.n_checked, check.n_failed) == (5, n_failed)
+    assert check.max_difference == pytest.approx(abs(shift))

@@ -19,12 +19,7 @@ from elo_exp.models.generation import (
     environment,
     prompt_seed,
 )
-from elo_exp.models.teacher_forcing import (
-    Forced,
-    recorded_ids,
-    tokenizer_fingerprint,
-    totals,
-)
+from elo_exp.models.teacher_forcing import tokenizer_fingerprint
 from elo_exp.records import ForcedLogprob, Prompt, Response, UserError
 from elo_exp.types import Count, Positive, TopP
 
@@ -132,29 +127,21 @@ class HuggingFaceEntrant(ModelSettings):
         if not responses:
             return
         assert self.temperature is not None
-        lm = causal_lm.load(self.weights)
-        tokenizer = _tokenizer(lm)
-        items = {
-            response.prompt_id: Forced(
-                prompt_ids=self.chat_ids(
-                    lm, prompts[response.prompt_id].text, self.system_prompt
-                ),
-                token_ids=recorded_ids(
-                    response, policy=self.entrant_id, tokenizer=tokenizer
-                ),
+        lm, temperature = causal_lm.load(self.weights), self.temperature
+
+        def score(prompt: Prompt, tokens: Sequence[int]) -> float | None:
+            ids = self.chat_ids(lm, prompt.text, self.system_prompt)
+            return teacher_forcing.total_logprob(
+                lm, ids, tokens, temperature=temperature
             )
-            for response in responses
-        }
-        for name, total in totals(
-            lm, items, temperature=self.temperature, label=self.entrant_id
-        ):
-            yield ForcedLogprob(
-                entrant_id=self.entrant_id,
-                prompt_id=name,
-                total_logprob=total,
-                n_tokens=len(items[name].token_ids),
-                timestamp=utc_now(),
-            )
+
+        yield from teacher_forcing.force(
+            prompts,
+            responses,
+            score,
+            policy=self.entrant_id,
+            tokenizer=_tokenizer(lm),
+        )
 
     @property
     def max_answer_tokens(self) -> int:

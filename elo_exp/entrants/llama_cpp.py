@@ -15,7 +15,6 @@ from elo_exp.files import utc_now
 from elo_exp.models import checkpoints, gguf, teacher_forcing
 from elo_exp.models.generation import check_lengths, prompt_seed
 from elo_exp.models.gguf import GgufFile, GgufModel, log_softmax
-from elo_exp.models.teacher_forcing import recorded_ids
 from elo_exp.records import ForcedLogprob, Prompt, Response, UserError
 from elo_exp.types import Count, Integer, Positive
 
@@ -120,17 +119,22 @@ class LlamaCppEntrant:
         if not responses:
             return
         lm = gguf.load(self.weights)
-        for response in responses:
-            tokens = recorded_ids(
-                response, policy=self.entrant_id, tokenizer=lm.tokenizer
-            )
-            yield ForcedLogprob(
-                entrant_id=self.entrant_id,
-                prompt_id=response.prompt_id,
-                total_logprob=self._total(lm, prompts[response.prompt_id], tokens),
-                n_tokens=len(tokens),
-                timestamp=utc_now(),
-            )
+
+        def score(prompt: Prompt, tokens: Sequence[int]) -> float | None:
+            ids = self._chat_ids(lm, prompt)
+            if len(ids) + len(tokens) > self.n_ctx:
+                return None
+            logits = lm.logits([*ids, *tokens], reset=True)[len(ids) - 1 : -1]
+            logprobs = log_softmax(logits, self.temperature)
+            return math.fsum(logprobs[np.arange(len(tokens)), tokens].tolist())
+
+        yield from teacher_forcing.force(
+            prompts,
+            responses,
+            score,
+            policy=self.entrant_id,
+            tokenizer=lm.tokenizer,
+        )
 
     def _chat_ids(self, lm: GgufModel, prompt: Prompt) -> list[int]:
         return lm.chat_ids(
@@ -171,14 +175,3 @@ class LlamaCppEntrant:
             },
             timestamp=utc_now(),
         )
-
-    def _total(
-        self, lm: GgufModel, prompt: Prompt, tokens: Sequence[int]
-    ) -> float | None:
-        ids = self._chat_ids(lm, prompt)
-        if len(ids) + len(tokens) > self.n_ctx:
-            return None
-        logits = lm.logits([*ids, *tokens], reset=True)[len(ids) - 1 : -1]
-        logprobs = log_softmax(logits, self.temperature)[np.arange(len(tokens)), tokens]
-        place = f"{self.entrant_id}, {prompt.prompt_id}"
-        return teacher_forcing.check_logprob(math.fsum(logprobs.tolist()), place)

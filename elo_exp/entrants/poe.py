@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from time import monotonic
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +19,7 @@ from elo_exp.models.generation import (
     Throughput,
     check_lengths,
     environment,
+    in_batches,
     prompt_seed,
 )
 from elo_exp.models.multihead import MultiHead, geometry
@@ -135,12 +135,14 @@ class ProductOfExpertsEntrant(ModelSettings):
             label=self.entrant_id,
         )
         throughput = Throughput(self.entrant_id)
-        for prompt in prompts:
-            start = monotonic()
-            response = self._answer(lm, model, prompt, rows[prompt.prompt_id])
-            throughput.add(
-                response.diagnostics["n_tokens_generated"], monotonic() - start
-            )
+        for _, response in in_batches(
+            prompts,
+            lambda some: self._answer(lm, model, some[0], rows[some[0].prompt_id]),
+            batch_size=1,
+            label=self.entrant_id,
+            hint="Lower max_new_tokens, or use dtype=bfloat16 or device=cpu.",
+        ):
+            throughput.add(response.diagnostics["n_tokens_generated"])
             yield response
         throughput.log()
 
@@ -164,24 +166,13 @@ class ProductOfExpertsEntrant(ModelSettings):
         import torch
 
         seed = prompt_seed(prompt.prompt_id)
-        try:
-            with torch.inference_mode():
-                drafter, decoded = self._decode(
-                    lm, model, ids, np.random.default_rng(seed)
-                )
-                text = lm.tokenizer.decode(decoded.tokens, skip_special_tokens=True)
-                p_correct = (
-                    self._p_correct(lm, model, prompt, text, decoded)
-                    if self.needs_uncertainty
-                    else None
-                )
-        except RuntimeError as error:
-            if not causal_lm.is_out_of_memory(error):
-                raise
-            raise UserError(
-                f"{self.entrant_id}: out of memory with {prompt.prompt_id}. Lower max_new_tokens, "
-                "or use dtype=bfloat16 or device=cpu."
-            ) from None
+        with torch.inference_mode():
+            rng = np.random.default_rng(seed)
+            drafter, decoded = self._decode(lm, model, ids, rng)
+            text = lm.tokenizer.decode(decoded.tokens, skip_special_tokens=True)
+            p_correct = None
+            if self.needs_uncertainty:
+                p_correct = self._p_correct(lm, model, prompt, text, decoded)
         return Response(
             entrant_id=self.entrant_id,
             prompt_id=prompt.prompt_id,

@@ -24,6 +24,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from elo_exp.files import open_text, sha256
 from elo_exp.records import UserError, fingerprint
+from elo_exp.types import Count
 
 if TYPE_CHECKING:
     import torch
@@ -38,11 +39,7 @@ _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
 _TENSOR = re.compile(
     r"(?:^|\.)(blocks|layers)\.(\d+)\.(?:.+\.)?(\w+)\.lora_([AB])(?:\.\w+)?\.weight$"
 )
-_Count = Annotated[int, Field(strict=True, ge=1)]
-_Above0 = Field(strict=True, gt=0)
-_Positive = (
-    Annotated[int, _Above0] | Annotated[float, _Above0]
-)  # an int stays one, for the digest
+_Positive = Annotated[int | float, Field(gt=0)]  # an int stays one, for the digest
 _Projection = Literal["w1", "w2", "w3", "gate_proj", "down_proj", "up_proj"]
 
 
@@ -50,8 +47,8 @@ _Projection = Literal["w1", "w2", "w3", "gate_proj", "down_proj", "up_proj"]
 class Manifest:
     """The `config` of a manifest.json. `heads_depth`: last layers that each head has to itself."""
 
-    num_shards: _Count | None = None
-    heads_depth: _Count = 3
+    num_shards: Count | None = None
+    heads_depth: Count = 3
     lora_r: _Positive | None = None
     lora_alpha: _Positive | None = None
     target_modules: list[_Projection] | None = None
@@ -71,7 +68,7 @@ class HeadFiles:
     """The files of each language head, in the order of training, and of the uncertainty head."""
 
     depth: int
-    heads: tuple[tuple[AdapterFile, ...], ...]
+    heads: Sequence[Sequence[AdapterFile]]
     uncertainty: AdapterFile | None
 
     @property
@@ -112,29 +109,28 @@ def find(
     rob_checkpoint  the checkpoint of `robustness_dir` that follows the security update: a training
                     step, or FINAL; None for no robustness update
     """
-    if rob_checkpoint is not None and robustness_dir is None:
-        raise UserError(
-            f"robustness_dir: has no value with rob_checkpoint={rob_checkpoint}. Expected "
-            "the folder of the robustness adapters (ELO_EXP_ROBUSTNESS_DIR), or "
-            "rob_checkpoint=null."
-        )
     folder = Path(security_dir).expanduser()
     manifest = _manifest(folder)
-    if manifest is None:
-        raise UserError(
-            f"security_dir: found no manifest.json in {folder}. Expected one that counts the heads."
-        )
     if manifest.num_shards is None:
         raise UserError(
-            f"{folder / 'manifest.json'}: has no num_shards. Expected 1 or more."
+            f"security_dir: found no manifest.json with num_shards in {folder}. Expected one that "
+            "counts the heads."
         )
-    shards = range(manifest.num_shards)
-    heads = [[_adapter(_final("security_dir", folder, i), manifest)] for i in shards]
-    if rob_checkpoint is not None and robustness_dir is not None:
+    heads = [
+        [_described(_final("security_dir", folder, shard), manifest)]
+        for shard in range(manifest.num_shards)
+    ]
+    if rob_checkpoint is not None:
+        if robustness_dir is None:
+            raise UserError(
+                f"robustness_dir: has no value with rob_checkpoint={rob_checkpoint}. Expected "
+                "the folder of the robustness adapters (ELO_EXP_ROBUSTNESS_DIR), or "
+                "rob_checkpoint=null."
+            )
         later = Path(robustness_dir).expanduser()
-        settings = _manifest(later)
         for shard, files in enumerate(heads):
-            files.append(_adapter(_checkpoint(later, shard, rob_checkpoint), settings))
+            path = _checkpoint(later, shard, rob_checkpoint)
+            files.append(_described(path, _manifest(later)))
     uncertainty = None
     if uncertainty_path is not None:
         path = Path(uncertainty_path).expanduser()
@@ -143,7 +139,7 @@ def find(
                 f"uncertainty_path: found no file {path}. Expected one that ends in "
                 f"{', '.join(_SUFFIXES)}."
             )
-        uncertainty = _adapter(path, _manifest(path.parent))
+        uncertainty = _described(path, _manifest(path.parent))
     return HeadFiles(
         depth=manifest.heads_depth,
         heads=tuple(map(tuple, heads)),
@@ -232,8 +228,8 @@ def _pair(
     rank = len(down)
     if down.shape != (rank, size_in) or up.shape != (size_out, rank):
         raise UserError(
-            f"{where}: found lora_A {_shape(down)}, lora_B {_shape(up)}. Expected rank x {size_in} "
-            f"and {size_out} x rank, as the model's layers are. Is it another model's adapter?"
+            f"{where}: found lora_A {tuple(down.shape)}, lora_B {tuple(up.shape)}. Expected (rank, "
+            f"{size_in}), ({size_out}, rank), as in the model. Is it another model's adapter?"
         )
     if file.rank not in (None, rank):
         raise UserError(
@@ -243,10 +239,6 @@ def _pair(
     return down, up.T * (alpha / rank)
 
 
-def _shape(tensor: torch.Tensor) -> str:
-    return " x ".join(map(str, tensor.shape))
-
-
 def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
     """Read a state dict; of torch files only tensors and plain containers are unpickled."""
     import torch
@@ -254,11 +246,10 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
     from safetensors.torch import load_file
 
     try:
-        state: Any = (
-            load_file(path)
-            if path.suffix == ".safetensors"
-            else torch.load(path, map_location="cpu", weights_only=True)
-        )
+        if path.suffix == ".safetensors":
+            state: Any = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise UserError(
             f"{path}: refused, because it holds more than tensors, and reading that would run its "
@@ -269,12 +260,11 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
         raise UserError(
             f"{path}: cannot be read ({reason}). Expected a state dict of tensors."
         ) from None
-    state = state.get("head_state_dict", state) if isinstance(state, dict) else state
-    if not isinstance(state, dict) or not all(
-        isinstance(tensor, torch.Tensor) for tensor in state.values()
-    ):
-        raise UserError(f"{path}: found no state dict. Expected tensors by name.")
-    return state
+    if isinstance(state, dict):
+        state = state.get("head_state_dict", state)
+        if all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
+            return dict(state)
+    raise UserError(f"{path}: found no state dict. Expected tensors by name.")
 
 
 def _final(setting: str, folder: Path, shard: int) -> Path:
@@ -297,34 +287,29 @@ def _checkpoint(folder: Path, shard: int, step: int) -> Path:
         number = re.match(r"checkpoint_step_(\d+)(?!\d)", path.name)
         if number and path.suffix in _SUFFIXES:
             steps.setdefault(int(number[1]), []).append(path)
-    found = steps.get(step, [])
-    if not found:
-        known = (
-            f"steps {', '.join(map(str, sorted(steps)))}"
-            if steps
-            else "no checkpoint_step_N"
-        )
+    if step not in steps:
+        known = f"steps {', '.join(map(str, sorted(steps)))}"
         raise UserError(
-            f"rob_checkpoint: found {step}; {where} has {known}. Expected one of them, or {FINAL}."
+            f"rob_checkpoint: found {step}; {where} has "
+            f"{known if steps else 'no checkpoint_step_N'}. Expected one of them, or {FINAL}."
         )
-    if len(found) > 1:
+    path, *others = steps[step]
+    if others:
         raise UserError(
-            f"rob_checkpoint: step {step} is both {found[0]} and {found[1]}. Keep one of "
-            "them there."
+            f"rob_checkpoint: step {step} is both {path} and {others[0]}. Keep one of them there."
         )
-    return found[0]
+    return path
 
 
-def _adapter(path: Path, manifest: Manifest | None) -> AdapterFile:
-    manifest = manifest or Manifest()
+def _described(path: Path, manifest: Manifest) -> AdapterFile:
     return AdapterFile(path=path, rank=manifest.lora_r, alpha=manifest.lora_alpha)
 
 
-def _manifest(folder: Path) -> Manifest | None:
-    """Read a folder's manifest.json; None where there is none."""
+def _manifest(folder: Path) -> Manifest:
+    """Read a folder's manifest.json; an empty manifest where there is none."""
     path = folder / "manifest.json"
     if not path.is_file():
-        return None
+        return Manifest()
     try:
         with open_text(path) as file:
             return TypeAdapter(Manifest).validate_python(json.load(file)["config"])

@@ -86,14 +86,14 @@ def release() -> None:
     """Drop the loaded model and free the accelerator's memory."""
     if _loaded:
         _loaded.clear()
-        gc.collect()
-        empty_cache()
+        free_memory()
 
 
-def empty_cache() -> None:
-    """Return the memory that torch holds in reserve to the accelerator."""
+def free_memory() -> None:
+    """Return the memory of dropped tensors to the accelerator."""
     import torch
 
+    gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     elif torch.backends.mps.is_available():
@@ -132,22 +132,16 @@ def choose_dtype(name: str, device: str) -> torch.dtype:
 def split_revision(adapter: str) -> tuple[str, str | None]:
     """Split NAME@REVISION; a folder has no revision, whatever its name is."""
     name, at, revision = adapter.rpartition("@")
-    return (
-        (name, revision)
-        if at and not Path(adapter).expanduser().is_dir()
-        else (adapter, None)
-    )
+    if not at or Path(adapter).expanduser().is_dir():
+        return adapter, None
+    return name, revision
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether torch ran out of memory: CUDA has a class for it, other devices only a message."""
-    import torch
-
-    if isinstance(error, torch.cuda.OutOfMemoryError):
-        return True
+    """Whether torch ran out of memory, which not every device has a class of errors for."""
     messages = ("out of memory", "can't allocate memory", "Invalid buffer size")
     return isinstance(error, RuntimeError) and any(
-        text in str(error) for text in messages
+        message in str(error) for message in messages
     )
 
 
@@ -163,44 +157,47 @@ def chat_ids(
     chat_template  a Jinja text in place of the tokenizer's own; NO_TEMPLATE: the bare texts
     Raises UserError where there is no template, or one that cannot take these messages.
     """
+    tokenizer, model = lm.tokenizer, lm.checkpoint.model
+    if chat_template == NO_TEMPLATE:
+        return list(tokenizer(bare_text(prompt_text, system_prompt))["input_ids"])
+    with template_errors(model, chat_template or tokenizer.chat_template):
+        encoded = tokenizer.apply_chat_template(
+            messages(prompt_text, system_prompt),
+            chat_template=chat_template,
+            add_generation_prompt=True,
+            return_dict=True,
+        )
+        return list(encoded["input_ids"])
+
+
+def bare_text(prompt_text: str, system_prompt: str | None) -> str:
+    """Join a prompt to the system prompt without a chat template."""
+    return "\n\n".join(filter(None, [system_prompt, prompt_text]))
+
+
+def messages(prompt_text: str, system_prompt: str | None) -> list[dict[str, str]]:
+    """Word a prompt as the messages of a chat."""
+    system = [{"role": "system", "content": system_prompt}] if system_prompt else []
+    return [*system, {"role": "user", "content": prompt_text}]
+
+
+@contextmanager
+def template_errors(model: str, template: str | None) -> Iterator[None]:
+    """Raise UserError where there is no chat template, or one that cannot be rendered."""
     from jinja2 import TemplateError
 
-    tokenizer = lm.tokenizer
-    if chat_template == NO_TEMPLATE:
-        return list(
-            tokenizer("\n\n".join(filter(None, [system_prompt, prompt_text])))[
-                "input_ids"
-            ]
-        )
-    if chat_template is None and not tokenizer.chat_template:
+    another = f"with chat_template=FILE.jinja, or chat_template={NO_TEMPLATE} to send"
+    if not template:
         raise UserError(
-            f"{lm.checkpoint.model}: its tokenizer has no chat template. Give one with "
-            f"chat_template=FILE.jinja, or chat_template={NO_TEMPLATE} to send the prompt as it is."
+            f"{model}: has no chat template. Give one {another} the prompt as it is."
         )
-    system = [{"role": "system", "content": system_prompt}] if system_prompt else []
-    messages = [*system, {"role": "user", "content": prompt_text}]
     try:
-        text = tokenizer.apply_chat_template(
-            messages,
-            chat_template=chat_template,
-            tokenize=False,
-            add_generation_prompt=True,
-        )
-    except TemplateError as error:
-        raise template_error(
-            lm.checkpoint.model, error, has_system=bool(system)
+        yield
+    except (TemplateError, ValueError) as error:
+        raise UserError(
+            f"{model}: its chat template cannot take these messages ({_first_line(error)}). Give "
+            f"another {another} the prompt as it is, or leave system_prompt out if there is one."
         ) from None
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def template_error(model: str, error: Exception, *, has_system: bool) -> UserError:
-    """Word the error of a chat template that cannot be rendered."""
-    with_system = " with a system prompt" if has_system else ""
-    without = ", or leave system_prompt out" if has_system else ""
-    return UserError(
-        f"{model}: the chat template cannot be used{with_system} ({_first_line(error)}). Give "
-        f"another with chat_template=FILE.jinja{without}."
-    )
 
 
 def require_packages(model: str) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
 from elo_exp import progress
-from elo_exp.models.causal_lm import CausalLM, empty_cache, is_out_of_memory
+from elo_exp.models.causal_lm import CausalLM, free_memory, is_out_of_memory
 from elo_exp.records import UserError
 
 if TYPE_CHECKING:
@@ -101,20 +100,14 @@ def continuations(
     throughput in the log. Raises UserError where memory is too small for one prompt.
     """
     throughput = Throughput(label)
-
-    def work(names: Sequence[str]) -> list[Continuation]:
-        start = time.monotonic()
-        made = _continue(lm, {name: prompts[name] for name in names}, decoding)
-        throughput.add(
-            sum(len(each.token_ids) for each in made), time.monotonic() - start
-        )
-        return made
-
-    longest_first = sorted(prompts, key=lambda name: -len(prompts[name]))
-    hint = "Lower max_new_tokens, or use dtype=bfloat16 or another device."
     for names, made in in_batches(
-        longest_first, work, batch_size=batch_size, label=label, hint=hint
+        sorted(prompts, key=lambda name: -len(prompts[name])),
+        lambda names: _continue(lm, {name: prompts[name] for name in names}, decoding),
+        batch_size=batch_size,
+        label=label,
+        hint="Lower max_new_tokens, or use dtype=bfloat16 or another device.",
     ):
+        throughput.add(sum(len(each.token_ids) for each in made))
         yield from zip(names, made, strict=True)
     throughput.log()
 
@@ -140,16 +133,14 @@ def in_batches(
             if not is_out_of_memory(error):
                 raise
             if len(batch) == 1:
-                raise UserError(
-                    f"{label}: out of memory with a single prompt. {hint}"
-                ) from None
+                message = f"{label}: out of memory with a single prompt. {hint}"
+                raise UserError(message) from None
             batch_size = len(batch) // 2
         else:
             start += len(batch)
             yield batch, made
             continue
-        gc.collect()  # only here, where the exception no longer holds the failed batch's tensors
-        empty_cache()
+        free_memory()  # only here, where the exception no longer holds the batch's tensors
         logger.info(
             "%s: out of memory with %d prompts a batch, continuing with %d",
             label,
@@ -159,30 +150,22 @@ def in_batches(
 
 
 class Throughput:
-    """Tokens per second, shown in progress and logged at the end."""
+    """Tokens per second since it was made, shown in progress and logged at the end."""
 
     def __init__(self, label: str) -> None:
-        self._label = label
-        self._n_tokens = 0
-        self._seconds = 0.0
+        self._label, self._n_tokens, self._start = label, 0, time.monotonic()
 
-    @property
-    def _rate(self) -> float:
-        return self._n_tokens / self._seconds if self._seconds else 0.0
-
-    def add(self, n_tokens: int, seconds: float) -> None:
+    def add(self, n_tokens: int) -> None:
         self._n_tokens += n_tokens
-        self._seconds += seconds
-        progress.note(f"{self._label}: {self._rate:,.0f} tokens/s")
+        progress.note(f"{self._label}: {self._rate():,.0f} tokens/s")
 
     def log(self) -> None:
         logger.info(
-            "%s: %d tokens in %.0f s, %.0f tokens/s",
-            self._label,
-            self._n_tokens,
-            self._seconds,
-            self._rate,
+            "%s: %d tokens, %.0f tokens/s", self._label, self._n_tokens, self._rate()
         )
+
+    def _rate(self) -> float:
+        return self._n_tokens / max(time.monotonic() - self._start, 1e-9)
 
 
 def left_padded(
@@ -202,97 +185,64 @@ def _continue(
     lm: CausalLM, prompts: Mapping[str, Sequence[int]], decoding: Decoding
 ) -> list[Continuation]:
     ids, mask = left_padded(lm, list(prompts.values()))
-    sampler = None
-    if decoding.temperature is not None:
-        seeds = [prompt_seed(name) for name in prompts]
-        sampler = _Sampler(decoding, seeds, start=ids.shape[1], device=lm.device)
+    sampler = None if decoding.temperature is None else _Sampler(decoding, prompts, lm)
     generated = lm.model.generate(
         input_ids=ids,
         attention_mask=mask,
         max_new_tokens=decoding.max_new_tokens,
         logits_processor=[sampler] if sampler else [],
     )
-    rows = generated[:, ids.shape[1] :].tolist()
-    logprobs = sampler.logprobs() if sampler else [None] * len(rows)
-    return [
-        _cut(row, row_logprobs, lm.end_ids, len(rows))
-        for row, row_logprobs in zip(rows, logprobs, strict=True)
-    ]
-
-
-def _cut(
-    row: list[int],
-    logprobs: list[float] | None,
-    end_ids: Sequence[int],
-    batch_size: int,
-) -> Continuation:
-    """Cut the padding after a row's end token."""
-    end = next((i for i, token in enumerate(row) if token in end_ids), None)
-    n = len(row) if end is None else end + 1
-    return Continuation(
-        token_ids=row[:n],
-        total_logprob=None if logprobs is None else math.fsum(logprobs[:n]),
-        finish_reason="length" if end is None else "stop",
-        batch_size=batch_size,
-    )
+    made = []
+    for i, row in enumerate(generated[:, ids.shape[1] :].tolist()):
+        ends = [place for place, token in enumerate(row) if token in lm.end_ids]
+        n = ends[0] + 1 if ends else len(row)  # padding follows
+        made.append(
+            Continuation(
+                token_ids=row[:n],
+                total_logprob=sampler.total_logprob(i, n) if sampler else None,
+                finish_reason="stop" if ends else "length",
+                batch_size=len(prompts),
+            )
+        )
+    return made
 
 
 class _Sampler:
     """A logits processor that leaves one token of each row: the one at its next uniform number.
 
-    The uniform numbers are drawn on the CPU, by a generator for each row, so that they are the
-    same on every device and in every batch.
+    The uniform numbers are drawn on the CPU, by a generator for each prompt's name, so that they
+    are the same on every device and in every batch.
     """
 
-    def __init__(
-        self,
-        decoding: Decoding,
-        seeds: Sequence[int],
-        *,
-        start: int,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, decoding: Decoding, names: Iterable[str], lm: CausalLM) -> None:
         import torch
 
-        assert decoding.temperature is not None
-        self._temperature, self._top_p, self._start = (
-            decoding.temperature,
-            decoding.top_p,
-            start,
-        )
-        rows = [
-            torch.rand(
-                decoding.max_new_tokens,
-                generator=torch.Generator().manual_seed(seed),
-                dtype=torch.float64,
-            )
-            for seed in seeds
-        ]
-        dtype = torch.float32 if device.type == "mps" else torch.float64
-        self._uniforms = torch.stack(rows).to(dtype).to(device)
-        self._chosen: list[
-            torch.Tensor
-        ] = []  # probabilities (row, 1) of the tokens, by step
+        self._decoding = decoding
+        rows = []
+        for name in names:
+            source = torch.Generator().manual_seed(prompt_seed(name))
+            n, dtype = decoding.max_new_tokens, torch.float64
+            rows.append(torch.rand(n, generator=source, dtype=dtype))
+        self._dtype = torch.float32 if lm.device.type == "mps" else torch.float64
+        self._uniforms = torch.stack(rows).to(self._dtype).to(lm.device)
+        self._logprobs: list[torch.Tensor] = []  # (row,) of the tokens, by step
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         import torch
 
-        step = input_ids.shape[1] - self._start
-        probabilities = torch.softmax(
-            scores.to(self._uniforms.dtype) / self._temperature, dim=-1
-        )
-        tokens = token_at(
-            self._uniforms[:, step : step + 1], probabilities, self._top_p
-        )
-        self._chosen.append(probabilities.gather(1, tokens))
+        assert self._decoding.temperature is not None
+        logits = scores.to(self._dtype) / self._decoding.temperature
+        probabilities = torch.softmax(logits, dim=-1)
+        uniforms = self._uniforms[:, len(self._logprobs), None]
+        tokens = token_at(uniforms, probabilities, self._decoding.top_p)
+        self._logprobs.append(probabilities.gather(1, tokens)[:, 0].log())
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens, 0.0)
 
-    def logprobs(self) -> list[list[float]]:
-        """Log-probabilities of each row's tokens, in nats."""
+    def total_logprob(self, row: int, n: int) -> float:
+        """Log-probability of a row's first n tokens, in nats."""
         import torch
 
-        rows: list[list[float]] = torch.cat(self._chosen, dim=1).log().tolist()
-        return rows
+        return math.fsum(torch.stack(self._logprobs[:n])[:, row].tolist())
 
 
 def token_at(

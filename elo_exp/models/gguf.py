@@ -9,7 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from elo_exp.models.causal_lm import NO_TEMPLATE, template_error
+from elo_exp.models.causal_lm import (
+    NO_TEMPLATE,
+    bare_text,
+    messages,
+    template_errors,
+)
 from elo_exp.models.teacher_forcing import tokenizer_fingerprint
 from elo_exp.records import UserError
 
@@ -60,29 +65,17 @@ class GgufModel:
         self, text: str, *, system_prompt: str | None, chat_template: str | None
     ) -> list[int]:
         """Tokenise a prompt in the given template, else in the file's own."""
-        from jinja2 import TemplateError
         from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
         if chat_template == NO_TEMPLATE:
-            bare = "\n\n".join(filter(None, [system_prompt, text]))
-            return list(self._lm.tokenize(bare.encode(), add_bos=True, special=False))
+            bare = bare_text(text, system_prompt).encode()
+            return list(self._lm.tokenize(bare, add_bos=True, special=False))
         template = chat_template or self._lm.metadata.get("tokenizer.chat_template")
-        if template is None:
-            raise UserError(
-                f"{self._path}: has no chat template. Give one with chat_template=FILE.jinja, or "
-                f"chat_template={NO_TEMPLATE}."
-            )
-        system = [{"role": "system", "content": system_prompt}] if system_prompt else []
-        messages = [*system, {"role": "user", "content": text}]
-        try:
+        with template_errors(str(self._path), template):
             formatter = Jinja2ChatFormatter(
                 template=template, eos_token=self._eos, bos_token=self._bos
             )
-            prompt = formatter(messages=messages).prompt
-        except (TemplateError, ValueError) as error:
-            raise template_error(
-                str(self._path), error, has_system=bool(system)
-            ) from None
+            prompt = formatter(messages=messages(text, system_prompt)).prompt
         return list(self._lm.tokenize(prompt.encode(), add_bos=False, special=True))
 
     def logits(self, ids: Sequence[int], *, reset: bool) -> np.ndarray:

@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import inspect
 import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from elo_exp.files import utc_now
 from elo_exp.models.causal_lm import CausalLM
 from elo_exp.models.generation import Throughput, in_batches
-from elo_exp.records import MAX_LOGPROB, Response, UserError, fingerprint
+from elo_exp.records import (
+    MAX_LOGPROB,
+    ForcedLogprob,
+    Prompt,
+    Response,
+    UserError,
+    fingerprint,
+)
 
 VERSION = 1  # part of every cache key: raise it when scoring changes
 _ROWS = (
     256  # positions whose distribution over the vocabulary is held in float64 at a time
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Forced:
-    """The tokens of a prompt, and those of the answer to be scored after it."""
-
-    prompt_ids: Sequence[int]
-    token_ids: Sequence[int]
 
 
 def tokenizer_fingerprint(vocabulary: Mapping[str, int], end_ids: Sequence[int]) -> str:
@@ -58,35 +56,49 @@ def recorded_ids(response: Response, *, policy: str, tokenizer: str) -> list[int
     return list(recorded["token_ids"])
 
 
-def totals(
-    lm: CausalLM, items: Mapping[str, Forced], *, temperature: float, label: str
-) -> Iterator[tuple[str, float | None]]:
-    """Yield the log-probability of each item's tokens under softmax(logits / temperature), in nats.
+def force(
+    prompts: Mapping[str, Prompt],
+    responses: Sequence[Response],
+    score: Callable[[Prompt, Sequence[int]], float | None],
+    *,
+    policy: str,
+    tokenizer: str,
+) -> Iterator[ForcedLogprob]:
+    """Yield the log-probability of each response's recorded tokens under a policy.
 
-    None for an item longer than the model's context. `label` names the throughput in the log.
-    Raises UserError where memory is too small, and where the model's arithmetic overflows.
+    prompts    by prompt_id
+    score      the log-probability of an answer's tokens, in nats; None where prompt and answer
+               are longer than the model's context
+    tokenizer  fingerprint of the policy's tokenizer
+    Raises UserError as recorded_ids() and check_logprob(), and where memory is too small.
     """
-    throughput = Throughput(label)
-
-    def work(names: Sequence[str]) -> float | None:
-        start = time.monotonic()
-        (name,) = names
-        total = _total(lm, items[name], temperature)
-        if total is None:
-            return None
-        throughput.add(len(items[name].token_ids), time.monotonic() - start)
-        return check_logprob(total, f"{label}, {name}")
-
-    hint = "Use dtype=bfloat16 or another device."
+    tokens = {
+        response.prompt_id: recorded_ids(response, policy=policy, tokenizer=tokenizer)
+        for response in responses
+    }
+    throughput = Throughput(policy)
     for (name,), total in in_batches(
-        list(items), work, batch_size=1, label=label, hint=hint
+        list(tokens),
+        lambda names: score(prompts[names[0]], tokens[names[0]]),
+        batch_size=1,
+        label=policy,
+        hint="Use dtype=bfloat16 or another device.",
     ):
-        yield name, total
+        if total is not None:
+            check_logprob(total, f"{policy}, {name}")
+        throughput.add(len(tokens[name]))
+        yield ForcedLogprob(
+            entrant_id=policy,
+            prompt_id=name,
+            total_logprob=total,
+            n_tokens=len(tokens[name]),
+            timestamp=utc_now(),
+        )
     throughput.log()
 
 
-def check_logprob(total: float, place: str) -> float:
-    """Return a log-probability that is finite and not above zero. Raises UserError for others."""
+def check_logprob(total: float, place: str) -> None:
+    """Raise UserError for a log-probability that is not finite, ArithmeticError above zero."""
     if not math.isfinite(total):
         raise UserError(
             f"{place}: the log-probability is {total}. Use dtype=float32 or bfloat16, which do not "
@@ -94,7 +106,6 @@ def check_logprob(total: float, place: str) -> float:
         )
     if total > MAX_LOGPROB:
         raise ArithmeticError(f"{place}: the log-probability is {total:g}, above zero")
-    return total
 
 
 def supported(lm: CausalLM, **options: Any) -> dict[str, Any]:
@@ -103,22 +114,30 @@ def supported(lm: CausalLM, **options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in known}
 
 
-def _total(lm: CausalLM, item: Forced, temperature: float) -> float | None:
+def total_logprob(
+    lm: CausalLM,
+    prompt_ids: Sequence[int],
+    token_ids: Sequence[int],
+    *,
+    temperature: float,
+) -> float | None:
+    """Return the log-probability of tokens under softmax(logits / temperature), in nats.
+
+    None where they and the prompt are longer than the model's context.
+    """
     import torch
 
-    row = [*item.prompt_ids, *item.token_ids]
+    row = [*prompt_ids, *token_ids]
     if lm.context_length is not None and len(row) > lm.context_length:
         return None
-    n = len(item.token_ids)
+    n = len(token_ids)
     with torch.inference_mode():
         ids = torch.tensor([row], device=lm.device)
         mask = torch.ones_like(ids)
         options = supported(
             lm, attention_mask=mask, use_cache=False, logits_to_keep=n + 1
         )
-        logits = lm.model(input_ids=ids, **options).logits[
-            0, -n - 1 : -1
-        ]  # (token, vocabulary)
+        logits = lm.model(input_ids=ids, **options).logits[0, -n - 1 : -1]
         tokens = ids[0, -n:]
         return math.fsum(
             _log_likelihood(logits[i : i + _ROWS], tokens[i : i + _ROWS], temperature)
