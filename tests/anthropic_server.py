@@ -1,13 +1,13 @@
-"""A server on 127.0.0.1 that speaks Anthropic's Message Batches API, loses what it is told to lose, and keeps the bill.
+"""A server on 127.0.0.1 that speaks Anthropic's Message Batches API and keeps the bill.
 
-    python -m tests.anthropic_server --polls-to-end 2 --seconds-to-end 5 --verdicts noisy
+    python -m tests.anthropic_server --verdicts noisy
 
 prints its address and the command that judges with it; Ctrl-C prints the bill. In a test:
 
     with AnthropicServer(verdicts=["A", "TIE"]) as server:
         server.fault("POST", r"/batches$", AcceptThenReset(), nth=2)
-        ...                                                 # a client of server.url, with the key "test-key"
-        assert set(server.meter.billed.values()) == {1}     # each question is paid for once
+        ...                                             # a client, with the key "test-key"
+        assert set(server.meter.billed.values()) == {1}  # each question is paid for once
 
 Single messages, count_tokens and /v1/models/ID are served too.
 """
@@ -26,9 +26,9 @@ import threading
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, Self, TypeVar
@@ -36,67 +36,69 @@ from urllib.parse import parse_qsl, urlsplit
 
 from tests.anthropic_verdicts import (
     JSON,
-    MODELS,
     Canceled,
     Errored,
     Expired,
-    Model,
     NoisyBradleyTerry,
     Outcome,
-    PromptCache,
     Reshaped,
     Rule,
     Says,
-    body_key,
+    StopReason,
     choose,
     draw,
     longer,
-    message,
-    n_input_tokens,
-    objection,
     plain_text,
     reply_text,
     sha256,
+    tokens,
 )
 
-VERSIONS = ("2023-06-01", "2026-10-21")
 DAY = 86400
-TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    500: "api_error",
-    504: "timeout_error",
-    529: "overloaded_error",
+VERSIONS = ("2023-06-01", "2026-10-21")
+PARAMS = {"model", "max_tokens", "system", "messages", "output_config"}
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+TTLS = {"5m": 300, "1h": 3600}
+CODES = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
 }
-CODES = {etype: code for code, etype in TYPES.items()}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a batch may be, and how long it and its results live, in seconds."""
-
-    max_requests: int = 100_000
-    max_bytes: int = 256 * 2**20
-    expires_after: float = DAY
-    archived_after: float = 29 * DAY
+TYPES = {code: kind for kind, code in CODES.items()}
+# the models it knows, and the tokens from which each caches a prefix
+MIN_CACHEABLE = {
+    "claude-opus-5-5": 512,
+    "claude-sonnet-5-5": 1024,
+    "claude-haiku-5-5": 512,
+    "claude-opus-5": 512,
+    "claude-opus-4-8": 1024,
+    "claude-opus-4-7": 1024,
+    "claude-opus-4-6": 1024,
+    "claude-sonnet-5": 1024,
+    "claude-sonnet-4-6": 2048,
+    "claude-haiku-4-5": 4096,
+}
+Stage = Literal["before", "accepted", "halfway", "answered"]
 
 
 class Clock:
-    """Epoch seconds: real time, from another start if need be, plus what it has been advanced by."""
+    """Epoch seconds: real time, from another start if need be, and advanced by hand."""
 
     def __init__(self, start: float | None = None) -> None:
-        self._advanced = 0.0 if start is None else start - time.time()
+        self._ahead = 0.0 if start is None else start - time.time()
 
     def now(self) -> float:
-        return time.time() + self._advanced
+        return time.time() + self._ahead
 
     def advance(self, seconds: float) -> None:
-        self._advanced += seconds
+        self._ahead += seconds
 
 
 # What can go wrong with a call. Several faults of the same call add up where that makes sense.
@@ -123,7 +125,7 @@ class Status(Fault):
 
 @dataclass(frozen=True)
 class Instead(Fault):
-    """Nothing has been done, and this comes back with status 200: from a login page, or a gateway."""
+    """Nothing has been done, and this comes with status 200, as from a login page."""
 
     content: bytes
 
@@ -149,7 +151,7 @@ class AcceptThenHang(Fault):
 
 @dataclass(frozen=True)
 class LateAccept(Fault):
-    """The connection is reset; the batch is accepted all the same, so many seconds later by the server's clock."""
+    """The connection is reset; the batch arrives so many seconds later all the same."""
 
     seconds: float
 
@@ -170,7 +172,7 @@ class Truncate(Fault):
 
     rst    the connection is reset there
     eof    the connection is closed there, though more was announced
-    clean  the shorter body is ended properly, as a proxy does that has lost its upstream
+    clean  the shorter body is ended properly, as by a proxy that has lost its upstream
     """
 
     at_byte: int = 0
@@ -185,7 +187,7 @@ class Truncate(Fault):
 
 @dataclass(frozen=True)
 class SlowBody(Fault):
-    """The body comes in pieces of so many bytes, with a pause, in real seconds, after each."""
+    """The body comes in pieces of so many bytes, with a pause in seconds after each."""
 
     pause: float = 0.01
     piece: int = 1024
@@ -222,17 +224,17 @@ class Due(tuple[Fault, ...]):
     def get(self, kind: type[F]) -> F | None:
         return next((fault for fault in self if isinstance(fault, kind)), None)
 
-    def spoil(self, rows: Sequence[bytes]) -> list[bytes]:
+    def spoil(self, rows: Sequence[JSON]) -> list[JSON]:
         """The rows of a results file, as these faults leave them."""
-        first, spoilt = json.loads(rows[0]), list(rows)
+        first, spoilt = rows[0], list(rows)
         if self.get(UnknownType):
-            spoilt[0] = line({**first, "result": {"type": "paused"}})
+            spoilt[0] = {**first, "result": {"type": "paused"}}
         if drop := self.get(DropRows):
             spoilt = spoilt[: max(0, len(spoilt) - drop.k)]
         if self.get(DupRow):
             spoilt += spoilt[:1]
         if self.get(AlienRow):
-            spoilt.insert(0, line({**first, "custom_id": "alien"}))
+            spoilt.insert(0, {**first, "custom_id": "alien"})
         return spoilt
 
 
@@ -241,40 +243,34 @@ class Due(tuple[Fault, ...]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A request as it was read. The names in `headers` are lower case; `body` is kept with `keep_bodies` only."""
+    """A request as it was read; the names in `headers` are lower case."""
 
     time: float
     method: str
     path: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
-    size: int
-    body: bytes | None = field(default=None, repr=False)
+    body: bytes = field(repr=False)
 
     def json(self) -> Any:
-        if self.body is None:
-            raise ValueError(
-                f"{self.path}: its body was not kept. Use AnthropicServer(keep_bodies=True)."
-            )
         return json.loads(self.body)
 
 
 class Meter:
     """What was called and what was billed.
 
-    billed           how often each question was billed: the part of a batch's custom_id after its first '-'
-    billed_bodies    the same by a hash of all that reaches the model, in batches and outside, whatever the ids are
-    tokens_by_model  (model, "batch" | "standard") -> tokens by class: input_tokens, cache_creation_5m,
-                     cache_creation_1h, cache_read_input_tokens, output_tokens
+    billed           how often each question was: the part of a custom_id after its first '-'
+    billed_bodies    the same by a hash of all that reaches the model, in batches and outside
+    tokens_by_model  (model, "batch" | "standard") -> tokens by class: input_tokens,
+                     cache_creation_5m, cache_creation_1h, cache_read_input_tokens, output_tokens
     """
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.billed: Counter[str] = Counter()
         self.billed_bodies: Counter[str] = Counter()
-        self.tokens_by_model: defaultdict[tuple[str, str], Counter[str]] = defaultdict(
-            Counter
-        )
+        self.tokens_by_model: defaultdict[tuple[str, str], Counter[str]]
+        self.tokens_by_model = defaultdict(Counter)
 
     @property
     def tokens(self) -> dict[str, Counter[str]]:
@@ -290,170 +286,142 @@ class Meter:
         return {key for key, times in self.billed.items() if times > 1}
 
     def count(self, method: str, path: str = "") -> int:
-        """How many calls of this method went to a path in which the regular expression is found."""
+        """How many calls of this method went to a path in which the regular expression is."""
         return sum(
-            call.method == method and bool(re.search(path, call.path))
-            for call in self.calls
+            c.method == method and bool(re.search(path, c.path)) for c in self.calls
         )
 
     def posts(self, path: str = "") -> int:
         return self.count("POST", path)
 
-    def gets(self, path: str = "") -> int:
-        return self.count("GET", path)
-
     def bill(self, model: str, usage: JSON, *, body: str, question: str | None) -> None:
         self.billed_bodies[body] += 1
         if question is not None:
             self.billed[question] += 1
+        written = usage["cache_creation"]
         self.tokens_by_model[model, usage["service_tier"]].update(
             input_tokens=usage["input_tokens"],
-            cache_creation_5m=usage["cache_creation"]["ephemeral_5m_input_tokens"],
-            cache_creation_1h=usage["cache_creation"]["ephemeral_1h_input_tokens"],
+            cache_creation_5m=written["ephemeral_5m_input_tokens"],
+            cache_creation_1h=written["ephemeral_1h_input_tokens"],
             cache_read_input_tokens=usage["cache_read_input_tokens"],
             output_tokens=usage["output_tokens"],
         )
 
-    def summary(self) -> JSON:
-        return {
-            "calls": Counter(call.method for call in self.calls),
-            "bytes": sum(call.size for call in self.calls),
-            "questions": len(self.billed),
-            "paid_twice": len(self.paid_twice),
-            "bodies": len(self.billed_bodies),
-            "bodies_paid_twice": sum(
-                times > 1 for times in self.billed_bodies.values()
-            ),
-            "tokens": {
-                " ".join(key): spent
-                for key, spent in self.tokens_by_model.copy().items()
-            },
-        }
 
-
-# The protocol, without its wires
-
-
-def line(row: JSON) -> bytes:
-    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+# The protocol
 
 
 def rfc3339(seconds: float | None) -> str | None:
-    return (
-        None
-        if seconds is None
-        else datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
-    )
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 @dataclass(kw_only=True)
 class Batch:
-    """A batch that was accepted. `requests` is emptied when it ends, unless bodies are kept."""
+    """A batch that was accepted."""
 
     id: str
     created_at: float
-    expires_at: float
-    custom_ids: list[str]
     requests: list[JSON]
     polls: int = 0
     never_ends: bool = False
-    cancel_initiated_at: float | None = None
+    canceled_at: float | None = None
     ended_at: float | None = None
     archived_at: float | None = None
-    rows: list[bytes] = field(default_factory=list, repr=False)
-    counts: Counter[str] = field(default_factory=Counter)  # of the rows, by type
+    rows: list[JSON] = field(default_factory=list, repr=False)
 
     @property
     def n(self) -> int:
-        return len(self.custom_ids)
+        return len(self.requests)
 
     @property
     def status(self) -> str:
         if self.ended_at is not None:
             return "ended"
-        return "in_progress" if self.cancel_initiated_at is None else "canceling"
+        return "in_progress" if self.canceled_at is None else "canceling"
 
     def view(self, host: str) -> JSON:
         """The MessageBatch object."""
+        counts = Counter(row["result"]["type"] for row in self.rows)
+        kinds = ("succeeded", "errored", "canceled", "expired")
         url = f"http://{host}/v1/messages/batches/{self.id}/results"
-        counts = {
-            kind: self.counts[kind]
-            for kind in ("succeeded", "errored", "canceled", "expired")
-        }
+        is_readable = self.status == "ended" and self.archived_at is None
         return {
             "id": self.id,
             "type": "message_batch",
             "processing_status": self.status,
-            "request_counts": {"processing": self.n - sum(counts.values()), **counts},
+            "request_counts": {
+                "processing": self.n - len(self.rows),
+                **{kind: counts[kind] for kind in kinds},
+            },
             "created_at": rfc3339(self.created_at),
-            "expires_at": rfc3339(self.expires_at),
-            "cancel_initiated_at": rfc3339(self.cancel_initiated_at),
+            "expires_at": rfc3339(self.created_at + DAY),
+            "cancel_initiated_at": rfc3339(self.canceled_at),
             "ended_at": rfc3339(self.ended_at),
             "archived_at": rfc3339(self.archived_at),
-            "results_url": url
-            if self.status == "ended" and self.archived_at is None
-            else None,
+            "results_url": url if is_readable else None,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Paid:
-    """What was billed: a message, or what has become of one."""
-
-    message: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What is sent back: JSON, mostly an object; or the rows of a results file; or exactly these bytes."""
-
-    content: Any
-    code: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
-    rows: Sequence[bytes] | None = None
-    raw: bytes | None = None
 
 
 class RefusedError(Exception):
-    """The call is answered with an error, whose type follows from the code if it is not given."""
+    """The call is answered with an error."""
 
-    def __init__(
-        self,
-        code: int,
-        etype: str | None,
-        text: str,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(text)
-        etype = etype or TYPES.get(code) or TYPES[400 if code < 500 else 500]
-        content = {
+    def __init__(self, fault: Status) -> None:
+        super().__init__(fault.message)
+        kind = TYPES.get(fault.code, TYPES[400 if fault.code < 500 else 500])
+        self.code, self.headers = fault.code, fault.headers
+        self.content = {
             "type": "error",
-            "error": {"type": etype, "message": text},
-            "request_id": _new_id("req"),
+            "error": {"type": fault.etype or kind, "message": fault.message},
         }
-        self.answer = Answer(content, code, headers or {})
 
 
-def _invalid(text: str) -> RefusedError:
-    return RefusedError(400, "invalid_request_error", text)
+def refused(code: int, message: str) -> RefusedError:
+    return RefusedError(Status(code, message=message))
 
 
-def _new_id(kind: str) -> str:
-    return f"{kind}_{uuid.uuid4().hex[:24]}"
+def n_input_tokens(params: JSON) -> int:
+    texts = [params.get("system"), *(one["content"] for one in params["messages"])]
+    return tokens(sum(len(plain_text(text)) for text in texts))
+
+
+def objection(params: JSON, *, counting: bool = False) -> Errored | None:
+    """Why the request is not answered. In a batch this shows only when the request is run."""
+    if params["model"] not in MIN_CACHEABLE:
+        return Errored("not_found_error", f"model: {params['model']}")
+    expected = PARAMS - {"max_tokens"} if counting else PARAMS
+    complaint = None
+    if extra := sorted(params.keys() - expected):
+        complaint = f"{extra[0]}: Extra inputs are not permitted"
+    elif not counting and not isinstance(params.get("max_tokens"), int):
+        complaint = "max_tokens: Field required"
+    elif [one["role"] for one in params["messages"]] != ["user"]:
+        complaint = "messages: expected one message of the user's"
+    elif not plain_text(params["messages"][0]["content"]):
+        complaint = "messages.0.content: text content must be non-empty"
+    elif (params.get("output_config") or {}).get("effort", "low") not in EFFORTS:
+        complaint = f"output_config.effort: Input should be one of {EFFORTS}"
+    return Errored("invalid_request_error", complaint) if complaint else None
 
 
 @dataclass(kw_only=True, eq=False)
-class Api:
-    """The state of the service, and what each call does to it. All settings may be changed while it runs.
+class AnthropicServer:
+    """The service on a port of 127.0.0.1, while the `with` block lasts.
 
-    verdicts               a list, taken in turn by first sight; or a rule (tests/anthropic_verdicts.py)
-    polls_to_end           how often a batch must be retrieved until it has ended; 0: it ends unobserved
-    seconds_to_end         ... and how long it takes at least
-    miss_rate              the share of prompt-cache reads that miss
-    order                  of the rows of the results
-    outcomes               what becomes of the request `params` that is run for the n-th time (n = 1, 2, ...);
-                           None: it is answered
-    started_when_canceled  the share of the requests of a canceled batch that are answered nevertheless
+    verdicts        a list, taken in turn by first sight; or a rule
+    polls_to_end    how often a batch must be retrieved until it has ended; 0: unobserved
+    seconds_to_end  ... and how long it takes at least
+    miss_rate       the share of prompt-cache reads that miss
+    order           of the rows of the results
+    outcomes        what becomes of the request that is run for the n-th time (n = 1, 2, ...);
+                    None: it is answered
+    on_call         is told of each call: "before" (read, nothing done), "accepted" (done, not yet
+                    answered), "halfway" (half of a results file is sent) and "answered". The call
+                    goes on when it returns, whatever has become of the client
+
+    Of a canceled batch half is answered nevertheless. All settings may be changed while it runs.
+    An exception in the server, a rule or `on_call` is raised again where the `with` block ends.
     """
 
     verdicts: Sequence[str] | Rule = ("A",)
@@ -461,411 +429,31 @@ class Api:
     polls_to_end: int = 1
     seconds_to_end: float = 0.0
     key: str = "test-key"
-    models: Mapping[str, Model] = field(default_factory=lambda: MODELS)
-    limits: Limits = Limits()
+    max_bytes: int = 2**28
     miss_rate: float = 0.0
     seed: int = 0
     order: Literal["given", "reversed", "shuffled"] = "shuffled"
     outcomes: Callable[[JSON, int], Outcome | None] | None = None
-    started_when_canceled: float = 0.5
     thinking_tokens: int = 20
-    keep_bodies: bool = False
-
-    def __post_init__(self) -> None:
-        self.meter = Meter()
-        self._lock = threading.RLock()
-        self._batches: dict[str, Batch] = {}
-        self._late: list[tuple[float, JSON]] = []
-        self._cache = PromptCache()
-        self._runs: Counter[str] = Counter()
-        self._turns: dict[str, int] = {}
-
-    @property
-    def batches(self) -> list[Batch]:
-        """The accepted batches, newest last, as they stand now; deleted ones included."""
-        with self._lock:
-            self._catch_up()
-            return list(self._batches.values())
-
-    def answer(self, call: Call, body: bytes) -> Answer:
-        """The answer to a call, all of whose effects have taken place."""
-        try:
-            self._admit(call)
-            content = self._parse(body) if call.method == "POST" else {}
-            for method, path, action in ROUTES:
-                if method == call.method and (match := path.fullmatch(call.path)):
-                    with self._lock:
-                        self._catch_up()
-                        return action(self, call, content, *match.groups())
-            raise RefusedError(
-                404, "not_found_error", f"Not found: {call.method} {call.path}"
-            )
-        except RefusedError as refusal:
-            return refusal.answer
-
-    def _admit(self, call: Call) -> None:
-        bearer = call.headers.get("authorization", "").removeprefix("Bearer ")
-        version = call.headers.get("anthropic-version")
-        if self.key not in (bearer, call.headers.get("x-api-key")):
-            raise RefusedError(401, "authentication_error", "invalid x-api-key")
-        if version not in VERSIONS:
-            raise _invalid(f"anthropic-version: {version!r} is not a valid version")
-        if call.size > self.limits.max_bytes:
-            raise RefusedError(
-                413,
-                "request_too_large",
-                f"Request exceeds {self.limits.max_bytes} bytes",
-            )
-
-    def _parse(self, body: bytes) -> JSON:
-        try:
-            content = json.loads(body) if body else {}
-        except ValueError as problem:
-            raise _invalid(f"The request body is not valid JSON: {problem}") from None
-        if not isinstance(content, dict):
-            raise _invalid("The request body should be a JSON object")
-        return content
-
-    def _catch_up(self) -> None:
-        """What the clock has brought meanwhile: late batches arrive, running ones end, old ones are archived."""
-        now = self.clock.now()
-        for arrival in [late for late in self._late if late[0] <= now]:
-            self._late.remove(arrival)
-            with suppress(RefusedError):  # nobody is there to be told
-                self._accept(arrival[1], at=arrival[0])
-        for batch in self._batches.values():
-            self._advance(batch, now)
-
-    # Batches
-
-    def accept_later(self, body: bytes, seconds: float) -> None:
-        with self._lock:
-            self._late.append((self.clock.now() + seconds, self._parse(body)))
-
-    def never_end(self, batch_id: str) -> None:
-        self._batches[batch_id].never_ends = True
-
-    def _create_batch(self, call: Call, content: JSON) -> Answer:
-        return Answer(
-            self._accept(content, at=self.clock.now()).view(call.headers["host"])
-        )
-
-    def _accept(self, content: JSON, *, at: float) -> Batch:
-        requests = content.get("requests")
-        if not isinstance(requests, list) or not requests:
-            raise _invalid("requests: List should have at least 1 item")
-        if len(requests) > self.limits.max_requests:
-            raise _invalid(
-                f"requests: List should have at most {self.limits.max_requests} items"
-            )
-        if complaint := next(_batch_complaints(requests), None):
-            raise _invalid(complaint)
-        previous: JSON = {}
-        for request in (
-            requests
-        ):  # what requests have in common, the rubric above all, is held once
-            params = request["params"]
-            params.update(
-                {
-                    name: held
-                    for name, held in previous.items()
-                    if name in params and params[name] == held
-                }
-            )
-            previous = params
-        batch = Batch(
-            id=_new_id("msgbatch"),
-            created_at=at,
-            expires_at=at + self.limits.expires_after,
-            custom_ids=[request["custom_id"] for request in requests],
-            requests=requests,
-        )
-        self._batches[batch.id] = batch
-        return batch
-
-    def _list_batches(self, call: Call, _: JSON) -> Answer:
-        asked = call.query.get("limit", "20")
-        limit = int(asked) if asked.isdecimal() else 0
-        if not 1 <= limit <= 1000:
-            raise _invalid(f"limit: found {asked!r}. Input should be from 1 to 1000")
-        found = list(reversed(self._batches.values()))
-        ids = [batch.id for batch in found]
-        after = call.query.get("after_id")
-        if after is not None and after not in ids:
-            raise _invalid(f"after_id: there is no batch {after}")
-        rest = found if after is None else found[ids.index(after) + 1 :]
-        page = rest[:limit]
-        return Answer(
-            {
-                "data": [batch.view(call.headers["host"]) for batch in page],
-                "has_more": len(rest) > len(page),
-                "first_id": page[0].id if page else None,
-                "last_id": page[-1].id if page else None,
-            }
-        )
-
-    def _find(self, batch_id: str) -> Batch:
-        batch = self._batches.get(batch_id)
-        if batch is None:
-            raise RefusedError(
-                404, "not_found_error", f"There is no message batch {batch_id}"
-            )
-        return batch
-
-    def _get_batch(self, call: Call, _: JSON, batch_id: str) -> Answer:
-        batch = self._find(batch_id)
-        batch.polls += 1
-        self._advance(batch, self.clock.now())
-        return Answer(batch.view(call.headers["host"]))
-
-    def _get_results(self, _call: Call, _: JSON, batch_id: str) -> Answer:
-        batch = self._find(batch_id)
-        if batch.ended_at is None:
-            raise _invalid(f"Message batch {batch_id} has not ended")
-        if batch.archived_at is not None:
-            raise RefusedError(
-                404,
-                "not_found_error",
-                f"The results of message batch {batch_id} are archived",
-            )
-        return Answer({}, rows=batch.rows)
-
-    def _cancel_batch(self, call: Call, _: JSON, batch_id: str) -> Answer:
-        batch = self._find(batch_id)
-        if batch.ended_at is not None:
-            raise _invalid(f"Message batch {batch_id} has ended and cannot be canceled")
-        if batch.cancel_initiated_at is None:
-            batch.cancel_initiated_at, batch.polls = self.clock.now(), 0
-        return Answer(batch.view(call.headers["host"]))
-
-    def _advance(self, batch: Batch, now: float) -> None:
-        """End the batch if it is time, expire it if it is too late, and archive it when it is old."""
-        polls, due = self.polls_to_end, batch.created_at + self.seconds_to_end
-        if batch.cancel_initiated_at is not None:
-            polls, due = min(polls, 1), batch.cancel_initiated_at
-        elif batch.never_ends:
-            due = math.inf
-        if (
-            batch.ended_at is None
-            and batch.polls >= polls
-            and due <= min(now, batch.expires_at)
-        ):
-            self._end(batch, at=min(now, batch.expires_at))
-        elif batch.ended_at is None and now > batch.expires_at:
-            self._end(batch, at=batch.expires_at, unanswered=Expired())
-        if (
-            batch.archived_at is None
-            and now > batch.created_at + self.limits.archived_after
-        ):
-            batch.archived_at, batch.rows = (
-                batch.created_at + self.limits.archived_after,
-                [],
-            )
-
-    def _end(
-        self, batch: Batch, *, at: float, unanswered: Canceled | Expired | None = None
-    ) -> None:
-        """Run the requests in the order in which they came, and write the results in another."""
-        started = batch.n if unanswered is None else 0
-        if batch.cancel_initiated_at is not None and unanswered is None:
-            started, unanswered = int(batch.n * self.started_when_canceled), Canceled()
-        for n, request in enumerate(batch.requests):
-            custom_id = request["custom_id"]
-            question = custom_id.partition("-")[2] or custom_id
-            ran = (
-                self._run(request["params"], tier="batch", now=at, question=question)
-                if n < started
-                else unanswered
-            )
-            result = _result(ran)
-            batch.counts[result["type"]] += 1
-            batch.rows.append(line({"custom_id": custom_id, "result": result}))
-        if self.order == "shuffled":
-            random.Random(f"{self.seed} {batch.custom_ids[0]}").shuffle(batch.rows)
-        elif self.order == "reversed":
-            batch.rows.reverse()
-        if not self.keep_bodies:
-            batch.requests = []
-        batch.ended_at = at
-
-    # Single requests
-
-    def _run(
-        self, params: JSON, *, tier: str, now: float, question: str | None = None
-    ) -> Paid | Outcome:
-        """The message, which is billed; or what happened instead, which is not."""
-        if problem := objection(params, self.models):
-            return problem
-        body = body_key(params)
-        self._runs[body] += 1
-        run = self._runs[body]
-        outcome = self.outcomes(params, run) if self.outcomes else None
-        if isinstance(outcome, Errored | Expired | Canceled):
-            return outcome
-        usage = self._cache.usage(
-            params,
-            tier=tier,
-            min_cacheable=self.models[params["model"]].min_cacheable,
-            now=now,
-            missed=draw("miss", self.seed, body, run) < self.miss_rate,
-        )
-        answered = message(
-            params,
-            outcome.text if isinstance(outcome, Says) else self._reply_text(params),
-            outcome=outcome,
-            usage=usage,
-            thinking_tokens=self.thinking_tokens,
-            message_id=f"msg_{sha256([self.seed, body, run])[:24]}",
-        )
-        self.meter.bill(
-            params["model"], answered["usage"], body=body, question=question
-        )
-        return Paid(
-            outcome.change(answered) if isinstance(outcome, Reshaped) else answered
-        )
-
-    def _reply_text(self, params: JSON) -> str:
-        system, user = (
-            plain_text(params.get("system")),
-            plain_text(params["messages"][-1]["content"]),
-        )
-        as_json = bool((params.get("output_config") or {}).get("format"))
-        verdict = choose(self.verdicts, system, user, turns=self._turns)
-        return reply_text(verdict, user=user, as_json=as_json)
-
-    def _create_message(self, _call: Call, params: JSON) -> Answer:
-        ran = self._run(params, tier="standard", now=self.clock.now())
-        if isinstance(ran, Errored):
-            raise RefusedError(CODES[ran.type], ran.type, ran.message)
-        if not isinstance(ran, Paid):
-            raise TypeError(
-                f"outcomes: found {ran} for a single message. Expected it in a batch only."
-            )
-        return Answer(ran.message)
-
-    def _count_tokens(self, _call: Call, params: JSON) -> Answer:
-        if problem := objection(params, self.models, counting=True):
-            raise RefusedError(CODES[problem.type], problem.type, problem.message)
-        return Answer({"input_tokens": n_input_tokens(params)})
-
-    def _get_model(self, _call: Call, _: JSON, name: str) -> Answer:
-        if name not in self.models:
-            raise RefusedError(404, "not_found_error", f"model: {name}")
-        return Answer(
-            {
-                "id": name,
-                "type": "model",
-                "display_name": name.replace("-", " ").title(),
-                "created_at": rfc3339(0),
-                "lifecycle": self.models[name].lifecycle,
-            }
-        )
-
-
-def _batch_complaints(requests: Sequence[Any]) -> Iterator[str]:
-    """What is checked when a batch is submitted: the ids, and not the params."""
-    seen = set()
-    for n, request in enumerate(requests):
-        custom_id = request.get("custom_id") if isinstance(request, dict) else None
-        if not isinstance(custom_id, str):
-            yield f"requests.{n}.custom_id: Field required"
-        elif not isinstance(request.get("params"), dict):
-            yield f"requests.{n}.params: Field required"
-        elif len(custom_id) > 64:
-            yield f"requests.{n}.custom_id: String should have at most 64 characters"
-        elif not re.fullmatch(r"[a-zA-Z0-9_-]+", custom_id):
-            yield f"requests.{n}.custom_id: String should match pattern '^[a-zA-Z0-9_-]{{1,64}}$'"
-        elif custom_id in seen:
-            yield f"requests.{n}.custom_id: {custom_id!r} is not unique in the batch"
-        seen.add(custom_id)
-
-
-def _result(ran: Paid | Outcome | None) -> JSON:
-    """The `result` of a row."""
-    if isinstance(ran, Paid):
-        return {"type": "succeeded", "message": ran.message}
-    if isinstance(ran, Errored):
-        return {
-            "type": "errored",
-            "error": RefusedError(400, ran.type, ran.message).answer.content,
-        }
-    return {"type": "expired" if isinstance(ran, Expired) else "canceled"}
-
-
-_BATCHES = "/v1/messages/batches"
-ROUTES: list[tuple[str, re.Pattern[str], Callable[..., Answer]]] = [
-    (method, re.compile(path), action)
-    for method, path, action in (
-        ("POST", _BATCHES, Api._create_batch),
-        ("GET", _BATCHES, Api._list_batches),
-        ("GET", f"{_BATCHES}/([^/]+)", Api._get_batch),
-        ("GET", f"{_BATCHES}/([^/]+)/results", Api._get_results),
-        ("POST", f"{_BATCHES}/([^/]+)/cancel", Api._cancel_batch),
-        ("POST", "/v1/messages/count_tokens", Api._count_tokens),
-        ("POST", "/v1/messages", Api._create_message),
-        ("GET", "/v1/models/([^/]+)", Api._get_model),
-    )
-]
-
-
-# The wires
-
-Stage = Literal["before", "accepted", "halfway", "answered"]
-
-
-@dataclass
-class _Planned:
-    method: str
-    path: str
-    fault: Fault
-    nth: int | None
-    seen: int = 0
-
-
-@dataclass(kw_only=True, eq=False)
-class AnthropicServer(Api):
-    """The service on a port of 127.0.0.1, while the `with` block lasts. The settings are those of `Api`.
-
-    on_call  is told of each call: "before" (read, nothing done), "accepted" (done, not yet answered), "halfway" (half
-             of a results file is sent) and "answered" (all is sent). The call goes on when it returns, whatever has
-             become of the client
-    An exception in the server, in a rule or in `on_call` is raised again where the `with` block ends.
-    """
-
     port: int = 0  # any that is free
     on_call: Callable[[Stage, Call], None] | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        self.meter = Meter()
+        self.faults: list[tuple[str, str, Fault, list[int | None]]] = []
+        self.late: list[tuple[float, JSON]] = []
         self.bugs: list[Exception] = []
         self.closing = threading.Event()
-        self._faults: list[_Planned] = []
+        self._lock = threading.RLock()
+        self._batches: dict[str, Batch] = {}
+        self._cached_until: dict[str, float] = {}
+        self._runs: Counter[str] = Counter()
+        self._turns: dict[str, int] = {}
         self._http = _Http(self.port, self)
         self._thread = threading.Thread(
             target=self._http.serve_forever, args=(0.01,), daemon=True
         )
         self.url = f"http://127.0.0.1:{self._http.server_port}"
-
-    def fault(
-        self, method: str, path: str, fault: Fault, *, nth: int | None = 1
-    ) -> None:
-        """From now on, the nth call of this method to a path in which the regular expression is found; None: all."""
-        self._faults.append(_Planned(method, path, fault, nth))
-
-    def due(self, call: Call) -> Due:
-        matching = [
-            each
-            for each in self._faults
-            if each.method == call.method and re.search(each.path, call.path)
-        ]
-        with self._lock:
-            for each in matching:
-                each.seen += 1
-            return Due(each.fault for each in matching if each.nth in (None, each.seen))
-
-    def tell(self, stage: Stage, call: Call) -> None:
-        if self.on_call:
-            self.on_call(stage, call)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -877,6 +465,266 @@ class AnthropicServer(Api):
         self._thread.join()
         if self.bugs and kind is None:
             raise self.bugs[0]
+
+    def fault(
+        self, method: str, path: str, fault: Fault, *, nth: int | None = 1
+    ) -> None:
+        """From now on, the nth call of this method to such a path; None: all of them."""
+        self.faults.append((method, path, fault, [nth]))
+
+    def due(self, call: Call) -> Due:
+        due = []
+        with self._lock:
+            for method, path, fault, countdown in self.faults:
+                if method == call.method and re.search(path, call.path):
+                    if countdown[0] is not None:
+                        countdown[0] -= 1
+                    if not countdown[0]:
+                        due.append(fault)
+        return Due(due)
+
+    def tell(self, stage: Stage, call: Call) -> None:
+        if self.on_call:
+            self.on_call(stage, call)
+
+    @property
+    def batches(self) -> list[Batch]:
+        """The accepted batches, newest last, as they stand now."""
+        with self._lock:
+            self._catch_up()
+            return list(self._batches.values())
+
+    def answer(self, call: Call) -> JSON | list[JSON]:
+        """The answer, all of whose effects have taken place: an object, or a file's rows."""
+        if self.key not in (
+            call.headers.get("authorization", "").removeprefix("Bearer "),
+            call.headers.get("x-api-key"),
+        ):
+            raise refused(401, "invalid x-api-key")
+        if call.headers.get("anthropic-version") not in VERSIONS:
+            raise refused(400, "anthropic-version: is not a valid version")
+        if len(call.body) > self.max_bytes:
+            raise refused(413, f"Request exceeds {self.max_bytes} bytes")
+        with self._lock:
+            self._catch_up()
+            return self._route(call, call.json() if call.body else {})
+
+    def _route(self, call: Call, content: JSON) -> JSON | list[JSON]:
+        host = call.headers["host"]
+        answer: Any = None
+        match call.method, *call.path.strip("/").split("/")[1:]:
+            case "POST", "messages", "batches":
+                batch = self.accept(content["requests"], at=self.clock.now())
+                answer = batch.view(host)
+            case "GET", "messages", "batches":
+                answer = self._list_batches(call.query, host)
+            case "GET", "messages", "batches", batch_id:
+                answer = self._get(self._find(batch_id)).view(host)
+            case "GET", "messages", "batches", batch_id, "results":
+                answer = self._results(self._find(batch_id))
+            case "POST", "messages", "batches", batch_id, "cancel":
+                answer = self._cancel(self._find(batch_id)).view(host)
+            case "POST", "messages", "count_tokens":
+                if problem := objection(content, counting=True):
+                    raise refused(CODES[problem.type], problem.message)
+                answer = {"input_tokens": n_input_tokens(content)}
+            case "POST", "messages":
+                answer = self._run(content, tier="standard", now=self.clock.now())
+                if isinstance(answer, Errored):
+                    code = CODES[answer.type]
+                    raise RefusedError(Status(code, answer.type, answer.message))
+                answer = answer["message"]
+            case "GET", "models", name:
+                if name not in MIN_CACHEABLE:
+                    raise refused(404, f"model: {name}")
+                answer = {"id": name, "type": "model", "created_at": rfc3339(0)}
+            case _:
+                raise refused(404, f"Not found: {call.method} {call.path}")
+        return answer  # type: ignore[no-any-return]
+
+    # ---- batches
+
+    def accept(self, requests: list[JSON], *, at: float) -> Batch:
+        ids = [request["custom_id"] for request in requests]
+        if not requests or len(set(ids)) < len(ids):
+            raise refused(400, "requests: expected some, with ids of their own")
+        if bad := [i for i in ids if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", i)]:
+            raise refused(400, f"custom_id: {bad[0]}")
+        batch_id = f"msgbatch_{uuid.uuid4().hex[:24]}"
+        batch = Batch(id=batch_id, created_at=at, requests=requests)
+        self._batches[batch.id] = batch
+        return batch
+
+    def _list_batches(self, query: Mapping[str, str], host: str) -> JSON:
+        limit = int(query.get("limit", "20"))
+        found = list(reversed(self._batches.values()))
+        if (after := query.get("after_id")) is not None:
+            found = found[[batch.id for batch in found].index(after) + 1 :]
+        page = [batch.view(host) for batch in found[:limit]]
+        return {"data": page, "has_more": len(found) > limit}
+
+    def _find(self, batch_id: str) -> Batch:
+        if batch_id not in self._batches:
+            raise refused(404, f"There is no message batch {batch_id}")
+        return self._batches[batch_id]
+
+    def _get(self, batch: Batch) -> Batch:
+        batch.polls += 1
+        self._advance(batch, self.clock.now())
+        return batch
+
+    def _results(self, batch: Batch) -> list[JSON]:
+        if batch.ended_at is None or batch.archived_at is not None:
+            raise refused(404, f"There are no results of {batch.id}")
+        return batch.rows
+
+    def _cancel(self, batch: Batch) -> Batch:
+        if batch.ended_at is not None:
+            raise refused(400, f"Message batch {batch.id} has ended")
+        if batch.canceled_at is None:
+            batch.canceled_at, batch.polls = self.clock.now(), 0
+        return batch
+
+    def _catch_up(self) -> None:
+        """What the clock has brought: late batches arrive, others end, or are archived."""
+        now = self.clock.now()
+        for arrival in [late for late in self.late if late[0] <= now]:
+            self.late.remove(arrival)
+            self.accept(arrival[1]["requests"], at=arrival[0])
+        for batch in self._batches.values():
+            self._advance(batch, now)
+
+    def _advance(self, batch: Batch, now: float) -> None:
+        polls, due = self.polls_to_end, batch.created_at + self.seconds_to_end
+        expiry, archival = batch.created_at + DAY, batch.created_at + 29 * DAY
+        if batch.canceled_at is not None:
+            polls, due = min(polls, 1), batch.canceled_at
+        elif batch.never_ends:
+            due = math.inf
+        if batch.ended_at is None:
+            if batch.polls >= polls and due <= min(now, expiry):
+                self._end(batch, at=min(now, expiry))
+            elif now > expiry:
+                self._end(batch, at=expiry, unanswered=Expired())
+        if batch.archived_at is None and now > archival:
+            batch.archived_at, batch.rows = archival, []
+
+    def _end(
+        self, batch: Batch, *, at: float, unanswered: Canceled | Expired | None = None
+    ) -> None:
+        """Run the requests in their order, and put the results into another."""
+        n_run = batch.n if unanswered is None else 0
+        if batch.canceled_at is not None and unanswered is None:
+            n_run, unanswered = batch.n // 2, Canceled()
+        for n, request in enumerate(batch.requests):
+            custom_id, result = request["custom_id"], unanswered
+            if n < n_run:
+                question = custom_id.partition("-")[2] or custom_id
+                result = self._run(
+                    request["params"], tier="batch", now=at, question=question
+                )
+            batch.rows.append({"custom_id": custom_id, "result": _as_json(result)})
+        if self.order == "shuffled":
+            random.Random(batch.requests[0]["custom_id"]).shuffle(batch.rows)
+        elif self.order == "reversed":
+            batch.rows.reverse()
+        batch.ended_at = at
+
+    # ---- the model
+
+    def _run(
+        self, params: JSON, *, tier: str, now: float, question: str | None = None
+    ) -> Any:
+        """A row's result that succeeded, which is billed; or what happened instead."""
+        if problem := objection(params):
+            return problem
+        asked = {
+            name: params.get(name) for name in ("model", "output_config", "max_tokens")
+        }
+        user = plain_text(params["messages"][-1]["content"])
+        body = sha256([asked, plain_text(params.get("system")), user])
+        self._runs[body] += 1
+        outcome = self.outcomes(params, self._runs[body]) if self.outcomes else None
+        if isinstance(outcome, Errored | Expired | Canceled):
+            return outcome
+        message = self._message(params, user, outcome)
+        missed = draw("miss", self.seed, body, self._runs[body]) < self.miss_rate
+        message["usage"] |= self._input_usage(params, tier, now, missed=missed)
+        self.meter.bill(params["model"], message["usage"], body=body, question=question)
+        is_spoilt = isinstance(outcome, Reshaped)
+        return {
+            "type": "succeeded",
+            "message": outcome.change(message) if is_spoilt else message,
+        }
+
+    def _message(self, params: JSON, user: str, outcome: Outcome | None) -> JSON:
+        """The Message object. Thinking counts in max_tokens; a text without room is cut."""
+        text, stop_reason = self._text(params, user, outcome), "end_turn"
+        n_thinking = min(self.thinking_tokens, params["max_tokens"])
+        room = 4 * (params["max_tokens"] - n_thinking)
+        if isinstance(outcome, StopReason):
+            stop_reason = outcome.reason
+            text = "" if stop_reason == "refusal" else text[: len(text) // 2]
+        elif len(text) > room:
+            stop_reason, text = "max_tokens", text[:room]
+        thought = {"type": "thinking", "thinking": "", "signature": "x"}
+        blocks = [{"type": "text", "text": text}] if text else []
+        return {
+            "id": f"msg_{uuid.uuid4().hex[:24]}",
+            "type": "message",
+            "role": "assistant",
+            "model": params["model"],
+            "content": [thought, *blocks],
+            "stop_reason": stop_reason,
+            "usage": {"output_tokens": n_thinking + tokens(len(text))},
+        }
+
+    def _text(self, params: JSON, user: str, outcome: Outcome | None) -> str:
+        if isinstance(outcome, Says):
+            return outcome.text
+        system = plain_text(params.get("system"))
+        as_json = bool((params.get("output_config") or {}).get("format"))
+        verdict = choose(self.verdicts, system, user, turns=self._turns)
+        return reply_text(verdict, user=user, as_json=as_json)
+
+    def _input_usage(
+        self, params: JSON, tier: str, now: float, *, missed: bool
+    ) -> JSON:
+        """What the prompt cache makes of a request; one that `missed` writes it again."""
+        system = params.get("system") or ""
+        mark = None if isinstance(system, str) else system[-1].get("cache_control")
+        prefix = tokens(len(plain_text(system)))
+        written, read = Counter[str](), 0
+        if mark and prefix >= MIN_CACHEABLE[params["model"]]:
+            output, ttl = params.get("output_config"), mark["ttl"]
+            key = sha256([tier, params["model"], plain_text(system), output])
+            if now < self._cached_until.get(key, -math.inf) and not missed:
+                read = prefix
+            else:
+                written[ttl] = prefix
+            self._cached_until[key] = now + TTLS[ttl]
+        return {
+            "input_tokens": n_input_tokens(params) - read - written.total(),
+            "cache_creation_input_tokens": written.total(),
+            "cache_read_input_tokens": read,
+            "cache_creation": {
+                f"ephemeral_{ttl}_input_tokens": written[ttl] for ttl in TTLS
+            },
+            "service_tier": tier,
+        }
+
+
+def _as_json(result: Any) -> JSON:
+    """The `result` of a row."""
+    if isinstance(result, Errored):
+        error = {"type": result.type, "message": result.message}
+        return {"type": "errored", "error": {"type": "error", "error": error}}
+    if isinstance(result, Expired | Canceled):
+        return {"type": type(result).__name__.lower()}
+    return result  # type: ignore[no-any-return]
+
+
+# The wires
 
 
 class _Http(ThreadingHTTPServer):
@@ -919,7 +767,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         api, url = self.server.api, urlsplit(self.path)
-        body = self.rfile.read(size := int(self.headers.get("content-length", 0)))
+        size = int(self.headers.get("content-length", 0))
+        body = self.rfile.read(size)
         if len(body) < size:  # the client died while it sent
             self.close_connection = True
             return
@@ -929,132 +778,113 @@ class _Handler(BaseHTTPRequestHandler):
             path=url.path,
             query=dict(parse_qsl(url.query)),
             headers={name.lower(): value for name, value in self.headers.items()},
-            size=size,
-            body=body if api.keep_bodies else None,
+            body=body,
         )
         api.meter.calls.append(call)
-        due = api.due(call)
         try:
-            self._play(call, body, due)
+            self._play(call, api.due(call))
         except ConnectionError:  # the client has gone
             self.close_connection = True
         except Exception as bug:
             api.bugs.append(bug)
-            self.close_connection = True
-            with suppress(OSError):
-                self._send(
-                    RefusedError(
-                        500, "api_error", f"the test server failed: {bug!r}"
-                    ).answer,
-                    Due(),
-                )
+            self._reset()
 
     do_GET = do_POST = _serve  # noqa: N815
 
-    def _play(self, call: Call, body: bytes, due: Due) -> None:
+    def _play(self, call: Call, due: Due) -> None:
         """The call with what is to go wrong with it."""
         api = self.server.api
         api.tell("before", call)
         if late := due.get(LateAccept):
-            api.accept_later(body, late.seconds)
+            api.late.append((api.clock.now() + late.seconds, call.json()))
         if late or due.get(ResetBefore):
             self._reset()
             return
-        if status := due.get(Status):
-            answer = RefusedError(
-                status.code, status.etype, status.message, status.headers
-            ).answer
-        elif instead := due.get(Instead):
-            answer = Answer(None, raw=instead.content)
+        try:
+            answer = self._done(call, due)
+        except RefusedError as refusal:
+            # an SDK that asks again does so at once
+            headers = {"retry-after-ms": "1", **refusal.headers}
+            if "retry-after" in headers:
+                del headers["retry-after-ms"]
+            body = json.dumps(refusal.content).encode()
+            is_whole = self._send(refusal.code, body, due, headers=headers)
         else:
-            answer = api.answer(call, body)
-            if answer.code == 200:
-                answer = self._done(call, body, answer, due)
-        if due.get(AcceptThenReset):
-            self._reset()
-        elif self._send(answer, due, halfway=lambda: api.tell("halfway", call)):
+            if due.get(AcceptThenReset):
+                self._reset()
+                return
+            is_file = isinstance(answer, list)
+            body = b"".join(map(_line, answer)) if is_file else answer
+            is_whole = self._send(200, body, due, rows_of=call if is_file else None)
+        if is_whole:
             api.tell("answered", call)
 
-    def _done(self, call: Call, body: bytes, answer: Answer, due: Due) -> Answer:
+    def _done(self, call: Call, due: Due) -> bytes | list[JSON]:
         """What is answered to a call that has been served."""
         api = self.server.api
+        if status := due.get(Status):
+            raise RefusedError(status)
+        if instead := due.get(Instead):
+            return instead.content
+        answer = api.answer(call)
         if due.get(DoubleAccept):
-            api.answer(call, body)
-        if due.get(NeverEnd):
-            api.never_end(answer.content["id"])
+            api.answer(call)
+        if due.get(NeverEnd) and isinstance(answer, dict):
+            api._batches[answer["id"]].never_ends = True
         api.tell("accepted", call)
         if hang := due.get(AcceptThenHang):
             api.closing.wait(hang.seconds)
         if failure := due.get(AcceptThenStatus):
-            return RefusedError(failure.code, None, "Failed after it was done.").answer
-        return (
-            answer
-            if answer.rows is None
-            else replace(answer, rows=due.spoil(answer.rows))
-        )
+            raise refused(failure.code, "Failed after it was done.")
+        if call.path.endswith("/results"):
+            return due.spoil(answer)  # type: ignore[arg-type]
+        return json.dumps(answer).encode()
 
     def _reset(self) -> None:
-        """RST, not FIN: linger for 0 seconds, and close before anybody shuts the connection down in good order."""
+        """RST, not FIN: linger for 0 seconds, and close at once."""
         self.close_connection = True
-        self.connection.setsockopt(
-            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-        )
+        linger = struct.pack("ii", 1, 0)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self.rfile.close()
         self.connection.close()
 
     def _send(
-        self, answer: Answer, due: Due, *, halfway: Callable[[], None] = lambda: None
+        self,
+        code: int,
+        body: bytes,
+        due: Due,
+        *,
+        headers: Mapping[str, str] | None = None,
+        rows_of: Call | None = None,
     ) -> bool:
-        """True when the whole answer has been sent."""
-        chunked = answer.rows is not None
-        body = (
-            json.dumps(answer.content).encode()
-            if answer.rows is None
-            else b"".join(answer.rows)
-        )
-        body = body if answer.raw is None else answer.raw
+        """Whether the whole answer has been sent; rows go in chunks."""
         cut, slow = due.get(Truncate), due.get(SlowBody)
         length = cut.length(body) if cut else len(body)
         announced = length if cut and cut.how == "clean" else len(body)
-        self.send_response(answer.code)
-        is_page = body.startswith(b"<")
-        self.send_header(
-            "content-type",
-            "text/html"
-            if is_page
-            else f"application/{'x-jsonl' if chunked else 'json'}",
-        )
-        said = (
-            answer.content.get("request_id")
-            if isinstance(answer.content, dict)
-            else None
-        )
-        self.send_header("request-id", said or _new_id("req"))
-        self.send_header(
-            *(
-                ("transfer-encoding", "chunked")
-                if chunked
-                else ("content-length", str(announced))
-            )
-        )
-        for name, value in answer.headers.items():
+        kind = "text/html" if body.startswith(b"<") else "application/json"
+        self.send_response(code)
+        self.send_header("content-type", kind)
+        if rows_of:
+            self.send_header("transfer-encoding", "chunked")
+        else:
+            self.send_header("content-length", str(announced))
+        for name, value in (headers or {}).items():
             self.send_header(name, value)
         self.end_headers()
         step = slow.piece if slow else max(1, math.ceil(len(body) / 2))
         for start in range(0, length, step):
             piece = body[start : min(start + step, length)]
-            self.wfile.write(
-                b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece
-            )
-            if chunked and start < len(body) / 2 <= start + step:
-                halfway()
+            chunk = b"%x\r\n%b\r\n" % (len(piece), piece)
+            self.wfile.write(chunk if rows_of else piece)
+            if rows_of and start < len(body) / 2 <= start + step:
+                self.server.api.tell("halfway", rows_of)
             if slow:
                 self.server.api.closing.wait(slow.pause)
         if cut and cut.how == "rst":
             self._reset()
         elif cut and cut.how == "eof":
             self.close_connection = True
-        elif chunked:
+        elif rows_of:
             self.wfile.write(b"0\r\n\r\n")
         return cut is None or cut.how == "clean"
 
@@ -1062,54 +892,41 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def _line(row: JSON) -> bytes:
+    return json.dumps(row, ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tests.anthropic_server",
         description=(__doc__ or "").splitlines()[0],
     )
     parser.add_argument("--port", type=int, default=0, help="0: any that is free")
-    parser.add_argument(
-        "--polls-to-end",
-        type=int,
-        default=2,
-        metavar="N",
-        help="a batch ends at the Nth look at it",
-    )
-    parser.add_argument(
-        "--seconds-to-end",
-        type=float,
-        default=5.0,
-        metavar="S",
-        help="... and after S seconds",
-    )
-    parser.add_argument(
-        "--verdicts",
-        choices=("length", "noisy"),
-        default="noisy",
-        help="the longer wins, or tends to",
-    )
-    chosen = parser.parse_args(arguments)
+    parser.add_argument("--seconds-to-end", type=float, default=5.0, help="of a batch")
+    parser.add_argument("--verdicts", choices=("length", "noisy"), default="noisy")
+    chosen = parser.parse_args()
     noisy = NoisyBradleyTerry(
-        strengths=lambda text: math.log1p(len(text)),
-        position_bias=0.3,
-        tie_rate=0.1,
-        seed=0,
+        strengths=lambda text: math.log1p(len(text)), position_bias=0.3, tie_rate=0.1
     )
     with AnthropicServer(
         port=chosen.port,
         verdicts=longer if chosen.verdicts == "length" else noisy,
-        polls_to_end=chosen.polls_to_end,
+        polls_to_end=2,
         seconds_to_end=chosen.seconds_to_end,
     ) as server:
         print(server.url)
         print(
-            f"ANTHROPIC_API_KEY={server.key} NO_PROXY=127.0.0.1 "
-            f"python -m elo_exp mode=headline judge=opus judge.base_url={server.url}",
+            f"ANTHROPIC_API_KEY={server.key} NO_PROXY=127.0.0.1 python -m elo_exp "
+            f"mode=headline judge=opus judge.base_url={server.url}",
             flush=True,
         )
         with suppress(KeyboardInterrupt):
             threading.Event().wait()
-    print(json.dumps(server.meter.summary(), indent=2))
+    billed = server.meter.billed_bodies
+    spent = {name: dict(some) for name, some in server.meter.tokens.items()}
+    print(
+        f"{len(billed)} questions, {len(server.meter.paid_twice)} paid twice: {spent}"
+    )
 
 
 if __name__ == "__main__":

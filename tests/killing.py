@@ -38,8 +38,8 @@ from elo_exp.api.costs import PER_MILLION
 from elo_exp.records import canonical_json
 from elo_exp.store.usage import TOKEN_CLASSES
 from tests import judging_process
-from tests.anthropic_server import AnthropicServer, Call, Stage
-from tests.anthropic_verdicts import NoisyBradleyTerry, n_input_tokens, plain_text
+from tests.anthropic_server import AnthropicServer, Call, Stage, n_input_tokens
+from tests.anthropic_verdicts import NoisyBradleyTerry, plain_text
 from tests.data import described
 
 BATCHES = r"/v1/messages/batches$"
@@ -191,7 +191,7 @@ class World:
 
     def heal(self) -> None:
         """From now on nothing goes wrong any more."""
-        self.server._faults.clear()
+        self.server.faults.clear()
         self.server.on_call = None
 
     # ---- the invariants ---------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def world(folder: Path, *arguments: str, **settings: Any) -> Iterator[World]:
     """A server whose batches end at once, unless the settings say otherwise."""
     folder.mkdir(parents=True, exist_ok=True)
     with AnthropicServer(
-        **{"verdicts": JUDGE, "polls_to_end": 0, "keep_bodies": True, **settings}
+        **{"verdicts": JUDGE, "polls_to_end": 0, **settings}
     ) as server:
         here = World(folder, server, arguments)
         try:
@@ -256,7 +256,7 @@ def shape(path: str) -> str:
 def paid_once(server: AnthropicServer, *, n: int) -> None:
     """I1: each of the n questions was billed, and billed once."""
     while (
-        not all(batch.ended_at for batch in server.batches) or server._late
+        not all(batch.ended_at for batch in server.batches) or server.late
     ):  # what is still to come is billed, too
         time.sleep(0.01)
     billed = server.meter.billed_bodies

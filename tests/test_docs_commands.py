@@ -103,7 +103,7 @@ def begun(line: str, reader: Machine) -> Iterator[subprocess.Popen[str]]:
         (
             "python -m tests.anthropic_server --verdicts noisy",
             "recorded_dir=responses judge.transport=messages",  # a batch takes five seconds
-            '"bodies": {},',
+            "{} questions, 0 paid twice",
         ),
     ],
 )

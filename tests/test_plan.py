@@ -165,9 +165,7 @@ def stories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
     with ExitStack() as servers, ThreadPoolExecutor(2) as two_at_a_time:
 
         def serve(**settings: Any) -> AnthropicServer:
-            return servers.enter_context(
-                AnthropicServer(verdicts=longer, keep_bodies=True, **settings)
-            )
+            return servers.enter_context(AnthropicServer(verdicts=longer, **settings))
 
         def tell(
             server: AnthropicServer,

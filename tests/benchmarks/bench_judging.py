@@ -1,10 +1,10 @@
-"""How much of a judged run is ours: the client side of a headline, and of 100,000 queries, against the test server.
+"""How much of a judged run is ours: the client side of a headline, and of 25,000 queries, against the test server.
 
     python -m tests.benchmarks.bench_judging
 
 The server runs in a process of its own, on the same machine, and ends a batch at the second look. `ours` is the
 processor time of this process: rendering, hashing, claiming, submitting, harvesting, storing, reconciling. `before` is
-the memory that the texts take, `peak` the most that was held, and `grown/query` what lies between. Read what twenty
+the memory that the texts take, `peak` the most that was held, and `grown/query` what lies between. Read what five
 times the queries do to time and memory.
 """
 
@@ -27,7 +27,7 @@ from elo_exp.store.store import Store
 from tests.data import DIMENSIONS, shipped
 
 ENTRANTS = ("base_olmo", "full_poe", "security_only", "security_plus_robustness")
-WORKLOADS = (143 * 6, 2_800 * 6)  # pairs in each of three dimensions
+WORKLOADS = (143 * 6, 700 * 6)  # pairs in each of three dimensions
 _LENGTH = 1500  # characters of a response
 
 
@@ -110,15 +110,7 @@ def main(workloads: Sequence[int] = WORKLOADS) -> None:
     )
     os.environ |= {"NO_PROXY": "127.0.0.1", "ANTHROPIC_API_KEY": "test-key"}
     for n_pairs in workloads:
-        command = [
-            sys.executable,
-            "-m",
-            "tests.anthropic_server",
-            "--port",
-            "0",
-            "--polls-to-end",
-            "2",
-        ]
+        command = [sys.executable, "-m", "tests.anthropic_server"]
         command += ["--seconds-to-end", "0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
