@@ -25,14 +25,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import anthropic._base_client
 import anthropic.resources.messages.batches
-import anthropic.types.messages
+import anthropic.types.messages  # noqa: F401
 
 from elo_exp import pipeline
 from elo_exp.api import anthropic_api, batches, requests
-from elo_exp.api.anthropic_answers import batch_in, json_of
-from elo_exp.api.anthropic_api import AnthropicApi
+from elo_exp.api.anthropic_api import AnthropicApi, batch_in, json_of
 from elo_exp.api.batches import Batcher
 from elo_exp.api.costs import Budget
 from elo_exp.api.transport import Clock, DoubtfulError, RefusedError
@@ -190,7 +188,7 @@ def no_intent(judge: ClaudeJudge) -> None:
             about, facts = intended.pop(batch.nonce)
             written = intend(ledger, about, **facts)
             assert written is not None
-            with ledger._store.transaction() as db:
+            with ledger.store.transaction() as db:
                 for name in ("batches", "queries"):
                     db.execute(
                         f"UPDATE {name} SET nonce = ? WHERE nonce = ?",
@@ -207,19 +205,17 @@ def no_intent(judge: ClaudeJudge) -> None:
 def short_file(judge: ClaudeJudge) -> None:
     """A results file is taken for whole when it ends; what is missing in it is submitted again."""
 
-    def collect(self: Batcher[Any], batch: Batch) -> Iterator[Any]:
-        remote = self._check(batch, str(batch.batch_id))
+    def collect(self: Batcher[Any], opened: Any) -> Iterator[Any]:
+        remote = self._check(opened)
         if remote is None:
             return
-        seen, keys = set[str](), list(self._names[batch.nonce])
-        yield from self._read(batch, remote, seen)
-        self._close(batch)
-        self._ledger.give_up(batch, "that was all")
-        yield from (
-            (key, batches._Failed(key=key, outcome=None))
-            for key in keys
-            if key not in seen
-        )
+        seen = set[str]()
+        yield from self._read(opened, remote, seen)
+        self._close(opened)
+        self._ledger.give_up(opened.batch, "that was all")
+        for key in opened.names:
+            if key not in seen:
+                yield key, batches.Row(custom_id=key, outcome=None)
 
     _swap(Batcher, _collect=collect)
 
@@ -241,7 +237,7 @@ def no_claims(judge: ClaudeJudge) -> None:
         ledger: Ledger, about: Mapping[str, Any], **facts: Any
     ) -> Batch | None:
         with (
-            ledger._store.transaction() as db
+            ledger.store.transaction() as db
         ):  # or the ledger would see that they are somebody else's
             rows = ((key, ledger._owner) for key in about)
             db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?)", rows)
@@ -268,10 +264,10 @@ def answers_before_commit(judge: ClaudeJudge) -> None:
         ledger: Ledger, batch: Batch, outcomes: Any, answers: Any, **facts: Any
     ) -> Any:
         new, _ = record(ledger, batch, outcomes, {}, **facts)
-        with ledger._store.transaction():
-            ledger._store.put(answers)
+        with ledger.store.transaction():
+            ledger.store.put(answers)
         for answer in answers.values():
-            ledger.usage.count(answer)
+            ledger.store.usage.count(answer)
         return new, answers
 
     _swap(Ledger, record=settle_first)
@@ -411,7 +407,6 @@ def main(arguments: Sequence[str]) -> int:
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     os.environ.update(ANTHROPIC_API_KEY="test-key", NO_PROXY="127.0.0.1")
     # Back-offs as short as the waits between polls: they are repetitions all the same.
-    anthropic._base_client.INITIAL_RETRY_DELAY = 0.02  # type: ignore[attr-defined]
     requests._BACK_OFF_SECONDS = 0.02
     anthropic_api._TIMEOUT_SECONDS = chosen.timeout
     batches._ROWS = chosen.rows

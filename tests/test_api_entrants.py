@@ -290,7 +290,7 @@ def test_what_was_answered_before_an_error_is_stored_and_not_asked_again(
         assert str(refusal.value).startswith(
             "the entrant openai_compatible's API refuses (401): the key is not accep"
         )
-        assert str(refusal.value).endswith("Every answer so far is stored.")
+        assert str(refusal.value).endswith("the same command goes on.")
         assert len(stored(path)) == server.billed.total() >= 5
         assert len(generated(entrant(server.url), 9, path)) == 9
     assert set(server.billed.values()) == {1}
@@ -703,7 +703,7 @@ def claude(
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     made: list[ClaudeEntrant] = []
     with AnthropicServer(
-        keep_bodies=True, outcomes=lambda params, n: anthropic_verdicts.Says("Because.")
+        outcomes=lambda params, n: anthropic_verdicts.Says("Because.")
     ) as server:
 
         def build(**changes: Any) -> ClaudeEntrant:
@@ -785,7 +785,8 @@ def test_claude_without_a_key_or_with_another_model_or_a_wrong_one_is_one_line(
         match="^model: found 'claude-opus-9', whose prices are not known. Known: claude-opus-5",
     ):
         build(model="claude-opus-9")
-    server.models = {}
+    gone = Status(404, message=f"model: {build().model}")
+    server.fault("GET", "/models/", gone)
     with pytest.raises(
         UserError,
         match=r"the entrant claude's API refuses \(404\).* Check entrant\.claude\.model and en",

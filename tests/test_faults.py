@@ -43,7 +43,6 @@ from tests.anthropic_server import (
     DupRow,
     Fault,
     LateAccept,
-    Limits,
     NeverEnd,
     ResetBefore,
     SlowBody,
@@ -93,7 +92,7 @@ CALLS = {
     ("POST", COUNT): 6,
     ("GET", BATCHES): 12,
     ("POST", BATCHES): 12,
-    ("GET", BATCH): 36,
+    ("GET", BATCH): 24,
     ("GET", RESULTS): 12,
 }
 MESSAGE_COMMITS = 101
@@ -413,7 +412,7 @@ def test_a_submission_that_is_refused_stops_the_run_with_its_cause(tmp_path, cod
 
 
 def test_a_batch_that_is_too_large_is_halved(tmp_path):
-    with world(tmp_path, limits=Limits(max_bytes=25_000)) as here:
+    with world(tmp_path, max_bytes=25_000) as here:
         finishes(here)
         assert max(batch.n for batch in here.server.batches) == 2
 
@@ -477,7 +476,7 @@ def test_questions_get_no_answer_for_a_while(tmp_path, path, name):
         finishes(here)
 
 
-@pytest.mark.parametrize("nth", scenarios((1, 4, 5, 36)))
+@pytest.mark.parametrize("nth", scenarios((1, 4, 5, 24)))
 def test_a_batch_is_unknown_for_a_while(tmp_path, nth):
     with world(tmp_path) as here:
         for k in range(3):
@@ -847,7 +846,7 @@ def test_an_account_that_runs_dry_stops_the_run(tmp_path, transport):
 
 
 PAID = {
-    "refused": StopReason("refusal", "cyber"),
+    "refused": StopReason("refusal"),
     "cut off": StopReason("max_tokens"),
     "context window": StopReason("model_context_window_exceeded"),
     "no JSON": Says("I think that B is better."),

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import anthropic._base_client
 import pytest
 
 from elo_exp import pipeline
@@ -41,7 +40,6 @@ def a_machine_with_a_key(
 ) -> Iterator[None]:
     openai_server.alone(monkeypatch, tmp_path)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
-    monkeypatch.setattr(anthropic._base_client, "INITIAL_RETRY_DELAY", 0.01)
     yield
     for made in MADE:  # a client's sockets are the process's until it ends
         if (client := vars(made.api).get("_client")) is not None:

@@ -21,7 +21,6 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import anthropic._base_client
 import pytest
 
 from elo_exp import pipeline
@@ -76,7 +75,6 @@ def a_machine_with_a_key(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(anthropic._base_client, "INITIAL_RETRY_DELAY", 0.01)
     yield
     for made in MADE:  # a client's sockets are the process's until it ends
         if (client := vars(made.api).get("_client")) is not None:

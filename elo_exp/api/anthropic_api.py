@@ -1,36 +1,36 @@
-"""The Anthropic API as the suite uses it: the SDK's answers in our words, and every error as one of
-three kinds."""
+"""The Anthropic API: its answers read as they came, its errors as the kinds of api/transport.
+
+A status of 200 may be a login page's, and the SDK holds an answer to no shape; so every answer is
+checked here.
+"""
 
 from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from elo_exp.api.anthropic_answers import (
-    OddAnswerError,
-    batch_in,
-    check_model_in,
-    count_in,
-    json_of,
-    message_in,
-    page_in,
-    row_in,
-)
 from elo_exp.api.batches import RemoteBatch, Row
+from elo_exp.api.costs import n_tokens
+from elo_exp.api.jobs import Completion
 from elo_exp.api.transport import (
+    HINTS,
     REFUSALS,
     DoubtfulError,
     UnreachableError,
     brief,
+    describe,
+    error_in,
     in_time,
+    json_of,
     read_key,
     submitting,
+    whole_text,
     within,
 )
 from elo_exp.records import UserError
@@ -47,36 +47,35 @@ _TIMEOUT_SECONDS = 300.0  # after which the client gives up on an answer
 _UPLOAD_SECONDS = 3 * _TIMEOUT_SECONDS  # the same for a batch, which may be large
 _SLACK_SECONDS = 60.0  # until the server has then certainly noticed
 _PAGE = 100
-_HINTS = {
-    401: f"Check {KEY_VARIABLE}",
-    402: "Check the account's balance",
-    403: f"The key in {KEY_VARIABLE} may not do this",
-    404: "Check {part}.model and {part}.base_url",
-}
+
+T = TypeVar("T")
 
 
 def api_key() -> str | None:
     return read_key(KEY_VARIABLE)
 
 
+def no_key() -> str:
+    return (
+        f"{KEY_VARIABLE}: not set. Put the key into the environment, or as {KEY_VARIABLE}=... into "
+        "a file .env here; plan=true shows what a run would cost without one."
+    )
+
+
 def check_quarantine(seconds: float, base_url: str) -> None:
     """Raise UserError where a submission could still be accepted after it was given up; a test
     server is excepted."""
     least = _TIMEOUT_SECONDS + _SLACK_SECONDS
-    if seconds < least and urlsplit(base_url).hostname not in (
-        "127.0.0.1",
-        "localhost",
-    ):
+    is_local = urlsplit(base_url).hostname in ("127.0.0.1", "localhost")
+    if seconds < least and not is_local:
         raise UserError(
             f"quarantine_seconds: found {seconds:g}. Expected {least:g} or more: until then the "
-            "server may accept "
-            "what would then be paid again."
+            "server may accept what would then be paid again."
         )
 
 
 class AnthropicApi:
-    """A BatchApi, and single messages. Its errors are those of api/transport, and none of the
-    SDK's.
+    """A BatchApi, and single messages.
 
     part  what asks, in the words of the configuration: judge, or entrant.NAME
     """
@@ -101,12 +100,14 @@ class AnthropicApi:
         atexit.register(client.close)
         return client
 
+    # ---- what is paid for: RefusedError or DoubtfulError
+
     def create(self, nonce: str, requests: Mapping[str, Mapping[str, Any]]) -> str:
-        """Submit a batch; its id. The custom ids hold the nonce, which the server repeats in the
-        results alone."""
+        """Submit a batch; return its id. The custom ids hold the nonce, which the server repeats in
+        the results alone."""
         client = self._client.with_options(
             max_retries=0
-        )  # a lost answer and a retry: two batches
+        )  # or a lost answer: two batches
         batches = client.messages.batches.with_raw_response
         body: Any = [
             {"custom_id": name, "params": params} for name, params in requests.items()
@@ -121,100 +122,93 @@ class AnthropicApi:
             return batch_in(json_of(raw)).batch_id
 
     def send(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """One message at once. Raises RefusedError or DoubtfulError."""
+        """Return one message."""
         client = self._client.with_options(max_retries=0)
-        ask = client.messages.with_raw_response.create
+        create = client.messages.with_raw_response.create
         with self._submitting():
-            return message_in(within(_TIMEOUT_SECONDS, lambda: json_of(ask(**params))))
+            message = within(_TIMEOUT_SECONDS, lambda: json_of(create(**params)))
+            return message_in(message)
+
+    @contextmanager
+    def _submitting(self) -> Iterator[None]:
+        import anthropic
+
+        with submitting(anthropic, self._describe):
+            yield
+
+    # ---- questions, which are free: UnreachableError, or UserError where refused
 
     def count_tokens(self, params: Mapping[str, Any]) -> int:
-        """What a message would be billed as input; free. Raises UnreachableError, or UserError
-        where it is refused."""
+        """Return what a message would be billed as input."""
         counted = {
             name: value for name, value in params.items() if name != "max_tokens"
         }
-        with self._asking():
-            return count_in(
-                json_of(self._client.messages.with_raw_response.count_tokens(**counted))
-            )
+        count = self._client.messages.with_raw_response.count_tokens
+        return self._ask(count_in, lambda: count(**counted))
 
     def check_model(self, model: str) -> None:
-        """Whether the server can be reached, takes the key and knows the model; free. Raises
-        UserError where not."""
-        import anthropic
+        """Raise UserError where the server cannot be reached, refuses the key, or does not know the
+        model."""
+        retrieve = self._client.models.with_raw_response.retrieve
+
+        def has_no_list(error: Any) -> bool:
+            return error.status_code == 404 and model not in self._describe(error)
 
         try:
-            with self._asking():
-                try:
-                    check_model_in(
-                        json_of(self._client.models.with_raw_response.retrieve(model))
-                    )
-                except anthropic.NotFoundError as error:
-                    if model in self._describe(error):
-                        raise
-                    logger.info(
-                        "%s has no list of models; going on with %s",
-                        self.endpoint,
-                        model,
-                    )  # some gateways
+            found = self._find(model_in, lambda: retrieve(model), has_no_list)
         except UnreachableError as error:
             raise UserError(
                 f"{self.endpoint} cannot be reached ({error}). Check the network and "
-                f"{self._part}.base_url; nothing "
-                "was spent."
+                f"{self._part}.base_url; nothing was spent."
             ) from None
+        if found is None:  # some gateways
+            logger.info(
+                "%s has no list of models; going on with %s", self.endpoint, model
+            )
 
     def recent(self) -> Iterator[RemoteBatch]:
-        """All batches, newest first: that one alone is asked for before the others."""
-        found, last = self._page(limit=1)
+        """Yield all batches, newest first: that one alone is asked for before the others."""
+        batches = self._client.messages.batches.with_raw_response
+        found, last = self._ask(page_in, lambda: batches.list(limit=1))
         yield from found
         while last is not None:
-            found, last = self._page(limit=_PAGE, after_id=last)
+            after = last
+            found, last = self._ask(
+                page_in,
+                lambda: batches.list(limit=_PAGE, after_id=after),  # noqa: B023
+            )
             yield from found
 
-    def _page(self, **which: Any) -> tuple[list[RemoteBatch], str | None]:
-        ask = self._client.messages.batches.with_raw_response.list
-        with self._asking():
-            return page_in(within(_TIMEOUT_SECONDS, lambda: json_of(ask(**which))))
-
     def check(self, batch_id: str) -> RemoteBatch | None:
-        import anthropic
-
-        with self._asking():
-            try:
-                return batch_in(self._look_at(batch_id))
-            except anthropic.NotFoundError:
-                return None
-
-    def _look_at(self, batch_id: str) -> Any:
-        ask = self._client.messages.batches.with_raw_response.retrieve
-        return within(_TIMEOUT_SECONDS, lambda: json_of(ask(batch_id)))
+        """Return the batch as it stands; None where the server knows of no such batch."""
+        batches = self._client.messages.batches.with_raw_response
+        return self._find(
+            batch_in,
+            lambda: batches.retrieve(batch_id),
+            lambda error: error.status_code == 404,
+        )
 
     def cancel(self, batch_id: str) -> bool:
-        """Ask for its end; False for a batch that had ended, or that the server does not know."""
-        import anthropic
-
-        with self._asking():
-            try:
-                batch_in(
-                    json_of(
-                        self._client.messages.batches.with_raw_response.cancel(batch_id)
-                    )
-                )
-            except (anthropic.BadRequestError, anthropic.NotFoundError):
-                return False
-        return True
+        """Ask for a batch's end; False where it had ended, or is unknown."""
+        batches = self._client.messages.batches.with_raw_response
+        found = self._find(
+            batch_in,
+            lambda: batches.cancel(batch_id),
+            lambda error: error.status_code in (400, 404),
+        )
+        return found is not None
 
     def results(self, batch: RemoteBatch) -> Iterator[Row]:
+        """Yield the rows of a batch that has ended, perhaps cut short."""
         import anthropic
 
-        batch_id = batch.batch_id
+        self._check_host(batch.results_url)
         with self._asking():
             try:
-                found = self._look_at(batch_id)
-                batch_in(found)
-                self._check_host(found.get("results_url"))
-                rows = self._rows(batch_id)
+                # it looks at the batch once more, and takes what it sees for one
+                rows = self._client.messages.batches.results(batch.batch_id)
+            except (AttributeError, TypeError):
+                raise OddAnswerError(None, "a batch") from None
             except anthropic.NotFoundError as error:
                 raise UnreachableError(self._describe(error)) from None
             with closing(rows.http_response):
@@ -224,75 +218,68 @@ class AnthropicApi:
                         row.to_dict(mode="json", warnings=False) if is_model else row
                     )
 
-    def _rows(self, batch_id: str) -> Any:
-        """Open the stream of a batch's results: iterable, with its `http_response`."""
-        try:
-            return self._client.messages.batches.results(batch_id)
-        except (
-            AttributeError,
-            TypeError,
-        ):  # it looks at the batch once more, and takes what it sees for one
-            raise OddAnswerError(None, "a batch") from None
-
-    def _check_host(self, url: Any) -> None:
+    def _check_host(self, url: str | None) -> None:
         """The SDK follows an absolute address, with the key, to whatever host it names."""
-        ours, theirs = (
-            urlsplit(self.endpoint).hostname,
-            urlsplit(str(url or "")).hostname,
-        )
-        if theirs is not None and theirs != ours:
+        ours, theirs = urlsplit(self.endpoint).hostname, urlsplit(url or "").hostname
+        if theirs not in (None, ours):
             raise UserError(
                 f"the server at {ours} says that the results are at {theirs}, which does not get "
                 "the key."
             )
 
-    @contextmanager
-    def _submitting(self) -> Iterator[None]:
+    def _ask(self, parse: Callable[[Any], T], call: Callable[[], Any]) -> T:
+        """The answer to a question. The SDK asks again twice before it gives up."""
+        with self._asking():
+            return parse(within(_TIMEOUT_SECONDS, lambda: json_of(call())))
+
+    def _find(
+        self,
+        parse: Callable[[Any], T],
+        call: Callable[[], Any],
+        is_absent: Callable[[Any], bool],
+    ) -> T | None:
+        """The same; None where the error says that there is no such thing."""
         import anthropic
 
-        with submitting(anthropic, self._describe):
-            yield
+        with self._asking():
+            try:
+                return parse(within(_TIMEOUT_SECONDS, lambda: json_of(call())))
+            except anthropic.APIStatusError as error:
+                if is_absent(error):
+                    return None
+                raise
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """The errors of a question that costs nothing. The SDK has retried it twice by now."""
         import anthropic
         import httpx2
 
         try:
             yield
         except anthropic.APIStatusError as error:
+            words = self._describe(error)
             if error.status_code in REFUSALS - {429}:
                 server = f"the {self._part.replace('.', ' ')}'s API"
                 raise UserError(
-                    f"{server} refuses ({error.status_code}): {self._describe(error)}."
+                    f"{server} refuses ({error.status_code}): {words}."
                 ) from None
-            raise UnreachableError(self._describe(error)) from None
+            raise UnreachableError(words) from None
         except (
             anthropic.AnthropicError,
             httpx2.HTTPError,
-            ValueError,
+            ValueError,  # a line cut short
             MemoryError,
             DoubtfulError,
-        ) as error:  # a ValueError: a line cut short
+        ) as error:
             raise UnreachableError(brief(error)) from None
 
     def _describe(self, error: Any) -> str:
         """What the server says, and what to do; never what was sent."""
-        body = error.body if isinstance(error.body, Mapping) else {}
-        inner = body.get("error")
-        message = inner.get("message") if isinstance(inner, Mapping) else None
-        hint = _HINTS.get(error.status_code)
-        said = str(message or f"status {error.status_code}").rstrip(".")
-        return f"{said}. {hint.format(part=self._part)}" if hint else said
+        hint = HINTS.get(error.status_code, "")
+        return describe(error, hint.format(part=self._part, key=KEY_VARIABLE))
 
 
-def no_key() -> str:
-    return (
-        f"{KEY_VARIABLE}: not set. Put the key into the environment, or as {KEY_VARIABLE}=... into "
-        "a file .env here; "
-        "plan=true shows what a run would cost without one."
-    )
+# ---- models that go
 
 
 @cache
@@ -320,3 +307,140 @@ def end_of_life(model: str) -> date | None:
         return None
     day, _, year = words.partition(",")
     return datetime.strptime(f"{day.rstrip('stndrh')},{year}", "%B %d, %Y").date()
+
+
+# ---- answers
+
+
+class OddAnswerError(ValueError):
+    """What came back with status 200 is not what was asked for."""
+
+    def __init__(self, answer: Any, wanted: str) -> None:
+        super().__init__(
+            f"it answered with something else than {wanted}{error_in(answer)}"
+        )
+
+
+def message_in(answer: Any) -> dict[str, Any]:
+    """A message. Raises OddAnswerError for anything else, such as the error of a gateway."""
+    match answer:
+        case {"type": "message", "content": list(), "stop_reason": str()}:
+            return dict(answer)
+    raise OddAnswerError(answer, "a message")
+
+
+def count_in(answer: Any) -> int:
+    match answer:
+        case {"input_tokens": int(n)} if n >= 0:
+            return n
+    raise OddAnswerError(answer, "a count of tokens")
+
+
+def model_in(answer: Any) -> str:
+    match answer:
+        case {"id": str(model)}:
+            return model
+    raise OddAnswerError(answer, "a model")
+
+
+def batch_in(answer: Any) -> RemoteBatch:
+    """A batch. Raises OddAnswerError for what is none, and ValueError for one that expires at no
+    time."""
+    match answer:
+        case {
+            "id": str(batch_id),
+            "processing_status": str(status),
+            "created_at": str(created_at),
+            "expires_at": str(expires_at),
+            "request_counts": {
+                "processing": int(processing),
+                "succeeded": int(succeeded),
+                "errored": int(errored),
+                "canceled": int(canceled),
+                "expired": int(expired),
+            },
+        }:
+            size = processing + succeeded + errored + canceled + expired
+            start, end = map(datetime.fromisoformat, (created_at, expires_at))
+            return RemoteBatch(
+                batch_id=batch_id,
+                size=size,
+                n_rows=size,
+                ended=status == "ended",
+                archived=answer.get("archived_at") is not None,
+                results_url=str(answer.get("results_url") or "") or None,
+                lifetime_seconds=end.timestamp() - start.timestamp(),
+            )
+    raise OddAnswerError(answer, "a batch")
+
+
+def page_in(answer: Any) -> tuple[list[RemoteBatch], str | None]:
+    """Some batches, newest first; and after which one the next page begins, None where there is
+    none."""
+    match answer:
+        case {"data": list(rows)}:
+            batches = [batch_in(row) for row in rows]
+            goes_on = batches and answer.get("has_more")
+            return batches, batches[-1].batch_id if goes_on else None
+    raise OddAnswerError(answer, "a list of batches")
+
+
+def row_in(line: Any) -> Row:
+    """A line of a batch's results. What is no message did not succeed, whatever the line says."""
+    row = line if isinstance(line, Mapping) else {}
+    custom_id = str(row.get("custom_id"))
+    match row.get("result"):
+        case {"type": "succeeded", "message": answer}:
+            try:
+                message = message_in(answer)
+            except OddAnswerError as odd:
+                return Row(
+                    custom_id=custom_id,
+                    outcome=_error_type(answer) or "api_error",
+                    detail=str(odd),
+                    possibly_billed=True,
+                )
+            return Row(custom_id=custom_id, outcome="succeeded", message=message)
+        case {"type": "errored", "error": {"error": {"type": str(kind), **rest}}}:
+            detail = str(rest.get("message", ""))
+            return Row(custom_id=custom_id, outcome=kind, detail=detail)
+        case {"type": "expired" | "canceled" as outcome}:
+            return Row(custom_id=custom_id, outcome=outcome)
+    return Row(custom_id=custom_id, outcome=None)
+
+
+def _error_type(answer: Any) -> str | None:
+    match answer:
+        case {"error": {"type": str(kind)}}:
+            return kind
+    return None
+
+
+def parse_message(message: Mapping[str, Any]) -> Completion:
+    """Parse a message; its model is named as the server names it."""
+    return Completion(
+        text=text_of(message),
+        stop_reason=str(message.get("stop_reason")),
+        usage=usage_of(message),
+        model=message.get("model"),
+    )
+
+
+def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
+    """Tokens by class; the writes of a server that does not tell them apart are 5-minute ones."""
+    written = n_tokens(message, "usage", "cache_creation_input_tokens")
+    creation = ("usage", "cache_creation")
+    one_hour = n_tokens(message, *creation, "ephemeral_1h_input_tokens")
+    five_minutes = n_tokens(message, *creation, "ephemeral_5m_input_tokens")
+    return {  # in the order in which the store gives it back
+        "cache_read_tokens": n_tokens(message, "usage", "cache_read_input_tokens"),
+        "cache_write_1h_tokens": one_hour,
+        "cache_write_5m_tokens": max(five_minutes, written - one_hour),
+        "input_tokens": n_tokens(message, "usage", "input_tokens"),
+        "output_tokens": n_tokens(message, "usage", "output_tokens"),
+    }
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """Text blocks, joined. Others, such as thinking, may come before them."""
+    return whole_text(message.get("content"))

@@ -1,14 +1,18 @@
-"""What is to be asked of a model behind an API, what it answers, and what the model itself has to
-know of it."""
+"""Requests to a model behind an API, their answers, and what both transports say of them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from elo_exp.api.costs import Budget, Prices
-from elo_exp.records import Record
+from elo_exp.records import Record, UserError
+
+GO_ON = "Every answer so far is stored; the same command goes on."
+_MANY_FAILED = 20  # requests, and a share of all, past which the run stops
+_MANY_FAILED_SHARE = 0.05
 
 Message = Mapping[str, Any]  # an API's answer, as JSON
 R = TypeVar("R", bound=Record)
@@ -16,10 +20,11 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One request: the key of its answer, what it asks about in the words of the answer's record,
-    and what it asks.
+    """One request.
 
-    Jobs with the same prefix share a part of their prompt, which the server may cache.
+    key     of its answer
+    names   what it asks about, in the fields of the answer's record
+    prefix  the part of the prompt that other jobs share, and the server may cache
     """
 
     key: str
@@ -30,12 +35,17 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What a message says."""
+    """A message, parsed.
+
+    stop_reason  end_turn, max_tokens, refusal, ..., as in a JudgeReply
+    usage        tokens by class; empty where the API does not say
+    model        what the API calls the model that answered
+    """
 
     text: str
-    stop_reason: str  # end_turn, max_tokens, refusal, ..., as in a JudgeReply
-    usage: Mapping[str, int]  # tokens by class; empty where the API does not say
-    model: str | None = None  # what the API calls the model that answered
+    stop_reason: str
+    usage: Mapping[str, int]
+    model: str | None = None
 
 
 class Api(Protocol):
@@ -80,8 +90,7 @@ class Model(Protocol):
     def parse(self, message: Message) -> Completion: ...
 
 
-# Makes the record of an answer from its key, its names, what it says, what it cost (None: unknown)
-# and the message.
+# Makes the record of an answer from its key, names, text, dollars (None: unknown) and message.
 Recorder = Callable[[str, Mapping[str, Any], Completion, float | None, Message], R]
 
 
@@ -93,3 +102,24 @@ def worst_dollars(
     return (
         prices.worst(params, model.max_tokens, ttl, batched=batched) if prices else 0.0
     )
+
+
+def over_budget(model: Model, dollars: float, last_error: str) -> UserError:
+    """The error of a cap that leaves no room for the next request, which may cost `dollars`."""
+    return UserError(
+        f"{model.budget_setting}: {model.budget.state(last_error)}, and the next request may cost "
+        f"${dollars:.4f}. Every answer so far is stored; the same command with a higher cap goes on."
+    )
+
+
+def stop_if_many(failed: Mapping[str, str], n_wanted: int) -> None:
+    """Raise UserError where so many requests have failed for good that something is wrong with all
+    of them."""
+    if len(failed) >= _MANY_FAILED and len(failed) > _MANY_FAILED_SHARE * n_wanted:
+        raise UserError(f"{summary(failed)}. {GO_ON}")
+
+
+def summary(failed: Mapping[str, str]) -> str:
+    """How many requests have no answer, and the most common cause."""
+    [(cause, count)] = Counter(failed.values()).most_common(1)
+    return f"{len(failed)} queries have failed for good; {count} of them: {cause}"

@@ -1,5 +1,4 @@
-"""An OpenAI-compatible API as the suite uses it: chat completions as plain JSON, errors as one of
-three kinds.
+"""An OpenAI-compatible API: chat completions as plain JSON, errors as the kinds of api/transport.
 
 Servers differ: what comes back is read as it is, without the SDK's types, and nothing beyond the
 choices is relied on.
@@ -17,15 +16,17 @@ from typing import TYPE_CHECKING, Any
 from elo_exp.api.costs import is_counted, n_tokens
 from elo_exp.api.jobs import Completion
 from elo_exp.api.transport import (
-    REFUSALS,
+    HINTS,
     DoubtfulError,
     brief,
     check_base_url,
     check_variable,
     error_in,
     error_words,
+    json_of,
     read_key,
     submitting,
+    whole_text,
     within,
 )
 from elo_exp.records import UserError
@@ -97,9 +98,8 @@ class OpenAiApi:
             base_url=self.endpoint,
             timeout=self._timeout_seconds,
             max_retries=0,  # api/requests retries, and counts what a loss may cost
-            default_headers={
-                "Authorization": f"Bearer {key}"
-            },  # whatever else the environment would have it send
+            # whatever else the environment would have it send
+            default_headers={"Authorization": f"Bearer {key}"},
         )
         atexit.register(client.close)
         return client
@@ -112,27 +112,29 @@ class OpenAiApi:
         name = self._key_variable
         raise UserError(
             f"{name}: not set, and {self._part}.key_variable names it. Put the key into the "
-            "environment, or as "
-            f"{name}=... into a file .env here; a server that asks for no key wants "
-            f"{self._part}.key_variable=null."
+            f"environment, or as {name}=... into a file .env here; a server that asks for no key "
+            f"wants {self._part}.key_variable=null."
         )
 
     def send(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """One chat completion, as the JSON that came back. Raises RefusedError or DoubtfulError."""
+        """Return one chat completion, as the JSON that came. Raises RefusedError or
+        DoubtfulError."""
+        create = self._client.chat.completions.with_raw_response.create
         with submitting(_sdk(), self._describe):
-            message = within(self._timeout_seconds, self._ask, params)
-        if not _is_completion(message):
-            found = f"something else than a chat completion{error_in(message)}"
-            raise DoubtfulError(f"{self.endpoint} answered with {found}")
-        if (failure := _failure(message)) is not None:
+            message = within(self._timeout_seconds, lambda: json_of(create(**params)))
+        match message:
+            case {"choices": [{"message": dict()} as choice, *_]}:
+                pass
+            case _:
+                found = f"something else than a chat completion{error_in(message)}"
+                raise DoubtfulError(f"{self.endpoint} answered with {found}")
+        is_error = choice.get("finish_reason") == "error"
+        if message.get("error") or choice.get("error") or is_error:
+            words = error_in(message) or error_in(choice)
             raise DoubtfulError(
-                f"{self.endpoint} answered with an error in place of a text{failure}"
+                f"{self.endpoint} answered with an error in place of a text{words}"
             )
         return message  # type: ignore[no-any-return]
-
-    def _ask(self, params: Mapping[str, Any]) -> Any:
-        raw = self._client.chat.completions.with_raw_response.create(**params)
-        return raw.http_response.json()
 
     def check(self, model: str) -> None:
         """Whether the SDK is there, and the server, and whether it takes the key; free. Raises
@@ -146,20 +148,19 @@ class OpenAiApi:
         sdk, seconds = _sdk(), min(_LISTING_SECONDS, self._timeout_seconds)
         patient = self._client.with_options(timeout=seconds, max_retries=2)
         try:
-            names = _names(patient.models.with_raw_response.list().http_response.json())
+            listed = patient.models.with_raw_response.list().http_response.json()
+            names = [str(row["id"]) for row in listed["data"] or []]
         except sdk.APIStatusError as error:
             names = self._without_list(error)
         except (sdk.APIError, httpx2.HTTPError) as error:
             raise UserError(
                 f"{self.endpoint} cannot be reached ({brief(error)}). Check that the server runs, "
-                "and "
-                f"{self._part}.base_url; nothing was spent."
+                f"and {self._part}.base_url; nothing was spent."
             ) from None
         except (ValueError, TypeError, LookupError, AttributeError):
             raise UserError(
                 f"{self.endpoint} does not answer as an OpenAI-compatible API does. Check "
-                f"{self._part}.base_url, which "
-                "mostly ends in /v1; nothing was spent."
+                f"{self._part}.base_url, which mostly ends in /v1; nothing was spent."
             ) from None
         if names and model not in names:
             named = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
@@ -190,23 +191,16 @@ class OpenAiApi:
         return []
 
     def _describe(self, error: Any) -> str:
-        """What the server says, and what to do; never what was sent. A server may quote the key
-        that it refuses."""
-        status = error.status_code
+        """What the server says, and what to do. A server may quote the key that it refuses."""
+        status, code = error.status_code, error.code
         words = error_words(error.body).replace(self._client.api_key, "[the key]")
-        words = "the key is not accepted" if status == 401 else words
-        code = (
-            error.code
-            if isinstance(error.code, str) and not error.code.isdigit()
-            else ""
-        )
-        said = (
-            f"{words} ({code})"
-            if words and code and code not in words
-            else words or f"status {status}"
-        )
-        hint = self._hint(status) if status in REFUSALS else ""
-        return f"{said}. {hint}" if hint else said
+        if status == 401:
+            words = "the key is not accepted"
+        if words and isinstance(code, str) and not code.isdigit() and code not in words:
+            words = f"{words} ({code})"
+        words = words or f"status {status}"
+        hint = self._hint(status)
+        return f"{words}. {hint}" if hint else words
 
     def _hint(self, status: int) -> str:
         if status == 401 and self._key_variable is None:
@@ -214,12 +208,8 @@ class OpenAiApi:
                 f"It asks for a key: set {self._part}.key_variable to the name of the variable "
                 "that holds it"
             )
-        return {
-            401: f"Check {self._key_variable}",
-            402: "Check the account's balance",
-            403: f"The key in {self._key_variable} may not do this",
-            404: f"Check {self._part}.model and {self._part}.base_url, which mostly ends in /v1",
-        }.get(status, "")
+        hint = HINTS.get(status, "").format(part=self._part, key=self._key_variable)
+        return f"{hint}, which mostly ends in /v1" if status == 404 else hint
 
 
 def _sdk() -> ModuleType:
@@ -230,29 +220,6 @@ def _sdk() -> ModuleType:
             "the package openai is not installed. Install it: pip install 'elo-exp[openai]'"
         ) from None
     return openai
-
-
-def _names(listed: Any) -> list[str]:
-    return [str(row["id"]) for row in listed["data"] or []]
-
-
-def _is_completion(message: Any) -> bool:
-    choices = message.get("choices") if isinstance(message, dict) else None
-    first = choices[0] if isinstance(choices, list) and choices else None
-    return isinstance(first, dict) and isinstance(first.get("message"), dict)
-
-
-def _failure(message: Mapping[str, Any]) -> str | None:
-    """What went wrong, of a completion that failed on its way and came with status 200; None where
-    nothing did."""
-    choice = message["choices"][0]
-    if (
-        message.get("error")
-        or choice.get("error")
-        or choice.get("finish_reason") == "error"
-    ):
-        return error_in(message) or error_in(choice)
-    return None
 
 
 def parse_completion(message: Mapping[str, Any], *, max_tokens: int) -> Completion:
@@ -266,19 +233,8 @@ def parse_completion(message: Mapping[str, Any], *, max_tokens: int) -> Completi
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """What a completion says: its content, or the text among its parts. Reasoning beside it is not
-    part of it."""
-    content = message["choices"][0]["message"].get("content")
-    if isinstance(content, list):
-        parts = [
-            part
-            for part in content
-            if isinstance(part, dict) and part.get("type") == "text"
-        ]
-        content = "".join(str(part.get("text") or "") for part in parts)
-    return (
-        str(content or "").encode(errors="replace").decode()
-    )  # half a surrogate pair is no text
+    """The content of a completion, or the text among its parts; not the reasoning beside it."""
+    return whole_text(message["choices"][0]["message"].get("content"))
 
 
 def stop_reason_of(message: Mapping[str, Any], *, max_tokens: int) -> str:
@@ -291,11 +247,8 @@ def stop_reason_of(message: Mapping[str, Any], *, max_tokens: int) -> str:
     if choice["message"].get("refusal"):
         return "refusal"
     if (reason := choice.get("finish_reason")) is None:
-        return (
-            "max_tokens"
-            if n_tokens(message, "usage", "completion_tokens") >= max_tokens
-            else "end_turn"
-        )
+        n_tokens_out = n_tokens(message, "usage", "completion_tokens")
+        return "max_tokens" if n_tokens_out >= max_tokens else "end_turn"
     return _STOP_REASONS.get(str(reason), str(reason))
 
 
@@ -304,10 +257,10 @@ def usage_of(message: Mapping[str, Any]) -> dict[str, int]:
     input tokens."""
     prompt = n_tokens(message, "usage", "prompt_tokens")
     cached = n_tokens(message, "usage", "prompt_tokens_details", "cached_tokens")
+    if cached > prompt:  # they were counted apart
+        prompt += cached
     return {
         "cache_read_tokens": cached,
-        "input_tokens": prompt - cached
-        if cached <= prompt
-        else prompt,  # more of them were counted apart
+        "input_tokens": prompt - cached,
         "output_tokens": n_tokens(message, "usage", "completion_tokens"),
     }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from elo_exp.api.costs import PER_MILLION, Prices
+from elo_exp.api.costs import PER_MILLION
+from elo_exp.api.jobs import Model
 from elo_exp.api.token_estimator import TokenEstimator, sample
 from elo_exp.api.transport import UnreachableError
 from elo_exp.records import Comparison, Item, JudgeRequest, UserError
@@ -17,24 +17,25 @@ from elo_exp.store.usage import Usage
 logger = logging.getLogger(__name__)
 
 _COUNTED = 3  # requests of each prefix whose tokens the API is asked to count
-BUDGET_SETTING = (
-    "judging.budget_usd"  # which holds a judge's cap, where the judge names no other
-)
+BUDGET_SETTING = "judging.budget_usd"  # where the judge names no other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What some queries would cost: expected, and if they were plain messages without a prompt
-    cache."""
+    """What some queries would cost.
+
+    dollars_plain  if they were single messages without a prompt cache
+    counted        how many of them the API has counted; the others are estimated by their length
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     dollars: float = 0.0
     dollars_plain: float = 0.0
-    counted: int = 0  # how many of the queries the API has counted; 0: all estimated from their length
+    counted: int = 0
 
 
-class Estimable(Protocol):
+class Estimable(Model, Protocol):
     """What an estimate needs to know of a judge."""
 
     transport: str
@@ -43,14 +44,7 @@ class Estimable(Protocol):
     expected_output_tokens: int
     expected_hit_rate: float
 
-    @property
-    def model(self) -> str: ...
-
-    def prices_of(self, model: str) -> Prices | None: ...
-
     def token_counter(self) -> Callable[[Mapping[str, Any]], int] | None: ...
-
-    def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]: ...
 
 
 def estimate(requests: Sequence[JudgeRequest], judge: Estimable) -> Estimate:
@@ -114,18 +108,26 @@ def first_ttl(requests: Sequence[JudgeRequest], judge: Estimable) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
+    """What one dimension takes. A query may be wanted more than once; it is paid for once.
+
+    pairs      or, in a plan of scores, responses
+    queries    wanted
+    stored     distinct queries that the store can answer
+    under_way  distinct queries in batches that have been submitted
+    to_pay     distinct queries that are neither
+    left_out   distinct queries that the store cannot answer and nobody is asked
+    """
+
     dimension: str
     n_prompts: int
     n_entrants: int
-    pairs: int  # or, in a plan of scores, responses
+    pairs: int
     queries: int
-    stored: int  # distinct queries that the store can answer
-    under_way: int  # distinct queries in batches that have been submitted
-    to_pay: int  # distinct queries that are neither
+    stored: int
+    under_way: int
+    to_pay: int
     estimate: Estimate
-    left_out: int = (
-        0  # distinct queries that the store cannot answer and nobody is asked
-    )
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,29 +154,24 @@ class Plan:
             self.budget_usd is None or self.dollars <= self.budget_usd - self.spent_usd
         )
 
-    def _cap(self, cap: float) -> str:
-        spent = f", of which ${self.spent_usd:.4f} are spent" if self.spent_usd else ""
-        return f"the cap is ${cap:.4f}{spent}"
-
     def check(self, usage: Usage | None = None, *, hint: str = "") -> None:
         """Raise UserError where the cap would stop the run before its end.
 
         usage  of the run so far; None: it has not begun
         hint   what else the user can do
         """
-        if self.budget_usd is not None and self.to_pay and not self.fits:
-            verdicts, less = (
-                ("scores", "oracle.n_prompts=N")
-                if self.of_scores
-                else ("verdicts", "judging.limit_pairs=N")
-            )
-            raise UserError(
-                f"{self.budget_setting}: {self.to_pay} {verdicts} by {self.judge_model} are "
-                "expected to cost "
-                f"${self.dollars:.4f}, and {self._cap(self.budget_usd)}. Raise it with "
-                f"{self.budget_setting}=..., "
-                f"or ask for less: {less}. {hint}{_so_far(usage or Usage())}".rstrip()
-            )
+        if self.fits or not self.to_pay:
+            return
+        verdicts, fewer = "verdicts", "judging.limit_pairs=N"
+        if self.of_scores:
+            verdicts, fewer = "scores", "oracle.n_prompts=N"
+        spent = f", of which ${self.spent_usd:.4f} are spent" if self.spent_usd else ""
+        message = (
+            f"{self.budget_setting}: {self.to_pay} {verdicts} by {self.judge_model} are expected "
+            f"to cost ${self.dollars:.4f}, and the cap is ${self.budget_usd:.4f}{spent}. Raise it "
+            f"with {self.budget_setting}=..., or ask for less: {fewer}. {hint}"
+        )
+        raise UserError(f"{message}{_so_far(usage or Usage())}".rstrip())
 
 
 def _so_far(usage: Usage) -> str:
@@ -196,25 +193,36 @@ def plan(
     stored_only: bool = False,
     spent_usd: float = 0.0,
 ) -> Plan:
-    """The plan of these queries, a row for each dimension; the keys in `stored` and `under_way`
-    need no paying.
+    """Plan these queries, a row for each dimension; the keys in `stored` and `under_way` need no
+    paying.
 
     stored_only  whether the store alone is to answer
     spent_usd    of the cap, by the run so far
     """
-    dimensions = dict.fromkeys(request.subject.dimension for request in requests)
-    rows = [
-        _row(
-            dimension,
-            [r for r in requests if r.subject.dimension == dimension],
-            stored,
-            under_way,
-            estimate,
+    by_dimension: dict[str, list[JudgeRequest]] = {}
+    for request in requests:
+        by_dimension.setdefault(request.subject.dimension, []).append(request)
+    rows = []
+    for dimension, some in by_dimension.items():
+        subjects = [request.subject for request in some]
+        unique = {request.key: request for request in some}
+        unstored = [request for key, request in unique.items() if key not in stored]
+        new = [request for request in unstored if request.key not in under_way]
+        if stored_only:
+            new = []
+        row = PlanRow(
+            dimension=dimension,
+            n_prompts=len({subject.prompt_id for subject in subjects}),
+            n_entrants=len({name for s in subjects for name in s.entrants}),
+            pairs=len({_judged(subject) for subject in subjects}),
+            queries=len(some),
+            stored=len(unique) - len(unstored),
+            under_way=0 if stored_only else len(unstored) - len(new),
+            to_pay=len(new),
+            estimate=Estimate() if stored_only else estimate(new),
+            left_out=len(unstored) if stored_only else 0,
         )
-        for dimension in dimensions
-    ]
-    if stored_only:
-        rows = [_unasked(row) for row in rows]
+        rows.append(row)
     return Plan(
         judge_model=judge_model,
         rows=tuple(rows),
@@ -222,38 +230,6 @@ def plan(
         budget_setting=budget_setting,
         of_scores=any(isinstance(request.subject, Item) for request in requests),
         spent_usd=spent_usd,
-    )
-
-
-def _row(
-    dimension: str,
-    requests: Sequence[JudgeRequest],
-    stored: Collection[str],
-    under_way: Collection[str],
-    estimate: Callable[[Sequence[JudgeRequest]], Estimate],
-) -> PlanRow:
-    unique = {request.key: request for request in requests}
-    unanswered = [request for key, request in unique.items() if key not in stored]
-    to_pay = [request for request in unanswered if request.key not in under_way]
-    subjects = [request.subject for request in requests]
-    return PlanRow(
-        dimension=dimension,
-        n_prompts=len({s.prompt_id for s in subjects}),
-        n_entrants=len({name for s in subjects for name in s.entrants}),
-        pairs=len({_judged(s) for s in subjects}),
-        queries=len(requests),
-        stored=len(unique) - len(unanswered),
-        under_way=len(unanswered) - len(to_pay),
-        to_pay=len(to_pay),
-        estimate=estimate(to_pay),
-    )
-
-
-def _unasked(row: PlanRow) -> PlanRow:
-    """The row of a run that asks nobody."""
-    n = row.under_way + row.to_pay
-    return dataclasses.replace(
-        row, under_way=0, to_pay=0, left_out=n, estimate=Estimate()
     )
 
 

@@ -17,9 +17,17 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Generic, Self, TypeVar
 
 from elo_exp import progress
-from elo_exp.api.batches import stop_if_many
 from elo_exp.api.costs import NOT_COUNTED, is_counted
-from elo_exp.api.jobs import Job, Message, Model, Recorder, worst_dollars
+from elo_exp.api.jobs import (
+    GO_ON,
+    Job,
+    Message,
+    Model,
+    Recorder,
+    over_budget,
+    stop_if_many,
+    worst_dollars,
+)
 from elo_exp.api.transport import (
     NO_CONNECTION,
     DoubtfulError,
@@ -34,12 +42,9 @@ logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 6
 _BACK_OFF_SECONDS = 1.0  # doubled at every attempt
-_TRANSIENT = frozenset({429, NO_CONNECTION})
-_NOT_BILLED = frozenset(
-    {529}
-)  # overloaded: doubtful for a batch, which outlives the call
-_FATAL = frozenset({401, 402, 403, 404})  # no other request will fare better
-_STORED = "Every answer so far is stored"
+_TRANSIENT = {429, NO_CONNECTION}
+_NOT_BILLED = {529}  # overloaded; doubtful for a batch, which outlives the call
+_FATAL = {401, 402, 403, 404}  # no other request will fare better
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 R = TypeVar("R", bound=Record)
@@ -47,16 +52,15 @@ Send = Callable[[Mapping[str, Any]], Message]  # raises RefusedError or Doubtful
 
 
 class _Interrupt:
-    """Ctrl-C while answers are on their way: it waits until they have been handed over. A second
-    one does not wait."""
+    """Ctrl-C while answers are on their way waits until they have been handed over. A second one
+    does not wait."""
 
     def __enter__(self) -> Self:
-        self.wanted = False
+        self.is_wanted = False
         self._before = signal.getsignal(signal.SIGINT)
         in_main = threading.current_thread() is threading.main_thread()
-        self._takes_it = (
-            in_main and self._before is not None
-        )  # None: somebody's who is not Python
+        # None: the handler of somebody who is not Python
+        self._takes_it = in_main and self._before is not None
         if self._takes_it:
             signal.signal(signal.SIGINT, self._note)
         return self
@@ -66,9 +70,9 @@ class _Interrupt:
             signal.signal(signal.SIGINT, self._before)
 
     def _note(self, *_: object) -> None:
-        if self.wanted:
+        if self.is_wanted:
             raise KeyboardInterrupt
-        self.wanted = True
+        self.is_wanted = True
         logger.info(
             "interrupted: waiting for the answers on their way; Ctrl-C again gives them up"
         )
@@ -93,78 +97,68 @@ class RequestPool(Generic[R]):
         self._send = send
         self._model = model
         self._claims = claims
+        self._usage = claims.store.usage
         self._record = record
         self._budget = model.budget
         self._concurrency = concurrency
-        self._attempts: Counter[str] = Counter()
+        self._waiting: deque[tuple[Job, float]] = deque()  # with seconds of back-off
+        self._running: dict[Future[Message], Job] = {}
+        self._n_attempts: Counter[str] = Counter()
         self._reserves: dict[str, float] = {}
         self._stop = threading.Event()
-        self._is_silent = False  # the server, about what its answers cost
+        self._has_warned = False  # of answers that do not say what they cost
         self._last_error = ""  # that lost an answer which may have been billed
         self._n_wanted = 0
         self.failed: dict[str, str] = {}
 
     def run(self, jobs: Sequence[Job], ttl: str | None) -> Iterator[R]:
-        """The answers as they come, each committed.
+        """Yield the answers as they come, each committed.
 
         When the work is broken off, what has been sent is paid for: its answers are waited for,
         kept and passed on before the error is raised.
         """
         self._n_wanted += len(jobs)
-        waiting = deque((job, 0.0) for job in jobs)
-        running: dict[Future[Message], Job] = {}
+        self._waiting.extend((job, 0.0) for job in jobs)
         with (
             _Interrupt() as interrupt,
             ThreadPoolExecutor(max_workers=self._concurrency) as pool,
         ):
             try:
-                while running or (waiting and not interrupt.wanted):
-                    if interrupt.wanted:
+                while self._running or (self._waiting and not interrupt.is_wanted):
+                    if interrupt.is_wanted:
                         self._stop.set()
                     else:
-                        self._fill(pool, waiting, running, ttl)
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        yield from self._finish(future, running, waiting)
-                    self._note_spending()
-                if interrupt.wanted:
+                        self._fill(pool, ttl)
+                    done = wait(self._running, return_when=FIRST_COMPLETED).done
+                    for future in done:
+                        yield from self._finish(future)
+                    if 0 < self._budget.cap < float("inf"):
+                        progress.note(f"{self._budget.spent_of_cap} spent")
+                if interrupt.is_wanted:
                     raise KeyboardInterrupt
             except BaseException as error:
                 self._stop.set()
-                last = self._finish_all(running)
+                last = self._finish_all()
                 if not isinstance(error, GeneratorExit):
                     yield from last
                 raise
 
-    def _fill(
-        self,
-        pool: ThreadPoolExecutor,
-        waiting: deque[tuple[Job, float]],
-        running: dict[Future[Message], Job],
-        ttl: str | None,
-    ) -> None:
+    def _fill(self, pool: ThreadPoolExecutor, ttl: str | None) -> None:
         """Send what there are free workers and money for."""
-        while waiting and len(running) < self._concurrency:
-            job, delay = waiting[0]
+        while self._waiting and len(self._running) < self._concurrency:
+            job, delay = self._waiting[0]
             body = self._model.params(job.request, ttl)
             reserve = worst_dollars(self._model, body, ttl, batched=False)
             if not self._budget.fits([reserve]):
-                if running:
+                if self._running:
                     return  # what is under way makes room when it is answered
-                raise UserError(self._over_budget(reserve))
-            waiting.popleft()
-            if self._claims.send(
-                job.key, reserve
-            ):  # else this process slept, and another took over
+                raise over_budget(self._model, reserve, self._last_error)
+            self._waiting.popleft()
+            # else this process slept, and another took over
+            if self._claims.send(job.key, reserve):
                 self._reserves[job.key] = reserve
                 self._budget.reserve(job.key, reserve)
-                running[pool.submit(self._ask, body, delay)] = job
-
-    def _over_budget(self, reserve: float) -> str:
-        return (
-            f"{self._model.budget_setting}: {self._budget.state(self._last_error)}, and the next "
-            "request may cost "
-            f"${reserve:.4f}. {_STORED}; the same command with a higher cap goes on."
-        )
+                self._running[pool.submit(self._ask, body, delay)] = job
 
     def _ask(self, body: Mapping[str, Any], delay: float) -> Message:
         """In a thread of its own, with no access to the store."""
@@ -173,38 +167,32 @@ class RequestPool(Generic[R]):
         check_lifeline()
         return self._send(body)
 
-    def _finish(
-        self,
-        future: Future[Message],
-        running: dict[Future[Message], Job],
-        waiting: deque[tuple[Job, float]],
-    ) -> list[R]:
-        job = running[future]
-        answers: list[R] = []
-        if (error := future.exception()) is None:
+    def _finish(self, future: Future[Message]) -> list[R]:
+        """Keep an answer, or have the request sent again."""
+        job, error = self._running[future], future.exception()
+        if error is None:
             answers = self._keep(job, future.result())
-            del running[future]
+            del self._running[future]  # not before it is kept
         else:
-            del running[future]
+            answers = []
+            del self._running[future]
             if (delay := self._retry(job, error)) is not None:
-                waiting.append((job, delay))
-        stop_if_many(
-            self.failed, self._n_wanted, f"{_STORED}; the same command goes on."
-        )
+                self._waiting.append((job, delay))
+        stop_if_many(self.failed, self._n_wanted)
         return answers
 
-    def _finish_all(self, running: Mapping[Future[Message], Job]) -> list[R]:
+    def _finish_all(self) -> list[R]:
         """The answers to what cannot be called back. One that cannot be kept takes no other
         along."""
         answers: list[R] = []
-        for future, job in running.items():
+        for future, job in self._running.items():
             try:
-                if not future.cancel() and (error := future.exception()) is None:
-                    answers += self._keep(job, future.result())
-                elif future.cancelled():
-                    self._release(job, None)
-                else:
+                if future.cancel():
+                    self._release(job)
+                elif error := future.exception():
                     self._release(job, error)
+                else:
+                    answers += self._keep(job, future.result())
             except UserError as error:
                 logger.warning(
                     "warning: the answer to %s is not kept: %s", job.key, error
@@ -212,78 +200,70 @@ class RequestPool(Generic[R]):
         return answers
 
     def _keep(self, job: Job, message: Message) -> list[R]:
-        """The answer; none where it cannot be read, and may have cost the most that was reserved
-        for it."""
-        prices = self._model.prices_of(self._model.model)
+        """The answer; none where it cannot be read, and may have cost all that was reserved."""
+        key, prices = job.key, self._model.prices_of(self._model.model)
         try:
             completion = self._model.parse(message)
-            dollars = (
-                prices.dollars(completion.usage)
-                if prices and completion.usage
-                else None
-            )
-            answer = self._record(job.key, job.names, completion, dollars, message)
+            is_priced = prices is not None and completion.usage
+            dollars = prices.dollars(completion.usage) if prices and is_priced else None
+            answer = self._record(key, job.names, completion, dollars, message)
         except _UNREADABLE as error:
-            self.failed[job.key] = (
+            self.failed[key] = (
                 f"{self._model.server} answered with what cannot be read ({type(error).__name__}: "
                 f"{error})"
             )
-            self._claims.unsend(job.key, lost=self.failed[job.key])
-            self._claims.usage.lose(self._reserves[job.key])
+            self._claims.unsend(key, lost=self.failed[key])
+            self._usage.lose(self._reserves[key])
             return []
-        answer = self._claims.keep(job.key, answer)
-        if is_counted(message):
-            self._budget.release(job.key)
-        elif self._reserves[job.key]:
-            self._claims.usage.dollars_at_most += self._reserves[job.key]
-            if not self._is_silent:
-                self._is_silent = True
-                logger.warning("warning: %s %s", self._model.server, NOT_COUNTED)
+        answer = self._claims.store.commit({key: answer})[key]
         self._budget.spent += dollars or 0.0
+        if is_counted(message):
+            self._budget.release(key)
+        elif self._reserves[key]:
+            self._usage.dollars_at_most += self._reserves[key]
+            if not self._has_warned:
+                self._has_warned = True
+                logger.warning("warning: %s %s", self._model.server, NOT_COUNTED)
         return [answer]
 
     def _retry(self, job: Job, error: BaseException) -> float | None:
-        """After how many seconds it is asked again; None: not at all. Raises UserError where no
-        other will fare better."""
-        self._attempts[job.key] += 1
-        n_attempts = self._attempts[job.key]
+        """The seconds after which it is sent again; None: it has failed. Raises UserError where no
+        other request will fare better."""
+        self._n_attempts[job.key] += 1
+        n_attempts = self._n_attempts[job.key]
         self._release(job, error)
         if not isinstance(error, RefusedError | DoubtfulError):
             raise error
-        if why := self._is_fatal(error, n_attempts):
-            raise UserError(f"{why} {_STORED}.")
+        if why := self._fatal_reason(error, n_attempts):
+            raise UserError(f"{why} {GO_ON}")
         is_transient = isinstance(error, DoubtfulError) or error.status in _TRANSIENT
         if not is_transient or n_attempts >= MAX_ATTEMPTS:
             self.failed[job.key] = str(error)
             return None
         asked = error.retry_after if isinstance(error, RefusedError) else None
-        return (
-            asked if asked is not None else _BACK_OFF_SECONDS * 2.0 ** (n_attempts - 1)
-        )
+        back_off = _BACK_OFF_SECONDS * 2.0 ** (n_attempts - 1)
+        return back_off if asked is None else asked
 
-    def _release(self, job: Job, error: BaseException | None) -> None:
-        """The call has come to nothing; what it may have cost all the same stays in the books."""
+    def _release(self, job: Job, error: BaseException | None = None) -> None:
+        """The call has come to nothing; what it may have cost all the same stays counted."""
         is_lost = isinstance(error, DoubtfulError) and error.status not in _NOT_BILLED
         if is_lost:
             self._last_error = str(error).rstrip(".")
-            n = self._attempts[job.key]
-            self._budget.reserve(f"{job.key} lost {n}", self._reserves[job.key])
-            self._claims.usage.lose(self._reserves[job.key])
+            reserve = self._reserves[job.key]
+            name = f"{job.key} lost {self._n_attempts[job.key]}"
+            self._budget.reserve(name, reserve)
+            self._usage.lose(reserve)
         self._budget.release(job.key)
         self._claims.unsend(job.key, lost=self._last_error if is_lost else None)
 
-    def _is_fatal(self, error: RefusedError | DoubtfulError, n_attempts: int) -> str:
+    def _fatal_reason(
+        self, error: RefusedError | DoubtfulError, n_attempts: int
+    ) -> str:
         """Why nothing more is to be had from this server; empty where more may be."""
         server = self._model.server
-        status = error.status if isinstance(error, RefusedError) else None
-        if status in _FATAL:
-            return f"{server} refuses ({status}): {error}."
-        if why := fatal_reason(server, error):
-            return why
-        if status == NO_CONNECTION and n_attempts >= MAX_ATTEMPTS:
-            return f"{server} cannot be reached ({error})."
-        return ""
-
-    def _note_spending(self) -> None:
-        if 0 < self._budget.cap < float("inf"):
-            progress.note(f"{self._budget.spent_of_cap} spent")
+        if isinstance(error, RefusedError):
+            if error.status in _FATAL:
+                return f"{server} refuses ({error.status}): {error}."
+            if error.status == NO_CONNECTION and n_attempts >= MAX_ATTEMPTS:
+                return f"{server} cannot be reached ({error})."
+        return fatal_reason(server, error)

@@ -1,5 +1,4 @@
-"""What every API needs: a clock, an address, a key that stays secret, deadlines, and the ways in
-which calls fail."""
+"""What every API needs: clock, address, secret key, deadlines, and the ways in which calls fail."""
 
 from __future__ import annotations
 
@@ -25,11 +24,15 @@ NO_CONNECTION = 0  # the status of a request for which there was no connection
 # What certainly was not accepted. Anything else may have been: 408, 409 and 5xx come from machines
 # in between, too.
 REFUSALS = frozenset({400, 401, 402, 403, 404, 405, 413, 415, 422, 429})
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+# What to do about some of them; `part` asks, in the words of the configuration.
+HINTS = {
+    401: "Check {key}",
+    402: "Check the account's balance",
+    403: "The key in {key} may not do this",
+    404: "Check {part}.model and {part}.base_url",
+}
 _LONGEST_WORDS = 300  # of a server's error
-_PATIENCE_SECONDS = (
-    900.0  # a server that asks to wait for longer than this has no answers today
-)
+_PATIENCE_SECONDS = 900.0  # a server that asks for more has no answers today
 _BLOCK = 256  # results that have to come within the time that one answer may take
 
 R = TypeVar("R")
@@ -88,13 +91,11 @@ def fatal_reason(server: str, error: RefusedError | DoubtfulError) -> str:
 def check_variable(name: str) -> None:
     """Raise UserError for what is no variable's name. It may be the key itself, so it is not
     repeated."""
-    if not _VARIABLE.fullmatch(name):
+    if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
         raise UserError(
             "key_variable: found something that is no variable's name, in capitals. Expected the "
-            "name of the "
-            "environment variable that holds the key, such as OPENAI_API_KEY, never the key "
-            "itself: settings are "
-            "written into the run folder."
+            "name of the environment variable that holds the key, such as OPENAI_API_KEY, never "
+            "the key itself: settings are written into the run folder."
         )
 
 
@@ -104,8 +105,8 @@ def read_key(variable: str) -> str | None:
     key = os.environ.get(variable, "").strip() or _from_file(variable)
     if key and not (key.isascii() and key.isprintable() and " " not in key):
         raise UserError(
-            f"{variable}: holds a space, a line break or another character that no key has. Set it "
-            "anew."
+            f"{variable}: holds a space, a line break or another character that no key has. Set "
+            "it anew."
         )
     return key
 
@@ -117,25 +118,20 @@ def _from_file(variable: str) -> str | None:
         data = Path(".env").read_bytes()
     except OSError:
         return None
-    text = (
-        data.decode("utf-16")
-        if data[:2] in (b"\xff\xfe", b"\xfe\xff")
-        else data.decode("utf-8-sig", "replace")
-    )
+    is_utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    text = data.decode("utf-16" if is_utf16 else "utf-8-sig", "replace")
     return (dotenv_values(stream=io.StringIO(text)).get(variable) or "").strip() or None
 
 
 def check_base_url(base_url: str) -> None:
     try:
         parts = urlsplit(base_url)
-        well_formed = (
-            parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and (parts.port is None or parts.port > 0)
-        )
+        is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_well_formed = is_http and parts.port != 0
     except ValueError:
-        well_formed = False
-    if "?" in base_url or "#" in base_url:  # not repeated: it may hold a key
+        is_well_formed = False
+    # neither is repeated: it may hold a key
+    if "?" in base_url or "#" in base_url:
         raise UserError(
             "base_url: found a query in it. Expected http(s)://HOST/PATH alone."
         )
@@ -144,7 +140,7 @@ def check_base_url(base_url: str) -> None:
             "base_url: found a name or password in it. Expected http(s)://HOST, without a password "
             "in it."
         )
-    if not well_formed or " " in base_url:
+    if not is_well_formed or " " in base_url:
         raise UserError(
             f"base_url: found {base_url!r}. Expected http(s)://HOST or http(s)://HOST:PORT."
         )
@@ -205,26 +201,26 @@ def within(seconds: float, call: Callable[..., R], *args: Any) -> R:
 
 
 def in_time(seconds: float, items: Iterator[R]) -> Iterator[R]:
-    """The items of an answer that comes piece by piece: each block of them within `seconds`, or
-    DoubtfulError."""
-    while True:
-        block, error = within(seconds, _read_block, items)
+    """Yield the items of an answer that comes piece by piece: each block of them within `seconds`,
+    or DoubtfulError."""
+    error: Exception | None = None
+
+    def read_block() -> list[R]:
+        nonlocal error
+        block: list[R] = []
+        try:
+            for item in islice(items, _BLOCK):
+                block.append(item)
+        except Exception as problem:
+            error = problem
+        return block
+
+    while block := within(seconds, read_block):
         yield from block
         if error is not None:
-            raise error
-        if not block:
-            return
-
-
-def _read_block(items: Iterator[R]) -> tuple[list[R], Exception | None]:
-    """Some items, and the error that came after them."""
-    block: list[R] = []
-    try:
-        for item in islice(items, _BLOCK):
-            block.append(item)
-    except Exception as error:
-        return block, error
-    return block, None
+            break
+    if error is not None:
+        raise error
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -249,18 +245,41 @@ def brief(error: BaseException) -> str:
     return str(error).rstrip(".") or type(error).__name__
 
 
+def json_of(response: Any) -> Any:
+    """The JSON of an SDK's raw response; None for what is none."""
+    try:
+        return response.http_response.json()
+    except (ValueError, RecursionError):
+        return None
+
+
+def whole_text(content: Any) -> str:
+    """A text, or the text blocks of a list joined; half a surrogate pair is no text."""
+    if isinstance(content, list):
+        blocks = [block for block in content if isinstance(block, Mapping)]
+        texts = [block.get("text") for block in blocks if block.get("type") == "text"]
+        content = "".join(str(text or "") for text in texts)
+    return str(content or "").encode(errors="replace").decode()
+
+
+def describe(error: Any, hint: str = "") -> str:
+    """What an error with a status says, and what to do; never what was sent."""
+    words = error_words(error.body) or f"status {error.status_code}"
+    return f"{words}. {hint}" if hint else words
+
+
 def error_words(body: Any) -> str:
     """The message in an error, in whichever shape; nothing of a web page."""
     if isinstance(body, Mapping):
-        body = next(
-            (body[name] for name in ("message", "error", "detail") if body.get(name)),
-            "",
+        shapes = (
+            error_words(body.get(name)) for name in ("message", "error", "detail")
         )
+        return next(filter(None, shapes), "")
     text = " ".join(str(body or "").split())
     return "" if text.startswith("<") else text[:_LONGEST_WORDS].rstrip(".")
 
 
 def error_in(answer: Any) -> str:
-    """What a server says that answers with status 200 and an error, in brackets."""
+    """The error in an answer with status 200, in brackets; empty where there is none."""
     words = error_words(answer.get("error")) if isinstance(answer, Mapping) else ""
     return f" ({words})" if words else ""

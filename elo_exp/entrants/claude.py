@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.api.anthropic_answers import parse_message
 from elo_exp.api.anthropic_api import (
     API_VERSION,
     AnthropicApi,
     api_key,
     check_lifetime,
     no_key,
+    parse_message,
 )
 from elo_exp.api.costs import Prices, entrant_budget, token_prices
 from elo_exp.api.jobs import Completion, Message

@@ -141,7 +141,7 @@ class ManageStore:
             (b for b in ledger.batches() if self.store.batch in (b.nonce, b.batch_id)),
             None,
         )
-        if batch is None or batch.state not in ("intended", "submitted"):
+        if batch is None or not batch.is_open:
             raise UserError(
                 f"store.batch: found no batch {self.store.batch!r} under way. store.action=list names them."
             )
@@ -178,7 +178,7 @@ def _under_way(store: Store) -> str:
     ledger = Ledger(store, owner="")
     lines = []
     for batch in ledger.batches():
-        if batch.state not in ("intended", "submitted"):
+        if not batch.is_open:
             continue
         outcomes = ledger.outcomes(batch)
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(batch.created_at))

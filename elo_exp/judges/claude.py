@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from elo_exp.api.anthropic_answers import parse_message
 from elo_exp.api.anthropic_api import (
     API_VERSION,
     AnthropicApi,
@@ -15,6 +14,7 @@ from elo_exp.api.anthropic_api import (
     check_lifetime,
     check_quarantine,
     no_key,
+    parse_message,
 )
 from elo_exp.api.batches import BatchSettings
 from elo_exp.api.costs import Budget, Prices

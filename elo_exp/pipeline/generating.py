@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from elo_exp.api.batches import summary
-from elo_exp.api.jobs import Completion, Job, Message
+from elo_exp.api.jobs import Completion, Job, Message, summary
 from elo_exp.api.requests import RequestPool
 from elo_exp.data.pairing import Responses
 from elo_exp.entrants import Entrant, HostedEntrant, ModelEntrant, OfflineEntrant

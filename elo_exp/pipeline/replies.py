@@ -14,8 +14,8 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from elo_exp.api import planning
-from elo_exp.api.batches import Batcher, summary, unresolved
-from elo_exp.api.jobs import Completion, Job, Message
+from elo_exp.api.batches import Batcher
+from elo_exp.api.jobs import Completion, Job, Message, summary
 from elo_exp.api.planning import Estimate, Plan
 from elo_exp.api.requests import RequestPool
 from elo_exp.api.transport import UnreachableError
@@ -25,7 +25,7 @@ from elo_exp.pipeline import bill
 from elo_exp.progress import track
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.store.claims import Claims
-from elo_exp.store.ledger import CANCELLED, Ledger
+from elo_exp.store.ledger import CANCELLED, Ledger, unresolved
 from elo_exp.store.single_flight import share
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
@@ -230,7 +230,7 @@ def _singly(
     """The first job of each prefix, which write the prompt cache, before the many that read it."""
     if not jobs:
         return
-    ttl = _first_ttl(jobs, judge, claims.usage)
+    ttl = _first_ttl(jobs, judge, claims.store.usage)
     pool = RequestPool(
         judge.api.send, judge, claims, _reply, concurrency=judge.concurrency
     )
@@ -252,7 +252,7 @@ def _in_batches(
     if judge.transport == "batches":
         under_way = ledger.pending()
         new = [job for key, job in jobs.items() if key not in under_way]
-        ttl = _first_ttl(new, judge, ledger.usage) if new else None
+        ttl = _first_ttl(new, judge, ledger.store.usage) if new else None
         if ttl is not None and judge.cache == "measured":
             ttl = yield from _warm_and_measure(new, batcher, judge, ttl, ledger)
         yield from batcher.run(list(jobs.values()), ttl)
@@ -268,7 +268,7 @@ def _warm_and_measure(
 ) -> Generator[JudgeReply, None, str | None]:
     """Run the first job of each prefix alone, so that the prefix is cached, then a chunk, whose
     share of hits decides the time to live that the rest asks for."""
-    usage = ledger.usage
+    usage = ledger.store.usage
     firsts = _firsts(jobs)
     if len(jobs) <= 2 * len(firsts):
         usage.cache = "none: too few requests for a cache to pay"

@@ -1,4 +1,4 @@
-"""What a store holds: counted, exported, brought in, merged, purged."""
+"""The answers in a store: counted, exported, brought in, merged, purged."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import count as count_up
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,8 @@ KINDS: Mapping[str, type[Record]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which answers are meant; None: whichever. An entrant's are its responses, and the verdicts it
-    takes part in."""
+    """Which answers are meant; None: all. An entrant's are its responses, and the verdicts on
+    it."""
 
     judge: str | None = None
     entrant: str | None = None
@@ -41,25 +43,20 @@ class Filter:
 
     def where(self) -> tuple[str, list[str]]:
         """The condition in SQL, and its values."""
-        parts, values = ["1"], []
-        if self.judge is not None:
-            parts.append(f"{_of('judge_model')} = ?")
-            values.append(self.judge)
-        if self.rubric is not None:
-            parts.append(f"{_of('dimension')} = ?")
-            values.append(self.rubric)
-        if self.entrant is not None:
-            parts.append(
-                f"? IN ({_of('entrant_id')}, {_of('entrant_a')}, {_of('entrant_b')})"
-            )
-            values.append(self.entrant)
-        return " AND ".join(parts), values
+        entrants = ", ".join(map(_of, ("entrant_id", "entrant_a", "entrant_b")))
+        conditions = {
+            f"{_of('judge_model')} = ?": self.judge,
+            f"{_of('dimension')} = ?": self.rubric,
+            f"? IN ({entrants})": self.entrant,
+        }
+        used = {sql: value for sql, value in conditions.items() if value is not None}
+        return " AND ".join(["1", *used]), list(used.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StoreSummary:
-    """So many answers of one kind, by one entrant or one judge on one dimension; of a judge's,
-    those on one response by itself are of the kind Score."""
+    """How many answers of one kind one entrant or judge gave on one dimension, and their cost. A
+    judge's reply on a single response is of the kind Score."""
 
     kind: str
     source: str | None
@@ -73,7 +70,9 @@ def _of(field: str) -> str:
     return f"json_extract(value, '$.{field}')"
 
 
-_PAID = f"COALESCE({_of('dollars')}, {_of('diagnostics.dollars')})"  # of a verdict, and of a response
+# of a verdict, and of a response
+_PAID = f"COALESCE({_of('dollars')}, {_of('diagnostics.dollars')})"
+_ADD = "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)"
 
 
 def count(store: Store, chosen: Filter) -> list[StoreSummary]:
@@ -86,12 +85,7 @@ def count(store: Store, chosen: Filter) -> list[StoreSummary]:
         f"WHERE {where} GROUP BY 1, 2, 3 ORDER BY 1 DESC, 2, 3",
         values,
     )
-    return [
-        StoreSummary(
-            kind=kind, source=source, dimension=dimension, n=n, dollars=dollars
-        )
-        for kind, source, dimension, n, dollars in rows
-    ]
+    return [StoreSummary(*row) for row in rows]
 
 
 def losses(store: Store) -> tuple[int, float]:
@@ -117,46 +111,31 @@ def export(store: Store, path: Path, chosen: Filter) -> int:
 
 
 def _rows(store: Store, where: str, values: list[str]) -> Iterator[dict[str, Any]]:
-    for key, kind, value, created_at in store.read(
-        f"SELECT key, kind, value, created_at FROM answers WHERE {where} ORDER BY created_at, key",
-        values,
-    ):
-        yield {
-            "key": key,
-            "kind": kind,
-            "created_at": created_at,
-            "value": json.loads(value),
-        }
+    columns = ("key", "kind", "created_at", "value")
+    query = f"SELECT {', '.join(columns)} FROM answers WHERE {where} ORDER BY created_at, key"
+    for row in store.read(query, values):
+        named = dict(zip(columns, row, strict=True))
+        yield {**named, "value": json.loads(named["value"])}
 
 
 def load(store: Store, path: Path) -> tuple[int, int]:
-    """Bring in exported answers; what is there already stays. How many rows there were, and how
-    many were new.
-
-    Raises UserError for the first row that is not an exported answer, and then brings in nothing.
-    """
+    """Bring in answers that `export` wrote; return how many there are, and how many were new."""
     rows = [_checked(place, row) for place, row in read_jsonl(path)]
     with store.transaction() as db:
-        n_new = db.executemany(
-            "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows
-        ).rowcount
-    return len(rows), n_new
+        return len(rows), db.executemany(_ADD, rows).rowcount
 
 
 def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
     try:
         key, kind, value = row["key"], row["kind"], row["value"]
         answer = KINDS[kind].from_dict(value)
-        if not isinstance(key, str) or (
-            isinstance(answer, JudgeReply) and answer.key != key
-        ):
+        _check_types(answer)
+        if not isinstance(key, str) or getattr(answer, "key", key) != key:
             raise KeyError("key")
-        _check_answer(answer)
+        diagnostics = value.get("diagnostics") or {}
         if (
             not 0
-            <= float(
-                value.get("dollars", (value.get("diagnostics") or {}).get("dollars", 0))
-            )
+            <= float(value.get("dollars", diagnostics.get("dollars", 0)))
             < math.inf
         ):
             raise ValueError("its dollars are none")
@@ -164,13 +143,11 @@ def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{place}: not an exported answer ({error}). Expected key, kind ({', '.join(KINDS)}) "
-            "and value, as "
-            "store.action=export writes them. Nothing was brought in."
+            "and value, as store.action=export writes them. Nothing was brought in."
         ) from None
 
 
-def _check_answer(answer: Record) -> None:
-    """Raise TypeError where what it says is not of the type that it should be."""
+def _check_types(answer: Record) -> None:
     match answer:
         case JudgeReply(text=str()) | Response(response_text=str()):
             return
@@ -180,7 +157,7 @@ def _check_answer(answer: Record) -> None:
 
 
 def merge(store: Store, path: Path) -> tuple[int, int]:
-    """Bring in the answers of another store; how many it has, and how many were new.
+    """Bring in the answers of another store; return how many it has, and how many were new.
 
     Raises UserError where batches are still under way there: whoever merged now would pay for them
     again.
@@ -194,65 +171,55 @@ def merge(store: Store, path: Path) -> tuple[int, int]:
             f"store.file: found no file {path}. Expected the store.sqlite of another cache_dir."
         )
     try:
-        other = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
-        try:
-            rows, judges = _answers_of(other, path), _judges_of(other)
-        finally:
-            other.close()
+        with closing(
+            sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+        ) as other:
+            version = _check_complete(other, path)
+            rows = other.execute("SELECT * FROM answers").fetchall()
+            judges = (
+                other.execute("SELECT * FROM judges").fetchall() if version > 2 else []
+            )
     except sqlite3.Error as error:
         raise UserError(
             f"store.file: {path} cannot be read as a store ({error})."
         ) from None
     with store.transaction() as db:
-        n_new = db.executemany(
-            "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows
-        ).rowcount
         db.executemany("INSERT OR IGNORE INTO judges VALUES (?, ?, ?)", judges)
-    return len(rows), n_new
+        return len(rows), db.executemany(_ADD, rows).rowcount
 
 
-def _judges_of(db: sqlite3.Connection) -> list[tuple[str, str, str]]:
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    return (
-        db.execute("SELECT key, judge_model, reads FROM judges").fetchall()
-        if version > 2
-        else []
-    )
-
-
-def _answers_of(db: sqlite3.Connection, path: Path) -> list[tuple[str, str, str, str]]:
-    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+def _check_complete(db: sqlite3.Connection, path: Path) -> int:
+    """Return the version of another store. Raises UserError for one that cannot be merged."""
+    pragmas = ("application_id", "user_version")
+    owner, version = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas)
+    if owner != APPLICATION_ID:
         raise UserError(f"store.file: {path} is the database of another program.")
-    (version,) = db.execute("PRAGMA user_version").fetchone()
     if version > SCHEMA_VERSION:
         raise UserError(
             f"store.file: {path} was written by a newer elo_exp. Upgrade elo_exp."
         )
-    if version > 1:
-        (n_open,) = db.execute(
-            f"SELECT COUNT(*) FROM batches WHERE state IN {OPEN}"
-        ).fetchone()
+    if version > 1:  # the first had no ledger
+        count = f"SELECT COUNT(*) FROM batches WHERE state IN {OPEN}"
+        (n_open,) = db.execute(count).fetchone()
         if n_open:
             raise UserError(
                 f"store.file: {n_open} batches of {path} are still under way. Collect them first: "
                 f"experiment=store store.action=wait cache_dir={path.parent}"
             )
-    return db.execute("SELECT key, kind, value, created_at FROM answers").fetchall()
+    return int(version)
 
 
 def purge(store: Store, chosen: Filter) -> tuple[int, Path]:
-    """Take answers out of the store, into a file beside it that can be brought in again; how many,
-    and the file.
+    """Take answers out of the store, into a file beside it that can be brought in again; return how
+    many, and the file.
 
     Queries of theirs that are under way stay: their answers come back when they are collected.
     """
     where, values = chosen.where()
     stamp = utc_now().replace(":", "-")
-    path = store.path.with_name(f"purged_{stamp}.jsonl")
-    number = 1
-    while path.exists():
-        number += 1
-        path = store.path.with_name(f"purged_{stamp}_{number}.jsonl")
+    names = (f"purged_{stamp}{f'_{n}' if n > 1 else ''}.jsonl" for n in count_up(1))
+    paths = (store.path.with_name(name) for name in names)
+    path = next(path for path in paths if not path.exists())
     with store.transaction() as db:
         write_jsonl(path, _rows(store, where, values))
         n = db.execute(f"DELETE FROM answers WHERE {where}", values).rowcount

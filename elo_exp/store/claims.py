@@ -15,190 +15,156 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from contextlib import closing
+from typing import Self
 
 from elo_exp.files import utc_now
-from elo_exp.records import Record
 from elo_exp.store.processes import is_alive, this_process
 from elo_exp.store.store import Store
-from elo_exp.store.usage import Usage
 
 logger = logging.getLogger(__name__)
 
 BEAT_SECONDS = 20.0
-LEASE_SECONDS = (
-    300.0  # a process on another host whose heartbeat stands still for so long is dead
+LEASE_SECONDS = 300.0  # after which a process elsewhere without a new heartbeat is dead
+OPEN = "('intended', 'submitted')"  # states of a batch whose results are still to come
+PENDING = (
+    "SELECT key FROM queries JOIN batches USING (nonce) "
+    f"WHERE state IN {OPEN} AND outcome IS NULL"
 )
-OPEN = (
-    "('intended', 'submitted')"  # the states of a batch whose results are still to come
-)
-PENDING = f"SELECT key FROM queries JOIN batches USING (nonce) WHERE state IN {OPEN} AND outcome IS NULL"
-
-
-R = TypeVar("R", bound=Record)
+_LIVES = "owner IN (SELECT key FROM living)"
 
 
 class Claims:
-    """The claims of this process, from `with` to its end. Opened once for each piece of work,
-    closed with it."""
+    """The claims of this process, from `with` to its end. Opened once for each piece of work."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
         self.owner = secrets.token_hex(8)
         self._me = (self.owner, *this_process())
-        self._beats: dict[
-            str, tuple[float, float]
-        ] = {}  # of others: the last, and since when
+        # heartbeats of others: the last, and since when by our clock
+        self._beats: dict[str, tuple[float, float]] = {}
         self._stop = threading.Event()
-        self._beat = threading.Thread(
-            target=self._keep_alive, name="claims", daemon=True
-        )
+        self._beat = threading.Thread(target=self._keep_alive, daemon=True)
 
     def __enter__(self) -> Self:
-        with self._store.transaction() as db:
+        with self.store.transaction() as db:
             self._sign(db)
         self._beat.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        """Let go of everything, and forget the dead; batches under way are left to whoever asks
-        next."""
+    def __exit__(self, *_: object) -> None:
+        """End all claims, and forget the dead; batches under way are left to whoever asks next."""
         self._stop.set()
         self._beat.join()
-        with self._store.transaction() as db:
-            _let(db, [owner for owner in self._living(db) if owner != self.owner])
+        with self.store.transaction() as db:
+            living = [owner for owner in self._living(db) if owner != self.owner]
+            _fill(db, "living", living)
             for table in ("claims", "owners"):
-                db.execute(
-                    f"DELETE FROM {table} WHERE owner NOT IN (SELECT owner FROM living)"
-                )
+                db.execute(f"DELETE FROM {table} WHERE NOT {_LIVES}")
 
     def take(self, keys: Sequence[str], *, endpoint: str | None = None) -> list[str]:
-        """Claim those that are neither answered nor in the hands of a living process, with the
-        dead's batches that any of them is in; and those to `endpoint` of which nobody knows whether
-        they arrived. Those that are now this process's, in the order given."""
-        with self._store.transaction() as db:
-            living = self._living(db)
-            _wanted(db, keys)
-            _let(db, living)
+        """Claim the keys that are neither answered nor in the hands of a living process.
+
+        The batches that dead processes have left under way are taken over where they hold one of
+        the keys, and where nobody knows whether they have arrived at `endpoint`. Returns the keys
+        that are now this process's, in the order given.
+        """
+        with self.store.transaction() as db:
+            _fill(db, "living", self._living(db))
+            _fill(db, "wanted", keys)
             adopted = db.execute(
-                f"UPDATE batches SET owner = ? WHERE state IN {OPEN} AND owner NOT IN (SELECT "
-                "owner FROM living) AND "
+                f"UPDATE batches SET owner = ? WHERE state IN {OPEN} AND NOT {_LIVES} AND "
                 "((state = 'intended' AND endpoint = ?) OR "
-                "nonce IN (SELECT nonce FROM queries WHERE key IN (SELECT key FROM wanted)))",
+                "nonce IN (SELECT nonce FROM queries JOIN wanted USING (key)))",
                 (self.owner, endpoint),
             ).rowcount
             self._count_losses(db)
+            mine = (self.owner,)
             db.execute(
                 "DELETE FROM claims WHERE owner = ? AND key IN (SELECT key FROM answers)",
-                (self.owner,),
+                mine,
             )
             db.execute(
-                "INSERT OR REPLACE INTO claims SELECT key, ? FROM wanted WHERE key NOT IN (SELECT "
-                "key FROM answers) "
-                "AND key NOT IN (SELECT key FROM claims WHERE owner IN (SELECT owner FROM living))",
-                (self.owner,),
+                "INSERT OR REPLACE INTO claims SELECT key, ? FROM wanted "
+                "WHERE key NOT IN (SELECT key FROM answers) "
+                f"AND key NOT IN (SELECT key FROM claims WHERE {_LIVES})",
+                mine,
             )
-            mine = {
-                key
-                for (key,) in db.execute(
-                    "SELECT key FROM claims WHERE owner = ?", (self.owner,)
-                )
-            }
+            rows = db.execute("SELECT key FROM claims WHERE owner = ?", mine).fetchall()
         if adopted:
             what = "a batch" if adopted == 1 else f"{adopted} batches"
             logger.info("took over %s that an earlier run has left under way", what)
-        return [key for key in keys if key in mine]
-
-    @property
-    def usage(self) -> Usage:
-        return self._store.usage
+        claimed = {key for (key,) in rows}
+        return [key for key in keys if key in claimed]
 
     def _count_losses(self, db: sqlite3.Connection) -> None:
-        """The answers that dead processes were waiting for are lost. Those that are wanted here are
-        paid again."""
+        """Count the answers that dead processes were waiting for, and that are wanted again."""
         lost = db.execute(
-            "UPDATE losses SET why = 'its process died' WHERE why IS NULL AND owner NOT IN (SELECT "
-            "owner FROM living) "
-            "AND key IN (SELECT key FROM wanted) RETURNING dollars"
+            "UPDATE losses SET why = 'its process died' WHERE why IS NULL "
+            f"AND NOT {_LIVES} AND key IN (SELECT key FROM wanted) RETURNING dollars"
         ).fetchall()
         if lost:
             most = sum(dollars for (dollars,) in lost)
-            self._store.usage.lose(most, len(lost))
+            self.store.usage.lose(most, len(lost))
             logger.warning(
                 "warning: %d calls of an earlier run got no answer before it ended; they may have "
                 "cost $%.4f",
-                len(lost), most,
-            )  # fmt: skip
+                len(lost),
+                most,
+            )
 
     def send(self, key: str, dollars: float) -> bool:
         """Commit, before a single call leaves, that it is under way and the most it may cost. False
         where it must not leave: the claim has been lost, or the answer is to come from a batch."""
-        with self._store.transaction() as db:
+        with self.store.transaction() as db:
             sent = db.execute(
-                "INSERT INTO losses SELECT key, owner, ?, ?, NULL FROM claims WHERE key = ? AND "
-                "owner = ? AND "
-                f"key NOT IN ({PENDING})",
+                "INSERT INTO losses SELECT key, owner, ?, ?, NULL FROM claims "
+                f"WHERE key = ? AND owner = ? AND key NOT IN ({PENDING})",
                 (dollars, utc_now(), key, self.owner),
             )
         return sent.rowcount == 1
 
     def unsend(self, key: str, *, lost: str | None = None) -> None:
-        """The call has come to nothing. `lost`: why, if the server may have accepted it; then it
-        stays in the books."""
-        which = (key, self.owner)
-        with self._store.transaction() as db:
-            if lost is None:
-                db.execute(
-                    "DELETE FROM losses WHERE key = ? AND owner = ? AND why IS NULL",
-                    which,
-                )
-            else:
-                db.execute(
-                    "UPDATE losses SET why = ? WHERE key = ? AND owner = ? AND why IS NULL",
-                    (lost, *which),
-                )
+        """Commit that a call has come to nothing.
 
-    def keep(self, key: str, answer: R) -> R:
-        """Commit an answer and let its key go, in one transaction; the answer, or an earlier one if
-        there was any."""
-        with self._store.transaction():
-            n_added = self._store.put({key: answer})
-        self._store.usage.count(answer)
-        return self._store.first({key: answer}, n_added)[key]
+        lost  why, if the server may have accepted it; then it stays counted
+        """
+        with self.store.transaction() as db:
+            its = "key = ? AND owner = ? AND why IS NULL"
+            db.execute(
+                f"UPDATE losses SET why = ? WHERE {its}", (lost, key, self.owner)
+            )
+            db.execute(f"DELETE FROM losses WHERE {its}", (key, self.owner))
 
     def holders(self, keys: Sequence[str]) -> str:
-        """Who has the others claimed, or in a batch under way, in words."""
-        with self._store.transaction() as db:
-            _wanted(db, keys)
+        """Describe who else has claimed keys, or has them in a batch under way."""
+        with self.store.transaction() as db:
+            _fill(db, "wanted", keys)
             rows = db.execute(
                 "SELECT host, pid, COUNT(DISTINCT key) FROM "
                 "(SELECT key, owner FROM wanted JOIN claims USING (key) UNION "
-                "SELECT key, owner FROM wanted JOIN queries USING (key) JOIN batches USING (nonce) "
-                "WHERE "
-                f"state IN {OPEN} AND outcome IS NULL) JOIN owners USING (owner) WHERE owner != ? "
-                "GROUP BY owner",
+                "SELECT key, owner FROM wanted JOIN queries USING (key) "
+                f"JOIN batches USING (nonce) WHERE state IN {OPEN} AND outcome IS NULL) "
+                "JOIN owners USING (owner) WHERE owner != ? GROUP BY owner",
                 (self.owner,),
             ).fetchall()
         return ", ".join(f"process {pid} on {host} ({n})" for host, pid, n in rows)
 
     def _living(self, db: sqlite3.Connection) -> list[str]:
+        rows = db.execute(
+            "SELECT owner, heartbeat, host, boot, pid, started FROM owners"
+        ).fetchall()
         return [
             owner
-            for owner, *facts in _owners(db)
-            if owner == self.owner or self._is_alive(owner, *facts)
+            for owner, heartbeat, *process in rows
+            if owner == self.owner or self._is_alive(owner, heartbeat, *process)
         ]
 
     def _is_alive(
-        self, owner: str, host: str, boot: str, pid: int, started: str, heartbeat: float
+        self, owner: str, heartbeat: float, host: str, boot: str, pid: int, start: str
     ) -> bool:
         """By its process id where that can be seen from here, else by a heartbeat that goes on."""
-        if (alive := is_alive(host, boot, pid, started)) is not None:
+        if (alive := is_alive(host, boot, pid, start)) is not None:
             return alive
         now = time.monotonic()
         last, since = self._beats.get(owner, (None, now))
@@ -208,44 +174,30 @@ class Claims:
         return now - since < LEASE_SECONDS
 
     def _sign(self, db: sqlite3.Connection) -> None:
-        """Also where the row has gone: others have taken a process that slept for dead, and it goes
-        on."""
-        db.execute(
-            "INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)",
-            (*self._me, time.time()),
-        )
+        """Also where the row has gone: a process that slept has been taken for dead, and goes on."""
+        row = (*self._me, time.time())
+        db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def _keep_alive(self) -> None:
-        db = sqlite3.connect(
-            self._store.path, timeout=BEAT_SECONDS, isolation_level=None
-        )
-        try:
+        path = self.store.path
+        with closing(
+            sqlite3.connect(path, timeout=BEAT_SECONDS, isolation_level=None)
+        ) as db:
             while not self._stop.wait(BEAT_SECONDS):
                 try:
                     self._sign(db)
                 except sqlite3.Error as error:
                     logger.warning(
                         "warning: %s: the claims' heartbeat was not written (%s)",
-                        self._store.path,
+                        path,
                         error,
                     )
-        finally:
-            db.close()
 
 
-def _owners(db: sqlite3.Connection) -> list[tuple[Any, ...]]:
-    return db.execute(
-        "SELECT owner, host, boot, pid, started, heartbeat FROM owners"
-    ).fetchall()
-
-
-def _wanted(db: sqlite3.Connection, keys: Iterable[str]) -> None:
-    db.execute("CREATE TEMP TABLE IF NOT EXISTS wanted (key TEXT PRIMARY KEY)")
-    db.execute("DELETE FROM wanted")
-    db.executemany("INSERT OR IGNORE INTO wanted VALUES (?)", ((key,) for key in keys))
-
-
-def _let(db: sqlite3.Connection, living: Iterable[str]) -> None:
-    db.execute("CREATE TEMP TABLE IF NOT EXISTS living (owner TEXT PRIMARY KEY)")
-    db.execute("DELETE FROM living")
-    db.executemany("INSERT INTO living VALUES (?)", ((owner,) for owner in living))
+def _fill(db: sqlite3.Connection, table: str, keys: Iterable[str]) -> None:
+    """Make a temporary table of keys."""
+    db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {table} (key TEXT PRIMARY KEY)")
+    db.execute(f"DELETE FROM {table}")
+    db.executemany(
+        f"INSERT OR IGNORE INTO {table} VALUES (?)", ((key,) for key in keys)
+    )

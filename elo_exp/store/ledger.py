@@ -1,5 +1,4 @@
-"""The batches that were, or may have been, submitted: so that a crash at any moment pays for
-nothing twice.
+"""The batches that were, or may have been, submitted: a crash at any moment pays for nothing twice.
 
     intended   written before the request leaves; whether the server has it is not known yet
     submitted  the server has given it an id
@@ -16,42 +15,58 @@ from __future__ import annotations
 import dataclasses
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from elo_exp.records import Record, UserError, storable_json
 from elo_exp.store.claims import OPEN, PENDING
 from elo_exp.store.store import Store
-from elo_exp.store.usage import Usage
 
 CANCELLED = "cancelled by the user"
+
+R = TypeVar("R", bound=Record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    nonce: str  # starts every custom id of the batch: the proof that it is ours
+    """A row of the ledger.
+
+    nonce       starts every custom id of the batch: the proof that it is ours
+    reserve     the most that it may cost, in dollars
+    ttl         of the prompt cache
+    high_water  the newest batch on the server when it was intended
+    created_at  seconds since 1970, by this machine's clock
+    """
+
+    nonce: str
     owner: str
     endpoint: str
     judge_model: str
     state: str
     size: int
-    reserve: float  # the most that it may cost, in dollars
-    ttl: str | None  # of the prompt cache
-    high_water: str | None  # the newest batch on the server when it was intended
+    reserve: float
+    ttl: str | None
+    high_water: str | None
     batch_id: str | None
-    created_at: float  # seconds since 1970, by this machine's clock
+    created_at: float
     settled_at: float | None = None
     note: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether results are still to come."""
+        return self.state in ("intended", "submitted")
 
     def custom_id(self, key: str) -> str:
         return f"{self.nonce}-{key}"
 
 
-R = TypeVar("R", bound=Record)
-
-
-_FIELDS = tuple(field.name for field in dataclasses.fields(Batch))
+_COLUMNS = [field.name for field in dataclasses.fields(Batch)]
+_INSERT = (
+    f"INSERT INTO batches ({', '.join(_COLUMNS)}) "
+    f"VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"
+)
 
 
 class Ledger:
@@ -59,12 +74,8 @@ class Ledger:
     them."""
 
     def __init__(self, store: Store, owner: str = "") -> None:
-        self._store = store
+        self.store = store
         self._owner = owner
-
-    @property
-    def usage(self) -> Usage:
-        return self._store.usage
 
     def intend(
         self,
@@ -77,15 +88,17 @@ class Ledger:
         high_water: str | None,
         now: float,
     ) -> Batch | None:
-        """Write down what is about to be submitted: what each request asks about, by the key of its
-        answer.
+        """Write down what is about to be submitted.
+
+        names  what each request asks about, by the key of its answer
 
         None, and nothing written, where an unresolved batch has the same size. Raises UserError
         where a claim has been lost: this process slept, and another took over.
         """
+        # no option of a command reads this as a number
+        nonce = secrets.choice("abcdf") + secrets.token_hex(4)[1:]
         batch = Batch(
-            nonce=secrets.choice("abcdf")
-            + secrets.token_hex(4)[1:],  # no option of a command reads it as a number
+            nonce=nonce,
             owner=self._owner,
             endpoint=endpoint,
             judge_model=judge_model,
@@ -97,7 +110,7 @@ class Ledger:
             batch_id=None,
             created_at=now,
         )
-        with self._store.transaction() as db:
+        with self.store.transaction() as db:
             alike = "SELECT 1 FROM batches WHERE state = 'intended' AND size = ? AND endpoint = ?"
             if db.execute(alike, (batch.size, endpoint)).fetchone():
                 return None
@@ -106,58 +119,42 @@ class Ledger:
             if not names.keys() <= claimed:
                 raise UserError(
                     "another process has taken over some of this run's queries, as if this one had "
-                    "died. Nothing more "
-                    "is submitted; the same command goes on."
+                    "died. Nothing more is submitted; the same command goes on."
                 )
-            marks = ", ".join("?" * len(_FIELDS))
-            values = [getattr(batch, name) for name in _FIELDS]
-            db.execute(
-                f"INSERT INTO batches ({', '.join(_FIELDS)}) VALUES ({marks})", values
-            )
-            rows = (
-                (batch.nonce, key, storable_json(about)) for key, about in names.items()
-            )
+            db.execute(_INSERT, dataclasses.asdict(batch))
             db.executemany(
-                "INSERT INTO queries (nonce, key, names) VALUES (?, ?, ?)", rows
+                "INSERT INTO queries (nonce, key, names) VALUES (?, ?, ?)",
+                [(nonce, key, storable_json(about)) for key, about in names.items()],
             )
         return batch
 
     def submitted(self, batch: Batch, batch_id: str) -> None:
         """The server has it. Also where it was given up meanwhile: what is paid for is
         collected."""
-        self._change(
-            batch,
-            "state = 'submitted', batch_id = ?",
-            "state IN ('intended', 'abandoned')",
-            batch_id,
-        )
+        state = "state IN ('intended', 'abandoned')"
+        self._change(batch, state, state="submitted", batch_id=batch_id)
 
     def abandon(self, batch: Batch, why: str) -> bool:
         """Let its queries be submitted again. False, and nothing changed, where the batch is no
         longer this process's to give up: another has taken it over, and may have found it."""
-        return self._change(
-            batch,
-            "state = 'abandoned', note = ?",
-            "state = 'intended' AND owner = ?",
-            why,
-            self._owner,
-        )
+        ours = "state = 'intended' AND owner = :owner"
+        return self._change(batch, ours, state="abandoned", note=why)
 
     def give_up(self, batch: Batch, why: str) -> None:
         """Let its queries be submitted again, whatever has become of it: the user says so."""
-        self._change(batch, "state = 'abandoned', note = ?", f"state IN {OPEN}", why)
+        self._change(batch, f"state IN {OPEN}", state="abandoned", note=why)
 
     def note(self, batch: Batch, note: str) -> None:
-        self._change(batch, "note = ?", f"state IN {OPEN}", note)
+        self._change(batch, f"state IN {OPEN}", note=note)
 
-    def _change(self, batch: Batch, what: str, provided: str, *values: object) -> bool:
-        given = what.count("?")
-        with self._store.transaction() as db:
+    def _change(self, batch: Batch, condition: str, **values: str) -> bool:
+        new = ", ".join(f"{name} = :{name}" for name in values)
+        with self.store.transaction() as db:
             changed = db.execute(
-                f"UPDATE batches SET {what} WHERE nonce = ? AND {provided}",
-                (*values[:given], batch.nonce, *values[given:]),
+                f"UPDATE batches SET {new} WHERE nonce = :nonce AND {condition}",
+                {**values, "nonce": batch.nonce, "owner": self._owner},
             )
-            return changed.rowcount == 1
+        return changed.rowcount == 1
 
     def record(
         self,
@@ -167,71 +164,80 @@ class Ledger:
         *,
         now: float,
     ) -> tuple[set[str], dict[str, R]]:
-        """Commit some of a batch's results in one transaction: the outcome of each key
-        ('succeeded', or why not), and the answers by key, which are then no longer claimed. With
-        the last outcome the batch is settled.
+        """Commit some of a batch's results in one transaction, and with the last of them the
+        batch's settlement.
 
-        The keys whose outcome was not known before; and the answers, which are earlier ones where
-        there were any.
+        outcomes  'succeeded', or why not, by key
+        answers   by key; they are then no longer claimed
+
+        Returns the keys whose outcome was not known before; and the answers, which are earlier ones
+        where there were any.
         """
         mark = "UPDATE queries SET outcome = ? WHERE nonce = ? AND key = ? AND outcome IS NULL"
-        with self._store.transaction() as db:
+        with self.store.transaction() as db:
             new = {
                 key
                 for key, outcome in outcomes.items()
                 if db.execute(mark, (outcome, batch.nonce, key)).rowcount == 1
             }
-            n_added = self._store.put(answers)
+            stored = self.store.put(answers)
             db.execute(
-                "UPDATE batches SET state = 'settled', settled_at = ? WHERE nonce = ? AND state "
-                f"IN {OPEN} AND "
-                "NOT EXISTS (SELECT 1 FROM queries WHERE queries.nonce = batches.nonce AND outcome "
-                "IS NULL)",
+                "UPDATE batches SET state = 'settled', settled_at = ? "
+                f"WHERE nonce = ? AND state IN {OPEN} AND NOT EXISTS "
+                "(SELECT 1 FROM queries WHERE nonce = batches.nonce AND outcome IS NULL)",
                 (now, batch.nonce),
             )
         for key, answer in answers.items():
             if key in new:
-                self._store.usage.count(answer)
-        return new, self._store.first(answers, n_added)
+                self.store.usage.count(answer)
+        return new, stored
 
     def under_way(self) -> list[Batch]:
         """This process's batches whose results are still to come, oldest first."""
-        return [
-            b
-            for b in self.batches()
-            if b.owner == self._owner and b.state in ("intended", "submitted")
-        ]
+        return [b for b in self.batches() if b.owner == self._owner and b.is_open]
 
     def batches(self) -> list[Batch]:
-        rows = self._store.read(
-            f"SELECT {', '.join(_FIELDS)} FROM batches ORDER BY created_at, rowid"
-        )
-        return [Batch(**dict(zip(_FIELDS, row, strict=True))) for row in rows]
+        """Every batch, oldest first."""
+        query = f"SELECT {', '.join(_COLUMNS)} FROM batches ORDER BY created_at, rowid"
+        rows = self.store.read(query)
+        return [Batch(**dict(zip(_COLUMNS, row, strict=True))) for row in rows]
 
     def find(self, nonce: str) -> Batch:
         return next(batch for batch in self.batches() if batch.nonce == nonce)
 
     def names(self, batch: Batch) -> dict[str, Mapping[str, Any]]:
         """What each request of a batch asks about, by the key of its answer."""
-        rows = self._store.read(
-            "SELECT key, names FROM queries WHERE nonce = ?", (batch.nonce,)
-        )
+        query = "SELECT key, names FROM queries WHERE nonce = ?"
+        rows = self.store.read(query, (batch.nonce,))
         return {key: json.loads(names) for key, names in rows}
 
     def pending(self, endpoint: str | None = None) -> set[str]:
         """The keys in batches, of whichever process, whose results are still to come; of one
         endpoint, or all."""
-        if endpoint is None:
-            return {key for (key,) in self._store.read(PENDING)}
-        return {
-            key
-            for (key,) in self._store.read(f"{PENDING} AND endpoint = ?", (endpoint,))
-        }
+        query = f"{PENDING} AND (?1 IS NULL OR endpoint = ?1)"
+        return {key for (key,) in self.store.read(query, (endpoint,))}
 
     def outcomes(self, batch: Batch) -> dict[str, int]:
         """How many queries of a batch ended how; those without a result are 'pending'."""
-        rows = self._store.read(
-            "SELECT COALESCE(outcome, 'pending'), COUNT(*) FROM queries WHERE nonce = ? GROUP BY 1",
-            (batch.nonce,),
+        query = (
+            "SELECT COALESCE(outcome, 'pending'), COUNT(*) FROM queries "
+            "WHERE nonce = ? GROUP BY 1"
         )
-        return dict(rows)
+        return dict(self.store.read(query, (batch.nonce,)))
+
+
+def unresolved(batches: Iterable[Batch]) -> str:
+    """Which of these may or may not have arrived, and what to do about them; empty where it is
+    known of all."""
+    found = [
+        f"{batch.nonce} ({batch.size:,} requests)"
+        for batch in batches
+        if batch.state == "intended"
+    ]
+    if not found:
+        return ""
+    return (
+        f"nobody knows whether the server has {', '.join(found)}: the submission got no answer. "
+        "store.action=wait looks for it, and knows after judge.quarantine_seconds; once it is "
+        "found, store.action=cancel ends it."
+    )

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from elo_exp.files import utc_now
@@ -44,9 +43,7 @@ CREATE TABLE IF NOT EXISTS losses (
     key TEXT NOT NULL, owner TEXT NOT NULL, dollars REAL NOT NULL, at TEXT NOT NULL, why TEXT);
 CREATE TABLE IF NOT EXISTS judges (key TEXT PRIMARY KEY, judge_model TEXT NOT NULL, reads TEXT NOT NULL);
 """
-APPLICATION_ID = (
-    0x656C6F78  # "elox", in the file's header: not the database of another program
-)
+APPLICATION_ID = 0x656C6F78  # "elox" in the file's header: the database is ours
 _KEYS_A_QUERY = 500  # SQLite allows 999 variables in the oldest builds still in use
 _BUSY_SECONDS = 60.0  # how long to wait for another process's transaction
 
@@ -54,8 +51,8 @@ R = TypeVar("R", bound=Record)
 
 
 class Store:
-    """Answers by key. Raises UserError for a file that is damaged, newer than this program, or not
-    a store."""
+    """Answers by key, and the usage of this run. Raises UserError for a file that is damaged, newer
+    than this program, or not a store."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -63,52 +60,39 @@ class Store:
         with self._usable():
             path.parent.mkdir(parents=True, exist_ok=True)
             _create(path)
-            self._check_not_empty()
+            if path.stat().st_size == 0:  # `_create` never leaves it so
+                raise UserError(
+                    f"{path}: is empty, and a store never is. Restore it from a copy; or, if all "
+                    "that it held may be paid for again, delete it; or choose another folder with "
+                    "cache_dir=DIR."
+                )
             self._db = sqlite3.connect(
                 path, timeout=_BUSY_SECONDS, isolation_level=None
             )
         try:
-            self._check_owner()  # first: what is not ours is left as it is
-            self._migrate()
-            with self._usable():
-                self._db.execute(
-                    "PRAGMA journal_mode=WAL"
-                )  # readers and a writer side by side
-                self._db.execute("PRAGMA synchronous=FULL")
+            self._prepare()
         except UserError:
             self._db.close()
             raise
 
-    def _check_not_empty(self) -> None:
-        """`_create` never leaves an empty file: something has cut it."""
-        if self.path.stat().st_size == 0:
-            raise UserError(
-                f"{self.path}: is empty, and a store never is. Restore it from a copy; or, if all "
-                "that it held may "
-                "be paid for again, delete it; or choose another folder with cache_dir=DIR."
-            )
-
-    def _check_owner(self) -> None:
+    def _prepare(self) -> None:
+        """Add the tables that an older version does not have; leave what is not ours as it is."""
+        pragmas = ("application_id", "user_version")
+        owner, version = (self.read(f"PRAGMA {name}")[0][0] for name in pragmas)
         with self._usable():
-            (owner,) = self._db.execute("PRAGMA application_id").fetchone()
             if owner != APPLICATION_ID:
                 raise sqlite3.DatabaseError("it is the database of another program")
-        if (version := self._version()) > SCHEMA_VERSION:
+        if version > SCHEMA_VERSION:
             raise UserError(
                 f"{self.path}: written by a newer elo_exp (store version {version}, this program "
-                "knows "
-                f"{SCHEMA_VERSION}). Upgrade elo_exp, or choose another folder with cache_dir=DIR."
+                f"knows {SCHEMA_VERSION}). Upgrade elo_exp, or choose another folder with "
+                "cache_dir=DIR."
             )
-
-    def _version(self) -> int:
-        (version,) = self.read("PRAGMA user_version")[0]
-        return int(version)
-
-    def _migrate(self) -> None:
-        """Add the tables that an older version does not have, once."""
-        if self._version() < SCHEMA_VERSION:
+        if version < SCHEMA_VERSION:
             with self.transaction() as db:
                 _make_tables(db)
+        self.read("PRAGMA journal_mode=WAL")  # readers and a writer side by side
+        self.read("PRAGMA synchronous=FULL")
 
     @contextmanager
     def _usable(self) -> Iterator[None]:
@@ -117,8 +101,7 @@ class Store:
         except (OSError, sqlite3.Error) as error:
             raise UserError(
                 f"{self.path}: cannot be used as the store ({error}). Restore it from a copy, or "
-                "choose another "
-                "folder with cache_dir=DIR."
+                "choose another folder with cache_dir=DIR."
             ) from error
 
     @contextmanager
@@ -138,12 +121,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._db.close()
 
     def read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -151,35 +129,34 @@ class Store:
             return self._db.execute(query, values).fetchall()
 
     def get(self, record: type[R], keys: Sequence[str]) -> dict[str, R]:
-        """The stored answers among `keys`, without the raw messages that some were read from."""
+        """Return the stored answers by key, without the raw messages that some were read from."""
         found: dict[str, R] = {}
         for start in range(0, len(keys), _KEYS_A_QUERY):
             some = keys[start : start + _KEYS_A_QUERY]
             marks = ",".join("?" * len(some))
-            rows = self.read(
-                f"SELECT key, json_remove(value, '$.message') FROM answers WHERE key IN ({marks})",
-                some,
+            query = (
+                "SELECT key, json_remove(value, '$.message') FROM answers "
+                f"WHERE key IN ({marks})"
             )
-            try:
-                found.update(
-                    (key, record.from_dict(json.loads(value))) for key, value in rows
-                )
-            except (KeyError, TypeError, ValueError) as error:
-                raise UserError(
-                    f"{self.path}: holds a {record.__name__} that cannot be read ({error}). "
-                    "Restore the store from a "
-                    "copy, or choose another folder with cache_dir=DIR."
-                ) from None
+            for key, value in self.read(query, some):
+                try:
+                    found[key] = record.from_dict(json.loads(value))
+                except (KeyError, TypeError, ValueError) as error:
+                    raise UserError(
+                        f"{self.path}: holds a {record.__name__} that cannot be read ({error}). "
+                        "Restore the store from a copy, or choose another folder with "
+                        "cache_dir=DIR."
+                    ) from None
         return found
 
     def judges(self) -> list[JudgeIdentity]:
-        """Whose replies may be here, the first to be asked first."""
+        """Return whose replies may be here, the first to be asked first."""
         rows = self.read("SELECT key, judge_model, reads FROM judges ORDER BY rowid")
         return [
             JudgeIdentity(
-                key=key, judge_model=model, key_fields=tuple(json.loads(reads))
+                key=key, judge_model=model, key_fields=tuple(json.loads(names))
             )
-            for key, model, reads in rows
+            for key, model, names in rows
         ]
 
     def remember(self, judge: JudgeIdentity) -> None:
@@ -198,35 +175,35 @@ class Store:
         """
         iterator = iter(records)
         while some := {key(record): record for record in islice(iterator, chunk)}:
-            with self.transaction():
-                n_new = self.put(some)
-            for record in some.values():
-                self.usage.count(record)
-            yield from self.first(some, n_new).values()
+            yield from self.commit(some).values()
 
-    def put(self, records: Mapping[str, Record]) -> int:
-        """Inside a transaction: add the answers that are not there yet, by key, and let go of every
-        claim on them and every call that was to bring them; how many were added."""
+    def commit(self, answers: Mapping[str, R]) -> dict[str, R]:
+        """Store answers, by key, that this process has made; return what `put` returns."""
+        with self.transaction():
+            stored = self.put(answers)
+        for answer in answers.values():
+            self.usage.count(answer)
+        return stored
+
+    def put(self, answers: Mapping[str, R]) -> dict[str, R]:
+        """Inside a transaction: add the answers that are not there yet, by key, and end every claim
+        on them and every call that was to bring them. Return what every run shall see: the answers
+        of whoever was first."""
         now = utc_now()
-        keys = [(key,) for key in records]
+        keys = [(key,) for key in answers]
         self._db.executemany("DELETE FROM claims WHERE key = ?", keys)
         self._db.executemany("DELETE FROM losses WHERE key = ? AND why IS NULL", keys)
         rows = [
-            (key, type(record).__name__, storable_json(record.to_dict()), now)
-            for key, record in records.items()
+            (key, type(answer).__name__, storable_json(answer.to_dict()), now)
+            for key, answer in answers.items()
         ]
-        return self._db.executemany(
+        added = self._db.executemany(
             "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows
-        ).rowcount
-
-    def first(self, records: Mapping[str, R], n_new: int) -> dict[str, R]:
-        """What every run shall see after `put` has added `n_new` of these: the answers of whoever
-        was first."""
-        if n_new == len(records):
-            return dict(records)
-        kind = type(next(iter(records.values())))
-        stored = self.get(kind, list(records))
-        return {key: stored[key] for key in records}
+        )
+        if added.rowcount == len(answers):
+            return dict(answers)
+        stored = self.get(type(next(iter(answers.values()))), list(answers))
+        return {key: stored[key] for key in answers}
 
 
 def _create(path: Path) -> None:
@@ -239,8 +216,7 @@ def _create(path: Path) -> None:
     if is_left:  # it was there before the store, which it would be read into
         raise UserError(
             f"{path}: is gone, and its journal {journal.name} is still there. Restore the store "
-            "from a copy; or, if "
-            "all that it held may be paid for again, delete the journal."
+            "from a copy; or, if all that it held may be paid for again, delete the journal."
         )
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with closing(sqlite3.connect(draft, isolation_level=None)) as db:
