@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from elo_exp.analysis.rows import records
-from elo_exp.arrays import Array, Index
+from elo_exp.arrays import Array, Index, records
 from elo_exp.ratings.leaderboard import Leaderboard, degrees_of_freedom, t_quantile
 from elo_exp.records import Record
 

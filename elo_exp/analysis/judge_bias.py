@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse, special
 
-from elo_exp.analysis.rows import known, records
 from elo_exp.analysis.win_rates import mean_error
-from elo_exp.arrays import Array, Mask
+from elo_exp.arrays import Array, Mask, known, records
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import (
     POINTS,

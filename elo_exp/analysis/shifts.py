@@ -19,8 +19,7 @@ import numpy as np
 from scipy import special
 
 from elo_exp.analysis.comparisons import holm
-from elo_exp.analysis.rows import known, records
-from elo_exp.arrays import Array
+from elo_exp.arrays import Array, known, records
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import (
     POINTS,

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse, special
 
-from elo_exp.analysis.rows import records
 from elo_exp.analysis.win_rates import in_name_order, pairs_that_met
-from elo_exp.arrays import Array, Index, Mask
+from elo_exp.arrays import Array, Index, Mask, records
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import Fit, bread, residuals, win_probability
 from elo_exp.ratings.games import games

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elo_exp.analysis.rows import records
-from elo_exp.arrays import Array, Index
+from elo_exp.arrays import Array, Index, records
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.games import games, numbered
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile

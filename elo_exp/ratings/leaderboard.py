@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from scipy import special
 
-from elo_exp.arrays import Array, Index
+from elo_exp.arrays import Array, Index, records
 from elo_exp.records import Record, UserError
 
 ROUNDING = 1e-9  # rating points: a smaller ordering error comes of adding up floats
@@ -96,33 +96,28 @@ class Leaderboard:
         """The rows, best first; models without a rating come last. Equal ones go by name."""
         m = len(self.models)
 
-        def numbers(column: Array | None) -> list[float | None]:
-            values = [math.nan] * m if column is None else column.tolist()
-            return [None if math.isnan(value) else value for value in values]
+        def numbers(column: Array | Index | None) -> Array:
+            return np.full(m, np.nan) if column is None else column.astype(np.float64)
 
         def counts(column: Array | Index | None) -> list[int | None]:
-            values = None if column is None else column.astype(np.float64)
-            return [None if value is None else int(value) for value in numbers(values)]
+            return [None if math.isnan(n) else int(n) for n in numbers(column).tolist()]
 
-        columns = {
-            "model": self.models,
-            "rating": numbers(self.rating),
-            "std_error": numbers(self.std_error),
-            "ci_low": numbers(self.ci_low),
-            "ci_high": numbers(self.ci_high),
-            "ordering_error": numbers(self.ordering_error),
-            "rank": [rank or None for rank in self.ranks().tolist()],
-            "rank_low": counts(self.rank_low),
-            "rank_high": counts(self.rank_high),
-            "p_best": numbers(self.p_best),
-            "n_battles": [n or 0 for n in counts(self.n_battles)],
-            "n_prompts": counts(self.n_prompts),
-            "flag": [self.flags.get(i) for i in range(m)],
-        }
-        rows = [
-            Rating(**dict(zip(columns, values, strict=True)))
-            for values in zip(*columns.values(), strict=True)
-        ]
+        rows = records(
+            Rating,
+            model=self.models,
+            rating=self.rating,
+            std_error=numbers(self.std_error),
+            ci_low=numbers(self.ci_low),
+            ci_high=numbers(self.ci_high),
+            ordering_error=numbers(self.ordering_error),
+            rank=[rank or None for rank in self.ranks().tolist()],
+            rank_low=counts(self.rank_low),
+            rank_high=counts(self.rank_high),
+            p_best=numbers(self.p_best),
+            n_battles=[n or 0 for n in counts(self.n_battles)],
+            n_prompts=counts(self.n_prompts),
+            flag=[self.flags.get(i) for i in range(m)],
+        )
         return tuple(sorted(rows, key=lambda row: (row.rank or m + 1, row.model)))
 
     def row(self, model: str) -> Rating:
