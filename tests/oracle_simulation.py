@@ -14,13 +14,17 @@ a judge who is too kind in the middle; or a `hump` that falls again above .6, so
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from elo_exp.arrays import Array, Index
 from elo_exp.estimators import Estimator
+from elo_exp.files import write_jsonl
 from elo_exp.oracle.calibration import calibrate
 from elo_exp.oracle.data import Dataset, Rows
 from elo_exp.oracle.estimates import Analysis, Options, analyse
@@ -126,6 +130,52 @@ class World:
 
 def draw(seed: int = 0, **world: float) -> Dataset:
     return World(**world).draw(np.random.default_rng(seed))  # type: ignore[arg-type]
+
+
+def several(seed: int = 0, **worlds: World) -> Dataset:
+    """Targets of one logging policy, that of the first world."""
+    drawn = {
+        name: world.draw(np.random.default_rng(seed)) for name, world in worlds.items()
+    }
+    return dataclasses.replace(
+        next(iter(drawn.values())),
+        policies=tuple(drawn),
+        target_logprob={p: some.target_logprob["target"] for p, some in drawn.items()},
+        fresh={policy: some.fresh["target"] for policy, some in drawn.items()},
+        probe={p: some.probe["target"] for p, some in drawn.items() if some.probe},
+    )
+
+
+def write(data: Dataset, folder: Path) -> Path:
+    """Write the files that the experiment reads, and cje-eval, too."""
+
+    def answers(rows: Rows) -> list[dict[str, Any]]:
+        names = [data.prompts[i] for i in rows.prompt]
+        columns = (names, rows.score.tolist(), rows.label.tolist())
+        return [
+            {
+                "prompt_id": name,
+                "prompt": name,
+                "response": "x" * 100,
+                "draw_idx": 0,
+                "judge_score": score,
+                **({} if math.isnan(label) else {"oracle_label": label}),
+            }
+            for name, score, label in zip(*columns, strict=True)
+        ]
+
+    logged = answers(data.logged)
+    for i, row in enumerate(logged):
+        row["base_policy_logprob"] = float(data.logging_logprob[i])
+        row["target_policy_logprobs"] = {
+            policy: float(logprob[i]) for policy, logprob in data.target_logprob.items()
+        }
+    write_jsonl(folder / "logged.jsonl", logged)
+    for name, draws in (("fresh", data.fresh), ("probe", data.probe)):
+        for policy, rows in draws.items():
+            path = folder / name / f"{policy}_responses.jsonl"
+            write_jsonl(path, answers(rows))
+    return folder
 
 
 def evidence_of(data: Dataset, policy: str = "target") -> Evidence:

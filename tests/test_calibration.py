@@ -28,12 +28,6 @@ def test_a_worked_example_of_isotonic_regression():
     assert curve.gradient(np.array([1.5]), np.array([4.0])).tolist() == [2, 1, 1, 0]
 
 
-def test_observations_at_the_same_place_count_as_their_weighted_mean():
-    x, y = np.array([1.0, 1.0, 2.0]), np.array([0.0, 1.0, 3.0])
-    curve = fit_isotonic(x, y, np.array([3.0, 1.0, 1.0]))
-    assert curve(np.array([1.0, 2.0])).tolist() == [0.25, 3.0]
-
-
 @given(st.integers(0, 10_000))
 def test_the_fit_is_monotone_closest_and_linear_in_the_observations(seed: int):
     """No mixture of it with another monotone function is closer; u . f(x) = gradient . y."""

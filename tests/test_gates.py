@@ -52,8 +52,9 @@ def test_statuses_of_the_sample():
             None,
         )
         assert "scores overlap too little with the logged ones (A_B 0.47)" in e.reason
-    snips = next(e for e in analysis.of("clone") if e.estimator == "snips")
-    assert snips.reason == (
+    clone = {e.estimator: e for e in analysis.of("clone")}
+    assert clone["dr_cpo"].value == pytest.approx(0.7634, abs=5e-5)
+    assert clone["snips"].reason == (
         "effective sample 21 % of the rows (30 % needed); weights without a mean (tail index 0.76)"
     )
     for e in analysed(sample(), compat="cje-0.3").of("unhelpful"):

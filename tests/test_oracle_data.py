@@ -15,7 +15,6 @@ from elo_exp.oracle.data import (
     LoggedSample,
     Samples,
     build_dataset,
-    fold,
     read_logged,
     read_samples,
     read_truth,
@@ -173,12 +172,6 @@ def test_a_prompt_has_the_same_number_and_fold_in_every_table():
     data = columns(rows, clone=[draw("p3"), draw("p1")])
     assert [data.prompts[i] for i in data.fresh["clone"].prompt] == ["p3", "p1"]
     assert data.fresh["clone"].fold.tolist() == data.logged.fold[[3, 1]].tolist()
-
-
-def test_folds_are_a_hash_of_prompt_and_seed():
-    folds = [fold(f"q{i}", n_folds=5, seed=42) for i in range(5000)]
-    assert np.bincount(folds).tolist() == pytest.approx([1000] * 5, abs=120)
-    assert folds != [fold(f"q{i}", n_folds=5, seed=43) for i in range(5000)]
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,19 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from elo_exp.files import write_jsonl
-from elo_exp.oracle.data import Dataset, Rows, build_dataset, read_samples
+from elo_exp.oracle.data import Dataset, build_dataset, read_samples
 from elo_exp.oracle.estimates import Analysis, Options, analyse
-from tests.oracle_simulation import NAMES, OPTIONS, World, estimators
+from tests.oracle_simulation import (
+    NAMES,
+    OPTIONS,
+    World,
+    estimators,
+    several,
+    write,
+)
 
 SIZES = (2482, 4965, 9930, 19860)
 FULL = 9930  # rows of the experiment that this one follows
@@ -60,42 +65,8 @@ for name in sys.argv[2:]:
 
 
 def data(n: int) -> Dataset:
-    """Four targets of one logging policy, each with fresh draws and log-probabilities."""
-    drawn = {
-        policy: World(n=n, shift=shift, style=0.3).draw(np.random.default_rng(20260425))
-        for policy, shift in SHIFTS.items()
-    }
-    return dataclasses.replace(
-        drawn["clone"],
-        policies=tuple(SHIFTS),
-        target_logprob={p: some.target_logprob["target"] for p, some in drawn.items()},
-        fresh={policy: some.fresh["target"] for policy, some in drawn.items()},
-    )
-
-
-def write(found: Dataset, folder: Path) -> None:
-    """Write files that both can read."""
-
-    def answers(rows: Rows) -> list[dict[str, Any]]:
-        names = [found.prompts[i] for i in rows.prompt]
-        common = {"response": "x" * 100, "draw_idx": 0}
-        return [
-            {"prompt_id": name, "prompt": name, "judge_score": score, **common}
-            for name, score in zip(names, rows.score.tolist(), strict=True)
-        ]
-
-    logged = answers(found.logged)
-    for i, row in enumerate(logged):
-        row["base_policy_logprob"] = float(found.logging_logprob[i])
-        row["target_policy_logprobs"] = {
-            policy: float(logprob[i])
-            for policy, logprob in found.target_logprob.items()
-        }
-        if found.logged.labelled[i]:
-            row["oracle_label"] = float(found.logged.label[i])
-    write_jsonl(folder / "logged.jsonl", logged)
-    for policy, draws in found.fresh.items():
-        write_jsonl(folder / "fresh" / f"{policy}_responses.jsonl", answers(draws))
+    worlds = {p: World(n=n, shift=shift, style=0.3) for p, shift in SHIFTS.items()}
+    return several(20260425, **worlds)
 
 
 def timed(
