@@ -13,62 +13,54 @@ import pytest
 from elo_exp import pipeline
 from elo_exp.data import bank
 from elo_exp.data.pairing import Responses, pair_up
-from elo_exp.data.rubrics import Rubric
-from elo_exp.entrants.probe import ProbeEntrant
 from elo_exp.entrants.recorded import RecordedEntrant
 from elo_exp.files import write_jsonl
 from elo_exp.judges.replay import ReplayJudge
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.store.store import Store
+from elo_exp.store.usage import Usage
 from tests.data import BANK, DIMENSIONS, PROBES, shipped
 
 RUBRICS = [shipped("rubric", dimension) for dimension in DIMENSIONS]
+FACTUALITY = RUBRICS[:1]
 LEXICAL = shipped("judge", "lexical")
 PROMPTS = [
     Prompt(
-        prompt_id="p1",
-        text="What stops bleeding?",
-        source="medqa",
+        prompt_id=f"p{i}",
+        text=text,
+        source="medqa" if gold else "curated",
         subject="er",
-        gold_answer="Firm pressure.",
-    ),
-    Prompt(
-        prompt_id="p2",
-        text="What cools a burn?",
-        source="medqa",
-        subject="er",
-        gold_answer="Running cool water.",
-    ),
-    Prompt(
-        prompt_id="p3",
-        text="When will I die?",
-        source="curated",
-        subject="er",
-        expected_behavior="abstain",
-    ),
+        gold_answer=gold,
+        expected_behavior=None if gold else "abstain",
+    )
+    for i, (text, gold) in enumerate(
+        [
+            ("What stops bleeding?", "Firm pressure."),
+            ("What cools a burn?", "Running cool water."),
+            ("When will I die?", None),
+        ],
+        start=1,
+    )
 ]
-ANN = {"p1": "Firm pressure on the wound.", "p2": "Cool water.", "p3": "I cannot say."}
-BOB = {"p1": "A prayer.", "p2": "Butter.", "p3": "In March."}
-ZOE = {"p1": "Maybe pressure.", "p2": "Water, I think.", "p3": "Soon."}
+TEXTS = {
+    "ann": ["Firm pressure on the wound.", "Cool water.", "I cannot say."],
+    "bob": ["A prayer.", "Butter.", "In March."],
+    "zoe": ["Maybe pressure.", "Water, I think.", "Soon."],
+}
 
 
-def entrants(folder: Path, **texts: dict[str, str]) -> dict[str, RecordedEntrant]:
-    """Entrants that answer with these texts by prompt."""
-    return {
-        name: RecordedEntrant(
-            entrant_id=name,
-            path=str(
-                write_jsonl(
-                    folder / f"responses_{name}.jsonl",
-                    [
-                        {"prompt_id": prompt, "response_text": text}
-                        for prompt, text in some.items()
-                    ],
-                )
-            ),
-        )
-        for name, some in texts.items()
-    }
+def entrants(folder: Path, **texts: Sequence[str | None]) -> dict[str, Any]:
+    """Entrants that answer p1, p2, ... with these texts, None for no answer."""
+    made = {}
+    for name, some in texts.items():
+        rows = [
+            {"prompt_id": f"p{i}", "response_text": text}
+            for i, text in enumerate(some, start=1)
+            if text
+        ]
+        path = write_jsonl(folder / f"responses_{name}.jsonl", rows)
+        made[name] = RecordedEntrant(entrant_id=name, path=str(path))
+    return made
 
 
 @pytest.fixture
@@ -77,19 +69,22 @@ def path(tmp_path: Path) -> Path:
 
 
 def generated(
-    path: Path, of: dict[str, Any], prompts: Sequence[Prompt] = PROMPTS, **how: bool
-) -> tuple[Responses, Any]:
+    path: Path,
+    of: dict[str, Any],
+    prompts: Sequence[Prompt] = PROMPTS,
+    *,
+    allow_missing: bool = False,
+) -> tuple[Responses, Usage]:
     """The responses, and what this call used."""
     with Store(path) as store:
-        return pipeline.generate(
-            prompts, of, store, **{"allow_missing": False, **how}
-        ), store.usage
+        made = pipeline.generate(prompts, of, store, allow_missing=allow_missing)
+        return made, store.usage
 
 
 def compared(
     responses: Responses,
     prompts: Sequence[Prompt] = PROMPTS,
-    rubrics: Sequence[Rubric] = RUBRICS,
+    rubrics: Sequence[Any] = RUBRICS,
     **how: int,
 ) -> dict[str, list[Comparison]]:
     return {
@@ -102,135 +97,64 @@ def judged(
     path: Path,
     comparisons: dict[str, list[Comparison]],
     judge: Any = LEXICAL,
-    rubrics: Sequence[Rubric] = RUBRICS,
+    rubrics: Sequence[Any] = RUBRICS,
     **how: Any,
-) -> tuple[dict[str, list[Judgment]], Any]:
+) -> tuple[dict[str, list[Judgment]], Usage]:
     """The judgments, and what this call used."""
     with Store(path) as store:
-        return pipeline.judge_pairs(
-            comparisons, rubrics, judge, store, **how
-        ), store.usage
+        made = pipeline.judge_pairs(comparisons, rubrics, judge, store, **how)
+        return made, store.usage
 
 
 # Generating
 
 
-def test_every_entrant_answers_every_prompt_in_the_order_given(tmp_path, path):
-    responses, usage = generated(path, entrants(tmp_path, zoe=ZOE, ann=ANN))
-    assert {name: list(some) for name, some in responses.items()} == {
-        "zoe": ["p1", "p2", "p3"],
-        "ann": ["p1", "p2", "p3"],
-    }
-    assert list(responses) == ["zoe", "ann"]
+def test_every_entrant_answers_every_prompt_once_in_the_order_given(tmp_path, path):
+    of = entrants(tmp_path, zoe=TEXTS["zoe"], ann=TEXTS["ann"])
+    responses, usage = generated(path, of)
+    ids = ["p1", "p2", "p3"]
+    assert [(name, list(some)) for name, some in responses.items()] == [
+        ("zoe", ids),
+        ("ann", ids),
+    ]
     assert responses["ann"]["p2"].response_text == "Cool water."
-    assert (
-        usage.responses_wanted,
-        usage.responses_generated,
-        usage.responses_stored,
-    ) == (6, 6, 0)
-
-
-def test_the_second_time_nothing_is_generated_and_the_same_is_returned(path):
-    """Also the time of making is that of the first call: it is the stored answer that comes back."""
-    probes = {name: shipped("entrant", name, entrant_id=name) for name in PROBES}
-    first, _ = generated(path, probes, bank.load(BANK))
-    again, usage = generated(path, probes, bank.load(BANK))
-    assert again == first
-    assert (
-        usage.responses_wanted,
-        usage.responses_generated,
-        usage.responses_stored,
-    ) == (
-        572,
-        0,
-        572,
-    )
-
-
-def test_only_the_answer_that_changed_is_made_again(tmp_path, path):
-    generated(path, entrants(tmp_path, ann=ANN, bob=BOB))
-    responses, usage = generated(
-        path, entrants(tmp_path, ann={**ANN, "p2": "Cold water."}, bob=BOB)
-    )
-    assert responses["ann"]["p2"].response_text == "Cold water."
+    assert (usage.responses_wanted, usage.responses_generated) == (6, 6)
+    changed = entrants(tmp_path, zoe=TEXTS["zoe"], ann=["Press.", *TEXTS["ann"][1:]])
+    responses, usage = generated(path, changed)
+    assert responses["ann"]["p1"].response_text == "Press."
     assert (usage.responses_generated, usage.responses_stored) == (1, 5)
 
 
-def test_entrants_that_say_the_same_keep_their_names(path):
-    twins = {
-        name: shipped("entrant", "probe_partial", entrant_id=name)
-        for name in ("one", "two")
-    }
-    for n_made in (6, 0):
-        responses, usage = generated(path, twins)
-        assert {
-            name: {r.entrant_id for r in some.values()}
-            for name, some in responses.items()
-        } == {
-            "one": {"one"},
-            "two": {"two"},
-        }
-        assert usage.responses_generated == n_made
+def test_the_second_time_the_stored_answers_come_back(path):
+    """With the time of the first call; entrants that say the same keep their names."""
+    probes = {name: shipped("entrant", name, entrant_id=name) for name in PROBES}
+    probes["twin"] = shipped("entrant", PROBES[0], entrant_id="twin")
+    first, _ = generated(path, probes, bank.load(BANK))
+    again, usage = generated(path, probes, bank.load(BANK))
+    assert again == first
+    assert (usage.responses_generated, usage.responses_stored) == (0, 715)
+    for name, some in again.items():
+        assert {response.entrant_id for response in some.values()} == {name}
 
 
-def test_an_entrant_that_says_the_same_on_two_prompts_has_answered_both(tmp_path, path):
-    rows = [
-        {
-            "prompt_id": name,
-            "source": "curated",
-            "subject": "er",
-            "text": f"{name}?",
-            "expected_behavior": "answer",
-        }
-        for name in ("p1", "p2")
-    ]
-    file = write_jsonl(tmp_path / "bank.jsonl", rows)
-    probe = ProbeEntrant(
-        entrant_id="probe",
-        style="reference",
-        lapse_style="partial",
-        lapse_rate=0.0,
-        bank_path=str(file),
-    )
-    for n_made in (2, 0):
-        responses, usage = generated(path, {"probe": probe}, bank.load(file))
-        assert list(responses["probe"]) == ["p1", "p2"]
-        assert usage.responses_generated == n_made
-
-
-def test_missing_responses_are_named_and_stop_the_run(tmp_path, path):
+def test_missing_responses_stop_the_run_or_are_named_and_what_was_made_is_kept(
+    tmp_path, path, caplog
+):
     some = entrants(
-        tmp_path, ann={"p1": "Firm pressure."}, bob=BOB, zoe={"p1": "Pressure."}
+        tmp_path,
+        ann=["Firm pressure.", None, None],
+        bob=TEXTS["bob"],
+        zoe=["Pressure."],
     )
+    missing = "4 of 9 responses are missing (ann 2, zoe 2): ann on p2, ann on p3, zoe on p2, ...."
     with pytest.raises(UserError) as error:
         generated(path, some)
-    assert str(error.value) == (
-        "4 of 9 responses are missing (ann 2, zoe 2): ann on p2, ann on p3, zoe on p2, .... Supply them, or go on "
-        "without with allow_missing=true."
-    )
-
-
-def test_a_run_that_stopped_has_kept_what_was_made(tmp_path, path):
-    with pytest.raises(
-        UserError, match=r"1 of 3 responses are missing \(ann 1\): ann on p3\."
-    ):
-        generated(path, entrants(tmp_path, ann={"p1": ANN["p1"], "p2": ANN["p2"]}))
-    _, usage = generated(path, entrants(tmp_path, ann=ANN))
-    assert (usage.responses_generated, usage.responses_stored) == (1, 2)
-
-
-def test_missing_responses_may_be_allowed_and_are_still_named(tmp_path, path, caplog):
+    hint = " Supply them, or go on without with allow_missing=true."
+    assert str(error.value) == missing + hint
     with caplog.at_level(logging.WARNING):
-        responses, _ = generated(
-            path,
-            entrants(tmp_path, ann=ANN, bob={"p1": "A prayer."}),
-            allow_missing=True,
-        )
-    assert list(responses["bob"]) == ["p1"]
-    assert (
-        "2 of 6 responses are missing (bob 2): bob on p2, bob on p3. Going on without them."
-        in caplog.text
-    )
+        responses, usage = generated(path, some, allow_missing=True)
+    assert (list(responses["ann"]), usage.responses_stored) == (["p1"], 5)
+    assert f"{missing} Going on without them." in caplog.text
 
 
 # Judging
@@ -238,194 +162,112 @@ def test_missing_responses_may_be_allowed_and_are_still_named(tmp_path, path, ca
 
 @pytest.fixture
 def responses(tmp_path: Path) -> Responses:
-    """Of ann, bob and zoe on the three prompts: two pairs' worth of prompts for factuality, three for the others."""
-    with Store(tmp_path / "responses.sqlite") as store:
-        return pipeline.generate(
-            PROMPTS,
-            entrants(tmp_path, ann=ANN, bob=BOB, zoe=ZOE),
-            store,
-            allow_missing=False,
-        )
+    """Two prompts for factuality, three for the other rubrics; three pairs each."""
+    made, _ = generated(tmp_path / "responses.sqlite", entrants(tmp_path, **TEXTS))
+    return made
 
 
-def test_every_comparison_is_judged_in_both_orders(path, responses):
+def test_every_comparison_is_judged_once_in_both_orders(path, responses):
     comparisons = compared(responses)
     judgments, usage = judged(path, comparisons)
-    for dimension, n_pairs in zip(DIMENSIONS, (6, 9, 9), strict=True):
-        assert [
-            (j.prompt_id, j.entrant_a, j.entrant_b) for j in judgments[dimension]
-        ] == [(c.prompt_id, c.entrant_a, c.entrant_b) for c in comparisons[dimension]]
-        assert len(judgments[dimension]) == n_pairs
-        for judgment in judgments[dimension]:
-            assert [v.position_swap for v in judgment.raw] == [False, True]
-    assert usage.verdicts_wanted == usage.judge_calls == 2 * (6 + 9 + 9)
-
-
-def test_the_better_answer_wins(path, responses):
-    judgments, _ = judged(path, compared(responses))
-    winners = {
-        (j.prompt_id, j.entrant_a, j.entrant_b): j.winner
-        for j in judgments["factuality"]
+    assert {name: len(some) for name, some in judgments.items()} == {
+        "factuality": 6,
+        "calibration": 9,
+        "clinical_utility": 9,
     }
-    assert winners["p1", "ann", "bob"] == winners["p2", "ann", "bob"] == "ann"
+    for dimension, some in judgments.items():
+        for judgment, comparison in zip(some, comparisons[dimension], strict=True):
+            for name in ("prompt_id", "entrant_a", "entrant_b"):
+                assert getattr(judgment, name) == getattr(comparison, name)
+            assert [v.position_swap for v in judgment.raw] == [False, True]
+    winners = {(j.prompt_id, j.entrant_b): j.winner for j in judgments["factuality"]}
+    assert winners["p1", "bob"] == winners["p2", "bob"] == "ann"
+    assert usage.verdicts_wanted == usage.judge_calls == 2 * (6 + 9 + 9)
+    again, usage = judged(path, comparisons)
+    assert again == judgments
+    assert (usage.judge_calls, usage.verdicts_stored) == (0, 48)
 
 
-def test_the_second_time_nobody_is_asked_and_the_same_is_concluded(path, responses):
-    first, _ = judged(path, compared(responses))
-    again, usage = judged(path, compared(responses))
-    assert again == first
-    assert (usage.judge_calls, usage.verdicts_stored, usage.verdicts_missing) == (
-        0,
-        48,
-        0,
-    )
-
-
-def test_equal_texts_are_asked_about_once(tmp_path, path):
-    """bob and eve say the same. Of three pairs in two orders, ann v bob and ann v eve are the same two queries, and
-    bob v eve reads the same in both orders: three queries in place of six."""
-    same, _ = generated(
-        path, entrants(tmp_path, ann=ANN, bob=BOB, eve=BOB), PROMPTS[:1]
-    )
-    judgments, usage = judged(
-        path, compared(same, PROMPTS[:1], RUBRICS[:1]), rubrics=RUBRICS[:1]
-    )
-    assert (usage.verdicts_wanted, usage.verdicts_distinct, usage.judge_calls) == (
-        6,
-        3,
-        3,
-    )
+def test_equal_texts_are_judged_once(tmp_path, path):
+    """Of three pairs in two orders, ann v bob and ann v eve are the same two queries, and bob v
+    eve reads the same in both orders: three queries in place of six."""
+    of = entrants(tmp_path, ann=TEXTS["ann"], bob=TEXTS["bob"], eve=TEXTS["bob"])
+    same, _ = generated(path, of, PROMPTS[:1])
+    comparisons = compared(same, PROMPTS[:1], FACTUALITY)
+    judgments, usage = judged(path, comparisons, rubrics=FACTUALITY)
+    assert (usage.verdicts_wanted, usage.verdicts_distinct) == (6, 3)
+    assert usage.judge_calls == 3
     assert [j.winner for j in judgments["factuality"]] == ["ann", "ann", None]
 
 
-def test_a_changed_gold_answer_asks_again_about_the_factuality_of_that_prompt_and_nothing_else(
-    path, responses
-):
-    """Three pairs in two orders. Calibration and clinical utility never show the gold answer."""
-    judged(path, compared(responses))
-    edited = [
-        dataclasses.replace(PROMPTS[0], gold_answer="A tourniquet."),
-        *PROMPTS[1:],
-    ]
-    _, usage = judged(path, compared(responses, edited))
-    assert usage.judge_calls == 3 * 2
+def test_only_what_has_changed_is_judged_again(tmp_path, path, responses):
+    judged(path, compared(responses, limit=2))
 
+    def n_judged(comparisons: Any, *how: Any, **more: Any) -> int:
+        return judged(path, comparisons, *how, **more)[1].judge_calls
 
-def test_a_changed_response_asks_again_about_its_own_pairs(tmp_path, path, responses):
-    """zoe on p1 meets ann and bob, in two orders, on three dimensions."""
-    judged(path, compared(responses))
-    changed, _ = generated(
-        path, entrants(tmp_path, ann=ANN, bob=BOB, zoe={**ZOE, "p1": "Do press."})
-    )
-    _, usage = judged(path, compared(changed))
-    assert usage.judge_calls == 2 * 2 * 3
-
-
-def test_an_edited_rubric_asks_again_about_its_own_dimension(tmp_path, path, responses):
-    judged(path, compared(responses))
+    assert n_judged(compared(responses)) == 36  # the pairs beyond the limit
+    # A gold answer: factuality alone shows it. Three pairs in two orders.
+    gold = dataclasses.replace(PROMPTS[0], gold_answer="A tourniquet.")
+    assert n_judged(compared(responses, [gold, *PROMPTS[1:]])) == 3 * 2
+    # A response of zoe: against ann and bob, in two orders, on three dimensions.
+    texts = {**TEXTS, "zoe": ["Do press.", *TEXTS["zoe"][1:]]}
+    changed, _ = generated(path, entrants(tmp_path, **texts))
+    assert n_judged(compared(changed)) == 2 * 2 * 3
+    # A rubric: its own dimension.
     file = tmp_path / "calibration.md"
     file.write_text(Path(RUBRICS[1].path).read_text() + "\nBe brief.\n")
-    rubrics = [RUBRICS[0], shipped("rubric", "calibration", path=str(file)), RUBRICS[2]]
-    _, usage = judged(path, compared(responses, rubrics=rubrics), rubrics=rubrics)
-    assert usage.judge_calls == 9 * 2
+    edited = shipped("rubric", "calibration", path=str(file))
+    rubrics = [RUBRICS[0], edited, RUBRICS[2]]
+    assert n_judged(compared(responses, rubrics=rubrics), rubrics=rubrics) == 9 * 2
+    # A setting of the judge: everything.
+    judge = shipped("judge", "lexical", margin=0.2)
+    assert n_judged(compared(responses), judge) == 48
 
 
-def test_a_judge_with_other_settings_is_another_judge(path, responses):
-    judged(path, compared(responses))
-    _, usage = judged(
-        path, compared(responses), shipped("judge", "lexical", margin=0.2)
-    )
-    assert (usage.judge_calls, usage.verdicts_stored) == (48, 0)
-
-
-def test_more_pairs_ask_about_the_new_ones_only(path, responses):
-    judged(path, compared(responses, limit=2))
-    _, usage = judged(path, compared(responses))
-    assert (usage.verdicts_stored, usage.judge_calls) == (12, 36)
-
-
-def test_a_repeat_asks_everything_once_more_and_changes_no_winner(path, responses):
+def test_a_repeat_judges_everything_once_more_and_changes_no_winner(path, responses):
     once, _ = judged(path, compared(responses))
     twice, usage = judged(path, compared(responses), repeats=2)
-    assert (usage.verdicts_wanted, usage.verdicts_stored, usage.judge_calls) == (
-        96,
-        48,
-        48,
-    )
+    assert (usage.verdicts_stored, usage.judge_calls) == (48, 48)
     for dimension in DIMENSIONS:
-        assert [j.winner for j in twice[dimension]] == [
-            j.winner for j in once[dimension]
-        ]
         for one, two in zip(once[dimension], twice[dimension], strict=True):
-            assert two.raw[:2] == one.raw
-            assert [(v.repeat, v.position_swap) for v in two.raw[2:]] == [
-                (1, False),
-                (1, True),
-            ]
+            assert (two.winner, two.raw[:2]) == (one.winner, one.raw)
+            more = [(v.repeat, v.position_swap) for v in two.raw[2:]]
+            assert more == [(1, False), (1, True)]
 
 
 def test_nothing_to_compare_is_nothing_judged(path):
-    judgments, usage = judged(path, {dimension: [] for dimension in DIMENSIONS})
-    assert judgments == {dimension: [] for dimension in DIMENSIONS}
-    assert usage.judge_calls == 0
+    nothing: dict[str, list[Any]] = {dimension: [] for dimension in DIMENSIONS}
+    judgments, usage = judged(path, nothing)
+    assert (judgments, usage.judge_calls) == (nothing, 0)
 
 
-# Reading the store alone
-
-
-def test_stored_only_asks_nothing_and_counts_what_is_missing(path, responses, caplog):
-    asked, _ = judged(path, compared(responses, limit=2))
-    with caplog.at_level(logging.WARNING):
-        judgments, usage = judged(path, compared(responses), stored_only=True)
-    assert judgments == asked
-    assert (usage.judge_calls, usage.verdicts_stored, usage.verdicts_missing) == (
-        0,
-        12,
-        36,
-    )
-    assert (
-        "36 of 48 verdicts are missing (calibration 14, clinical_utility 14, factuality 8)"
-        in caplog.text
-    )
-
-
-def test_stored_only_on_an_empty_store_has_no_judgment(path, responses):
+def test_stored_only_judges_nothing_and_counts_what_is_missing(path, responses, caplog):
     judgments, usage = judged(path, compared(responses), stored_only=True)
     assert judgments == {dimension: [] for dimension in DIMENSIONS}
     assert usage.verdicts_missing == 48
+    some, _ = judged(path, compared(responses, limit=2))
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        judgments, usage = judged(path, compared(responses), stored_only=True)
+    assert judgments == some
+    assert (usage.judge_calls, usage.verdicts_stored) == (0, 12)
+    counts = "(calibration 14, clinical_utility 14, factuality 8)"
+    assert f"36 of 48 verdicts are missing {counts}" in caplog.text
 
 
-# A judge that cannot answer everything
-
-
-def one_battle(folder: Path) -> ReplayJudge:
-    """Knows of ann against bob on p1."""
-    row = {"model_a": "ann", "model_b": "bob", "winner": "model_a", "question_id": "p1"}
-    return ReplayJudge(
-        path=str(write_jsonl(folder / "battles.jsonl", [row])), judge_model=None
-    )
-
-
-def test_missing_verdicts_are_named_and_stop_the_run(tmp_path, path, responses):
-    with pytest.raises(UserError) as error:
-        judged(
-            path,
-            compared(responses, rubrics=RUBRICS[:1]),
-            one_battle(tmp_path),
-            RUBRICS[:1],
-        )
-    assert str(error.value) == (
-        "10 of 12 verdicts are missing (factuality 10): factuality p1 ann v zoe, factuality p1 zoe v ann, "
-        "factuality p1 bob v zoe, .... Supply them, or go on without with allow_missing=true."
-    )
-
-
-def test_where_missing_verdicts_are_allowed_their_comparisons_have_no_judgment(
+def test_missing_verdicts_stop_the_run_or_their_comparisons_have_no_judgment(
     tmp_path, path, responses
 ):
-    comparisons = compared(responses, rubrics=RUBRICS[:1])
-    judgments, usage = judged(
-        path, comparisons, one_battle(tmp_path), RUBRICS[:1], allow_missing=True
-    )
+    """The judge knows one battle, ann against bob on p1."""
+    row = {"model_a": "ann", "model_b": "bob", "winner": "model_a", "question_id": "p1"}
+    file = write_jsonl(tmp_path / "battles.jsonl", [row])
+    judge = ReplayJudge(path=str(file), judge_model=None)
+    comparisons = compared(responses, rubrics=FACTUALITY)
+    with pytest.raises(UserError) as error:
+        judged(path, comparisons, judge, FACTUALITY)
+    message = "10 of 12 verdicts are missing (factuality 10): factuality p1 ann v zoe,"
+    assert str(error.value).startswith(message)
+    judgments, usage = judged(path, comparisons, judge, FACTUALITY, allow_missing=True)
     assert [(j.prompt_id, j.winner) for j in judgments["factuality"]] == [("p1", "ann")]
     assert usage.verdicts_missing == 10
