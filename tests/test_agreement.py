@@ -28,7 +28,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import reconcile
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, Judgment, Verdict
-from tests.data import COMPARISON, shared_data
+from tests.data import COMPARISON, battle, shared_data
 from tests.simulation import BRADLEY_TERRY
 
 WINNER = {"a": "model_a", "b": "model_b", "t": "tie"}
@@ -40,12 +40,7 @@ def said(
 ) -> list[Battle]:
     """One battle for each letter, on prompt after prompt."""
     return [
-        Battle(
-            model_a=a,
-            model_b=b,
-            winner=WINNER[letter],
-            question_id=f"q{k // per_prompt}",
-        )
+        battle(a, b, WINNER[letter], question_id=f"q{k // per_prompt}")
         for k, letter in enumerate(letters)
     ]
 
@@ -113,8 +108,8 @@ def test_several_verdicts_on_a_comparison_count_as_one_drawn_of_them():
 
 
 def test_only_the_same_pair_on_the_same_named_prompt_is_compared():
-    no_prompt = Battle(model_a="ann", model_b="bob", winner="model_a")
-    turned = Battle(model_a="bob", model_b="ann", winner="model_b", question_id="q0")
+    no_prompt = battle("ann", "bob")
+    turned = battle("bob", "ann", "model_b", question_id="q0")
     found = agree(
         [*said("ab"), *said("a", "ann", "cat"), no_prompt],
         [turned, *said("a", "bob", "cat"), no_prompt],

@@ -17,7 +17,6 @@ from elo_exp.ratings.leaderboard import (
     Rating,
     pinned,
     running_means,
-    t_quantile,
     with_intervals,
 )
 from elo_exp.records import UserError
@@ -93,14 +92,6 @@ def test_an_interval_is_student_s_of_each_model_s_own_prompts():
         expected = stats.t.interval(0.95, n - 1, row.rating, error)
         assert (row.ci_low, row.ci_high) == pytest.approx(expected)
     assert (one.row("c").std_error, one.row("c").ci_low) == (None, None)
-
-
-@pytest.mark.parametrize("df", [1.0, 2.5, 142.0, math.inf])
-@pytest.mark.parametrize("level", [0.6, 0.95, 1 - 0.05 / 18])
-def test_the_quantile_is_that_of_scipy(df: float, level: float):
-    assert t_quantile(df, level=level) == pytest.approx(
-        stats.t.ppf((1 + level) / 2, df)
-    )
 
 
 def test_pinned_to_a_model_errors_are_of_the_distance_to_it():

@@ -18,6 +18,7 @@ from elo_exp.analysis.win_rates import (
 )
 from elo_exp.data.battles import Battles
 from elo_exp.records import Battle
+from tests.data import battle
 
 TURNED = {"model_a": "model_b", "model_b": "model_a"}
 NAMES = st.sampled_from(["ann", "bob", "zoe"])
@@ -30,12 +31,6 @@ ROWS = st.lists(
         question_id=st.sampled_from(["p", "q", None]),
     ).filter(lambda b: b.model_a != b.model_b)
 )
-
-
-def battle(
-    a: str, b: str, winner: str, ab: str | None = None, ba: str | None = None
-) -> Battle:
-    return Battle(model_a=a, model_b=b, winner=winner, verdict_ab=ab, verdict_ba=ba)
 
 
 def count(rows: list[Battle]) -> list[WinRate]:
@@ -61,12 +56,12 @@ def test_a_worked_example():
     """
     rows = [
         battle("zoe", "ann", "model_a"),
-        battle("ann", "bob", "model_a", "model_a", "model_a"),
+        battle("ann", "bob", verdict_ab="model_a", verdict_ba="model_a"),
         battle("bob", "ann", "model_a"),
         battle("bob", "ann", "model_b"),
-        battle("ann", "bob", "tie", "tie", "tie"),
-        battle("ann", "bob", "tie", "model_a", "model_b"),
-        battle("ann", "bob", "tie (bothbad)", "tie", None),
+        battle("ann", "bob", "tie", verdict_ab="tie", verdict_ba="tie"),
+        battle("ann", "bob", "tie", verdict_ab="model_a", verdict_ba="model_b"),
+        battle("ann", "bob", "tie (bothbad)", verdict_ab="tie"),
     ]
     ann_bob, ann_zoe = count(rows)
     assert ann_bob == WinRate(
@@ -111,14 +106,7 @@ def test_the_verdicts_on_one_prompt_are_one_observation():
     """ann beats bob twice on q0 and loses twice on q1: the mean of two independent numbers, 1 and
     0, of standard deviation 1 / root 2; of four numbers it would be half as uncertain."""
     rows = [
-        Battle(
-            model_a="ann",
-            model_b="bob",
-            winner=w,
-            question_id=q,
-            verdict_ab=w,
-            verdict_ba=w,
-        )
+        battle("ann", "bob", w, question_id=q, verdict_ab=w, verdict_ba=w)
         for q, w in (("q0", "model_a"), ("q1", "model_b"))
     ]
     (share,) = found_shares(rows, use="both").values()
