@@ -507,9 +507,7 @@ def test_one_of_several_judges_is_replayed_or_all_with_a_warning(tmp_path, caplo
 def test_the_first_of_several_verdicts_on_a_pair_is_taken(tmp_path, caplog):
     rows = [BATTLE, {**BATTLE, "winner": "model_a"}, {**BATTLE, "winner": "tie"}]
     assert replayed(tmp_path, *rows).winner == "bob"
-    assert (
-        "2 further verdicts on pairs that had one; the first was taken" in caplog.text
-    )
+    assert "2 repeated answers; the first of each was taken" in caplog.text
 
 
 def test_a_verdict_is_about_names_also_where_texts_are_equal(tmp_path):
@@ -566,23 +564,23 @@ JUDGMENT = {
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"left": "ann"}, "has no 'winner'. Expected a verdict (prompt_id, dimension"),
-        ({"raw": [], "prompt_id": "p1"}, "has no 'entrant_a'. Expected a verdict"),
+        ({"left": "ann"}, "question_id is None. Expected text. Expected a verdict"),
+        ({"raw": [VERDICT], "prompt_id": "p1"}, "entrant_a is None. Expected text."),
         (
             {**BATTLE, "winner": "left"},
-            "winner is 'left'. Expected one of model_a, model_b, tie",
+            "winner: found 'left'. Expected one of model_a, model_b, tie",
         ),
         (
             {**BATTLE, "verdict_ab": "A", "verdict_ba": "B"},
-            "verdict_ab is 'A'. Expected one of model_a, model_b, tie",
+            "verdict_ab: found 'A'. Expected one of model_a, model_b, tie",
         ),
         (
             {**JUDGMENT, "prompt_id": ["p1"]},
-            "a value has another shape (unhashable type: 'list').",
+            "prompt_id is ['p1']. Expected text.",
         ),
         (
             {**JUDGMENT, "raw": None},
-            "a value has another shape ('NoneType' object is not",
+            "raw is None. Expected a list.",
         ),
         (
             {**JUDGMENT, "raw": [{**VERDICT, "repeat": "1"}]},

@@ -16,11 +16,11 @@ from elo_exp.files import read_jsonl, sha256, utc_now
 from elo_exp.records import (
     VERDICTS,
     WINNERS,
-    Comparison,
     Item,
     JudgeReply,
     JudgeRequest,
     UserError,
+    one_of,
 )
 from elo_exp.store.store import Store
 
@@ -31,14 +31,13 @@ _CHUNK = 256  # replies in one transaction
 _MAX_NAMES = 5  # judges named in a warning
 # The original program's cache of verdicts: one file per dimension, one row per order.
 _ORIGINAL = re.compile(r"judgments_(.+)\.jsonl(\.gz)?")
-_METADATA = {
-    "dimension": str,
-    "prompt_id": str,
-    "entrant_a": str,
-    "entrant_b": str,
-    "position_swap": bool,
-}
 _VERDICT_LINE = re.compile(r"^[ \t]*VERDICT:[ \t]*(\w*)", re.IGNORECASE | re.MULTILINE)
+_KINDS = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    list: "a list",
+}
 _SHAPES = (
     "Expected a verdict (prompt_id, dimension, entrant_a, entrant_b, raw), a battle (model_a, "
     "model_b, winner, question_id), a score (prompt_id, policy, judge_score) or a row of the "
@@ -46,20 +45,23 @@ _SHAPES = (
 )
 
 
-class _Order(NamedTuple):
-    """A query. Without a dimension, a verdict answers all of them."""
+class _Query(NamedTuple):
+    """A pair in the order shown. A verdict without a dimension is valid for all of them."""
 
     prompt_id: str
     first: str
     second: str
     dimension: str | None
-    repeat: int
+    repeat: int = 0
 
 
 class _Recorded(NamedTuple):
-    """The winner's name, 'tie' or 'invalid'; whether the other order was asked instead."""
+    """A verdict A, B or TIE, or a score in [0, 1]; None where it is invalid.
 
-    winner: str
+    mirrored  the other order was judged
+    """
+
+    value: str | float | None
     mirrored: bool = False
 
 
@@ -110,12 +112,11 @@ class ReplayJudge:
     def answer(
         self, requests: Sequence[JudgeRequest], store: Store
     ) -> Iterator[JudgeReply]:
-        wanted = max((request.repeat for request in requests), default=0)
-        recorded = max((order.repeat for order in self._recordings.verdicts), default=0)
-        if wanted > recorded:
+        wanted = 1 + max((request.repeat for request in requests), default=0)
+        if wanted > (n := self._recordings.n_repeats):
             raise UserError(
-                f"judging.repeats: found {wanted + 1}, but {self.path} holds {recorded + 1} for "
-                f"each order at most. Set judging.repeats={recorded + 1}."
+                f"judging.repeats: found {wanted}, but {self.path} holds {n} for each order at "
+                f"most. Set judging.repeats={n}."
             )
         replies = (reply for request in requests if (reply := self._reply(request)))
         return store.keep(replies, key=lambda reply: reply.key, chunk=_CHUNK)
@@ -139,71 +140,56 @@ class ReplayJudge:
 
     @cached_property
     def _recordings(self) -> _Recordings:
-        recordings = _Recordings(self.judge_model)
+        found = _Recordings(self.judge_model)
         for file in self._paths:
-            recordings.read(file)
-        if not recordings.verdicts and not recordings.scores:
+            found.read(file)
+        if not found.answers:
             raise UserError(
                 f"judge_model: {self.path} holds no verdict of {self.judge_model!r}."
             )
-        for text, n in recordings.warnings.items():
+        for text, n in found.warnings.items():
             logger.warning("%s: %d %s", self.path, n, text)
-        if (n_judges := len(recordings.judges)) > 1:
-            names = ", ".join(sorted(recordings.judges)[:_MAX_NAMES])
-            more = ", ..." if n_judges > _MAX_NAMES else ""
-            logger.warning(
-                "%s: %d judges (%s%s); name one as judge.judge_model",
-                self.path,
-                n_judges,
-                names,
-                more,
-            )
-        return recordings
+        if (n_judges := len(found.judges)) > 1:
+            names = ", ".join(sorted(found.judges)[:_MAX_NAMES])
+            names += ", ..." if n_judges > _MAX_NAMES else ""
+            text = "%s: %d judges (%s); name one as judge.judge_model"
+            logger.warning(text, self.path, n_judges, names)
+        return found
 
     def _reply(self, request: JudgeRequest) -> JudgeReply | None:
-        subject = request.subject
-        if isinstance(subject, Item):
-            name = (subject.prompt_id, subject.entrant_id, subject.draw_idx)
-            if name not in self._scores:
-                return None
-            score, mirrored = self._scores[name], False
-            assert request.scale is not None
+        """The recorded answer as a judge gives it; None where there is none."""
+        recorded = self._find(request)
+        if recorded is None:
+            return None
+        value = recorded.value
+        answer = {"evidence_a": "", "evidence_b": "", "verdict": value}
+        if request.scale is not None and isinstance(value, int | float):
             low, high = request.scale
-            answer: dict[str, Any] = {"evidence": ""}
-            is_valid = score is not None
-            if score is not None:
-                answer["score"] = low + score * (high - low)
-        else:
-            recorded = self._find(subject, request.repeat)
-            if recorded is None:
-                return None
-            verdicts = {subject.entrant_a: "A", subject.entrant_b: "B"}
-            verdict = verdicts.get(recorded.winner, "TIE")
-            answer = {"evidence_a": "", "evidence_b": "", "verdict": verdict}
-            is_valid, mirrored = recorded.winner != "invalid", recorded.mirrored
+            answer = {"evidence": "", "score": low + value * (high - low)}
         return JudgeReply(
             key=request.key,
-            text=json.dumps(answer) if is_valid else "",
-            stop_reason="end_turn" if is_valid else "recorded_invalid",
-            mirrored=mirrored,
+            text="" if value is None else json.dumps(answer),
+            stop_reason="recorded_invalid" if value is None else "end_turn",
+            mirrored=recorded.mirrored,
             timestamp=utc_now(),
             judge_model=self.model,
             **request.names,
         )
 
-    @property
-    def _scores(self) -> Mapping[tuple[str, str, int], float | None]:
-        if not self._recordings.scores:
-            raise UserError(
-                f"{self.path}: holds verdicts and no scores. Expected rows with prompt_id, policy, "
-                "draw_idx and judge_score in [0, 1]."
-            )
-        return self._recordings.scores
-
-    def _find(self, shown: Comparison, repeat: int) -> _Recorded | None:
-        pair = (shown.prompt_id, shown.entrant_a, shown.entrant_b)
+    def _find(self, request: JudgeRequest) -> _Recorded | None:
+        shown, recordings = request.subject, self._recordings
+        if isinstance(shown, Item):
+            if not recordings.has_scores:
+                raise UserError(
+                    f"{self.path}: holds verdicts and no scores. Expected rows with prompt_id, "
+                    "policy, draw_idx and judge_score in [0, 1]."
+                )
+            name = (shown.prompt_id, shown.entrant_id, shown.draw_idx)
+            return recordings.answers.get(name)
+        names = (shown.prompt_id, shown.entrant_a, shown.entrant_b)
         for dimension in (shown.dimension, None):
-            if found := self._recordings.verdicts.get(_Order(*pair, dimension, repeat)):
+            query = _Query(*names, dimension, request.repeat)
+            if found := recordings.answers.get(query):
                 return found
         return None
 
@@ -213,140 +199,134 @@ class _Recordings:
 
     def __init__(self, judge_model: str | None) -> None:
         self.judge_model = judge_model
-        self.verdicts: dict[_Order, _Recorded] = {}
-        self.scores: dict[tuple[str, str, int], float | None] = {}
+        self.answers: dict[tuple[Any, ...], _Recorded] = {}
+        self.n_repeats = 1
+        self.has_scores = False
         self.judges: set[str] = set()
         self.warnings: Counter[str] = Counter()
 
     def read(self, path: Path) -> None:
         for place, row in read_jsonl(path):
-            try:
-                if "judge_score" in row:
-                    self._add_score(place, row)
-                else:
-                    self._add_verdicts(path, place, row)
-            except KeyError as error:
-                raise UserError(f"{place}: has no {error}. {_SHAPES}") from None
-            except (TypeError, IndexError) as error:
-                message = f"{place}: a value has another shape ({error}). {_SHAPES}"
-                raise UserError(message) from None
+            if "judge_score" in row:
+                self._read_score(place, row)
+            elif "cache_key" in row:  # the original's
+                metadata = row.get("metadata")
+                pair: dict[str, Any] = {"dimension": _dimension(path)}
+                pair |= metadata if isinstance(metadata, dict) else {}
+                verdict = {**row, "position_swap": pair.get("position_swap")}
+                self._read_verdict(place, pair, verdict, taken="last")
+            elif "raw" in row:
+                for verdict in _field(place, row, "raw", list):
+                    self._read_verdict(place, row, verdict)
+            else:
+                self._read_battle(place, row)
 
     def _is_chosen(self, judge_model: Any) -> bool:
         return self.judge_model in (None, judge_model)
 
-    def _add_score(self, place: str, row: Mapping[str, Any]) -> None:
+    def _read_score(self, place: str, row: Mapping[str, Any]) -> None:
         if not self._is_chosen(row.get("judge_model")):
             return
-        name = (row.get("prompt_id"), row.get("policy", row.get("entrant_id")))
-        draw, score = row.get("draw_idx", 0), row["judge_score"]
-        if not all(isinstance(text, str) for text in name) or not isinstance(draw, int):
-            raise UserError(
-                f"{place}: a score without prompt_id and policy. Expected both as text, and "
-                "draw_idx as a number."
-            )
+        policy = "policy" if "policy" in row else "entrant_id"
+        key = (
+            _field(place, row, "prompt_id", str),
+            _field(place, row, policy, str),
+            _field(place, {"draw_idx": 0, **row}, "draw_idx", int),
+        )
+        score = row["judge_score"]
         is_number = isinstance(score, int | float) and not isinstance(score, bool)
         if score is not None and not (is_number and 0 <= score <= 1):
             raise UserError(
                 f"{place}: judge_score is {score!r}. Expected a number in [0, 1], or null."
             )
-        key = (str(name[0]), str(name[1]), draw)
-        if key in self.scores:
-            self.warnings[
-                "further scores of responses that had one; the first was taken"
-            ] += 1
-        self.scores.setdefault(key, score)
+        self.has_scores = True
+        self._add(key, score)
 
-    def _add_verdicts(self, path: Path, place: str, row: Mapping[str, Any]) -> None:
-        is_original = "cache_key" in row
-        taken = "last" if is_original else "first"
-        judgment = _as_judgment(path, place, row) if is_original else row
-        read = self._from_judgment if "raw" in judgment else self._from_battle
-        for order, recorded in read(place, judgment).items():
-            known = self.verdicts.get(order)
-            if known is None or (known.mirrored and not recorded.mirrored):
-                self.verdicts[order] = recorded
-            elif not recorded.mirrored:
-                text = f"further verdicts on pairs that had one; the {taken} was taken"
-                self.warnings[text] += 1
-                if is_original:
-                    self.verdicts[order] = recorded
-
-    def _from_judgment(
-        self, place: str, row: Mapping[str, Any]
-    ) -> dict[_Order, _Recorded]:
-        prompt_id, a, b = row["prompt_id"], row["entrant_a"], row["entrant_b"]
-        verdicts = {}
-        for raw in row["raw"]:
-            if not self._is_chosen(raw["judge_model"]):
-                continue
-            if not isinstance(repeat := raw.get("repeat") or 0, int):
-                raise UserError(
-                    f"{place}: repeat is {repeat!r}. Expected a whole number."
-                )
-            self.judges.add(str(raw["judge_model"]))
-            # Only the original's rows have a cache key beside them, or repeat the pair.
-            is_original = "cache_key" in row or "pair" in raw
-            verdict = (
-                self._checked_verdict(place, raw) if is_original else raw["verdict"]
-            )
-            first, second = (b, a) if raw["position_swap"] else (a, b)
-            winner = {"A": first, "B": second, "TIE": "tie"}.get(verdict, "invalid")
-            order = _Order(prompt_id, first, second, row["dimension"], repeat)
-            verdicts[order] = _Recorded(winner, bool(raw.get("mirrored", False)))
-        return verdicts
+    def _read_verdict(
+        self,
+        place: str,
+        pair: Mapping[str, Any],
+        row: Any,
+        *,
+        taken: str = "first",
+    ) -> None:
+        """Read the verdict on one order of a pair."""
+        if not isinstance(row, dict):
+            raise UserError(f"{place}: raw has {row!r}. Expected objects. {_SHAPES}")
+        names = ("prompt_id", "entrant_a", "entrant_b", "dimension")
+        prompt_id, a, b, dimension = (_field(place, pair, name, str) for name in names)
+        swapped = _field(place, row, "position_swap", bool)
+        judge_model = _field(place, row, "judge_model", str)
+        repeat = _field(place, {"repeat": row.get("repeat") or 0}, "repeat", int)
+        if not self._is_chosen(judge_model):
+            return
+        self.judges.add(judge_model)
+        self.n_repeats = max(self.n_repeats, repeat + 1)
+        verdict = row.get("verdict")
+        if taken == "last" or "pair" in row:  # only the original's rows repeat the pair
+            verdict = self._checked_verdict(place, row)
+        first, second = (b, a) if swapped else (a, b)
+        self._add(
+            _Query(prompt_id, first, second, dimension, repeat),
+            verdict if verdict in ("A", "B", "TIE") else None,
+            mirrored=bool(row.get("mirrored", False)),
+            taken=taken,
+        )
 
     def _checked_verdict(self, place: str, row: Mapping[str, Any]) -> str:
         """A verdict of the original; INVALID where the judge's reply, `reasoning`, disagrees."""
-        verdict = row["verdict"] or "INVALID"
-        if verdict not in VERDICTS:
-            raise UserError(
-                f"{place}: verdict is {verdict!r}. Expected A, B or TIE. Correct the row or remove "
-                "it."
-            )
+        verdict = one_of(f"{place}: verdict", row.get("verdict") or "INVALID", VERDICTS)
         in_reply = verdict
         if "reasoning" in row:
-            in_reply = (_VERDICT_LINE.findall(str(row["reasoning"])) or [""])[
-                -1
-            ].upper()
+            lines = _VERDICT_LINE.findall(str(row["reasoning"]))
+            in_reply = lines[-1].upper() if lines else ""
         if row.get("error") or verdict == "INVALID" or in_reply != verdict:
-            self.warnings[
-                "verdicts are invalid: failed, or not those of the judge's reply"
-            ] += 1
+            text = "verdicts are invalid: failed, or not those of the judge's reply"
+            self.warnings[text] += 1
             return "INVALID"
         if verdict == "TIE" and "reasoning" not in row:
-            self.warnings[
-                "TIEs may be failures, which the original wrote as TIE: no reply"
-            ] += 1
-        return str(verdict)
+            text = "TIEs may be failures, which the original wrote as TIE: no reply"
+            self.warnings[text] += 1
+        return verdict
 
-    def _from_battle(
-        self, place: str, row: Mapping[str, Any]
-    ) -> dict[_Order, _Recorded]:
-        if not self._is_chosen(row.get("judge_model")):
-            return {}
-        if row.get("judge_model"):
-            self.judges.add(str(row["judge_model"]))
-        for name in ("winner", "verdict_ab", "verdict_ba"):
-            value = row["winner"] if name == "winner" else row.get(name)
-            if value not in (None, *WINNERS):
-                raise UserError(
-                    f"{place}: {name} is {value!r}. Expected one of {', '.join(WINNERS)}."
-                )
-        a, b = row["model_a"], row["model_b"]
-        straight = _Order(row["question_id"], a, b, row.get("dimension"), 0)
-        swapped = straight._replace(first=b, second=a)
-        winners = dict.fromkeys(WINNERS, "tie") | {"model_a": a, "model_b": b}
-        of_straight, of_swapped = row.get("verdict_ab"), row.get("verdict_ba")
-        if of_straight is None or of_swapped is None:
-            winner, b_first = winners[row["winner"]], row.get("shown_first") == "b"
-            return {
-                straight: _Recorded(winner, b_first),
-                swapped: _Recorded(winner, not b_first),
-            }
-        return {
-            straight: _Recorded(winners[of_straight]),
-            swapped: _Recorded(winners[of_swapped]),
-        }
+    def _read_battle(self, place: str, row: Mapping[str, Any]) -> None:
+        names = ("question_id", "model_a", "model_b")
+        question, a, b = (_field(place, row, name, str) for name in names)
+        judge_model = row.get("judge_model")
+        if not self._is_chosen(judge_model):
+            return
+        if judge_model:
+            self.judges.add(str(judge_model))
+        b_first = row.get("shown_first") == "b"
+        one_order = row.get("verdict_ab") is None or row.get("verdict_ba") is None
+        for swapped in (False, True):
+            name = "verdict_ba" if swapped else "verdict_ab"
+            if one_order:
+                name = "winner"
+            winner = one_of(f"{place}: {name}", str(row.get(name)), WINNERS)
+            letters = {"model_a": "AB"[swapped], "model_b": "BA"[swapped]}
+            shown = (b, a) if swapped else (a, b)
+            self._add(
+                _Query(question, *shown, row.get("dimension")),
+                letters.get(winner, "TIE"),
+                mirrored=one_order and swapped != b_first,
+            )
+
+    def _add(
+        self,
+        query: tuple[Any, ...],
+        value: str | float | None,
+        *,
+        mirrored: bool = False,
+        taken: str = "first",
+    ) -> None:
+        known = self.answers.get(query)
+        if known is None or (known.mirrored and not mirrored):
+            self.answers[query] = _Recorded(value, mirrored)
+        elif not mirrored:
+            self.warnings[f"repeated answers; the {taken} of each was taken"] += 1
+            if taken == "last":
+                self.answers[query] = _Recorded(value)
 
 
 def _dimension(path: Path) -> str | None:
@@ -354,24 +334,10 @@ def _dimension(path: Path) -> str | None:
     return match[1] if (match := _ORIGINAL.fullmatch(path.name)) else None
 
 
-def _as_judgment(path: Path, place: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A row of the original's judgments_<dimension>.jsonl as a judgment with one verdict."""
-    metadata = row.get("metadata")
-    about = {
-        "dimension": _dimension(path),
-        **(metadata if isinstance(metadata, dict) else {}),
-    }
-    for name, kind in _METADATA.items():
-        if not isinstance(value := about.get(name), kind):
-            expected = "true or false" if kind is bool else "text"
-            where = (
-                ", or the file named judgments_<dimension>.jsonl"
-                if name == "dimension"
-                else ""
-            )
-            raise UserError(
-                f"{place}: metadata.{name} is {value!r}. Expected {expected}{where}. Correct the "
-                "row or remove it."
-            )
-    raw = {**row, "position_swap": about["position_swap"]}
-    return {**about, "cache_key": row["cache_key"], "raw": [raw]}
+def _field(place: str, row: Mapping[str, Any], name: str, kind: type) -> Any:
+    """A field of a row. Raises UserError where it is absent or of another type."""
+    if not isinstance(value := row.get(name), kind):
+        raise UserError(
+            f"{place}: {name} is {value!r}. Expected {_KINDS[kind]}. {_SHAPES}"
+        )
+    return value
