@@ -1,13 +1,15 @@
-"""Entrants answer the prompts."""
+"""Entrants respond to the prompts."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from elo_exp.api.costs import Budget, Prices
+from elo_exp.api.costs import Budget, Prices, entrant_budget
 from elo_exp.api.jobs import Api, Completion, Message
 from elo_exp.records import ForcedLogprob, Prompt, Response
+from elo_exp.types import Count, Dollars
 
 
 @runtime_checkable
@@ -83,8 +85,7 @@ class Policy(LoadedEntrant, Protocol):
 
 @runtime_checkable
 class HostedEntrant(ModelEntrant, Protocol):
-    """An entrant behind an API: it knows its requests and its prices, and nothing of how they
-    travel."""
+    """An entrant behind an API: it builds requests and knows prices; pipeline and api send them."""
 
     api: Api
     concurrency: int  # requests at a time
@@ -104,9 +105,40 @@ class HostedEntrant(ModelEntrant, Protocol):
         """Raise UserError for what would stop the first request, such as a missing key."""
 
     def prices_of(self, model: str) -> Prices | None:
-        """None: not known, so that no dollars are counted."""
+        """Return a model's prices; None where they are not known, and no dollars are counted."""
 
     def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
-        """The body of a request."""
+        """Return the body of a request."""
 
     def parse(self, message: Message) -> Completion: ...
+
+
+@dataclass(kw_only=True)
+class ApiEntrant:
+    """Settings that entrants behind an API share. A subclass builds its client in `_connect`."""
+
+    entrant_id: str
+    base_url: str
+    model: str
+    system_prompt: str | None
+    max_tokens: Count
+    concurrency: Count
+    budget_usd: Dollars | None
+
+    def __post_init__(self) -> None:
+        self.part = f"entrant.{self.entrant_id}"
+        self.budget_setting = f"{self.part}.budget_usd"
+        self.server = f"the entrant {self.entrant_id}'s API"
+        self.api = self._connect()
+        self.budget = entrant_budget(self.budget_usd, self.prices_of(self.model))
+        self._was_reached = False
+
+    def _connect(self) -> Any:
+        raise NotImplementedError
+
+    def prices_of(self, model: str) -> Prices | None:
+        raise NotImplementedError
+
+    @property
+    def max_answer_tokens(self) -> int:
+        return self.max_tokens

@@ -14,11 +14,12 @@ from elo_exp.api.anthropic_api import (
     no_key,
     parse_message,
 )
-from elo_exp.api.costs import Prices, entrant_budget, token_prices
+from elo_exp.api.costs import Prices, token_prices
 from elo_exp.api.jobs import Completion, Message
 from elo_exp.api.transport import check_base_url
+from elo_exp.entrants import ApiEntrant
 from elo_exp.records import Prompt, UserError
-from elo_exp.types import Count, Dollars, Effort
+from elo_exp.types import Dollars, Effort
 
 
 @dataclass(kw_only=True)
@@ -30,40 +31,29 @@ class TokenPrices:
 
 
 @dataclass(kw_only=True)
-class ClaudeEntrant:
+class ClaudeEntrant(ApiEntrant):
     """model   an id with an entry in `prices`
 
     The rest is described in conf/entrant/claude.yaml. All that is sent, and where to, enters the
     key of an answer.
     """
 
-    entrant_id: str
-    base_url: str
-    model: str
-    system_prompt: str | None
     effort: Effort | None
-    max_tokens: Count
-    concurrency: Count
     prices: dict[str, TokenPrices]
-    budget_usd: Dollars | None
 
-    def __post_init__(self) -> None:
+    may_bill = True
+
+    def _connect(self) -> AnthropicApi:
         check_base_url(self.base_url)
-        self.base_url = self.base_url.rstrip("/")
-        self._part = f"entrant.{self.entrant_id}"
-        self.api = AnthropicApi(self.base_url, part=self._part)
-        self.budget = entrant_budget(self.budget_usd, self.prices_of(self.model))
-        self.budget_setting = f"{self._part}.budget_usd"
-        self.server = f"the entrant {self.entrant_id}'s API"
-        self._was_reached = False
+        return AnthropicApi(self.base_url.rstrip("/"), part=self.part)
 
     def prices_of(self, model: str) -> Prices:
         found = self.prices.get(model)
         if found is None:
             raise UserError(
                 f"model: found {model!r}, whose prices are not known. Known: "
-                f"{', '.join(self.prices)}. Add it to "
-                "prices as '{input: .., output: ..}', in dollars per million tokens."
+                f"{', '.join(self.prices)}. Add it to prices as '{{input: .., output: ..}}', in "
+                "dollars per million tokens."
             )
         return token_prices(
             input_usd_per_million=found.input,
@@ -71,22 +61,13 @@ class ClaudeEntrant:
             cached_input_usd_per_million=found.input,
         )
 
-    @property
-    def max_answer_tokens(self) -> int:
-        return self.max_tokens
-
     def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
-        request = self.params(prompt, None)
         return {
             "loader": "claude",
-            "endpoint": self.base_url,
+            "endpoint": self.api.endpoint,
             "api_version": API_VERSION,
-            "request": request,
+            "request": self.params(prompt, None),
         }
-
-    @property
-    def may_bill(self) -> bool:
-        return True
 
     def preflight(self) -> None:
         """Raise UserError for what would stop the first request, such as a missing key."""
@@ -94,24 +75,21 @@ class ClaudeEntrant:
             return
         if api_key() is None:
             raise UserError(no_key())
-        check_lifetime(self.model, self._part)
+        check_lifetime(self.model, self.part)
         self.api.check_model(self.model)
         self._was_reached = True
 
     def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
-        return {
+        body: dict[str, Any] = {
             "model": self.model,
             "max_tokens": self.max_tokens,
-            **(
-                {"system": self.system_prompt} if self.system_prompt is not None else {}
-            ),
             "messages": [{"role": "user", "content": request.text}],
-            **(
-                {"output_config": {"effort": self.effort}}
-                if self.effort is not None
-                else {}
-            ),
         }
+        if self.system_prompt is not None:
+            body["system"] = self.system_prompt
+        if self.effort is not None:
+            body["output_config"] = {"effort": self.effort}
+        return body
 
     def parse(self, message: Message) -> Completion:
         return parse_message(message)

@@ -23,7 +23,7 @@ from elo_exp.data.scoring import ScoreRubric
 from elo_exp.estimators import Estimator
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judged, parse_shard
-from elo_exp.judges import Judge, PaidJudge
+from elo_exp.judges import ApiJudge, Judge, PaidJudge
 from elo_exp.models import tiny
 from elo_exp.oracle import cje
 from elo_exp.oracle import report as oracle_report
@@ -87,9 +87,8 @@ class Oracle(Judged):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.oracle_judge, PaidJudge):  # for its messages
-            self.oracle_judge.budget_setting = "oracle.budget_usd"
-            self.oracle_judge.part = "oracle_judge"  # type: ignore[attr-defined]
+        if isinstance(self.oracle_judge, ApiJudge):
+            self.oracle_judge.name_settings("oracle_judge", "oracle.budget_usd")
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

@@ -1,20 +1,22 @@
-"""Judges answer requests with replies; rubrics, orders, parsing and reconciling are elsewhere."""
+"""Judges turn requests into replies; rubrics render the requests and parse the replies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from elo_exp.api.batches import BatchApi, BatchSettings
 from elo_exp.api.costs import Budget, Prices
 from elo_exp.api.jobs import Api, Completion, Message
 from elo_exp.api.token_estimator import TokenEstimator
-from elo_exp.records import JudgeReply, JudgeRequest
+from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
+from elo_exp.types import Count, Dollars, Positive
 
 
 class BatchingApi(Api, BatchApi, Protocol):
-    """An API that takes both."""
+    """An API that takes single messages and batches."""
 
 
 @runtime_checkable
@@ -51,16 +53,14 @@ class OfflineJudge(Judge, Protocol):
 
 @runtime_checkable
 class PaidJudge(Judge, Protocol):
-    """A judge behind an API: it knows its requests and its prices, and nothing of how they
-    travel."""
+    """A judge behind an API: it builds requests and knows prices; pipeline and api send them."""
 
     api: Api
     transport: str  # batches or messages
-    concurrency: int  # requests at a time, of messages
+    concurrency: int  # messages at a time
     pause_seconds: float  # between looks at what other processes pay for
-    cache: (
-        str | None
-    )  # of prompts: measured, 1h, 5m or none; None: that is the server's business
+    # Prompt cache: measured, 1h, 5m or none; None: the server decides.
+    cache: str | None
     max_tokens: int
     budget: Budget
     budget_setting: str  # the setting that holds the cap, for messages
@@ -78,11 +78,10 @@ class PaidJudge(Judge, Protocol):
     def prices_of(self, model: str) -> Prices | None: ...
 
     def token_counter(self) -> Callable[[Mapping[str, Any]], int] | None:
-        """What counts the tokens of a request free of charge; None where nothing does."""
+        """Return what counts the tokens of a request free of charge; None where nothing does."""
 
     def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
-        """The body of a request; `ttl` is the time to live that it asks of the prompt cache, if
-        any."""
+        """Return the body of a request; `ttl` is its time to live in the prompt cache, if any."""
 
     def parse(self, message: Message) -> Completion: ...
 
@@ -93,3 +92,40 @@ class BatchJudge(PaidJudge, Protocol):
 
     api: BatchingApi
     batch_settings: BatchSettings
+
+
+@dataclass(kw_only=True)
+class ApiJudge:
+    """Settings that judges behind an API share. A subclass builds its client in `_connect`."""
+
+    base_url: str
+    model: str
+    max_tokens: Count
+    concurrency: Count
+    budget_usd: Dollars
+    expected_output_tokens: Count
+    chars_per_token: Positive
+
+    key_fields = ()
+    server = "the judge's API"
+
+    def __post_init__(self) -> None:
+        self.budget = Budget(self.budget_usd)
+        self.estimator = TokenEstimator(self.chars_per_token)
+        self.name_settings("judge", "judging.budget_usd")
+        self._was_reached = False
+
+    def name_settings(self, part: str, budget_setting: str) -> None:
+        """Set the names of this judge's settings and of its cap, for messages."""
+        self.part, self.budget_setting = part, budget_setting
+        self.api = self._connect()
+
+    def _connect(self) -> Any:
+        raise NotImplementedError
+
+    def _check_budget(self) -> None:
+        if not self.budget_usd > 0:
+            raise UserError(
+                f"{self.budget_setting}: is ${self.budget_usd:g}, and {self.model} is paid for. "
+                f"Set a cap in dollars with {self.budget_setting}=..."
+            )
