@@ -146,7 +146,7 @@ SAYS = {
     "jupytext": r"Writing notebooks/judge_audit.ipynb",
     "pre-commit": r"installed at .git/hooks/pre-commit",
     " --help": r"python -m elo_exp mode=headline judge=opus",
-    "plan=true": r"^plan: judge (.*\n)+  resolves: ",
+    "plan=true": r"^plan: judge (.*\n)+  detects: ",
     "action=wait": r"^nothing under way",
     "action=cancel": r"^nothing is left to end",
     "action=export": r"^[1-9][\d,]* answers written to answers.jsonl",

@@ -488,7 +488,7 @@ def test_a_plan_asks_no_model_and_takes_an_answer_to_be_as_long_as_it_may(
             )
             ran = run(*given, "plan=true", "tracker=local", folder=tmp_path)
             assert (
-                f"143 answers are yet to be made, taken to be of {4 * n_tokens} characters"
+                f"143 missing answers are assumed to have {4 * n_tokens} characters"
                 in ran.err
             )
             (row,) = (

@@ -151,7 +151,7 @@ def test_a_plan_lets_no_model_answer(folder: Path) -> None:
     settings = {"base_url": "http://localhost:9/v1", "model": "m", "max_tokens": 100}
     chosen = [f"entrant.{hosted}.{name}={value}" for name, value in settings.items()]
     ran = command(folder, f"entrant=[{hosted}]", *chosen, "plan=true")
-    said = f"{N_DRAWN} answers are yet to be made, taken to be of 400 characters"
+    said = f"{N_DRAWN} missing answers are assumed to have 400 characters"
     assert said in ran.err
     assert re.search(rf"preference +{N_DRAWN + 20} +{2 * (N_DRAWN + 20)} ", ran.out)
 

@@ -23,10 +23,10 @@ from elo_exp import pipeline
 from elo_exp.api import anthropic_api, batches
 from elo_exp.api.anthropic_api import check_lifetime, end_of_life, text_of
 from elo_exp.api.jobs import worst_dollars
-from elo_exp.api.planning import estimate
 from elo_exp.api.transport import Clock
 from elo_exp.data.rubrics import Rubric
 from elo_exp.judges.claude import ClaudeJudge
+from elo_exp.pipeline.planning import estimate
 from elo_exp.records import (
     Comparison,
     JudgeRequest,

@@ -250,7 +250,7 @@ def test_the_table_stands_above_it_on_stdout_and_what_happens_on_stderr(small: R
     assert [
         line
         for line in small.err.splitlines()
-        if line.startswith("verdicts: 80 wanted")
+        if line.startswith("verdicts: 80 queries")
     ]
 
 

@@ -20,10 +20,10 @@ import pytest
 
 from elo_exp import pipeline
 from elo_exp.analysis.judge_quality import JudgeQuality, judge_quality
-from elo_exp.api import planning
 from elo_exp.data.rubrics import Rubric
 from elo_exp.judges import PaidJudge
 from elo_exp.judges.openai_compatible import OpenAiCompatibleJudge
+from elo_exp.pipeline import planning
 from elo_exp.records import Comparison, JudgeRequest, Judgment, UserError, fingerprint
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
@@ -448,7 +448,7 @@ JUDGING = """
 import json, sys
 from pathlib import Path
 from elo_exp import pipeline
-from elo_exp.api import planning
+from elo_exp.pipeline import planning
 from elo_exp.judges.openai_compatible import OpenAiCompatibleJudge
 from elo_exp.records import Comparison
 from elo_exp.data.rubrics import Rubric

@@ -72,102 +72,76 @@ EXPERIMENTS = {"tournament": tournament, "arena": arena}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_a_plan_of_a_share_asks_nobody(name: str, server: OpenAiServer, tmp_path: Path):
-    """Both words together are a plan: of all that is to be judged."""
-    planned = EXPERIMENTS[name](server, "plan=true", "shard=0/2", folder=tmp_path)
-    assert planned.code == 0, planned.err
-    assert planned.out.startswith("plan: judge ")
-    assert server.asked == []
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_a_plan_of_the_store_alone_has_nothing_to_pay(
+def test_nobody_is_asked_for_a_plan_nor_where_only_the_store_is_read(
     name: str, server: OpenAiServer, tmp_path: Path
 ):
-    judge = (*JUDGED, f"judge.base_url={server.url}")
-    planned = EXPERIMENTS[name](
-        server, *judge, "judging.stored_only=true", "plan=true", folder=tmp_path
-    )
-    assert planned.code == 0, planned.err
-    (row,) = (
-        line
-        for line in planned.out.splitlines()
-        if line.strip().startswith(("factuality", "preference"))
-    )
-    n_queries = int(row.split()[2])
-    assert row.split()[3:8] == [
-        "0",
-        "0",
-        "0",
-        "0",
-        "0.00",
-    ]  # stored, to pay, tokens in and out, dollars
-    assert (
-        f"  {n_queries} queries have no answer in the store, and nobody is asked: "
-        in planned.out
-    )
+    experiment = EXPERIMENTS[name]
+    judge = (*JUDGED, f"judge.base_url={server.url}", "judging.stored_only=true")
+    share = experiment(server, "plan=true", "shard=0/2", folder=tmp_path)
+    assert share.out.startswith("plan: judge ")  # of all, not of the share
+    stored_only = experiment(server, *judge, "plan=true", folder=tmp_path)
+    lines = map(str.strip, stored_only.out.splitlines())
+    (row,) = (line for line in lines if re.match("factuality|preference", line))
+    assert row.split()[3:8] == ["0", "0", "0", "0", "0.00"]  # stored, new, tokens, $
+    text = f"  {row.split()[2]} queries have no stored reply and are left out"
+    assert text in stored_only.out
+    refused = experiment(server, *judge, folder=tmp_path)
+    assert (share.code, stored_only.code, refused.code) == (0, 0, 2)
+    assert "judging.stored_only: entrant openai_compatible has prompts" in refused.err
     assert server.asked == []
 
 
-@pytest.mark.parametrize(("name", "cap"), [("tournament", 0.004), ("arena", 0.01)])
-def test_a_cap_of_the_judge_that_does_not_reach_stops_a_run_before_an_entrant_is_paid(
-    name: str, cap: float, server: OpenAiServer, tmp_path: Path
+def test_a_run_of_the_store_alone_rates_what_is_stored(
+    server: OpenAiServer, tmp_path: Path
 ):
-    """Not even if the answers that it cannot know yet are empty."""
-    judge = (
-        *JUDGED,
-        *PAID,
-        f"judge.base_url={server.url}",
-        f"judging.budget_usd={cap}",
-    )
-    refused = EXPERIMENTS[name](server, *judge, folder=tmp_path)
+    first = tournament(server, folder=tmp_path)
+    n_asked = len(server.asked)
+    again = tournament(server, "judging.stored_only=true", folder=tmp_path)
+    assert again.read("elo_results.json") == first.read("elo_results.json")
+    assert len(server.asked) == n_asked == 2
+
+
+CAPS = pytest.mark.parametrize(
+    ("name", "too_low", "enough"),
+    [("tournament", 0.004, 0.016), ("arena", 0.01, 0.056)],
+)
+
+
+@CAPS
+def test_a_judge_s_cap_that_is_too_low_stops_a_run_before_an_entrant_is_paid(
+    name: str, too_low: float, enough: float, server: OpenAiServer, tmp_path: Path
+):
+    """Not even empty answers would fit in it."""
+    judge = (*JUDGED, *PAID, f"judge.base_url={server.url}")
+    cap = f"judging.budget_usd={too_low}"
+    refused = EXPERIMENTS[name](server, *judge, cap, folder=tmp_path)
     assert refused.code == 2
     assert "plan: judge large, cap $0.0" in refused.err
     assert re.search(
-        r"judging\.budget_usd: \d+ verdicts by large are expected to cost .* none, empty\.",
-        refused.err,
+        r"judging\.budget_usd: \d+ verdicts by large are expected to cost .* it has none\. "
+        r"Nothing was spent\.$",
+        refused.err.rstrip(),
     )
-    assert refused.err.rstrip().endswith("Nothing was spent.")
     assert server.asked == []
 
 
-@pytest.mark.parametrize(("name", "cap"), [("tournament", 0.016), ("arena", 0.056)])
+@CAPS
+@pytest.mark.parametrize("priced", [PAID, ()], ids=["paid", "free"])
 def test_a_run_that_fits_is_not_refused_for_how_long_its_answers_might_be(
-    name: str, cap: float, server: OpenAiServer, tmp_path: Path
+    priced: tuple[str, ...],
+    name: str,
+    too_low: float,
+    enough: float,
+    server: OpenAiServer,
+    tmp_path: Path,
 ):
-    """Answers of 4,000 tokens would take the plan past this cap; those that come do not."""
-    judge = (
-        *JUDGED,
-        *PAID,
-        f"judge.base_url={server.url}",
-        f"judging.budget_usd={cap}",
-    )
-    planned = EXPERIMENTS[name](server, *judge, "plan=true", folder=tmp_path)
+    """Answers of 4,000 tokens would exceed this cap; those that come do not."""
+    judge = (*JUDGED, *priced, f"judge.base_url={server.url}")
+    cap = f"judging.budget_usd={enough}"
+    planned = EXPERIMENTS[name](server, *judge, cap, "plan=true", folder=tmp_path)
     assert "The cap is too low: " in planned.out
-    ran = EXPERIMENTS[name](server, *judge, folder=tmp_path)
+    ran = EXPERIMENTS[name](server, *judge, cap, folder=tmp_path)
     assert ran.code == 0, ran.err
-
-
-@pytest.mark.parametrize(("name", "cap"), [("tournament", 0.016), ("arena", 0.056)])
-def test_a_server_of_ones_own_answers_first_and_the_plan_is_of_its_answers(
-    name: str, cap: float, server: OpenAiServer, tmp_path: Path
-):
-    """The same cap: without a key and without prices nothing is paid before the judge is."""
-    judge = (*JUDGED, f"judge.base_url={server.url}", f"judging.budget_usd={cap}")
-    ran = EXPERIMENTS[name](server, *judge, folder=tmp_path)
-    assert ran.code == 0, ran.err
-
-
-def test_a_check_before_the_first_call_counts_no_answer_twice(
-    server: OpenAiServer, tmp_path: Path
-):
-    judge = (*JUDGED, f"judge.base_url={server.url}", "judging.budget_usd=1")
-    usage = tournament(server, *judge, folder=tmp_path).read("manifest.json")["usage"]
-    assert [usage[f"responses_{how}"] for how in ("wanted", "generated", "stored")] == [
-        4,
-        4,
-        0,
-    ]
 
 
 # The bill
@@ -232,8 +206,9 @@ def test_recorded_answers_are_not_paid_for_again(server: OpenAiServer, tmp_path:
     )
 
 
-def test_answers_that_nobody_put_a_price_on_are_counted(
-    server: OpenAiServer, tmp_path: Path
-):
-    usage = tournament(server, folder=tmp_path).read("manifest.json")["usage"]
+def test_answers_without_a_price_are_counted_once(server: OpenAiServer, tmp_path: Path):
+    judge = (*JUDGED, f"judge.base_url={server.url}", "judging.budget_usd=1")
+    usage = tournament(server, *judge, folder=tmp_path).read("manifest.json")["usage"]
+    counts = [usage[f"responses_{how}"] for how in ("wanted", "generated", "stored")]
+    assert counts == [4, 4, 0]
     assert (usage["responses_unpriced"], usage["dollars_by_entrant"]) == (2, {})

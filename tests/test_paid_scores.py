@@ -18,7 +18,6 @@ import pytest
 from elo_exp import pipeline
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.judges.claude import ClaudeJudge
-from elo_exp.pipeline import bill
 from elo_exp.records import Item, Score, UserError
 from elo_exp.store.admin import Filter, count
 from elo_exp.store.store import Store
@@ -236,7 +235,7 @@ def test_a_plan_beyond_the_oracles_cap_is_refused_in_its_words(tmp_path: Path):
         ):
             score(oracle, tmp_path / "store.sqlite")
         with Store(tmp_path / "store.sqlite") as store:
-            table = bill.plan_table(
+            table = pipeline.plan_table(
                 pipeline.plan_scores(items(6), SCORE, oracle, store)
             )
     assert "cap $0.01 (oracle.budget_usd)" in table

@@ -279,19 +279,19 @@ def test_a_plan_needs_no_key_asks_nobody_and_pays_nothing(stories: Stories):
     assert (row["pairs"], row["queries"], row["stored"]) == ("6", "12", "0")
     n_shared = (
         int(match[1])
-        if (match := re.search(r"(\d+) queries ask what another asks", told.ran.out))
+        if (match := re.search(r"(\d+) queries equal another", told.ran.out))
         else 0
     )
-    assert int(row["to pay"]) == 12 - n_shared
+    assert int(row["new"]) == 12 - n_shared
     assert (
         "plan: judge claude-opus-5-5, cap $5.00 (judging.budget_usd), tokens estimated from the length"
         in told.ran.out
     )
-    assert int(row["out"].replace(",", "")) == 550 * int(row["to pay"])
+    assert int(row["out"].replace(",", "")) == 550 * int(row["new"])
     assert float(row["$ expected"]) == pytest.approx(
         float(row["$ plain"]) / 2, abs=0.01
     )  # batches; demo has no cache
-    assert re.fullmatch(r"\d+ Elo", row["resolves"])
+    assert re.fullmatch(r"\d+ Elo", row["detects"])
 
 
 def test_a_plan_is_all_that_stdout_holds_and_no_run_is_begun(stories: Stories):
@@ -311,15 +311,15 @@ def test_a_plan_after_half_is_stored_counts_the_other_half(stories: Stories):
     assert (half.ran.code, told.ran.code) == (0, 0), half.ran.err + told.ran.err
     n_paid = half.ran.read("manifest.json")["usage"]["judge_calls"]
     before, after = planned(half.ran.err), planned(told.ran.out)
-    assert (before["queries"], before["stored"], int(before["to pay"])) == (
+    assert (before["queries"], before["stored"], int(before["new"])) == (
         "6",
         "0",
         n_paid,
     )
     assert (after["queries"], int(after["stored"])) == ("12", n_paid)
     assert (
-        int(after["to pay"])
-        == int(planned(stories["plan"].result().ran.out)["to pay"]) - n_paid
+        int(after["new"])
+        == int(planned(stories["plan"].result().ran.out)["new"]) - n_paid
     )
     assert {call.path for call in told.calls} == {"/v1/messages/count_tokens"}
     assert f"tokens scaled from {len(told.calls)} that the API counted" in told.ran.out
@@ -353,7 +353,7 @@ def test_every_paid_run_shows_its_plan_before_its_first_paid_call(stories: Stori
             f"plan: judge {model}, cap {cap} (judging.budget_usd), tokens scaled from"
             in told.early
         )
-        assert int(planned(told.early)["to pay"]) > 0
+        assert int(planned(told.early)["new"]) > 0
         assert "$ plain" in told.early
 
 
@@ -649,7 +649,7 @@ def test_the_cap_and_the_cost_can_be_told_apart(refusals: Refusals):
     cost, cap = re.findall(r"\$(\d+\.\d+)", line)[:2]
     assert float(cost) > float(cap) == 0.01
     assert (
-        "Raise it with judging.budget_usd=..., or ask for less: judging.limit_pairs=N"
+        "Raise it with judging.budget_usd=..., or judge fewer: judging.limit_pairs=N"
         in line
     )
     assert "Nothing was spent." in line

@@ -21,7 +21,6 @@ from elo_exp.data import bank
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.files import write_jsonl
 from elo_exp.judges.replay import ReplayJudge
-from elo_exp.pipeline import bill
 from elo_exp.records import (
     Item,
     JudgeReply,
@@ -532,7 +531,7 @@ def test_a_file_of_verdicts_has_no_scores(tmp_path: Path, store: Store):
         ),
         (
             {"prompt_id": "p1", "judge_score": 0.7},
-            "a score without prompt_id and policy",
+            "entrant_id is None. Expected text.",
         ),
     ],
 )
@@ -613,7 +612,7 @@ def test_the_plan_counts_responses_and_says_nothing_of_elo(store: Store):
         6,
         2,
     )
-    table = bill.plan_table(plan)
+    table = pipeline.plan_table(plan)
     assert "responses" in table
     assert "Elo" not in table
     assert "pairs" not in table

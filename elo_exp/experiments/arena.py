@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elo_exp import pipeline
 from elo_exp.analysis import judge_quality, standings
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
@@ -30,7 +31,6 @@ from elo_exp.experiments.judged import Judged, answer_share
 from elo_exp.experiments.placement_run import PlacementRun, load_arena
 from elo_exp.experiments.standings import quality_row
 from elo_exp.judges import Judge
-from elo_exp.pipeline import bill
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
@@ -60,7 +60,7 @@ class Arena(Judged):
         if not self.plan:
             return None
         run = PlacementRun(self, context.store, load_arena(self))
-        return bill.plan_table(run.plan())
+        return pipeline.plan_table(run.plan())
 
     def run(self, context: Context) -> Report:
         run = PlacementRun(self, context.store, load_arena(self))

@@ -119,16 +119,25 @@ def preflight(
     entrants: Mapping[str, Entrant],
     judge: Judge | None,
     store: Store,
+    *,
+    stored_only: bool,
 ) -> None:
     """Raise UserError for what would stop the first paid call, before models work for hours.
 
-    judge  None: none is asked
+    judge        None: none is asked
+    stored_only  refuse an entrant behind an API that lacks stored answers
     """
     for name, entrant in entrants.items():
-        if isinstance(entrant, HostedEntrant) and not pipeline.all_generated(
-            prompts, {name: entrant}, store
-        ):
-            entrant.preflight()
+        if not isinstance(entrant, HostedEntrant):
+            continue
+        if pipeline.all_generated(prompts, {name: entrant}, store):
+            continue
+        if stored_only:
+            raise UserError(
+                f"judging.stored_only: entrant {name} has prompts without a stored answer, and "
+                "none is paid for. Leave the entrant out, or set judging.stored_only=false."
+            )
+        entrant.preflight()
     if isinstance(judge, PaidJudge) and not pipeline.all_generated(
         prompts, entrants, store
     ):

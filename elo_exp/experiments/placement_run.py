@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from elo_exp import pipeline
-from elo_exp.api.planning import Plan
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.placement import Draw
@@ -22,6 +21,7 @@ from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.pairing import Responses
 from elo_exp.experiments.judged import preflight
 from elo_exp.judges import PaidJudge
+from elo_exp.pipeline import Plan
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Comparison, Judgment, Prompt, Response, UserError
 from elo_exp.store.store import Store
@@ -121,7 +121,7 @@ class PlacementRun:
         """What judging the battles of the draw would cost, without asking anybody.
 
         An answer that is yet to be made is taken to be as long as its model's others, see
-        `pipeline.assumed`.
+        `pipeline.assume_responses`.
         """
         drawn = self.random()
         entered = dict.fromkeys(self.drawn, drawn)
@@ -203,8 +203,8 @@ class PlacementRun:
             return False
         if before_answers:
             prompts = self.prompts(again)
-            return pipeline.api_is_to_answer(prompts, experiment.entrant, self.store)
-        return bool(self._plan(entered, again).to_pay)
+            return pipeline.needs_paid_answers(prompts, experiment.entrant, self.store)
+        return bool(self._plan(entered, again).new)
 
     def _plan(
         self,
@@ -215,7 +215,7 @@ class PlacementRun:
     ) -> Plan:
         assumed: dict[str, Mapping[str, Response]] = {}
         for name, some in entered.items():
-            assumed |= pipeline.assumed(
+            assumed |= pipeline.assume_responses(
                 self.prompts(some),
                 {name: self.experiment.entrant[name]},
                 self.store,
@@ -233,9 +233,10 @@ class PlacementRun:
         )
 
     def _preflight(self, names: Sequence[str], prompts: Sequence[Prompt]) -> None:
-        judge = None if self.experiment.judging.stored_only else self.experiment.judge
+        stored_only = self.experiment.judging.stored_only
+        judge = None if stored_only else self.experiment.judge
         entrants = {name: self.experiment.entrant[name] for name in names}
-        preflight(prompts, entrants, judge, self.store)
+        preflight(prompts, entrants, judge, self.store, stored_only=stored_only)
 
     # Answers and verdicts
 

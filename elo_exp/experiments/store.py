@@ -12,7 +12,6 @@ from typing import Literal
 from elo_exp import pipeline
 from elo_exp.experiments import Context, Report
 from elo_exp.judges import BatchJudge, Judge
-from elo_exp.pipeline import bill
 from elo_exp.records import UserError
 from elo_exp.store import admin
 from elo_exp.store.ledger import Ledger
@@ -126,7 +125,9 @@ class ManageStore:
         pipeline.collect(self.judge, store)
         usage = store.usage
         left = _under_way(store) or "nothing under way"
-        return f"{usage.judge_calls:,} answers collected; {bill.spend(usage)}\n{left}"
+        return (
+            f"{usage.judge_calls:,} answers collected; {pipeline.spend(usage)}\n{left}"
+        )
 
     def _cancel(self, store: Store) -> str:
         assert isinstance(self.judge, BatchJudge)

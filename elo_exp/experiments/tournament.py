@@ -11,7 +11,6 @@ from typing import Any
 from elo_exp import pipeline
 from elo_exp.analysis import judge_quality, standings
 from elo_exp.analysis.standings import Standings
-from elo_exp.api.planning import Plan
 from elo_exp.data import bank, battles, pairing
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
@@ -20,7 +19,7 @@ from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judged, answer_share, preflight
 from elo_exp.experiments.standings import quality_row, report
 from elo_exp.judges import Judge, PaidJudge
-from elo_exp.pipeline import bill
+from elo_exp.pipeline import Plan
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.records import Comparison, Judgment, Prompt, UserError
 from elo_exp.report import artifacts
@@ -48,7 +47,7 @@ class Tournament(Judged):
     def dry_run(self, context: Context) -> str | None:
         """With plan=true, what judging would cost."""
         self._check(context.store)
-        return bill.plan_table(self._plan(context.store)) if self.plan else None
+        return pipeline.plan_table(self._plan(context.store)) if self.plan else None
 
     def run(self, context: Context) -> Report:
         store = context.store
@@ -153,17 +152,19 @@ class Tournament(Judged):
     def _check_access(self, prompts: Sequence[Prompt], store: Store) -> None:
         """Raise UserError for models that are missing, and for what would stop the first paid call."""
         self.judge.cache_key()  # like all_generated, it looks for the models
-        asks = not (self.judging.stored_only or self.shard)
-        preflight(prompts, self.entrant, self.judge if asks else None, store)
+        stored_only = self.judging.stored_only
+        asks = not (stored_only or self.shard)
+        judge = self.judge if asks else None
+        preflight(prompts, self.entrant, judge, store, stored_only=stored_only)
         is_paid = asks and isinstance(self.judge, PaidJudge)
-        if is_paid and pipeline.api_is_to_answer(prompts, self.entrant, store):
+        if is_paid and pipeline.needs_paid_answers(prompts, self.entrant, store):
             pipeline.check_before_answers(
                 self._plan(store), self._plan(store, at_least=True), store
             )
 
     def _plan(self, store: Store, *, at_least: bool = False) -> Plan:
         _, prompts = self._prompts()
-        responses = pipeline.assumed(
+        responses = pipeline.assume_responses(
             prompts,
             self.entrant,
             store,

@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from elo_exp import pipeline
-from elo_exp.api.planning import Plan
 from elo_exp.data.pairing import Responses
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.entrants import Policy
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.oracle.collection import LoggedData, Logprobs, Scores
-from elo_exp.pipeline import LogprobCheck, bill
+from elo_exp.pipeline import LogprobCheck, Plan
 from elo_exp.records import Item, Prompt, UserError
 from elo_exp.report.console import text_table
 from elo_exp.store.store import Store
@@ -75,7 +74,7 @@ class LoggedDataBuilder:
         for plan in plans:
             plan.check(self.store.usage)
         planned = zip(self._raters, plans, strict=True)
-        self._preflight([rater for rater, plan in planned if plan.to_pay])
+        self._preflight([rater for rater, plan in planned if plan.new])
         data = LoggedData(
             prompts=self.prompts,
             responses=responses,
@@ -183,11 +182,11 @@ class LoggedDataBuilder:
 
     def plan(self) -> str:
         """Tables of what judge and oracle would be asked and paid; makes no call."""
-        responses = pipeline.assumed(
+        responses = pipeline.assume_responses(
             self.prompts, self.policies, self.store, allow_missing=self.allow_missing
         )
         judge, oracle = (
-            bill.plan_table(self._plan(rater, responses)) for rater in self._raters
+            pipeline.plan_table(self._plan(rater, responses)) for rater in self._raters
         )
         return f"judge: all answers\n{judge}\noracle: its slices of them\n{oracle}"
 

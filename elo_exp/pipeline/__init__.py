@@ -1,5 +1,4 @@
-"""The stages on which money and hours are spent: each asks only for what the store does not have
-yet.
+"""The stages that spend money and GPU hours: each makes only what the store does not have.
 
 Calling a stage twice gives the same result, and costs nothing the second time.
 """
@@ -14,28 +13,31 @@ from elo_exp.pipeline.forcing import (
 )
 from elo_exp.pipeline.generating import (
     all_generated,
-    api_is_to_answer,
-    assumed,
+    assume_responses,
     generate,
+    needs_paid_answers,
     sharded,
     stored_responses,
 )
 from elo_exp.pipeline.judging import (
     check_before_answers,
     judge_pairs,
+    n_scored,
     other_judges,
     plan_pairs,
+    plan_scores,
+    score_responses,
 )
+from elo_exp.pipeline.planning import Plan, plan_table, spend
 from elo_exp.pipeline.replies import ask, cancel, collect
-from elo_exp.pipeline.scoring import n_scored, plan_scores, score_responses
 
 __all__ = [
     "LogprobCheck",
+    "Plan",
     "all_generated",
-    "api_is_to_answer",
     "as_policies",
     "ask",
-    "assumed",
+    "assume_responses",
     "cancel",
     "check_before_answers",
     "clone_check",
@@ -45,11 +47,14 @@ __all__ = [
     "judge_pairs",
     "n_forced",
     "n_scored",
+    "needs_paid_answers",
     "other_judges",
     "plan_pairs",
     "plan_scores",
+    "plan_table",
     "score_responses",
     "sharded",
+    "spend",
     "stored_responses",
     "teacher_force",
 ]

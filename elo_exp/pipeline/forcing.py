@@ -1,8 +1,7 @@
-"""How likely every policy is to give the logging policy's answers: forced where the store does not
-know it.
+"""Teacher-force the logging policy's answers under every policy, where the store lacks the result.
 
-Two checks say whether the numbers mean what they should: a clone's weights are exactly 1, and an
-answer is as likely when it is forced as it was when it was drawn.
+Two checks guard the log-probabilities: a clone's are equal to the logging policy's, and a forced
+answer's are those recorded when it was drawn.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from elo_exp.entrants import Entrant, Policy
-from elo_exp.pipeline.loads import by_load
+from elo_exp.pipeline.generating import by_load
 from elo_exp.progress import track
 from elo_exp.records import (
     ForcedLogprob,
@@ -29,15 +28,16 @@ from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 
+Totals = dict[str, float | None]  # log-probability in nats, by prompt_id
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogprobCheck(Record):
-    """Log-probabilities that should be the same, compared.
+    """A comparison of log-probabilities that should be equal.
 
     differences  what is compared, in words
     n_failed     of the `n_checked`, those that differ by more than `allowed`, in nats
-    worst        the policy and the prompt with the largest difference; None where nothing was
-                 checked
+    worst        policy and prompt of the largest difference; None where nothing was checked
     hint         what the user can do about a failure
     """
 
@@ -54,41 +54,37 @@ class LogprobCheck(Record):
         if self.n_failed:
             raise UserError(
                 f"{self.differences}: {self.n_failed} of {self.n_checked} answers differ by more "
-                f"than {self.allowed:g} "
-                f"nats, {self.worst} by {self.max_difference:.3g}. {self.hint}"
+                f"than {self.allowed:g} nats, {self.worst} by {self.max_difference:.3g}. "
+                f"{self.hint}"
             )
 
 
 def as_policies(
     entrants: Mapping[str, Entrant], *, logging_policy: str
 ) -> dict[str, Policy]:
-    """The entrants as policies, whose answers can be weighted against those of the logging policy.
-    Raises UserError for one that records no log-probabilities or cuts its answers at another
-    length."""
+    """Return the entrants as policies, whose answers can be weighted by the logging policy's.
+
+    Raises UserError for one that records no log-probabilities, or has another limit of tokens.
+    """
     if logging_policy not in entrants:
         raise UserError(
             f"logging_policy: found {logging_policy!r}. Expected one of {', '.join(entrants)}."
         )
-    policies = {
-        name: entrant
-        for name, entrant in entrants.items()
-        if isinstance(entrant, Policy) and entrant.logprobs
-    }
-    for name in entrants:
-        if name not in policies:
+    policies: dict[str, Policy] = {}
+    for name, entrant in entrants.items():
+        if not (isinstance(entrant, Policy) and entrant.logprobs):
             raise UserError(
                 f"entrant.{name}: records no log-probabilities. Expected logprobs=true, with a "
-                "temperature and "
-                "top_p=1.0; or leave it out."
+                "temperature and top_p=1.0; or leave it out."
             )
+        policies[name] = entrant
     limit = policies[logging_policy].max_answer_tokens
     for name, policy in policies.items():
         if policy.max_answer_tokens != limit:
             raise UserError(
                 f"entrant.{name}: cuts its answers at {policy.max_answer_tokens} tokens, "
-                f"{logging_policy} at {limit}. "
-                "Expected one max_new_tokens for all: an answer that is cut elsewhere is another "
-                "answer."
+                f"{logging_policy} at {limit}. Expected one max_new_tokens for all: an answer that "
+                "is cut elsewhere is another answer."
             )
     return policies
 
@@ -98,33 +94,30 @@ def teacher_force(
     responses: Mapping[str, Response],
     policies: Mapping[str, Policy],
     store: Store,
-) -> dict[str, dict[str, float | None]]:
-    """How likely each policy is to give each of one policy's answers: by policy, then prompt_id, in
-    nats.
+) -> dict[str, Totals]:
+    """Return the log-probability of each response under each policy.
+
+    It is None, with a warning, where prompt and answer exceed the policy's context. Clones share
+    what is stored, and policies with equal weights one load.
 
     responses  of the logging policy, by prompt_id, with recorded tokens
-    None, which is counted and warned of, is where prompt and answer are longer than the policy
-    takes. Equal policies share what is stored, and those with equal weights a load.
     """
-    by_id = {
-        prompt.prompt_id: prompt for prompt in prompts if prompt.prompt_id in responses
-    }
-    store.usage.logprobs_wanted += len(policies) * len(by_id)
+    by_id = _answered(prompts, responses)
+    usage = store.usage
+    usage.logprobs_wanted += len(policies) * len(by_id)
     found = by_load(
         policies, lambda name: _forced(name, policies[name], by_id, responses, store)
     )
-    usage = store.usage
     logger.info(
-        "log-probabilities: %d forced, %d from the store",
+        "log-probabilities: %d new, %d stored",
         usage.logprobs_forced,
         usage.logprobs_stored,
     )
-    for name, of_policy in found.items():
-        if n_absent := sum(total is None for total in of_policy.values()):
+    for name, totals in found.items():
+        if n_absent := sum(total is None for total in totals.values()):
             logger.warning(
-                "warning: %s: %d of %d prompts with their answers are longer than it takes, and "
-                "have no "
-                "log-probability", name, n_absent, len(of_policy),
+                "warning: %s: %d of %d prompts with their answers exceed its context, and have no "
+                "log-probability", name, n_absent, len(totals),
             )  # fmt: skip
     return found
 
@@ -135,15 +128,11 @@ def n_forced(
     policies: Mapping[str, Policy],
     store: Store,
 ) -> dict[str, int]:
-    """Of how many of the responses the store knows how likely they are, by policy."""
-    answered = [prompt for prompt in prompts if prompt.prompt_id in responses]
-    keys = {
-        name: [_key(policy, prompt, responses[prompt.prompt_id]) for prompt in answered]
-        for name, policy in policies.items()
-    }
+    """Count the responses with a stored log-probability, by policy."""
+    by_id = _answered(prompts, responses)
     return {
-        name: len(store.get(ForcedLogprob, of_policy))
-        for name, of_policy in keys.items()
+        name: len(store.get(ForcedLogprob, [*_keys(policy, by_id, responses).values()]))
+        for name, policy in policies.items()
     }
 
 
@@ -156,45 +145,35 @@ def clone_check(
     n_answers: int,
     seed: int,
 ) -> LogprobCheck:
-    """Whether the clones of the logging policy find its answers exactly as likely as it does
-    itself: their weights 1.
+    """Compare the logging policy's log-probabilities with its clones', which give weights of 1.
 
-    Of `n_answers` of the responses, drawn with the seed, nothing is taken from the store, and each
-    policy loads its weights anew. Where no policy is a clone, nothing is checked.
+    A sample of `n_answers` responses is forced anew, without the store, and each policy loads its
+    weights anew. Without clones, nothing is checked.
     """
-    by_id = {
-        prompt.prompt_id: prompt for prompt in prompts if prompt.prompt_id in responses
-    }
+    by_id = _answered(prompts, responses)
     drawn = random.Random(seed).sample(sorted(by_id), min(n_answers, len(by_id)))
-    logging_one = policies[logging_policy]
-    clones = {
-        name: policy
+    logging_keys = [policies[logging_policy].logprob_key(by_id[i]) for i in drawn]
+    clones = [
+        name
         for name, policy in policies.items()
         if name != logging_policy
-        and all(
-            policy.logprob_key(by_id[i]) == logging_one.logprob_key(by_id[i])
-            for i in drawn
-        )
-    }
+        and [policy.logprob_key(by_id[i]) for i in drawn] == logging_keys
+    ]
 
-    def totals(policy: Policy) -> dict[str, float | None]:
+    def totals(policy: Policy) -> Totals:
         policy.release()
         try:
-            some = [responses[prompt_id] for prompt_id in drawn]
-            return {
-                forced.prompt_id: forced.total_logprob
-                for forced in policy.teacher_force(by_id, some)
-            }
+            forced = policy.teacher_force(by_id, [responses[i] for i in drawn])
+            return {made.prompt_id: made.total_logprob for made in forced}
         finally:
             policy.release()
 
-    expected = totals(logging_one) if clones else {}
-    found = {name: totals(policy) for name, policy in clones.items()}
-    return _compared(
+    expected = totals(policies[logging_policy]) if clones else {}
+    return _compare(
         {
             f"{name} on {i}": (expected[i], total)
-            for name, some in found.items()
-            for i, total in some.items()
+            for name in clones
+            for i, total in totals(policies[name]).items()
         },
         differences=f"log-probabilities of {logging_policy} and its clones",
         allowed=0.0,
@@ -210,53 +189,52 @@ def generation_check(
     *,
     allowed: float,
 ) -> LogprobCheck:
-    """Whether answers are as likely when they are forced as they were when they were drawn.
+    """Compare the log-probabilities recorded when answers were drawn with the forced ones.
 
-    forced   by prompt_id, under the policy that gave the responses
-    allowed  nats, of one answer; 1e-3 is what rounding makes in float32
+    forced   by prompt_id, under the policy that drew the responses
+    allowed  difference per answer in nats; float32 rounds by 1e-3
     """
-    return _compared(
+    return _compare(
         {
-            f"{response.entrant_id} on {prompt_id}": (
+            f"{response.entrant_id} on {i}": (
                 response.diagnostics["total_logprob"],
-                forced[prompt_id],
+                forced[i],
             )
-            for prompt_id, response in responses.items()
-            if forced.get(prompt_id) is not None
+            for i, response in responses.items()
+            if forced.get(i) is not None
         },
         differences="log-probabilities as drawn and as forced",
         allowed=allowed,
-        hint="In float32 that means that what is scored is not what was drawn. Arithmetic of 16 bits rounds by more "
-        "than that: take dtype=float32, or allow it with oracle.check_nats.",
+        hint="In float32 that means that what is scored is not what was drawn. Arithmetic of 16 "
+        "bits rounds by more than that: take dtype=float32, or allow it with oracle.check_nats.",
     )
 
 
-def _compared(
+def _compare(
     pairs: Mapping[str, tuple[float | None, float | None]],
     *,
     differences: str,
     allowed: float,
     hint: str,
 ) -> LogprobCheck:
-    """pairs  two log-probabilities, by the policy and the prompt; one of two that is None is infinitely far off"""
-    found = {
-        place: 0.0
-        if one == other
-        else math.inf
-        if one is None or other is None
-        else abs(one - other)
-        for place, (one, other) in pairs.items()
-    }
-    worst = max(found, key=found.__getitem__, default=None)
+    """Check pairs of log-probabilities, by policy and prompt; None differs from any number."""
+    apart = {place: _difference(*pair) for place, pair in pairs.items()}
+    worst = max(apart, key=apart.__getitem__, default=None)
     return LogprobCheck(
         differences=differences,
-        n_checked=len(found),
-        n_failed=sum(difference > allowed for difference in found.values()),
-        max_difference=0.0 if worst is None else found[worst],
+        n_checked=len(apart),
+        n_failed=sum(difference > allowed for difference in apart.values()),
+        max_difference=max(apart.values(), default=0.0),
         allowed=allowed,
         worst=worst,
         hint=hint,
     )
+
+
+def _difference(one: float | None, other: float | None) -> float:
+    if one == other:
+        return 0.0
+    return math.inf if one is None or other is None else abs(one - other)
 
 
 def _forced(
@@ -265,18 +243,13 @@ def _forced(
     prompts: Mapping[str, Prompt],
     responses: Mapping[str, Response],
     store: Store,
-) -> dict[str, float | None]:
-    """By prompt_id; those that are new are in the store before they are here."""
-    keys = {
-        prompt_id: _key(policy, prompt, responses[prompt_id])
-        for prompt_id, prompt in prompts.items()
-    }
+) -> Totals:
+    """Stored and new log-probabilities; new ones are stored before they are returned."""
+    usage = store.usage
+    keys = _keys(policy, prompts, responses)
     stored = store.get(ForcedLogprob, list(keys.values()))
-    wanted = {
-        keys[name]: responses[name] for name in prompts if keys[name] not in stored
-    }
-    n_forced_before = store.usage.logprobs_forced
-
+    wanted = {keys[i]: responses[i] for i in prompts if keys[i] not in stored}
+    n_before = usage.logprobs_forced
     made = get_or_create(
         wanted,
         store,
@@ -285,19 +258,27 @@ def _forced(
         make=lambda mine: policy.teacher_force(prompts, mine),
         what="log-probabilities",
     )
-    found = [
-        *stored.values(),
-        *track(made, label=f"teacher forcing: {name}", total=len(wanted)),
-    ]
-    store.usage.logprobs_stored += len(found) - (
-        store.usage.logprobs_forced - n_forced_before
-    )
+    new = list(track(made, label=f"teacher forcing: {name}", total=len(wanted)))
+    found = [*stored.values(), *new]
+    usage.logprobs_stored += len(found) - (usage.logprobs_forced - n_before)
     totals = {forced.prompt_id: forced.total_logprob for forced in found}
-    return {prompt_id: totals[prompt_id] for prompt_id in prompts}
+    return {i: totals[i] for i in prompts}
 
 
-def _key(policy: Policy, prompt: Prompt, response: Response) -> str:
-    recorded = [response.diagnostics.get(name) for name in ("tokenizer", "token_ids")]
-    return fingerprint(
-        ["forced", prompt.prompt_id, policy.logprob_key(prompt), *recorded]
-    )
+def _answered(
+    prompts: Sequence[Prompt], responses: Mapping[str, Response]
+) -> dict[str, Prompt]:
+    return {
+        prompt.prompt_id: prompt for prompt in prompts if prompt.prompt_id in responses
+    }
+
+
+def _keys(
+    policy: Policy, prompts: Mapping[str, Prompt], responses: Mapping[str, Response]
+) -> dict[str, str]:
+    keys = {}
+    for i, prompt in prompts.items():
+        recorded = responses[i].diagnostics
+        tokens = [recorded.get(name) for name in ("tokenizer", "token_ids")]
+        keys[i] = fingerprint(["forced", i, policy.logprob_key(prompt), *tokens])
+    return keys

@@ -1,4 +1,4 @@
-"""Every entrant's responses: made where the store does not have them."""
+"""Generate every entrant's responses that the store does not have."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import dataclasses
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from elo_exp.api.jobs import Completion, Job, Message, summary
 from elo_exp.api.requests import RequestPool
 from elo_exp.data.pairing import Responses
-from elo_exp.entrants import Entrant, HostedEntrant, ModelEntrant, OfflineEntrant
+from elo_exp.entrants import (
+    Entrant,
+    HostedEntrant,
+    LoadedEntrant,
+    ModelEntrant,
+    OfflineEntrant,
+)
 from elo_exp.files import utc_now
-from elo_exp.pipeline.loads import by_load
-from elo_exp.pipeline.missing import report_missing
 from elo_exp.progress import track
 from elo_exp.records import Prompt, Response, UserError, canonical_json, fingerprint
 from elo_exp.store.claims import Claims
@@ -24,15 +28,19 @@ from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 
+E = TypeVar("E", bound=Entrant)
+R = TypeVar("R")
+
 _CHUNK = 64  # free answers in one transaction
 _PAUSE_SECONDS = 1.0  # between looks at what other processes pay for
+_NAMED = 3  # missing answers that an error names
+_CHARS_PER_TOKEN = 4  # of English, in an answer that is assumed
 _FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
 }
-_CHARS_PER_TOKEN = 4  # of English, in an answer that is not there yet
 
 
 def generate(
@@ -42,44 +50,89 @@ def generate(
     *,
     allow_missing: bool,
 ) -> Responses:
-    """Every entrant's response to every prompt. Raises UserError where some are missing, unless
-    that is allowed.
+    """Return every entrant's response to every prompt.
 
-    Entrants with equal weights answer one after the other, and the weights go when the last of them
-    has answered.
+    Raises UserError where some are missing, unless `allow_missing`.
     """
-    keys = {
-        name: _response_keys(name, entrant, prompts)
-        for name, entrant in entrants.items()
-    }
+    keys = {name: _keys(name, entrant, prompts) for name, entrant in entrants.items()}
     found = by_load(
         entrants,
         lambda name: _answers(name, entrants[name], prompts, keys[name], store),
     )
     usage = store.usage
     logger.info(
-        "responses: %d made, %d from the store",
+        "responses: %d new, %d stored",
         usage.responses_generated,
         usage.responses_stored,
     )
+    return _complete(found, prompts, allow_missing)
+
+
+def by_load(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]:
+    """Apply `work` to each entrant's name, loading equal weights once.
+
+    Entrants with equal weights take turns, and the weights are released after the last of them. The
+    results have the entrants' order.
+    """
+    groups: dict[Hashable, list[str]] = {}
+    for name, entrant in entrants.items():
+        weights = entrant.weights if isinstance(entrant, LoadedEntrant) else None
+        groups.setdefault(weights, []).append(name)
+    made: dict[str, R] = {}
+    for names in groups.values():
+        try:
+            made.update((name, work(name)) for name in names)
+        finally:
+            if isinstance(last := entrants[names[-1]], LoadedEntrant):
+                last.release()
+    return {name: made[name] for name in entrants}
+
+
+def _complete(
+    found: Mapping[str, Mapping[str, Response]],
+    prompts: Sequence[Prompt],
+    allow_missing: bool,
+) -> Responses:
+    """The responses in the order of the prompts. Raises UserError where some are missing."""
     missing = [
-        f"{name} on {p.prompt_id}"
-        for name in entrants
-        for p in prompts
-        if p.prompt_id not in found[name]
+        f"{name} on {prompt.prompt_id}"
+        for name, responses in found.items()
+        for prompt in prompts
+        if prompt.prompt_id not in responses
     ]
     if missing:
-        report_missing(
-            "responses", missing, len(entrants) * len(prompts), allow_missing
-        )
+        n_wanted = len(found) * len(prompts)
+        report_missing("responses", missing, n_wanted, allow_missing)
     return {
         name: {
-            p.prompt_id: found[name][p.prompt_id]
-            for p in prompts
-            if p.prompt_id in found[name]
+            prompt.prompt_id: responses[prompt.prompt_id]
+            for prompt in prompts
+            if prompt.prompt_id in responses
         }
-        for name in entrants
+        for name, responses in found.items()
     }
+
+
+def report_missing(
+    what: str,
+    missing: Sequence[str],
+    n_wanted: int,
+    allowed: bool,
+    *,
+    hint: str = "Supply them",
+) -> None:
+    """Warn of missing answers where that is allowed, else raise UserError.
+
+    missing  a name each, which starts with the entrant or dimension to count them by
+    hint     what the user can do
+    """
+    by_owner = Counter(name.split()[0] for name in missing)
+    counts = ", ".join(f"{owner} {n}" for owner, n in sorted(by_owner.items()))
+    named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
+    line = f"{len(missing)} of {n_wanted} {what} are missing ({counts}): {named}."
+    if not allowed:
+        raise UserError(f"{line} {hint}, or go on without with allow_missing=true.")
+    logger.warning("warning: %s Going on without them.", line)
 
 
 def _answers(
@@ -89,28 +142,22 @@ def _answers(
     keys: Mapping[str, str],
     store: Store,
 ) -> dict[str, Response]:
-    """The entrant's responses by prompt; those that are new are in the store before they are
-    here."""
+    """The entrant's responses by prompt_id; new ones are stored before they are returned."""
     usage = store.usage
     stored = store.get(Response, list(keys.values()))
     wanted = {keys[p.prompt_id]: p for p in prompts if keys[p.prompt_id] not in stored}
-    found = {r.prompt_id: r for r in stored.values()}
+    found = {response.prompt_id: response for response in stored.values()}
     n_before = usage.responses_generated
-    usage.responses_wanted += len(prompts)
-    usage.responses_stored += len(stored)
     for response in track(
         _made(entrant, wanted, store), label=f"answering: {name}", total=len(wanted)
     ):
         found[response.prompt_id] = _as_stored(response)
-    n_made = usage.responses_generated - n_before
-    usage.responses_stored += (
-        len(found) - len(stored) - n_made
-    )  # what other processes have made meanwhile
+    # What other processes have made meanwhile counts as stored.
+    usage.responses_wanted += len(prompts)
+    usage.responses_stored += len(found) - (usage.responses_generated - n_before)
     if isinstance(entrant, HostedEntrant):
         new = [found[p.prompt_id] for p in wanted.values() if p.prompt_id in found]
-        usage.responses_unpriced += sum(
-            "dollars" not in response.diagnostics for response in new
-        )
+        usage.responses_unpriced += sum("dollars" not in r.diagnostics for r in new)
     if n_cut := sum(response.finish_reason == "length" for response in found.values()):
         logger.info(
             "%s: %d of %d answers are cut off at their limit and judged so",
@@ -128,8 +175,10 @@ def _as_stored(response: Response) -> Response:
 def _made(
     entrant: Entrant, wanted: Mapping[str, Prompt], store: Store
 ) -> Iterator[Response]:
-    """The entrant's responses to what is wanted, by key. One whose answers take hours or money
-    makes those that no other process is making, and waits for the others."""
+    """New responses to prompts by key.
+
+    Answers that take hours or money are made by one process, and the others wait for it.
+    """
     keys = {prompt.prompt_id: key for key, prompt in wanted.items()}
 
     def key(response: Response) -> str:
@@ -151,6 +200,16 @@ def _made(
     return store.keep(answers, key=key, chunk=_CHUNK)
 
 
+def _unpaid(response: Response) -> Response:
+    """A recorded answer without its dollars, which another run has paid."""
+    diagnostics = {**response.diagnostics}
+    diagnostics.pop("dollars", None)
+    return dataclasses.replace(response, diagnostics=diagnostics)
+
+
+# Entrants behind an API
+
+
 def _pay_once(
     wanted: Mapping[str, Prompt],
     entrant: HostedEntrant,
@@ -158,30 +217,29 @@ def _pay_once(
     *,
     key: Callable[[Response], str],
 ) -> Iterator[Response]:
-    """The answers of an entrant behind an API."""
     failed: dict[str, str] = {}
-
-    def record(
-        _: str,
-        names: Mapping[str, Any],
-        completion: Completion,
-        dollars: float | None,
-        message: Message,
-    ) -> Response:
-        return _response(
-            entrant.entrant_id, str(names["prompt_id"]), completion, dollars
-        )
 
     def pay(mine: Mapping[str, Prompt], claims: Claims) -> Iterator[Response]:
         if not mine:
             return
         entrant.preflight()
         jobs = [
-            Job(key=key, names={"prompt_id": prompt.prompt_id}, request=prompt)
+            Job(
+                key=key,
+                names={
+                    "entrant_id": entrant.entrant_id,
+                    "prompt_id": prompt.prompt_id,
+                },
+                request=prompt,
+            )
             for key, prompt in mine.items()
         ]
         pool = RequestPool(
-            entrant.api.send, entrant, claims, record, concurrency=entrant.concurrency
+            entrant.api.send,
+            entrant,
+            claims,
+            _response,
+            concurrency=entrant.concurrency,
         )
         counts = Counter[str]()
         for response in pool.run(jobs, None):
@@ -205,22 +263,20 @@ def _pay_once(
 
 
 def _response(
-    entrant_id: str, prompt_id: str, completion: Completion, dollars: float | None
+    _: str,
+    names: Mapping[str, Any],
+    completion: Completion,
+    dollars: float | None,
+    message: Message,
 ) -> Response:
-    diagnostics: dict[str, Any] = {
-        "model": completion.model,
-        **{name: n for name, n in completion.usage.items() if n},
-    }
-    if dollars is not None:
-        diagnostics["dollars"] = dollars
+    tokens = {name: n for name, n in completion.usage.items() if n}
+    cost = {} if dollars is None else {"dollars": dollars}
+    reason = completion.stop_reason
     return Response(
-        entrant_id=entrant_id,
-        prompt_id=prompt_id,
+        **names,
         response_text=completion.text,
-        finish_reason=_FINISH_REASONS.get(
-            completion.stop_reason, completion.stop_reason
-        ),
-        diagnostics=diagnostics,
+        finish_reason=_FINISH_REASONS.get(reason, reason),
+        diagnostics={"model": completion.model, **tokens, **cost},
         timestamp=utc_now(),
     )
 
@@ -228,32 +284,23 @@ def _response(
 def _report(
     entrant: HostedEntrant, counts: Counter[str], failed: Mapping[str, str]
 ) -> None:
-    odd = ", ".join(
-        f"{counts[kind]} {kind}" for kind in ("refused", "empty") if counts[kind]
-    )
-    if odd:
+    name = entrant.entrant_id
+    kinds = [kind for kind in ("refused", "empty") if counts[kind]]
+    if kinds:
+        odd = ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
         logger.warning(
-            "warning: entrant %s: of %d answers %s",
-            entrant.entrant_id,
-            counts["answers"],
-            odd,
+            "warning: entrant %s: of %d answers %s", name, counts["answers"], odd
         )
     if entrant.budget.spent:
-        logger.info("entrant %s: spent $%.4f", entrant.entrant_id, entrant.budget.spent)
+        logger.info("entrant %s: spent $%.4f", name, entrant.budget.spent)
     if failed:
-        logger.warning("warning: entrant %s: %s", entrant.entrant_id, summary(failed))
+        logger.warning("warning: entrant %s: %s", name, summary(failed))
 
 
-def _unpaid(response: Response) -> Response:
-    """Without the dollars of an answer that was made elsewhere, as recorded ones are: that bill is
-    another run's."""
-    diagnostics = {
-        name: value for name, value in response.diagnostics.items() if name != "dollars"
-    }
-    return dataclasses.replace(response, diagnostics=diagnostics)
+# Without asking a model
 
 
-def assumed(
+def assume_responses(
     prompts: Sequence[Prompt],
     entrants: Mapping[str, Entrant],
     store: Store,
@@ -261,38 +308,32 @@ def assumed(
     allow_missing: bool,
     at_least: bool = False,
 ) -> Responses:
-    """What a plan takes for the responses: a model that has not answered a prompt yet is taken to
-    answer at the mean length of its stored answers, or, where there are none, as long as it may;
-    `at_least`: as short. No model is asked; what others answer is neither stored nor counted.
-    Raises UserError where some of that is missing, unless that is allowed."""
-    responses: dict[str, Mapping[str, Response]] = {}
-    missing = []
+    """Return responses for a plan: stored ones, and placeholders for what models have not answered.
+
+    A placeholder has the mean length of the model's stored answers, or, where there are none, the
+    model's limit; with `at_least` one character. No model is asked; answers of other entrants are
+    neither stored nor counted. Raises UserError where some are missing, unless `allow_missing`.
+    """
+    found: dict[str, dict[str, Response]] = {}
     for name, entrant in entrants.items():
         stored = _stored_for_plan(name, entrant, prompts, store)
-        found = {r.prompt_id: r for r in stored.values()}
-        absent = [p for p in prompts if p.prompt_id not in found]
-        if absent and isinstance(entrant, ModelEntrant):
-            lengths = [len(r.response_text) for r in stored.values()]
-            unknown = 1 if at_least else _CHARS_PER_TOKEN * entrant.max_answer_tokens
+        responses = found[name] = {r.prompt_id: r for r in stored.values()}
+        missing = [prompt for prompt in prompts if prompt.prompt_id not in responses]
+        if missing and isinstance(entrant, ModelEntrant):
+            lengths = [len(response.response_text) for response in stored.values()]
+            longest = _CHARS_PER_TOKEN * entrant.max_answer_tokens
+            unknown = 1 if at_least else longest
             n_chars = sum(lengths) // len(lengths) if lengths else unknown
             if not at_least:
-                yet = "%s: %d answers are yet to be made, taken to be of %d characters"
-                logger.info(yet, name, len(absent), n_chars)
-            found |= {p.prompt_id: _assumed(name, p, n_chars) for p in absent}
-        elif absent:
+                text = "%s: %d missing answers are assumed to have %d characters"
+                logger.info(text, name, len(missing), n_chars)
+            for prompt in missing:
+                responses[prompt.prompt_id] = _placeholder(name, prompt, n_chars)
+        elif missing:
             assert isinstance(entrant, OfflineEntrant)
-            found |= {r.prompt_id: _as_stored(r) for r in entrant.generate(absent)}
-        missing += [
-            f"{name} on {p.prompt_id}" for p in prompts if p.prompt_id not in found
-        ]
-        responses[name] = {
-            p.prompt_id: found[p.prompt_id] for p in prompts if p.prompt_id in found
-        }
-    if missing:
-        report_missing(
-            "responses", missing, len(entrants) * len(prompts), allow_missing
-        )
-    return responses
+            for response in entrant.generate(missing):
+                responses[response.prompt_id] = _as_stored(response)
+    return _complete(found, prompts, allow_missing)
 
 
 def _stored_for_plan(
@@ -300,7 +341,7 @@ def _stored_for_plan(
 ) -> dict[str, Response]:
     """Stored responses by key; none of a model that is absent, since a plan needs no model."""
     try:
-        keys = _response_keys(name, entrant, prompts)
+        keys = _keys(name, entrant, prompts)
     except UserError as error:
         if not isinstance(entrant, ModelEntrant):
             raise
@@ -311,7 +352,7 @@ def _stored_for_plan(
     return store.get(Response, list(keys.values()))
 
 
-def _assumed(name: str, prompt: Prompt, n_chars: int) -> Response:
+def _placeholder(name: str, prompt: Prompt, n_chars: int) -> Response:
     """A response of this length, unlike any other."""
     text = f"{name} on {prompt.prompt_id}: " + "as it may say " * n_chars
     return Response(
@@ -320,18 +361,18 @@ def _assumed(name: str, prompt: Prompt, n_chars: int) -> Response:
 
 
 def sharded(prompts: Sequence[Prompt], shard: tuple[int, int]) -> list[Prompt]:
-    """The prompts that one of n processes answers: every n-th, from its own number on."""
-    number, n = shard
-    return list(prompts[number::n])
+    """Return every n-th of the prompts, the share of process i of n."""
+    i, n = shard
+    return list(prompts[i::n])
 
 
 def stored_responses(
     prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store
 ) -> dict[str, dict[str, Response]]:
-    """Of every entrant's responses those that the store holds, by prompt_id. No model is asked."""
+    """Return the stored responses by entrant and prompt_id."""
     found = {}
     for name, entrant in entrants.items():
-        keys = _response_keys(name, entrant, prompts)
+        keys = _keys(name, entrant, prompts)
         stored = store.get(Response, list(keys.values()))
         found[name] = {
             prompt_id: stored[key] for prompt_id, key in keys.items() if key in stored
@@ -339,14 +380,14 @@ def stored_responses(
     return found
 
 
-def api_is_to_answer(
+def needs_paid_answers(
     prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store
 ) -> bool:
-    """Whether the store lacks an answer that an API is to give, and may bill."""
+    """Whether the store lacks an answer of an API that may bill it."""
     paid = {
-        name: e
-        for name, e in entrants.items()
-        if isinstance(e, HostedEntrant) and e.may_bill
+        name: entrant
+        for name, entrant in entrants.items()
+        if isinstance(entrant, HostedEntrant) and entrant.may_bill
     }
     return not all_generated(prompts, paid, store)
 
@@ -354,19 +395,15 @@ def api_is_to_answer(
 def all_generated(
     prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store
 ) -> bool:
-    """Whether the store holds every entrant's response to every prompt."""
-    keys = [
-        key
-        for name, entrant in entrants.items()
-        for key in _response_keys(name, entrant, prompts).values()
-    ]
-    return len(store.get(Response, keys)) == len(set(keys))
+    """Whether the store has every entrant's response to every prompt."""
+    found = stored_responses(prompts, entrants, store)
+    return all(len(responses) == len(prompts) for responses in found.values())
 
 
-def _response_keys(
-    name: str, entrant: Entrant, prompts: Sequence[Prompt]
-) -> dict[str, str]:
+def _keys(name: str, entrant: Entrant, prompts: Sequence[Prompt]) -> dict[str, str]:
     return {
-        p.prompt_id: fingerprint([name, p.prompt_id, entrant.cache_key(p)])
-        for p in prompts
+        prompt.prompt_id: fingerprint(
+            [name, prompt.prompt_id, entrant.cache_key(prompt)]
+        )
+        for prompt in prompts
     }

@@ -1,24 +1,25 @@
-"""Pairs of responses judged in both orders: asked where the store does not have the verdict."""
+"""Judge pairs of responses in both orders, and score single responses."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from elo_exp.api.planning import Plan
 from elo_exp.data.pairing import reconcile
 from elo_exp.data.rubrics import Rubric
-from elo_exp.judges import Judge, PaidJudge
-from elo_exp.pipeline import bill
-from elo_exp.pipeline.missing import report_missing
-from elo_exp.pipeline.replies import ask, plan
+from elo_exp.data.scoring import ScoreRubric
+from elo_exp.judges import Judge
+from elo_exp.pipeline.planning import Plan, plan_table
+from elo_exp.pipeline.replies import ask, plan_replies
 from elo_exp.records import (
     Comparison,
+    Item,
     JudgeIdentity,
     JudgeReply,
     JudgeRequest,
     Judgment,
+    Score,
     UserError,
     fingerprint,
 )
@@ -27,13 +28,17 @@ from elo_exp.store.store import Store
 logger = logging.getLogger(__name__)
 
 _AT_LEAST = (
-    "That is if the answers that are yet to be made are as long as their makers' others, "
-    "or, of who has none, empty. "
+    "This estimate takes missing answers to be as long as their entrant's others, or empty where "
+    "it has none. "
 )
+
+Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
+# By dimension and comparison: order ab, order ba, then any repeats of the two.
+Requests = Mapping[str, Sequence[Sequence[JudgeRequest]]]
 
 
 def judge_pairs(
-    comparisons: Mapping[str, Sequence[Comparison]],
+    comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
@@ -42,108 +47,26 @@ def judge_pairs(
     stored_only: bool = False,
     allow_missing: bool = False,
 ) -> dict[str, list[Judgment]]:
-    """Both orders of every comparison, judged and reconciled, by dimension.
+    """Judge both orders of every comparison and reconcile them, by dimension.
 
-    A comparison of which a verdict is missing has no judgment. Raises UserError where some are
+    A comparison without all its verdicts has no judgment. Raises UserError where verdicts are
     missing, unless that is allowed or only the store is to be read.
     """
     identity = identify(judge)
     store.remember(identity)
     requests = _requests(comparisons, rubrics, identity, repeats)
-    every = [
-        request for some in requests.values() for queries in some for request in queries
-    ]
     replies = ask(
-        every, judge, store, stored_only=stored_only, spent_usd=store.usage.dollars
+        list(_every(requests)),
+        judge,
+        store,
+        stored_only=stored_only,
+        allow_missing=allow_missing,
     )
-    lost = [_name(r) for r in every if r.key not in replies]
-    if lost:
-        store.usage.verdicts_missing += len(lost)
-        report_missing(
-            "verdicts",
-            lost,
-            len(every),
-            allow_missing or stored_only,
-            hint=how_to_go_on(judge),
-        )
     return _judgments(comparisons, rubrics, requests, replies, identity)
 
 
-def other_judges(
-    comparisons: Mapping[str, Sequence[Comparison]],
-    rubrics: Sequence[Rubric],
-    judge: Judge,
-    store: Store,
-) -> dict[str, dict[str, list[Judgment]]]:
-    """What other judges have said of the same comparisons, as far as the store has it: by judge,
-    then by dimension.
-
-    A judge that was asked under several settings is several judges, told apart by the first digits
-    of their keys.
-    """
-    mine = identify(judge)
-    others = [found for found in store.judges() if found.key != mine.key]
-    models = Counter([mine.judge_model, *(found.judge_model for found in others)])
-    said = {}
-    for found in others:
-        requests = _requests(comparisons, rubrics, found, repeats=1)
-        keys = {
-            request.key
-            for some in requests.values()
-            for queries in some
-            for request in queries
-        }
-        replies = store.get(JudgeReply, list(keys))
-        judgments = _judgments(comparisons, rubrics, requests, replies, found)
-        if any(judgments.values()):
-            model = found.judge_model
-            said[model if models[model] == 1 else f"{model} ({found.key[:6]})"] = (
-                judgments
-            )
-    return said
-
-
-def identify(judge: Judge) -> JudgeIdentity:
-    """The judge as the keys of its replies know it."""
-    key = fingerprint([judge.model, judge.cache_key()])
-    return JudgeIdentity(
-        key=key, judge_model=judge.model, key_fields=tuple(judge.key_fields)
-    )
-
-
-def identify_for_plan(judge: Judge) -> JudgeIdentity:
-    """Identify a judge; one whose model or files are absent has no stored replies."""
-    try:
-        return identify(judge)
-    except UserError as error:
-        logger.warning("warning: %s The plan counts no reply as stored.", error)
-        return JudgeIdentity(
-            key="", judge_model=judge.model, key_fields=tuple(judge.key_fields)
-        )
-
-
-def _judgments(
-    comparisons: Mapping[str, Sequence[Comparison]],
-    rubrics: Sequence[Rubric],
-    requests: Mapping[str, Sequence[Sequence[JudgeRequest]]],
-    replies: Mapping[str, JudgeReply],
-    judge: JudgeIdentity,
-) -> dict[str, list[Judgment]]:
-    """Of the comparisons of which every query has its reply."""
-    return {
-        rubric.dimension: [
-            _judgment(comparison, queries, replies, rubric, judge)
-            for comparison, queries in zip(
-                comparisons[rubric.dimension], requests[rubric.dimension], strict=True
-            )
-            if all(request.key in replies for request in queries)
-        ]
-        for rubric in rubrics
-    }
-
-
 def plan_pairs(
-    comparisons: Mapping[str, Sequence[Comparison]],
+    comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: Judge,
     store: Store,
@@ -151,74 +74,194 @@ def plan_pairs(
     repeats: int = 1,
     stored_only: bool = False,
 ) -> Plan:
-    """What judge_pairs would ask and pay. Asks nothing of the judge and pays nothing."""
-    by_dimension = _requests(comparisons, rubrics, identify_for_plan(judge), repeats)
-    every = [
-        request
-        for some in by_dimension.values()
-        for queries in some
-        for request in queries
-    ]
-    return plan(
-        every, judge, store, stored_only=stored_only, spent_usd=store.usage.dollars
+    """Plan what judge_pairs would ask and pay; makes no paid call.
+
+    Of a judge whose model or files are absent no reply counts as stored.
+    """
+    try:
+        identity = identify(judge)
+    except UserError as error:
+        logger.warning("warning: %s The plan counts no reply as stored.", error)
+        identity = JudgeIdentity(
+            key="", judge_model=judge.model, key_fields=tuple(judge.key_fields)
+        )
+    requests = _requests(comparisons, rubrics, identity, repeats)
+    return plan_replies(list(_every(requests)), judge, store, stored_only=stored_only)
+
+
+def check_before_answers(plan: Plan, least: Plan, store: Store) -> None:
+    """Show the plan of a run some of whose answers are missing.
+
+    Raises UserError where the cap is too small even for the least that they may cost to judge.
+    """
+    logger.info("%s", plan_table(plan))
+    least.check(store.usage, hint=_AT_LEAST)
+
+
+def other_judges(
+    comparisons: Comparisons, rubrics: Sequence[Rubric], judge: Judge, store: Store
+) -> dict[str, dict[str, list[Judgment]]]:
+    """Return the stored judgments of other judges on these comparisons, by judge and dimension.
+
+    A model with several settings is several judges, distinguished by the first digits of their
+    keys.
+    """
+    own = identify(judge)
+    others = [other for other in store.judges() if other.key != own.key]
+    n_judges = Counter([own.judge_model, *(other.judge_model for other in others)])
+    found = {}
+    for other in others:
+        requests = _requests(comparisons, rubrics, other, repeats=1)
+        keys = {request.key for request in _every(requests)}
+        replies = store.get(JudgeReply, list(keys))
+        judgments = _judgments(comparisons, rubrics, requests, replies, other)
+        if any(judgments.values()):
+            name = other.judge_model
+            if n_judges[name] > 1:
+                name += f" ({other.key[:6]})"
+            found[name] = judgments
+    return found
+
+
+def identify(judge: Judge) -> JudgeIdentity:
+    """Identify a judge as the keys of its replies do."""
+    key = fingerprint([judge.model, judge.cache_key()])
+    return JudgeIdentity(
+        key=key, judge_model=judge.model, key_fields=tuple(judge.key_fields)
     )
 
 
 def _requests(
-    comparisons: Mapping[str, Sequence[Comparison]],
+    comparisons: Comparisons,
     rubrics: Sequence[Rubric],
     judge: JudgeIdentity,
     repeats: int,
-) -> dict[str, list[list[JudgeRequest]]]:
-    """By dimension and comparison: order ab, order ba, then any repeats of the two."""
+) -> Requests:
+    def queries(rubric: Rubric, comparison: Comparison) -> list[JudgeRequest]:
+        return [
+            rubric.request(
+                comparison,
+                judge=judge.key,
+                position_swap=swap,
+                repeat=repeat,
+                key_fields=judge.key_fields,
+            )
+            for repeat in range(repeats)
+            for swap in (False, True)
+        ]
+
     return {
         rubric.dimension: [
-            [
-                rubric.request(
-                    comparison,
-                    judge=judge.key,
-                    position_swap=swap,
-                    repeat=repeat,
-                    key_fields=judge.key_fields,
-                )
-                for repeat in range(repeats)
-                for swap in (False, True)
-            ]
-            for comparison in comparisons[rubric.dimension]
+            queries(rubric, comparison) for comparison in comparisons[rubric.dimension]
         ]
         for rubric in rubrics
     }
 
 
-def check_before_answers(plan: Plan, least: Plan, store: Store) -> None:
-    """Show the plan of answers that are yet to be made. Raises UserError where the cap would not
-    even reach for the `least` that they may be."""
-    logger.info("%s", bill.plan_table(plan))
-    least.check(store.usage, hint=_AT_LEAST)
+def _every(requests: Requests) -> Iterator[JudgeRequest]:
+    for of_dimension in requests.values():
+        for of_comparison in of_dimension:
+            yield from of_comparison
 
 
-def _judgment(
-    comparison: Comparison,
-    queries: Sequence[JudgeRequest],
+def _judgments(
+    comparisons: Comparisons,
+    rubrics: Sequence[Rubric],
+    requests: Requests,
     replies: Mapping[str, JudgeReply],
-    rubric: Rubric,
     judge: JudgeIdentity,
-) -> Judgment:
-    ab, ba, *repeats = (
-        rubric.parse(q, replies[q.key], judge_model=judge.judge_model) for q in queries
+) -> dict[str, list[Judgment]]:
+    """The judgments of the comparisons with all their replies."""
+    found: dict[str, list[Judgment]] = {}
+    for rubric in rubrics:
+        judgments = found[rubric.dimension] = []
+        pairs = zip(
+            comparisons[rubric.dimension], requests[rubric.dimension], strict=True
+        )
+        for comparison, queries in pairs:
+            if all(query.key in replies for query in queries):
+                ab, ba, *repeats = (
+                    rubric.parse(
+                        query, replies[query.key], judge_model=judge.judge_model
+                    )
+                    for query in queries
+                )
+                judgments.append(reconcile(comparison, ab, ba, repeats))
+    return found
+
+
+# Scores
+
+
+def score_responses(
+    items: Sequence[Item],
+    rubric: ScoreRubric,
+    judge: Judge,
+    store: Store,
+    *,
+    stored_only: bool = False,
+    allow_missing: bool = False,
+) -> list[Score]:
+    """Return a score for each item, in their order. An oracle's label is a score, too.
+
+    A reply that is missing or unreadable has no number. Raises UserError where replies are missing,
+    unless that is allowed or only the store is to be read.
+    """
+    requests = _score_requests(items, rubric, judge)
+    replies = ask(
+        requests,
+        judge,
+        store,
+        stored_only=stored_only,
+        allow_missing=allow_missing,
+        what="scores",
     )
-    return reconcile(comparison, ab, ba, repeats)
-
-
-def _name(request: JudgeRequest) -> str:
-    subject = request.subject
-    return f"{subject.dimension} {subject.prompt_id} {' v '.join(subject.entrants)}"
-
-
-def how_to_go_on(judge: Judge) -> str:
-    """What can be done about answers that this judge has not given."""
-    return (
-        "Ask again with the same command"
-        if isinstance(judge, PaidJudge)
-        else "Supply them"
+    scores = []
+    for request in requests:
+        missing = JudgeReply(key=request.key, text="", stop_reason="missing")
+        reply = replies.get(request.key, missing)
+        scores.append(rubric.parse(request, reply, judge_model=judge.model))
+    reasons = Counter(
+        score.stop_reason
+        for score in scores
+        if score.judge_score is None and score.stop_reason != "missing"
     )
+    if reasons:
+        causes = ", ".join(f"{n} {reason}" for reason, n in reasons.most_common())
+        logger.warning(
+            "warning: %d of %d replies hold no score (%s): those responses have none",
+            reasons.total(), len(scores), causes,
+        )  # fmt: skip
+    return scores
+
+
+def plan_scores(
+    items: Sequence[Item],
+    rubric: ScoreRubric,
+    judge: Judge,
+    store: Store,
+    *,
+    stored_only: bool = False,
+) -> Plan:
+    """Plan what score_responses would ask and pay; makes no paid call."""
+    requests = _score_requests(items, rubric, judge)
+    return plan_replies(requests, judge, store, stored_only=stored_only)
+
+
+def n_scored(
+    items: Sequence[Item], rubric: ScoreRubric, judge: Judge, store: Store
+) -> int:
+    """Count the items with a stored reply."""
+    keys = [request.key for request in _score_requests(items, rubric, judge)]
+    stored = store.get(JudgeReply, list(set(keys)))
+    return sum(key in stored for key in keys)
+
+
+def _score_requests(
+    items: Sequence[Item], rubric: ScoreRubric, judge: Judge
+) -> list[JudgeRequest]:
+    identity = identify(judge)
+    return [
+        rubric.request(item, judge=identity.key, key_fields=identity.key_fields)
+        for item in items
+    ]

@@ -1,8 +1,6 @@
-"""The replies to a judge's requests: from the store where it has them, else asked, and paid for
-once.
+"""A judge's replies: from the store where it has them, else from the judge, paid for once.
 
-The way of a verdict to the wire: `ask`, then api/batches or api/requests, then the provider's
-module in api.
+From `ask` to the wire a reader passes api/batches or api/requests, then the provider's module.
 """
 
 from __future__ import annotations
@@ -13,17 +11,16 @@ import logging
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from elo_exp.api import planning
 from elo_exp.api.batches import Batcher
 from elo_exp.api.jobs import Completion, Job, Message, summary
-from elo_exp.api.planning import Estimate, Plan
 from elo_exp.api.requests import RequestPool
 from elo_exp.api.transport import UnreachableError
 from elo_exp.files import utc_now
 from elo_exp.judges import BatchJudge, Judge, OfflineJudge, PaidJudge
-from elo_exp.pipeline import bill
+from elo_exp.pipeline.generating import report_missing
+from elo_exp.pipeline.planning import Plan, first_ttl, plan, plan_table, spend
 from elo_exp.progress import track
-from elo_exp.records import JudgeReply, JudgeRequest, UserError
+from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, UserError
 from elo_exp.store.claims import Claims
 from elo_exp.store.ledger import CANCELLED, Ledger, unresolved
 from elo_exp.store.single_flight import share
@@ -32,12 +29,7 @@ from elo_exp.store.usage import Usage
 
 logger = logging.getLogger(__name__)
 
-_ABOUT = ("dimension", "prompt_id", "entrant_a", "entrant_b")
-_CACHE_WORDS = {
-    "1h": "the 1-hour cache (1h), not measured",
-    "5m": "the 5-minute cache (5m), not measured",
-}
-_DECISIONS = {
+_CACHES = {
     None: "no cache from here on",
     "5m": "the 5-minute cache",
     "1h": "the 1-hour cache",
@@ -50,132 +42,111 @@ def ask(
     store: Store,
     *,
     stored_only: bool = False,
+    allow_missing: bool = False,
     what: str = "verdicts",
-    spent_usd: float = 0.0,
 ) -> dict[str, JudgeReply]:
-    """The replies by key; equal requests are asked once. Before a judge that costs money is asked,
-    the plan is shown. Raises UserError where its budget does not reach.
+    """Return the replies by key; equal requests are made once.
 
-    what       plural noun for what the replies hold
-    spent_usd  of the judge's cap, by the run so far
+    The plan is shown before a paid judge is asked. Raises UserError where its budget is too small,
+    and where replies are missing, unless that is allowed or only the store is to be read.
+
+    what  plural noun for what the replies hold
     """
     unique = {request.key: request for request in requests}
     replies = store.get(JudgeReply, list(unique))
-    wanted = (
-        []
-        if stored_only
-        else [request for key, request in unique.items() if key not in replies]
-    )
-    usage = store.usage
-    n_before, n_stored = usage.judge_calls, len(replies)
+    usage, n_stored = store.usage, len(replies)
+    n_before = usage.judge_calls
     usage.verdicts_wanted += len(requests)
     usage.verdicts_distinct += len(unique)
     usage.verdicts_stored += n_stored
+    wanted = [request for key, request in unique.items() if key not in replies]
+    if stored_only:
+        wanted = []
     if isinstance(judge, PaidJudge):
         if wanted:
-            _check_before_paying(requests, replies, judge, store, spent_usd=spent_usd)
+            _check_before_paying(requests, wanted, replies, judge, store)
         new = _pay_once(wanted, judge, store)
     else:
         assert isinstance(judge, OfflineJudge)
         new = judge.answer(wanted, store)
     for reply in track(new, label=f"judging: {judge.model}", total=len(wanted)):
-        replies[reply.key] = dataclasses.replace(
-            reply, message=None
-        )  # which the store has
+        # The store has the whole message.
+        replies[reply.key] = dataclasses.replace(reply, message=None)
     logger.info(
-        "%s: %d wanted, %d of them distinct; %d asked of %s, %d from the store",
-        what, len(requests), len(unique), usage.judge_calls - n_before, judge.model, n_stored,
+        "%s: %s queries (%s distinct): %s new from %s, %s stored",
+        what, f"{len(requests):,}", f"{len(unique):,}", f"{usage.judge_calls - n_before:,}",
+        judge.model, f"{n_stored:,}",
     )  # fmt: skip
     if usage.dollars_at_most:
-        logger.info("%s", bill.spend(usage))
+        logger.info("%s", spend(usage))
+    if missing := [_name(r.subject) for r in requests if r.key not in replies]:
+        usage.verdicts_missing += len(missing)
+        again = "Ask again with the same command"
+        report_missing(
+            what,
+            missing,
+            len(requests),
+            allow_missing or stored_only,
+            hint=again if isinstance(judge, PaidJudge) else "Supply them",
+        )
     return replies
 
 
-def plan(
+def _name(subject: Comparison | Item) -> str:
+    if isinstance(subject, Item):
+        return f"{subject.entrant_id} on {subject.prompt_id}"
+    return f"{subject.dimension} {subject.prompt_id} {' v '.join(subject.entrants)}"
+
+
+def plan_replies(
     requests: Sequence[JudgeRequest],
     judge: Judge,
     store: Store,
     *,
     stored_only: bool = False,
-    spent_usd: float = 0.0,
 ) -> Plan:
-    """What `ask` would ask and pay."""
+    """Plan what `ask` would ask and pay."""
     stored = store.get(JudgeReply, list({request.key for request in requests}))
     under_way = Ledger(store).pending()
-    return _plan(
-        requests, stored, under_way, judge, stored_only=stored_only, spent_usd=spent_usd
-    )
-
-
-def _plan(
-    requests: Sequence[JudgeRequest],
-    stored: Collection[str],
-    under_way: Collection[str],
-    judge: Judge,
-    *,
-    stored_only: bool = False,
-    spent_usd: float = 0.0,
-) -> Plan:
-    paid = judge if isinstance(judge, PaidJudge) else None
-    return planning.plan(
-        requests,
-        stored,
-        under_way,
-        judge_model=judge.model,
-        estimate=lambda some: planning.estimate(some, paid) if paid else Estimate(),
-        budget_usd=paid.budget.cap if paid else None,
-        budget_setting=paid.budget_setting if paid else planning.BUDGET_SETTING,
-        stored_only=stored_only,
-        spent_usd=spent_usd,
-    )
+    return plan(requests, judge, stored, under_way, stored_only=stored_only)
 
 
 def _check_before_paying(
     requests: Sequence[JudgeRequest],
+    wanted: Sequence[JudgeRequest],
     stored: Collection[str],
     judge: PaidJudge,
     store: Store,
-    *,
-    spent_usd: float,
 ) -> None:
-    """Show the plan. Raises UserError for whatever would stop the run once it has begun to pay."""
+    """Show the plan. Raises UserError for what would stop the run after its first payment."""
     under_way = Ledger(store).pending()
-    if any(
-        request.key not in stored and request.key not in under_way
-        for request in requests
-    ):
+    if any(request.key not in under_way for request in wanted):
         judge.preflight()
-    found = _plan(requests, stored, under_way, judge, spent_usd=spent_usd)
-    logger.info("%s", bill.plan_table(found))
+    found = plan(requests, judge, stored, under_way)
+    logger.info("%s", plan_table(found))
     found.check(store.usage)
 
 
-# ---- paying --------------------------------------------------------------------------------------
+# Paying
 
 
 def _pay_once(
     requests: Sequence[JudgeRequest], judge: PaidJudge, store: Store
 ) -> Iterator[JudgeReply]:
+    is_batched = isinstance(judge, BatchJudge)
+    assert is_batched or judge.transport == "messages"
     failed: dict[str, str] = {}
 
     def pay(mine: Mapping[str, Job], claims: Claims) -> Iterator[JudgeReply]:
         rest = dict(mine)
         if isinstance(judge, BatchJudge):
             ledger = Ledger(store, claims.owner)
-            batcher = Batcher(
-                judge.api, judge, ledger, judge.batch_settings, _reply, mine
-            )
-            try:
-                for reply in _in_batches(mine, batcher, judge, ledger):
-                    rest.pop(reply.key, None)
-                    yield reply
-            except KeyboardInterrupt:
-                batcher.warn_of_open()
-                raise
-            failed.update(batcher.failed)
-            elsewhere = ledger.pending() | failed.keys()
-            rest = {key: job for key, job in rest.items() if key not in elsewhere}
-        if judge.transport == "messages":
+            for reply in _in_batches(mine, judge, ledger, failed):
+                rest.pop(reply.key, None)
+                yield reply
+            for key in ledger.pending() | failed.keys():
+                rest.pop(key, None)
+        if judge.transport == "messages" and rest:
             yield from _singly(list(rest.values()), judge, claims, failed)
 
     jobs = {
@@ -187,8 +158,6 @@ def _pay_once(
         )
         for request in requests
     }
-    is_batched = isinstance(judge, BatchJudge)
-    assert is_batched or judge.transport == "messages"
     yield from share(
         jobs,
         store,
@@ -211,25 +180,22 @@ def _reply(
     dollars: float | None,
     message: Message,
 ) -> JudgeReply:
-    return JudgeReply(
-        key=key,
-        text=completion.text,
-        stop_reason=completion.stop_reason,
-        usage=completion.usage,
-        dollars=dollars or 0.0,
-        timestamp=utc_now(),
-        judge_model=names["judge_model"],
-        message=json.dumps(message),
-        **{name: names.get(name) for name in _ABOUT},  # type: ignore[arg-type]
-    )
+    answer = {
+        "key": key,
+        "text": completion.text,
+        "stop_reason": completion.stop_reason,
+        "usage": completion.usage,
+        "dollars": dollars or 0.0,
+        "timestamp": utc_now(),
+        "message": json.dumps(message),
+    }
+    return JudgeReply.from_dict({**names, **answer})
 
 
 def _singly(
     jobs: Sequence[Job], judge: PaidJudge, claims: Claims, failed: dict[str, str]
 ) -> Iterator[JudgeReply]:
-    """The first job of each prefix, which write the prompt cache, before the many that read it."""
-    if not jobs:
-        return
+    """Send the first job of each prefix, which writes the prompt cache, before the others."""
     ttl = _first_ttl(jobs, judge, claims.store.usage)
     pool = RequestPool(
         judge.api.send, judge, claims, _reply, concurrency=judge.concurrency
@@ -244,19 +210,33 @@ def _singly(
 
 def _in_batches(
     jobs: Mapping[str, Job],
-    batcher: Batcher[JudgeReply],
     judge: BatchJudge,
     ledger: Ledger,
+    failed: dict[str, str],
 ) -> Iterator[JudgeReply]:
-    """The answers by batches, new ones and those that an earlier run has left under way."""
-    if judge.transport == "batches":
-        under_way = ledger.pending()
-        new = [job for key, job in jobs.items() if key not in under_way]
-        ttl = _first_ttl(new, judge, ledger.store.usage) if new else None
-        if ttl is not None and judge.cache == "measured":
-            ttl = yield from _warm_and_measure(new, batcher, judge, ttl, ledger)
-        yield from batcher.run(list(jobs.values()), ttl)
-    yield from batcher.drain()
+    """Yield the replies of new batches, and of those that an earlier run has submitted."""
+    batcher = _batcher(judge, ledger, jobs)
+    try:
+        if judge.transport == "batches":
+            under_way = ledger.pending()
+            new = [job for key, job in jobs.items() if key not in under_way]
+            ttl = _first_ttl(new, judge, ledger.store.usage) if new else None
+            if ttl is not None and judge.cache == "measured":
+                ttl = yield from _warm_and_measure(
+                    new, batcher, judge, ttl, ledger.store.usage
+                )
+            yield from batcher.run(list(jobs.values()), ttl)
+        yield from batcher.drain()
+    except KeyboardInterrupt:
+        batcher.warn_of_open()
+        raise
+    failed.update(batcher.failed)
+
+
+def _batcher(
+    judge: BatchJudge, ledger: Ledger, jobs: Mapping[str, Job]
+) -> Batcher[JudgeReply]:
+    return Batcher(judge.api, judge, ledger, judge.batch_settings, _reply, jobs)
 
 
 def _warm_and_measure(
@@ -264,11 +244,12 @@ def _warm_and_measure(
     batcher: Batcher[JudgeReply],
     judge: BatchJudge,
     ttl: str,
-    ledger: Ledger,
+    usage: Usage,
 ) -> Generator[JudgeReply, None, str | None]:
-    """Run the first job of each prefix alone, so that the prefix is cached, then a chunk, whose
-    share of hits decides the time to live that the rest asks for."""
-    usage = ledger.store.usage
+    """Run the first job of each prefix alone, so that the prefix is cached, then half a chunk.
+
+    Its hit rate decides the time to live for the rest, which is returned.
+    """
     firsts = _firsts(jobs)
     if len(jobs) <= 2 * len(firsts):
         usage.cache = "none: too few requests for a cache to pay"
@@ -280,7 +261,7 @@ def _warm_and_measure(
     keys = {job.key for job in measured}
     hits: list[bool] = []
     for reply in batcher.run(measured, ttl):
-        if reply.key in keys:  # a batch that was taken over may bring others
+        if reply.key in keys:  # a batch of another process may bring others
             hits.append(reply.usage.get("cache_read_tokens", 0) > 0)
         yield reply
     if not hits:
@@ -288,11 +269,10 @@ def _warm_and_measure(
     hit_rate = sum(hits) / len(hits)
     prices = judge.prices_of(judge.model)
     decided = prices.best_ttl(hit_rate) if prices else None
-    usage.cache = (
-        f"{_DECISIONS[decided]}: {hit_rate:.0%} of {len(hits)} requests found the "
-        "prefix "
-        "in the cache"
+    share_of_hits = (
+        f"{hit_rate:.0%} of {len(hits)} requests found the prefix in the cache"
     )
+    usage.cache = f"{_CACHES[decided]}: {share_of_hits}"
     if decided == ttl:
         logger.info("prompt cache: %s", usage.cache)
     else:
@@ -310,32 +290,31 @@ def _firsts(jobs: Sequence[Job]) -> list[Job]:
 
 
 def _first_ttl(jobs: Sequence[Job], judge: PaidJudge, usage: Usage) -> str | None:
-    """The time to live to begin with; the report says why."""
+    """The time to live to begin with; `usage` gets the reason for the report."""
     if judge.cache is None:
         return None
-    ttl = planning.first_ttl([job.request for job in jobs], judge)
+    ttl = first_ttl([job.request for job in jobs], judge)
     prices = judge.prices_of(judge.model)
-    if judge.cache == "none":
-        why = "so it was chosen"
+    if ttl:
+        usage.cache = f"{_CACHES[ttl]} ({ttl}), not measured"
+    elif judge.cache == "none":
+        usage.cache = "none: so it was chosen"
     else:
         n = prices.min_cacheable_tokens if prices else 0
-        why = f"{judge.model} caches no prefix of fewer than {n} tokens"
-    usage.cache = _CACHE_WORDS[ttl] if ttl else f"none: {why}"
+        usage.cache = f"none: {judge.model} caches no prefix of fewer than {n} tokens"
     return ttl
 
 
-# ---- batches that an earlier run has left under way ----------------------------------------------
+# Batches that an earlier run has submitted
 
 
 def collect(judge: BatchJudge, store: Store) -> None:
-    """Wait for what is under way, and take it in; submit nothing."""
+    """Wait for the batches under way and store their answers; submit nothing."""
     with Claims(store) as claims:
         ledger = Ledger(store, claims.owner)
         endpoint = judge.api.endpoint
         claims.take(sorted(ledger.pending(endpoint)), endpoint=endpoint)
-        batcher = Batcher(
-            judge.api, judge, ledger, judge.batch_settings, _reply, jobs={}
-        )
+        batcher = _batcher(judge, ledger, {})
         try:
             for _ in batcher.drain():
                 pass
@@ -345,12 +324,17 @@ def collect(judge: BatchJudge, store: Store) -> None:
 
 
 def cancel(judge: BatchJudge, store: Store) -> int:
-    """Ask the server to end what is under way there; how many batches that was. What may not have
-    arrived has no id to end it by: it is warned of, and a UserError where there is nothing else."""
+    """Ask the server to end the batches under way; return how many it has ended.
+
+    A batch that may not have arrived has no id, and is only warned of. Raises UserError where there
+    is no other.
+    """
     ledger = Ledger(store)
     ours = [batch for batch in ledger.batches() if batch.endpoint == judge.api.endpoint]
     n_ended = 0
-    for batch in (batch for batch in ours if batch.state == "submitted"):
+    for batch in ours:
+        if batch.state != "submitted":
+            continue
         try:
             if judge.api.cancel(str(batch.batch_id)):
                 ledger.note(batch, CANCELLED)
