@@ -27,7 +27,8 @@ class Reader(HTMLParser):
     @property
     def links(self) -> list[str]:
         """Every link that leaves the page."""
-        return [link for link in self.given("href") if not link.startswith("#")]
+        inside = ("#", "data:image/png;base64,")
+        return [link for link in self.given("href") if not link.startswith(inside)]
 
     @property
     def headings(self) -> list[str]:

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Plot
 from elo_exp.report import formats
 from elo_exp.report.findings import converged
+from elo_exp.store.usage import added_up, paid
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _VARIABLES = {  # of the style sheet, by colour of a figure
@@ -85,6 +86,19 @@ def inline_svg(plot: Plot) -> str:
 
 def _variable(color: str) -> str:
     return f"var({_VARIABLES[color]})" if color in _VARIABLES else color
+
+
+def cost(
+    usage: Mapping[str, Any] | None, before: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return what the block on cost shows. `usage` and `before` are as manifest.json has them."""
+    bill = added_up([usage, before])
+    return {
+        "usage": usage or {},
+        "bill": bill,
+        "dollars": paid(bill),
+        "dollars_before": paid(before or {}),
+    }
 
 
 def colors(models: Iterable[str]) -> dict[str, int]:

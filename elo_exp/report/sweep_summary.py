@@ -17,7 +17,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.files import write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Plot
-from elo_exp.report import sweep_report
+from elo_exp.report import sweep_page
 from elo_exp.report.artifacts import write_plots
 from elo_exp.report.console import text_table
 from elo_exp.runs import FinishedRun
@@ -70,7 +70,7 @@ def write(folder: Path) -> SweepSummary | None:
         if table:
             write_csv(folder / f"{name}.csv", table)
     write_plots(folder, plots)
-    page = sweep_report.page(folder.name, status, rows, plots)
+    page = sweep_page.page(folder.name, status, rows, plots)
     write_whole(folder / "report.html", page)
     lines = [
         *_table(rows),

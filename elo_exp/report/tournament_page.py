@@ -16,8 +16,7 @@ from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard
 from elo_exp.records import Plot
 from elo_exp.report.checks import Check, checks
 from elo_exp.report.findings import Finding, companion, finding
-from elo_exp.report.page import colors, render, scale
-from elo_exp.store.usage import added_up, paid
+from elo_exp.report.page import colors, cost, render, scale
 
 MAX_ROWS = 100  # entrants of a leaderboard; all are in ratings.json
 MAX_MATRIX = 20  # entrants of a matrix of win rates
@@ -123,19 +122,6 @@ def page(
         enough_k=next((k for k in ks if _covers(dimensions, k)), None),
         **cost(manifest.get("usage"), manifest.get("paid_before")),
     )
-
-
-def cost(
-    usage: Mapping[str, Any] | None, before: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """Return what the block on cost shows. `usage` and `before` are as manifest.json has them."""
-    bill = added_up([usage, before])
-    return {
-        "usage": usage or {},
-        "bill": bill,
-        "dollars": paid(bill),
-        "dollars_before": paid(before or {}),
-    }
 
 
 def _dimension(
