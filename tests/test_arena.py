@@ -388,11 +388,12 @@ def test_page_console_and_tracker_say_where_the_models_stand(ran: Ran) -> None:
     ratings = ran.read("elo_ratings.json")["ratings"]
     mine = next(r for r in ratings if r["model"] == "mine")
     low, high = mine["ci_low"], mine["ci_high"]
-    said = f"{mine['rating']:.0f} (95 %: {low:.0f} to {high:.0f}), rank {mine['rank']} of 12"
+    said = f"{mine['rating']:.0f} (95 % CI {low:.0f} to {high:.0f}), rank {mine['rank']} of 12"
     assert said in page.said
     assert f"mine: {said}" in ran.out
-    assert next(row for row in page.cells if row[1] == "mine")[0] == str(mine["rank"])
-    assert "The judge beside the humans, on 20 of their battles" in page.said
+    row = next(row for row in page.cells if row[1:2] == ["mine"])
+    assert row[0].split(" / ")[0] == str(mine["rank"])
+    assert "Judge against humans, on 20 of their battles" in page.said
     logged = ran.rows("tracker/log.jsonl")
     (summary,) = [entry["value"] for entry in logged if entry["kind"] == "summary"]
     assert summary["mine/rating"] == mine["rating"]

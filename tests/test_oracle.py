@@ -120,9 +120,10 @@ def test_the_diagnostics_are_those_that_the_statuses_were_decided_by(ran: Ran):
 
 
 def test_the_page_begins_with_what_may_be_reported(ran: Ran):
-    text = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8")).said
-    nothing = text.index("Nothing may be reported.")
-    assert text.index("What may be reported") < nothing < text.index("± SE")
+    reader = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    nothing = reader.said.index("Nothing may be reported.")
+    assert reader.headings[:2] == ["Result", "Estimates"]
+    assert nothing < reader.said.index("± SE")
 
 
 # Results

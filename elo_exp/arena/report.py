@@ -12,24 +12,12 @@ from elo_exp.analysis.standings import Standings
 from elo_exp.arena.judge_calibration import Calibration
 from elo_exp.arena.placement import Placement
 from elo_exp.data.battles import Battles
-from elo_exp.figures import style
 from elo_exp.files import safe_name, write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Battle, Plot
-from elo_exp.report import artifacts, html
-from elo_exp.report.markup import (
-    NONE,
-    Markup,
-    between,
-    codes,
-    document,
-    join,
-    listed,
-    maybe,
-    table,
-    tag,
-)
-from elo_exp.report.trust import trust
+from elo_exp.report import artifacts, tournament_page
+from elo_exp.report.formats import between, number
+from elo_exp.report.page import colors, cost, render, scale
 
 _TOP = 3  # of the leaderboard on the console, and so many around each placed model
 _AROUND = 4
@@ -278,25 +266,20 @@ def _standing(placement: Placement, model: str) -> Iterator[str]:
         if rating.rank_low is not None
         else ""
     )
-    yield f"{_sure(rating)}, rank {rating.rank} of {n_rated}{ranks}, by {n} judged battles."
-    human = (
-        placement.human_board.row(model)
-        if model in held_out(placement) and placement.human_board
-        else None
-    )
-    if human is not None and human.rating is not None:
+    yield f"{_with_interval(rating)}, rank {rating.rank} of {n_rated}{ranks}, by {n} judged battles."
+    if placement.human_board is None or model not in held_out(placement):
+        return
+    human = placement.human_board.row(model)
+    if human.rating is not None:
         gap = rating.rating - human.rating
         apart = f"{abs(gap):.0f} points {'higher' if gap > 0 else 'lower'}"
-        yield f"By humans alone {_sure(human)}, rank {human.rank}: the judge places it {apart}."
+        yield f"By humans alone {_with_interval(human)}, rank {human.rank}: the judge places it {apart}."
 
 
-def _sure(rating: Rating) -> str:
-    interval = (
-        f" (95 %: {between(rating.ci_low, rating.ci_high)})"
-        if rating.ci_low is not None
-        else ""
-    )
-    return f"{maybe(rating.rating)}{interval}"
+def _with_interval(rating: Rating) -> str:
+    if rating.ci_low is None:
+        return number(rating.rating)
+    return f"{number(rating.rating)} (95 % CI {between(rating.ci_low, rating.ci_high)})"
 
 
 def _beside_humans(placement: Placement) -> Iterator[str]:
@@ -304,19 +287,20 @@ def _beside_humans(placement: Placement) -> Iterator[str]:
         return
     agreement = placement.calibration.agreement
     if agreement.agreement is None:
-        yield "The judge beside the humans: no battle that both have judged."
+        yield "Judge against humans: no battle that both have judged."
         return
     kappa = f", kappa {agreement.kappa:.2f}" if agreement.kappa is not None else ""
     t, s = placement.calibration.temperature, placement.calibration.decisiveness
     yield (
-        f"The judge beside the humans, on {agreement.n_comparisons} of their battles: the same winner or a tie in "
+        f"Judge against humans, on {agreement.n_comparisons} of their battles: the same winner or a tie in "
         f"{agreement.agreement:.0%}{kappa}{f', temperature {t:.2f}' if t is not None else ''}."
     )
     if s is not None:
-        error = maybe(placement.calibration.decisiveness_std_error, 2)
-        yield f"It is {s:.2f} ± {error} times as decisive as they are: so many times its verdicts stretch distances."
+        error = number(placement.calibration.decisiveness_std_error, 2)
+        verb = "stretches" if s > 1 else "shrinks"
+        yield f"Relative to human votes the judge {verb} rating gaps by a factor of {s:.2f} ± {error}."
     for model, rating in placement.calibration.on_human_scale.items():
-        yield f"{model} on the scale of the humans: {rating:.0f}."
+        yield f"{model} on the human scale: {rating:.0f}."
 
 
 # The page
@@ -331,96 +315,26 @@ def page(
     title: str,
     manifest: Mapping[str, Any],
 ) -> str:
-    """The whole report as one HTML file."""
-    sections = {
-        "Where it stands": _verdicts(placement),
-        "Figures": (
-            html.figure(plot, numbers=f"figures/{plot.name}.csv") for plot in plots
-        ),
-        "Can the judge be trusted": trust(standings, [quality]),
-        "Leaderboard": _leaderboard(placement),
-        "What it cost": html.cost(
-            manifest.get("usage") or {}, manifest.get("paid_before")
-        ),
-        "How it was made": _making(manifest),
-    }
-    started = [html.when(manifest["started_at"])] if manifest.get("started_at") else []
-    lede = [
-        f"{', '.join(placement.placed)} in {placement.arena}",
-        f"judged by {placement.judge_model}",
-        *started,
-    ]
-    note = "Every number is in elo_ratings.json, figures/ and battles beside this page; experiment=rate rates them again."
-    return document(title, ", ".join(lede), sections, note=note)
-
-
-def _verdicts(placement: Placement) -> Iterator[Markup]:
-    for model in placement.placed:
-        said = [tag("p", line) for line in _standing(placement, model)]
-        is_sure = placement.board.row(model).ci_low is not None
-        yield tag(
-            "div",
-            tag("h3", model),
-            *said,
-            class_="verdict" if is_sure else "verdict open",
-        )
-    for line in _beside_humans(placement):
-        yield tag("p", line)
-
-
-def _leaderboard(placement: Placement) -> Iterator[Markup]:
+    """Return the whole report as one HTML file."""
     board = placement.board
-    head = [
-        "rank",
-        "!model",
-        board.label,
-        f"95 %\n{board.interval}" if board.interval else "no interval",
-        "possible ranks",
-        "battles",
-    ]
-    colors = style.colors(placement.placed)
-    rows = [
-        [
-            r.rank or NONE,
-            _model(r.model, colors.get(r.model)),
-            r.flag or NONE if r.rating is None else maybe(r.rating),
-            between(r.ci_low, r.ci_high),
-            NONE if r.rank_low is None else f"{r.rank_low} to {r.rank_high}",
-            f"{r.n_battles:,}",
-        ]
-        for r in placement.board.ratings
-    ]
-    yield table("Leaderboard", head, rows)
-
-
-def _model(name: str, color: str | None) -> Markup:
-    dot = [tag("span", class_="dot", style=f"background:{color}")] if color else []
-    return join([*dot, tag("bdi", name)])
-
-
-def _making(manifest: Mapping[str, Any]) -> Iterator[Markup]:
-    arena = manifest.get("arena", {})
-    dropped = ", ".join(
-        f"{n:,} {reason}" for reason, n in arena.get("dropped", {}).items()
+    agreement = placement.calibration.agreement if placement.calibration else None
+    return render(
+        "arena",
+        plots,
+        title=title,
+        manifest=manifest,
+        arena=manifest.get("arena", {}),
+        placement=placement,
+        standings=standings,
+        standing={m: list(_standing(placement, m)) for m in placement.placed},
+        beside_humans=list(_beside_humans(placement)),
+        by_chance=agreement is not None and (agreement.ci_low or 0.0) <= 0.0,
+        agreement=agreement,
+        dimensions=[tournament_page.dimension(standings, placement.dimension, quality)],
+        color=colors(placement.placed),
+        scale=scale(board.ratings),
+        label=board.label,
+        interval=board.interval,
+        limits={"rows": len(board.models)},
+        **cost(manifest.get("usage"), manifest.get("paid_before")),
     )
-    rows: dict[str, object] = {
-        "Arena": f"{arena.get('name')}: {arena.get('n_battles', 0):,} battles of {arena.get('n_rows', 0):,} rows",
-        "Left out": dropped,
-        "Draw": f"{manifest.get('selected_prompt_count', 0):,} prompts, fingerprint {arena.get('draw_fingerprint')}",
-        "Chosen by hand": codes(manifest.get("overrides") or ())
-        or "nothing: all settings as they ship",
-        "Rubric": ", ".join(
-            f"{name} {version}"
-            for name, version in manifest.get("rubric_versions", {}).items()
-        ),
-        "Commit": codes([manifest["git_commit"]] if manifest.get("git_commit") else ()),
-        "Versions": ", ".join(
-            f"{name} {version}"
-            for name, version in manifest.get("versions", {}).items()
-        ),
-        "Inputs": codes(
-            f"{name} sha256:{digest[:12]}"
-            for name, digest in manifest.get("input_hashes", {}).items()
-        ),
-    }
-    yield listed(rows)

@@ -25,7 +25,7 @@ from elo_exp.analysis.shifts import (
 from elo_exp.data.battles import Battles
 from elo_exp.experiments import Context, Report
 from elo_exp.records import Plot, UserError
-from elo_exp.report import compare_page, compare_report
+from elo_exp.report import compare_report
 from elo_exp.report.compare_report import Comparison, Overlap, Row
 from elo_exp.runs import FinishedRun, FoundRuns
 
@@ -64,7 +64,7 @@ class Compare:
             metrics=compare_report.metrics(found),
             tables={"compare": found.ratings},
             figures=lambda: _figures(found),
-            page=lambda title, manifest, figures: compare_page.page(
+            page=lambda title, manifest, figures: compare_report.page(
                 found, figures, title=title, manifest=manifest
             ),
         )

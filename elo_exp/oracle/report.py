@@ -17,10 +17,9 @@ from elo_exp.oracle.estimates import Analysis, PolicyEstimate
 from elo_exp.oracle.gates import REFUSE, STATUSES
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.records import Plot
-from elo_exp.report import html, markup
 from elo_exp.report.console import text_table
+from elo_exp.report.page import render
 
-_TEMPLATES = Path(html.__file__).parent / "templates"
 _PREFERRED = (  # of estimates with the same status, which to quote
     "stacked_dr",
     "dr_cpo",
@@ -190,47 +189,27 @@ def page(
     manifest: Mapping[str, Any],
     collected: Sequence[PolicySummary] = (),
 ) -> str:
-    """Render the whole report as one HTML file.
+    """Return the whole report as one HTML file.
 
     manifest   the contents of manifest.json
     collected  what the run itself has made of each policy
     """
-    from jinja2 import Environment, FileSystemLoader
-
     refused = {
         (e.policy, e.estimator) for e in analysis.estimates if e.status == REFUSE
     }
-    budgets = [b for b in analysis.budgets if (b.policy, b.estimator) not in refused]
-    started = manifest.get("started_at")
-    environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True)
-    body = environment.get_template("oracle.html.j2").render(
+    return render(
+        "oracle",
+        plots,
         title=title,
+        manifest=manifest,
         analysis=analysis,
+        data=analysis.data,
         truth=truth,
-        started=f", {html.when(started)}" if started else "",
-        leading=[
-            _leading(policy, analysis.of(policy)) for policy in analysis.data.policies
-        ],
-        figures=[
-            html.figure(plot, numbers=f"figures/{plot.name}.csv") for plot in plots
-        ],
-        budgets=budgets,
-        budget_columns=[
-            ("", f"for ±{width}") for width in analysis.options.half_widths
-        ],
+        leading=[_leading(p, analysis.of(p)) for p in analysis.data.policies],
+        budgets=[b for b in analysis.budgets if (b.policy, b.estimator) not in refused],
         ablation=summaries(ablation),
         collected=collected,
-        making=_making(manifest),
-        number=_number,
-        between=markup.between,
-        percent=markup.percent,
-        none_text=markup.NONE,
     )
-    return markup.shell(title, body)
-
-
-def _number(value: float | None, digits: int = 0) -> str:
-    return markup.NONE if value is None else f"{value:z,.{digits}f}".replace("-", "−")
 
 
 def _leading(
@@ -250,27 +229,3 @@ def _leading(
     if best.value is None:
         best = next((e for e in rows if e.estimator == "direct"), best)
     return policy, best, [e.value for e in rows if e.status == best.status]
-
-
-def _making(manifest: Mapping[str, Any]) -> dict[str, str]:
-    oracle = manifest.get("config", {}).get("oracle", {})
-
-    def listed(name: str, form: str = "{} {:,}") -> str:
-        return ", ".join(form.format(*item) for item in manifest.get(name, {}).items())
-
-    return {
-        "Chosen by hand": ", ".join(manifest.get("overrides") or ())
-        or "nothing: all defaults",
-        "Calibration": f"{oracle.get('calibration')}, {oracle.get('n_folds')} folds by seed "
-        f"{oracle.get('seed')}",
-        "Fresh draws": listed("n_draws"),
-        "Probes": listed("n_probe"),
-        "Log-probabilities": "; ".join(
-            f"{check['differences']}: {check['n_checked']:,} compared, at most "
-            f"{check['max_difference']:.2g} nats apart"
-            for check in manifest.get("collection", {}).get("checks", ())
-        ),
-        "Commit": manifest.get("git_commit") or "",
-        "Versions": listed("versions", "{} {}"),
-        "Inputs": listed("input_hashes", "{} sha256:{:.12}"),
-    }

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elo_exp.analysis.agreement import Agreement
+from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.files import write_csv, write_json
+from elo_exp.records import Plot
 from elo_exp.report.findings import METHODS, converged
-from elo_exp.report.formats import names
-from elo_exp.report.markup import NONE, between, maybe, p_value, percent
+from elo_exp.report.formats import NONE, between, names, number, p_value, percent
+from elo_exp.report.page import render
 from elo_exp.store.usage import added_up, paid
 
 if TYPE_CHECKING:
@@ -22,10 +24,10 @@ Row = Mapping[str, Any]
 
 _MAX_ROWS = 60  # of a dimension on the console; all are in compare.csv
 LEGEND = (
-    "95 %: of a rating in its own run. moved: by the last rating before it, Bradley-Terry where there is "
-    "one, and not by Elo beside it; from that in run 1, against the mean of the entrants rated in both. Its 95 % are "
-    "of this shift alone, a prompt of both runs being one observation. Whether the intervals of two ratings overlap "
-    "does not tell. Shifts of Elo have no interval."
+    "95 %: of a rating in its own run. moved: the shift of the last rating before it, Bradley-Terry where "
+    "there is one, from that in run 1, against the mean of the entrants rated in both. Its 95 % are of this "
+    "shift alone, a prompt of both runs being one observation; whether the intervals of two ratings overlap "
+    "is no test. Shifts of Elo have no interval."
 )
 
 
@@ -112,58 +114,25 @@ def metrics(found: Comparison) -> dict[str, float]:
     return {"n_runs": len(found.runs), **shifts}
 
 
-# What both the console and the page say
+# What both the console and the page show
 
 
 def bill(row: Row) -> float:
-    """What a run was paid in dollars, by all attempts."""
+    """Return what a run cost in dollars, by all attempts."""
     return paid(added_up([row["usage"], row["paid_before"]]))
 
 
 def about(row: Row) -> str:
     usage = row["usage"] or {}
     judge = [f"judge {row['judge_model']}"] if row["judge_model"] else []
-    sizes = {"prompts": row["selected_prompt_count"], "battles": row["n_battles"]}
-    sizes |= {
-        "verdicts asked": usage.get("judge_calls"),
-        "from the store": usage.get("verdicts_stored"),
+    sizes = {
+        "prompts": row["selected_prompt_count"],
+        "battles": row["n_battles"],
+        "new verdicts": usage.get("judge_calls"),
+        "cached": usage.get("verdicts_stored"),
     }
-    said = [f"{n:,} {thing}" for thing, n in sizes.items() if n]
-    return ", ".join([str(row["experiment"]), *judge, *said, f"${bill(row):,.2f}"])
-
-
-def rating_cells(found: Comparison, dimension: str) -> Iterator[list[str]]:
-    """Entrant by entrant, best first, a line for each run."""
-    rows = {
-        (r["run"], r["method"], r["model"]): r
-        for r in found.ratings
-        if r["dimension"] == dimension
-    }
-    for model in dict.fromkeys(
-        model for _, method, model in rows if method == found.method
-    ):
-        for run, n in found.number.items():
-            elo, fitted = (
-                rows.get((run, "elo", model)),
-                rows.get((run, found.method, model)),
-            )
-            if fitted is not None:
-                beside = [_points(elo), _interval(elo)] if found.has_elo_beside else []
-                yield [
-                    model,
-                    str(n),
-                    *beside,
-                    _points(fitted),
-                    _interval(fitted),
-                    _ranks(fitted),
-                    *_shift(fitted),
-                ]
-
-
-def _shift(row: Row) -> list[str]:
-    p = row["shift_p_holm"]
-    interval = between(row["shift_ci_low"], row["shift_ci_high"])
-    return [signed(row["shift"]), interval, NONE if p is None else p_value(p)]
+    parts = [f"{n:,} {thing}" for thing, n in sizes.items() if n]
+    return ", ".join([str(row["experiment"]), *judge, *parts, f"${bill(row):,.2f}"])
 
 
 def rating_head(found: Comparison) -> list[str]:
@@ -182,14 +151,38 @@ def rating_head(found: Comparison) -> list[str]:
     ]
 
 
-def _points(row: Row | None) -> str:
-    if row is None or row["rating"] is None:
-        return NONE if row is None else row["flag"] or NONE
-    return maybe(row["rating"])
+def rating_cells(found: Comparison, dimension: str) -> Iterator[list[str]]:
+    """Entrant by entrant, best first, a line for each run."""
+    rows = {
+        (r["run"], r["method"], r["model"]): r
+        for r in found.ratings
+        if r["dimension"] == dimension
+    }
+    models = dict.fromkeys(model for _, method, model in rows if method == found.method)
+    for model in models:
+        for run, n in found.number.items():
+            elo = rows.get((run, "elo", model))
+            fitted = rows.get((run, found.method, model))
+            if fitted is None:
+                continue
+            yield [
+                model,
+                str(n),
+                *(_points(elo) if found.has_elo_beside else ()),
+                *_points(fitted),
+                _ranks(fitted),
+                number(fitted["shift"], sign=True),
+                between(fitted["shift_ci_low"], fitted["shift_ci_high"]),
+                p_value(fitted["shift_p_holm"]),
+            ]
 
 
-def _interval(row: Row | None) -> str:
-    return NONE if row is None else between(row["ci_low"], row["ci_high"])
+def _points(row: Row | None) -> list[str]:
+    """A rating, or why there is none, and its interval."""
+    if row is None:
+        return [NONE, NONE]
+    points = number(row["rating"]) if row["rating"] is not None else row["flag"] or NONE
+    return [points, between(row["ci_low"], row["ci_high"])]
 
 
 def _ranks(row: Row) -> str:
@@ -199,61 +192,45 @@ def _ranks(row: Row) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def signed(points: float | None) -> str:
-    return (
-        NONE if points is None else f"{'+' if round(points) > 0 else ''}{maybe(points)}"
-    )
-
-
-def shares(found: Comparison, overlap: Overlap) -> str:
-    """What a run has in common with the first."""
+def overlap_line(found: Comparison, overlap: Overlap) -> str:
+    """Say what a run has in common with the first."""
     n, a = found.number[overlap.run], overlap.agreement
     if overlap.same_verdicts:
         return f"run {n}: the same verdicts as in run 1, so its Bradley-Terry ratings are the same"
-    of_first = f"among the {overlap.n_prompts_before:,} of run 1"
-    said = [
-        f"run {n}: {overlap.n_shared_prompts:,} of its {overlap.n_prompts:,} prompts are {of_first}"
+    parts = [
+        f"run {n}: {overlap.n_shared_prompts:,} of its {overlap.n_prompts:,} prompts are among "
+        f"the {overlap.n_prompts_before:,} of run 1"
     ]
     if a.agreement is not None:
         kappa = f", kappa {a.kappa:.2f}" if a.kappa is not None else ""
-        said.append(
+        parts.append(
             f"on {a.n_comparisons:,} shared pairs the same winner in {percent(a.agreement)}{kappa}"
         )
-    said += (
-        [f"no interval of the shifts: {overlap.no_interval}"]
-        if overlap.no_interval
-        else []
-    )
-    return "; ".join(said)
+    if overlap.no_interval:
+        parts.append(f"no interval of the shifts: {overlap.no_interval}")
+    return "; ".join(parts)
+
+
+JUDGE_HEAD = {
+    "flipped": "flip_rate",
+    "first shown wins": "first_shown_rate",
+    "ties": "tie_rate",
+    "invalid": "invalid_rate",
+    "Elo converged": "elo_convergence",
+}
 
 
 def judge_cells(found: Comparison) -> Iterator[list[str]]:
+    """By dimension and run; none of a run whose judge is not known."""
     for row in sorted(
         found.judge, key=lambda row: found.dimensions.index(row["dimension"])
     ):
-        rates = [
-            row[name]
-            for name in ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
-        ]
-        rates.append(
-            None
-            if row["elo_convergence"] is None
-            else converged(row["elo_convergence"])
-        )
+        share = row["elo_convergence"]
+        known = {**row, "elo_convergence": None if share is None else converged(share)}
+        rates = [known[name] for name in JUDGE_HEAD.values()]
         if any(rate is not None for rate in rates):
-            shares = [NONE if rate is None else percent(rate) for rate in rates]
-            yield [row["dimension"], str(found.number[row["run"]]), *shares]
-
-
-JUDGE_HEAD = [
-    "dimension",
-    "run",
-    "flipped",
-    "first shown wins",
-    "ties",
-    "invalid",
-    "Elo converged",
-]
+            n = str(found.number[row["run"]])
+            yield [row["dimension"], n, *(percent(rate) for rate in rates)]
 
 
 def differing(
@@ -265,24 +242,21 @@ def differing(
     ]
 
 
-def answer_lines(found: Comparison) -> Iterator[str]:
-    for run in found.number:
-        some = [row for row in found.answers if row["run"] == run]
-        if changed := [
-            row["entrant"] for row in some if row["n_same"] < row["n_shared"]
-        ]:
-            yield f"run {found.number[run]}: other answers than in run 1, to shared prompts, by {names(changed)}"
-        elif some:
-            yield f"run {found.number[run]}: the same answers as in run 1 to every shared prompt"
-
-
 def input_lines(found: Comparison) -> Iterator[str]:
-    for same, said in (
+    """Say which input files and which answers are the same in all runs."""
+    for same, how in (
         (True, "the same in all runs that name them"),
         (False, "not the same"),
     ):
         if some := [row["input"] for row in found.inputs if row["same"] is same]:
-            yield f"inputs {said}: {', '.join(some)}"
+            yield f"inputs {how}: {', '.join(some)}"
+    for run, n in found.number.items():
+        some = [row for row in found.answers if row["run"] == run]
+        changed = [row["entrant"] for row in some if row["n_same"] < row["n_shared"]]
+        if changed:
+            yield f"run {n}: other answers than in run 1, to shared prompts, by {names(changed)}"
+        elif some:
+            yield f"run {n}: the same answers as in run 1 to every shared prompt"
 
 
 # The console
@@ -294,10 +268,8 @@ def table(found: Comparison) -> str:
     text = io.StringIO()
     console = Console(file=text, width=120, markup=False, highlight=False)
     for row in found.runs:
-        console.print(
-            f"run {found.number[row['run']]}: {row['run']}\n       {about(row)}",
-            soft_wrap=True,
-        )
+        title = f"run {found.number[row['run']]}: {row['run']}"
+        console.print(f"{title}\n       {about(row)}", soft_wrap=True)
     for dimension in found.dimensions:
         console.print(f"\n{dimension}")
         rows = list(rating_cells(found, dimension))
@@ -308,19 +280,15 @@ def table(found: Comparison) -> str:
             )
         for overlap in found.overlaps:
             if overlap.dimension == dimension:
-                console.print(f"  {shares(found, overlap)}")
+                console.print(f"  {overlap_line(found, overlap)}")
     if judged := list(judge_cells(found)):
         console.print()
-        _grid(console, JUDGE_HEAD, judged, n_left=1)
+        _grid(console, ["dimension", "run", *JUDGE_HEAD], judged, n_left=1)
     if rows := differing(found, found.settings):
         console.print("\nsettings that differ")
-        _grid(
-            console,
-            ["setting", *(f"run {n}" for n in found.number.values())],
-            rows,
-            n_left=len(found.runs) + 1,
-        )
-    for line in (*input_lines(found), *answer_lines(found)):
+        head = ["setting", *(f"run {n}" for n in found.number.values())]
+        _grid(console, head, rows, n_left=len(head))
+    for line in input_lines(found):
         console.print(line)
     console.print(LEGEND)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
@@ -329,21 +297,64 @@ def table(found: Comparison) -> str:
 def _grid(
     console: Console, head: Sequence[str], rows: Sequence[Sequence[str]], *, n_left: int
 ) -> None:
-    """`n_left`: columns of words, which may be broken in two, as a number may not."""
+    """n_left  columns of words, which may be broken in two, as a number may not"""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     grid = Table(box=SIMPLE_HEAD)
     for i, column in enumerate(head):
         is_text = i < n_left
-        grid.add_column(
-            column,
-            justify="left" if is_text else "right",
-            no_wrap=not is_text,
-            overflow="fold",
-        )
+        justify: Any = "left" if is_text else "right"
+        grid.add_column(column, justify=justify, no_wrap=not is_text, overflow="fold")
     before = ""
     for row in rows:
         grid.add_row("" if row[0] == before else row[0], *row[1:])
         before = row[0]
     console.print(grid)
+
+
+# The page
+
+
+def page(
+    found: Comparison, plots: Sequence[Plot], *, title: str, manifest: Mapping[str, Any]
+) -> str:
+    """Return the whole report as one HTML file."""
+    tested = [row for row in moved(found) if row["shift_p_holm"] is not None]
+    return render(
+        "compare",
+        plots,
+        title=title,
+        manifest=manifest,
+        found=found,
+        bills={row["run"]: bill(row) for row in found.runs},
+        tested=tested,
+        sure=[row for row in tested if row["shift_p_holm"] <= ALPHA],
+        leaders={name: _leaders(found, name) for name in found.dimensions},
+        overlaps=[(o.dimension, overlap_line(found, o)) for o in found.overlaps],
+        rating_head=rating_head(found),
+        ratings={name: list(rating_cells(found, name)) for name in found.dimensions},
+        judge_head=["dimension", "run", *JUDGE_HEAD],
+        judge=list(judge_cells(found)),
+        input_lines=list(input_lines(found)),
+        differing={
+            "Settings": differing(found, found.settings),
+            "Versions": differing(found, found.versions),
+        },
+        legend=LEGEND,
+    )
+
+
+def _leaders(found: Comparison, dimension: str) -> dict[tuple[str, ...], list[int]]:
+    """The numbers of the runs in which these entrants have the highest rating."""
+    by_run: dict[str, list[str]] = {}
+    for row in found.ratings:
+        if (row["method"], row["dimension"]) == (found.method, dimension):
+            by_run.setdefault(row["run"], []).extend(
+                [row["model"]] * (row["rank"] == 1)
+            )
+    leaders: dict[tuple[str, ...], list[int]] = {}
+    for run, models in by_run.items():
+        if models:
+            leaders.setdefault(tuple(sorted(models)), []).append(found.number[run])
+    return leaders

@@ -97,7 +97,7 @@ def page(
     """Return the whole report as one HTML file. `manifest`: the contents of manifest.json."""
     by_dimension = {q.dimension: q for q in quality}
     dimensions = [
-        _dimension(standings, name, by_dimension.get(name))
+        dimension(standings, name, by_dimension.get(name))
         for name in standings.dimensions
     ]
     boards = [d.board for d in dimensions if d.board]
@@ -124,7 +124,7 @@ def page(
     )
 
 
-def _dimension(
+def dimension(
     standings: Standings, name: str, quality: JudgeQuality | None
 ) -> Dimension:
     method, battles = companion(standings), standings.battles[name]
