@@ -22,16 +22,14 @@ from elo_exp.ratings.leaderboard import Leaderboard, degrees_of_freedom, t_quant
 from elo_exp.records import Record
 
 ALPHA = 0.05
-N_DRAWS = (
-    20_000  # the 95 % quantile of max-t is then known to .015, a probability to .004
-)
+# the 95 % quantile of max-t is then known to .015, a probability to .004
+N_DRAWS = 20_000
 _N_DRAWS_OF_MANY = 5_000
 _MANY_MODELS = 100
 _DRAWS_A_BLOCK = 500  # fit in a processor's cache: three times as fast with 300 models
 _NO_ERROR = 1e-3  # rating points: a smaller standard error is rounding; it would take 1e10 prompts
-_TIE_BREAK = (
-    1e-4  # rating points: copies, which never differ, are drawn in an arbitrary order
-)
+# rating points: copies, which never differ, are drawn in an arbitrary order
+_TIE_BREAK = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,12 +30,10 @@ from elo_exp.records import Comparison, Record
 
 Lengths = Mapping[tuple[str, str], int]  # characters, by prompt and model
 
-_LARGEST_GAP = (
-    25.0  # log-odds of a game: as certain only if the maximum lies at infinity
-)
-_COLLINEAR = (
-    1e-9  # of a column's sum of squares: what rounding leaves of one the models explain
-)
+# log-odds of a game: as certain only if the maximum lies at infinity
+_LARGEST_GAP = 25.0
+# of a column's sum of squares: what rounding leaves of one the models explain
+_COLLINEAR = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +46,8 @@ class PositionEffect(Record):
     n_decisive: int  # those that name a winner: all that is used
     effect: float | None = None  # log-odds; above zero the first shown wins more often
     std_error: float | None = None  # clustered by prompt
-    p_first: float | None = (
-        None  # that of two equal responses the first shown wins, if one does
-    )
+    # that of two equal responses the first shown wins, if one does
+    p_first: float | None = None
     ci_low: float | None = None  # of p_first
     ci_high: float | None = None
 
@@ -65,12 +62,10 @@ class LengthEffect(Record):
     dimension: str
     n_prompts: int
     n_games: int
-    n_without_length: (
-        int  # battles left out, because the length of a response is unknown
-    )
-    scale: float | None = (
-        None  # characters: the root mean square difference of two responses
-    )
+    # battles left out, because the length of a response is unknown
+    n_without_length: int
+    # characters: the root mean square difference of two responses
+    scale: float | None = None
     effect: float | None = None
     std_error: float | None = None  # clustered by prompt
     ci_low: float | None = None
@@ -314,18 +309,36 @@ class CovariateFit:
         """Fit by maximum likelihood; column (g,) is oriented towards the first of each game."""
         rated = strongest_component(games.wins())
         played, x = games.among(rated), column[rated[games.first] & rated[games.second]]
-        model = _Regression.of(played, x)
-        parameters = np.full(played.n_models + 1, np.nan)
-        std_error = parameters
-        if len(x) and not model.is_collinear():
-            parameters = model.maximum()
-            residual = played.score - special.expit(model.design @ parameters)
-            m = played.n_models
-            level = mean_zero(m, m + 1)
-            bread = np.linalg.inv(model.information(parameters)) - level
-            by_prompt = played.by_cluster(residual, residual * x)
-            covariance = sandwich(bread, by_prompt, n_models=m)
-            std_error = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+        m = played.n_models
+        design, level = _design(played, x), mean_zero(m, m + 1)
+
+        def log_likelihood(parameters: Array) -> float:
+            gap = design @ parameters
+            if np.abs(gap).max() > _LARGEST_GAP:
+                return -math.inf
+            return float((played.score * gap - np.logaddexp(0.0, gap)).sum())
+
+        def residual(parameters: Array) -> Array:
+            return np.asarray(played.score - special.expit(design @ parameters))
+
+        def information(parameters: Array) -> Array:
+            p = special.expit(design @ parameters)
+            weighted = sparse.diags_array(p * (1.0 - p)) @ design
+            return np.asarray((design.T @ weighted).toarray() + level)
+
+        def derivatives(parameters: Array) -> tuple[Array, Array]:
+            return design.T @ residual(parameters), information(parameters)
+
+        start = np.zeros(m + 1)
+        parameters, std_error = np.full((2, m + 1), np.nan)
+        if len(x) and not _is_collinear(information(start)):
+            found = newton(start, log_likelihood, derivatives)
+            if np.abs(design @ found).max() < _LARGEST_GAP - 1.0:
+                parameters, off = found, residual(found)
+                bread = np.linalg.inv(information(found)) - level
+                by_prompt = played.by_cluster(off, off * x)
+                covariance = sandwich(bread, by_prompt, n_models=m)
+                std_error = np.sqrt(np.maximum(np.diag(covariance), 0.0))
         return cls(
             rated=rated,
             theta=parameters[:-1],
@@ -334,50 +347,20 @@ class CovariateFit:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Regression:
-    """Logistic regression of scores (g,) on the models and a column."""
+def _design(games: Games, x: Array) -> sparse.csr_array:
+    """Return (g, m + 1): 1 and -1 for the models of each game, then the column."""
+    g, m = len(x), games.n_models
+    entries = np.concatenate([np.ones(g), -np.ones(g), x])
+    columns = np.concatenate([games.first, games.second, np.full(g, m)])
+    rows = np.tile(np.arange(g), 3)
+    return sparse.csr_array((entries, (rows, columns)), shape=(g, m + 1))
 
-    design: sparse.csr_array  # (g, m + 1): 1 and -1 for the models, then the column
-    score: Array  # (g,)
 
-    @classmethod
-    def of(cls, games: Games, x: Array) -> _Regression:
-        g, m = len(x), games.n_models
-        entries = np.concatenate([np.ones(g), -np.ones(g), x])
-        columns = np.concatenate([games.first, games.second, np.full(g, m)])
-        rows = np.tile(np.arange(g), 3)
-        design = sparse.csr_array((entries, (rows, columns)), shape=(g, m + 1))
-        return cls(design=design, score=games.score)
-
-    def information(self, parameters: Array) -> Array:
-        """The negative second derivative of the log-likelihood, with the abilities' mean fixed."""
-        p = special.expit(self.design @ parameters)
-        return self._gram(p * (1.0 - p))
-
-    def _gram(self, weight: Array) -> Array:
-        gram = (self.design.T @ sparse.diags_array(weight) @ self.design).toarray()
-        return np.asarray(gram + mean_zero(len(gram) - 1, len(gram)))
-
-    def is_collinear(self) -> bool:
-        """Whether the column is a combination of the models', or zero."""
-        gram = self._gram(np.ones(len(self.score)))
-        explained = gram[-1, :-1] @ np.linalg.solve(gram[:-1, :-1], gram[:-1, -1])
-        return bool(gram[-1, -1] - explained <= _COLLINEAR * gram[-1, -1])
-
-    def maximum(self) -> Array:
-        """Abilities, mean zero, then the effect; NaN where there is no finite maximum."""
-
-        def log_likelihood(parameters: Array) -> float:
-            gap = self.design @ parameters
-            if np.abs(gap).max() > _LARGEST_GAP:
-                return -math.inf
-            return float((self.score * gap - np.logaddexp(0.0, gap)).sum())
-
-        def derivatives(parameters: Array) -> tuple[Array, Array]:
-            residual = self.score - special.expit(self.design @ parameters)
-            return self.design.T @ residual, self.information(parameters)
-
-        found = newton(np.zeros(self.design.shape[1]), log_likelihood, derivatives)
-        is_finite = np.abs(self.design @ found).max() < _LARGEST_GAP - 1.0
-        return found if is_finite else np.full_like(found, np.nan)
+def _is_collinear(information: Array) -> bool:
+    """Whether the last column is a combination of the models', or zero."""
+    of_models, cross, own = (
+        information[:-1, :-1],
+        information[-1, :-1],
+        information[-1, -1],
+    )
+    return bool(own - cross @ np.linalg.solve(of_models, cross) <= _COLLINEAR * own)

@@ -21,20 +21,17 @@ class JudgeQuality(Record):
     dimension: str
     n_judgments: int
     n_invalid: int
-    n_two_order: (
-        int  # valid judgments, of different answers, whose two orders were both asked
-    )
+    # valid judgments, of different answers, whose two orders were both asked
+    n_two_order: int
     n_flips: int  # of these, those whose orders disagree
     n_decisive_verdicts: int
     n_first_shown_wins: int
-    n_ties: (
-        int  # valid judgments in which both orders are ties, or both answers are equal
-    )
+    # valid judgments in which both orders are ties, or both answers are equal
+    n_ties: int
     n_refused: int = 0  # judgments that are invalid because the judge refused
     n_cut_off: int = 0  # judgments that are invalid because its reply ran into a limit
-    n_equal_answers: int = (
-        0  # judgments of two answers that are the same, word for word
-    )
+    # judgments of two answers that are the same, word for word
+    n_equal_answers: int = 0
     n_repeated: int = 0  # valid verdicts that repeat an earlier query
     n_repeats_agree: int = 0
 

@@ -36,14 +36,12 @@ class Precision(Record):
     dimension: str
     n_prompts: int | None  # independent observations
     n_tests: int  # pairs in all dimensions
-    sigma: float | None = (
-        None  # root mean square over pairs of one prompt's part in a difference
-    )
+    # root mean square over pairs of one prompt's part in a difference
+    sigma: float | None = None
     detectable: float | None = None
     detectable_corrected: float | None = None
-    prompts_needed: Mapping[str, int] = field(
-        default_factory=dict
-    )  # by the difference to find
+    # by the difference to find
+    prompts_needed: Mapping[str, int] = field(default_factory=dict)
     prompts_needed_corrected: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -43,9 +43,8 @@ class Shift(Record):
 
     model: str
     shift: float
-    std_error: float | None = (
-        None  # over prompts; those of both runs are the same observations
-    )
+    # over prompts; those of both runs are the same observations
+    std_error: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None
     p_value: float | None = None  # two-sided, of this shift alone

@@ -53,15 +53,12 @@ class Standings:
     ]  # dimension -> model: Bradley-Terry of Elo's matches
     companions: Mapping[str, Mapping[str, Leaderboard]]  # method -> dimension
     win_rates: Sequence[WinRate]
-    differences: Mapping[str, Sequence[Difference]] = field(
-        default_factory=dict
-    )  # by method
-    precision: Mapping[str, Sequence[Precision]] = field(
-        default_factory=dict
-    )  # by method
-    diagnoses: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # by dimension, JSON
+    # by method
+    differences: Mapping[str, Sequence[Difference]] = field(default_factory=dict)
+    # by method
+    precision: Mapping[str, Sequence[Precision]] = field(default_factory=dict)
+    # by dimension, JSON
+    diagnoses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     agreement: Sequence[Agreement] = ()  # of dimensions with each other
     judges_agreement: Sequence[
         Agreement

@@ -39,13 +39,11 @@ _WITHOUT_PROMPTS = {
 _MAX_STEPS = 200
 _LONGEST_STEP = 3.0  # log-odds: beyond it, the curvature says nothing of the likelihood
 _LARGEST_GAP = 700.0  # log-odds whose exponential is still a number
-_NO_VARIATION = (
-    1e-12  # of the variance of independent games: what rounding leaves of zero
-)
+# of the variance of independent games: what rounding leaves of zero
+_NO_VARIATION = 1e-12
 _FEW = 20  # prompts: from here on intervals cover the truth as often as they should
-_MAX_DROPPED = (
-    0.05  # of the resamples: with more, the ends of a 95 % interval are unknown
-)
+# of the resamples: with more, the ends of a 95 % interval are unknown
+_MAX_DROPPED = 0.05
 _MAX_CHORD_STEPS = 30  # after which a resample is fitted by Newton's method proper
 _NUMBERS_A_BLOCK = 2**17  # of resamples that are drawn and fitted together
 

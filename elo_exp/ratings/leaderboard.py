@@ -15,9 +15,8 @@ from elo_exp.records import Record, UserError
 
 ROUNDING = 1e-9  # rating points: a smaller ordering error comes of adding up floats
 CONVERGED = 0.95  # the share of its way that Elo must have gone for its gaps to be read
-Z95 = (
-    1.96  # ordering errors on each side of what elo_results.json calls a 95 % interval
-)
+# ordering errors on each side of what elo_results.json calls a 95 % interval
+Z95 = 1.96
 LEVEL = 1e-6  # rating points: a solver does not know ratings better, so closer ones are equal
 
 
@@ -30,19 +29,17 @@ class Rating(Record):
     std_error: float | None = None
     ci_low: float | None = None  # of a 95 % interval
     ci_high: float | None = None
-    ordering_error: float | None = (
-        None  # Monte-Carlo error over orders, no error of the rating
-    )
+    # Monte-Carlo error over orders, no error of the rating
+    ordering_error: float | None = None
     rank: int | None = None
     rank_low: int | None = None
     rank_high: int | None = None
     p_best: float | None = None  # probability that no other model is better
     n_battles: int = 0
     n_prompts: int | None = None  # on which it met others: its error comes from so many
-    flag: str | None = (
-        None  # unbeaten, winless, disconnected, separated or no match: why the
-    )
-    # model has no rating; of Elo, which always has one, why it says little
+    # unbeaten, winless, disconnected, separated or no match: why the model has no rating; of Elo,
+    # which always has one, why it says little
+    flag: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,20 +59,17 @@ class Leaderboard:
     ci_low: Array | None = None  # (m,)
     ci_high: Array | None = None  # (m,)
     ordering_error: Array | None = None  # (m,)
-    covariance: Array | None = (
-        None  # (m, m) squared points; differences and ranks come from it
-    )
+    # (m, m) squared points; differences and ranks come from it
+    covariance: Array | None = None
     samples: Array | None = None  # (s, m) ratings in permutations or resamples
     n_battles: Index | None = None  # (m,)
     n_prompts: Array | None = None  # (m,)
     n_clusters: int | None = None  # independent observations behind the errors: prompts
     n_matches: int = 0  # games that the method was given
-    flags: Mapping[int, str] = field(
-        default_factory=dict
-    )  # by the model's place in `models`
-    parameters: Mapping[str, float] = field(
-        default_factory=dict
-    )  # what else is estimated
+    # by the model's place in `models`
+    flags: Mapping[int, str] = field(default_factory=dict)
+    # what else is estimated
+    parameters: Mapping[str, float] = field(default_factory=dict)
     rank_low: Array | None = None  # (m,)
     rank_high: Array | None = None  # (m,)
     p_best: Array | None = None  # (m,)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from scipy.sparse import csgraph
 
 from elo_exp.arrays import Array, Index
 from elo_exp.data.battles import Battles
@@ -203,14 +204,12 @@ def is_separated(won: Array, ties: Array) -> bool:
     """
     if not ties.any() or not won.any() or ((won > 0) & (won.T > 0)).any():
         return False
-    cost = np.where(won > 0, -1.0, np.where(ties > 0, 1.0, np.inf))
-    lowest = np.zeros(len(won))
-    for _ in range(len(won)):
-        lower = np.minimum(lowest, (lowest[:, None] + cost).min(axis=0))
-        if (lower == lowest).all():
-            return True
-        lowest = lower
-    return False
+    cost = np.where(won > 0, -1.0, np.where(ties > 0, 1.0, 0.0))  # 0: no link
+    try:
+        csgraph.bellman_ford(cost, indices=0)
+    except csgraph.NegativeCycleError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
