@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from elo_exp.experiments import Context, Report, oracle
+from elo_exp.experiments import Context, Report
 from elo_exp.experiments.oracle import Oracle
-from elo_exp.oracle.estimates import Analysis
 from elo_exp.store.usage import Usage
 from tests.experiments import opened, printed
 
@@ -45,12 +44,10 @@ def said(folder: Path, *overrides: str) -> str:
     return str(printed(folder, "experiment=oracle", *overrides))
 
 
-def ran(folder: Path, *overrides: str) -> tuple[Analysis, Report, Usage]:
+def ran(folder: Path, *overrides: str) -> tuple[Report, Usage]:
     """A run that writes to folder/run, and what it has cost."""
     with oracle_of(folder, *overrides) as (experiment, context):
-        found = experiment.analyse(context.store)
-        report = oracle.report(*found, context.run_dir)
-        return found[0], report, context.store.usage
+        return experiment.run(context), context.store.usage
 
 
 def answered(folder: Path, *overrides: str, shard: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from elo_exp.oracle.data import Dataset, Truth, build_dataset, read_samples, read_truth
+from elo_exp.oracle.data import Dataset, Truth, read_dataset, read_truth
 from tests.data import shared_data
 
 # Of the labels that the truths are means of, as published with the sample.
@@ -15,12 +15,13 @@ POLICIES = tuple(STD_ERRORS)
 @cache
 def sample(*, probe: bool = False) -> Dataset:
     folder = shared_data("oracle_sample")
-    samples = read_samples(
+    return read_dataset(
         folder / "logged.jsonl",
         fresh_dir=folder / "fresh",
         probe_dir=folder / "probe" if probe else None,
+        n_folds=5,
+        seed=42,
     )
-    return build_dataset(samples, n_folds=5, seed=42)
 
 
 def truth() -> dict[str, Truth]:

@@ -131,7 +131,7 @@ def test_the_page_begins_with_what_may_be_reported(ran: Ran):
 
 @pytest.fixture
 def reported(tmp_path: Path) -> Report:
-    return oracle.report(analysed(sample()), truth(), [], None, tmp_path)
+    return oracle.report(analysed(sample()), truth(), [], tmp_path)
 
 
 def test_metrics_omit_what_is_refused(reported: Report):
@@ -151,7 +151,7 @@ def test_the_headline_is_the_error_where_the_truth_is_known_else_the_standard_er
 
     rmse = np.sqrt(np.mean(starting(reported, "error/") ** 2))
     assert reported.headline == pytest.approx(rmse)
-    alone = oracle.report(analysed(sample()), {}, [], None, tmp_path)
+    alone = oracle.report(analysed(sample()), {}, [], tmp_path)
     assert alone.headline == pytest.approx(np.mean(starting(alone, "std_error/")))
 
 
@@ -168,7 +168,7 @@ def test_a_run_without_log_probabilities_or_reportable_numbers_has_figures_and_p
 ):
     data = World(shift=3.2).draw(np.random.default_rng(0))
     analysis = analysed(dataclasses.replace(data, target_logprob={}))
-    refused = oracle.report(analysis, {}, [], None, tmp_path)
+    refused = oracle.report(analysis, {}, [], tmp_path)
     plots = refused.figures()
     assert [plot.name for plot in plots] == ["estimates", "calibration"]
     assert refused.page is not None

@@ -75,20 +75,25 @@ def test_missing_scores_labels_and_log_probabilities_stay_missing(
     collected: LoggedData,
 ):
     """Without a score an answer is left out; labels of the targets only check."""
-    samples = collected.samples
+    files = collected.files
     assert [
-        (row.prompt_id, row.judge_score, row.oracle_label, row.target_logps["other"])
-        for row in samples.logged
+        (
+            row["prompt_id"],
+            row["judge_score"],
+            row["oracle_label"],
+            row["target_logps"]["other"],
+        )
+        for row in files["logged.jsonl"]
     ] == [
         ("p0", 0.1, 0.2, -3.0),
         ("p1", 0.5, None, EXTREME),
         ("p3", 0.3, None, None),
         ("p4", 0.2, None, 0.0),
     ]
-    fresh, (probe,) = samples.fresh["other"], samples.probe["other"]
-    assert [row.prompt_id for row in fresh] == ["p0", "p2", "p3", "p4"]
-    assert {row.oracle_label for row in fresh} == {None}
-    assert (probe.prompt_id, probe.judge_score, probe.oracle_label) == ("p0", 0.7, 0.4)
+    fresh, (probe,) = files["fresh/other.jsonl"], files["probe/other.jsonl"]
+    assert [row["prompt_id"] for row in fresh] == ["p0", "p2", "p3", "p4"]
+    assert {row["oracle_label"] for row in fresh} == {None}
+    assert (probe["prompt_id"], probe["oracle_label"]) == ("p0", 0.4)
 
 
 def test_the_summary_counts_nulls_zeros_and_extreme_weights(collected: LoggedData):

@@ -9,16 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.oracle.data import (
-    Dataset,
-    FreshDraw,
-    LoggedSample,
-    Samples,
-    build_dataset,
-    read_logged,
-    read_samples,
-    read_truth,
-)
+from elo_exp.oracle.data import Dataset, read_dataset, read_truth
 from elo_exp.records import UserError
 
 GOOD: dict[str, Any] = {
@@ -44,34 +35,47 @@ def changed(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in row.items() if value is not ...}
 
 
+def many(n: int = 12, **changes: Any) -> list[dict[str, Any]]:
+    return [changed(**{"prompt_id": f"p{i}", **changes}) for i in range(n)]
+
+
+def read(folder: Path, *rows: Any, policies: Any = ("clone",), **given: Any) -> Dataset:
+    path = written(folder, *rows)
+    return read_dataset(path, policies=policies, n_folds=5, seed=42, **given)
+
+
+LATER = {
+    "total_logprob": ...,
+    "target_logps": ...,
+    "base_policy_logprob": -9.0,
+    "target_policy_logprobs": {"clone": -8.0},
+}
+
+
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("changes", "prompt", "numbers"),
     [
-        ({}, {"target_logps": GOOD["target_logps"], "judge_score_variance": None}),
-        (
-            {
-                "total_logprob": ...,
-                "target_logps": ...,
-                "base_policy_logprob": -9.0,
-                "target_policy_logprobs": {"clone": -8.0},
-            },
-            {"total_logprob": -9.0, "target_logps": {"clone": -8.0}},
-        ),
-        ({"prompt_id": ..., "metadata": {"prompt_id": "m1"}}, {"prompt_id": "m1"}),
-        ({"prompt_id": 7}, {"prompt_id": "7"}),
-        ({"response": "Yes."}, {"response_chars": 4}),
-        ({"total_logprob": 5e-8}, {"total_logprob": 0.0}),  # rounding above certainty
+        ({}, "p", (-10.0, -10.0, np.nan)),
+        (LATER, "p", (-9.0, -8.0, np.nan)),
+        ({"prompt_id": ..., "metadata": {"prompt_id": "m1"}}, "m1", (-10, -10, np.nan)),
+        ({"prompt_id": 7, "response": "Yes."}, "7", (-10.0, -10.0, 4)),
+        # Rounding may leave a certain answer slightly above zero.
+        ({"total_logprob": 5e-8, "response_chars": 3}, "p", (0.0, -10.0, 3)),
     ],
 )
-def test_a_row_is_read(changes: Any, expected: dict[str, Any], tmp_path: Path):
-    (sample,) = read_logged(written(tmp_path, changed(**changes)))
-    assert {name: getattr(sample, name) for name in expected} == expected
+def test_a_row_is_read(
+    changes: dict[str, Any], prompt: str, numbers: tuple[float, ...], tmp_path: Path
+):
+    data = read(tmp_path, changed(**{"prompt_id": "p", **changes}), *many())
+    first = (data.logging_logprob, data.target_logprob["clone"], data.logged.chars)
+    assert data.prompts[0] == prompt
+    assert [column[0] for column in first] == pytest.approx(numbers, nan_ok=True)
 
 
 def test_a_prompt_without_an_id_is_named_by_its_text(tmp_path: Path):
     rows = [changed(prompt_id=..., prompt=text) for text in ("Why?", "How?")]
-    first, second = read_logged(written(tmp_path, *rows))
-    assert first.prompt_id != second.prompt_id
+    data = read(tmp_path, *rows, *many(11), {**rows[0], "draw_idx": 1})
+    assert data.logged.prompt.tolist() == [*range(13), 0]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +93,7 @@ def test_a_prompt_without_an_id_is_named_by_its_text(tmp_path: Path):
         ({"judge_score": True}, "judge_score: found True."),
         ({"judge_score_variance": -1}, "judge_score_variance: found -1."),
         ({"draw_idx": 0.5}, "draw_idx: found 0.5."),
-        ({"policy": "other"}, "policy is 'other', above it was 'base'."),
+        ({"policy": "other"}, "policy is 'other'. Expected 'base', as in"),
         ({"prompt_id": ...}, "has neither prompt_id nor prompt."),
         ({"prompt_id": "p0"}, "repeats prompt 'p0', draw_idx 0 of "),
     ],
@@ -97,40 +101,36 @@ def test_a_prompt_without_an_id_is_named_by_its_text(tmp_path: Path):
 def test_an_invalid_row_is_refused_with_its_place(
     changes: dict[str, Any], words: str, tmp_path: Path
 ):
-    path = written(tmp_path, changed(prompt_id="p0"), changed(**changes))
     with pytest.raises(UserError) as refusal:
-        read_logged(path)
-    assert str(refusal.value).startswith(f"{path}:2: ")
+        read(tmp_path, changed(prompt_id="p0"), changed(**changes))
+    assert str(refusal.value).startswith(f"{tmp_path}/logged.jsonl:2: ")
     assert words in str(refusal.value)
 
 
 @pytest.mark.parametrize("name", ["clone.jsonl", "clone_responses.jsonl"])
 def test_draws_are_read_from_the_file_of_their_policy(name: str, tmp_path: Path):
-    logged = written(tmp_path, GOOD)
     folder = tmp_path / "fresh"
     folder.mkdir()
     written(folder, DRAW, {**DRAW, "draw_idx": 1}, name=name)
-    draws = read_samples(logged, fresh_dir=folder, policies=["clone"]).fresh["clone"]
-    assert [(d.draw_idx, d.policy) for d in draws] == [(0, "clone"), (1, "clone")]
+    data = read(tmp_path, *many(), fresh_dir=folder)
+    assert data.fresh["clone"].score.tolist() == [0.4, 0.4]
+    assert read(tmp_path, *many(), probe_dir=folder).probe.keys() == {"clone"}
     with pytest.raises(UserError) as refusal:
-        read_samples(logged, fresh_dir=folder)
+        read(tmp_path, *many(), fresh_dir=folder, policies=None)
     assert str(refusal.value) == (
         f"{folder}: found no draws of 'premium', but of clone. Add premium.jsonl, or leave the "
         "policy out: oracle.policies=[clone]."
     )
-    assert read_samples(logged, probe_dir=folder).probe.keys() == {"clone"}
 
 
 def test_draws_of_another_policy_and_empty_files_are_refused(tmp_path: Path):
-    logged = written(tmp_path, GOOD)
     other = {**DRAW, "prompt_id": "p2", "policy": "premium"}
     path = written(tmp_path, DRAW, other, name="clone.jsonl")
-    with pytest.raises(UserError, match=f"{path}:2: policy is 'premium' in the file"):
-        read_samples(logged, fresh_dir=tmp_path, policies=["clone"])
-    for name in ("clone.jsonl", "logged.jsonl"):
-        path = written(tmp_path, name=name)
-        with pytest.raises(UserError, match=f"{path}: is empty"):
-            read_samples(logged, fresh_dir=tmp_path, policies=["clone"])
+    with pytest.raises(UserError, match=f"{path}:2: policy is 'premium'. Expected 'cl"):
+        read(tmp_path, *many(), fresh_dir=tmp_path)
+    path = written(tmp_path, name="clone.jsonl")
+    with pytest.raises(UserError, match=f"{path}: is empty"):
+        read(tmp_path, *many(), fresh_dir=tmp_path)
 
 
 def test_the_truth_is_a_mean_for_each_policy(tmp_path: Path):
@@ -145,46 +145,36 @@ def test_the_truth_is_a_mean_for_each_policy(tmp_path: Path):
 # Columns
 
 
-def columns(logged: list[LoggedSample], **draws: list[FreshDraw]) -> Dataset:
-    samples = Samples(logged=logged, fresh=draws, probe={})
-    return build_dataset(samples, n_folds=5, seed=42)
-
-
-def logged(n: int, **more: Any) -> list[LoggedSample]:
-    rows = ({"prompt_id": f"p{i}", **more} for i in range(n))
-    return [LoggedSample.from_dict({**GOOD, **row}) for row in rows]
-
-
-def draw(prompt_id: str) -> FreshDraw:
-    return FreshDraw(prompt_id=prompt_id, policy="clone", judge_score=0.5)
-
-
-def test_missing_values_are_not_a_number():
-    data = columns(logged(12), premium=[draw("p1")])
-    assert data.policies == ("clone", "premium")
+def test_missing_values_are_not_a_number_and_prompts_are_the_same_in_every_table(
+    tmp_path: Path,
+):
+    fresh = [{**DRAW, "prompt_id": name} for name in ("p3", "p1", "new")]
+    written(tmp_path, *fresh, name="premium.jsonl")
+    data = read(tmp_path, *many(), fresh_dir=tmp_path, policies=["premium"])
     assert np.isnan(data.target_logprob["premium"]).all()
     assert np.isnan(data.logged.variance).all()
+    draws = data.fresh["premium"]
+    assert [data.prompts[i] for i in draws.prompt] == ["p3", "p1", "new"]
+    assert draws.fold[:2].tolist() == data.logged.fold[[3, 1]].tolist()
     assert data.n_labels == 12
 
 
-def test_a_prompt_has_the_same_number_and_fold_in_every_table():
-    rows = logged(12, target_logps={"clone": -9.0})
-    data = columns(rows, clone=[draw("p3"), draw("p1")])
-    assert [data.prompts[i] for i in data.fresh["clone"].prompt] == ["p3", "p1"]
-    assert data.fresh["clone"].fold.tolist() == data.logged.fold[[3, 1]].tolist()
-
-
 @pytest.mark.parametrize(
-    ("rows", "draws", "words"),
+    ("rows", "prompt", "words"),
     [
-        (logged(12, oracle_label=None), [], "answers to 0 prompts have an oracle_label"),
-        (logged(12, prompt_id="p"), [], "answers to 1 prompts have"),
-        (logged(12), [], "'premium' has neither log-probabilities nor fresh draws"),
-        (logged(12), [draw("q")], r"no prompt_id in common \(for example 'q' and 'p0'\)"),
+        (many(oracle_label=None), "p0", "answers to 0 prompts have an oracle_label"),
+        ([changed(draw_idx=i) for i in range(12)], "p1", "answers to 1 prompts have"),
+        (many(), None, "'premium' has neither log-probabilities nor fresh draws"),
+        (many(), "q", r"no prompt_id in common \(for example 'q' and 'p0'\)"),
     ],
-)  # fmt: skip
+)
 def test_data_that_cannot_be_analysed_are_refused(
-    rows: list[LoggedSample], draws: list[FreshDraw], words: str
+    rows: list[Any], prompt: str | None, words: str, tmp_path: Path
 ):
+    given: dict[str, Any] = {"policies": None}
+    if prompt is not None:
+        for name in ("clone.jsonl", "premium.jsonl"):
+            written(tmp_path, {**DRAW, "prompt_id": prompt}, name=name)
+        given["fresh_dir"] = tmp_path
     with pytest.raises(UserError, match=words):
-        columns(rows, **({"premium": draws} if draws else {}))
+        read(tmp_path, *rows, **given)

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from elo_exp.experiments import Report
 from elo_exp.files import read_jsonl, write_jsonl
-from elo_exp.oracle.estimates import Analysis, PolicyEstimate
 from elo_exp.records import UserError
 from elo_exp.store.admin import Filter, StoreSummary, count
 from elo_exp.store.store import Store
@@ -50,10 +50,9 @@ class Told:
     status_before: str
     killed_with: dict[str, int]  # answers in the store, by kind
     status_killed: str
-    analysis: Analysis
-    facts: Mapping[str, Any]
+    report: Report
     usage: Usage
-    again: Analysis
+    again: Report
     usage_again: Usage
 
 
@@ -65,20 +64,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     )
     killed_with = kill_while_forcing(folder)
     killed = said(folder, *small(), "status=true")
-    first, report, usage = ran(folder, *small())
-    again, _, usage_again = ran(folder, *small())
-    return Told(
-        folder,
-        planned,
-        before,
-        killed_with,
-        killed,
-        first,
-        report.facts,
-        usage,
-        again,
-        usage_again,
-    )
+    first, again = ran(folder, *small()), ran(folder, *small())
+    return Told(folder, planned, before, killed_with, killed, *first, *again)
 
 
 def kill_while_forcing(folder: Path) -> dict[str, int]:
@@ -117,10 +104,11 @@ def test_a_killed_run_continues_and_repeats_nothing(told: Told, tmp_path: Path):
     usage = told.usage_again
     made = (usage.responses_generated, usage.logprobs_forced, usage.judge_calls)
     assert made == (0, 0, 0)
-    assert told.again.estimates == told.analysis.estimates
-    alone, *_ = ran(tmp_path, *small("tiny_base", "tiny_clone"), "estimator=[direct]")
-    direct = [e for e in told.analysis.of("tiny_clone") if e.estimator == "direct"]
-    assert alone.of("tiny_clone") == direct
+    assert told.again.tables == told.report.tables
+    alone, _ = ran(tmp_path, *small("tiny_base", "tiny_clone"), "estimator=[direct]")
+    rows = told.report.tables["estimates"]
+    clone = [row for row in rows if row["policy"] == "tiny_clone"]
+    assert alone.tables["estimates"] == [clone[-1]]
 
 
 def test_status_counts_what_is_done_and_missing(told: Told):
@@ -144,11 +132,11 @@ def test_a_plan_generates_nothing_and_counts_queries_of_judge_and_oracle(told: T
 
 
 def test_the_weights_of_a_clone_are_exactly_one(told: Told):
-    data = told.analysis.data
-    assert (data.target_logprob["tiny_clone"] == data.logging_logprob).all()
-    for policy in TARGETS[1:]:
-        assert not (data.target_logprob[policy] == data.logging_logprob).any()
-    drawn, cloned = told.facts["collection"]["checks"]
+    for row in logged(told):
+        targets = row["target_logps"]
+        assert targets.pop("tiny_clone") == row["total_logprob"]
+        assert row["total_logprob"] not in targets.values()
+    drawn, cloned = told.report.facts["collection"]["checks"]
     assert (drawn["n_checked"], drawn["n_failed"]) == (N_PROMPTS, 0)
     assert drawn["max_difference"] < 1e-3
     assert (cloned["n_checked"], cloned["max_difference"]) == (20, 0.0)
@@ -160,8 +148,8 @@ def test_the_files_are_those_that_recorded_answers_are_read_from(
     run_dir = told.folder / "run"
     names = {"logged": "logged.jsonl", "fresh_dir": "fresh", "probe_dir": "probe"}
     files = [f"oracle.{name}={run_dir}/{path}" for name, path in names.items()]
-    again, _, usage = ran(tmp_path, *files)
-    assert again.estimates == told.analysis.estimates
+    again, usage = ran(tmp_path, *files)
+    assert again.tables == told.report.tables
     assert usage == Usage()
     assert {"prompt", "response"} <= logged(told)[0].keys()
 
@@ -171,11 +159,11 @@ def logged(told: Told) -> list[dict[str, Any]]:
 
 
 def test_every_chosen_policy_is_labelled_by_its_fraction_and_summarised(told: Told):
-    data, info = told.analysis.data, told.facts["collection"]
-    assert data.policies == TARGETS
-    n_probes = {policy: len(draws) for policy, draws in data.probe.items()}
-    assert n_probes == dict.fromkeys(TARGETS, N_PROBES)
-    assert data.n_labels == N_LABELS
+    facts = told.report.facts
+    assert facts["policies"] == list(TARGETS)
+    assert facts["n_probe"] == dict.fromkeys(TARGETS, N_PROBES)
+    assert facts["n_labels"] == N_LABELS
+    info = facts["collection"]
     by_policy = {row["policy"]: row for row in info["policies"]}
     assert list(by_policy) == list(POLICIES)
     clone = by_policy["tiny_clone"]
@@ -192,7 +180,7 @@ def test_a_larger_label_fraction_keeps_the_labels_that_are_there(
     """Which may have been paid for: the oracle is asked for half of them, not all."""
     fractions = ("oracle.label_fraction=1", "oracle.validation_fraction=0")
     store = f"cache_dir={told.folder}/cache"
-    *_, usage = ran(tmp_path, *small(), *fractions, "estimator=[direct]", store)
+    _, usage = ran(tmp_path, *small(), *fractions, "estimator=[direct]", store)
     assert usage.judge_calls == N_PROMPTS - N_LABELS
 
 
@@ -263,13 +251,12 @@ def stored(folder: Path) -> dict[str | None, StoreSummary]:
         return {some.source: some for some in count(store, Filter(rubric="usefulness"))}
 
 
-def paid_run(folder: Path, server: AnthropicServer, cap: float) -> list[PolicyEstimate]:
+def paid_run(folder: Path, server: AnthropicServer, cap: float) -> Any:
     urls = [f"{part}.base_url={server.url}" for part in ("judge", "oracle_judge")]
     given = (*PAID, *urls, f"oracle.budget_usd={cap}")
     with oracle_of(folder, *given) as (experiment, context):
         try:
-            analysis, *_ = experiment.analyse(context.store)
-            return list(analysis.estimates)
+            return experiment.run(context).tables
         finally:
             for judge in (experiment.judge, experiment.oracle_judge):
                 if (client := vars(judge.api).get("_client")) is not None:

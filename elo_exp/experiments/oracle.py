@@ -6,6 +6,7 @@ python -m elo_exp experiment=oracle oracle.logged=FILE oracle.fresh_dir=DIR   # 
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,8 +34,7 @@ from elo_exp.oracle.collection import LoggedData
 from elo_exp.oracle.data import (
     MIN_LABELS,
     Truth,
-    build_dataset,
-    read_samples,
+    read_dataset,
     read_truth,
 )
 from elo_exp.oracle.estimates import Analysis, Options, analyse
@@ -45,6 +45,8 @@ from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Natural, NonNegative, Share
 
 logger = logging.getLogger(__name__)
+
+_SOURCES = ("logged", "fresh_dir", "probe_dir", "policies")
 
 
 @dataclass(kw_only=True)
@@ -134,26 +136,14 @@ class Oracle(Judged):
         if self.shard is not None and self.oracle.logged is None:
             text = self.builder(context.store).answer_shard(*parse_shard(self.shard))
             return Report(headline=0.0, text=text)
-        return report(*self.analyse(context.store), context.run_dir)
-
-    def analyse(
-        self, store: Store
-    ) -> tuple[Analysis, Mapping[str, Truth], Sequence[Row], LoggedData | None]:
-        """Collect the data unless they are recorded, and estimate every policy."""
-        chosen, collected, policies = self.oracle, None, self.oracle.policies
+        chosen, run_dir = self.oracle, context.run_dir
+        sources = {name: getattr(chosen, name) for name in _SOURCES}
+        collected, written = None, []
         if chosen.logged is None:
-            collected = self.builder(store).build()
-            samples, policies = collected.samples, collected.targets
-        else:
-            samples = read_samples(
-                chosen.logged,
-                fresh_dir=chosen.fresh_dir,
-                probe_dir=chosen.probe_dir,
-                policies=policies,
-            )
-        data = build_dataset(
-            samples, policies=policies, n_folds=chosen.n_folds, seed=chosen.seed
-        )
+            collected = self.builder(context.store).build()
+            written = collected.write(run_dir)
+            sources = collected.sources(run_dir)
+        data = read_dataset(**sources, n_folds=chosen.n_folds, seed=chosen.seed)
         logger.info(
             "analysing %d logged answers, %d of them labelled, and %d draws",
             len(data.logged),
@@ -168,10 +158,10 @@ class Oracle(Judged):
             half_widths=tuple(chosen.half_widths),
             compat=self.compat,
         )
-        ablation = (
-            ablate(data, self.estimator, options, truth) if chosen.ablation else []
-        )
-        return analyse(data, self.estimator, options), truth, ablation, collected
+        analysis = analyse(data, self.estimator, options)
+        rows = ablate(data, self.estimator, options, truth) if chosen.ablation else []
+        found = report(analysis, truth, rows, run_dir, collected=collected)
+        return dataclasses.replace(found, artifacts=[*written, *found.artifacts])
 
     @property
     def logging_policy(self) -> str:
@@ -339,13 +329,12 @@ def report(
     analysis: Analysis,
     truth: Mapping[str, Truth],
     ablation: Sequence[Row],
-    collected: LoggedData | None,
     run_dir: Path,
+    *,
+    collected: LoggedData | None = None,
 ) -> Report:
     """Write the artifacts of an analysis, and report it."""
     data = analysis.data
-    text = [collected.table()] if collected else []
-    artifacts = collected.write(run_dir) if collected else []
     facts: dict[str, Any] = {
         "logging_policy": data.logging_policy,
         "policies": list(data.policies),
@@ -354,13 +343,15 @@ def report(
         "n_draws": {policy: len(draws) for policy, draws in data.fresh.items()},
         "n_probe": {policy: len(draws) for policy, draws in data.probe.items()},
     }
+    text = oracle_report.table(analysis, truth)
     if collected:
         facts["collection"] = collected.info
+        text = f"{collected.table()}\n{text}"
     return Report(
         headline=oracle_report.headline(analysis, truth),
-        text="\n".join([*text, oracle_report.table(analysis, truth)]),
+        text=text,
         facts=facts,
-        artifacts=[*artifacts, *oracle_report.write(run_dir, analysis, ablation)],
+        artifacts=oracle_report.write(run_dir, analysis, ablation),
         metrics=oracle_report.metrics(analysis, truth),
         tables={"estimates": [estimate.to_dict() for estimate in analysis.estimates]},
         figures=lambda: _figures(analysis, truth),

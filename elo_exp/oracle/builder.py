@@ -91,7 +91,7 @@ class LoggedDataBuilder:
                 },
             },
         )
-        if not data.samples.logged:
+        if "logged.jsonl" not in data.files:
             raise UserError(
                 f"judge: no answer of {self.logging_policy} has a readable score. See the store's "
                 "replies."

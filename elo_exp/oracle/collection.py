@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,7 +12,6 @@ from typing import Any
 
 from elo_exp.data.pairing import Responses
 from elo_exp.files import utc_now, write_json, write_jsonl
-from elo_exp.oracle.data import FreshDraw, LoggedSample, Samples
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.pipeline import LogprobCheck
 from elo_exp.records import Prompt, Record, Score
@@ -81,64 +79,47 @@ class LoggedData:
         return list(self.responses)[1:]
 
     @cached_property
-    def samples(self) -> Samples:
-        """The answers that have a score; those of the targets that have a label are the probe."""
-        logged = []
-        for columns in self._scored(self.logging_policy):
+    def files(self) -> dict[str, list[dict[str, Any]]]:
+        """Rows by file name, as oracle.logged, fresh_dir and probe_dir read them.
+
+        They have the answers with a score; those of the targets that have a label are the probe.
+        """
+        logged = list(self._scored(self.logging_policy))
+        for row in logged:
             known = {
-                policy: logprobs[columns["prompt_id"]]
+                policy: logprobs[row["prompt_id"]]
                 for policy, logprobs in self.logprobs.items()
             }
             # Rounding may leave a certain answer slightly above zero.
             values = {p: None if v is None else min(v, 0.0) for p, v in known.items()}
-            total = values.pop(self.logging_policy)
-            logged.append(
-                LoggedSample(total_logprob=total, target_logps=values, **columns)
-            )
-        fresh, probe = {}, {}
+            row["total_logprob"] = values.pop(self.logging_policy)
+            row["target_logps"] = values
+        found = {"logged.jsonl": logged}
         for policy in self.targets:
-            draws = [FreshDraw(**columns) for columns in self._scored(policy)]
-            fresh[policy] = [dataclasses.replace(d, oracle_label=None) for d in draws]
-            probe[policy] = [d for d in draws if d.oracle_label is not None]
-        return Samples(
-            logged=logged,
-            fresh={policy: draws for policy, draws in fresh.items() if draws},
-            probe={policy: draws for policy, draws in probe.items() if draws},
-        )
+            draws = list(self._scored(policy))
+            labelled = [row for row in draws if row["oracle_label"] is not None]
+            unlabelled = [{**row, "oracle_label": None} for row in draws]
+            found[f"fresh/{policy}.jsonl"] = unlabelled
+            found[f"probe/{policy}.jsonl"] = labelled
+        return {name: rows for name, rows in found.items() if rows}
 
     def _scored(self, policy: str) -> Iterator[dict[str, Any]]:
+        prompts = {prompt.prompt_id: prompt.text for prompt in self.prompts}
         for prompt_id, score in self.scores[policy].items():
             if score.judge_score is not None:
                 label = self.labels[policy].get(prompt_id)
-                response = self.responses[policy][prompt_id]
+                response = self.responses[policy][prompt_id].response_text
                 yield {
                     "prompt_id": prompt_id,
+                    "prompt": prompts[prompt_id],
+                    "response": response,
                     "policy": policy,
                     "judge_score": score.judge_score,
+                    "draw_idx": 0,
                     "judge_score_variance": score.judge_score_variance,
                     "oracle_label": None if label is None else label.judge_score,
-                    "response_chars": len(response.response_text),
+                    "response_chars": len(response),
                 }
-
-    @cached_property
-    def files(self) -> dict[str, list[dict[str, Any]]]:
-        """Rows with texts by file name, as oracle.logged, fresh_dir and probe_dir read them."""
-        samples, text = self.samples, {p.prompt_id: p.text for p in self.prompts}
-        rows: dict[str, Sequence[FreshDraw]] = {"logged.jsonl": samples.logged}
-        for folder, draws in (("fresh", samples.fresh), ("probe", samples.probe)):
-            rows |= {f"{folder}/{policy}.jsonl": some for policy, some in draws.items()}
-        return {
-            name: [
-                {
-                    "prompt_id": row.prompt_id,
-                    "prompt": text[row.prompt_id],
-                    "response": self.responses[row.policy][row.prompt_id].response_text,
-                    **row.to_dict(),
-                }
-                for row in some
-            ]
-            for name, some in rows.items()
-        }
 
     @cached_property
     def info(self) -> dict[str, Any]:
@@ -158,6 +139,12 @@ class LoggedData:
             write_json(run_dir / "dataset_info.json", info),
             *(write_jsonl(run_dir / name, rows) for name, rows in self.files.items()),
         ]
+
+    def sources(self, run_dir: Path) -> dict[str, Any]:
+        """Where `write` has left what `read_dataset` reads; targets without a score are left out."""
+        drawn = [p for p in self.targets if f"fresh/{p}.jsonl" in self.files]
+        folders = {"fresh_dir": run_dir / "fresh", "probe_dir": run_dir / "probe"}
+        return {"logged": run_dir / "logged.jsonl", "policies": drawn, **folders}
 
     def table(self) -> str:
         """The counts as a table for the console, with the checks."""

@@ -80,18 +80,6 @@ class LoggedSample(FreshDraw):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Samples:
-    """All answers: those of the logging policy, and draws by target policy.
-
-    probe  labelled draws that only check the calibration
-    """
-
-    logged: Sequence[LoggedSample]
-    fresh: Mapping[str, Sequence[FreshDraw]]
-    probe: Mapping[str, Sequence[FreshDraw]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Truth(Record):
     """The mean oracle label of a policy, estimated from labels on many of its own answers."""
 
@@ -113,132 +101,6 @@ def read_truth(path: Path) -> dict[str, Truth]:
             raise UserError(
                 f'{path}: {found}. Expected {{"policy": {{"mean": 0.7}}}}.'
             ) from None
-
-
-def read_samples(
-    logged: str | Path,
-    *,
-    fresh_dir: str | Path | None = None,
-    probe_dir: str | Path | None = None,
-    policies: Sequence[str] | None = None,
-) -> Samples:
-    """Read the logged answers, and the files `<policy>.jsonl` in folders of draws.
-
-    policies  whose draws are read; None for all that have log-probabilities
-    Raises UserError naming file, line, field and remedy, and for a policy without a file of fresh
-    draws.
-    """
-    rows = read_logged(Path(logged))
-    with_logprobs = _with_logprobs(rows)
-    chosen = policies or with_logprobs
-    fresh = {} if fresh_dir is None else _draw_files(Path(fresh_dir))
-    probe = {} if probe_dir is None else _draw_files(Path(probe_dir))
-    for policy in chosen:
-        one_of("oracle.policies", policy, list(dict.fromkeys([*with_logprobs, *fresh])))
-        if fresh_dir is not None and policy not in fresh:
-            kept = ",".join(name for name in chosen if name in fresh)
-            raise UserError(
-                f"{fresh_dir}: found no draws of {policy!r}, but of "
-                f"{', '.join(fresh) or 'nobody'}. Add {policy}.jsonl, or leave the policy out: "
-                f"oracle.policies=[{kept}]."
-            )
-    return Samples(
-        logged=rows,
-        fresh={policy: read_draws(fresh[policy], policy) for policy in chosen if fresh},
-        probe={
-            policy: read_draws(probe[policy], policy)
-            for policy in chosen
-            if policy in probe
-        },
-    )
-
-
-def read_logged(path: Path) -> list[LoggedSample]:
-    samples = _validated(path, TypeAdapter(LoggedSample), default_policy="base")
-    first = next(iter(samples.values()))
-    for place, sample in samples.items():
-        if sample.policy != first.policy:
-            raise UserError(
-                f"{place}: policy is {sample.policy!r}, above it was {first.policy!r}. Expected "
-                "the answers of one logging policy; move the others to the folder of fresh draws."
-            )
-    return list(samples.values())
-
-
-def read_draws(path: Path, policy: str) -> list[FreshDraw]:
-    draws = _validated(path, TypeAdapter(FreshDraw), default_policy=policy)
-    for place, draw in draws.items():
-        if draw.policy != policy:
-            raise UserError(
-                f"{place}: policy is {draw.policy!r} in the file of {policy!r}. Move the line."
-            )
-    return list(draws.values())
-
-
-def _draw_files(folder: Path) -> dict[str, Path]:
-    """Files by policy, sorted; where a policy has several, that with the shortest name."""
-    found: dict[str, Path] = {}
-    for path in sorted(folder.iterdir(), reverse=True):
-        if name := re.fullmatch(r"(.+?)(_responses)?\.jsonl(\.gz)?", path.name):
-            found[name[1]] = path
-    return dict(sorted(found.items()))
-
-
-def _with_logprobs(logged: Sequence[LoggedSample]) -> list[str]:
-    return list(
-        dict.fromkeys(policy for sample in logged for policy in sample.target_logps)
-    )
-
-
-def _validated(
-    path: Path, adapter: TypeAdapter[Sample], *, default_policy: str
-) -> dict[str, Sample]:
-    """The samples by their place in the file. Raises UserError for an invalid or repeated row."""
-    samples: dict[str, Sample] = {}
-    seen: dict[tuple[str, int], str] = {}
-    for place, row in files.read_jsonl(path):
-        values = {**row, "prompt_id": _prompt_id(place, row)}
-        values["policy"] = str(row.get("policy") or default_policy)
-        if row.get("response_chars") is None and isinstance(row.get("response"), str):
-            values["response_chars"] = len(row["response"])
-        try:
-            sample = adapter.validate_python(values)
-        except ValidationError as error:
-            raise UserError(f"{place}: {_first_error(error, row)}") from None
-        key = (sample.prompt_id, sample.draw_idx)
-        if (first := seen.setdefault(key, place)) != place:
-            raise UserError(
-                f"{place}: repeats prompt {key[0]!r}, draw_idx {key[1]} of {first}. Remove one of "
-                "the two, or number several answers to one prompt with draw_idx."
-            )
-        samples[place] = sample
-    if not samples:
-        raise UserError(f"{path}: is empty. Expected one answer a line.")
-    return samples
-
-
-def _prompt_id(place: str, row: Mapping[str, Any]) -> str:
-    metadata = row.get("metadata")
-    fallback = metadata.get("prompt_id") if isinstance(metadata, Mapping) else None
-    prompt_id = row.get("prompt_id", fallback)
-    if prompt_id not in (None, ""):
-        return str(prompt_id)
-    if isinstance(row.get("prompt"), str):
-        return fingerprint(row["prompt"])
-    raise UserError(f"{place}: has neither prompt_id nor prompt. Expected one of them.")
-
-
-def _first_error(error: ValidationError, row: Mapping[str, Any]) -> str:
-    """The first of pydantic's errors in one line, with the remedy."""
-    details = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in details["loc"])
-    name = place.partition(".")[0]
-    hint = _HINTS.get(name, "")
-    if details["type"] == "missing":
-        close = difflib.get_close_matches(name, [str(key) for key in row], n=1)
-        hint = f"Is it {close[0]!r}? Rename it." if close else hint
-        return f"has no field {name!r} (found {', '.join(row)}). {hint}".strip()
-    return f"{place}: found {details['input']!r}. {details['msg']}. {hint}".strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,54 +151,145 @@ class Dataset:
         return self.target_logprob.get(policy, missing) - self.logging_logprob
 
 
-def build_dataset(
-    samples: Samples, *, n_folds: int, seed: int, policies: Sequence[str] | None = None
+def read_dataset(
+    logged: str | Path,
+    *,
+    fresh_dir: str | Path | None = None,
+    probe_dir: str | Path | None = None,
+    policies: Sequence[str] | None = None,
+    n_folds: int,
+    seed: int,
 ) -> Dataset:
-    """Arrange answers as columns. Raises UserError for too few labels or no prompt in common.
+    """Read the logged answers, and the files `<policy>.jsonl` in folders of draws.
 
+    policies  those to be estimated; None for all that have log-probabilities
     n_folds   of the prompts, by a hash of the prompt's id, so that a prompt's fold does not depend
               on the other prompts
-    policies  those to be estimated; None for all that have log-probabilities
+    Raises UserError naming file, line, field and remedy, for a policy without a file of fresh
+    draws, for too few labels, and for files that have no prompt in common.
     """
-    logged = samples.logged
-    with_logprobs = _with_logprobs(logged)
-    number: dict[str, int] = {}
-    for answers in (logged, *samples.fresh.values(), *samples.probe.values()):
-        for answer in answers:
-            number.setdefault(answer.prompt_id, len(number))
-    folds = np.array(
-        [fold(prompt, n_folds=n_folds, seed=seed) for prompt in number], dtype=np.intp
+    rows = _read(Path(logged), TypeAdapter(LoggedSample))
+    with_logprobs = dict.fromkeys(policy for row in rows for policy in row.target_logps)
+    chosen = list(dict.fromkeys(policies or with_logprobs))
+    fresh, probe = _draw_files(fresh_dir), _draw_files(probe_dir)
+    for policy in chosen:
+        one_of("oracle.policies", policy, {**with_logprobs, **fresh})
+        if fresh_dir is not None and policy not in fresh:
+            kept = ",".join(name for name in chosen if name in fresh)
+            raise UserError(
+                f"{fresh_dir}: found no draws of {policy!r}, but of "
+                f"{', '.join(fresh) or 'nobody'}. Add {policy}.jsonl, or leave the policy out: "
+                f"oracle.policies=[{kept}]."
+            )
+    adapter = TypeAdapter(FreshDraw)
+    fresh_draws, probe_draws = (
+        {p: _read(paths[p], adapter, p) for p in chosen if p in paths}
+        for paths in (fresh, probe)
     )
+    every: list[Sequence[FreshDraw]]
+    every = [rows, *fresh_draws.values(), *probe_draws.values()]
+    prompts = list(dict.fromkeys(row.prompt_id for answers in every for row in answers))
+    number = {prompt: i for i, prompt in enumerate(prompts)}
+    folds = np.array([fold(prompt, n_folds=n_folds, seed=seed) for prompt in prompts])
 
     def columns(answers: Sequence[FreshDraw]) -> Rows:
-        prompt = np.array(
-            [number[answer.prompt_id] for answer in answers], dtype=np.intp
-        )
-        return Rows(
-            prompt=prompt,
-            fold=folds[prompt],
-            score=_column(answer.judge_score for answer in answers),
-            variance=_column(answer.judge_score_variance for answer in answers),
-            label=_column(answer.oracle_label for answer in answers),
-            chars=_column(answer.response_chars for answer in answers),
-        )
+        prompt = np.array([number[answer.prompt_id] for answer in answers])
+        return _columns(answers, prompt, folds[prompt])
 
     data = Dataset(
-        logging_policy=logged[0].policy,
-        policies=tuple(dict.fromkeys(policies or with_logprobs)),
-        prompts=tuple(number),
+        logging_policy=rows[0].policy,
+        policies=tuple(chosen),
+        prompts=tuple(prompts),
         n_folds=n_folds,
-        logged=columns(logged),
-        logging_logprob=_column(sample.total_logprob for sample in logged),
+        logged=columns(rows),
+        logging_logprob=_column(row.total_logprob for row in rows),
         target_logprob={
-            policy: _column(sample.target_logps.get(policy) for sample in logged)
+            policy: _column(row.target_logps.get(policy) for row in rows)
             for policy in with_logprobs
         },
-        fresh={policy: columns(draws) for policy, draws in samples.fresh.items()},
-        probe={policy: columns(draws) for policy, draws in samples.probe.items()},
+        fresh={policy: columns(draws) for policy, draws in fresh_draws.items()},
+        probe={policy: columns(draws) for policy, draws in probe_draws.items()},
     )
     _check(data)
     return data
+
+
+def _columns(answers: Sequence[FreshDraw], prompt: Index, fold: Index) -> Rows:
+    return Rows(
+        prompt=prompt,
+        fold=fold,
+        score=_column(answer.judge_score for answer in answers),
+        variance=_column(answer.judge_score_variance for answer in answers),
+        label=_column(answer.oracle_label for answer in answers),
+        chars=_column(answer.response_chars for answer in answers),
+    )
+
+
+def _draw_files(folder: str | Path | None) -> dict[str, Path]:
+    """Files by policy, sorted; where a policy has several, that with the shortest name."""
+    found: dict[str, Path] = {}
+    paths = () if folder is None else tuple(Path(folder).glob("*.jsonl*"))
+    for path in sorted(paths, reverse=True):
+        if name := re.fullmatch(r"(.+?)(_responses)?\.jsonl(\.gz)?", path.name):
+            found[name[1]] = path
+    return dict(sorted(found.items()))
+
+
+def _read(
+    path: Path, adapter: TypeAdapter[Sample], policy: str | None = None
+) -> list[Sample]:
+    """Read the answers of one policy, by default that of the first row."""
+    samples: list[Sample] = []
+    seen: dict[tuple[str, int], str] = {}
+    for place, row in files.read_jsonl(path):
+        found = str(row.get("policy") or policy or "base")
+        policy = policy or found
+        if found != policy:
+            raise UserError(
+                f"{place}: policy is {found!r}. Expected {policy!r}, as in all of this file; move "
+                "the line to that policy's own."
+            )
+        values = {**row, "prompt_id": _prompt_id(place, row), "policy": policy}
+        if row.get("response_chars") is None and isinstance(row.get("response"), str):
+            values["response_chars"] = len(row["response"])
+        try:
+            sample = adapter.validate_python(values)
+        except ValidationError as error:
+            raise UserError(f"{place}: {_first_error(error, row)}") from None
+        key = (sample.prompt_id, sample.draw_idx)
+        if (first := seen.setdefault(key, place)) != place:
+            raise UserError(
+                f"{place}: repeats prompt {key[0]!r}, draw_idx {key[1]} of {first}. Remove one of "
+                "the two, or number several answers to one prompt with draw_idx."
+            )
+        samples.append(sample)
+    if not samples:
+        raise UserError(f"{path}: is empty. Expected one answer a line.")
+    return samples
+
+
+def _prompt_id(place: str, row: Mapping[str, Any]) -> str:
+    metadata = row.get("metadata")
+    fallback = metadata.get("prompt_id") if isinstance(metadata, Mapping) else None
+    prompt_id = row.get("prompt_id", fallback)
+    if prompt_id not in (None, ""):
+        return str(prompt_id)
+    if isinstance(row.get("prompt"), str):
+        return fingerprint(row["prompt"])
+    raise UserError(f"{place}: has neither prompt_id nor prompt. Expected one of them.")
+
+
+def _first_error(error: ValidationError, row: Mapping[str, Any]) -> str:
+    """The first of pydantic's errors in one line, with the remedy."""
+    details = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in details["loc"])
+    name = place.partition(".")[0]
+    hint = _HINTS.get(name, "")
+    if details["type"] == "missing":
+        close = difflib.get_close_matches(name, [str(key) for key in row], n=1)
+        hint = f"Is it {close[0]!r}? Rename it." if close else hint
+        return f"has no field {name!r} (found {', '.join(row)}). {hint}".strip()
+    return f"{place}: found {details['input']!r}. {details['msg']}. {hint}".strip()
 
 
 def fold(prompt_id: str, *, n_folds: int, seed: int) -> int:

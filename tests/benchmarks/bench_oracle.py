@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elo_exp.oracle.data import Dataset, build_dataset, read_samples
+from elo_exp.oracle.data import Dataset, read_dataset
 from elo_exp.oracle.estimates import Analysis, Options, analyse
 from tests.oracle_simulation import (
     NAMES,
@@ -100,8 +100,9 @@ def show_peer(python: str) -> bool:
     with tempfile.TemporaryDirectory() as name:
         write(data(FULL), Path(name))
         start = time.process_time()
-        samples = read_samples(f"{name}/logged.jsonl", fresh_dir=f"{name}/fresh")
-        found = build_dataset(samples, n_folds=5, seed=42)
+        found = read_dataset(
+            f"{name}/logged.jsonl", fresh_dir=f"{name}/fresh", n_folds=5, seed=42
+        )
         reading = time.process_time() - start
         ran = subprocess.run(
             [python, "-c", _PEER, name, *PEERS.values()],
