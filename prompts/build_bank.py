@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.data import bank
-from elo_exp.files import open_text, read_jsonl, write_jsonl
+from elo_exp.data import bank, tables
+from elo_exp.files import open_text, write_jsonl
 from elo_exp.records import UserError
 
 Row = Mapping[str, Any]
@@ -67,12 +67,10 @@ class DataSet:
 def rows_of(place: str, *, split: str) -> Iterator[tuple[str, Row]]:
     """The rows of a local file or of a data set on the hub, each with the words that name it in an error."""
     path = Path(place)
-    if path.suffix == ".jsonl":
-        yield from read_jsonl(path)
-    elif path.suffix == ".json":
+    if path.suffix == ".json":
         yield from _json_rows(path)
-    elif path.suffix == ".parquet":
-        yield from _parquet_rows(path)
+    elif path.suffix in ENDINGS:
+        yield from tables.rows(path)
     elif path.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", place):
         raise UserError(
             f"{place}: is no data set. Expected a file ending in {', '.join(ENDINGS)}, or OWNER/NAME."
@@ -93,22 +91,6 @@ def _json_rows(path: Path) -> Iterator[tuple[str, Row]]:
         raise UserError(
             f"{path}: found no list of objects. Name a file with one object a line .jsonl."
         )
-    yield from ((f"{path}: row {i}", row) for i, row in enumerate(rows, start=1))
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise UserError(
-            f"{path}: reading parquet needs pyarrow. Install it with: pip install pyarrow"
-        ) from None
-    try:
-        rows = parquet.read_table(path).to_pylist()
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path}: cannot be read as parquet ({_one_line(error)})."
-        ) from None
     yield from ((f"{path}: row {i}", row) for i, row in enumerate(rows, start=1))
 
 
@@ -434,7 +416,7 @@ def _prompt(
 def curated(path: Path) -> list[dict[str, Any]]:
     """The curated rows of a bank, as they are. Raises UserError where there is none."""
     bank.load(path)  # refuses what would be refused later, by its place in this file
-    rows = [row for _, row in read_jsonl(path) if row["source"] == "curated"]
+    rows = [row for _, row in tables.rows(path) if row["source"] == "curated"]
     if not rows:
         raise UserError(
             f"{path}: holds no prompt of source 'curated'. Name a bank that does with --curated."

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +14,12 @@ import pytest
 
 from elo_exp.data import bank
 from elo_exp.files import write_json, write_jsonl
-from elo_exp.records import Prompt
 from prompts.build_bank import LeftOutError, check_options, main, open_question
+from tests.data import write_table
 
 Row = dict[str, Any]
+OUT = Path("out.jsonl")
+CURATED = {"prompt_id": "c1", "source": "curated", "subject": "s", "text": "Safe?"}
 DRUGS = (
     "digoxin",
     "lithium",
@@ -93,36 +95,18 @@ def pool() -> tuple[list[Row], list[Row]]:
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Runs the script on files of the given rows, for two prompts of each data set; the exit code."""
     monkeypatch.chdir(tmp_path)
-    write_jsonl(
-        Path("curated.jsonl"),
-        [
-            {
-                "prompt_id": "c1",
-                "source": "curated",
-                "subject": "s",
-                "text": "Is it safe?",
-            }
-        ],
-    )
+    write_jsonl(Path("curated.jsonl"), [CURATED])
 
     def run(
         *more: str, short: list[Row] | None = None, cases: list[Row] | None = None
     ) -> int:
         write_jsonl(Path("medmcqa.jsonl"), pool()[0] if short is None else short)
         write_jsonl(Path("medqa.jsonl"), pool()[1] if cases is None else cases)
-        given = [
-            "--out=out.jsonl",
-            "--n-medmcqa=2",
-            "--n-medqa=2",
-            "--curated=curated.jsonl",
-        ]
-        return main([*given, "--medmcqa=medmcqa.jsonl", "--medqa=medqa.jsonl", *more])
+        drawn = ("--n-medmcqa=2", "--n-medqa=2", "--curated=curated.jsonl")
+        read = ("--medmcqa=medmcqa.jsonl", "--medqa=medqa.jsonl")
+        return main([f"--out={OUT}", *drawn, *read, *more])
 
     return run
-
-
-def built() -> list[Prompt]:
-    return bank.load(Path("out.jsonl"))
 
 
 # One question
@@ -217,111 +201,88 @@ def test_a_question_with_an_option_on_the_others_is_left_out():
 
 
 def test_the_bank_holds_what_was_asked_for_and_loads(build, capsys):
-    assert build() == 0
-    prompts = built()
-    assert [prompt.source for prompt in prompts] == ["medmcqa_open"] * 2 + [
-        "medqa"
-    ] * 2 + ["curated"]
-    short, case, curated = prompts[0], prompts[2], prompts[4]
-    assert re.fullmatch(r"What is the antidote for poisoning with \w+\?", short.text)
-    assert (short.gold_answer, short.subject, short.tags) == (
-        "Potassium",
-        "pharmacology",
-        ("medmcqa", "anti-dotes-more"),
-    )
-    assert re.fullmatch(
-        r"A man takes \w+\.\nK\+ 5\.9 mEq/L\nWhat is the most likely cause\?", case.text
-    )
+    """Each prompt is named by its row, and no trace of multiple choice is left."""
+    assert build("--n-medmcqa=8") == 0
+    prompts = bank.load(OUT)
+    sources = Counter(prompt.source for prompt in prompts)
+    assert sources == {"medmcqa_open": 8, "medqa": 2, "curated": 1}
+    assert not [p.text for p in prompts if re.search(RESIDUE, p.text)]
+    for i, (drug, short) in enumerate(zip(DRUGS, prompts, strict=False), start=1):
+        assert short.prompt_id == f"medmcqa-{i:06d}"
+        assert short.text == f"What is the antidote for poisoning with {drug}?"
+        assert (short.gold_answer, short.subject) == ("Potassium", "pharmacology")
+        assert short.tags == ("medmcqa", "anti-dotes-more")
+    case, curated = prompts[8], prompts[-1]
+    text = r"A man takes \w+\.\nK\+ 5\.9 mEq/L\nWhat is the most likely cause\?"
+    assert re.fullmatch(text, case.text)
     assert (case.gold_answer, case.subject) == ("Recurrent laryngeal", "usmle step2&3")
     assert (curated.prompt_id, curated.gold_answer) == ("c1", None)
     out = capsys.readouterr().out
-    assert (
-        "medmcqa: 2 of 8 usable questions, from 11 rows; left out: 2 needs its options, 1 has no form"
-        in out
+    counts = (
+        "8 of 8 usable questions, from 11 rows; left out: 2 needs its options, 1 has"
     )
-    assert "out.jsonl: 2 medmcqa_open, 2 medqa, 1 curated" in out
-
-
-def test_a_prompt_is_named_by_its_row(build):
-    short, _ = pool()
-    build("--n-medmcqa=8")
-    by_row = {
-        f"medmcqa-{i:06d}": row["question"].split()[-1]
-        for i, row in enumerate(short, start=1)
-    }
-    asked = [prompt for prompt in built() if prompt.source == "medmcqa_open"]
-    assert [prompt.prompt_id for prompt in asked] == sorted(by_row)[:8]
-    assert all(by_row[prompt.prompt_id] in prompt.text for prompt in asked)
-
-
-def test_no_trace_of_multiple_choice_is_left(build):
-    build("--n-medmcqa=8", "--n-medqa=8")
-    assert not [prompt.text for prompt in built() if re.search(RESIDUE, prompt.text)]
+    assert f"medmcqa: {counts} no form" in out
+    assert "out.jsonl: 8 medmcqa_open, 2 medqa, 1 curated" in out
 
 
 def test_the_seed_alone_decides_what_is_drawn(build):
-    def drawn(seed: int) -> bytes:
+    drawn = []
+    for seed in (1, 1, 2, 3, 4):
         build(f"--seed={seed}")
-        return Path("out.jsonl").read_bytes()
-
-    assert drawn(1) == drawn(1)
-    assert len({drawn(seed) for seed in range(5)}) > 1
+        drawn.append(OUT.read_bytes())
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn)) > 1
 
 
 def test_a_question_asked_twice_counts_once(build, capsys):
-    assert (
-        build(
-            short=[
-                medmcqa("Antidote for opioids"),
-                medmcqa("ANTIDOTE for opioids?"),
-                *pool()[0][:1],
-            ]
-        )
-        == 0
-    )
-    assert (
-        "2 of 2 usable questions, from 3 rows; left out: 1 is asked twice"
-        in capsys.readouterr().out
-    )
+    twice = [medmcqa("Antidote for opioids"), medmcqa("ANTIDOTE for opioids?")]
+    assert build(short=[*twice, *pool()[0][:1]]) == 0
+    said = "2 of 2 usable questions, from 3 rows; left out: 1 is asked twice"
+    assert said in capsys.readouterr().out
 
 
 def test_json_and_parquet_files_give_the_same_bank(build):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     build()
-    expected = built()
+    expected = bank.load(OUT)
     short, cases = pool()
     write_json(Path("medmcqa.json"), short)
-    options = dict.fromkeys(
+    letters = dict.fromkeys(
         "ABCD"
     )  # columns of a parquet file are the same in each row
-    parquet.write_table(
-        pyarrow.Table.from_pylist(
-            [{**row, "options": {**options, **row["options"]}} for row in cases]
-        ),
-        "medqa.parquet",
-    )
+    rows = [{**row, "options": {**letters, **row["options"]}} for row in cases]
+    write_table(Path("medqa.parquet"), rows)
     assert build("--medmcqa=medmcqa.json", "--medqa=medqa.parquet") == 0
-    assert built() == expected
+    assert bank.load(OUT) == expected
 
 
 def test_a_count_of_zero_reads_nothing(build):
     assert build("--n-medqa=0", "--medqa=nowhere.jsonl") == 0
-    assert {prompt.source for prompt in built()} == {"medmcqa_open", "curated"}
+    assert {p.source for p in bank.load(OUT)} == {"medmcqa_open", "curated"}
 
 
-def test_a_name_that_is_no_file_is_loaded_from_the_hub(build, monkeypatch):
+def test_a_name_that_is_no_file_is_loaded_from_the_hub(build, capsys, monkeypatch):
+    """One line where the hub is out of reach, or its library is not installed."""
     asked = []
 
     def load_dataset(name: str, *, split: str) -> list[Row]:
+        if split == "test":
+            raise ConnectionError("no\nnetwork")
         asked.append((name, split))
         return pool()[0]
 
-    monkeypatch.setitem(
-        sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset)
-    )
+    hub = SimpleNamespace(load_dataset=load_dataset)
+    monkeypatch.setitem(sys.modules, "datasets", hub)
     assert build("--medmcqa=openlifescienceai/medmcqa") == 0
     assert asked == [("openlifescienceai/medmcqa", "validation")]
+    OUT.unlink()
+    for library, said in (
+        (hub, "'test' cannot be loaded (no network)."),
+        (None, "pip install"),
+    ):
+        monkeypatch.setitem(sys.modules, "datasets", library)
+        capsys.readouterr()
+        assert build("--medqa=GBaker/MedQA-USMLE-4-options") == 2
+        assert said in refused(capsys)
 
 
 # Refusals
@@ -329,7 +290,7 @@ def test_a_name_that_is_no_file_is_loaded_from_the_hub(build, monkeypatch):
 
 def refused(capsys: pytest.CaptureFixture[str]) -> str:
     """The one line of a refusal, which leaves no bank behind."""
-    assert not Path("out.jsonl").exists()
+    assert not OUT.exists()
     [line] = capsys.readouterr().err.splitlines()
     return line.removeprefix("build_bank.py: ")
 
@@ -337,125 +298,46 @@ def refused(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (
-            {"text": "Why?"},
-            "medmcqa.jsonl:1: the row has no 'opa'. Expected a text; the row has text.",
-        ),
-        (
-            medmcqa(question=" "),
-            "medmcqa.jsonl:1: the row has ' ' as 'question'. Expected a text;",
-        ),
-        (
-            medmcqa(cop=-1),
-            "medmcqa.jsonl:1: 'cop' is -1. Expected the right option, 0 to 3. The test split has no",
-        ),
-        (medmcqa(cop=4), "files of medmcqa.github.io count from 1: subtract 1."),
-        (medmcqa(subject_name=None), "has None as 'subject_name'."),
+        ({"text": "Why?"}, "medmcqa.jsonl:1: the row has no 'opa'. Expected a text; the row has text."),
+        (medmcqa(question=" "), "medmcqa.jsonl:1: the row has ' ' as 'question'. Expected a text;"),
+        (medmcqa(cop=-1), "medmcqa.jsonl:1: 'cop' is -1. Expected the right option, 0 to 3."),
+        (medqa(options=None), "medqa.jsonl:1: 'options' is None. Expected texts by letter."),
+        (medqa(options={"A": 1}), "medqa.jsonl:1: options: the row has 1 as 'A'. Expected a text;"),
+        (medqa(answer_idx="E"), "medqa.jsonl:1: 'answer_idx' is 'E'. Expected one of A, B, C, D."),
+        (medqa(answer="Vagus"), "medqa.jsonl:1: 'answer' is 'Vagus', but option C is"),
     ],
-)
-def test_a_medmcqa_row_without_usable_fields_is_refused(build, capsys, row, message):
-    assert build(short=[row]) == 2
-    assert message in refused(capsys)
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (
-            medqa(options=None),
-            "medqa.jsonl:1: 'options' is None. Expected texts by letter.",
-        ),
-        (
-            medqa(options={"A": 1}),
-            "medqa.jsonl:1: options: the row has 1 as 'A'. Expected a text;",
-        ),
-        (
-            medqa(answer_idx="E"),
-            "medqa.jsonl:1: 'answer_idx' is 'E'. Expected one of A, B, C, D.",
-        ),
-        (
-            medqa(answer="Vagus"),
-            "medqa.jsonl:1: 'answer' is 'Vagus', but option C is 'Recurrent laryngeal'.",
-        ),
-    ],
-)
-def test_a_medqa_row_without_usable_fields_is_refused(build, capsys, row, message):
-    assert build(cases=[row]) == 2
-    assert message in refused(capsys)
-
-
-def test_too_few_usable_questions_are_refused_with_what_was_left_out(build, capsys):
-    assert build("--n-medmcqa=9") == 2
-    assert refused(capsys) == (
-        "medmcqa.jsonl: --n-medmcqa asks for 9 prompts, 8 of its 11 rows can be asked without options; "
-        "left out: 2 needs its options, 1 has no form of a question. Ask for fewer, or give more rows."
-    )
+)  # fmt: skip
+def test_a_row_without_usable_fields_is_refused(build, capsys, row, message):
+    kind = "cases" if message.startswith("medqa") else "short"
+    assert build(**{kind: [row]}) == 2
+    assert refused(capsys).startswith(message)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            "--medqa=nowhere.jsonl",
-            "nowhere.jsonl: cannot be read (No such file or directory). Check the path.",
-        ),
-        (
-            "--medqa=curated.txt",
-            "curated.txt: is no data set. Expected a file ending in .jsonl, .json, .parquet, or",
-        ),
-        (
-            "--medqa=bad.json",
-            "bad.json: found no list of objects. Name a file with one object a line .jsonl.",
-        ),
-        (
-            "--medqa=broken.json",
-            "broken.json: not JSON (Expecting value: line 1 column 1 (char 0)).",
-        ),
+        ("--n-medmcqa=9", "medmcqa.jsonl: --n-medmcqa asks for 9 prompts, 8 of its 11 rows can be"),
+        ("--medqa=nowhere.jsonl", "nowhere.jsonl: cannot be read (No such file or directory)."),
+        ("--medqa=curated.txt", "curated.txt: is no data set. Expected a file ending in .jsonl,"),
+        ("--medqa=bad.json", "bad.json: found no list of objects. Name a file with one object a"),
+        ("--medqa=broken.json", "broken.json: not JSON (Expecting value: line 1 column 1"),
         ("--medqa=bad.parquet", "bad.parquet: cannot be read as parquet ("),
         ("--curated=medqa.jsonl", "medqa.jsonl:1: the row has no 'prompt_id'."),
         ("--curated=plain.jsonl", "plain.jsonl: holds no prompt of source 'curated'."),
-        (
-            "--out=curated.jsonl",
-            "curated.jsonl: is the bank whose curated prompts are copied.",
-        ),
+        ("--out=curated.jsonl", "curated.jsonl: is the bank whose curated prompts are copied."),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_file_is_refused(build, capsys, given, message):
     Path("bad.json").write_text('{"question": "Why?"}', encoding="utf-8")
     Path("broken.json").write_text("nothing", encoding="utf-8")
     Path("bad.parquet").write_text("nothing", encoding="utf-8")
-    plain = {"prompt_id": "p", "source": "medqa", "subject": "s", "text": "Why?"}
-    Path("plain.jsonl").write_text(json.dumps(plain), encoding="utf-8")
+    write_jsonl(Path("plain.jsonl"), [{**CURATED, "source": "medqa"}])
     assert build(given) == 2
-    assert message in refused(capsys)
-
-
-def test_the_hub_needs_the_library(build, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    assert build("--medqa=GBaker/MedQA-USMLE-4-options") == 2
-    assert (
-        "the hub needs the library 'datasets'. Install it with: pip install -e '.[bank]'"
-        in refused(capsys)
-    )
-
-
-def test_a_hub_out_of_reach_is_one_line(build, capsys, monkeypatch):
-    def load_dataset(name: str, *, split: str) -> list[Row]:
-        raise ConnectionError("no\nnetwork")
-
-    monkeypatch.setitem(
-        sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset)
-    )
-    assert build("--medqa=GBaker/MedQA-USMLE-4-options") == 2
-    assert (
-        refused(capsys)
-        == "GBaker/MedQA-USMLE-4-options: split 'test' cannot be loaded (no network)."
-    )
+    assert refused(capsys).startswith(message)
 
 
 def test_a_negative_count_is_refused(build, capsys):
     with pytest.raises(SystemExit, match="2"):
         build("--n-medqa=-1")
-    assert (
-        "argument --n-medqa: found -1. Expected 0 or more." in capsys.readouterr().err
-    )
+    said = "argument --n-medqa: found -1. Expected 0 or more."
+    assert said in capsys.readouterr().err
