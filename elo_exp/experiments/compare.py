@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 _FITTED = "bradley_terry"  # the method whose parts by prompt are known
 _ELSEWHERE = ("tracker", "cache_dir", "figures")  # settings that change no result
 _NO_BATTLES = Battles.from_rows([])
+_MAX_NAMED = 4  # models in a message
 _SAME_FIT = 0.01  # rating points between a run's rating and the fit of its battles
 
 
@@ -49,11 +50,11 @@ class Compare:
         }
 
     def dry_run(self, context: Context) -> None:
-        for left_out in _found(self.runs).left_out:
+        for left_out in _read(self.runs).left_out:
             logger.warning("warning: left out of the comparison: %s", left_out)
 
     def run(self, context: Context) -> Report:
-        found = _compare(_found(self.runs).runs)
+        found = _compare(_read(self.runs).runs)
         return Report(
             headline=max(
                 (abs(row["shift"]) for row in compare_report.moved(found)), default=0.0
@@ -97,28 +98,32 @@ def _compare(chosen: Sequence[FinishedRun]) -> Comparison:
         overlaps=overlaps,
         answers=list(_answer_rows(chosen)),
         settings=runs.differing({r.name: _settings(r) for r in chosen}),
-        inputs=_inputs(chosen),
+        inputs=list(_input_rows(chosen)),
         versions=runs.differing({r.name: _versions(r) for r in chosen}),
     )
 
 
-def _found(folders: Sequence[str]) -> FoundRuns:
+def _read(folders: Sequence[str]) -> FoundRuns:
     """Raises UserError where there are not two runs that can be compared with the first."""
     if not folders:
         raise UserError(
-            "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]', a sweep, or 'runs=[DIR/*]'."
+            "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]', a sweep, or "
+            "'runs=[DIR/*]'."
         )
     found = runs.read(folders)
-    chosen = found.runs
-    if len(chosen) < 2:
-        said = f"one finished run, {chosen[0].folder}" if chosen else "no finished run"
-        raise UserError(f"runs: found {said}. Comparing takes two or more.")
-    first, *others = chosen
+    if len(found.runs) < 2:
+        one = (
+            f"one finished run, {found.runs[0].folder}"
+            if found.runs
+            else "no finished run"
+        )
+        raise UserError(f"runs: found {one}. Comparing takes two or more.")
+    first, *others = found.runs
     for other in others:
         if not _entrants(first) & _entrants(other):
             raise UserError(
                 f"runs: {other.name} has no entrant and dimension in common with {first.name}: "
-                f"{_said(other)}, against {_said(first)}. Compare runs that share some."
+                f"{_described(other)}, against {_described(first)}. Compare runs that share some."
             )
     return found
 
@@ -127,18 +132,19 @@ def _entrants(r: FinishedRun) -> set[tuple[str, str]]:
     return {
         (dimension, model)
         for dimension in r.dimensions
-        for m in r.methods(dimension)
-        for model in r.board(m, dimension)
+        for method in r.methods(dimension)
+        for model in r.board(method, dimension)
     }
 
 
-def _said(r: FinishedRun) -> str:
-    some = sorted({model for _, model in _entrants(r)})
-    more = f" and {len(some) - 4} more" if len(some) > 4 else ""
-    return f"{', '.join(some[:4])}{more} on {', '.join(r.dimensions)}"
+def _described(r: FinishedRun) -> str:
+    models = sorted({model for _, model in _entrants(r)})
+    n_more = len(models) - _MAX_NAMED
+    more = f" and {n_more} more" if n_more > 0 else ""
+    return f"{', '.join(models[:_MAX_NAMED])}{more} on {', '.join(r.dimensions)}"
 
 
-# Ratings, and how far they moved from those of the first run
+# How far ratings moved from those of the first run
 
 
 def _overlaps(
@@ -178,7 +184,7 @@ def _rated(r: FinishedRun, method: str, dimension: str) -> dict[str, float]:
 
 
 def _fit(r: FinishedRun, some: Battles, dimension: str) -> Influence | str:
-    """The run's Bradley-Terry ratings by the parts of its prompts; in words, why they are not known."""
+    """A run's Bradley-Terry ratings by the parts of its prompts; or, in words, why not."""
     stored = _rated(r, _FITTED, dimension)
     if not stored:
         return f"{r.name} has no Bradley-Terry ratings"
@@ -235,15 +241,14 @@ def _overlap(
 def _rating_row(
     r: FinishedRun, dimension: str, method: str, model: str, shift: Shift | None
 ) -> Row:
-    moved = {} if shift is None else shift.to_dict()
     names = ("std_error", "ci_low", "ci_high", "p_value", "p_holm")
     return {
         "run": r.name,
         "dimension": dimension,
         "method": method,
         **r.board(method, dimension)[model].to_dict(),
-        "shift": moved.get("shift"),
-        **{f"shift_{name}": moved.get(name) for name in names},
+        "shift": getattr(shift, "shift", None),
+        **{f"shift_{name}": getattr(shift, name, None) for name in names},
     }
 
 
@@ -256,18 +261,15 @@ def _run_row(r: FinishedRun) -> Row:
         "n_battles",
         "started_at",
         "finished_at",
+        "usage",
+        "paid_before",
     )
-    return {"run": r.name, "folder": str(r.folder)} | {
-        name: r.manifest.get(name) for name in (*names, "usage", "paid_before")
-    }
+    about = {name: r.manifest.get(name) for name in names}
+    return {"run": r.name, "folder": str(r.folder), **about}
 
 
 def _judge_row(r: FinishedRun, dimension: str) -> Row:
     """Nulls where no judge was asked in the run."""
-    of: Mapping[str, Any] = next(
-        (q for q in r.manifest.get("judge_quality", ()) if q["dimension"] == dimension),
-        {},
-    )
     names = (
         "n_judgments",
         "n_flips",
@@ -278,65 +280,47 @@ def _judge_row(r: FinishedRun, dimension: str) -> Row:
         "n_invalid",
         "invalid_rate",
     )
-    convergence = r.parameters("elo", dimension).get("convergence")
+    every = {q["dimension"]: q for q in r.manifest.get("judge_quality", ())}
+    quality: Mapping[str, Any] = every.get(dimension, {})
     return {
         "run": r.name,
         "dimension": dimension,
-        **{name: of.get(name) for name in names},
-        "elo_convergence": convergence,
+        **{name: quality.get(name) for name in names},
+        "elo_convergence": r.parameters("elo", dimension).get("convergence"),
     }
 
 
 def _answer_rows(chosen: Sequence[FinishedRun]) -> Iterator[Row]:
     """How many answers on shared prompts are the same as in the first run, by entrant."""
     first, *others = chosen
-    before = {
-        entrant: first.responses(entrant)
-        for entrant in first.manifest.get("entrants", ())
-    }
+    entrants = first.manifest.get("entrants", ())
+    before = {entrant: first.responses(entrant) for entrant in entrants}
     for other in others:
         for entrant, texts in before.items():
             after = other.responses(entrant)
-            shared = [prompt for prompt in texts if prompt in after]
-            if shared:
-                n_same = sum(texts[prompt] == after[prompt] for prompt in shared)
-                yield {
-                    "run": other.name,
-                    "entrant": entrant,
-                    "n_shared": len(shared),
-                    "n_same": n_same,
-                }
+            same = [
+                texts[prompt] == after[prompt] for prompt in texts if prompt in after
+            ]
+            if same:
+                counts = {"n_shared": len(same), "n_same": sum(same)}
+                yield {"run": other.name, "entrant": entrant, **counts}
 
 
 def _settings(r: FinishedRun) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in r.manifest["config"].items()
-        if name not in _ELSEWHERE
-    }
+    config = r.manifest["config"].items()
+    return {name: value for name, value in config if name not in _ELSEWHERE}
 
 
 def _versions(r: FinishedRun) -> dict[str, Any]:
-    return {
-        "git_commit": r.manifest.get("git_commit"),
-        **r.manifest.get("versions", {}),
-    }
+    commit = r.manifest.get("git_commit")
+    return {"git_commit": commit, **r.manifest.get("versions", {})}
 
 
-def _inputs(chosen: Sequence[FinishedRun]) -> list[Row]:
+def _input_rows(chosen: Sequence[FinishedRun]) -> Iterator[Row]:
     """The SHA-256 of each input file that at least two runs read."""
     hashes = {r.name: r.manifest.get("input_hashes", {}) for r in chosen}
-    found: list[Row] = []
     for name in dict.fromkeys(chain.from_iterable(hashes.values())):
-        by_run = {
-            run_name: some[name] for run_name, some in hashes.items() if name in some
-        }
+        by_run = {run: some[name] for run, some in hashes.items() if name in some}
         if len(by_run) > 1:
-            found.append(
-                {
-                    "input": name,
-                    "same": len(set(by_run.values())) == 1,
-                    "sha256": by_run,
-                }
-            )
-    return found
+            is_same = len(set(by_run.values())) == 1
+            yield {"input": name, "same": is_same, "sha256": by_run}
