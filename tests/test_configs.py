@@ -368,7 +368,13 @@ class FirstLetter:
 RATING = """\
 from dataclasses import dataclass
 
+from elo_exp.ratings.elo import PermutationElo
 from elo_exp.ratings.leaderboard import Leaderboard
+
+
+class EveryTie(PermutationElo):
+    def played(self, battles):
+        return battles
 
 
 @dataclass(kw_only=True)
@@ -392,11 +398,13 @@ def test_a_judge_and_a_rating_of_your_own_are_a_class_and_a_file_each(tmp_path: 
         "my_judge.py": JUDGE,
         "my_rating.py": RATING,
         "mine/judge/first.yaml": "_target_: my_judge.FirstLetter\nletter: A\n",
+        "mine/elo/every_tie.yaml": "defaults: [default, _self_]\n_target_: my_rating.EveryTie\n",
         "mine/rating/battles.yaml": "# @package rating.battles\n_target_: my_rating.Battles\npoints: 10\n",
     }
     write_files(tmp_path, written)
     chosen_parts = (
         "judge=first",
+        "elo=every_tie",
         "rating=[bradley_terry,battles]",
         "rubric=[clinical_utility]",
         *LOCAL,
@@ -405,7 +413,9 @@ def test_a_judge_and_a_rating_of_your_own_are_a_class_and_a_file_each(tmp_path: 
 
     (quality,) = ran.read("manifest.json")["judge_quality"]
     assert (quality["flip_rate"], quality["first_shown_rate"]) == (1.0, 1.0)
-    found = ran.read("ratings.json")["dimensions"]["clinical_utility"]["battles"]
+    dimension = ran.read("ratings.json")["dimensions"]["clinical_utility"]
+    assert dimension["elo"]["n_matches"] == quality["n_judgments"]  # all of them ties
+    found = dimension["battles"]
     assert (found["label"], found["interval"]) == ("Battles fought", None)
     assert (
         sum(row["rating"] for row in found["ratings"])
