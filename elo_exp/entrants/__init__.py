@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from elo_exp.api.costs import Budget, Prices, entrant_budget
-from elo_exp.api.jobs import Api, Completion, Message
+from elo_exp.api.costs import Prices, entrant_budget
+from elo_exp.api.jobs import Api, Model
 from elo_exp.records import ForcedLogprob, Prompt, Response
 from elo_exp.types import Count, Dollars
 
@@ -84,18 +84,11 @@ class Policy(LoadedEntrant, Protocol):
 
 
 @runtime_checkable
-class HostedEntrant(ModelEntrant, Protocol):
+class HostedEntrant(ModelEntrant, Model, Protocol):
     """An entrant behind an API: it builds requests and knows prices; pipeline and api send them."""
 
     api: Api
     concurrency: int  # requests at a time
-    max_tokens: int
-    budget: Budget
-    budget_setting: str  # the setting that holds the cap, for messages
-    server: str  # its name, for messages
-
-    @property
-    def model(self) -> str: ...
 
     @property
     def may_bill(self) -> bool:
@@ -103,14 +96,6 @@ class HostedEntrant(ModelEntrant, Protocol):
 
     def preflight(self) -> None:
         """Raise UserError for what would stop the first request, such as a missing key."""
-
-    def prices_of(self, model: str) -> Prices | None:
-        """Return a model's prices; None where they are not known, and no dollars are counted."""
-
-    def params(self, request: Prompt, ttl: str | None) -> dict[str, Any]:
-        """Return the body of a request."""
-
-    def parse(self, message: Message) -> Completion: ...
 
 
 @dataclass(kw_only=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from elo_exp.api.batches import BatchApi, BatchSettings
-from elo_exp.api.costs import Budget, Prices
-from elo_exp.api.jobs import Api, Completion, Message
+from elo_exp.api.costs import Budget
+from elo_exp.api.jobs import Api, Model
 from elo_exp.api.token_estimator import TokenEstimator
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
@@ -52,7 +52,7 @@ class OfflineJudge(Judge, Protocol):
 
 
 @runtime_checkable
-class PaidJudge(Judge, Protocol):
+class PaidJudge(Judge, Model, Protocol):
     """A judge behind an API: it builds requests and knows prices; pipeline and api send them."""
 
     api: Api
@@ -61,29 +61,15 @@ class PaidJudge(Judge, Protocol):
     pause_seconds: float  # between looks at what other processes pay for
     # Prompt cache: measured, 1h, 5m or none; None: the server decides.
     cache: str | None
-    max_tokens: int
-    budget: Budget
-    budget_setting: str  # the setting that holds the cap, for messages
     estimator: TokenEstimator
     expected_output_tokens: int
     expected_hit_rate: float
 
-    @property
-    def server(self) -> str:
-        """Name of the server, for messages."""
-
     def preflight(self) -> None:
         """Raise UserError for what would stop the first paid call, such as a missing key."""
 
-    def prices_of(self, model: str) -> Prices | None: ...
-
     def token_counter(self) -> Callable[[Mapping[str, Any]], int] | None:
         """Return what counts the tokens of a request free of charge; None where nothing does."""
-
-    def params(self, request: JudgeRequest, ttl: str | None) -> dict[str, Any]:
-        """Return the body of a request; `ttl` is its time to live in the prompt cache, if any."""
-
-    def parse(self, message: Message) -> Completion: ...
 
 
 @runtime_checkable
