@@ -114,13 +114,21 @@ def page(
     standings: Standings,
     plots: Sequence[Plot] = (),
     quality: Sequence[JudgeQuality] = (),
+    *,
+    title: str = "run",
+    comparisons: Any = None,
+    judgments: Any = None,
     **changes: Any,
 ) -> Reader:
-    manifest = MANIFEST | changes
-    title = changes.get("title", "run")
     return Reader(
         tournament_page.page(
-            standings, plots, title=title, manifest=manifest, quality=quality
+            standings,
+            plots,
+            title=title,
+            manifest=MANIFEST | changes,
+            quality=quality,
+            comparisons=comparisons,
+            judgments=judgments,
         )
     )
 

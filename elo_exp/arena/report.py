@@ -14,8 +14,8 @@ from elo_exp.arena.placement import Placement
 from elo_exp.data.battles import Battles
 from elo_exp.files import safe_name, write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
-from elo_exp.records import Battle, Plot
-from elo_exp.report import artifacts, tournament_page
+from elo_exp.records import Battle, Comparison, Judgment, Plot
+from elo_exp.report import artifacts, tournament_page, viewer
 from elo_exp.report.formats import between, number
 from elo_exp.report.page import colors, cost, render, scale
 
@@ -314,9 +314,11 @@ def page(
     *,
     title: str,
     manifest: Mapping[str, Any],
+    comparisons: Sequence[Comparison] = (),
+    judgments: Sequence[Judgment] = (),
 ) -> str:
-    """Return the whole report as one HTML file."""
-    board = placement.board
+    """Return the whole report as one HTML file, with the comparisons and their judgments."""
+    board, name = placement.board, placement.dimension
     agreement = placement.calibration.agreement if placement.calibration else None
     return render(
         "arena",
@@ -333,6 +335,9 @@ def page(
         dimensions=[tournament_page.dimension(standings, placement.dimension, quality)],
         color=colors(placement.placed),
         scale=scale(board.ratings),
+        texts=viewer.texts(
+            {name: comparisons}, {name: judgments}, tournament_page.points(standings)
+        ),
         label=board.label,
         interval=board.interval,
         limits={"rows": len(board.models)},

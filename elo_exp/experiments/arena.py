@@ -193,7 +193,14 @@ def report(
         tables={"judge_quality": [quality_row(quality)], "verdicts": verdicts},
         figures=lambda: _figures(found),
         page=lambda title, manifest, figures: arena_report.page(
-            found, rated, quality, figures, title=title, manifest=manifest
+            found,
+            rated,
+            quality,
+            figures,
+            title=title,
+            manifest=manifest,
+            comparisons=run.comparisons,
+            judgments=run.judgments,
         ),
     )
 

@@ -12,6 +12,7 @@ from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Report, Rows
 from elo_exp.records import Plot
 from elo_exp.report import artifacts, tournament_page
+from elo_exp.report.viewer import Comparisons, Judgments
 
 
 def report(
@@ -22,8 +23,13 @@ def report(
     quality: Sequence[JudgeQuality] = (),
     tables: Mapping[str, Rows] | None = None,
     written: Sequence[Path] = (),
+    comparisons: Comparisons | None = None,
+    judgments: Judgments | None = None,
 ) -> Report:
-    """Write what every experiment leaves that ends in ratings, and report it."""
+    """Write what every experiment leaves that ends in ratings, and report it.
+
+    comparisons, judgments  by dimension, where the page is to show them
+    """
     return Report(
         headline=artifacts.headline(standings),
         text=artifacts.table(standings, quality),
@@ -34,7 +40,13 @@ def report(
         series=_traces(standings),
         figures=lambda: _figures(standings),
         page=lambda title, manifest, figures: tournament_page.page(
-            standings, figures, title=title, manifest=manifest, quality=quality
+            standings,
+            figures,
+            title=title,
+            manifest=manifest,
+            quality=quality,
+            comparisons=comparisons,
+            judgments=judgments,
         ),
     )
 

@@ -120,6 +120,8 @@ class Tournament(Judged):
                 comparisons=comparisons,
                 judgments=judgments,
             ),
+            comparisons=comparisons,
+            judgments=judgments,
         )
 
     @property

@@ -14,9 +14,11 @@ from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.win_rates import shares
 from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard
 from elo_exp.records import Plot
+from elo_exp.report import viewer
 from elo_exp.report.checks import Check, checks
 from elo_exp.report.findings import Finding, companion, finding
 from elo_exp.report.page import colors, cost, render, scale
+from elo_exp.report.viewer import Comparisons, Judgments
 
 MAX_ROWS = 100  # entrants of a leaderboard; all are in ratings.json
 MAX_MATRIX = 20  # entrants of a matrix of win rates
@@ -93,8 +95,14 @@ def page(
     title: str,
     manifest: Mapping[str, Any],
     quality: Sequence[JudgeQuality] = (),
+    comparisons: Comparisons | None = None,
+    judgments: Judgments | None = None,
 ) -> str:
-    """Return the whole report as one HTML file. `manifest`: the contents of manifest.json."""
+    """Return the whole report as one HTML file.
+
+    manifest     the contents of manifest.json
+    comparisons  with all texts, and their judgments; None where they are not known
+    """
     by_dimension = {q.dimension: q for q in quality}
     dimensions = [
         dimension(standings, name, by_dimension.get(name))
@@ -114,6 +122,7 @@ def page(
         scale=scale(r for board in boards for r in board.ratings),
         label=boards[0].label if boards else None,
         interval=next((b.interval for b in boards if b.interval), None),
+        texts=viewer.texts(comparisons or {}, judgments or {}, points(standings)),
         limits={"rows": MAX_ROWS, "matrix": MAX_MATRIX},
         k=standings.k,
         ks=ks,
@@ -122,6 +131,15 @@ def page(
         enough_k=next((k for k in ks if _covers(dimensions, k)), None),
         **cost(manifest.get("usage"), manifest.get("paid_before")),
     )
+
+
+def points(standings: Standings) -> dict[str, dict[str, float]]:
+    """Return the ratings of the primary method by dimension and model."""
+    boards = standings.companions.get(companion(standings) or "", {})
+    return {
+        name: {r.model: r.rating for r in board.ratings if r.rating is not None}
+        for name, board in boards.items()
+    }
 
 
 def dimension(
