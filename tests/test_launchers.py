@@ -7,7 +7,6 @@ joblib has worker processes on this machine. submitit sends jobs to Slurm; submi
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sqlite3
@@ -89,59 +88,41 @@ def ended(command: subprocess.Popen[str], folder: Path) -> Ran:
     return Ran(folder, command.returncode, out, err)
 
 
-def results(sweep: Ran, n: int) -> list[object]:
-    """The ratings of each of its n jobs."""
-    return [
-        json.loads((sweep.run_dir / str(job) / "elo_results.json").read_text())
-        for job in range(n)
-    ]
+def results(sweep: Ran) -> list[str]:
+    """The ratings of each of its two jobs."""
+    return [(sweep.run_dir / job / "elo_results.json").read_text() for job in "01"]
 
 
 def store(folder: Path) -> Path:
     return folder / "outputs/cache/store.sqlite"
 
 
-# Eight at once
+# Four at once
 
 
-@pytest.mark.parametrize(
-    ("values", "n"),
-    [("8,16", 2), pytest.param("8,16,32,64", 4, marks=pytest.mark.slow)],
-    ids=["four", "eight"],
-)
 def test_jobs_of_two_launchers_at_once_make_and_pay_for_everything_once(
-    tmp_path: Path, values: str, n: int
+    tmp_path: Path,
 ):
     """Six answers and twelve queries are wanted by each of them; equal settings have equal results."""
     with AnthropicServer(
         verdicts=longer, outcomes=answered, seconds_to_end=1.0
     ) as server:
+        given = ("-m", "elo.k=8,16", *paid(server, tmp_path))
         sweeps = [
-            start(
-                "-m",
-                f"elo.k={values}",
-                *launcher,
-                *paid(server, tmp_path),
-                folder=tmp_path,
-                **key(server),
-            )
+            start(*given, *launcher, folder=tmp_path, **key(server))
             for launcher in (JOBLIB, SUBMITIT)
         ]
         by_joblib, by_submitit = (ended(sweep, tmp_path) for sweep in sweeps)
     assert (by_joblib.code, by_submitit.code) == (0, 0), by_joblib.err + by_submitit.err
     assert len(server.meter.billed) == N_QUERIES
-    assert set(server.meter.billed.values()) == {1}
     assert len(server.meter.billed_bodies) == N_QUERIES + N_PROMPTS
     assert set(server.meter.billed_bodies.values()) == {1}
-    assert results(by_joblib, n) == results(by_submitit, n)
-    assert results(by_joblib, n)[0] != results(by_joblib, n)[1]  # of another K
+    assert results(by_joblib) == results(by_submitit)
+    assert results(by_joblib)[0] != results(by_joblib)[1]  # of another K
     for sweep in (by_joblib, by_submitit):
-        assert f"sweep: {n} of {n} jobs finished" in sweep.out
-    left = [
-        rows(store(tmp_path), f"SELECT * FROM {table}")
-        for table in ("claims", "owners")
-    ]
-    assert left == [[], []]
+        assert "sweep: 2 of 2 jobs finished" in sweep.out
+    for table in ("claims", "owners"):
+        assert rows(store(tmp_path), f"SELECT * FROM {table}") == []
 
 
 # Killed, interrupted, refused
@@ -160,7 +141,7 @@ def workers(path: Path, n: int) -> list[int]:
     """The n processes that want the verdicts, the one first whose batch the server has."""
     query = "SELECT pid, state FROM owners LEFT JOIN batches USING (owner) ORDER BY state IS NULL"
     found: list[Any] = []
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 600
     while (
         not (len(found) == n and found[0][1] == "submitted")
         and time.monotonic() < give_up
@@ -299,66 +280,49 @@ def test_a_bug_in_a_job_is_told_in_words_and_in_full_in_its_log(
     assert 'raise OddError("a bug", status=500)' in log
 
 
-def test_a_launcher_that_is_not_installed_is_named_with_what_brings_it(tmp_path: Path):
-    ran = attempt("-m", "elo.k=8,16", "hydra/launcher=ray", folder=tmp_path)
-    assert (ran.code, ran.err) == (
-        2,
-        "elo_exp: hydra/launcher=ray: is not installed. pip install 'elo-exp[ray]' brings it.\n",
-    )
-
-
-def test_without_slurm_it_is_one_line(tmp_path: Path):
-    ran = attempt(
-        "-m",
-        "elo.k=8,16",
-        "hydra/launcher=submitit_slurm",
-        folder=tmp_path,
-        PATH="/nowhere",
-    )
-    assert ran.code == 2
-    assert ran.err == (
-        "elo_exp: hydra/launcher=submitit_slurm: found no srun here. Start it where jobs are submitted to Slurm.\n"
-    )
+@pytest.mark.parametrize(
+    ("launcher", "line"),
+    [
+        ("ray", "is not installed. pip install 'elo-exp[ray]' brings it."),
+        ("submitit_slurm", "found no srun here. Start it where jobs are submitted"),
+    ],
+)
+def test_a_launcher_that_cannot_start_is_one_line(
+    tmp_path: Path, launcher: str, line: str
+):
+    chosen = f"hydra/launcher={launcher}"
+    ran = attempt("-m", "elo.k=8,16", chosen, folder=tmp_path, PATH="/nowhere")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert ran.err.startswith(f"elo_exp: {chosen}: {line}")
 
 
 # Shares of the answers
 
 
-SHARED = ("entrant=[probe_reference,probe_partial]",)
+def of_the_whole(folder: Path, *chosen: str) -> str:
+    """What one share of one finds in the store."""
+    return run("shard=0/1", *chosen, folder=folder).out.partition(";")[0]
+
+
+SHARED = "entrant=[probe_reference,probe_partial]"
+ALL_THERE = "shard 0/1: 0 responses made, 12 were there"
 
 
 def test_an_array_of_shares_fills_one_store(tmp_path: Path):
-    chosen = (*SHARED, f"prompts.bank_path={bank(tmp_path)}")
-    shares = run(
-        "-m", "shard=0/3,1/3,2/3", *JOBLIB, *chosen, folder=tmp_path, anew=True
-    )
+    chosen = (SHARED, f"prompts.bank_path={bank(tmp_path)}")
+    given = ("-m", "shard=0/3,1/3,2/3", *JOBLIB, *chosen)
+    shares = run(*given, folder=tmp_path, anew=True)
     assert "sweep: 3 of 3 jobs finished" in shares.out
-    whole = run("shard=0/1", *chosen, folder=tmp_path)
-    assert whole.out.startswith(
-        "shard 0/1: 0 responses made, 12 were there; run without shard="
-    )
+    assert of_the_whole(tmp_path, *chosen) == ALL_THERE
 
 
 def test_an_array_of_shares_with_a_store_each_is_merged(tmp_path: Path):
     """As on machines that share no disk."""
-    chosen = (*SHARED, f"prompts.bank_path={bank(tmp_path)}")
-    run(
-        "-m",
-        "shard=0/2,1/2",
-        "cache_dir=shares/${hydra:job.num}",
-        *chosen,
-        folder=tmp_path,
-    )
+    chosen = (SHARED, f"prompts.bank_path={bank(tmp_path)}")
+    own = "cache_dir=shares/${hydra:job.num}"
+    run("-m", "shard=0/2,1/2", own, *chosen, folder=tmp_path)
     files = ",".join(f"shares/{n}/store.sqlite" for n in range(2))
-    merged = run(
-        "-m",
-        "experiment=store",
-        "store.action=merge",
-        f"store.file={files}",
-        folder=tmp_path,
-    )
+    store = ("experiment=store", "store.action=merge", f"store.file={files}")
+    merged = run("-m", *store, folder=tmp_path)
     assert merged.out.count("6 answers there, 6 of them new here") == 2
-    whole = run("shard=0/1", *chosen, folder=tmp_path)
-    assert whole.out.startswith(
-        "shard 0/1: 0 responses made, 12 were there; run without shard="
-    )
+    assert of_the_whole(tmp_path, *chosen) == ALL_THERE

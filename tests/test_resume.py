@@ -43,7 +43,7 @@ def sweeps(folder: Path) -> list[Path]:
 
 def test_a_sweep_that_was_killed_goes_on_in_the_folder_that_is_named(tmp_path: Path):
     process = start(*SWEEP, folder=tmp_path)
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 600
     while not any(manifests(sweep) for sweep in sweeps(tmp_path)):
         assert time.monotonic() < give_up
         assert process.poll() is None

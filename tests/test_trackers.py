@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from elo_exp.files import write_jsonl
 from elo_exp.records import UserError
 from elo_exp.trackers import RunInfo
 from elo_exp.trackers.wandb import WandbTracker
@@ -32,64 +33,34 @@ class Logged:
 
     def __init__(self, run_dir: Path, folder: Path) -> None:
         (self.path,) = run_dir.glob("wandb/offline-run-*/run-*.wandb")
-        program = (
-            sys.executable,
-            "-m",
-            "wandb",
-            "leet",
-            "inspect",
-            "--json",
-            str(self.path),
-        )
-        inspected = attempt_program(*program, folder=folder)
+        program = (sys.executable, "-m", "wandb", "leet", "inspect", "--json")
+        inspected = attempt_program(*program, str(self.path), folder=folder)
         assert inspected.code == 0, inspected.err
         self._records = [json.loads(line) for line in inspected.out.splitlines()]
+        (self.run,) = self.of("run")
+        self.config: Record = self.run["config"]["update"]
+        self.exit_code = int(self.of("exit")[0]["exit_code"])
+        self.history: list[Record] = [record["item"] for record in self.of("history")]
+        self.summary: Record = {}
+        for record in self.of("summary"):
+            self.summary |= record["update"]
 
     def of(self, kind: str) -> list[Record]:
         return [record[kind] for record in self._records if record["type"] == kind]
 
-    @property
-    def run(self) -> Record:
-        (record,) = self.of("run")
-        return record
-
-    @property
-    def exit_code(self) -> int:
-        return int(self.of("exit")[0]["exit_code"])
-
-    @property
-    def config(self) -> Record:
-        return dict(self.run["config"]["update"])
-
-    @property
-    def history(self) -> list[Record]:
-        return [record["item"] for record in self.of("history")]
-
-    @property
-    def summary(self) -> Record:
-        updates = (record["update"] for record in self.of("summary"))
-        return {name: value for update in updates for name, value in update.items()}
-
     def media(self, key: str) -> Record:
-        """The properties of what was logged under a key."""
-        (item,) = (
-            row
+        """The properties of what was logged under a key, and its file."""
+        start = f"{key}."
+        (found,) = (
+            {k.removeprefix(start): v for k, v in row.items() if k.startswith(start)}
             for row in self.history
-            if any(name.startswith(f"{key}.") for name in row)
+            if any(name.startswith(start) for name in row)
         )
-        prefix = f"{key}."
-        return {
-            k.removeprefix(prefix): v for k, v in item.items() if k.startswith(prefix)
-        }
+        return found | {"file": self.path.parent / "files" / found["path"]}
 
     def table(self, key: str) -> list[Record]:
-        table = json.loads(
-            self.file(self.media(key)["path"]).read_text(encoding="utf-8")
-        )
+        table = json.loads(self.media(key)["file"].read_text(encoding="utf-8"))
         return [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
-
-    def file(self, name: str) -> Path:
-        return self.path.parent / "files" / name
 
 
 def run_at_a_terminal(*arguments: str, folder: Path) -> tuple[int, str]:
@@ -104,7 +75,7 @@ def run_at_a_terminal(*arguments: str, folder: Path) -> tuple[int, str]:
         stderr=terminal,
     )
     os.close(terminal)
-    timer = threading.Timer(60, process.kill)
+    timer = threading.Timer(600, process.kill)
     timer.start()
     screen = b""
     with suppress(OSError):  # the other end closes when the process ends
@@ -149,36 +120,30 @@ def run_info(folder: Path) -> RunInfo:
 # Weights & Biases
 
 
-def test_a_run_has_the_name_of_its_folder_and_its_configuration(logged: Logged):
-    record, config = logged.run, logged.config
+def test_a_run_has_its_name_configuration_ratings_quality_and_spend(
+    logged: Logged, folder: Path
+):
+    record, config, summary = logged.run, logged.config, logged.summary
     assert (record["display_name"], record["job_type"]) == ("tracked", "tournament")
     assert (record["project"], logged.exit_code) == ("elo_exp", 0)
     assert "run_group" not in record
     assert (config["elo"]["k"], config["mode"]["name"]) == (12, "demo")
     assert (config["judge_model"], config["entrants"]) == ("lexical", ", ".join(PROBES))
-
-
-def test_the_summary_has_ratings_judge_quality_and_spend(logged: Logged, folder: Path):
-    results = json.loads(
-        (folder / "tracked/elo_results.json").read_text(encoding="utf-8")
-    )
-    for dimension in DIMENSIONS:
-        for name in PROBES:
-            elo = results["primary"][dimension][name]
-            assert logged.summary[f"elo/{dimension}/{name}"] == elo["mean"]
-            assert (
-                logged.summary[f"elo_ordering_error/{dimension}/{name}"] == elo["sem"]
-            )
-            assert f"bradley_terry/{dimension}/{name}" in logged.summary
-        assert logged.summary[f"judge/{dimension}/flip_rate"] == 0
-    assert logged.summary["usage/judge_calls"] > 0
+    text = (folder / "tracked/elo_results.json").read_text(encoding="utf-8")
+    for dimension, by_model in json.loads(text)["primary"].items():
+        for name, elo in by_model.items():
+            place = f"{dimension}/{name}"
+            assert summary[f"elo/{place}"] == elo["mean"]
+            assert summary[f"elo_ordering_error/{place}"] == elo["sem"]
+            assert f"bradley_terry/{place}" in summary
+        assert summary[f"judge/{dimension}/flip_rate"] == 0
+    assert summary["usage/judge_calls"] > 0
 
 
 def test_traces_are_line_charts_over_the_number_of_permutations(logged: Logged):
     names = {f"trace/{dimension}/{name}" for dimension in DIMENSIONS for name in PROBES}
-    steps = {
-        m["name"]: m["step_metric"] for m in logged.of("metric") if "step_metric" in m
-    }
+    metrics = [m for m in logged.of("metric") if "step_metric" in m]
+    steps = {m["name"]: m["step_metric"] for m in metrics}
     assert steps == dict.fromkeys(names, "n_perms")
     rows = [row for row in logged.history if "n_perms" in row]
     assert [row["n_perms"] for row in rows] == list(range(1, 21))
@@ -187,34 +152,26 @@ def test_traces_are_line_charts_over_the_number_of_permutations(logged: Logged):
         assert rows[-1][name] == pytest.approx(expected)
 
 
-def test_figures_are_images_with_captions(logged: Logged):
-    media = logged.media("figures/ratings")
-    assert (media["_type"], media["format"]) == ("image-file", "png")
-    assert media["caption"]
-    assert logged.file(media["path"]).stat().st_size == media["size"]
-
-
-def test_verdicts_are_a_table(logged: Logged, folder: Path):
-    rows = [row for row in logged.table("verdicts") if row["dimension"] == "factuality"]
-    lines = (
-        (folder / "tracked/verdicts/factuality.jsonl")
-        .read_text(encoding="utf-8")
-        .splitlines()
-    )
-    raw = [
+def test_figures_are_images_verdicts_a_table_and_the_run_folder_the_artifact(
+    logged: Logged, folder: Path
+):
+    image = logged.media("figures/ratings")
+    assert (image["_type"], image["format"]) == ("image-file", "png")
+    assert image["caption"].startswith("Ratings")
+    figure = folder / "tracked/figures/ratings.png"
+    assert image["file"].read_bytes() == figure.read_bytes()
+    text = (folder / "tracked/verdicts/factuality.jsonl").read_text(encoding="utf-8")
+    raw = {
         (judgment["prompt_id"], order, verdict["verdict"])
-        for judgment in map(json.loads, lines)
+        for judgment in map(json.loads, text.splitlines())
         for order, verdict in zip(("ab", "ba"), judgment["raw"], strict=True)
-    ]
-    assert sorted(
-        (row["prompt_id"], row["order"], row["verdict"]) for row in rows
-    ) == sorted(raw)
-
-
-def test_the_run_folder_is_the_artifact(logged: Logged):
-    (artifact,) = (
-        record for record in logged.of("artifact") if record["type"] == "run"
-    )
+    }
+    assert raw == {
+        (row["prompt_id"], row["order"], row["verdict"])
+        for row in logged.table("verdicts")
+        if row["dimension"] == "factuality"
+    }
+    (artifact,) = (found for found in logged.of("artifact") if found["type"] == "run")
     paths = {content["path"] for content in artifact["manifest"]["contents"]}
     assert paths >= {"manifest.json", "battles.jsonl", "verdicts/factuality.jsonl"}
 
@@ -227,13 +184,10 @@ def swept(logged: Logged, folder: Path) -> list[Logged]:
 
 
 def test_a_multirun_is_one_group_with_a_run_for_each_job(swept: list[Logged]):
-    assert [job.run["run_group"] for job in swept] == ["both", "both"]
-    assert len({job.run["run_id"] for job in swept}) == 2
-    assert [job.config["elo"]["k"] for job in swept] == [8, 16]
-    assert [job.run["display_name"].split()[0] for job in swept] == [
-        "elo.k=8",
-        "elo.k=16",
-    ]
+    for job, k in zip(swept, (8, 16), strict=True):
+        assert (job.run["run_group"], job.config["elo"]["k"]) == ("both", k)
+        assert job.run["display_name"].startswith(f"elo.k={k} ")
+    assert swept[0].run["run_id"] != swept[1].run["run_id"]
 
 
 def test_wandb_mode_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -260,53 +214,35 @@ def test_a_variable_that_wandb_refuses_stops_the_run_before_judging(tmp_path: Pa
 
 def test_a_sweep_waits_once_for_a_server_that_does_not_answer(tmp_path: Path):
     server = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": "http://127.0.0.1:9"}
-    jobs = (
-        "-m",
-        "elo.k=8,16",
-        "tracker.mode=online",
-        "tracker.wait_s=1",
-        "hydra.sweep.dir=both",
-    )
-    ran = run(
-        *jobs, *SMALL, "rubric=[factuality]", folder=tmp_path, strict=False, **server
-    )
+    online = ("tracker.mode=online", "tracker.wait_s=1", "hydra.sweep.dir=both")
+    given = ("-m", "elo.k=8,16", *online, *SMALL, "rubric=[factuality]")
+    ran = run(*given, folder=tmp_path, strict=False, **server)
     assert ran.err.count("cannot be reached") == 1
-    assert [Logged(tmp_path / "both" / job, tmp_path).exit_code for job in "01"] == [
-        0,
-        0,
-    ]
+    for job in ("0", "1"):
+        assert Logged(tmp_path / "both" / job, tmp_path).exit_code == 0
 
 
 @pytest.mark.parametrize("tracker", ["wandb", "local"])
 def test_a_run_that_fails_is_marked_as_failed(tracker: str, tmp_path: Path):
     """One of two recorded answers is missing, which is found out when the run has begun."""
     row = {"source": "own", "subject": "sleep", "text": "Is it normal?"}
-    bank = [{**row, "prompt_id": name} for name in ("p1", "p2")]
     answers = [{"prompt_id": name, "response_text": "Yes."} for name in ("p1", "p2")]
-    files = {
-        "bank": bank,
-        "responses_probe_reference": answers,
-        "responses_probe_hedged": answers[:1],
-    }
-    for name, rows in files.items():
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (tmp_path / f"{name}.jsonl").write_text(text, encoding="utf-8")
-    ran = attempt(
+    write_jsonl(tmp_path / "bank.jsonl", [{**row, **answer} for answer in answers])
+    write_jsonl(tmp_path / "responses_probe_reference.jsonl", answers)
+    write_jsonl(tmp_path / "responses_probe_hedged.jsonl", answers[:1])
+    given = (
         "entrant=[probe_reference,probe_hedged]",
         "rubric=[calibration]",
         "prompts.bank_path=bank.jsonl",
         "recorded_dir=.",
         "hydra.run.dir=run",
-        f"tracker={tracker}",
-        folder=tmp_path,
-        strict=False,
     )
+    ran = attempt(*given, f"tracker={tracker}", folder=tmp_path, strict=False)
     assert (ran.code, "probe_hedged on p2" in ran.err) == (2, True)
     if tracker == "wandb":
         assert Logged(tmp_path / "run", tmp_path).exit_code == 1
     else:
-        rows = rows_of(tmp_path / "run")
-        assert [(row["kind"], row["value"]) for row in rows[1:]] == [("exit", 1)]
+        assert rows_of(tmp_path / "run")["exit"] == [1]
 
 
 # The dashboard
@@ -346,25 +282,18 @@ def values_at(value: Any, key: str) -> Iterator[Any]:
 
 
 def test_a_dashboard_names_only_what_a_run_logs(workspace: Record, logged: Logged):
-    assert len(panels(workspace)) == 7
-    logged_keys = {name for row in logged.history for name in row}
+    k = "config:elo.value.k"
+    known = {name for row in logged.history for name in row}
     metrics = {name for some in values_at(workspace, "metrics") for name in some}
-    axes = {
-        name for key in ("xAxis", "yAxis") for name in values_at(workspace, key)
-    } - {"_step"}
-    assert metrics
-    assert {axis for axis in axes if axis.startswith("config:")} == {
-        "config:elo.value.k"
-    }
-    numbers = {
-        name.removeprefix("summary:")
-        for name in metrics | axes - {"config:elo.value.k"}
-    }
-    assert numbers <= logged_keys | set(logged.summary)
+    axes = {name for key in ("xAxis", "yAxis") for name in values_at(workspace, key)}
+    numbers = {name.removeprefix("summary:") for name in metrics | axes}
+    assert len(metrics) > 50
+    assert k in axes
+    assert numbers - {k, "_step"} <= known | set(logged.summary)
     arguments = values_at(workspace, "args")
     tables = [some[0]["value"] for some in arguments if some[0]["name"] == "tableKey"]
     media = [key for some in values_at(workspace, "mediaKeys") for key in some]
-    assert {f"{name}.path" for name in (*tables, *media)} <= logged_keys
+    assert {f"{name}.path" for name in (*tables, *media)} <= known
     (columns,) = values_at(workspace, "columnOrder")
     for column in columns[1:]:
         top, _, rest = column.removeprefix("config:").partition(".value")
@@ -420,38 +349,29 @@ def test_what_has_no_dashboard_is_one_line(
 # Local files
 
 
-def rows_of(run_dir: Path) -> list[Record]:
+def rows_of(run_dir: Path) -> dict[str, list[Any]]:
+    """What was logged, by kind."""
     lines = (run_dir / "tracker/log.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+    found: dict[str, list[Any]] = {}
+    for row in map(json.loads, lines):
+        found.setdefault(row["kind"], []).append(row["value"])
+    return found
 
 
 def test_local_logs_the_same_as_wandb(local: Ran, logged: Logged):
     rows = rows_of(local.run_dir)
-    kinds: dict[str, list[Any]] = {}
-    for row in rows:
-        kinds.setdefault(row["kind"], []).append(row["value"])
-    assert (rows[0]["kind"], rows[-1]["kind"], kinds["exit"]) == ("run", "exit", [0])
-    assert (kinds["run"][0]["name"], kinds["run"][0]["config"]["elo"]["k"]) == (
-        "local",
-        12,
-    )
-    numbers = {
-        k: v for k, v in kinds["summary"][0].items() if not k.startswith("usage/")
-    }
-    assert numbers == {name: logged.summary[name] for name in numbers}
-    traces = [row for row in logged.history if "n_perms" in row]
-    assert [row["n_perms"] for row in kinds["series"][0]["rows"]] == [
-        r["n_perms"] for r in traces
-    ]
-    tables = {value["name"]: value["rows"] for value in kinds["table"]}
+    assert (next(iter(rows)), rows["exit"]) == ("run", [0])
+    (begun,), (numbers,), (series,) = rows["run"], rows["summary"], rows["series"]
+    assert (begun["name"], begun["config"]["elo"]["k"]) == ("local", 12)
+    for name, number in numbers.items():
+        assert name.startswith("usage/") or logged.summary[name] == number
+    traces = [row["n_perms"] for row in logged.history if "n_perms" in row]
+    assert [row["n_perms"] for row in series["rows"]] == traces
+    tables = {value["name"]: value["rows"] for value in rows["table"]}
     assert tables["verdicts"] == logged.table("verdicts")
-    for figure in kinds["figure"]:
+    for figure in rows["figure"]:
         path = local.run_dir / "tracker" / figure["path"]
         assert path.read_bytes() == (local.run_dir / "figures" / path.name).read_bytes()
-    (files,) = kinds["files"]
-    assert {
-        "manifest.json",
-        "figures/ratings.png",
-        "verdicts/calibration.jsonl",
-    } <= set(files)
+    (files,) = rows["files"]
+    assert {"manifest.json", "figures/ratings.png"} <= set(files)
     assert all((local.run_dir / name).is_file() for name in files)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from elo_exp.files import write_jsonl
 from elo_exp.records import UserError
 from elo_exp.trackers import RunInfo
 from elo_exp.trackers.trackio import TrackioTracker
@@ -53,67 +54,46 @@ def logged(kept: dict[str, Any], name: str) -> Any:
     return value
 
 
-def test_a_run_is_kept_with_its_configuration(kept: dict[str, Any]):
-    assert kept["run"] == "followed"
-    assert kept["config"]["elo"]["n_perms"] == 20
-    assert (kept["config"]["judge_model"], kept["config"]["job_type"]) == (
-        "lexical",
-        "tournament",
-    )
-
-
-def test_final_values_have_the_names_that_they_have_everywhere(
+def test_a_run_is_kept_with_its_configuration_and_final_values(
     kept: dict[str, Any], followed: Ran
 ):
+    config = kept["config"]
+    assert (kept["run"], config["elo"]["n_perms"]) == ("followed", 20)
+    assert (config["judge_model"], config["job_type"]) == ("lexical", "tournament")
     primary = followed.read("elo_results.json")["primary"]["factuality"]
     for model, entry in primary.items():
+        trace = [row for row in kept["logs"] if f"trace/factuality/{model}" in row]
+        assert [row["step"] for row in trace] == list(range(1, 21))
+        assert trace[-1][f"trace/factuality/{model}"] == entry["mean"]
         assert logged(kept, f"elo/factuality/{model}") == entry["mean"]
     assert logged(kept, "usage/judge_calls") > 0
     assert logged(kept, "exit_code") == 0
-
-
-def test_traces_run_over_the_match_orders(kept: dict[str, Any]):
-    trace = [row for row in kept["logs"] if "trace/factuality/probe_hedged" in row]
-    assert [row["step"] for row in trace] == list(range(1, 21))
-    assert trace[-1]["trace/factuality/probe_hedged"] == logged(
-        kept, "elo/factuality/probe_hedged"
-    )
-
-
-def test_figures_are_images_and_tables(kept: dict[str, Any], followed: Ran):
-    image = logged(kept, "figures/ratings")
-    assert image["caption"].startswith("Ratings, best first")
-    picture = followed.folder / "store/media" / image["file_path"]
-    assert (
-        picture.read_bytes() == (followed.run_dir / "figures/ratings.png").read_bytes()
-    )
-    assert {row["dimension"] for row in logged(kept, "tables/ratings")["_value"]} == {
-        "factuality"
-    }
-    assert len(logged(kept, "verdicts")["_value"]) == 2 * 40
-
-
-def test_the_console_is_that_of_any_run(followed: Ran):
     assert "Trackio" not in followed.out
     assert "tracked by trackio: trackio show --project elo_exp" in followed.err
 
 
+def test_figures_are_images_and_tables(kept: dict[str, Any], followed: Ran):
+    image = logged(kept, "figures/ratings")
+    picture = followed.folder / "store/media" / image["file_path"]
+    figure = followed.run_dir / "figures/ratings.png"
+    assert picture.read_bytes() == figure.read_bytes()
+    assert logged(kept, "tables/ratings")["_value"][0]["dimension"] == "factuality"
+    assert len(logged(kept, "verdicts")["_value"]) == 2 * 40
+
+
 def test_a_run_that_fails_says_so(tmp_path: Path):
-    (tmp_path / "bank.jsonl").write_text(
-        '{"prompt_id": "p1", "source": "own", "subject": "s", "text": "Is it?"}\n'
-    )
+    row = {"prompt_id": "p1", "source": "own", "subject": "s", "text": "Is it?"}
+    write_jsonl(tmp_path / "bank.jsonl", [row])
     for name in ("probe_reference", "probe_hedged"):
-        (tmp_path / f"responses_{name}.jsonl").write_text(
-            '{"prompt_id": "p2", "response_text": "Yes."}\n'
-        )
+        answer = {"prompt_id": "p2", "response_text": "Yes."}
+        write_jsonl(tmp_path / f"responses_{name}.jsonl", [answer])
     entrants = (
         "entrant=[probe_reference,probe_hedged]",
         "prompts.bank_path=bank.jsonl",
         "recorded_dir=.",
     )
-    refused = attempt(
-        *GIVEN, *entrants, folder=tmp_path, TRACKIO_DIR=str(tmp_path / "store")
-    )
+    store = str(tmp_path / "store")
+    refused = attempt(*GIVEN, *entrants, folder=tmp_path, TRACKIO_DIR=store)
     assert refused.code == 2
     assert logged(read(tmp_path), "exit_code") == 1
 
