@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import itertools
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.power import Precision
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.pairing import Responses
-from elo_exp.files import jsonl, write_csv, write_json, write_whole
+from elo_exp.files import write_csv, write_json, write_jsonl, write_whole
 from elo_exp.ratings.leaderboard import (
     CONVERGED,
     ROUNDING,
@@ -25,16 +24,12 @@ from elo_exp.ratings.leaderboard import (
     Rating,
     running_means,
 )
-from elo_exp.records import Comparison, Judgment, Plot
+from elo_exp.records import Comparison, Judgment, Plot, Record
 from elo_exp.report.findings import companion, how_far, unrated
 
-_MATCH_FIELDS = (
-    "prompt_id",
-    "dimension",
-    "source",
-    "entrant_a",
-    "entrant_b",
-)  # the texts stand in the responses
+# Of a comparison; its texts are in the responses
+_MATCH_FIELDS = ("prompt_id", "dimension", "source", "entrant_a", "entrant_b")
+_METRICS = ("std_error", "ci_low", "ci_high", "p_best", "ordering_error")  # of a rating
 _SEM = "± SEM: ordering error (Monte Carlo), which more permutations shrink; it says nothing of how sure a rating is."
 _ORDERS = (
     "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge; Bradley-Terry counts both, "
@@ -55,44 +50,45 @@ _MIN_Z = 3.0  # of the pair residuals in ratings.json, where there are more mode
 
 
 def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
-    """The ratings artifacts, which every experiment that rates battles has in common."""
-    rates = [rate.to_dict() for rate in standings.win_rates]
-    battles = "".join(
-        text for some in standings.battles.values() for text in some.jsonl()
-    )
-    return [
+    """Write the files that every experiment leaves that rates battles."""
+    permutations = io.BytesIO()
+    np.savez_compressed(permutations, **_per_permutation(standings))
+    written = [
         write_json(run_dir / "elo_results.json", elo_results(standings)),
-        write_whole(run_dir / "elo_per_perm.npz", _per_permutation(standings)),
-        write_csv(run_dir / "pairwise_winrates.csv", rates),
-        write_whole(run_dir / "battles.jsonl", battles),
+        write_whole(run_dir / "elo_per_perm.npz", permutations.getvalue()),
+        write_csv(
+            run_dir / "pairwise_winrates.csv",
+            [rate.to_dict() for rate in standings.win_rates],
+        ),
+        write_whole(
+            run_dir / "battles.jsonl",
+            "".join(
+                line for some in standings.battles.values() for line in some.jsonl()
+            ),
+        ),
         write_json(run_dir / "ratings.json", ratings_json(standings)),
-        *_write_differences(run_dir, standings),
     ]
-
-
-def _write_differences(run_dir: Path, standings: Standings) -> list[Path]:
-    """Every pair as CSV, where ratings.json has only some."""
-    if not any(
-        len(battles.models) > _MAX_MODELS for battles in standings.battles.values()
-    ):
-        return []
-    names = [field.name for field in dataclasses.fields(Difference)]
-    rows = [
-        {"method": method, **{name: getattr(pair, name) for name in names}}
-        for method, pairs in standings.differences.items()
-        for pair in pairs
-    ]
-    return [write_csv(run_dir / "differences.csv", rows)]
+    if any(len(some.models) > _MAX_MODELS for some in standings.battles.values()):
+        every = [
+            {"method": method, **pair.to_dict()}
+            for method, pairs in standings.differences.items()
+            for pair in pairs
+        ]
+        written.append(write_csv(run_dir / "differences.csv", every))
+    return written
 
 
 def write_plots(run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
-    """Each as a picture of pixels, one of lines, and its numbers."""
-    folder = run_dir / "figures"
-    return [
-        *(write_whole(folder / f"{plot.name}.png", plot.png) for plot in plots),
-        *(write_whole(folder / f"{plot.name}.svg", plot.svg) for plot in plots),
-        *(write_csv(folder / f"{plot.name}.csv", plot.rows) for plot in plots),
-    ]
+    """Write each figure as PNG, as SVG, and its numbers as CSV."""
+    written = []
+    for plot in plots:
+        path = run_dir / "figures" / plot.name
+        written += [
+            write_whole(path.with_name(f"{plot.name}.png"), plot.png),
+            write_whole(path.with_name(f"{plot.name}.svg"), plot.svg),
+            write_csv(path.with_name(f"{plot.name}.csv"), plot.rows),
+        ]
+    return written
 
 
 def write_judging(
@@ -102,48 +98,34 @@ def write_judging(
     comparisons: Mapping[str, Sequence[Comparison]],
     judgments: Mapping[str, Sequence[Judgment]],
 ) -> list[Path]:
-    """What the ratings were concluded from."""
-    texts = {
-        **_responses_jsonl(responses),
-        **_matches_jsonl(comparisons),
-        **_verdicts_jsonl(judgments),
-    }
-    return [write_whole(run_dir / name, text) for name, text in texts.items()]
-
-
-def _responses_jsonl(responses: Responses) -> dict[str, str]:
-    return {
-        f"responses/responses_{name}.jsonl": jsonl(r.to_dict() for r in some.values())
-        for name, some in responses.items()
-    }
-
-
-def _matches_jsonl(comparisons: Mapping[str, Sequence[Comparison]]) -> dict[str, str]:
-    matches = (
-        {name: getattr(c, name) for name in _MATCH_FIELDS}
+    """Write the responses, the comparisons without their texts, and the verdicts."""
+    written = []
+    for name, by_prompt in responses.items():
+        path = run_dir / f"responses/responses_{name}.jsonl"
+        written.append(write_jsonl(path, (r.to_dict() for r in by_prompt.values())))
+    matches = [
+        {name: getattr(comparison, name) for name in _MATCH_FIELDS}
         for some in comparisons.values()
-        for c in some
-    )
-    return {"matches/matches.jsonl": jsonl(matches)}
-
-
-def _verdicts_jsonl(judgments: Mapping[str, Sequence[Judgment]]) -> dict[str, str]:
-    return {
-        f"verdicts/{dimension}.jsonl": jsonl(j.to_dict() for j in some)
-        for dimension, some in judgments.items()
-    }
+        for comparison in some
+    ]
+    written.append(write_jsonl(run_dir / "matches/matches.jsonl", matches))
+    for dimension, of_dimension in judgments.items():
+        path = run_dir / f"verdicts/{dimension}.jsonl"
+        written.append(write_jsonl(path, (j.to_dict() for j in of_dimension)))
+    return written
 
 
 def elo_results(standings: Standings) -> dict[str, Any]:
-    """The permutation Elo in the original's layout: mean, standard error of the mean over permutations, mean ± 1.96 of
-    it. That interval is the Monte-Carlo error of the ordering, not the uncertainty of a rating."""
-    boards = {
-        dimension: standings.primary(dimension) for dimension in standings.dimensions
-    }
+    """Return the permutation Elo in the original's layout.
+
+    `sem` is the standard error of the mean over permutations, `ci95` the mean ± 1.96 of it: the
+    Monte Carlo error of the order, no uncertainty of the rating.
+    """
     return {
         "default_k": standings.k,
         "primary": {
-            dimension: _elo_entries(board) for dimension, board in boards.items()
+            dimension: _elo_entries(standings.primary(dimension))
+            for dimension in standings.dimensions
         },
         "k_sensitivity": {
             dimension: {str(float(k)): _elo_entries(board) for k, board in by_k.items()}
@@ -157,104 +139,100 @@ def elo_results(standings: Standings) -> dict[str, Any]:
 
 
 def _elo_entries(board: Leaderboard | None) -> dict[str, Any]:
-    return (
-        {model: _elo_entry(board.row(model)) for model in board.models} if board else {}
-    )
+    entries = {}
+    for model in board.models if board else ():
+        assert board
+        rating = board.row(model)
+        mean, error = rating.rating, rating.ordering_error
+        assert mean is not None and error is not None
+        entries[model] = {
+            "entrant_id": model,
+            "mean": mean,
+            "sem": error,
+            "ci95_low": mean - Z95 * error,
+            "ci95_high": mean + Z95 * error,
+        }
+    return entries
 
 
-def _elo_entry(rating: Rating) -> dict[str, Any]:
-    low, high = ordering_interval(rating)
-    return {
-        "entrant_id": rating.model,
-        "mean": rating.rating,
-        "sem": rating.ordering_error,
-        "ci95_low": low,
-        "ci95_high": high,
+def _boards(standings: Standings, dimension: str) -> dict[str, Leaderboard]:
+    """The leaderboards of a dimension by method, Elo first."""
+    boards = {"elo": standings.primary(dimension)} | {
+        method: by.get(dimension) for method, by in standings.companions.items()
     }
-
-
-def ordering_interval(rating: Rating) -> tuple[float, float]:
-    assert rating.rating is not None and rating.ordering_error is not None
-    return (
-        rating.rating - Z95 * rating.ordering_error,
-        rating.rating + Z95 * rating.ordering_error,
-    )
+    return {method: board for method, board in boards.items() if board is not None}
 
 
 def ratings_json(standings: Standings) -> dict[str, Any]:
-    """Every method's leaderboard by dimension; null where a method does not say."""
-    dimensions: dict[str, dict[str, Any]] = {}
-    for dimension in standings.dimensions:
-        boards = {"elo": standings.primary(dimension)}
-        boards |= {
-            method: by.get(dimension) for method, by in standings.companions.items()
-        }
-        dimensions[dimension] = {
-            method: {
-                "label": board.label,
-                "interval": board.interval,
-                "ratings": [rating.to_dict() for rating in board.ratings],
-                "n_matches": board.n_matches,
-                "parameters": dict(board.parameters),
-            }
-            for method, board in boards.items()
-            if board is not None
-        }
-        if "elo" in dimensions[dimension]:
-            dimensions[dimension]["elo"]["by_k"] = [
-                {
-                    "k": k,
-                    "convergence": (share := board.parameters["convergence"]),
-                    "converged": share >= CONVERGED,
-                }
-                for k, board in standings.elo[dimension].items()
-            ]
+    """Return every method's leaderboard by dimension; null where a method has no value.
+
+    Of more than 60 models it has the differences between neighbours in rank and the large residuals
+    of pairs.
+    """
     return {
-        "dimensions": dimensions,
+        "dimensions": {
+            dimension: _dimension_json(standings, dimension)
+            for dimension in standings.dimensions
+        },
         "judge": {
             name: {**found, "pair_residuals": _residuals(standings, name)}
             for name, found in standings.diagnoses.items()
         },
-        "agreement_between_dimensions": [a.to_dict() for a in standings.agreement],
-        "agreement_between_judges": [a.to_dict() for a in standings.judges_agreement],
-        "rank_correlation_between_judges": [
-            r.to_dict() for r in standings.judges_ranks
-        ],
+        "agreement_between_dimensions": _dicts(standings.agreement),
+        "agreement_between_judges": _dicts(standings.judges_agreement),
+        "rank_correlation_between_judges": _dicts(standings.judges_ranks),
         "differences": {
-            method: [d.to_dict() for d in _few(standings, method)]
-            for method in standings.differences
+            method: _dicts(_few(standings, method)) for method in standings.differences
         },
         "n_differences": {
-            method: {
-                dimension: {
-                    "pairs": sum(d.dimension == dimension for d in pairs),
-                    "significant": sum(
-                        d.dimension == dimension and bool(d.significant) for d in pairs
-                    ),
-                }
-                for dimension in standings.dimensions
-            }
+            method: {name: _counts(pairs, name) for name in standings.dimensions}
             for method, pairs in standings.differences.items()
         },
         "precision": {
-            method: [p.to_dict() for p in some]
-            for method, some in standings.precision.items()
+            method: _dicts(some) for method, some in standings.precision.items()
         },
     }
 
 
+def _dicts(records: Sequence[Record]) -> list[dict[str, Any]]:
+    return [record.to_dict() for record in records]
+
+
+def _dimension_json(standings: Standings, dimension: str) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        method: {
+            "label": board.label,
+            "interval": board.interval,
+            "ratings": _dicts(board.ratings),
+            "n_matches": board.n_matches,
+            "parameters": dict(board.parameters),
+        }
+        for method, board in _boards(standings, dimension).items()
+    }
+    for k, board in standings.elo[dimension].items() if "elo" in found else ():
+        share = board.parameters["convergence"]
+        row = {"k": k, "convergence": share, "converged": share >= CONVERGED}
+        found["elo"].setdefault("by_k", []).append(row)
+    return found
+
+
+def _counts(pairs: Sequence[Difference], dimension: str) -> dict[str, int]:
+    significant = [bool(d.significant) for d in pairs if d.dimension == dimension]
+    return {"pairs": len(significant), "significant": sum(significant)}
+
+
 def _few(standings: Standings, method: str) -> list[Difference]:
     """The differences of few models, and of many those of neighbours in rank."""
-    neighbours = {}
+    shown = {}
     for dimension, board in standings.companions[method].items():
         rated = [row.model for row in board.ratings if row.rating is not None]
         if len(rated) > _MAX_MODELS:
-            neighbours[dimension] = set(itertools.pairwise(rated))
+            shown[dimension] = set(itertools.pairwise(rated))
     return [
         pair
         for pair in standings.differences[method]
-        if (pair.higher, pair.lower)
-        in neighbours.get(pair.dimension, {(pair.higher, pair.lower)})
+        if pair.dimension not in shown
+        or (pair.higher, pair.lower) in shown[pair.dimension]
     ]
 
 
@@ -266,56 +244,41 @@ def _residuals(standings: Standings, dimension: str) -> list[dict[str, Any]]:
     return [row for row in rows if abs(row["z"] or 0.0) > _MIN_Z]
 
 
-def _per_permutation(standings: Standings) -> bytes:
-    """Final ratings of each permutation: <dimension>__data (n_perms, n_models), <dimension>__entrants."""
+def _per_permutation(standings: Standings) -> dict[str, Any]:
+    """Final ratings of each permutation: NAME__data (n_perms, n_models), NAME__entrants."""
     arrays: dict[str, Any] = {}
     for dimension in standings.dimensions:
         board = standings.primary(dimension)
         if board is not None and board.samples is not None:
             arrays[f"{dimension}__data"] = board.samples
             arrays[f"{dimension}__entrants"] = np.array(board.models)
-    data = io.BytesIO()
-    np.savez_compressed(data, **arrays)
-    return data.getvalue()
+    return arrays
 
 
 def metrics(
     standings: Standings, quality: Sequence[JudgeQuality] = ()
 ) -> dict[str, float]:
-    """Final values under names that every run shares: <method>/<dimension>/<model>, judge/<dimension>/<rate>."""
-    found: dict[str, float] = {}
+    """Return final values under names that every run shares.
+
+    Such as METHOD/DIMENSION/MODEL and judge/DIMENSION/RATE.
+    """
+    found: dict[str, float | None] = {}
     for dimension in standings.dimensions:
-        boards = {"elo": standings.primary(dimension)}
-        boards |= {
-            method: by.get(dimension) for method, by in standings.companions.items()
-        }
+        boards = _boards(standings, dimension)
         for method, board in boards.items():
-            for rating in board.ratings if board else ():
-                if rating.rating is not None:
-                    found[f"{method}/{dimension}/{rating.model}"] = rating.rating
-                for name in (
-                    "std_error",
-                    "ci_low",
-                    "ci_high",
-                    "p_best",
-                    "ordering_error",
-                ):
-                    if (value := getattr(rating, name)) is not None:
-                        found[f"{method}_{name}/{dimension}/{rating.model}"] = value
+            for rating in board.ratings:
+                place = f"{dimension}/{rating.model}"
+                found[f"{method}/{place}"] = rating.rating
+                for name in _METRICS:
+                    found[f"{method}_{name}/{place}"] = getattr(rating, name)
         position = standings.diagnoses.get(dimension, {}).get("position", {})
-        if position.get("p_first") is not None:
-            found[f"judge/{dimension}/p_first"] = position["p_first"]
-        found[f"n_matches/{dimension}"] = (
-            board.n_matches if (board := boards["elo"]) else 0
-        )
+        found[f"judge/{dimension}/p_first"] = position.get("p_first")
+        n_matches = boards["elo"].n_matches if "elo" in boards else 0
+        found[f"n_matches/{dimension}"] = n_matches
     for q in quality:
-        rates = {name: getattr(q, name) for name in q.RATES}
-        found |= {
-            f"judge/{q.dimension}/{name}": rate
-            for name, rate in rates.items()
-            if rate is not None
-        }
-    return found
+        for name in q.RATES:
+            found[f"judge/{q.dimension}/{name}"] = getattr(q, name)
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def headline(standings: Standings) -> float:
