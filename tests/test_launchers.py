@@ -82,7 +82,7 @@ def answered(params: dict[str, Any], n: int) -> Says | None:
 
 def ended(command: subprocess.Popen[str], folder: Path) -> Ran:
     try:
-        out, err = command.communicate(timeout=120)
+        out, err = command.communicate(timeout=600)
     finally:
         command.kill()
     return Ran(folder, command.returncode, out, err)
