@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from elo_exp import pipeline
 from elo_exp.experiments import Context, Report
 from elo_exp.judges import BatchJudge, Judge
 from elo_exp.records import UserError
+from elo_exp.report.console import text_table
 from elo_exp.store import admin
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
@@ -83,42 +83,25 @@ class ManageStore:
         )
 
     def _list(self, store: Store) -> str:
-        from rich.box import SIMPLE_HEAD
-        from rich.console import Console
-        from rich.table import Table
-
-        text = io.StringIO()
-        console = Console(file=text, width=160, markup=False)
-        console.print(
-            f"{store.path}, {store.path.stat().st_size / 1e6:.1f} MB",
-            highlight=False,
-            soft_wrap=True,
-        )
-        held = Table(box=SIMPLE_HEAD)
-        for column in ("answers", "by", "on"):
-            held.add_column(column, no_wrap=True)
-        for column in ("number", "paid $"):
-            held.add_column(column, justify="right")
-        for some in admin.count(store, self._filter):
-            kind = _KINDS.get(some.kind, some.kind)
-            held.add_row(
-                kind,
+        rows = [
+            [
+                _KINDS.get(some.kind, some.kind),
                 some.source or "-",
                 some.dimension or "",
                 f"{some.n:,}",
                 f"{some.dollars:,.2f}",
-            )
-        console.print(held)
+            ]
+            for some in admin.count(store, self._filter)
+        ]
+        head = ["answers", "by", "on", "number", "paid $"]
+        parts = [f"{store.path}, {store.path.stat().st_size / 1e6:.1f} MB"]
+        parts.append(text_table(head, rows, text=("by", "on")))
         n_lost, most = admin.losses(store)
         if n_lost:
-            console.print(
-                f"{n_lost:,} calls got no answer, and may have cost ${most:.4f} on top",
-                highlight=False,
+            parts.append(
+                f"{n_lost:,} calls got no answer, and may have cost ${most:.4f} on top"
             )
-        console.print(
-            _under_way(store) or "nothing under way", highlight=False, soft_wrap=True
-        )
-        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+        return "\n".join([*parts, _under_way(store) or "nothing under way"])
 
     def _wait(self, store: Store) -> str:
         assert isinstance(self.judge, BatchJudge)

@@ -136,31 +136,26 @@ class LoggedDataBuilder:
             prompts, policies, self.store, allow_missing=self.allow_missing
         )
 
-    def _items(self, rater: Rater, responses: Responses) -> list[Item]:
-        """The answers to be rated, of those that exist."""
+    def _queries(
+        self, rater: Rater, responses: Responses
+    ) -> tuple[list[Item], ScoreRubric, Judge, Store]:
+        """What the stages of scoring are given: the answers to be rated, of those that exist."""
         prompts = {prompt.prompt_id: prompt for prompt in self.prompts}
-        return [
+        items = [
             rater.rubric.item(prompts[prompt_id], answers[prompt_id])
             for policy, answers in responses.items()
             for prompt_id in rater.prompt_ids[policy]
             if prompt_id in answers
         ]
+        return items, rater.rubric, rater.judge, self.store
 
     def _plan(self, rater: Rater, responses: Responses) -> Plan:
-        return pipeline.plan_scores(
-            self._items(rater, responses),
-            rater.rubric,
-            rater.judge,
-            self.store,
-            stored_only=self.stored_only,
-        )
+        queries = self._queries(rater, responses)
+        return pipeline.plan_scores(*queries, stored_only=self.stored_only)
 
     def _rate(self, rater: Rater, responses: Responses) -> Scores:
         scores = pipeline.score_responses(
-            self._items(rater, responses),
-            rater.rubric,
-            rater.judge,
-            self.store,
+            *self._queries(rater, responses),
             stored_only=self.stored_only,
             allow_missing=self.allow_missing,
         )
@@ -199,11 +194,9 @@ class LoggedDataBuilder:
         for policy, answers in responses.items():
             done = [(len(answers), n), (n_forced[policy], n)]
             for rater in self._raters:
-                items = self._items(rater, {policy: answers})
-                n_scored = pipeline.n_scored(
-                    items, rater.rubric, rater.judge, self.store
-                )
-                done.append((n_scored, len(rater.prompt_ids[policy])))
+                queries = self._queries(rater, {policy: answers})
+                n_wanted = len(rater.prompt_ids[policy])
+                done.append((pipeline.n_scored(*queries), n_wanted))
             rows.append([policy, *(f"{some:,} of {wanted:,}" for some, wanted in done)])
             for step, (some, wanted) in zip(_STEPS, done, strict=True):
                 missing[step] += wanted - some
