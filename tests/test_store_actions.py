@@ -1,0 +1,710 @@
+"""experiment=store: list, wait, cancel, repay, export, import, merge and purge.
+
+One story is told by real processes, one of them killed while its batches are under way. The rest gives the same words
+to the same code in this process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elo_exp import pipeline
+from elo_exp.api import batches
+from elo_exp.api.transport import Clock
+from elo_exp.experiments import Context
+from elo_exp.experiments.store import ManageStore
+from elo_exp.files import write_jsonl
+from elo_exp.records import (
+    ForcedLogprob,
+    JudgeReply,
+    Judgment,
+    Record,
+    Response,
+    UserError,
+)
+from elo_exp.store import admin
+from elo_exp.store.claims import Claims
+from elo_exp.store.ledger import Batch, Ledger
+from elo_exp.store.store import SCHEMA_VERSION, Store
+from elo_exp.store.usage import Usage
+from tests import stores
+from tests.anthropic_server import AcceptThenReset, AnthropicServer
+from tests.anthropic_verdicts import longer
+from tests.commands import attempt, command, environment
+from tests.data import full_disk, shipped
+from tests.experiments import built
+from tests.paying import claude, comparisons, paying
+
+__all__ = ["paying"]
+pytestmark = pytest.mark.usefixtures("paying")
+
+NEVER = 10**9  # looks at a batch until it ends
+OURS, OTHER = Path("cache/store.sqlite"), Path("other/store.sqlite")
+
+
+def manage(*words: str, cache_dir: Path = OURS.parent) -> str:
+    """What `python -m elo_exp experiment=store ...` prints; its mistakes are UserErrors."""
+    job = built("experiment=store", "tracker=local", f"cache_dir={cache_dir}", *words)
+    experiment = job.experiment
+    assert isinstance(experiment, ManageStore)
+    with Store(job.store_path) as store:
+        context = Context(
+            run_dir=Path("run"), store=store, tracker=job.settings.tracker
+        )
+        return experiment.dry_run(context)
+
+
+# A store by hand
+
+
+def reply(
+    key: str, pair: str = "ann bob", judge: str = "opus", dimension: str = "factuality"
+) -> JudgeReply:
+    a, b = pair.split()
+    return JudgeReply(
+        key=key,
+        text='{"verdict": "A"}',
+        usage={"input_tokens": 7},
+        dollars=0.25,
+        timestamp="2026-11-21T12:00:00Z",
+        judge_model=judge,
+        dimension=dimension,
+        prompt_id="p1",
+        entrant_a=a,
+        entrant_b=b,
+        message='{"content": []}',
+    )
+
+
+FREE = dataclasses.replace(reply("k6", "ann cid", "lexical"), dollars=0.0)
+REPLIES: dict[str, Record] = {
+    "k1": reply("k1"),
+    "k2": reply("k2", "bob ann"),
+    "k3": reply("k3", "bob cid"),
+    "k4": reply("k4", dimension="calibration"),
+    "k5": reply("k5", judge="haiku"),
+    "k6": FREE,
+}
+RESPONSES: dict[str, Record] = {
+    f"{name} {prompt}": Response(
+        entrant_id=name, prompt_id=prompt, response_text=f"{name} says «{prompt}»: ja!"
+    )
+    for name in ("ann", "bob", "cid")
+    for prompt in ("p1", "p2")
+}
+LOGPROBS: dict[str, Record] = {
+    f"log {total}": ForcedLogprob(
+        entrant_id="ann", prompt_id="p1", total_logprob=total, n_tokens=9
+    )
+    for total in (-3.25, None)
+}
+EVERYTHING = REPLIES | RESPONSES | LOGPROBS
+
+
+def fill(path: Path = OURS, answers: dict[str, Record] = EVERYTHING) -> dict[Any, Any]:
+    with Store(path) as store:
+        store.commit(answers)
+    return rows(path)
+
+
+def rows(path: Path) -> dict[Any, Any]:
+    """All that a store holds, by key, read by another program than ours."""
+    assert stores.rows(path, "PRAGMA integrity_check") == [("ok",)]
+    found = stores.rows(path, "SELECT key, kind, value, created_at FROM answers")
+    return {key: rest for key, *rest in found}
+
+
+# Batches under way
+
+
+class Impatient(Clock):
+    """Whoever has to wait gives up, as with Ctrl-C: what was submitted stays with the server."""
+
+    @staticmethod
+    def sleep(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def interrupted() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(batches, "Clock", Impatient)
+        yield
+
+
+def judged(
+    server: AnthropicServer, path: Path = OURS, **changes: Any
+) -> tuple[list[Judgment], Usage]:
+    """Five comparisons in both orders: 10 queries, in batches of 4, 4 and 2."""
+    made = claude(server.url, **{"chunk_size": 4, "cache": "none", **changes})
+    rubric = shipped("rubric", "factuality")
+    with Store(path) as store:
+        wanted = {"factuality": comparisons(5)}
+        found = pipeline.judge_pairs(wanted, [rubric], made, store)
+        return found["factuality"], store.usage
+
+
+@pytest.fixture
+def server() -> Iterator[AnthropicServer]:
+    """Its batches do not end."""
+    with AnthropicServer(verdicts=longer, polls_to_end=NEVER) as running:
+        yield running
+
+
+def leave_under_way(server: AnthropicServer, path: Path = OURS) -> list[Batch]:
+    with interrupted():
+        judged(server, path)
+    assert [batch.status for batch in server.batches] == ["in_progress"] * 3
+    with Store(path) as store:
+        return Ledger(store).batches()
+
+
+def at(server: AnthropicServer) -> tuple[str, ...]:
+    return (
+        f"judge.base_url={server.url}",
+        "judge.poll_initial_seconds=0.01",
+        "judge.poll_max_seconds=0.02",
+    )
+
+
+def under_way() -> list[str]:
+    return [line for line in manage().splitlines() if line.startswith("under way: ")]
+
+
+def test_batches_of_a_killed_run_are_listed_planned_collected_and_not_paid_again(
+    tmp_path: Path,
+):
+    """Two prompts, three entrants, both orders: 12 queries in batches of 5, 5 and 2. Told by real processes."""
+    key, here = {"ANTHROPIC_API_KEY": "test-key"}, {"NO_PROXY": "127.0.0.1"}
+    store = tmp_path / "outputs" / "cache" / "store.sqlite"
+    with AnthropicServer(verdicts=longer, polls_to_end=NEVER) as server:
+        run = (
+            "judge=opus",
+            "judge.chunk_size=5",
+            f"judge.base_url={server.url}",
+            "judge.poll_initial_seconds=0.02",
+            "judge.poll_max_seconds=0.05",
+            "elo.n_perms=5",
+            "+mode.strata.medqa=2",
+            "entrant=[probe_reference,probe_partial,probe_swapped]",
+            "rubric=[factuality]",
+            "tracker=local",
+        )
+        process = subprocess.Popen(
+            command(*run, "judging.budget_usd=5"),
+            cwd=tmp_path,
+            env=environment(tmp_path) | key | here,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        n_submitted = "SELECT COUNT(*) FROM batches WHERE state = 'submitted'"
+        while process.poll() is None:
+            with suppress(sqlite3.Error):
+                if store.exists() and stores.rows(store, n_submitted) == [(3,)]:
+                    process.kill()
+            time.sleep(0.02)
+        assert process.wait() == -signal.SIGKILL
+
+        listed = attempt("experiment=store", folder=tmp_path)
+        lines = [one for one in listed.out.splitlines() if one.startswith("under way")]
+        for line, n, batch in zip(lines, (5, 5, 2), server.batches, strict=True):
+            assert f"{n} requests to claude-opus-5-5 since 20" in line
+            assert re.search(rf"{n} open, at most \$0\.\d\d; {batch.id} at ", line)
+
+        planned = attempt(*run, "plan=true", folder=tmp_path)
+        assert re.search(r"factuality +6 +12 +0 +0 ", planned.out)
+        assert "12 queries are in batches that have been submitted" in planned.out
+
+        wait = ("experiment=store", *at(server), "store.action=wait")
+        keyless = attempt(*wait, folder=tmp_path, **here)
+        assert (keyless.code, keyless.out) == (2, "")
+        assert "elo_exp: ANTHROPIC_API_KEY: not set. Put the key into" in keyless.err
+
+        server.polls_to_end = 1
+        waited = attempt(*wait, folder=tmp_path, **key, **here)
+        first, last = waited.out.splitlines()
+        n_in = server.meter.tokens["batch"]["input_tokens"]
+        words = r"12 answers collected; spent \$0\.\d{4} \(factuality \$0\.\d{4}\): "
+        assert re.match(f"{words}{n_in:,} tokens in", first)
+        assert last == "nothing under way"
+        assert "took over 3 batches that an earlier run has left" in waited.err
+
+        n_posts = server.meter.posts()
+        again = attempt(*run, folder=tmp_path, **here)  # needs neither key nor budget
+        assert again.code == 0, again.err
+        assert again.read("manifest.json")["usage"]["dollars"] == 0
+        assert server.meter.posts() == n_posts
+        assert Counter(server.meter.billed.values()) == {1: 12}
+    runs = [path for path in store.parents[1].iterdir() if path.name != "cache"]
+    assert len(runs) == 2  # the store's actions leave no run folder
+
+
+# List
+
+
+def table(text: str) -> dict[tuple[str, ...], tuple[str, str]]:
+    """Number and dollars by kind, source and dimension."""
+    lines = [line.strip() for line in text.splitlines()]
+    cells = [
+        re.split(r"\s{2,}", line)
+        for line in lines
+        if re.match(r"verd|resp|log-p", line)
+    ]
+    return {tuple(row[:-2]): (row[-2], row[-1]) for row in cells}
+
+
+def test_list_counts_by_kind_source_and_dimension_with_what_was_paid():
+    fill()
+    with Store(OURS) as store, Claims(store) as claims:
+        claims.take(["a", "b"])
+        claims.send("a", 0.25)
+        claims.unsend("a", lost="reset")
+        claims.send("b", 0.25)
+    said = manage()
+    assert table(said) == {
+        ("responses", "ann"): ("2", "0.00"),
+        ("responses", "bob"): ("2", "0.00"),
+        ("responses", "cid"): ("2", "0.00"),
+        ("log-probabilities", "ann"): ("2", "0.00"),
+        ("verdicts", "haiku", "factuality"): ("1", "0.25"),
+        ("verdicts", "lexical", "factuality"): ("1", "0.00"),
+        ("verdicts", "opus", "calibration"): ("1", "0.25"),
+        ("verdicts", "opus", "factuality"): ("3", "0.75"),
+    }
+    assert "1 calls got no answer, and may have cost $0.2500 on top" in said
+    assert said.splitlines()[-1] == "nothing under way"
+
+
+@pytest.mark.parametrize(
+    ("words", "n"),
+    [
+        (("store.judge=opus",), 4),
+        (("store.rubric=calibration",), 1),
+        (("store.entrant=cid",), 4),  # its two responses, and k3 and k6
+        (("store.judge=opus", "store.entrant=ann", "store.rubric=factuality"), 2),
+        (("store.judge=OPUS",), 0),
+        (('store.entrant="x\' OR 1=1 --"',), 0),
+        (("store.entrant='%'",), 0),
+    ],
+)
+def test_judge_entrant_and_rubric_choose_answers_together(
+    words: tuple[str, ...], n: int
+):
+    fill()
+    assert sum(int(number) for number, _ in table(manage(*words)).values()) == n
+
+
+# Wait and cancel
+
+
+def test_waiting_where_nothing_is_under_way_asks_nobody(
+    monkeypatch: pytest.MonkeyPatch, server: AnthropicServer
+):
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    said = manage("store.action=wait", *at(server))
+    assert said == "0 answers collected; nothing spent\nnothing under way"
+    assert server.meter.calls == []
+
+
+def test_wait_collects_what_another_model_was_asked_at_that_models_price(
+    server: AnthropicServer,
+):
+    """The judge is Sonnet unless told otherwise; the batches are Opus's, twice as dear."""
+    leave_under_way(server)
+    server.polls_to_end = 1
+    manage("store.action=wait", *at(server))
+    tokens = server.meter.tokens["batch"]
+    dollars = (tokens["input_tokens"] * 2 + tokens["output_tokens"] * 10) * 1e-6
+    with Store(OURS) as store:
+        (held,) = admin.count(store, admin.Filter())
+    assert (held.source, held.n) == ("claude-opus-5-5", 10)
+    assert held.dollars == pytest.approx(dollars)
+
+
+@pytest.mark.parametrize("collected_by", ["wait", "run"])
+def test_cancelled_batches_are_collected_and_the_next_run_pays_for_the_rest(
+    collected_by: str, server: AnthropicServer, caplog: pytest.LogCaptureFixture
+):
+    """Of each batch the server has answered half when it is told. A run that finds them cancelled does not ask again by
+    itself: the same command once more says so."""
+    leave_under_way(server)
+    said = manage("store.action=cancel", *at(server))
+    assert said.startswith("3 asked to end. What has been answered by then is paid for")
+    if collected_by == "wait":
+        said = manage("store.action=wait", *at(server))
+        assert said.startswith("5 answers collected; spent $0.0")
+    else:
+        with pytest.raises(UserError, match="5 of 10 verdicts are missing"):
+            judged(server)
+        assert "5 of them: cancelled by the user" in caplog.text
+    server.polls_to_end = 1
+    judgments, usage = judged(server)
+    assert (len(judgments), usage.verdicts_stored, usage.judge_calls) == (5, 5, 5)
+    assert set(server.meter.billed.values()) == {1}
+
+
+@pytest.mark.parametrize("n_ended", [1, 3])
+def test_cancel_ends_every_batch_also_where_some_have_ended_already(
+    n_ended: int, server: AnthropicServer
+):
+    leave_under_way(server)
+    for batch in server.batches[:n_ended]:
+        batch.polls = NEVER
+    said = manage("store.action=cancel", *at(server))
+    statuses = [batch.status for batch in server.batches]
+    assert statuses == ["ended"] * n_ended + ["canceling"] * (3 - n_ended)
+    if n_ended == 3:
+        assert said == f"nothing is left to end at {server.url}"
+
+
+def test_a_batch_that_cannot_be_cancelled_is_not_marked_as_if_it_had_been():
+    with AnthropicServer(verdicts=longer, polls_to_end=NEVER) as gone:
+        leave_under_way(gone)
+    with pytest.raises(UserError, match="127.0.0.1.* cannot be reached"):
+        manage("store.action=cancel", *at(gone))
+    with Store(OURS) as store:
+        assert [batch.note for batch in Ledger(store).batches()] == [None] * 3
+
+
+@pytest.mark.parametrize("chunk_size", [10, 4])
+def test_cancelling_a_submission_of_which_nobody_knows_says_so_and_what_to_do(
+    chunk_size: int, server: AnthropicServer, caplog: pytest.LogCaptureFixture
+):
+    """As an error where there is nothing else to end. Once the batch has been found, it can be ended."""
+    server.fault("POST", "/batches$", AcceptThenReset())
+    with interrupted():
+        judged(server, chunk_size=chunk_size)
+    assert sum("not known yet to have arrived" in line for line in under_way()) == 1
+    words = (
+        rf"nobody knows whether the server has \w{{8}} \({chunk_size} requests\): the submission "
+        "got no answer. store.action=wait looks for it, and knows after judge.quarantine_seconds"
+    )
+    if chunk_size == 10:
+        with pytest.raises(UserError, match=f"^{words}"):
+            manage("store.action=cancel", *at(server))
+    else:
+        said = manage("store.action=cancel", *at(server))
+        assert said.startswith("2 asked to end. ")
+        assert re.search(f"warning: {words}", caplog.text)
+    assert server.batches[0].status == "in_progress"
+
+
+# Repay
+
+
+@pytest.mark.parametrize("by", ["nonce", "batch_id"])
+def test_a_batch_that_is_given_up_is_paid_again_and_the_others_are_not(
+    by: str, server: AnthropicServer
+):
+    batch = leave_under_way(server)[1]
+    said = manage("store.action=repay", f"store.batch='{getattr(batch, by)}'")
+    assert said.startswith(f"batch {batch.nonce} is given up: its 4 open queries are")
+    assert len(under_way()) == 2
+    server.polls_to_end = 1
+    assert judged(server)[1].judge_calls == 10
+    assert [b.n for b in server.batches] == [4, 4, 2, 4]
+    # the server has not heard that it was given up
+    assert Counter(server.meter.billed.values()) == {1: 6, 2: 4}
+
+
+def test_only_what_is_under_way_can_be_given_up(server: AnthropicServer):
+    settled = leave_under_way(server)[0]
+    server.polls_to_end = 1
+    manage("store.action=wait", *at(server))
+    for name in (settled.nonce, settled.batch_id, "nobody"):
+        with pytest.raises(
+            UserError, match=f"found no batch '{name}' under way. store."
+        ):
+            manage("store.action=repay", f"store.batch='{name}'")
+
+
+# Export and import
+
+
+@pytest.mark.parametrize("file", ["shared/all.jsonl", "all.jsonl.gz"])
+def test_what_is_exported_and_brought_in_elsewhere_is_the_same_to_the_byte(file: str):
+    before = fill()
+    n = len(before)
+    said = manage("store.action=export", f"store.file={file}")
+    assert said == f"{n} answers written to {file}"
+    for n_new in (n, 0):
+        said = manage("store.action=import", f"store.file={file}", cache_dir=Path("b"))
+        assert said == f"{n} answers read, {n_new} of them new"
+        assert rows(Path("b/store.sqlite")) == before
+
+
+def test_a_filter_exports_a_part_and_what_is_there_already_stays():
+    fill(OTHER, {"k1": reply("k1", "ann cid")})
+    there = rows(OTHER)
+    fill()
+    manage("store.action=export", "store.file=opus.jsonl", "store.judge=opus")
+    lines = Path("opus.jsonl").read_text(encoding="utf-8").splitlines()
+    exported = [json.loads(line) for line in lines]
+    assert [row["key"] for row in exported] == ["k1", "k2", "k3", "k4"]
+    assert exported[0]["value"] == reply("k1").to_dict()
+    said = manage(
+        "store.action=import", "store.file=opus.jsonl", cache_dir=OTHER.parent
+    )
+    assert said == "4 answers read, 3 of them new"
+    assert rows(OTHER)["k1"] == there["k1"]
+
+
+def test_a_fresh_store_with_what_another_paid_for_asks_nothing(server: AnthropicServer):
+    server.polls_to_end = 1
+    judgments, paid = judged(server)
+    manage("store.action=export", "store.file=all.jsonl")
+    manage("store.action=import", "store.file=all.jsonl", cache_dir=OTHER.parent)
+    n_calls = len(server.meter.calls)
+    again, free = judged(server, OTHER, budget_usd=0.0)
+    assert again == judgments
+    assert (paid.judge_calls, free.judge_calls, free.dollars) == (10, 0, 0.0)
+    assert len(server.meter.calls) == n_calls
+
+
+@pytest.mark.parametrize("victim", [OURS, OTHER])
+def test_an_export_does_not_overwrite_a_store(victim: Path):
+    """`store.file=` is the store.sqlite of another in merge: one slip, and everything that was paid for is gone."""
+    fill(OURS)
+    fill(OTHER)
+    before = rows(victim)
+    with pytest.raises(UserError, match="store.file"):
+        manage("store.action=export", f"store.file={victim}")
+    assert rows(victim) == before
+
+
+VALUE = reply("k1").to_dict()
+GOOD = {"key": "k1", "kind": "JudgeReply", "value": VALUE}
+TOTAL = {"entrant_id": "ann", "prompt_id": "p1", "n_tokens": 9, "total_logprob": "-3"}
+BAD_ROWS: dict[str, Any] = {
+    "no key": {**GOOD, "key": None},
+    "another key": {**GOOD, "key": "k2"},
+    "another kind": {**GOOD, "kind": "Prompt"},
+    "a kind that is a list": {**GOOD, "kind": ["JudgeReply"]},
+    "a total that is a text": {**GOOD, "kind": "ForcedLogprob", "value": TOTAL},
+    "no value": {"key": "k1", "kind": "JudgeReply"},
+    "a value that is a text": {**GOOD, "value": "A"},
+    "a value without its text": {**GOOD, "value": {"key": "k1"}},
+    "a text that is a number": {**GOOD, "value": {**VALUE, "text": 1}},
+    "dollars that are a text": {**GOOD, "value": {**VALUE, "dollars": "many"}},
+    "dollars that are none": {**GOOD, "value": {**VALUE, "dollars": -1}},
+    "another file of ours": {"prompt_id": "p1", "winner": "ann"},
+}
+
+
+@pytest.mark.parametrize("row", BAD_ROWS.values(), ids=list(BAD_ROWS))
+def test_a_row_that_is_no_exported_answer_is_named_and_nothing_is_brought_in(row: Any):
+    first = {**GOOD, "key": "k0", "value": {**VALUE, "key": "k0"}}
+    write_jsonl(Path("bad.jsonl"), [first, row])
+    with pytest.raises(UserError) as refusal:
+        manage("store.action=import", "store.file=bad.jsonl")
+    assert str(refusal.value).startswith("bad.jsonl:2: not an exported answer (")
+    assert rows(OURS) == {}
+
+
+def test_what_is_written_by_hand_is_brought_in():
+    """Blank lines, another order of keys, no time; the first of two answers stays."""
+    row = json.dumps({"value": VALUE, "kind": "JudgeReply", "key": "k1"})
+    Path("hand.jsonl").write_text(f"\n{row}\n\n{row}\n", encoding="utf-8")
+    said = manage("store.action=import", "store.file=hand.jsonl")
+    assert said == "2 answers read, 1 of them new"
+
+
+# Merge
+
+
+def test_two_stores_become_one_in_which_the_first_answer_stays():
+    ours = fill(OURS, {name: EVERYTHING[name] for name in ("k1", "k2", "ann p1")})
+    theirs = fill(OTHER, {**EVERYTHING, "k2": reply("k2", "ann cid")})
+    before = OTHER.read_bytes()
+    for n_new in (len(theirs) - 3, 0):
+        said = manage("store.action=merge", f"store.file={OTHER}")
+        assert said == f"{len(theirs)} answers there, {n_new} of them new here"
+        assert rows(OURS) == {**theirs, **ours}
+    assert OTHER.read_bytes() == before
+
+
+def test_what_a_killed_process_left_in_the_log_is_merged_too():
+    """A copy of the files as a kill leaves them: the answers are in the write-ahead log only."""
+    with Store(OTHER) as store:
+        store.commit(REPLIES)
+        shutil.copytree("other", "copy")
+    assert Path("copy/store.sqlite-wal").stat().st_size > 0
+    said = manage("store.action=merge", "store.file=copy/store.sqlite")
+    assert said == "6 answers there, 6 of them new here"
+
+
+def test_a_store_of_the_first_version_is_merged():
+    """It had no ledger."""
+    fill(OTHER)
+    for name in ("owners", "claims", "batches", "queries", "judges", "losses"):
+        stores.write(OTHER, f"DROP TABLE {name}")
+    stores.write(OTHER, "PRAGMA user_version = 1")
+    said = manage("store.action=merge", f"store.file={OTHER}")
+    assert said.endswith(f"{len(EVERYTHING)} of them new here")
+
+
+NOT_MERGED: list[tuple[Callable[[], Any], str, str]] = [
+    (
+        lambda: stores.write(OTHER, f"PRAGMA user_version = {SCHEMA_VERSION + 1}"),
+        str(OTHER),
+        "was written by a newer elo_exp. Upgrade elo_exp.",
+    ),
+    (
+        lambda: stores.write(OTHER, "PRAGMA application_id = 7"),
+        str(OTHER),
+        "is the database of another program.",
+    ),
+    (Path("empty").touch, "empty", "is the database of another program."),
+    (
+        lambda: Path("notes.txt").write_text("Ask Ada.\n" * 999, encoding="utf-8"),
+        "notes.txt",
+        "cannot be read as a store (file is not a database).",
+    ),
+    (
+        lambda: OTHER.write_bytes(OTHER.read_bytes()[: OTHER.stat().st_size // 2]),
+        str(OTHER),
+        "cannot be read as a store (",
+    ),
+    (lambda: None, "missing", "found no file missing. Expected the store.sqlite of"),
+    (lambda: None, "other", "found no file other. Expected the store.sqlite of"),
+    (
+        lambda: Path("link").symlink_to("cache"),
+        "link/store.sqlite",
+        "is this store itself.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "file", "words"), NOT_MERGED)
+def test_what_is_no_other_store_is_refused_and_nothing_is_brought_in(
+    make: Callable[[], Any], file: str, words: str
+):
+    before = fill(OURS, {"k1": REPLIES["k1"]})
+    fill(OTHER)
+    make()
+    with pytest.raises(UserError) as refusal:
+        manage("store.action=merge", f"store.file={file}")
+    assert str(refusal.value).startswith("store.file: ")
+    assert words in str(refusal.value)
+    assert rows(OURS) == before
+    assert not Path("missing").exists()
+
+
+def test_when_its_batches_are_collected_a_store_is_merged(server: AnthropicServer):
+    """Whoever merged it before would pay for them again."""
+    leave_under_way(server, OTHER)
+    words = "3 batches of other/store.sqlite are still under way. Collect them first"
+    with pytest.raises(UserError, match=words):
+        manage("store.action=merge", f"store.file={OTHER}")
+    assert rows(OURS) == {}
+    server.polls_to_end = 1
+    manage("store.action=wait", *at(server), cache_dir=OTHER.parent)
+    manage("store.action=merge", f"store.file={OTHER}")
+    n_calls = len(server.meter.calls)
+    assert judged(server, budget_usd=0.0)[1].judge_calls == 0
+    assert len(server.meter.calls) == n_calls
+
+
+# Purge
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        (("store.judge=opus",), "k1 k2 k3 k4"),
+        (("store.judge=opus", "store.entrant=cid"), "k3"),
+        (("store.judge=nobody",), ""),
+    ],
+)
+def test_a_purge_takes_out_what_was_meant_after_it_is_confirmed_and_can_be_undone(
+    words: Sequence[str], keys: str
+):
+    before, gone = fill(), set(keys.split())
+    worth = f"{len(gone)} answers, ${0.25 * len(gone):.2f} worth, "
+    said = manage("store.action=purge", *words)
+    nothing = "would go. Nothing has been changed; add store.confirm=true to do it."
+    assert said == worth + nothing
+    assert rows(OURS) == before
+    said = manage("store.action=purge", "store.confirm=true", *words)
+    assert said.startswith(f"{worth}taken out, into cache/purged_")
+    assert set(rows(OURS)) == set(before) - gone
+    (purged,) = Path("cache").glob("purged_*.jsonl")
+    manage("store.action=import", f"store.file='{purged}'")
+    assert rows(OURS) == before
+
+
+def test_what_was_purged_is_paid_for_again_and_nothing_else(server: AnthropicServer):
+    """What is under way survives a purge."""
+    leave_under_way(server)
+    purge = ("store.action=purge", "store.judge=claude-opus-5-5", "store.confirm=true")
+    manage(*purge)
+    server.polls_to_end = 1
+    assert judged(server)[1].judge_calls == 10
+    assert set(server.meter.billed.values()) == {1}
+    fill(OURS, {"k5": REPLIES["k5"]})
+    manage(*purge)
+    assert set(rows(OURS)) == {"k5"}
+    assert judged(server)[1].judge_calls == 10
+    assert set(server.meter.billed.values()) == {2}
+
+
+def test_purges_of_the_same_second_do_not_overwrite_each_other():
+    before = fill()
+    for name in ("ann", "bob", "cid"):
+        manage("store.action=purge", f"store.entrant={name}", "store.confirm=true")
+    files = list(Path("cache").glob("purged_*.jsonl"))
+    assert len(files) == 3
+    lines = [line for path in files for line in path.read_bytes().splitlines()]
+    assert {json.loads(line)["key"] for line in lines} == set(before)
+
+
+def test_a_purge_that_cannot_keep_what_it_takes_takes_nothing():
+    long = dataclasses.replace(reply("k9"), text="x" * 200_000)
+    before = fill(OURS, {**EVERYTHING, "k9": long})
+    with Store(OURS) as store, full_disk(50_000), pytest.raises((UserError, OSError)):
+        admin.purge(store, admin.Filter(judge="opus"))
+    assert rows(OURS) == before
+
+
+# What is missing, in words
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            "store.action=merge",
+            "store.file: names no file. Set it with store.file=FILE; ",
+        ),
+        ("store.action=repay", "store.batch: names no batch. Set it with store.batch="),
+        (
+            "store.action=purge",
+            "store.action=purge: purges nothing as it is. Say what: ",
+        ),
+        ("store.action=lst", "store.action: found 'lst'. Expected 'list', 'wait', "),
+        ("store.action=wait judge=lexical", "judge: has no batches. Choose the judge "),
+        (
+            "store.action=import store.file=no.jsonl",
+            "no.jsonl: cannot be read (No such ",
+        ),
+    ],
+)
+def test_what_is_missing_is_named(words: str, line: str):
+    with pytest.raises(UserError) as refusal:
+        manage(*words.split())
+    assert str(refusal.value).startswith(line)
