@@ -9,7 +9,7 @@ import dataclasses
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ import pytest
 
 from elo_exp import pipeline
 from elo_exp.data.scoring import ScoreRubric
-from elo_exp.judges.claude import ClaudeJudge
-from elo_exp.records import Item, Score, UserError
+from elo_exp.records import Item, UserError
 from elo_exp.store.admin import Filter, count
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
@@ -26,36 +25,20 @@ from tests import openai_server
 from tests.anthropic_server import AnthropicServer, Status
 from tests.anthropic_verdicts import Outcome, Says, StopReason, plain_text
 from tests.data import shipped
+from tests.paying import SINGLE, claude, paying
 from tests.stores import process
 
+__all__ = ["paying"]
+
 SCORE, INTERVAL = shipped("scoring", "score"), shipped("scoring", "interval")
-SINGLE = "/v1/messages$"
-MADE: list[ClaudeJudge] = []
+TENTHS = [i / 10 for i in range(6)]
+STORE = Path("store.sqlite")
 
 
 @pytest.fixture(autouse=True)
-def a_machine_with_a_key(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[None]:
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, paying: None) -> None:
     openai_server.alone(monkeypatch, tmp_path)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
-    yield
-    for made in MADE:  # a client's sockets are the process's until it ends
-        if (client := vars(made.api).get("_client")) is not None:
-            client.close()
-    MADE.clear()
-
-
-def claude(url: str, name: str = "opus", **changes: Any) -> ClaudeJudge:
-    """conf/judge/<name>.yaml, polling fast, with a cap that is not reached."""
-    quick = {
-        "poll_initial_seconds": 0.01,
-        "poll_max_seconds": 0.02,
-        "budget_usd": 50.0,
-        "cache": "none",
-    }
-    MADE.append(shipped("judge", name, base_url=url, **{**quick, **changes}))
-    return MADE[-1]
 
 
 def items(n: int, rubric: ScoreRubric = SCORE) -> list[Item]:
@@ -98,174 +81,123 @@ def model(params: Mapping[str, Any], _: int) -> Outcome:
 
 
 def score(
-    made: Any, path: Path, n: int = 6, rubric: ScoreRubric = SCORE, **how: Any
-) -> tuple[list[Score], Usage]:
-    with Store(path) as store:
-        return pipeline.score_responses(
-            items(n, rubric), rubric, made, store, **how
-        ), store.usage
-
-
-def numbers(scores: list[Score]) -> list[float | None]:
-    return [score.judge_score for score in scores]
-
-
-TENTHS = [i / 10 for i in range(6)]
+    made: Any, n: int = 6, rubric: ScoreRubric = SCORE
+) -> tuple[list[float | None], Usage]:
+    with Store(STORE) as store:
+        scores = pipeline.score_responses(items(n, rubric), rubric, made, store)
+        return [score.judge_score for score in scores], store.usage
 
 
 SCORING = """
 import sys
-from pathlib import Path
 from tests.test_paid_scores import claude, score
-score(claude(sys.argv[1]), Path(sys.argv[2]))
+score(claude(sys.argv[1], cache="none"))
 """
 
 
-def test_a_batch_that_was_under_way_when_the_process_was_killed_is_collected_and_not_paid_again(
-    tmp_path: Path,
-):
-    path = tmp_path / "store.sqlite"
+def test_a_batch_of_a_killed_process_is_collected_and_not_paid_again():
     with AnthropicServer(outcomes=model, polls_to_end=1_000_000) as server:
-        with process(SCORING, server.url, path) as other:
-            while (
-                not any(batch.polls for batch in server.batches)
-                and other.poll() is None
-            ):
+        with process(SCORING, server.url) as other:
+            while other.poll() is None and not any(b.polls for b in server.batches):
                 time.sleep(0.01)
         server.polls_to_end = 1
-        found, usage = score(claude(server.url), path)
-        again, free = score(claude(server.url, budget_usd=0.0), path)
-    assert numbers(found) == numbers(again) == TENTHS
+        found, usage = score(claude(server.url))
+        again, free = score(claude(server.url, budget_usd=0.0))
+    assert found == again == TENTHS
     assert (usage.judge_calls, free.judge_calls) == (6, 0)
     assert list(server.meter.billed_bodies.values()) == [1] * 6
     assert len(server.batches) == 1
 
 
-def test_messages_pay_each_score_once_over_a_run_that_was_broken_off(tmp_path: Path):
-    path = tmp_path / "store.sqlite"
+def test_messages_pay_each_score_once_over_a_run_that_was_broken_off():
     with AnthropicServer(outcomes=model) as server:
-        server.fault("POST", SINGLE, Status(402, "billing_error", message="No."), nth=4)
+        server.fault("POST", SINGLE, Status(402, message="No."), nth=4)
         with pytest.raises(UserError, match="Every answer so far is stored"):
-            score(claude(server.url, transport="messages", concurrency=1), path)
-        found, usage = score(claude(server.url, transport="messages"), path)
-    assert numbers(found) == TENTHS
-    assert usage.judge_calls == 3
+            score(claude(server.url, transport="messages", concurrency=1))
+        found, usage = score(claude(server.url, transport="messages"))
+    assert (found, usage.judge_calls) == (TENTHS, 3)
     assert list(server.meter.billed_bodies.values()) == [1] * 6
 
 
 @pytest.mark.parametrize("transport", ["batches", "messages"])
-def test_an_interval_is_asked_for_by_its_schema_and_read_as_a_variance(
-    tmp_path: Path, transport: str
-):
-    with AnthropicServer(outcomes=model) as server:
-        found, _ = score(
-            claude(server.url, transport=transport),
-            tmp_path / "store.sqlite",
-            6,
-            INTERVAL,
-        )
-    assert numbers(found) == TENTHS
-    assert [s.judge_score_variance for s in found] == pytest.approx(
-        [((1 - x) / 3.92) ** 2 for x in TENTHS]
-    )
+def test_an_interval_is_asked_for_by_its_schema_and_read_as_a_variance(transport: str):
+    with AnthropicServer(outcomes=model) as server, Store(STORE) as store:
+        made = claude(server.url, transport=transport)
+        some = items(6, INTERVAL)
+        found = pipeline.score_responses(some, INTERVAL, made, store)
+    assert [s.judge_score for s in found] == TENTHS
+    variances = [((1 - x) / 3.92) ** 2 for x in TENTHS]
+    assert [s.judge_score_variance for s in found] == pytest.approx(variances)
 
 
-def test_a_model_that_takes_no_schema_says_its_score_in_the_last_line(tmp_path: Path):
+def test_a_model_that_takes_no_schema_says_its_score_in_the_last_line():
     with AnthropicServer(outcomes=model) as server:
-        old = claude(server.url, "claude", model="claude-haiku-4-5", effort=None)
-        found, _ = score(old, tmp_path / "store.sqlite")
-    assert numbers(found) == TENTHS
+        made = claude(server.url, "claude", model="claude-haiku-4-5")
+        assert score(made)[0] == TENTHS
 
 
 @pytest.mark.parametrize("reason", ["refusal", "max_tokens"])
 def test_what_a_judge_refuses_or_does_not_finish_is_paid_for_and_no_number(
-    tmp_path: Path, reason: str, caplog: pytest.LogCaptureFixture
+    reason: str, caplog: pytest.LogCaptureFixture
 ):
     def stopped(params: Mapping[str, Any], n: int) -> Outcome:
         third = worth(plain_text(params["messages"][-1]["content"])) == 3
         return StopReason(reason) if third else model(params, n)
 
-    path = tmp_path / "store.sqlite"
-    with AnthropicServer(outcomes=stopped, verdicts=["A"]) as server:
-        found, _ = score(claude(server.url), path)
-        _, again = score(claude(server.url, budget_usd=0.0), path)
-    assert numbers(found) == [*TENTHS[:3], None, *TENTHS[4:]]
-    assert found[3].stop_reason == reason
+    with AnthropicServer(outcomes=stopped) as server:
+        found, _ = score(claude(server.url))
+        _, again = score(claude(server.url, budget_usd=0.0))
+    assert found == [*TENTHS[:3], None, *TENTHS[4:]]
     assert f"1 of 6 replies hold no score (1 {reason})" in caplog.text
     assert again.judge_calls == 0
 
 
-def test_judge_and_oracle_in_one_process_keep_their_own_caps_and_name_their_own_settings(
-    tmp_path: Path,
-):
-    path = tmp_path / "store.sqlite"
+def test_judge_and_oracle_in_one_process_keep_their_own_caps_and_name_their_own_settings():
+    singly: dict[str, Any] = {"transport": "messages", "concurrency": 1}
     with AnthropicServer(outcomes=model, thinking_tokens=1000) as server:
-        judge = claude(server.url, "haiku", transport="messages", budget_usd=2.0)
-        oracle = claude(
-            server.url,
-            transport="messages",
-            budget_usd=0.15,
-            expected_output_tokens=1,
-            concurrency=1,
-        )
+        score(claude(server.url, "haiku", **singly, budget_usd=2.0), 10)
+        oracle = claude(server.url, **singly, budget_usd=0.15, expected_output_tokens=1)
         oracle.budget_setting = "oracle.budget_usd"
-        score(judge, path, 10)
-        with pytest.raises(
-            UserError,
-            match=r"^oracle\.budget_usd: \$0\.\d\d of \$0\.15 are spent, and the next",
-        ):
-            score(oracle, path, 10)
-        score(
-            claude(server.url, "haiku", transport="messages", budget_usd=0.0), path, 10
-        )
-    with Store(path) as store:
+        words = r"^oracle\.budget_usd: \$0\.\d\d of \$0\.15 are spent, and the next"
+        with pytest.raises(UserError, match=words):
+            score(oracle, 10)
+        score(claude(server.url, "haiku", **singly, budget_usd=0.0), 10)
+    with Store(STORE) as store:
         paid = {held.source: held for held in count(store, Filter(rubric="usefulness"))}
     assert paid["claude-haiku-5-5"].n == 10
     assert 0 < paid["claude-opus-5-5"].n < 10
     assert 0 < paid["claude-opus-5-5"].dollars <= 0.15
 
 
-def test_a_plan_beyond_the_oracles_cap_is_refused_in_its_words(tmp_path: Path):
+def test_a_plan_beyond_the_oracles_cap_is_refused_in_its_words():
     with AnthropicServer(outcomes=model) as server:
         oracle = claude(server.url, budget_usd=0.01)
         oracle.budget_setting = "oracle.budget_usd"
-        with pytest.raises(
-            UserError,
-            match=r"^oracle\.budget_usd: 6 scores by claude-opus-5-5 .* oracle\.n_prompts",
-        ):
-            score(oracle, tmp_path / "store.sqlite")
-        with Store(tmp_path / "store.sqlite") as store:
-            table = pipeline.plan_table(
-                pipeline.plan_scores(items(6), SCORE, oracle, store)
-            )
-    assert "cap $0.01 (oracle.budget_usd)" in table
+        words = r"^oracle\.budget_usd: 6 scores by claude-opus-5-5 .* oracle\.n_prompts"
+        with pytest.raises(UserError, match=words):
+            score(oracle)
+        with Store(STORE) as store:
+            plan = pipeline.plan_scores(items(6), SCORE, oracle, store)
+    assert "cap $0.01 (oracle.budget_usd)" in pipeline.plan_table(plan)
     assert server.meter.billed_bodies.total() == 0
 
 
-def test_equal_texts_are_asked_once(tmp_path: Path):
-    twice = [
-        *items(3),
-        *(dataclasses.replace(item, draw_idx=1, entrant_id="bob") for item in items(3)),
-    ]
-    with (
-        AnthropicServer(outcomes=model) as server,
-        Store(tmp_path / "store.sqlite") as store,
-    ):
-        found = pipeline.score_responses(twice, SCORE, claude(server.url), store)
-    assert numbers(found) == TENTHS[:3] * 2
+def test_equal_texts_are_asked_once():
+    copies = [dataclasses.replace(i, draw_idx=1, entrant_id="bob") for i in items(3)]
+    with AnthropicServer(outcomes=model) as server, Store(STORE) as store:
+        some = [*items(3), *copies]
+        found = pipeline.score_responses(some, SCORE, claude(server.url), store)
+    assert [s.judge_score for s in found] == TENTHS[:3] * 2
     assert {(s.policy, s.draw_idx) for s in found} == {("ann", 0), ("bob", 1)}
     assert server.meter.billed_bodies.total() == 3
 
 
 @pytest.mark.parametrize("structured", ["json_schema", "none"])
-def test_a_server_that_speaks_openai_scores_and_is_asked_once(
-    tmp_path: Path, structured: str
-):
+def test_a_server_that_speaks_openai_scores_and_is_asked_once(structured: str):
     def completion(params: Mapping[str, Any], _: int) -> openai_server.Says:
         number = worth(params["messages"][-1]["content"])
         return openai_server.Says(json.dumps({"evidence": "", "score": number}))
 
-    path = tmp_path / "store.sqlite"
     with openai_server.OpenAiServer(outcomes=completion) as server:
         made = shipped(
             "judge",
@@ -274,13 +206,9 @@ def test_a_server_that_speaks_openai_scores_and_is_asked_once(
             model="large",
             structured=structured,
         )
-        found, _ = score(made, path)
-        _, again = score(made, path)
-    assert numbers(found) == TENTHS
-    assert again.judge_calls == 0
+        found, _ = score(made)
+        _, again = score(made)
+    assert (found, again.judge_calls) == (TENTHS, 0)
     assert list(server.billed.values()) == [1] * 6
-    formats = {
-        json.dumps(params.get("response_format", {}).get("json_schema", {}).get("name"))
-        for params in server.asked
-    }
-    assert formats == {'"score"' if structured == "json_schema" else "null"}
+    has_schema = ["json_schema" in str(p.get("response_format")) for p in server.asked]
+    assert has_schema == [structured == "json_schema"] * 6

@@ -47,20 +47,11 @@ def test_a_worked_example() -> None:
     assert OPUS.dollars(usage, batched=True) == pytest.approx(0.00755, abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "price"),
-    list(zip(TOKEN_CLASSES, (4.0, 5.0, 8.0, 0.2, 20.0), strict=True)),
-    ids=TOKEN_CLASSES,
-)
-def test_every_class_of_tokens_has_its_own_price(tokens: str, price: float) -> None:
-    assert OPUS.dollars({tokens: 1_000_000}) == pytest.approx(price)
-
-
-def test_nothing_costs_nothing_and_what_is_not_paid_for_neither() -> None:
-    assert OPUS.dollars({}) == 0
-    assert (
-        OPUS.dollars({"thinking_tokens": 10**6, "n_requests": 10**6}) == 0
-    )  # thinking is in the output already
+def test_every_class_of_tokens_has_its_own_price_and_no_other_is_paid_for() -> None:
+    """Thinking is in the output already."""
+    dollars = [OPUS.dollars({tokens: 1_000_000}) for tokens in TOKEN_CLASSES]
+    assert dollars == pytest.approx([4.0, 5.0, 8.0, 0.2, 20.0])
+    assert OPUS.dollars({}) == OPUS.dollars({"thinking_tokens": 10**6}) == 0
 
 
 USAGES = st.fixed_dictionaries({name: st.integers(0, 10**7) for name in TOKEN_CLASSES})
@@ -87,11 +78,6 @@ def test_every_model_that_ships_has_prices_that_make_sense() -> None:
         assert facts.batch_factor == 0.5, model
 
 
-def test_a_model_may_be_free() -> None:
-    free = Prices(**dict.fromkeys(vars(OPUS), 0))
-    assert free.dollars(dict.fromkeys(TOKEN_CLASSES, 10**6)) == 0
-
-
 # The table of a headline run: 4,632 requests with a rubric of 2,500 tokens, 900 of their own and 550 out, 300 of them
 # thought. Worked out from the price lists before this program was, in dollars.
 
@@ -103,9 +89,6 @@ TABLE = {
     "claude-opus-5-5": (113.95, 56.97, 71.75, 35.87, 48.52, 66.58, 43.31),
     "claude-sonnet-5-5": (56.97, 28.49, 35.87, 17.94, 24.26, 33.29, 21.65),
     "claude-haiku-5-5": (2.85, 1.42, 1.85, 0.93, 1.23, 1.67, 1.10),
-    "claude-opus-5": (142.43, 71.22, 92.52, 46.26, 61.66, 83.67, 55.15),
-    "claude-opus-4-8": (142.43, 71.22, 92.52, 46.26, 61.66, 83.67, 55.15),
-    "claude-sonnet-4-6": (85.46, 42.73, 55.51, 27.76, 37.00, 50.20, 33.09),
     "claude-haiku-4-5": (28.49, 14.24),  # the rubric is too short for its cache
 }
 COLUMNS: list[tuple[bool, str | None, float]] = [
@@ -153,33 +136,7 @@ def test_second_opinion_the_table_of_costs(
     assert found == pytest.approx(dollars, abs=0.0051)
 
 
-@pytest.mark.parametrize(
-    ("thought", "dollars"), [(0, 21.98), (300, 35.87), (1000, 68.30)]
-)
-def test_thinking_is_the_largest_part_of_the_bill(thought: int, dollars: float) -> None:
-    usage = usage_of_run("1h", 0.98, output=250 + thought)
-    assert OPUS.dollars(usage, batched=True) == pytest.approx(dollars, abs=0.0051)
-
-
 # The prompt cache
-
-
-@pytest.mark.parametrize(
-    ("model", "five_minutes", "one_hour"),
-    [
-        ("claude-opus-5-5", 0.208, 0.513),
-        ("claude-sonnet-5-5", 0.208, 0.513),
-        ("claude-haiku-5-5", 0.217, 0.526),
-        ("claude-opus-5", 0.217, 0.526),
-        ("claude-sonnet-4-6", 0.217, 0.526),
-    ],
-)
-def test_the_share_of_hits_from_which_a_cache_pays(
-    model: str, five_minutes: float, one_hour: float
-) -> None:
-    facts = FACTS[model]
-    assert facts.break_even("5m") == pytest.approx(five_minutes, abs=0.0005)
-    assert facts.break_even("1h") == pytest.approx(one_hour, abs=0.0005)
 
 
 @given(
@@ -243,24 +200,12 @@ def test_law_the_cache_that_is_chosen_never_costs_more_than_none(
         assert (prefix if ttl else facts.input) <= facts.input * (1 + 1e-12), model
 
 
-def test_a_cache_that_is_free_to_write_pays_from_the_first_hit() -> None:
+def test_a_cache_that_is_free_to_write_always_pays_and_one_that_is_dear_to_read_never() -> (
+    None
+):
     assert prices(cache_write_1h=4).best_ttl(0.0) == "1h"
-    assert prices(cache_write_1h=4).break_even("1h") == 0
-
-
-def test_a_cache_that_is_dear_to_read_never_pays() -> None:
-    assert prices(cache_read=4.5).best_ttl(1.0) is None
-    for hit_rate in (0.0, 0.99, 1.0):
-        assert (
-            prices(cache_read=9).best_ttl(hit_rate) is None
-        )  # dearer than to write it
-
-
-@pytest.mark.parametrize(("ttl", "price"), [(None, 4.0), ("5m", 5.0), ("1h", 8.0)])
-def test_what_a_prefix_costs_that_is_not_in_the_cache(
-    ttl: str | None, price: float
-) -> None:
-    assert OPUS.write(ttl) == price
+    for read in (4.5, 9):  # dearer than to write it
+        assert prices(cache_read=read).best_ttl(1.0) is None
 
 
 # The cap
@@ -300,11 +245,8 @@ def test_a_worked_example_of_a_cap() -> None:
     ("dollars", "words"),
     [
         (0.0, "$0.00"),
-        (10.0, "$10.00"),
-        (0.3, "$0.30"),
         (1234.5, "$1,234.50"),
         (0.005, "$0.005"),
-        (0.0163, "$0.0163"),
         (0.1 + 0.2, "$0.30"),
         (math.inf, "$inf"),
     ],
@@ -313,23 +255,14 @@ def test_an_amount_has_as_many_digits_as_it_needs(dollars: float, words: str) ->
     assert money(dollars) == words
 
 
-def test_what_is_spent_has_the_digits_of_the_cap_that_it_stands_beside() -> None:
-    small, large = Budget(0.005), Budget(10.0)
-    assert small.spent_of_cap == "$0.000 of $0.005"
-    small.spent = large.spent = 0.0041234
-    assert (small.spent_of_cap, large.spent_of_cap) == (
-        "$0.004 of $0.005",
-        "$0.00 of $10.00",
-    )
-
-
-def test_what_became_of_a_cap_is_said_with_what_is_held_and_why() -> None:
+def test_what_became_of_a_cap_has_its_digits_and_says_what_is_held_and_why() -> None:
     budget = Budget(0.005)
-    assert budget.state("") == budget.state("No.") == "$0.000 of $0.005 are spent"
+    budget.spent = 0.0041234
+    assert budget.state("No.") == "$0.004 of $0.005 are spent"
     budget.reserve("lost", 0.0034)
-    held = "$0.000 of $0.005 are spent, $0.003 are held for answers that were lost or do not say what they cost"
-    assert budget.state("") == held
-    assert budget.state("Oops") == f"{held}; the last error: Oops"
+    held = "$0.003 are held for answers that were lost or do not say what they cost"
+    assert budget.state("") == f"$0.004 of $0.005 are spent, {held}"
+    assert budget.state("Oops").endswith(f"{held}; the last error: Oops")
 
 
 def test_a_reservation_under_the_same_name_takes_the_place_of_the_former() -> None:
@@ -337,72 +270,24 @@ def test_a_reservation_under_the_same_name_takes_the_place_of_the_former() -> No
     budget.reserve("a", 4.0)
     budget.reserve("a", 3.0)
     assert room(budget) == 7
-    budget.release("a")
-    budget.release("a")
-    budget.release("never reserved")
+    for name in ("a", "a", "never reserved"):
+        budget.release(name)
     assert room(budget) == 10
 
 
-def test_what_fits_is_counted_from_the_first_without_leaving_any_out() -> None:
-    assert Budget(10.0).fits([4.0, 7.0, 1.0]) == 1
-    assert Budget(10.0).fits([]) == 0
-
-
-def test_the_last_cent_may_be_spent() -> None:
-    """Three times 0.1 is a little more than 0.3, to a computer."""
-    assert 0.1 + 0.1 + 0.1 > 0.3
-    assert Budget(1.0).fits([0.1] * 11) == 10
-    assert Budget(0.3).fits([0.1, 0.1, 0.1]) == 3
-    assert Budget(0.3).fits([0.1, 0.1, 0.100001]) == 2
-
-
-@pytest.mark.parametrize("cap", [0.0, -1.0])
-def test_nothing_fits_in_a_cap_of_nothing_but_what_is_free(cap: float) -> None:
-    assert Budget(cap).fits([0.01]) == 0
-    assert Budget(0.0).fits([0.0, 0.0]) == 2
-
-
-def test_what_is_no_number_never_fits() -> None:
-    assert Budget(math.nan).fits([1e9]) == 0
-    assert Budget(5.0).fits([math.nan, 1e9]) == 0
-    assert Budget(5.0).fits([1.0, math.nan, 1.0]) == 1
-
-
-DOLLARS = st.floats(0, 5, allow_subnormal=False)
-BATCHES = st.lists(
-    st.tuples(st.lists(DOLLARS, min_size=1, max_size=5), st.floats(0, 1)),
-    min_size=1,
-    max_size=12,
+@pytest.mark.parametrize(
+    ("cap", "reserves", "n"),
+    [
+        (10.0, [4.0, 7.0, 1.0], 1),  # from the first, without leaving any out
+        (10.0, [], 0),
+        (0.3, [0.1, 0.1, 0.1], 3),  # which is a little more than .3, to a computer
+        (0.3, [0.1, 0.1, 0.100001], 2),
+        (0.0, [0.01], 0),
+        (0.0, [0.0, 0.0], 2),
+        (-1.0, [0.01], 0),
+        (math.nan, [1e9], 0),
+        (5.0, [1.0, math.nan, 1.0], 1),
+    ],
 )
-
-
-@given(cap=st.floats(0, 20), batches=BATCHES, order=st.randoms(use_true_random=False))
-def test_law_a_run_never_spends_more_than_its_cap(
-    cap: float, batches: list[tuple[list[float], float]], order: Any
-) -> None:
-    """A run as batches.py makes it: submit what fits, else wait for some batch, which costs at most its reserve. It
-    goes on as long as it can: what is left at the end would not have fitted."""
-    budget = Budget(cap)
-    queue = [
-        (reserve, reserve * share)
-        for reserves, share in batches
-        for reserve in reserves
-    ]
-    under_way: dict[str, float] = {}
-    for n in range(10 * len(queue)):
-        fitting = budget.fits([reserve for reserve, _ in queue[:3]])
-        if fitting:
-            some, queue = queue[:fitting], queue[fitting:]
-            budget.reserve(str(n), sum(reserve for reserve, _ in some))
-            under_way[str(n)] = sum(actual for _, actual in some)
-        elif under_way:
-            name = order.choice(sorted(under_way))
-            budget.spent += under_way.pop(name)
-            budget.release(name)
-        else:
-            break
-        assert room(budget) >= -1e-6
-        assert budget.spent + sum(under_way.values()) <= cap + 1e-6
-    assert under_way == {}
-    assert budget.spent <= cap + 1e-6
-    assert not queue or queue[0][0] > cap - budget.spent - 1e-6
+def test_what_fits(cap: float, reserves: list[float], n: int) -> None:
+    assert Budget(cap).fits(reserves) == n
