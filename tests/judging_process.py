@@ -44,16 +44,13 @@ from elo_exp.store.store import Store
 from tests.data import shipped
 
 DIMENSIONS = ("factuality", "calibration")
-ENTRANTS = ("ann", "bob", "cid")
 N_PROMPTS = 4  # times 3 pairs, 2 orders and 2 rubrics: 48 queries
 
 
 # What is asked
 
 
-def asked(
-    n_prompts: int, *, mirrored: bool = False, entrants: Sequence[str] = ENTRANTS
-) -> tuple[Any, list[Any]]:
+def asked(n_prompts: int, *, mirrored: bool = False) -> tuple[Any, list[Any]]:
     """Comparisons by dimension, and the rubrics. Lengths differ, so that the longer response can win; two are equal."""
     rubrics = [shipped("rubric", name) for name in DIMENSIONS]
     prompts = [
@@ -66,18 +63,15 @@ def asked(
         )
         for n in range(n_prompts)
     ]
-    lengths = {"ann": 1, "bob": 3, "cid": 3}
+
+    def response(name: str, n: int) -> Response:
+        length = {"ann": 1, "bob": 3, "cid": 3}[name] + (n + len(name)) % 2
+        text = f"{name}: «p{n}» " + "é" * length
+        return Response(entrant_id=name, prompt_id=f"p{n}", response_text=text)
+
     responses = {
-        name: {
-            p.prompt_id: Response(
-                entrant_id=name,
-                prompt_id=p.prompt_id,
-                response_text=f"{name}: «{p.prompt_id}» "
-                + "é" * (lengths[name] + (n + len(name)) % 2),
-            )
-            for n, p in enumerate(prompts)
-        }
-        for name in entrants
+        name: {f"p{n}": response(name, n) for n in range(n_prompts)}
+        for name in ("ann", "bob", "cid")
     }
     comparisons = {
         rubric.dimension: pairing.pair_up(prompts, responses, rubric)
@@ -110,10 +104,8 @@ class CountingConnection(sqlite3.Connection):
     """Counts the transactions of the process, and kills it at one of them."""
 
     n_commits = 0
-    kill_at: tuple[str, int] | None = (
-        None  # "before" or "after", and the number of the commit
-    )
-    fail_at: int | None = None
+    moments: Mapping[str, int] = {}  # at which it dies: "before" or "after" a commit
+    fail_at = 0
 
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
         if sql != "COMMIT":
@@ -127,7 +119,7 @@ class CountingConnection(sqlite3.Connection):
         return done
 
     def _perhaps_die(self, moment: str) -> None:
-        if self.kill_at == (moment, self.n_commits):
+        if self.moments[moment] == self.n_commits:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -273,19 +265,17 @@ def answers_before_commit(judge: ClaudeJudge) -> None:
     _swap(Ledger, record=settle_first)
 
 
-BROKEN: Mapping[str, Callable[[ClaudeJudge], None]] = {
-    mistake.__name__: mistake
-    for mistake in (
-        sdk_retries,
-        naive_resubmission,
-        no_intent,
-        short_file,
-        any_of_that_size,
-        no_claims,
-        no_reserves,
-        answers_before_commit,
-    )
-}
+_MISTAKES: list[Callable[[ClaudeJudge], None]] = [
+    sdk_retries,
+    naive_resubmission,
+    no_intent,
+    short_file,
+    any_of_that_size,
+    no_claims,
+    no_reserves,
+    answers_before_commit,
+]
+BROKEN = {mistake.__name__: mistake for mistake in _MISTAKES}
 
 
 # The process
@@ -302,60 +292,40 @@ def _counting(connect: Callable[..., sqlite3.Connection]) -> Any:
     return connect_and_count
 
 
+OPTIONS: Mapping[str, Any] = {
+    "--prompts": N_PROMPTS,
+    "--model": "claude-sonnet-5-5",
+    "--effort": "low",
+    "--max-tokens": 200,
+    "--transport": "batches",
+    "--chunk-size": 5,
+    "--cache": "measured",
+    "--quarantine": 1.0,
+    "--budget": 5.0,
+    "--timeout": 20.0,  # of a call
+    "--clock-step": 0.0,  # of the wall clock, at once, in seconds
+    "--kill-before-commit": 0,
+    "--kill-after-commit": 0,
+    "--fail-at-commit": 0,  # as a full disk does
+}
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.judging_process", allow_abbrev=False
     )
-    parser.add_argument("--url", required=True)
-    parser.add_argument("--store", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--prompts", type=int, default=N_PROMPTS, metavar="N")
-    parser.add_argument(
-        "--mirrored",
-        action="store_true",
-        help="every comparison with its two responses swapped",
-    )
-    parser.add_argument("--model", default="claude-sonnet-5-5")
-    parser.add_argument("--effort", default="low")
-    parser.add_argument("--max-tokens", type=int, default=200)
-    parser.add_argument("--transport", default="batches")
-    parser.add_argument("--chunk-size", type=int, default=5)
-    parser.add_argument("--cache", default="measured")
-    parser.add_argument("--quarantine", type=float, default=1.0, metavar="SECONDS")
-    parser.add_argument("--poll", type=float, default=0.02, metavar="SECONDS")
-    parser.add_argument("--budget", type=float, default=5.0, metavar="USD")
-    parser.add_argument(
-        "--expected-output-tokens",
-        type=int,
-        default=1,
-        help="low: the plan is not what stops a run",
-    )
-    parser.add_argument("--concurrency", type=int, default=4)
-    parser.add_argument("--expected-hit-rate", type=float, default=1.0)
-    parser.add_argument(
-        "--timeout", type=float, default=20.0, metavar="SECONDS", help="of a call"
-    )
-    parser.add_argument(
-        "--rows", type=int, default=2, metavar="N", help="results in one transaction"
-    )
-    parser.add_argument(
-        "--clock-step",
-        type=float,
-        default=0.0,
-        metavar="SECONDS",
-        help="of the wall clock, at once",
-    )
+    for name in ("--url", "--store", "--out"):
+        parser.add_argument(name, required=True)
+    for name, default in OPTIONS.items():
+        parser.add_argument(name, type=type(default), default=default)
+    parser.add_argument("--mirrored", action="store_true", help="responses swapped")
     parser.add_argument("--allow-missing", action="store_true")
-    parser.add_argument("--kill-before-commit", type=int, metavar="N")
-    parser.add_argument("--kill-after-commit", type=int, metavar="N")
-    parser.add_argument(
-        "--fail-at-commit", type=int, metavar="N", help="as a full disk does"
-    )
     parser.add_argument("--broken", choices=BROKEN)
     return parser.parse_args(arguments)
 
 
 def build(chosen: argparse.Namespace) -> ClaudeJudge:
+    """What an answer is expected to cost is low: the plan is not what stops a run."""
     judge: ClaudeJudge = shipped(
         "judge",
         "claude",
@@ -366,13 +336,13 @@ def build(chosen: argparse.Namespace) -> ClaudeJudge:
         base_url=chosen.url,
         budget_usd=chosen.budget,
         cache=chosen.cache,
-        expected_output_tokens=chosen.expected_output_tokens,
-        expected_hit_rate=chosen.expected_hit_rate,
+        expected_output_tokens=1,
+        expected_hit_rate=1.0,
         chunk_size=chosen.chunk_size,
-        poll_initial_seconds=chosen.poll,
-        poll_max_seconds=2 * chosen.poll,
+        poll_initial_seconds=0.02,
+        poll_max_seconds=0.04,
         quarantine_seconds=chosen.quarantine,
-        concurrency=chosen.concurrency,
+        concurrency=4,
     )
     if chosen.broken:
         BROKEN[chosen.broken](judge)
@@ -409,18 +379,18 @@ def main(arguments: Sequence[str]) -> int:
     # Back-offs as short as the waits between polls: they are repetitions all the same.
     requests._BACK_OFF_SECONDS = 0.02
     anthropic_api._TIMEOUT_SECONDS = chosen.timeout
-    batches._ROWS = chosen.rows
+    batches._ROWS = 2  # results in one transaction
     if chosen.clock_step:
         step_the_clock(chosen.clock_step)
-    moments = {"before": chosen.kill_before_commit, "after": chosen.kill_after_commit}
-    CountingConnection.kill_at = next(
-        ((moment, n) for moment, n in moments.items() if n), None
-    )
+    CountingConnection.moments = {
+        "before": chosen.kill_before_commit,
+        "after": chosen.kill_after_commit,
+    }
     CountingConnection.fail_at = chosen.fail_at_commit
     sqlite3.connect = _counting(sqlite3.connect)
     comparisons, rubrics = asked(chosen.prompts, mirrored=chosen.mirrored)
     try:
-        with Store(chosen.store) as store:
+        with Store(Path(chosen.store)) as store:
             judgments = pipeline.judge_pairs(
                 comparisons,
                 rubrics,
@@ -437,7 +407,7 @@ def main(arguments: Sequence[str]) -> int:
         "usage": usage,
         "commits": CountingConnection.n_commits,
     }
-    chosen.out.write_text(canonical_json(facts), encoding="utf-8")
+    Path(chosen.out).write_text(canonical_json(facts), encoding="utf-8")
     return 0
 
 
