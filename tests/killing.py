@@ -13,6 +13,7 @@ start costs milliseconds; the I1 to I10 are those of the design, and each is a f
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import multiprocessing
 import os
@@ -33,6 +34,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from elo_exp.api.costs import PER_MILLION
 from elo_exp.records import canonical_json
@@ -156,17 +159,8 @@ class World:
         self._victim: Future[Client] = Future()
 
     def start(self, *arguments: str) -> Client:
-        client = Client(
-            self.folder,
-            [
-                "--url",
-                self.server.url,
-                "--store",
-                str(self.store),
-                *self.arguments,
-                *arguments,
-            ],
-        )
+        places = ["--url", self.server.url, "--store", str(self.store)]
+        client = Client(self.folder, [*places, *self.arguments, *arguments])
         if not self._victim.done():
             self._victim.set_result(client)
         return client
@@ -177,15 +171,12 @@ class World:
     def kill_on(self, moment: Stage, method: str, path: str, *, nth: int) -> None:
         """Kill the next client that is started, at this moment of the nth such call."""
         self._victim = Future()
-        seen, lock = [0], threading.Lock()
+        calls = itertools.count(1)
 
         def perhaps_kill(stage: Stage, call: Call) -> None:
-            if stage == moment and call.method == method and re.search(path, call.path):
-                with lock:
-                    seen[0] += 1
-                    due = seen[0] == nth
-                if due:
-                    self._victim.result(_SECONDS).kill()
+            is_such = call.method == method and re.search(path, call.path)
+            if stage == moment and is_such and next(calls) == nth:
+                self._victim.result(_SECONDS).kill()
 
         self.server.on_call = perhaps_kill
 
@@ -312,33 +303,23 @@ def stored_within(store: Path, known: Reference, *, all_of_them: bool = False) -
 
 def bill_agrees(server: AnthropicServer, store: Path) -> None:
     """I6: what the replies in the store say they cost is what the server has billed, to the token."""
-    replies = [
-        json.loads(value) for (value,) in read(store, "SELECT value FROM answers")
-    ]
-    spent = Counter(
-        {name: sum(reply["usage"][name] for reply in replies) for name in TOKEN_CLASSES}
-    )
+    found = replies(store)
+    spent = {name: sum(r["usage"][name] for r in found) for name in TOKEN_CLASSES}
     billed, dollars = metered(server)
-    assert spent == billed, f"the store says {spent}, the bill {billed}"
-    assert abs(sum(reply["dollars"] for reply in replies) - dollars) < 1e-9, (
-        f"the bill is ${dollars}"
-    )
+    assert Counter(spent) == billed, f"the store says {spent}, the bill {billed}"
+    assert sum(r["dollars"] for r in found) == pytest.approx(dollars, abs=1e-9)
 
 
 def bill_is_bounded(server: AnthropicServer, store: Path) -> None:
     """I6 of single calls: what answers may have been lost cost at most, with those in the store, covers the bill."""
-    replies = [
-        json.loads(value) for (value,) in read(store, "SELECT value FROM answers")
-    ]
-    known = sum(reply["dollars"] for reply in replies)
+    known = sum(reply["dollars"] for reply in replies(store))
     ((lost,),) = read(store, "SELECT COALESCE(SUM(dollars), 0) FROM losses")
     _, billed = metered(server)
     assert known - 1e-9 <= billed <= known + lost + 1e-9, (
         f"${known} + ${lost}, the bill ${billed}"
     )
-    assert not read(store, "SELECT 1 FROM losses WHERE why IS NULL"), (
-        "a call is left under way"
-    )
+    under_way = read(store, "SELECT 1 FROM losses WHERE why IS NULL")
+    assert not under_way, "a call is left under way"
 
 
 def metered(server: AnthropicServer) -> tuple[Counter[str], float]:
@@ -357,39 +338,23 @@ def metered(server: AnthropicServer) -> tuple[Counter[str], float]:
 def usage_agrees(server: AnthropicServer, usage: Mapping[str, Any]) -> None:
     """I6: what a run reports that it has cost is what the server has billed in its time."""
     billed, dollars = metered(server)
-    said = Counter({name: usage[name] for name in TOKEN_CLASSES})
-    assert said == billed, f"the run says {said}, the bill {billed}"
-    assert abs(usage["dollars"] - dollars) < 1e-9, (
-        f"the run says ${usage['dollars']}, the bill ${dollars}"
-    )
+    assert Counter({name: usage[name] for name in TOKEN_CLASSES}) == billed
+    assert usage["dollars"] == pytest.approx(dollars, abs=1e-9)
 
 
 def bodies_are_right(server: AnthropicServer) -> None:
-    """I7: nothing that the models refuse. I8: one prefix for all of a rubric. I9: the ids of all history are unique."""
+    """I8: one prefix for all of a rubric. I9: the ids of all history are unique. I7, that nothing is sent which the
+    models refuse, is the server's to say."""
     sent = [each for call in submissions(server) for each in call.json()["requests"]]
     sent = [each for each in sent if not each["custom_id"].startswith("somebody-else-")]
     custom_ids = [each["custom_id"] for each in sent]
-    assert all(
-        re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{40}", custom_id) for custom_id in custom_ids
-    )
+    assert all(re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{40}", each) for each in custom_ids)
     assert len(set(custom_ids)) == len(custom_ids)
-    single = [
-        call.json()
-        for call in server.meter.calls
-        if call.method == "POST" and re.search(MESSAGES, call.path)
-    ]
+    posts = [call for call in server.meter.calls if call.method == "POST"]
+    single = [call.json() for call in posts if re.search(MESSAGES, call.path)]
     prefixes: dict[str, str] = {}
     for params in [*(each["params"] for each in sent), *single]:
-        assert set(params) == {
-            "model",
-            "max_tokens",
-            "system",
-            "messages",
-            "output_config",
-        }
-        assert [each["role"] for each in params["messages"]] == ["user"]
         (system,) = params["system"]
-        assert set(system) <= {"type", "text", "cache_control"}
         prefix = json.dumps([params["model"], system["text"], params["output_config"]])
         assert prefixes.setdefault(system["text"], prefix) == prefix
 
@@ -419,16 +384,15 @@ def read(store: Path, query: str) -> list[Any]:
             return db.execute(query).fetchall() if "answers" in tables else []
 
 
+def replies(store: Path) -> list[dict[str, Any]]:
+    return [json.loads(value) for (value,) in read(store, "SELECT value FROM answers")]
+
+
 def answers(store: Path) -> dict[tuple[str, ...], str]:
     """What each question in the store was answered, by what is asked about: the keys hold the server's port."""
-    replies = [
-        json.loads(value) for (value,) in read(store, "SELECT value FROM answers")
-    ]
+    names = ("dimension", "prompt_id", "entrant_a", "entrant_b")
     return {
-        tuple(
-            reply[name] for name in ("dimension", "prompt_id", "entrant_a", "entrant_b")
-        ): reply["text"]
-        for reply in replies
+        tuple(reply[name] for name in names): reply["text"] for reply in replies(store)
     }
 
 
@@ -467,16 +431,11 @@ class Watch:
 
     def _exposure(self, new: Sequence[Mapping[str, Any]]) -> float:
         batches = [batch for batch in self._server.batches if batch.ended_at is None]
-        open_ = [each["params"] for batch in batches for each in batch.requests] + list(
-            new
-        )
+        batched = [each["params"] for batch in batches for each in batch.requests]
         single = [json.loads(key) for key in self._single.elements()]
-        dollars = metered(self._server)[1]
-        return (
-            dollars
-            + sum(worst(each, 0.5) for each in open_)
-            + sum(worst(each, 1.0) for each in single)
-        )
+        worst_batched = sum(worst(each, 0.5) for each in [*batched, *new])
+        worst_single = sum(worst(each, 1.0) for each in single)
+        return metered(self._server)[1] + worst_batched + worst_single
 
 
 def worst(params: Mapping[str, Any], factor: float) -> float:
@@ -486,38 +445,23 @@ def worst(params: Mapping[str, Any], factor: float) -> float:
     ttl = (system.get("cache_control") or {}).get("ttl")
     n_prefix = len(system["text"]) / 4
     n_user = n_input_tokens(dict(params)) - n_prefix
-    prefix = n_prefix * max(
-        prices["input"], prices[f"cache_write_{ttl}"] if ttl else 0.0
-    )
-    return (
-        float(
-            prefix + n_user * prices["input"] + params["max_tokens"] * prices["output"]
-        )
-        * PER_MILLION
-        * factor
-    )
+    write = prices[f"cache_write_{ttl}"] if ttl else 0.0
+    prefix = n_prefix * max(prices["input"], write)
+    rest = n_user * prices["input"] + params["max_tokens"] * prices["output"]
+    return float(prefix + rest) * PER_MILLION * factor
 
 
 # ---- a process of its own -------------------------------------------------------------------------------------------
 
 
-def attempt(here: World, *arguments: str) -> subprocess.CompletedProcess[str]:
+def attempt(here: World) -> subprocess.CompletedProcess[str]:
     """The same client as a fresh interpreter, warnings being errors."""
     program = [sys.executable, "-W", "error", "-m", "tests.judging_process"]
-    places = [
-        "--url",
-        here.server.url,
-        "--store",
-        str(here.store),
-        "--out",
-        str(here.folder / "fresh.json"),
-    ]
+    out = str(here.folder / "fresh.json")
+    places = ["--url", here.server.url, "--store", str(here.store), "--out", out]
+    command = [*program, *places, *here.arguments]
     return subprocess.run(
-        [*program, *places, *here.arguments, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
+        command, capture_output=True, text=True, timeout=_SECONDS, check=False
     )
 
 

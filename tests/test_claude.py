@@ -279,11 +279,9 @@ MISTAKES: list[tuple[Mapping[str, Any], str]] = [
     *(
         ({"base_url": address}, f"base_url: found {address!r}. Expected http(s)://HOST")
         for address in (
-            "api.anthropic.com",
             "ftp://host",
             "https://",
             "http://[",
-            "http://127.0.0.1:abc",
             "http://127.0.0.1:99999",
             "http://a b",
         )
@@ -453,16 +451,6 @@ def test_measured_warms_each_rubric_with_one_query_measures_a_chunk_and_decides(
     assert re.match(words, str(usage.cache))
     warned = any(line.startswith("warning: prompt cache: ") for line in caplog.messages)
     assert warned == (later != "1h")
-
-
-@both_transports
-@pytest.mark.parametrize("cache", ["5m", "1h", "none"])
-def test_a_cache_that_is_chosen_is_the_one_that_every_request_asks_for(
-    cache: str, transport: str
-):
-    with AnthropicServer(verdicts=longer) as server:
-        judged(claude(server.url, cache=cache, transport=transport))
-    assert set(ttls(server)) == {None if cache == "none" else cache}
 
 
 def test_a_run_too_small_to_measure_does_not_say_that_it_has_measured():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from elo_exp import pipeline
-from elo_exp.records import Prompt, Response, UserError
+from elo_exp.records import Prompt, UserError
 from elo_exp.store.store import Store
 from tests.anthropic_server import Status
 from tests.data import shipped
@@ -27,34 +28,29 @@ PROMPTS = [
     Prompt(prompt_id=f"p{i}", text=f"Why {i}?", source="test", subject="test")
     for i in range(N)
 ]
-ANSWERER = f"""
+ANSWERER = """
 import logging, sys
 from pathlib import Path
 from elo_exp import pipeline
-from elo_exp.records import Prompt
 from elo_exp.store.store import Store
 from tests.data import shipped
+from tests.test_once import PROMPTS
 
 path, url, concurrency = sys.argv[1:]
 entrant = shipped("entrant", "openai_compatible", base_url=url, model="small", concurrency=int(concurrency))
-prompts = [Prompt(prompt_id=f"p{{i}}", text=f"Why {{i}}?", source="test", subject="test") for i in range({N})]
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 with Store(Path(path)) as store:
     print("ready", flush=True)
     sys.stdin.readline()
-    responses = pipeline.generate(prompts, {{"slow": entrant}}, store, allow_missing=False)["slow"]
+    responses = pipeline.generate(PROMPTS, {"slow": entrant}, store, allow_missing=False)["slow"]
     usage = store.usage
     print("made", usage.responses_generated, usage.responses_stored, *(r.timestamp for r in responses.values()))
 """
 
 
-@pytest.fixture(autouse=True)
-def a_machine_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    alone(monkeypatch, tmp_path)
-
-
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    alone(monkeypatch, tmp_path)
     return tmp_path / "store.sqlite"
 
 
@@ -62,30 +58,22 @@ def path(tmp_path: Path) -> Path:
 def two_processes(
     path: Path, server: OpenAiServer, *, concurrency: int
 ) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str]]]:
-    """Both have opened the store, and begin when they are told."""
+    """Both have opened the store, and begin when they are told. In the end they have let go of all they had claimed."""
     arguments = (ANSWERER, path, server.url, concurrency)
     with process(*arguments) as first, process(*arguments) as second:
         assert (said(first), said(second)) == (["ready"], ["ready"])
         yield first, second
+    assert rows(path, "SELECT owner FROM claims UNION SELECT owner FROM owners") == []
 
 
-def asked(server: OpenAiServer) -> dict[str, int]:
+def asked(server: OpenAiServer) -> Counter[str]:
     """How often the model was asked each question."""
-    return {
-        call["messages"][-1]["content"]: server.asked.count(call)
-        for call in server.asked
-    }
+    return Counter(call["messages"][-1]["content"] for call in server.asked)
 
 
 def line(other: subprocess.Popen[str], first: str) -> list[str]:
     """The words of the next line that begins with this one."""
     return next(words for words in iter(lambda: said(other), []) if words[0] == first)
-
-
-def finished(other: subprocess.Popen[str]) -> tuple[int, int, list[str]]:
-    """How many responses a process has made, how many it has found, and when each of them was made."""
-    _, made, found, *times = line(other, "made")
-    return int(made), int(found), times
 
 
 def test_each_response_is_made_once_and_both_have_all_of_them(path: Path):
@@ -94,26 +82,23 @@ def test_each_response_is_made_once_and_both_have_all_of_them(path: Path):
 
     def slow(stage: Stage, call: Call) -> None:
         is_asked.set()
-        assert second_waits.wait(20)
+        second_waits.wait()
 
     with (
         OpenAiServer(on_call=slow) as server,
         two_processes(path, server, concurrency=2) as (first, second),
     ):
         go_on(first)
-        assert is_asked.wait(20)
+        is_asked.wait()
         go_on(second)
         words = " ".join(line(second, "waiting"))
         second_waits.set()
-        ends = [finished(first), finished(second)]
+        made, found = line(first, "made"), line(second, "made")
     holder = f"process {first.pid} on {socket.gethostname()} ({N})"
     assert words == f"waiting for {N} responses that others make: {holder}"
     assert asked(server) == {prompt.text: 1 for prompt in PROMPTS}
-    assert [(made, found) for made, found, _ in ends] == [(N, 0), (0, N)]
-    assert ends[0][2] == ends[1][2]
-    assert (
-        rows(path, "SELECT * FROM claims") == rows(path, "SELECT * FROM owners") == []
-    )
+    assert (made[1:3], found[1:3]) == ([str(N), "0"], ["0", str(N)])
+    assert made[3:] == found[3:]
 
 
 def test_what_a_killed_process_had_claimed_is_made_by_the_one_that_waits(path: Path):
@@ -123,61 +108,43 @@ def test_what_a_killed_process_had_claimed_is_made_by_the_one_that_waits(path: P
     def slow(stage: Stage, call: Call) -> None:
         if stage == "asked" and "Why 3?" in call.params["messages"][-1]["content"]:
             fourth.set()
-            assert killed.wait(20)
+            killed.wait()
 
     with (
         OpenAiServer(on_call=slow) as server,
         two_processes(path, server, concurrency=1) as (first, second),
     ):
         go_on(first)
-        assert fourth.wait(20)
+        fourth.wait()
         go_on(second)
         line(second, "waiting")
         first.kill()
         killed.set()
-        made, found, times = finished(second)
-    assert (made, found, len(times)) == (3, 3, N)
-    assert asked(server) == {
-        prompt.text: 2 if prompt.text == "Why 3?" else 1 for prompt in PROMPTS
-    }
-    assert (
-        rows(path, "SELECT * FROM claims") == rows(path, "SELECT * FROM owners") == []
-    )
+        made = line(second, "made")
+    assert (made[1:3], len(made)) == (["3", "3"], 3 + N)
+    assert asked(server) == {p.text: 1 + (p.text == "Why 3?") for p in PROMPTS}
 
 
 def test_a_response_that_cannot_be_had_is_not_waited_for(path: Path):
+    words = r"1 of 6 responses are missing \(slow 1\): slow on p1\."
     with OpenAiServer() as server, Store(path) as store:
         server.fault(Status(400), nth=2)
-        entrant = shipped(
+        made = shipped(
             "entrant",
             "openai_compatible",
             base_url=server.url,
             model="small",
             concurrency=1,
         )
-        with pytest.raises(
-            UserError, match=r"1 of 6 responses are missing \(slow 1\): slow on p1\."
-        ):
-            pipeline.generate(PROMPTS, {"slow": entrant}, store, allow_missing=False)
-    assert (
-        rows(path, "SELECT * FROM claims") == rows(path, "SELECT * FROM owners") == []
-    )
-    with Store(path) as store:
-        assert (
-            len(
-                store.get(
-                    Response, [key for (key,) in rows(path, "SELECT key FROM answers")]
-                )
-            )
-            == N - 1
-        )
+        with pytest.raises(UserError, match=words):
+            pipeline.generate(PROMPTS, {"slow": made}, store, allow_missing=False)
+    assert rows(path, "SELECT owner FROM claims UNION SELECT owner FROM owners") == []
+    assert rows(path, "SELECT COUNT(*) FROM answers") == [(N - 1,)]
 
 
 def test_what_costs_nothing_is_not_claimed(path: Path):
     """Nobody can claim anything here."""
     with Store(path) as store, failing(path, "INSERT ON owners"):
         of = {"probe": shipped("entrant", "probe_swapped")}
-        assert (
-            len(pipeline.generate(PROMPTS, of, store, allow_missing=False)["probe"])
-            == N
-        )
+        found = pipeline.generate(PROMPTS, of, store, allow_missing=False)
+    assert len(found["probe"]) == N

@@ -14,31 +14,32 @@ from elo_exp.types import Dollars, Natural, NonNegative
 
 PER_MILLION = 1e-6
 NOT_COUNTED = (
-    "does not say how many tokens it took: its cost is not counted, and the budget is held by what "
-    "it may have been at "
-    "most"
+    "does not say how many tokens it took: its cost is not counted, and the most that it may have "
+    "been is held in the budget"
 )
 _MOST_TOKENS = 10**9  # no call takes as many: what says so counts something else
-_PAID = (
-    ("input_tokens", "prompt_tokens"),
-    ("output_tokens", "completion_tokens"),
-)  # synonyms
+# synonyms of what every answer must count
+_PAID = (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))
 
 
 @dataclass(kw_only=True)
 class Prices:
-    """Dollars per million tokens, and what a model's prompt cache takes."""
+    """Dollars per million tokens, and what a model's prompt cache takes.
+
+    batch_factor          what a batch pays of all of these
+    min_cacheable_tokens  a shorter prefix is never cached
+    """
 
     input: Dollars
     output: Dollars
     cache_write_5m: Dollars
     cache_write_1h: Dollars
     cache_read: Dollars
-    batch_factor: NonNegative  # what a batch pays of all of these
-    min_cacheable_tokens: Natural  # a shorter prefix is never cached
+    batch_factor: NonNegative
+    min_cacheable_tokens: Natural
 
     def dollars(self, usage: Mapping[str, int], *, batched: bool = False) -> float:
-        """What tokens by class cost."""
+        """Cost of tokens by class."""
         prices = {
             "input_tokens": self.input,
             "cache_write_5m_tokens": self.cache_write_5m,
@@ -57,8 +58,7 @@ class Prices:
         *,
         batched: bool,
     ) -> float:
-        """The most that a request may cost: dense text, a prefix that is missed, an answer as long
-        as it may be."""
+        """Worst-case cost of a request: dense text, a prefix that is missed, the longest answer."""
         n_prefix = most_tokens(_n_bytes(params.get("system", "")))
         n_input = most_tokens(_n_bytes(params))
         prefix = n_prefix * max(self.input, self.write(ttl))

@@ -10,12 +10,8 @@ from pathlib import Path
 
 from elo_exp.records import UserError
 
-_SWEEP_VARIABLE = (
-    "ELO_EXP_SWEEP"  # holds the process that started a sweep, for the jobs' processes
-)
-_HIDDEN = (
-    "hidden"  # the start of a process that is there, of which nothing more can be known
-)
+_SWEEP_VARIABLE = "ELO_EXP_SWEEP"  # holds the process that started this job's sweep
+_HIDDEN = "hidden"  # the start of a process of which nothing more can be known
 
 Process = tuple[str, str, int, str]  # host, boot, process id, start
 
@@ -44,8 +40,7 @@ def check_lifeline() -> None:
     if sweep and is_alive(*json.loads(sweep)) is False:
         raise UserError(
             "the sweep that started this job has ended, so nothing more is submitted. Every answer "
-            "so far is stored; "
-            "the same command goes on."
+            "so far is stored; the same command goes on."
         )
 
 
@@ -53,10 +48,8 @@ def _boot() -> str:
     """One boot of this machine and one container's view of its processes; empty where the system
     does not say."""
     try:
-        boot = (
-            Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        )
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+        return f"{boot.strip()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return ""
 

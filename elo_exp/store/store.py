@@ -29,19 +29,21 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS answers (
     key TEXT PRIMARY KEY, kind TEXT NOT NULL, value TEXT NOT NULL, created_at TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS owners (
-    owner TEXT PRIMARY KEY, host TEXT NOT NULL, boot TEXT NOT NULL, pid INTEGER NOT NULL, started TEXT NOT NULL,
-    heartbeat REAL NOT NULL);
+    owner TEXT PRIMARY KEY, host TEXT NOT NULL, boot TEXT NOT NULL, pid INTEGER NOT NULL,
+    started TEXT NOT NULL, heartbeat REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS batches (
     nonce TEXT PRIMARY KEY, owner TEXT NOT NULL, endpoint TEXT NOT NULL, judge_model TEXT NOT NULL,
-    state TEXT NOT NULL, size INTEGER NOT NULL, reserve REAL NOT NULL, ttl TEXT, high_water TEXT, batch_id TEXT UNIQUE,
-    created_at REAL NOT NULL, settled_at REAL, note TEXT);
+    state TEXT NOT NULL, size INTEGER NOT NULL, reserve REAL NOT NULL, ttl TEXT, high_water TEXT,
+    batch_id TEXT UNIQUE, created_at REAL NOT NULL, settled_at REAL, note TEXT);
 CREATE TABLE IF NOT EXISTS queries (
-    nonce TEXT NOT NULL, key TEXT NOT NULL, names TEXT NOT NULL, outcome TEXT, PRIMARY KEY (nonce, key)) WITHOUT ROWID;
+    nonce TEXT NOT NULL, key TEXT NOT NULL, names TEXT NOT NULL, outcome TEXT,
+    PRIMARY KEY (nonce, key)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS queries_by_key ON queries (key);
 CREATE TABLE IF NOT EXISTS losses (
     key TEXT NOT NULL, owner TEXT NOT NULL, dollars REAL NOT NULL, at TEXT NOT NULL, why TEXT);
-CREATE TABLE IF NOT EXISTS judges (key TEXT PRIMARY KEY, judge_model TEXT NOT NULL, reads TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS judges (
+    key TEXT PRIMARY KEY, judge_model TEXT NOT NULL, reads TEXT NOT NULL);
 """
 APPLICATION_ID = 0x656C6F78  # "elox" in the file's header: the database is ours
 _KEYS_A_QUERY = 500  # SQLite allows 999 variables in the oldest builds still in use
