@@ -29,8 +29,9 @@ import anthropic.resources.messages.batches
 import anthropic.types.messages  # noqa: F401
 
 from elo_exp import pipeline
-from elo_exp.api import anthropic_api, batches, requests
-from elo_exp.api.anthropic_api import AnthropicApi, batch_in, json_of
+from elo_exp.api import anthropic as anthropic_api
+from elo_exp.api import batches, requests
+from elo_exp.api.anthropic import AnthropicApi, batch_in, json_of
 from elo_exp.api.batches import Batcher
 from elo_exp.api.costs import Budget
 from elo_exp.api.transport import Clock, DoubtfulError, RefusedError

@@ -20,8 +20,9 @@ import pytest
 from anthropic.resources.messages.messages import DEPRECATED_MODELS
 
 from elo_exp import pipeline
-from elo_exp.api import anthropic_api, batches
-from elo_exp.api.anthropic_api import check_lifetime, end_of_life, text_of
+from elo_exp.api import anthropic as anthropic_api
+from elo_exp.api import batches
+from elo_exp.api.anthropic import check_lifetime, end_of_life, text_of
 from elo_exp.api.jobs import worst_dollars
 from elo_exp.api.transport import Clock
 from elo_exp.data.rubrics import Rubric

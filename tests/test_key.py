@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from elo_exp.api.anthropic_api import api_key
+from elo_exp.api.anthropic import api_key
 from elo_exp.records import UserError
 from tests.anthropic_server import AnthropicServer, Status
 from tests.anthropic_verdicts import longer

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from elo_exp.api.costs import is_counted
-from elo_exp.api.openai_api import (
+from elo_exp.api.openai import (
     OpenAiApi,
     check_extra_body,
     stop_reason_of,

@@ -30,7 +30,7 @@ from hypothesis.stateful import (
 )
 
 from elo_exp.api import batches, requests
-from elo_exp.api.anthropic_api import parse_message
+from elo_exp.api.anthropic import parse_message
 from elo_exp.api.batches import BatchSettings, RemoteBatch, Row
 from elo_exp.api.costs import Budget, Prices
 from elo_exp.api.jobs import Completion

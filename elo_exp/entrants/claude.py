@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.api.anthropic_api import (
+from elo_exp.api.anthropic import (
     API_VERSION,
     AnthropicApi,
     api_key,

@@ -8,7 +8,7 @@ from typing import Any
 
 from elo_exp.api.costs import Prices, token_prices
 from elo_exp.api.jobs import Completion, Message
-from elo_exp.api.openai_api import OpenAiApi, check_extra_body, parse_completion
+from elo_exp.api.openai import OpenAiApi, check_extra_body, parse_completion
 from elo_exp.entrants import ApiEntrant
 from elo_exp.records import Prompt, UserError
 from elo_exp.types import Dollars, Integer, MaxTokensName, NonNegative, Positive, TopP

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from elo_exp.api.anthropic_api import (
+from elo_exp.api.anthropic import (
     API_VERSION,
     AnthropicApi,
     api_key,

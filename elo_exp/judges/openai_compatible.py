@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from elo_exp.api.costs import Prices, token_prices
 from elo_exp.api.jobs import Completion, Message
-from elo_exp.api.openai_api import OpenAiApi, check_extra_body, parse_completion
+from elo_exp.api.openai import OpenAiApi, check_extra_body, parse_completion
 from elo_exp.judges import ApiJudge
 from elo_exp.records import JudgeRequest
 from elo_exp.types import Dollars, MaxTokensName, NonNegative, Positive
