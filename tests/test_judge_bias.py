@@ -182,11 +182,11 @@ def test_statsmodels_has_the_same_effect_with_the_same_errors(seed: int):
     centre[:m] -= (
         np.append(np.ones(m - 1), 0) / m
     )  # abilities of mean zero, then the effect
-    errors = np.sqrt(np.diag(centre @ other.cov_params() @ centre.T) * n / (n - 1))
+    covariance = centre @ other.cov_params() @ centre.T * n / (n - 1)
     found = CovariateFit.of(played, column)
     expected = centre @ other.params
     np.testing.assert_allclose([*found.theta, found.effect], expected, atol=1e-7)
-    np.testing.assert_allclose(found.std_error, errors, rtol=0.002)
+    np.testing.assert_allclose(found.covariance, covariance, rtol=0.004, atol=1e-6)
 
 
 def test_a_column_that_the_models_explain_or_that_decides_every_game_has_no_effect():
@@ -258,6 +258,20 @@ def test_the_effect_of_length_and_the_gap_at_equal_length_are_recovered():
     assert at_equal == pytest.approx(0.9 * POINTS, abs=20)
     assert (d.rating or 0) - (a.rating or 0) > 0.9 * POINTS + 80
     assert d.mean_length - a.mean_length == pytest.approx(600, abs=30)
+    assert found.lead is not None
+    assert (found.lead.first, found.lead.second) == ("d", "c")
+    c = rows["c"].rating_at_equal_length or 0
+    assert found.lead.difference == pytest.approx((d.rating_at_equal_length or 0) - c)
+
+
+def test_of_two_models_the_lead_is_twice_as_far_from_zero_as_either():
+    """Their ratings have mean zero, so the error of the difference is twice that of a rating."""
+    some, lengths = with_lengths(60, effect=0.5)
+    pair = some.select((some.model_a == 0) & (some.model_b == 1)).compact()
+    found = controlled(pair, lengths)
+    error = found.ratings[0].std_error_at_equal_length or 0
+    assert found.lead is not None
+    assert found.lead.std_error == pytest.approx(2 * error)
 
 
 def test_the_ratings_as_they_are_are_those_of_the_leaderboard():
@@ -365,6 +379,8 @@ def test_law_whatever_the_verdicts_no_number_is_nan(
     some = Battles.from_rows(rows)
     found = controlled(some, lengths)
     for record in (position(some), found.effect, *found.ratings, *found.terciles):
+        json.dumps(record.to_dict(), allow_nan=False)
+    for record in filter(None, [found.lead]):
         json.dumps(record.to_dict(), allow_nan=False)
 
 

@@ -418,16 +418,24 @@ def test_position_bias_fails_where_its_interval_misses_the_range(
 
 
 @pytest.mark.parametrize(
-    ("at_equal_length", "state"), [(90.0, "note"), (51.0, "note"), (49.0, "caution")]
+    ("difference", "ci_low", "state"),
+    [
+        (90.0, 20.0, "note"),
+        (51.0, 1.0, "note"),
+        (49.0, 1.0, "caution"),
+        (90.0, -1.0, "caution"),
+        (90.0, None, "caution"),
+    ],
 )
-def test_length_fails_only_where_the_lead_needs_it(at_equal_length: float, state: str):
+def test_length_fails_only_where_the_lead_needs_it(
+    difference: float, ci_low: float | None, state: str
+):
     """At a difference of one scale tanh(1) = .762 of the effect counts: 1 / (1 + exp(-.762)) = .682."""
-    effect = {"effect": 1.0, "ci_low": 0.5, "ci_high": 1.5, "scale": 120.4}
-    rows = [
-        {"model": "ann", "rating": 1500.0, "rating_at_equal_length": 1400.0},
-        {"model": "bob", "rating": 1400.0, "rating_at_equal_length": 1400.0 - at_equal_length},
-    ]  # fmt: skip
-    length = {"effect": effect, "ratings": rows}
+    length = {
+        "effect": {"effect": 1.0, "ci_low": 0.5, "ci_high": 1.5, "scale": 120.4},
+        "ratings": [{"model": "ann", "rating": 1500.0}, {"model": "bob", "rating": 1400.0}],
+        "lead": {"first": "ann", "second": "bob", "difference": difference, "ci_low": ci_low},
+    }  # fmt: skip
     nothing = by_dimension({"d": []})["d"]
     (check,) = checks(nothing, {"length": length}, None, ("ann", "bob"))
     assert check.state == state

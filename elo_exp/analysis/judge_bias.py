@@ -99,11 +99,24 @@ class LengthTercile(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LengthLead(Record):
+    """By how much the best model would be ahead of the second at equal length, in rating points."""
+
+    first: str
+    second: str
+    difference: float
+    std_error: float | None = None  # clustered by prompt
+    ci_low: float | None = None
+    ci_high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LengthControl:
-    """The length effect and what it does to the ratings; best first."""
+    """The length effect and what it does to the ratings, best first, and to the lead."""
 
     effect: LengthEffect
     ratings: tuple[LengthRating, ...]
+    lead: LengthLead | None = None  # None where fewer than two are rated
     terciles: tuple[LengthTercile, ...]
 
 
@@ -189,6 +202,14 @@ def length_control(
         played, np.tanh(difference / scale) if is_told else np.zeros_like(difference)
     )
     half_width = _half_width(played) * fit.std_error[-1]
+    ratings = _length_ratings(
+        battles.models,
+        played,
+        np.append(of_first, of_second),
+        fit,
+        dimension=dimension,
+        initial_rating=initial_rating,
+    )
     return LengthControl(
         effect=LengthEffect(
             dimension=dimension,
@@ -201,15 +222,35 @@ def length_control(
             ci_low=known(float(fit.effect - half_width)),
             ci_high=known(float(fit.effect + half_width)),
         ),
-        ratings=_length_ratings(
-            battles.models,
-            played,
-            np.append(of_first, of_second),
-            fit,
-            dimension=dimension,
-            initial_rating=initial_rating,
-        ),
+        ratings=ratings,
+        lead=_length_lead(battles.models, ratings, fit, _half_width(played)),
         terciles=_terciles(played, difference, dimension),
+    )
+
+
+def _length_lead(
+    models: Sequence[str],
+    ratings: Iterable[LengthRating],
+    controlled: CovariateFit,
+    half_width: float,
+) -> LengthLead | None:
+    """half_width: standard errors on each side of a 95 % interval"""
+    best = [r.model for r in ratings if r.rating_at_equal_length is not None][:2]
+    if len(best) < 2:
+        return None
+    contrast = np.zeros(len(controlled.covariance))
+    names = [models[i] for i in np.flatnonzero(controlled.rated).tolist()]
+    contrast[[names.index(model) for model in best]] = POINTS, -POINTS
+    difference = float(contrast[:-1] @ controlled.theta)
+    variance = contrast @ controlled.covariance @ contrast
+    std_error = float(np.sqrt(np.maximum(variance, 0.0)))
+    return LengthLead(
+        first=best[0],
+        second=best[1],
+        difference=difference,
+        std_error=known(std_error),
+        ci_low=known(difference - half_width * std_error),
+        ci_high=known(difference + half_width * std_error),
     )
 
 
@@ -302,7 +343,12 @@ class CovariateFit:
     rated: Mask  # (models,): the m models that have a finite ability together
     theta: Array  # (m,), mean zero
     effect: float
-    std_error: Array  # (m + 1,), of the abilities and the effect, clustered by prompt
+    covariance: Array  # (m + 1, m + 1), with the effect last, clustered by prompt
+
+    @property
+    def std_error(self) -> Array:
+        """Of the abilities and the effect (m + 1,)."""
+        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
 
     @classmethod
     def of(cls, games: Games, column: Array) -> CovariateFit:
@@ -330,7 +376,8 @@ class CovariateFit:
             return design.T @ residual(parameters), information(parameters)
 
         start = np.zeros(m + 1)
-        parameters, std_error = np.full((2, m + 1), np.nan)
+        parameters = np.full(m + 1, np.nan)
+        covariance = np.full((m + 1, m + 1), np.nan)
         if len(x) and not _is_collinear(information(start)):
             found = newton(start, log_likelihood, derivatives)
             if np.abs(design @ found).max() < _LARGEST_GAP - 1.0:
@@ -338,12 +385,11 @@ class CovariateFit:
                 bread = np.linalg.inv(information(found)) - level
                 by_prompt = played.by_cluster(off, off * x)
                 covariance = sandwich(bread, by_prompt, n_models=m)
-                std_error = np.sqrt(np.maximum(np.diag(covariance), 0.0))
         return cls(
             rated=rated,
             theta=parameters[:-1],
             effect=float(parameters[-1]),
-            std_error=std_error,
+            covariance=covariance,
         )
 
 

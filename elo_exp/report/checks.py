@@ -48,7 +48,7 @@ def checks(
 
     diagnosis  of this dimension, as in Standings
     quality    None where the judgments are not known
-    leaders    the two best entrants, whose difference is to hold at equal length
+    leaders    the two best entrants, if their difference is significant: it is to hold at equal length
     """
     return [
         *_flips(battles, quality),
@@ -118,22 +118,26 @@ def _position(effect: Mapping[str, Any] | None) -> Iterator[Check]:
 def _length(
     control: Mapping[str, Any] | None, leaders: Sequence[str]
 ) -> Iterator[Check]:
-    """Length fails where the lead needs it: better entrants may also write more."""
+    """Length fails where it takes away the lead's significance or more than half of its size.
+
+    Better entrants may also write more, so a preference for length alone is no failure.
+    """
     effect = control["effect"] if control else {}
     if control is None or effect.get("effect") is None:
         return
     value, low, high = (
         _longer_wins(effect[name]) for name in ("effect", "ci_low", "ci_high")
     )
-    ratings = {row["model"]: row for row in control["ratings"]}
-    gap, gap_at_equal = (
-        _gap(ratings, leaders, name) for name in ("rating", "rating_at_equal_length")
-    )
+    lead, gap = control.get("lead") or {}, _gap(control["ratings"], leaders)
+    is_of_leaders = [lead.get("first"), lead.get("second")] == [*leaders]
+    at_equal_length = lead["difference"] if is_of_leaders else None
     state = "pass"
     if low is not None and high is not None and not low <= 0.5 <= high:
         state = "note"
-    if gap is not None and gap_at_equal is not None and gap_at_equal < gap / 2:
-        state = "caution"
+        if gap is not None and at_equal_length is not None:
+            is_significant = (lead["ci_low"] or 0.0) > 0.0
+            holds = is_significant and at_equal_length >= gap / 2
+            state = "note" if holds else "caution"
     yield Check(
         name="length",
         state=state,
@@ -143,7 +147,7 @@ def _length(
         about={
             "scale": effect["scale"],
             "gap": gap,
-            "gap_at_equal_length": gap_at_equal,
+            "gap_at_equal_length": at_equal_length,
         },
     )
 
@@ -153,12 +157,12 @@ def _longer_wins(effect: float | None) -> float | None:
     return None if effect is None else (1 + math.tanh(effect * math.tanh(1) / 2)) / 2
 
 
-def _gap(
-    ratings: Mapping[str, Mapping[str, Any]], leaders: Sequence[str], name: str
-) -> float | None:
-    points = [ratings.get(model, {}).get(name) for model in leaders]
-    known = [value for value in points if value is not None]
-    return known[0] - known[1] if len(known) == 2 else None
+def _gap(ratings: Sequence[Mapping[str, Any]], leaders: Sequence[str]) -> float | None:
+    """How far the first is ahead of the second by the same games, length left in."""
+    known = {row["model"]: row["rating"] for row in ratings}
+    points = [known.get(model) for model in leaders]
+    found = [value for value in points if value is not None]
+    return found[0] - found[1] if len(found) == 2 else None
 
 
 def _fit(residuals: Sequence[Mapping[str, Any]]) -> Iterator[Check]:

@@ -153,7 +153,9 @@ def dimension(
     ]
     rated = [r.model for r in board.ratings if r.rating is not None] if board else []
     diagnosis = standings.diagnoses.get(name, {})
-    found = checks(battles, diagnosis, quality, rated[:2])
+    significant = {(d.higher, d.lower) for d in pairs if d.significant}
+    leaders = rated[:2] if tuple(rated[:2]) in significant else []
+    found = checks(battles, diagnosis, quality, leaders)
     n_prompts = battles.n_prompts() if battles.names_prompts() else None
     cells = _cells(standings, name, pairs)
     precisions = standings.precision.get(method or "", ())
