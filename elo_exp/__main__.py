@@ -43,8 +43,8 @@ def job(cfg: DictConfig) -> float:
         ready, store = sweeps.Checks.ready
         with sweeps.refusing(), store:
             info = config.run_info(ready)
-            report = run(ready, info, store)
-            show(report.text, info.run_dir)
+            report, tracked_at = run(ready, info, store)
+            show(report.text, "", *_places(report, info, tracked_at))
         return report.headline
     try:
         return sweep_job(cfg)
@@ -68,14 +68,17 @@ def sweep_job(cfg: DictConfig) -> float:
         ) is not None:
             show(text)
             return math.nan
-        report = run(prepared, info, store)
-    is_shard = not report.page
-    show(report.text if is_shard else f"job {name}: {info.name}")
+        report, _ = run(prepared, info, store)
+    is_share = report.page is None
+    show(report.text if is_share else f"job {name}: {info.name}")
     return report.headline
 
 
-def run(prepared: config.Job, info: RunInfo, store: Store) -> Report:
-    """Run an experiment, and hand what it concluded to run folder and tracker."""
+def run(prepared: config.Job, info: RunInfo, store: Store) -> tuple[Report, str | None]:
+    """Run an experiment, and hand what it concluded to run folder and tracker.
+
+    Returns the report, and where the tracker has the run.
+    """
     settings, experiment = prepared.settings, prepared.experiment
     draws = settings.figures if settings.figures is not None else info.group is None
     chosen = "; ".join(f"{name} {label}" for name, label in info.labels.items())
@@ -97,7 +100,19 @@ def run(prepared: config.Job, info: RunInfo, store: Store) -> Report:
             manifest.wrote(written)
         _track(tracked, report, store, plots, tables=draws or info.group is None)
         tracked.log_files(info.run_dir, written)
-    return report
+        return report, tracked.where
+
+
+def _places(report: Report, info: RunInfo, tracked_at: str | None) -> list[str]:
+    """The last lines of a run: where its files, its page and its tracked run are."""
+    page = (info.run_dir / "report.html").resolve()
+    places = {
+        "files": str(info.run_dir),
+        "report": page.as_uri() if report.page else None,
+        "tracked": tracked_at,
+        "next": report.follow_up,
+    }
+    return [f"{label:<14}{place}" for label, place in places.items() if place]
 
 
 def _context(prepared: config.Job, info: RunInfo, store: Store) -> Context:

@@ -55,7 +55,9 @@ class Ran:
 
     @property
     def run_dir(self) -> Path:
-        return self.folder / self.out.splitlines()[-1]
+        lines = self.out.splitlines()
+        named = [line for line in lines if line.startswith("files ")]
+        return self.folder / (named or lines)[-1].removeprefix("files").strip()
 
     def read(self, name: str) -> Any:
         """A JSON file of the run folder."""

@@ -355,12 +355,20 @@ def test_the_probes_come_out_in_the_order_in_which_they_were_made(
     assert min(gaps) > 0  # the order of the matches cannot have decided it
 
 
-def test_the_console_ends_with_the_table_and_the_folder(demo: Ran):
-    primary = demo.read("elo_results.json")["primary"]["factuality"]
-    row = next(line.split() for line in demo.out.splitlines() if "probe_hedged" in line)
-    assert row[1:3] == ["probe_hedged", f"{primary['probe_hedged']['mean']:.1f}"]
-    assert row[3] == f"{primary['probe_hedged']['sem']:.2f}"
-    assert demo.out.splitlines()[-1] == str(demo.run_dir)
+def test_the_console_fits_a_screen_and_ends_with_where_to_look(demo: Ran):
+    lines = demo.out.splitlines()
+    assert len(lines) + len(demo.err.splitlines()) <= 35
+    dimensions = demo.read("ratings.json")["dimensions"]
+    best = dimensions["factuality"]["bradley_terry"]["ratings"][0]
+    interval = f"[{best['ci_low']:.0f}, {best['ci_high']:.0f}]"
+    row = next(line for line in lines if f"{best['rating']:.0f}    {interval}" in line)
+    assert row.split()[:2] == ["1", best["model"]]
+    assert "known order   18 of 18 probe pairs recovered, 15 significantly" in lines
+    labels = [line.split()[0] for line in lines[-4:]]
+    assert labels == ["files", "report", "tracked", "next"]
+    assert (demo.run_dir / "report.html").as_uri() in lines[-3]
+    assert "upload: wandb sync" in lines[-2]
+    assert max(map(len, [*lines[:-4], lines[-1]])) <= 100
     assert demo.run_dir.parent == demo.folder / "outputs"
 
 
@@ -499,8 +507,8 @@ def test_rating_the_battles_file_by_dimension_gives_the_same_ratings(demo: Ran):
     rated = run(*given, "battles_columns.dimension=dimension", folder=demo.folder)
     whole = demo.read("ratings.json")
     for found in whole["judge"].values():  # what takes the texts to know
-        assert {"length", "repeats"} <= set(found)
-        del found["length"], found["repeats"]
+        assert {"length", "repeats", "known_order"} <= set(found)
+        del found["length"], found["repeats"], found["known_order"]
     assert rated.read("ratings.json") == numbers(whole)
     assert rated.read("elo_results.json") == numbers(demo.read("elo_results.json"))
     assert (rated.run_dir / "pairwise_winrates.csv").read_bytes() == (

@@ -20,11 +20,9 @@ from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
-from elo_exp.report import artifacts
 from tests.commands import Ran, attempt, run, start
 from tests.data import by_dimension, shared_data, shipped, write_table
 from tests.pages import Reader
-from tests.standings import standings
 
 COLUMNS = {name: name for name in battle_files.NAMES if name != "dimension"}
 
@@ -228,20 +226,10 @@ def test_those_without_a_rating_are_named_on_the_console_and_in_the_report(
     rated: Ran,
 ) -> None:
     page = Reader((rated.run_dir / "report.html").read_text(encoding="utf-8"))
-    for case, model in [("winless", "W"), ("unbeaten", "U"), ("apart", "C")]:
-        flag = RATINGS[case][model]
-        block = rated.out.partition(f"\n{case}: ")[2].partition("\n\n  ")[2]
-        (line,) = (
-            line.split()
-            for line in block.partition("\n\n")[0].splitlines()
-            if model in line.split()
-        )
-        assert flag in line
-        assert [row for row in page.cells if row[1:3] == [model, flag]]
     for where in (rated.out, page.said):
         assert (
             "Not rated: W (winless: no finite rating, below all that have one)."
-            in where
+            in " ".join(where.split())
         )
     assert "Nobody can be rated" in page.said
 
@@ -254,27 +242,22 @@ def test_beside_every_k_stands_how_far_elo_has_gone(rated: Ran) -> None:
         {k: 1 - math.exp(-k * 10 / (2 * 173.7178)) for k in (1.0, 4.0, 8.0, 16.0, 32.0)}
     )
     assert {row["converged"] for row in elo["by_k"]} == {False}
-    assert "Elo at K = 16, 37 % converged (below 95 %: raise K)" in rated.out
 
 
-def test_the_console_shows_the_method_that_was_chosen_and_cuts_no_number(
+def test_the_console_shows_the_method_that_was_chosen_within_100_columns(
     tmp_path: Path,
 ) -> None:
-    """Names may be longer than their column; what does not fit goes on in the next line."""
-    long = "a-model/" + "with-a-name-" * 8
+    """Of a long name it shows the beginning and the end."""
+    long = "a-model/" + "with-a-name-" * 8 + "9"
     battles_ = [row(a.replace("A", long), b, w) for a, b, w in SEVEN_TO_THREE]
     path = write_table(tmp_path / "battles.jsonl", battles_)
-    out = run(
-        *RATE,
-        f"battles={path}",
-        "rating=[davidson]",
-        "elo.n_bootstraps=0",
-        folder=tmp_path,
-    ).out
+    words = ["rating=[davidson]", "elo.n_bootstraps=0"]
+    out = run(*RATE, f"battles={path}", *words, folder=tmp_path).out
     assert "Davidson" in out
     assert "Bradley-Terry" not in out
-    assert f"{AS_ALONE['A']:.1f}" in out
-    assert "…" not in out
+    line = next(line for line in out.splitlines() if "a-model/with" in line)
+    assert "-name-9 " in line
+    assert max(map(len, out.partition("files  ")[0].splitlines())) <= 100
 
 
 def test_resamples_of_a_dimension_with_a_slash_stay_in_the_run_folder(
@@ -313,30 +296,8 @@ def test_a_console_without_the_characters_of_a_table_gets_their_escapes(
         anew=True,
         PYTHONIOENCODING="ascii",
     )
-    assert r"\xb1 SEM" in ran.out
+    assert r"(\xb1 Monte Carlo error" in ran.out
     assert any(r"\xb5" in line.split() for line in ran.out.splitlines())
-
-
-@pytest.mark.parametrize("n_perms", [1, 100])
-def test_an_ordering_error_of_nothing_but_rounding_is_shown_as_none(
-    n_perms: int,
-) -> None:
-    """All orders of equal matches give one rating; the mean of a hundred equal floats differs from them in its last
-    digit."""
-    found = standings(
-        {"d": [Battle(model_a="ann", model_b="bob", winner="model_a")] * 3},
-        n_perms=n_perms,
-        k=16,
-    )
-    board = found.primary("d")
-    assert board is not None
-    assert any(rating.ordering_error for rating in board.ratings) == (n_perms > 1)
-    shown = {
-        words[1]: words[3]
-        for words in map(str.split, artifacts.table(found).splitlines())
-        if len(words) > 3
-    }
-    assert (shown["ann"], shown["bob"]) == ("-", "-")
 
 
 def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:

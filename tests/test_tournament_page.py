@@ -378,8 +378,6 @@ def test_elo_that_has_not_converged_is_flagged(
     }
     changed = dataclasses.replace(standings, elo=elo)
     assert ("Elo has gone only 94 % of its way" in page(changed).said) == is_flagged
-    percent = 94 if is_flagged else 95
-    assert f"Elo at K = 16, {percent} % converged" in artifacts.table(changed)
 
 
 def test_the_order_experiment_says_how_much_of_the_limit_elo_covers(

@@ -69,7 +69,7 @@ def test_a_run_is_kept_with_its_configuration_and_final_values(
     assert logged(kept, "usage/judge_calls") > 0
     assert logged(kept, "exit_code") == 0
     assert "Trackio" not in followed.out
-    assert "tracked by trackio: trackio show --project elo_exp" in followed.err
+    assert "tracked       trackio show --project elo_exp" in followed.out
 
 
 def test_figures_are_images_and_tables(kept: dict[str, Any], followed: Ran):

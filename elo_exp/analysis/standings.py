@@ -22,6 +22,7 @@ from elo_exp.analysis.judge_bias import (
     position_effect,
     response_lengths,
 )
+from elo_exp.analysis.known_order import known_order
 from elo_exp.analysis.power import Precision, precision
 from elo_exp.analysis.transitivity import (
     ResidualWins,
@@ -70,6 +71,14 @@ class Standings:
     @property
     def dimensions(self) -> tuple[str, ...]:
         return tuple(self.battles)
+
+    @property
+    def primary_method(self) -> str | None:
+        """Bradley-Terry, or the first of the methods chosen instead."""
+        methods = self.companions
+        return (
+            "bradley_terry" if "bradley_terry" in methods else next(iter(methods), None)
+        )
 
     def primary(self, dimension: str) -> Leaderboard | None:
         return self.elo[dimension].get(self.k)
@@ -160,6 +169,24 @@ def with_texts(
             **standings.diagnoses[dimension],
             "length": dataclasses.asdict(length),
             "repeats": repeats.to_dict(),
+        }
+    return dataclasses.replace(standings, diagnoses=diagnoses)
+
+
+def with_known_order(
+    standings: Standings, orders: Mapping[str, Sequence[str]]
+) -> Standings:
+    """Add how far the primary ratings recover the order of entrants of known quality.
+
+    orders  entrants by dimension, best first
+    """
+    tested = standings.differences.get(standings.primary_method or "", ())
+    diagnoses = dict(standings.diagnoses)
+    for dimension, models in orders.items():
+        found = known_order(models, tested, dimension=dimension)
+        diagnoses[dimension] = {
+            **diagnoses[dimension],
+            "known_order": found.to_dict(),
         }
     return dataclasses.replace(standings, diagnoses=diagnoses)
 

@@ -47,6 +47,14 @@ class ModelEntrant(Entrant, Protocol):
 
 
 @runtime_checkable
+class OfKnownQuality(Entrant, Protocol):
+    """An entrant made to a known quality, to audit a judge."""
+
+    def known_rank(self, dimension: str) -> int | None:
+        """Return its place among such entrants, from 0, best first; None where it has none."""
+
+
+@runtime_checkable
 class LoadedEntrant(OfflineEntrant, ModelEntrant, Protocol):
     """An entrant that answers with weights in memory."""
 

@@ -1,11 +1,9 @@
 """Entrants of known quality, made from the bank's references: for the demo and to audit a judge.
 
 Each probe answers in its style, and in a second style on a share of the prompts drawn by hash. So
-the order of the probes is known and yet none wins every match. Expected order, best first:
-
-    factuality        reference, hedged, partial, swapped   all claims, then half of them, then none
-    calibration       reference, partial, swapped, hedged   settled questions need a plain answer
-    clinical_utility  reference, hedged, partial, swapped   boilerplate and the wrong topic help nobody
+the order of the probes is known and yet none wins every match. In factuality, all claims come before
+half of them and none; in calibration, settled questions need a plain answer; in clinical utility,
+boilerplate and the wrong topic help nobody.
 """
 
 from __future__ import annotations
@@ -22,6 +20,11 @@ from elo_exp.records import Prompt, Response, fingerprint
 from elo_exp.types import Share
 
 Style = Literal["reference", "hedged", "partial", "swapped"]
+_BEST_FIRST: Mapping[str, tuple[Style, ...]] = {
+    "factuality": ("reference", "hedged", "partial", "swapped"),
+    "calibration": ("reference", "partial", "swapped", "hedged"),
+    "clinical_utility": ("reference", "hedged", "partial", "swapped"),
+}
 VERSION = 1  # part of every cache key: raise it when a style's wording changes
 
 
@@ -36,6 +39,11 @@ class ProbeEntrant:
     lapse_style: Style
     lapse_rate: Share
     bank_path: str
+
+    def known_rank(self, dimension: str) -> int | None:
+        """Return the place among probes in a dimension that ships, from 0, best first."""
+        order = _BEST_FIRST.get(dimension)
+        return order.index(self.style) if order else None
 
     @cached_property
     def _donors(self) -> dict[str, str]:

@@ -37,6 +37,7 @@ class Report:
 
     headline   one number by which a sweeper may compare jobs
     text       for the console
+    follow_up  a command to try next, and what it does
     facts      for manifest.json
     artifacts  files that the run has written
     metrics    final values for the tracker, under names that are the same in every run
@@ -48,6 +49,7 @@ class Report:
 
     headline: float
     text: str
+    follow_up: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     artifacts: Sequence[Path] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.experiments import Report, Rows
 from elo_exp.records import Plot
-from elo_exp.report import artifacts, tournament_page
+from elo_exp.report import artifacts, tournament_console, tournament_page
 from elo_exp.report.viewer import Comparisons, Judgments
 
 
@@ -25,15 +25,18 @@ def report(
     written: Sequence[Path] = (),
     comparisons: Comparisons | None = None,
     judgments: Judgments | None = None,
+    follow_up: str | None = None,
 ) -> Report:
     """Write what every experiment leaves that ends in ratings, and report it.
 
     comparisons, judgments  by dimension, where the page is to show them
     """
+    gap, std_error = artifacts.headline(standings)
     return Report(
-        headline=artifacts.headline(standings),
-        text=artifacts.table(standings, quality),
-        facts=facts,
+        headline=gap,
+        text=tournament_console.text(standings, quality),
+        follow_up=follow_up,
+        facts={**facts, "headline_std_error": std_error},
         artifacts=[*written, *artifacts.write_standings(run_dir, standings)],
         metrics=artifacts.metrics(standings, quality),
         tables=tables or {},

@@ -15,6 +15,7 @@ from elo_exp.data import bank, battles, pairing
 from elo_exp.data.battles import Battles
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Rubric, check_dimensions
+from elo_exp.entrants import OfKnownQuality
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.judged import Judged, answer_share, preflight
 from elo_exp.experiments.standings import quality_row, report
@@ -28,6 +29,7 @@ from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 
+_AFTER_DEMO = "python -m elo_exp mode=pilot plan=true     what a real run costs; free, needs no key"
 Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
 Judgments = Mapping[str, Sequence[Judgment]]
 
@@ -81,6 +83,7 @@ class Tournament(Judged):
         found = standings.with_texts(
             found, comparisons, judgments, initial_rating=self.elo.initial_rating
         )
+        found = standings.with_known_order(found, self._known_orders())
         others = pipeline.other_judges(comparisons, self._rubrics, self.judge, store)
         found = self._with_judges(found, others)
         quality = [
@@ -113,6 +116,7 @@ class Tournament(Judged):
             context.run_dir,
             facts=facts,
             quality=quality,
+            follow_up=_AFTER_DEMO if self.mode.name == "demo" else None,
             tables={"judge_quality": facts["judge_quality"], "verdicts": verdicts},
             written=artifacts.write_judging(
                 context.run_dir,
@@ -196,6 +200,20 @@ class Tournament(Judged):
             )
             for rubric in self._rubrics
         }
+
+    def _known_orders(self) -> dict[str, list[str]]:
+        """Entrants of known quality by dimension, best first, where there are two."""
+        found = {}
+        for rubric in self._rubrics:
+            ranks = {
+                name: rank
+                for name, entrant in self.entrant.items()
+                if isinstance(entrant, OfKnownQuality)
+                and (rank := entrant.known_rank(rubric.dimension)) is not None
+            }
+            if len(ranks) > 1:
+                found[rubric.dimension] = sorted(ranks, key=ranks.__getitem__)
+        return found
 
     def _with_judges(
         self, found: Standings, others: Mapping[str, Judgments]

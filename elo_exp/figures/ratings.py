@@ -32,7 +32,6 @@ from elo_exp.figures.style import (
 )
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot
-from elo_exp.report.findings import companion
 
 MAX_ROWS = 40  # entrants of a figure; all are in its rows
 
@@ -51,7 +50,7 @@ def plots(standings: Standings) -> list[Plot]:
 
 def leaderboards(standings: Standings) -> dict[str, list[Leaderboard]]:
     """Return the leaderboards of every method by dimension, that of the primary method first."""
-    first = companion(standings)
+    first = standings.primary_method
     methods = sorted(standings.companions, key=lambda method: method != first)
     found = {
         dimension: [standings.companions[method].get(dimension) for method in methods]
@@ -131,7 +130,7 @@ def ratings(standings: Standings) -> Plot | None:
 
 
 def _significant(standings: Standings) -> str:
-    pairs = standings.differences.get(companion(standings) or "", ())
+    pairs = standings.differences.get(standings.primary_method or "", ())
     known = [pair.significant for pair in pairs if pair.significant is not None]
     if not known:
         return ""
@@ -174,7 +173,7 @@ def win_rates(standings: Standings) -> Plot | None:
 
 
 def _win_rate_rows(standings: Standings) -> list[Row]:
-    pairs = standings.differences.get(companion(standings) or "", ())
+    pairs = standings.differences.get(standings.primary_method or "", ())
     significant = {
         (d.dimension, *sorted((d.higher, d.lower))): d.significant for d in pairs
     }
@@ -289,7 +288,7 @@ def share_interval(
 def power(standings: Standings) -> Plot | None:
     """Draw the gap that a number of prompts has 80 % power to detect, from this run's variance."""
     drawn = ("detectable", "corrected")
-    precisions = standings.precision.get(companion(standings) or "", ())
+    precisions = standings.precision.get(standings.primary_method or "", ())
     found = [
         (p.dimension, f"this run: {p.n_prompts:,} prompts", _power_rows(p))
         for p in precisions

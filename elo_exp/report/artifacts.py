@@ -12,39 +12,20 @@ import numpy as np
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.judge_quality import JudgeQuality
-from elo_exp.analysis.power import Precision
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.pairing import Responses
 from elo_exp.files import write_csv, write_json, write_jsonl, write_whole
 from elo_exp.ratings.leaderboard import (
     CONVERGED,
-    ROUNDING,
     Z95,
     Leaderboard,
-    Rating,
     running_means,
 )
 from elo_exp.records import Comparison, Judgment, Plot, Record
-from elo_exp.report.findings import companion, how_far, unrated
 
 # Of a comparison; its texts are in the responses
 _MATCH_FIELDS = ("prompt_id", "dimension", "source", "entrant_a", "entrant_b")
 _METRICS = ("std_error", "ci_low", "ci_high", "p_best", "ordering_error")  # of a rating
-_SEM = "± SEM: ordering error (Monte Carlo), which more permutations shrink; it says nothing of how sure a rating is."
-_ORDERS = (
-    "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge; Bradley-Terry counts both, "
-    "a tie as half a win."
-)
-_RANKS = (
-    "ranks: those that the prompts leave possible, for all entrants at once with 95 %."
-)
-_WIDTH, _NAME, _METHOD = (
-    120,
-    17,
-    35,
-)  # characters: of the table, of a name, of one more method
-_MAX_JUDGES = 6  # pairs of judges, of a dimension on the console
-_MAX_ROWS = 20  # of a dimension on the console; all are in ratings.json
 _MAX_MODELS = 60  # all of whose pairs are in ratings.json, which are 1,770
 _MIN_Z = 3.0  # of the pair residuals in ratings.json, where there are more models
 
@@ -281,185 +262,31 @@ def metrics(
     return {name: value for name, value in found.items() if value is not None}
 
 
-def headline(standings: Standings) -> float:
-    """The mean over dimensions of the gap between the best and the second-best Elo, in rating points."""
-    gaps = []
+def headline(standings: Standings) -> tuple[float, float | None]:
+    """Return the gap between first and second by the primary ratings, the mean over dimensions, and
+    its standard error in rating points, an upper bound: dimensions share their prompts."""
+    tested = standings.differences.get(standings.primary_method or "", ())
+    boards = standings.companions.get(standings.primary_method or "", {})
+    gaps: list[float] = []
+    errors: list[float | None] = []
     for dimension in standings.dimensions:
-        board = standings.primary(dimension)
-        if board is not None and len(board.ratings) > 1:
-            first, second = (r.rating or 0.0 for r in board.ratings[:2])
-            gaps.append(first - second)
-    return sum(gaps) / len(gaps) if gaps else 0.0
-
-
-def table(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
-    """The leaderboard as text, a block for each dimension."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    text = io.StringIO()
-    longest = max(map(len, standings.models), default=0)
-    width = (
-        _WIDTH
-        + max(0, longest - _NAME)
-        + _METHOD * max(0, len(standings.companions) - 1)
-    )
-    console = Console(file=text, width=width, markup=False)
-    method = companion(standings) or "bradley_terry"
-    sure = {p.dimension: p for p in standings.precision.get(method, ())}
-    by_dimension = {q.dimension: q for q in quality}
-    for dimension in standings.dimensions:
-        console.print(
-            _title(standings, dimension, by_dimension.get(dimension)), highlight=False
-        )
-        grid = Table(box=SIMPLE_HEAD)
-        head, *rows = _table_rows(standings, method, dimension)
-        for column in head:
-            grid.add_column(
-                column, justify="left" if column == "entrant" else "right", no_wrap=True
-            )
-        for row in rows[:_MAX_ROWS]:
-            grid.add_row(*row)
-        console.print(grid)
-        if len(rows) > _MAX_ROWS:
-            console.print(f"  ... and {len(rows) - _MAX_ROWS} more in ratings.json")
-        for sentence in unrated(standings.companions.get(method, {}).get(dimension)):
-            console.print(f"  {sentence}", highlight=False, width=_WIDTH)
-        if (precision := sure.get(dimension)) and precision.detectable is not None:
-            console.print(_findings(standings, method, precision), highlight=False)
-        if others := _other_judges(standings, dimension)[:_MAX_JUDGES]:
-            console.print("\n".join(others) + "\n", highlight=False)
-    console.print(" ".join([_SEM, *[_ORDERS] * bool(quality), _RANKS]), width=_WIDTH)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
-
-
-def _findings(standings: Standings, method: str, precision: Precision) -> str:
-    """What a method says of the pairs of a dimension, and what it could have found."""
-    pairs = [
-        d for d in standings.differences[method] if d.dimension == precision.dimension
-    ]
-    n_sure = sum(bool(d.significant) for d in pairs)
-    return (
-        f"  {n_sure} of {len(pairs)} differences hold (Holm, over all dimensions); {precision.n_prompts} prompts find "
-        f"one of {precision.detectable:.0f} points four times in five\n"
-    )
-
-
-def _other_judges(standings: Standings, dimension: str) -> list[str]:
-    """How far each two judges agree, where the store has heard several."""
-    rho = {
-        (r.first, r.second): r.rho
-        for r in standings.judges_ranks
-        if r.dimension == dimension
-    }
-    lines = []
-    for a in standings.judges_agreement:
-        if a.dimension != dimension or a.agreement is None:
+        board = boards.get(dimension) or standings.primary(dimension)
+        rated = [r for r in board.ratings if r.rating is not None] if board else []
+        if len(rated) < 2:
             continue
-        parts = [
-            f"  {a.first} and {a.second} say the same of {a.agreement:.0%} of {a.n_comparisons} pairs"
+        gaps.append((rated[0].rating or 0.0) - (rated[1].rating or 0.0))
+        best = {rated[0].model, rated[1].model}
+        errors += [
+            d.std_error
+            for d in tested
+            if d.dimension == dimension and {d.higher, d.lower} == best
         ]
-        parts += [f"kappa {a.kappa:.2f}"] if a.kappa is not None else []
-        rank = rho.get((a.first, a.second))
-        parts += (
-            [f"rank correlation of the ratings {rank:.2f}"] if rank is not None else []
-        )
-        lines.append(", ".join(parts))
-    return lines
-
-
-def _title(standings: Standings, dimension: str, quality: JudgeQuality | None) -> str:
-    battles = standings.battles[dimension]
-    n_decisive = int((~battles.is_tie()).sum())
-    board = standings.primary(dimension)
-    share = f", {how_far(board.parameters['convergence'])}" if board else ""
-    parts = [
-        f"{dimension}: {len(battles)} battles, {n_decisive} decisive; Elo at K = {standings.k:g}{share}"
-    ]
-    if quality is not None and quality.n_judgments:
-        flips = (
-            f"{quality.n_flips} of {quality.n_two_order} flipped"
-            if quality.n_two_order
-            else "orders not compared"
-        )
-        kinds = {"refused": quality.n_refused, "cut off": quality.n_cut_off}
-        named = ", ".join(f"{n} {kind}" for kind, n in kinds.items() if n)
-        shares = {
-            "first shown wins": quality.first_shown_rate,
-            "ties": quality.tie_rate,
-        }
-        said = [
-            f"{name} {100 * share:.0f} %"
-            for name, share in shares.items()
-            if share is not None
-        ]
-        invalid = f"{quality.n_invalid} invalid{f' ({named})' if named else ''}"
-        equal = (
-            [f"{quality.n_equal_answers} with equal answers"]
-            if quality.n_equal_answers
-            else []
-        )
-        parts.append(", ".join(["judge: " + flips, *said, invalid, *equal]))
-    return "\n".join(parts)
-
-
-def _table_rows(
-    standings: Standings, method: str, dimension: str
-) -> list[tuple[str, ...]]:
-    """The heads of the columns, then a row for each model: Elo, then every other method."""
-    elo = standings.primary(dimension)
-    others = {name: by.get(dimension) for name, by in standings.companions.items()}
-    boards = [board for board in (others.pop(method, None), *others.values()) if board]
-    head = [
-        "rank",
-        "entrant",
-        "Elo",
-        "± SEM",
-        *([f"95 %\n{elo.interval}"] if elo and elo.interval else []),
-    ]
-    for board in boards:
-        head += [board.label, *([f"95 %\n{board.interval}"] if board.interval else [])]
-    lead = elo or next(iter(boards), None)
-    rows = [
-        _table_row(rating, elo, boards) for rating in (lead.ratings if lead else ())
-    ]
-    return [(*head, "ranks", "battles"), *rows]
-
-
-def _interval(rating: Rating | None) -> str:
+    known = [error for error in errors if error is not None]
+    is_known = gaps and len(known) == len(gaps)
     return (
-        "-"
-        if rating is None or rating.ci_low is None
-        else f"{rating.ci_low:.0f} .. {rating.ci_high:.0f}"
+        sum(gaps) / len(gaps) if gaps else 0.0,
+        sum(known) / len(known) if is_known else None,
     )
-
-
-def _rank_set(rating: Rating | None) -> str:
-    if rating is None or rating.rank_low is None or rating.rank_high is None:
-        return "-"
-    return (
-        str(rating.rank_low)
-        if rating.rank_low == rating.rank_high
-        else f"{rating.rank_low} .. {rating.rank_high}"
-    )
-
-
-def _table_row(
-    lead: Rating, elo: Leaderboard | None, boards: Sequence[Leaderboard]
-) -> tuple[str, ...]:
-    cells = [str(lead.rank or "-"), lead.model, "-", "-"]
-    if elo:
-        own = elo.row(lead.model)
-        error = own.ordering_error or 0.0
-        cells[2:] = [f"{own.rating:.1f}", f"{error:.2f}" if error > ROUNDING else "-"]
-        cells += [_interval(own)] if elo.interval else []
-    found = [board.row(lead.model) for board in boards]
-    for board, rating in zip(boards, found, strict=True):
-        cells.append(rating.flag or f"{rating.rating:.1f}")
-        cells += [_interval(rating)] if board.interval else []
-    primary = found[0] if found else None
-    return (*cells, _rank_set(primary), str((primary or lead).n_battles))
 
 
 def trace_rows(standings: Standings) -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elo_exp.analysis.comparisons import Difference
-from elo_exp.analysis.standings import Standings
 from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard
 from elo_exp.report.checks import Check
 from elo_exp.report.formats import names
@@ -24,12 +23,6 @@ _FLAGS = {
     "disconnected": "no chain of wins leads to the others and back",
     "separated": "the ties leave its rating open",
 }
-
-
-def companion(standings: Standings) -> str | None:
-    """Return the primary method: Bradley-Terry, or the first of those chosen instead."""
-    methods = standings.companions
-    return "bradley_terry" if "bradley_terry" in methods else next(iter(methods), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +139,3 @@ def unrated(board: Leaderboard | None) -> list[str]:
 def converged(share: float) -> float:
     """Return the share of its limit that Elo covers, for whole percent: too little is not rounded to enough."""
     return min(share, CONVERGED - 0.01) if share < CONVERGED else share
-
-
-def how_far(share: float) -> str:
-    """Say the same, with what to do where it is too little."""
-    return f"{100 * converged(share):.0f} % converged" + (
-        " (below 95 %: raise K)" if share < CONVERGED else ""
-    )

@@ -16,7 +16,7 @@ from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard
 from elo_exp.records import Plot
 from elo_exp.report import viewer
 from elo_exp.report.checks import Check, checks
-from elo_exp.report.findings import Finding, companion, finding
+from elo_exp.report.findings import Finding, finding
 from elo_exp.report.page import colors, cost, render, scale
 from elo_exp.report.viewer import Comparisons, Judgments
 
@@ -88,6 +88,17 @@ class Dimension:
         return [pair for pair in self.pairs if pair.higher == best][:MAX_ROWS]
 
 
+def describe(
+    standings: Standings, quality: Sequence[JudgeQuality] = ()
+) -> list[Dimension]:
+    """Return what page and console show of each dimension."""
+    by_dimension = {q.dimension: q for q in quality}
+    return [
+        dimension(standings, name, by_dimension.get(name))
+        for name in standings.dimensions
+    ]
+
+
 def page(
     standings: Standings,
     plots: Sequence[Plot],
@@ -98,6 +109,7 @@ def page(
     comparisons: Comparisons | None = None,
     judgments: Judgments | None = None,
 ) -> str:
+<<<<<<< HEAD
     """Return the whole report as one HTML file.
 
     manifest     the contents of manifest.json
@@ -108,6 +120,10 @@ def page(
         dimension(standings, name, by_dimension.get(name))
         for name in standings.dimensions
     ]
+=======
+    """Return the whole report as one HTML file. `manifest`: the contents of manifest.json."""
+    dimensions = describe(standings, quality)
+>>>>>>> d846815 (Print a console of 35 lines, Bradley-Terry first, and say where to look)
     boards = [d.board for d in dimensions if d.board]
     elo = [d.elo[standings.k] for d in dimensions if standings.k in d.elo]
     ks = sorted({k for d in dimensions for k in d.elo})
@@ -145,7 +161,7 @@ def points(standings: Standings) -> dict[str, dict[str, float]]:
 def dimension(
     standings: Standings, name: str, quality: JudgeQuality | None
 ) -> Dimension:
-    method, battles = companion(standings), standings.battles[name]
+    method, battles = standings.primary_method, standings.battles[name]
     boards = {key: by.get(name) for key, by in standings.companions.items()}
     board = boards.pop(method) if method else standings.primary(name)
     pairs = [

@@ -27,6 +27,10 @@ class RunInfo:
 class TrackedRun(Protocol):
     """One job's run, open until its context ends; an exception marks it as failed."""
 
+    @property
+    def where(self) -> str | None:
+        """Where to look at the run, and how to upload it; None for the run folder."""
+
     def log_summary(self, metrics: Mapping[str, float]) -> None:
         """Log final values, under names that are the same in every run."""
 

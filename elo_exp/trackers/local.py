@@ -38,6 +38,10 @@ class _LocalRun:
         self._folder = folder
         self._log = log
 
+    @property
+    def where(self) -> None:
+        return None
+
     def write(self, kind: str, value: Any) -> None:
         self._log.write(
             json.dumps(

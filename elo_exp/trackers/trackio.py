@@ -59,10 +59,9 @@ class TrackioTracker:
                 auto_log_gpu=False,
                 auto_log_cpu=False,
             )
-        logger.info("tracked by trackio: trackio show --project %s", self.project)
         exit_code = 1
         try:
-            yield _TrackioRun(run)
+            yield _TrackioRun(run, self.project)
             exit_code = 0
         finally:
             run.log(
@@ -75,8 +74,13 @@ class TrackioTracker:
 class _TrackioRun:
     """Final values are logged at step 0, series at their own steps."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, project: str) -> None:
         self._run = run
+        self._project = project
+
+    @property
+    def where(self) -> str:
+        return f"trackio show --project {self._project}"
 
     def log_summary(self, metrics: Mapping[str, float]) -> None:
         self._run.log(dict(metrics), step=0)

@@ -113,6 +113,13 @@ class _WandbRun:
     def __init__(self, run: wandb.Run) -> None:
         self._run = run
 
+    @property
+    def where(self) -> str | None:
+        if self._run.offline:
+            folder = os.path.relpath(Path(self._run.sync_dir).parent)
+            return f"W&B, offline; upload: wandb sync {folder}/offline-*"
+        return None if self._run.disabled else self._run.url
+
     def log_summary(self, metrics: Mapping[str, float]) -> None:
         self._run.summary.update(dict(metrics))
 

@@ -1,0 +1,258 @@
+"""The end of a tournament, and of rated battles, on the console: at most 100 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+
+from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.standings import Standings
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
+from elo_exp.report.checks import FIRST_SHOWN, MAX_FLIPS, MAX_INVALID, Check
+from elo_exp.report.findings import Finding
+from elo_exp.report.formats import names, number, p_value, percent
+from elo_exp.report.tournament_page import Dimension, describe
+
+_COLUMNS = 100
+_NAME = 18, 34  # characters of a name, at least and at most
+_PLOT = 34  # characters of the scale of intervals
+_MAX_ROWS = 12  # entrants of a dimension: of more, the first ten and the last
+_MAX_WARNINGS = 4
+_MAX_JUDGES = 6  # pairs of judges
+_MAX_ELO = 4  # entrants on a line of the order experiment
+_CLAIMS = {  # by the case of a finding
+    "unrated": "no ranking; fewer than two entrants are linked by wins and losses",
+    "few_prompts": "too few prompts to rank; {leader} is ahead by {gap}",
+    "level": "{leader} is level with {others}",
+    "unknown": "{leader} is ahead by {gap}; how certain that is, is unknown",
+    "undecided": "no clear winner; {leader} is ahead of {second} by {gap}",
+    "open": "{leader} leads by {gap}; entrants without a rating may be better",
+    "caution": "the judge prefers {leader} by {gap}",
+    "supported": "{leader} leads by {gap}",
+}
+_FAILED = {
+    "flips": f"verdicts flip with the order (accepted: at most {MAX_FLIPS:.0%})",
+    "first_shown": f"the first-shown answer wins (accepted: {FIRST_SHOWN[0]:.0%} to {FIRST_SHOWN[1]:.0%})",
+    "length": "the lead halves at equal length; the longer answer wins",
+    "invalid": f"verdicts are invalid (accepted: at most {MAX_INVALID:.0%})",
+}
+
+
+def text(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
+    """Return the leaderboards, the judge's quality and the order experiment."""
+    dimensions = describe(standings, quality)
+    lines = ["", *_boards(dimensions), "", *_quality(dimensions)]
+    lines += [_labelled("agreement", line) for line in _agreement(standings)]
+    if elo := list(_order_experiment(dimensions, standings.k)):
+        lines += ["", *elo]
+    return "\n".join(part for line in lines for part in _wrapped(line))
+
+
+def _wrapped(line: str) -> list[str]:
+    if len(line) <= _COLUMNS:
+        return [line.rstrip()]
+    return textwrap.wrap(
+        line, _COLUMNS, subsequent_indent=" " * 14, replace_whitespace=False
+    )
+
+
+def _labelled(label: str, line: str) -> str:
+    return f"{label:<14}{line}"
+
+
+# Leaderboards
+
+
+def _boards(dimensions: Sequence[Dimension]) -> Iterator[str]:
+    boards = [d.board for d in dimensions if d.board]
+    ratings = [r for board in boards for r in board.ratings if r.rating is not None]
+    ends = [
+        end
+        for r in ratings
+        for end in (r.rating, r.ci_low, r.ci_high)
+        if end is not None
+    ]
+    least, most = _NAME
+    width = max([least, *(min(most, len(r.model) + 1) for r in ratings)])
+    if boards:
+        of_intervals = f", intervals {boards[0].interval}" if boards[0].interval else ""
+        title = f"{boards[0].label}{of_intervals}"
+        yield f"  rank  {'entrant':<{width}}{'rating':>6}  {'95 % CI':>14}  {title}"
+    for dimension in dimensions:
+        of_prompts = (
+            "" if dimension.n_prompts is None else f", {dimension.n_prompts} prompts"
+        )
+        yield f"{dimension.name}{of_prompts}: {_claim(dimension.finding)}"
+        for row in _shown(dimension.board):
+            yield "   ..." if row is None else _row(row, width, min(ends), max(ends))
+        yield from (f"        {sentence}" for sentence in dimension.finding.unrated)
+
+
+def _shown(board: Leaderboard | None) -> list[Rating | None]:
+    rated = [r for r in board.ratings if r.rating is not None] if board else []
+    if len(rated) <= _MAX_ROWS:
+        return list(rated)
+    return [*rated[: _MAX_ROWS - 2], None, rated[-1]]
+
+
+def _row(rating: Rating, width: int, low: float, high: float) -> str:
+    rank = str(rating.rank_low or rating.rank)
+    if rating.rank_high not in (None, rating.rank_low):
+        rank = f"{rating.rank_low}-{rating.rank_high}"
+    interval = ""
+    if rating.ci_low is not None and rating.ci_high is not None:
+        interval = f"[{number(rating.ci_low)}, {number(rating.ci_high)}]"
+    name = rating.model
+    if len(name) >= width:
+        name = f"{name[: width // 2]}…{name[len(name) - width // 2 + 3 :]}"
+    return (
+        f"{rank:>6}  {name:<{width}}{number(rating.rating):>6}  {interval:>14}  "
+        f"{_plot(rating, low, high)}"
+    )
+
+
+def _plot(rating: Rating, low: float, high: float) -> str:
+    """The rating as a dot on its interval, on the scale from low to high."""
+
+    def place(value: float | None) -> int:
+        assert value is not None
+        return round((value - low) / max(high - low, 1e-9) * (_PLOT - 1))
+
+    cells = [" "] * _PLOT
+    if rating.ci_low is not None and rating.ci_high is not None:
+        for cell in range(place(rating.ci_low), place(rating.ci_high) + 1):
+            cells[cell] = "─"
+    cells[place(rating.rating)] = "●"
+    return "".join(cells).rstrip()
+
+
+def _claim(found: Finding) -> str:
+    gap = number(found.gap)
+    if found.evidence is not None:
+        low, high = number(found.evidence.ci_low), number(found.evidence.ci_high)
+        p = p_value(found.evidence.p_holm)
+        gap += f" [{low}, {high}], p {p if p.startswith('<') else f'= {p}'}"
+    return _CLAIMS[found.case].format(
+        leader=found.leader, second=found.second, others=names(found.others), gap=gap
+    )
+
+
+# The judge
+
+
+def _quality(dimensions: Sequence[Dimension]) -> Iterator[str]:
+    checks = {d.name: {check.name: check for check in d.checks} for d in dimensions}
+    by_name: dict[str, list[tuple[str, Check]]] = {}
+    for dimension, some in checks.items():
+        for name, check in some.items():
+            by_name.setdefault(name, []).append((dimension, check))
+    failed = {
+        name: [(d, check) for d, check in some if check.state == "caution"]
+        for name, some in by_name.items()
+    }
+    failed = {name: some for name, some in failed.items() if some}
+    measured = [
+        f"{word} {value}"
+        for name, word in (
+            ("flips", "flips"),
+            ("first_shown", "first shown wins"),
+            ("length", "longer wins"),
+            ("invalid", "invalid"),
+        )
+        if (value := _by_dimension([check for _, check in by_name.get(name, ())]))
+    ]
+    unchecked = "flips" not in by_name and "first_shown" not in by_name
+    verdict = "CAUTION" if failed else "NOT CHECKED" if unchecked else "OK"
+    yield _labelled(
+        "judge", f"{verdict}: {', '.join(measured)}" if measured else verdict
+    )
+    n_pairs = sum(len(d.pairs) for d in dimensions if d.has_tests)
+    if n_pairs:
+        n = sum(d.n_significant for d in dimensions)
+        yield _labelled(
+            "significant", f"{n} of {n_pairs} pairwise differences (Holm, alpha .05)"
+        )
+    yield from _known_order(dimensions)
+    warnings = [
+        f"{_FAILED.get(name, name)}: "
+        + ", ".join(f"{dimension} {percent(check.value)}" for dimension, check in some)
+        for name, some in failed.items()
+    ]
+    yield from (_labelled("warning", line) for line in warnings[:_MAX_WARNINGS])
+    if more := warnings[_MAX_WARNINGS:]:
+        yield _labelled("warning", f"{len(more)} more in the report")
+
+
+def _by_dimension(checks: Sequence[Check]) -> str:
+    """One figure where all agree, else each: "91/25/64 %"."""
+    values = [percent(check.value) for check in checks if check.value is not None]
+    if len(set(values)) <= 1:
+        return values[0] if values else ""
+    shares = [number(100 * check.value) for check in checks if check.value is not None]
+    return f"{'/'.join(shares)} %"
+
+
+def _known_order(dimensions: Sequence[Dimension]) -> Iterator[str]:
+    found: list[Mapping[str, int]] = [
+        d.diagnosis["known_order"] for d in dimensions if "known_order" in d.diagnosis
+    ]
+    if found:
+        n, recovered, significant = (
+            sum(row[name] for row in found)
+            for name in ("n_pairs", "n_recovered", "n_significant")
+        )
+        yield _labelled(
+            "known order",
+            f"{recovered} of {n} probe pairs recovered, {significant} significantly",
+        )
+
+
+def _agreement(standings: Standings) -> Iterator[str]:
+    """How far each two judges of the same comparisons agree, where the store has several."""
+    rho = {(r.dimension, r.first, r.second): r.rho for r in standings.judges_ranks}
+    known = [a for a in standings.judges_agreement if a.agreement is not None]
+    for a in known[:_MAX_JUDGES]:
+        parts = [
+            f"{a.dimension}: {a.first} and {a.second} agree on {percent(a.agreement)} of "
+            f"{a.n_comparisons:,} comparisons"
+        ]
+        if a.kappa is not None:
+            parts.append(f"kappa {a.kappa:.2f}")
+        rank = rho.get((a.dimension or "", a.first, a.second))
+        if rank is not None:
+            parts.append(f"rank correlation {rank:.2f}")
+        yield ", ".join(parts)
+
+
+# Elo
+
+
+def _order_experiment(dimensions: Sequence[Dimension], k: float) -> Iterator[str]:
+    boards = {d.name: d.elo[k] for d in dimensions if k in d.elo}
+    if not boards:
+        return
+    samples = next(iter(boards.values())).samples
+    n_perms = 1 if samples is None else len(samples)
+    yield (
+        f"order experiment: permutation Elo, K = {k:g}, {n_perms} permutations "
+        "(± Monte Carlo error, % of limit)"
+    )
+    width = max(map(len, boards))
+    for dimension in dimensions:
+        if board := boards.get(dimension.name):
+            covered = dimension.covered.get(k)
+            share = "" if covered is None else f"  {percent(covered)}"
+            yield f"  {dimension.name:<{width}} {_elo(board)}{share}"
+
+
+def _elo(board: Leaderboard) -> str:
+    rows = board.ratings
+    family = rows[0].model.partition("_")[0] + "_" if rows else ""
+    is_shared = all(row.model.startswith(family) for row in rows)
+    shown = [
+        f"{row.model.removeprefix(family if is_shared else '')} {number(row.rating)}"
+        for row in rows[:_MAX_ELO]
+    ]
+    more = [f"{len(rows) - _MAX_ELO} more"] if len(rows) > _MAX_ELO else []
+    errors = [row.ordering_error for row in rows if row.ordering_error is not None]
+    return "  ".join([*shown, *more, f"± {max(errors, default=0.0):.1f}"])
