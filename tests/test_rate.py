@@ -255,7 +255,7 @@ def test_the_console_shows_the_method_that_was_chosen_within_100_columns(
     out = run(*RATE, f"battles={path}", *words, folder=tmp_path).out
     assert "Davidson" in out
     assert "Bradley-Terry" not in out
-    line = next(line for line in out.splitlines() if "a-model/with" in line)
+    line = next(line for line in out.splitlines() if "●" in line)
     assert "-name-9 " in line
     assert max(map(len, out.partition("files  ")[0].splitlines())) <= 100
 

@@ -109,10 +109,11 @@ def permutation_traces(standings: Standings) -> Plot | None:
     def draw(ax: Axes, some: Sequence[Row]) -> None:
         ax.fill_between(n, -funnel, funnel, color=SOFT, alpha=0.15, lw=0)
         by = grouped(some, "model")
-        for model, look in color.items():
-            means = column(by[model], "running_mean")
-            x = column(by[model], "n_perms")
-            ax.plot(x, means - means[-1], color=look, lw=1.2)
+        for model, own in by.items():
+            if model in color:
+                means = column(own, "running_mean")
+                x = column(own, "n_perms")
+                ax.plot(x, means - means[-1], color=color[model], lw=1.2)
         ax.set(xscale="log", xlim=(1, n_perms), ylim=(-reach, reach))
         kinds.log_ticks(ax.xaxis)
 
@@ -142,10 +143,10 @@ def order_effect(standings: Standings) -> Plot | None:
 
     def draw(ax: Axes, some: Sequence[Row]) -> None:
         by = grouped(some, "model")
-        for model, look in color.items():
+        for model in color.keys() & by.keys():
             low, n_perms = column(by[model], "low"), column(by[model], "n_perms")
             width = column(by[model], "high") - low
-            ax.bar(low, n_perms, width, align="edge", color=look, alpha=0.75)
+            ax.bar(low, n_perms, width, align="edge", color=color[model], alpha=0.75)
         ax.grid(visible=False, axis="x")
         ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
 

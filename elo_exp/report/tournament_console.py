@@ -19,7 +19,7 @@ _PLOT = 34  # characters of the scale of intervals
 _MAX_ROWS = 12  # entrants of a dimension: of more, the first ten and the last
 _MAX_WARNINGS = 4
 _MAX_JUDGES = 6  # pairs of judges
-_MAX_ELO = 4  # entrants on a line of the order experiment
+_MAX_ON_A_LINE = 4  # entrants by a further method
 _CLAIMS = {  # by the case of a finding
     "unrated": "no ranking; fewer than two entrants are linked by wins and losses",
     "few_prompts": "too few prompts to rank; {leader} is ahead by {gap}",
@@ -43,9 +43,10 @@ def text(standings: Standings, quality: Sequence[JudgeQuality] = ()) -> str:
     dimensions = describe(standings, quality)
     lines = ["", *_boards(dimensions), "", *_quality(dimensions)]
     lines += [_labelled("agreement", line) for line in _agreement(standings)]
-    if elo := list(_order_experiment(dimensions, standings.k)):
-        lines += ["", *elo]
-    return "\n".join(part for line in lines for part in _wrapped(line))
+    lines += _other_methods(dimensions)
+    lines += _order_experiment(dimensions, standings.k)
+    wrapped = "\n".join(part for line in lines for part in _wrapped(line))
+    return wrapped.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _wrapped(line: str) -> list[str]:
@@ -224,7 +225,20 @@ def _agreement(standings: Standings) -> Iterator[str]:
         yield ", ".join(parts)
 
 
-# Elo
+# Other ratings
+
+
+def _other_methods(dimensions: Sequence[Dimension]) -> Iterator[str]:
+    """The ratings by each further method; their intervals are in the report."""
+    for label in dict.fromkeys(board.label for d in dimensions for board in d.others):
+        boards = {d.name: b for d in dimensions for b in d.others if b.label == label}
+        yield from ["", f"also rated by {label} (intervals in the report)"]
+        yield from _by_name({name: _ratings(b) for name, b in boards.items()})
+
+
+def _by_name(lines: Mapping[str, str]) -> Iterator[str]:
+    width = max(map(len, lines))
+    yield from (f"  {name:<{width}} {line}" for name, line in lines.items())
 
 
 def _order_experiment(dimensions: Sequence[Dimension], k: float) -> Iterator[str]:
@@ -233,26 +247,31 @@ def _order_experiment(dimensions: Sequence[Dimension], k: float) -> Iterator[str
         return
     samples = next(iter(boards.values())).samples
     n_perms = 1 if samples is None else len(samples)
+    yield ""
     yield (
         f"order experiment: permutation Elo, K = {k:g}, {n_perms} permutations "
         "(± Monte Carlo error, % of limit)"
     )
-    width = max(map(len, boards))
+    lines = {}
     for dimension in dimensions:
         if board := boards.get(dimension.name):
             covered = dimension.covered.get(k)
+            errors = [row.ordering_error or 0.0 for row in board.ratings]
             share = "" if covered is None else f"  {percent(covered)}"
-            yield f"  {dimension.name:<{width}} {_elo(board)}{share}"
+            lines[dimension.name] = (
+                f"{_ratings(board)}  ± {max(errors, default=0.0):.1f}{share}"
+            )
+    yield from _by_name(lines)
 
 
-def _elo(board: Leaderboard) -> str:
-    rows = board.ratings
+def _ratings(board: Leaderboard) -> str:
+    """The first ratings on one line, by names without a beginning that all of them share."""
+    rows = [row for row in board.ratings if row.rating is not None]
     family = rows[0].model.partition("_")[0] + "_" if rows else ""
     is_shared = all(row.model.startswith(family) for row in rows)
     shown = [
         f"{row.model.removeprefix(family if is_shared else '')} {number(row.rating)}"
-        for row in rows[:_MAX_ELO]
+        for row in rows[:_MAX_ON_A_LINE]
     ]
-    more = [f"{len(rows) - _MAX_ELO} more"] if len(rows) > _MAX_ELO else []
-    errors = [row.ordering_error for row in rows if row.ordering_error is not None]
-    return "  ".join([*shown, *more, f"± {max(errors, default=0.0):.1f}"])
+    more = len(rows) - len(shown)
+    return "  ".join([*shown, f"{more} more"] if more else shown)
