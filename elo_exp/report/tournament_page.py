@@ -109,21 +109,12 @@ def page(
     comparisons: Comparisons | None = None,
     judgments: Judgments | None = None,
 ) -> str:
-<<<<<<< HEAD
     """Return the whole report as one HTML file.
 
     manifest     the contents of manifest.json
     comparisons  with all texts, and their judgments; None where they are not known
     """
-    by_dimension = {q.dimension: q for q in quality}
-    dimensions = [
-        dimension(standings, name, by_dimension.get(name))
-        for name in standings.dimensions
-    ]
-=======
-    """Return the whole report as one HTML file. `manifest`: the contents of manifest.json."""
     dimensions = describe(standings, quality)
->>>>>>> d846815 (Print a console of 35 lines, Bradley-Terry first, and say where to look)
     boards = [d.board for d in dimensions if d.board]
     elo = [d.elo[standings.k] for d in dimensions if standings.k in d.elo]
     ks = sorted({k for d in dimensions for k in d.elo})
