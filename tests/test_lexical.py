@@ -1,0 +1,290 @@
+"""The lexical judge: its signals, its margin, and a position effect put there on purpose."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elo_exp import pipeline
+from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.analysis.win_rates import win_rates
+from elo_exp.data import bank
+from elo_exp.data.battles import Battles, from_judgments
+from elo_exp.data.pairing import pair_up
+from elo_exp.judges.lexical import LexicalJudge, hedging, overlap, specificity
+from elo_exp.records import Comparison, JudgeReply, JudgeRequest, Judgment
+from elo_exp.store.store import Store
+from tests.data import BANK, DIMENSIONS, PROBES, shipped
+
+RUBRICS = {dimension: shipped("rubric", dimension) for dimension in DIMENSIONS}
+LEXICAL = shipped("judge", "lexical")
+
+
+def comparison(
+    response_a: str = "Firm pressure.",
+    response_b: str = "A prayer.",
+    *,
+    names: tuple[str, str] = ("ann", "bob"),
+    dimension: str = "factuality",
+    **shown: Any,
+) -> Comparison:
+    return Comparison(
+        prompt_id="p1",
+        dimension=dimension,
+        source="medqa",
+        prompt_text="What stops bleeding from a wound?",
+        entrant_a=names[0],
+        entrant_b=names[1],
+        response_a=response_a,
+        response_b=response_b,
+        **{"gold_answer": "Firm pressure on the wound.", **shown},
+    )
+
+
+def replies(judge: Any, folder: Path, *requests: JudgeRequest) -> list[JudgeReply]:
+    with Store(folder / "store.sqlite") as store:
+        return list(judge.answer(requests, store))
+
+
+def judged(
+    judge: Any, folder: Path, *comparisons: Comparison, **how: Any
+) -> list[Judgment]:
+    """The judgments of comparisons on one dimension, from an empty store."""
+    dimension = comparisons[0].dimension
+    with Store(folder / f"{len(list(folder.iterdir()))}.sqlite") as store:
+        return pipeline.judge_pairs(
+            {dimension: comparisons}, [RUBRICS[dimension]], judge, store, **how
+        )[dimension]
+
+
+def letters(judgment: Judgment) -> str:
+    """The verdicts on the two orders."""
+    return " ".join(verdict.verdict for verdict in judgment.raw)
+
+
+@pytest.fixture(scope="module")
+def probed() -> dict[str, list[Comparison]]:
+    """Comparisons of the shipped probes on the shipped bank, by dimension."""
+    prompts = bank.load(BANK)
+    responses = {
+        name: {
+            r.prompt_id: r
+            for r in shipped("entrant", name, entrant_id=name).generate(prompts)
+        }
+        for name in PROBES
+    }
+    return {
+        dimension: pair_up(prompts, responses, rubric)
+        for dimension, rubric in RUBRICS.items()
+    }
+
+
+def judge_all(
+    judge: Any, folder: Path, comparisons: dict[str, list[Comparison]]
+) -> dict[str, list[Judgment]]:
+    with Store(folder / "store.sqlite") as store:
+        return pipeline.judge_pairs(comparisons, list(RUBRICS.values()), judge, store)
+
+
+@pytest.fixture(scope="module")
+def demo(probed, tmp_path_factory) -> dict[str, list[Judgment]]:
+    """The demo's judgments: the probes judged by the shipped lexical judge."""
+    return judge_all(LEXICAL, tmp_path_factory.mktemp("demo"), probed)
+
+
+# The lexical judge on the probes
+
+
+def standing(judgments: Sequence[Judgment]) -> list[str]:
+    """The entrants by their mean win share, best first."""
+    share: Counter[str] = Counter()
+    battles = Battles.from_rows(from_judgments(judgments))
+    for rate in win_rates(battles, dimension="x"):
+        of_a = (rate.a_wins + rate.ties / 2) / (rate.a_wins + rate.b_wins + rate.ties)
+        share[rate.entrant_a] += of_a
+        share[rate.entrant_b] += 1 - of_a
+    return [name.removeprefix("probe_") for name, _ in share.most_common()]
+
+
+def test_the_probes_come_out_in_their_known_order(demo):
+    """As elo_exp/entrants/probe.py documents it."""
+    by_claims = ["reference", "hedged", "partial", "swapped"]
+    assert {
+        dimension: standing(judgments) for dimension, judgments in demo.items()
+    } == {
+        "factuality": by_claims,
+        "calibration": ["reference", "partial", "swapped", "hedged"],
+        "clinical_utility": by_claims,
+    }
+
+
+def test_it_never_contradicts_itself(demo, probed, tmp_path):
+    again = judge_all(LEXICAL, tmp_path, probed)
+    for dimension, judgments in demo.items():
+        quality = judge_quality(judgments, dimension=dimension)
+        rates = (quality.flip_rate, quality.first_shown_rate, quality.invalid_rate)
+        assert rates == (0.0, 0.5, 0.0)
+        assert list(map(letters, again[dimension])) == list(map(letters, judgments))
+
+
+# The lexical judge's signals
+
+
+def test_overlap_weighs_recall_nine_times():
+    """Of 'firm pressure wound', 'pressure bandage' has one word: 10 * 1 / (9 * 3 + 2)."""
+    assert overlap(comparison(), "Pressure and a bandage.") == pytest.approx(10 / 29)
+    assert overlap(comparison(), "Firm pressure on the wound!") == 1.0
+    assert overlap(comparison(), "A prayer.") == 0.0
+    # Without a reference, of the question's 'stop bleeding wound', two words.
+    without = comparison(gold_answer=None)
+    assert overlap(without, "It stops the bleeding.") == pytest.approx(20 / (27 + 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "scores"),
+    [
+        ("Press on the wound.", {"answer": 1.0, "hedge": 0.5, "abstain": 0.0}),
+        ("It depends on the vessel.", {"answer": 0.5, "hedge": 1.0, "abstain": 0.5}),
+        ("I cannot answer this.", {"answer": 0.0, "hedge": 0.5, "abstain": 1.0}),
+    ],
+)
+def test_hedging_is_how_near_the_commitment_is_to_the_expected_one(text, scores):
+    for behavior, score in scores.items():
+        assert hedging(comparison(expected_behavior=behavior), text) == score
+    assert hedging(comparison(expected_behavior=None), text) == scores["answer"]
+
+
+def test_specificity_rises_with_content_on_the_topic_and_falls_with_stock_phrases():
+    """Words / (words + 15) * shared / (shared + 3) * .95 for each stock phrase."""
+    shown = comparison()
+    plain = specificity(shown, "Press the bleeding wound.")
+    assert plain == pytest.approx(3 / 18 * 2 / 5)
+    stock = specificity(shown, "Press the bleeding wound. Consult a doctor.")
+    assert stock == pytest.approx(plain * 0.95)
+    assert specificity(shown, "Press elsewhere.") == 0.0
+
+
+def test_another_dimension_is_judged_by_the_default_signal(tmp_path):
+    """Specificity: the answer that repeats the reference has no word of the question."""
+    rubric = shipped("rubric", "clinical_utility", dimension="empathy")
+    answers = ("Firm pressure.", "Stop the bleeding: press on the wound.")
+    shown = comparison(*answers, dimension="empathy")
+    with Store(tmp_path / "store.sqlite") as store:
+        found = pipeline.judge_pairs({"empathy": [shown]}, [rubric], LEXICAL, store)
+    assert [judgment.winner for judgment in found["empathy"]] == ["bob"]
+
+
+# The lexical judge as a judge
+
+
+def test_its_reply_is_the_json_that_every_judge_gives(tmp_path):
+    request = RUBRICS["factuality"].request(
+        comparison(), judge="x", position_swap=False
+    )
+    (reply,) = replies(LEXICAL, tmp_path, request)
+    evidence = {"evidence_a": "score 0.690", "evidence_b": "score 0.000"}
+    assert (reply.key, json.loads(reply.text)) == (
+        request.key,
+        {**evidence, "verdict": "A"},
+    )
+
+
+WORDS = [
+    "firm",
+    "pressure",
+    "wound",
+    "bleeding",
+    "might",
+    "perhaps",
+    "prayer",
+    "cannot",
+    "answer",
+]
+TEXTS = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory) -> Iterator[Store]:
+    with Store(tmp_path_factory.mktemp("scratch") / "store.sqlite") as store:
+        yield store
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+@given(a=TEXTS, b=TEXTS, margin=st.sampled_from([0.0, 0.05]))
+def test_swapping_the_responses_swaps_the_verdict(scratch, dimension, a, b, margin):
+    shown = comparison(a, b, dimension=dimension, expected_behavior="hedge")
+    rubric = RUBRICS[dimension]
+    requests = [
+        rubric.request(shown, judge="x", position_swap=s) for s in (False, True)
+    ]
+    answers = shipped("judge", "lexical", margin=margin).answer(requests, scratch)
+    verdicts = {reply.key: json.loads(reply.text)["verdict"] for reply in answers}
+    straight, swapped = (
+        verdicts[request.key] for request in requests
+    )  # one key of equal texts
+    assert swapped == {"A": "B", "B": "A", "TIE": "TIE"}[straight]
+
+
+def test_scores_within_the_margin_are_a_tie(tmp_path):
+    """Firm pressure: 20 / 29 = .69. The same and one word more: 20 / 30 = .67."""
+    shown = comparison("Firm pressure.", "Firm pressure always.")
+    for margin, verdicts in ((0.05, "TIE TIE"), (0.02, "A B")):
+        (judgment,) = judged(
+            shipped("judge", "lexical", margin=margin), tmp_path, shown
+        )
+        assert letters(judgment) == verdicts
+
+
+# A position effect, put there on purpose
+
+
+def test_equal_answers_are_one_query_and_show_no_position_effect(tmp_path):
+    same = comparison("Firm pressure.", "Firm pressure.")
+    judge = shipped("judge", "lexical", position_effect=1.0)
+    (found,) = judged(judge, tmp_path, same)
+    assert found.raw[0].cache_key == found.raw[1].cache_key
+    assert (letters(found), found.winner, found.inconsistent) == ("A A", None, False)
+    assert found.equal_answers
+    quality = judge_quality([found], dimension="factuality")
+    assert (quality.flip_rate, quality.n_equal_answers) == (None, 1)
+
+
+def test_a_position_effect_flips_its_share_of_the_judgments_and_no_others(
+    demo, probed, tmp_path
+):
+    """.3 of 733 comparisons of different answers: within three standard errors (.017)."""
+    judge = shipped("judge", "lexical", position_effect=0.3)
+    affected = judge_all(judge, tmp_path, probed)
+    judgments = affected["clinical_utility"]
+    quality = judge_quality(judgments, dimension="clinical_utility")
+    assert (quality.n_judgments, quality.n_two_order, quality.n_equal_answers) == (
+        858,
+        733,
+        125,
+    )
+    assert quality.flip_rate == pytest.approx(0.3, abs=0.051)
+    assert (
+        sum(letters(j) == "A A" and not j.equal_answers for j in judgments)
+        == quality.n_flips
+    )
+    assert quality.first_shown_rate > 0.6
+    for dimension in DIMENSIONS:
+        for before, after in zip(demo[dimension], affected[dimension], strict=True):
+            assert after.inconsistent or after.winner == before.winner
+
+
+def test_its_cache_key_has_every_setting():
+    names = {field.name for field in dataclasses.fields(LexicalJudge)}
+    assert LEXICAL.cache_key() == {
+        **{name: getattr(LEXICAL, name) for name in names},
+        "judge": "lexical",
+        "version": 1,
+    }

@@ -1,0 +1,400 @@
+"""Replaying the verdicts of a run, of the original program, and battles."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elo_exp import pipeline
+from elo_exp.analysis.judge_quality import judge_quality
+from elo_exp.data.battles import from_judgments
+from elo_exp.files import read_jsonl, write_jsonl, write_whole
+from elo_exp.judges.replay import ReplayJudge
+from elo_exp.records import Comparison, Judgment, UserError
+from elo_exp.store.store import Store
+from tests.data import COMPARISON, DIMENSIONS, shared_data, shipped
+
+RUBRICS = {dimension: shipped("rubric", dimension) for dimension in DIMENSIONS}
+LEXICAL = shipped("judge", "lexical")
+
+
+def comparison(
+    dimension: str = "factuality", a: str = "ann", b: str = "bob", **changes: Any
+) -> Comparison:
+    shown = dataclasses.replace(
+        COMPARISON, dimension=dimension, gold_answer="Yes.", **changes
+    )
+    return dataclasses.replace(shown, entrant_a=a, entrant_b=b)
+
+
+def replay(path: Path, judge_model: str | None = None) -> ReplayJudge:
+    return ReplayJudge(path=str(path), judge_model=judge_model)
+
+
+def judged(
+    judge: Any, folder: Path, *comparisons: Comparison, **how: Any
+) -> list[Judgment]:
+    """Judgments on one dimension, from an empty store."""
+    shown = comparisons or (comparison(),)
+    dimension = shown[0].dimension
+    with Store(folder / f"{len(list(folder.iterdir()))}.sqlite") as store:
+        return pipeline.judge_pairs(
+            {dimension: shown}, [RUBRICS[dimension]], judge, store, **how
+        )[dimension]
+
+
+def letters(judgment: Judgment) -> str:
+    """The verdicts on the two orders."""
+    return " ".join(verdict.verdict for verdict in judgment.raw)
+
+
+def saved(path: Path, *judgments: Judgment) -> Path:
+    return write_jsonl(path, (judgment.to_dict() for judgment in judgments))
+
+
+def warnings(caplog: pytest.LogCaptureFixture, path: Path) -> list[str]:
+    """The judge's warnings, without the path."""
+    return [message.removeprefix(f"{path}: ") for message in caplog.messages]
+
+
+# A run
+
+
+def test_the_verdicts_or_battles_of_a_run_conclude_what_the_run_did(tmp_path):
+    """One comparison is equal, one won, one flipped; each may be listed the other way round."""
+    shown = [
+        comparison(prompt_id="p1"),
+        comparison(prompt_id="p2", response_a="No."),
+        comparison(prompt_id="p3", response_a="Never.", response_b="Yes. Yes."),
+    ]
+    flipping = shipped("judge", "lexical", position_effect=1.0)
+    before = [*judged(LEXICAL, tmp_path, *shown), *judged(flipping, tmp_path, shown[2])]
+    before.pop(2)
+    assert [letters(judgment) for judgment in before] == ["A B", "TIE TIE", "A A"]
+    rows = [battle.to_dict() for battle in from_judgments(before)]
+    for path in (
+        saved(tmp_path / "verdicts.jsonl", *before),
+        write_jsonl(tmp_path / "battles.jsonl", rows),
+    ):
+        again = judged(replay(path), tmp_path, *shown)
+        assert list(map(letters, again)) == list(map(letters, before))
+        assert from_judgments(again) == [
+            dataclasses.replace(battle, judge_model="replay")
+            for battle in from_judgments(before)
+        ]
+        turned = judged(replay(path), tmp_path, shown[0].swapped())
+        assert (turned[0].winner, letters(turned[0])) == ("ann", "B A")
+
+
+def test_invalid_verdicts_stay_invalid_and_repeats_repeats(tmp_path):
+    (judgment,) = judged(LEXICAL, tmp_path, repeats=2)
+    row = judgment.to_dict()
+    row["raw"][1]["verdict"], row["raw"][3]["verdict"] = "INVALID", "TIE"
+    path = write_jsonl(tmp_path / "v.jsonl", [row])
+    (once,) = judged(replay(path), tmp_path)
+    assert (once.invalid, letters(once)) == (True, "A INVALID")
+    (twice,) = judged(replay(path), tmp_path, repeats=2)
+    assert letters(twice) == "A INVALID A TIE"
+    assert [verdict.repeat for verdict in twice.raw] == [0, 0, 1, 1]
+    message = "judging.repeats: found 3, but .* holds 2 for each order"
+    with pytest.raises(UserError, match=message):
+        judged(replay(path), tmp_path, repeats=3)
+
+
+# Battles
+
+BATTLE = {
+    "model_a": "ann",
+    "model_b": "bob",
+    "winner": "model_b",
+    "question_id": "p1",
+    "judge_model": "crowd",
+}
+EXCHANGED = {**BATTLE, "model_a": "bob", "model_b": "ann"}
+BOTH = {**BATTLE, "winner": "tie", "verdict_ab": "model_a", "verdict_ba": "model_b"}
+
+
+def battles(folder: Path, *rows: dict[str, Any]) -> Path:
+    return write_jsonl(folder / "battles.jsonl", rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdicts", "mirrored"),
+    [
+        ([BATTLE], "B A", [False, True]),  # one observation answers both orders
+        ([{**BATTLE, "shown_first": "b"}], "B A", [True, False]),
+        ([{**BATTLE, "winner": "tie (bothbad)"}], "TIE TIE", [False, True]),
+        ([BOTH], "A A", [False, False]),
+        ([BATTLE, {**EXCHANGED, "winner": "model_b"}], "B B", [False, False]),
+        ([{**EXCHANGED, "winner": "tie"}, BATTLE], "B TIE", [False, False]),
+    ],
+)
+def test_battles_answer_the_orders_that_they_were_shown_in(
+    tmp_path, rows, verdicts, mirrored
+):
+    (judgment,) = judged(replay(battles(tmp_path, *rows)), tmp_path)
+    assert letters(judgment) == verdicts
+    assert [verdict.mirrored for verdict in judgment.raw] == mirrored
+    quality = judge_quality([judgment], dimension="factuality")
+    assert (quality.flip_rate is None) == any(mirrored)
+    (again,) = judged(replay(saved(tmp_path / "v.jsonl", judgment)), tmp_path)
+    assert [verdict.mirrored for verdict in again.raw] == mirrored
+
+
+def test_a_verdict_without_a_dimension_is_valid_for_all_that_have_none(tmp_path):
+    rows = [BATTLE, {**BATTLE, "winner": "model_a", "dimension": "calibration"}]
+    judge = replay(battles(tmp_path, *rows))
+    winners = [judged(judge, tmp_path, comparison(d))[0].winner for d in DIMENSIONS]
+    assert winners == ["bob", "ann", "bob"]
+
+
+def test_a_verdict_is_about_names_also_where_texts_are_equal(tmp_path):
+    """zoe's answer is bob's, word for word."""
+    shown = [comparison(), comparison(b="zoe")]
+    path = battles(tmp_path, BATTLE, {**BATTLE, "model_b": "zoe", "winner": "model_a"})
+    assert [j.winner for j in judged(replay(path), tmp_path, *shown)] == ["bob", "ann"]
+    found = judged(
+        replay(battles(tmp_path, BATTLE)), tmp_path, *shown, allow_missing=True
+    )
+    assert [(j.entrant_b, j.winner) for j in found] == [("bob", "bob")]
+
+
+def test_real_battles_are_replayed_with_their_winners(tmp_path):
+    """GPT-4's verdicts on 70 models, one order for each pair."""
+    path = shared_data("llmfao/battles.jsonl.gz")
+    winners: dict[tuple[str, str, str], str] = {}
+    for _, row in read_jsonl(path):
+        if row["judge_model"] == "gpt-4":
+            a, b = sorted((row["model_a"], row["model_b"]))
+            winner = row.get(row["winner"], "tie")
+            winners.setdefault((row["question_id"], a, b), winner)
+    shown = [
+        comparison(a=a, b=b, prompt_id=q, response_a=a, response_b=b)
+        for q, a, b in winners
+    ]
+    judgments = judged(replay(path, "gpt-4"), tmp_path, *shown)
+    assert [j.winner or "tie" for j in judgments] == list(winners.values())
+    assert len(judgments) > 3000
+
+
+# The original, which wrote TIE for every reply that it could not read
+
+
+def row(verdict: str | None, *, swap: bool = False, **changes: Any) -> dict[str, Any]:
+    """One order of ann against bob; `swap` showed bob first. `about` changes its metadata, None leaves a name out."""
+    names = {"dimension": "factuality", "prompt_id": "p1", "position_swap": swap}
+    pair = {"entrant_a": "ann", "entrant_b": "bob", "input_tokens": 640}
+    about = {**names, **pair, **changes.pop("about", {})}
+    whole = {
+        "cache_key": "0123456789ab",
+        "judge_model": "opus",
+        "verdict": verdict,
+        "reasoning": f"Response A names the artery; B does not.\n\nVERDICT: {verdict}",
+        "metadata": {name: value for name, value in about.items() if value is not None},
+        **changes,
+    }
+    absent = {name for name, value in changes.items() if value is None}
+    return {name: value for name, value in whole.items() if name not in absent}
+
+
+def original(
+    folder: Path, *rows: dict[str, Any], name: str = "judgments_factuality.jsonl"
+) -> Path:
+    return write_jsonl(folder / name, rows)
+
+
+@pytest.mark.parametrize(
+    ("straight", "swapped", "winner"),
+    [
+        ("A", "B", "ann"),
+        ("B", "A", "bob"),
+        ("A", "A", None),
+        ("TIE", "TIE", None),
+        ("TIE", "B", None),
+    ],
+)
+def test_verdicts_are_those_of_the_order_shown(
+    tmp_path, caplog, straight, swapped, winner
+):
+    path = original(tmp_path, row(swapped, swap=True), row(straight))
+    (judgment,) = judged(replay(path), tmp_path)
+    assert (letters(judgment), judgment.winner) == (f"{straight} {swapped}", winner)
+    assert [verdict.mirrored for verdict in judgment.raw] == [False, False]
+    assert warnings(caplog, path) == []
+
+
+def test_an_order_without_a_row_is_missing(tmp_path):
+    """The original left failed requests out of the file."""
+    judge = replay(original(tmp_path, row("A")))
+    with pytest.raises(UserError, match="1 of 2 verdicts are missing"):
+        judged(judge, tmp_path)
+    assert judged(judge, tmp_path, allow_missing=True) == []
+
+
+def test_a_dimension_is_that_of_the_row_else_that_of_the_files_name(tmp_path):
+    """One file a dimension in a folder; also compressed."""
+    folder = tmp_path / "judgments"
+    nameless = {"dimension": None}
+    rows = [row("A", about=nameless), row("B", swap=True, about=nameless)]
+    path = original(tmp_path, *rows, name="judgments_calibration.jsonl")
+    write_whole(folder / f"{path.name}.gz", gzip.compress(path.read_bytes()))
+    original(folder, row("B"), row("A", swap=True), name="judgments_of_all.jsonl")
+    winners = [
+        [j.winner for j in judged(replay(folder), tmp_path, shown, allow_missing=True)]
+        for shown in map(comparison, DIMENSIONS)
+    ]
+    assert winners == [["bob"], ["ann"], []]
+    renamed = original(tmp_path, *rows, name="judgments_clinical_utility.jsonl")
+    assert replay(renamed).cache_key() != replay(path).cache_key()
+
+
+FAILED = {
+    "no verdict line": row("TIE", reasoning="Both name the artery, but the second"),
+    "decorated": row("TIE", reasoning="The first is better.\n**VERDICT: A**"),
+    "another verdict": row("TIE", reasoning="VERDICT: TIE\nNo:\nVERDICT: **B**"),
+    "a word that starts with B": row("B", reasoning="VERDICT: Both are wrong"),
+    "no reply": row("TIE") | {"reasoning": None},
+    "an error beside it": row("TIE", error="overloaded_error"),
+    "no verdict": row(None),
+    "marked, no reply": row("INVALID", reasoning=None),
+}
+
+
+@pytest.mark.parametrize("failed", FAILED.values(), ids=FAILED)
+def test_a_verdict_that_the_reply_contradicts_is_invalid(tmp_path, caplog, failed):
+    path = original(tmp_path, failed, row("B", swap=True))
+    (judgment,) = judged(replay(path), tmp_path)
+    assert (letters(judgment), judgment.invalid) == ("INVALID B", True)
+    assert warnings(caplog, path)[0].startswith("1 verdicts are invalid: failed, or")
+
+
+@pytest.mark.parametrize(
+    "reasoning",
+    [
+        "Equal.\n  Verdict: tie.\n",
+        "VERDICT: TIE (both omit the dose)\n\nThank you.",
+        "It says 'VERDICT: A' itself.\nVERDICT: A\nThat is the response's.\nVERDICT: TIE",
+    ],
+)
+def test_a_tie_in_the_reply_stays_one(tmp_path, caplog, reasoning):
+    """Read as leniently as by the original: the last line that starts with 'VERDICT:'."""
+    path = original(tmp_path, row("TIE", reasoning=reasoning), row("TIE", swap=True))
+    assert letters(judged(replay(path), tmp_path)[0]) == "TIE TIE"
+    assert warnings(caplog, path) == []
+
+
+def test_ties_that_cannot_be_checked_are_counted(tmp_path, caplog):
+    """A win needs no check: a failure was never written as one."""
+    rows = row("TIE", reasoning=None), row("A", swap=True, reasoning=None)
+    path = original(tmp_path, *rows)
+    assert letters(judged(replay(path), tmp_path)[0]) == "TIE A"
+    message = "1 TIEs may be failures, which the original wrote as TIE: no reply"
+    assert warnings(caplog, path)[0] == message
+
+
+def test_judgments_of_the_original_are_checked_and_our_own_are_not(tmp_path, caplog):
+    """Its verdicts/<dimension>.jsonl has our layout, but each verdict repeats the pair. Our `reasoning` is no reply."""
+    names = {"prompt_id": "p1", "entrant_a": "ann", "entrant_b": "bob"}
+    raw = [
+        row("A", position_swap=False, pair=names),
+        row("TIE", position_swap=True, pair=names, reasoning="The first response is"),
+    ]
+    theirs = {**names, "dimension": "factuality", "winner": None, "raw": raw}
+    path = write_jsonl(tmp_path / "theirs.jsonl", [theirs])
+    assert letters(judged(replay(path), tmp_path)[0]) == "A INVALID"
+    ties = original(tmp_path, row("TIE"), row("TIE", swap=True))
+    ours = saved(tmp_path / "ours.jsonl", *judged(replay(ties), tmp_path))
+    caplog.clear()
+    assert letters(judged(replay(ours), tmp_path)[0]) == "TIE TIE"
+    assert warnings(caplog, ours) == []
+
+
+# Several rows and judges
+
+
+@pytest.mark.parametrize("taken", ["first", "last"])
+def test_of_several_rows_on_one_order_one_is_taken(tmp_path, caplog, taken):
+    """The first battle; the original's last row, as it only appended."""
+    path = battles(tmp_path, BATTLE, {**BATTLE, "winner": "model_a"})
+    if taken == "last":
+        path = original(tmp_path, row("A"), row("B"), row("A", swap=True))
+    assert judged(replay(path), tmp_path)[0].winner == "bob"
+    message = f"1 repeated answers; the {taken} of each was taken"
+    assert warnings(caplog, path)[0] == message
+
+
+def test_one_of_several_judges_is_replayed_or_all_with_a_warning(tmp_path, caplog):
+    rows = [
+        {**BATTLE, "judge_model": f"j{i}", "question_id": f"p{i}"} for i in range(1, 8)
+    ]
+    path = battles(tmp_path, *rows)
+    assert replay(path).model == "replay"
+    replay(path).cache_key()
+    message = "7 judges (j1, j2, j3, j4, j5, ...); name one as judge.judge_model"
+    assert warnings(caplog, path) == [message]
+    assert replay(path, "j1").model == "j1"
+    assert judged(replay(path, "j1"), tmp_path)[0].winner == "bob"
+    with pytest.raises(UserError, match=f"{path} holds no verdict of 'opus'"):
+        replay(path, "opus").cache_key()
+    pilot = [row("B", judge_model="sonnet"), row("A", swap=True, judge_model="sonnet")]
+    both = original(tmp_path, row("A"), row("B", swap=True), *pilot)
+    winners = [
+        judged(replay(both, name), tmp_path)[0].winner for name in ("opus", "sonnet")
+    ]
+    assert winners == ["ann", "bob"]
+
+
+# Files that cannot be replayed
+
+VERDICT = {"judge_model": "opus", "position_swap": False, "verdict": "A"}
+NAMES = {
+    "prompt_id": "p1",
+    "dimension": "factuality",
+    "entrant_a": "ann",
+    "entrant_b": "b",
+}
+WRONG_ROWS = [
+    ({"left": "ann"}, "question_id is None. Expected text. Expected a verdict (prom"),
+    ({**BATTLE, "winner": "left"}, "winner: found 'left'. Expected one of model_a, m"),
+    ({**BOTH, "verdict_ab": "A"}, "verdict_ab: found 'A'. Expected one of model_a, m"),
+    ({**NAMES, "prompt_id": ["p1"], "raw": [VERDICT]}, "prompt_id is ['p1']. Expected"),
+    ({**NAMES, "raw": None}, "raw is None. Expected a list."),
+    ({**NAMES, "raw": [7]}, "raw has 7. Expected objects."),
+    ({**NAMES, "raw": [{**VERDICT, "repeat": "1"}]}, "repeat is '1'. Expected a whole"),
+    (row("A", about={"position_swap": "false"}), "position_swap is 'false'. Expected"),
+    (row("A", metadata="p1"), "prompt_id is None. Expected text."),
+    (row("left"), "verdict: found 'left'. Expected one of A, B, TIE"),
+    (row("A", judge_model=None), "judge_model is None. Expected text."),
+    (row("A", about={"dimension": None}), "dimension is None. Expected text."),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG_ROWS)
+def test_a_row_of_another_shape_is_refused(tmp_path, wrong, message):
+    path = write_jsonl(tmp_path / "rows.jsonl", [BATTLE, wrong])
+    with pytest.raises(UserError) as error:
+        replay(path).cache_key()
+    assert str(error.value).startswith(f"{path}:2: {message}")
+
+
+def test_a_file_or_folder_without_verdicts_is_refused_when_it_is_read(tmp_path):
+    run = tmp_path / "run"
+    battles(run, BATTLE)
+    (run / "verdicts").mkdir()
+    (tmp_path / "empty").mkdir()
+    for path, message in [
+        (tmp_path / "absent.jsonl", "absent.jsonl: cannot be read"),
+        (tmp_path / "empty", "path: found no .jsonl file in"),
+        (run, "path: found no file of verdicts in .*, the folder of a run. Expected"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            replay(path).cache_key()
+
+
+def test_a_changed_file_is_another_judge(tmp_path):
+    before = replay(battles(tmp_path, BATTLE)).cache_key()
+    assert replay(battles(tmp_path, {**BATTLE, "winner": "tie"})).cache_key() != before
