@@ -138,12 +138,6 @@ def test_a_template_with_an_unknown_placeholder_is_refused_before_anything_is_as
         rubric_with(tmp_path, template="{question} {answer_a}")
 
 
-@pytest.mark.parametrize("dimension", DIMENSIONS)
-def test_header_and_rubric_together_are_long_enough_to_be_cached(dimension):
-    """An API caches a prefix of 1,024 tokens or more; a word is a token at least."""
-    assert len(shipped("rubric", dimension).system.split()) > 1024
-
-
 # What the judge is shown
 
 
@@ -178,29 +172,22 @@ def test_swapping_the_positions_is_swapping_the_responses():
 
 
 @pytest.mark.parametrize(
-    ("rubric", "shows"), [(FACTUALITY, True), (CALIBRATION, False), (UTILITY, False)]
+    ("rubric", "shows_gold", "shows_behavior"),
+    [(FACTUALITY, True, False), (CALIBRATION, False, True), (UTILITY, False, False)],
 )
-def test_only_a_rubric_that_needs_a_reference_shows_it(rubric, shows):
+def test_a_rubric_shows_only_what_it_needs_and_applies_where_that_is_there(
+    rubric, shows_gold, shows_behavior
+):
     asked = request(rubric)
-    assert ("Firm pressure." in asked.user) is shows
-    assert (asked.subject.gold_answer is not None) is shows
-
-
-@pytest.mark.parametrize(
-    ("rubric", "applies"), [(FACTUALITY, False), (CALIBRATION, True), (UTILITY, True)]
-)
-def test_a_prompt_without_gold_answer_is_left_out_where_one_is_needed(rubric, applies):
+    assert ("Firm pressure." in asked.user) is shows_gold
+    assert (asked.subject.gold_answer is not None) is shows_gold
+    block = "<expected_behavior>\nanswer\n</expected_behavior>"
+    assert (block in asked.user) is shows_behavior
+    assert (asked.subject.expected_behavior is not None) is shows_behavior
+    without = dataclasses.replace(PROMPT, gold_answer=None)
     assert rubric.applies_to(PROMPT)
-    assert rubric.applies_to(dataclasses.replace(PROMPT, gold_answer=None)) is applies
-
-
-@pytest.mark.parametrize(
-    ("rubric", "shows"), [(FACTUALITY, False), (CALIBRATION, True), (UTILITY, False)]
-)
-def test_only_calibration_shows_the_expected_behavior(rubric, shows):
-    asked = request(rubric)
-    assert ("<expected_behavior>\nanswer\n</expected_behavior>" in asked.user) is shows
-    assert (asked.subject.expected_behavior is not None) is shows
+    assert rubric.applies_to(without) is not shows_gold
+    assert len(rubric.system.split()) > 1024  # long enough to be cached by an API
 
 
 # Responses are data
@@ -271,33 +258,18 @@ def test_braces_in_a_response_are_no_placeholders(text):
 # The key
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        lambda: request(
-            prompt=dataclasses.replace(PROMPT, text="What stops a nosebleed?")
-        ),
-        lambda: request(prompt=dataclasses.replace(PROMPT, gold_answer="Pressure.")),
-        lambda: request(response_a="Press on it!"),
-        lambda: request(response_b="Wait!"),
-        lambda: request(position_swap=True),
-        lambda: request(judge="another judge"),
-        lambda: request(repeat=1),
-        lambda: request(UTILITY),
-    ],
-    ids=[
-        "question",
-        "gold answer",
-        "response a",
-        "response b",
-        "order",
-        "judge",
-        "repeat",
-        "rubric",
-    ],
-)
-def test_whatever_can_change_the_reply_changes_the_key(changed):
-    assert changed().key != request().key
+def test_whatever_can_change_the_reply_changes_the_key():
+    others = [
+        request(prompt=dataclasses.replace(PROMPT, text="What stops a nosebleed?")),
+        request(prompt=dataclasses.replace(PROMPT, gold_answer="Pressure.")),
+        request(response_a="Press on it!"),
+        request(response_b="Wait!"),
+        request(position_swap=True),
+        request(judge="another judge"),
+        request(repeat=1),
+        request(UTILITY),
+    ]
+    assert len({request().key, *(other.key for other in others)}) == 9
 
 
 @pytest.mark.parametrize("file", ["rubric", "system", "template", "schema"])
@@ -313,26 +285,19 @@ def test_a_change_to_any_file_that_reaches_the_judge_changes_the_key(tmp_path, f
     assert request(rubric_with(tmp_path, **{file: edited})).key != request().key
 
 
-def test_the_expected_behavior_changes_the_key_only_where_it_is_shown():
-    hedge = dataclasses.replace(PROMPT, expected_behavior="hedge")
-    assert request(CALIBRATION, hedge).key != request(CALIBRATION).key
-    assert request(UTILITY, hedge).key == request(UTILITY).key
-
-
-@pytest.mark.parametrize("rubric", [CALIBRATION, UTILITY], ids=lambda r: r.dimension)
-def test_a_gold_answer_that_is_not_shown_changes_no_key(rubric):
-    assert (
-        request(rubric, dataclasses.replace(PROMPT, gold_answer="Pressure.")).key
-        == request(rubric).key
-    )
-
-
 def test_what_never_reaches_the_judge_changes_no_key():
-    """The prompt's name, subject and tags; the schema's white space; where the files lie."""
-    renamed = dataclasses.replace(
-        PROMPT, prompt_id="p2", subject="surgery", tags=("x",)
-    )
-    assert request(prompt=renamed).key == request().key
+    """The prompt's name, subject and tags; a gold answer or behavior that is not shown."""
+    hedge = dataclasses.replace(PROMPT, expected_behavior="hedge")
+    other = dataclasses.replace(PROMPT, gold_answer="Pressure.")
+    renamed = dataclasses.replace(PROMPT, prompt_id="p2", subject="er", tags=("x",))
+    assert request(CALIBRATION, hedge).key != request(CALIBRATION).key
+    for rubric, prompt in [
+        (UTILITY, hedge),
+        (UTILITY, other),
+        (CALIBRATION, other),
+        (FACTUALITY, renamed),
+    ]:
+        assert request(rubric, prompt).key == request(rubric).key
 
 
 def test_the_files_count_by_content_and_not_by_place(tmp_path):
@@ -349,19 +314,13 @@ def test_the_files_count_by_content_and_not_by_place(tmp_path):
 
 
 @pytest.mark.parametrize("verdict", ["A", "B", "TIE"])
-def test_the_verdict_is_read_from_the_json_object(verdict):
-    reply = json.dumps(
-        {"evidence_a": "presses", "evidence_b": "waits", "verdict": verdict}
-    )
+def test_the_verdict_is_read_from_the_json_object_or_the_last_line(verdict):
+    evidence = {"evidence_a": "presses", "evidence_b": "waits"}
+    reply = json.dumps({**evidence, "verdict": verdict})
     assert parsed(reply) == (verdict, "A: presses | B: waits")
-
-
-@pytest.mark.parametrize("verdict", ["A", "B", "TIE"])
-def test_without_json_the_last_line_counts(verdict):
-    assert parsed(f"Response A presses.\n\nVERDICT: {verdict}\n \n") == (
-        verdict,
-        "Response A presses.",
-    )
+    text = f"Response A presses.\n\nVERDICT: {verdict}\n \n"
+    assert parsed(text) == (verdict, "Response A presses.")
+    assert parsed(f"```json\n{reply}\n```")[0] == "INVALID"
 
 
 def test_a_verdict_quoted_earlier_is_not_the_verdict():
