@@ -98,18 +98,11 @@ NOT_EXTRA = {
 def test_what_would_go_past_a_setting_is_no_extra_and_the_setting_is_named(
     name: str, words: str
 ):
+    check_extra_body({"top_k": 20, "reasoning_effort": "low", "min_tokens": 3})
     with pytest.raises(UserError) as refusal:
         check_extra_body({"seed": 1, name: 20})
-    assert (
-        str(refusal.value)
-        == f"extra_body: found {name}, which goes past the settings. {words}"
-    )
-
-
-def test_any_other_parameter_is_an_extra():
-    check_extra_body(
-        {"top_k": 20, "reasoning_effort": "low", "min_tokens": 3, "temperature": 0.5}
-    )
+    message = f"extra_body: found {name}, which goes past the settings. {words}"
+    assert str(refusal.value) == message
 
 
 ODD = {
@@ -142,152 +135,78 @@ def test_a_completion_in_a_shape_of_the_servers_own_is_read_without_a_warning():
     }
 
 
-TEXTS: list[tuple[Any, str]] = [
-    ("Yes.", "Yes."),
-    (None, ""),
-    ("half \ud83d", "half ?"),
-    (
-        [
-            {"type": "thinking", "thinking": []},
-            {"type": "text", "text": "Yes"},
-            {"type": "text", "text": "."},
-        ],
-        "Yes.",
-    ),
-]
+PARTS = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "Yes."}]
 
 
 @pytest.mark.parametrize(
-    ("content", "text"), TEXTS, ids=["text", "none", "half an emoji", "parts"]
+    ("content", "text"),
+    [("Yes.", "Yes."), (None, ""), ("half \ud83d", "half ?"), (PARTS, "Yes.")],
+    ids=["text", "none", "half an emoji", "parts"],
 )
 def test_the_text_of_a_completion_is_its_content(content: Any, text: str):
     message = {"content": content, "reasoning_content": "I think"}
     assert text_of({"choices": [{"message": message}]}) == text
 
 
-ENDS = {
-    "end_turn": {"finish_reason": "stop", "message": {"refusal": None}},
-    "max_tokens": {"finish_reason": "length", "message": {}},
-    "refusal": {"finish_reason": "content_filter", "message": {}},
-    "tool_calls": {"finish_reason": "tool_calls", "message": {}},
-}
-
-
-@pytest.mark.parametrize(("reason", "choice"), ENDS.items())
-def test_why_it_ended_is_said_as_of_claude(reason: str, choice: Any):
-    assert stop_reason_of({"choices": [choice]}, max_tokens=50) == reason
+REFUSAL = {"content": None, "refusal": "I cannot."}
 
 
 @pytest.mark.parametrize(
-    ("n_tokens", "reason"), [(49, "end_turn"), (50, "max_tokens"), (None, "end_turn")]
+    ("finish_reason", "message", "n_tokens", "reason"),
+    [
+        ("stop", {"refusal": None}, 50, "end_turn"),
+        ("length", {}, 50, "max_tokens"),
+        ("content_filter", {}, 9, "refusal"),
+        ("tool_calls", {}, 9, "tool_calls"),
+        ("stop", REFUSAL, 9, "refusal"),
+        (None, {}, 49, "end_turn"),
+        (None, {}, 50, "max_tokens"),  # the limit
+        (None, {}, None, "end_turn"),
+    ],
 )
-@pytest.mark.parametrize(
-    "choice",
-    [{"finish_reason": None, "message": {}}, {"message": {}}],
-    ids=["null", "absent"],
-)
-def test_where_the_server_does_not_say_why_it_ended_the_limit_does(
-    n_tokens: int | None, reason: str, choice: Any
+def test_why_a_completion_ended_is_said_as_of_claude(
+    finish_reason: str | None, message: Any, n_tokens: int | None, reason: str
 ):
-    message = {
-        "choices": [choice],
-        "usage": {"prompt_tokens": 7, "completion_tokens": n_tokens},
-    }
-    assert stop_reason_of(message, max_tokens=50) == reason
-
-
-def test_a_refusal_beside_the_content_is_a_refusal_however_it_ended():
-    choice = {
-        "finish_reason": "stop",
-        "message": {"content": None, "refusal": "I cannot."},
-    }
-    assert stop_reason_of({"choices": [choice]}, max_tokens=50) == "refusal"
-
-
-def test_cached_tokens_are_no_input_tokens_and_what_is_not_said_is_nothing():
-    usage = {
-        "prompt_tokens": 100,
-        "completion_tokens": 9,
-        "prompt_tokens_details": {"cached_tokens": 64},
-    }
-    assert usage_of({"usage": usage}) == {
-        "cache_read_tokens": 64,
-        "input_tokens": 36,
-        "output_tokens": 9,
-    }
-    assert set(usage_of({"usage": None}).values()) == set(usage_of({}).values()) == {0}
-
-
-ODD_USAGE: dict[str, Any] = {
-    "as text": {
-        "prompt_tokens": "100",
-        "completion_tokens": "9",
-        "prompt_tokens_details": {"cached_tokens": "64"},
-    },
-    "no numbers": {"prompt_tokens": math.nan, "completion_tokens": math.inf},
-    "below 0": {
-        "prompt_tokens": -100,
-        "completion_tokens": -9,
-        "prompt_tokens_details": {"cached_tokens": -64},
-    },
-    "endless": {"prompt_tokens": 10**400, "completion_tokens": 1e300},
-    "a list": [1],
-    "a word": "free",
-}
-
-
-@pytest.mark.parametrize("usage", ODD_USAGE.values(), ids=list(ODD_USAGE))
-def test_what_is_no_count_of_tokens_counts_nothing_and_says_so(usage: Any):
-    assert set(usage_of({"usage": usage}).values()) == {0}
-    assert not is_counted({"usage": usage})
-
-
-@pytest.mark.parametrize("details", ["none", None, [64], {"cached_tokens": [64]}])
-def test_details_that_are_none_leave_the_prompt_as_it_is(details: Any):
-    message = {
-        "usage": {
-            "prompt_tokens": 100,
-            "completion_tokens": 9,
-            "prompt_tokens_details": details,
-        }
-    }
-    assert usage_of(message) == {
-        "cache_read_tokens": 0,
-        "input_tokens": 100,
-        "output_tokens": 9,
-    }
-    assert is_counted(message)
-
-
-def test_more_cached_tokens_than_the_prompt_has_are_paid_for_besides_it():
-    """What is not in the prompt was counted apart; less than nothing is never paid."""
-    usage = {
-        "prompt_tokens": 100,
-        "completion_tokens": 9,
-        "prompt_tokens_details": {"cached_tokens": 5000},
-    }
-    assert usage_of({"usage": usage}) == {
-        "cache_read_tokens": 5000,
-        "input_tokens": 100,
-        "output_tokens": 9,
-    }
-
-
-def test_one_count_that_is_none_leaves_open_what_an_answer_took():
-    assert not is_counted({"usage": {"prompt_tokens": 100, "completion_tokens": "9"}})
-    assert not is_counted({"usage": {"prompt_tokens": None}})
-    assert not is_counted({"usage": {"prompt_tokens": 100, "completion_tokens": None}})
-    assert not is_counted({"usage": {"total_tokens": 109}})
-    assert is_counted(
-        {
-            "usage": {
-                "prompt_tokens": 100,
-                "completion_tokens": 0,
-                "cached_tokens": None,
-                "cost": "free",
-            }
-        }
+    usage = {"prompt_tokens": 7, "completion_tokens": n_tokens}
+    choice = {"message": message} | (
+        {"finish_reason": finish_reason} if finish_reason else {}
     )
+    completion = {"choices": [choice], "usage": usage}
+    assert stop_reason_of(completion, max_tokens=50) == reason
+
+
+def usage(prompt: Any, completion: Any, cached: Any = None) -> dict[str, Any]:
+    details = {"prompt_tokens_details": cached if cached is not None else {}}
+    return {"prompt_tokens": prompt, "completion_tokens": completion, **details}
+
+
+@pytest.mark.parametrize(
+    ("given", "tokens", "counted"),
+    [
+        (usage(100, 9, {"cached_tokens": 64}), (64, 36, 9), True),
+        # More than the prompt has were counted apart from it.
+        (usage(100, 9, {"cached_tokens": 5000}), (5000, 100, 9), True),
+        (usage(100, 9, [64]), (0, 100, 9), True),
+        (usage(100, 9, {"cached_tokens": [64]}), (0, 100, 9), True),
+        (usage(100, 0) | {"cached_tokens": None, "cost": "free"}, (0, 100, 0), True),
+        (usage(100, "9"), (0, 100, 0), False),
+        (usage(100, None), (0, 100, 0), False),
+        (usage("100", "9", {"cached_tokens": "64"}), (0, 0, 0), False),
+        (usage(math.nan, math.inf), (0, 0, 0), False),
+        (usage(-100, -9, {"cached_tokens": -64}), (0, 0, 0), False),
+        (usage(10**400, 1e300), (0, 0, 0), False),
+        ({"total_tokens": 109}, (0, 0, 0), False),
+        ([1], (0, 0, 0), False),
+        ("free", (0, 0, 0), False),
+        (None, (0, 0, 0), False),
+    ],
+)
+def test_tokens_are_counted_by_class_and_odd_counts_count_nothing(
+    given: Any, tokens: tuple[int, int, int], counted: bool
+):
+    names = ("cache_read_tokens", "input_tokens", "output_tokens")
+    assert usage_of({"usage": given}) == dict(zip(names, tokens, strict=True))
+    assert is_counted({"usage": given}) == counted
 
 
 # Errors
@@ -345,75 +264,41 @@ def test_what_may_have_been_accepted_is_doubtful_and_not_repeated_by_the_sdk(
     assert str(error) in (words, "Request timed out")  # by the SDK, or in all
 
 
-NOT_COMPLETIONS = {
-    "half of it": (b'{"choices": [', "something else than a chat completion"),
-    "a web page": (b"<html>Welcome</html>", "something else than a chat completion"),
-    "no choice": (b'{"choices": []}', "something else than a chat completion"),
-    "another shape": (b'["choices"]', "something else than a chat completion"),
-    "an error": (
-        b'{"error": {"message": "No GPU."}}',
-        "something else than a chat completion (No GPU)",
-    ),
-    "too deep to parse": (
-        b'{"choices": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
-        "something else than a chat completion",
-    ),
-}
+def failing(beside: dict[str, Any], **choice: Any) -> bytes:
+    """A completion of a gateway that has begun its answer before the model behind it fails."""
+    body = {"choices": [{"message": {"content": ""}, **choice}], **beside}
+    return json.dumps(body).encode()
 
 
-@pytest.mark.parametrize(
-    ("content", "words"), NOT_COMPLETIONS.values(), ids=list(NOT_COMPLETIONS)
-)
-def test_a_200_that_is_no_completion_is_doubtful(content: bytes, words: str):
-    with OpenAiServer(outcomes=lambda params, n: Body(content)) as server:
-        error = failure(server)
-    assert isinstance(error, DoubtfulError)
-    assert words in str(error)
+ELSE = "something else than a chat completion"
+ERROR = {"error": {"message": "No GPU."}}
+NOT_COMPLETIONS: list[tuple[bytes, str]] = [
+    (b'{"choices": [', ELSE),
+    (b"<html>Welcome</html>", ELSE),
+    (b'{"choices": []}', ELSE),
+    (b'["choices"]', ELSE),
+    (json.dumps(ERROR).encode(), f"{ELSE} (No GPU)"),
+    (b'{"choices": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", ELSE),
+    (failing({}, finish_reason="error"), "an error in place of a text"),
+    (failing({}, **ERROR), "an error in place of a text (No GPU)"),
+    (failing(ERROR, finish_reason="stop"), "an error in place of a text (No GPU)"),
+]
 
 
-FAILED: dict[str, tuple[Any, Any, str]] = {
-    "by its reason": ({}, {"finish_reason": "error"}, ""),
-    "in the choice": (
-        {},
-        {"finish_reason": "error", "error": {"message": "No GPU."}},
-        " (No GPU)",
-    ),
-    "in the choice alone": (
-        {},
-        {"finish_reason": None, "error": {"code": 502, "message": "No GPU."}},
-        " (No GPU)",
-    ),
-    "beside the choices": (
-        {"error": {"message": "No GPU."}},
-        {"finish_reason": "stop"},
-        " (No GPU)",
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("beside", "choice", "words"), FAILED.values(), ids=list(FAILED)
-)
-def test_an_error_in_the_form_of_a_completion_is_doubtful(
-    beside: Any, choice: Any, words: str
+@pytest.mark.parametrize(("content", "words"), NOT_COMPLETIONS, ids=range(9))
+def test_a_200_that_is_no_completion_or_an_error_is_doubtful(
+    content: bytes, words: str
 ):
-    """A gateway has begun its answer before the model behind it fails."""
-    content = json.dumps(
-        {"choices": [{"message": {"content": ""}, **choice}], **beside}
-    ).encode()
     with OpenAiServer(outcomes=lambda params, n: Body(content)) as server:
         error = failure(server)
     assert isinstance(error, DoubtfulError)
-    assert (
-        str(error) == f"{server.url} answered with an error in place of a text{words}"
-    )
+    assert str(error) == f"{server.url} answered with {words}"
 
 
-def test_an_error_that_is_none_spoils_no_completion():
-    choice = {"message": {"content": "Yes."}, "finish_reason": "stop", "error": None}
-    content = json.dumps({"choices": [choice], "error": None}).encode()
+def test_an_error_that_is_null_spoils_no_completion():
+    content = failing({"error": None}, finish_reason="stop", error=None)
     with OpenAiServer(outcomes=lambda params, n: Body(content)) as server:
-        assert text_of(api(server.url).send(PARAMS)) == "Yes."
+        assert text_of(api(server.url).send(PARAMS)) == ""
 
 
 def test_without_a_connection_nothing_was_accepted(nobody: str):
