@@ -104,7 +104,6 @@ class OpenAiServer:
     context      tokens that a request and its answer may have together
     cached       tokens of a request that the prompt cache has
     refuses      parameters that it does not take
-    reports      whether it says how many tokens it took
     on_call      is told of each completion before anything is done, and after it has been billed
     """
 
@@ -119,7 +118,6 @@ class OpenAiServer:
     context: int = 100_000
     cached: int = 0
     refuses: Sequence[str] = ()
-    reports: bool = True
     on_call: Callable[[Stage, Call], None] | None = None
 
     calls: list[Call] = field(default_factory=list, init=False)
@@ -222,9 +220,7 @@ class OpenAiServer:
             "choices": [
                 {"index": 0, "message": message, "finish_reason": finish_reason}
             ],
-            "usage": {**usage, "prompt_tokens_details": {"cached_tokens": self.cached}}
-            if self.reports
-            else None,
+            "usage": {**usage, "prompt_tokens_details": {"cached_tokens": self.cached}},
         }
         return json.dumps(completion).encode()
 

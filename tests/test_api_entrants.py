@@ -28,10 +28,7 @@ from elo_exp.records import Prompt, Response, UserError, fingerprint
 from elo_exp.store.store import Store
 from tests import anthropic_verdicts
 from tests.anthropic_server import (
-    AcceptThenReset,
     AnthropicServer,
-    Fault,
-    ResetBefore,
     Status,
 )
 from tests.commands import attempt, run
@@ -279,30 +276,6 @@ def test_what_was_answered_before_an_error_is_stored_and_not_asked_again(
         assert len(stored(path)) == server.billed.total() >= 5
         assert len(generated(entrant(server.url), 9, path)) == 9
     assert set(server.billed.values()) == {1}
-
-
-PASSING: dict[str, Fault] = {
-    "429": Status(429, headers={"retry-after": "0.05"}),
-    "500": Status(500),
-    "reset": ResetBefore(),
-    "answer lost": AcceptThenReset(),
-}
-
-
-@pytest.mark.parametrize("fault", PASSING.values(), ids=list(PASSING))
-def test_what_may_pass_is_tried_again(fault: Fault, tmp_path: Path):
-    with OpenAiServer() as server:
-        for nth in (1, 2):
-            server.fault(fault, nth=nth)
-        assert (
-            len(
-                generated(
-                    entrant(server.url, concurrency=1), 3, tmp_path / "store.sqlite"
-                )
-            )
-            == 3
-        )
-    assert len(server.asked) == 5
 
 
 def test_a_prompt_that_is_too_long_is_named_and_the_others_are_answered(
@@ -564,18 +537,6 @@ def test_an_answer_that_cannot_be_kept_takes_no_other_along(spoilt: str):
         handed.extend(response.prompt_id for response in answered(made, prompts(10)))
     assert {*handed, spoilt} == {prompt.prompt_id for prompt in prompts(10)}
     assert len(handed) == 9
-
-
-def test_where_no_answer_can_be_read_the_run_stops():
-    some = prompts(30)
-    made = Together(
-        1, spoilt=[prompt.prompt_id for prompt in some], error=TypeError("no text")
-    )
-    with pytest.raises(
-        UserError,
-        match=r"^20 queries have failed for good; 20 of them: .* cannot be read \(TypeErr",
-    ):
-        list(answered(made, some))
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [

@@ -69,30 +69,25 @@ def answers(entrant: Any, *prompts: Prompt) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("style", "answer"),
+    ("style", "start", "claim"),
     [
-        ("reference", "Firm pressure on the wound."),
-        ("partial", "Firm pressure on."),
-        ("swapped", "Certainly. Running water."),
+        ("reference", "Firm", "Firm pressure on the wound."),
+        ("partial", "Firm", "Firm pressure on."),
+        ("hedged", "It is hard to be certain", "Firm pressure on the wound."),
+        ("swapped", "Certainly.", "Running water."),  # the next gold answer
     ],
 )
-def test_a_prompt_with_a_gold_answer_is_answered_from_it(small_bank, style, answer):
-    assert answers(probe(small_bank, style), BLEEDING) == [answer]
+def test_a_prompt_with_a_gold_answer_is_answered_from_it(
+    small_bank, style, start, claim
+):
+    (answer,) = answers(probe(small_bank, style), BLEEDING)
+    assert answer.startswith(start)
+    assert claim in answer
 
 
-def test_hedging_keeps_the_claims(small_bank):
-    (answer,) = answers(probe(small_bank, "hedged"), BLEEDING)
-    assert "Firm pressure on the wound." in answer
-    assert answer.startswith("It is hard to be certain")
-
-
-def test_the_swapped_answer_is_that_of_the_next_prompt_with_one(small_bank):
-    """The last prompt takes the first one's; the one between them has no gold answer."""
-    first, _, last = answers(probe(small_bank, "swapped"), *PROMPTS)
-    assert (first, last) == (
-        "Certainly. Running water.",
-        "Certainly. Firm pressure on the wound.",
-    )
+def test_the_last_prompt_swaps_with_the_first(small_bank):
+    (answer,) = answers(probe(small_bank, "swapped"), BURN)
+    assert answer == "Certainly. Firm pressure on the wound."
 
 
 OPENINGS = {
@@ -149,14 +144,6 @@ def test_the_shipped_probes_lapse_on_about_their_share_but_not_together():
     assert not set.intersection(*lapsed)
 
 
-def test_a_lower_rate_lapses_on_some_of_the_same_prompts():
-    low, middle, high = (
-        lapses(probe(BANK, "reference", lapse_style="swapped", lapse_rate=rate))
-        for rate in (0.1, 0.3, 0.6)
-    )
-    assert low < middle < high
-
-
 def test_the_prompts_of_lapses_are_drawn_by_a_fixed_hash(small_bank):
     """Of style and prompt_id, so that stored answers stay found."""
     entrant = probe(small_bank, "reference", lapse_style="swapped", lapse_rate=0.5)
@@ -211,12 +198,9 @@ def test_recorded_responses_are_returned_and_unknown_keys_ignored(file):
     assert list(entrant.generate([BLEEDING])) == [Response(**ROW, **fields)]
 
 
-def test_a_prompt_without_a_recorded_response_is_not_answered(file):
-    assert answers(recorded(file, ROW), BURN, BLEEDING) == ["Firm pressure."]
-
-
-def test_an_empty_response_is_a_response(file):
-    assert answers(recorded(file, {**ROW, "response_text": ""}), BLEEDING) == [""]
+def test_an_empty_response_is_a_response_and_an_absent_one_is_none(file):
+    entrant = recorded(file, {**ROW, "response_text": ""})
+    assert answers(entrant, BURN, BLEEDING) == [""]
 
 
 def test_the_responses_of_a_run_can_be_read_back(tmp_path):

@@ -166,16 +166,6 @@ def test_the_verdicts_do_not_depend_on_the_batch(model, rubric, tmp_path, batch_
         assert one == pytest.approx(two, abs=1e-4)
 
 
-def test_both_orders_are_judged(model, rubric, tmp_path):
-    of = judge(model)
-    with Store(tmp_path / "store.sqlite") as store:
-        judged = pipeline.judge_pairs({"factuality": COMPARISONS}, [rubric], of, store)
-        assert store.usage.judge_calls == 2 * len(COMPARISONS)
-    for judgment in judged["factuality"]:
-        assert [v.position_swap for v in judgment.raw] == [False, True]
-        assert {v.verdict for v in judgment.raw} <= set(LABELS)
-
-
 def test_a_request_that_does_not_fit_is_invalid_and_the_rest_is_judged(
     rubric, tmp_path
 ):

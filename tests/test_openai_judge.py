@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -333,35 +333,6 @@ def test_a_server_that_cannot_do_the_format_says_so_and_nothing_is_a_verdict(
     ):
         judged(judge(server.url), tmp_path / "store.sqlite", 2)
     assert "4 of them: Unsupported parameter: 'response_format'" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (
-            {"model": "gone"},
-            r"^the judge's API refuses \(404\): The model `gone` does not exist\. Check judge\.model",
-        ),
-        (
-            {"key_variable": "MY_KEY"},
-            r"^MY_KEY: not set, and judge\.key_variable names it",
-        ),
-        (
-            {"base_url": "http://127.0.0.1:9/v1"},
-            r"^http://127\.0\.0\.1:9/v1 cannot be reached",
-        ),
-    ],
-    ids=["model", "key", "address"],
-)
-def test_what_cannot_work_is_one_line_at_the_first_request(
-    changes: Mapping[str, Any], words: str, tmp_path: Path
-):
-    with OpenAiServer() as server, pytest.raises(UserError, match=words):
-        judged(
-            judge(**{"base_url": server.url, "concurrency": 1, **changes}),
-            tmp_path / "store.sqlite",
-        )
-    assert len(server.asked) <= 1
 
 
 # The whole command
