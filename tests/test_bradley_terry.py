@@ -222,11 +222,6 @@ def test_statsmodels_has_the_same_clustered_errors(seed: int):
     )
 
 
-def test_four_times_the_prompts_halve_the_error():
-    few, many = rate(tournament(300, 2)), rate(tournament(1200, 3))
-    np.testing.assert_allclose(few.std_error / many.std_error, 2, rtol=0.1)
-
-
 def test_the_covariance_is_that_of_the_ratings():
     """In squared points, rows as models; the ratings' mean is fixed, so each row sums to zero."""
     board = rate([*tournament(40, 1), battle("best", "a", question_id="q1")])

@@ -82,6 +82,7 @@ class ResidualWins:
     expected: Array  # (p,) win rate of the first
     residual: Array  # (p,) wins less expected wins
     own: sparse.csr_array  # e (n, p)
+    design: sparse.csr_array  # D (p, m)
     by_ability: Array  # E'S B (p, m)
     of_abilities: Array  # B S'S B (m, m)
 
@@ -92,10 +93,15 @@ class ResidualWins:
         first, second, pair = pairs_that_met(played.first, played.second)
         expected = win_probability(fit.theta)[first, second]
         residual = residuals(fit.theta, played)
+        m, p = len(fit.theta), len(first)
         own = sparse.csr_array(
-            (residual, (played.cluster, pair)), shape=(played.n_clusters, len(first))
+            (residual, (played.cluster, pair)), shape=(played.n_clusters, p)
         )
-        scores = sparse.csr_array(played.by_cluster(residual))
+        signs, models = np.repeat([1.0, -1.0], p), np.append(first, second)
+        design = sparse.csr_array(
+            (signs, (np.tile(np.arange(p), 2), models)), shape=(p, m)
+        )
+        scores = own @ design
         return cls(
             rated=fit.rated,
             n_prompts=played.n_clusters,
@@ -105,6 +111,7 @@ class ResidualWins:
             expected=expected,
             residual=np.asarray(np.bincount(pair, residual), dtype=np.float64),
             own=own,
+            design=design,
             by_ability=(own.T @ scores).toarray() @ inverse,
             of_abilities=inverse @ (scores.T @ scores).toarray() @ inverse,
         )
@@ -120,17 +127,14 @@ class ResidualWins:
 
     def variances(self) -> Array:
         """The clustered variances (p,) of the residual wins."""
-        i, j, rows = self.first, self.second, np.arange(len(self.first))
-        own = np.asarray(self.own.power(2).sum(axis=0))
-        cross = self.by_ability[rows, i] - self.by_ability[rows, j]
-        table = self.of_abilities
-        square = table[i, i] - 2.0 * table[i, j] + table[j, j]
+        own = self.own.power(2).sum(axis=0)
+        cross = self.design.multiply(self.by_ability).sum(axis=1)
+        square = self.design.multiply(self.design @ self.of_abilities).sum(axis=1)
         return np.asarray(own - 2.0 * self.slope * cross + self.slope**2 * square)
 
     def covariance(self) -> Array:
         """The clustered covariance (p, p) of the residual wins, of rank p - m + 1 at most."""
-        moved, rows = np.zeros_like(self.by_ability), np.arange(len(self.first))
-        moved[rows, self.first], moved[rows, self.second] = self.slope, -self.slope
+        moved = self.slope[:, None] * self.design.toarray()
         cross = self.by_ability @ moved.T
         own = (self.own.T @ self.own).toarray()
         return np.asarray(own - cross - cross.T + moved @ self.of_abilities @ moved.T)
