@@ -1,4 +1,4 @@
-"""The published oracle sample, 1,000 logged answers of which 480 have labels; others have printed its numbers."""
+"""The published oracle sample: 1,000 logged answers, 480 labels, numbers that others printed."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
 """Oracle experiments of which the truth is known, as fast as they can be drawn.
 
-The model. A prompt has a difficulty d ~ N(0, 1/4). The logging policy answers it with quality q ~ N(d, 1) and style
-z ~ N(0, 1), the target with q ~ N(d + shift, 1) and z ~ N(style, 1), so that the log ratio of the two is
+The model. A prompt has a difficulty d ~ N(0, 1/4). The logging policy answers it with quality
+q ~ N(d, 1) and style z ~ N(0, 1), the target with q ~ N(d + shift, 1) and z ~ N(style, 1), so that
+the log ratio of the two is
 
     shift (q - d) - shift^2 / 2 + style z - style^2 / 2
 
-The judge sees the quality only: its score is logistic(1.4 q), rounded to 1/20. The oracle's label has the mean
-m(s) - dislike tanh(z), and labels on one prompt are correlated. m is `linear`, .25 + .5 s; `curved`, .05 + .8 s^3, for
-a judge who is too kind in the middle; or a `hump` that falls again above .6, so that no rising curve fits. With
-`dislike` the judge overrates the target at every score, by dislike E tanh(z).
+The judge sees the quality only: its score is logistic(1.4 q), rounded to 1/20. The oracle's label
+has the mean m(s) - dislike tanh(z), and labels on one prompt are correlated. m is `linear`,
+.25 + .5 s; `curved`, .05 + .8 s^3, for a judge who is too kind in the middle; or a `hump` that falls
+again above .6, so that no rising curve fits. With `dislike` the judge overrates the target at every
+score, by dislike E tanh(z).
 """
 
 from __future__ import annotations
@@ -188,8 +190,8 @@ def estimators(names: Sequence[str] = NAMES) -> dict[str, Estimator]:
     return {name: shipped("estimator", name) for name in names}
 
 
-def analysed(data: Dataset, **options: object) -> Analysis:
-    return analyse(data, estimators(), dataclasses.replace(OPTIONS, **options))  # type: ignore[arg-type]
+def analysed(data: Dataset, **options: Any) -> Analysis:
+    return analyse(data, estimators(), dataclasses.replace(OPTIONS, **options))
 
 
 def _score(quality: Array) -> Array:

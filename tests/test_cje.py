@@ -16,7 +16,7 @@ from elo_exp.oracle.influence import Estimate
 from tests.oracle_sample import POLICIES, sample
 from tests.oracle_simulation import draw
 
-# Estimates and standard errors as cje-eval 0.3.0 prints them for the sample, in the order of POLICIES.
+# Values and standard errors as cje-eval 0.3.0 prints them for the sample, in the order of POLICIES.
 PUBLISHED = {
     "snips": ((0.75636, 0.75218, 0.74907), (0.00849, 0.01383, 0.03952)),
     "calibrated_ips": ((0.76423, 0.76092, 0.77089), (0.01064, 0.02204, 0.03731)),

@@ -1,4 +1,4 @@
-"""The oracle experiment from prompts to estimates: tiny random policies are run, scored and labelled.
+"""The oracle experiment from prompts to estimates, on tiny random policies.
 
 A run is killed, continued and repeated; two paid judges keep to their caps.
 """

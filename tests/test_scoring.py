@@ -1,4 +1,4 @@
-"""One response put to a judge by itself: what the judge is shown, and what number its reply means."""
+"""One response put to a judge by itself: what the judge is shown, and what its reply means."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_reference_and_expected_behavior_are_shown_where_the_rubric_needs_them()
 def test_the_schema_asks_for_evidence_first_and_has_no_limits_that_an_api_would_refuse(
     rubric: ScoreRubric, fields: list[str]
 ):
-    """Structured outputs take no minimum and maximum: the scale is described, and checked on reading."""
+    """Structured outputs take no minimum and maximum: the scale is checked on reading."""
     schema = json.loads(request(rubric).schema)
     assert schema["required"] == list(schema["properties"]) == fields
     assert schema["additionalProperties"] is False
@@ -184,7 +184,7 @@ def test_a_scale_without_extent_is_refused():
     ("number", "score"), [(0, 0.0), (1, 0.1), (10, 1.0), (0.5, 0.05), (7, 0.7)]
 )
 def test_one_of_ten_is_a_tenth_and_never_one(number: float, score: float):
-    """The original took whatever was not above 1 for a share already: 1 of 10 became the best score there is."""
+    """The original took whatever was not above 1 for a share: 1 of 10 became the best score."""
     for text in (said(number), f"It presses.\nSCORE: {number}"):
         found = parsed(text)
         assert found.judge_score == pytest.approx(score, abs=1e-15)
@@ -251,7 +251,7 @@ def test_a_score_claimed_by_the_response_and_quoted_is_not_the_score():
 def test_the_variance_is_that_of_the_interval_widened_to_hold_the_score(
     text: str, width: float | None
 ):
-    """A 95 % interval of a normal distribution is 2 x 1.96 standard deviations wide; without it there is no score."""
+    """A 95 % normal interval is 3.92 standard deviations wide; without it there is no score."""
     found = parsed(text, INTERVAL)
     if width is None:
         assert (found.judge_score, found.stop_reason) == (None, "unreadable")
@@ -292,7 +292,7 @@ def test_the_lexical_judge_is_surer_of_a_longer_text_and_keeps_to_the_scale(
 def test_on_the_probes_the_cheap_lexical_judge_half_agrees_with_the_oracle(
     store: Store,
 ):
-    """So a demo of the two has something to calibrate: neither the same judge, nor two that have nothing to do."""
+    """So a demo of the two has something to calibrate: neither equal nor unrelated judges."""
     prompts = [prompt for prompt in bank.load(BANK) if REFERENCE.applies_to(prompt)]
     probes = [shipped("entrant", name, entrant_id=name) for name in PROBES]
     answers = [answer for probe in probes for answer in probe.generate(prompts)]

@@ -35,7 +35,7 @@ _STACKING_RIDGE = 1e-8  # relative to the trace
 
 @dataclass(kw_only=True)
 class DrCpo:
-    """The outcome model is the calibration itself."""
+    """The outcome model g is the calibration f itself; Dudik, Langford and Li (2011)."""
 
     requires: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
 
@@ -45,7 +45,7 @@ class DrCpo:
 
 @dataclass(kw_only=True)
 class Mrdr:
-    """The outcome model is fitted where the weights are large; Farajtabar et al. (2018)."""
+    """The outcome model is fitted by weights omega of the rows; Farajtabar et al. (2018)."""
 
     omega: Omega
     requires: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
@@ -67,7 +67,7 @@ class Mrdr:
 
 @dataclass(kw_only=True)
 class Tmle:
-    """The calibration, updated so that the weighted residuals vanish; van der Laan and Rubin (2006).
+    """The calibration, updated so that weighted residuals vanish; van der Laan and Rubin (2006).
 
     logit g* = logit g + epsilon w(s), the weight being a function of the score, so that fresh draws
     have one too.

@@ -1,8 +1,9 @@
 """Importance sampling: the logged labels, weighted by how much likelier the target's answers are.
 
-Missing labels are imputed by the calibrated score, and the observed ones correct it: a row counts
+Missing labels are imputed by the calibrated score, and the observed ones correct it: the outcome
+of a row is
 
-    f(s) + (y - f(s)) / share of the rows that are labelled,
+    o = f(s) + (y - f(s)) / share of the rows that are labelled,
 
 which is unbiased for any f, as long as the labelled rows are a random slice.
 """
@@ -23,7 +24,7 @@ from elo_exp.oracle.influence import Estimate, Term, linear_estimate
 
 @dataclass(kw_only=True)
 class Ips:
-    """Plain importance sampling, the mean of weight times outcome: unbiased, but often noisy."""
+    """Plain importance sampling, mean w_i o_i: unbiased but noisy; Horvitz and Thompson (1952)."""
 
     requires: ClassVar = (RAW_WEIGHTS,)
 
@@ -34,7 +35,7 @@ class Ips:
 
 @dataclass(kw_only=True)
 class Snips:
-    """Self-normalised and clipped importance sampling; Swaminathan and Joachims (2015).
+    """Self-normalised importance sampling, sum w_i o_i / sum w_i; Swaminathan and Joachims (2015).
 
     clip_weight  largest weight, relative to their mean
     """
@@ -49,7 +50,7 @@ class Snips:
 
 @dataclass(kw_only=True)
 class CalibratedIps:
-    """Importance sampling with weights that are a function of the judge's score (SIMCal)."""
+    """sum w(s_i) o_i / sum w(s_i), the weights being a function of the judge's score (SIMCal)."""
 
     requires: ClassVar = (CALIBRATED_WEIGHTS,)
 

@@ -1,7 +1,7 @@
 """Estimate the mean oracle label of policies from cheap judge scores, calibrated on some labels.
 
-python -m elo_exp experiment=oracle                                           # collect, then analyse
-python -m elo_exp experiment=oracle oracle.logged=FILE oracle.fresh_dir=DIR   # analyse recorded answers
+python -m elo_exp experiment=oracle    # collect, then analyse
+python -m elo_exp experiment=oracle oracle.logged=FILE oracle.fresh_dir=DIR    # recorded answers
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Oracle(Judged):
             for word in overrides:
                 if word.lstrip("+").startswith("oracle_judge.budget_usd="):
                     raise UserError(
-                        f"oracle_judge.budget_usd: found {word.partition('=')[2]}. Leave it out: the "
-                        "oracle's cap is oracle.budget_usd."
+                        f"oracle_judge.budget_usd: found {word.partition('=')[2]}. Leave it out: "
+                        "the oracle's cap is oracle.budget_usd."
                     )
             config["oracle_judge"]["budget_usd"] = config["oracle"]["budget_usd"]
         return config

@@ -1,4 +1,4 @@
-"""The store itself: what it holds and what is under way; wait for it, cancel it, share it, start afresh."""
+"""Manage the store: list it, wait for batches or cancel them, export, import, merge and purge."""
 
 from __future__ import annotations
 
@@ -117,7 +117,10 @@ class ManageStore:
         n = pipeline.cancel(self.judge, store)
         if not n:
             return f"nothing is left to end at {self.judge.api.endpoint}"
-        return f"{n} asked to end. What has been answered by then is paid for: store.action=wait collects it."
+        return (
+            f"{n} asked to end. What has been answered by then is paid for: store.action=wait "
+            "collects it."
+        )
 
     def _repay(self, store: Store) -> str:
         ledger = Ledger(store, owner="")
@@ -127,11 +130,15 @@ class ManageStore:
         )
         if batch is None or not batch.is_open:
             raise UserError(
-                f"store.batch: found no batch {self.store.batch!r} under way. store.action=list names them."
+                f"store.batch: found no batch {self.store.batch!r} under way. store.action=list "
+                "names them."
             )
         ledger.give_up(batch, "given up by the user")
         n = ledger.outcomes(batch).get("pending", 0)
-        return f"batch {batch.nonce} is given up: its {n:,} open queries are paid for again when they are next wanted."
+        return (
+            f"batch {batch.nonce} is given up: its {n:,} open queries are paid for again when they "
+            "are next wanted."
+        )
 
     def _export(self, store: Store) -> str:
         path = Path(str(self.store.file))
@@ -155,7 +162,10 @@ class ManageStore:
                 "add store.confirm=true to do it."
             )
         n, path = admin.purge(store, chosen)
-        return f"{n:,} answers, ${dollars:.2f} worth, taken out, into {path}; store.action=import brings them back"
+        return (
+            f"{n:,} answers, ${dollars:.2f} worth, taken out, into {path}; store.action=import "
+            "brings them back"
+        )
 
 
 def _under_way(store: Store) -> str:
@@ -169,7 +179,8 @@ def _under_way(store: Store) -> str:
         where = batch.batch_id or "not known yet to have arrived"
         noted = f"; {batch.note}" if batch.note else ""
         lines.append(
-            f"under way: {batch.nonce}  {batch.size:,} requests to {batch.judge_model} since {since}, "
-            f"{outcomes.get('pending', 0):,} open, at most ${batch.reserve:.2f}; {where} at {batch.endpoint}{noted}"
+            f"under way: {batch.nonce}  {batch.size:,} requests to {batch.judge_model} since "
+            f"{since}, {outcomes.get('pending', 0):,} open, at most ${batch.reserve:.2f}; {where} "
+            f"at {batch.endpoint}{noted}"
         )
     return "\n".join(lines)

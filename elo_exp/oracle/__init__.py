@@ -1,1 +1,1 @@
-"""Policy values from cheap scores: the estimators' arithmetic, its gates, and what is written and drawn of it."""
+"""Policy values from cheap scores: data, arithmetic of the estimators, gates and results."""

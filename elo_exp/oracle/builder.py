@@ -106,7 +106,7 @@ class LoggedDataBuilder:
     def _answer(
         self, prompts: Sequence[Prompt]
     ) -> tuple[Responses, Logprobs, list[LogprobCheck]]:
-        """Answer with the logging policy, force all policies, check, then answer with the others."""
+        """Answer with the logging policy, force all, check, then answer with the others."""
         first = self.logging_policy
         logged = self._generate(prompts, [first])
         logprobs = pipeline.teacher_force(

@@ -21,7 +21,7 @@ Logprobs = Mapping[str, Mapping[str, float | None]]
 Scores = Mapping[str, Mapping[str, Score]]
 
 _LEGEND = (
-    "null, zero: unknown log-probabilities of logged answers, and 0 of answers that are not empty.\n"
+    "null, zero: unknown log-probabilities of logged answers, and 0 of those that are not empty.\n"
     "w: importance weights, exactly 1, and outside 1/5 .. 5. unread: unreadable scores and labels."
 )
 
@@ -141,7 +141,7 @@ class LoggedData:
         ]
 
     def sources(self, run_dir: Path) -> dict[str, Any]:
-        """Where `write` has left what `read_dataset` reads; targets without a score are left out."""
+        """Arguments of `read_dataset` for what `write` wrote; omits targets without a score."""
         drawn = [p for p in self.targets if f"fresh/{p}.jsonl" in self.files]
         folders = {"fresh_dir": run_dir / "fresh", "probe_dir": run_dir / "probe"}
         return {"logged": run_dir / "logged.jsonl", "policies": drawn, **folders}

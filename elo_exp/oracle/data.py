@@ -38,7 +38,7 @@ _HINTS = {
     "judge_score": "Divide a score on a scale from 0 to 10 by 10.",
     "oracle_label": "Divide a label on a scale from 0 to 10 by 10; use null for no label.",
     "total_logprob": "Give the sum of the tokens' log p in nats, or null where it is not known.",
-    "target_logps": "Give {policy: sum of the tokens' log p in nats, or null where it is not known}.",
+    "target_logps": "Give {policy: sum of the tokens' log p in nats, or null where not known}.",
 }
 
 Finite = Annotated[NonNegative, Field(allow_inf_nan=False)]

@@ -104,7 +104,7 @@ def diagnose(evidence: Evidence, *, max_residual: float) -> PolicyDiagnostics:
 
 
 def weight_diagnostics(evidence: Evidence) -> WeightDiagnostics | None:
-    """Describe the weights of one policy; None without any log-probability."""
+    """Describe the weights w = exp(target - logging log-probability); None without any."""
     if not len(evidence.logged):
         return None
     log_ratio, hajek = evidence.log_ratio, evidence.hajek
@@ -143,7 +143,10 @@ def weight_diagnostics(evidence: Evidence) -> WeightDiagnostics | None:
 
 
 def score_overlap(evidence: Evidence) -> ScoreOverlap:
-    """Compare a policy's scores (its draws', else the weighted logged ones) with the labelled."""
+    """Compare a policy's scores (its draws', else the weighted logged ones) with the labelled.
+
+    Bhattacharyya affinity and boundary card of causal judge evaluation (arXiv:2512.11150).
+    """
     if len(evidence.fresh):
         rows, share, source = evidence.fresh, evidence.draw_weights, "fresh"
     else:
@@ -168,7 +171,7 @@ def score_overlap(evidence: Evidence) -> ScoreOverlap:
 
 
 def target_labels(evidence: Evidence) -> tuple[str, Term | None]:
-    """Return the mean residual of labels that represent a policy's answers, and their source.
+    """Return the source of labels that represent a policy's answers, and their mean residual.
 
     The probe's labels, else those of the fresh draws, else logged ones by their raw weights; None
     without any, and where these weights come to less than 30 % of the labels.
@@ -185,7 +188,10 @@ def target_labels(evidence: Evidence) -> tuple[str, Term | None]:
 
 
 def transport_audit(evidence: Evidence, *, max_residual: float) -> TransportAudit:
-    """Grade the mean residual of the calibration on labels of a policy's answers."""
+    """Grade the mean residual y - f(s) of labels of a policy's answers by its 95 % interval.
+
+    pass: inside +- max_residual; fail: excludes 0; else inconclusive.
+    """
     source, labels = target_labels(evidence)
     if labels is None:
         return TransportAudit(

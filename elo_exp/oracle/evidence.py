@@ -1,6 +1,7 @@
-"""All that is known of one policy: the input of an estimator.
+"""The input of an estimator: the data of one policy, its weights and its calibrated scores.
 
-Letters: n logged rows with both log-probabilities, r fresh draws, m labelled logged rows, g prompts.
+Letters: n logged rows with both log-probabilities, r fresh draws, m labelled logged rows,
+g prompts.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ class NotEstimableError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """complete  logged rows to use; by default those with both log-probabilities"""
+    """One policy's part of the data, and what estimators derive from it.
+
+    complete  which logged rows to use; by default those with both log-probabilities
+    """
 
     data: Dataset
     policy: str

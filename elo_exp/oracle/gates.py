@@ -1,7 +1,7 @@
 """Whether an estimate may be reported: report, caution or refuse, and why.
 
-Thresholds are those of the causal judge evaluation paper (arXiv:2512.11150). A bias counts where it
-is outside its own 99 % interval; it is refused where it is more than half the estimate's half-width.
+Thresholds are those of the causal judge evaluation paper (arXiv:2512.11150). A bias is significant
+where its 99 % interval excludes 0; it is refused where it exceeds half the estimate's half-width.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Importance weights: raw, clipped, calibrated on the judge's score (SIMCal), and their diagnostics.
+"""Importance weights: raw, clipped and calibrated on the judge's score, and their diagnostics.
 
 Letters: n logged rows; c candidate curves.
 """
@@ -71,7 +71,9 @@ def hellinger(weights: Array) -> float:
 
 
 def score_affinity(logged: Array, target: Array, weights: Array | None = None) -> float:
-    """A_B, the sum of sqrt(p q) over 20 bins of the judge's scores; 1 for equal distributions.
+    """Bhattacharyya (1943) affinity A_B: sum of sqrt(p q) over 20 bins of the judge's scores.
+
+    1 for equal distributions, 0 for disjoint ones.
 
     weights  of `target`, by default equal
     """

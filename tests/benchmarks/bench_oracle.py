@@ -1,9 +1,10 @@
-"""How long an analysis takes, and how that grows with the rows; beside cje-eval 0.3 where it is installed.
+"""How long an analysis takes, how that grows with the rows, and how long cje-eval 0.3 takes.
 
     python -m tests.benchmarks.bench_oracle
 
-Four policies, a quarter of the logged answers labelled, one fresh draw on each prompt. CPU seconds, one thread.
-cje-eval needs other versions of its libraries than this suite: CJE_PYTHON names the Python of an environment with it.
+Four policies, a quarter of the logged answers labelled, one fresh draw on each prompt. CPU seconds,
+one thread. cje-eval needs other versions of its libraries than this suite: CJE_PYTHON names the
+Python of an environment with it; without it that part is left out.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ logging.disable(logging.CRITICAL)
 for name in sys.argv[2:]:
     start = time.process_time()
     found = analyze_dataset(
-        logged_data_path=f"{sys.argv[1]}/logged.jsonl", fresh_draws_dir=f"{sys.argv[1]}/fresh", estimator=name
+        logged_data_path=f"{sys.argv[1]}/logged.jsonl",
+        fresh_draws_dir=f"{sys.argv[1]}/fresh",
+        estimator=name,
     )
     numbers = zip(map(float, found.estimates), map(float, found.standard_errors))
     by_policy = dict(zip(found.metadata["target_policies"], numbers))
@@ -96,7 +99,7 @@ def show_growth() -> bool:
 
 
 def show_peer(python: str) -> bool:
-    """Both from the files, one estimator after the other; whether the numbers are the same to 1e-6."""
+    """Both from the files, estimator by estimator; whether the numbers are the same to 1e-6."""
     with tempfile.TemporaryDirectory() as name:
         write(data(FULL), Path(name))
         start = time.process_time()
