@@ -166,14 +166,20 @@ def no_intent(judge: ClaudeJudge) -> None:
     intend, submitted, names = Ledger.intend, Ledger.submitted, Ledger.names
 
     def intend_later(
-        ledger: Ledger, about: Mapping[str, Any], **facts: Any
+        ledger: Ledger, about: Mapping[str, Any], reserves: Any, **facts: Any
     ) -> Batch | None:
         now = facts.pop("now")
         batch = Batch(
-            nonce=secrets.token_hex(4), owner=ledger._owner, state="intended", size=len(about), batch_id=None,
-            created_at=now, **facts,
-        )  # fmt: skip
-        intended[batch.nonce] = (about, {**facts, "now": now})
+            nonce=secrets.token_hex(4),
+            owner=ledger._owner,
+            state="intended",
+            size=len(about),
+            reserve=sum(reserves),
+            batch_id=None,
+            created_at=now,
+            **facts,
+        )
+        intended[batch.nonce] = (about, {**facts, "reserves": reserves, "now": now})
         return batch
 
     def submit_now(ledger: Ledger, batch: Batch, batch_id: str) -> None:
@@ -227,14 +233,14 @@ def no_claims(judge: ClaudeJudge) -> None:
         return list(keys)
 
     def intend_anyway(
-        ledger: Ledger, about: Mapping[str, Any], **facts: Any
+        ledger: Ledger, about: Mapping[str, Any], *given: Any, **facts: Any
     ) -> Batch | None:
         with (
             ledger.store.transaction() as db
         ):  # or the ledger would see that they are somebody else's
             rows = ((key, ledger._owner) for key in about)
             db.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?)", rows)
-        return intend(ledger, about, **facts)
+        return intend(ledger, about, *given, **facts)
 
     _swap(Claims, take=take_all)
     _swap(Ledger, intend=intend_anyway)

@@ -30,7 +30,6 @@ on_linux = pytest.mark.skipif(
 HOW: dict[str, Any] = {
     "endpoint": "https://api",
     "judge_model": "opus",
-    "reserve": 1.0,
     "ttl": None,
     "high_water": None,
     "now": 1.0,
@@ -60,7 +59,7 @@ def owner(path: Path, name: str, *keys: str, **facts: Any) -> None:
 
 def submit(ledger: Ledger, *keys: str, batch_id: str | None = None) -> str:
     """A batch of these claimed keys, intended and then perhaps submitted; its nonce."""
-    batch = ledger.intend({key: {} for key in keys}, **HOW)
+    batch = ledger.intend({key: {} for key in keys}, [1.0] * len(keys), **HOW)
     assert batch is not None
     if batch_id is not None:
         ledger.submitted(batch, batch_id)

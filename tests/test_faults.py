@@ -1282,7 +1282,7 @@ def test_control_no_claims(here):
 
 
 def test_control_a_budget_that_only_counts_what_has_come_back(here):
-    here.server.seconds_to_end = 0.1
+    here.server.polls_to_end = 1  # none ends before all are submitted
     watch = Watch(here.server)
     here.run("--budget", "0.06", "--broken", "no_reserves")
     assert max(watch.exposures) > 0.06

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,6 @@ from tests.stores import failing, go_on, process, rows, said, write
 HOW: dict[str, Any] = {
     "endpoint": "https://api",
     "judge_model": "opus",
-    "reserve": 2.5,
     "ttl": "1h",
     "high_water": "msgbatch_0",
     "now": 100.0,
@@ -37,10 +36,9 @@ def replies(keys: Iterable[str]) -> dict[str, JudgeReply]:
     return {key: JudgeReply(key=key, text="VERDICT: A", dollars=0.5) for key in keys}
 
 
-def intend(ledger: Ledger, keys: Iterable[str], **how: Any) -> Batch:
-    batch = ledger.intend(queries(keys), **{**HOW, **how})
-    assert batch is not None
-    return batch
+def intend(ledger: Ledger, keys: Sequence[str], **how: Any) -> Any:
+    """A batch of the first of these, of which each may cost $2.50."""
+    return ledger.intend(queries(keys), [2.5] * len(keys), **{**HOW, **how})
 
 
 def summary(path: Path) -> tuple[str, str, str, str]:
@@ -89,7 +87,7 @@ def test_a_worked_example(path: Path):
             (read,) = Ledger(other).batches()
             assert (read.batch_id, read.reserve, read.high_water, read.ttl) == (
                 "msgbatch_1",
-                2.5,
+                7.5,
                 "msgbatch_0",
                 "1h",
             )
@@ -132,7 +130,7 @@ def test_a_process_that_slept_neither_submits_nor_abandons_what_another_has_take
             bob.submitted(batch, "msgbatch_1")
             assert not ann.abandon(batch, "it did not turn up")
             with pytest.raises(UserError, match="another process has taken over"):
-                ann.intend(queries("c"), **HOW)
+                intend(ann, "c")
             assert ann_claims.take("abc") == []
             ann.record(batch, {"a": "succeeded"}, replies("a"), now=1.0)
             outcomes, both = dict.fromkeys("ab", "succeeded"), replies("ab")
@@ -189,16 +187,17 @@ def test_law_the_ledger_says_what_a_list_of_batches_in_memory_says(
             pending = {key for e in expected if e.open for key in e.keys}
             known = expected[which % len(expected)] if expected else None
             if call == "intend":
-                unresolved = [e.batch.size for e in expected if e.state == "intended"]
-                how = {**HOW, "now": float(n)}
-                if len(some) in unresolved:
-                    assert ledger.intend(queries(some), **how) is None
-                elif pending.union(answered) & set(some):
+                unresolved = {e.batch.size for e in expected if e.state == "intended"}
+                sizes = set(range(1, len(some) + 1)) - unresolved
+                first = some[: max(sizes, default=0)]
+                if pending.union(answered) & set(first):
                     with pytest.raises(UserError, match="Nothing more is submitted"):
-                        ledger.intend(queries(some), **how)
+                        intend(ledger, some)
+                elif batch := intend(ledger, some, now=float(n)):
+                    assert batch.size == len(first)
+                    expected.append(Expected(batch, set(first)))
                 else:
-                    batch = intend(ledger, some, now=float(n))
-                    expected.append(Expected(batch, set(some)))
+                    assert not first
             elif known and call == "submitted":
                 ledger.submitted(known.batch, f"msgbatch_{n}")
                 if known.state in ("intended", "abandoned"):
@@ -279,14 +278,14 @@ with Store(Path(sys.argv[1])) as store, Claims(store) as claims:
     sys.stdin.readline()
     for size in range(1, 31):
         queries = {next(keys): {} for _ in range(size)}
-        ledger.intend(queries, endpoint="e", judge_model="m", reserve=1.0, ttl=None, high_water=None, now=1.0)
+        ledger.intend(queries, [1.0] * size, endpoint="e", judge_model="m", ttl=None, high_water=None, now=1.0)
     print("done", flush=True)
     sys.stdin.readline()
 """
 
 
 def test_two_processes_that_intend_at_once_never_have_two_of_a_size(path: Path):
-    """Each tries sizes 1 to 30; whoever is first has the size."""
+    """Each tries sizes 1 to 30; whoever is first has the size, and the other a smaller one that is free."""
     with ExitStack() as stack:
         names = ("ann", "bob")
         workers = [stack.enter_context(process(INTENDER, path, name)) for name in names]

@@ -32,9 +32,8 @@ from hypothesis.stateful import (
 from elo_exp.api import batches, requests
 from elo_exp.api.anthropic import parse_message
 from elo_exp.api.batches import BatchSettings, RemoteBatch, Row
-from elo_exp.api.costs import Budget, Prices
+from elo_exp.api.costs import Budget, Prices, TokenEstimator
 from elo_exp.api.jobs import Completion
-from elo_exp.api.token_estimator import TokenEstimator
 from elo_exp.api.transport import DoubtfulError, RefusedError, UnreachableError
 from elo_exp.pipeline import replies
 from elo_exp.records import UserError

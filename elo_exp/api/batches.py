@@ -253,7 +253,15 @@ class Batcher(Generic[R]):
         except UnreachableError as error:
             self._note_unreachable(error)
             return False
-        batch = self._intend(jobs, worst, ttl, newest.batch_id if newest else None)
+        batch = self._ledger.intend(
+            {job.key: job.names for job in jobs},
+            worst,
+            endpoint=self._api.endpoint,
+            judge_model=self._model.model,
+            ttl=ttl,
+            high_water=newest.batch_id if newest else None,
+            now=self._clock.wall(),
+        )
         if batch is None:
             return False
         sent = [self._queue.popleft() for _ in range(batch.size)]
@@ -278,28 +286,6 @@ class Batcher(Generic[R]):
             self._accept(opened, batch_id)
         self._interval = self._settings.poll_initial_seconds
         return True
-
-    def _intend(
-        self,
-        jobs: Sequence[Job],
-        worst: Sequence[float],
-        ttl: str | None,
-        high_water: str | None,
-    ) -> Batch | None:
-        """Commit the intent; of fewer requests while an unresolved batch has the same size."""
-        for size in range(len(jobs), 0, -1):
-            batch = self._ledger.intend(
-                {job.key: job.names for job in jobs[:size]},
-                endpoint=self._api.endpoint,
-                judge_model=self._model.model,
-                reserve=sum(worst[:size]),
-                ttl=ttl,
-                high_water=high_water,
-                now=self._clock.wall(),
-            )
-            if batch is not None:
-                return batch
-        return None
 
     def _react_to(self, refusal: RefusedError, size: int) -> None:
         """Go on with smaller batches or later, or raise UserError."""

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elo_exp.api.token_estimator import most_tokens
-from elo_exp.records import UserError
+from elo_exp.records import JudgeRequest, UserError
 from elo_exp.types import Dollars, Natural, NonNegative
 
 PER_MILLION = 1e-6
@@ -17,6 +16,9 @@ NOT_COUNTED = (
     "does not say how many tokens it took: its cost is not counted, and the most that it may have "
     "been is held in the budget"
 )
+# of UTF-8, however dense: English has 3 to 4, and a Chinese character of 3 bytes may be a token
+# and a half
+_BYTES_A_TOKEN = 2.0
 _MOST_TOKENS = 10**9  # no call takes as many: what says so counts something else
 # synonyms of what every answer must count
 _PAID = (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))
@@ -59,8 +61,8 @@ class Prices:
         batched: bool,
     ) -> float:
         """Worst-case cost of a request: dense text, a prefix that is missed, the longest answer."""
-        n_prefix = most_tokens(_n_bytes(params.get("system", "")))
-        n_input = most_tokens(_n_bytes(params))
+        n_prefix = _n_bytes(params.get("system", "")) / _BYTES_A_TOKEN
+        n_input = _n_bytes(params) / _BYTES_A_TOKEN
         prefix = n_prefix * max(self.input, self.write(ttl))
         rest = (n_input - n_prefix) * self.input + max_tokens * self.output
         return (prefix + rest) * PER_MILLION * self.factor(batched)
@@ -219,3 +221,40 @@ class Budget:
             if not room >= -1e-9:
                 return count
         return len(reserves)
+
+
+class TokenEstimator:
+    """Predicts tokens from characters.
+
+    chars_per_token  what is assumed until something has been counted
+    """
+
+    def __init__(self, chars_per_token: float) -> None:
+        self._chars_per_token = chars_per_token
+        self._n_tokens = 0
+        self._n_chars = 0
+        self.n_counted = 0  # requests
+
+    def fit(self, requests: Sequence[JudgeRequest], n_tokens: int) -> None:
+        """Take in that these requests have so many tokens together."""
+        self.n_counted += len(requests)
+        self._n_tokens += n_tokens
+        self._n_chars += sum(request.n_chars for request in requests)
+
+    def predict(self, n_chars: int) -> float:
+        """The expected number of tokens of a text of so many characters."""
+        if self._n_chars:
+            return n_chars * self._n_tokens / self._n_chars
+        return n_chars / self._chars_per_token
+
+
+def sample(requests: Sequence[JudgeRequest], *, n_each: int) -> list[JudgeRequest]:
+    """So many requests of each prefix, spread evenly."""
+    by_prefix: dict[str, list[JudgeRequest]] = {}
+    for request in requests:
+        by_prefix.setdefault(request.system, []).append(request)
+    return [
+        one
+        for some in by_prefix.values()
+        for one in some[:: max(1, len(some) // n_each)][:n_each]
+    ]

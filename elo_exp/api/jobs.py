@@ -107,8 +107,9 @@ def worst_dollars(
 def over_budget(model: Model, dollars: float, last_error: str) -> UserError:
     """The error of a cap that leaves no room for the next request, which may cost `dollars`."""
     return UserError(
-        f"{model.budget_setting}: {model.budget.state(last_error)}, and the next request may cost "
-        f"${dollars:.4f}. Every answer so far is stored; the same command with a higher cap goes on."
+        f"{model.budget_setting}: {model.budget.state(last_error)}, and the next request may "
+        f"cost ${dollars:.4f}. Every answer so far is stored; the same command with a higher cap "
+        "goes on."
     )
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from elo_exp.api.batches import BatchApi, BatchSettings
-from elo_exp.api.costs import Budget
+from elo_exp.api.costs import Budget, TokenEstimator
 from elo_exp.api.jobs import Api, Model
-from elo_exp.api.token_estimator import TokenEstimator
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Positive

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.analysis.power import minimum_detectable_difference
-from elo_exp.api.costs import PER_MILLION, money
-from elo_exp.api.token_estimator import sample
+from elo_exp.api.costs import PER_MILLION, money, sample
 from elo_exp.api.transport import UnreachableError
 from elo_exp.judges import Judge, PaidJudge
 from elo_exp.records import Comparison, Item, JudgeRequest, UserError

@@ -174,7 +174,7 @@ class Claims:
         return now - since < LEASE_SECONDS
 
     def _sign(self, db: sqlite3.Connection) -> None:
-        """Also where the row has gone: a process that slept has been taken for dead, and goes on."""
+        """Also where the row has gone: a process that slept was taken for dead, and goes on."""
         row = (*self._me, time.time())
         db.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)", row)
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from elo_exp.records import Record, UserError, storable_json
@@ -80,51 +81,57 @@ class Ledger:
     def intend(
         self,
         names: Mapping[str, Mapping[str, Any]],
+        reserves: Sequence[float],
         *,
         endpoint: str,
         judge_model: str,
-        reserve: float,
         ttl: str | None,
         high_water: str | None,
         now: float,
     ) -> Batch | None:
-        """Write down what is about to be submitted.
+        """Write down what is about to be submitted: the first of these requests, as many as no
+        unresolved batch has.
 
-        names  what each request asks about, by the key of its answer
+        names     what each request asks about, by the key of its answer
+        reserves  the most that each may cost, in dollars
 
-        None, and nothing written, where an unresolved batch has the same size. Raises UserError
-        where a claim has been lost: this process slept, and another took over.
+        None, and nothing written, where there is no such number. Raises UserError where a claim has
+        been lost: this process slept, and another took over.
         """
-        # no option of a command reads this as a number
-        nonce = secrets.choice("abcdf") + secrets.token_hex(4)[1:]
-        batch = Batch(
-            nonce=nonce,
-            owner=self._owner,
-            endpoint=endpoint,
-            judge_model=judge_model,
-            state="intended",
-            size=len(names),
-            reserve=reserve,
-            ttl=ttl,
-            high_water=high_water,
-            batch_id=None,
-            created_at=now,
-        )
         with self.store.transaction() as db:
-            alike = "SELECT 1 FROM batches WHERE state = 'intended' AND size = ? AND endpoint = ?"
-            if db.execute(alike, (batch.size, endpoint)).fetchone():
+            query = "SELECT size FROM batches WHERE state = 'intended' AND endpoint = ?"
+            taken = {size for (size,) in db.execute(query, (endpoint,))}
+            free = [n for n in range(1, len(names) + 1) if n not in taken]
+            if not free:
                 return None
+            size = free[-1]
+            chosen = dict(islice(names.items(), size))
             ours = f"SELECT key FROM claims WHERE owner = ? EXCEPT {PENDING}"
             claimed = {key for (key,) in db.execute(ours, (self._owner,))}
-            if not names.keys() <= claimed:
+            if not chosen.keys() <= claimed:
                 raise UserError(
                     "another process has taken over some of this run's queries, as if this one had "
                     "died. Nothing more is submitted; the same command goes on."
                 )
+            # no option of a command reads this as a number
+            nonce = secrets.choice("abcdf") + secrets.token_hex(4)[1:]
+            batch = Batch(
+                nonce=nonce,
+                owner=self._owner,
+                endpoint=endpoint,
+                judge_model=judge_model,
+                state="intended",
+                size=size,
+                reserve=sum(reserves[:size]),
+                ttl=ttl,
+                high_water=high_water,
+                batch_id=None,
+                created_at=now,
+            )
             db.execute(_INSERT, dataclasses.asdict(batch))
             db.executemany(
                 "INSERT INTO queries (nonce, key, names) VALUES (?, ?, ?)",
-                [(nonce, key, storable_json(about)) for key, about in names.items()],
+                [(nonce, key, storable_json(about)) for key, about in chosen.items()],
             )
         return batch
 
