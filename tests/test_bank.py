@@ -149,6 +149,6 @@ def test_without_strata_the_whole_bank_is_taken(shipped, strata):
 def test_a_stratum_that_is_too_small_is_refused_with_what_the_bank_has(shipped):
     with pytest.raises(UserError) as error:
         bank.select(shipped, {"medqa": 3, "curated": 51}, seed=0)
-    said = "mode.strata: asks for 51 prompts of source 'curated', the bank holds 50"
+    said = "mode.strata: found 51 prompts of source 'curated'. Expected at most 50: the bank"
     assert said in str(error.value)
     assert "medqa 69" in str(error.value)

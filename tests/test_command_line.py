@@ -86,7 +86,7 @@ MISTAKES = {
     "'stop' or 'drop'.",
     "experiment=rate judge=opus": "judge: experiment=rate does not have it. Add experiment=arena or",
     "tracker=wandb tracker.mode=sometimes": "tracker.mode: found 'sometimes'. Expected 'auto', 'online'",
-    "+mode.strata.medqa=1000": "mode.strata: asks for 1000 prompts of source 'medqa', the bank holds",
+    "+mode.strata.medqa=1000": "mode.strata: found 1000 prompts of source 'medqa'. Expected at most",
     # nothing, or too little, chosen
     "judge=null": "a group was set to null. Choose one of its options",
     "'entrant=[probe_reference]'": "entrant: found 1 (probe_reference). A tournament needs at least two",

@@ -1,1 +1,1 @@
-"""Human arena battles: reading them, placing a model among them, and what is written and drawn of it."""
+"""Human arena battles: reading them, placing models among them, and reporting the placement."""

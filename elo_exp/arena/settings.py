@@ -1,4 +1,4 @@
-"""Where human battles come from, and how models are placed among them; conf/arena and conf/experiment/arena.yaml."""
+"""Settings of human battles and of placements; conf/arena and conf/experiment/arena.yaml."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ArenaColumns:
     winner: str | None  # a Winner, a word of `winners`, or the name of a model
     won_by_a: (
         str | None
-    )  # in place of a winner or besides: columns that are true where it is so
+    )  # columns that are true where it is so, beside a winner or without
     won_by_b: str | None
     tied: str | None
     question_id: str | None

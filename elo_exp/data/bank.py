@@ -21,19 +21,23 @@ _REQUIRED = ("prompt_id", "source", "subject", "text")
 
 
 def load(path: Path) -> list[Prompt]:
-    """Every prompt of a bank, in file order. Raises UserError naming file, line and remedy for the first bad row."""
+    """Load every prompt of a bank, in file order.
+
+    Raises UserError naming file, line and remedy for the first bad row.
+    """
     prompts = []
     first_seen: dict[str, str] = {}
     for place, row in read_texts(path):
         prompt = _prompt(place, row)
         if earlier := first_seen.get(prompt.prompt_id):
             raise UserError(
-                f"{place}: prompt_id {prompt.prompt_id!r} stands already at {earlier}. Give each its own."
+                f"{place}: prompt_id {prompt.prompt_id!r} stands already at {earlier}. Give each "
+                "its own."
             )
         first_seen[prompt.prompt_id] = place
         prompts.append(prompt)
     if not prompts:
-        raise UserError(f"{path}: holds no prompts. Expected one JSON object a line.")
+        raise UserError(f"{path}: has no prompts. Expected one JSON object a line.")
     _check_texts(path, prompts)
     return prompts
 
@@ -41,16 +45,16 @@ def load(path: Path) -> list[Prompt]:
 def _check_texts(path: Path, prompts: Sequence[Prompt]) -> None:
     """Warn of prompts that differ in their ids alone."""
     first: dict[str, str] = {}
-    again = [
-        (p.prompt_id, of)
-        for p in prompts
-        if (of := first.setdefault(p.text.strip(), p.prompt_id)) != p.prompt_id
-    ]
+    again = []
+    for prompt in prompts:
+        earlier = first.setdefault(prompt.text.strip(), prompt.prompt_id)
+        if earlier != prompt.prompt_id:
+            again.append(f"{prompt.prompt_id!r} that of {earlier!r}")
     if again:
-        (one, other), *_ = again
         _warn_once(
-            f"{path}: {len(again)} of {len(prompts)} prompts repeat the text of another ({one!r} that of {other!r}). "
-            "They count as independent, which makes intervals too narrow. Remove them."
+            f"{path}: {len(again)} of {len(prompts)} prompts repeat the text of another "
+            f"({again[0]}). They count as independent, which makes intervals too narrow. Remove "
+            "them."
         )
 
 
@@ -71,13 +75,14 @@ def _prompt(place: str, row: Mapping[str, Any]) -> Prompt:
     gold = row.get("gold_answer")
     if gold is not None and (not isinstance(gold, str) or not gold.strip()):
         raise UserError(
-            f"{place}: prompt {name!r} has an empty gold_answer. Write one, or remove the key to leave the prompt "
-            "out of the dimensions that need a reference."
+            f"{place}: prompt {name!r} has an empty gold_answer. Write one, or remove the key to "
+            "leave the prompt out of the dimensions that need a reference."
         )
     behavior = row.get("expected_behavior")
     if behavior is not None and behavior not in BEHAVIORS:
         raise UserError(
-            f"{place}: prompt {name!r} has expected_behavior {behavior!r}. Expected one of {', '.join(BEHAVIORS)}."
+            f"{place}: prompt {name!r} has expected_behavior {behavior!r}. Expected one of "
+            f"{', '.join(BEHAVIORS)}."
         )
     tags = row.get("tags", [])
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
@@ -90,10 +95,10 @@ def _prompt(place: str, row: Mapping[str, Any]) -> Prompt:
 def select(
     prompts: Sequence[Prompt], strata: Mapping[str, int] | None, *, seed: int
 ) -> list[Prompt]:
-    """A random subset with so many prompts of each source, in bank order; the whole bank where `strata` is empty.
+    """Sample so many prompts of each source, in bank order; the whole bank without strata.
 
-    The strata are drawn one after the other from one generator, so the subset depends on their order and on `seed`
-    alone. Raises UserError where a stratum holds too few.
+    The strata are drawn one after the other from one generator, so that the subset depends on their
+    order and on `seed` alone. Raises UserError where a stratum has too few.
     """
     if not strata:
         return list(prompts)
@@ -102,12 +107,10 @@ def select(
     for source, count in strata.items():
         stratum = [i for i, prompt in enumerate(prompts) if prompt.source == source]
         if len(stratum) < count:
-            sizes = ", ".join(
-                f"{name} {n}" for name, n in Counter(p.source for p in prompts).items()
-            )
+            sizes = Counter(p.source for p in prompts).items()
             raise UserError(
-                f"mode.strata: asks for {count} prompts of source {source!r}, the bank holds {len(stratum)} "
-                f"(it has {sizes}). Ask for fewer, or choose a larger bank."
+                f"mode.strata: found {count} prompts of source {source!r}. Expected at most "
+                f"{len(stratum)}: the bank has {', '.join(f'{name} {n}' for name, n in sizes)}."
             )
         chosen.update(
             stratum[i] for i in rng.choice(len(stratum), size=count, replace=False)

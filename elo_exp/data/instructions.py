@@ -1,4 +1,4 @@
-"""What a judge is told and shown, whatever it is asked: a header, a rubric, and the texts under judgment as data."""
+"""The prompt of a judge: a header, a rubric, and the texts under judgment as data."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _VERSION = re.compile(r"#\s*version:\s*(v\d+)\s*$")
 
 
 def tags_of(*responses: str) -> re.Pattern[str]:
-    """What opens or closes a block of a message that shows these responses."""
+    """Match what opens or closes a block of a message that shows these responses."""
     names = "|".join(["question", "reference_answer", "expected_behavior", *responses])
     return re.compile(rf"<(?=\s*/?\s*(?:{names})\b)", re.IGNORECASE)
 
 
 @dataclass(kw_only=True)
 class Instructions(ABC):
-    """One dimension of quality, read from a markdown file whose first non-empty line is `# version: vN`.
+    """One dimension of quality, from a markdown file that starts with a line `# version: vN`.
 
     needs_reference         show the gold answer, and leave out the prompts that have none
     shows_expected_behavior show `answer`, `hedge` or `abstain` where the prompt says so
@@ -47,17 +47,15 @@ class Instructions(ABC):
     shows_expected_behavior: bool = False
 
     placeholders: ClassVar[tuple[str, ...]]  # of the template
-    tags: ClassVar[
-        re.Pattern[str]
-    ]  # texts under judgment may not close their own block or open another
+    # Texts under judgment may not close their own block or open another.
+    tags: ClassVar[re.Pattern[str]]
 
     def __post_init__(self) -> None:
-        if not self.dimension or self.dimension != files.safe_name(
-            self.dimension
-        ).strip(". "):
+        usable = files.safe_name(self.dimension).strip(". ")
+        if not usable or self.dimension != usable:
             raise UserError(
-                f"dimension: found {self.dimension!r}. Expected a name that files can have, such as 'empathy': without "
-                "slashes, and no dot at either end."
+                f"dimension: found {self.dimension!r}. Expected a name that files can have, such "
+                "as 'empathy': without slashes, and no dot at either end."
             )
 
     def check(self) -> None:
@@ -102,34 +100,34 @@ class Instructions(ABC):
 
     @abstractmethod
     def _texts(self, shown: Any) -> Mapping[str, str]:
-        """What fills in the template, beside the blocks that all messages have."""
+        """Texts for the template, beside the blocks that all messages have."""
 
     @cached_property
     def system(self) -> str:
-        """What every request of this rubric starts with, byte for byte: the cacheable prefix."""
+        """The cacheable prefix: every request of this rubric starts with it, byte for byte."""
         return f"{read(self.system_path).strip()}\n\n{self.text.strip()}\n"
 
     @cached_property
     def _prefix(self) -> str:
-        return hashlib.sha256(
-            f"{self.system}\0{self.schema}\0{self.dimension}".encode()
-        ).hexdigest()
+        text = f"{self.system}\0{self.schema}\0{self.dimension}"
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def applies_to(self, prompt: Prompt) -> bool:
         return prompt.gold_answer is not None or not self.needs_reference
 
     def _shown_of(self, prompt: Prompt) -> dict[str, Any]:
-        """Of a prompt only what this rubric shows, in the words of a subject."""
-        return {
+        """The fields of a subject that come from the prompt, with only what this rubric shows."""
+        shown: dict[str, Any] = {
             "prompt_id": prompt.prompt_id,
             "dimension": self.dimension,
             "source": prompt.source,
             "prompt_text": prompt.text,
-            "gold_answer": prompt.gold_answer if self.needs_reference else None,
-            "expected_behavior": prompt.expected_behavior
-            if self.shows_expected_behavior
-            else None,
         }
+        if self.needs_reference:
+            shown["gold_answer"] = prompt.gold_answer
+        if self.shows_expected_behavior:
+            shown["expected_behavior"] = prompt.expected_behavior
+        return shown
 
     def _request(
         self,
@@ -140,7 +138,7 @@ class Instructions(ABC):
         known: Sequence[Any],
         **asked: Any,
     ) -> JudgeRequest:
-        """One query. Its key covers the judge's fingerprint, every byte that the judge sees, and what else it knows."""
+        """One query, by a key of the judge, every byte that it sees, and what else it knows."""
         user = self._user_text(subject)
         return JudgeRequest(
             key=fingerprint([judge, self._prefix, user, repeat, known]),
@@ -165,35 +163,36 @@ class Instructions(ABC):
         return f"<{tag}>\n{self._inert(text)}\n</{tag}>\n\n" if text is not None else ""
 
     def _inert(self, text: str) -> str:
-        """The text with a backslash before every tag that could be taken for one of ours."""
+        """Put a backslash before every tag that could be taken for one of ours."""
         return self.tags.sub(r"\\<", text)
 
 
 def nonce(*texts: str) -> str:
-    """No text can hold a nonce that depends on the text, and equal queries still give equal bytes."""
+    """Derive a nonce from the texts: none can contain it, and equal queries give equal bytes."""
     return fingerprint(texts)[:16]
 
 
-class _SaidTwiceError(Exception):
-    """An object has two fields of one name."""
+class _RepeatedFieldError(Exception):
+    """An object has two fields of one name, of which JSON would let the last win."""
 
 
-def _once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Raises _SaidTwiceError where JSON would let the last field of a name win."""
+def _without_repeats(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     answer = dict(fields)
     if len(answer) < len(fields):
-        raise _SaidTwiceError
+        raise _RepeatedFieldError
     return answer
 
 
 def read_reply(
     text: str, last_line: re.Pattern[str]
 ) -> tuple[dict[str, Any], str | None]:
-    """The JSON object that a reply is, and None; or the named groups of its last line, and what stands before it.
-    No fields where it is neither, or says one thing twice: nobody knows which is meant."""
+    """Parse a reply: a JSON object and None; or the groups of its last line and the text before.
+
+    No fields where it is neither, or repeats a field: nobody knows which of the two is meant.
+    """
     try:
-        answer = json.loads(text, object_pairs_hook=_once)
-    except _SaidTwiceError:
+        answer = json.loads(text, object_pairs_hook=_without_repeats)
+    except _RepeatedFieldError:
         return {}, None
     except (ValueError, RecursionError):
         lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -211,6 +210,7 @@ def _version(path: str, text: str) -> str:
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if not (match := _VERSION.match(first)):
         raise UserError(
-            f"{path}: starts with {first[:40]!r}. Expected '# version: v1' (or v2, ...) as the first non-empty line."
+            f"{path}: starts with {first[:40]!r}. Expected '# version: v1' (or v2, ...) as the "
+            "first non-empty line."
         )
     return match[1]

@@ -9,16 +9,15 @@ from itertools import combinations, islice
 from elo_exp.data.rubrics import Rubric
 from elo_exp.records import Comparison, Judgment, Prompt, Response, UserError, Verdict
 
-Responses = Mapping[
-    str, Mapping[str, Response]
-]  # by entrant, in the order given; then by prompt
+# By entrant, in the order given; then by prompt.
+Responses = Mapping[str, Mapping[str, Response]]
 
 
 def check_entrants(names: Sequence[str]) -> None:
     if len(names) < 2:
         raise UserError(
-            f"entrant: found {len(names)} ({', '.join(names) or 'none'}). A tournament needs at least two: "
-            "'entrant=[first,second]'."
+            f"entrant: found {len(names)} ({', '.join(names) or 'none'}). A tournament needs at "
+            "least two: 'entrant=[first,second]'."
         )
 
 
@@ -53,38 +52,33 @@ def pair_up(
 def on_whole_prompts(
     judgments: Sequence[Judgment], comparisons: Sequence[Comparison]
 ) -> list[Judgment]:
-    """Return the judgments on prompts of which every comparison has one: the same for all entrants."""
+    """Keep the prompts on which every comparison has a judgment: the same for all entrants."""
     lacking = Counter(c.prompt_id for c in comparisons)
     lacking.subtract(j.prompt_id for j in judgments)
     return [j for j in judgments if not lacking[j.prompt_id]]
 
 
 def outcome(verdict: Verdict) -> str | None:
-    """Which side of the comparison a verdict names once the swap is undone: a, b or tie; None if it is invalid."""
-    if verdict.verdict == "INVALID":
-        return None
-    if verdict.verdict == "TIE":
-        return "tie"
-    return "a" if (verdict.verdict == "A") != verdict.position_swap else "b"
+    """Return the side that a verdict names once the swap is undone: a, b or tie; None: invalid."""
+    sides = ("b", "a") if verdict.position_swap else ("a", "b")
+    return {"A": sides[0], "B": sides[1], "TIE": "tie"}.get(verdict.verdict)
 
 
 def reconcile(
     comparison: Comparison, ab: Verdict, ba: Verdict, repeats: Sequence[Verdict] = ()
 ) -> Judgment:
-    """One judgment of two verdicts.
+    """Reconcile the verdicts of both orders.
 
-    Invalid in either order: no winner, and not a tie. Both orders name the same entrant: it wins. Both say tie: a
-    tie. Anything else: a tie, marked inconsistent unless the answers are equal, where one query stands for both orders
-    and its letter names another entrant in each. `repeats` are kept with it and decide nothing.
+    Invalid in either order: no winner, and not a tie. Both orders name the same entrant: it wins.
+    Both say tie: a tie. Anything else: a tie, marked inconsistent unless the answers are equal,
+    where one query stands for both orders and its letter names another entrant in each. `repeats`
+    are kept and decide nothing.
     """
     equal = comparison.response_a == comparison.response_b
     first, second = outcome(ab), outcome(ba)
     invalid = first is None or second is None
-    winner = (
-        {"a": comparison.entrant_a, "b": comparison.entrant_b}.get(first or "")
-        if first == second
-        else None
-    )
+    entrants = {"a": comparison.entrant_a, "b": comparison.entrant_b}
+    winner = entrants.get(first or "") if first == second else None
     return Judgment(
         prompt_id=comparison.prompt_id,
         dimension=comparison.dimension,
@@ -99,9 +93,9 @@ def reconcile(
 
 
 def repeated(judgment: Judgment) -> Iterator[tuple[Verdict, Verdict]]:
-    """Each repeated verdict after the first one of its order, both valid.
+    """Yield each repeated verdict after the first one of its order, both valid.
 
-    One that is the other order's turned round is no observation, nor is the second order of equal answers.
+    A mirrored verdict is no observation, nor is the second order of equal answers.
     """
     for again in judgment.raw[2:]:
         before = judgment.raw[1] if again.position_swap else judgment.raw[0]

@@ -1,4 +1,4 @@
-"""A rubric for pairs: which prompts it applies to, what the judge is shown, and what the judge's reply means."""
+"""A rubric for pairs: which prompts it takes, what it shows the judge, how it reads replies."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Rubric(Instructions):
         response_a: str,
         response_b: str,
     ) -> Comparison:
-        """The question put to the judge, holding of the prompt only what this rubric shows."""
+        """Compare two responses, with only what this rubric shows of the prompt."""
         return Comparison(
             **self._shown_of(prompt),
             entrant_a=entrant_a,
@@ -74,8 +74,11 @@ class Rubric(Instructions):
         repeat: int = 0,
         key_fields: Sequence[str] = (),
     ) -> JudgeRequest:
-        """One query. Its key covers the judge's fingerprint, every byte that the judge sees, and the fields that it
-        reads of the comparison itself."""
+        """Build one query.
+
+        Its key hashes the judge's fingerprint, every byte that the judge sees, and the fields
+        that it reads of the comparison itself.
+        """
         shown = comparison.swapped() if position_swap else comparison
         known = [getattr(shown, name) for name in key_fields]
         return self._request(
@@ -92,10 +95,10 @@ class Rubric(Instructions):
     def parse(
         self, request: JudgeRequest, reply: JudgeReply, *, judge_model: str
     ) -> Verdict:
-        """What a reply says. A refusal, a truncation and anything unreadable are INVALID, never a tie."""
-        verdict, reasoning = (
-            _read_verdict(reply.text) if reply.stop_reason == "end_turn" else (None, "")
-        )
+        """Read a verdict. A refusal, a truncation and anything unreadable are INVALID, no tie."""
+        verdict, reasoning = None, ""
+        if reply.stop_reason == "end_turn":
+            verdict, reasoning = _read_verdict(reply.text)
         return Verdict(
             cache_key=reply.key,
             rubric_version=self.version,
@@ -112,24 +115,25 @@ class Rubric(Instructions):
 
 
 def check_dimensions(rubrics: Sequence[Rubric]) -> None:
-    """Raise UserError where two rubrics are of one dimension, whose verdicts nobody could tell apart."""
+    """Raise UserError where two rubrics have one dimension: verdicts could not be told apart."""
     paths: dict[str, str] = {}
     for rubric in rubrics:
         if rubric.dimension in paths:
             raise UserError(
-                f"rubric: two are of the dimension {rubric.dimension!r}, {paths[rubric.dimension]} and {rubric.path}. "
-                "Give each a dimension of its own: rubric.NAME.dimension=..."
+                f"rubric: two are of the dimension {rubric.dimension!r}, {paths[rubric.dimension]} "
+                f"and {rubric.path}. Give each a dimension of its own: rubric.NAME.dimension=..."
             )
         paths[rubric.dimension] = rubric.path
 
 
 def _read_verdict(text: str) -> tuple[str | None, str]:
-    """The verdict and the evidence of a reply: the JSON object asked for, or 'VERDICT: X' as the last line."""
-    answer, before = read_reply(text, _LAST_LINE)
-    if answer.get("verdict") not in ("A", "B", "TIE"):
+    """The verdict and its evidence, from the JSON object or a last line 'VERDICT: X'."""
+    answer, evidence = read_reply(text, _LAST_LINE)
+    verdict = answer.get("verdict")
+    if verdict not in ("A", "B", "TIE"):
         return None, ""
-    if before is not None:
-        return answer["verdict"], before
-    return answer[
-        "verdict"
-    ], f"A: {answer.get('evidence_a', '')} | B: {answer.get('evidence_b', '')}"
+    if evidence is None:
+        evidence = (
+            f"A: {answer.get('evidence_a', '')} | B: {answer.get('evidence_b', '')}"
+        )
+    return verdict, evidence

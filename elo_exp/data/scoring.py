@@ -1,4 +1,4 @@
-"""A rubric for one response by itself: what the judge is shown, and what number its reply means."""
+"""A rubric for one response by itself: what it shows the judge, and how it reads scores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ INTERVAL_WIDTH = 3.92  # of a 95 % normal interval, in standard deviations
 UNREADABLE = "unreadable"  # why a reply that ended by itself has no score
 _NUMBER = r"-?\d+(?:\.\d+)?"
 _LAST_LINE = re.compile(
-    rf"SCORE:\s*(?P<score>{_NUMBER})(?:\s*\[\s*(?P<low>{_NUMBER})\s*,\s*(?P<high>{_NUMBER})\s*\])?\.?$"
+    rf"SCORE:\s*(?P<score>{_NUMBER})"
+    rf"(?:\s*\[\s*(?P<low>{_NUMBER})\s*,\s*(?P<high>{_NUMBER})\s*\])?\.?$"
 )
 
 
@@ -80,7 +81,7 @@ class ScoreRubric(Instructions):
         )
 
     def item(self, prompt: Prompt, response: Response, draw_idx: int = 0) -> Item:
-        """What is put to the judge, holding of the prompt only what this rubric shows."""
+        """Pose one response to the judge, with only what this rubric shows of the prompt."""
         return Item(
             **self._shown_of(prompt),
             entrant_id=response.entrant_id,
@@ -91,8 +92,11 @@ class ScoreRubric(Instructions):
     def request(
         self, item: Item, *, judge: str, repeat: int = 0, key_fields: Sequence[str] = ()
     ) -> JudgeRequest:
-        """One query. Its key covers the judge's fingerprint and every byte that the judge sees; and, for a judge that
-        reads more than the text, whose response it is."""
+        """Build one query.
+
+        Its key hashes the judge's fingerprint and every byte that the judge sees; and, for a judge
+        that reads more than the text, whose response it is.
+        """
         whose = [item.prompt_id, item.entrant_id, item.draw_idx] if key_fields else []
         return self._request(
             item, judge=judge, repeat=repeat, known=whose, scale=(self.low, self.high)
@@ -109,21 +113,18 @@ class ScoreRubric(Instructions):
     def parse(
         self, request: JudgeRequest, reply: JudgeReply, *, judge_model: str
     ) -> Score:
-        """What a reply says, with the scale mapped to [0, 1]: of 0 to 10, 1 is 0.1.
+        """Read a score, with the scale mapped to [0, 1]: 1 on a scale from 0 to 10 is 0.1.
 
-        The variance is that of a normal distribution whose 95 % interval the judge gave, widened to hold the score.
-        A refusal, a truncation and anything unreadable or off the scale have no score.
+        The variance is that of a normal distribution whose 95 % interval the judge gave, widened to
+        include the score. A refusal, a truncation and anything unreadable or off the scale have no
+        score.
         """
         assert isinstance(request.subject, Item)
-        said, reasoning = (
-            self._read(reply.text) if reply.stop_reason == "end_turn" else (None, "")
-        )
-        stop_reason = (
-            UNREADABLE
-            if said is None and reply.stop_reason == "end_turn"
-            else reply.stop_reason
-        )
-        score, variance = said or (None, None)
+        score, variance, reasoning = None, None, ""
+        stop_reason = reply.stop_reason
+        if stop_reason == "end_turn":
+            score, variance, reasoning = self._read(reply.text)
+            stop_reason = UNREADABLE if score is None else stop_reason
         return Score(
             prompt_id=request.subject.prompt_id,
             policy=request.subject.entrant_id,
@@ -136,7 +137,7 @@ class ScoreRubric(Instructions):
             reasoning=reasoning or reply.text,
         )
 
-    def _read(self, text: str) -> tuple[tuple[float, float | None] | None, str]:
+    def _read(self, text: str) -> tuple[float | None, float | None, str]:
         """Score and variance in [0, 1], None where there are none; and the evidence."""
         answer, before = read_reply(text, _LAST_LINE)
         if before is not None:
@@ -150,11 +151,11 @@ class ScoreRubric(Instructions):
         evidence = before if before is not None else str(answer.get("evidence", ""))
         match numbers:
             case [float(score)]:
-                return (score, None), evidence
+                return score, None, evidence
             case [float(score), float(low), float(high)] if low <= high:
                 width = max(high, score) - min(low, score)
-                return (score, (width / INTERVAL_WIDTH) ** 2), evidence
-        return None, ""
+                return score, (width / INTERVAL_WIDTH) ** 2, evidence
+        return None, None, ""
 
     def _on_scale(self, number: Any) -> float | None:
         """The number in [0, 1]; None for what is none, or lies off the scale."""
