@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def test_a_template_is_text_or_the_name_of_a_file(tmp_path):
     for text in (None, "none", "{{ messages }}"):
         assert checkpoints.read_template(text) == text
         assert checkpoints.template_files(text) == {}
-    with pytest.raises(UserError, match="absent.jinja: cannot be read"):
+    with pytest.raises(UserError, match=r"absent.jinja: cannot be read"):
         checkpoints.read_template("absent.jinja")
 
 
@@ -73,29 +74,20 @@ def test_a_template_is_text_or_the_name_of_a_file(tmp_path):
 def test_a_folder_is_identified_by_the_files_that_are_loaded_wherever_it_is(
     model, tmp_path
 ):
-    (model / "README.md").write_text("Made on Tuesday.")
-    (model / "optimizer.pt").write_bytes(b"not loaded")
+    for name in ("README.md", "optimizer.pt"):
+        (model / name).write_text("not loaded")
     (model / "pytorch_model.bin").write_bytes(b"the format that is not preferred")
-    names = ("config.json", "model.safetensors")
+    loaded = ("config.json", "model.safetensors")
     before = known(model)
     assert before == {
-        "model": {"files": {name: sha256(model / name) for name in names}},
+        "model": {"files": {name: sha256(model / name) for name in loaded}},
         "adapters": [],
         "trust_remote_code": False,
     }
-    assert known(shutil.move(model, tmp_path / "elsewhere")) == before
+    assert known(shutil.move(model, tmp_path / "lora@step-100")) == before
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "chat_template.jinja",
-        "merges.txt",
-    ],
-)
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "merges.txt"])
 def test_a_changed_or_a_new_file_makes_another_model(model, name):
     before = known(model)
     (model / name).write_text("another")
@@ -105,10 +97,10 @@ def test_a_changed_or_a_new_file_makes_another_model(model, name):
 def test_adapters_their_order_and_remote_code_count_and_the_device_does_not(
     model, lora, tmp_path
 ):
-    other = folder(tmp_path / "other", "adapter_config.json", b"others")
-    assert known(model, lora, other) != known(model, other, lora)
-    assert known(model, lora) != known(model)
-    assert known(model, trust_remote_code=True) != known(model)
+    other = folder(tmp_path / "lora@1", "adapter_config.json", b"others")
+    keys = [known(model), known(model, trust_remote_code=True), known(model, lora)]
+    keys += [known(model, lora, other), known(model, other, lora)]
+    assert all(one != two for one, two in combinations(keys, 2))
     assert known(model, device="cpu") == known(model)
 
 
@@ -120,49 +112,38 @@ def test_the_hash_of_a_large_file_is_cached_until_its_time_changes(
     with caplog.at_level(logging.INFO):
         first = known(model, cache=tmp_path)
     assert caplog.messages == [f"hashing 0.0 GB of {model}, once"]
-    times = weights.stat().st_atime_ns, weights.stat().st_mtime_ns
+    time = weights.stat().st_mtime_ns
     weights.write_bytes(b"2" * 2**21)
-    os.utime(weights, ns=times)
+    os.utime(weights, ns=(time, time))
     assert known(model, cache=tmp_path) == first
-    os.utime(weights, ns=(times[0], times[1] + 1))
-    assert (
-        known(model, cache=tmp_path)
-        == known(model, cache=tmp_path / "elsewhere")
-        != first
-    )
+    os.utime(weights, ns=(time, time + 1))
+    anew = known(model, cache=tmp_path / "elsewhere")
+    assert known(model, cache=tmp_path) == anew != first
     (tmp_path / "file_hashes.json").write_text("{")
-    assert known(model, cache=tmp_path) != first  # an unreadable cache is written anew
+    assert known(model, cache=tmp_path) == anew  # an unreadable cache is written anew
     assert list(json.loads((tmp_path / "file_hashes.json").read_text())) == [
         str(weights)
     ]
 
 
-def refused(model: Path | str, *adapters: Path | str, **settings: str) -> str:
-    with pytest.raises(UserError) as error:
-        known(model, *adapters, **settings)
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
-def test_a_path_that_is_absent_is_not_looked_for_on_the_hub(tmp_path):
-    for name in (str(tmp_path / "absent"), "./absent", "~/absent", "my/own/absent"):
-        assert refused(name) == f"{name}: no such folder. Check the path."
-
-
-def test_a_folder_of_something_else_is_refused(model, lora, tmp_path):
+def test_what_is_no_folder_of_a_model_is_refused_and_not_looked_for_on_the_hub(
+    model, lora, tmp_path
+):
     expected = "Expected a folder as save_pretrained writes it."
-    assert refused(tmp_path) == f"{tmp_path}: holds no config.json. {expected}"
-    hint = f"{expected} It holds a LoRA adapter: set model to what it was trained on"
-    assert refused(lora).startswith(f"{lora}: holds no config.json. {hint}")
-    assert refused(model, model) == f"{model}: holds no adapter_config.json. {expected}"
-    assert "is a folder, which has no revision (found 'v2')" in refused(
-        model, revision="v2"
-    )
-
-
-def test_a_folder_may_have_any_name(lora, model, tmp_path):
-    odd = Path(shutil.copytree(lora, tmp_path / "lora@step-100"))
-    assert known(model, odd) == known(model, lora)
+    (tmp_path / "empty").mkdir()
+    cases = {
+        (name,): "no such folder. Check the path."
+        for name in (tmp_path / "absent", "./absent", "~/absent", "my/own/absent")
+    }
+    cases[tmp_path / "empty",] = f"holds no config.json. {expected}"
+    cases[lora,] = f"holds no config.json. {expected} It holds a LoRA adapter: set"
+    cases[model, model] = f"holds no adapter_config.json. {expected}"
+    for names, message in cases.items():
+        with pytest.raises(UserError) as error:
+            known(*names)
+        assert str(error.value).startswith(f"{names[-1]}: {message}")
+    with pytest.raises(UserError, match=r"is a folder, which has no revision \(found"):
+        known(model, revision="v2")
 
 
 # The hub, in another process: the client reads the hub's address and cache when it is imported
@@ -272,36 +253,17 @@ def test_offline_the_commit_is_that_of_the_cache(hub, online, cache):
 @pytest.mark.parametrize(
     ("checkpoint", "message"),
     [
-        (
-            {"model": "tiny/none"},
-            "tiny/none (revision main): is no folder here, and not on the",
-        ),
-        (
-            {"model": "tiny/model", "revision": "v9"},
-            "(revision v9): the hub has no such revision.",
-        ),
+        ({"model": "tiny/none"}, "tiny/none (revision main): is no folder here, and"),
+        ({"model": "tiny/model", "revision": "v9"}, "the hub has no such revision."),
         ({"model": "tiny/lora"}, "has no config.json on the hub. Is it an adapter?"),
         (
             {"model": "tiny/model", "adapters": ["tiny/model"]},
             "tiny/model (revision main): has no adapter_config.json on the hub.",
         ),
-        (
-            {"model": "tiny/gated"},
-            "tiny/gated (revision main): is gated. Accept its terms on its",
-        ),
-        (
-            {"model": "two words"},
-            "two words (revision main): cannot be found on the hub (Repo id",
-        ),
+        ({"model": "tiny/gated"}, "is gated. Accept its terms on its page"),
+        ({"model": "two words"}, "cannot be found on the hub (Repo id"),
     ],
-    ids=[
-        "name",
-        "revision",
-        "adapter as model",
-        "model as adapter",
-        "gated",
-        "no name",
-    ],
+    ids=str,
 )
 def test_what_the_hub_does_not_have_is_one_line(online, checkpoint, message):
     line = online(**checkpoint)["refused"]
