@@ -22,7 +22,7 @@ from elo_exp import HOME
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, longer, plain_text
 from tests.commands import Ran, attempt_program, environment
-from tests.documented import IN_TUTORIALS, Command, blocks, commands
+from tests.documented import IN_TUTORIALS, PAGES, Command, blocks, commands
 from tests.openai_server import OpenAiServer
 from tests.readers_files import write, write_inputs
 
@@ -64,6 +64,8 @@ MADE_SMALL: dict[str, dict[str, object]] = {
     },
     "conf/elo/default.yaml": {"n_perms": 10, "n_bootstraps": 10},
     "conf/sweep/judges.yaml": {"figures": "false"},
+    "conf/sweep/k_and_perms.yaml": {"elo.k": "1,4", "elo.n_perms": "10,20"},
+    "conf/sweep/seeds.yaml": {"elo.seed": "1,2"},
     "conf/sweep/pilot_vs_headline.yaml": {"figures": "false"},
     "conf/mode/pilot.yaml": {"strata": "{medmcqa_open: 3, medqa: 3, curated: 2}"},
     "conf/judge/claude.yaml": {"poll_initial_seconds": 0.02, "poll_max_seconds": 0.1},
@@ -109,7 +111,9 @@ STANDS_FOR = {
     r"%g/8 0 7": "%g/2 0 1",
     r"array=0-7": "array=0-1",
     r"shard=0/4,1/4,2/4,3/4": "shard=0/2,1/2",
-    r"n_jobs=4": "n_jobs=2",
+    r" hydra/launcher=joblib( \S+n_jobs=4)?": "",  # test_launchers.py
+    r"elo.k=(4|8),16,(32|64)(,64)?": r"elo.k=8,16",
+    r"n_perms=100,500": "n_perms=10,20",
     r"TASK_ID/8": "TASK_ID/2",
 }
 
@@ -242,8 +246,21 @@ class Machine:
 
 
 def is_run(command: Command) -> bool:
-    """It is run here, and its output not compared with a tutorial's."""
-    return command.line not in IN_TUTORIALS and not NOT_RUN.match(command.line)
+    """It is run here: a tutorial does not show its output, and no page before it shows it, too."""
+    first = FIRST_SHOWN[without_numbers(command.line)] == command
+    return (
+        first and command.line not in IN_TUTORIALS and not NOT_RUN.match(command.line)
+    )
+
+
+def without_numbers(line: str) -> str:
+    return re.sub(r"\d+", "", line)
+
+
+FIRST_SHOWN: dict[str, Command] = {}
+for _page in PAGES:
+    for _command in commands(_page):
+        FIRST_SHOWN.setdefault(without_numbers(_command.line), _command)
 
 
 def ended_well(done: Done) -> None:

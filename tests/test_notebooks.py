@@ -66,25 +66,20 @@ LACKING = {
 
 
 @pytest.fixture(scope="module")
-def tournament(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(*SMALL, folder=tmp_path_factory.mktemp("tournament")).run_dir
-
-
-@pytest.fixture(scope="module")
-def oracle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The runs that a notebook is for, by its name."""
+    folder = tmp_path_factory.mktemp("whole")
     policies = small("tiny_base", "tiny_clone", "tiny_unhelpful")
-    few = ("oracle.n_prompts=40", ESTIMATORS)
-    return run(
-        "experiment=oracle",
-        "tracker=local",
-        *few,
-        *policies,
-        folder=tmp_path_factory.mktemp("oracle"),
-    ).run_dir
+    few = ("oracle.n_prompts=40", ESTIMATORS, "tracker=local")
+    oracle = run("experiment=oracle", *few, *policies, folder=folder).run_dir
+    tournament = run(*SMALL, folder=folder).run_dir
+    return {name: oracle if name == "oracle" else tournament for name in NOTEBOOKS}
 
 
 @pytest.fixture(scope="module")
-def lacking(oracle: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def lacking(
+    whole: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     """Small runs that have less than the demo's.
 
     winless    two entrants never differ, and win every battle against the third: their intervals are not known either
@@ -125,6 +120,7 @@ def lacking(oracle: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         "prompts.bank_path=bank.jsonl",
         *DRAWN,
     )
+    oracle = whole["oracle"]
     files = (
         f"oracle.logged={oracle}/logged.jsonl",
         f"oracle.fresh_dir={oracle}/fresh",
@@ -148,106 +144,61 @@ def lacking(oracle: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 @pytest.fixture(scope="module")
-def of_lacking(
-    lacking: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+def shown(
+    whole: dict[str, Path],
+    lacking: dict[str, Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, list[NotebookNode]]:
-    """What the notebooks show of these runs, by notebook and run: all in one kernel, as it takes long to start."""
+    """The outputs by notebook, and by notebook and run that lacks something.
+
+    All in one kernel, as one takes long to start.
+    """
+    runs = whole | {case: lacking[case.split(" of ")[1]] for case in LACKING}
     cells = {}
-    for case in LACKING:
-        name, kind = case.split(" of ")
-        begin = (
-            f"%reset -f\nimport os\nos.environ['ELO_EXP_RUN'] = {str(lacking[kind])!r}"
-        )
-        cells[case] = [
-            v4.new_code_cell(begin),
-            *jupytext.read(HOME / "notebooks" / f"{name}.py").cells,
-        ]
+    for case, run_dir in runs.items():
+        source = HOME / "notebooks" / f"{case.split(' of ')[0]}.py"
+        begin = f"%reset -f\nimport os\nos.environ['ELO_EXP_RUN'] = {str(run_dir)!r}"
+        cells[case] = [v4.new_code_cell(begin), *jupytext.read(source).cells]
     every = v4.new_notebook(cells=[cell for some in cells.values() for cell in some])
+    folder = str(tmp_path_factory.mktemp("kernel"))
     with pytest.MonkeyPatch.context() as monkeypatch:
-        execute(
-            every, tmp_path_factory.mktemp("kernel"), monkeypatch, allow_errors=True
-        )
-    return {case: outputs(some) for case, some in cells.items()}
+        monkeypatch.setenv("HOME", folder)
+        monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+        resources = {"metadata": {"path": folder}}
+        how = {"timeout": 60, "allow_errors": True, "resources": resources}
+        NotebookClient(every, **how).execute()
+    return {
+        case: [out for cell in some for out in cell.get("outputs", [])]
+        for case, some in cells.items()
+    }
 
 
-@pytest.fixture
-def executed(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> NotebookNode:
-    """The notebook that the test names, in a kernel of its own."""
-    kind = "oracle" if request.param == "oracle" else "tournament"
-    monkeypatch.setenv("ELO_EXP_RUN", str(request.getfixturevalue(kind)))
-    return execute(
-        jupytext.read(HOME / "notebooks" / f"{request.param}.py"), tmp_path, monkeypatch
+def complain(outputs: list[NotebookNode]) -> bool:
+    return any(
+        output.output_type == "error" or output.get("name") == "stderr"
+        for output in outputs
     )
 
 
-def execute(
-    notebook: NotebookNode,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    allow_errors: bool = False,
-) -> NotebookNode:
-    """With its outputs, which are put into the notebook that is given."""
-    monkeypatch.setenv("HOME", str(folder))
-    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
-    resources = {"metadata": {"path": str(folder)}}
-    return NotebookClient(
-        notebook, timeout=60, allow_errors=allow_errors, resources=resources
-    ).execute()
-
-
-def outputs(cells: list[NotebookNode]) -> list[NotebookNode]:
-    return [
-        output for cell in cells if cell.cell_type == "code" for output in cell.outputs
-    ]
-
-
-def complaints(shown: list[NotebookNode]) -> list[NotebookNode]:
-    return [
-        output
-        for output in shown
-        if output.output_type == "error" or output.get("name") == "stderr"
-    ]
-
-
-@pytest.mark.parametrize("executed", NOTEBOOKS, indirect=True)
-def test_a_notebook_runs_and_shows_figures_and_tables(executed: NotebookNode):
-    shown = outputs(executed.cells)
-    assert complaints(shown) == []
-    kinds = [kind for output in shown for kind in output.get("data", {})]
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_runs_and_shows_figures_and_tables(
+    name: str, shown: dict[str, list[NotebookNode]]
+):
+    assert not complain(shown[name])
+    kinds = [kind for output in shown[name] for kind in output.get("data", {})]
     assert kinds.count("image/png") >= 3
     assert kinds.count("text/markdown") >= 3
+    assert f"`{name}.py`" in (HOME / "notebooks/README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("case", LACKING)
 def test_what_a_run_does_not_have_is_said(
-    case: str, of_lacking: dict[str, list[NotebookNode]]
+    case: str, shown: dict[str, list[NotebookNode]]
 ):
-    shown = of_lacking[case]
-    assert complaints(shown) == []
+    assert not complain(shown[case])
     text = "\n".join(
-        output.get("text") or output.data.get("text/markdown", "") for output in shown
+        output.get("text") or output.data.get("text/markdown", "")
+        for output in shown[case]
     )
     assert [words for words in LACKING[case] if words not in text] == []
     assert not re.search(r"\b(None|nan)\b", text)
-
-
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_is_a_story_kept_as_text(name: str):
-    cells = jupytext.read(HOME / "notebooks" / f"{name}.py").cells
-    assert cells[0].cell_type == "markdown" and cells[0].source.startswith("# ")
-    assert sum(cell.cell_type == "markdown" for cell in cells) >= 4
-    assert f"`{name}.py`" in (HOME / "notebooks" / "README.md").read_text(
-        encoding="utf-8"
-    )
-
-
-def test_no_output_is_kept():
-    assert {
-        path.suffix for path in (HOME / "notebooks").iterdir() if path.is_file()
-    } <= {
-        ".py",
-        ".md",
-    }
