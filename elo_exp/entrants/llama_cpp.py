@@ -13,6 +13,7 @@ import numpy as np
 
 from elo_exp.files import utc_now
 from elo_exp.models import checkpoints, gguf, teacher_forcing
+from elo_exp.models.checkpoints import TemplateSettings
 from elo_exp.models.generation import check_lengths, prompt_seed
 from elo_exp.models.gguf import GgufFile, GgufModel, log_softmax
 from elo_exp.records import ForcedLogprob, Prompt, Response, UserError
@@ -22,7 +23,7 @@ VERSION = 1  # part of every cache key: raise it when answers change
 
 
 @dataclass(kw_only=True)
-class LlamaCppEntrant:
+class LlamaCppEntrant(TemplateSettings):
     """The settings are described in conf/entrant/llama_cpp.yaml.
 
     An answer is drawn token by token, each with its log-probability, and teacher-forced in one
@@ -32,18 +33,12 @@ class LlamaCppEntrant:
 
     entrant_id: str
     path: str
-    chat_template: str | None
     system_prompt: str | None
     temperature: Positive
     max_new_tokens: Count
     n_ctx: Count
     n_threads: Count | None
     n_gpu_layers: Integer
-    cache_dir: str
-
-    @property
-    def input_files(self) -> Mapping[str, Path]:
-        return checkpoints.template_files(self.chat_template)
 
     @property
     def weight_files(self) -> Sequence[Path]:
@@ -74,10 +69,6 @@ class LlamaCppEntrant:
         gguf.release()
 
     @cached_property
-    def _template(self) -> str | None:
-        return checkpoints.read_template(self.chat_template)
-
-    @cached_property
     def _model_key(self) -> Mapping[str, Any]:
         path = self.weights.path
         if not path.is_file():
@@ -86,7 +77,7 @@ class LlamaCppEntrant:
         return {
             "loader": "llama_cpp",
             "weights": digest,
-            "chat_template": self._template,
+            "chat_template": self.template,
             "system_prompt": self.system_prompt,
             "temperature": self.temperature,
         }
@@ -138,7 +129,7 @@ class LlamaCppEntrant:
 
     def _chat_ids(self, lm: GgufModel, prompt: Prompt) -> list[int]:
         return lm.chat_ids(
-            prompt.text, system_prompt=self.system_prompt, chat_template=self._template
+            prompt.text, system_prompt=self.system_prompt, chat_template=self.template
         )
 
     def _generate_one(

@@ -33,7 +33,24 @@ _MODEL, _ADAPTER = "config.json", "adapter_config.json"
 
 
 @dataclass(kw_only=True)
-class ModelSettings:
+class TemplateSettings:
+    """The chat template of an entrant or a judge with weights, and the cache of their hashes."""
+
+    chat_template: str | None
+    cache_dir: str
+
+    @property
+    def input_files(self) -> Mapping[str, Path]:
+        return template_files(self.chat_template)
+
+    @cached_property
+    def template(self) -> str | None:
+        """The text of the chat template."""
+        return read_template(self.chat_template)
+
+
+@dataclass(kw_only=True)
+class ModelSettings(TemplateSettings):
     """Settings of an entrant or a judge that is a model of transformers.
 
     conf/entrant/huggingface.yaml describes them.
@@ -44,8 +61,6 @@ class ModelSettings:
     dtype: DType
     device: Device
     trust_remote_code: bool
-    chat_template: str | None
-    cache_dir: str
 
     def _adapters(self) -> Sequence[str]:
         return ()
@@ -53,10 +68,6 @@ class ModelSettings:
     def check(self) -> None:
         """Raise UserError for a template's file that is absent."""
         _ = self.template
-
-    @property
-    def input_files(self) -> Mapping[str, Path]:
-        return template_files(self.chat_template)
 
     @property
     def weight_files(self) -> Sequence[Path]:
@@ -79,11 +90,6 @@ class ModelSettings:
     def weights_key(self) -> Mapping[str, Any]:
         """What the weights are, for cache keys."""
         return identity(self.weights, Path(self.cache_dir))
-
-    @cached_property
-    def template(self) -> str | None:
-        """The text of the chat template."""
-        return read_template(self.chat_template)
 
     def chat_ids(self, lm: CausalLM, text: str, system_prompt: str | None) -> list[int]:
         return chat_ids(
