@@ -32,7 +32,7 @@ from elo_exp.models.speculative import (
     verify,
 )
 from elo_exp.records import Prompt, Response, UserError, canonical_json, fingerprint
-from tests.commands import attempt, run
+from tests.commands import run
 from tests.data import BANK, shipped
 from tests.tiny_heads import (
     jury_logits,
@@ -403,16 +403,6 @@ def test_adapters_that_do_not_do_are_refused(folder, tmp_path):
         with pytest.raises(UserError, match=message):
             entrant(folder, **change).check()
     assert answers(entrant(folder, **one, bypass_jury=True), PROMPTS[:1])
-
-
-def test_a_command_without_the_adapters_is_refused_in_one_line(tmp_path):
-    empty = dict.fromkeys(
-        ("ELO_EXP_SECURITY_DIR", "ELO_EXP_ROBUSTNESS_DIR"), str(tmp_path)
-    )
-    ran = attempt("entrant=[full_poe,security_only]", folder=tmp_path, **empty)
-    message = "elo_exp: entrant.full_poe.security_dir: found no manifest.json with num_shards in"
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert ran.err.startswith(message)
 
 
 def test_the_four_of_the_original_meet_by_one_command(folder, tmp_path):
