@@ -23,18 +23,18 @@ from elo_exp.records import UserError
 _NOT_IN_NAMES = re.compile(
     r'[\x00-\x1f/\\:*?"<>|%]'
 )  # of files, on the systems that there are
-_LONGEST_LINE = 100_000_000  # characters; a longer one is no row, but a file that unpacks without end
+_LONGEST_LINE = 100_000_000  # characters; a longer line is no row
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _UTF8 = "utf-8-sig"  # UTF-8, with or without the mark that some programs put first
 
 
 def utc_now() -> str:
-    """The time as ISO 8601 in UTC, to the second."""
+    """Return the time as ISO 8601 in UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write a file so that it is there whole or not at all: a temporary file beside it, then a rename."""
+    """Write a file whole or not at all: a temporary file beside it, then a rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = _encoded(content) if isinstance(content, str) else content
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -56,7 +56,7 @@ def _encoded(text: str) -> bytes:
 
 
 def safe_name(text: str) -> str:
-    """A text as a part of a file's name: what names cannot hold, such as a slash, is written as %2F is in addresses."""
+    """Return a text as part of a file's name: characters that names cannot hold as in URLs (%2F)."""
     return _NOT_IN_NAMES.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
@@ -67,7 +67,7 @@ def write_json(path: Path, value: object) -> Path:
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """One JSON object a line; compressed if the name ends in .gz."""
+    """Write one JSON object a line; compressed if the name ends in .gz."""
     text = jsonl(rows)
     return write_whole(
         path, gzip.compress(_encoded(text), mtime=0) if path.suffix == ".gz" else text
@@ -102,7 +102,10 @@ def _no_formula(value: object) -> object:
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows with their place ('file:line'), blank lines skipped. Raises UserError for what is not a JSON object."""
+    """Yield rows with their place ('file:line'), without blank lines.
+
+    Raises UserError for a line that is no JSON object.
+    """
     for number, line in enumerate(read_lines(path), start=1):
         if line.strip():
             place = f"{path}:{number}"
@@ -126,7 +129,7 @@ def read_lines(path: Path) -> Iterator[str]:
 def json_object(
     place: str, line: str, *, object_pairs_hook: Callable[[Any], Any] | None = None
 ) -> dict[str, Any]:
-    """Parse a line that is one JSON object. Raises UserError, naming the place, where it is none."""
+    """Parse a line that is one JSON object. Raises UserError with the place where it is none."""
     try:
         row = json.loads(line, object_pairs_hook=object_pairs_hook)
     except (ValueError, RecursionError) as error:
@@ -141,8 +144,10 @@ def json_object(
 
 
 def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The same of what models will be told. Raises UserError for half a surrogate pair, which JSON can say and no
-    model be sent."""
+    """Yield the rows of a file whose texts models are sent.
+
+    Raises UserError, too, for half a surrogate pair, which JSON can hold and no request.
+    """
     for place, row in read_jsonl(path):
         try:
             json.dumps(row, ensure_ascii=False).encode()
@@ -155,7 +160,7 @@ def read_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
-    """A text file for reading, gzipped or not. Raises UserError where it is missing, not text or not gzip."""
+    """Open a text file for reading, gzipped or not. Raises UserError where it cannot be read."""
     try:
         with (
             gzip.open(path, "rt", encoding=_UTF8)

@@ -1,6 +1,6 @@
 """Run folders: the manifest that a run writes, and finished runs read back.
 
-manifest.json says what ran, on what, with what. It is written at the start and completed at the end.
+manifest.json says what ran and on what. It is written at the start and completed at the end.
 What is read from a run folder is data: nothing in it is imported or resolved.
 """
 
@@ -197,7 +197,7 @@ def _versions() -> dict[str, str]:
 
 @functools.cache
 def _git_commit() -> str | None:
-    """The commit of the checkout, with '+changes' where the tree differs from it; None outside one."""
+    """The commit of the checkout, with '+changes' where the tree differs; None outside one."""
     if not (HOME / ".git").exists():
         return None
     try:
@@ -238,7 +238,7 @@ class _Checked(BaseModel):
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the contents of manifest.json as data. Raises UserError where a run did not write it."""
+    """Return manifest.json as data. Raises UserError where no run wrote it."""
     path = folder / "manifest.json"
     found = _json(path)
     try:

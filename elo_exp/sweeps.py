@@ -1,4 +1,4 @@
-"""The checks before a run or a sweep begins, which jobs of a sweep are finished, and its summary, whatever became of it."""
+"""Checks before a run or a sweep, the finished jobs of a sweep, and its summary."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ logger = logging.getLogger(__name__)
 
 
 class Checks(Callback):
-    """Looks at a command before it leaves anything. Hydra turns what a callback raises into a warning, and lets
-    SystemExit pass."""
+    """Check a command before it writes anything.
+
+    Hydra turns an exception in a callback into a warning, so that a refusal is a SystemExit.
+    """
 
     folder: ClassVar[Path | None] = None  # of the multirun
     tracker: ClassVar[Tracker | None] = None  # of its last job
@@ -90,7 +92,7 @@ def dry_run(job: config.Job, context: Context) -> str | None:
 
 
 def _jobs(cfg: DictConfig) -> Iterator[list[str]]:
-    """Yield the overrides of each job as Hydra's own sweeper will; nothing for any other sweeper."""
+    """Yield the overrides of each job of Hydra's own sweeper; nothing for any other sweeper."""
     if "BasicSweeper" not in cfg.hydra.sweeper._target_:
         return
     params = [
@@ -123,7 +125,7 @@ def _unresolved(node: Any) -> Any:
 def refusing(where: str = "", is_early: bool = False) -> Iterator[None]:
     """Print the user's mistake in one line, and exit with 2.
 
-    is_early  of a configuration before its job: what only the job knows, such as ${hydra:job.num}, is checked there
+    is_early  the job has not begun: what only it knows, such as ${hydra:job.num}, is checked there
     """
     try:
         yield
@@ -138,7 +140,7 @@ def refusing(where: str = "", is_early: bool = False) -> Iterator[None]:
 
 
 def summarize() -> bool:
-    """Write the summary of the multirun that ran in this process, if one did. Return whether a job did not finish."""
+    """Write the summary of the multirun of this process, if any. Return whether a job failed."""
     folder, Checks.folder = Checks.folder, None
     if (
         folder is None
@@ -179,8 +181,10 @@ def _track(folder: Path, summary: SweepSummary, tracker: Tracker) -> None:
 
 
 def finished(info: RunInfo) -> float | None:
-    """Return the headline of a job that has finished before with the same settings, the same bytes in the files that it
-    read and in the weights of its models, and the same elo_exp; else None."""
+    """Return the headline of a job that has finished before, or None.
+
+    Settings, the bytes of input files and weights, and the version of elo_exp have to be the same.
+    """
     found = manifest_if_any(info.run_dir)
     if not found.get("finished_at"):
         return None
@@ -190,15 +194,14 @@ def finished(info: RunInfo) -> float | None:
         and found["versions"]["elo_exp"] == __version__
         and input_hashes(found.get("input_paths", {})) == found.get("input_hashes")
         and all(
-            _are(hashes, Path(info.config["cache_dir"]))
+            _unchanged(hashes, Path(info.config["cache_dir"]))
             for hashes in found.get("weights", {}).values()
         )
     )
     return float(found.get("headline", math.nan)) if same else None
 
 
-def _are(hashes: Mapping[str, str], cache_dir: Path) -> bool:
-    """Whether files by their paths still hold what they held."""
+def _unchanged(hashes: Mapping[str, str], cache_dir: Path) -> bool:
     paths = [Path(path) for path in hashes]
     return (
         all(path.is_file() for path in paths)
@@ -207,7 +210,7 @@ def _are(hashes: Mapping[str, str], cache_dir: Path) -> bool:
 
 
 def note_failure(run_dir: Path, overrides: tuple[str, ...], error: Exception) -> None:
-    """Leave a failed job's error in its manifest, which may never have begun; the other jobs go on."""
+    """Write the error of a failed job into its manifest; the other jobs go on."""
     text = f"{type(error).__name__}: {error}"
     is_ours = format_user_error(error) is None
     logger.error(

@@ -184,7 +184,7 @@ def test_a_worked_example_of_a_win_rate():
     plot = ratings.win_rates(of_battles(battles))
     assert plot is not None
     (row,) = plot.rows
-    assert (row["entrant_a"], row["n"], row["win_share_a"]) == ("ann", 4, 0.875)
+    assert (row["entrant_a"], row["n_games"], row["share"]) == ("ann", 4, 0.875)
     assert row["std_error"] == pytest.approx(0.125)
     assert {"88%", "12%"} <= words(plot)
 
@@ -217,7 +217,7 @@ def test_bradley_terry_predicts_as_many_wins_of_each_entrant_as_there_are(
     for model in "abcd":
         surplus = [
             (row["observed"] - row["expected"])
-            * row["n_games"]
+            * row["observed_n_games"]
             * (1 if row["favourite"] == model else -1)
             for row in rows
             if model in (row["favourite"], row["other"])
@@ -229,7 +229,7 @@ def test_bradley_terry_predicts_as_many_wins_of_each_entrant_as_there_are(
 def test_decisive_verdicts_alone_are_further_from_one_half(drawn: dict[str, Plot]):
     """s = d p + (1 - d) / 2, where d of the verdicts are decisive and p of these are won."""
     for row in drawn["predicted_and_observed"].rows:
-        share = row["n_games_decisive"] / row["n_games"]
+        share = row["observed_decisive_n_games"] / row["observed_n_games"]
         expected = share * row["observed_decisive"] + (1 - share) / 2
         assert row["observed"] == pytest.approx(expected)
 

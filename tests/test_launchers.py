@@ -12,7 +12,7 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from elo_exp import HOME
 from elo_exp.files import write_jsonl
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Says, longer, plain_text
-from tests.commands import Ran, attempt, run, start
+from tests.commands import QUICK, Ran, attempt, run, start
 from tests.data import BANK
 from tests.stores import rows
 
@@ -34,39 +34,26 @@ N_QUERIES = 2 * N_PROMPTS  # one pair of entrants on one rubric, in both orders
 
 
 def bank(folder: Path) -> str:
-    """Some questions of our own."""
+    """An override that chooses some questions of our own."""
+    row = {"source": "test", "subject": "test", "gold_answer": "Because."}
     some = [
-        {
-            "prompt_id": f"p{n}",
-            "source": "test",
-            "subject": "test",
-            "text": f"Why {n}?",
-            "gold_answer": f"Because {n}.",
-        }
-        for n in range(N_PROMPTS)
+        {**row, "prompt_id": f"p{n}", "text": f"Why {n}?"} for n in range(N_PROMPTS)
     ]
-    return str(write_jsonl(folder / "bank.jsonl", some))
+    return f"prompts.bank_path={write_jsonl(folder / 'bank.jsonl', some)}"
 
 
 def paid(server: AnthropicServer, folder: Path) -> list[str]:
     """A tournament of Claude against a probe with Claude as judge, both at this server."""
     return [
-        *(
-            "entrant=[claude,probe_reference]",
-            f"entrant.claude.base_url={server.url}",
-            "judge=haiku",
-        ),
-        *(
-            f"judge.base_url={server.url}",
-            "judging.budget_usd=1",
-            "judge.poll_initial_seconds=0.1",
-        ),
-        *(
-            "judge.poll_max_seconds=0.2",
-            "rubric=[factuality]",
-            f"prompts.bank_path={bank(folder)}",
-        ),
-        *("elo.n_perms=10", "tracker=local", "figures=false"),
+        "entrant=[claude,probe_reference]",
+        f"entrant.claude.base_url={server.url}",
+        "judge=haiku",
+        f"judge.base_url={server.url}",
+        "judging.budget_usd=1",
+        "judge.poll_initial_seconds=0.1",
+        "judge.poll_max_seconds=0.2",
+        bank(folder),
+        *QUICK,
     ]
 
 
@@ -128,75 +115,52 @@ def test_jobs_of_two_launchers_at_once_make_and_pay_for_everything_once(
 # Killed, interrupted, refused
 
 
-@pytest.fixture
-def server() -> Iterator[AnthropicServer]:
-    """It takes three seconds for a batch."""
-    with AnthropicServer(
-        verdicts=longer, outcomes=answered, seconds_to_end=3.0
-    ) as server:
-        yield server
-
-
-def workers(path: Path, n: int) -> list[int]:
-    """The n processes that want the verdicts, the one first whose batch the server has."""
+def workers(path: Path) -> list[int]:
+    """Both processes that want the verdicts, the one first whose batch the server has."""
     query = "SELECT pid, state FROM owners LEFT JOIN batches USING (owner) ORDER BY state IS NULL"
     found: list[Any] = []
     give_up = time.monotonic() + 600
-    while (
-        not (len(found) == n and found[0][1] == "submitted")
-        and time.monotonic() < give_up
-    ):
+    while [state for _, state in found] != ["submitted", None]:
+        assert time.monotonic() < give_up
         time.sleep(0.02)
         with suppress(sqlite3.OperationalError):  # the store is being made
             found = rows(path, query) if path.exists() else []
-    assert [state for _, state in found] == ["submitted", *[None] * (n - 1)]
     return [pid for pid, _ in found]
 
 
 @pytest.mark.parametrize(
-    "launcher",
+    ("launcher", "number", "code", "line"),
     [
-        pytest.param(JOBLIB, id="joblib"),
-        pytest.param(SUBMITIT, id="submitit", marks=pytest.mark.slow),
+        pytest.param(JOBLIB, signal.SIGKILL, 2, "a job was killed", id="joblib"),
+        pytest.param(
+            *(SUBMITIT, signal.SIGKILL, 2, "a job was killed"),
+            id="submitit",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *(JOBLIB, signal.SIGINT, 130, "interrupted. Every answer"),
+            id="Ctrl-C",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_after_a_kill_the_same_command_finishes_and_pays_for_nothing_twice(
-    tmp_path: Path, server: AnthropicServer, launcher: Sequence[str]
+    tmp_path: Path, launcher: Sequence[str], number: int, code: int, line: str
 ):
-    """The one that has submitted the batch is killed while it waits for it. submitit notices after a quarter of a
-    minute."""
-    command = ("-m", "elo.k=8,16", *launcher, *paid(server, tmp_path))
-    sweep = start(*command, folder=tmp_path, **key(server))
-    os.kill(workers(store(tmp_path), 2)[0], signal.SIGKILL)
-    broken = ended(sweep, tmp_path)
-    assert broken.code == 2
-    assert (
-        "elo_exp: a job was killed, perhaps for its memory. Every answer so far is stored"
-        in broken.err
-    )
-    assert "Traceback" not in broken.err.partition("Exception ignored in")[0]
-    again = run(*command, folder=tmp_path, **key(server))
-    assert "sweep: 2 of 2 jobs finished" in again.out
-    assert len(server.batches) == 1
-    assert set(server.meter.billed_bodies.values()) == {1}
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_all_workers_and_leaves_the_batch_to_the_next(
-    tmp_path: Path, server: AnthropicServer
-):
-    """The terminal sends it to every process of the command."""
-    command = ("-m", "elo.k=8,16", *JOBLIB, *paid(server, tmp_path))
-    sweep = start(*command, folder=tmp_path, **key(server))
-    for process in [sweep.pid, *workers(store(tmp_path), 2)]:
-        os.kill(process, signal.SIGINT)
-    broken = ended(sweep, tmp_path)
-    assert broken.code == 130
-    assert broken.err.splitlines()[-1].startswith("elo_exp: interrupted.")
-    assert "Traceback" not in broken.err
-    again = run(
-        *command, folder=tmp_path, **key(server)
-    )  # though a worker that was too slow has left its claims
+    """While the batch is worked on, its process is killed, or Ctrl-C reaches all processes."""
+    slow = {"verdicts": longer, "outcomes": answered, "seconds_to_end": 3.0}
+    with AnthropicServer(**slow) as server:
+        command = ("-m", "elo.k=8,16", *launcher, *paid(server, tmp_path))
+        sweep = start(*command, folder=tmp_path, **key(server))
+        first, second = workers(store(tmp_path))
+        processes = [first] if code == 2 else [sweep.pid, first, second]
+        for process in processes:
+            os.kill(process, number)
+        broken = ended(sweep, tmp_path)
+        assert broken.code == code
+        assert f"elo_exp: {line}" in broken.err
+        assert "Traceback" not in broken.err.partition("Exception ignored in")[0]
+        again = run(*command, folder=tmp_path, **key(server))
     assert "sweep: 2 of 2 jobs finished" in again.out
     assert len(server.batches) == 1
     assert set(server.meter.billed_bodies.values()) == {1}
@@ -212,22 +176,9 @@ def test_ctrl_c_ends_all_workers_and_leaves_the_batch_to_the_next(
 def test_a_mistake_in_a_worker_is_one_line_as_without_launchers(
     tmp_path: Path, launcher: Sequence[str]
 ):
-    quick = (
-        "rubric=[factuality]",
-        "judging.limit_pairs=2",
-        "elo.n_perms=10",
-        "tracker=local",
-        "figures=false",
-    )
-    ran = attempt(
-        "-m",
-        f"prompts.bank_path={BANK},missing.jsonl",
-        *launcher,
-        *quick,
-        folder=tmp_path,
-    )
-    assert ran.code == 1
-    assert "Traceback" not in ran.err
+    banks = f"prompts.bank_path={BANK},missing.jsonl"
+    ran = attempt("-m", banks, *launcher, *QUICK, folder=tmp_path)
+    assert (ran.code, "Traceback" in ran.err) == (1, False)
     assert "job 1 failed: UserError: missing.jsonl: cannot be read" in ran.out
     assert "sweep: 1 of 2 jobs finished" in ran.out
 
@@ -259,21 +210,9 @@ def test_a_bug_in_a_job_is_told_in_words_and_in_full_in_its_log(
     (tmp_path / "odd.py").write_text(ODD_JUDGE)
     (tmp_path / "judge").mkdir()
     (tmp_path / "judge/odd.yaml").write_text("_target_: odd.OddJudge\nmodel: odd\n")
-    chosen = (
-        "--config-dir",
-        ".",
-        "-m",
-        "judge=odd,lexical",
-        *JOBLIB,
-        "judging.limit_pairs=2",
-        "tracker=local",
-    )
-    ran = attempt(
-        *chosen,
-        folder=tmp_path,
-        anew=True,
-        PYTHONPATH=os.pathsep.join([str(HOME), str(tmp_path)]),
-    )
+    chosen = ("--config-dir", ".", "-m", "judge=odd,lexical", *JOBLIB, *QUICK)
+    path = os.pathsep.join([str(HOME), str(tmp_path)])
+    ran = attempt(*chosen, folder=tmp_path, anew=True, PYTHONPATH=path)
     assert ran.code == 1
     assert "job 0 failed: OddError: a bug" in ran.out
     log = (ran.run_dir / "0/elo_exp.log").read_text()
@@ -309,7 +248,7 @@ ALL_THERE = "shard 0/1: 0 responses made, 12 were there"
 
 
 def test_an_array_of_shares_fills_one_store(tmp_path: Path):
-    chosen = (SHARED, f"prompts.bank_path={bank(tmp_path)}")
+    chosen = (SHARED, bank(tmp_path))
     given = ("-m", "shard=0/3,1/3,2/3", *JOBLIB, *chosen)
     shares = run(*given, folder=tmp_path, anew=True)
     assert "sweep: 3 of 3 jobs finished" in shares.out
@@ -318,7 +257,7 @@ def test_an_array_of_shares_fills_one_store(tmp_path: Path):
 
 def test_an_array_of_shares_with_a_store_each_is_merged(tmp_path: Path):
     """As on machines that share no disk."""
-    chosen = (SHARED, f"prompts.bank_path={bank(tmp_path)}")
+    chosen = (SHARED, bank(tmp_path))
     own = "cache_dir=shares/${hydra:job.num}"
     run("-m", "shard=0/2,1/2", own, *chosen, folder=tmp_path)
     files = ",".join(f"shares/{n}/store.sqlite" for n in range(2))

@@ -310,7 +310,7 @@ def test_a_dashboard_of_several_runs_shows_what_all_of_them_have(
     """A sweep over one dimension, beside a run of three."""
     ran = dashboard("runs=[tracked,both]", folder=folder)
     assert ran.code == 0, ran.err
-    ratings = panels(read_workspace(folder))["Ratings, with 95 % intervals"]
+    ratings = panels(read_workspace(folder))["Result, with 95 % intervals"]
     titles = [panel["config"]["chartTitle"] for panel in ratings]
     assert {title.partition(":")[0] for title in titles} == {"factuality"}
 

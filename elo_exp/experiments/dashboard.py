@@ -1,4 +1,4 @@
-"""A Weights & Biases workspace for the runs of a project or a sweep: as a JSON file, and on the server with a key.
+"""A Weights & Biases workspace for the runs of a project or a sweep: as JSON, and on the server with a key.
 
 python -m elo_exp experiment=dashboard 'runs=[outputs/multirun_...]'
 """
@@ -79,14 +79,15 @@ def _logged(folders: Sequence[str]) -> workspace.Logged:
     """What panels can show of the runs. Raises UserError where they share nothing."""
     if not folders:
         raise UserError(
-            "runs: names no run folder. Name a sweep, or some runs of the project: 'runs=[DIR1,DIR2]'."
+            "runs: names no run folder. Name a sweep, or some runs of the project: "
+            "'runs=[DIR1,DIR2]'."
         )
     chosen = runs.read(folders).runs
     for r in chosen:
         if r.manifest.get("experiment") not in _KINDS:
             kind = r.manifest.get("experiment")
             raise UserError(
-                f"runs: {r.folder} is of experiment={kind}. A dashboard is of {' and '.join(_KINDS)} runs."
+                f"runs: {r.folder} is of experiment={kind}. Expected runs of {' or '.join(_KINDS)}."
             )
     if not chosen:
         raise UserError(

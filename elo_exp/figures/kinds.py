@@ -1,4 +1,4 @@
-"""The kinds of figures that several modules draw: intervals, matrices, shares, lines by K, curves."""
+"""The kinds of figures that several modules draw: intervals, matrices, shares, lines, curves."""
 
 from __future__ import annotations
 
@@ -205,14 +205,15 @@ def matrices(
 def scatter(
     ax: Axes, rows: Sequence[Row], x: str, y: str, color: str, *, hollow: bool = False
 ) -> None:
-    """Draw shares against shares with the intervals `y`_ci_low to `y`_ci_high, where they are few."""
-    at = column(rows, x)
+    """Draw shares against shares; where they are few, with intervals `y`_ci_low to `y`_ci_high."""
+    observed, ends = column(rows, y), None
     if len(rows) <= MAX_BARS:
         low, high = column(rows, f"{y}_ci_low"), column(rows, f"{y}_ci_high")
-        ax.vlines(at, low, high, color=color, lw=1.2, alpha=0.6)
-    size = 5 if len(rows) <= MAX_BARS else 3
-    face = "white" if hollow else color
-    ax.plot(at, column(rows, y), "o", ms=size, mec=color, mfc=face)
+        ends = observed - low, high - observed
+    look: Any = {"mfc": "white"} if hollow else {}
+    size = 5 if ends else 3
+    at = column(rows, x)
+    ax.errorbar(at, observed, ends, fmt="o", ms=size, lw=1.2, color=color, **look)
     ax.axline((0.5, 0.5), slope=1, color=SOFT, lw=0.8, ls=DASHED, zorder=0)
     ax.xaxis.set_major_formatter(SHARES)
     ax.yaxis.set_major_formatter(SHARES)

@@ -16,7 +16,6 @@ from elo_exp.figures.style import (
     ORANGE,
     SOFT,
     Array,
-    Look,
     Panel,
     Row,
     column,
@@ -108,7 +107,7 @@ def calibration(analysis: Analysis) -> Plot:
     n_labels = int(analysis.data.logged.labelled.sum())
     return plot(
         "calibration",
-        [row for *_, rows in panels for row in rows],
+        None,
         panels,
         _scores,
         heading="Calibration of the judge's score, and the scores it is used on",
@@ -179,6 +178,7 @@ def _scores(ax: Axes, rows: Sequence[Row]) -> None:
 def weights(analysis: Analysis) -> Plot | None:
     """Draw the share of all weight that the largest weights hold, raw and calibrated."""
     panels: list[Panel] = []
+    colors = ORANGE, BLUE
     for policy, checks in analysis.checks.items():
         found, evidence = checks.weights, checks.evidence
         if found is not None and found.ess_calibrated is not None:
@@ -192,16 +192,9 @@ def weights(analysis: Analysis) -> Plot | None:
             panels.append((policy, note, rows))
     if not panels:
         return None
-    key: dict[str, Look] = {
-        "raw": {"color": ORANGE},
-        "calibrated on the score": {"color": BLUE},
-        "equal weights": {"color": SOFT, "lw": 0.8, "ls": "--"},
-    }
 
     def draw(ax: Axes, some: Sequence[Row]) -> None:
-        for line, color in zip(
-            grouped(some, "weights").values(), (ORANGE, BLUE), strict=True
-        ):
+        for line, color in zip(grouped(some, "weights").values(), colors, strict=True):
             x, y = column(line, "share_of_rows"), column(line, "share_of_weight")
             ax.plot(x, y, color=color)
         ax.plot([0, 1], [0, 1], "--", color=SOFT, lw=0.8)
@@ -210,11 +203,15 @@ def weights(analysis: Analysis) -> Plot | None:
 
     return plot(
         "weights",
-        [row for *_, rows in panels for row in rows],
+        None,
         panels,
         draw,
         heading="Concentration of the importance weights",
-        key=key,
+        key={
+            "raw": {"color": colors[0]},
+            "calibrated on the score": {"color": colors[1]},
+            "equal weights": {"color": SOFT, "lw": 0.8, "ls": "--"},
+        },
         xlabel="logged answers, largest weight first",
         ylabel="share of all weight",
         caption="Share of all importance weight that the largest weights hold; the dashed line "
@@ -263,7 +260,7 @@ def label_budget(analysis: Analysis) -> Plot | None:
         return None
     return plot(
         "label_budget",
-        [row for *_, rows in panels for row in rows],
+        None,
         panels,
         lambda ax, some: kinds.curves(ax, some, "n_labels", ["half_width"]),
         heading="95 % interval of the direct estimate by oracle labels",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -11,10 +12,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from scipy.special import expit
 
-from elo_exp.analysis import win_rates as shares_of
 from elo_exp.analysis.power import Precision, detectable
 from elo_exp.analysis.standings import Standings
-from elo_exp.analysis.win_rates import clustered_interval
+from elo_exp.analysis.win_rates import Share, clustered_interval, shares
 from elo_exp.figures import kinds
 from elo_exp.figures.style import (
     BLUE,
@@ -34,6 +34,7 @@ from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot
 
 MAX_ROWS = 40  # entrants of a figure; all are in its rows
+_NO_SHARE = Share(n_prompts=0, n_games=0, share=0.0, std_error=None)
 
 
 def plots(standings: Standings) -> list[Plot]:
@@ -154,7 +155,7 @@ def win_rates(standings: Standings) -> Plot | None:
     cells: dict[str, list[kinds.Cell]] = {}
     for row in rows:
         a, b = called[row["entrant_a"]], called[row["entrant_b"]]
-        share, is_bold = row["win_share_a"], bool(row["significant"])
+        share, is_bold = row["share"], bool(row["significant"])
         both = [(a, b, share, is_bold), (b, a, 1 - share, is_bold)]
         cells.setdefault(row["dimension"], []).extend(both)
     return kinds.matrices(
@@ -177,25 +178,17 @@ def _win_rate_rows(standings: Standings) -> list[Row]:
     significant = {
         (d.dimension, *sorted((d.higher, d.lower))): d.significant for d in pairs
     }
-    shares = {
-        dimension: shares_of.shares(battles, use="consistent", ties="half")
+    return [
+        {
+            "dimension": dimension,
+            "entrant_a": a,
+            "entrant_b": b,
+            **dataclasses.asdict(share),
+            "significant": significant.get((dimension, a, b)),
+        }
         for dimension, battles in standings.battles.items()
-    }
-    rows: list[Row] = []
-    for rate in standings.win_rates:
-        pair = rate.entrant_a, rate.entrant_b
-        share = shares[rate.dimension][pair]
-        rows.append(
-            {
-                **rate.to_dict(),
-                "n": share.n_games,
-                "n_prompts": share.n_prompts,
-                "win_share_a": share.share,
-                "std_error": share.std_error,
-                "significant": significant.get((rate.dimension, *pair)),
-            }
-        )
-    return rows
+        for (a, b), share in shares(battles, use="consistent", ties="half").items()
+    ]
 
 
 # Fit: win rates as predicted by the ratings, and as observed
@@ -236,50 +229,40 @@ def _fit_rows(standings: Standings, dimension: str) -> list[Row]:
     found, battles = standings.diagnoses.get(dimension), standings.battles[dimension]
     if not found or not found["transitivity"]["df"]:
         return []  # each pair has a rating difference of its own
-    every = shares_of.shares(battles, use="both", ties="half")
-    decisive = shares_of.shares(battles, use="both", ties="drop")
+    kinds_of_ties = {
+        "observed": shares(battles, use="both", ties="half"),
+        "observed_decisive": shares(battles, use="both", ties="drop"),
+    }
     rows: list[Row] = []
     for pair in found["pair_residuals"]:
         names = pair["model_a"], pair["model_b"]
-        is_favourite = pair["expected"] >= 0.5
-        rows.append(
-            {
-                "dimension": dimension,
-                "favourite": names[not is_favourite],
-                "other": names[is_favourite],
-                "expected": max(pair["expected"], 1 - pair["expected"]),
-                **_observed("", every[names], is_favourite=is_favourite),
-                **_observed(
-                    "_decisive", decisive.get(names), is_favourite=is_favourite
-                ),
+        is_first = pair["expected"] >= 0.5
+        row: dict[str, Any] = {
+            "dimension": dimension,
+            "favourite": names[not is_first],
+            "other": names[is_first],
+            "expected": max(pair["expected"], 1 - pair["expected"]),
+        }
+        for name, by_pair in kinds_of_ties.items():
+            share = by_pair.get(names, _NO_SHARE)
+            observed = share.share if is_first else 1 - share.share
+            low, high = share_interval(observed, share.std_error, share.n_prompts)
+            row |= {
+                name: observed if share.n_games else None,
+                f"{name}_ci_low": low,
+                f"{name}_ci_high": high,
+                f"{name}_std_error": share.std_error,
+                f"{name}_n_games": share.n_games,
             }
-        )
+        rows.append(row)
     return rows
 
 
-def _observed(suffix: str, share: shares_of.Share | None, *, is_favourite: bool) -> Row:
-    """One pair's observed share, seen from the favourite."""
-    observed = (
-        None if share is None else share.share if is_favourite else 1 - share.share
-    )
-    error, n_prompts = (share.std_error, share.n_prompts) if share else (None, 0)
-    low, high = share_interval(observed, error, n_prompts)
-    return {
-        f"observed{suffix}": observed,
-        f"std_error{suffix}": error,
-        f"observed{suffix}_ci_low": low,
-        f"observed{suffix}_ci_high": high,
-        f"n_games{suffix}": share.n_games if share else 0,
-        f"n_prompts{suffix}": n_prompts,
-    }
-
-
 def share_interval(
-    share: float | None, std_error: float | None, n_prompts: int
+    share: float, std_error: float | None, n_prompts: int
 ) -> tuple[float | None, float | None]:
     """Return the ends of a share's 95 % interval, prompt-clustered and within [0, 1], if known."""
-    found = None if share is None else clustered_interval(share, std_error, n_prompts)
-    return found or (None, None)
+    return clustered_interval(share, std_error, n_prompts) or (None, None)
 
 
 # Power
@@ -299,7 +282,7 @@ def power(standings: Standings) -> Plot | None:
     n_tests = max(p.n_tests for p in precisions)
     return plot(
         "power",
-        [row for *_, rows in found for row in rows],
+        None,
         found,
         lambda ax, some: kinds.curves(ax, some, "n_prompts", drawn),
         heading="Rating gap that is detected with 80 % power",
@@ -351,7 +334,7 @@ def length_effect(standings: Standings) -> Plot | None:
         return None
     return plot(
         "length_effect",
-        [row for *_, some in found for row in some],
+        None,
         found,
         _by_length,
         heading="Win rate of the longer response",
@@ -383,12 +366,18 @@ def _by_length(ax: Axes, rows: Sequence[Row]) -> None:
         if fit["ci_low"] is not None:
             low, high = (expit(fit[end] * strength) for end in ("ci_low", "ci_high"))
             ax.fill_between(x, low, high, color=ORANGE, alpha=0.2, lw=0)
-    shortest, longest = column(rows, "shortest"), column(rows, "longest")
-    wins, middle = column(rows, "win_rate"), (shortest + longest) / 2
-    low, high = column(rows, "win_rate_ci_low"), column(rows, "win_rate_ci_high")
-    ax.hlines(wins, shortest, longest, color=BLUE, lw=0.8, alpha=0.6)
-    ax.vlines(middle, low, high, color=BLUE)
-    ax.plot(middle, wins, "o", color=BLUE)
+    wins, low, high, shortest, longest = (
+        column(rows, name)
+        for name in (
+            "win_rate",
+            "win_rate_ci_low",
+            "win_rate_ci_high",
+            "shortest",
+            "longest",
+        )
+    )
+    middle, half = (shortest + longest) / 2, (longest - shortest) / 2
+    ax.errorbar(middle, wins, (wins - low, high - wins), half, fmt="o", color=BLUE)
     ax.axhline(0.5, color=SOFT, lw=0.8, ls=kinds.DASHED)
     ax.set(xlim=(0, None), ylim=(-0.03, 1.03))
     ax.yaxis.set_major_formatter(kinds.SHARES)

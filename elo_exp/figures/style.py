@@ -72,7 +72,7 @@ STYLE: Any = {  # of Matplotlib
 
 
 def colors(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each name, grey beyond `MAX_COLORED`: the same in every figure and page."""
+    """Return a colour for each name, grey beyond `MAX_COLORED`; figures and pages share them."""
     ordered = sorted(set(names))
     return dict(zip(ordered, [*PALETTE, *[SOFT] * len(ordered)], strict=False))
 
@@ -98,7 +98,7 @@ def _shortened(text: str) -> str:
 
 def plot(
     name: str,
-    rows: Sequence[Row],
+    rows: Sequence[Row] | None,
     panels: Sequence[Panel],
     draw: Callable[[Axes, Any], object],
     *,
@@ -117,7 +117,7 @@ def plot(
 ) -> Plot:
     """Draw a figure of panels in the shared style, without touching the caller's settings.
 
-    rows            the numbers of the figure, for its CSV
+    rows            the numbers of the figure, for its CSV; None: the data of the panels
     draw            draws the data of one panel on its axes
     key             what a line or mark stands for, with how it is drawn (properties of `Line2D`)
     width, height   inches of a panel
@@ -156,6 +156,8 @@ def plot(
             ax.set_ylabel(ylabel)
         _head(figure, heading, key or {}, across)
         png, svg = _pictures(figure)
+    if rows is None:
+        rows = [row for *_, some in panels for row in some]
     return Plot(name=name, png=png, svg=svg, rows=rows, caption=caption, **chart)
 
 

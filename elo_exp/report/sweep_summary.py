@@ -1,4 +1,4 @@
-"""What the jobs of a sweep left in their folders, together; also where some failed or were stopped."""
+"""What the jobs of a sweep left in their folders, together; also where some did not finish."""
 
 from __future__ import annotations
 

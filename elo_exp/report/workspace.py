@@ -1,6 +1,6 @@
-"""A Weights & Biases workspace as code: panels that lay the runs of a project, or of one group, side by side.
+"""A Weights & Biases workspace as code: panels that compare the runs of a project, or of one group.
 
-It names what runs log, as `report.artifacts.metrics` and the tracker call it, and nothing else.
+It uses the names that runs log, those of `report.artifacts.metrics` and of the tracker.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from elo_exp.analysis.judge_quality import JudgeQuality
@@ -16,7 +17,7 @@ from elo_exp.report.findings import METHODS
 from elo_exp.runs import FinishedRun
 
 if TYPE_CHECKING:
-    from wandb_workspaces.workspaces import Section, Workspace
+    from wandb_workspaces.workspaces import Workspace
 
 _COLUMNS = (
     "judge_model.value",
@@ -39,7 +40,7 @@ _MAX_MODELS = 8  # those with the best ratings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logged:
-    """What the runs have in common that panels can show."""
+    """What panels can show, because all runs have it."""
 
     dimensions: tuple[str, ...]
     models: tuple[str, ...]  # best first
@@ -50,7 +51,7 @@ class Logged:
 
 
 def logged(runs: Sequence[FinishedRun]) -> Logged:
-    """What the first run logged, without what another did not."""
+    """Return what the first run logged and all others logged, too."""
     first = runs[0]
     dimensions = tuple(
         d for d in first.dimensions if all(d in r.dimensions for r in runs)
@@ -91,15 +92,35 @@ def _is_rated(r: FinishedRun, method: str, dimension: str, model: str) -> bool:
 def workspace(
     found: Logged, *, entity: str, project: str, name: str, group: str | None
 ) -> Workspace:
-    """`group`: whose runs are shown; None for all of the project."""
+    """Return the panels for the runs of a group, or of the whole project where it is None."""
     from wandb_workspaces import workspaces
     from wandb_workspaces.expr import Metric
 
+    panels = {
+        "Result, with 95 % intervals": (3, _ratings(found)),
+        "Elo by K": (3, _by_k(found)),
+        "Order experiment": (3, _traces(found)),
+        "Judge quality": (3, _judge(found)),
+        "Cost": (len(_SPEND), _spend()),
+        "Figures of each run": (2, _figures(found)),
+        "Settings": (1, _settings()),
+    }
     return workspaces.Workspace(
         entity=entity,
         project=project,
         name=name,
-        sections=[section for section in _sections(found) if section.panels],
+        sections=[
+            workspaces.Section(
+                name=title,
+                panels=shown,
+                is_open=True,
+                layout_settings=workspaces.SectionLayoutSettings(
+                    columns=columns, rows=2
+                ),
+            )
+            for title, (columns, some) in panels.items()
+            if (shown := list(some))
+        ],
         runset_settings=workspaces.RunsetSettings(
             filters=[Metric("Group") == group] if group else [],
             pinned_columns=[f"config:{key}" for key in _COLUMNS],
@@ -108,14 +129,16 @@ def workspace(
 
 
 def as_json(view: Workspace) -> dict[str, Any]:
-    """As it is sent to the server. Nothing is sent."""
+    """Return what is sent to the server, and send nothing."""
     spec = view._to_model().model_dump_json(by_alias=True, exclude_none=True)
     return dict(json.loads(spec))
 
 
 def save(view: Workspace) -> str:
-    """Its address on the server, in the account of the key where no entity is named. Raises UserError if it cannot be
-    reached."""
+    """Save the workspace, in the account of the key where no entity is named; return its address.
+
+    Raises UserError where the server cannot be reached.
+    """
     import wandb
 
     try:
@@ -123,73 +146,45 @@ def save(view: Workspace) -> str:
         view.save()  # type: ignore[no-untyped-call]
         return str(view.url)
     except (wandb.errors.Error, OSError) as error:
-        said = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         raise UserError(
-            f"the workspace cannot be saved to Weights & Biases ({said}). The JSON file is there."
+            f"the workspace cannot be saved to Weights & Biases ({reason}). The JSON file is there."
         ) from None
 
 
-def _sections(found: Logged) -> Iterator[Section]:
-    from wandb_workspaces.workspaces import Section, SectionLayoutSettings
-
-    def section(name: str, panels: Iterator[Any], columns: int = 3) -> Section:
-        shape = SectionLayoutSettings(columns=columns, rows=2)
-        return Section(
-            name=name, panels=list(panels), is_open=True, layout_settings=shape
-        )
-
-    yield section("Ratings, with 95 % intervals", _ratings(found))
-    yield section("How Elo depends on K", _by_k(found))
-    yield section("Were there enough match orders?", _traces(found))
-    yield section("Can the judge be trusted?", _judge(found))
-    yield section("What it cost", _spend(), columns=len(_SPEND))
-    yield section("Figures of each run", _pictures(found), columns=2)
-    yield section("In what the runs differ", _comparer(), columns=1)
-
-
 def _ratings(found: Logged) -> Iterator[Any]:
-    """Of each entrant, run by run: the ends of its interval and its rating."""
+    """For each entrant the ends of its interval and its rating, run by run."""
     from wandb_workspaces.reports.v2.interface import BarPlot
 
-    for dimension in found.dimensions:
-        for model in found.models:
-            of = f"{dimension}/{model}"
-            title = f"{dimension}: {model}, {METHODS.get(found.method, found.method)}"
-            yield BarPlot(
-                title=title,
-                metrics=[
-                    f"{found.method}{end}/{of}" for end in ("_ci_low", "", "_ci_high")
-                ],
-            )
+    label = METHODS.get(found.method, found.method)
+    for dimension, model in product(found.dimensions, found.models):
+        place = f"{dimension}/{model}"
+        ends: list[Any] = [
+            f"{found.method}{end}/{place}" for end in ("_ci_low", "", "_ci_high")
+        ]
+        yield BarPlot(title=f"{dimension}: {model}, {label}", metrics=ends)
 
 
 def _by_k(found: Logged) -> Iterator[Any]:
-    """The sweep over K of every run in one chart, and each run's own K."""
-    from wandb_workspaces.reports.v2.interface import (
-        Config,
-        CustomChart,
-        ScatterPlot,
-        SummaryMetric,
-    )
+    """The K sweeps of all runs in one chart, and Elo by the K of each run."""
+    from wandb_workspaces.reports.v2 import interface as wr
 
     for dimension in found.dimensions if "k_sensitivity" in found.figures else ():
-        yield CustomChart(
-            query={
-                "summaryTable": {"tableKey": f"charts/k_sensitivity/{dimension}_table"}
-            },
+        table = {"tableKey": f"charts/k_sensitivity/{dimension}_table"}
+        yield wr.CustomChart(
+            query={"summaryTable": table},
             chart_name="wandb/lineseries/v0",
             chart_fields={"step": "step", "lineKey": "lineKey", "lineVal": "lineVal"},
             chart_strings={"title": f"{dimension}: Elo by K", "xname": "K"},
         )
-    for dimension in found.dimensions if found.has_elo else ():
-        for model in found.models:
-            y = f"elo/{dimension}/{model}"
-            yield ScatterPlot(
-                title=f"{dimension}: {model}",
-                x=Config("elo.k"),
-                y=SummaryMetric(y),
-                log_x=True,
-            )
+    models = found.models if found.has_elo else ()
+    for dimension, model in product(found.dimensions, models):
+        yield wr.ScatterPlot(
+            title=f"{dimension}: {model}",
+            x=wr.Config("elo.k"),
+            y=wr.SummaryMetric(f"elo/{dimension}/{model}"),
+            log_x=True,
+        )
 
 
 def _traces(found: Logged) -> Iterator[Any]:
@@ -197,27 +192,22 @@ def _traces(found: Logged) -> Iterator[Any]:
 
     for dimension in found.dimensions if found.has_elo else ():
         y: list[Any] = [f"trace/{dimension}/{model}" for model in found.models]
+        title = f"{dimension}: running mean of Elo"
         yield LinePlot(
-            title=f"{dimension}: running mean Elo",
-            x="n_perms",
-            y=y,
-            log_x=True,
-            title_x="match orders",
+            title=title, x="n_perms", y=y, log_x=True, title_x="permutations"
         )
 
 
 def _judge(found: Logged) -> Iterator[Any]:
-    from wandb_workspaces.reports.v2.interface import BarPlot, WeavePanelSummaryTable
+    from wandb_workspaces.reports.v2 import interface as wr
 
-    if not found.has_judge:
-        return
-    for rate in JudgeQuality.RATES:
-        metrics: list[Any] = [
-            f"judge/{dimension}/{rate}" for dimension in found.dimensions
-        ]
-        yield BarPlot(title=rate.replace("_", " "), metrics=metrics)
-    if found.figures:  # the jobs of a sweep that have none have no tables either
-        yield WeavePanelSummaryTable(table_name="verdicts")
+    for rate in JudgeQuality.RATES if found.has_judge else ():
+        metrics: list[Any] = [f"judge/{name}/{rate}" for name in found.dimensions]
+        yield wr.BarPlot(title=rate.replace("_", " "), metrics=metrics)
+    if (
+        found.has_judge and found.figures
+    ):  # jobs of a sweep without figures log no tables
+        yield wr.WeavePanelSummaryTable(table_name="verdicts")
 
 
 def _spend() -> Iterator[Any]:
@@ -227,16 +217,15 @@ def _spend() -> Iterator[Any]:
         yield BarPlot(title=name.replace("_", " "), metrics=[f"usage/{name}"])
 
 
-def _pictures(found: Logged) -> Iterator[Any]:
+def _figures(found: Logged) -> Iterator[Any]:
     from wandb_workspaces.reports.v2.interface import MediaBrowser
 
     for name in found.figures:
-        yield MediaBrowser(
-            title=name.replace("_", " "), media_keys=[f"figures/{name}"], num_columns=1
-        )
+        title, keys = name.replace("_", " "), [f"figures/{name}"]
+        yield MediaBrowser(title=title, media_keys=keys, num_columns=1)
 
 
-def _comparer() -> Iterator[Any]:
+def _settings() -> Iterator[Any]:
     from wandb_workspaces.reports.v2.interface import RunComparer
 
     yield RunComparer(diff_only="split")
