@@ -160,7 +160,7 @@ def test_after_a_kill_the_same_command_finishes_and_pays_for_nothing_twice(
         assert broken.code == code
         assert f"elo_exp: {line}" in broken.err
         assert "Traceback" not in broken.err.partition("Exception ignored in")[0]
-        again = run(*command, folder=tmp_path, **key(server))
+        again = run(*command, folder=tmp_path, anew=True, **key(server))
     assert "sweep: 2 of 2 jobs finished" in again.out
     assert len(server.batches) == 1
     assert set(server.meter.billed_bodies.values()) == {1}
@@ -177,7 +177,7 @@ def test_a_mistake_in_a_worker_is_one_line_as_without_launchers(
     tmp_path: Path, launcher: Sequence[str]
 ):
     banks = f"prompts.bank_path={BANK},missing.jsonl"
-    ran = attempt("-m", banks, *launcher, *QUICK, folder=tmp_path)
+    ran = attempt("-m", banks, *launcher, *QUICK, folder=tmp_path, anew=True)
     assert (ran.code, "Traceback" in ran.err) == (1, False)
     assert "job 1 failed: UserError: missing.jsonl: cannot be read" in ran.out
     assert "sweep: 1 of 2 jobs finished" in ran.out
