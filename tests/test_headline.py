@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from elo_exp.files import read_jsonl, write_jsonl
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import NoisyBradleyTerry, Shown
 from tests.commands import Ran, attempt, run
@@ -22,8 +23,12 @@ ELO = {
     "full_poe": 75.0,
 }
 ELO_A_LOGIT = 400 / math.log(10)
-BIAS = 0.35  # logits for the response shown first
-TIES = 0.08  # of verdicts on equals
+JUDGE = NoisyBradleyTerry(
+    strengths={f"[{entrant}]": elo / ELO_A_LOGIT for entrant, elo in ELO.items()},
+    position_bias=0.35,  # logits for the response shown first
+    tie_rate=0.08,  # of verdicts on equals
+    seed=3,
+)
 N_QUERIES = 2 * 6 * (93 + 143 + 143)
 
 
@@ -62,50 +67,27 @@ def headline(server: AnthropicServer, folder: Path, *arguments: str) -> Ran:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headline]:
     folder = tmp_path_factory.mktemp("headline")
-    prompts = [
-        json.loads(line)["prompt_id"]
-        for line in BANK.read_text(encoding="utf-8").splitlines()
-    ]
-    (folder / "responses").mkdir()
+    prompts = [row["prompt_id"] for _, row in read_jsonl(BANK)]
     for entrant in ELO:
         rows = [
             {"prompt_id": p, "response_text": f"[{entrant}] What I would say to {p}."}
             for p in prompts
         ]
-        path = folder / "responses" / f"responses_{entrant}.jsonl"
-        path.write_text(
-            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
-        )
-    strengths = {f"[{entrant}]": elo / ELO_A_LOGIT for entrant, elo in ELO.items()}
-    judge = NoisyBradleyTerry(
-        strengths=strengths, position_bias=BIAS, tie_rate=TIES, seed=3
-    )
-    with AnthropicServer(verdicts=judge, polls_to_end=2) as server:
+        write_jsonl(folder / f"responses/responses_{entrant}.jsonl", rows)
+    with AnthropicServer(verdicts=JUDGE, polls_to_end=2) as server:
         yield Headline(headline(server, folder), server)
 
 
-def test_every_query_is_asked_and_paid_once(whole: Headline):
+def test_every_query_is_asked_and_paid_once_in_measured_chunks(whole: Headline):
+    """A query for each rubric to fill the cache, half a chunk, then chunks of 1,000."""
     assert len(whole.server.meter.billed) == N_QUERIES == 4548
     assert set(whole.server.meter.billed.values()) == {1}
-
-
-def test_three_pre_warms_come_before_a_first_chunk_that_is_measured(whole: Headline):
-    """One query for each rubric, half a chunk, then chunks of 1,000."""
-    assert [batch.n for batch in whole.server.batches] == [
-        1,
-        1,
-        1,
-        500,
-        1000,
-        1000,
-        1000,
-        1000,
-        45,
-    ]
+    sizes = [batch.n for batch in whole.server.batches]
+    assert sizes == [1, 1, 1, 500, 1000, 1000, 1000, 1000, 45]
     cache = whole.ran.read("manifest.json")["usage"]["cache"]
-    assert (
-        cache == "the 1-hour cache: 100% of 500 requests found the prefix in the cache"
-    )
+    said = "the 1-hour cache: 100% of 500 requests found the prefix in the cache"
+    assert cache == said
+    assert "plan: judge claude" in whole.ran.err.partition("prompt cache:")[0]
 
 
 def test_bradley_terry_over_both_orders_recovers_the_strengths(whole: Headline):
@@ -113,22 +95,15 @@ def test_bradley_terry_over_both_orders_recovers_the_strengths(whole: Headline):
 
     Ties count half a win, which draws the ratings together: by 6 points of 75 at most.
     """
-    found = {
-        (dimension, row["model"]): row
-        for dimension, methods in whole.ran.read("ratings.json")["dimensions"].items()
-        for row in methods["bradley_terry"]["ratings"]
-    }
-    truth = {
-        (dimension, entrant): 1400 + elo
-        for dimension in DIMENSIONS
-        for entrant, elo in ELO.items()
-    }
-    missed = {
-        k: (row, truth[k])
-        for k, row in found.items()
-        if not row["ci_low"] <= truth[k] <= row["ci_high"]
-    }
-    assert found.keys() == truth.keys()
+    dimensions = whole.ran.read("ratings.json")["dimensions"]
+    assert dimensions.keys() == {*DIMENSIONS}
+    rows = [r for by in dimensions.values() for r in by["bradley_terry"]["ratings"]]
+    missed = [
+        row
+        for row in rows
+        if not row["ci_low"] <= 1400 + ELO[row["model"]] <= row["ci_high"]
+    ]
+    assert len(rows) == 12
     assert len(missed) <= 2, missed
 
 
@@ -138,11 +113,8 @@ def test_elo_over_reconciled_judgments_stretches_the_gaps_and_the_table_says_so(
     elo = whole.ran.read("elo_results.json")["primary"]["clinical_utility"]
     gap = elo["full_poe"]["mean"] - elo["base_olmo"]["mean"]
     assert gap > 1.5 * (ELO["full_poe"] - ELO["base_olmo"])
-    said = " ".join(whole.ran.out.split())
-    assert (
-        "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge"
-        in said
-    )
+    said = "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge"
+    assert said in " ".join(whole.ran.out.split())
 
 
 def test_the_judges_taste_for_a_position_and_its_ties_are_reported(whole: Headline):
@@ -150,23 +122,16 @@ def test_the_judges_taste_for_a_position_and_its_ties_are_reported(whole: Headli
     gaps = [a - b for a in ELO.values() for b in ELO.values() if a != b]
     shown = Shown(question="", response_a="a", response_b="b", system="", user="")
     judges = [
-        NoisyBradleyTerry(
-            strengths={"a": gap / ELO_A_LOGIT, "b": 0.0},
-            position_bias=BIAS,
-            tie_rate=TIES,
-        )
+        dataclasses.replace(JUDGE, strengths={"a": gap / ELO_A_LOGIT, "b": 0.0})
         for gap in gaps
     ]
     chances = [judge.chances(shown) for judge in judges]
     first, ties = sum(c["A"] for c in chances), sum(c["TIE"] for c in chances)
     for quality in whole.ran.read("manifest.json")["judge_quality"]:
-        n = 2 * quality["n_two_order"]
-        assert quality["first_shown_rate"] == pytest.approx(
-            first / (len(gaps) - ties), abs=3 * 0.5 / math.sqrt(n)
-        )
-        assert quality["tie_rate"] == pytest.approx(
-            ties / len(gaps), abs=3 * 0.3 / math.sqrt(n)
-        )
+        error = 3 / math.sqrt(2 * quality["n_two_order"])
+        expected = first / (len(gaps) - ties)
+        assert quality["first_shown_rate"] == pytest.approx(expected, abs=0.5 * error)
+        assert quality["tie_rate"] == pytest.approx(ties / len(gaps), abs=0.3 * error)
 
 
 def test_the_bill_is_the_servers_to_the_token(whole: Headline):
@@ -190,48 +155,28 @@ def test_the_bill_is_the_servers_to_the_token(whole: Headline):
     assert f"spent ${usage['dollars']:.4f} (calibration $" in whole.ran.err
 
 
-def test_the_plan_is_shown_before_anything_is_paid(whole: Headline):
-    assert whole.ran.err.index(
-        "plan: judge claude-opus-5-5, cap $100"
-    ) < whole.ran.err.index("prompt cache:")
-
-
-def test_a_second_run_sends_nothing_and_concludes_the_same(whole: Headline):
+def test_what_is_stored_is_rated_again_without_a_query(whole: Headline):
+    """The same, at another K, and without a key."""
     before = whole.n_posts
     again = whole.again()
-    assert whole.n_posts == before
     assert again.read("ratings.json") == whole.ran.read("ratings.json")
     assert again.read("manifest.json")["usage"]["dollars"] == 0
-
-
-def test_without_a_key_what_is_stored_is_rated_all_the_same(whole: Headline):
-    arguments = (
-        "mode=headline",
-        f"judge.base_url={whole.server.url}",
-        "recorded_dir=responses",
-        "tracker=local",
-    )
-    assert attempt(*arguments, folder=whole.ran.folder).code == 0
-
-
-def test_another_k_judges_nothing(whole: Headline):
-    before = whole.n_posts
     whole.again("elo.k=4", "elo.n_perms=50")
+    url = f"judge.base_url={whole.server.url}"
+    given = ("mode=headline", url, "recorded_dir=responses", "tracker=local")
+    assert attempt(*given, folder=whole.ran.folder).code == 0
     assert whole.n_posts == before
 
 
 def test_an_edited_gold_answer_is_judged_anew_and_nothing_else_is(whole: Headline):
     """One prompt has six pairs, each in two orders, and factuality alone shows the gold answer."""
-    rows = [json.loads(line) for line in BANK.read_text(encoding="utf-8").splitlines()]
+    rows = [row for _, row in read_jsonl(BANK)]
     edited = next(row for row in rows if "gold_answer" in row)
     edited["gold_answer"] += " Give it slowly."
-    bank = whole.ran.folder / "bank.jsonl"
-    bank.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_jsonl(whole.ran.folder / "bank.jsonl", rows)
     before = set(whole.server.meter.billed)
     again = whole.again("prompts.bank_path=bank.jsonl")
     assert len(set(whole.server.meter.billed) - before) == 12
     usage = again.read("manifest.json")["usage"]
-    assert (usage["judge_calls"], list(usage["dollars_by_dimension"])) == (
-        12,
-        ["factuality"],
-    )
+    assert usage["judge_calls"] == 12
+    assert list(usage["dollars_by_dimension"]) == ["factuality"]
