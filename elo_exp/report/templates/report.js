@@ -54,7 +54,7 @@ let position = 0;
 
 function element(tag, properties, ...children) {
   const node = Object.assign(document.createElement(tag), properties);
-  node.append(...children.filter((child) => child != null));
+  node.append(...children);
   return node;
 }
 
@@ -142,12 +142,11 @@ function show(index) {
       element("p", { className: "text", textContent: order.reason || "No reason given." }),
     ),
   );
+  const { reference } = comparison.prompt;
   document.querySelector("#one").replaceChildren(
     element("p", { className: "small", textContent: [comparison.prompt.id, comparison.prompt.stratum, comparison.dimension].join(" · ") }),
     element("h3", { className: "text", textContent: comparison.prompt.text ?? comparison.prompt.id }),
-    comparison.prompt.reference
-      ? element("p", { className: "notice text", textContent: `Reference: ${comparison.prompt.reference}` })
-      : null,
+    ...(reference ? [element("p", { className: "notice text", textContent: `Reference: ${reference}` })] : []),
     element("div", { className: "two" }, ...answers),
     element("h3", { textContent: `Judge: ${name(comparison, comparison.outcome)}` }),
     element("ol", {}, ...orders),
