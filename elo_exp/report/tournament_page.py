@@ -11,7 +11,7 @@ from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.power import Precision
 from elo_exp.analysis.standings import Standings
-from elo_exp.analysis.win_rates import shares
+from elo_exp.analysis.win_rates import WinRate
 from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard
 from elo_exp.records import Plot
 from elo_exp.report import viewer
@@ -32,8 +32,7 @@ class Cell:
     """How often the row of a matrix beats its column, ties counting half."""
 
     share: float
-    std_error: float | None
-    n_games: int
+    n_battles: int
     is_significant: bool
 
 
@@ -50,7 +49,7 @@ class Dimension:
     finding: Finding
     checks: Sequence[Check]
     pairs: Sequence[Difference]
-    cells: Mapping[tuple[str, str], Cell]
+    cells: Mapping[tuple[str, str], Cell]  # of the entrants that a matrix shows
     win_rate: Mapping[str, float]  # mean over opponents
     precision: Precision | None
     elo: Mapping[float, Leaderboard]  # by K
@@ -164,7 +163,8 @@ def dimension(
     leaders = rated[:2] if tuple(rated[:2]) in significant else []
     found = checks(battles, diagnosis, quality, leaders)
     n_prompts = battles.n_prompts() if battles.names_prompts() else None
-    cells = _cells(standings, name, pairs)
+    rates = [rate for rate in standings.win_rates if rate.dimension == name]
+    first = [r.model for r in board.ratings[:MAX_MATRIX]] if board else []
     precisions = standings.precision.get(method or "", ())
     return Dimension(
         name=name,
@@ -176,8 +176,8 @@ def dimension(
         finding=finding(board, pairs, found, n_prompts=n_prompts),
         checks=found,
         pairs=pairs,
-        cells=cells,
-        win_rate=_win_rates(cells),
+        cells=_cells(rates, first, pairs),
+        win_rate=_win_rates(rates),
         precision=next((p for p in precisions if p.dimension == name), None),
         elo=standings.elo[name],
         elo_limit=standings.elo_limit[name],
@@ -186,27 +186,35 @@ def dimension(
 
 
 def _cells(
-    standings: Standings, dimension: str, pairs: Iterable[Difference]
+    rates: Iterable[WinRate], models: Sequence[str], pairs: Iterable[Difference]
 ) -> dict[tuple[str, str], Cell]:
-    """Both directions of every pair that met."""
-    battles = standings.battles[dimension]
+    """Both directions of every pair of these models that met."""
     significant = {frozenset((d.higher, d.lower)) for d in pairs if d.significant}
-    cells = {}
-    for (a, b), found in shares(battles, use="consistent", ties="half").items():
-        for row, column, share in ((a, b, found.share), (b, a, 1.0 - found.share)):
-            cells[row, column] = Cell(
-                share=share,
-                std_error=found.std_error,
-                n_games=found.n_games,
-                is_significant=frozenset((a, b)) in significant,
-            )
+    shown, cells = set(models), {}
+    for rate in rates:
+        pair = rate.entrant_a, rate.entrant_b
+        if not shown.issuperset(pair):
+            continue
+        n, share = _battles_and_share(rate)
+        for names, own in ((pair, share), (pair[::-1], 1.0 - share)):
+            is_significant = frozenset(pair) in significant
+            cells[names] = Cell(share=own, n_battles=n, is_significant=is_significant)
     return cells
 
 
-def _win_rates(cells: Mapping[tuple[str, str], Cell]) -> dict[str, float]:
+def _battles_and_share(rate: WinRate) -> tuple[int, float]:
+    """How many battles a pair had, and the share that its first won, a tie being half a win."""
+    n = rate.a_wins + rate.b_wins + rate.ties
+    return n, (rate.a_wins + 0.5 * rate.ties) / n
+
+
+def _win_rates(rates: Iterable[WinRate]) -> dict[str, float]:
+    """The mean over opponents."""
     against: dict[str, list[float]] = {}
-    for (row, _), cell in cells.items():
-        against.setdefault(row, []).append(cell.share)
+    for rate in rates:
+        _, share = _battles_and_share(rate)
+        against.setdefault(rate.entrant_a, []).append(share)
+        against.setdefault(rate.entrant_b, []).append(1.0 - share)
     return {model: sum(some) / len(some) for model, some in against.items()}
 
 
