@@ -124,32 +124,20 @@ def test_a_merged_store_brings_its_judges(store: Store, tmp_path: Path):
 def test_a_second_judge_of_a_run_is_compared_with_the_first(tmp_path: Path):
     """The second judge reverses every tenth battle."""
     first = run(*QUICK, folder=tmp_path)
-    battles = first.rows("battles.jsonl")
     turned = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}
-    rows = [
-        row | {"winner": turned[row["winner"]] if i % 10 == 0 else row["winner"]}
-        for i, row in enumerate(battles)
-    ]
-    for row in rows:
-        del row["verdict_ab"], row["verdict_ba"]
-    write_jsonl(tmp_path / "second.jsonl", rows)
-    n_turned = sum(
-        row["winner"] != old["winner"] for row, old in zip(rows, battles, strict=True)
-    )
-
-    second = run(
-        *QUICK, "judge=replay", f"judge.path={tmp_path}/second.jsonl", folder=tmp_path
-    )
-    ratings, n = second.read("ratings.json"), len(battles)
+    rows, n_turned = [], 0
+    for i, row in enumerate(first.rows("battles.jsonl")):
+        winner = turned[row["winner"]] if i % 10 == 0 else row["winner"]
+        n_turned += winner != row["winner"]
+        rows.append(row | {"winner": winner, "verdict_ab": None})
+    path = write_jsonl(tmp_path / "second.jsonl", rows)
+    second = run(*QUICK, "judge=replay", f"judge.path={path}", folder=tmp_path)
+    assert first.read("ratings.json")["agreement_between_judges"] == []
+    ratings, n = second.read("ratings.json"), len(rows)
     (found,) = ratings["agreement_between_judges"]
     assert (found["first"], found["second"]) == ("replay", "lexical")
     assert (found["dimension"], found["n_comparisons"]) == ("factuality", n)
     assert found["agreement"] == pytest.approx(1 - n_turned / n)
     (rank,) = ratings["rank_correlation_between_judges"]
     assert (rank["n_models"], rank["dimension"]) == (4, "factuality")
-    share = f"{found['agreement']:.0%}"
-    assert (
-        f"replay and lexical say the same of {share} of {n} pairs, kappa" in second.out
-    )
-    assert first.read("ratings.json")["agreement_between_judges"] == []
-    assert second.read("manifest.json")["usage"]["judge_calls"] == 2 * n
+    assert f"replay and lexical say the same of {found['agreement']:.0%}" in second.out
