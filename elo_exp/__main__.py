@@ -15,7 +15,7 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import hydra
@@ -81,8 +81,7 @@ def run(prepared: config.Job, info: RunInfo, store: Store) -> tuple[Report, str 
     """
     settings, experiment = prepared.settings, prepared.experiment
     draws = settings.figures if settings.figures is not None else info.group is None
-    chosen = "; ".join(f"{name} {label}" for name, label in info.labels.items())
-    logger.info("%s: %s", settings.name, chosen or "asks nobody")
+    logger.info("%s: %s", settings.name, _summary(info.labels) or "no judge")
     with settings.tracker.open(info) as tracked:
         files, weights = input_files(experiment), weight_files(experiment)
         with Manifest(info, store.usage, files, weights) as manifest:
@@ -101,6 +100,17 @@ def run(prepared: config.Job, info: RunInfo, store: Store) -> tuple[Report, str 
         _track(tracked, report, store, plots, tables=draws or info.group is None)
         tracked.log_files(info.run_dir, written)
         return report, tracked.where
+
+
+def _summary(labels: Mapping[str, str]) -> str:
+    """Such as "4 entrants, 3 dimensions, judge lexical"."""
+    counts = [
+        f"{len(labels[name].split(', '))} {name}"
+        for name in ("entrants", "dimensions")
+        if name in labels
+    ]
+    judge = [f"judge {labels['judge_model']}"] if "judge_model" in labels else []
+    return ", ".join([*counts, *judge])
 
 
 def _places(report: Report, info: RunInfo, tracked_at: str | None) -> list[str]:

@@ -24,7 +24,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tests.commands import LOCAL, QUICK, Ran, run, start
+from tests.commands import LOCAL, QUICK, Ran, attempt, run, start
 from tests.data import shared_data
 
 N_PROMPTS = 143  # 93 of them with a reference answer
@@ -145,6 +145,9 @@ COLUMNS = {
         *["model_a", "model_b", "winner", "source", "question_id", "judge_model"],
         *["dimension", "verdict_ab", "verdict_ba", "equal_answers"],
     ],
+    "strata.csv": [
+        *["dimension", "stratum", "model", "rating", "ci_low", "ci_high", "n_battles"],
+    ],
     "pairwise_winrates.csv": [
         *["dimension", "entrant_a", "entrant_b", "a_wins", "b_wins", "ties"],
         "inconsistent",
@@ -175,6 +178,29 @@ def test_without_figures_the_rest_is_the_same(small: Ran):
     assert set(artifacts(plain.run_dir)) == set(artifacts(small.run_dir)) - drawn
     assert plain.read("ratings.json") == small.read("ratings.json")
     assert "<svg" not in (plain.run_dir / "report.html").read_text(encoding="utf-8")
+
+
+def test_ratings_are_compared_between_the_sources_of_the_prompts(demo: Ran):
+    """In calibration hedges are right on curated prompts alone; factuality has none of these."""
+    judge = demo.read("ratings.json")["judge"]
+    found = {name: judge[name]["strata"] for name in DIMENSIONS}
+    assert found["factuality"]["n_prompts"] == [24, 69]
+    assert found["factuality"]["p_value"] > 0.05
+    assert found["calibration"]["p_value"] < 0.001
+    gap = found["calibration"]["most_varied_gap"]["gaps"]
+    assert len({value > 0 for value in gap.values()}) == 2
+    page = (demo.run_dir / "report.html").read_text(encoding="utf-8")
+    assert "Ratings differ between strata" in page
+    assert "No evidence that ratings differ between strata" in page
+
+
+def test_any_column_of_the_bank_may_be_the_stratum(small: Ran):
+    by = run(*LOCAL, "stratum=subject", "figures=false", folder=small.folder)
+    subjects = {row["stratum"] for row in table(by.run_dir / "strata.csv")}
+    assert len(subjects) > 2
+    refused = attempt(*LOCAL, "stratum=topic", folder=small.folder)
+    assert refused.code == 2
+    assert "stratum: found no column 'topic' in" in refused.err
 
 
 def test_every_pair_is_judged_in_both_orders_on_every_prompt_of_a_dimension(demo: Ran):
@@ -507,8 +533,9 @@ def test_rating_the_battles_file_by_dimension_gives_the_same_ratings(demo: Ran):
     rated = run(*given, "battles_columns.dimension=dimension", folder=demo.folder)
     whole = demo.read("ratings.json")
     for found in whole["judge"].values():  # what takes the texts to know
-        assert {"length", "repeats", "known_order"} <= set(found)
-        del found["length"], found["repeats"], found["known_order"]
+        assert {"length", "repeats", "known_order", "strata"} <= set(found)
+        for name in ("length", "repeats", "known_order", "strata"):
+            del found[name]
     assert rated.read("ratings.json") == numbers(whole)
     assert rated.read("elo_results.json") == numbers(demo.read("elo_results.json"))
     assert (rated.run_dir / "pairwise_winrates.csv").read_bytes() == (

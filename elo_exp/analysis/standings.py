@@ -24,6 +24,7 @@ from elo_exp.analysis.judge_bias import (
 )
 from elo_exp.analysis.known_order import known_order
 from elo_exp.analysis.power import Precision, precision
+from elo_exp.analysis.strata import by_stratum, heterogeneity, most_varied_gap
 from elo_exp.analysis.transitivity import (
     ResidualWins,
     cycles,
@@ -36,6 +37,7 @@ from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Comparison, Judgment
 
+_OF_A_STRATUM = ("model", "rating", "ci_low", "ci_high", "n_battles")  # of a Rating
 _SEED = 20260425  # of the draws behind rank sets, the same for every leaderboard
 
 
@@ -169,6 +171,41 @@ def with_texts(
             **standings.diagnoses[dimension],
             "length": dataclasses.asdict(length),
             "repeats": repeats.to_dict(),
+        }
+    return dataclasses.replace(standings, diagnoses=diagnoses)
+
+
+def with_strata(
+    standings: Standings,
+    strata: Mapping[str, str],
+    rate: Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]],
+) -> Standings:
+    """Add the ratings on each stratum of the prompts, and a test whether they differ.
+
+    strata  of each prompt, by its id
+    rate    the method of the ratings
+    """
+    diagnoses = {}
+    for dimension, battles in standings.battles.items():
+        test = heterogeneity(battles, strata, dimension=dimension, use="both")
+        parts = by_stratum(battles, strata) if len(test.strata) > 1 else {}
+        boards = rate(parts)
+        rows = [
+            {"stratum": stratum} | {name: getattr(row, name) for name in _OF_A_STRATUM}
+            for stratum, board in boards.items()
+            for row in board.ratings
+        ]
+        varied = most_varied_gap(
+            {
+                stratum: {
+                    r.model: r.rating for r in board.ratings if r.rating is not None
+                }
+                for stratum, board in boards.items()
+            }
+        )
+        diagnoses[dimension] = {
+            **standings.diagnoses[dimension],
+            "strata": {**test.to_dict(), "ratings": rows, "most_varied_gap": varied},
         }
     return dataclasses.replace(standings, diagnoses=diagnoses)
 

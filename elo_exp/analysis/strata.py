@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -69,6 +71,27 @@ def heterogeneity(
         chi_square=statistic,
         p_value=p_value,
     )
+
+
+def most_varied_gap(
+    ratings: Mapping[str, Mapping[str, float]],
+) -> dict[str, Any] | None:
+    """Return the pair of models whose gap varies most between strata, and its gap on each.
+
+    ratings  by stratum and model
+    """
+    models = sorted({model for by_model in ratings.values() for model in by_model})
+    varied, found = 0.0, None
+    for a, b in combinations(models, 2):
+        gaps = {
+            stratum: by_model[a] - by_model[b]
+            for stratum, by_model in ratings.items()
+            if a in by_model and b in by_model
+        }
+        spread = max(gaps.values()) - min(gaps.values()) if len(gaps) > 1 else 0.0
+        if spread > varied:
+            varied, found = spread, {"model_a": a, "model_b": b, "gaps": gaps}
+    return found
 
 
 def _codes(battles: Battles, strata: Mapping[str, str]) -> tuple[list[str], Index]:

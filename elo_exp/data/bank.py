@@ -92,6 +92,24 @@ def _prompt(place: str, row: Mapping[str, Any]) -> Prompt:
     return Prompt.from_dict({**row, "tags": tuple(tags)})
 
 
+def strata(path: Path, column: str) -> dict[str, str]:
+    """Return each prompt's value of a column, by prompt_id.
+
+    Raises UserError for a column that no row has.
+    """
+    rows = [row for _, row in read_texts(path)]
+    if not any(column in row for row in rows):
+        known = ", ".join(sorted({name for row in rows for name in row}))
+        raise UserError(
+            f"stratum: found no column {column!r} in {path}. Choose one of {known}."
+        )
+    return {
+        row["prompt_id"]: str(row[column])
+        for row in rows
+        if row.get(column) is not None
+    }
+
+
 def select(
     prompts: Sequence[Prompt], strata: Mapping[str, int] | None, *, seed: int
 ) -> list[Prompt]:

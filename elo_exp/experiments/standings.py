@@ -39,7 +39,7 @@ def report(
         facts={**facts, "headline_std_error": std_error},
         artifacts=[*written, *artifacts.write_standings(run_dir, standings)],
         metrics=artifacts.metrics(standings, quality),
-        tables=tables or {},
+        tables={**(tables or {}), "strata": artifacts.strata_rows(standings)},
         series=_traces(standings),
         figures=lambda: _figures(standings),
         page=lambda title, manifest, figures: tournament_page.page(

@@ -40,6 +40,7 @@ class Tournament(Judged):
     rubric: dict[str, Rubric]
     elo: EloMethod
     rating: dict[str, RatingMethod]
+    stratum: str | None  # column of the bank; None: no strata
     sweep_pair: list[str] | None  # whose difference a sweep draws; None: the two best
 
     @property
@@ -83,6 +84,9 @@ class Tournament(Judged):
         found = standings.with_texts(
             found, comparisons, judgments, initial_rating=self.elo.initial_rating
         )
+        if self.stratum is not None:
+            strata = bank.strata(Path(self.prompts.bank_path), self.stratum)
+            found = standings.with_strata(found, strata, self._primary.rate)
         found = standings.with_known_order(found, self._known_orders())
         others = pipeline.other_judges(comparisons, self._rubrics, self.judge, store)
         found = self._with_judges(found, others)
@@ -144,6 +148,8 @@ class Tournament(Judged):
                 "rubric: none is chosen. Choose at least one: 'rubric=[factuality]'."
             )
         check_dimensions(self._rubrics)
+        if self.stratum is not None:
+            bank.strata(Path(self.prompts.bank_path), self.stratum)
         _, prompts = self._prompts()
         for rubric in self._rubrics:
             if not any(map(rubric.applies_to, prompts)):
@@ -226,8 +232,12 @@ class Tournament(Judged):
             for dimension, some in _battles(judgments).items():
                 if len(some):
                     by_judge[dimension][judge] = some
-        method = next(iter(self.rating.values()), self.elo)
-        return standings.with_judges(found, by_judge, method.rate)
+        return standings.with_judges(found, by_judge, self._primary.rate)
+
+    @property
+    def _primary(self) -> RatingMethod:
+        chosen = [*self.rating.values(), self.elo]
+        return self.rating.get("bradley_terry", chosen[0])
 
 
 def _battles(judgments: Judgments) -> dict[str, Battles]:

@@ -49,6 +49,8 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
         ),
         write_json(run_dir / "ratings.json", ratings_json(standings)),
     ]
+    if strata := strata_rows(standings):
+        written.append(write_csv(run_dir / "strata.csv", strata))
     if any(len(some.models) > _MAX_MODELS for some in standings.battles.values()):
         every = [
             {"method": method, **pair.to_dict()}
@@ -57,6 +59,15 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
         ]
         written.append(write_csv(run_dir / "differences.csv", every))
     return written
+
+
+def strata_rows(standings: Standings) -> list[dict[str, Any]]:
+    """Return the ratings on each stratum of the prompts."""
+    return [
+        {"dimension": dimension, **row}
+        for dimension, found in standings.diagnoses.items()
+        for row in found.get("strata", {}).get("ratings", ())
+    ]
 
 
 def write_plots(run_dir: Path, plots: Sequence[Plot]) -> list[Path]:

@@ -17,6 +17,7 @@ _COLUMNS = 100
 _NAME = 18, 34  # characters of a name, at least and at most
 _PLOT = 34  # characters of the scale of intervals
 _MAX_ROWS = 12  # entrants of a dimension: of more, the first ten and the last
+_ALPHA = 0.05  # of the test whether strata differ
 _MAX_WARNINGS = 4
 _MAX_JUDGES = 6  # pairs of judges
 _MAX_ON_A_LINE = 4  # entrants by a further method
@@ -179,6 +180,16 @@ def _quality(dimensions: Sequence[Dimension]) -> Iterator[str]:
         + ", ".join(f"{dimension} {percent(check.value)}" for dimension, check in some)
         for name, some in failed.items()
     ]
+    differing = [
+        d.name
+        for d in dimensions
+        if (p := d.diagnosis.get("strata", {}).get("p_value")) is not None
+        and p < _ALPHA
+    ]
+    if differing:
+        warnings.append(
+            f"ratings differ between strata in {names(differing)}; see By stratum"
+        )
     yield from (_labelled("warning", line) for line in warnings[:_MAX_WARNINGS])
     if more := warnings[_MAX_WARNINGS:]:
         yield _labelled("warning", f"{len(more)} more in the report")
