@@ -234,6 +234,17 @@ def test_the_covariance_is_that_of_the_ratings():
     assert (board.n_clusters, board.interval) == (40, "prompt-clustered")
 
 
+def test_a_model_that_does_as_well_on_every_prompt_leaves_the_others_their_errors():
+    """c ties with both; a wins two of three from b, and what c gains on one it loses on the other."""
+    some = [battle(a, "c", "tie", question_id=f"q{q}") for a in "ab" for q in range(9)]
+    some += [
+        battle("a", "b", f"model_{'aab'[q % 3]}", question_id=f"q{q}") for q in range(9)
+    ]
+    a, b, c = (rate(some).row(model) for model in "abc")
+    assert c.std_error == pytest.approx(0, abs=1e-6)
+    assert a.std_error == pytest.approx(b.std_error) and (a.std_error or 0) > 10
+
+
 @INTERVALS
 @pytest.mark.parametrize("verdict", ["tie", "model_a"])
 @pytest.mark.parametrize("n", [1, 20])
