@@ -244,15 +244,20 @@ def test_beside_every_k_stands_how_far_elo_has_gone(rated: Ran) -> None:
     assert {row["converged"] for row in elo["by_k"]} == {False}
 
 
+def rate_seven_to_three(folder: Path, name: str, *overrides: str, **how: Any) -> Ran:
+    """A is called `name`."""
+    rows = [row(a.replace("A", name), b, w) for a, b, w in SEVEN_TO_THREE]
+    path = write_table(folder / "battles.jsonl", rows)
+    given = (f"battles={path}", "elo.n_bootstraps=0", *overrides)
+    return run(*RATE, *given, folder=folder, **how)
+
+
 def test_the_console_shows_the_method_that_was_chosen_within_100_columns(
     tmp_path: Path,
 ) -> None:
     """Of a long name it shows the beginning and the end."""
-    long = "a-model/" + "with-a-name-" * 8 + "9"
-    battles_ = [row(a.replace("A", long), b, w) for a, b, w in SEVEN_TO_THREE]
-    path = write_table(tmp_path / "battles.jsonl", battles_)
-    words = ["rating=[davidson]", "elo.n_bootstraps=0"]
-    out = run(*RATE, f"battles={path}", *words, folder=tmp_path).out
+    name = "a-model/" + "with-a-name-" * 8 + "9"
+    out = rate_seven_to_three(tmp_path, name, "rating=[davidson]").out
     assert "Davidson" in out
     assert "Bradley-Terry" not in out
     line = next(line for line in out.splitlines() if "●" in line)
@@ -260,44 +265,25 @@ def test_the_console_shows_the_method_that_was_chosen_within_100_columns(
     assert max(map(len, out.partition("files  ")[0].splitlines())) <= 100
 
 
-def test_resamples_of_a_dimension_with_a_slash_stay_in_the_run_folder(
-    tmp_path: Path,
-) -> None:
-    winners = ("model_a", "model_b") * 3
-    some = [
-        Battle(model_a="ann", model_b="bob", winner=w, question_id=str(i))
-        for i, w in enumerate(winners)
-    ]
-    boards = bradley_terry("bootstrap").rate(
-        by_dimension({"a/b": some, "x/../../up": some})
-    )
-    names = {
-        path.relative_to(tmp_path).as_posix()
-        for path in write_bootstraps(tmp_path, boards)
-    }
-    assert names == {
-        "bootstrap_ratings_a%2Fb.csv",
-        "bootstrap_ratings_x%2F..%2F..%2Fup.csv",
-    }
-
-
 def test_a_console_without_the_characters_of_a_table_gets_their_escapes(
     tmp_path: Path,
 ) -> None:
-    path = write_table(
-        tmp_path / "battles.jsonl",
-        [row(a.replace("A", "µ"), b, w) for a, b, w in SEVEN_TO_THREE],
-    )
-    ran = run(
-        *RATE,
-        f"battles={path}",
-        "elo.n_bootstraps=0",
-        folder=tmp_path,
-        anew=True,
-        PYTHONIOENCODING="ascii",
-    )
-    assert r"(\xb1 Monte Carlo error" in ran.out
-    assert any(r"\xb5" in line.split() for line in ran.out.splitlines())
+    out = rate_seven_to_three(tmp_path, "µ", anew=True, PYTHONIOENCODING="ascii").out
+    assert r"(\xb1 Monte Carlo error" in out
+    assert any(r"\xb5" in line.split() for line in out.splitlines())
+
+
+def test_resamples_of_a_dimension_with_a_slash_stay_in_the_run_folder(
+    tmp_path: Path,
+) -> None:
+    some = [
+        Battle(model_a="ann", model_b="bob", winner=w, question_id=str(i))
+        for i, w in enumerate(("model_a", "model_b") * 3)
+    ]
+    battles = by_dimension({"a/b": some, "x/../../up": some})
+    written = write_bootstraps(tmp_path, bradley_terry("bootstrap").rate(battles))
+    names = ("a%2Fb", "x%2F..%2F..%2Fup")
+    assert written == [tmp_path / f"bootstrap_ratings_{name}.csv" for name in names]
 
 
 def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
