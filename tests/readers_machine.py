@@ -83,11 +83,6 @@ MADE_SMALL: dict[str, dict[str, object]] = {
         "HIDDEN, LAYERS, INNER, VOCABULARY": "64, 4, 64, 256",
         "SHORT, LONG, REPEATS": "2, 8, 1",
     },
-    "tests/benchmarks/bench_sweep.py": {
-        "KS": "(8, 16)",
-        "N_PERMS": "(10,)",
-        "TRACKERS": '("local",)',
-    },
 }
 
 # What stands in a command for something of the reader's, or for a machine that is not here -> what is here.
@@ -144,8 +139,7 @@ FIRST = [
 # Of a command, the first of these that is in it -> what it says. Those with none of them name their run folder.
 SAYS = {
     "make bench-generate": r"tokens/s .* equal answers(.*\n)+.* speculative",
-    "make bench-oracle": r"us a row and estimate\n +400 ",
-    "bench_sweep": r"^tracker=local: 2 jobs; .* 0 in the others$",
+    "make bench-oracle": r"compat=cje-0.3\n +400 ",
     "build_bank": r"^my_bank.jsonl: 24 medmcqa_open, 69 medqa, 4 curated$",
     "jupytext": r"Writing notebooks/judge_audit.ipynb",
     "pre-commit": r"installed at .git/hooks/pre-commit",
@@ -273,7 +267,7 @@ def ended_well(done: Done) -> None:
     ):
         assert re.search(expected, ran.out, re.MULTILINE), ran.out
         return
-    run_dir = Path(re.findall(r"(?m)^/.*/outputs/[\w-]+$", ran.out)[-1])
+    run_dir = Path(re.findall(r"(?m)^files +(/.*/outputs/[\w-]+)$", ran.out)[-1])
     assert json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))[
         "finished_at"
     ]
