@@ -177,15 +177,6 @@ def test_shards_answer_each_prompt_once_and_together_all(models, tmp_path):
     assert (usage.responses_generated, usage.responses_stored) == (0, 5)
 
 
-def test_a_shard_is_a_run_that_answers_and_stops(tmp_path):
-    """The second of three shares of 143 prompts is 48, from each of the four probes."""
-    for counts in ("192 responses made", "0 responses made, 192 were there"):
-        shard = run("shard=1/3", folder=tmp_path)
-        line = f"shard 1/3: {counts}; run without shard= to judge"
-        assert shard.out.splitlines()[0] == line
-        assert not (shard.run_dir / "ratings.json").exists()
-
-
 # A tournament of models, killed and resumed
 
 BLOCK = """
