@@ -228,7 +228,7 @@ def test_batches_of_a_killed_run_are_listed_planned_collected_and_not_paid_again
 
         planned = attempt(*run, "plan=true", folder=tmp_path)
         assert re.search(r"factuality +6 +12 +0 +0 ", planned.out)
-        assert "12 queries are in batches that have been submitted" in planned.out
+        assert "replies are collected, not paid again" in planned.out
 
         wait = ("experiment=store", *at(server), "store.action=wait")
         keyless = attempt(*wait, folder=tmp_path, **here)
