@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from elo_exp.analysis.win_rates import win_rates
 from elo_exp.data import bank
 from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.pairing import pair_up
-from elo_exp.judges.lexical import LexicalJudge, hedging, overlap, specificity
+from elo_exp.judges.lexical import hedging, overlap, specificity
 from elo_exp.records import Comparison, JudgeReply, JudgeRequest, Judgment
 from elo_exp.store.store import Store
 from tests.data import BANK, DIMENSIONS, PROBES, shipped
@@ -279,12 +278,3 @@ def test_a_position_effect_flips_its_share_of_the_judgments_and_no_others(
     for dimension in DIMENSIONS:
         for before, after in zip(demo[dimension], affected[dimension], strict=True):
             assert after.inconsistent or after.winner == before.winner
-
-
-def test_its_cache_key_has_every_setting():
-    names = {field.name for field in dataclasses.fields(LexicalJudge)}
-    assert LEXICAL.cache_key() == {
-        **{name: getattr(LEXICAL, name) for name in names},
-        "judge": "lexical",
-        "version": 1,
-    }

@@ -7,6 +7,7 @@ a real judge must beat; its verdicts say nothing about medicine.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -71,15 +72,7 @@ class LexicalJudge:
     key_fields = ("prompt_id",)  # for the draw of the position effect
 
     def cache_key(self) -> Mapping[str, Any]:
-        return {
-            "judge": "lexical",
-            "version": VERSION,
-            "signals": self.signals,
-            "default_signal": self.default_signal,
-            "margin": self.margin,
-            "position_effect": self.position_effect,
-            "seed": self.seed,
-        }
+        return {"judge": "lexical", "version": VERSION, **dataclasses.asdict(self)}
 
     def answer(
         self, requests: Sequence[JudgeRequest], store: Store
@@ -182,16 +175,12 @@ def letter_similarity(shown: Item, text: str) -> float:
 
     Without a reference, the question takes its place.
     """
-    wanted, found = (
-        _letter_pairs(shown.gold_answer or shown.prompt_text),
-        _letter_pairs(text),
-    )
+    wanted = _letter_pairs(shown.gold_answer or shown.prompt_text)
+    found = _letter_pairs(text)
     lengths = math.hypot(*wanted.values()) * math.hypot(*found.values())
-    return (
-        min(sum(n * found[pair] for pair, n in wanted.items()) / lengths, 1.0)
-        if lengths
-        else 0.0
-    )
+    if not lengths:
+        return 0.0
+    return min(sum(n * found[pair] for pair, n in wanted.items()) / lengths, 1.0)
 
 
 SIGNALS: Mapping[str, Callable[[Comparison | Item, str], float]] = {
