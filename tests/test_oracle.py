@@ -134,6 +134,30 @@ def reported(tmp_path: Path) -> Report:
     return oracle.report(analysed(sample()), truth(), [], tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("shift", "said"),
+    [(0.0, "No clear best policy: clone is"), (-0.1, "clone is best: 0.763, 0.102")],
+)
+def test_a_policy_is_best_only_where_its_interval_lies_above_all_others(
+    shift: float, said: str, tmp_path: Path
+):
+    """The two that may be reported are .002 apart; by .1 more they are clearly apart."""
+    found = analysed(sample())
+    moved = tuple(
+        dataclasses.replace(
+            e, value=e.value + shift, ci_low=e.ci_low + shift, ci_high=e.ci_high + shift
+        )
+        if e.policy == "parallel_universe_prompt" and e.value is not None
+        else e
+        for e in found.estimates
+    )
+    report = oracle.report(
+        dataclasses.replace(found, estimates=moved), truth(), [], tmp_path
+    )
+    assert report.page is not None
+    assert said in Reader(report.page("run", {}, [])).said
+
+
 def test_metrics_omit_what_is_refused(reported: Report):
     found = reported.metrics
     assert found["refused/unhelpful/direct"] == 1.0

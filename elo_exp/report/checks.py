@@ -61,19 +61,20 @@ def checks(
 
 
 def _flips(battles: Battles, quality: JudgeQuality | None) -> Iterator[Check]:
-    both_orders = battles.both_orders()
-    n, of = int(battles.select(both_orders).is_inconsistent().sum()), both_orders.sum()
     if quality is not None:
         n, of = quality.n_flips, quality.n_two_order
-    if quality is None and not of:
-        return
+    else:
+        both = battles.select(battles.both_orders())
+        n, of = int(both.is_inconsistent().sum()), len(both)
+        if not of:
+            return
     rate = n / of if of else None
     yield Check(
         name="flips",
         state="unchecked" if rate is None else _state(rate <= MAX_FLIPS),
         value=rate,
         n=n,
-        of=int(of),
+        of=of,
     )
 
 
