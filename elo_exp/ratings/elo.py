@@ -56,10 +56,10 @@ class PermutationElo:
 
     The standard error, at `k`, is the scatter of this mean over `n_bootstraps` draws of the prompts
     with replacement, the same draws for every dimension, each averaged over `perms_per_bootstrap`
-    orders; what these few orders add to the scatter is taken off, and what the `n_perms` of the mean
-    add is put on. There is none where no prompt differs from another, nor with `n_bootstraps` 0, nor
-    of a model whose matches were all on one prompt or all ended alike: draws of them cannot show how
-    far off it is.
+    orders; what these few orders add to the scatter is taken off, and what the `n_perms` of the
+    mean add is put on. There is none where no prompt differs from another, nor with `n_bootstraps`
+    0, nor of a model whose matches were all on one prompt or all ended alike: draws of them cannot
+    show how far off it is.
     """
 
     k: K

@@ -125,8 +125,8 @@ class Leaderboard:
 def t_quantile(df: float | Array, *, level: float = 0.95) -> Array:
     """Return the standard errors on each side of an interval, by Student's t.
 
-    An error estimated from n prompts has n - 1 degrees of freedom: with four prompts a 95 % interval
-    is 3.2 standard errors to each side, with 143 it is 1.98 (Cameron and Miller 2015).
+    An error estimated from n prompts has n - 1 degrees of freedom: with four prompts a 95 %
+    interval is 3.2 standard errors to each side, with 143 it is 1.98 (Cameron and Miller 2015).
     """
     return np.asarray(special.stdtrit(df, (1 + level) / 2))
 
@@ -161,7 +161,8 @@ def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
     if fixed < 0 or math.isnan(board.rating[fixed]):
         rated = ", ".join(r.model for r in board.ratings[:5] if r.rating is not None)
         raise UserError(
-            f"baseline_model: {model!r} has no rating here. Expected a rated model, such as {rated}."
+            f"baseline_model: {model!r} has no rating here. Expected a rated model, such as "
+            f"{rated}."
         )
     moved = replace(board, rating=board.rating - board.rating[fixed] + at)
     if board.samples is not None:

@@ -52,8 +52,8 @@ class TieModel(ABC):
 
     The leaderboard's parameters are the tie parameter (`nu`, say), its standard error
     (`nu_std_error`) and the share of games that two equals tie (`p_tie_equal`). Without a tie the
-    parameter is at the end of its range and has no error. Where every game is a tie it has no finite
-    estimate and is left out; the ratings are equal, and how sure that is cannot be told.
+    parameter is at the end of its range and has no error. Where every game is a tie it has no
+    finite estimate and is left out; the ratings are equal, and how sure that is cannot be told.
 
     A model without a finite rating is flagged as in Bradley-Terry. Where results never contradict
     one another, as when of two models one has won and tied but never lost, the likelihood grows for
@@ -115,7 +115,7 @@ class TieModel(ABC):
         )
 
     def fit(self, start: Fit, ties: Array, won: Array) -> Fit:
-        """Fit abilities and the tie parameter to ties and wins (m, m), starting at Bradley-Terry."""
+        """Fit abilities and tie parameter to ties and wins (m, m), starting at Bradley-Terry."""
         m = len(start.theta)
         if not won.any():
             return replace(start, theta=np.zeros(m), covariance=np.full((m, m), np.nan))
@@ -281,7 +281,7 @@ class Davidson(TieModel):
         return math.log(2.0 * tie_share / (1.0 - tie_share))
 
     def curves(self, gap: Array, tie: float) -> Curves:
-        """Log-linear: second derivatives are minus the covariances of what multiplies gap and nu."""
+        """Log-linear: second derivatives are minus covariances of what multiplies gap and nu."""
         exponent = np.stack([-gap / 2.0, np.full_like(gap, tie), gap / 2.0], axis=1)
         value = exponent - np.logaddexp.reduce(exponent, axis=1, keepdims=True)
         lost, tied, won = np.exp(value).T
