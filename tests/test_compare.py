@@ -145,7 +145,7 @@ def test_what_runs_share_and_in_what_they_differ(found: dict[str, Any]):
 def test_every_way_of_reading_it_says_the_same(
     ran: Ran, found: dict[str, Any], folder: Path
 ):
-    assert ran.err.splitlines()[0] == "compare: asks nobody"
+    assert ran.err.splitlines()[0] == "compare: no judge"
     lines = [line.split() for line in ran.out.splitlines()]
     assert lines[0] == ["run", "1:", "pilot"]
     best = next(i for i, line in enumerate(lines) if line[:1] == ["probe_reference"])

@@ -17,6 +17,7 @@ import pytest
 from elo_exp.analysis.agreement import Agreement, RankCorrelation
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.shrinkage import shrink
 from elo_exp.analysis.standings import Standings, rate
 from elo_exp.figures import elo, ratings
 from elo_exp.ratings.bradley_terry import BradleyTerry
@@ -264,11 +265,14 @@ def test_few_prompts_no_test_and_winless_entrants_decide_as_said():
 
 def test_a_leader_is_named_with_the_evidence():
     standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
-    first = standings.differences["bradley_terry"][0]
+    first = shrink(standings.companions["bradley_terry"]["d"])
+    assert first is not None
     said = page(standings).said
-    ahead = f"a leads. It is {first.difference:.0f} points ahead of b (95 % CI"
-    assert f"{ahead} {first.ci_low:.0f} to {first.ci_high:.0f}; Holm p < .001)" in said
-    share = percent(1 / (1 + 10 ** (-first.difference / 400))).replace("\xa0", " ")
+    ahead = f"a leads. It is about {first.gap:.0f} points ahead of b (95 % CI"
+    assert (
+        f"{ahead} {first.gap_low:.0f} to {first.gap_high:.0f}; Holm p < .001)" in said
+    )
+    share = percent(1 / (1 + 10 ** (-first.gap / 400))).replace("\xa0", " ")
     assert f"expected win rate {share}." in said
 
 

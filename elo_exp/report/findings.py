@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elo_exp.analysis.comparisons import Difference
+from elo_exp.analysis.shrinkage import Shrunken
 from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard
 from elo_exp.report.checks import Check
 from elo_exp.report.formats import names
@@ -42,7 +43,10 @@ class Finding:
     n_prompts: int | None
     leader: str | None = None
     second: str | None = None
-    gap: float = 0.0  # rating points
+    gap: float = 0.0  # rating points; shrunken, with its 95 % interval, where possible
+    gap_low: float | None = None
+    gap_high: float | None = None
+    p_best: float | None = None  # of the leader
     evidence: Difference | None = None  # of leader and second
     others: Sequence[str] = ()
     unrated: Sequence[str] = ()
@@ -64,8 +68,11 @@ def finding(
     checks: Sequence[Check] = (),
     *,
     n_prompts: int | None = None,
+    shrunken: Shrunken | None = None,
 ) -> Finding:
     """Decide what may be said of the leader of one dimension.
+
+    Whether the lead is significant is tested without shrinkage; how large it is, is said with it.
 
     pairs      its differences
     n_prompts  None where the battles name none
@@ -99,13 +106,22 @@ def finding(
         case = "open"
     else:
         case = "caution" if reasons else "supported"
+    is_tested = evidence is not None and evidence.p_holm is not None
+    gap = (first.rating or 0.0) - (second.rating or 0.0)
+    low = evidence.ci_low if evidence and is_tested else None
+    high = evidence.ci_high if evidence and is_tested else None
+    if is_tested and shrunken and shrunken.models[:2] == (first.model, second.model):
+        gap, low, high = shrunken.gap, shrunken.gap_low, shrunken.gap_high
     return Finding(
         case=case,
         n_prompts=n_prompts,
         leader=first.model,
         second=second.model,
-        gap=(first.rating or 0.0) - (second.rating or 0.0),
-        evidence=None if evidence is None or evidence.p_holm is None else evidence,
+        gap=gap,
+        gap_low=low,
+        gap_high=high,
+        p_best=float(shrunken.p_best[0]) if shrunken and not level else None,
+        evidence=evidence if is_tested else None,
         others=level or rivals,
         unrated=unrated(board),
         reasons=reasons,

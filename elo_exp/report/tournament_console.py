@@ -23,13 +23,13 @@ _MAX_JUDGES = 6  # pairs of judges
 _MAX_ON_A_LINE = 4  # entrants by a further method
 _CLAIMS = {  # by the case of a finding
     "unrated": "no ranking; fewer than two entrants are linked by wins and losses",
-    "few_prompts": "too few prompts to rank; {leader} is ahead by {gap}",
+    "few_prompts": "too few prompts to rank; {leader} is ahead by about {gap}",
     "level": "{leader} is level with {others}",
-    "unknown": "{leader} is ahead by {gap}; how certain that is, is unknown",
-    "undecided": "no clear winner; {leader} is ahead of {second} by {gap}",
-    "open": "{leader} leads by {gap}; entrants without a rating may be better",
-    "caution": "the judge prefers {leader} by {gap}",
-    "supported": "{leader} leads by {gap}",
+    "unknown": "{leader} is ahead by about {gap}; how certain that is, is unknown",
+    "undecided": "no clear winner; {leader} is ahead of {second} by about {gap}",
+    "open": "{leader} leads by about {gap}; entrants without a rating may be better",
+    "caution": "the judge prefers {leader} by about {gap}",
+    "supported": "{leader} leads by about {gap}",
 }
 _FAILED = {
     "flips": f"verdicts flip with the order (accepted: at most {MAX_FLIPS:.0%})",
@@ -131,7 +131,7 @@ def _plot(rating: Rating, low: float, high: float) -> str:
 def _claim(found: Finding) -> str:
     gap = number(found.gap)
     if found.evidence is not None:
-        low, high = number(found.evidence.ci_low), number(found.evidence.ci_high)
+        low, high = number(found.gap_low), number(found.gap_high)
         p = p_value(found.evidence.p_holm)
         gap += f" [{low}, {high}], p {p if p.startswith('<') else f'= {p}'}"
     return _CLAIMS[found.case].format(

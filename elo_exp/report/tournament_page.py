@@ -10,6 +10,7 @@ from typing import Any
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.power import Precision
+from elo_exp.analysis.shrinkage import Shrunken, shrink
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.win_rates import WinRate
 from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard
@@ -51,10 +52,19 @@ class Dimension:
     pairs: Sequence[Difference]
     cells: Mapping[tuple[str, str], Cell]  # of the entrants that a matrix shows
     win_rate: Mapping[str, float]  # mean over opponents
+    shrunken: Shrunken | None
     precision: Precision | None
     elo: Mapping[float, Leaderboard]  # by K
     elo_limit: Mapping[str, float]
     diagnosis: Mapping[str, Any]
+
+    @property
+    def p_best(self) -> dict[str, float]:
+        """The chance of each entrant that no other is better."""
+        found = self.shrunken
+        return (
+            dict(zip(found.models, found.p_best.tolist(), strict=True)) if found else {}
+        )
 
     @property
     def covered(self) -> dict[float, float]:
@@ -162,6 +172,7 @@ def dimension(
     significant = {(d.higher, d.lower) for d in pairs if d.significant}
     leaders = rated[:2] if tuple(rated[:2]) in significant else []
     found = checks(battles, diagnosis, quality, leaders)
+    shrunken = shrink(board) if board else None
     n_prompts = battles.n_prompts() if battles.names_prompts() else None
     rates = [rate for rate in standings.win_rates if rate.dimension == name]
     first = [r.model for r in board.ratings[:MAX_MATRIX]] if board else []
@@ -173,7 +184,8 @@ def dimension(
         n_prompts=n_prompts,
         board=board,
         others=[other for other in boards.values() if other],
-        finding=finding(board, pairs, found, n_prompts=n_prompts),
+        finding=finding(board, pairs, found, n_prompts=n_prompts, shrunken=shrunken),
+        shrunken=shrunken,
         checks=found,
         pairs=pairs,
         cells=_cells(rates, first, pairs),
