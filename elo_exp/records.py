@@ -321,30 +321,6 @@ class Battle(Record):
     def models(self) -> tuple[str, str]:
         return self.model_a, self.model_b
 
-    @property
-    def is_tie(self) -> bool:
-        return self.winner not in ("model_a", "model_b")
-
-    @property
-    def has_both_orders(self) -> bool:
-        """Both were asked, one apart from the other."""
-        return None not in (self.verdict_ab, self.verdict_ba) and not self.equal_answers
-
-    @property
-    def is_inconsistent(self) -> bool:
-        """Both orders were asked, and they disagree."""
-        return self.has_both_orders and self.verdict_ab != self.verdict_ba
-
-    def results(self, *, use: str) -> tuple[str, ...]:
-        """Return the winners that count as games: of both orders where both were judged, else one."""
-        if (
-            use == "both"
-            and self.verdict_ab is not None
-            and self.verdict_ba is not None
-        ):
-            return self.verdict_ab, self.verdict_ba
-        return (self.winner,)
-
     def to_dict(self) -> dict[str, Any]:
         return {
             name: getattr(self, name) for name in self.__slots__

@@ -129,9 +129,17 @@ def test_law_rows_become_columns_and_rows_again(rows):
     assert some.n_prompts() == len({row.question_id for row in rows} - {None}) + sum(
         row.question_id is None for row in rows
     )
-    for name in ("is_tie", "is_inconsistent"):
-        assert getattr(some, name)().tolist() == [getattr(row, name) for row in rows]
-    assert some.both_orders().tolist() == [row.has_both_orders for row in rows]
+    verdicts = [(row.verdict_ab, row.verdict_ba) for row in rows]
+    both = [
+        None not in pair and not row.equal_answers
+        for row, pair in zip(rows, verdicts, strict=True)
+    ]
+    apart = [
+        is_both and ab != ba for is_both, (ab, ba) in zip(both, verdicts, strict=True)
+    ]
+    assert some.both_orders().tolist() == both
+    assert some.is_inconsistent().tolist() == apart
+    assert some.is_tie().tolist() == [row.winner.startswith("tie") for row in rows]
 
 
 @given(st.lists(ROW, max_size=8))

@@ -144,21 +144,3 @@ def test_swapping_a_comparison_exchanges_entrants_and_responses_and_nothing_else
 def test_a_judgment_cannot_be_won_by_a_third():
     with pytest.raises(ValueError, match="winner 'eve' is neither 'ann' nor 'bob'"):
         judgment("eve")
-
-
-@pytest.mark.parametrize(
-    ("ab", "ba", "inconsistent"),
-    [
-        ("model_a", "model_b", True),
-        ("model_a", "tie", True),
-        ("model_a", "model_a", False),
-        ("model_a", None, False),  # one order was asked
-    ],
-)
-def test_a_battle_is_inconsistent_where_both_orders_were_asked_and_disagree(
-    ab: str, ba: str | None, inconsistent: bool
-):
-    row = {"model_a": "a", "model_b": "b", "winner": "tie (bothbad)"}
-    battle = Battle.from_dict({**row, "verdict_ab": ab, "verdict_ba": ba})
-    assert battle.is_tie
-    assert battle.is_inconsistent is inconsistent
