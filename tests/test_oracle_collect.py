@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping
@@ -94,6 +95,16 @@ def test_missing_scores_labels_and_log_probabilities_stay_missing(
     assert [row["prompt_id"] for row in fresh] == ["p0", "p2", "p3", "p4"]
     assert {row["oracle_label"] for row in fresh} == {None}
     assert (probe["prompt_id"], probe["oracle_label"]) == ("p0", 0.4)
+
+
+def test_a_target_without_a_score_is_left_out(
+    collected: LoggedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    assert collected.sources(tmp_path)["policies"] == ["other"]
+    scores = {**collected.scores, "other": {}}
+    unread = dataclasses.replace(collected, scores=scores)
+    assert unread.sources(tmp_path)["policies"] == []
+    assert "other is left out: it has no readable score" in caplog.text
 
 
 def test_the_summary_counts_nulls_zeros_and_extreme_weights(collected: LoggedData):

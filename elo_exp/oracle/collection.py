@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ from elo_exp.oracle.weights import EXTREME
 from elo_exp.pipeline import LogprobCheck
 from elo_exp.records import Prompt, Record, Score
 from elo_exp.report.console import text_table
+
+logger = logging.getLogger(__name__)
 
 Logprobs = Mapping[str, Mapping[str, float | None]]
 Scores = Mapping[str, Mapping[str, Score]]
@@ -143,6 +146,8 @@ class LoggedData:
     def sources(self, run_dir: Path) -> dict[str, Any]:
         """Arguments of `read_dataset` for what `write` wrote; omits targets without a score."""
         drawn = [p for p in self.targets if f"fresh/{p}.jsonl" in self.files]
+        for policy in set(self.targets).difference(drawn):
+            logger.warning("warning: %s is left out: it has no readable score", policy)
         folders = {"fresh_dir": run_dir / "fresh", "probe_dir": run_dir / "probe"}
         return {"logged": run_dir / "logged.jsonl", "policies": drawn, **folders}
 
