@@ -23,11 +23,11 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from elo_exp import CONF, __version__, config, sweeps
+from elo_exp.console import show
 from elo_exp.experiments import Context, Report, input_files, weight_files
 from elo_exp.files import write_whole
 from elo_exp.records import Plot
 from elo_exp.report.artifacts import write_plots
-from elo_exp.report.console import show
 from elo_exp.runs import Manifest
 from elo_exp.store.store import Store
 from elo_exp.trackers import RunInfo, TrackedRun

@@ -21,12 +21,12 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from elo_exp import __version__, config
+from elo_exp.console import LineFormatter, show
 from elo_exp.errors import format_user_error
 from elo_exp.experiments import Context
 from elo_exp.files import write_json
 from elo_exp.models import checkpoints
 from elo_exp.report import sweep_summary
-from elo_exp.report.console import LineFormatter, show
 from elo_exp.report.sweep_summary import SweepSummary
 from elo_exp.runs import input_hashes, manifest_if_any
 from elo_exp.store import processes

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elo_exp.console import printable
 from elo_exp.files import (
     open_text,
     read_jsonl,
@@ -25,7 +26,6 @@ from elo_exp.files import (
     write_whole,
 )
 from elo_exp.records import UserError
-from elo_exp.report.console import printable
 from tests.commands import attempt
 from tests.data import full_disk
 

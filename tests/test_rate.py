@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp.arena.report import write_bootstraps
 from elo_exp.data import battle_files
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.records import Battle
+from elo_exp.report.placement import write_bootstraps
 from tests.commands import Ran, attempt, run, start
 from tests.data import by_dimension, shared_data, shipped, write_table
 from tests.pages import Reader

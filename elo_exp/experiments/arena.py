@@ -18,7 +18,6 @@ from elo_exp.analysis import judge_quality, standings
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.arena import placement
-from elo_exp.arena import report as arena_report
 from elo_exp.arena import rows as arena_rows
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.judge_calibration import calibrate
@@ -35,6 +34,7 @@ from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
 from elo_exp.report import artifacts
+from elo_exp.report import placement as placement_report
 from elo_exp.report.verdicts import verdict_rows
 
 
@@ -175,7 +175,7 @@ def report(
         comparisons={run.dimension: run.comparisons},
         judgments={run.dimension: run.judgments},
     )
-    written = arena_report.write(
+    written = placement_report.write(
         run_dir,
         found,
         rated,
@@ -186,13 +186,13 @@ def report(
     verdicts = list(verdict_rows(run.comparisons, run.judgments))
     return Report(
         headline=found.board.row(found.placed[0]).rating or 0.0,
-        text=arena_report.console_table(found, quality),
+        text=placement_report.console_table(found, quality),
         facts=_facts(experiment, found, run, quality),
         artifacts=[*judging, *written],
-        metrics=arena_report.metrics(found, quality),
+        metrics=placement_report.metrics(found, quality),
         tables={"judge_quality": [quality_row(quality)], "verdicts": verdicts},
         figures=lambda: _figures(found),
-        page=lambda title, manifest, figures: arena_report.page(
+        page=lambda title, manifest, figures: placement_report.page(
             found,
             rated,
             quality,

@@ -27,7 +27,6 @@ from elo_exp.experiments.judged import Judged, parse_shard
 from elo_exp.judges import ApiJudge, Judge, PaidJudge
 from elo_exp.models import tiny
 from elo_exp.oracle import cje
-from elo_exp.oracle import report as oracle_report
 from elo_exp.oracle.ablation import Row, ablate
 from elo_exp.oracle.builder import LoggedDataBuilder, Rater
 from elo_exp.oracle.collection import LoggedData
@@ -41,6 +40,7 @@ from elo_exp.oracle.estimates import Analysis, Options, analyse
 from elo_exp.oracle.evidence import FRESH_DRAWS
 from elo_exp.oracle.prompts import sample_arena, sample_bank, shuffled, usable
 from elo_exp.records import Plot, Prompt, UserError, one_of
+from elo_exp.report import estimates as estimates_report
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Natural, NonNegative, Share
 
@@ -343,19 +343,19 @@ def report(
         "n_draws": {policy: len(draws) for policy, draws in data.fresh.items()},
         "n_probe": {policy: len(draws) for policy, draws in data.probe.items()},
     }
-    text = oracle_report.table(analysis, truth)
+    text = estimates_report.table(analysis, truth)
     if collected:
         facts["collection"] = collected.info
         text = f"{collected.table()}\n{text}"
     return Report(
-        headline=oracle_report.headline(analysis, truth),
+        headline=estimates_report.headline(analysis, truth),
         text=text,
         facts=facts,
-        artifacts=oracle_report.write(run_dir, analysis, ablation),
-        metrics=oracle_report.metrics(analysis, truth),
+        artifacts=estimates_report.write(run_dir, analysis, ablation),
+        metrics=estimates_report.metrics(analysis, truth),
         tables={"estimates": [estimate.to_dict() for estimate in analysis.estimates]},
         figures=lambda: _figures(analysis, truth),
-        page=lambda title, manifest, figures: oracle_report.page(
+        page=lambda title, manifest, figures: estimates_report.page(
             analysis,
             truth,
             ablation,

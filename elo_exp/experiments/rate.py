@@ -13,7 +13,6 @@ from typing import Any, Literal
 from elo_exp import runs
 from elo_exp.analysis import standings
 from elo_exp.arena import placement
-from elo_exp.arena import report as arena_report
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.settings import ArenaSettings
 from elo_exp.data import battle_files, tables
@@ -21,6 +20,7 @@ from elo_exp.experiments import Context, Report
 from elo_exp.experiments.standings import report
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.records import UserError
+from elo_exp.report import placement as placement_report
 from elo_exp.types import Use
 
 logger = logging.getLogger(__name__)
@@ -142,5 +142,5 @@ class Rate:
                 "n_filtered": read.n_filtered,
                 "n_dropped": read.n_dropped,
             },
-            written=arena_report.write_bootstraps(context.run_dir, boards),
+            written=placement_report.write_bootstraps(context.run_dir, boards),
         )

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from elo_exp import pipeline
+from elo_exp.console import text_table
 from elo_exp.experiments import Context, Report
 from elo_exp.judges import BatchJudge, Judge
 from elo_exp.records import UserError
-from elo_exp.report.console import text_table
 from elo_exp.store import admin
 from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store

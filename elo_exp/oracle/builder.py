@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from elo_exp import pipeline
+from elo_exp.console import text_table
 from elo_exp.data.pairing import Responses
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.entrants import Policy
@@ -17,7 +18,6 @@ from elo_exp.judges import Judge, PaidJudge
 from elo_exp.oracle.collection import LoggedData, Logprobs, Scores
 from elo_exp.pipeline import LogprobCheck, Plan
 from elo_exp.records import Item, Prompt, UserError
-from elo_exp.report.console import text_table
 from elo_exp.store.store import Store
 
 _STEPS = ("answers", "log-probabilities", "scores", "labels")

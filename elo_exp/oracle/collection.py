@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from elo_exp.console import text_table
 from elo_exp.data.pairing import Responses
 from elo_exp.files import utc_now, write_json, write_jsonl
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.pipeline import LogprobCheck
 from elo_exp.records import Prompt, Record, Score
-from elo_exp.report.console import text_table
 
 logger = logging.getLogger(__name__)
 

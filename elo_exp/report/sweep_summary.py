@@ -13,13 +13,13 @@ import yaml
 
 from elo_exp import runs
 from elo_exp.analysis import agreement
+from elo_exp.console import text_table
 from elo_exp.data.battles import Battles
 from elo_exp.files import write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Plot
 from elo_exp.report import sweep_page
 from elo_exp.report.artifacts import write_plots
-from elo_exp.report.console import text_table
 from elo_exp.runs import FinishedRun
 
 Row = Mapping[str, Any]

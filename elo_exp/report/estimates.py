@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from elo_exp.console import text_table
 from elo_exp.files import write_csv, write_json
 from elo_exp.oracle.ablation import Row, summaries
 from elo_exp.oracle.collection import PolicySummary
@@ -17,7 +18,6 @@ from elo_exp.oracle.estimates import Analysis, PolicyEstimate
 from elo_exp.oracle.gates import REFUSE, STATUSES
 from elo_exp.oracle.weights import EXTREME
 from elo_exp.records import Plot
-from elo_exp.report.console import text_table
 from elo_exp.report.page import render
 
 _PREFERRED = (  # of estimates with the same status, which to quote
