@@ -1,6 +1,6 @@
-"""Who may import whom. A lower level does not know the higher ones; the implementations in a socket not each other.
+"""Who may import whom: imports point down, a folder stands on one floor, implementations are plugged in.
 
-The levels are read from the import statements of every module, also those inside functions.
+Read from the import statements of every module, also those inside functions.
 """
 
 import ast
@@ -13,66 +13,42 @@ import pytest
 import elo_exp
 
 PACKAGE = Path(elo_exp.__file__).parent
-# A Protocol in __init__, one module for each implementation.
-SOCKETS = ("entrants", "judges", "ratings", "estimators", "trackers")
-LEVELS = {  # a module's own name goes before its package's
-    0: [
-        *["records", "files", "store.store", "store.usage", "store.__init__"],
-        *["arrays", "progress", "types"],
-    ],
-    1: [
-        *[
-            "data.*",
-            "api.*",
-            "store.*",
-            "models.*",
-            "oracle.*",
-            "arena.sources",
-            "arena.rows",
-            "arena.settings",
-        ],
-    ],
-    2: [f"{socket}.{part}" for socket in SOCKETS for part in ("__init__", "*")],
-    3: ["analysis.*", "arena.*", "runs"],
-    4: [
-        *["pipeline.*", "report.*", "figures.*", "arena.report"],
-        *[
-            "oracle.estimates",
-            "oracle.ablation",
-            "oracle.collection",
-            "oracle.builder",
-            "oracle.report",
-        ],
-    ],
-    5: ["experiments.__init__", "experiments.*"],
-    6: ["config", "errors", "sweeps", "__main__"],
+FLOORS = (  # from the ground up: folders, and modules that stand in none
+    {"records", "types"},
+    {"arrays", "files", "progress", "console"},
+    {"data", "store", "models", "trackers"},
+    {"api", "ratings"},
+    {"entrants", "judges", "analysis", "runs"},
+    {"pipeline", "arena"},
+    {"oracle"},
+    {"estimators"},
+    {"figures"},
+    {"report"},
+    {"experiments"},
+    {"errors", "config", "sweeps", "__main__"},
+)
+SOCKETS = ("entrants", "judges", "ratings", "estimators", "trackers", "experiments")
+# In a socket's folder, but no implementation: what implementations share.
+SHARED = {
+    *("ratings.games", "ratings.leaderboard", "ratings.bradley_terry"),
+    *("experiments.judged", "experiments.standings", "experiments.placement_run"),
 }
-ROOT = "__init__"  # the version and the place of conf/: everybody's
-# What the rating methods share, and what others make of their leaderboards.
-SHARED = {"ratings.games", "ratings.leaderboard", "ratings.bradley_terry"}
 KNOW_HYDRA = {"config", "errors", "sweeps", "__main__"}
 HEAVY = {
-    "torch",
-    "transformers",
-    "peft",
-    "huggingface_hub",
-    "safetensors",
-    "tokenizers",
-    "llama_cpp",
-    "jinja2",
-    "anthropic",
-    "openai",
-    "wandb",
-    "wandb_workspaces",
-    "trackio",
-    "matplotlib",
-    "pandas",
-    "pyarrow",
-    "rich",
-    "PIL",
-    "datasets",
-    "httpx2",
+    *("torch", "transformers", "peft", "huggingface_hub", "safetensors", "tokenizers"),
+    *("llama_cpp", "jinja2", "anthropic", "openai", "wandb", "wandb_workspaces"),
+    *(
+        "trackio",
+        "matplotlib",
+        "pandas",
+        "pyarrow",
+        "rich",
+        "PIL",
+        "datasets",
+        "httpx2",
+    ),
 }
+ROOT = "__init__"  # the version and the place of conf/: everybody's
 
 
 @dataclass(frozen=True)
@@ -106,12 +82,10 @@ MODULES = sorted(
 )
 
 
-def level(module: str) -> int | None:
-    for name in (module, f"{module.partition('.')[0]}.*"):
-        for number, members in LEVELS.items():
-            if name in members:
-                return number
-    return None
+def floor(module: str) -> int | None:
+    """Of the folder that a module stands in, or of a module in none."""
+    name = module.partition(".")[0]
+    return next((n for n, names in enumerate(FLOORS) if name in names), None)
 
 
 def imports(module: str) -> list[Import]:
@@ -172,48 +146,33 @@ def is_implementation(module: str) -> bool:
 
 
 @pytest.mark.parametrize("module", [m for m in MODULES if m != ROOT])
-def test_every_module_has_a_level(module: str):
-    assert level(module) is not None, (
-        f"give elo_exp/{module.replace('.', '/')}.py a level in this file"
-    )
+def test_every_module_stands_on_a_floor(module: str):
+    assert floor(module) is not None, f"give elo_exp/{module} a floor in this file"
 
 
-def test_every_level_is_of_modules_that_are_there():
-    named = {
-        name
-        for members in LEVELS.values()
-        for name in members
-        if not name.endswith("*")
-    }
-    assert named <= set(MODULES)
-    assert named >= KNOW_HYDRA
+def test_floors_and_exceptions_name_what_is_there():
+    folders = {module.partition(".")[0] for module in MODULES}
+    assert set().union(*FLOORS) <= folders
+    assert {*SHARED, *KNOW_HYDRA} <= set(MODULES)
 
 
-def test_a_lower_level_does_not_import_a_higher_one():
-    offenders = [
+def test_imports_point_down():
+    upward = [
         str(statement)
         for statement, importer, name in OURS
-        if ROOT not in (importer, name) and (level(importer) or 0) < (level(name) or 0)
+        if ROOT not in (importer, name)
+        and importer.partition(".")[0] != name.partition(".")[0]
+        and (floor(importer) or 0) < (floor(name) or 0)
     ]
-    assert offenders == []
+    assert upward == []
 
 
-def test_the_implementations_of_a_socket_do_not_import_each_other_or_another_socket():
-    """What they share is a module of level 1, or named as shared."""
+def test_implementations_are_plugged_in_and_named_by_nobody():
+    """Nor do they know each other: what they share is not one of them."""
     offenders = [
         str(statement)
-        for statement, importer, name in OURS
-        if is_implementation(importer)
-        and level(name) == 2
-        and name not in SHARED
-        and name != f"{importer.partition('.')[0]}.__init__"
-    ]
-    assert offenders == []
-
-
-def test_implementations_are_chosen_by_the_configuration_and_named_by_nobody():
-    offenders = [
-        str(statement) for statement, importer, name in OURS if is_implementation(name)
+        for statement, _, name in OURS
+        if is_implementation(name) and not statement.only_for_types
     ]
     assert offenders == []
 
@@ -234,32 +193,9 @@ def test_only_the_entrypoint_knows_hydra():
 def test_heavy_libraries_are_imported_by_the_function_that_needs_them():
     """Figures import Matplotlib, and are themselves imported where they are drawn."""
     heavy = [i for i in IMPORTS if i.name.partition(".")[0] in HEAVY]
-    assert {i.name.partition(".")[0] for i in heavy} >= {
-        "wandb",
-        "matplotlib",
-        "rich",
-        "pyarrow",
-    }
+    assert {i.name.partition(".")[0] for i in heavy} >= {"wandb", "matplotlib", "rich"}
     now = [i for i in IMPORTS if i.at_top and not i.only_for_types]
     drawing = {m for m in MODULES if m.startswith("figures.")} - {"figures.style"}
     early = [i for i in now if i in heavy and i.importer not in drawing]
     early += [i for i in now if i.ours in drawing and i.importer not in drawing]
     assert [str(i) for i in early] == []
-
-
-def test_experiments_do_not_import_each_other():
-    """What they share stands in standings.py."""
-    scripts = {
-        "experiments.tournament",
-        "experiments.rate",
-        "experiments.arena",
-        "experiments.oracle",
-        "experiments.store",
-        "experiments.compare",
-        "experiments.dashboard",
-    }
-    assert [
-        str(statement)
-        for statement, importer, name in OURS
-        if {importer, name} <= scripts
-    ] == []

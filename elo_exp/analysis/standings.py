@@ -34,7 +34,7 @@ from elo_exp.analysis.transitivity import (
 from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import EloMethod, RatingMethod
-from elo_exp.ratings.leaderboard import Leaderboard
+from elo_exp.ratings.leaderboard import Leaderboard, running_means
 from elo_exp.records import Comparison, Judgment
 
 _OF_A_STRATUM = ("model", "rating", "ci_low", "ci_high", "n_battles")  # of a Rating
@@ -244,3 +244,25 @@ def with_judges(
         kappas += pairwise_kappa(battles, dimension=dimension)
         ranks += ranks_between_judges(battles, rate, dimension=dimension)
     return dataclasses.replace(standings, judges_agreement=kappas, judges_ranks=ranks)
+
+
+def trace_rows(standings: Standings) -> list[dict[str, Any]]:
+    """Return the running means of Elo with their Monte Carlo errors, by permutations."""
+    rows: list[dict[str, Any]] = []
+    for dimension in standings.dimensions:
+        board = standings.primary(dimension)
+        if board is None or board.samples is None:
+            continue
+        counts, means, errors = running_means(board.samples)
+        rows += [
+            {
+                "dimension": dimension,
+                "n_perms": int(n),
+                "model": model,
+                "running_mean": float(means[i, m]),
+                "ordering_error": float(errors[i, m]),
+            }
+            for i, n in enumerate(counts)
+            for m, model in enumerate(board.models)
+        ]
+    return rows

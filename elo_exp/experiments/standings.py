@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.analysis.judge_quality import JudgeQuality
-from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.standings import Standings, trace_rows
 from elo_exp.experiments import Report, Rows
 from elo_exp.records import Plot
 from elo_exp.report import artifacts, tournament_console, tournament_page
@@ -63,7 +63,7 @@ def _figures(standings: Standings) -> list[Plot]:
 def _traces(standings: Standings) -> list[dict[str, float]]:
     """Permutation traces, a row for each number of permutations."""
     by_step: dict[int, dict[str, float]] = {}
-    for row in artifacts.trace_rows(standings):
+    for row in trace_rows(standings):
         step = by_step.setdefault(row["n_perms"], {"n_perms": row["n_perms"]})
         step[f"trace/{row['dimension']}/{row['model']}"] = row["running_mean"]
     return [by_step[n] for n in sorted(by_step)]

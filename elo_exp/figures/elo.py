@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from elo_exp.analysis.standings import Standings
+from elo_exp.analysis.standings import Standings, trace_rows
 from elo_exp.figures import kinds
 from elo_exp.figures.ratings import best_first, panels
 from elo_exp.figures.style import (
@@ -26,7 +26,6 @@ from elo_exp.figures.style import (
 )
 from elo_exp.ratings.leaderboard import Z95
 from elo_exp.records import Plot
-from elo_exp.report.artifacts import trace_rows
 
 _BINS = 60  # of a histogram, over all entrants of a dimension
 

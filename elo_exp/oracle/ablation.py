@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.estimators import Estimator
 from elo_exp.oracle.data import Dataset, Rows, Truth
-from elo_exp.oracle.estimates import Analysis, Options, analyse
+from elo_exp.oracle.estimates import Analysis, Estimator, Options, analyse
 
 Row = dict[str, Any]  # of a table
 

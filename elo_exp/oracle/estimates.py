@@ -6,8 +6,8 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
-from elo_exp.estimators import Estimator
 from elo_exp.oracle import cje
 from elo_exp.oracle.calibration import Calibration, calibrate
 from elo_exp.oracle.data import Dataset
@@ -18,6 +18,19 @@ from elo_exp.oracle.influence import Estimate, t_quantile
 from elo_exp.records import Record
 
 _BUDGETED = ("direct", "dr_cpo")  # estimators whose label budget is reported
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """What it uses and what must pass the checks: RAW_WEIGHTS, CALIBRATED_WEIGHTS, FRESH_DRAWS.
+
+        `estimate` is called only with evidence that has them.
+        """
+
+    def estimate(self, evidence: Evidence) -> Estimate:
+        """Raises NotEstimableError where the evidence is not enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,6 @@ from elo_exp.ratings.leaderboard import (
     CONVERGED,
     Z95,
     Leaderboard,
-    running_means,
 )
 from elo_exp.records import Comparison, Judgment, Plot, Record
 
@@ -298,25 +297,3 @@ def headline(standings: Standings) -> tuple[float, float | None]:
         sum(gaps) / len(gaps) if gaps else 0.0,
         sum(known) / len(known) if is_known else None,
     )
-
-
-def trace_rows(standings: Standings) -> list[dict[str, Any]]:
-    """Return the running means of Elo with their Monte Carlo errors, by permutations."""
-    rows: list[dict[str, Any]] = []
-    for dimension in standings.dimensions:
-        board = standings.primary(dimension)
-        if board is None or board.samples is None:
-            continue
-        counts, means, errors = running_means(board.samples)
-        rows += [
-            {
-                "dimension": dimension,
-                "n_perms": int(n),
-                "model": model,
-                "running_mean": float(means[i, m]),
-                "ordering_error": float(errors[i, m]),
-            }
-            for i, n in enumerate(counts)
-            for m, model in enumerate(board.models)
-        ]
-    return rows
