@@ -17,12 +17,13 @@ import pytest
 from elo_exp.analysis.agreement import Agreement, RankCorrelation
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.shrinkage import shrink
 from elo_exp.analysis.standings import Standings, rate
 from elo_exp.figures import elo, ratings
 from elo_exp.ratings.bradley_terry import BradleyTerry
 from elo_exp.ratings.ties import Davidson
-from elo_exp.records import Battle, Plot
+from elo_exp.records import Battle, Plot, Response
 from elo_exp.report import artifacts, tournament_page
 from elo_exp.report.checks import Check, checks
 from elo_exp.report.findings import converged, finding
@@ -274,6 +275,34 @@ def test_a_leader_is_named_with_the_evidence():
     )
     share = percent(1 / (1 + 10 ** (-first.gap / 400))).replace("\xa0", " ")
     assert f"expected win rate {share}." in said
+
+
+def test_one_answer_to_many_prompts_needs_caution_and_is_named():
+    standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
+    constant = check_responses(
+        "a",
+        {
+            f"p{i}": Response(entrant_id="a", prompt_id=f"p{i}", response_text="Yes.")
+            for i in range(9)
+        },
+    )
+    found = dataclasses.replace(standings, responses=[constant])
+    said = page(found).said
+    assert "The judge prefers a." in said
+    assert "a gave one answer to up to 100 % of the prompts." in said
+
+
+def test_invalid_verdicts_of_one_entrant_need_caution_and_bound_its_rating():
+    standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
+    row = {
+        **{"model": "a", "n_invalid": 9, "n_judgments": 60, "share": 0.15},
+        **{"differs": True, "bound_low": 1510.0, "bound_high": 1720.0},
+    }
+    diagnosis = {**standings.diagnoses["d"], "invalid": [row]}
+    found = dataclasses.replace(standings, diagnoses={"d": diagnosis})
+    said = page(found).said
+    assert "Whatever they hide, the rating of a lies between 1510 and 1720." in said
+    assert "The judge prefers a." in said
 
 
 def test_nobody_leads_where_the_prompts_or_missing_ratings_leave_it_open():

@@ -17,6 +17,7 @@ from elo_exp.analysis.agreement import (
     repeat_agreement,
 )
 from elo_exp.analysis.comparisons import Difference, differences, with_ranks
+from elo_exp.analysis.invalid_verdicts import bounds, invalid_shares
 from elo_exp.analysis.judge_bias import (
     length_control,
     position_effect,
@@ -24,6 +25,7 @@ from elo_exp.analysis.judge_bias import (
 )
 from elo_exp.analysis.known_order import known_order
 from elo_exp.analysis.power import Precision, precision
+from elo_exp.analysis.responses import ResponseCheck
 from elo_exp.analysis.strata import by_stratum, heterogeneity, most_varied_gap
 from elo_exp.analysis.transitivity import (
     ResidualWins,
@@ -63,6 +65,7 @@ class Standings:
     # by dimension, JSON
     diagnoses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     agreement: Sequence[Agreement] = ()  # of dimensions with each other
+    responses: Sequence[ResponseCheck] = ()
     judges_agreement: Sequence[
         Agreement
     ] = ()  # of every two judges in the store, by dimension
@@ -153,10 +156,15 @@ def with_texts(
     standings: Standings,
     comparisons: Mapping[str, Sequence[Comparison]],
     judgments: Mapping[str, Sequence[Judgment]],
+    responses: Sequence[ResponseCheck],
+    rate: Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]],
     *,
     initial_rating: float,
 ) -> Standings:
-    """Add what the responses and repeated queries say about the judge, by dimension."""
+    """Add what texts, invalid verdicts and repeated queries tell, by dimension.
+
+    rate  the method that bounds what invalid verdicts hide
+    """
     diagnoses = {}
     for dimension, battles in standings.battles.items():
         length = length_control(
@@ -171,8 +179,26 @@ def with_texts(
             **standings.diagnoses[dimension],
             "length": dataclasses.asdict(length),
             "repeats": repeats.to_dict(),
+            "invalid": _invalid(judgments[dimension], battles, dimension, rate),
         }
-    return dataclasses.replace(standings, diagnoses=diagnoses)
+    return dataclasses.replace(standings, diagnoses=diagnoses, responses=responses)
+
+
+def _invalid(
+    judgments: Sequence[Judgment],
+    battles: Battles,
+    dimension: str,
+    rate: Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]],
+) -> list[dict[str, Any]]:
+    """Invalid judgments by entrant, with bounds of the rating where their share differs."""
+    rows = []
+    for found in invalid_shares(judgments, dimension=dimension):
+        low = high = None
+        if found.differs:
+            low, high = bounds(battles.rows(), judgments, found.model, rate)
+        ends = {"share": found.share, "bound_low": low, "bound_high": high}
+        rows.append({**found.to_dict(), **ends})
+    return rows
 
 
 def with_strata(

@@ -10,6 +10,7 @@ from typing import Any
 
 from elo_exp import pipeline
 from elo_exp.analysis import judge_quality, standings
+from elo_exp.analysis.responses import check_responses
 from elo_exp.analysis.standings import Standings
 from elo_exp.data import bank, battles, pairing
 from elo_exp.data.battles import Battles
@@ -82,7 +83,12 @@ class Tournament(Judged):
             models=list(self.entrant),
         )
         found = standings.with_texts(
-            found, comparisons, judgments, initial_rating=self.elo.initial_rating
+            found,
+            comparisons,
+            judgments,
+            [check_responses(name, some) for name, some in responses.items()],
+            self._primary.rate,
+            initial_rating=self.elo.initial_rating,
         )
         if self.stratum is not None:
             strata = bank.strata(Path(self.prompts.bank_path), self.stratum)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis.responses import ResponseCheck
 from elo_exp.data.battles import Battles
 
 MAX_FLIPS = 0.10
@@ -43,11 +44,13 @@ def checks(
     diagnosis: Mapping[str, Any],
     quality: JudgeQuality | None = None,
     leaders: Sequence[str] = (),
+    responses: Sequence[ResponseCheck] = (),
 ) -> list[Check]:
     """Check a judge on one dimension.
 
     diagnosis  of this dimension, as in Standings
     quality    None where the judgments are not known
+    responses  what is odd about the entrants' answers; empty where they are not known
     leaders    the two best entrants, if their difference is significant: it is to hold at equal length
     """
     return [
@@ -55,6 +58,8 @@ def checks(
         *_position(diagnosis.get("position")),
         *_length(diagnosis.get("length"), leaders),
         *(_of_judgments(quality) if quality and quality.n_judgments else ()),
+        *_invalid_by_entrant(diagnosis.get("invalid") or ()),
+        *_responses(responses),
         *_fit(diagnosis.get("pair_residuals") or ()),
         *_transitivity(diagnosis.get("transitivity"), diagnosis.get("cycles")),
     ]
@@ -93,6 +98,40 @@ def _of_judgments(quality: JudgeQuality) -> Iterator[Check]:
         state="pass" if quality.tie_rate is not None else "unchecked",
         value=quality.tie_rate,
         n=quality.n_equal_answers,
+    )
+
+
+def _invalid_by_entrant(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
+    """Failures that fall on one entrant move its rating."""
+    if not any(row["n_invalid"] for row in rows):
+        return
+    worst = max(rows, key=lambda row: row["share"] or 0.0)
+    differing = [row["model"] for row in rows if row["differs"]]
+    yield Check(
+        name="invalid_by_entrant",
+        state=_state(not differing),
+        value=worst["share"],
+        about={"worst": worst, "differing": differing},
+    )
+
+
+def _responses(found: Sequence[ResponseCheck]) -> Iterator[Check]:
+    """One answer to many prompts is an answer to none, whatever the judge says of it."""
+    if not found:
+        return
+    repeated = [row.model for row in found if row.is_repeated]
+    odd = [row.model for row in found if row.is_odd]
+    state = "caution" if repeated else "note" if odd else "pass"
+    yield Check(
+        name="responses",
+        state=state,
+        value=max(row.n_repeated / max(row.n_responses, 1) for row in found),
+        about={
+            "repeated": repeated,
+            "empty": sum(row.n_empty for row in found),
+            "refusing": sum(row.n_refused for row in found),
+            "cut off": sum(row.n_cut_off for row in found),
+        },
     )
 
 

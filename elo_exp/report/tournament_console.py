@@ -35,6 +35,8 @@ _FAILED = {
     "flips": f"verdicts flip with the order (accepted: at most {MAX_FLIPS:.0%})",
     "first_shown": f"the first-shown answer wins (accepted: {FIRST_SHOWN[0]:.0%} to {FIRST_SHOWN[1]:.0%})",
     "length": "the lead halves at equal length; the longer answer wins",
+    "invalid_by_entrant": "invalid verdicts fall on one entrant; largest share",
+    "responses": "one answer to many prompts (accepted: at most 10%)",
     "invalid": f"verdicts are invalid (accepted: at most {MAX_INVALID:.0%})",
 }
 

@@ -171,7 +171,7 @@ def dimension(
     diagnosis = standings.diagnoses.get(name, {})
     significant = {(d.higher, d.lower) for d in pairs if d.significant}
     leaders = rated[:2] if tuple(rated[:2]) in significant else []
-    found = checks(battles, diagnosis, quality, leaders)
+    found = checks(battles, diagnosis, quality, leaders, standings.responses)
     shrunken = shrink(board) if board else None
     n_prompts = battles.n_prompts() if battles.names_prompts() else None
     rates = [rate for rate in standings.win_rates if rate.dimension == name]
