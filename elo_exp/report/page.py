@@ -35,6 +35,7 @@ _OUTSIDE_HTML = re.compile(
     r'<metadata>.*?</metadata>|<defs>\s*<style.*?</defs>| (xmlns(:\w+)?|id)="[^"]*[:_][^"]*"',
     re.DOTALL,
 )
+_COORDINATE = re.compile(r"\d{2,}\.\d{2,}")  # in points; opacities are smaller
 
 
 def render(name: str, plots: Sequence[Plot] = (), **context: Any) -> str:
@@ -85,6 +86,8 @@ def inline_svg(plot: Plot) -> str:
         return f'<img src="data:image/png;base64,{data}" alt="">'
     element = _OUTSIDE_HTML.sub("", plot.svg[plot.svg.find("<svg") :])
     element = element.replace("xlink:href", "href")
+    element = re.sub(r"\n\s*", "\n", element)
+    element = _COORDINATE.sub(lambda number: f"{float(number.group()):.1f}", element)
     element = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{plot.name}-", element)
     return re.sub(
         r"(?<=: )#[0-9a-f]{6}", lambda color: _variable(color.group()), element
