@@ -133,7 +133,12 @@ def test_every_file_and_field_of_a_run_is_described(
     } == set()
 
 
-RATED = (*LOCAL, "figures=false", "rubric=[factuality,calibration]")
+RATED = (
+    *LOCAL,
+    "judging.limit_pairs=300",
+    "figures=false",
+    "rubric=[factuality,calibration]",
+)
 EVERY_METHOD = (
     *("rating=[bradley_terry,davidson,rao_kupper]", "judging.repeats=2"),
     *(

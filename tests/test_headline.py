@@ -107,14 +107,10 @@ def test_bradley_terry_over_both_orders_recovers_the_strengths(whole: Headline):
     assert len(missed) <= 2, missed
 
 
-def test_elo_over_reconciled_judgments_stretches_the_gaps_and_the_table_says_so(
-    whole: Headline,
-):
+def test_elo_over_reconciled_judgments_stretches_the_gaps(whole: Headline):
     elo = whole.ran.read("elo_results.json")["primary"]["clinical_utility"]
     gap = elo["full_poe"]["mean"] - elo["base_olmo"]["mean"]
     assert gap > 1.5 * (ELO["full_poe"] - ELO["base_olmo"])
-    said = "Elo plays only what both orders agree on, which stretches the gaps of a noisy judge"
-    assert said in " ".join(whole.ran.out.split())
 
 
 def test_the_judges_taste_for_a_position_and_its_ties_are_reported(whole: Headline):

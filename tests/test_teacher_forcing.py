@@ -325,7 +325,7 @@ def test_what_does_not_fit_the_model_has_no_log_probability_and_is_counted(
         found, _ = force(tmp_path / "store.sqlite", base, long)
     assert [key for key, total in found["base"].items() if total is None] == [name]
     (warning,) = caplog.messages
-    assert "base: 1 of 6 prompts with their answers are longer than it takes" in warning
+    assert "base: 1 of 6 prompts with their answers exceed its context" in warning
 
 
 def test_the_key_has_all_that_can_change_a_log_probability_and_nothing_else(cache):

@@ -90,7 +90,8 @@ def most_varied_gap(
         }
         spread = max(gaps.values()) - min(gaps.values()) if len(gaps) > 1 else 0.0
         if spread > varied:
-            varied, found = spread, {"model_a": a, "model_b": b, "gaps": gaps}
+            rows = [{"stratum": s, "gap": gap} for s, gap in gaps.items()]
+            varied, found = spread, {"model_a": a, "model_b": b, "gaps": rows}
     return found
 
 

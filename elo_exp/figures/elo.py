@@ -142,7 +142,7 @@ def order_effect(standings: Standings) -> Plot | None:
 
     def draw(ax: Axes, some: Sequence[Row]) -> None:
         by = grouped(some, "model")
-        for model in color.keys() & by.keys():
+        for model in [model for model in by if model in color]:
             low, n_perms = column(by[model], "low"), column(by[model], "n_perms")
             width = column(by[model], "high") - low
             ax.bar(low, n_perms, width, align="edge", color=color[model], alpha=0.75)
