@@ -27,7 +27,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import openai._base_client
 import pytest
 
 from elo_exp.api import requests
@@ -61,7 +60,6 @@ def alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     ]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(openai._base_client, "INITIAL_RETRY_DELAY", 0.01)
     monkeypatch.setattr(requests, "_BACK_OFF_SECONDS", 0.01)
 
 
@@ -324,7 +322,9 @@ class _Handler(BaseHTTPRequestHandler):
             "param": None,
             "code": refusal.etype,
         }
-        self._send(refusal.code, json.dumps({"error": error}).encode(), refusal.headers)
+        soon = {} if "retry-after" in refusal.headers else {"retry-after-ms": "1"}
+        headers = {**soon, **refusal.headers}  # an SDK that asks again does so at once
+        self._send(refusal.code, json.dumps({"error": error}).encode(), headers)
 
     def _send(
         self, code: int, content: bytes, headers: Mapping[str, str] | None = None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from elo_exp.analysis.comparisons import ALPHA, holm
 from elo_exp.data.battles import Battles
@@ -56,9 +56,11 @@ def invalid_shares(
     p_values = np.full(len(models), np.nan)
     if invalid.any() and len(prompts) > 1:
         excess = share - np.nanmean(share, axis=1, keepdims=True)
-        varies = np.nanmax(excess, axis=0) > np.nanmin(excess, axis=0)
-        found = stats.ttest_1samp(excess[:, varies], 0.0, nan_policy="omit")
-        p_values[varies] = found.pvalue
+        n = np.isfinite(excess).sum(axis=0)
+        error = np.nanstd(excess, axis=0) / np.sqrt(np.maximum(n - 1, 1))
+        varies = error > 0.0
+        t = np.nanmean(excess, axis=0)[varies] / error[varies]
+        p_values[varies] = 2.0 * special.stdtr(n[varies] - 1, -np.abs(t))
     adjusted = holm(p_values)
     return [
         InvalidShare(
