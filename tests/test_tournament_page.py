@@ -398,21 +398,6 @@ def test_of_many_entrants_the_best_is_compared_with_the_others():
     assert "names" in reader.given("id")  # the box that filters them
 
 
-@pytest.mark.parametrize(("convergence", "is_flagged"), [(0.9499, True), (0.95, False)])
-def test_elo_that_has_not_converged_is_flagged(
-    standings: Standings, convergence: float, is_flagged: bool
-):
-    elo = {
-        name: {
-            k: dataclasses.replace(board, parameters={"convergence": convergence})
-            for k, board in by_k.items()
-        }
-        for name, by_k in standings.elo.items()
-    }
-    changed = dataclasses.replace(standings, elo=elo)
-    assert ("Elo has gone only 94 % of its way" in page(changed).said) == is_flagged
-
-
 def test_the_order_experiment_says_how_much_of_the_limit_elo_covers(
     standings: Standings,
 ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
+from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
@@ -17,7 +18,6 @@ _COLUMNS = 100
 _NAME = 18, 34  # characters of a name, at least and at most
 _PLOT = 34  # characters of the scale of intervals
 _MAX_ROWS = 12  # entrants of a dimension: of more, the first ten and the last
-_ALPHA = 0.05  # of the test whether strata differ
 _MAX_WARNINGS = 4
 _MAX_JUDGES = 6  # pairs of judges
 _MAX_ON_A_LINE = 4  # entrants by a further method
@@ -185,8 +185,7 @@ def _quality(dimensions: Sequence[Dimension]) -> Iterator[str]:
     differing = [
         d.name
         for d in dimensions
-        if (p := d.diagnosis.get("strata", {}).get("p_value")) is not None
-        and p < _ALPHA
+        if (p := d.diagnosis.get("strata", {}).get("p_value")) is not None and p < ALPHA
     ]
     if differing:
         warnings.append(
