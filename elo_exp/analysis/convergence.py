@@ -14,9 +14,9 @@ from elo_exp.ratings.bradley_terry import (
     strongest_component,
     win_probability,
 )
+from elo_exp.ratings.leaderboard import CONVERGED
 from elo_exp.records import Record
 
-CONVERGED = 0.95  # from this share of its way on, Elo's gaps can be read
 LARGEST_K = 64.0  # beyond it a single match moves a rating too far
 _FAR = 20.0  # rating points from the mean: a share of a shorter way says nothing
 
