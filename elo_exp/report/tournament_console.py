@@ -79,7 +79,7 @@ def _boards(dimensions: Sequence[Dimension]) -> Iterator[str]:
     least, most = _NAME
     width = max([least, *(min(most, len(r.model) + 1) for r in ratings)])
     if boards:
-        of_intervals = f", intervals {boards[0].interval}" if boards[0].interval else ""
+        of_intervals = f", {boards[0].interval}" if boards[0].interval else ""
         title = f"{boards[0].label}{of_intervals}"
         yield f"  rank  {'entrant':<{width}}{'rating':>6}  {'95 % CI':>14}  {title}"
     for dimension in dimensions:
