@@ -31,6 +31,7 @@ SOCKETS = ("entrants", "judges", "ratings", "estimators", "trackers", "experimen
 # In a socket's folder, but no implementation: what implementations share.
 SHARED = {
     *("ratings.games", "ratings.leaderboard", "ratings.bradley_terry"),
+    "ratings.convergence",
     *("experiments.judged", "experiments.standings", "experiments.placement_run"),
 }
 KNOW_HYDRA = {"config", "errors", "sweeps", "__main__"}

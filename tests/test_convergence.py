@@ -1,14 +1,15 @@
-"""Elo's convergence as predicted, held against Elo that is played."""
+"""Elo's convergence as predicted, compared with Elo that is played."""
+
+import math
 
 import numpy as np
 import pytest
 
-from elo_exp.analysis.convergence import Convergence, convergence
 from elo_exp.arrays import Array
-from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import POINTS, abilities
-from elo_exp.ratings.elo import PermutationElo
+from elo_exp.ratings.bradley_terry import POINTS
+from elo_exp.ratings.convergence import Convergence, convergence
 from elo_exp.records import Battle
+from tests.data import by_dimension, shipped
 
 NAMES = tuple("abcdefghi")
 
@@ -32,57 +33,61 @@ DESIGNS = {
 }
 
 
-def played(wins: Array, k: float) -> Array:
-    """Mean Elo (m,) over 300 permutations, from zero."""
-    elo = PermutationElo(
-        k=k, n_perms=300, k_sweep=[k], seed=1, initial_rating=0.0, ties="drop",
-        shuffle=True, n_bootstraps=0, perms_per_bootstrap=1,
-    )  # fmt: skip
+def found(wins: Array, *ks: float) -> Convergence:
+    return convergence(wins, NAMES[: len(wins)], ks=ks, initial_rating=1400.0)
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_the_prediction_is_what_is_played(design: str):
+    wins, ks = DESIGNS[design], [4.0, 16.0, 32.0]
     rows = [
         Battle(model_a=NAMES[i], model_b=NAMES[j], winner="model_a")
         for i, j in zip(*np.nonzero(wins), strict=True)
         for _ in range(int(wins[i, j]))
     ]
-    return elo.rate({"": Battles.from_rows(rows)})[""].rating
+    battles = by_dimension({"d": rows})
+    elo = shipped("elo", "default", n_perms=300, k_sweep=ks, n_bootstraps=0)
+    predicted = elo.convergence(battles)["d"]
+    limit = predicted.limit
+    last, *_, first = sorted(limit, key=limit.__getitem__)
+    for k in ks:
+        mean = {r.model: r.rating for r in elo.sweep(battles)["d"][k].ratings}
+        at = predicted.by_k[k]
+        gap = (mean[first] - mean[last]) / (limit[first] - limit[last])
+        assert at.convergence == pytest.approx(gap, abs=0.05)
+        gone = (mean[at.slowest] - 1400) / (limit[at.slowest] - 1400)
+        assert at.slowest_share == pytest.approx(gone, abs=0.08)
 
 
-def found(wins: Array, k: float) -> Convergence:
-    result = convergence(wins, NAMES[: len(wins)], k=k, dimension="d")
-    assert result is not None
-    return result
-
-
-@pytest.mark.parametrize("k", [4.0, 16.0, 32.0])
-@pytest.mark.parametrize("design", DESIGNS)
-def test_the_prediction_is_what_is_played(design: str, k: float):
-    wins = DESIGNS[design]
-    limit, mean = POINTS * abilities(wins), played(wins, k)
-    first, last = limit.argmax(), limit.argmin()
-    said = found(wins, k)
-    spread = (mean[first] - mean[last]) / (limit[first] - limit[last])
-    assert said.spread == pytest.approx(spread, abs=0.05)
-    slowest = NAMES.index(said.slowest)
-    assert said.slowest_share == pytest.approx(mean[slowest] / limit[slowest], abs=0.08)
+def test_two_models_near_equality_close_their_gap_exponentially():
+    """A match closes K / 347.4 of what is left of it, so n matches 1 - exp(-K n / 347.4)."""
+    share = found(np.array([[0.0, 53.0], [47.0, 0.0]]), 2.0).by_k[2.0].convergence
+    assert share == pytest.approx(1 - math.exp(-2.0 * 100 / (2 * POINTS)), abs=0.002)
 
 
 def test_a_larger_k_goes_further_and_the_sufficient_one_suffices():
     wins = DESIGNS["round robin"]
-    shares = [found(wins, k).slowest_share for k in (1.0, 4.0, 16.0, 64.0)]
-    assert shares == sorted(shares)
     enough = found(wins, 16.0).sufficient_k
     assert enough is not None
-    assert found(wins, enough).slowest_share == pytest.approx(0.95, abs=0.01)
+    by_k = found(wins, 1.0, 4.0, 16.0, enough).by_k
+    shares = [at.slowest_share for at in by_k.values()]
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(0.95, abs=0.01)
+    assert [at.is_converged for at in by_k.values()] == [False, False, False, True]
     assert found(wins / 5, 16.0).sufficient_k is None  # too few battles for Elo
 
 
 @pytest.mark.parametrize(
-    "wins",
+    ("wins", "limit"),
     [
-        np.zeros((0, 0)),
-        np.array([[0.0, 5.0], [0.0, 0.0]]),
-        np.array([[0.0, 5], [5, 0]]),
+        (np.zeros((0, 0)), {}),
+        (np.array([[0.0, 5.0], [0.0, 0.0]]), {}),  # unbeaten
+        (np.array([[0.0, 5], [5, 0]]), {"a": 1400.0, "b": 1400.0}),
     ],
-    ids=["nobody", "unbeaten", "level"],
 )
-def test_without_a_finite_gap_there_is_no_way_to_go(wins: Array):
-    assert convergence(wins, NAMES[: len(wins)], k=16.0, dimension="d") is None
+def test_without_a_finite_gap_there_is_no_way_to_go(
+    wins: Array, limit: dict[str, float]
+):
+    result = found(wins, 16.0)
+    assert result.limit == pytest.approx(limit)
+    assert (result.by_k, result.sufficient_k) == ({}, None)

@@ -17,10 +17,10 @@ from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import EloMethod, elo
 from elo_exp.ratings.bradley_terry import POINTS, abilities
-from elo_exp.ratings.elo import PermutationElo, convergence, replay
+from elo_exp.ratings.elo import PermutationElo, replay
 from elo_exp.ratings.games import Games
 from elo_exp.ratings.games import games as games_of
-from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Battle, UserError
 from tests.data import battle, by_dimension
 from tests.simulation import Tournament
@@ -267,8 +267,7 @@ def test_k_joins_the_sweep_and_all_share_their_orders():
         for k, board in boards.items():
             alone = method(k=k, k_sweep=[]).rate({name: some[name]})[name]
             np.testing.assert_array_equal(alone.samples, board.samples)
-            share = convergence(k, n_matches=n, n_models=4)
-            assert board.parameters == {"k": k, "convergence": share}
+            assert (board.parameters, board.n_matches) == ({"k": k}, n)
 
 
 def test_ties_are_dropped_scored_half_or_treated_by_a_class_of_one_s_own():
@@ -292,7 +291,7 @@ def test_no_decisive_match_leaves_the_dimension_empty(caplog: pytest.LogCaptureF
     some = by_dimension({"tied": [battle("a", "b", "tie")], "won": [battle("a", "b")]})
     boards = method().sweep(some)
     assert boards["tied"] == {} and boards["won"]
-    assert method().limit(some)["tied"] == {}
+    assert method().convergence(some)["tied"].limit == {}
     assert "tied: no decisive match" in caplog.text
 
 
@@ -311,12 +310,12 @@ def test_a_rating_that_says_little_is_flagged():
 def test_many_passes_with_a_small_k_end_at_bradley_terry():
     counts = {"ab": 30, "ba": 10, "bc": 24, "cb": 12, "ca": 5}
     some = [battle(*pair) for pair, n in counts.items() for _ in range(n)]
-    limit = method().limit(by_dimension({"d": some}))["d"]
+    limit = method().convergence(by_dimension({"d": some}))["d"].limit
     board = rate(some * 400, k=0.25, n_perms=200, k_sweep=[])
     for model in "abc":
         assert board.row(model).rating == pytest.approx(limit[model], abs=1)
     winless = [b for b in some if b.model_a != "c"]  # c sinks without end
-    assert method().limit(by_dimension({"d": winless}))["d"] == {}
+    assert method().convergence(by_dimension({"d": winless}))["d"].limit == {}
 
 
 def test_the_largest_values_that_are_taken_overflow_nowhere():
@@ -339,34 +338,6 @@ def test_settings_out_of_range_are_refused(changes: dict[str, Any]):
         UserError, match="n_bootstraps: found 1. Expected 2 or more, or 0"
     ):
         method(n_bootstraps=1)
-
-
-# Convergence
-
-
-@pytest.mark.parametrize(
-    ("k", "n_matches", "share"),
-    [(1, 1373, 0.73), (1, 480, 0.37), (4, 480, 0.84), (16, 1373, 1.0)],
-)
-def test_how_much_of_its_way_elo_has_gone(k: float, n_matches: int, share: float):
-    """A headline and a pilot run, both orders; STATISTICS.md section 5 has the formula."""
-    assert convergence(k, n_matches=n_matches, n_models=4) == pytest.approx(
-        share, abs=0.005
-    )
-    least = -math.log(0.05) * 2 * 3 * 400 / math.log(10) / n_matches
-    below, above = (
-        convergence(least * x, n_matches=n_matches, n_models=4) for x in (0.999, 1.001)
-    )
-    assert below < CONVERGED < above
-
-
-def test_the_share_is_what_the_mean_over_orders_shows():
-    """Near equality the mean gap of two is the converged one, 400 log10(52 / 48), times the share."""
-    ratings = played(counted((52, 48)), ks=[2.0], n_perms=4000).mean(axis=0)
-    share = convergence(2.0, n_matches=100, n_models=2)
-    assert share == pytest.approx(0.44, abs=0.005)
-    gap = ratings[0, 0] - ratings[1, 0]
-    assert gap == pytest.approx(share * 400 * math.log10(52 / 48), rel=0.02)
 
 
 # The standard error: how much the mean would move with other prompts

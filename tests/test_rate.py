@@ -235,13 +235,12 @@ def test_those_without_a_rating_are_named_on_the_console_and_in_the_report(
 
 
 def test_beside_every_k_stands_how_far_elo_has_gone(rated: Ran) -> None:
-    """1 - exp(-K n / (2 (m - 1) 173.7)), and whether that is enough."""
     elo = rated.read("ratings.json")["dimensions"]["base"]["elo"]
-    gone = {row["k"]: row["convergence"] for row in elo["by_k"]}
-    assert gone == pytest.approx(
-        {k: 1 - math.exp(-k * 10 / (2 * 173.7178)) for k in (1.0, 4.0, 8.0, 16.0, 32.0)}
-    )
+    gone = [row["slowest_share"] for row in elo["by_k"]]
+    assert gone == sorted(gone) and 0 < gone[0] < gone[-1] < 1
     assert {row["converged"] for row in elo["by_k"]} == {False}
+    (main,) = (row for row in elo["by_k"] if row["k"] == 16)
+    assert elo["parameters"] == {**main, "sufficient_k": None}
 
 
 def rate_seven_to_three(folder: Path, name: str, *overrides: str, **how: Any) -> Ran:

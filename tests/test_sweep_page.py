@@ -40,7 +40,7 @@ def row(
 ) -> Any:
     return {
         "job": str(number), "dimension": "d", "k": 16.0, "model": model, "rating": elo, "ordering_error": 0.714,
-        "convergence": 1.0, "bradley_terry": fitted,
+        "convergence": 1.0, "converged": True, "bradley_terry": fitted,
         "bradley_terry_ci_low": None if fitted is None else fitted - 20,
         "bradley_terry_ci_high": None if fitted is None else fitted + 20,
         "bradley_terry_flag": "unbeaten" if fitted is None else None,
@@ -49,8 +49,8 @@ def row(
 
 TWO = [job(0, "elo.k=4", "tracker=local"), job(1, "elo.k=16", "tracker=local")]
 ROWS = [
-    row(0, "ann", 1450.4, 1500.0, k=4.0, convergence=0.8),
-    row(0, "bob", 1349.6, 1300.0, k=4.0, convergence=0.8),
+    row(0, "ann", 1450.4, 1500.0, k=4.0, convergence=0.8, converged=False),
+    row(0, "bob", 1349.6, 1300.0, k=4.0, convergence=0.8, converged=False),
     row(1, "ann", 1490.0, 1500.0),
     row(1, "bob", 1310.0, 1300.0),
 ]
@@ -136,7 +136,7 @@ def test_ratings_that_are_missing_have_their_reason():
     ).cells
     unbeaten = read(rows=[row(0, "ann", 1450.0, None), row(0, "bob", 1350.0, 1300.0)])
     assert ["0", "4", "unbeaten", "1300 / 1280 to 1320"] in unbeaten.cells
-    no_match = {"ordering_error": None, "convergence": None}
+    no_match = {"ordering_error": None, "convergence": None, "converged": None}
     rows = [row(n, m, None, 1400.0, **no_match) for n in (0, 1) for m in ("ann", "bob")]
     reader = read(rows=rows)
     assert ["0, 1", "4, 16", *["1400 / 1380 to 1420"] * 2] in reader.cells

@@ -127,7 +127,8 @@ def test_the_summary_has_the_ratings_of_each_job(swept: Ran):
             "bradley_terry_flag": "",
         }
         assert {name: row[name] for name in expected} == {
-            name: str(value) for name, value in expected.items()
+            name: "" if value is None else str(value)
+            for name, value in expected.items()
         }
 
 

@@ -26,8 +26,8 @@ from elo_exp.ratings.ties import Davidson
 from elo_exp.records import Battle, Plot, Response
 from elo_exp.report import artifacts, tournament_page
 from elo_exp.report.checks import Check, checks
-from elo_exp.report.findings import converged, finding
-from elo_exp.report.formats import percent
+from elo_exp.report.findings import finding
+from elo_exp.report.formats import percent, percent_reached
 from elo_exp.report.page import inline_svg
 from elo_exp.store.usage import Usage
 from tests.data import DIMENSIONS, PROBES, by_dimension, shipped
@@ -402,14 +402,29 @@ def test_the_order_experiment_says_how_much_of_the_limit_elo_covers(
     standings: Standings,
 ):
     dimension = standings.dimensions[0]
-    limit = standings.elo_limit[dimension]
-    first, last = max(limit, key=limit.__getitem__), min(limit, key=limit.__getitem__)
-    board = standings.elo[dimension][16.0]
-    gap = (board.row(first).rating or 0) - (board.row(last).rating or 0)
-    share = percent(converged(gap / (limit[first] - limit[last]))).replace("\xa0", " ")
-    said = page(standings).said
-    assert f"At K = 16 Elo covers {share} ({dimension})" in said
-    assert "it depends neither on order nor on K" in said
+    at = standings.convergence[dimension].by_k[16.0]
+    share, of_slowest = (
+        percent_reached(s).replace("\xa0", " ")
+        for s in (at.convergence, at.slowest_share)
+    )
+    words = f"{dimension}: at K = 16 Elo has covered {share} of the gap"
+    reached = "first and last that it converges to"
+    slowest = f"(slowest: {at.slowest}, {of_slowest})"
+
+    def said(sufficient_k: float | None) -> str:
+        some = {
+            name: dataclasses.replace(way, sufficient_k=sufficient_k)
+            for name, way in standings.convergence.items()
+        }
+        return page(dataclasses.replace(standings, convergence=some)).said
+
+    for sufficient_k, end in (
+        (30.2, "; 95 % for all from K = 31 on: K = 32 of the sweep suffices."),
+        (33.2, "; 95 % for all from K = 34 on."),
+        (None, "; no K up to 64 covers 95 % for all: too few battles for Elo."),
+    ):
+        assert f"{words} between {reached} {slowest}{end}" in said(sufficient_k)
+    assert "it depends neither on order nor on K" in said(None)
 
 
 # The judge

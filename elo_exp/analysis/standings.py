@@ -36,6 +36,7 @@ from elo_exp.analysis.transitivity import (
 from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import EloMethod, RatingMethod
+from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, running_means
 from elo_exp.records import Comparison, Judgment
 
@@ -53,9 +54,7 @@ class Standings:
     elo: Mapping[
         str, Mapping[float, Leaderboard]
     ]  # dimension -> K; empty without a match
-    elo_limit: Mapping[
-        str, Mapping[str, float]
-    ]  # dimension -> model: Bradley-Terry of Elo's matches
+    convergence: Mapping[str, Convergence]  # of Elo, by dimension
     companions: Mapping[str, Mapping[str, Leaderboard]]  # method -> dimension
     win_rates: Sequence[WinRate]
     # by method
@@ -106,7 +105,7 @@ def rate(
         battles=battles,
         k=float(elo.k),
         elo=elo.sweep(battles),
-        elo_limit=elo.limit(battles),
+        convergence=elo.convergence(battles),
         companions=boards,
         win_rates=[
             row

@@ -31,6 +31,7 @@ from elo_exp.experiments.placement_run import PlacementRun, load_arena
 from elo_exp.experiments.standings import quality_row
 from elo_exp.judges import Judge
 from elo_exp.ratings import EloMethod, RatingMethod
+from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot, UserError
 from elo_exp.report import artifacts
@@ -246,7 +247,7 @@ def _standings(experiment: Arena, found: Placement) -> Standings:
         battles={found.dimension: found.judged},
         k=float(experiment.elo.k),
         elo={found.dimension: {}},
-        elo_limit={found.dimension: {}},
+        convergence={found.dimension: Convergence(limit={})},
         companions={name: {found.dimension: found.board}},
         win_rates=[],
         judges_agreement=[found.calibration.agreement] if found.calibration else [],

@@ -59,17 +59,21 @@ def k_sensitivity(standings: Standings) -> Plot | None:
             "model": rating.model,
             "rating": rating.rating,
             "ordering_error": rating.ordering_error,
-            "convergence": board.parameters["convergence"],
-            "elo_limit": standings.elo_limit[dimension].get(rating.model),
+            "convergence": progress.convergence if progress else None,
+            "elo_limit": limit.get(rating.model),
         }
         for dimension, boards in standings.elo.items()
+        for limit in [standings.convergence[dimension].limit]
         for k, board in boards.items()
+        for progress in [standings.convergence[dimension].by_k.get(k)]
         for rating in board.ratings
     ]
     if not rows:
         return None
     color, by = shown(standings), grouped(rows, "dimension")
-    endless = [dimension for dimension in by if not standings.elo_limit[dimension]]
+    endless = [
+        dimension for dimension in by if not standings.convergence[dimension].limit
+    ]
     caption = (
         f"Mean Elo by K; this run uses K = {standings.k:g}. Diamonds: the limit that Elo "
         "converges to as K grows. A small K understates gaps."

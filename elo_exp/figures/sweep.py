@@ -25,7 +25,7 @@ from elo_exp.figures.style import (
     only_best,
     plot,
 )
-from elo_exp.ratings.leaderboard import CONVERGED, Z95
+from elo_exp.ratings.leaderboard import Z95
 from elo_exp.records import Plot
 
 _MAX_SETTINGS = 5  # lines of panels, of as many numbers of permutations or settings
@@ -144,19 +144,19 @@ def pair_by_k_and_n_perms(rows: Sequence[Row], first: str, second: str) -> Plot:
         xlabel="K",
         ylabel="permutations",
         n_columns=len(grouped(gaps, "dimension")),
-        caption=f"Mean Elo of {first} minus that of {second}. Blue: {first} leads. Bold: at least "
-        f"{100 * CONVERGED:.0f} % of the limit. The intervals of the jobs say whether a gap is "
+        caption=f"Mean Elo of {first} minus that of {second}. Blue: {first} leads. Bold: every "
+        "entrant has gone 95 % of its way to the limit. The intervals of the jobs say whether a gap is "
         "significant.",
     )
 
 
 def _gap_cell(gap: Row) -> kinds.Cell:
-    is_converged = gap["convergence"] >= CONVERGED
-    return f"{gap['n_perms']:g}", f"{gap['k']:g}", gap["difference"], is_converged
+    is_bold = gap["converged"] is True
+    return f"{gap['n_perms']:g}", f"{gap['k']:g}", gap["difference"], is_bold
 
 
 def _gaps(rows: Sequence[Row], first: str, second: str) -> list[Row]:
-    names = ("job", "setting", "dimension", "k", "n_perms", "convergence")
+    names = ("job", "setting", "dimension", "k", "n_perms", "converged")
     gaps: list[Row] = []
     for some in grouped(rows, "job", "dimension").values():
         of = {row["model"]: row for row in some}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from elo_exp.data.battles import Battles
+from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard
 
 
@@ -28,7 +29,5 @@ class EloMethod(RatingMethod, Protocol):
     ) -> Mapping[str, Mapping[float, Leaderboard]]:
         """Return a leaderboard by dimension and K; none where no match is played."""
 
-    def limit(
-        self, battles: Mapping[str, Battles]
-    ) -> Mapping[str, Mapping[str, float]]:
-        """Return the ratings that small K and many passes lead to, by dimension and model."""
+    def convergence(self, battles: Mapping[str, Battles]) -> Mapping[str, Convergence]:
+        """Return how far Elo has come at every K on its way to its limit, by dimension."""

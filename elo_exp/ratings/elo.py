@@ -21,12 +21,12 @@ from elo_exp.data.battles import Battles
 from elo_exp.progress import meter
 from elo_exp.ratings.bradley_terry import (
     POINTS,
-    abilities,
     drawn_prompts,
     joint_prompts,
     strongest_component,
     why_unrated,
 )
+from elo_exp.ratings.convergence import Convergence, convergence
 from elo_exp.ratings.games import Games, games, numbered
 from elo_exp.ratings.leaderboard import Leaderboard, with_intervals
 from elo_exp.records import UserError
@@ -127,20 +127,18 @@ class PermutationElo:
                 boards[name][k] = board
         return boards
 
-    def limit(self, battles: Mapping[str, Battles]) -> dict[str, dict[str, float]]:
-        """Where small K and many passes lead: Bradley-Terry of the matches that are played.
-
-        Empty where a model has no finite rating: it goes on for ever, and takes the mean along.
-        """
-        return {name: self._limit(some) for name, some in battles.items()}
-
-    def _limit(self, battles: Battles) -> dict[str, float]:
-        played = self.played(battles).compact()
-        wins = games(played, use="consistent").wins()
-        if not len(played) or not strongest_component(wins).all():
-            return {}
-        ratings = self.initial_rating + POINTS * abilities(wins)
-        return dict(zip(played.models, ratings.tolist(), strict=True))
+    def convergence(self, battles: Mapping[str, Battles]) -> dict[str, Convergence]:
+        """How far the mean over permutations has come at every K, by dimension."""
+        played = {name: self.played(some).compact() for name, some in battles.items()}
+        return {
+            name: convergence(
+                games(some, use="consistent").wins(),
+                some.models,
+                ks=self.ks,
+                initial_rating=self.initial_rating,
+            )
+            for name, some in played.items()
+        }
 
     @property
     def _seed(self) -> int | None:
@@ -199,18 +197,6 @@ class PermutationElo:
         )
 
 
-def convergence(k: float, *, n_matches: int, n_models: int) -> float:
-    """The share of the way to its final level that Elo has gone after so many matches.
-
-    1 - exp(-K n / (2 (m - 1) 173.7)): near equality a match closes K / (2 * 173.7) of the gap of
-    the two that play it, and among m models the gaps close m - 1 times as slowly. Below
-    CONVERGED gaps are understated, and close models may stand in the wrong order.
-    """
-    if n_models < 2:
-        return 1.0
-    return 1.0 - math.exp(-k * n_matches / (2 * (n_models - 1) * POINTS))
-
-
 def leaderboard(
     models: tuple[str, ...], played: Games, samples: Array, *, k: float
 ) -> Leaderboard:
@@ -223,8 +209,6 @@ def leaderboard(
     wins = played.wins()
     flags = why_unrated(wins, strongest_component(wins))
     flags |= dict.fromkeys(np.flatnonzero(n_battles == 0).tolist(), "no match")
-    n_matches = len(played.score)
-    share = convergence(k, n_matches=n_matches, n_models=m)
     return Leaderboard(
         label="Elo",
         interval=None,
@@ -235,9 +219,9 @@ def leaderboard(
         n_battles=n_battles,
         n_prompts=played.clusters_met().astype(np.float64),
         n_clusters=played.n_clusters,
-        n_matches=n_matches,
+        n_matches=len(played.score),
         flags=flags,
-        parameters={"k": k, "convergence": share},
+        parameters={"k": k},
     )
 
 

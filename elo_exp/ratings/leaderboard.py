@@ -13,7 +13,6 @@ from scipy import special
 from elo_exp.arrays import Array, Index, records
 from elo_exp.records import Record, UserError
 
-CONVERGED = 0.95  # the share of its way that Elo must have gone for its gaps to be read
 # ordering errors on each side of what elo_results.json calls a 95 % interval
 Z95 = 1.96
 LEVEL = 1e-6  # rating points: a solver does not know ratings better, so closer ones are equal

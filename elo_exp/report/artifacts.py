@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import itertools
 from collections.abc import Mapping, Sequence
@@ -15,11 +16,8 @@ from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.pairing import Responses
 from elo_exp.files import write_csv, write_json, write_jsonl, write_whole
-from elo_exp.ratings.leaderboard import (
-    CONVERGED,
-    Z95,
-    Leaderboard,
-)
+from elo_exp.ratings.convergence import Progress
+from elo_exp.ratings.leaderboard import Z95, Leaderboard
 from elo_exp.records import Comparison, Judgment, Plot, Record
 
 # Of a comparison; its texts are in the responses
@@ -201,11 +199,23 @@ def _dimension_json(standings: Standings, dimension: str) -> dict[str, Any]:
         }
         for method, board in _boards(standings, dimension).items()
     }
-    for k, board in standings.elo[dimension].items() if "elo" in found else ():
-        share = board.parameters["convergence"]
-        row = {"k": k, "convergence": share, "converged": share >= CONVERGED}
-        found["elo"].setdefault("by_k", []).append(row)
+    if "elo" in found:
+        way = standings.convergence[dimension]
+        found["elo"]["by_k"] = [
+            {"k": k, **_progress(way.by_k.get(k))} for k in standings.elo[dimension]
+        ]
+        found["elo"]["parameters"] |= {
+            **_progress(way.by_k.get(standings.k)),
+            "sufficient_k": way.sufficient_k,
+        }
     return found
+
+
+def _progress(found: Progress | None) -> dict[str, Any]:
+    """How far Elo has come at one K; nulls where it has no limit."""
+    row = {field.name: None for field in dataclasses.fields(Progress)}
+    row |= found.to_dict() if found else {}
+    return {**row, "converged": found.is_converged if found else None}
 
 
 def _counts(pairs: Sequence[Difference], dimension: str) -> dict[str, int]:

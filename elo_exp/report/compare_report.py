@@ -12,8 +12,16 @@ from elo_exp.analysis.agreement import Agreement
 from elo_exp.analysis.comparisons import ALPHA
 from elo_exp.files import write_csv, write_json
 from elo_exp.records import Plot
-from elo_exp.report.findings import METHODS, converged
-from elo_exp.report.formats import NONE, between, names, number, p_value, percent
+from elo_exp.report.findings import METHODS
+from elo_exp.report.formats import (
+    NONE,
+    between,
+    names,
+    number,
+    p_value,
+    percent,
+    percent_reached,
+)
 from elo_exp.report.page import render
 from elo_exp.store.usage import added_up, paid
 
@@ -225,12 +233,11 @@ def judge_cells(found: Comparison) -> Iterator[list[str]]:
     for row in sorted(
         found.judge, key=lambda row: found.dimensions.index(row["dimension"])
     ):
-        share = row["elo_convergence"]
-        known = {**row, "elo_convergence": None if share is None else converged(share)}
-        rates = [known[name] for name in JUDGE_HEAD.values()]
-        if any(rate is not None for rate in rates):
+        *rates, share = (row[name] for name in JUDGE_HEAD.values())
+        if any(rate is not None for rate in [*rates, share]):
             n = str(found.number[row["run"]])
-            yield [row["dimension"], n, *(percent(rate) for rate in rates)]
+            cells = [*(percent(rate) for rate in rates), percent_reached(share)]
+            yield [row["dimension"], n, *cells]
 
 
 def differing(

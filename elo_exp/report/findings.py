@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.shrinkage import Shrunken
-from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.report.checks import Check
 from elo_exp.report.formats import names
 
@@ -150,8 +150,3 @@ def unrated(board: Leaderboard | None) -> list[str]:
             f"Rated on one prompt alone, which gives no interval: {names(alone)}."
         )
     return sentences
-
-
-def converged(share: float) -> float:
-    """Return the share of its limit that Elo covers, for whole percent: too little is not rounded to enough."""
-    return min(share, CONVERGED - 0.01) if share < CONVERGED else share

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 NONE = "–"
@@ -45,7 +46,12 @@ def percent(share: float | None, digits: int = 0) -> str:
         return f"<{_SPACE}{10.0**-digits:g}{_SPACE}%"
     if 1.0 - least <= share < 1.0:
         return f">{_SPACE}{100.0 - 10.0**-digits:g}{_SPACE}%"
-    return f"{100.0 * share:.{digits}f}{_SPACE}%"
+    return f"{number(100.0 * share, digits)}{_SPACE}%"
+
+
+def percent_reached(share: float | None) -> str:
+    """Return a share in whole percent, rounded down: 94.9 % of the way is not 95 %."""
+    return percent(None if share is None else math.floor(100.0 * share) / 100.0)
 
 
 def percent_between(low: float | None, high: float | None, digits: int = 0) -> str:

@@ -19,7 +19,6 @@ from elo_exp.figures import style
 from elo_exp.ratings.leaderboard import Rating
 from elo_exp.records import Plot
 from elo_exp.report import formats
-from elo_exp.report.findings import converged
 from elo_exp.store.usage import added_up, paid
 
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -57,7 +56,7 @@ def render(name: str, plots: Sequence[Plot] = (), **context: Any) -> str:
         "names": formats.names,
         "when": formats.when,
         "inline": inline_svg,
-        "converged": converged,
+        "percent_reached": formats.percent_reached,
     }
     environment.globals |= {
         "between": formats.between,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from elo_exp.figures.style import grouped
-from elo_exp.ratings.leaderboard import CONVERGED
 from elo_exp.records import Plot
 from elo_exp.report.page import cost, render
 from elo_exp.store.usage import added_up, paid
@@ -99,7 +98,7 @@ def _dimension(name: str, rows: Sequence[Row]) -> Dimension:
         del leads["Bradley-Terry"]
     ks = {row["k"] for row in rows}
     is_short = {
-        job: any((row["convergence"] or 1.0) < CONVERGED for row in some)
+        job: any(row["converged"] is False for row in some)
         for job, some in by_job.items()
     }
     of_model = {

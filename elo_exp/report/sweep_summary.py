@@ -122,7 +122,7 @@ def _rating_rows(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
         for dimension in job.dimensions:
             elo = job.board("elo", dimension)
             fitted = job.board("bradley_terry", dimension)
-            convergence = job.parameters("elo", dimension).get("convergence")
+            parameters = job.parameters("elo", dimension)
             for model in manifest.get("entrants", sorted({*elo, *fitted})):
                 if model not in elo and model not in fitted:
                     continue
@@ -141,7 +141,8 @@ def _rating_rows(jobs: Sequence[FinishedRun]) -> list[dict[str, Any]]:
                         "model": model,
                         "rating": rating.rating,
                         "ordering_error": rating.ordering_error,
-                        "convergence": convergence,
+                        "convergence": parameters.get("convergence"),
+                        "converged": parameters.get("converged"),
                         "bradley_terry": by_fit.rating,
                         "bradley_terry_ci_low": by_fit.ci_low,
                         "bradley_terry_ci_high": by_fit.ci_high,

@@ -11,7 +11,7 @@ from elo_exp.analysis.standings import Standings
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.checks import FIRST_SHOWN, MAX_FLIPS, MAX_INVALID, Check
 from elo_exp.report.findings import Finding
-from elo_exp.report.formats import names, number, p_value, percent
+from elo_exp.report.formats import names, number, p_value, percent, percent_reached
 from elo_exp.report.tournament_page import Dimension, describe
 
 _COLUMNS = 100
@@ -267,9 +267,9 @@ def _order_experiment(dimensions: Sequence[Dimension], k: float) -> Iterator[str
     lines = {}
     for dimension in dimensions:
         if board := boards.get(dimension.name):
-            covered = dimension.covered.get(k)
+            progress = dimension.convergence.by_k.get(k)
             errors = [row.ordering_error or 0.0 for row in board.ratings]
-            share = "" if covered is None else f"  {percent(covered)}"
+            share = f"  {percent_reached(progress.convergence)}" if progress else ""
             lines[dimension.name] = (
                 f"{_ratings(board)}  ± {max(errors, default=0.0):.1f}{share}"
             )

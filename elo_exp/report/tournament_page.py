@@ -13,7 +13,8 @@ from elo_exp.analysis.power import Precision
 from elo_exp.analysis.shrinkage import Shrunken, shrink
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.win_rates import WinRate
-from elo_exp.ratings.leaderboard import CONVERGED, Leaderboard
+from elo_exp.ratings.convergence import Convergence
+from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import Plot
 from elo_exp.report import viewer
 from elo_exp.report.checks import Check, checks
@@ -55,7 +56,7 @@ class Dimension:
     shrunken: Shrunken | None
     precision: Precision | None
     elo: Mapping[float, Leaderboard]  # by K
-    elo_limit: Mapping[str, float]
+    convergence: Convergence  # of Elo
     diagnosis: Mapping[str, Any]
 
     @property
@@ -65,20 +66,6 @@ class Dimension:
         return (
             dict(zip(found.models, found.p_best.tolist(), strict=True)) if found else {}
         )
-
-    @property
-    def covered(self) -> dict[float, float]:
-        """By K, the share of the gap between first and last that Elo covers of its limit."""
-        if len(self.elo_limit) < 2:
-            return {}
-        first = max(self.elo_limit, key=self.elo_limit.__getitem__)
-        last = min(self.elo_limit, key=self.elo_limit.__getitem__)
-        limit = self.elo_limit[first] - self.elo_limit[last]
-        found = {}
-        for k, board in self.elo.items():
-            gap = (board.row(first).rating or 0.0) - (board.row(last).rating or 0.0)
-            found[k] = min(gap / limit, 1.0) if limit else 1.0
-        return found
 
     @property
     def n_significant(self) -> int:
@@ -144,7 +131,6 @@ def page(
         ks=ks,
         elo=elo,
         largest_ordering_error=_largest_ordering_error(elo),
-        enough_k=next((k for k in ks if _covers(dimensions, k)), None),
         **cost(manifest.get("usage"), manifest.get("paid_before")),
     )
 
@@ -192,7 +178,7 @@ def dimension(
         win_rate=_win_rates(rates),
         precision=next((p for p in precisions if p.dimension == name), None),
         elo=standings.elo[name],
-        elo_limit=standings.elo_limit[name],
+        convergence=standings.convergence[name],
         diagnosis=diagnosis,
     )
 
@@ -233,9 +219,3 @@ def _win_rates(rates: Iterable[WinRate]) -> dict[str, float]:
 def _largest_ordering_error(boards: Sequence[Leaderboard]) -> float | None:
     errors = [r.ordering_error for board in boards for r in board.ratings]
     return max((error for error in errors if error is not None), default=None)
-
-
-def _covers(dimensions: Sequence[Dimension], k: float) -> bool:
-    """Whether Elo at this K covers enough of the gap of every dimension."""
-    shares = [d.covered[k] for d in dimensions if k in d.covered]
-    return bool(shares) and min(shares) >= CONVERGED

@@ -1,0 +1,94 @@
+"""How far the mean Elo over permutations has come on its way to the ratings it converges to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import integrate
+
+from elo_exp.arrays import Array
+from elo_exp.ratings.bradley_terry import (
+    POINTS,
+    abilities,
+    strongest_component,
+    win_probability,
+)
+from elo_exp.records import Record
+
+CONVERGED = 0.95  # the share of its way that every model must have gone
+LARGEST_K = 64.0  # beyond it a single match moves a rating too far
+_FAR = 20.0  # rating points from the mean: a share of a shorter way says nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress(Record):
+    """Shares of the limit that the mean Elo reaches at one K."""
+
+    convergence: float  # of the gap between first and last
+    slowest: str  # the model that has gone the smallest share of its way
+    slowest_share: float
+
+    @property
+    def is_converged(self) -> bool:
+        return self.slowest_share >= CONVERGED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convergence:
+    """Where Elo leads with small K and many passes, and how far it has come at each K.
+
+    limit         ratings by model; empty where one is not finite: it takes the mean along for ever
+    by_k          empty without a limit, or where its first and last are within 20 points
+    sufficient_k  at which every model has gone 95 % of its way; None: none up to 64
+    """
+
+    limit: Mapping[str, float]
+    by_k: Mapping[float, Progress] = field(default_factory=dict)
+    sufficient_k: float | None = None
+
+
+def convergence(
+    wins: Array, models: Sequence[str], *, ks: Sequence[float], initial_rating: float
+) -> Convergence:
+    """Compare Elo at every K with its limit, the Bradley-Terry ratings of the same matches.
+
+    The mean over permutations follows dr_i / dK = sum_j (w_ij - n_ij p_ij(r)) from r = 0, one
+    equation for all K.
+
+    wins  (m, m): how often i scored against j in the matches that Elo plays
+    """
+    m = len(models)
+    if not m or not strongest_component(wins).all():
+        return Convergence(limit={})
+    limit = POINTS * abilities(wins)
+    by_model = dict(zip(models, (initial_rating + limit).tolist(), strict=True))
+    first, last = int(limit.argmax()), int(limit.argmin())
+    if limit[first] - limit[last] < _FAR:
+        return Convergence(limit=by_model)
+    n_matches = wins + wins.T
+
+    def slope(_: float, rating: Array) -> Array:
+        expected = n_matches * win_probability(rating / POINTS)
+        return np.asarray((wins - expected).sum(axis=1))
+
+    grid = np.unique(np.append(np.geomspace(0.5, LARGEST_K, 200), ks))
+    path = integrate.solve_ivp(
+        slope, (0.0, grid[-1]), np.zeros(m), method="LSODA", t_eval=grid, rtol=1e-6
+    ).y.T
+    is_far = np.abs(limit) >= min(_FAR, np.abs(limit).max())
+    shares = np.where(is_far, path / np.where(is_far, limit, 1.0), np.inf)
+    spread = (path[:, first] - path[:, last]) / (limit[first] - limit[last])
+    slowest = shares.argmin(axis=1)
+    by_k = {
+        k: Progress(
+            convergence=float(spread[i]),
+            slowest=models[slowest[i]],
+            slowest_share=float(shares[i, slowest[i]]),
+        )
+        for k, i in zip(ks, np.searchsorted(grid, ks), strict=True)
+    }
+    enough = np.flatnonzero((shares.min(axis=1) >= CONVERGED) & (grid <= LARGEST_K))
+    sufficient = float(grid[enough[0]]) if len(enough) else None
+    return Convergence(limit=by_model, by_k=by_k, sufficient_k=sufficient)
