@@ -354,7 +354,7 @@ def test_of_one_prompt_there_is_no_error_and_the_others_are_as_sure_as_before(
 ):
     one, without = rate_by(name, d_on_few(3, 1)), rate_by(name, d_on_few(3, 0))
     d = with_ranks(one, np.random.default_rng(0)).row("d")
-    assert (d.n_prompts, d.std_error, d.ci_low, d.p_best) == (1, None, None, None)
+    assert (d.n_prompts, d.std_error, d.ci_low) == (1, None, None)
     assert (d.rank_low, d.rank_high) == (1, 4)
     assert gap_of_d(one).p_value is None
     assert unrated(one)[0].startswith("Rated on one prompt alone")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from elo_exp.analysis.shrinkage import PRIOR_SCALE, Shrunken, shrink
+from elo_exp.analysis.shrinkage import PRIOR_SCALE, Shrunken, shrink, with_p_best
 from elo_exp.arrays import Array
 from elo_exp.ratings.leaderboard import Leaderboard
 from tests.simulation import BRADLEY_TERRY, Tournament
@@ -80,17 +80,32 @@ def test_names_and_the_model_that_the_scale_is_pinned_to_change_nothing():
     assert pinned.gap == pytest.approx(plain.gap, abs=1.0)
 
 
+def test_chances_depend_neither_on_names_nor_on_the_axes_of_the_covariance():
+    """Of equal errors every axis will do, so the least change turns them."""
+    rng = np.random.default_rng(2)
+    rating = np.array([1440.0, 1410.0, 1400.0, 1350.0])
+    plain = with_p_best(board(rating, exchangeable(4, 40.0))).p_best
+    assert plain.sum() == pytest.approx(1)
+    for order in ([2, 0, 3, 1], [3, 2, 1, 0]):
+        change = rng.normal(scale=1e-6, size=(4, 4))
+        spread = exchangeable(4, 40.0) + change + change.T
+        found = with_p_best(board(rating[order], spread)).p_best
+        np.testing.assert_allclose(found, plain[order], atol=1e-4)
+
+
 @pytest.mark.parametrize(
     "found",
     [
         board(np.array([1400.0]), np.zeros((1, 1))),
         board(np.array([1450.0, 1350.0]), np.full((2, 2), np.nan)),
         board(np.array([np.nan, np.nan]), np.full((2, 2), np.nan)),
+        board(np.array([1410.0, 1400.0, 1390.0]), np.outer([2, -1, -1], [2, -1, -1])),
     ],
-    ids=["one model", "no error", "nobody rated"],
+    ids=["one model", "no error", "none rated", "a difference without an error"],
 )
 def test_nothing_is_said_where_nothing_is_known(found: Leaderboard):
     assert shrink(found) is None
+    assert with_p_best(found) is found
 
 
 @pytest.mark.slow

@@ -28,8 +28,6 @@ _N_DRAWS_OF_MANY = 5_000
 _MANY_MODELS = 100
 _DRAWS_A_BLOCK = 500  # fit in a processor's cache: three times as fast with 300 models
 _NO_ERROR = 1e-3  # rating points: a smaller standard error is rounding; it would take 1e10 prompts
-# rating points: copies, which never differ, are drawn in an arbitrary order
-_TIE_BREAK = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +103,11 @@ def holm(p_values: Array) -> Array:
 
 
 def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
-    """Add rank sets and the probability of being best to a leaderboard.
+    """Add rank sets to a leaderboard.
 
     The sets hold all true ranks at once with 95 % confidence: a rank counts the models that are
     better by more than the 95 % quantile of the largest pairwise |t| (Mogstad et al. 2023). Equal
-    ratings share a set. Without a covariance the leaderboard is returned as it is; where two models
-    differ without an error, nobody's probability is known.
+    ratings share a set. Without a covariance the leaderboard is returned as it is.
     """
     models = rated(board)
     if not np.isfinite(models.std_error).any():
@@ -124,25 +121,11 @@ def with_ranks(board: Leaderboard, rng: np.random.Generator) -> Leaderboard:
     is_level = models.rank[:, None] == models.rank[None, :]
     low = np.where(is_level, 1 + better.sum(axis=1), m).min(axis=1)
     high = np.where(is_level, m - better.sum(axis=0), 1).max(axis=1)
-    p_best = None
-    if models.has_joint_distribution():
-        wider = t_quantile(models.df) / t_quantile(models.df_of_all)
-        draws = models.rating[:, None] + wider[:, None] * noise
-        first = np.bincount(draws.argmax(axis=0), minlength=m)
-        p_best = _spread(first / draws.shape[1], models.place, board)
     return dataclasses.replace(
         board,
-        rank_low=_spread(low, models.place, board),
-        rank_high=_spread(high, models.place, board),
-        p_best=p_best,
+        rank_low=models.spread(low, len(board.models)),
+        rank_high=models.spread(high, len(board.models)),
     )
-
-
-def _spread(values: Array, place: Index, board: Leaderboard) -> Array:
-    """Values of the rated models at their places among all; NaN for the others."""
-    whole = np.full(len(board.models), np.nan)
-    whole[place] = values
-    return whole
 
 
 def _noise(models: Rated, rng: np.random.Generator) -> Array:
@@ -154,7 +137,7 @@ def _noise(models: Rated, rng: np.random.Generator) -> Array:
     has_variance = np.isfinite(np.diag(models.covariance))
     covariance = models.covariance[np.ix_(has_variance, has_variance)]
     values, vectors = np.linalg.eigh(covariance)
-    root = vectors * np.sqrt(np.maximum(values, 0.0) + _TIE_BREAK**2)
+    root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T  # has no sign
     draws = root @ rng.standard_normal((len(values), n_draws))
     if math.isfinite(models.df_of_all):
         draws /= np.sqrt(rng.chisquare(models.df_of_all, n_draws) / models.df_of_all)
@@ -215,6 +198,12 @@ class Rated:
     def df_of_differences(self) -> Array:
         """(m, m): of the model that met others on fewer prompts."""
         return np.minimum(self.df[:, None], self.df[None, :])
+
+    def spread(self, values: Array, n_models: int) -> Array:
+        """Return values (m,) at the models' places among all, NaN for the others."""
+        whole = np.full(n_models, np.nan)
+        whole[self.place] = values
+        return whole
 
     def has_joint_distribution(self) -> bool:
         """Whether no two models differ without an error: a draw would be certain of those."""

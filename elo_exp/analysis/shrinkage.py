@@ -8,10 +8,12 @@ is tested without shrinkage, in comparisons.py. Letters: m rated models, s draws
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import linalg
 
 from elo_exp.analysis.comparisons import rated
 from elo_exp.arrays import Array
@@ -49,15 +51,18 @@ def shrink(board: Leaderboard) -> Shrunken | None:
     """
     models = rated(board)
     m = len(models.names)
-    if m < 2 or not np.isfinite(models.covariance).all():
+    if (
+        m < 2
+        or not np.isfinite(models.covariance).all()
+        or not models.has_joint_distribution()
+    ):
         return None
     n = models.df_of_all + 1.0  # prompts
-    contrasts = np.linalg.svd(np.ones((1, m)))[2][1:].T  # (m, m - 1) of sum zero
+    contrasts = linalg.helmert(m).T  # (m, m - 1) of sum zero
     variance, axes = np.linalg.eigh(
         contrasts.T @ _steadied(models.covariance, n) @ contrasts
     )
-    if variance.min() <= 0.0:
-        return None
+    variance = np.maximum(variance, 0.0)
     to_ratings = contrasts @ axes
     estimate = to_ratings.T @ models.rating
     rng = np.random.default_rng(_SEED)
@@ -67,7 +72,8 @@ def shrink(board: Leaderboard) -> Shrunken | None:
     weight = prior * np.exp(log_weight - log_weight.max())
     spread = rng.choice(_SPREADS, size=_N_DRAWS, p=weight / weight.sum())[:, None]
     kept = spread**2 / (spread**2 + variance)
-    noise = rng.standard_normal((_N_DRAWS, m - 1))
+    # By the symmetric root, which depends neither on signs nor on the order of the axes.
+    noise = rng.standard_normal((_N_DRAWS, m)) @ to_ratings
     if math.isfinite(models.df_of_all):
         chi_square = rng.chisquare(models.df_of_all, (_N_DRAWS, 1))
         noise *= np.sqrt(models.df_of_all / chi_square)
@@ -87,6 +93,15 @@ def shrink(board: Leaderboard) -> Shrunken | None:
         gap_low=gap_low,
         gap_high=gap_high,
     )
+
+
+def with_p_best(board: Leaderboard) -> Leaderboard:
+    """Add each model's chance of being best to a leaderboard that can be shrunken."""
+    found, models = shrink(board), rated(board)
+    if found is None:
+        return board
+    p_best = models.spread(found.p_best, len(board.models))
+    return dataclasses.replace(board, p_best=p_best)
 
 
 def _steadied(covariance: Array, n_prompts: float) -> Array:

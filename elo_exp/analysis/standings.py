@@ -26,6 +26,7 @@ from elo_exp.analysis.judge_bias import (
 from elo_exp.analysis.known_order import known_order
 from elo_exp.analysis.power import Precision, precision
 from elo_exp.analysis.responses import ResponseCheck
+from elo_exp.analysis.shrinkage import with_p_best
 from elo_exp.analysis.strata import by_stratum, heterogeneity, most_varied_gap
 from elo_exp.analysis.transitivity import (
     ResidualWins,
@@ -125,13 +126,14 @@ def rate(
 def leaderboards(
     battles: Mapping[str, Battles], ratings: Mapping[str, RatingMethod]
 ) -> dict[str, dict[str, Leaderboard]]:
-    """Rate the battles of each dimension by every method, with rank sets: method -> dimension.
+    """Rate the battles of each dimension by every method, with rank sets and the chance of being
+    best: method -> dimension.
 
     Each has draws of its own, so that no dimension depends on another.
     """
     return {
         name: {
-            dimension: with_ranks(board, np.random.default_rng(_SEED))
+            dimension: with_p_best(with_ranks(board, np.random.default_rng(_SEED)))
             for dimension, board in method.rate(battles).items()
         }
         for name, method in ratings.items()

@@ -107,8 +107,8 @@ def write_judging(
 def elo_results(standings: Standings) -> dict[str, Any]:
     """Return the permutation Elo in the original's layout.
 
-    `sem` is the standard error of the mean over permutations, `ci95` the mean ± 1.96 of it: the
-    Monte Carlo error of the order, no uncertainty of the rating.
+    `sem` is the standard error of the mean over permutations, `ci95` the mean ± 1.96 of it: no
+    uncertainty of the rating, as the added `ci95_is` says.
     """
     return {
         "default_k": standings.k,
@@ -124,6 +124,7 @@ def elo_results(standings: Standings) -> dict[str, Any]:
             dimension: int((~battles.is_tie()).sum())
             for dimension, battles in standings.battles.items()
         },
+        "ci95_is": "ordering error of the permutation mean",
     }
 
 

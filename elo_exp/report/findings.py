@@ -120,7 +120,7 @@ def finding(
         gap=gap,
         gap_low=low,
         gap_high=high,
-        p_best=float(shrunken.p_best[0]) if shrunken and not level else None,
+        p_best=None if level else first.p_best,
         evidence=evidence if is_tested else None,
         others=level or rivals,
         unrated=unrated(board),

@@ -10,7 +10,7 @@ from typing import Any
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.power import Precision
-from elo_exp.analysis.shrinkage import Shrunken, shrink
+from elo_exp.analysis.shrinkage import shrink
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.win_rates import WinRate
 from elo_exp.ratings.convergence import Convergence
@@ -53,19 +53,10 @@ class Dimension:
     pairs: Sequence[Difference]
     cells: Mapping[tuple[str, str], Cell]  # of the entrants that a matrix shows
     win_rate: Mapping[str, float]  # mean over opponents
-    shrunken: Shrunken | None
     precision: Precision | None
     elo: Mapping[float, Leaderboard]  # by K
     convergence: Convergence  # of Elo
     diagnosis: Mapping[str, Any]
-
-    @property
-    def p_best(self) -> dict[str, float]:
-        """The chance of each entrant that no other is better."""
-        found = self.shrunken
-        return (
-            dict(zip(found.models, found.p_best.tolist(), strict=True)) if found else {}
-        )
 
     @property
     def n_significant(self) -> int:
@@ -171,7 +162,6 @@ def dimension(
         board=board,
         others=[other for other in boards.values() if other],
         finding=finding(board, pairs, found, n_prompts=n_prompts, shrunken=shrunken),
-        shrunken=shrunken,
         checks=found,
         pairs=pairs,
         cells=_cells(rates, first, pairs),
