@@ -40,6 +40,10 @@ OmegaConf.register_new_resolver(
 )
 
 
+class NothingToPlanError(Exception):
+    """Says in a line why plan=true has no table to show."""
+
+
 @dataclasses.dataclass(kw_only=True)
 class RunSettings:
     """What every run has; conf/config.yaml."""
@@ -87,8 +91,21 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         raise UserError(
             "experiment: its file has no _target_, or does not begin with '# @package _global_'."
         )
+    cls = _import(config["_target_"], "")
+    judges = "plan" in {field.name for field in dataclasses.fields(cls)}
+    missing = sorted(OmegaConf.missing_keys(OmegaConf.masked_copy(cfg, names)))
+    unset = ", ".join(f"{key}=VALUE" for key in missing)
+    if config["plan"] and not judges:
+        hint = f" To run it, set {unset}." if unset else ""
+        raise NothingToPlanError(f"it makes no judge calls and costs nothing.{hint}")
+    if config["plan"] and unset:
+        raise NothingToPlanError(
+            f"to count calls, tokens and dollars it needs {unset}."
+        )
+    if not judges:
+        del config["plan"]
     try:
-        edit = getattr(_import(config["_target_"], ""), "prepare", None)
+        edit = getattr(cls, "prepare", None)
         config = edit(config, overrides) if edit else config
         of_run = {field.name for field in dataclasses.fields(RunSettings)}
         run = {name: value for name, value in config.items() if name in of_run}

@@ -248,14 +248,18 @@ def _recorded_hint(entrant: str) -> str:
 
 
 def _unreadable_word(error: OverrideParseException) -> str:
-    """Of what Hydra's parser says, only an error inside a function, such as range(1,b), helps its reader."""
+    """Keep of Hydra's text only what is wrong inside a function such as range(1,b)."""
     if " while evaluating " in error.message:
         return error.message
-    name, equals, _ = error.override.partition("=")
+    word = error.override
+    name, equals, _ = word.partition("=")
+    if word in ("help", "version"):
+        return f"{word}: is no setting. Did you mean --{word}?"
+    if not equals:
+        return f"{word}: has no value. Write {word}=VALUE without spaces; --help lists settings."
     return (
-        f"{error.override}: {'cannot be read' if equals else 'has no value'}. Write name=value "
-        "without spaces, a value with a quote or any of ~ ( ) [ ] { } = , in quotes of its own "
-        f"('{name}=\"...\"'), and $HOME for ~, which is not expanded there."
+        f"{word}: cannot be read. Put a value with a quote or any of ~ ( ) [ ] {{ }} = , in quotes "
+        f"of its own ('{name}=\"...\"'), and write $HOME for ~."
     )
 
 

@@ -129,6 +129,9 @@ def refusing(where: str = "", is_early: bool = False) -> Iterator[None]:
     """
     try:
         yield
+    except config.NothingToPlanError as error:
+        show(f"plan: {error}")
+        sys.exit(0)
     except Exception as error:
         if is_early and "HydraConfig was not set" in str(error):
             return

@@ -53,15 +53,11 @@ MISTAKES = {
     "elo.k=8,16": "To sweep over it, add --multirun to your command line",
     "elo.k=": "elo.k: ",
     # what cannot be read
-    "'prompts.bank_path=~/x.jsonl'": "prompts.bank_path=~/x.jsonl: cannot be read. Write name=value without spaces, a "
-    "value with a quote or any of ~ ( ) [ ] { } = , in quotes of its own ('prompts.bank_path=\"...\"'), and $HOME for "
-    "~, which is not expanded there.",
-    "'battles=b(1).csv'": "battles=b(1).csv: cannot be read. Write name=value without spaces, a value with a quote or "
-    "any of ~ ( ) [ ] { } = , in quotes of its own ('battles=\"...\"')",
-    "'-m' 'battles=a=b.csv' elo.k=8,16": "battles=a=b.csv: cannot be read. Write name=value without spaces",
-    "elo.k = 16": "elo.k: has no value. Write name=value without spaces",
-    "plan": "plan: has no value. Write name=value without spaces, a value with a quote or any of ~ ( ) [ ] { } = , in "
-    "quotes of its own ('plan=\"...\"'), and $HOME for ~",
+    "'prompts.bank_path=~/x.jsonl'": "prompts.bank_path=~/x.jsonl: cannot be read. Put a value with a quote or any of "
+    "~ ( ) [ ] { } = , in quotes of its own ('prompts.bank_path=\"...\"'), and write $HOME for ~.",
+    "'-m' 'battles=a=b.csv' elo.k=8,16": "battles=a=b.csv: cannot be read. Put a value",
+    "elo.k = 16": "elo.k: has no value. Write elo.k=VALUE without spaces; --help lists settings.",
+    "help": "help: is no setting. Did you mean --help?",
     "'elo.k=sort(a,1)'": "while evaluating 'sort(a,1)'",
     # in one job of a sweep
     "-m elo.k=8,abc": "elo.k: found 'abc'. Expected a valid number.",
@@ -178,6 +174,32 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(
     assert words in ran.err
     assert ran.code == 2
     assert ran.out == ""
+
+
+PLANS = {
+    "": "plan: judge lexical, which costs nothing",
+    "mode=pilot": "plan: judge claude-sonnet",
+    "mode=headline judge=opus": "plan: judge claude-opus",
+    "experiment=oracle": "oracle: its slices of them",
+    "experiment=arena": "plan: to count calls, tokens and dollars it needs entrant.recorded.path=VALUE",
+    "experiment=rate": "plan: it makes no judge calls and costs nothing. To run it, set battles=VALUE",
+    "experiment=compare": "To run it, set runs=VALUE",
+    "experiment=dashboard": "To run it, set runs=VALUE",
+    "experiment=store": "plan: it makes no judge calls and costs nothing.",
+    "-m experiment=rate battles=a.csv,b.csv": "plan: it makes no judge calls and costs nothing.",
+}
+
+
+@pytest.mark.parametrize(("line", "words"), PLANS.items(), ids=list(PLANS))
+def test_a_plan_needs_no_key_model_or_file(line: str, words: str, tmp_path: Path):
+    ran = run(*line.split(), "plan=true", folder=tmp_path)
+    assert words in ran.out
+    assert not list(tmp_path.glob("outputs/*_*"))
+
+
+def test_flags_may_follow_settings(tmp_path: Path):
+    ran = run("elo.k=8", "plan=true", "-m", folder=tmp_path)
+    assert "plan: judge lexical" in ran.out
 
 
 def test_what_is_deleted_from_a_list_is_not_missed_in_it(tmp_path: Path):

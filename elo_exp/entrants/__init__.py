@@ -67,8 +67,10 @@ class LoadedEntrant(OfflineEntrant, ModelEntrant, Protocol):
 
 
 @runtime_checkable
-class Policy(LoadedEntrant, Protocol):
-    """An entrant that can score answers, its own or another policy's."""
+class Policy(OfflineEntrant, ModelEntrant, Protocol):
+    """A LoadedEntrant that can score answers, its own or another policy's."""
+
+    def release(self) -> None: ...
 
     @property
     def logprobs(self) -> bool:

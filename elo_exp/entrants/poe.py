@@ -74,10 +74,9 @@ class ProductOfExpertsEntrant(ModelSettings):
     def _files(self) -> adapters.HeadFiles:
         if self.security_dir is None:
             raise UserError(
-                "security_dir: has no value. Expected the folder of the heads' adapters; "
-                "the environment variable ELO_EXP_SECURITY_DIR sets it for all entrants, and "
-                "docs/poe.md describes its files. Without adapters: recorded_dir=DIR takes "
-                "recorded answers, and entrant=[...] other entrants."
+                "security_dir: has no value. Expected the folder of the heads' adapters: train "
+                "them as docs/poe.md says, and set ELO_EXP_SECURITY_DIR. Without adapters: "
+                "recorded_dir=DIR takes recorded answers, 'entrant=[...]' your own entrants."
             )
         if self.needs_uncertainty and self.uncertainty_path is None:
             raise UserError(

@@ -127,10 +127,16 @@ class Oracle(Judged):
     def dry_run(self, context: Context) -> str | None:
         """With status=true, what is done; with plan=true, what judge and oracle would cost."""
         self.check(context.overrides)
-        if self.oracle.logged is not None or not (self.plan or self.status):
+        recorded, asked = self.oracle.logged is not None, self.plan or self.status
+        if recorded and asked:
+            return "oracle: recorded answers are analysed; no call is made and nothing is paid"
+        if recorded:
             return None
         builder = self.builder(context.store)
-        return builder.status() if self.status else builder.plan()
+        if asked:
+            return builder.status() if self.status else builder.plan()
+        pipeline.all_generated(builder.prompts, builder.policies, builder.store)
+        return None  # every model was found
 
     def run(self, context: Context) -> Report:
         if self.shard is not None and self.oracle.logged is None:
@@ -254,12 +260,6 @@ class Oracle(Judged):
                 )
 
     def _check_recorded(self) -> None:
-        for name in ("plan", "status"):
-            if getattr(self, name):
-                raise UserError(
-                    f"{name}: recorded answers are analysed and nothing is paid for. Leave "
-                    f"{name}=true out."
-                )
         drawing = [
             name for name, e in self.estimator.items() if FRESH_DRAWS in e.requires
         ]

@@ -6,13 +6,13 @@ torch is not needed: a machine without it finds the answers that another has sto
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class TemplateSettings:
     def input_files(self) -> Mapping[str, Path]:
         return template_files(self.chat_template)
 
-    @cached_property
+    @functools.cached_property
     def template(self) -> str | None:
         """The text of the chat template."""
         return read_template(self.chat_template)
@@ -73,7 +73,7 @@ class ModelSettings(TemplateSettings):
     def weight_files(self) -> Sequence[Path]:
         return weight_files(self.model, self._adapters())
 
-    @cached_property
+    @functools.cached_property
     def weights(self) -> Checkpoint:
         """The checkpoint at its commit. Raises UserError for one that is nowhere."""
         checkpoint = Checkpoint(
@@ -86,7 +86,7 @@ class ModelSettings(TemplateSettings):
         )
         return pin(tiny.build(checkpoint, Path(self.cache_dir)))
 
-    @cached_property
+    @functools.cached_property
     def weights_key(self) -> Mapping[str, Any]:
         """What the weights are, for cache keys."""
         return identity(self.weights, Path(self.cache_dir))
@@ -209,10 +209,17 @@ def _commit(name: str, revision: str, config: str) -> str:
     """Commit of a branch or tag: the folder of the hub's cache that the config is stored in."""
     if _COMMIT.fullmatch(revision):
         return revision
-    from huggingface_hub import errors, hf_hub_download
-
     try:
-        return Path(hf_hub_download(name, config, revision=revision)).parent.name
+        from huggingface_hub import errors, hf_hub_download
+    except ImportError:
+        raise UserError(
+            f"{name}: needs huggingface-hub, not installed: pip install 'elo-exp[hf]'."
+        ) from None
+    try:
+        path = hf_hub_download(
+            name, config, revision=revision, local_files_only=not _reaches_hub()
+        )
+        return Path(path).parent.name
     except errors.GatedRepoError:
         reason = "is gated. Accept its terms on its page of the hub, and log in: hf auth login."
     except errors.RepositoryNotFoundError:
@@ -235,6 +242,18 @@ def _commit(name: str, revision: str, config: str) -> str:
     except (errors.HFValidationError, errors.HfHubHTTPError, OSError) as error:
         reason = f"cannot be found on the hub ({str(error).splitlines()[0]})."
     raise UserError(f"{name} (revision {revision}): {reason}")
+
+
+@functools.cache
+def _reaches_hub() -> bool:
+    """Look once, since the hub's client retries for half a minute with each file."""
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=5)
+    except Exception:  # of httpx or of requests, by its version
+        return False
+    return True
 
 
 def _identity(place: str, commit: str | None, cache_dir: Path) -> dict[str, Any]:

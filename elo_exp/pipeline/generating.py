@@ -315,8 +315,17 @@ def assume_responses(
     neither stored nor counted. Raises UserError where some are missing, unless `allow_missing`.
     """
     found: dict[str, dict[str, Response]] = {}
+    notes: dict[str, list[str]] = {}  # the names of the entrants that each is about
     for name, entrant in entrants.items():
-        stored = _stored_for_plan(name, entrant, prompts, store)
+        try:
+            stored = store.get(Response, list(_keys(name, entrant, prompts).values()))
+        except UserError as error:
+            if not isinstance(entrant, ModelEntrant):
+                raise
+            stored = {}  # a plan needs no model
+            reason = str(error).partition(". ")[0]
+            note = f"no answer counts as stored, as its model is not here ({reason})"
+            notes.setdefault(note, []).append(name)
         responses = found[name] = {r.prompt_id: r for r in stored.values()}
         missing = [prompt for prompt in prompts if prompt.prompt_id not in responses]
         if missing and isinstance(entrant, ModelEntrant):
@@ -325,31 +334,17 @@ def assume_responses(
             unknown = 1 if at_least else longest
             n_chars = sum(lengths) // len(lengths) if lengths else unknown
             if not at_least:
-                text = "%s: %d missing answers are assumed to have %d characters"
-                logger.info(text, name, len(missing), n_chars)
+                note = f"{len(missing)} missing answers are assumed to have {n_chars} characters"
+                notes.setdefault(note, []).append(name)
             for prompt in missing:
                 responses[prompt.prompt_id] = _placeholder(name, prompt, n_chars)
         elif missing:
             assert isinstance(entrant, OfflineEntrant)
             for response in entrant.generate(missing):
                 responses[response.prompt_id] = _as_stored(response)
+    for note, names in notes.items():
+        logger.info("%s: %s", ", ".join(names), note)
     return _complete(found, prompts, allow_missing)
-
-
-def _stored_for_plan(
-    name: str, entrant: Entrant, prompts: Sequence[Prompt], store: Store
-) -> dict[str, Response]:
-    """Stored responses by key; none of a model that is absent, since a plan needs no model."""
-    try:
-        keys = _keys(name, entrant, prompts)
-    except UserError as error:
-        if not isinstance(entrant, ModelEntrant):
-            raise
-        logger.warning(
-            "warning: %s: %s The plan counts no answer as stored.", name, error
-        )
-        return {}
-    return store.get(Response, list(keys.values()))
 
 
 def _placeholder(name: str, prompt: Prompt, n_chars: int) -> Response:
