@@ -31,7 +31,7 @@ SOCKETS = ("entrants", "judges", "ratings", "estimators", "trackers", "experimen
 # In a socket's folder, but no implementation: what implementations share.
 SHARED = {
     *("ratings.games", "ratings.leaderboard", "ratings.bradley_terry"),
-    "ratings.convergence",
+    *("ratings.convergence", "ratings.extended"),
     *("experiments.judged", "experiments.standings", "experiments.placement_run"),
 }
 KNOW_HYDRA = {"config", "errors", "sweeps", "__main__"}

@@ -35,7 +35,6 @@ from elo_exp.ratings.bradley_terry import (
     Fit,
     abilities,
     bootstrap,
-    clustered_covariance,
     strongest_component,
     win_probability,
 )
@@ -212,7 +211,7 @@ def test_statsmodels_has_the_same_clustered_errors(seed: int):
     glm = statsmodels.GLM(some.score, design, family=statsmodels.families.Binomial())
     fit = glm.fit(cov_type="cluster", cov_kwds={"groups": some.cluster})
     factor = (len(design) - 1) / (len(design) - 3)
-    ours = clustered_covariance(abilities(some.wins()), some)
+    ours = Fit.of(some).covariance
     against_last = np.eye(4)[:3] - np.eye(4)[3]
     np.testing.assert_allclose(
         against_last @ ours @ against_last.T,
@@ -283,9 +282,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(
         errors = {
             "sandwich": np.sqrt(np.diag(fit.covariance)),
             "bootstrap": np.nanstd(samples, axis=0, ddof=1),
-            "independent": np.sqrt(
-                np.diag(clustered_covariance(fit.theta, one_by_one))
-            ),
+            "independent": np.sqrt(np.diag(Fit.of(one_by_one).covariance)),
         }
         for name, error in errors.items():
             covered[name] += (np.abs(fit.theta - truth) < 1.96 * error).tolist()
@@ -385,7 +382,7 @@ def test_from_twenty_prompts_on_the_error_is_that_of_its_own_prompts(
 ):
     """k / (k - 1) in place of n / (n - 1); nothing changes where all are on all prompts."""
     some = played(d_on_few(1, n))
-    whole = clustered_covariance(abilities(some.wins()), some)
+    whole = Fit.of(some).covariance
     error = rate(d_on_few(1, n)).row("d").std_error
     assert error == pytest.approx(POINTS * math.sqrt(whole[3, 3] * factor), rel=1e-9)
 

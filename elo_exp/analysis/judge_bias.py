@@ -11,20 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse, special
+from scipy import special
 
 from elo_exp.analysis.win_rates import mean_error
 from elo_exp.arrays import Array, Mask, known, records
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import (
-    POINTS,
-    mean_zero,
-    newton,
-    sandwich,
-    strongest_component,
-)
-from elo_exp.ratings.bradley_terry import Fit as BradleyTerryFit
-from elo_exp.ratings.games import Games, games
+from elo_exp.ratings.bradley_terry import POINTS, Fit, bread, strongest_component
+from elo_exp.ratings.extended import Curves, fit_extended
+from elo_exp.ratings.games import Games, Kinds, games
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 from elo_exp.records import Comparison, Record
 
@@ -277,7 +271,7 @@ def _length_ratings(
     """Best first; `characters` (2 g,): of the first of each game, then of the second."""
     side, m = np.append(played.first, played.second), len(models)
     n_games = np.bincount(side, minlength=m)
-    raw = BradleyTerryFit.of(played)
+    raw = Fit.of(played)
     columns = np.full((5, m), np.nan)
     columns[0] = np.bincount(side, characters, m) / np.maximum(n_games, 1)
     columns[1, raw.rated] = initial_rating + POINTS * raw.theta
@@ -355,58 +349,41 @@ class CovariateFit:
         """Fit by maximum likelihood; column (g,) is oriented towards the first of each game."""
         rated = strongest_component(games.wins())
         played, x = games.among(rated), column[rated[games.first] & rated[games.second]]
-        m = played.n_models
-        design, level = _design(played, x), mean_zero(m, m + 1)
+        m, score = played.n_models, played.score
 
-        def log_likelihood(parameters: Array) -> float:
-            gap = design @ parameters
-            if np.abs(gap).max() > _LARGEST_GAP:
-                return -math.inf
-            return float((played.score * gap - np.logaddexp(0.0, gap)).sum())
+        def curves(gap: Array, effect: float) -> Curves | None:
+            total = gap + effect * x
+            if np.abs(total).max() > _LARGEST_GAP:
+                return None
+            p = special.expit(total)
+            return Curves(
+                value=score * total - np.logaddexp(0.0, total),
+                by_gap=score - p,
+                by_other=x * (score - p),
+                by_gap_twice=p * (p - 1.0),
+                by_both=x * p * (p - 1.0),
+                by_other_twice=x**2 * p * (p - 1.0),
+            )
 
-        def residual(parameters: Array) -> Array:
-            return np.asarray(played.score - special.expit(design @ parameters))
-
-        def information(parameters: Array) -> Array:
-            p = special.expit(design @ parameters)
-            weighted = sparse.diags_array(p * (1.0 - p)) @ design
-            return np.asarray((design.T @ weighted).toarray() + level)
-
-        def derivatives(parameters: Array) -> tuple[Array, Array]:
-            return design.T @ residual(parameters), information(parameters)
-
-        start = np.zeros(m + 1)
         parameters = np.full(m + 1, np.nan)
         covariance = np.full((m + 1, m + 1), np.nan)
-        if len(x) and not _is_collinear(information(start)):
-            found = newton(start, log_likelihood, derivatives)
-            if np.abs(design @ found).max() < _LARGEST_GAP - 1.0:
-                parameters, off = found, residual(found)
-                bread = np.linalg.inv(information(found)) - level
-                by_prompt = played.by_cluster(off, off * x)
-                covariance = sandwich(bread, by_prompt, n_models=m)
+        # What of the column is left to the effect, where all are equals.
+        cross = played.by_cluster(x).sum(axis=0)
+        left = x @ x - cross @ bread(np.zeros(m), played) @ cross / 4.0
+        if left > _COLLINEAR * (x @ x):
+            kinds = Kinds(
+                first=played.first,
+                second=played.second,
+                score=score,
+                order=np.arange(len(x)),
+            )
+            found, error = fit_extended(played, kinds, curves, np.zeros(m + 1))
+            gap = found[played.first] - found[played.second] + found[m] * x
+            if np.abs(gap).max() < _LARGEST_GAP - 1.0:
+                parameters, covariance = found, error
         return cls(
             rated=rated,
             theta=parameters[:-1],
             effect=float(parameters[-1]),
             covariance=covariance,
         )
-
-
-def _design(games: Games, x: Array) -> sparse.csr_array:
-    """Return (g, m + 1): 1 and -1 for the models of each game, then the column."""
-    g, m = len(x), games.n_models
-    entries = np.concatenate([np.ones(g), -np.ones(g), x])
-    columns = np.concatenate([games.first, games.second, np.full(g, m)])
-    rows = np.tile(np.arange(g), 3)
-    return sparse.csr_array((entries, (rows, columns)), shape=(g, m + 1))
-
-
-def _is_collinear(information: Array) -> bool:
-    """Whether the last column is a combination of the models', or zero."""
-    of_models, cross, own = (
-        information[:-1, :-1],
-        information[-1, :-1],
-        information[-1, -1],
-    )
-    return bool(own - cross @ np.linalg.solve(of_models, cross) <= _COLLINEAR * own)

@@ -110,7 +110,7 @@ def _test(fit: Fit, stratum: Index) -> tuple[int, float | None, float | None]:
     n_strata = int(stratum.max(initial=-1)) + 1
     if n_strata < 2 or m < 2 or m * n_strata > _MAX_SCORES:
         return 0, None, None
-    own = csr_array(played.by_cluster(residuals(fit.theta, played))).toarray()
+    own = played.by_cluster(residuals(fit.theta, played)).toarray()
     inverse = bread(fit.theta, played)
     blocks, df = [], 1 - m
     for s in range(n_strata):

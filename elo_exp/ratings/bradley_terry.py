@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
-from scipy import sparse
+from scipy import sparse, special
 from scipy.sparse import csgraph
 
 from elo_exp.arrays import Array, Index, Mask
@@ -38,14 +39,13 @@ _WITHOUT_PROMPTS = {
 }
 _MAX_STEPS = 200
 _LONGEST_STEP = 3.0  # log-odds: beyond it, the curvature says nothing of the likelihood
-_LARGEST_GAP = 700.0  # log-odds whose exponential is still a number
 # of the variance of independent games: what rounding leaves of zero
 _NO_VARIATION = 1e-12
 _FEW = 20  # prompts: from here on intervals cover the truth as often as they should
 # of the resamples: with more, the ends of a 95 % interval are unknown
 _MAX_DROPPED = 0.05
 _MAX_CHORD_STEPS = 30  # after which a resample is fitted by Newton's method proper
-_NUMBERS_A_BLOCK = 2**17  # of resamples that are drawn and fitted together
+_NUMBERS_A_BLOCK = 2**17  # of resamples that are fitted together: they stay in cache
 
 
 @dataclass(kw_only=True)
@@ -83,10 +83,8 @@ class BradleyTerry:
         }
         if self.interval != "sandwich":
             samples = bootstrap(fits, n_bootstraps=self.n_bootstraps, seed=self.seed)
-            fits |= {
-                name: _with_samples(name, fits[name], drawn)
-                for name, drawn in samples.items()
-            }
+            for dimension, drawn in samples.items():
+                fits[dimension] = _with_samples(dimension, fits[dimension], drawn)
         return {
             name: self._leaderboard(fit, battles[name]) for name, fit in fits.items()
         }
@@ -101,14 +99,12 @@ class BradleyTerry:
         )
         if self.baseline_model is not None:
             board = pinned(board, self.baseline_model, self.initial_rating)
-        if (
-            self.interval == "percentile"
-            and board.samples is not None
-            and len(board.samples)
-        ):
+        assert board.std_error is not None
+        is_known = np.isfinite(board.std_error)
+        if self.interval == "percentile" and is_known.any():
+            assert board.samples is not None
             ends = np.percentile(board.samples, [2.5, 97.5], axis=0)
-            assert board.std_error is not None
-            low, high = np.where(np.isnan(board.std_error), np.nan, ends)
+            low, high = np.where(is_known, ends, np.nan)
             board = replace(board, ci_low=low, ci_high=high)
         return board
 
@@ -116,27 +112,21 @@ class BradleyTerry:
 def _with_samples(dimension: str, fit: Fit, samples: Array) -> Fit:
     """The fit with resamples (b, r), whose covariance replaces the sandwich."""
     kept = samples[np.isfinite(samples).all(axis=1)]
-    n_dropped = len(samples) - len(kept)
-    is_known = n_dropped <= _MAX_DROPPED * len(samples)
+    n, n_dropped = len(samples), len(samples) - len(kept)
+    covariance = np.full_like(fit.covariance, np.nan)
+    advice = ": too many for an interval. Take interval=sandwich or more prompts"
+    if n_dropped <= _MAX_DROPPED * n:
+        covariance, advice = np.cov(kept, rowvar=False), ""
     if n_dropped:
         logger.warning(
             "%s: %d of %d resamples of the prompts leave no finite ratings and are dropped%s",
             dimension,
             n_dropped,
-            len(samples),
-            ""
-            if is_known
-            else ": too many for an interval. Take interval=sandwich or more prompts",
+            n,
+            advice,
         )
-    covariance = (
-        np.cov(kept, rowvar=False) if is_known else np.full_like(fit.covariance, np.nan)
-    )
-    return replace(
-        fit,
-        covariance=covariance,
-        samples=kept,
-        parameters={"n_bootstraps": float(len(samples)), "n_dropped": float(n_dropped)},
-    )
+    parameters = {"n_bootstraps": float(n), "n_dropped": float(n_dropped)}
+    return replace(fit, covariance=covariance, samples=kept, parameters=parameters)
 
 
 # The fit
@@ -161,13 +151,14 @@ class Fit:
         rated = strongest_component(wins)
         played = every.among(rated)
         theta = abilities(wins[np.ix_(rated, rated)])
+        by_cluster = played.by_cluster(residuals(theta, played))
         return cls(
             wins=wins,
             n_matches=len(every.score),
             rated=rated,
             played=played,
             theta=theta,
-            covariance=clustered_covariance(theta, played),
+            covariance=sandwich(bread(theta, played), by_cluster, len(theta)),
         )
 
 
@@ -175,73 +166,64 @@ def strongest_component(wins: Array) -> Mask:
     """Find the models (m,) that have finite ratings together.
 
     They are the largest set in which a chain of wins or ties leads from everyone to everyone (Ford
-    1957). Of equally large sets, the one from which chains lead to the most models, then the one
-    with the most games; of none of two, nobody.
+    1957). Of equally large sets, the one that wins most often against the others, then the one with
+    the most games; of none of two, nobody.
     """
     links = sparse.csr_array(wins > 0)
     _, part = csgraph.connected_components(links, connection="strong")
     size = np.bincount(part)[part]
     if size.max(initial=0) < 2:
         return np.zeros(len(wins), dtype=np.bool_)
-    n_games = np.bincount(part, wins.sum(axis=0) + wins.sum(axis=1))[part]
-
-    def merit(i: int) -> tuple[int, float]:
-        below = csgraph.breadth_first_order(links, i, return_predecessors=False)
-        return len(below), n_games[i]
-
-    largest = np.flatnonzero(size == size.max())
-    _, first = np.unique(part[largest], return_index=True)
-    members = largest[np.sort(first)].tolist()
-    return np.asarray(part == part[max(members, key=merit)])
+    lead = np.bincount(part, wins.sum(axis=1) - wins.sum(axis=0))[part]
+    n_wins = np.bincount(part, wins.sum(axis=1))[part]
+    best = max(range(len(wins)), key=lambda i: (size[i], lead[i], n_wins[i]))
+    return np.asarray(part == part[best])
 
 
 def abilities(wins: Array) -> Array:
     """Abilities (m,) in log-odds, mean zero, at which expected wins equal wins (m, m).
 
-    Every model must reach every other by wins or ties; else the maximum lies at infinity. Newton's
-    method with step halving; the likelihood is concave (Hunter 2004).
+    Every model must reach every other by wins or ties; else the maximum lies at infinity. The
+    likelihood is concave (Hunter 2004).
     """
     m, n_games = len(wins), wins + wins.T
 
-    def log_likelihood(theta: Array) -> float:
-        return float(np.vdot(wins, np.log(win_probability(theta))))
-
-    def derivatives(theta: Array) -> tuple[Array, Array]:
+    def evaluate(theta: Array) -> tuple[float, Array, Array]:
+        value = np.vdot(wins, special.log_expit(theta[:, None] - theta))
         gradient = (wins - n_games * win_probability(theta)).sum(axis=1)
-        return gradient, information(theta, n_games) + mean_zero(m)
+        return float(value), gradient, information(theta, n_games) + mean_zero(m)
 
-    theta = newton(np.zeros(m), log_likelihood, derivatives)
+    theta, _ = newton(np.zeros(m), evaluate)
     return np.asarray(theta - theta.mean()) if m else theta
 
 
 def newton(
-    start: Array,
-    log_likelihood: Callable[[Array], float],
-    derivatives: Callable[[Array], tuple[Array, Array]],
-) -> Array:
+    start: Array, evaluate: Callable[[Array], tuple[float, Array, Array]]
+) -> tuple[Array, Array]:
     """Maximise a concave log-likelihood by Newton's method with step halving.
 
-    log_likelihood  -inf outside the parameters' range
-    derivatives     the gradient, and minus the second derivative, which must be invertible
+    evaluate  the log-likelihood, -inf outside the parameters' range, its gradient, and minus its
+              second derivative, which must be invertible
+    Returns the parameters and minus the second derivative there.
     """
-    now, value = start, log_likelihood(start)
+    now, (value, gradient, curvature) = start, evaluate(start)
     for _ in range(_MAX_STEPS):
-        gradient, curvature = derivatives(now)
         step = np.linalg.solve(curvature, gradient)
         step *= _LONGEST_STEP / np.abs(step).max(initial=_LONGEST_STEP)
-        while (moved := log_likelihood(now + step)) < value - 1e-9 * abs(value):
+        least = value - 1e-9 * abs(value)
+        value, gradient, curvature = evaluate(now + step)
+        while value < least:
             step /= 2.0
-        now, value = now + step, moved
+            value, gradient, curvature = evaluate(now + step)
+        now = now + step
         if np.abs(step).max(initial=0.0) < 1e-9:  # leaves an error of its square
             break
-    return now
+    return now, curvature
 
 
 def win_probability(theta: Array) -> Array:
-    """Probability (m, m) that i beats j."""
-    return np.asarray(1.0) / (
-        1.0 + np.exp(np.minimum(theta[None, :] - theta[:, None], _LARGEST_GAP))
-    )
+    """Probability (..., m, m) that i beats j, by log-odds theta (..., m)."""
+    return np.asarray(special.expit(theta[..., :, None] - theta[..., None, :]))
 
 
 def information(theta: Array, n_games: Array) -> Array:
@@ -262,12 +244,6 @@ def mean_zero(n_models: int, n_parameters: int | None = None) -> Array:
 # Errors
 
 
-def clustered_covariance(theta: Array, played: Games) -> Array:
-    """Covariance (m, m) of abilities in log-odds when prompts, not games, are independent."""
-    by_cluster = played.by_cluster(residuals(theta, played))
-    return sandwich(bread(theta, played), by_cluster, n_models=len(theta))
-
-
 def residuals(theta: Array, played: Games) -> Array:
     """Return the scores (g,) less their expected values, by log-odds theta (m,)."""
     return played.score - win_probability(theta)[played.first, played.second]
@@ -281,9 +257,7 @@ def bread(theta: Array, played: Games) -> Array:
     )
 
 
-def sandwich(
-    bread: Array, by_cluster: Array | sparse.csr_array, *, n_models: int
-) -> Array:
+def sandwich(bread: Array, by_cluster: sparse.csr_array, n_models: int) -> Array:
     """B (n/(n-1) sum_q s_q s_q') B, the covariance (k, k) clustered by prompt.
 
     bread       B (k, k), the inverse information of the abilities, mean zero, and any parameters
@@ -293,8 +267,7 @@ def sandwich(
     abilities, are zero. Liang and Zeger (1986); Miller (2024) for prompts as clusters.
     """
     n = by_cluster.shape[0]
-    product = by_cluster.T @ by_cluster
-    meat = product if isinstance(product, np.ndarray) else product.toarray()
+    meat = (by_cluster.T @ by_cluster).toarray()
     covariance = n / max(n - 1, 1) * bread @ meat @ bread
     is_known = (np.diag(covariance) > _NO_VARIATION * np.diag(bread)) & (n > 1)
     is_known[:n_models] = is_known[:n_models].any()
@@ -388,102 +361,59 @@ def bootstrap(
     fits = {
         name: fit for name, fit in fits.items() if np.isfinite(fit.covariance).any()
     }
-    if not fits:
-        return {}
-    refits = {name: _Refit(fit) for name, fit in fits.items()}
-    numbers, n_prompts = joint_prompts([fit.played for fit in fits.values()])
-    width = max(n_prompts, *(refit.width for refit in refits.values()))
-    found: dict[str, list[Array]] = {name: [] for name in fits}
-    for times in drawn_prompts(
-        n_prompts, n_bootstraps=n_bootstraps, seed=seed, width=width
-    ):
-        for (name, refit), number in zip(refits.items(), numbers, strict=True):
-            found[name].append(refit.abilities(times[:, number]))
-    return {name: np.concatenate(blocks) for name, blocks in found.items()}
-
-
-def joint_prompts(dimensions: Sequence[Games]) -> tuple[list[Index], int]:
-    """Number the prompts of all dimensions: the clusters (n,) of each, and how many there are."""
-    codes = [played.prompts for played in dimensions]
-    present, number = numbered(np.concatenate(codes))
-    ends = np.cumsum([len(own) for own in codes])[:-1]
-    return np.split(number, ends), len(present)
+    drawn = drawn_prompts(
+        [fit.played for fit in fits.values()], n_bootstraps=n_bootstraps, seed=seed
+    )
+    found = {}
+    for (name, fit), times in zip(fits.items(), drawn, strict=True):
+        played, m = fit.played, len(fit.theta)
+        pair = np.append(
+            played.first * m + played.second, played.second * m + played.first
+        )
+        entries = np.append(played.score, 1.0 - played.score)
+        wins = sparse.csr_array(  # (n, m * m): of each prompt
+            (entries, (np.tile(played.cluster, 2), pair)),
+            shape=(played.n_clusters, m * m),
+        )
+        size = max(1, _NUMBERS_A_BLOCK // max(wins.shape))
+        found[name] = np.concatenate(
+            [
+                _refitted(fit, (times[start : start + size] @ wins).reshape(-1, m, m))
+                for start in range(0, n_bootstraps, size)
+            ]
+        )
+    return found
 
 
 def drawn_prompts(
-    n_prompts: int, *, n_bootstraps: int, seed: int, width: int
-) -> Iterator[Array]:
-    """Yield how often each prompt is drawn (b, n_prompts), by blocks of resamples.
-
-    width  numbers that a resample needs, for blocks that stay in cache
-    """
-    rng = np.random.default_rng(seed)
-    size = max(1, _NUMBERS_A_BLOCK // width)
-    for start in range(0, n_bootstraps, size):
-        drawn = rng.integers(
-            n_prompts, size=(min(size, n_bootstraps - start), n_prompts)
-        )
-        yield np.array(
-            [np.bincount(row, minlength=n_prompts) for row in drawn], dtype=np.float64
-        )
+    dimensions: Sequence[Games], *, n_bootstraps: int, seed: int
+) -> list[NDArray[np.uint8]]:
+    """How often each prompt (b, n) of each dimension is drawn; all share the draws."""
+    if not dimensions:
+        return []
+    codes = [played.prompts for played in dimensions]
+    present, number = numbered(np.concatenate(codes))
+    n, rng = len(present), np.random.default_rng(seed)
+    times = np.empty((n_bootstraps, n), dtype=np.uint8)
+    for row in times:
+        row[:] = np.bincount(rng.integers(n, size=n), minlength=n)
+    ends = np.cumsum([len(own) for own in codes])[:-1]
+    return [times[:, own] for own in np.split(number, ends)]
 
 
-class _Refit:
-    """Fits resamples of one dimension, starting from the fit of all its prompts."""
-
-    def __init__(self, fit: Fit) -> None:
-        played, m = fit.played, len(fit.theta)
-        met, pair = numbered(played.first * m + played.second)
-        self._theta, self.width = fit.theta, 2 * len(met)
-        self._first, self._second = np.divmod(met, m)
-        shape = (played.n_clusters, len(met))
-        self._won = sparse.csr_array(
-            (played.score, (played.cluster, pair)), shape=shape
-        )
-        ones = np.ones(len(pair))
-        self._played = sparse.csr_array((ones, (played.cluster, pair)), shape=shape)
-        self._bread = bread(fit.theta, played)
-        rows, sides = np.arange(len(met)), np.append(self._first, self._second)
-        signs = np.repeat([1.0, -1.0], len(met))
-        self._by_model = sparse.csr_array(
-            (signs, (np.tile(rows, 2), sides)), shape=(len(met), m)
-        )
-
-    def abilities(self, times: Array) -> Array:
-        """Abilities (b, r) where the prompts are drawn so often (b, n); NaN where not finite."""
-        won, played = times @ self._won, times @ self._played
-        theta = np.tile(self._theta, (len(times), 1))
-        for _ in range(
-            _MAX_CHORD_STEPS
-        ):  # Newton's method with the curvature of all prompts
-            half_gap = (theta[:, self._first] - theta[:, self._second]) / 2.0
-            expected = played * (1.0 + np.tanh(half_gap)) / 2.0
-            step = ((won - expected) @ self._by_model) @ self._bread
-            theta += step
-            change = np.abs(step).max(axis=1, initial=0.0)
-            if (change < 1e-7).all():
-                break
-        m = len(self._theta)
-        flat = np.zeros((len(times), m * m))
-        flat[:, self._first * m + self._second] += won
-        flat[:, self._second * m + self._first] += played - won
-        wins = flat.reshape(-1, m, m)
-        connected = _all_reached(wins > 0) & _all_reached((wins > 0).swapaxes(1, 2))
-        theta[~connected] = np.nan
-        for b in np.flatnonzero(
-            connected & (change >= 1e-7)
-        ):  # far from the fit of all prompts
-            theta[b] = abilities(wins[b])
-        return theta
-
-
-def _all_reached(links: Mask) -> Mask:
-    """Whether a chain of links (b, m, m) leads from the first model to every other: (b,)."""
-    reached = np.zeros((len(links), 1, links.shape[1]), dtype=np.float32)
-    reached[:, :, 0] = 1.0
-    steps = links.astype(np.float32)
-    while (
-        further := (reached + reached @ steps > 0).astype(np.float32)
-    ).sum() > reached.sum():
-        reached = further
-    return np.asarray(reached.all(axis=(1, 2)))
+def _refitted(fit: Fit, wins: Array) -> Array:
+    """Abilities (b, m) of resamples' wins (b, m, m), NaN where they are not finite."""
+    n_games, inverse = wins + wins.swapaxes(1, 2), bread(fit.theta, fit.played)
+    theta = np.tile(fit.theta, (len(wins), 1))
+    for _ in range(_MAX_CHORD_STEPS):  # Newton's, with the curvature of all prompts
+        step = (wins - n_games * win_probability(theta)).sum(axis=2) @ inverse
+        theta += step
+        is_far = np.abs(step).max(axis=1, initial=0.0) >= 1e-7
+        if not is_far.any():
+            break
+    for b, resample in enumerate(wins):
+        if not strongest_component(resample).all():
+            theta[b] = np.nan
+        elif is_far[b]:
+            theta[b] = abilities(resample)
+    return theta

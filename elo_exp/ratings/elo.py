@@ -16,18 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from elo_exp.arrays import Array, Index, Mask
+from elo_exp.arrays import Array, Mask
 from elo_exp.data.battles import Battles
 from elo_exp.progress import meter
 from elo_exp.ratings.bradley_terry import (
     POINTS,
     drawn_prompts,
-    joint_prompts,
     strongest_component,
     why_unrated,
 )
 from elo_exp.ratings.convergence import Convergence, convergence
-from elo_exp.ratings.games import Games, games, numbered
+from elo_exp.ratings.games import Games, Kinds, games
 from elo_exp.ratings.leaderboard import Leaderboard, with_intervals
 from elo_exp.records import UserError
 from elo_exp.types import Count, K, Natural, RatingPoints
@@ -146,19 +145,17 @@ class PermutationElo:
 
     def _errors(self, played: Mapping[str, Games]) -> dict[str, Array]:
         """Standard errors (m,) at `k`, in rating points; NaN where they cannot be told."""
-        if not self.n_bootstraps or not played:
+        if not self.n_bootstraps:
             return {}
-        numbers, n_prompts = joint_prompts(list(played.values()))
-        draws = drawn_prompts(
-            n_prompts, n_bootstraps=self.n_bootstraps, seed=self.seed, width=n_prompts
+        drawn = drawn_prompts(
+            list(played.values()), n_bootstraps=self.n_bootstraps, seed=self.seed
         )
-        times = np.concatenate([block.astype(np.uint8) for block in draws])
         n_perms = self.perms_per_bootstrap if self.shuffle else 1
         total = len(played) * self.n_bootstraps * n_perms
         with meter("playing match orders of drawn prompts", total=total) as tell:
             return {
-                name: self._error(some, times[:, number], n_perms, tell)
-                for (name, some), number in zip(played.items(), numbers, strict=True)
+                name: self._error(some, times, n_perms, tell)
+                for (name, some), times in zip(played.items(), drawn, strict=True)
             }
 
     def _error(
@@ -245,32 +242,6 @@ def _prompts_differ(played: Games) -> bool:
 
 
 # Playing
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Kinds:
-    """The matches of one dimension by their kind, which is two models and a score."""
-
-    first: Index  # (kinds,)
-    second: Index  # (kinds,)
-    score: Array  # (kinds,) of the first, 1/2 or more
-    order: Index  # (t,) the kind of each match
-
-    @classmethod
-    def of(cls, played: Games) -> Kinds:
-        """The side that scored more is the first."""
-        swap, m = played.score < 0.5, played.n_models
-        first = np.where(swap, played.second, played.first)
-        second = np.where(swap, played.first, played.second)
-        score = np.where(swap, 1.0 - played.score, played.score)
-        scores, level = np.unique(score, return_inverse=True)
-        kinds, order = numbered((level * m + first) * m + second)
-        return cls(
-            first=kinds // m % m,
-            second=kinds % m,
-            score=scores[kinds // m**2],
-            order=order,
-        )
 
 
 def replay(

@@ -12,8 +12,6 @@ from scipy import sparse
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.battles import SCORES, Battles
 
-_MAX_DENSE = 2**22  # clusters x models: smaller arrays are faster dense
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Games:
@@ -38,33 +36,24 @@ class Games:
 
     def wins(self) -> Array:
         """Count how often i beat j (m, m), a tie as half a win for each."""
-        won, played = self.sums(self.score), self.sums()
-        return won + (played - won).T
+        return self.sums(self.score) + self.sums(1.0 - self.score).T
 
     def ties(self) -> Array:
         """Count how often i and j tied (m, m), symmetric."""
         tied = self.sums((self.score == 0.5).astype(np.float64))
         return tied + tied.T
 
-    def by_cluster(self, slope: Array, *others: Array) -> Array | sparse.csr_array:
+    def by_cluster(self, slope: Array, *others: Array) -> sparse.csr_array:
         """Sum slope_g (e_first - e_second), and then each of the other terms, over the games (g,)
-        of each cluster: (n_clusters, m + len(others)), sparse where it is large."""
+        of each cluster: (n_clusters, m + len(others))."""
         n, m = self.n_clusters, self.n_models
+        found = differences(self.cluster, self.first, self.second, slope, shape=(n, m))
         columns = [np.bincount(self.cluster, other, n)[:, None] for other in others]
-        if n * m <= _MAX_DENSE:
-            gained = np.bincount(self.cluster * m + self.first, slope, n * m)
-            lost = np.bincount(self.cluster * m + self.second, slope, n * m)
-            return np.hstack([(gained - lost).reshape(n, m), *columns])
-        gained = sparse.csr_array((slope, (self.cluster, self.first)), shape=(n, m))
-        lost = sparse.csr_array((slope, (self.cluster, self.second)), shape=(n, m))
-        return sparse.hstack([gained - lost, *columns], format="csr")
+        return sparse.hstack([found, *columns], format="csr") if columns else found
 
     def clusters_met(self) -> Index:
         """Count the clusters (m,) in which each model plays."""
-        rows = np.concatenate([self.cluster, self.cluster])
-        columns = np.concatenate([self.first, self.second])
-        shape = (self.n_clusters, self.n_models)
-        there = sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
+        there = self.by_cluster(np.ones(len(self.score)))  # stores what adds up to zero
         return np.bincount(there.indices, minlength=self.n_models)
 
     def among(self, chosen: Mask) -> Games:
@@ -88,6 +77,38 @@ class Games:
             score=self.score[kept],
             cluster=cluster,
             prompts=self.prompts[present],
+        )
+
+
+def differences(
+    row: Index, first: Index, second: Index, slope: Array, *, shape: tuple[int, int]
+) -> sparse.csr_array:
+    """Sum slope (e_first - e_second) in each row of a matrix (rows, m)."""
+    entries, columns = np.append(slope, -slope), np.append(first, second)
+    return sparse.csr_array((entries, (np.tile(row, 2), columns)), shape=shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Kinds:
+    """The different games: two models and a score. The side that scored more is the first."""
+
+    first: Index  # (k,)
+    second: Index  # (k,)
+    score: Array  # (k,) of the first, 1/2 or more
+    order: Index  # (g,) the kind of each game
+
+    @classmethod
+    def of(cls, played: Games) -> Kinds:
+        swap, m = played.score < 0.5, played.n_models
+        first = np.where(swap, played.second, played.first)
+        second = np.where(swap, played.first, played.second)
+        scores, level = np.unique(np.abs(played.score - 0.5), return_inverse=True)
+        kinds, order = numbered((level * m + first) * m + second)
+        return cls(
+            first=kinds // m % m,
+            second=kinds % m,
+            score=0.5 + scores[kinds // m**2],
+            order=order,
         )
 
 
