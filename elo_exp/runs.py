@@ -301,20 +301,31 @@ class FinishedRun:
     def methods(self, dimension: str) -> tuple[str, ...]:
         return tuple(self.ratings["dimensions"].get(dimension, {}))
 
+    def primary(self, dimension: str) -> str | None:
+        """Return the method that leads: Bradley-Terry, or what was chosen instead, or Elo."""
+        methods = self.methods(dimension)
+        chosen = [method for method in methods if method != "elo"]
+        return (
+            "bradley_terry"
+            if "bradley_terry" in chosen
+            else next(iter([*chosen, *methods]), None)
+        )
+
+    def stored(self, method: str, dimension: str) -> Mapping[str, Any]:
+        """Return a leaderboard as ratings.json has it; empty where the run has none."""
+        found: Mapping[str, Any] = (
+            self.ratings["dimensions"].get(dimension, {}).get(method, {})
+        )
+        return found
+
     def board(self, method: str, dimension: str) -> dict[str, Rating]:
         """Return the ratings by model, best first; those without a rating last."""
-        rows = self._board(method, dimension).get("ratings", ())
+        rows = self.stored(method, dimension).get("ratings", ())
         return {row["model"]: Rating.from_dict(row) for row in rows}
 
     def parameters(self, method: str, dimension: str) -> Mapping[str, float]:
         """Return what the method says of the whole board."""
-        return self._board(method, dimension).get("parameters") or {}
-
-    def _board(self, method: str, dimension: str) -> Mapping[str, Any]:
-        board: Mapping[str, Any] = (
-            self.ratings["dimensions"].get(dimension, {}).get(method, {})
-        )
-        return board
+        return self.stored(method, dimension).get("parameters") or {}
 
     def battles(self) -> dict[str, Battles]:
         """Return the battles by dimension; none where the run wrote no battles.jsonl.

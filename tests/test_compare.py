@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -59,111 +58,135 @@ def ran(folder: Path) -> Ran:
     return compare(folder, "pilot", "whole", "again")
 
 
-@pytest.fixture(scope="module")
-def found(ran: Ran) -> dict[str, Any]:
-    return dict(ran.read("compare.json"))
-
-
-def rows(found: dict[str, Any], run: str, method: str) -> list[dict[str, Any]]:
-    named = [row for row in found["ratings"] if row["run"] == run]
-    return [row for row in named if row["method"] == method]
+def rows(ran: Ran, run: str, method: str = "bradley_terry") -> list[dict[str, Any]]:
+    ratings = ran.read("compare.json")["ratings"]
+    return [row for row in ratings if (row["run"], row["method"]) == (run, method)]
 
 
 # What it concludes
 
 
-def test_ratings_are_those_of_the_runs(found: dict[str, Any], folder: Path):
-    for name in ("pilot", "whole", "again"):
-        ratings = json.loads((folder / name / "ratings.json").read_text())
-        for method, board in ratings["dimensions"]["factuality"].items():
-            fields = board["ratings"][0]
-            there = rows(found, name, method)
-            assert [{f: row[f] for f in fields} for row in there] == board["ratings"]
-
-
-def test_a_shift_is_the_difference_of_ratings_with_one_level(found: dict[str, Any]):
-    """Elo has shifts without an interval."""
-    before = {row["model"]: row for row in rows(found, "pilot", "bradley_terry")}
-    after = rows(found, "whole", "bradley_terry")
-    for row in after:
-        old = before[row["model"]]
-        assert row["shift"] == pytest.approx(row["rating"] - old["rating"])
-        assert old["shift"] is None
-    assert sum(row["shift"] for row in after) == pytest.approx(0, abs=1e-6)
-    for row in rows(found, "whole", "elo"):
-        assert row["shift"] is not None
-        assert row["shift_std_error"] is None
-
-
-def test_another_judge_moves_ratings_and_other_prompts_alone_do_not(
-    found: dict[str, Any], folder: Path
+def test_a_shift_is_the_difference_of_the_runs_ratings_with_one_level(
+    ran: Ran, folder: Path
 ):
-    """The pilot's verdicts are among those of the whole run: that is no shift to test."""
-    for row in rows(found, "whole", "bradley_terry"):
-        assert (row["shift_ci_low"], row["shift_p_value"]) == (None, None)
-    why = found["overlaps"][0]["no_interval"]
-    assert why.startswith("all verdicts of one are in the other")
-    other = dict(compare(folder, "whole", "turned").read("compare.json"))
-    assert other["overlaps"][0]["no_interval"] is None
-    for row in rows(other, "turned", "bradley_terry"):
-        assert row["shift_ci_low"] < row["shift"] < row["shift_ci_high"]
-        assert row["shift_p_value"] <= row["shift_p_holm"]
+    ratings = {}
+    for name in ("pilot", "whole", "again"):
+        found = json.loads((folder / name / "ratings.json").read_text())
+        for method, board in found["dimensions"]["factuality"].items():
+            there = [
+                {f: row[f] for f in board["ratings"][0]}
+                for row in rows(ran, name, method)
+            ]
+            assert there == board["ratings"]
+            ratings |= {(name, method, row["model"]): row["rating"] for row in there}
+    for method in ("bradley_terry", "elo"):
+        shifts = {row["model"]: row["shift"] for row in rows(ran, "whole", method)}
+        moved = {
+            m: ratings["whole", method, m] - ratings["pilot", method, m] for m in shifts
+        }
+        level = sum(moved.values()) / 4
+        assert shifts == pytest.approx(
+            {model: by - level for model, by in moved.items()}
+        )
 
 
-def test_the_same_verdicts_are_said_to_be_the_same(folder: Path):
-    ran = compare(folder, "whole", "again")
-    said = "run 2: the same verdicts as in run 1, so its Bradley-Terry ratings are the same"
-    assert said in ran.out
-    moved = rows(ran.read("compare.json"), "again", "bradley_terry")
-    assert {(row["shift"], row["shift_std_error"]) for row in moved} == {(0.0, None)}
+@pytest.mark.parametrize(
+    ("first", "other", "headline", "verdicts"),
+    [
+        ("pilot", "whole", "Same verdicts, other prompts: no shift", "nested"),
+        ("whole", "again", "Same verdicts: no shift", "same"),
+        ("whole", "turned", "moved significantly", "other"),
+    ],
+)
+def test_only_other_verdicts_on_the_same_prompts_can_move_a_rating(
+    first: str, other: str, headline: str, verdicts: str, folder: Path
+):
+    ran = compare(folder, first, other)
+    page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    assert headline in ran.out
+    assert headline in page.said
+    (overlap,) = ran.read("compare.json")["overlaps"]
+    assert overlap["verdicts"] == verdicts
+    for row in rows(ran, other):
+        if verdicts == "other":
+            assert row["shift_ci_low"] < row["shift"] < row["shift_ci_high"]
+            assert row["shift_p_value"] <= row["shift_p_holm"]
+        else:
+            assert (
+                row["shift_p_value"]
+                is row["shift_p_holm"]
+                is row["shift_ci_low"]
+                is None
+            )
 
 
-def test_what_runs_share_and_in_what_they_differ(found: dict[str, Any]):
+def test_what_runs_share_and_in_what_they_differ(ran: Ran):
+    found = ran.read("compare.json")
     whole = found["overlaps"][0]
     n = [whole[f"n_{name}"] for name in ("prompts_before", "prompts", "shared_prompts")]
     assert n == [10, 20, 10]
-    assert whole["agreement"]["n_comparisons"] == 60
-    assert whole["agreement"]["agreement"] == 1.0
+    assert (whole["agreement"]["n_comparisons"], whole["agreement"]["agreement"]) == (
+        60,
+        1,
+    )
     assert found["answers"] == [
         {"run": "whole", "entrant": name, "n_shared": 143, "n_same": 143}
         for name in PROBES
     ]
-    settings = found["settings"].items()
-    differ = {path: by for path, by in settings if by["pilot"] != by["whole"]}
+    differ = {
+        path: by
+        for path, by in found["differences"].items()
+        if by["pilot"] != by["whole"]
+    }
     assert differ == {
         "judging.limit_pairs": {"pilot": 60, "whole": 120, "again": None},
         "elo.k": {"pilot": 8, "whole": 16, "again": 16},
     }
-    assert {row["input"] for row in found["inputs"]} >= {"bank", "rubric factuality"}
-    assert all(row["same"] for row in found["inputs"])
     flips = {row["run"]: row["flip_rate"] for row in found["judge"]}
     assert flips == {"pilot": 0.0, "whole": 0.0, "again": None}
-    asked = {row["run"]: row["usage"]["judge_calls"] for row in found["runs"]}
-    assert asked["again"] == 0 < asked["pilot"]
+    assert [row["n_prompts"] for row in found["runs"]] == [10, 20, 20]
 
 
-def test_every_way_of_reading_it_says_the_same(
-    ran: Ran, found: dict[str, Any], folder: Path
-):
-    assert ran.err.splitlines()[0] == "compare: no judge"
+def test_console_page_csv_and_tracker_agree(ran: Ran, folder: Path):
     lines = [line.split() for line in ran.out.splitlines()]
-    assert lines[0] == ["run", "1:", "pilot"]
     best = next(i for i, line in enumerate(lines) if line[:1] == ["probe_reference"])
     assert [line[0] for line in lines[best + 1 : best + 3]] == ["2", "3"]
     page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
-    assert "Highest rating, in every run: probe_reference." in page.said
-    for said, cells in ((ran.out, lines), (page.said, page.cells)):
-        assert "10 of its 20 prompts are among the 10 of run 1" in said
-        assert ["elo.k", "8", "16", "16"] in cells
+    assert "probe_reference has the highest rating in every run." in page.said
+    shared = "Run 2 shares 10 of its 20 prompts with the 10 of run 1"
+    assert shared in page.said
+    assert shared in ran.out
+    assert ["elo.k", "8", "16", "16"] in page.cells
+    assert "elo.k: 8 | 16 | 16" in ran.out
     with (ran.run_dir / "compare.csv").open(encoding="utf-8", newline="") as file:
-        kept = list(csv.DictReader(file))
-    assert [row["model"] for row in kept] == [row["model"] for row in found["ratings"]]
+        kept = [row["model"] for row in csv.DictReader(file)]
+    assert kept == [row["model"] for row in ran.read("compare.json")["ratings"]]
     logged = {row["kind"]: row["value"] for row in ran.rows("tracker/log.jsonl")}
-    whole = {row["model"]: row for row in rows(found, "whole", "bradley_terry")}
-    shift = logged["summary"]["shift/2/factuality/probe_swapped"]
-    assert shift == whole["probe_swapped"]["shift"]
+    whole = {row["model"]: row["shift"] for row in rows(ran, "whole")}
+    assert (
+        logged["summary"]["shift/2/factuality/probe_swapped"] == whole["probe_swapped"]
+    )
     compared = ran.read("manifest.json")["compared"]
     assert compared == [str(folder / name) for name in ("pilot", "whole", "again")]
+
+
+@pytest.mark.parametrize(
+    ("rating", "label"), [("[davidson]", "Davidson"), ("[]", "Elo")]
+)
+def test_the_method_that_was_chosen_leads_under_its_name(
+    folder: Path, rating: str, label: str
+):
+    for name in ("whole", "turned"):
+        battles = f"battles={'whole/battles' if name == 'whole' else name}.jsonl"
+        given = (battles, BY_DIMENSION, f"rating={rating}", f"hydra.run.dir=by_{name}")
+        run(*RATE, *given, folder=folder)
+    ran = compare(folder, "by_whole", "by_turned")
+    found = ran.read("compare.json")
+    page = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
+    assert found["label"] == label
+    assert f"Rating: {label}, " in page.said
+    assert (found["interval"] or "without intervals") in page.said
+    assert f" {label} " in ran.out
 
 
 # Which runs
@@ -205,37 +228,37 @@ def test_patterns_and_sweeps_stand_for_their_finished_runs(
         ("whole", "found one finished run, {folder}/whole. Comparing takes two or more."),
         ("whole,nowhere", "runs: found no folder nowhere. Check the path."),
         ("no*where", "found no run folder that matches no*where. Check the pattern."),
-        ("whole,apart", "runs: apart is no run folder, for it has no manifest.json."),
-        ("whole,others", "runs: others has no entrant and dimension in common with whole: x, y on"),
+        ("whole,others", "runs: others shares no entrant on any dimension with whole."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_one_line(folder: Path, chosen: str, said: str):
-    (folder / "apart").mkdir(exist_ok=True)
     if chosen.endswith("others"):
         battle = {"model_a": "x", "model_b": "y", "dimension": "factuality"}
-        rows = [{**battle, "winner": w} for w in ("model_a", "model_b")]
-        write_table(folder / "others.jsonl", rows)
-        given = ("battles=others.jsonl", BY_DIMENSION, "hydra.run.dir=others")
-        run(*RATE, *given, folder=folder)
-    given = (f"runs=[{chosen}]", "hydra.run.dir=refused")
-    refused = attempt(*COMPARE, *given, folder=folder)
+        battles = [{**battle, "winner": w} for w in ("model_a", "model_b")]
+        write_table(folder / "others.jsonl", battles)
+        run(
+            *RATE,
+            "battles=others.jsonl",
+            BY_DIMENSION,
+            "hydra.run.dir=others",
+            folder=folder,
+        )
+    refused = attempt(
+        *COMPARE, f"runs=[{chosen}]", "hydra.run.dir=refused", folder=folder
+    )
     assert refused.code == 2
     assert said.format(folder=folder) in refused.err
     assert refused.err.count("\n") == 1
 
 
-DAMAGED = {"dimensions": {"factuality": {"elo": {"ratings": [{"x": 1}]}}}}
-
-
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("manifest.json", {"finished_at": "now"}, "manifest.json has no config of ratings. Expected"),
+        ("manifest.json", {"finished_at": "now"}, "manifest.json has no config of ratings."),
         ("manifest.json", {"error": "no"}, "did not finish (no). Give its command again"),
-        ("ratings.json", {"dimensions": 3}, "ratings.json has no ratings by dimension. Expected"),
-        ("ratings.json", DAMAGED, "ratings.json has no ratings by dim"),
-        ("ratings.json", None, "has no ratings to compare, being of experiment=tournament. Expected"),
-        ("battles.jsonl", {"x": 1}, "battles.jsonl:1: has no 'model_a'. Expected a battle, as the run"),
+        ("ratings.json", {"dimensions": 3}, "ratings.json has no ratings by dimension."),
+        ("ratings.json", None, "has no ratings to compare, being of experiment=tournament."),
+        ("battles.jsonl", {"x": 1}, "battles.jsonl:1: has no 'model_a'."),
     ],
 )  # fmt: skip
 def test_a_damaged_run_is_refused_in_one_line(
@@ -252,39 +275,31 @@ def test_a_damaged_run_is_refused_in_one_line(
     assert said in str(refused.value)
 
 
-# Intervals only where they can be had
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "said"),
-    [
-        ("bare", None, "bare left no battles.jsonl"),
-        ("elsewhere", "calibration", "elsewhere has no battle on factuality"),
-        ("cut", "", "the ratings of cut are not those of its battles.jsonl"),
-    ],
-)
+@pytest.mark.parametrize("kept", [None, 114])
 def test_without_the_battles_of_its_ratings_a_run_has_shifts_and_no_interval(
-    folder: Path, name: str, change: str | None, said: str
+    folder: Path, kept: int | None
 ):
+    name = f"kept_{kept}"
     shutil.copytree(folder / "whole", folder / name)
     path = folder / name / "battles.jsonl"
     battles = read_jsonl(path)
     path.unlink()
-    if change is not None:
-        moved = {"dimension": change} if change else {}
-        kept = battles if change else battles[:-6]
-        write_table(path, [battle | moved for battle in kept])
+    if kept is not None:
+        write_table(path, battles[:kept])
     ran = compare(folder, "pilot", name)
-    assert f"no interval of the shifts: {said}" in " ".join(ran.out.split())
-    for row in rows(ran.read("compare.json"), name, "bradley_terry"):
+    reason = (
+        f"battles.jsonl of {name} does not give its Bradley-Terry ratings by prompt"
+    )
+    assert reason in " ".join(ran.out.split())
+    for row in rows(ran, name):
         assert row["shift"] is not None
         assert row["shift_std_error"] is None
 
 
-def test_an_elo_that_says_little_keeps_its_number_and_earlier_attempts_are_paid(
+def test_a_rating_without_a_number_shows_why_and_earlier_attempts_are_paid(
     tmp_path: Path,
 ):
-    """The best wins all its battles: Bradley-Terry has no rating of it, and Elo one with a flag."""
+    """The best wins all its battles."""
     fields = ("model_a", "model_b", "winner", "question_id")
     some = [("top", model, "model_a", f"q{q}") for q in range(9) for model in "ab"]
     some += [("a", "b", f"model_{'aab'[q % 3]}", f"q{q}") for q in range(9)]
@@ -297,8 +312,7 @@ def test_an_elo_that_says_little_keeps_its_number_and_earlier_attempts_are_paid(
     paid = {"dollars": 1.25, "dollars_by_entrant": {"a": 2.0}}
     manifest = json.loads(path.read_text(encoding="utf-8")) | {"paid_before": paid}
     write_whole(path, json.dumps(manifest))
-    said = compare(tmp_path, "k8", "k16").out
-    (top,) = (line.split() for line in said.splitlines() if line[:6].strip() == "top")
-    assert re.fullmatch(r"\d{4}", top[2])
-    assert "unbeaten" in top
-    assert "$3.25" in said
+    out = compare(tmp_path, "k8", "k16").out
+    (top,) = (line.split() for line in out.splitlines() if line.split()[:1] == ["top"])
+    assert top[2] == "unbeaten"
+    assert "$3.25" in out

@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from elo_exp.analysis.shifts import Influence, Shift, adjusted, influence, shifts
+from elo_exp.analysis.shifts import Influence, Shift, influence, shifts
 from elo_exp.data.battles import Battles
 from tests.simulation import BRADLEY_TERRY, Tournament
 
@@ -105,27 +105,9 @@ def test_the_error_is_that_of_a_bootstrap_of_all_prompts():
     )
 
 
-def test_shared_prompts_make_a_shift_surer_than_two_intervals_would():
-    whole = played(120)
-    one = fit(of_prompts(whole, 90))
-    for shared, apart in zip(
-        errors(one, fit(whole)), errors(one, fit(renamed(whole))), strict=True
-    ):
-        assert 0 < shared < 0.5 * apart
-
-
 def test_battles_that_do_not_tell_prompts_apart_give_no_error():
     some = played(20)
     one_prompt = dataclasses.replace(some, question=np.zeros_like(some.question))
     assert influence(one_prompt, use="both") is None
     nameless = dataclasses.replace(some, questions=some.questions[:-1])
     assert influence(nameless, use="both") is None
-
-
-def test_p_values_are_adjusted_together_and_those_without_one_left_alone():
-    """Holm: .01 and .04 of two tests become .02 and .04."""
-    some = [
-        Shift(model=m, shift=1.0, p_value=p)
-        for m, p in (("a", 0.01), ("b", None), ("c", 0.04))
-    ]
-    assert [shift.p_holm for shift in adjusted(some)] == [0.02, None, 0.04]

@@ -9,7 +9,6 @@ Letters: m models; n prompts.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,15 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from elo_exp.analysis.comparisons import holm
-from elo_exp.arrays import Array, known, records
+from elo_exp.arrays import Array, records
 from elo_exp.data.battles import Battles
-from elo_exp.ratings.bradley_terry import (
-    POINTS,
-    Fit,
-    bread,
-    residuals,
-)
+from elo_exp.ratings.bradley_terry import POINTS, Fit, bread, residuals
 from elo_exp.ratings.games import games
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
 from elo_exp.records import Record
@@ -48,7 +41,6 @@ class Shift(Record):
     ci_low: float | None = None
     ci_high: float | None = None
     p_value: float | None = None  # two-sided, of this shift alone
-    p_holm: float | None = None  # adjusted for all shifts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,12 +123,3 @@ def _moving_parts(models: Sequence[str], before: Influence, after: Influence) ->
         rows = [place[prompt] for prompt in fit.prompts]
         parts[rows] += sign * (columns - columns.mean(axis=1, keepdims=True))
     return parts
-
-
-def adjusted(found: Sequence[Shift]) -> list[Shift]:
-    """Adjust the p values of all shifts together (Holm 1979)."""
-    p_values = [math.nan if shift.p_value is None else shift.p_value for shift in found]
-    return [
-        dataclasses.replace(shift, p_holm=known(p))
-        for shift, p in zip(found, holm(np.array(p_values)).tolist(), strict=True)
-    ]

@@ -8,34 +8,34 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from elo_exp import runs
 from elo_exp.analysis import agreement
-from elo_exp.analysis.shifts import (
-    Influence,
-    Shift,
-    adjusted,
-    influence,
-    shifts,
-    verdicts,
-)
+from elo_exp.analysis.comparisons import holm
+from elo_exp.analysis.shifts import Influence, Shift, influence, shifts, verdicts
+from elo_exp.arrays import known
 from elo_exp.data.battles import Battles
 from elo_exp.experiments import Context, Report
+from elo_exp.files import write_csv, write_json
 from elo_exp.records import Plot, UserError
 from elo_exp.report import compare_report
-from elo_exp.report.compare_report import Comparison, Overlap, Row
+from elo_exp.report.compare_report import Found, Row
 from elo_exp.runs import FinishedRun, FoundRuns
+from elo_exp.store.usage import added_up, paid
 
 logger = logging.getLogger(__name__)
 
-_FITTED = "bradley_terry"  # the method whose parts by prompt are known
-_ELSEWHERE = ("tracker", "cache_dir", "figures")  # settings that change no result
+_FITTED = "bradley_terry"  # the method whose ratings can be split by prompt
+_IRRELEVANT = ("tracker", "cache_dir", "figures")  # settings that change no result
 _NO_BATTLES = Battles.from_rows([])
-_MAX_NAMED = 4  # models in a message
 _SAME_FIT = 0.01  # rating points between a run's rating and the fit of its battles
+_OF_A_RUN = ("experiment", "judge_model", "finished_at", "usage", "paid_before")
+_RATES = ("flip_rate", "first_shown_rate", "tie_rate", "invalid_rate")
+_OF_A_SHIFT = ("std_error", "ci_low", "ci_high", "p_value")
 
 
 @dataclass(kw_only=True)
@@ -44,67 +44,42 @@ class Compare:
 
     @property
     def input_files(self) -> Mapping[str, Path]:
-        return {
-            f"run {r.name}": r.folder / "manifest.json"
-            for r in runs.read(self.runs).runs
-        }
+        found = runs.read(self.runs).runs
+        return {f"run {r.name}": r.folder / "manifest.json" for r in found}
 
     def dry_run(self, context: Context) -> None:
-        for left_out in _read(self.runs).left_out:
-            logger.warning("warning: left out of the comparison: %s", left_out)
+        for reason in _read(self.runs).left_out:
+            logger.warning("warning: left out of the comparison: %s", reason)
 
     def run(self, context: Context) -> Report:
-        found = _compare(_read(self.runs).runs)
+        found = compare(_read(self.runs).runs)
+        shifted = compare_report.shifted(found)
         return Report(
-            headline=max(
-                (abs(row["shift"]) for row in compare_report.moved(found)), default=0.0
-            ),
-            text=compare_report.table(found),
-            facts={"compared": [row["folder"] for row in found.runs]},
-            artifacts=compare_report.write(context.run_dir, found),
+            headline=max((abs(row["shift"]) for row in shifted), default=0.0),
+            text=compare_report.text(found),
+            facts={"compared": [row["folder"] for row in found["runs"]]},
+            artifacts=[
+                write_json(context.run_dir / "compare.json", found),
+                write_csv(context.run_dir / "compare.csv", found["ratings"]),
+            ],
             metrics=compare_report.metrics(found),
-            tables={"compare": found.ratings},
+            tables={"compare": found["ratings"]},
             figures=lambda: _figures(found),
-            page=lambda title, manifest, figures: compare_report.page(
-                found, figures, title=title, manifest=manifest
+            page=lambda title, manifest, plots: compare_report.page(
+                found, plots, title=title, manifest=manifest
             ),
         )
 
 
-def _figures(found: Comparison) -> Sequence[Plot]:
+def _figures(found: Found) -> Sequence[Plot]:
     from elo_exp.figures import sweep
 
-    return sweep.compare_plots(found.ratings, list(found.number), found.method)
-
-
-def _compare(chosen: Sequence[FinishedRun]) -> Comparison:
-    battles = {r.name: r.battles() for r in chosen}
-    overlaps, moved = _overlaps(chosen, battles)
-    rows = [
-        _rating_row(
-            r, dimension, method, model, moved.get((r.name, dimension, method, model))
-        )
-        for dimension in dict.fromkeys(
-            chain.from_iterable(r.dimensions for r in chosen)
-        )
-        for r in chosen
-        for method in r.methods(dimension)
-        for model in r.board(method, dimension)
-    ]
-    return Comparison(
-        runs=[_run_row(r) for r in chosen],
-        ratings=rows,
-        judge=[_judge_row(r, dimension) for r in chosen for dimension in r.dimensions],
-        overlaps=overlaps,
-        answers=list(_answer_rows(chosen)),
-        settings=runs.differing({r.name: _settings(r) for r in chosen}),
-        inputs=list(_input_rows(chosen)),
-        versions=runs.differing({r.name: _versions(r) for r in chosen}),
-    )
+    names = [row["run"] for row in found["runs"]]
+    return sweep.compare_plots(found["ratings"], names, found["method"])
 
 
 def _read(folders: Sequence[str]) -> FoundRuns:
-    """Raises UserError where there are not two runs that can be compared with the first."""
+    """Raises UserError unless there are two runs, each of which can be compared with the first."""
     if not folders:
         raise UserError(
             "runs: names no run folder. Name two or more: 'runs=[DIR1,DIR2]', a sweep, or "
@@ -112,18 +87,18 @@ def _read(folders: Sequence[str]) -> FoundRuns:
         )
     found = runs.read(folders)
     if len(found.runs) < 2:
-        one = (
+        there = (
             f"one finished run, {found.runs[0].folder}"
             if found.runs
             else "no finished run"
         )
-        raise UserError(f"runs: found {one}. Comparing takes two or more.")
+        raise UserError(f"runs: found {there}. Comparing takes two or more.")
     first, *others = found.runs
     for other in others:
         if not _entrants(first) & _entrants(other):
             raise UserError(
-                f"runs: {other.name} has no entrant and dimension in common with {first.name}: "
-                f"{_described(other)}, against {_described(first)}. Compare runs that share some."
+                f"runs: {other.name} shares no entrant on any dimension with {first.name}. "
+                "Compare runs that share some."
             )
     return found
 
@@ -137,190 +112,182 @@ def _entrants(r: FinishedRun) -> set[tuple[str, str]]:
     }
 
 
-def _described(r: FinishedRun) -> str:
-    models = sorted({model for _, model in _entrants(r)})
-    n_more = len(models) - _MAX_NAMED
-    more = f" and {n_more} more" if n_more > 0 else ""
-    return f"{', '.join(models[:_MAX_NAMED])}{more} on {', '.join(r.dimensions)}"
+def compare(chosen: Sequence[FinishedRun]) -> Found:
+    """Compare runs with the first of them, and return what compare.json holds.
 
-
-# How far ratings moved from those of the first run
-
-
-def _overlaps(
-    chosen: Sequence[FinishedRun], battles: Mapping[str, Mapping[str, Battles]]
-) -> tuple[list[Overlap], dict[tuple[str, str, str, str], Shift]]:
-    """What each run shares with the first, and the shifts by run, dimension, method and model."""
-    first, *others = chosen
-    overlaps: list[Overlap] = []
-    moved: dict[tuple[str, str, str, str], Shift] = {}
-    for dimension in first.dimensions:
-        fit = _fit(first, battles[first.name].get(dimension, _NO_BATTLES), dimension)
-        for other in (r for r in others if dimension in r.dimensions):
-            pair = [battles[r.name].get(dimension, _NO_BATTLES) for r in (first, other)]
-            again = _fit(other, pair[1], dimension)
-            overlap = _overlap(first, other, pair, dimension, [fit, again])
-            overlaps.append(overlap)
-            for method in first.methods(dimension):
-                fits = None
-                if method == _FITTED and overlap.no_interval is None:
-                    assert isinstance(fit, Influence) and isinstance(again, Influence)
-                    fits = fit, again
-                before, after = (_rated(r, method, dimension) for r in (first, other))
-                moved |= {
-                    (other.name, dimension, method, shift.model): shift
-                    for shift in shifts(before, after, fits)
-                }
-    known = adjusted(list(moved.values()))
-    return overlaps, dict(zip(moved, known, strict=True))
-
-
-def _rated(r: FinishedRun, method: str, dimension: str) -> dict[str, float]:
+    method        the one that leads, with its `label` and the kind of its `interval`
+    runs          what each run is and what it cost
+    ratings       by run, dimension and method: a Rating, and its shift from the first run
+    judge         rates by run and dimension; None where the run asked no judge
+    overlaps      by run and dimension: what it shares with the first
+    answers       by run and entrant: how many answers are those of the first run
+    differences   settings, versions and SHA-256 of input files that differ, by path and run
+    """
+    first = chosen[0]
+    battles = {r.name: r.battles() for r in chosen}
+    ratings: list[dict[str, Any]] = []
+    judge, overlaps = [], []
+    for dimension in dict.fromkeys(
+        dimension for r in chosen for dimension in r.dimensions
+    ):
+        own = {name: some.get(dimension, _NO_BATTLES) for name, some in battles.items()}
+        for r in chosen:
+            if dimension not in r.dimensions:
+                continue
+            judge.append(_judge_row(r, dimension))
+            fits = None
+            if r is not first and dimension in first.dimensions:
+                overlap, fits = _overlap(first, r, own, dimension)
+                overlaps.append(overlap)
+            for method in r.methods(dimension):
+                before, after = (_rated(each, method, dimension) for each in (first, r))
+                known_fits = fits if method == _FITTED else None
+                moved = shifts(before, after, known_fits) if r is not first else []
+                ratings += _rating_rows(
+                    r, dimension, method, {s.model: s for s in moved}
+                )
+    p_values = [row["shift_p_value"] for row in ratings]
+    adjusted = holm(np.array([np.nan if p is None else p for p in p_values]))
+    for row, p_holm in zip(ratings, adjusted.tolist(), strict=True):
+        row["shift_p_holm"] = known(p_holm)
+    leading = first.primary(first.dimensions[0]) or "elo"
+    board = first.stored(leading, first.dimensions[0])
     return {
-        model: x.rating
-        for model, x in r.board(method, dimension).items()
-        if x.rating is not None
+        "method": leading,
+        "label": board.get("label", leading),
+        "interval": board.get("interval"),
+        "runs": [_run_row(r, battles[r.name]) for r in chosen],
+        "ratings": ratings,
+        "judge": judge,
+        "overlaps": overlaps,
+        "answers": list(_answer_rows(chosen)),
+        "differences": runs.differing({r.name: _circumstances(r) for r in chosen}),
     }
 
 
-def _fit(r: FinishedRun, some: Battles, dimension: str) -> Influence | str:
-    """A run's Bradley-Terry ratings by the parts of its prompts; or, in words, why not."""
-    stored = _rated(r, _FITTED, dimension)
-    if not stored:
-        return f"{r.name} has no Bradley-Terry ratings"
-    if not len(some):
-        is_there = (r.folder / "battles.jsonl").is_file()
-        return (
-            f"{r.name} has no battle on {dimension}"
-            if is_there
-            else f"{r.name} left no battles.jsonl"
-        )
-    fit = influence(some, use=r.manifest["config"]["rating"][_FITTED]["use"])
-    if fit is None:
-        return f"the battles of {r.name} do not say which prompt they are on, or are on one"
-    again = shifts(stored, dict(zip(fit.models, fit.ratings.tolist(), strict=True)))
-    if set(fit.models) != set(stored) or any(
-        abs(shift.shift) > _SAME_FIT for shift in again
-    ):
-        return f"the ratings of {r.name} are not those of its battles.jsonl"
-    return fit
+# Shifts
+
+
+def _rated(r: FinishedRun, method: str, dimension: str) -> dict[str, float]:
+    board = r.board(method, dimension).values()
+    return {row.model: row.rating for row in board if row.rating is not None}
 
 
 def _overlap(
-    first: FinishedRun,
-    other: FinishedRun,
-    pair: Sequence[Battles],
-    dimension: str,
-    fits: Sequence[Influence | str],
-) -> Overlap:
-    before, after = (set(some.questions) for some in pair)
-    verdicts_before, verdicts_after = (verdicts(some) for some in pair)
-    why = next((fit for fit in fits if isinstance(fit, str)), None)
-    if verdicts_before < verdicts_after or verdicts_after < verdicts_before:
-        why = (
-            why
-            or "all verdicts of one are in the other, so they differ by their prompts alone"
-        )
-    return Overlap(
-        run=other.name,
-        dimension=dimension,
-        n_prompts_before=len(before),
-        n_prompts=len(after),
-        n_shared_prompts=len(before & after),
-        same_verdicts=len(pair[0]) > 0 and verdicts_before == verdicts_after,
-        agreement=agreement.kappa(
-            pair[0], pair[1], names=(first.name, other.name), dimension=dimension
-        ),
-        no_interval=why,
+    first: FinishedRun, other: FinishedRun, own: Mapping[str, Battles], dimension: str
+) -> tuple[Row, tuple[Influence, Influence] | None]:
+    """Return what two runs share, and their fits where the shifts can be tested.
+
+    verdicts     same, nested (all of one are in the other) or other
+    no_interval  why the shifts have none
+    """
+    before, after = own[first.name], own[other.name]
+    of_first, of_other = verdicts(before), verdicts(after)
+    relation, reason = "other", None
+    if of_first == of_other and len(before):
+        relation = "same"
+    elif of_first <= of_other or of_other <= of_first:
+        relation = "nested"
+        reason = "all verdicts of one are in the other, so only the prompts differ"
+    fits = [_fit(r, own[r.name], dimension) for r in (first, other)]
+    for r, fit in zip((first, other), fits, strict=True):
+        if fit is None:
+            reason = f"battles.jsonl of {r.name} does not give its Bradley-Terry ratings by prompt"
+    prompts = set(before.questions), set(after.questions)
+    shared = agreement.kappa(
+        before, after, names=(first.name, other.name), dimension=dimension
     )
+    found: Row = {
+        "run": other.name,
+        "dimension": dimension,
+        "n_prompts_before": len(prompts[0]),
+        "n_prompts": len(prompts[1]),
+        "n_shared_prompts": len(prompts[0] & prompts[1]),
+        "verdicts": relation,
+        "agreement": shared.to_dict(),
+        "no_interval": reason,
+    }
+    fit_before, fit_after = fits
+    if reason is not None or fit_before is None or fit_after is None:
+        return found, None
+    return found, (fit_before, fit_after)
+
+
+def _fit(r: FinishedRun, own: Battles, dimension: str) -> Influence | None:
+    """Split a run's Bradley-Terry ratings by prompt; None where its battles do not give them."""
+    stored = _rated(r, _FITTED, dimension)
+    if not stored or not len(own):
+        return None
+    fit = influence(own, use=r.manifest["config"]["rating"][_FITTED]["use"])
+    if fit is None or set(fit.models) != set(stored):
+        return None
+    again = shifts(stored, dict(zip(fit.models, fit.ratings.tolist(), strict=True)))
+    return fit if all(abs(row.shift) <= _SAME_FIT for row in again) else None
 
 
 # Rows
 
 
-def _rating_row(
-    r: FinishedRun, dimension: str, method: str, model: str, shift: Shift | None
-) -> Row:
-    names = ("std_error", "ci_low", "ci_high", "p_value", "p_holm")
-    return {
-        "run": r.name,
-        "dimension": dimension,
-        "method": method,
-        **r.board(method, dimension)[model].to_dict(),
-        "shift": getattr(shift, "shift", None),
-        **{f"shift_{name}": getattr(shift, name, None) for name in names},
-    }
+def _rating_rows(
+    r: FinishedRun, dimension: str, method: str, moved: Mapping[str, Shift]
+) -> Iterator[dict[str, Any]]:
+    for model, rating in r.board(method, dimension).items():
+        shift = moved.get(model)
+        yield {
+            "run": r.name,
+            "dimension": dimension,
+            "method": method,
+            **rating.to_dict(),
+            "shift": shift.shift if shift else None,
+            **{f"shift_{name}": getattr(shift, name, None) for name in _OF_A_SHIFT},
+        }
 
 
-def _run_row(r: FinishedRun) -> Row:
-    names = (
-        "experiment",
-        "mode",
-        "judge_model",
-        "selected_prompt_count",
-        "n_battles",
-        "started_at",
-        "finished_at",
-        "usage",
-        "paid_before",
-    )
-    about = {name: r.manifest.get(name) for name in names}
-    return {"run": r.name, "folder": str(r.folder), **about}
+def _run_row(r: FinishedRun, battles: Mapping[str, Battles]) -> Row:
+    row = {name: r.manifest.get(name) for name in _OF_A_RUN}
+    prompts = {prompt for own in battles.values() for prompt in own.questions}
+    bill = paid(added_up([row["usage"], row["paid_before"]]))
+    where = {"run": r.name, "folder": str(r.folder)}
+    return {**where, **row, "n_prompts": len(prompts), "dollars": bill}
 
 
 def _judge_row(r: FinishedRun, dimension: str) -> Row:
-    """Nulls where no judge was asked in the run."""
-    names = (
-        "n_judgments",
-        "n_flips",
-        "n_two_order",
-        "flip_rate",
-        "first_shown_rate",
-        "tie_rate",
-        "n_invalid",
-        "invalid_rate",
-    )
-    every = {q["dimension"]: q for q in r.manifest.get("judge_quality", ())}
-    quality: Mapping[str, Any] = every.get(dimension, {})
+    measured = {q["dimension"]: q for q in r.manifest.get("judge_quality", ())}
+    quality = measured.get(dimension, {})
     return {
         "run": r.name,
         "dimension": dimension,
-        **{name: quality.get(name) for name in names},
+        **{name: quality.get(name) for name in _RATES},
         "elo_convergence": r.parameters("elo", dimension).get("convergence"),
     }
 
 
 def _answer_rows(chosen: Sequence[FinishedRun]) -> Iterator[Row]:
-    """How many answers on shared prompts are the same as in the first run, by entrant."""
     first, *others = chosen
-    entrants = first.manifest.get("entrants", ())
-    before = {entrant: first.responses(entrant) for entrant in entrants}
-    for other in others:
-        for entrant, texts in before.items():
+    for entrant in first.manifest.get("entrants", ()):
+        before = first.responses(entrant)
+        for other in others:
             after = other.responses(entrant)
             same = [
-                texts[prompt] == after[prompt] for prompt in texts if prompt in after
+                text == after[prompt]
+                for prompt, text in before.items()
+                if prompt in after
             ]
             if same:
                 counts = {"n_shared": len(same), "n_same": sum(same)}
                 yield {"run": other.name, "entrant": entrant, **counts}
 
 
-def _settings(r: FinishedRun) -> dict[str, Any]:
+def _circumstances(r: FinishedRun) -> dict[str, Any]:
+    """Return settings, versions and input files, to list those that differ."""
     config = r.manifest["config"].items()
-    return {name: value for name, value in config if name not in _ELSEWHERE}
-
-
-def _versions(r: FinishedRun) -> dict[str, Any]:
-    commit = r.manifest.get("git_commit")
-    return {"git_commit": commit, **r.manifest.get("versions", {})}
-
-
-def _input_rows(chosen: Sequence[FinishedRun]) -> Iterator[Row]:
-    """The SHA-256 of each input file that at least two runs read."""
-    hashes = {r.name: r.manifest.get("input_hashes", {}) for r in chosen}
-    for name in dict.fromkeys(chain.from_iterable(hashes.values())):
-        by_run = {run: some[name] for run, some in hashes.items() if name in some}
-        if len(by_run) > 1:
-            is_same = len(set(by_run.values())) == 1
-            yield {"input": name, "same": is_same, "sha256": by_run}
+    return {
+        **{name: value for name, value in config if name not in _IRRELEVANT},
+        "input": {
+            name: digest[:12] for name, digest in r.manifest["input_hashes"].items()
+        },
+        "version": {
+            "git_commit": r.manifest.get("git_commit"),
+            **r.manifest["versions"],
+        },
+    }

@@ -1,196 +1,120 @@
-"""Finished runs side by side, as files, as metrics and as tables on the console."""
+"""A comparison of finished runs as metrics, on the console and as a page."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from elo_exp.analysis.agreement import Agreement
 from elo_exp.analysis.comparisons import ALPHA
-from elo_exp.files import write_csv, write_json
+from elo_exp.console import text_table
 from elo_exp.records import Plot
-from elo_exp.report.findings import METHODS
-from elo_exp.report.formats import (
-    NONE,
-    between,
-    names,
-    number,
-    p_value,
-    percent,
-    percent_reached,
-)
+from elo_exp.report.formats import NONE, between, names, number, p_value, percent
 from elo_exp.report.page import render
-from elo_exp.store.usage import added_up, paid
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Row = Mapping[str, Any]
+Found = Mapping[str, Any]  # as compare.json has it
 
 _MAX_ROWS = 60  # of a dimension on the console; all are in compare.csv
-LEGEND = (
-    "95 %: of a rating in its own run. moved: the shift of the last rating before it, Bradley-Terry where "
-    "there is one, from that in run 1, against the mean of the entrants rated in both. Its 95 % are of this "
-    "shift alone, a prompt of both runs being one observation; whether the intervals of two ratings overlap "
-    "is no test. Shifts of Elo have no interval."
-)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
-    """What a run shares with the first, on one dimension."""
-
-    run: str
-    dimension: str
-    n_prompts_before: int  # of the first run
-    n_prompts: int
-    n_shared_prompts: int
-    same_verdicts: bool
-    agreement: Agreement  # of the two runs' winners, on the same pair and prompt
-    no_interval: str | None  # why the shifts have no interval
+def numbers(found: Found) -> dict[str, int]:
+    """Return the number of each run, from 1."""
+    return {row["run"]: n for n, row in enumerate(found["runs"], start=1)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """Rows for each run, the first being what the others are compared with."""
-
-    runs: Sequence[Row]
-    ratings: Sequence[Row]  # run, dimension, method, a Rating, its shift
-    judge: Sequence[Row]  # run, dimension
-    overlaps: Sequence[Overlap]
-    answers: Sequence[
-        Row
-    ]  # run, entrant: of the shared prompts, those with the same answer as in the first run
-    settings: Mapping[str, Mapping[str, Any]]  # those that differ, by run
-    inputs: Sequence[Row]
-    versions: Mapping[str, Mapping[str, Any]]  # those that differ, by run
-
-    @property
-    def number(self) -> dict[str, int]:
-        """Of each run, from 1."""
-        return {row["run"]: n for n, row in enumerate(self.runs, start=1)}
-
-    @property
-    def dimensions(self) -> list[str]:
-        return list(dict.fromkeys(row["dimension"] for row in self.ratings))
-
-    @property
-    def method(self) -> str:
-        """That which is shown beside Elo, or Elo itself where there is no other."""
-        there = dict.fromkeys(row["method"] for row in self.ratings)
-        return next(
-            (
-                name
-                for name in ("bradley_terry", *there)
-                if name in there and name != "elo"
-            ),
-            "elo",
-        )
-
-    @property
-    def has_elo_beside(self) -> bool:
-        return self.method != "elo" and any(
-            row["method"] == "elo" for row in self.ratings
-        )
-
-
-def moved(found: Comparison) -> list[Row]:
-    """The rating rows of the method that is shown which have a shift."""
+def shifted(found: Found) -> list[Row]:
+    """Return the ratings of the leading method that have a shift."""
     return [
         row
-        for row in found.ratings
-        if row["method"] == found.method and row["shift"] is not None
+        for row in found["ratings"]
+        if row["method"] == found["method"] and row["shift"] is not None
     ]
 
 
-def write(run_dir: Path, found: Comparison) -> list[Path]:
-    return [
-        write_json(run_dir / "compare.json", asdict(found)),
-        write_csv(run_dir / "compare.csv", found.ratings),
-    ]
-
-
-def metrics(found: Comparison) -> dict[str, float]:
-    """n_runs, and shift/<number of the run>/<dimension>/<model>."""
-    shifts = {
-        f"shift/{found.number[r['run']]}/{r['dimension']}/{r['model']}": r["shift"]
-        for r in moved(found)
+def metrics(found: Found) -> dict[str, float]:
+    """Return n_runs, and shift/<number of the run>/<dimension>/<model>."""
+    number_of = numbers(found)
+    values = {
+        f"shift/{number_of[row['run']]}/{row['dimension']}/{row['model']}": row["shift"]
+        for row in shifted(found)
     }
-    return {"n_runs": len(found.runs), **shifts}
+    return {"n_runs": len(found["runs"]), **values}
 
 
-# What both the console and the page show
+def headline(found: Found) -> str:
+    """Return who moved, as the first sentence of page and console."""
+    tested = [row for row in shifted(found) if row["shift_p_holm"] is not None]
+    moved = [row["model"] for row in tested if row["shift_p_holm"] <= ALPHA]
+    verdicts = {overlap["verdicts"] for overlap in found["overlaps"]}
+    if moved:
+        return f"{names(list(dict.fromkeys(moved)))} moved significantly"
+    if tested:
+        return "No entrant moved significantly"
+    if verdicts == {"same"}:
+        return "Same verdicts: no shift"
+    if verdicts <= {"same", "nested"}:
+        return "Same verdicts, other prompts: no shift"
+    return "Ratings side by side: no shift can be tested"
 
 
-def bill(row: Row) -> float:
-    """Return what a run cost in dollars, by all attempts."""
-    return paid(added_up([row["usage"], row["paid_before"]]))
-
-
-def about(row: Row) -> str:
+def describe(row: Row) -> str:
+    """Return what a run is and what it cost."""
     usage = row["usage"] or {}
-    judge = [f"judge {row['judge_model']}"] if row["judge_model"] else []
     sizes = {
-        "prompts": row["selected_prompt_count"],
-        "battles": row["n_battles"],
+        "prompts": row["n_prompts"],
         "new verdicts": usage.get("judge_calls"),
         "cached": usage.get("verdicts_stored"),
     }
-    parts = [f"{n:,} {thing}" for thing, n in sizes.items() if n]
-    return ", ".join([str(row["experiment"]), *judge, *parts, f"${bill(row):,.2f}"])
+    judge = [f"judge {row['judge_model']}"] if row["judge_model"] else []
+    counts = [f"{n:,} {thing}" for thing, n in sizes.items() if n]
+    return ", ".join([row["experiment"], *judge, *counts, f"${row['dollars']:,.2f}"])
 
 
-def rating_head(found: Comparison) -> list[str]:
-    beside = ["Elo", "95 %"] if found.has_elo_beside else []
-    name = METHODS.get(found.method, found.method)
-    return [
-        "entrant",
-        "run",
-        *beside,
-        name,
-        "95 %",
-        "ranks",
-        "moved",
-        "95 %",
-        "p, Holm",
+def rating_table(found: Found, dimension: str) -> tuple[list[str], list[list[str]]]:
+    """Return head and rows: entrant by entrant, best first, a row for each run."""
+    head = [
+        "Entrant",
+        "Run",
+        found["label"],
+        "95 % CI",
+        "Ranks",
+        "Shift",
+        "95 % CI",
+        "p (Holm)",
     ]
-
-
-def rating_cells(found: Comparison, dimension: str) -> Iterator[list[str]]:
-    """Entrant by entrant, best first, a line for each run."""
-    rows = {
-        (r["run"], r["method"], r["model"]): r
-        for r in found.ratings
-        if r["dimension"] == dimension
+    by_place = {
+        (row["method"], row["model"], row["run"]): row
+        for row in found["ratings"]
+        if row["dimension"] == dimension
     }
-    models = dict.fromkeys(model for _, method, model in rows if method == found.method)
+    has_elo = found["method"] != "elo" and any(
+        method == "elo" for method, _, _ in by_place
+    )
+    models = dict.fromkeys(
+        model for method, model, _ in by_place if method == found["method"]
+    )
+    rows = []
     for model in models:
-        for run, n in found.number.items():
-            elo = rows.get((run, "elo", model))
-            fitted = rows.get((run, found.method, model))
-            if fitted is None:
+        name = model
+        for run, n in numbers(found).items():
+            row = by_place.get((found["method"], model, run))
+            if row is None:
                 continue
-            yield [
-                model,
+            cells = [
+                name,
                 str(n),
-                *(_points(elo) if found.has_elo_beside else ()),
-                *_points(fitted),
-                _ranks(fitted),
-                number(fitted["shift"], sign=True),
-                between(fitted["shift_ci_low"], fitted["shift_ci_high"]),
-                p_value(fitted["shift_p_holm"]),
+                row["flag"] or NONE if row["rating"] is None else number(row["rating"]),
+                between(row["ci_low"], row["ci_high"]),
+                _ranks(row),
+                number(row["shift"], sign=True),
+                between(row["shift_ci_low"], row["shift_ci_high"]),
+                p_value(row["shift_p_holm"]),
             ]
-
-
-def _points(row: Row | None) -> list[str]:
-    """A rating, or why there is none, and its interval."""
-    if row is None:
-        return [NONE, NONE]
-    points = number(row["rating"]) if row["rating"] is not None else row["flag"] or NONE
-    return [points, between(row["ci_low"], row["ci_high"])]
+            elo = by_place.get(("elo", model, run), {"rating": None})
+            rows.append([*cells, number(elo["rating"])] if has_elo else cells)
+            name = ""
+    return [*head, "Elo"] if has_elo else head, rows
 
 
 def _ranks(row: Row) -> str:
@@ -200,168 +124,86 @@ def _ranks(row: Row) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def overlap_line(found: Comparison, overlap: Overlap) -> str:
-    """Say what a run has in common with the first."""
-    n, a = found.number[overlap.run], overlap.agreement
-    if overlap.same_verdicts:
-        return f"run {n}: the same verdicts as in run 1, so its Bradley-Terry ratings are the same"
-    parts = [
-        f"run {n}: {overlap.n_shared_prompts:,} of its {overlap.n_prompts:,} prompts are among "
-        f"the {overlap.n_prompts_before:,} of run 1"
-    ]
-    if a.agreement is not None:
-        kappa = f", kappa {a.kappa:.2f}" if a.kappa is not None else ""
-        parts.append(
-            f"on {a.n_comparisons:,} shared pairs the same winner in {percent(a.agreement)}{kappa}"
+def overlap_line(found: Found, overlap: Row) -> str:
+    """Return what a run shares with the first."""
+    run = f"Run {numbers(found)[overlap['run']]}"
+    shared = overlap["agreement"]
+    if overlap["verdicts"] == "same":
+        return f"{run} has the same verdicts as run 1, so its ratings are the same."
+    line = (
+        f"{run} shares {overlap['n_shared_prompts']:,} of its {overlap['n_prompts']:,} prompts "
+        f"with the {overlap['n_prompts_before']:,} of run 1"
+    )
+    if shared["agreement"] is not None:
+        line += (
+            f"; the winner is the same in {percent(shared['agreement'])} of "
+            f"{shared['n_comparisons']:,} shared comparisons (kappa {number(shared['kappa'], 2)})"
         )
-    if overlap.no_interval:
-        parts.append(f"no interval of the shifts: {overlap.no_interval}")
-    return "; ".join(parts)
+    reason = overlap["no_interval"]
+    return f"{line}. No shift is tested: {reason}." if reason else f"{line}."
 
 
-JUDGE_HEAD = {
-    "flipped": "flip_rate",
-    "first shown wins": "first_shown_rate",
-    "ties": "tie_rate",
-    "invalid": "invalid_rate",
-    "Elo converged": "elo_convergence",
-}
-
-
-def judge_cells(found: Comparison) -> Iterator[list[str]]:
-    """By dimension and run; none of a run whose judge is not known."""
-    for row in sorted(
-        found.judge, key=lambda row: found.dimensions.index(row["dimension"])
-    ):
-        *rates, share = (row[name] for name in JUDGE_HEAD.values())
-        if any(rate is not None for rate in [*rates, share]):
-            n = str(found.number[row["run"]])
-            cells = [*(percent(rate) for rate in rates), percent_reached(share)]
-            yield [row["dimension"], n, *cells]
-
-
-def differing(
-    found: Comparison, what: Mapping[str, Mapping[str, Any]]
-) -> list[list[str]]:
-    return [
-        [path, *(NONE if by[run] is None else str(by[run]) for run in found.number)]
-        for path, by in what.items()
-    ]
-
-
-def input_lines(found: Comparison) -> Iterator[str]:
-    """Say which input files and which answers are the same in all runs."""
-    for same, how in (
-        (True, "the same in all runs that name them"),
-        (False, "not the same"),
-    ):
-        if some := [row["input"] for row in found.inputs if row["same"] is same]:
-            yield f"inputs {how}: {', '.join(some)}"
-    for run, n in found.number.items():
-        some = [row for row in found.answers if row["run"] == run]
-        changed = [row["entrant"] for row in some if row["n_same"] < row["n_shared"]]
-        if changed:
-            yield f"run {n}: other answers than in run 1, to shared prompts, by {names(changed)}"
-        elif some:
-            yield f"run {n}: the same answers as in run 1 to every shared prompt"
-
-
-# The console
-
-
-def table(found: Comparison) -> str:
-    from rich.console import Console
-
-    text = io.StringIO()
-    console = Console(file=text, width=120, markup=False, highlight=False)
-    for row in found.runs:
-        title = f"run {found.number[row['run']]}: {row['run']}"
-        console.print(f"{title}\n       {about(row)}", soft_wrap=True)
-    for dimension in found.dimensions:
-        console.print(f"\n{dimension}")
-        rows = list(rating_cells(found, dimension))
-        _grid(console, rating_head(found), rows[:_MAX_ROWS], n_left=1)
+def text(found: Found) -> str:
+    """Return the console's lines: runs, shifts by dimension, and settings that differ."""
+    lines = []
+    for row in found["runs"]:
+        lines.append(f"run {numbers(found)[row['run']]}  {row['run']}: {describe(row)}")
+    lines += ["", f"{headline(found)}."]
+    for dimension in _dimensions(found):
+        head, rows = rating_table(found, dimension)
+        lines += ["", dimension, text_table(head, rows[:_MAX_ROWS])]
         if len(rows) > _MAX_ROWS:
-            console.print(
-                f"  ... and {len(rows) - _MAX_ROWS} more lines in compare.csv"
-            )
-        for overlap in found.overlaps:
-            if overlap.dimension == dimension:
-                console.print(f"  {overlap_line(found, overlap)}")
-    if judged := list(judge_cells(found)):
-        console.print()
-        _grid(console, ["dimension", "run", *JUDGE_HEAD], judged, n_left=1)
-    if rows := differing(found, found.settings):
-        console.print("\nsettings that differ")
-        head = ["setting", *(f"run {n}" for n in found.number.values())]
-        _grid(console, head, rows, n_left=len(head))
-    for line in input_lines(found):
-        console.print(line)
-    console.print(LEGEND)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+            lines.append(f"  ... and {len(rows) - _MAX_ROWS} more in compare.csv")
+        for overlap in found["overlaps"]:
+            if overlap["dimension"] == dimension:
+                lines += textwrap.wrap(
+                    overlap_line(found, overlap), 100, break_on_hyphens=False
+                )
+    if found["differences"]:
+        lines += ["", "settings, versions and inputs that differ, run by run"]
+    for path, by_run in found["differences"].items():
+        lines.append(
+            f"  {path}: {' | '.join(NONE if v is None else str(v) for v in by_run.values())}"
+        )
+    return "\n".join(lines)
 
 
-def _grid(
-    console: Console, head: Sequence[str], rows: Sequence[Sequence[str]], *, n_left: int
-) -> None:
-    """n_left  columns of words, which may be broken in two, as a number may not"""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    grid = Table(box=SIMPLE_HEAD)
-    for i, column in enumerate(head):
-        is_text = i < n_left
-        justify: Any = "left" if is_text else "right"
-        grid.add_column(column, justify=justify, no_wrap=not is_text, overflow="fold")
-    before = ""
-    for row in rows:
-        grid.add_row("" if row[0] == before else row[0], *row[1:])
-        before = row[0]
-    console.print(grid)
-
-
-# The page
+def _dimensions(found: Found) -> list[str]:
+    return list(dict.fromkeys(row["dimension"] for row in found["ratings"]))
 
 
 def page(
-    found: Comparison, plots: Sequence[Plot], *, title: str, manifest: Mapping[str, Any]
+    found: Found, plots: Sequence[Plot], *, title: str, manifest: Mapping[str, Any]
 ) -> str:
     """Return the whole report as one HTML file."""
-    tested = [row for row in moved(found) if row["shift_p_holm"] is not None]
+    shifts = [row for row in shifted(found) if row["shift_p_holm"] is not None]
     return render(
         "compare",
         plots,
         title=title,
         manifest=manifest,
         found=found,
-        bills={row["run"]: bill(row) for row in found.runs},
-        tested=tested,
-        sure=[row for row in tested if row["shift_p_holm"] <= ALPHA],
-        leaders={name: _leaders(found, name) for name in found.dimensions},
-        overlaps=[(o.dimension, overlap_line(found, o)) for o in found.overlaps],
-        rating_head=rating_head(found),
-        ratings={name: list(rating_cells(found, name)) for name in found.dimensions},
-        judge_head=["dimension", "run", *JUDGE_HEAD],
-        judge=list(judge_cells(found)),
-        input_lines=list(input_lines(found)),
-        differing={
-            "Settings": differing(found, found.settings),
-            "Versions": differing(found, found.versions),
-        },
-        legend=LEGEND,
+        headline=headline(found),
+        numbers=numbers(found),
+        dimensions=_dimensions(found),
+        tested=shifts,
+        moved=[row for row in shifts if row["shift_p_holm"] <= ALPHA],
+        leaders={name: _leaders(found, name) for name in _dimensions(found)},
+        overlaps=[(o["dimension"], overlap_line(found, o)) for o in found["overlaps"]],
+        ratings={name: rating_table(found, name) for name in _dimensions(found)},
     )
 
 
-def _leaders(found: Comparison, dimension: str) -> dict[tuple[str, ...], list[int]]:
-    """The numbers of the runs in which these entrants have the highest rating."""
-    by_run: dict[str, list[str]] = {}
-    for row in found.ratings:
-        if (row["method"], row["dimension"]) == (found.method, dimension):
-            by_run.setdefault(row["run"], []).extend(
-                [row["model"]] * (row["rank"] == 1)
-            )
+def _leaders(found: Found, dimension: str) -> dict[tuple[str, ...], list[int]]:
+    """Return the numbers of the runs in which these entrants have the highest rating."""
     leaders: dict[tuple[str, ...], list[int]] = {}
-    for run, models in by_run.items():
-        if models:
-            leaders.setdefault(tuple(sorted(models)), []).append(found.number[run])
+    for run, n in numbers(found).items():
+        first = [
+            row["model"]
+            for row in found["ratings"]
+            if (row["run"], row["method"], row["dimension"], row["rank"])
+            == (run, found["method"], dimension, 1)
+        ]
+        if first:
+            leaders.setdefault(tuple(sorted(first)), []).append(n)
     return leaders
