@@ -11,7 +11,7 @@ from elo_exp.oracle.data import Dataset
 from elo_exp.oracle.diagnostics import diagnose
 from elo_exp.oracle.estimates import PolicyEstimate
 from tests.oracle_sample import POLICIES, STD_ERRORS, sample, truth
-from tests.oracle_simulation import ROBUST, analysed, draw, evidence_of
+from tests.oracle_simulation import analysed, draw, evidence_of
 
 
 def by_name(data: Dataset) -> dict[str, PolicyEstimate]:
@@ -30,7 +30,7 @@ def with_labels(data: Dataset, label: np.ndarray) -> Dataset:
 def test_every_interval_given_for_the_sample_covers_the_truth(probe: bool):
     """Allowing for the standard error of the truth, which is a mean of 500 labels."""
     found = [e for e in analysed(sample(probe=probe)).estimates if e.value is not None]
-    assert {e.policy for e in found} == set(POLICIES[:2])
+    assert {e.policy for e in found} == set(POLICIES[: 3 if probe else 2])
     for e in found:
         assert e.ci_low is not None and e.ci_high is not None
         allowed, mean = STD_ERRORS[e.policy], truth()[e.policy].mean
@@ -38,12 +38,25 @@ def test_every_interval_given_for_the_sample_covers_the_truth(probe: bool):
 
 
 def test_statuses_of_the_sample():
-    """Doubly robust and direct estimates of the near policies, none of the far one."""
+    """Without labels of their own, the near policies with caution, and the far one not at all.
+
+    With 50 of their own each may be reported, by them alone.
+    """
     analysis = analysed(sample())
-    reported = {
-        (e.policy, e.estimator) for e in analysis.estimates if e.status == "report"
-    }
-    assert reported == {(p, name) for p in POLICIES[:2] for name in (*ROBUST, "direct")}
+    for policy in POLICIES[:2]:
+        headline, *others = analysis.of(policy)
+        assert (headline.estimator, headline.headline) == ("anchored", True)
+        assert headline.value == {e.estimator: e for e in others}["direct"].value
+        assert headline.reason.startswith("borrows its calibration from base: 0 of its")
+        assert {e.status for e in (headline, *others)} == {"caution", "refuse"}
+        assert not any(e.headline for e in others)
+    found = analysed(sample(probe=True))
+    reported = [e for e in found.estimates if e.status == "report"]
+    assert [(e.policy, e.estimator, e.rests_on) for e in reported] == [
+        (policy, "anchored", "own labels") for policy in POLICIES
+    ]
+    assert reported[2].value == pytest.approx(0.142, abs=5e-4)
+    assert reported[2].ci_high == pytest.approx(0.193, abs=1e-3)
     for e in analysis.of("unhelpful"):
         assert (e.status, e.value, e.std_error, e.ci_low) == (
             "refuse",
@@ -53,7 +66,6 @@ def test_statuses_of_the_sample():
         )
         assert "scores overlap too little with the logged ones (A_B 0.47)" in e.reason
     clone = {e.estimator: e for e in analysis.of("clone")}
-    assert clone["dr_cpo"].value == pytest.approx(0.7634, abs=5e-5)
     assert clone["snips"].reason == (
         "effective sample 21 % of the rows (30 % needed); weights without a mean (tail index 0.76)"
     )
@@ -80,7 +92,13 @@ OFF = "labels of its answers are off the calibrated scores by -0."
 @pytest.mark.parametrize(
     ("world", "name", "status", "reason"),
     [
-        ({"style": 1.5, "labelled": 1.0}, "direct", "report", "transport not checked"),
+        ({"style": 1.5, "labelled": 1.0}, "direct", "caution", "borrows its calibr"),
+        (
+            {"style": 2.5},
+            "anchored",
+            "caution",
+            "0 of its own answers are labelled (20",
+        ),
         ({"dislike": 0.2, "style": 2.0, "n_probe": 100}, "direct", "refuse", OFF),
         ({"n_own": 12}, "direct", "caution", "corrected by only 12 labels of its own"),
         ({"style": 2.5}, "calibrated_ips", "refuse", "rows (30 needed)"),
@@ -89,7 +107,10 @@ OFF = "labels of its answers are off the calibrated scores by -0."
         # With good overlap raw weights are right where the judge is not, and show that it is not.
         (SKEWED, "snips", "caution", "typical of it"),
         (SKEWED, "direct", "refuse", OFF),
-        (SKEWED, "dr_cpo", "refuse", OFF),
+        (SKEWED, "calibrated_ips", "refuse", OFF),
+        (SKEWED, "dr_cpo", "report", ""),
+        ({"labelled": 0.02}, "dr_cpo", "caution", "it rests on 18 labels (30 needed)"),
+        ({"labelled": 0.01}, "dr_cpo", "refuse", "its interval is wide"),
     ],
 )
 def test_gates_by_world(world: dict[str, float], name: str, status: str, reason: str):
@@ -98,8 +119,18 @@ def test_gates_by_world(world: dict[str, float], name: str, status: str, reason:
 
 
 def test_estimates_that_pass_every_gate_are_reported_without_a_reason():
-    found = by_name(draw(n_probe=200, labelled=1.0)).values()
-    assert {(e.status, e.reason) for e in found} == {("report", "")}
+    found = by_name(draw(n_probe=200, labelled=1.0))
+    borrowed = {found.pop(name).status for name in ("direct", "calibrated_ips")}
+    assert {(e.status, e.reason) for e in found.values()} == {("report", "")}
+    assert borrowed == {"caution"}
+
+
+def test_an_estimate_that_the_headline_contradicts_calls_for_caution():
+    found = by_name(draw(dislike=0.1, style=1.5, n_probe=25))
+    assert found["anchored"].rests_on == "own labels"
+    assert found["direct"].reason == (
+        "borrows its calibration from base; differs from the headline by +0.12"
+    )
 
 
 def test_scores_beyond_those_of_the_labels_are_refused():
@@ -127,13 +158,17 @@ def test_what_a_policy_lacks_is_named():
     data = draw(n_probe=100, labelled=1.0)
     few = np.where(np.arange(1000) < 6, data.target_logprob["target"], np.nan)
     found = by_name(dataclasses.replace(data, target_logprob={}))
+    assert found.pop("anchored").status == "report"
     assert found.pop("direct").value is not None
     assert {e.reason for e in found.values()} == {"no log-probabilities"}
     found = by_name(dataclasses.replace(data, fresh={}))
-    assert found["snips"].status == "report"
+    assert (found["snips"].status, found["ips"].headline) == ("report", True)
     assert found["dr_cpo"].reason == found["direct"].reason == "no fresh draws"
     found = by_name(dataclasses.replace(data, target_logprob={"target": few}))
-    assert found.pop("direct").status == "report"
+    assert (found.pop("anchored").status, found.pop("direct").status) == (
+        "report",
+        "caution",
+    )
     assert {e.status for e in found.values()} == {"refuse"}
 
 

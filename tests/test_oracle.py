@@ -85,11 +85,15 @@ def test_the_run_folder_holds_these_files(ran: Ran):
 def test_estimates_are_a_row_for_each_policy_and_estimator(ran: Ran):
     rows = ran.read("estimates.json")
     pairs = [(row["policy"], row["estimator"]) for row in rows]
-    assert pairs == list(itertools.product(SHIFTS, NAMES))
-    assert {row["status"] for row in rows if row["policy"] == "unhelpful"} == {"refuse"}
+    assert pairs == list(itertools.product(SHIFTS, ("anchored", *NAMES)))
+    assert [row["policy"] for row in rows if row["headline"]] == list(SHIFTS)
+    assert {row["status"] for row in rows if row["policy"] == "unhelpful"} == {
+        "refuse",
+        "report",  # by the probe's labels
+    }
     lines = ran.out.splitlines()
-    dr_cpo = next(line.split() for line in lines if line.split()[:1] == ["dr_cpo"])
-    assert (dr_cpo[1], dr_cpo[-1]) == (f"{rows[3]['value']:.4f}", "report")
+    first = next(line.split() for line in lines if line.split()[:1] == ["anchored"])
+    assert (first[1], first[-1]) == (f"{rows[0]['value']:.4f}", "report")
     assert "unhelpful: 400 logged answers, 400 fresh draws, 200 labels" in lines
 
 
@@ -121,9 +125,9 @@ def test_the_diagnostics_are_those_that_the_statuses_were_decided_by(ran: Ran):
 
 def test_the_page_begins_with_what_may_be_reported(ran: Ran):
     reader = Reader((ran.run_dir / "report.html").read_text(encoding="utf-8"))
-    nothing = reader.said.index("Nothing may be reported.")
+    headline = reader.said.index("rests on own labels")
     assert reader.headings[:2] == ["Result", "Estimates"]
-    assert nothing < reader.said.index("± SE")
+    assert headline < reader.said.index("± SE")
 
 
 # Results
@@ -136,12 +140,15 @@ def reported(tmp_path: Path) -> Report:
 
 @pytest.mark.parametrize(
     ("shift", "said"),
-    [(0.0, "No clear best policy: clone is"), (-0.1, "clone is best: 0.763, 0.102")],
+    [
+        (0.0, "No clear best policy: parallel_universe_prompt is"),
+        (-0.1, "clone is best, with caution: 0.763, 0.099"),
+    ],
 )
 def test_a_policy_is_best_only_where_its_interval_lies_above_all_others(
     shift: float, said: str, tmp_path: Path
 ):
-    """The two that may be reported are .002 apart; by .1 more they are clearly apart."""
+    """The two that are not refused are .001 apart; by .1 more they are clearly apart."""
     found = analysed(sample())
     moved = tuple(
         dataclasses.replace(
@@ -170,19 +177,21 @@ def test_metrics_omit_what_is_refused(reported: Report):
 def test_the_headline_is_the_error_where_the_truth_is_known_else_the_standard_error(
     reported: Report, tmp_path: Path
 ):
-    def starting(found: Report, name: str) -> np.ndarray:
-        return np.array([v for k, v in found.metrics.items() if k.startswith(name)])
+    def headlines(found: Report, name: str) -> np.ndarray:
+        """Of the two policies that are not refused."""
+        values = [found.metrics[f"{name}/{p}/anchored"] for p in POLICIES[:2]]
+        return np.array(values)
 
-    rmse = np.sqrt(np.mean(starting(reported, "error/") ** 2))
+    rmse = np.sqrt(np.mean(headlines(reported, "error") ** 2))
     assert reported.headline == pytest.approx(rmse)
     alone = oracle.report(analysed(sample()), {}, [], tmp_path)
-    assert alone.headline == pytest.approx(np.mean(starting(alone, "std_error/")))
+    assert alone.headline == pytest.approx(np.mean(headlines(alone, "std_error")))
 
 
 def test_every_figure_has_its_rows(reported: Report):
     plots = {plot.name: plot for plot in reported.figures()}
     assert tuple(plots) == FIGURES
-    assert len(plots["estimates"].rows) == len(POLICIES) * len(NAMES)
+    assert len(plots["estimates"].rows) == len(POLICIES) * (1 + len(NAMES))
     rows = [row for row in plots["calibration"].rows if row["policy"] == "clone"]
     assert sum(row["share_policy"] for row in rows) == pytest.approx(1)
 
@@ -287,7 +296,8 @@ def test_the_logging_policy_is_estimated_where_it_is_named_and_ips_needs_no_draw
     known = [
         row["estimator"] for row in rows if row["value"] and row["policy"] == "base"
     ]
-    assert known == ["direct"]
+    assert known == ["anchored", "direct"]
+    assert [row["status"] for row in rows if row["value"]][:2] == ["report"] * 2
     undrawn = (f"oracle.logged={folder}/logged.jsonl", "estimator=[ips,snips]")
     compat = (*undrawn, "compat=cje-0.3", "figures=false")
     rows = run_oracle(tmp_path, *compat).read("estimates.json")

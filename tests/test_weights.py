@@ -21,7 +21,9 @@ def test_weights_are_scaled_to_mean_one_however_large_their_logarithms():
     found = weights.clipped(np.array([0.5, 0.5, 0.5, 2.5]), 1.5)
     assert found == pytest.approx(np.array([0.5, 0.5, 0.5, 1.5]) / 0.75)
     # (3 + 1)^2 / (9 + 1)
-    assert weights.effective_sample_size(np.array([3.0, 1.0])) == 1.6
+    for size in (1.0, 1e-190):
+        found = weights.effective_sample_size(size * np.array([3.0, 1.0]))
+        assert found == pytest.approx(1.6)
 
 
 @pytest.mark.parametrize("index", [0.8, 1.5, 3.0])

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from elo_exp.oracle.anchored import borrowed, corrected_mean
 from elo_exp.oracle.data import MIN_LABELS
 from elo_exp.oracle.evidence import FRESH_DRAWS, Evidence
-from elo_exp.oracle.influence import Estimate, Term, linear_estimate
+from elo_exp.oracle.influence import Estimate
 
 
 @dataclass(kw_only=True)
@@ -25,21 +26,9 @@ class Direct:
     requires: ClassVar = (FRESH_DRAWS,)
 
     def estimate(self, evidence: Evidence) -> Estimate:
-        fresh, calibration = evidence.fresh, evidence.calibration
-        draws = Term(
-            rows=fresh, value=evidence.fresh_value, on_score=evidence.draw_weights
-        )
+        fresh = evidence.fresh
         n_own = int(fresh.labelled.sum())
         if n_own < MIN_LABELS:
-            n_own, rows, weights = 0, calibration.rows, evidence.balancing_weights
-        else:
-            rows, weights = fresh, np.where(fresh.labelled, evidence.draw_weights, 0.0)
-        correction = Term(
-            rows=rows, value=calibration(rows), on_residual=weights / weights.sum()
-        )
-        return linear_estimate(
-            [draws, correction],
-            calibration,
-            n_prompts=evidence.n_prompts,
-            n_own=n_own,
-        )
+            return borrowed(evidence)
+        weight = np.where(fresh.labelled, evidence.draw_weights, 0.0)
+        return corrected_mean(evidence, fresh, weight, n_own=n_own)

@@ -2,22 +2,27 @@
 
     v = mean g(s') + sum_j w_j (y_j - g(s_j)) / sum_j w_j   over the labelled logged rows j
 
-is consistent where either the model g or the weights w are right, as functions of the judge's
-score. The weights are calibrated on the score.
+is consistent where either the model g or the weights w are right. Raw weights are right even where
+a score means something else for the policy; they need labels, see docs/oracle.md. Weights that are
+calibrated on the score (SIMCal) protect from a wrong curve, and from nothing else.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from elo_exp.arrays import Array
-from elo_exp.oracle import weights
 from elo_exp.oracle.calibration import Calibration, fit_calibration
-from elo_exp.oracle.evidence import CALIBRATED_WEIGHTS, FRESH_DRAWS, Evidence
+from elo_exp.oracle.evidence import (
+    CALIBRATED_WEIGHTS,
+    FRESH_DRAWS,
+    RAW_WEIGHTS,
+    Evidence,
+)
 from elo_exp.oracle.influence import (
     Estimate,
     Term,
@@ -26,7 +31,9 @@ from elo_exp.oracle.influence import (
     linear_estimate,
     tmle_update,
 )
+from elo_exp.oracle.weights import effective_sample_size, minimum_variance_mixture
 
+Weights = Literal["raw", "simcal"]
 Omega = Literal["w", "w2", "snips"]  # weight in an outcome model: w, w^2 or (w - 1)^2
 _MIN_OMEGA = 1e-8
 _EDGE = 1e-3  # probabilities are clipped to [edge, 1 - edge] before their logit
@@ -35,25 +42,74 @@ _STACKING_RIDGE = 1e-8  # relative to the trace
 
 @dataclass(kw_only=True)
 class DrCpo:
-    """The outcome model g is the calibration f itself; Dudik, Langford and Li (2011)."""
+    """The outcome model g is the calibration f itself; Dudik, Langford and Li (2011).
 
-    requires: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
+    weights  of the residuals: raw, clipped at 100, or simcal, functions of the judge's score
+    """
+
+    weights: Weights
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        used = RAW_WEIGHTS if self.weights == "raw" else CALIBRATED_WEIGHTS
+        return (used, FRESH_DRAWS)
 
     def estimate(self, evidence: Evidence) -> Estimate:
-        return corrected(evidence, evidence.calibration)
+        return self.corrected(evidence, evidence.calibration)
+
+    def _weight(self, evidence: Evidence) -> Array:
+        return evidence.cut if self.weights == "raw" else evidence.calibrated
+
+    def corrected(
+        self,
+        evidence: Evidence,
+        model: Calibration,
+        *,
+        logged: Array | None = None,
+        fresh: Array | None = None,
+    ) -> Estimate:
+        """Return the model's mean over fresh draws, corrected by residuals of logged labels.
+
+        logged, fresh  (n,) and (r,) the model's values, by default its cross-fitted ones
+        """
+        weight = self._weight(evidence)
+        correction = Term(
+            rows=evidence.logged,
+            value=model(evidence.logged) if logged is None else logged,
+            on_residual=evidence.residual_weights(weight),
+        )
+        draws = Term(
+            rows=evidence.fresh,
+            value=model(evidence.fresh) if fresh is None else fresh,
+            on_score=evidence.draw_weights,
+        )
+        influence: Array | float = 0.0
+        if self.weights == "simcal":
+            # Of estimating the weights: zero on average where the model fits at each score.
+            scale = weight.sum() / weight[evidence.labelled].sum()
+            residual = correction.centred_residual * scale
+            influence = evidence.weight_influence(
+                np.where(evidence.labelled, residual, 0.0)
+            )
+        return linear_estimate(
+            [correction, draws],
+            model,
+            n_prompts=evidence.n_prompts,
+            extra_influence=influence,
+            ess=effective_sample_size(weight),
+        )
 
 
 @dataclass(kw_only=True)
-class Mrdr:
+class Mrdr(DrCpo):
     """The outcome model is fitted by weights omega of the rows; Farajtabar et al. (2018)."""
 
     omega: Omega
-    requires: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
 
     def estimate(self, evidence: Evidence) -> Estimate:
         rows, w = (
             evidence.logged[evidence.labelled],
-            evidence.calibrated[evidence.labelled],
+            self._weight(evidence)[evidence.labelled],
         )
         omega = {"w": w, "w2": w**2, "snips": (w - 1.0) ** 2}[self.omega]
         model = fit_calibration(
@@ -62,18 +118,16 @@ class Mrdr:
             n_folds=evidence.data.n_folds,
             mode=evidence.calibration.mode,
         )
-        return corrected(evidence, model)
+        return self.corrected(evidence, model)
 
 
 @dataclass(kw_only=True)
-class Tmle:
+class Tmle(DrCpo):
     """The calibration, updated so that weighted residuals vanish; van der Laan and Rubin (2006).
 
-    logit g* = logit g + epsilon w(s), the weight being a function of the score, so that fresh draws
-    have one too.
+    logit g* = logit g + epsilon w(s), by weights that are functions of the score, so that fresh
+    draws have one too; what remains is corrected by `weights`.
     """
-
-    requires: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
 
     def estimate(self, evidence: Evidence) -> Estimate:
         labelled, w = evidence.labelled, evidence.calibrated
@@ -82,7 +136,7 @@ class Tmle:
             logged[labelled], evidence.logged.label[labelled], w[labelled], edge=_EDGE
         )
         fresh_weights = evidence.weight_curves(evidence.fresh)
-        return corrected(
+        return self.corrected(
             evidence,
             evidence.calibration,
             logged=tmle_update(logged, epsilon * w, edge=_EDGE),
@@ -91,20 +145,18 @@ class Tmle:
 
 
 @dataclass(kw_only=True)
-class StackedDr:
+class StackedDr(DrCpo):
     """The mixture of the other three with the smallest variance over prompts."""
 
     omega: Omega
-    requires: ClassVar = (CALIBRATED_WEIGHTS, FRESH_DRAWS)
 
     def estimate(self, evidence: Evidence) -> Estimate:
-        parts = [
-            part.estimate(evidence)
-            for part in (DrCpo(), Tmle(), Mrdr(omega=self.omega))
-        ]
+        mrdr = Mrdr(weights=self.weights, omega=self.omega)
+        three = (DrCpo(weights=self.weights), Tmle(weights=self.weights), mrdr)
+        parts = [part.estimate(evidence) for part in three]
         influences = np.stack([part.influence for part in parts])
         covariance = np.cov(influences)
-        mixture = weights.minimum_variance_mixture(
+        mixture = minimum_variance_mixture(
             covariance, ridge=_STACKING_RIDGE * float(np.trace(covariance))
         )
         influence = mixture @ influences
@@ -119,36 +171,3 @@ class StackedDr:
             influence=influence,
             std_error_labels=float(mixture @ [part.std_error_labels for part in parts]),
         )
-
-
-def corrected(
-    evidence: Evidence,
-    model: Calibration,
-    *,
-    logged: Array | None = None,
-    fresh: Array | None = None,
-) -> Estimate:
-    """Return the model's mean over fresh draws, corrected by weighted residuals of logged labels.
-
-    logged, fresh  (n,) and (r,) the model's values, by default its cross-fitted ones
-    """
-    correction = Term(
-        rows=evidence.logged,
-        value=model(evidence.logged) if logged is None else logged,
-        on_residual=evidence.residual_weights,
-    )
-    draws = Term(
-        rows=evidence.fresh,
-        value=model(evidence.fresh) if fresh is None else fresh,
-        on_score=evidence.draw_weights,
-    )
-    # Influence of estimating the weights: zero on average where the model fits at each score.
-    scale = evidence.calibrated.sum() / evidence.calibrated[evidence.labelled].sum()
-    residual = np.where(evidence.labelled, correction.centred_residual * scale, 0.0)
-    return linear_estimate(
-        [correction, draws],
-        model,
-        n_prompts=evidence.n_prompts,
-        extra_influence=evidence.weight_influence(residual),
-        ess=weights.effective_sample_size(evidence.calibrated),
-    )

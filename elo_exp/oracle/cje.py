@@ -22,7 +22,13 @@ from elo_exp.arrays import Array, Index
 from elo_exp.oracle import weights
 from elo_exp.oracle.calibration import Calibration, IsotonicFit, fit_calibration
 from elo_exp.oracle.data import Dataset, Rows, fold
-from elo_exp.oracle.evidence import Evidence, NotEstimableError
+from elo_exp.oracle.evidence import (
+    CALIBRATED_WEIGHTS,
+    FRESH_DRAWS,
+    RAW_WEIGHTS,
+    Evidence,
+    NotEstimableError,
+)
 from elo_exp.oracle.influence import Estimate, fit_epsilon, tmle_update
 
 N_FOLDS = 5
@@ -284,6 +290,19 @@ def direct(p: Published) -> _Parts:
         clusters=p.logged.prompt,
         held_out=p.held_out_means(),
     )
+
+
+_REQUIRES = {
+    "ips": (RAW_WEIGHTS,),
+    "snips": (RAW_WEIGHTS,),
+    "calibrated_ips": (CALIBRATED_WEIGHTS,),
+    "direct": (FRESH_DRAWS,),
+}
+
+
+def requires(name: str) -> tuple[str, ...]:
+    """Return what a formula uses; the doubly robust ones, weights by the score and draws."""
+    return _REQUIRES.get(name, (CALIBRATED_WEIGHTS, FRESH_DRAWS))
 
 
 FORMULAS: Mapping[str, Callable[[Published], _Parts]] = {

@@ -19,6 +19,7 @@ from elo_exp.records import Record
 
 MIN_AUDIT = 20  # labels, for an audit that is graded
 MIN_ESS = 0.30  # share of the rows: below, an estimate rests on few of them
+MIN_AFFINITY = 0.50
 MAX_OUT_OF_RANGE = 0.05
 MAX_SATURATION = 0.20
 _EDGE = (
@@ -63,6 +64,11 @@ class ScoreOverlap(Record):
         float  # share of its calibrated scores within 5 % of an end of their range
     )
     card: str  # ok, caution, refuse: the boundary card, from the two shares
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the scores are too far from the labelled ones to be calibrated."""
+        return self.card == "refuse" or self.affinity < MIN_AFFINITY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +182,7 @@ def target_labels(evidence: Evidence) -> tuple[str, Term | None]:
     The probe's labels, else those of the fresh draws, else logged ones by their raw weights; None
     without any, and where these weights come to less than 30 % of the labels.
     """
-    fresh, labelled = evidence.fresh, evidence.logged.labelled
-    own = evidence.data.probe.get(evidence.policy, fresh[fresh.labelled])
+    own, labelled = evidence.own, evidence.logged.labelled
     if len(own):
         return "probe", _residuals(evidence, own, np.ones(len(own)))
     if labelled.any():
@@ -224,7 +229,10 @@ def uncorrected_residual(evidence: Evidence, *, by_weights: bool) -> Estimate:
     _, labels = target_labels(evidence)
     assert labels is not None
     if by_weights:
-        rows, subtracted = evidence.logged, evidence.residual_weights
+        rows, subtracted = (
+            evidence.logged,
+            evidence.residual_weights(evidence.calibrated),
+        )
     else:
         rows, subtracted = evidence.calibration.rows, evidence.balancing_weights
     return _estimate(evidence, labels, _residuals(evidence, rows, subtracted, -1.0))

@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from elo_exp.oracle import cje
+from elo_exp.oracle.anchored import anchored
 from elo_exp.oracle.calibration import Calibration, calibrate
 from elo_exp.oracle.data import Dataset
 from elo_exp.oracle.diagnostics import PolicyDiagnostics, diagnose
-from elo_exp.oracle.evidence import Evidence, NotEstimableError
-from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, decide
+from elo_exp.oracle.evidence import (
+    Evidence,
+    NotEstimableError,
+)
+from elo_exp.oracle.gates import CAUTION, REFUSE, REPORT, STATUSES, decide
 from elo_exp.oracle.influence import Estimate, t_quantile
 from elo_exp.records import Record
 
@@ -52,6 +56,11 @@ class PolicyEstimate(Record):
     n_labels: int = 0
     degrees_of_freedom: float | None = None  # None for a normal interval
     ci_clipped: bool = False  # the interval reached beyond [0, 1]
+    headline: bool = False  # the one estimate to quote of the policy
+    rests_on: str = (
+        ""  # of an anchored one: own labels, raw weights, borrowed calibration
+    )
+    effective_labels: float | None = None  # that its correction comes to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,10 +134,12 @@ def analyse(
         evidence = Evidence(data=data, policy=policy, calibration=calibration)
         checks[policy] = diagnose(evidence, max_residual=options.max_residual)
         published = cje.published(data, policy, calibration) if options.compat else None
+        rows = []
         for name, estimator in estimators.items():
             row = PolicyEstimate(policy=policy, estimator=name)
+            requires = cje.requires(name) if published else estimator.requires
             try:
-                evidence.check(estimator.requires)
+                evidence.check(requires)
                 estimate = (
                     cje.estimate(name, published)
                     if published
@@ -139,10 +150,14 @@ def analyse(
                 row = dataclasses.replace(row, status=REFUSE, reason=reason)
             else:
                 unfiltered[policy, name] = estimate
-                status, reason = decide(checks[policy], estimate, estimator.requires)
+                is_compat = published is not None
+                status, reason = decide(
+                    checks[policy], estimate, requires, compat=is_compat
+                )
                 row = dataclasses.replace(row, status=status, reason=reason)
-                row = _with_numbers(row, estimate, compat=published is not None)
-            estimates.append(row)
+                row = _with_numbers(row, estimate, compat=is_compat)
+            rows.append(row)
+        estimates += rows if published else _with_headline(checks[policy], rows)
     return Analysis(
         data=data,
         options=options,
@@ -153,12 +168,59 @@ def analyse(
     )
 
 
+def _with_headline(
+    checked: PolicyDiagnostics, rows: Sequence[PolicyEstimate]
+) -> list[PolicyEstimate]:
+    """Put the headline before the estimates, and doubt those that it contradicts.
+
+    A policy without fresh draws has the estimate of the best status as its headline.
+    """
+    if not len(checked.evidence.fresh):
+        best = min(rows, key=lambda row: STATUSES.index(row.status))
+        return [dataclasses.replace(row, headline=row is best) for row in rows]
+    first = PolicyEstimate(
+        policy=checked.evidence.policy, estimator="anchored", headline=True
+    )
+    try:
+        found = anchored(checked)
+    except NotEstimableError as error:
+        return [dataclasses.replace(first, status=REFUSE, reason=str(error)), *rows]
+    status, reason = found.decide(checked)
+    if found.why and status != REFUSE:
+        reason = f"{reason}: {found.why}"
+    first = dataclasses.replace(
+        first, status=status, reason=reason, rests_on=found.rests_on
+    )
+    first = _with_numbers(first, found.estimate, compat=False)
+    return [first, *(_compared(row, first) for row in rows)]
+
+
+def _compared(row: PolicyEstimate, headline: PolicyEstimate) -> PolicyEstimate:
+    """Call for caution where an estimate and the headline lie outside each other's intervals."""
+    if row.value is None or headline.value is None:
+        return row
+    assert row.ci_low is not None and row.ci_high is not None
+    assert headline.ci_low is not None and headline.ci_high is not None
+    if (
+        headline.ci_low <= row.value <= headline.ci_high
+        and row.ci_low <= headline.value <= row.ci_high
+    ):
+        return row
+    reason = f"differs from the headline by {row.value - headline.value:+.2f}"
+    reasons = [row.reason, reason] if row.status == CAUTION else [reason]
+    return dataclasses.replace(row, status=CAUTION, reason="; ".join(reasons))
+
+
 def _with_numbers(
     row: PolicyEstimate, estimate: Estimate, *, compat: bool
 ) -> PolicyEstimate:
     """Add the numbers, unless they are refused; `compat` refuses none and clips no interval."""
     row = dataclasses.replace(
-        row, n=estimate.n, ess=estimate.ess, n_labels=estimate.n_labels
+        row,
+        n=estimate.n,
+        ess=estimate.ess,
+        n_labels=estimate.n_labels,
+        effective_labels=estimate.effective_labels,
     )
     if row.status == REFUSE and not compat:
         return row

@@ -15,7 +15,12 @@ import numpy as np
 from elo_exp.arrays import Array, Mask
 from elo_exp.oracle.calibration import Calibration, CrossFit
 from elo_exp.oracle.data import MIN_LABELS, Dataset, Rows
-from elo_exp.oracle.weights import calibrate_weights, hajek_weights
+from elo_exp.oracle.weights import (
+    MAX_WEIGHT,
+    calibrate_weights,
+    clipped,
+    hajek_weights,
+)
 
 _MAX_BINS, _LABELS_PER_BIN = 20, 5
 # What an estimator may require.
@@ -62,6 +67,17 @@ class Evidence:
         """(r,) empty without fresh draws."""
         return self.data.fresh.get(self.policy, self.data.logged[:0])
 
+    @cached_property
+    def own(self) -> Rows:
+        """Labelled answers of the policy itself: of the probe, else those among its fresh draws."""
+        answers = self.data.probe.get(self.policy, self.fresh)
+        return answers[answers.labelled]
+
+    @property
+    def is_logging_policy(self) -> bool:
+        """Whether the calibration is the policy's own."""
+        return self.policy == self.data.logging_policy
+
     @property
     def n_prompts(self) -> int:
         return len(self.data.prompts)
@@ -106,9 +122,13 @@ class Evidence:
         return self.weight_curves(self.logged)
 
     @cached_property
-    def residual_weights(self) -> Array:
-        """(n,) calibrated weights of the labelled rows, scaled to sum to one; else zero."""
-        return _normalized(np.where(self.labelled, self.calibrated, 0.0))
+    def cut(self) -> Array:
+        """(n,) raw weights of mean one, clipped at 100."""
+        return clipped(self.hajek, MAX_WEIGHT)
+
+    def residual_weights(self, weight: Array) -> Array:
+        """(n,) the weights of the labelled rows, scaled to sum to one; zero of the others."""
+        return _normalized(np.where(self.labelled, weight, 0.0))
 
     @cached_property
     def balancing_weights(self) -> Array:

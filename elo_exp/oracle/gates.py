@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from elo_exp.oracle import diagnostics
 from elo_exp.oracle.diagnostics import (
+    MIN_AFFINITY,
     MIN_AUDIT,
     MIN_ESS,
     PolicyDiagnostics,
@@ -30,7 +31,7 @@ from elo_exp.oracle.weights import top_share
 STATUSES = REPORT, CAUTION, REFUSE = "report", "caution", "refuse"  # the better first
 Finding = tuple[str, str]  # status, reason
 
-_MIN_AFFINITY, _GOOD_AFFINITY = 0.50, 0.85
+_GOOD_AFFINITY = 0.85
 _MIN_COVERAGE, _GOOD_COVERAGE = 0.30, 0.70
 _NO_MEAN, _NO_VARIANCE = 1.0, 2.0  # tail indices
 _MAX_NEAR_ZERO = 0.85
@@ -38,13 +39,25 @@ _MAX_TOP, _MAX_VARIATION = 0.30, 2.0
 _MIN_EFFECTIVE_ROWS = (
     30  # of raw weights: with fewer, intervals of calibrated ones undercover
 )
+_MAX_HALF_WIDTH, _GOOD_HALF_WIDTH = 0.25, 0.125  # of the scale
+_MIN_LABELS, _GOOD_LABELS = 15, 30  # that the correction comes to
 
 
 def decide(
-    checked: PolicyDiagnostics, estimate: Estimate, requires: Sequence[str]
+    checked: PolicyDiagnostics,
+    estimate: Estimate,
+    requires: Sequence[str],
+    *,
+    compat: bool = False,
 ) -> Finding:
-    """Return the worst status of an estimate, and all reasons for it."""
+    """Return the worst status of an estimate, and all reasons for it.
+
+    compat  leave out what cje-eval 0.3 does not know: borrowed calibration, labels and scale
+    """
     findings = list(_findings(checked, estimate, requires))
+    if not compat:
+        findings += _borrowing(checked, estimate, requires)
+        findings += _precision(estimate)
     worst = max((status for status, _ in findings), key=STATUSES.index, default=REPORT)
     return worst, "; ".join(reason for status, reason in findings if status == worst)
 
@@ -63,7 +76,7 @@ def _findings(
     raw = checked.weights
     if RAW_WEIGHTS in requires:
         if raw is not None:
-            yield from _raw_weights(raw)
+            yield from raw_weight_findings(raw)
     else:
         yield from _transport(
             checked, estimate, by_weights=CALIBRATED_WEIGHTS in requires
@@ -76,7 +89,7 @@ def _findings(
 
 def _scores(overlap: ScoreOverlap) -> Iterator[Finding]:
     if overlap.affinity < _GOOD_AFFINITY:
-        status = REFUSE if overlap.affinity < _MIN_AFFINITY else CAUTION
+        status = REFUSE if overlap.affinity < MIN_AFFINITY else CAUTION
         yield (
             status,
             f"scores overlap too little with the logged ones (A_B {overlap.affinity:.2f})",
@@ -92,7 +105,30 @@ def _scores(overlap: ScoreOverlap) -> Iterator[Finding]:
         yield CAUTION, f"{at_end} of its calibrated scores are at an end of their range"
 
 
-def _raw_weights(raw: WeightDiagnostics) -> Iterator[Finding]:
+def _borrowing(
+    checked: PolicyDiagnostics, estimate: Estimate, requires: Sequence[str]
+) -> Iterator[Finding]:
+    """An estimate by the score alone takes a score to mean the same for every policy."""
+    evidence = checked.evidence
+    if estimate.n_own or evidence.is_logging_policy or RAW_WEIGHTS in requires:
+        return
+    yield CAUTION, f"borrows its calibration from {evidence.data.logging_policy}"
+
+
+def _precision(estimate: Estimate) -> Iterator[Finding]:
+    if not 0 <= estimate.value <= 1:
+        yield REFUSE, f"its value is off the scale ({estimate.value:.2f})"
+    if not estimate.half_width <= _GOOD_HALF_WIDTH:  # NaN included
+        status = CAUTION if estimate.half_width <= _MAX_HALF_WIDTH else REFUSE
+        yield status, f"its interval is wide (± {estimate.half_width:.2f})"
+    labels = estimate.effective_labels
+    if not estimate.n_own and labels is not None and labels < _GOOD_LABELS:
+        status = CAUTION if labels >= _MIN_LABELS else REFUSE
+        yield status, f"it rests on {labels:.0f} labels ({_GOOD_LABELS} needed)"
+
+
+def raw_weight_findings(raw: WeightDiagnostics) -> Iterator[Finding]:
+    """Return what speaks against estimates by raw weights."""
     yield from _concentration(
         raw.ess / raw.n,
         raw.top_share,

@@ -27,6 +27,7 @@ import numpy as np
 from elo_exp.arrays import Array, Mask
 from elo_exp.oracle.calibration import Calibration
 from elo_exp.oracle.data import Rows
+from elo_exp.oracle.weights import effective_sample_size
 
 _MAX_EPSILON = 250.0
 
@@ -43,6 +44,8 @@ class Estimate:
     std_error_labels: float = 0.0
     n_labels: int = 0
     n_own: int = 0  # of them, labels of the policy's own draws
+    # Of the labels whose residuals correct it, (sum w)^2 / sum w^2; None where none do.
+    effective_labels: float | None = None
     ess: float | None = None
 
     @property
@@ -123,6 +126,9 @@ def linear_estimate(
         on_curve = term.on_score - term.on_residual + np.zeros(len(term.rows))
         gradient += calibration.gradient(term.rows, on_curve)
         present[term.rows.prompt] = True
+    weights = np.concatenate(
+        [np.broadcast_to(term.on_residual, len(term.rows)) for term in terms]
+    )
     residual = labelled.label - calibration(labelled)
     by_label += np.bincount(labelled.prompt, gradient * residual, n_prompts)
     std_error, degrees_of_freedom = clustered_error(by_score + by_label, present)
@@ -135,6 +141,7 @@ def linear_estimate(
         std_error_labels=clustered_error(by_label, present)[0],
         n_labels=len(labelled) + n_own,
         n_own=n_own,
+        effective_labels=effective_sample_size(weights) if weights.any() else None,
         ess=ess,
     )
 

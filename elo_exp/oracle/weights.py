@@ -14,6 +14,7 @@ from elo_exp.arrays import Array
 from elo_exp.oracle.calibration import CrossFit, IsotonicFit, fit_isotonic
 from elo_exp.oracle.data import Rows
 
+MAX_WEIGHT = 100.0  # of raw weights of mean one that correct an estimate
 MAX_LOG_RATIO = 300.0  # nats: larger weights, squared, are no finite number
 TOP = 0.05  # share of the rows whose weights are called the largest
 NEAR_ZERO = 1e-10
@@ -41,7 +42,8 @@ def clipped(weights: Array, largest: float) -> Array:
 
 def effective_sample_size(weights: Array) -> float:
     """(sum w)^2 / sum w^2, in rows; Kish (1965)."""
-    return float(weights.sum() ** 2 / (weights**2).sum())
+    scaled = weights / np.abs(weights).max()  # squares of tiny ones would vanish
+    return float(scaled.sum() ** 2 / (scaled**2).sum())
 
 
 def top_share(weights: Array) -> float:

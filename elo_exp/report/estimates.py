@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,6 @@ from elo_exp.oracle.weights import EXTREME
 from elo_exp.records import Plot
 from elo_exp.report.page import render
 
-_PREFERRED = (  # of estimates with the same status, which to quote
-    "stacked_dr",
-    "dr_cpo",
-    "tmle",
-    "mrdr",
-    "direct",
-    "calibrated_ips",
-    "snips",
-    "ips",
-)
 _MAX_EXTREME = 50  # extreme weights listed for each policy
 _LEGEND = (
     "± SE: over prompts, including the error of the labels. report: may be published as it is; "
@@ -126,15 +117,20 @@ def metrics(analysis: Analysis, truth: Mapping[str, Truth]) -> dict[str, float]:
 
 
 def headline(analysis: Analysis, truth: Mapping[str, Truth]) -> float:
-    """RMSE of all estimates that are not refused if a truth is known, else mean standard error."""
-    values = metrics(analysis, truth)
-    errors = [value for name, value in values.items() if name.startswith("error/")]
-    if errors:
-        return math.sqrt(sum(error**2 for error in errors) / len(errors))
-    std_errors = [
-        value for name, value in values.items() if name.startswith("std_error/")
+    """RMSE of the policies' headlines if a truth is known, else their mean standard error.
+
+    Of those that are not refused; with `compat`, of all estimates.
+    """
+    chosen = [e for e in analysis.estimates if e.headline] or analysis.estimates
+    errors = [
+        e.value - truth[e.policy].mean
+        for e in chosen
+        if e.value is not None and e.policy in truth
     ]
-    return sum(std_errors) / len(std_errors) if std_errors else 0.0
+    if errors:
+        return math.sqrt(statistics.fmean(error**2 for error in errors))
+    std_errors = [e.std_error for e in chosen if e.std_error is not None]
+    return statistics.fmean(std_errors) if std_errors else 0.0
 
 
 def table(analysis: Analysis, truth: Mapping[str, Truth]) -> str:
@@ -215,17 +211,6 @@ def page(
 def _leading(
     policy: str, rows: Sequence[PolicyEstimate]
 ) -> tuple[str, PolicyEstimate, list[Any]]:
-    """The estimate to quote, or the direct one's refusal, and the values of the same status."""
-
-    def preference(e: PolicyEstimate) -> tuple[int, int]:
-        known = (
-            _PREFERRED.index(e.estimator)
-            if e.estimator in _PREFERRED
-            else len(_PREFERRED)
-        )
-        return STATUSES.index(e.status), known
-
-    best = min(rows, key=preference)
-    if best.value is None:
-        best = next((e for e in rows if e.estimator == "direct"), best)
-    return policy, best, [e.value for e in rows if e.status == best.status]
+    """The headline, with `compat` the first of the best status, and the values beside it."""
+    best = min(rows, key=lambda e: (not e.headline, STATUSES.index(e.status)))
+    return policy, best, [e.value for e in rows if e.value is not None]

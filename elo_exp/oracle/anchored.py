@@ -1,0 +1,161 @@
+"""The headline of a policy: its direct estimate, moved towards one that does not borrow.
+
+The direct estimate takes the logging policy's calibration as its own, and is biased where a score
+means something else for the policy. Two estimates do not borrow: one corrected by labels of the
+policy's own answers, one by logged labels under the raw importance weights. They are noisier, so
+the headline moves towards them by what their distance shows beyond noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from elo_exp.arrays import Array
+from elo_exp.oracle import weights
+from elo_exp.oracle.data import Rows
+from elo_exp.oracle.diagnostics import MIN_AUDIT, PolicyDiagnostics
+from elo_exp.oracle.evidence import (
+    FRESH_DRAWS,
+    RAW_WEIGHTS,
+    Evidence,
+    NotEstimableError,
+)
+from elo_exp.oracle.gates import REFUSE, STATUSES, decide, raw_weight_findings
+from elo_exp.oracle.influence import (
+    Estimate,
+    Term,
+    clustered_error,
+    linear_estimate,
+    t_quantile,
+)
+
+OWN, WEIGHTS, BORROWED = "own labels", "raw weights", "borrowed calibration"
+MIN_LABELS = 30  # that raw weights must come to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchored:
+    """The headline's estimate.
+
+    rests_on  own labels, raw weights or borrowed calibration
+    why       what would have been needed, where the calibration is borrowed
+    """
+
+    estimate: Estimate
+    rests_on: str
+    why: str = ""
+
+    def decide(self, checked: PolicyDiagnostics) -> tuple[str, str]:
+        """Return its status, and the reason for it."""
+        return _decide(checked, self.estimate, self.rests_on)
+
+
+def _decide(
+    checked: PolicyDiagnostics, estimate: Estimate, rests_on: str
+) -> tuple[str, str]:
+    used = [RAW_WEIGHTS, FRESH_DRAWS] if rests_on == WEIGHTS else [FRESH_DRAWS]
+    return decide(checked, estimate, used)
+
+
+def corrected_mean(
+    evidence: Evidence, rows: Rows, weight: Array, *, n_own: int = 0
+) -> Estimate:
+    """Return the mean f(s) of the fresh draws plus the weighted mean of y - f(s) of these rows.
+
+    weight  (r,) of rows with a label, zero of others; scaled to sum to one
+    n_own   labels among them of the policy's own answers
+    """
+    calibration, fresh = evidence.calibration, evidence.fresh
+    if not len(fresh):
+        raise NotEstimableError("no fresh draws")
+    draws = Term(rows=fresh, value=evidence.fresh_value, on_score=evidence.draw_weights)
+    correction = Term(
+        rows=rows, value=calibration(rows), on_residual=weight / weight.sum()
+    )
+    return linear_estimate(
+        [draws, correction], calibration, n_prompts=evidence.n_prompts, n_own=n_own
+    )
+
+
+def borrowed(evidence: Evidence) -> Estimate:
+    """Correct by logged labels, weighted so that their scores are distributed as the draws'."""
+    return corrected_mean(
+        evidence, evidence.calibration.rows, evidence.balancing_weights
+    )
+
+
+def anchored(checked: PolicyDiagnostics) -> Anchored:
+    """Move the borrowed estimate d towards the anchor a: d + share (a - d).
+
+    The share is D^2 / (D^2 + s^2) for D = a - d of paired standard error s. The squared half-width
+    mixes those of d and a, with the part kappa of d: 1 - share for raw weights, half of that for
+    own labels. Where the policy's scores are not among those of the labelled answers, own labels
+    stand alone. Raises NotEstimableError without fresh draws or labels at their scores.
+    """
+    evidence = checked.evidence
+    found, why = _anchors(checked)
+    if checked.overlap.refuses and OWN in found:
+        return Anchored(estimate=found[OWN], rests_on=OWN)
+    base = borrowed(evidence)
+    if evidence.is_logging_policy:
+        return Anchored(estimate=base, rests_on=OWN)
+    if not found:
+        return Anchored(estimate=base, rests_on=BORROWED, why=why)
+
+    def preference(name: str) -> tuple[int, float]:
+        status, _ = _decide(checked, found[name], name)
+        return STATUSES.index(status), found[name].std_error
+
+    rests_on = min(found, key=preference)
+    anchor = found[rests_on]
+    paired, _ = clustered_error(
+        anchor.influence - base.influence,
+        (anchor.influence != 0) | (base.influence != 0),
+    )
+    distance = anchor.value - base.value
+    share = distance**2 / (distance**2 + paired**2) if distance else 0.0
+    kappa = (1 - share) / (2 if rests_on == OWN else 1)
+    squared = kappa * base.half_width**2 + (1 - kappa) * anchor.half_width**2
+    estimate = Estimate(
+        value=base.value + share * distance,
+        std_error=squared**0.5 / t_quantile(anchor.degrees_of_freedom),
+        degrees_of_freedom=anchor.degrees_of_freedom,
+        n=anchor.n,
+        influence=anchor.influence,
+        std_error_labels=anchor.std_error_labels,
+        n_labels=anchor.n_labels,
+        n_own=anchor.n_own,
+        effective_labels=anchor.effective_labels,
+        ess=anchor.ess,
+    )
+    return Anchored(estimate=estimate, rests_on=rests_on)
+
+
+def _anchors(checked: PolicyDiagnostics) -> tuple[dict[str, Estimate], str]:
+    """The estimates that do not borrow, by what they rest on, and why others are missing."""
+    evidence, found = checked.evidence, {}
+    own, labelled = evidence.own, evidence.logged.labelled
+    if len(own) >= MIN_AUDIT:
+        found[OWN] = corrected_mean(evidence, own, np.ones(len(own)), n_own=len(own))
+    why = f"{len(own)} of its own answers are labelled ({MIN_AUDIT} needed)"
+    if checked.weights is None or not labelled.any():
+        return found, f"{why}, and there are no weights"
+    raw = evidence.cut[labelled]
+    effective = weights.effective_sample_size(raw)
+    refused = [
+        reason
+        for status, reason in raw_weight_findings(checked.weights)
+        if status == REFUSE
+    ]
+    if effective >= MIN_LABELS and not refused:
+        found[WEIGHTS] = corrected_mean(evidence, evidence.logged[labelled], raw)
+    elif refused:
+        why += f", and the logs tell too little ({refused[0]})"
+    else:
+        why += (
+            f", and the logs tell too little (weights come to {effective:.0f} of "
+            f"{len(raw)} labels, {MIN_LABELS} needed)"
+        )
+    return found, why
