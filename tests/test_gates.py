@@ -109,7 +109,7 @@ OFF = "labels of its answers are off the calibrated scores by -0."
         (SKEWED, "direct", "refuse", OFF),
         (SKEWED, "calibrated_ips", "refuse", OFF),
         (SKEWED, "dr_cpo", "report", ""),
-        ({"labelled": 0.02}, "dr_cpo", "caution", "it rests on 18 labels (30 needed)"),
+        ({"labelled": 0.02}, "dr_cpo", "caution", "its labels come to 18 (30 needed)"),
         ({"labelled": 0.01}, "dr_cpo", "refuse", "its interval is wide"),
     ],
 )

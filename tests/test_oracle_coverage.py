@@ -11,7 +11,8 @@ import pytest
 
 from elo_exp.oracle.diagnostics import diagnose
 from elo_exp.oracle.gates import REFUSE, decide
-from tests.oracle_simulation import NAMES, World, estimators, evidence_of
+from tests.data import shipped
+from tests.oracle_simulation import NAMES, ROBUST, World, evidence_of
 
 BOTH = ("dr_cpo", "direct")
 WORLDS = [  # a score means the same for both policies; for a hump no rising curve fits
@@ -43,11 +44,16 @@ class Tally:
 def tallies(
     world: World, n_runs: int, names: Sequence[str] = NAMES
 ) -> Mapping[str, Tally]:
+    """With weights by the score, whose formulas are tried where raw weights are refused."""
+    simcal = {name: {"weights": "simcal"} for name in ROBUST}
+    chosen = {
+        name: shipped("estimator", name, **simcal.get(name, {})) for name in names
+    }
     found: dict[str, list[tuple[bool, float, float]]] = {name: [] for name in names}
     for run in range(n_runs):
         data = world.draw(np.random.default_rng((run, world.n)))
         checks = diagnose(evidence_of(data), max_residual=0.05)
-        for name, estimator in estimators(names).items():
+        for name, estimator in chosen.items():
             estimate = estimator.estimate(checks.evidence)
             status, _ = decide(checks, estimate, estimator.requires)
             error = estimate.value - world.truth

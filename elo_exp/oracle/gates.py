@@ -124,7 +124,7 @@ def _precision(estimate: Estimate) -> Iterator[Finding]:
     labels = estimate.effective_labels
     if not estimate.n_own and labels is not None and labels < _GOOD_LABELS:
         status = CAUTION if labels >= _MIN_LABELS else REFUSE
-        yield status, f"it rests on {labels:.0f} labels ({_GOOD_LABELS} needed)"
+        yield status, f"its labels come to {labels:.0f} ({_GOOD_LABELS} needed)"
 
 
 def raw_weight_findings(raw: WeightDiagnostics) -> Iterator[Finding]:
