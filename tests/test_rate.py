@@ -231,7 +231,25 @@ def test_those_without_a_rating_are_named_on_the_console_and_in_the_report(
             "Not rated: W (winless: no finite rating, below all that have one)."
             in " ".join(where.split())
         )
-    assert "Nobody can be rated" in page.said
+    assert "No entrant can be rated" in page.said
+
+
+def test_entrants_that_nothing_links_to_the_first_have_a_board_of_their_own(
+    rated: Ran,
+) -> None:
+    """C and D met only each other: level, and not comparable with A and B."""
+    found = rated.read("ratings.json")["dimensions"]["apart"]["bradley_terry"]
+    (group,) = found["groups"]
+    assert [(r["model"], r["rating"], r["rank"]) for r in group] == [
+        ("C", pytest.approx(1400), 1),
+        ("D", pytest.approx(1400), 1),
+    ]
+    page = Reader((rated.run_dir / "report.html").read_text(encoding="utf-8"))
+    for where in (" ".join(rated.out.split()), page.said):
+        assert "A group of its own: C and D (no chain of wins" in where
+        assert "Not rated: C" not in where
+    assert "a separate group, not comparable with those above:" in rated.out
+    assert ["1", "C", "1400"] in [row[:3] for row in page.cells]
 
 
 def test_beside_every_k_stands_how_far_elo_has_gone(rated: Ran) -> None:

@@ -318,7 +318,7 @@ def test_nobody_leads_where_the_prompts_or_missing_ratings_leave_it_open():
         for q in range(9)
     ]
     said = page(rated({"d": battles}, "abu", "bradley_terry")).said
-    assert "a leads those that can be rated." in said
+    assert "a leads those that it can be compared with." in said
     assert "Not rated: u (unbeaten: no finite rating, and perhaps better" in said
 
 
@@ -556,7 +556,7 @@ def test_it_says_how_the_judge_behaved_what_the_run_cost_and_how_it_was_made(
 def test_what_is_missing_is_left_out_and_said():
     """No match; one prompt; one method; battles of a file without a judge."""
     reader = page(rated({"d": []}, (), "bradley_terry"), usage=None)
-    assert "Nobody can be rated" in reader.said
+    assert "No entrant can be rated" in reader.said
     assert reader.headings == ["Result", "How this was made", "Glossary"]
     one = {"model_a": "a", "model_b": "b", "question_id": "q"}
     battles = simulated("ab", ["rated"]) | {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +39,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
 from elo_exp.ratings.leaderboard import Leaderboard, running_means
-from elo_exp.records import Comparison, Judgment
+from elo_exp.records import Comparison, Judgment, UserError
 
 _OF_A_STRATUM = ("model", "rating", "ci_low", "ci_high", "n_battles")  # of a Rating
 _SEED = 20260425  # of the draws behind rank sets, the same for every leaderboard
@@ -57,6 +57,8 @@ class Standings:
     ]  # dimension -> K; empty without a match
     convergence: Mapping[str, Convergence]  # of Elo, by dimension
     companions: Mapping[str, Mapping[str, Leaderboard]]  # method -> dimension
+    # by dimension, of the primary method: groups that nothing links to its leaderboard
+    groups: Mapping[str, Sequence[Leaderboard]] = field(default_factory=dict)
     win_rates: Sequence[WinRate]
     # by method
     differences: Mapping[str, Sequence[Difference]] = field(default_factory=dict)
@@ -79,11 +81,7 @@ class Standings:
 
     @property
     def primary_method(self) -> str | None:
-        """Bradley-Terry, or the first of the methods chosen instead."""
-        methods = self.companions
-        return (
-            "bradley_terry" if "bradley_terry" in methods else next(iter(methods), None)
-        )
+        return primary_method(self.companions)
 
     def primary(self, dimension: str) -> Leaderboard | None:
         return self.elo[dimension].get(self.k)
@@ -101,6 +99,7 @@ def rate(
     models  in the order that fixes their colours
     """
     boards = leaderboards(battles, ratings)
+    method = primary_method(ratings)
     return Standings(
         models=tuple(models),
         battles=battles,
@@ -108,6 +107,12 @@ def rate(
         elo=elo.sweep(battles),
         convergence=elo.convergence(battles),
         companions=boards,
+        groups={
+            dimension: _groups(battles[dimension], board, ratings[method])
+            for dimension, board in boards[method].items()
+        }
+        if method
+        else {},
         win_rates=[
             row
             for dimension, some in battles.items()
@@ -121,6 +126,29 @@ def rate(
         },
         agreement=pairwise_kappa(battles),
     )
+
+
+def primary_method(methods: Collection[str]) -> str | None:
+    """Return Bradley-Terry, or the first of the methods chosen instead."""
+    return "bradley_terry" if "bradley_terry" in methods else next(iter(methods), None)
+
+
+def _groups(
+    battles: Battles, board: Leaderboard, method: RatingMethod
+) -> list[Leaderboard]:
+    """Rate the models that are linked to each other but not to those of the leaderboard."""
+    groups: list[Leaderboard] = []
+    while True:
+        left = [row.model for row in board.ratings if row.flag == "disconnected"]
+        linked = battles.among(left)
+        try:
+            found = leaderboards({"": linked}, {"": method})[""] if len(linked) else {}
+        except UserError:  # the model that fixes the scale is not among them
+            found = {}
+        if not found or not np.isfinite(found[""].rating).any():
+            return groups
+        board = found[""]
+        groups.append(board)
 
 
 def leaderboards(

@@ -200,6 +200,11 @@ def _dimension_json(standings: Standings, dimension: str) -> dict[str, Any]:
         }
         for method, board in _boards(standings, dimension).items()
     }
+    if (method := standings.primary_method or "elo") in found:
+        found[method]["groups"] = [
+            _dicts([row for row in board.ratings if row.rating is not None])
+            for board in standings.groups.get(dimension, ())
+        ]
     if "elo" in found:
         way = standings.convergence[dimension]
         found["elo"]["by_k"] = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from elo_exp.analysis.comparisons import Difference
 from elo_exp.analysis.shrinkage import Shrunken
-from elo_exp.ratings.leaderboard import Leaderboard
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report.checks import Check
 from elo_exp.report.formats import names
 
@@ -69,6 +69,7 @@ def finding(
     *,
     n_prompts: int | None = None,
     shrunken: Shrunken | None = None,
+    separate: Sequence[Sequence[Rating]] = (),
 ) -> Finding:
     """Decide what may be said of the leader of one dimension.
 
@@ -76,6 +77,7 @@ def finding(
 
     pairs      its differences
     n_prompts  None where the battles name none
+    separate   groups of entrants that nothing links to those with a rating in `board`
     """
     ratings = board.ratings if board else ()
     rated = [rating for rating in ratings if rating.rating is not None]
@@ -85,7 +87,7 @@ def finding(
             case="unrated",
             n_prompts=n_prompts,
             leader=rated[0].model if rated else None,
-            unrated=unrated(board),
+            unrated=unrated(board, separate),
             reasons=reasons,
         )
     first, second = rated[:2]
@@ -120,24 +122,37 @@ def finding(
         gap=gap,
         gap_low=low,
         gap_high=high,
-        p_best=None if level else first.p_best,
+        p_best=None if level or case == "open" else first.p_best,
         evidence=evidence if is_tested else None,
         others=level or rivals,
-        unrated=unrated(board),
+        unrated=unrated(board, separate),
         reasons=reasons,
     )
 
 
-def unrated(board: Leaderboard | None) -> list[str]:
-    """Name the entrants without a rating, a sentence for each reason, and those whose rating has no
-    error because it rests on one prompt."""
+def unrated(
+    board: Leaderboard | None, separate: Sequence[Sequence[Rating]] = ()
+) -> list[str]:
+    """Name the entrants of separate groups, those without a rating, a sentence for each reason, and
+    those whose rating has no error because it rests on one prompt."""
     if board is None:
         return []
+    of_groups = [[row.model for row in rows] for rows in separate]
+    apart = {model for models in of_groups for model in models}
     by_flag = {
-        flag: [r.model for r in board.ratings if r.rating is None and r.flag == flag]
+        flag: [
+            r.model
+            for r in board.ratings
+            if r.rating is None and r.flag == flag and r.model not in apart
+        ]
         for flag in _FLAGS
     }
     sentences = [
+        f"A group of its own: {names(models)} (no chain of wins leads to the others and back, so "
+        "the ratings of the groups cannot be compared)."
+        for models in of_groups
+    ]
+    sentences += [
         f"Not rated: {names(models)} ({flag}: {_FLAGS[flag]})."
         for flag, models in by_flag.items()
         if models

@@ -27,7 +27,7 @@ _CLAIMS = {  # by the case of a finding
     "level": "{leader} is level with {others}",
     "unknown": "{leader} is ahead by about {gap}; how certain that is, is unknown",
     "undecided": "no clear winner; {leader} is ahead of {second} by about {gap}",
-    "open": "{leader} leads by about {gap}; entrants without a rating may be better",
+    "open": "{leader} leads by about {gap}; some that cannot be compared may be better",
     "caution": "the judge prefers {leader} by about {gap}",
     "supported": "{leader} leads by about {gap}",
 }
@@ -69,7 +69,8 @@ def _labelled(label: str, line: str) -> str:
 
 def _boards(dimensions: Sequence[Dimension]) -> Iterator[str]:
     boards = [d.board for d in dimensions if d.board]
-    ratings = [r for board in boards for r in board.ratings if r.rating is not None]
+    groups = [rows for d in dimensions for rows in d.groups]
+    ratings = [r for rows in groups for r in rows if r.rating is not None]
     ends = [
         end
         for r in ratings
@@ -87,13 +88,18 @@ def _boards(dimensions: Sequence[Dimension]) -> Iterator[str]:
             "" if dimension.n_prompts is None else f", {dimension.n_prompts} prompts"
         )
         yield f"{dimension.name}{of_prompts}: {_claim(dimension.finding)}"
-        for row in _shown(dimension.board):
-            yield "   ..." if row is None else _row(row, width, min(ends), max(ends))
+        for i, rows in enumerate(dimension.groups):
+            if i:
+                yield "        a separate group, not comparable with those above:"
+            for row in _shown(rows):
+                yield (
+                    "   ..." if row is None else _row(row, width, min(ends), max(ends))
+                )
         yield from (f"        {sentence}" for sentence in dimension.finding.unrated)
 
 
-def _shown(board: Leaderboard | None) -> list[Rating | None]:
-    rated = [r for r in board.ratings if r.rating is not None] if board else []
+def _shown(rows: Sequence[Rating]) -> list[Rating | None]:
+    rated = [row for row in rows if row.rating is not None]
     if len(rated) <= _MAX_ROWS:
         return list(rated)
     return [*rated[: _MAX_ROWS - 2], None, rated[-1]]

@@ -14,7 +14,7 @@ from elo_exp.analysis.shrinkage import shrink
 from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.win_rates import WinRate
 from elo_exp.ratings.convergence import Convergence
-from elo_exp.ratings.leaderboard import Leaderboard
+from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Plot
 from elo_exp.report import viewer
 from elo_exp.report.checks import Check, checks
@@ -47,6 +47,8 @@ class Dimension:
     n_decisive: int
     n_prompts: int | None
     board: Leaderboard | None
+    # The rows of `board`, then those of each group of entrants that nothing links to it.
+    groups: Sequence[Sequence[Rating]]
     others: Sequence[Leaderboard]  # of the other methods but Elo
     finding: Finding
     checks: Sequence[Check]
@@ -113,7 +115,7 @@ def page(
         standings=standings,
         dimensions=dimensions,
         color=colors(standings.models),
-        scale=scale(r for board in boards for r in board.ratings),
+        scale=scale(r for d in dimensions for rows in d.groups for r in rows),
         label=boards[0].label if boards else None,
         interval=next((b.interval for b in boards if b.interval), None),
         texts=viewer.texts(comparisons or {}, judgments or {}, points(standings)),
@@ -141,6 +143,7 @@ def dimension(
     method, battles = standings.primary_method, standings.battles[name]
     boards = {key: by.get(name) for key, by in standings.companions.items()}
     board = boards.pop(method) if method else standings.primary(name)
+    groups = _groups(board, standings.groups.get(name, ())) if board else []
     pairs = [
         d for d in standings.differences.get(method or "", ()) if d.dimension == name
     ]
@@ -160,8 +163,16 @@ def dimension(
         n_decisive=int((~battles.is_tie()).sum()),
         n_prompts=n_prompts,
         board=board,
+        groups=groups,
         others=[other for other in boards.values() if other],
-        finding=finding(board, pairs, found, n_prompts=n_prompts, shrunken=shrunken),
+        finding=finding(
+            board,
+            pairs,
+            found,
+            n_prompts=n_prompts,
+            shrunken=shrunken,
+            separate=groups[1:],
+        ),
         checks=found,
         pairs=pairs,
         cells=_cells(rates, first, pairs),
@@ -171,6 +182,12 @@ def dimension(
         convergence=standings.convergence[name],
         diagnosis=diagnosis,
     )
+
+
+def _groups(board: Leaderboard, others: Sequence[Leaderboard]) -> list[list[Rating]]:
+    separate = [[r for r in b.ratings if r.rating is not None] for b in others]
+    models = {row.model for rows in separate for row in rows}
+    return [[row for row in board.ratings if row.model not in models], *separate]
 
 
 def _cells(
