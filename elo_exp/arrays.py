@@ -17,8 +17,8 @@ Mask = NDArray[np.bool_]
 Row = TypeVar("Row", bound=Record)
 
 
-def records(kind: type[Row], **columns: Any) -> list[Row]:
-    """Build one record for each row of the columns; a string is the same in every row.
+def rows(**columns: Any) -> list[dict[str, Any]]:
+    """Build one JSON object for each row of the columns; a string is the same in every row.
 
     NaN becomes None, which JSON has in its place.
     """
@@ -26,8 +26,13 @@ def records(kind: type[Row], **columns: Any) -> list[Row]:
         repeat(column) if isinstance(column, str) else _listed(np.asarray(column))
         for column in columns.values()
     ]
-    rows = zip(*values, strict=False)
-    return [kind(**dict(zip(columns, row, strict=True))) for row in rows]
+    every = zip(*values, strict=False)
+    return [dict(zip(columns, row, strict=True)) for row in every]
+
+
+def records(kind: type[Row], **columns: Any) -> list[Row]:
+    """Build one record for each row of the columns, as `rows`."""
+    return [kind(**row) for row in rows(**columns)]
 
 
 def _listed(column: NDArray[Any]) -> list[Any]:
@@ -37,6 +42,12 @@ def _listed(column: NDArray[Any]) -> list[Any]:
     return list(column.tolist())
 
 
-def known(value: float) -> float | None:
-    """Return None in place of NaN."""
-    return None if math.isnan(value) else value
+def one_row(**values: Any) -> dict[str, Any]:
+    """Build one JSON object; NaN becomes None."""
+    return {name: known(value) for name, value in values.items()}
+
+
+def known(value: Any) -> Any:
+    """Return a plain number, and None in place of NaN; anything else as it is."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(plain, float) and math.isnan(plain) else plain

@@ -57,6 +57,6 @@ def with_lengths(found: Standings, lengths: Mapping[tuple[str, str], int]) -> St
         )
         diagnoses[dimension] = {
             **found.diagnoses[dimension],
-            "length": dataclasses.asdict(control),
+            "length": control,
         }
     return dataclasses.replace(found, diagnoses=diagnoses)

@@ -7,39 +7,25 @@ judge fails on the answers that would have lost, the entrant is rated too high.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import special
 
 from elo_exp.analysis.comparisons import ALPHA, holm
+from elo_exp.arrays import rows
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.leaderboard import Leaderboard
-from elo_exp.records import Battle, Judgment, Record
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvalidShare(Record):
-    """The invalid judgments of one entrant; None where the prompts do not tell."""
-
-    dimension: str
-    model: str
-    n_judgments: int
-    n_invalid: int
-    p_holm: float | None = None  # two-sided, adjusted for all entrants
-    differs: bool | None = None  # p_holm <= ALPHA
-
-    @property
-    def share(self) -> float | None:
-        return self.n_invalid / self.n_judgments if self.n_judgments else None
+from elo_exp.records import Battle, Judgment
 
 
 def invalid_shares(
     judgments: Sequence[Judgment], *, dimension: str
-) -> list[InvalidShare]:
+) -> list[dict[str, Any]]:
     """Compare each entrant's share of invalid judgments with that of the others.
 
-    A t test over prompts of the entrant's share less the mean share of all on the prompt.
+    A t test over prompts of the entrant's share less the mean share of all on the prompt; p_holm is
+    adjusted for all entrants, None where the prompts do not tell.
     """
     models = sorted({m for j in judgments for m in (j.entrant_a, j.entrant_b)})
     prompts = sorted({j.prompt_id for j in judgments})
@@ -62,17 +48,16 @@ def invalid_shares(
         t = np.nanmean(excess, axis=0)[varies] / error[varies]
         p_values[varies] = 2.0 * special.stdtr(n[varies] - 1, -np.abs(t))
     adjusted = holm(p_values)
-    return [
-        InvalidShare(
-            dimension=dimension,
-            model=model,
-            n_judgments=int(judged[:, i].sum()),
-            n_invalid=int(invalid[:, i].sum()),
-            p_holm=None if np.isnan(p) else float(p),
-            differs=None if np.isnan(p) else bool(p <= ALPHA),
-        )
-        for i, (model, p) in enumerate(zip(models, adjusted, strict=True))
-    ]
+    n_judgments, n_invalid = judged.sum(axis=0), invalid.sum(axis=0)
+    return rows(
+        dimension=dimension,
+        model=models,
+        n_judgments=n_judgments.astype(int),
+        n_invalid=n_invalid.astype(int),
+        share=n_invalid / n_judgments,
+        p_holm=adjusted,
+        differs=[None if np.isnan(p) else bool(p <= ALPHA) for p in adjusted],
+    )
 
 
 def bounds(
@@ -87,26 +72,21 @@ def bounds(
     """
     mine = [j for j in judgments if j.invalid and model in (j.entrant_a, j.entrant_b)]
     ends = []
-    for won in (False, True):
-        assumed = [_assumed(j, model if won else _other(j, model)) for j in mine]
+    for has_won in (False, True):
+        assumed = []
+        for j in mine:
+            winner = "model_a" if (model == j.entrant_a) == has_won else "model_b"
+            assumed.append(
+                Battle(
+                    model_a=j.entrant_a,
+                    model_b=j.entrant_b,
+                    winner=winner,
+                    verdict_ab=winner,
+                    verdict_ba=winner,
+                    question_id=j.prompt_id,
+                    dimension=j.dimension,
+                )
+            )
         every = Battles.from_rows([*battles, *assumed])
         ends.append(rate({"": every})[""].row(model))
     return ends[0].ci_low, ends[1].ci_high
-
-
-def _other(judgment: Judgment, model: str) -> str:
-    is_first = model == judgment.entrant_a
-    return judgment.entrant_b if is_first else judgment.entrant_a
-
-
-def _assumed(judgment: Judgment, winner: str) -> Battle:
-    won = "model_a" if winner == judgment.entrant_a else "model_b"
-    return Battle(
-        model_a=judgment.entrant_a,
-        model_b=judgment.entrant_b,
-        winner=won,
-        verdict_ab=won,
-        verdict_ba=won,
-        question_id=judgment.prompt_id,
-        dimension=judgment.dimension,
-    )

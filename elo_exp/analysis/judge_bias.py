@@ -6,21 +6,21 @@ clustered by prompt. Letters: m models; g games; n clusters, which are prompts.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import special
 
 from elo_exp.analysis.win_rates import mean_error
-from elo_exp.arrays import Array, Mask, known, records
+from elo_exp.arrays import Array, Mask, one_row, rows
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import POINTS, Fit, bread, strongest_component
 from elo_exp.ratings.extended import Curves, fit_extended
 from elo_exp.ratings.games import Games, Kinds, games
 from elo_exp.ratings.leaderboard import degrees_of_freedom, t_quantile
-from elo_exp.records import Comparison, Record
+from elo_exp.records import Comparison
 
 Lengths = Mapping[tuple[str, str], int]  # characters, by prompt and model
 
@@ -30,124 +30,36 @@ _LARGEST_GAP = 25.0
 _COLLINEAR = 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PositionEffect(Record):
-    """How much it helps a response to be shown first; None where the verdicts do not tell."""
-
-    dimension: str
-    n_prompts: int  # with a decisive verdict
-    n_verdicts: int  # single ones, of battles that were asked in both orders
-    n_decisive: int  # those that name a winner: all that is used
-    effect: float | None = None  # log-odds; above zero the first shown wins more often
-    std_error: float | None = None  # clustered by prompt
-    # that of two equal responses the first shown wins, if one does
-    p_first: float | None = None
-    ci_low: float | None = None  # of p_first
-    ci_high: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LengthEffect(Record):
-    """How much it helps a response to be longer: log-odds effect * tanh(difference / scale).
-
-    None where the games do not tell.
-    """
-
-    dimension: str
-    n_prompts: int
-    n_games: int
-    # battles left out, because the length of a response is unknown
-    n_without_length: int
-    # characters: the root mean square difference of two responses
-    scale: float | None = None
-    effect: float | None = None
-    std_error: float | None = None  # clustered by prompt
-    ci_low: float | None = None
-    ci_high: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LengthRating(Record):
-    """A model's Bradley-Terry rating as it is, and at equal length; from the same games."""
-
-    dimension: str
-    model: str
-    mean_length: float  # characters, over the games
-    rating: float | None = None
-    std_error: float | None = None
-    rating_at_equal_length: float | None = None
-    std_error_at_equal_length: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LengthTercile(Record):
-    """How often the longer response wins where lengths differ by so much; a tie is half a win."""
-
-    dimension: str
-    shortest: int  # the least difference, in characters
-    longest: int
-    n_prompts: int
-    n_games: int
-    win_rate: float
-    std_error: float | None = None  # clustered by prompt
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LengthLead(Record):
-    """By how much the best model would be ahead of the second at equal length, in rating points."""
-
-    first: str
-    second: str
-    difference: float
-    std_error: float | None = None  # clustered by prompt
-    ci_low: float | None = None
-    ci_high: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LengthControl:
-    """The length effect and what it does to the ratings, best first, and to the lead."""
-
-    effect: LengthEffect
-    ratings: tuple[LengthRating, ...]
-    lead: LengthLead | None = None  # None where fewer than two are rated
-    terciles: tuple[LengthTercile, ...]
-
-
 # Position
 
 
-def position_effect(battles: Battles, *, dimension: str) -> PositionEffect:
+def position_effect(battles: Battles, *, dimension: str) -> dict[str, Any]:
     """Estimate the position effect from the single verdicts of battles asked in both orders.
 
     A battle of one order, of one that is the other mirrored, or of equal answers says nothing about
     order and is left out. So are ties: of the verdicts between equals that name a winner, p_first
     name the first shown, however many ties there are (Davidson 1970).
+    Returns `judge.DIMENSION.position` of ratings.json; None where the verdicts do not tell.
     """
     verdicts = games(battles.select(battles.both_orders()), use="both")
-    shown_first = np.tile(
+    shown = np.tile(
         [1.0, -1.0], len(verdicts.score) // 2
-    )  # of the game, or the second
+    )  # first of the game or second
     decisive = verdicts.score != 0.5
     played = verdicts.select(decisive)
-    fit = CovariateFit.of(played, shown_first[decisive])
-    half_width = _half_width(played) * fit.std_error[-1]
-    return PositionEffect(
+    fit = CovariateFit.of(played, shown[decisive])
+    low, high = fit.interval()
+    return one_row(
         dimension=dimension,
         n_prompts=played.n_clusters,
         n_verdicts=len(verdicts.score),
         n_decisive=len(played.score),
-        effect=known(fit.effect),
-        std_error=known(float(fit.std_error[-1])),
-        p_first=known(float(special.expit(fit.effect))),
-        ci_low=known(float(special.expit(fit.effect - half_width))),
-        ci_high=known(float(special.expit(fit.effect + half_width))),
+        effect=fit.effect,  # log-odds; above zero the first shown wins more often
+        std_error=fit.std_error[-1],
+        p_first=special.expit(fit.effect),
+        ci_low=special.expit(low),
+        ci_high=special.expit(high),
     )
-
-
-def _half_width(games: Games) -> float:
-    """Standard errors on each side of a 95 % interval."""
-    return float(t_quantile(degrees_of_freedom(games.n_clusters)))
 
 
 # Length
@@ -155,14 +67,11 @@ def _half_width(games: Games) -> float:
 
 def response_lengths(comparisons: Iterable[Comparison]) -> dict[tuple[str, str], int]:
     """Return the characters of every response that is compared, by prompt and entrant."""
-    return {
-        (c.prompt_id, entrant): len(response)
-        for c in comparisons
-        for entrant, response in (
-            (c.entrant_a, c.response_a),
-            (c.entrant_b, c.response_b),
-        )
-    }
+    lengths = {}
+    for c in comparisons:
+        lengths[c.prompt_id, c.entrant_a] = len(c.response_a)
+        lengths[c.prompt_id, c.entrant_b] = len(c.response_b)
+    return lengths
 
 
 def length_control(
@@ -172,155 +81,133 @@ def length_control(
     dimension: str,
     initial_rating: float,
     use: str,
-) -> LengthControl:
+) -> dict[str, Any]:
     """Estimate the effect of length in Bradley-Terry, a tie being half a win; Dubois et al. (2024).
 
-    The difference of lengths has no sign of its own, so its scale is the root mean square.
+    The log-odds of a game move by effect * tanh(difference / scale). The difference of lengths has
+    no sign of its own, so its scale is the root mean square.
 
     use  both: two games where both orders were asked; consistent: the reconciled winner
+    Returns `judge.DIMENSION.length` of ratings.json; None where the games do not tell.
     """
-    characters = _length_table(battles, lengths)
-    question = np.minimum(battles.question, len(battles.questions))
-    is_known = np.isfinite(characters[question, battles.model_a])
-    is_known &= np.isfinite(characters[question, battles.model_b])
+    table = np.full((len(battles.questions) + 1, len(battles.models)), np.nan)
+    row = {name: q for q, name in enumerate(battles.questions)}
+    column = {name: i for i, name in enumerate(battles.models)}
+    for (prompt, model), n in lengths.items():
+        if prompt in row and model in column:
+            table[row[prompt], column[model]] = n
+    question = np.minimum(battles.question, len(battles.questions))  # the last: none
+    sides = table[question, battles.model_a], table[question, battles.model_b]
+    is_known = np.isfinite(sides[0] + sides[1])
     played = games(battles.select(is_known), use=use)
     question = played.prompts[played.cluster]
-    of_first, of_second = (
-        characters[question, played.first],
-        characters[question, played.second],
-    )
+    of_first, of_second = table[question, played.first], table[question, played.second]
     difference = of_first - of_second
-    scale = math.sqrt((difference**2).mean()) if len(difference) else 0.0
-    is_told = scale > 0.0 and (played.score != 0.5).any()
-    fit = CovariateFit.of(
-        played, np.tanh(difference / scale) if is_told else np.zeros_like(difference)
-    )
-    half_width = _half_width(played) * fit.std_error[-1]
-    ratings = _length_ratings(
-        battles.models,
-        played,
-        np.append(of_first, of_second),
-        fit,
+    scale = float(np.sqrt((difference**2).mean())) if len(difference) else 0.0
+    x = np.zeros_like(difference)
+    if scale > 0.0 and (played.score != 0.5).any():
+        x = np.tanh(difference / scale)
+    fit = CovariateFit.of(played, x)
+    low, high = fit.interval()
+    effect = one_row(
         dimension=dimension,
-        initial_rating=initial_rating,
+        n_prompts=played.n_clusters,
+        n_games=len(difference),
+        n_without_length=int((~is_known).sum()),
+        scale=scale or None,  # characters
+        effect=fit.effect,
+        std_error=fit.std_error[-1],
+        ci_low=low,
+        ci_high=high,
     )
-    return LengthControl(
-        effect=LengthEffect(
-            dimension=dimension,
-            n_prompts=played.n_clusters,
-            n_games=len(difference),
-            n_without_length=int((~is_known).sum()),
-            scale=scale or None,
-            effect=known(fit.effect),
-            std_error=known(float(fit.std_error[-1])),
-            ci_low=known(float(fit.effect - half_width)),
-            ci_high=known(float(fit.effect + half_width)),
-        ),
-        ratings=ratings,
-        lead=_length_lead(battles.models, ratings, fit, _half_width(played)),
-        terciles=_terciles(played, difference, dimension),
+    ratings = _length_ratings(
+        battles.models, played, fit, np.append(of_first, of_second), initial_rating
     )
-
-
-def _length_lead(
-    models: Sequence[str],
-    ratings: Iterable[LengthRating],
-    controlled: CovariateFit,
-    half_width: float,
-) -> LengthLead | None:
-    """half_width: standard errors on each side of a 95 % interval"""
-    best = [r.model for r in ratings if r.rating_at_equal_length is not None][:2]
-    if len(best) < 2:
-        return None
-    contrast = np.zeros(len(controlled.covariance))
-    names = [models[i] for i in np.flatnonzero(controlled.rated).tolist()]
-    contrast[[names.index(model) for model in best]] = POINTS, -POINTS
-    difference = float(contrast[:-1] @ controlled.theta)
-    variance = contrast @ controlled.covariance @ contrast
-    std_error = float(np.sqrt(np.maximum(variance, 0.0)))
-    return LengthLead(
-        first=best[0],
-        second=best[1],
-        difference=difference,
-        std_error=known(std_error),
-        ci_low=known(difference - half_width * std_error),
-        ci_high=known(difference + half_width * std_error),
-    )
-
-
-def _length_table(battles: Battles, lengths: Lengths) -> Array:
-    """(questions + 1, models): characters, NaN where unknown; the last row: names no question."""
-    question = {name: i for i, name in enumerate(battles.questions)}
-    model = {name: i for i, name in enumerate(battles.models)}
-    table = np.full((len(question) + 1, len(model)), np.nan)
-    for (prompt, name), n in lengths.items():
-        if prompt in question and name in model:
-            table[question[prompt], model[name]] = n
-    return table
+    return {
+        "effect": effect,
+        "ratings": [{"dimension": dimension, **row} for row in ratings],
+        "lead": _length_lead(battles.models, ratings, fit),
+        "terciles": _terciles(played, difference, dimension),
+    }
 
 
 def _length_ratings(
     models: Sequence[str],
     played: Games,
-    characters: Array,
     controlled: CovariateFit,
-    *,
-    dimension: str,
+    characters: Array,
     initial_rating: float,
-) -> tuple[LengthRating, ...]:
-    """Best first; `characters` (2 g,): of the first of each game, then of the second."""
+) -> list[dict[str, Any]]:
+    """Bradley-Terry ratings as they are and at equal length, best first, from the same games.
+
+    characters  (2 g,): of the first of each game, then of the second
+    """
     side, m = np.append(played.first, played.second), len(models)
     n_games = np.bincount(side, minlength=m)
     raw = Fit.of(played)
-    columns = np.full((5, m), np.nan)
-    columns[0] = np.bincount(side, characters, m) / np.maximum(n_games, 1)
-    columns[1, raw.rated] = initial_rating + POINTS * raw.theta
-    columns[2, raw.rated] = POINTS * np.sqrt(np.maximum(np.diag(raw.covariance), 0.0))
-    columns[3, controlled.rated] = initial_rating + POINTS * controlled.theta
-    columns[4, controlled.rated] = POINTS * controlled.std_error[:-1]
-    order = np.argsort(-columns[1], kind="stable")  # those without a rating are last
+    rating, error, at_equal, error_at_equal = np.full((4, m), np.nan)
+    rating[raw.rated] = initial_rating + POINTS * raw.theta
+    error[raw.rated] = POINTS * np.sqrt(np.maximum(np.diag(raw.covariance), 0.0))
+    at_equal[controlled.rated] = initial_rating + POINTS * controlled.theta
+    error_at_equal[controlled.rated] = POINTS * controlled.std_error[:-1]
+    order = np.argsort(-rating, kind="stable")  # those without a rating are last
     order = order[n_games[order] > 0]
-    found = records(
-        LengthRating,
-        dimension=dimension,
+    return rows(
         model=np.array(models, dtype=object)[order],
-        mean_length=columns[0, order],
-        rating=columns[1, order],
-        std_error=columns[2, order],
-        rating_at_equal_length=columns[3, order],
-        std_error_at_equal_length=columns[4, order],
+        mean_length=(np.bincount(side, characters, m) / np.maximum(n_games, 1))[order],
+        rating=rating[order],
+        std_error=error[order],
+        rating_at_equal_length=at_equal[order],
+        std_error_at_equal_length=error_at_equal[order],
     )
-    return tuple(found)
 
 
-def _terciles(
-    games: Games, difference: Array, dimension: str
-) -> tuple[LengthTercile, ...]:
-    """Split the games between responses of different lengths in three, as evenly as they allow."""
+def _length_lead(
+    models: Sequence[str], ratings: Iterable[Mapping[str, Any]], fit: CovariateFit
+) -> dict[str, Any] | None:
+    """By how much the best would be ahead of the second at equal length, in rating points."""
+    best = [r["model"] for r in ratings if r["rating_at_equal_length"] is not None][:2]
+    if len(best) < 2:
+        return None
+    names = np.array(models, dtype=object)[fit.rated].tolist()
+    contrast = np.zeros(len(fit.covariance))
+    contrast[[names.index(model) for model in best]] = POINTS, -POINTS
+    difference = contrast[:-1] @ fit.theta
+    std_error = np.sqrt(np.maximum(contrast @ fit.covariance @ contrast, 0.0))
+    return one_row(
+        first=best[0],
+        second=best[1],
+        difference=difference,
+        std_error=std_error,
+        ci_low=difference - fit.half_width * std_error,
+        ci_high=difference + fit.half_width * std_error,
+    )
+
+
+def _terciles(games: Games, difference: Array, dimension: str) -> list[dict[str, Any]]:
+    """How often the longer wins, in thirds of the games by how much longer it is; a tie is half."""
     apart = np.abs(difference)
     if not apart.any():
-        return ()
+        return []
     ends = np.quantile(apart[apart > 0], [1 / 3, 2 / 3])
     tercile = np.where(apart > 0, np.digitize(apart, ends, right=True), -1)
     longer_wins = np.where(difference > 0, games.score, 1.0 - games.score)
     found = []
-    for number in range(3):
+    for number in np.unique(tercile[tercile >= 0]):
         chosen = tercile == number
-        if not chosen.any():
-            continue
-        rate = float(longer_wins[chosen].mean())
+        wins, cluster = longer_wins[chosen], games.cluster[chosen]
         found.append(
-            LengthTercile(
-                dimension=dimension,
-                shortest=int(apart[chosen].min()),
-                longest=int(apart[chosen].max()),
-                n_prompts=len(np.unique(games.cluster[chosen])),
-                n_games=int(chosen.sum()),
-                win_rate=rate,
-                std_error=mean_error(longer_wins[chosen] - rate, games.cluster[chosen]),
-            )
+            {
+                "dimension": dimension,
+                "shortest": int(apart[chosen].min()),
+                "longest": int(apart[chosen].max()),
+                "n_prompts": len(np.unique(cluster)),
+                "n_games": int(chosen.sum()),
+                "win_rate": float(wins.mean()),
+                "std_error": mean_error(wins - wins.mean(), cluster),
+            }
         )
-    return tuple(found)
+    return found
 
 
 # Bradley-Terry with a column
@@ -338,11 +225,17 @@ class CovariateFit:
     theta: Array  # (m,), mean zero
     effect: float
     covariance: Array  # (m + 1, m + 1), with the effect last, clustered by prompt
+    half_width: float  # standard errors on each side of a 95 % interval
 
     @property
     def std_error(self) -> Array:
         """Of the abilities and the effect (m + 1,)."""
         return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+
+    def interval(self) -> tuple[float, float]:
+        """Of the effect."""
+        half = self.half_width * self.std_error[-1]
+        return self.effect - half, self.effect + half
 
     @classmethod
     def of(cls, games: Games, column: Array) -> CovariateFit:
@@ -386,4 +279,5 @@ class CovariateFit:
             theta=parameters[:-1],
             effect=float(parameters[-1]),
             covariance=covariance,
+            half_width=float(t_quantile(degrees_of_freedom(games.n_clusters))),
         )

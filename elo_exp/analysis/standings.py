@@ -28,12 +28,7 @@ from elo_exp.analysis.power import Precision, precision
 from elo_exp.analysis.responses import ResponseCheck
 from elo_exp.analysis.shrinkage import with_p_best
 from elo_exp.analysis.strata import by_stratum, heterogeneity, most_varied_gap
-from elo_exp.analysis.transitivity import (
-    ResidualWins,
-    cycles,
-    pair_residuals,
-    transitivity_test,
-)
+from elo_exp.analysis.transitivity import cycles, transitivity
 from elo_exp.analysis.win_rates import WinRate, win_rates
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import EloMethod, RatingMethod
@@ -43,6 +38,8 @@ from elo_exp.records import Comparison, Judgment, UserError
 
 _OF_A_STRATUM = ("model", "rating", "ci_low", "ci_high", "n_battles")  # of a Rating
 _SEED = 20260425  # of the draws behind rank sets, the same for every leaderboard
+
+Rate = Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,15 +167,24 @@ def leaderboards(
 
 def _diagnoses(battles: Battles, dimension: str) -> dict[str, Any]:
     """What battles say about the judge; both orders count, whatever the ratings use."""
-    wins = ResidualWins.of(battles, use="both")
-    circles = cycles(battles, dimension=dimension)
-    residuals = pair_residuals(wins, battles.models, dimension=dimension)
+    test, residuals = transitivity(battles, dimension=dimension, use="both")
     return {
-        "position": position_effect(battles, dimension=dimension).to_dict(),
-        "transitivity": transitivity_test(wins, dimension=dimension).to_dict(),
-        "pair_residuals": [residual.to_dict() for residual in residuals],
-        "cycles": {**circles.to_dict(), "share": circles.share},
+        "position": position_effect(battles, dimension=dimension),
+        "transitivity": test,
+        "pair_residuals": residuals,
+        "cycles": cycles(battles, dimension=dimension),
     }
+
+
+def _added(
+    standings: Standings, found: Mapping[str, Mapping[str, Any]], **changes: Any
+) -> Standings:
+    """The standings with more diagnoses, by dimension."""
+    diagnoses = {
+        dimension: {**diagnosis, **found.get(dimension, {})}
+        for dimension, diagnosis in standings.diagnoses.items()
+    }
+    return dataclasses.replace(standings, diagnoses=diagnoses, **changes)
 
 
 def with_texts(
@@ -186,7 +192,7 @@ def with_texts(
     comparisons: Mapping[str, Sequence[Comparison]],
     judgments: Mapping[str, Sequence[Judgment]],
     responses: Sequence[ResponseCheck],
-    rate: Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]],
+    rate: Rate,
     *,
     initial_rating: float,
 ) -> Standings:
@@ -194,75 +200,51 @@ def with_texts(
 
     rate  the method that bounds what invalid verdicts hide
     """
-    diagnoses = {}
+    found = {}
     for dimension, battles in standings.battles.items():
-        length = length_control(
-            battles,
-            response_lengths(comparisons[dimension]),
-            dimension=dimension,
-            initial_rating=initial_rating,
-            use="both",
-        )
-        repeats = repeat_agreement(judgments[dimension], dimension=dimension)
-        diagnoses[dimension] = {
-            **standings.diagnoses[dimension],
-            "length": dataclasses.asdict(length),
-            "repeats": repeats.to_dict(),
-            "invalid": _invalid(judgments[dimension], battles, dimension, rate),
+        mine = judgments[dimension]
+        invalid = invalid_shares(mine, dimension=dimension)
+        for row in invalid:
+            low = high = None
+            if row["differs"]:
+                low, high = bounds(battles.rows(), mine, row["model"], rate)
+            row |= {"bound_low": low, "bound_high": high}
+        found[dimension] = {
+            "length": length_control(
+                battles,
+                response_lengths(comparisons[dimension]),
+                dimension=dimension,
+                initial_rating=initial_rating,
+                use="both",
+            ),
+            "repeats": repeat_agreement(mine, dimension=dimension).to_dict(),
+            "invalid": invalid,
         }
-    return dataclasses.replace(standings, diagnoses=diagnoses, responses=responses)
-
-
-def _invalid(
-    judgments: Sequence[Judgment],
-    battles: Battles,
-    dimension: str,
-    rate: Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]],
-) -> list[dict[str, Any]]:
-    """Invalid judgments by entrant, with bounds of the rating where their share differs."""
-    rows = []
-    for found in invalid_shares(judgments, dimension=dimension):
-        low = high = None
-        if found.differs:
-            low, high = bounds(battles.rows(), judgments, found.model, rate)
-        ends = {"share": found.share, "bound_low": low, "bound_high": high}
-        rows.append({**found.to_dict(), **ends})
-    return rows
+    return _added(standings, found, responses=responses)
 
 
 def with_strata(
-    standings: Standings,
-    strata: Mapping[str, str],
-    rate: Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]],
+    standings: Standings, strata: Mapping[str, str], rate: Rate
 ) -> Standings:
     """Add the ratings on each stratum of the prompts, and a test whether they differ.
 
     strata  of each prompt, by its id
     rate    the method of the ratings
     """
-    diagnoses = {}
+    found = {}
     for dimension, battles in standings.battles.items():
         test = heterogeneity(battles, strata, dimension=dimension, use="both")
-        parts = by_stratum(battles, strata) if len(test.strata) > 1 else {}
-        boards = rate(parts)
-        rows = [
+        parts = by_stratum(battles, strata)
+        boards = rate(parts) if len(parts) > 1 else {}
+        ratings = [
             {"stratum": stratum} | {name: getattr(row, name) for name in _OF_A_STRATUM}
             for stratum, board in boards.items()
             for row in board.ratings
         ]
-        varied = most_varied_gap(
-            {
-                stratum: {
-                    r.model: r.rating for r in board.ratings if r.rating is not None
-                }
-                for stratum, board in boards.items()
-            }
-        )
-        diagnoses[dimension] = {
-            **standings.diagnoses[dimension],
-            "strata": {**test.to_dict(), "ratings": rows, "most_varied_gap": varied},
-        }
-    return dataclasses.replace(standings, diagnoses=diagnoses)
+        varied = most_varied_gap(boards)
+        strata_found = {**test, "ratings": ratings, "most_varied_gap": varied}
+        found[dimension] = {"strata": strata_found}
+    return _added(standings, found)
 
 
 def with_known_order(
@@ -273,20 +255,17 @@ def with_known_order(
     orders  entrants by dimension, best first
     """
     tested = standings.differences.get(standings.primary_method or "", ())
-    diagnoses = dict(standings.diagnoses)
-    for dimension, models in orders.items():
-        found = known_order(models, tested, dimension=dimension)
-        diagnoses[dimension] = {
-            **diagnoses[dimension],
-            "known_order": found.to_dict(),
-        }
-    return dataclasses.replace(standings, diagnoses=diagnoses)
+    found = {
+        name: {"known_order": known_order(models, tested, dimension=name).to_dict()}
+        for name, models in orders.items()
+    }
+    return _added(standings, found)
 
 
 def with_judges(
     standings: Standings,
     by_judge: Mapping[str, Mapping[str, Battles]],
-    rate: Callable[[Mapping[str, Battles]], Mapping[str, Leaderboard]],
+    rate: Rate,
 ) -> Standings:
     """Add how far every two judges agree on the same comparisons.
 

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-from scipy import special
-from scipy.sparse import csgraph, csr_array
+from scipy.sparse import csgraph
 
+from elo_exp.analysis.transitivity import score_test
 from elo_exp.arrays import Index
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import Fit, bread, information, residuals
-from elo_exp.ratings.games import Games, games
-from elo_exp.records import Record
+from elo_exp.ratings.games import games
+from elo_exp.ratings.leaderboard import Leaderboard
 
 _MAX_SCORES = 2_000  # models times strata: more take seconds
-_SINGULAR = 1e-10  # of the largest variance: what rounding leaves of zero
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heterogeneity(Record):
-    """Whether ratings differ between strata; None where the prompts do not tell."""
-
-    dimension: str
-    strata: tuple[str, ...]
-    n_prompts: tuple[int, ...]  # of each stratum
-    df: int
-    chi_square: float | None = None  # robust: clustered by prompt
-    p_value: float | None = None
 
 
 def by_stratum(battles: Battles, strata: Mapping[str, str]) -> dict[str, Battles]:
@@ -39,47 +26,65 @@ def by_stratum(battles: Battles, strata: Mapping[str, str]) -> dict[str, Battles
     strata  of each prompt, by its id; battles on other prompts are left out
     """
     names, code = _codes(battles, strata)
-    sizes = np.bincount(code[code >= 0], minlength=len(names))
-    order = np.argsort(-sizes, kind="stable")
-    return {names[s]: battles.select(code == s).compact() for s in order if sizes[s]}
+    return {name: battles.select(code == s).compact() for s, name in enumerate(names)}
+
+
+def _codes(battles: Battles, strata: Mapping[str, str]) -> tuple[list[str], Index]:
+    """The strata, the largest first, and the number (n,) of each battle's, -1 for none."""
+    of_question = [*(strata.get(q) for q in battles.questions), None]
+    last = len(of_question) - 1
+    of_battle = [of_question[min(q, last)] for q in battles.question.tolist()]
+    names = [name for name, _ in Counter(of_battle).most_common() if name is not None]
+    number = {name: s for s, name in enumerate(names)}
+    return names, np.array([number.get(s or "", -1) for s in of_battle], dtype=np.intp)
 
 
 def heterogeneity(
     battles: Battles, strata: Mapping[str, str], *, dimension: str, use: str
-) -> Heterogeneity:
+) -> dict[str, Any]:
     """Test whether one rating for each model explains the battles of every stratum.
 
     The statistic is the prompt-clustered score chi-square of ratings of their own for each
-    stratum, so that a model which wins or loses everything on a stratum is no obstacle. Its
-    covariance is estimated from n prompts, so p is Hotelling's: F with df and n - df.
+    stratum, so that a model which wins or loses everything on a stratum is no obstacle.
+    Returns the test of `judge.DIMENSION.strata` of ratings.json.
     """
     names, code = _codes(battles, strata)
-    present = np.unique(code[code >= 0])
-    number = np.full(len(names) + 1, -1)
-    number[present] = np.arange(len(present))
     fit = Fit.of(games(battles.select(code >= 0), use=use))
-    of_prompt = np.full(int(battles.question.max(initial=0)) + 1, -1)
-    of_prompt[battles.question] = number[code]
-    stratum = of_prompt[fit.played.prompts]  # (n,)
-    sizes = np.bincount(stratum, minlength=len(present))
-    df, statistic, p_value = _test(fit, stratum)
-    return Heterogeneity(
-        dimension=dimension,
-        strata=tuple(names[s] for s in present),
-        n_prompts=tuple(sizes.tolist()),
-        df=df,
-        chi_square=statistic,
-        p_value=p_value,
-    )
+    played, m, n = fit.played, len(fit.theta), fit.played.n_clusters
+    of_prompt = dict(zip(battles.question.tolist(), code.tolist(), strict=True))
+    stratum = np.array([of_prompt[q] for q in played.prompts.tolist()], dtype=np.intp)
+    df, chi_square, p_value = 0, None, None
+    if len(names) > 1 and m > 1 and m * len(names) <= _MAX_SCORES:
+        own = played.by_cluster(residuals(fit.theta, played)).toarray()
+        inverse = bread(fit.theta, played)
+        parts, df = [], 1 - m  # of each prompt in the scores
+        for s in range(len(names)):
+            n_games = played.select(stratum[played.cluster] == s).sums()
+            n_games += n_games.T
+            shared = inverse @ information(fit.theta, n_games)
+            parts.append(np.where(stratum[:, None] == s, own, 0.0) - own @ shared)
+            n_groups, _ = csgraph.connected_components(n_games, directed=False)
+            df += m - int(n_groups)  # differences of ratings that its games tell
+        every = np.hstack(parts)  # (n, m * strata)
+        chi_square, p_value = score_test(
+            every.sum(axis=0), every.T @ every, df=df, n_prompts=n
+        )
+    return {
+        "dimension": dimension,
+        "strata": names,
+        "n_prompts": np.bincount(stratum, minlength=len(names)).tolist(),
+        "df": df,
+        "chi_square": chi_square,
+        "p_value": p_value,
+    }
 
 
-def most_varied_gap(
-    ratings: Mapping[str, Mapping[str, float]],
-) -> dict[str, Any] | None:
-    """Return the pair of models whose gap varies most between strata, and its gap on each.
-
-    ratings  by stratum and model
-    """
+def most_varied_gap(boards: Mapping[str, Leaderboard]) -> dict[str, Any] | None:
+    """Return the pair of models whose gap varies most between strata, and its gap on each."""
+    ratings = {
+        stratum: {r.model: r.rating for r in board.ratings if r.rating is not None}
+        for stratum, board in boards.items()
+    }
     models = sorted({model for by_model in ratings.values() for model in by_model})
     varied, found = 0.0, None
     for a, b in combinations(models, 2):
@@ -88,53 +93,8 @@ def most_varied_gap(
             for stratum, by_model in ratings.items()
             if a in by_model and b in by_model
         }
-        spread = max(gaps.values()) - min(gaps.values()) if len(gaps) > 1 else 0.0
+        spread = max(gaps.values()) - min(gaps.values()) if gaps else 0.0
         if spread > varied:
             rows = [{"stratum": s, "gap": gap} for s, gap in gaps.items()]
             varied, found = spread, {"model_a": a, "model_b": b, "gaps": rows}
     return found
-
-
-def _codes(battles: Battles, strata: Mapping[str, str]) -> tuple[list[str], Index]:
-    """The strata, and the number (n,) of each battle's, -1 for none."""
-    names = list(dict.fromkeys(strata.values()))
-    number = {name: i for i, name in enumerate(names)}
-    of_question = [number.get(strata.get(q, ""), -1) for q in battles.questions]
-    known = np.array([*of_question, -1], dtype=np.intp)
-    return names, known[np.minimum(battles.question, len(battles.questions))]
-
-
-def _test(fit: Fit, stratum: Index) -> tuple[int, float | None, float | None]:
-    """Degrees of freedom, chi-square and p value; stratum (n,) of each prompt."""
-    played, m, n = fit.played, len(fit.theta), len(stratum)
-    n_strata = int(stratum.max(initial=-1)) + 1
-    if n_strata < 2 or m < 2 or m * n_strata > _MAX_SCORES:
-        return 0, None, None
-    own = played.by_cluster(residuals(fit.theta, played)).toarray()
-    inverse = bread(fit.theta, played)
-    blocks, df = [], 1 - m
-    for s in range(n_strata):
-        inside = played.select(stratum[played.cluster] == s)
-        n_games = inside.sums()
-        shared = inverse @ information(fit.theta, n_games + n_games.T)
-        blocks.append(np.where(stratum[:, None] == s, own, 0.0) - own @ shared)
-        df += _n_free(inside)
-    if not 0 < df < n:
-        return df, None, None
-    influence = np.hstack(blocks)  # (n, m * strata): of each prompt on the scores
-    values, vectors = np.linalg.eigh(influence.T @ influence)
-    values, vectors = values[-df:], vectors[:, -df:]
-    if values[0] <= _SINGULAR * values[-1]:
-        return df, None, None
-    statistic = float(((influence.sum(axis=0) @ vectors) ** 2 / values).sum())
-    if statistic >= n * (1.0 - _SINGULAR):
-        return df, None, None
-    f = statistic / (n - statistic) * (n - df) / df
-    return df, statistic, float(special.fdtrc(df, n - df, f))
-
-
-def _n_free(played: Games) -> int:
-    """How many differences of ratings the games tell: models less connected groups."""
-    links = csr_array(played.sums())
-    n_groups, _ = csgraph.connected_components(links, directed=False)
-    return played.n_models - int(n_groups)

@@ -5,209 +5,116 @@ Letters: m rated models; p of the pairs i < j that met; q of n prompts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import sparse, special
 
 from elo_exp.analysis.win_rates import in_name_order, pairs_that_met
-from elo_exp.arrays import Array, Index, Mask, records
+from elo_exp.arrays import Array, Index, rows
 from elo_exp.data.battles import Battles
 from elo_exp.ratings.bradley_terry import Fit, bread, residuals, win_probability
-from elo_exp.ratings.games import games
-from elo_exp.records import Record
+from elo_exp.ratings.games import differences, games
 
 _MAX_PAIRS = 2_000  # of the test: 63 models, whose pairs take seconds
 _SINGULAR = 1e-10  # of the largest variance: what rounding leaves of zero
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairResidual(Record):
-    """The observed and the expected win rate of one pair, a tie being half a win."""
+def transitivity(
+    battles: Battles, *, dimension: str, use: str
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Test whether one rating for each model explains all pairs, and compare each pair with it.
 
-    dimension: str
-    model_a: str
-    model_b: str
-    n_games: int
-    observed: float
-    expected: float  # by Bradley-Terry
-    z: float | None = None  # the difference in its own prompt-clustered standard errors
+    The residual wins of a pair are those that Bradley-Terry does not explain. A prompt's part in
+    them is e_q - v D B s_q: its own residuals e_q (p,), less what its scores s_q (m,) move the
+    expected wins through the abilities; D (p, m) has 1 for the first of a pair and -1 for the
+    second, B is the inverse information and v = n_games expected (1 - expected).
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cycles(Record):
-    """How often three models beat one another in a circle, on a prompt where all three met."""
-
-    dimension: str
-    models: tuple[str, ...]
-    n_prompts: int  # on which a triple met
-    n_cyclic_prompts: int  # on which a triple is a cycle
-    n_triples: int  # over all prompts
-    n_cyclic: int
-
-    @property
-    def share(self) -> float | None:
-        """Of prompts with a cycle."""
-        return self.n_cyclic_prompts / self.n_prompts if self.n_prompts else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransitivityTest(Record):
-    """Whether one rating for each model explains all pairs; None where the games do not tell."""
-
-    dimension: str
-    n_models: int  # with a rating
-    n_pairs: int  # of them that met
-    n_prompts: int  # there is no test unless there are more than `df`
-    df: int  # pairs that are free once the ratings are known
-    chi_square: float | None = None  # robust: clustered by prompt; at most n_prompts
-    p_value: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ResidualWins:
-    """The wins of each pair that Bradley-Terry does not explain, among the m models that it rates.
-
-    A prompt's part in them is e_q - v D B s_q: its own residuals e_q (p,), less what its scores
-    s_q (m,) move the expected wins through the abilities; D (p, m) has 1 for the first of a pair
-    and -1 for the second, B is the inverse information and v = n_games expected (1 - expected).
+    The test is the prompt-clustered score chi-square of the residual wins against the saturated
+    model, a win rate for each pair, with (m - 1) (m - 2) / 2 degrees of freedom if all pairs met.
+    Returns `transitivity` and `pair_residuals` of ratings.json, of every pair of rated models.
     """
+    fit = Fit.of(games(in_name_order(battles), use=use))
+    played, m, n = fit.played, len(fit.theta), fit.played.n_clusters
+    first, second, pair = pairs_that_met(played.first, played.second)
+    p, n_games = len(first), np.bincount(pair)
+    expected = win_probability(fit.theta)[first, second]
+    off = residuals(fit.theta, played)
+    residual = np.asarray(np.bincount(pair, off, p), dtype=np.float64)
+    slope = n_games * expected * (1.0 - expected)  # v
 
-    rated: Mask  # (models,)
-    n_prompts: int
-    first: Index  # (p,) of the rated
-    second: Index  # (p,)
-    n_games: Index  # (p,)
-    expected: Array  # (p,) win rate of the first
-    residual: Array  # (p,) wins less expected wins
-    own: sparse.csr_array  # e (n, p)
-    design: sparse.csr_array  # D (p, m)
-    by_ability: Array  # E'S B (p, m)
-    of_abilities: Array  # B S'S B (m, m)
+    own = sparse.csr_array((off, (played.cluster, pair)), shape=(n, p))  # e
+    design = differences(np.arange(p), first, second, np.ones(p), shape=(p, m))  # D
+    scores, inverse = own @ design, bread(fit.theta, played)
+    by_ability = (own.T @ scores).toarray() @ inverse
+    of_abilities = inverse @ (scores.T @ scores).toarray() @ inverse
+    cross = design.multiply(by_ability).sum(axis=1)
+    square = design.multiply(design @ of_abilities).sum(axis=1)
+    variance = own.power(2).sum(axis=0) - 2.0 * slope * cross + slope**2 * square
 
-    @classmethod
-    def of(cls, battles: Battles, *, use: str) -> ResidualWins:
-        fit = Fit.of(games(in_name_order(battles), use=use))
-        played, inverse = fit.played, bread(fit.theta, fit.played)
-        first, second, pair = pairs_that_met(played.first, played.second)
-        expected = win_probability(fit.theta)[first, second]
-        residual = residuals(fit.theta, played)
-        m, p = len(fit.theta), len(first)
-        own = sparse.csr_array(
-            (residual, (played.cluster, pair)), shape=(played.n_clusters, p)
-        )
-        signs, models = np.repeat([1.0, -1.0], p), np.append(first, second)
-        design = sparse.csr_array(
-            (signs, (np.tile(np.arange(p), 2), models)), shape=(p, m)
-        )
-        scores = own @ design
-        return cls(
-            rated=fit.rated,
-            n_prompts=played.n_clusters,
-            first=first,
-            second=second,
-            n_games=np.bincount(pair),
-            expected=expected,
-            residual=np.asarray(np.bincount(pair, residual), dtype=np.float64),
-            own=own,
-            design=design,
-            by_ability=(own.T @ scores).toarray() @ inverse,
-            of_abilities=inverse @ (scores.T @ scores).toarray() @ inverse,
-        )
-
-    @property
-    def n_models(self) -> int:
-        return len(self.of_abilities)
-
-    @property
-    def slope(self) -> Array:
-        """v (p,)"""
-        return self.n_games * self.expected * (1.0 - self.expected)
-
-    def variances(self) -> Array:
-        """The clustered variances (p,) of the residual wins."""
-        own = self.own.power(2).sum(axis=0)
-        cross = self.design.multiply(self.by_ability).sum(axis=1)
-        square = self.design.multiply(self.design @ self.of_abilities).sum(axis=1)
-        return np.asarray(own - 2.0 * self.slope * cross + self.slope**2 * square)
-
-    def covariance(self) -> Array:
-        """The clustered covariance (p, p) of the residual wins, of rank p - m + 1 at most."""
-        moved = self.slope[:, None] * self.design.toarray()
-        cross = self.by_ability @ moved.T
-        own = (self.own.T @ self.own).toarray()
-        return np.asarray(own - cross - cross.T + moved @ self.of_abilities @ moved.T)
-
-
-def transitivity_test(wins: ResidualWins, *, dimension: str) -> TransitivityTest:
-    """Test Bradley-Terry against the saturated model, a win rate for each pair.
-
-    The statistic is the prompt-clustered score chi-square of the residual wins, with
-    (m - 1) (m - 2) / 2 degrees of freedom if all pairs met. Their covariance is estimated from n
-    prompts, so p is Hotelling's: F with df and n - df. With eight models and 143 prompts,
-    chi-square and Wald's statistic reject 16 % of transitive tournaments at the 5 % level.
-    """
-    n, n_pairs = wins.n_prompts, len(wins.residual)
-    df = n_pairs - wins.n_models + 1 if n_pairs else 0
+    df = p - m + 1 if p else 0
     chi_square = p_value = None
-    if 0 < df < n and n_pairs <= _MAX_PAIRS:
-        chi_square = _chi_square(wins, df)
-    if chi_square is not None:
-        f = chi_square / (n - chi_square) * (n - df) / df
-        p_value = float(special.fdtrc(df, n - df, f))
-    return TransitivityTest(
+    if p <= _MAX_PAIRS:
+        moved = slope[:, None] * design.toarray()
+        shared = by_ability @ moved.T
+        covariance = (own.T @ own).toarray() - shared - shared.T
+        covariance += moved @ of_abilities @ moved.T
+        chi_square, p_value = score_test(residual, covariance, df=df, n_prompts=n)
+    test = {
+        "dimension": dimension,
+        "n_models": m,
+        "n_pairs": p,
+        "n_prompts": n,
+        "df": df,
+        "chi_square": chi_square,
+        "p_value": p_value,
+    }
+    # Without an error where every prompt says exactly the same.
+    has_error = (variance > _SINGULAR * n_games) & (n > 1)
+    has_error &= residual**2 < n * variance * (1.0 - _SINGULAR)
+    z = np.full(p, np.nan)
+    z[has_error] = residual[has_error] / np.sqrt(variance[has_error])
+    names = np.array(battles.models, dtype=object)[fit.rated]
+    return test, rows(
         dimension=dimension,
-        n_models=wins.n_models,
-        n_pairs=n_pairs,
-        n_prompts=n,
-        df=df,
-        chi_square=chi_square,
-        p_value=p_value,
-    )
-
-
-def _chi_square(wins: ResidualWins, df: int) -> float | None:
-    """None where the covariance lacks the rank df, or every prompt says exactly the same."""
-    values, vectors = np.linalg.eigh(wins.covariance())
-    values, vectors = values[-df:], vectors[:, -df:]
-    if values[0] <= _SINGULAR * values[-1]:
-        return None
-    statistic = float(((vectors.T @ wins.residual) ** 2 / values).sum())
-    return statistic if statistic < wins.n_prompts * (1.0 - _SINGULAR) else None
-
-
-def pair_residuals(
-    wins: ResidualWins, models: Sequence[str], *, dimension: str
-) -> list[PairResidual]:
-    """Compare observed and expected win rates of every pair of rated models that met.
-
-    models  names of all models of the games, the unrated included
-    """
-    variance = wins.variances()
-    has_error = (variance > _SINGULAR * wins.n_games) & (wins.n_prompts > 1)
-    # Else every prompt says exactly the same.
-    has_error &= wins.residual**2 < wins.n_prompts * variance * (1.0 - _SINGULAR)
-    z = np.full(len(variance), np.nan)
-    z[has_error] = wins.residual[has_error] / np.sqrt(variance[has_error])
-    names = np.array(models, dtype=object)[wins.rated]
-    return records(
-        PairResidual,
-        dimension=dimension,
-        model_a=names[wins.first],
-        model_b=names[wins.second],
-        n_games=wins.n_games,
-        observed=wins.expected + wins.residual / wins.n_games,
-        expected=wins.expected,
+        model_a=names[first],
+        model_b=names[second],
+        n_games=n_games,
+        observed=expected + residual / n_games,
+        expected=expected,
         z=z,
     )
+
+
+def score_test(
+    scores: Array, covariance: Array, *, df: int, n_prompts: int
+) -> tuple[float | None, float | None]:
+    """Test whether scores (k,) of rank `df` are zero: a robust chi-square, and its p value.
+
+    Their covariance (k, k) is estimated from n prompts, so p is Hotelling's: F with df and n - df.
+    With eight models and 143 prompts, chi-square and Wald's statistic reject 16 % of transitive
+    tournaments at the 5 % level. None where df is not between 0 and n, the covariance lacks the
+    rank, or every prompt says exactly the same.
+    """
+    n = n_prompts
+    if not 0 < df < n:
+        return None, None
+    values, vectors = np.linalg.eigh(covariance)
+    values, vectors = values[-df:], vectors[:, -df:]
+    if values[0] <= _SINGULAR * values[-1]:
+        return None, None
+    chi_square = float(((scores @ vectors) ** 2 / values).sum())
+    if chi_square >= n * (1.0 - _SINGULAR):
+        return None, None
+    f = chi_square / (n - chi_square) * (n - df) / df
+    return chi_square, float(special.fdtrc(df, n - df, f))
 
 
 # Cycles
 
 
-def cycles(battles: Battles, *, dimension: str) -> Cycles:
-    """Count the cycles among all models.
+def cycles(battles: Battles, *, dimension: str) -> dict[str, Any]:
+    """Count the cycles among all models: `cycles` of ratings.json.
 
     A pair of several battles on a prompt goes to who won more of them; a tie breaks a cycle. A
     triple counts on the prompts on which its three pairs met.
@@ -230,14 +137,16 @@ def cycles(battles: Battles, *, dimension: str) -> Cycles:
     _, of_node = np.unique(node // m, return_inverse=True)
     triples = np.bincount(of_node, (met @ met).multiply(met).sum(axis=1)) / 6
     circles = np.bincount(of_node, (won @ won).multiply(won.T).sum(axis=1)) / 3
-    return Cycles(
-        dimension=dimension,
-        models=battles.models,
-        n_prompts=int((triples > 0.5).sum()),
-        n_cyclic_prompts=int((circles > 0.5).sum()),
-        n_triples=round(triples.sum()),
-        n_cyclic=round(circles.sum()),
-    )
+    n_prompts, n_cyclic = int((triples > 0.5).sum()), int((circles > 0.5).sum())
+    return {
+        "dimension": dimension,
+        "models": battles.models,
+        "n_prompts": n_prompts,  # on which a triple met
+        "n_cyclic_prompts": n_cyclic,  # on which a triple is a cycle
+        "n_triples": round(triples.sum()),
+        "n_cyclic": round(circles.sum()),
+        "share": n_cyclic / n_prompts if n_prompts else None,
+    }
 
 
 def _links(start: Index, end: Index, n: int) -> sparse.csr_array:
