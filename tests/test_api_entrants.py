@@ -77,7 +77,7 @@ def answered(made: Any, some: Sequence[Prompt]) -> Iterator[Response]:
     """Its responses as they come, in a store of their own."""
     with TemporaryDirectory() as folder, Store(Path(folder) / "store.sqlite") as store:
         wanted = {prompt.prompt_id: prompt for prompt in some}
-        yield from generating._made(made, wanted, store)
+        yield from generating._new(made, wanted, store)
 
 
 def stored(path: Path) -> list[str]:
@@ -171,7 +171,9 @@ def test_what_is_no_full_answer_is_an_answer_that_is_paid_for_once_and_kept(
     assert server.billed.total() == 3
 
 
-def test_refused_and_empty_answers_are_counted(caplog: pytest.LogCaptureFixture):
+def test_refused_and_empty_answers_are_counted(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+):
     outcomes = {
         "00": Says(None, refusal="No."),
         "01": Says(" "),
@@ -180,9 +182,9 @@ def test_refused_and_empty_answers_are_counted(caplog: pytest.LogCaptureFixture)
     with OpenAiServer(
         outcomes=lambda params, n: outcomes.get(params["messages"][0]["content"][4:6])
     ) as server:
-        list(answered(entrant(server.url), prompts(5)))
+        generated(entrant(server.url), 5, tmp_path / "store.sqlite")
     assert (
-        "warning: entrant openai_compatible: of 5 answers 2 refused, 3 empty"
+        "warning: openai_compatible: of 5 answers 2 refused, 3 empty; they are judged as they are"
         in caplog.messages
     )
 

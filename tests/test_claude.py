@@ -599,6 +599,23 @@ def test_a_login_page_in_place_of_one_that_is_paid_for_leaves_it_in_doubt(
     assert set(server.meter.billed_bodies.values()) == {1}
 
 
+def test_submissions_that_never_arrive_end_the_run():
+    """A login page answers each with status 200, and the list of batches shows none of them."""
+    words = (
+        r"^5 submissions in a row to http.* did not arrive; the last error: it answered with "
+        r"something else than a batch\. Is a login page"
+    )
+    with AnthropicServer(verdicts=longer) as server:
+        server.fault("POST", BATCHES, Instead(b"<html>Log in</html>"), nth=None)
+        with pytest.raises(UserError, match=words):
+            judged(claude(server.url, quarantine_seconds=0.02), 1)
+        assert server.meter.posts(BATCHES) == 5
+        assert server.meter.billed_bodies.total() == 0
+        server.faults.clear()
+        judgments, _ = judged(claude(server.url), 1)
+    assert [judgment.winner for judgment in judgments] == ["ann"]
+
+
 @each_odd
 def test_the_preflight_notices_what_is_no_such_server_and_a_plan_estimates_there(
     content: bytes, caplog: pytest.LogCaptureFixture

@@ -154,7 +154,7 @@ def test_entrants_with_the_same_weights_share_a_load_and_keep_their_places(
     answered = responses["greedy"].values()
     n_cut = sum(response.finish_reason == "length" for response in answered)
     assert n_cut > 0
-    assert f"greedy: {n_cut} of 5 answers are cut off at their limit" in caplog.text
+    assert f"greedy: of 5 answers {n_cut} cut off at their limit" in caplog.text
 
 
 @pytest.mark.parametrize("max_new_tokens", [8, 2000], ids=["answered", "failed"])
@@ -170,7 +170,7 @@ def test_the_weights_are_released_after_the_last_entrant(
 
 def test_shards_answer_each_prompt_once_and_together_all(models, tmp_path):
     store, of = tmp_path / "store.sqlite", {"ann": entrant(models / "base")}
-    shards = [pipeline.sharded(PROMPTS, (i, 3)) for i in range(3)]
+    shards = [PROMPTS[i::3] for i in range(3)]
     counts = [generated(store, of, some)[1].responses_generated for some in shards]
     assert counts == [2, 2, 1]
     _, usage = generated(store, of)

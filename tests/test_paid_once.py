@@ -35,7 +35,7 @@ from elo_exp.api.batches import BatchSettings, RemoteBatch, Row
 from elo_exp.api.costs import Budget, Prices, TokenEstimator
 from elo_exp.api.jobs import Completion
 from elo_exp.api.transport import DoubtfulError, RefusedError, UnreachableError
-from elo_exp.pipeline import replies
+from elo_exp.pipeline import judging
 from elo_exp.records import UserError
 from elo_exp.store import claims, ledger, single_flight
 from elo_exp.store.store import Store
@@ -257,7 +257,6 @@ class Client:
     cache = "measured"
     max_tokens = 20
     concurrency = 1
-    pause_seconds = 1.0
     expected_output_tokens = 1
     expected_hit_rate = 1.0
 
@@ -344,7 +343,7 @@ class Client:
         self._go.acquire()
         try:
             with Store(self._path) as store:
-                for reply in replies._pay_once(QUESTIONS, self, store):  # type: ignore[arg-type]
+                for reply in judging._paid(QUESTIONS, self, store):  # type: ignore[arg-type]
                     self.found[reply.key] = reply.text
         except BaseException as error:
             self.error = error

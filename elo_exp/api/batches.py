@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from elo_exp import progress
 from elo_exp.api.costs import NOT_COUNTED, is_counted
 from elo_exp.api.jobs import (
     GO_ON,
+    Api,
     Completion,
     Job,
     Message,
@@ -57,6 +57,7 @@ _TRANSIENT = {
 _ROWS = 256  # results in one transaction
 _READINGS = 5  # of a results file that is cut short
 _UNKNOWN_CHECKS = 10  # in vain, after which a batch is given up on
+_MOST_LOST = 5  # submissions in a row that do not arrive, after which the run stops
 _GRACE_SECONDS = 3600.0  # that a batch may run past its expiry
 
 R = TypeVar("R", bound=Record)
@@ -101,11 +102,9 @@ class Row:
     possibly_billed: bool = False
 
 
-class BatchApi(Protocol):
+class BatchApi(Api, Protocol):
     """A server of batches. Every question may raise UnreachableError, or UserError where the server
     refuses it."""
-
-    endpoint: str
 
     def create(self, nonce: str, requests: Mapping[str, Mapping[str, Any]]) -> str:
         """Submit requests by their custom ids; return the batch's id. Raises RefusedError or
@@ -121,7 +120,7 @@ class BatchApi(Protocol):
         """Yield all batches, newest first."""
 
     def cancel(self, batch_id: str) -> bool:
-        """Ask for a batch's end; False where it had ended, or is unknown."""
+        """Request a batch's end; False where it had ended, or is unknown."""
 
 
 @dataclass(kw_only=True)
@@ -132,23 +131,31 @@ class BatchSettings:
     quarantine_seconds: float
 
 
+class BatchModel(Model, Protocol):
+    api: BatchApi
+    batch_settings: BatchSettings
+
+
 @dataclass(kw_only=True)
 class _OpenBatch:
     """A batch of this process whose results are still to come.
 
     names   of its requests, by key
-    is_own  submitted by this process, and not taken over
+    worst   the most that each of its requests may cost, by key, if it is our own
     since   when the answer to its submission was lost, or when it was taken over, by our clock
+    doubt   why the answer to its submission was lost
     """
 
     batch: Batch
     names: Mapping[str, Mapping[str, Any]]
-    is_own: bool
     since: float
+    worst: Mapping[str, float]
+    doubt: str = ""
 
 
 class Batcher(Generic[R]):
-    """One process's batches. `failed` says, by key, why a job has no answer.
+    """One process's batches. `failed` says, by key, why a job has no answer; `hits`, whether an
+    answer read its prefix from the prompt cache.
 
     record  makes the records to be stored and passed on
     jobs    by key: all that this process has claimed
@@ -156,39 +163,52 @@ class Batcher(Generic[R]):
 
     def __init__(
         self,
-        api: BatchApi,
-        model: Model,
+        model: BatchModel,
         ledger: Ledger,
-        settings: BatchSettings,
         record: Recorder[R],
         jobs: Mapping[str, Job],
     ) -> None:
-        self._api = api
+        self._api = model.api
+        self._settings = model.batch_settings
+        self._budget = model.budget
         self._model = model
         self._ledger = ledger
-        self._budget = model.budget
         self._usage = ledger.store.usage
-        self._settings = settings
         self._record = record
         self._jobs = jobs
         self._clock = Clock()
         self._queue: deque[Job] = deque()
         self._open: dict[str, _OpenBatch] = {}  # by nonce
-        self._not_ours: set[str | None] = set()  # batches at the server
+        self._not_ours: set[str] = set()  # batches at the server
         self._n_vain_checks: Counter[str] = Counter()  # by the server's id
         self._n_attempts: Counter[str] = Counter()  # by key
+        self._n_lost, self._last_doubt = (
+            0,
+            "",
+        )  # submissions in a row that did not arrive
         self._answered: set[str] = set()
-        self._chunk_size = settings.chunk_size
-        self._interval = settings.poll_initial_seconds
+        self._chunk_size = self._settings.chunk_size
+        self._interval = self._settings.poll_initial_seconds
         self._not_before = 0.0  # the server has asked to wait until then
         self._started = self._clock.elapsed()
-        self._took: list[float] = []  # seconds from a batch's submission to its end
         self._last_error = ""  # that left a cost open
         self._has_warned = False  # of answers that do not say what they cost
         self.failed: dict[str, str] = {}
+        self.hits: dict[str, bool] = {}
         for batch in ledger.under_way():  # taken over from dead processes
-            if batch.endpoint == api.endpoint:
-                self._follow(batch)
+            if batch.endpoint == self._api.endpoint:
+                self._follow(batch, {})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is KeyboardInterrupt and self._open:
+            logger.warning(
+                "warning: %d batches stay under way on the server. The same command collects "
+                "them; to end them: experiment=store store.action=cancel",
+                len(self._open),
+            )
 
     def run(self, jobs: Sequence[Job], ttl: str | None) -> Iterator[R]:
         """Yield the answers to these jobs as they come, each committed, and those of batches that
@@ -202,7 +222,8 @@ class Batcher(Generic[R]):
         self._queue.extend(job for job in jobs if job.key not in done)
         wanted = {job.key for job in jobs}
         while not wanted.isdisjoint(self._in_flight()):
-            self._submit_what_fits(ttl)
+            while self._submit(ttl):
+                self._interval = self._settings.poll_initial_seconds
             yield from self._poll()
 
     def drain(self) -> Iterator[R]:
@@ -210,51 +231,32 @@ class Batcher(Generic[R]):
         while self._open:
             yield from self._poll()
 
-    def warn_of_open(self) -> None:
-        if self._open:
-            logger.warning(
-                "warning: %d batches stay under way on the server. The same command collects "
-                "them; to end them: experiment=store store.action=cancel",
-                len(self._open),
-            )
-
     def _in_flight(self) -> set[str]:
         queued = {job.key for job in self._queue}
         return queued.union(*(opened.names for opened in self._open.values()))
 
     # ---- submitting
 
-    def _submit_what_fits(self, ttl: str | None) -> None:
-        while self._queue and self._clock.elapsed() >= self._not_before:
-            check_lifeline()
-            jobs = list(islice(self._queue, self._chunk_size))
-            bodies = [self._model.params(job.request, ttl) for job in jobs]
-            worst = [
-                worst_dollars(self._model, body, ttl, batched=True) for body in bodies
-            ]
-            n = self._budget.fits(worst)
-            if n < len(jobs) and self._open:
-                return  # what is under way makes room when it is settled
-            if n == 0:
-                raise over_budget(self._model, worst[0], self._last_error)
-            if not self._submit(jobs[:n], bodies[:n], worst[:n], ttl):
-                return
-
-    def _submit(
-        self,
-        jobs: Sequence[Job],
-        bodies: Sequence[Mapping[str, Any]],
-        worst: Sequence[float],
-        ttl: str | None,
-    ) -> bool:
+    def _submit(self, ttl: str | None) -> bool:
         """Submit the first jobs of the queue; False where none of them has left."""
+        if not self._queue or self._clock.elapsed() < self._not_before:
+            return False
+        check_lifeline()
+        jobs = list(islice(self._queue, self._chunk_size))
+        bodies = [self._model.params(job.request, ttl) for job in jobs]
+        worst = [worst_dollars(self._model, body, ttl, batched=True) for body in bodies]
+        n = self._budget.fits(worst)
+        if n < len(jobs) and self._open:
+            return False  # what is under way makes room when it is settled
+        if n == 0:
+            raise over_budget(self._model, worst[0], self._last_error)
         try:
             newest = next(self._api.recent(), None)
         except UnreachableError as error:
             self._note_unreachable(error)
             return False
         batch = self._ledger.intend(
-            {job.key: job.names for job in jobs},
+            {job.key: job.names for job in jobs[:n]},
             worst,
             endpoint=self._api.endpoint,
             judge_model=self._model.model,
@@ -265,11 +267,14 @@ class Batcher(Generic[R]):
         if batch is None:
             return False
         sent = [self._queue.popleft() for _ in range(batch.size)]
-        opened = self._follow(batch, is_own=True)
+        opened = self._follow(
+            batch, dict(zip((job.key for job in sent), worst, strict=False))
+        )
         ids = [batch.custom_id(job.key) for job in sent]
-        requests = dict(zip(ids, bodies, strict=False))
         try:
-            batch_id = self._api.create(batch.nonce, requests)
+            batch_id = self._api.create(
+                batch.nonce, dict(zip(ids, bodies, strict=False))
+            )
         except RefusedError as refusal:
             self._abandon(opened, str(refusal))
             self._queue.extendleft(reversed(sent))
@@ -281,24 +286,19 @@ class Batcher(Generic[R]):
                 batch.size,
                 doubt,
             )
-            opened.since = self._clock.elapsed()  # not when it was begun
+            opened.since, opened.doubt = self._clock.elapsed(), str(doubt)
         else:
             self._accept(opened, batch_id)
-        self._interval = self._settings.poll_initial_seconds
         return True
 
     def _react_to(self, refusal: RefusedError, size: int) -> None:
         """Go on with smaller batches or later, or raise UserError."""
-        server = self._model.server
-        if why := fatal_reason(server, refusal):
+        if why := fatal_reason(self._model.server, refusal):
             raise UserError(f"{why} {GO_ON}")
         if refusal.status == 413 and size > 1:
             self._chunk_size = size // 2
-            logger.info(
-                "the server takes no batch of %d requests; going on with %d",
-                size,
-                self._chunk_size,
-            )
+            text = "the server takes no batch of %d requests; going on with %d"
+            logger.info(text, size, self._chunk_size)
         elif refusal.status == NO_CONNECTION:
             self._note_unreachable(refusal)
         elif refusal.status == 429:
@@ -307,20 +307,19 @@ class Batcher(Generic[R]):
             logger.info("the server asks to wait %.0f s before the next batch", wait)
         else:
             raise UserError(
-                f"{server} refuses the batch ({refusal.status}): {refusal}. {GO_ON}"
+                f"{self._model.server} refuses the batch ({refusal.status}): {refusal}. {GO_ON}"
             )
 
     def _note_unreachable(self, error: Exception) -> None:
         progress.note(f"{self._api.endpoint} cannot be reached ({error}); trying again")
 
-    def _follow(self, batch: Batch, *, is_own: bool = False) -> _OpenBatch:
-        opened = _OpenBatch(
+    def _follow(self, batch: Batch, worst: Mapping[str, float]) -> _OpenBatch:
+        opened = self._open[batch.nonce] = _OpenBatch(
             batch=batch,
             names=self._ledger.names(batch),
-            is_own=is_own,
             since=self._clock.elapsed(),
+            worst=worst,
         )
-        self._open[batch.nonce] = opened
         self._budget.reserve(batch.nonce, batch.reserve)
         return opened
 
@@ -328,6 +327,7 @@ class Batcher(Generic[R]):
         self._ledger.submitted(opened.batch, batch_id)
         opened.batch = replace(opened.batch, state="submitted", batch_id=batch_id)
         opened.since = self._clock.elapsed()
+        self._n_lost = 0
 
     def _abandon(self, opened: _OpenBatch, why: str) -> bool:
         """Give up what the server certainly does not have. False where another process has taken it
@@ -364,9 +364,21 @@ class Batcher(Generic[R]):
             raise UserError(
                 f"the account at {server} has run dry ({no_credit}). {GO_ON}"
             )
+        if self._n_lost >= _MOST_LOST:
+            raise UserError(
+                f"{self._n_lost} submissions in a row to {self._api.endpoint} got no answer and "
+                f"did not arrive; the last error: {self._last_doubt}. Is a login page or a proxy "
+                f"in between? {GO_ON}"
+            )
         stop_if_many(self.failed, len(self._jobs))
         if set(self._open) == before and (before or self._queue):
-            progress.note(self._state())
+            n_requests = sum(opened.batch.size for opened in self._open.values())
+            minutes = (self._clock.elapsed() - self._started) / 60
+            progress.note(
+                f"{n_requests:,} requests under way in {len(self._open)} "
+                f"batch{'es' * (len(self._open) != 1)}, {len(self._queue):,} to submit; "
+                f"{minutes:.0f} min, {self._budget.spent_of_cap} spent"
+            )
             jitter = random.uniform(0.8, 1.2)  # clients out of step
             self._clock.sleep(self._interval * jitter)
             self._interval = min(self._interval * 1.5, self._settings.poll_max_seconds)
@@ -376,7 +388,7 @@ class Batcher(Generic[R]):
         account has no money left."""
         if (job := self._jobs.get(key)) is None:
             return ""
-        is_anothers = not opened.is_own and row.outcome != CANCELLED
+        is_anothers = not opened.worst and row.outcome != CANCELLED
         if row.outcome is None or is_anothers:  # not tried yet in this run
             self._queue.append(job)
             return ""
@@ -394,9 +406,8 @@ class Batcher(Generic[R]):
 
     def _recover(self, opened: _OpenBatch) -> Iterator[tuple[str, Row]]:
         """Find it by its size and prove it by its nonce; or know that it can no longer arrive."""
-        waited = (
-            self._clock.elapsed() - opened.since
-        )  # before the search, which takes time
+        # before the search, which takes time
+        waited = self._clock.elapsed() - opened.since
         is_undecided = self._search(opened)
         is_over = waited > self._settings.quarantine_seconds
         if opened.batch.batch_id is not None or is_undecided or not is_over:
@@ -404,6 +415,8 @@ class Batcher(Generic[R]):
         why = "not accepted: it did not turn up within the quarantine"
         if self._abandon(opened, why):
             logger.info("a submission of %d requests did not arrive", opened.batch.size)
+            if opened.worst:
+                self._n_lost, self._last_doubt = self._n_lost + 1, opened.doubt
             for key in opened.names:
                 yield key, Row(custom_id=key, outcome=None)
 
@@ -499,10 +512,9 @@ class Batcher(Generic[R]):
                     row = Row(custom_id="", outcome=remote.rest)
                     yield from self._take_in(opened, dict.fromkeys(missing, row))
                 self._close(opened)
-                self._took.append(self._clock.wall() - opened.batch.created_at)
                 return
             self._clock.sleep(self._settings.poll_initial_seconds)
-        titles = [_title(opened.names[key]) for key in missing[:3]]
+        titles = [" ".join(map(str, opened.names[key].values())) for key in missing[:3]]
         raise UserError(
             f"batch {remote.batch_id}: {len(seen)} of {remote.n_rows} results can be read "
             f"({problem}). Missing: {', '.join(titles)}{', ...' * (len(missing) > 3)}. Nothing is "
@@ -563,6 +575,7 @@ class Batcher(Generic[R]):
         for key, row in rows.items():
             if row.message is not None:
                 completion = self._model.parse(row.message)
+                self.hits[key] = completion.usage.get("cache_read_tokens", 0) > 0
                 dollars[key] = self._dollars(batch, completion)
                 names = opened.names[key]
                 answers[key] = self._record(
@@ -573,50 +586,28 @@ class Batcher(Generic[R]):
             batch, outcomes, answers, now=self._clock.wall()
         )
         for key in new:
+            message = rows[key].message
             self._budget.spent += dollars.get(key, 0.0)
-            self._reserve_unknown(batch, key, rows[key])
+            is_silent = message is not None and not is_counted(message)
+            if is_silent or rows[key].possibly_billed:
+                self._reserve_unknown(opened, key)
+            if is_silent and not self._has_warned:
+                self._has_warned = True
+                logger.warning("warning: %s %s", self._model.server, NOT_COUNTED)
         yield from stored.items()
         by_user = self._ledger.find(batch.nonce).note == CANCELLED
-        for key, row in rows.items():
-            if key in new and row.message is None:
+        for key in new:
+            row = rows[key]
+            if row.message is None:
                 is_cancelled = by_user and row.outcome == "canceled"
                 yield key, replace(row, outcome=CANCELLED) if is_cancelled else row
 
-    def _reserve_unknown(self, batch: Batch, key: str, row: Row) -> None:
+    def _reserve_unknown(self, opened: _OpenBatch, key: str) -> None:
         """Keep in the budget the most that a row may have cost that does not say what it cost."""
-        if not row.possibly_billed and (row.message is None or is_counted(row.message)):
-            return
-        most = batch.reserve / batch.size
-        if job := self._jobs.get(key):
-            body = self._model.params(job.request, batch.ttl)
-            most = worst_dollars(self._model, body, batch.ttl, batched=True)
+        batch = opened.batch
+        most = opened.worst.get(key, batch.reserve / batch.size)
         self._budget.reserve(f"{batch.nonce} {key}", most)
         self._usage.dollars_at_most += most
-        if not self._has_warned and not row.possibly_billed:
-            self._has_warned = True
-            logger.warning("warning: %s %s", self._model.server, NOT_COUNTED)
-
-    # ---- progress
-
-    def _state(self) -> str:
-        batches = [opened.batch for opened in self._open.values()]
-        minutes = (self._clock.elapsed() - self._started) / 60
-        end = "expected within the hour"
-        if self._took and batches:
-            mean = sum(self._took) / len(self._took)
-            due = min(batch.created_at for batch in batches) + mean
-            local = time.localtime(max(self._clock.wall(), due))
-            end = f"expected at {time.strftime('%H:%M', local)}"
-        return (
-            f"{sum(batch.size for batch in batches):,} requests under way in {len(batches)} "
-            f"batch{'es' * (len(batches) != 1)}, {len(self._queue):,} to submit; "
-            f"{minutes:.0f} min, {self._budget.spent_of_cap} spent; {end}"
-        )
-
-
-def _title(names: Mapping[str, Any]) -> str:
-    parts = ("dimension", "prompt_id", "entrant_a", "entrant_b")
-    return " ".join(names[part] for part in parts if names.get(part))
 
 
 def _pay_again(batch: Batch) -> str:

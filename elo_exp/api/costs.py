@@ -246,15 +246,3 @@ class TokenEstimator:
         if self._n_chars:
             return n_chars * self._n_tokens / self._n_chars
         return n_chars / self._chars_per_token
-
-
-def sample(requests: Sequence[JudgeRequest], *, n_each: int) -> list[JudgeRequest]:
-    """So many requests of each prefix, spread evenly."""
-    by_prefix: dict[str, list[JudgeRequest]] = {}
-    for request in requests:
-        by_prefix.setdefault(request.system, []).append(request)
-    return [
-        one
-        for some in by_prefix.values()
-        for one in some[:: max(1, len(some) // n_each)][:n_each]
-    ]

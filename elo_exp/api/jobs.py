@@ -60,6 +60,9 @@ class Api(Protocol):
 class Model(Protocol):
     """What a judge or an entrant knows of its requests, and nothing of how they travel."""
 
+    api: Api
+    concurrency: int  # single requests at a time
+
     @property
     def model(self) -> str: ...
 

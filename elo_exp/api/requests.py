@@ -1,9 +1,9 @@
 """Single requests, some at a time: retried, never past a cap, every answer that arrives kept.
 
 The APIs know no idempotency: an answer that is lost on its way, or while this process is killed,
-may be paid for and gone, and its question is asked again. Each call is in the store before it
-leaves, so that every loss is counted at the most that it may have cost, which also stays reserved
-in the budget.
+may be paid for and gone, and its request is sent again. Each call is in the store before it leaves,
+so that every loss is counted at the most that it may have cost, which also stays reserved in the
+budget.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import logging
 import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Any, Generic, Self, TypeVar
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
 
 from elo_exp import progress
 from elo_exp.api.costs import NOT_COUNTED, is_counted
@@ -48,59 +49,46 @@ _FATAL = {401, 402, 403, 404}  # no other request will fare better
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 R = TypeVar("R", bound=Record)
-Send = Callable[[Mapping[str, Any]], Message]  # raises RefusedError or DoubtfulError
 
 
-class _Interrupt:
-    """Ctrl-C while answers are on their way waits until they have been handed over. A second one
-    does not wait."""
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Set an event at Ctrl-C, so that answers on their way are waited for; a second one raises
+    KeyboardInterrupt."""
+    is_wanted = threading.Event()
 
-    def __enter__(self) -> Self:
-        self.is_wanted = False
-        self._before = signal.getsignal(signal.SIGINT)
-        in_main = threading.current_thread() is threading.main_thread()
-        # None: the handler of somebody who is not Python
-        self._takes_it = in_main and self._before is not None
-        if self._takes_it:
-            signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._takes_it:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _note(self, *_: object) -> None:
-        if self.is_wanted:
+    def note(*_: object) -> None:
+        if is_wanted.is_set():
             raise KeyboardInterrupt
-        self.is_wanted = True
+        is_wanted.set()
         logger.info(
             "interrupted: waiting for the answers on their way; Ctrl-C again gives them up"
         )
+
+    before = signal.getsignal(signal.SIGINT)
+    # None: the handler of somebody who is not Python
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield is_wanted
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield is_wanted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class RequestPool(Generic[R]):
     """One process's single requests. `failed` says, by key, why a job has no answer.
 
-    send    turns the body of a request into the API's answer
     record  makes the records to be stored and passed on
     """
 
-    def __init__(
-        self,
-        send: Send,
-        model: Model,
-        claims: Claims,
-        record: Recorder[R],
-        *,
-        concurrency: int,
-    ) -> None:
-        self._send = send
+    def __init__(self, model: Model, claims: Claims, record: Recorder[R]) -> None:
         self._model = model
         self._claims = claims
         self._usage = claims.store.usage
         self._record = record
         self._budget = model.budget
-        self._concurrency = concurrency
         self._waiting: deque[tuple[Job, float]] = deque()  # with seconds of back-off
         self._running: dict[Future[Message], Job] = {}
         self._n_attempts: Counter[str] = Counter()
@@ -120,12 +108,12 @@ class RequestPool(Generic[R]):
         self._n_wanted += len(jobs)
         self._waiting.extend((job, 0.0) for job in jobs)
         with (
-            _Interrupt() as interrupt,
-            ThreadPoolExecutor(max_workers=self._concurrency) as pool,
+            _interrupts() as interrupt,
+            ThreadPoolExecutor(max_workers=self._model.concurrency) as pool,
         ):
             try:
-                while self._running or (self._waiting and not interrupt.is_wanted):
-                    if interrupt.is_wanted:
+                while self._running or (self._waiting and not interrupt.is_set()):
+                    if interrupt.is_set():
                         self._stop.set()
                     else:
                         self._fill(pool, ttl)
@@ -134,7 +122,7 @@ class RequestPool(Generic[R]):
                         yield from self._finish(future)
                     if 0 < self._budget.cap < float("inf"):
                         progress.note(f"{self._budget.spent_of_cap} spent")
-                if interrupt.is_wanted:
+                if interrupt.is_set():
                     raise KeyboardInterrupt
             except BaseException as error:
                 self._stop.set()
@@ -145,7 +133,7 @@ class RequestPool(Generic[R]):
 
     def _fill(self, pool: ThreadPoolExecutor, ttl: str | None) -> None:
         """Send what there are free workers and money for."""
-        while self._waiting and len(self._running) < self._concurrency:
+        while self._waiting and len(self._running) < self._model.concurrency:
             job, delay = self._waiting[0]
             body = self._model.params(job.request, ttl)
             reserve = worst_dollars(self._model, body, ttl, batched=False)
@@ -158,26 +146,22 @@ class RequestPool(Generic[R]):
             if self._claims.send(job.key, reserve):
                 self._reserves[job.key] = reserve
                 self._budget.reserve(job.key, reserve)
-                self._running[pool.submit(self._ask, body, delay)] = job
+                self._running[pool.submit(self._send, body, delay)] = job
 
-    def _ask(self, body: Mapping[str, Any], delay: float) -> Message:
+    def _send(self, body: Mapping[str, Any], delay: float) -> Message:
         """In a thread of its own, with no access to the store."""
         if self._stop.wait(delay) if delay else self._stop.is_set():
             raise RefusedError("interrupted before it was sent", status=429)
         check_lifeline()
-        return self._send(body)
+        return self._model.api.send(body)
 
     def _finish(self, future: Future[Message]) -> list[R]:
         """Keep an answer, or have the request sent again."""
         job, error = self._running[future], future.exception()
-        if error is None:
-            answers = self._keep(job, future.result())
-            del self._running[future]  # not before it is kept
-        else:
-            answers = []
-            del self._running[future]
-            if (delay := self._retry(job, error)) is not None:
-                self._waiting.append((job, delay))
+        answers = self._keep(job, future.result()) if error is None else []
+        del self._running[future]  # not before it is kept
+        if error is not None:
+            self._retry_or_fail(job, error)
         stop_if_many(self.failed, self._n_wanted)
         return answers
 
@@ -194,9 +178,8 @@ class RequestPool(Generic[R]):
                 else:
                     answers += self._keep(job, future.result())
             except UserError as error:
-                logger.warning(
-                    "warning: the answer to %s is not kept: %s", job.key, error
-                )
+                text = "warning: the answer to %s is not kept: %s"
+                logger.warning(text, job.key, error)
         return answers
 
     def _keep(self, job: Job, message: Message) -> list[R]:
@@ -226,23 +209,29 @@ class RequestPool(Generic[R]):
                 logger.warning("warning: %s %s", self._model.server, NOT_COUNTED)
         return [answer]
 
-    def _retry(self, job: Job, error: BaseException) -> float | None:
-        """The seconds after which it is sent again; None: it has failed. Raises UserError where no
-        other request will fare better."""
+    def _retry_or_fail(self, job: Job, error: BaseException) -> None:
+        """Have a request sent again later, or count it as failed. Raises UserError where no other
+        request will fare better."""
         self._n_attempts[job.key] += 1
-        n_attempts = self._n_attempts[job.key]
+        n_attempts, server = self._n_attempts[job.key], self._model.server
         self._release(job, error)
         if not isinstance(error, RefusedError | DoubtfulError):
             raise error
-        if why := self._fatal_reason(error, n_attempts):
+        wait = None
+        if isinstance(error, RefusedError):
+            wait = error.retry_after
+            if error.status in _FATAL:
+                raise UserError(f"{server} refuses ({error.status}): {error}. {GO_ON}")
+            if error.status == NO_CONNECTION and n_attempts >= MAX_ATTEMPTS:
+                raise UserError(f"{server} cannot be reached ({error}). {GO_ON}")
+        if why := fatal_reason(server, error):
             raise UserError(f"{why} {GO_ON}")
         is_transient = isinstance(error, DoubtfulError) or error.status in _TRANSIENT
-        if not is_transient or n_attempts >= MAX_ATTEMPTS:
+        if is_transient and n_attempts < MAX_ATTEMPTS:
+            back_off = _BACK_OFF_SECONDS * 2.0 ** (n_attempts - 1)
+            self._waiting.append((job, back_off if wait is None else wait))
+        else:
             self.failed[job.key] = str(error)
-            return None
-        asked = error.retry_after if isinstance(error, RefusedError) else None
-        back_off = _BACK_OFF_SECONDS * 2.0 ** (n_attempts - 1)
-        return back_off if asked is None else asked
 
     def _release(self, job: Job, error: BaseException | None = None) -> None:
         """The call has come to nothing; what it may have cost all the same stays counted."""
@@ -255,15 +244,3 @@ class RequestPool(Generic[R]):
             self._usage.lose(reserve)
         self._budget.release(job.key)
         self._claims.unsend(job.key, lost=self._last_error if is_lost else None)
-
-    def _fatal_reason(
-        self, error: RefusedError | DoubtfulError, n_attempts: int
-    ) -> str:
-        """Why nothing more is to be had from this server; empty where more may be."""
-        server = self._model.server
-        if isinstance(error, RefusedError):
-            if error.status in _FATAL:
-                return f"{server} refuses ({error.status}): {error}."
-            if error.status == NO_CONNECTION and n_attempts >= MAX_ATTEMPTS:
-                return f"{server} cannot be reached ({error})."
-        return fatal_reason(server, error)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from elo_exp.api.costs import Prices, entrant_budget
-from elo_exp.api.jobs import Api, Model
+from elo_exp.api.jobs import Model
 from elo_exp.records import ForcedLogprob, Prompt, Response
 from elo_exp.types import Count, Dollars
 
@@ -96,9 +96,6 @@ class Policy(OfflineEntrant, ModelEntrant, Protocol):
 @runtime_checkable
 class HostedEntrant(ModelEntrant, Model, Protocol):
     """An entrant behind an API: it builds requests and knows prices; pipeline and api send them."""
-
-    api: Api
-    concurrency: int  # requests at a time
 
     @property
     def may_bill(self) -> bool:

@@ -8,14 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from elo_exp.api.batches import BatchApi, BatchSettings
 from elo_exp.api.costs import Budget, TokenEstimator
-from elo_exp.api.jobs import Api, Model
+from elo_exp.api.jobs import Model
 from elo_exp.records import JudgeReply, JudgeRequest, UserError
 from elo_exp.store.store import Store
 from elo_exp.types import Count, Dollars, Positive
-
-
-class BatchingApi(Api, BatchApi, Protocol):
-    """An API that takes single messages and batches."""
 
 
 @runtime_checkable
@@ -54,10 +50,7 @@ class OfflineJudge(Judge, Protocol):
 class PaidJudge(Judge, Model, Protocol):
     """A judge behind an API: it builds requests and knows prices; pipeline and api send them."""
 
-    api: Api
     transport: str  # batches or messages
-    concurrency: int  # messages at a time
-    pause_seconds: float  # between looks at what other processes pay for
     # Prompt cache: measured, 1h, 5m or none; None: the server decides.
     cache: str | None
     estimator: TokenEstimator
@@ -75,7 +68,7 @@ class PaidJudge(Judge, Model, Protocol):
 class BatchJudge(PaidJudge, Protocol):
     """A judge whose API takes batches, chosen for this run or for an earlier one."""
 
-    api: BatchingApi
+    api: BatchApi
     batch_settings: BatchSettings
 
 

@@ -71,7 +71,6 @@ class ClaudeJudge(ApiJudge):
             poll_max_seconds=self.poll_max_seconds,
             quarantine_seconds=self.quarantine_seconds,
         )
-        self.pause_seconds = min(1.0, self.poll_initial_seconds)
         super().__post_init__()
 
     def _connect(self) -> AnthropicApi:

@@ -50,7 +50,6 @@ class OpenAiCompatibleJudge(ApiJudge):
 
     transport = "messages"
     cache = None  # the server's business
-    pause_seconds = 0.5
     expected_hit_rate = 0.0
 
     def __post_init__(self) -> None:

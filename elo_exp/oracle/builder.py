@@ -166,7 +166,7 @@ class LoggedDataBuilder:
 
     def answer_shard(self, i: int, n: int) -> str:
         """Answer and force the i-th of n shares of the prompts; return a summary."""
-        self._answer(pipeline.sharded(self.prompts, (i, n)))
+        self._answer(self.prompts[i::n])
         usage = self.store.usage
         n_stored = usage.responses_stored + usage.logprobs_stored
         stored = f", {n_stored} were in the store" if n_stored else ""

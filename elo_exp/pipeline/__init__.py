@@ -16,11 +16,12 @@ from elo_exp.pipeline.generating import (
     assume_responses,
     generate,
     needs_paid_answers,
-    sharded,
     stored_responses,
 )
 from elo_exp.pipeline.judging import (
+    ask,
     check_before_answers,
+    collect,
     judge_pairs,
     n_scored,
     other_judges,
@@ -28,8 +29,8 @@ from elo_exp.pipeline.judging import (
     plan_scores,
     score_responses,
 )
+from elo_exp.pipeline.paying import cancel
 from elo_exp.pipeline.planning import Plan, plan_table, spend
-from elo_exp.pipeline.replies import ask, cancel, collect
 
 __all__ = [
     "LogprobCheck",
@@ -53,7 +54,6 @@ __all__ = [
     "plan_scores",
     "plan_table",
     "score_responses",
-    "sharded",
     "spend",
     "stored_responses",
     "teacher_force",

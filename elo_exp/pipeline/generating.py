@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from elo_exp.api.jobs import Completion, Job, Message, summary
-from elo_exp.api.requests import RequestPool
+from elo_exp.api.jobs import Completion, Job, Message
 from elo_exp.data.pairing import Responses
 from elo_exp.entrants import (
     Entrant,
@@ -20,10 +19,10 @@ from elo_exp.entrants import (
     OfflineEntrant,
 )
 from elo_exp.files import utc_now
+from elo_exp.pipeline.paying import pay
 from elo_exp.progress import track
 from elo_exp.records import Prompt, Response, UserError, canonical_json, fingerprint
-from elo_exp.store.claims import Claims
-from elo_exp.store.single_flight import get_or_create, share
+from elo_exp.store.single_flight import get_or_create
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -32,7 +31,6 @@ E = TypeVar("E", bound=Entrant)
 R = TypeVar("R")
 
 _CHUNK = 64  # free answers in one transaction
-_PAUSE_SECONDS = 1.0  # between looks at what other processes pay for
 _NAMED = 3  # missing answers that an error names
 _CHARS_PER_TOKEN = 4  # of English, in an answer that is assumed
 _FINISH_REASONS = {
@@ -55,7 +53,7 @@ def generate(
     Raises UserError where some are missing, unless `allow_missing`.
     """
     keys = {name: _keys(name, entrant, prompts) for name, entrant in entrants.items()}
-    found = by_load(
+    responses = by_load(
         entrants,
         lambda name: _answers(name, entrants[name], prompts, keys[name], store),
     )
@@ -65,7 +63,7 @@ def generate(
         usage.responses_generated,
         usage.responses_stored,
     )
-    return _complete(found, prompts, allow_missing)
+    return _complete(responses, prompts, allow_missing)
 
 
 def by_load(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]:
@@ -89,27 +87,21 @@ def by_load(entrants: Mapping[str, E], work: Callable[[str], R]) -> dict[str, R]
 
 
 def _complete(
-    found: Mapping[str, Mapping[str, Response]],
+    responses: Mapping[str, Mapping[str, Response]],
     prompts: Sequence[Prompt],
     allow_missing: bool,
 ) -> Responses:
     """The responses in the order of the prompts. Raises UserError where some are missing."""
+    ids = [prompt.prompt_id for prompt in prompts]
     missing = [
-        f"{name} on {prompt.prompt_id}"
-        for name, responses in found.items()
-        for prompt in prompts
-        if prompt.prompt_id not in responses
+        f"{name} on {i}"
+        for name, some in responses.items()
+        for i in ids
+        if i not in some
     ]
-    if missing:
-        n_wanted = len(found) * len(prompts)
-        report_missing("responses", missing, n_wanted, allow_missing)
+    report_missing("responses", missing, len(responses) * len(ids), allow_missing)
     return {
-        name: {
-            prompt.prompt_id: responses[prompt.prompt_id]
-            for prompt in prompts
-            if prompt.prompt_id in responses
-        }
-        for name, responses in found.items()
+        name: {i: some[i] for i in ids if i in some} for name, some in responses.items()
     }
 
 
@@ -126,6 +118,8 @@ def report_missing(
     missing  a name each, which starts with the entrant or dimension to count them by
     hint     what the user can do
     """
+    if not missing:
+        return
     by_owner = Counter(name.split()[0] for name in missing)
     counts = ", ".join(f"{owner} {n}" for owner, n in sorted(by_owner.items()))
     named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
@@ -143,36 +137,40 @@ def _answers(
     store: Store,
 ) -> dict[str, Response]:
     """The entrant's responses by prompt_id; new ones are stored before they are returned."""
-    usage = store.usage
+    usage, n_before = store.usage, store.usage.responses_generated
     stored = store.get(Response, list(keys.values()))
     wanted = {keys[p.prompt_id]: p for p in prompts if keys[p.prompt_id] not in stored}
-    found = {response.prompt_id: response for response in stored.values()}
-    n_before = usage.responses_generated
-    for response in track(
-        _made(entrant, wanted, store), label=f"answering: {name}", total=len(wanted)
-    ):
-        found[response.prompt_id] = _as_stored(response)
+    responses = {response.prompt_id: response for response in stored.values()}
+    new = _new(entrant, wanted, store)
+    for response in track(new, label=f"answering: {name}", total=len(wanted)):
+        responses[response.prompt_id] = _as_stored(response)
     # What other processes have made meanwhile counts as stored.
     usage.responses_wanted += len(prompts)
-    usage.responses_stored += len(found) - (usage.responses_generated - n_before)
+    usage.responses_stored += len(responses) - (usage.responses_generated - n_before)
     if isinstance(entrant, HostedEntrant):
-        new = [found[p.prompt_id] for p in wanted.values() if p.prompt_id in found]
-        usage.responses_unpriced += sum("dollars" not in r.diagnostics for r in new)
-    if n_cut := sum(response.finish_reason == "length" for response in found.values()):
-        logger.info(
-            "%s: %d of %d answers are cut off at their limit and judged so",
-            name,
-            n_cut,
-            len(found),
+        usage.responses_unpriced += sum(
+            p.prompt_id in responses
+            and "dollars" not in responses[p.prompt_id].diagnostics
+            for p in wanted.values()
         )
-    return found
+        if entrant.budget.spent:
+            logger.info("entrant %s: spent $%.4f", name, entrant.budget.spent)
+    counts = Counter(r.finish_reason for r in responses.values())
+    counts["empty"] = sum(not r.response_text.strip() for r in responses.values())
+    kinds = {"length": "cut off at their limit", "refusal": "refused", "empty": "empty"}
+    if odd := [
+        f"{counts[kind]} {words}" for kind, words in kinds.items() if counts[kind]
+    ]:
+        text = "warning: %s: of %d answers %s; they are judged as they are"
+        logger.warning(text, name, len(responses), ", ".join(odd))
+    return responses
 
 
 def _as_stored(response: Response) -> Response:
     return Response.from_dict(json.loads(canonical_json(response.to_dict())))
 
 
-def _made(
+def _new(
     entrant: Entrant, wanted: Mapping[str, Prompt], store: Store
 ) -> Iterator[Response]:
     """New responses to prompts by key.
@@ -185,7 +183,22 @@ def _made(
         return keys[response.prompt_id]
 
     if isinstance(entrant, HostedEntrant):
-        return _pay_once(wanted, entrant, store, key=key)
+        if wanted:
+            entrant.preflight()
+        about = {"entrant_id": entrant.entrant_id}
+        jobs = {
+            key: Job(key=key, names={**about, "prompt_id": p.prompt_id}, request=p)
+            for key, p in wanted.items()
+        }
+        return pay(
+            jobs,
+            entrant,
+            store,
+            record=Response,
+            key=key,
+            make=_response,
+            what="responses",
+        )
     assert isinstance(entrant, OfflineEntrant)
     if isinstance(entrant, ModelEntrant):
         return get_or_create(
@@ -207,61 +220,6 @@ def _unpaid(response: Response) -> Response:
     return dataclasses.replace(response, diagnostics=diagnostics)
 
 
-# Entrants behind an API
-
-
-def _pay_once(
-    wanted: Mapping[str, Prompt],
-    entrant: HostedEntrant,
-    store: Store,
-    *,
-    key: Callable[[Response], str],
-) -> Iterator[Response]:
-    failed: dict[str, str] = {}
-
-    def pay(mine: Mapping[str, Prompt], claims: Claims) -> Iterator[Response]:
-        if not mine:
-            return
-        entrant.preflight()
-        jobs = [
-            Job(
-                key=key,
-                names={
-                    "entrant_id": entrant.entrant_id,
-                    "prompt_id": prompt.prompt_id,
-                },
-                request=prompt,
-            )
-            for key, prompt in mine.items()
-        ]
-        pool = RequestPool(
-            entrant.api.send,
-            entrant,
-            claims,
-            _response,
-            concurrency=entrant.concurrency,
-        )
-        counts = Counter[str]()
-        for response in pool.run(jobs, None):
-            counts["answers"] += 1
-            counts["refused"] += response.finish_reason == "refusal"
-            counts["empty"] += not response.response_text.strip()
-            yield response
-        failed.update(pool.failed)
-        _report(entrant, counts, pool.failed)
-
-    return share(
-        wanted,
-        store,
-        record=Response,
-        key=key,
-        make=pay,
-        failed=failed,
-        what="responses",
-        pause_seconds=_PAUSE_SECONDS,
-    )
-
-
 def _response(
     _: str,
     names: Mapping[str, Any],
@@ -281,23 +239,7 @@ def _response(
     )
 
 
-def _report(
-    entrant: HostedEntrant, counts: Counter[str], failed: Mapping[str, str]
-) -> None:
-    name = entrant.entrant_id
-    kinds = [kind for kind in ("refused", "empty") if counts[kind]]
-    if kinds:
-        odd = ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
-        logger.warning(
-            "warning: entrant %s: of %d answers %s", name, counts["answers"], odd
-        )
-    if entrant.budget.spent:
-        logger.info("entrant %s: spent $%.4f", name, entrant.budget.spent)
-    if failed:
-        logger.warning("warning: entrant %s: %s", name, summary(failed))
-
-
-# Without asking a model
+# Without a new answer
 
 
 def assume_responses(
@@ -311,68 +253,55 @@ def assume_responses(
     """Return responses for a plan: stored ones, and placeholders for what models have not answered.
 
     A placeholder has the mean length of the model's stored answers, or, where there are none, the
-    model's limit; with `at_least` one character. No model is asked; answers of other entrants are
+    model's limit; with `at_least` one character. No model answers; answers of other entrants are
     neither stored nor counted. Raises UserError where some are missing, unless `allow_missing`.
     """
-    found: dict[str, dict[str, Response]] = {}
+    assumed: dict[str, dict[str, Response]] = {}
     notes: dict[str, list[str]] = {}  # the names of the entrants that each is about
     for name, entrant in entrants.items():
+        responses = assumed[name] = {}
         try:
-            stored = store.get(Response, list(_keys(name, entrant, prompts).values()))
-        except UserError as error:
+            responses |= stored_responses(prompts, {name: entrant}, store)[name]
+        except UserError as error:  # a plan needs no model
             if not isinstance(entrant, ModelEntrant):
                 raise
-            stored = {}  # a plan needs no model
             reason = str(error).partition(". ")[0]
             note = f"no answer counts as stored, as its model is not here ({reason})"
             notes.setdefault(note, []).append(name)
-        responses = found[name] = {r.prompt_id: r for r in stored.values()}
         missing = [prompt for prompt in prompts if prompt.prompt_id not in responses]
         if missing and isinstance(entrant, ModelEntrant):
-            lengths = [len(response.response_text) for response in stored.values()]
-            longest = _CHARS_PER_TOKEN * entrant.max_answer_tokens
-            unknown = 1 if at_least else longest
-            n_chars = sum(lengths) // len(lengths) if lengths else unknown
+            lengths = [len(response.response_text) for response in responses.values()]
+            n_chars = 1 if at_least else _CHARS_PER_TOKEN * entrant.max_answer_tokens
+            if lengths:
+                n_chars = sum(lengths) // len(lengths)
             if not at_least:
                 note = f"{len(missing)} missing answers are assumed to have {n_chars} characters"
                 notes.setdefault(note, []).append(name)
-            for prompt in missing:
-                responses[prompt.prompt_id] = _placeholder(name, prompt, n_chars)
+            for prompt in missing:  # each unlike any other
+                text = f"{name} on {prompt.prompt_id}: " + "as it may say " * n_chars
+                responses[prompt.prompt_id] = Response(
+                    entrant_id=name,
+                    prompt_id=prompt.prompt_id,
+                    response_text=text[:n_chars],
+                )
         elif missing:
             assert isinstance(entrant, OfflineEntrant)
             for response in entrant.generate(missing):
                 responses[response.prompt_id] = _as_stored(response)
     for note, names in notes.items():
         logger.info("%s: %s", ", ".join(names), note)
-    return _complete(found, prompts, allow_missing)
-
-
-def _placeholder(name: str, prompt: Prompt, n_chars: int) -> Response:
-    """A response of this length, unlike any other."""
-    text = f"{name} on {prompt.prompt_id}: " + "as it may say " * n_chars
-    return Response(
-        entrant_id=name, prompt_id=prompt.prompt_id, response_text=text[:n_chars]
-    )
-
-
-def sharded(prompts: Sequence[Prompt], shard: tuple[int, int]) -> list[Prompt]:
-    """Return every n-th of the prompts, the share of process i of n."""
-    i, n = shard
-    return list(prompts[i::n])
+    return _complete(assumed, prompts, allow_missing)
 
 
 def stored_responses(
     prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store
 ) -> dict[str, dict[str, Response]]:
     """Return the stored responses by entrant and prompt_id."""
-    found = {}
+    responses = {}
     for name, entrant in entrants.items():
-        keys = _keys(name, entrant, prompts)
-        stored = store.get(Response, list(keys.values()))
-        found[name] = {
-            prompt_id: stored[key] for prompt_id, key in keys.items() if key in stored
-        }
-    return found
+        stored = store.get(Response, list(_keys(name, entrant, prompts).values()))
+        responses[name] = {r.prompt_id: r for r in stored.values()}
+    return responses
 
 
 def needs_paid_answers(
@@ -391,8 +320,8 @@ def all_generated(
     prompts: Sequence[Prompt], entrants: Mapping[str, Entrant], store: Store
 ) -> bool:
     """Whether the store has every entrant's response to every prompt."""
-    found = stored_responses(prompts, entrants, store)
-    return all(len(responses) == len(prompts) for responses in found.values())
+    stored = stored_responses(prompts, entrants, store)
+    return all(len(responses) == len(prompts) for responses in stored.values())
 
 
 def _keys(name: str, entrant: Entrant, prompts: Sequence[Prompt]) -> dict[str, str]:

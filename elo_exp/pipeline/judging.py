@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from elo_exp.api.jobs import Completion, Job, Message
 from elo_exp.data.pairing import reconcile
 from elo_exp.data.rubrics import Rubric
 from elo_exp.data.scoring import ScoreRubric
-from elo_exp.judges import Judge
-from elo_exp.pipeline.planning import Plan, plan_table
-from elo_exp.pipeline.replies import ask, plan_replies
+from elo_exp.files import utc_now
+from elo_exp.judges import BatchJudge, Judge, OfflineJudge, PaidJudge
+from elo_exp.pipeline import paying
+from elo_exp.pipeline.generating import report_missing
+from elo_exp.pipeline.planning import Plan, plan, plan_table, spend
+from elo_exp.progress import track
 from elo_exp.records import (
     Comparison,
     Item,
@@ -23,6 +30,7 @@ from elo_exp.records import (
     UserError,
     fingerprint,
 )
+from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -265,3 +273,131 @@ def _score_requests(
         rubric.request(item, judge=identity.key, key_fields=identity.key_fields)
         for item in items
     ]
+
+
+# Replies, by whichever rubric
+
+
+def ask(
+    requests: Sequence[JudgeRequest],
+    judge: Judge,
+    store: Store,
+    *,
+    stored_only: bool = False,
+    allow_missing: bool = False,
+    what: str = "verdicts",
+) -> dict[str, JudgeReply]:
+    """Return the replies by key, stored ones and new ones; equal requests are made once.
+
+    The plan is shown before a judge is paid. Raises UserError where its budget is too small, and
+    where replies are missing, unless that is allowed or only the store is to be read.
+
+    what  plural noun for what the replies hold
+    """
+    unique = {request.key: request for request in requests}
+    replies = store.get(JudgeReply, list(unique))
+    usage, n_stored, n_before = store.usage, len(replies), store.usage.judge_calls
+    usage.verdicts_wanted += len(requests)
+    usage.verdicts_distinct += len(unique)
+    usage.verdicts_stored += n_stored
+    wanted = [request for key, request in unique.items() if key not in replies]
+    if stored_only:
+        wanted = []
+    new: Iterator[JudgeReply] = iter(())
+    if wanted and isinstance(judge, PaidJudge):
+        under_way = Ledger(store).pending()
+        if any(request.key not in under_way for request in wanted):
+            judge.preflight()
+        expected = plan(requests, judge, replies, under_way)
+        logger.info("%s", plan_table(expected))
+        expected.check(usage)
+        new = _paid(wanted, judge, store)
+    elif isinstance(judge, OfflineJudge):
+        new = judge.answer(wanted, store)
+    for reply in track(new, label=f"judging: {judge.model}", total=len(wanted)):
+        # The store has the whole message.
+        replies[reply.key] = dataclasses.replace(reply, message=None)
+    logger.info(
+        "%s: %s queries (%s distinct): %s new from %s, %s stored",
+        what, f"{len(requests):,}", f"{len(unique):,}", f"{usage.judge_calls - n_before:,}",
+        judge.model, f"{n_stored:,}",
+    )  # fmt: skip
+    if usage.dollars_at_most:
+        logger.info("%s", spend(usage))
+    missing = [_name(r.subject) for r in requests if r.key not in replies]
+    usage.verdicts_missing += len(missing)
+    again = "Ask again with the same command"
+    report_missing(
+        what,
+        missing,
+        len(requests),
+        allow_missing or stored_only,
+        hint=again if isinstance(judge, PaidJudge) else "Supply them",
+    )
+    return replies
+
+
+def _name(subject: Comparison | Item) -> str:
+    if isinstance(subject, Item):
+        return f"{subject.entrant_id} on {subject.prompt_id}"
+    return f"{subject.dimension} {subject.prompt_id} {' v '.join(subject.entrants)}"
+
+
+def _paid(
+    requests: Sequence[JudgeRequest], judge: PaidJudge, store: Store
+) -> Iterator[JudgeReply]:
+    jobs = {
+        request.key: Job(
+            key=request.key,
+            names={**request.names, "judge_model": judge.model},
+            request=request,
+            prefix=request.system,
+        )
+        for request in requests
+    }
+    return paying.pay(
+        jobs,
+        judge,
+        store,
+        record=JudgeReply,
+        key=lambda reply: reply.key,
+        make=_reply,
+        what="answers",
+    )
+
+
+def _reply(
+    key: str,
+    names: Mapping[str, Any],
+    completion: Completion,
+    dollars: float | None,
+    message: Message,
+) -> JudgeReply:
+    answer = {
+        "key": key,
+        "text": completion.text,
+        "stop_reason": completion.stop_reason,
+        "usage": completion.usage,
+        "dollars": dollars or 0.0,
+        "timestamp": utc_now(),
+        "message": json.dumps(message),
+    }
+    return JudgeReply.from_dict({**names, **answer})
+
+
+def collect(judge: BatchJudge, store: Store) -> None:
+    """Wait for the batches under way and store their replies; submit nothing."""
+    paying.collect(judge, store, _reply)
+
+
+def plan_replies(
+    requests: Sequence[JudgeRequest],
+    judge: Judge,
+    store: Store,
+    *,
+    stored_only: bool = False,
+) -> Plan:
+    """Plan what `ask` would ask and pay."""
+    stored = store.get(JudgeReply, list({request.key for request in requests}))
+    under_way = Ledger(store).pending()
+    return plan(requests, judge, stored, under_way, stored_only=stored_only)

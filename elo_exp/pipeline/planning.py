@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import io
+import dataclasses
 import logging
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from elo_exp.analysis.power import minimum_detectable_difference
-from elo_exp.api.costs import PER_MILLION, money, sample
+from elo_exp.api.costs import PER_MILLION, money
 from elo_exp.api.transport import UnreachableError
+from elo_exp.console import text_table
 from elo_exp.judges import Judge, PaidJudge
-from elo_exp.records import Comparison, Item, JudgeRequest, UserError
-from elo_exp.store.usage import Usage
+from elo_exp.records import Item, JudgeRequest, UserError
+from elo_exp.store.usage import Usage, paid
 
 logger = logging.getLogger(__name__)
 
 _COUNTED = 3  # requests of each prefix whose tokens the API is asked to count
+_CACHES = {"5m": "the 5-minute cache", "1h": "the 1-hour cache"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +39,13 @@ def estimate(requests: Sequence[JudgeRequest], judge: PaidJudge) -> Estimate:
 
     Where the API counts tokens free of charge, it counts a sample, and the others are scaled.
     """
-    if requests and (counter := judge.token_counter()) is not None:
-        _fit(judge, requests, counter)
+    _count_tokens(requests, judge)
     predict, prices = judge.estimator.predict, judge.prices_of(judge.model)
     assert prices is not None
     n_prefix = sum(predict(len(request.system)) for request in requests)
     n_user = sum(predict(request.n_chars) for request in requests) - n_prefix
     n_output = len(requests) * judge.expected_output_tokens
-    ttl = first_ttl(requests, judge)
+    ttl, _ = first_ttl(requests, judge)
     hit_rate = judge.expected_hit_rate if ttl else 0.0
     prefix = hit_rate * prices.cache_read + (1 - hit_rate) * prices.write(ttl)
     rest = n_user * prices.input + n_output * prices.output
@@ -58,37 +59,73 @@ def estimate(requests: Sequence[JudgeRequest], judge: PaidJudge) -> Estimate:
     )
 
 
-def _fit(
-    judge: PaidJudge,
-    requests: Sequence[JudgeRequest],
-    counter: Callable[[Mapping[str, Any]], int],
-) -> None:
-    some = sample(requests, n_each=_COUNTED)
+def _count_tokens(requests: Sequence[JudgeRequest], judge: PaidJudge) -> None:
+    """Fit the estimator to some requests of each prefix, spread evenly."""
+    count = judge.token_counter()
+    if not requests or count is None:
+        return
+    by_prefix = defaultdict(list)
+    for request in requests:
+        by_prefix[request.system].append(request)
+    sample: list[JudgeRequest] = []
+    for some in by_prefix.values():
+        sample += some[:: max(1, len(some) // _COUNTED)][:_COUNTED]
     try:
-        n_tokens = sum(counter(judge.params(request, None)) for request in some)
+        n_tokens = sum(count(judge.params(request, None)) for request in sample)
     except (UnreachableError, UserError) as error:
         logger.warning(
             "warning: the API does not count tokens now (%s); they are estimated", error
         )
     else:
-        judge.estimator.fit(some, n_tokens)
+        judge.estimator.fit(sample, n_tokens)
 
 
-def first_ttl(requests: Sequence[JudgeRequest], judge: PaidJudge) -> str | None:
-    """Return the time to live to request of the prompt cache at first; None where it cannot pay.
+def first_ttl(
+    requests: Sequence[JudgeRequest], judge: PaidJudge
+) -> tuple[str | None, str | None]:
+    """Return the time to live to request of the prompt cache at first, and the reason for the
+    report; None where a cache cannot pay.
 
     A cache that is to be measured begins with an hour in batches, and with 5 minutes in single
     messages, which follow each other closely.
     """
     prices = judge.prices_of(judge.model)
-    if judge.cache in (None, "none") or prices is None:
-        return None
+    if judge.cache is None or prices is None:
+        return None, None
+    if judge.cache == "none":
+        return None, "none: so it was chosen"
     n_chars = max((len(request.system) for request in requests), default=0)
-    if judge.estimator.predict(n_chars) < prices.min_cacheable_tokens:
-        return None
-    if judge.cache == "measured":
-        return "1h" if judge.transport == "batches" else "5m"
-    return judge.cache
+    least = prices.min_cacheable_tokens
+    if judge.estimator.predict(n_chars) < least:
+        return (
+            None,
+            f"none: {judge.model} caches no prefix of fewer than {least} tokens",
+        )
+    ttl = judge.cache
+    if ttl == "measured":
+        ttl = "1h" if judge.transport == "batches" else "5m"
+    return ttl, f"{_CACHES[ttl]} ({ttl}), not measured"
+
+
+def measured_ttl(
+    hits: Sequence[bool], judge: PaidJudge, ttl: str
+) -> tuple[str | None, str]:
+    """Return the time to live that a measured share of cache hits pays for, and the reason; warn
+    where it is less than `ttl`."""
+    hit_rate = sum(hits) / len(hits)
+    prices = judge.prices_of(judge.model)
+    decided = prices.best_ttl(hit_rate) if prices else None
+    cache = _CACHES[decided] if decided else "no cache from here on"
+    why = (
+        f"{cache}: {hit_rate:.0%} of {len(hits)} requests found the prefix in the cache"
+    )
+    if decided == ttl:
+        logger.info("prompt cache: %s", why)
+    else:
+        logger.warning(
+            "warning: prompt cache: %s. Fewer than the %s cache pays for.", why, ttl
+        )
+    return decided, why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,18 +190,16 @@ class Plan:
         what, fewer = "verdicts", "judging.limit_pairs=N"
         if self.of_scores:
             what, fewer = "scores", "oracle.n_prompts=N"
+        before = ""
+        if usage is None or not usage.responses_unpriced:
+            before = "Nothing was spent."
+        if usage is not None and (dollars := paid(dataclasses.asdict(usage))):
+            before = f"${dollars:.4f} was spent before."
         raise UserError(
             f"{self.budget_setting}: {self.new} {what} by {self.judge_model} are expected to cost "
             f"${self.dollars:.4f}, and the cap is ${self.budget_usd:.4f}{spent}. Raise it with "
-            f"{self.budget_setting}=..., or judge fewer: {fewer}. "
-            f"{hint}{_spent_before(usage or Usage())}".rstrip()
+            f"{self.budget_setting}=..., or judge fewer: {fewer}. {hint}{before}".rstrip()
         )
-
-
-def _spent_before(usage: Usage) -> str:
-    if spent := usage.dollars + sum(usage.dollars_by_entrant.values()):
-        return f"${spent:.4f} was spent before."
-    return "" if usage.responses_unpriced else "Nothing was spent."
 
 
 def plan(
@@ -209,11 +244,15 @@ def _row(
     asked = [] if stored_only else missing
     new = [request for request in asked if request.key not in under_way]
     subjects = [request.subject for request in requests]
+    units = {
+        (s.prompt_id, frozenset(s.entrants), s.draw_idx if isinstance(s, Item) else 0)
+        for s in subjects
+    }
     return PlanRow(
         dimension=subjects[0].dimension,
         n_prompts=len({subject.prompt_id for subject in subjects}),
         n_entrants=len({name for subject in subjects for name in subject.entrants}),
-        pairs=len({_unordered(subject) for subject in subjects}),
+        pairs=len(units),
         queries=len(requests),
         stored=len(unique) - len(missing),
         under_way=len(asked) - len(new),
@@ -223,62 +262,40 @@ def _row(
     )
 
 
-def _unordered(subject: Comparison | Item) -> tuple[Hashable, ...]:
-    draw_idx = subject.draw_idx if isinstance(subject, Item) else 0
-    return subject.prompt_id, frozenset(subject.entrants), draw_idx
-
-
 # As text
 
 
 def plan_table(plan: Plan) -> str:
     """Format a plan: a line for each dimension, their total, and notes."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(file=io.StringIO(), width=160, markup=False, highlight=False)
-    columns = ["responses" if plan.of_scores else "pairs", "queries", "stored", "new"]
-    columns += ["tokens in", "out", "$ expected", "$ plain"]
-    total = [sum(some) for some in zip(*map(_numbers, plan.rows), strict=True)]
-    table = Table(box=SIMPLE_HEAD, show_footer=len(plan.rows) > 1)
-    table.add_column("dimension", "total", no_wrap=True)
-    for name, cell in zip(columns, _cells(total) or [""] * 8, strict=True):
-        table.add_column(name, cell, justify="right", no_wrap=True)
+    head = ["dimension", "responses" if plan.of_scores else "pairs", "queries"]
+    head += ["stored", "new", "tokens in", "out", "$ expected", "$ plain"]
+    rows = [[row.dimension, *_cells([row])] for row in plan.rows]
     if not plan.of_scores:
-        table.add_column("detects", justify="right", no_wrap=True)
-    for row in plan.rows:
-        points = minimum_detectable_difference(row.n_prompts, row.n_entrants)
-        detects = f"{points:.0f} Elo" if math.isfinite(points) else "-"
-        cells = [row.dimension, *_cells(_numbers(row)), detects]
-        table.add_row(*cells[: len(table.columns)])
-    with console.capture() as capture:
-        console.print(f"plan: judge {plan.judge_model}, {_cost_basis(plan)}")
-        console.print(table)
-        for note in _notes(plan):
-            console.print(f"  {note}", soft_wrap=True)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+        head.append("detects")
+        for cells, row in zip(rows, plan.rows, strict=True):
+            points = minimum_detectable_difference(row.n_prompts, row.n_entrants)
+            cells.append(f"{points:.0f} Elo" if math.isfinite(points) else "-")
+    if len(rows) > 1:
+        rows.append(["total", *_cells(plan.rows)])
+    cost = "which costs nothing"
+    if plan.budget_usd is not None:
+        counted = max((row.estimate.counted for row in plan.rows), default=0)
+        by = f"scaled from {counted} that the API counted"
+        tokens = by if counted else "estimated from the length"
+        cost = f"cap {money(plan.budget_usd)} ({plan.budget_setting}), tokens {tokens}"
+    lines = [f"plan: judge {plan.judge_model}, {cost}", text_table(head, rows)]
+    return "\n".join([*lines, *(f"  {note}" for note in _notes(plan))])
 
 
-def _numbers(row: PlanRow) -> list[float]:
-    made = row.estimate
-    counts = [row.pairs, row.queries, row.stored, row.new]
-    tokens = [made.input_tokens, made.output_tokens]
-    return [*counts, *tokens, made.dollars, made.dollars_plain]
-
-
-def _cells(numbers: Sequence[float]) -> list[str]:
-    return [f"{n:,}" if i < 6 else f"{n:,.2f}" for i, n in enumerate(numbers)]
-
-
-def _cost_basis(plan: Plan) -> str:
-    if plan.budget_usd is None:
-        return "which costs nothing"
-    counted = max((row.estimate.counted for row in plan.rows), default=0)
-    tokens = "estimated from the length"
-    if counted:
-        tokens = f"scaled from {counted} that the API counted"
-    return f"cap {money(plan.budget_usd)} ({plan.budget_setting}), tokens {tokens}"
+def _cells(rows: Sequence[PlanRow]) -> list[str]:
+    """The sums of some rows."""
+    counts = [
+        (row.pairs, row.queries, row.stored, row.new, row.estimate.input_tokens,
+         row.estimate.output_tokens) for row in rows
+    ]  # fmt: skip
+    dollars = [(row.estimate.dollars, row.estimate.dollars_plain) for row in rows]
+    sums = [f"{sum(column):,}" for column in zip(*counts, strict=True)]
+    return sums + [f"{sum(column):,.2f}" for column in zip(*dollars, strict=True)]
 
 
 def _notes(plan: Plan) -> Iterator[str]:

@@ -11,6 +11,8 @@ from elo_exp.records import Record
 from elo_exp.store.claims import Claims
 from elo_exp.store.store import Store
 
+PAUSE_SECONDS = 1.0  # between two looks at what another process is making
+
 R = TypeVar("R", bound=Record)
 Wanted = TypeVar("Wanted")
 
@@ -25,7 +27,6 @@ def share(
     failed: Collection[str],
     what: str,
     endpoint: str | None = None,
-    pause_seconds: float = 1.0,
 ) -> Iterator[R]:
     """Claim and make what nobody else is making, then wait for the others. What a dead process has
     left is made here.
@@ -36,7 +37,6 @@ def share(
     what           plural noun for the answers
     endpoint       of the batches that may have been left under way; None for answers without
                    batches
-    pause_seconds  between two looks at what another process is making
     """
     if not wanted:
         return
@@ -58,7 +58,7 @@ def share(
             if waiting:
                 holders = claims.holders(list(waiting))
                 note(f"waiting for {len(waiting)} {what} that others make: {holders}")
-                time.sleep(pause_seconds)
+                time.sleep(PAUSE_SECONDS)
 
 
 def get_or_create(

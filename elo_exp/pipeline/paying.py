@@ -1,0 +1,178 @@
+"""Answers of judges and entrants behind an API: each is paid for once, by one process.
+
+From `pay` to the wire a reader passes api/batches or api/requests, then the provider's module.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from elo_exp.api.batches import Batcher
+from elo_exp.api.jobs import Job, Recorder, summary
+from elo_exp.api.requests import RequestPool
+from elo_exp.api.transport import UnreachableError
+from elo_exp.entrants import HostedEntrant
+from elo_exp.judges import BatchJudge, PaidJudge
+from elo_exp.pipeline.planning import first_ttl, measured_ttl
+from elo_exp.records import Record, UserError
+from elo_exp.store.claims import Claims
+from elo_exp.store.ledger import CANCELLED, Ledger, unresolved
+from elo_exp.store.single_flight import share
+from elo_exp.store.store import Store
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Record)
+
+
+def pay(
+    jobs: Mapping[str, Job],
+    model: PaidJudge | HostedEntrant,
+    store: Store,
+    *,
+    record: type[R],
+    key: Callable[[R], str],
+    make: Recorder[R],
+    what: str,
+) -> Iterator[R]:
+    """Yield the answers to jobs, by the keys of their answers, as they are committed.
+
+    record, make  the kind of the answers, and what makes one of an API's message
+    key           of an answer
+    what          plural noun for the answers
+    """
+    failed: dict[str, str] = {}
+
+    def pay_for(mine: Mapping[str, Job], claims: Claims) -> Iterator[R]:
+        rest = dict(mine)
+        if isinstance(model, BatchJudge):
+            ledger = Ledger(store, claims.owner)
+            for answer in _in_batches(mine, model, ledger, make, failed):
+                rest.pop(key(answer), None)
+                yield answer
+            for name in ledger.pending() | failed.keys():
+                rest.pop(name, None)
+            if model.transport == "batches":
+                return
+        yield from _singly(list(rest.values()), model, claims, make, failed)
+
+    yield from share(
+        jobs,
+        store,
+        record=record,
+        key=key,
+        make=pay_for,
+        failed=failed,
+        what=what,
+        endpoint=model.api.endpoint if isinstance(model, BatchJudge) else None,
+    )
+    if failed:
+        logger.warning("warning: %s: %s", model.server, summary(failed))
+
+
+def _singly(
+    jobs: Sequence[Job],
+    model: PaidJudge | HostedEntrant,
+    claims: Claims,
+    make: Recorder[R],
+    failed: dict[str, str],
+) -> Iterator[R]:
+    """Send the first job of each prefix, which writes the prompt cache, before the others."""
+    pool = RequestPool(model, claims, make)
+    firsts: list[Job] = []
+    ttl = None
+    if isinstance(model, PaidJudge) and jobs:
+        firsts, ttl = _firsts(jobs), _first_ttl(jobs, model, claims.store)
+    try:
+        yield from pool.run(firsts, ttl)
+        yield from pool.run([job for job in jobs if job not in firsts], ttl)
+    finally:
+        failed.update(pool.failed)
+
+
+def _in_batches(
+    jobs: Mapping[str, Job],
+    judge: BatchJudge,
+    ledger: Ledger,
+    make: Recorder[R],
+    failed: dict[str, str],
+) -> Iterator[R]:
+    """Yield the answers of new batches, and of those that an earlier run has submitted.
+
+    A cache that is to be measured is warmed by the first job of each prefix alone; then the hit
+    rate of half a chunk decides the time to live for the rest.
+    """
+    store, under_way = ledger.store, ledger.pending()
+    new = [job for name, job in jobs.items() if name not in under_way]
+    with Batcher(judge, ledger, make, jobs) as batcher:
+        if judge.transport == "batches":
+            ttl = _first_ttl(new, judge, store) if new else None
+            firsts = _firsts(new)
+            if ttl and judge.cache == "measured" and len(new) <= 2 * len(firsts):
+                ttl, store.usage.cache = (
+                    None,
+                    "none: too few requests for a cache to pay",
+                )
+            elif ttl and judge.cache == "measured":
+                for job in firsts:
+                    yield from batcher.run([job], ttl)
+                rest = [job for job in new if job not in firsts]
+                chunk = rest[: judge.batch_settings.chunk_size // 2]
+                yield from batcher.run(chunk, ttl)
+                hits = [batcher.hits[j.key] for j in chunk if j.key in batcher.hits]
+                if hits:
+                    ttl, store.usage.cache = measured_ttl(hits, judge, ttl)
+            yield from batcher.run(list(jobs.values()), ttl)
+        yield from batcher.drain()
+    failed.update(batcher.failed)
+
+
+def _firsts(jobs: Sequence[Job]) -> list[Job]:
+    """The first job of each prefix."""
+    return list({job.prefix: job for job in reversed(jobs)}.values())[::-1]
+
+
+def _first_ttl(jobs: Sequence[Job], judge: PaidJudge, store: Store) -> str | None:
+    ttl, why = first_ttl([job.request for job in jobs], judge)
+    store.usage.cache = why or store.usage.cache
+    return ttl
+
+
+# Batches that an earlier run has submitted
+
+
+def collect(judge: BatchJudge, store: Store, make: Recorder[R]) -> None:
+    """Wait for the batches under way and store their answers; submit nothing."""
+    with Claims(store) as claims:
+        ledger, endpoint = Ledger(store, claims.owner), judge.api.endpoint
+        claims.take(sorted(ledger.pending(endpoint)), endpoint=endpoint)
+        with Batcher(judge, ledger, make, {}) as batcher:
+            for _ in batcher.drain():
+                pass
+
+
+def cancel(judge: BatchJudge, store: Store) -> int:
+    """Ask the server to end the batches under way; return how many it has ended.
+
+    A batch that may not have arrived has no id, and is only warned of. Raises UserError where there
+    is no other.
+    """
+    ledger, endpoint = Ledger(store), judge.api.endpoint
+    ours = [batch for batch in ledger.batches() if batch.endpoint == endpoint]
+    n_ended = 0
+    for batch in ours:
+        try:
+            if batch.state == "submitted" and judge.api.cancel(str(batch.batch_id)):
+                ledger.note(batch, CANCELLED)
+                n_ended += 1
+        except UnreachableError as error:
+            raise UserError(
+                f"{endpoint} cannot be reached ({error}). {n_ended} batches were ended."
+            ) from None
+    if left := unresolved(ours):
+        if not n_ended:
+            raise UserError(left)
+        logger.warning("warning: %s", left)
+    return n_ended
