@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-faults bench bench-generate bench-oracle figures docs lint
+.PHONY: demo test test-slow test-faults bench bench-generate bench-oracle figures notebooks docs lint
 
 demo: .venv/demo
 	$(BIN)/python -m elo_exp
@@ -29,11 +29,15 @@ bench-generate: .venv/dev
 bench-oracle: .venv/dev
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.bench_oracle
 
-figures: .venv/demo  # those of the README
+figures: .venv/demo  # of the README
 	$(BIN)/python -m elo_exp tracker=local hydra.run.dir=outputs/readme
 	cp outputs/readme/figures/ratings.svg docs/figures/
 
-docs: .venv/dev
+notebooks: .venv/dev  # with the outputs of the demo
+	$(BIN)/python -m nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
+	$(BIN)/python -m ruff format --quiet notebooks
+
+docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 lint: .venv/dev
@@ -51,6 +55,10 @@ lint: .venv/dev
 
 .venv/dev: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@ .venv/demo .venv/docs
+
+.venv/docs: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@ .venv/demo
 
 .venv/bench: pyproject.toml | .venv/bin/python

@@ -15,7 +15,7 @@ PAGES = [
     ),
 ]
 _PROGRAMS = (
-    r"(?:python|elo-exp|make|pip|export|sbatch|jupytext|mkdocs|trackio|\.venv/bin/\S+)"
+    r"(?:python|elo-exp|make|pip|export|sbatch|jupyter|mkdocs|trackio|\.venv/bin/\S+)"
 )
 _CODE = re.compile(
     r"^```(\w*)\n(.*?)^```$|((?:^    [^\n]*\n)+)", re.MULTILINE | re.DOTALL

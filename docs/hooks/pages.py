@@ -39,6 +39,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
                 config, page, content=(ROOT / source).read_text(encoding="utf-8")
             )
         )
+    for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        page, content = f"notebooks/{notebook.name}", notebook.read_bytes()
+        files.append(File.generated(config, page, content=content))
     for page, make in GENERATED.items():
         files.append(File.generated(config, page, content=make()))
     return files
