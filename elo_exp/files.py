@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -126,12 +126,10 @@ def read_lines(path: Path) -> Iterator[str]:
             yield line
 
 
-def json_object(
-    place: str, line: str, *, object_pairs_hook: Callable[[Any], Any] | None = None
-) -> dict[str, Any]:
+def json_object(place: str, line: str) -> dict[str, Any]:
     """Parse a line that is one JSON object. Raises UserError with the place where it is none."""
     try:
-        row = json.loads(line, object_pairs_hook=object_pairs_hook)
+        row = json.loads(line, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"{place}: not JSON ({error}). Expected one JSON object a line."
@@ -140,6 +138,16 @@ def json_object(
         raise UserError(
             f"{place}: found a {type(row).__name__}. Expected one JSON object a line."
         )
+    return row
+
+
+def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a JSON object. Raises ValueError for a key that stands twice: the last would win."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} stands twice in one object")
     return row
 
 

@@ -144,7 +144,7 @@ def test_law_rows_become_columns_and_rows_again(rows):
 
 @given(st.lists(ROW, max_size=8))
 def test_law_dimensions_share_their_questions_and_keep_their_own_models(rows):
-    found = Battles.from_rows(rows).by_dimension(["e", "none"], unnamed="overall")
+    found = Battles.from_rows(rows).by_dimension(["e", "none"])
     names = dict.fromkeys(["e", "none", *(row.dimension or "overall" for row in rows)])
     assert list(found) == list(names)
     for name, some in found.items():
@@ -396,9 +396,8 @@ def test_a_file_that_is_absent_or_cut_off_is_refused(tmp_path, ending):
 
 def test_verdicts_of_several_judges_that_are_pooled_are_warned_of(tmp_path, caplog):
     """Not where one judge is chosen, each is rated apart, or nobody asks who judged."""
-    rows = [
-        {**GOOD, "judge_model": name, "question_id": "q"} for name in ("opus", "haiku")
-    ]
+    judges = ("opus", "haiku", None)
+    rows = [{**GOOD, "judge_model": name, "question_id": "q"} for name in judges]
     path = write_table(tmp_path / "battles.jsonl", rows)
     read(path, filters={"judge_model": "opus"})
     read(path, columns={**COLUMNS, "dimension": "judge_model"})

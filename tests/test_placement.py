@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -76,8 +77,7 @@ def rated(*battles: Battles, **changes: Any) -> Leaderboard:
         "n_bootstraps": 100,
         "seed": 1,
     }
-    first, *others = battles
-    every = {"d": first.concatenate(*others)}
+    every = {"d": functools.reduce(Battles.concatenate, battles)}
     return BradleyTerry(**{**how, **changes}).rate(every)["d"]
 
 

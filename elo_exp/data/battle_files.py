@@ -81,14 +81,20 @@ def read(
     """
     fields = {name: column for name in NAMES if (column := columns.get(name))}
     wanted = {name: value for name, value in filters.items() if value is not None}
-    found = _read_distinct(path, fields)
-    parsed = [_parse(row, fields) for row in found.rows]
+    rows, row, questions, question = _read_distinct(path, fields)
+    parsed = [_parse(values, fields) for values in rows]
     is_battle = np.array([isinstance(p, Battle) for p in parsed], dtype=np.bool_)
-    is_wanted = np.array([_matches(row, wanted) for row in found.rows], dtype=np.bool_)
-    malformed, kept = ~is_battle[found.row], (is_battle & is_wanted)[found.row]
-    n_dropped = int(malformed.sum())
+    is_wanted = np.array(
+        [
+            all(tables.text(values.get(name)) == wanted[name] for name in wanted)
+            for values in rows
+        ],
+        dtype=np.bool_,
+    )
+    kept = (is_battle & is_wanted)[row]
+    n_dropped = int((~is_battle)[row].sum())
     n_filtered = len(kept) - n_dropped - int(kept.sum())
-    first = _first_malformed(path, parsed, found.row, on_error) if n_dropped else ""
+    first = _first_malformed(path, parsed, row, on_error) if n_dropped else ""
     if not kept.any():
         names = " and ".join(f"{name}={value}" for name, value in wanted.items())
         dropped = f", {n_dropped} dropped: {first}" if first else ""
@@ -102,44 +108,36 @@ def read(
         )
     distinct = Battles.from_rows([p for p in parsed if isinstance(p, Battle)])
     number = np.cumsum(is_battle) - 1  # among the distinct rows that are battles
-    battles = distinct.select(number[found.row[kept]]).compact()
-    battles = battles.with_questions(found.questions, found.question[kept])
-    if "dimension" not in fields:
-        _tell_of_dimensions(found.rows)
-    _check_models(path, battles, fields)
-    _warn_of_questions(path, battles)
-    _warn_of_judges(path, battles, fields.get("judge_model"))
+    battles = distinct.select(number[row[kept]]).compact()
+    battles = battles.with_questions(questions, question[kept])
+    _check(path, battles, fields, rows)
     return BattlesFile(battles=battles, n_dropped=n_dropped, n_filtered=n_filtered)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Distinct:
-    """The rows of a file by our field names: of many battles, few differ but for the question."""
+def _read_distinct(
+    path: Path, fields: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], Codes, list[str | None], Codes]:
+    """Read what battles are made of: of many battles, few differ but for the question.
 
-    rows: list[dict[str, Any]]  # distinct, without the question
-    row: Codes  # (n,)
-    questions: list[str | None]  # by `question`: None for one that is missing
-    question: Codes  # (n,)
-
-
-def _read_distinct(path: Path, fields: Mapping[str, str]) -> _Distinct:
-    """Read what battles are made of; a row has ABSENT for a column that it lacks."""
+    Returns the distinct rows by our field names, without the question and with ABSENT for a column
+    that a row lacks; the number (n,) of each row among them; the distinct questions, None for one
+    that is missing; and the number (n,) of each row's question.
+    """
     columns = {"dimension": "dimension", **fields, "equal_answers": "equal_answers"}
     asked = columns.pop("question_id", None)
     row_number, question_number = (
         defaultdict[Any, int](itertools.count().__next__) for _ in range(2)
     )
-    row, question = [], []
+    row, question = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
     for block in tables.blocks(path, [*columns.values(), asked]):
         *values, questions = block
         row.append(_numbered(list(zip(*values, strict=True)), row_number))
         question.append(_numbered(questions, question_number))
-    nothing = np.zeros(0, dtype=np.int32)
-    return _Distinct(
-        rows=[dict(zip(columns, key, strict=True)) for key in row_number],
-        row=np.concatenate([nothing, *row]),
-        questions=[tables.text(question) for question in question_number],
-        question=np.concatenate([nothing, *question]),
+    return (
+        [dict(zip(columns, key, strict=True)) for key in row_number],
+        np.concatenate(row),
+        [tables.text(name) for name in question_number],
+        np.concatenate(question),
     )
 
 
@@ -154,10 +152,6 @@ def _hashable(value: Any) -> Hashable:
     if isinstance(value, tuple):
         return tuple(map(_hashable, value))
     return _Nested(value) if isinstance(value, list | dict) else value
-
-
-def _matches(row: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    return all(tables.text(row.get(name)) == value for name, value in wanted.items())
 
 
 # One row
@@ -191,7 +185,8 @@ def _battle(row: Mapping[str, Any], fields: Mapping[str, str]) -> Battle:
             )
     model_a, model_b = str(text["model_a"]), str(text["model_b"])
     for name in ("model_a", "model_b"):
-        if isinstance(row[name], _Nested) or not _is_printable(str(row[name])):
+        controls = any(unicodedata.category(c) == "Cc" for c in str(row[name]))
+        if controls or isinstance(row[name], _Nested):
             raise _MalformedError(
                 f"{name} is {row[name]!r}. Expected a name: text without control characters."
             )
@@ -220,8 +215,9 @@ def _battle(row: Mapping[str, Any], fields: Mapping[str, str]) -> Battle:
         raise _MalformedError(
             f"winner is {said!r}. {one_of}, {model_a!r} or {model_b!r}."
         )
-    reconciled = ab if ab == ba else "tie"
-    if has_both_orders and _short(reconciled) != _short(winner):
+    reconciled = str(ab if ab == ba else "tie")
+    # One tie is like the other.
+    if has_both_orders and reconciled.split(maxsplit=1)[0] != winner.split()[0]:
         raise _MalformedError(
             f"winner is {said!r}, verdict_ab is {text['verdict_ab']!r} and verdict_ba is "
             f"{text['verdict_ba']!r}. Expected what both orders say, or a tie where they disagree."
@@ -237,15 +233,6 @@ def _battle(row: Mapping[str, Any], fields: Mapping[str, str]) -> Battle:
         verdict_ba=ba,
         equal_answers=str(row["equal_answers"]).lower() == "true",
     )
-
-
-def _is_printable(name: str) -> bool:
-    return not any(unicodedata.category(c) == "Cc" for c in name)
-
-
-def _short(winner: str | None) -> str:
-    """A winner in which one tie is like the other."""
-    return str(winner).removesuffix(" (bothbad)")
 
 
 def _first_malformed(
@@ -269,20 +256,13 @@ def _first_malformed(
     return sentence
 
 
-# What looks wrong
-
-
-def _tell_of_dimensions(rows: Iterable[Mapping[str, Any]]) -> None:
-    names = sorted({tables.text(row["dimension"]) or "" for row in rows} - {""})
-    if len(names) > 1:
-        logger.info(
-            "%d dimensions are pooled (%s); battles_columns.dimension=dimension rates each",
-            len(names),
-            names,
-        )
-
-
-def _check_models(path: Path, battles: Battles, fields: Mapping[str, str]) -> None:
+def _check(
+    path: Path,
+    battles: Battles,
+    fields: Mapping[str, str],
+    rows: Iterable[Mapping[str, Any]],
+) -> None:
+    """Warn of what looks wrong. Raises UserError for a column that holds no models."""
     if len(battles.models) > _MAX_MODELS:
         raise UserError(
             f"{path}: found {len(battles.models):,} models. Expected at most {_MAX_MODELS:,}: are "
@@ -290,18 +270,20 @@ def _check_models(path: Path, battles: Battles, fields: Mapping[str, str]) -> No
         )
     alike = defaultdict(list)
     for name in battles.models:
-        alike[unicodedata.normalize("NFKC", name).casefold().strip()].append(name)
+        alike[unicodedata.normalize("NFKC", name).casefold().strip()].append(repr(name))
     for names in alike.values():
         if len(names) > 1:
             logger.warning(
-                "%s: the models %s look alike and are rated apart.",
-                path,
-                _some([repr(name) for name in names]),
+                "%s: the models %s look alike and are rated apart.", path, _some(names)
             )
-
-
-def _warn_of_questions(path: Path, battles: Battles) -> None:
-    """Warn of battles that count as independent because they name no question."""
+    if "dimension" not in fields:
+        found = {tables.text(row["dimension"]) for row in rows} - {None}
+        if len(found) > 1:
+            logger.info(
+                "%d dimensions are pooled (%s); battles_columns.dimension=dimension rates each",
+                len(found),
+                sorted(map(str, found)),
+            )
     lacking = int((battles.question >= len(battles.questions)).sum())
     if lacking == len(battles):
         _, row = next(tables.rows(path))
@@ -319,20 +301,17 @@ def _warn_of_questions(path: Path, battles: Battles) -> None:
             lacking,
             len(battles),
         )
-
-
-def _warn_of_judges(path: Path, battles: Battles, column: str | None) -> None:
-    """Warn of verdicts of several judges that are rated together."""
-    judges = sorted(battles.judge_names())
-    by_dimension = battles.by_dimension().values() if len(judges) > 1 else ()
-    if any(len(some.judge_names()) > 1 for some in by_dimension):
+    parts = battles.by_dimension().values() if len(battles.judges) > 1 else ()
+    if any(len(np.unique(some.judge[some.judge >= 0])) > 1 for some in parts):
+        present = np.unique(battles.judge[battles.judge >= 0])
+        judges = sorted(battles.judges[code] for code in present)
         logger.warning(
             "%s: the verdicts of %d judges are pooled (%s). battles_columns.dimension=%s rates "
             "each apart, battles_filter.judge_model=NAME one alone.",
             path,
             len(judges),
             _some(judges),
-            column,
+            fields["judge_model"],
         )
 
 

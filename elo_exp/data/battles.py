@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data.pairing import outcome
-from elo_exp.records import WINNERS, Battle, Judgment, UserError
+from elo_exp.records import WINNERS, Battle, Judgment
 
 Codes = NDArray[np.int32]
 Winners = NDArray[np.int8]
 
 SCORES = np.array([1.0, 0.0, 0.5, 0.5])  # of model_a, by the code of the winner
+_CODE: dict[str | None, int] = {None: -1} | {w: i for i, w in enumerate(WINNERS)}
+OVERALL = "overall"  # the dimension of battles that name none
 _BLOCK = 10_000  # rows of which the text is held at a time
 _WINNER = {"a": "model_a", "b": "model_b", "tie": "tie"}
 
@@ -50,30 +52,19 @@ class Battles:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Battle]) -> Battles:
-        """Raises UserError for an unknown winner and for a model that battles itself."""
-
-        def column(name: str) -> list[Any]:
-            return [getattr(row, name) for row in rows]
+        def interned(*names: str) -> tuple[tuple[str, ...], Codes]:
+            return _interned([getattr(row, name) for name in names for row in rows])
 
         def winners(name: str) -> Winners:
-            code: dict[str | None, int] = {word: i for i, word in enumerate(WINNERS)}
-            code |= {} if name == "winner" else {None: -1}
-            try:
-                return np.array([code[word] for word in column(name)], dtype=np.int8)
-            except KeyError as error:
-                expected = ", ".join(WINNERS)
-                raise UserError(
-                    f"{name}: found {error.args[0]!r}. Expected one of {expected}."
-                ) from None
+            words = [getattr(row, name) for row in rows]
+            return np.array([_CODE[word] for word in words], dtype=np.int8)
 
-        models, model = _interned(column("model_a") + column("model_b"))
-        model_a, model_b = model[: len(rows)], model[len(rows) :]
-        if (itself := model_a == model_b).any():
-            name = models[model_a[int(np.argmax(itself))]]
-            raise UserError(f"{name!r} battles itself. Expected two different models.")
-        dimensions, dimension = _interned(column("dimension"))
-        judges, judge = _interned(column("judge_model"))
-        sources, source = _interned(column("source"))
+        models, sides = interned("model_a", "model_b")
+        model_a, model_b = np.split(sides, 2)
+        dimensions, dimension = interned("dimension")
+        judges, judge = interned("judge_model")
+        sources, source = interned("source")
+        n = np.arange(len(rows), dtype=np.int32)
         battles = cls(
             models=models,
             model_a=model_a,
@@ -81,9 +72,9 @@ class Battles:
             winner=winners("winner"),
             verdict_ab=winners("verdict_ab"),
             verdict_ba=winners("verdict_ba"),
-            equal_answers=np.array(column("equal_answers"), dtype=np.bool_),
+            equal_answers=np.array([row.equal_answers for row in rows], dtype=np.bool_),
             questions=(),
-            question=np.arange(len(rows), dtype=np.int32),
+            question=n,
             dimensions=dimensions,
             dimension=dimension,
             judges=judges,
@@ -91,8 +82,7 @@ class Battles:
             sources=sources,
             source=source,
         )
-        numbers = np.arange(len(rows), dtype=np.int32)
-        return battles.compact().with_questions(column("question_id"), numbers)
+        return battles.compact().with_questions([row.question_id for row in rows], n)
 
     def with_questions(
         self, questions: Sequence[str | None], question: Codes
@@ -131,20 +121,17 @@ class Battles:
             model_b=code[self.model_b],
         )
 
-    def concatenate(self, *others: Battles) -> Battles:
+    def concatenate(self, other: Battles) -> Battles:
         """Return these battles and then the others, models and questions matched by name."""
-        rows = [row for some in (self, *others) for row in some.rows()]
-        return Battles.from_rows(rows)
+        return Battles.from_rows([*self.rows(), *other.rows()])
 
-    def by_dimension(
-        self, names: Iterable[str] = (), *, unnamed: str = "overall"
-    ) -> dict[str, Battles]:
+    def by_dimension(self, names: Iterable[str] = ()) -> dict[str, Battles]:
         """Split the battles by dimension: these names first, then by first appearance.
 
-        A name without battles has an empty value; battles without a dimension are `unnamed`.
+        A name without battles has an empty value; battles without a dimension are `overall`.
         All share their codes of questions, so that prompts can be resampled jointly.
         """
-        labels = (*self.dimensions, unnamed)
+        labels = (*self.dimensions, OVERALL)
         codes, first = np.unique(self.dimension, return_index=True)
         found = {labels[code]: code for code in codes[np.argsort(first)].tolist()}
         return {
@@ -182,13 +169,7 @@ class Battles:
         """Count the prompts; a battle that names none has one of its own."""
         return int(np.count_nonzero(np.bincount(self.question)))
 
-    def judge_names(self) -> set[str]:
-        return {
-            self.judges[code]
-            for code in np.flatnonzero(np.bincount(self.judge + 1)[1:])
-        }
-
-    def _columns(self) -> dict[str, tuple[tuple[str, ...], NDArray[Any]]]:
+    def _columns(self) -> dict[str, tuple[tuple[Any, ...], NDArray[Any]]]:
         """Names and codes by the field of a row, in the order of battles.jsonl."""
         named = np.where(self.question < len(self.questions), self.question, -1)
         return {
@@ -201,6 +182,7 @@ class Battles:
             "dimension": (self.dimensions, self.dimension),
             "verdict_ab": (WINNERS, self.verdict_ab),
             "verdict_ba": (WINNERS, self.verdict_ba),
+            "equal_answers": ((False, True), self.equal_answers.view("i1")),
         }
 
     def rows(self) -> list[Battle]:
@@ -210,19 +192,13 @@ class Battles:
             [(*names, None)[code] for code in codes.tolist()]
             for names, codes in columns.values()
         ]
-        return [
-            Battle(**dict(zip(columns, row, strict=True)), equal_answers=equal)
-            for *row, equal in zip(*values, self.equal_answers.tolist(), strict=True)
-        ]
+        every = zip(*values, strict=True)
+        return [Battle(**dict(zip(columns, row, strict=True))) for row in every]
 
     def jsonl(self) -> Iterator[str]:
         """Yield the text of battles.jsonl in blocks; each name is encoded once."""
-        columns = {
-            **self._columns(),
-            "equal_answers": ((False, True), self.equal_answers.view("i1")),
-        }
         pieces = []
-        for name, (names, codes) in columns.items():
+        for name, (names, codes) in self._columns().items():
             encoded = [
                 json.dumps(value, ensure_ascii=False) for value in (*names, None)
             ]

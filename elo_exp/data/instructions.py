@@ -68,7 +68,14 @@ class Instructions(ABC):
 
     @cached_property
     def version(self) -> str:
-        return _version(self.path, self.text)
+        lines = filter(None, map(str.strip, self.text.splitlines()))
+        first = next(lines, "")
+        if not (match := _VERSION.match(first)):
+            raise UserError(
+                f"{self.path}: starts with {first[:40]!r}. Expected '# version: v1' (or v2, ...) "
+                "as the first non-empty line."
+            )
+        return match[1]
 
     @cached_property
     def template(self) -> str:
@@ -172,17 +179,6 @@ def nonce(*texts: str) -> str:
     return fingerprint(texts)[:16]
 
 
-class _RepeatedFieldError(Exception):
-    """An object has two fields of one name, of which JSON would let the last win."""
-
-
-def _without_repeats(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    answer = dict(fields)
-    if len(answer) < len(fields):
-        raise _RepeatedFieldError
-    return answer
-
-
 def read_reply(
     text: str, last_line: re.Pattern[str]
 ) -> tuple[dict[str, Any], str | None]:
@@ -191,9 +187,7 @@ def read_reply(
     No fields where it is neither, or repeats a field: nobody knows which of the two is meant.
     """
     try:
-        answer = json.loads(text, object_pairs_hook=_without_repeats)
-    except _RepeatedFieldError:
-        return {}, None
+        answer = json.loads(text, object_pairs_hook=files.unique_keys)
     except (ValueError, RecursionError):
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         match = last_line.match(lines[-1]) if lines else None
@@ -204,13 +198,3 @@ def read_reply(
 def read(path: str) -> str:
     with files.open_text(Path(path)) as file:
         return file.read()
-
-
-def _version(path: str, text: str) -> str:
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    if not (match := _VERSION.match(first)):
-        raise UserError(
-            f"{path}: starts with {first[:40]!r}. Expected '# version: v1' (or v2, ...) as the "
-            "first non-empty line."
-        )
-    return match[1]

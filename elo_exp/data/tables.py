@@ -9,9 +9,9 @@ import itertools
 import json
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from elo_exp import files
 from elo_exp.records import UserError
@@ -24,6 +24,7 @@ _MAX_FIELD = 2**31 - 1  # characters of a CSV field, for the same reason
 
 Row = Mapping[str, Any]
 Block = Sequence[Sequence[Any]]
+T = TypeVar("T")
 
 
 def check_ending(path: Path) -> str:
@@ -44,8 +45,13 @@ def text(value: Any) -> str | None:
     return None if is_missing else str(value)
 
 
-def rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """Yield each row with its place ("file:line"). Raises UserError for a malformed one."""
+def rows(
+    path: Path, columns: Sequence[str | None] | None = None
+) -> Iterator[tuple[str, Row]]:
+    """Yield each row with its place ("file:line"). Raises UserError for a malformed one.
+
+    columns  those that a parquet file is read for; None: all
+    """
     kind = check_ending(path)
     if kind == ".jsonl":
         yield from files.read_jsonl(path)
@@ -55,7 +61,7 @@ def rows(path: Path) -> Iterator[tuple[str, Row]]:
         for number, line in lines:
             yield f"{path}:{number}", dict(zip(header, line, strict=True))
     else:
-        batches = (batch.to_pylist() for batch in parquet_batches(path))
+        batches = (batch.to_pylist() for batch in parquet_batches(path, columns))
         for number, row in enumerate(itertools.chain.from_iterable(batches), start=1):
             yield f"{path}: row {number}", row
 
@@ -65,82 +71,48 @@ def blocks(path: Path, columns: Sequence[str | None]) -> Iterator[Block]:
 
     A column None is absent everywhere.
     """
-    kind = check_ending(path)
-    if kind == ".jsonl":
-        yield from _jsonl_blocks(path, columns)
-    elif kind == ".csv":
-        yield from _csv_blocks(path, columns)
-    else:
-        for batch in parquet_batches(path, columns, size=_BLOCK):
-            found = dict(zip(batch.schema.names, batch.columns, strict=True))
-            nothing = [ABSENT] * len(batch)
-            yield [found[c].to_pylist() if c in found else nothing for c in columns]
-
-
-# JSON lines
-
-
-def _jsonl_blocks(path: Path, columns: Sequence[str | None]) -> Iterator[Block]:
-    lines = files.read_lines(path)
-    first = 1
-    while block := list(itertools.islice(lines, _BLOCK)):
-        found = _parsed(path, block, first, columns)
-        keys = set().union(*found)
-        nothing = [ABSENT] * len(found)
+    is_jsonl = check_ending(path) == ".jsonl"
+    every = (row for _, row in rows(path, columns))
+    for block in _jsonl_blocks(path) if is_jsonl else _in_blocks(every):
+        keys = set().union(*block)
+        nothing = [ABSENT] * len(block)
         yield [
-            [row.get(c, ABSENT) for row in found] if c in keys else nothing
+            [row.get(c, ABSENT) for row in block] if c in keys else nothing
             for c in columns
         ]
-        first += len(block)
 
 
-def _parsed(
-    path: Path, lines: Sequence[str], first: int, columns: Sequence[str | None]
-) -> list[dict[str, Any]]:
-    """Parse a block of lines at once, in half the time of one by one.
+def _in_blocks(items: Iterable[T]) -> Iterator[list[T]]:
+    rest = iter(items)
+    while block := list(itertools.islice(rest, _BLOCK)):
+        yield block
+
+
+def _jsonl_blocks(path: Path) -> Iterator[list[Row]]:
+    """Parse blocks of lines at once, in half the time of one by one.
 
     They are one array with a 0 between every two, so that no object can go over two lines. Where
-    anything is wrong, or a key may stand twice in a row, they are parsed one by one.
+    anything is wrong, or more keys stand in the text than the rows have, which may be one that
+    stands twice, they are parsed one by one.
     """
-    joined = ",0,".join(lines)
-    try:
-        values: list[Any] = json.loads(f"[{joined}]")
-    except (ValueError, RecursionError):
-        values = []
-    found = values[::2]
-    if values[1::2] == [0] * (len(lines) - 1) and set(map(type, found)) == {dict}:
-        # More keys than the rows have stand in other objects or texts, or twice in one row.
-        is_suspect = joined.count('":') > sum(map(len, found))
-        if not is_suspect or all(
-            joined.count(f'"{c}":') <= sum(c in row for row in found) for c in columns
-        ):
-            return found
-    return [
-        files.json_object(f"{path}:{number}", line, object_pairs_hook=_unique_keys)
-        for number, line in enumerate(lines, start=first)
-        if line.strip()
-    ]
-
-
-def _unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} stands twice in one object")
-    return row
-
-
-# CSV
-
-
-def _csv_blocks(path: Path, columns: Sequence[str | None]) -> Iterator[Block]:
-    lines = (line for _, line in _csv_lines(path))
-    place = {column: i for i, column in enumerate(next(lines, []))}
-    while block := list(itertools.islice(lines, _BLOCK)):
-        values = list(zip(*block, strict=True))
-        nothing = [ABSENT] * len(block)
-        yield [values[place[c]] if c in place else nothing for c in columns]
+    first = 1
+    for lines in _in_blocks(files.read_lines(path)):
+        joined = ",0,".join(lines)
+        try:
+            values: list[Any] = json.loads(f"[{joined}]")
+        except (ValueError, RecursionError):
+            values = []
+        found = values[::2]
+        is_plain = values[1::2] == [0] * (len(lines) - 1)
+        is_plain = is_plain and set(map(type, found)) == {dict}
+        if not is_plain or joined.count('":') > sum(map(len, found)):
+            found = [
+                files.json_object(f"{path}:{number}", line)
+                for number, line in enumerate(lines, start=first)
+                if line.strip()
+            ]
+        yield found
+        first += len(lines)
 
 
 def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -153,7 +125,12 @@ def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
             for line in filter(None, reader):
                 if not header:
                     header = line
-                    _check_header(f"{path}:{reader.line_num}", header)
+                    if len(set(header)) < len(header):
+                        twice = next(name for name in header if header.count(name) > 1)
+                        raise UserError(
+                            f"{path}:{reader.line_num}: has the column {twice!r} twice. Expected "
+                            "each name once."
+                        )
                 if len(line) != len(header):
                     raise UserError(
                         f"{path}:{reader.line_num}: has {len(line)} fields. Expected "
@@ -167,21 +144,10 @@ def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
             ) from None
 
 
-def _check_header(place: str, header: Sequence[str]) -> None:
-    for name in header:
-        if header.count(name) > 1:
-            raise UserError(
-                f"{place}: has the column {name!r} twice. Expected each name once."
-            )
-
-
-# Parquet
-
-
 def parquet_batches(
-    path: Path, columns: Sequence[str | None] | None = None, *, size: int = _LARGE_BLOCK
+    path: Path, columns: Sequence[str | None] | None = None
 ) -> Iterator[Any]:
-    """Yield record batches of at most `size` rows with those of the columns that are there."""
+    """Yield record batches with those of the columns that are there; None: all."""
     try:
         from pyarrow import parquet
     except ImportError:
@@ -196,6 +162,6 @@ def parquet_batches(
             file = parquet.ParquetFile(content)
             names = file.schema_arrow.names
             chosen = None if columns is None else [c for c in names if c in columns]
-            yield from file.iter_batches(batch_size=size, columns=chosen)
+            yield from file.iter_batches(batch_size=_LARGE_BLOCK, columns=chosen)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise UserError(f"{path}: cannot be read as parquet ({error}).") from None

@@ -25,8 +25,6 @@ from elo_exp.types import Use
 
 logger = logging.getLogger(__name__)
 
-OVERALL = "overall"  # the dimension of battles that name none
-
 
 @dataclass(kw_only=True)
 class Columns:
@@ -129,7 +127,7 @@ class Rate:
             arena = arenas.read(self.arena)
             anchors = placement.anchors(arena, self.arena.min_battles)
             rated = rated.concatenate(arena.battles.among(anchors))
-        by_dimension = rated.by_dimension(unnamed=OVERALL)
+        by_dimension = rated.by_dimension()
         found = standings.rate(
             by_dimension, elo=self.elo, ratings=self.rating, models=rated.models
         )
