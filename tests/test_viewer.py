@@ -19,41 +19,41 @@ from tests.test_tournament_page import page as whole_page
 
 
 def judged(
-    prompt: str, first: str, second: str, *, text: str = "answer"
+    prompt: str,
+    first: str,
+    second: str,
+    *,
+    text: str = "answer",
+    entrants: tuple[str, str] = ("ann", "bob"),
 ) -> tuple[Comparison, Judgment]:
     """The verdicts of both orders by the letters that the judge gave."""
+    a, b = entrants
     comparison = Comparison(
         prompt_id=prompt,
         dimension="d",
         source="medqa",
         prompt_text=f"What is {prompt}?",
-        entrant_a="ann",
-        entrant_b="bob",
-        response_a=f"{text} of ann to {prompt}",
-        response_b=f"{text} of bob to {prompt}",
+        entrant_a=a,
+        entrant_b=b,
+        response_a=f"{text} of {a} to {prompt}",
+        response_b=f"{text} of {b} to {prompt}",
     )
-    named = [
-        named_by(letter, swap) for letter, swap in ((first, False), (second, True))
-    ]
+    letters = ((first, False), (second, True))
     verdicts = [
         Verdict(
-            cache_key="k",
-            rubric_version="v1",
-            judge_model="j",
-            position_swap=swap,
-            verdict=letter,
-            reasoning=f"because {text}",
+            cache_key="k", rubric_version="v1", judge_model="j", position_swap=swap,
+            verdict=letter, reasoning=f"because {text}",
         )
-        for letter, swap in ((first, False), (second, True))
-    ]
-    is_invalid = None in named
-    agree = named[0] == named[1]
+        for letter, swap in letters
+    ]  # fmt: skip
+    named = [named_by(letter, swap, entrants) for letter, swap in letters]
+    is_invalid, agree = None in named, named[0] == named[1]
     judgment = Judgment(
         prompt_id=prompt,
         dimension="d",
-        entrant_a="ann",
-        entrant_b="bob",
-        winner=named[0] if agree and named[0] in ("ann", "bob") else None,
+        entrant_a=a,
+        entrant_b=b,
+        winner=named[0] if agree and named[0] in entrants else None,
         inconsistent=not is_invalid and not agree,
         invalid=is_invalid,
         raw=tuple(verdicts),
@@ -61,9 +61,9 @@ def judged(
     return comparison, judgment
 
 
-def named_by(letter: str, swapped: bool) -> str | None:
-    """The entrant whom a letter names."""
-    shown = ["bob", "ann"] if swapped else ["ann", "bob"]
+def named_by(letter: str, swapped: bool, entrants: tuple[str, str]) -> str | None:
+    """The entrant that a letter names."""
+    shown = entrants[::-1] if swapped else entrants
     return {"A": shown[0], "B": shown[1], "TIE": "tie", "INVALID": None}[letter]
 
 
@@ -88,25 +88,17 @@ def unpacked(found: Any) -> dict[str, Any]:
 
 def test_every_comparison_can_be_read_back():
     data = unpacked(texts())
-    for row, (comparison, judgment) in zip(data["rows"], PAIRS, strict=True):
+    for row, (c, judgment) in zip(data["rows"], PAIRS, strict=True):
         number, dimension, a, b, _, orders = row
         prompt = data["prompts"][number]
-        assert (prompt["id"], prompt["text"]) == (
-            comparison.prompt_id,
-            comparison.prompt_text,
-        )
+        assert (prompt["id"], prompt["text"]) == (c.prompt_id, c.prompt_text)
         assert data["dimensions"][dimension] == "d"
         assert [data["entrants"][i] for i in (a, b)] == ["ann", "bob"]
-        assert prompt["answers"] == {
-            "0": comparison.response_a,
-            "1": comparison.response_b,
-        }
-        for (swapped, winner, reason), verdict in zip(
-            orders, judgment.raw, strict=True
-        ):
-            named = named_by(verdict.verdict, bool(swapped))
-            shown = ["ann", "bob", "tie", "flipped", None][winner]
-            assert shown == named
+        assert prompt["answers"] == {"0": c.response_a, "1": c.response_b}
+        for order, verdict in zip(orders, judgment.raw, strict=True):
+            swapped, winner, reason = order
+            named = named_by(verdict.verdict, bool(swapped), c.entrants)
+            assert ["ann", "bob", "tie", "flipped", None][winner] == named
             assert data["reasons"][reason] == verdict.reasoning
     outcomes = [viewer.OUTCOMES[row[4]] for row in data["rows"]]
     assert outcomes == ["a", "b", "tie", "flipped", "invalid"]
@@ -114,28 +106,37 @@ def test_every_comparison_can_be_read_back():
 
 def test_an_upset_a_flip_and_an_invalid_verdict_are_worth_reading():
     found = texts().notable
-    assert [some.kind for some in found] == ["upset", "flipped", "invalid"]
-    assert (found[0].winner, found[0].gap) == ("bob", 200.0)
+    assert [one.kind for one in found] == ["upset", "flipped", "invalid"]
+    assert (found[0].judgment.winner, found[0].upset) == ("bob", 200.0)
 
 
-def test_of_more_texts_than_fit_those_with_flips_and_invalid_verdicts_are_kept():
-    found = texts(max_characters=200)
-    prompts = {prompt["id"]: prompt for prompt in unpacked(found)["prompts"]}
-    kept = {name for name, prompt in prompts.items() if "text" in prompt}
-    assert kept == {"q4", "q5"}
-    assert (found.n_kept, found.n_prompts, found.n_comparisons) == (2, 5, 5)
+def test_of_more_texts_than_fit_those_worth_reading_come_first_then_some_of_each_pair():
+    others = [
+        judged(f"{pair}{q}", "A", "B", entrants=(pair, "z"))
+        for pair in "xy"
+        for q in range(200)
+    ]
+    found = texts([*others, *PAIRS], max_characters=3000)
+    data = unpacked(found)
+    kept = [p["id"] for p in data["prompts"] if "text" in p]
+    assert len(kept) == found.n_kept < found.n_comparisons == 405
+    assert {"q2", "q4", "q5"} <= set(kept)  # upset, flipped, invalid
+    n_of = {pair: sum(name[0] == pair for name in kept) for pair in "xy"}
+    assert 10 < n_of["x"] <= n_of["y"] + 1 <= n_of["x"] + 2
+    sample = [int(name[1:]) for name in kept if name[0] == "x"]
+    assert 50 < sum(sample) / len(sample) < 150  # and not the first of the bank
+    whole = {row[0] for row in data["rows"] if row[5][0][2] is not None}
+    assert {data["prompts"][number]["id"] for number in whole} == set(kept)
     assert viewer.texts({}, {}, {}) is None
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_texts_are_shown_and_not_run(hostile: str):
-    some = rated(
-        simulated(("ann", "bob"), n_prompts=25), ("ann", "bob"), "bradley_terry"
-    )
-    pairs = [judged(hostile, "A", "A", text=hostile)]
-    comparisons, judgments = zip(*pairs, strict=True)
+    models = ("ann", "bob")
+    some = rated(simulated(models, n_prompts=25), models, "bradley_terry")
+    comparison, judgment = judged(hostile, "A", "A", text=hostile)
     reader = whole_page(
-        some, comparisons={"d": comparisons}, judgments={"d": judgments}
+        some, comparisons={"d": [comparison]}, judgments={"d": [judgment]}
     )
     tags = [tag for tag, _ in reader.tags]
     assert "img" not in tags

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,37 +15,43 @@ from elo_exp.records import Comparison, Judgment, Verdict
 OUTCOMES = ("a", "b", "tie", "flipped", "invalid")
 MAX_CHARACTERS = 40_000_000  # of all texts in a page: some 20 MB
 _MAX_WORTH = 6
+_SEED = 20260425  # of the sample where not all texts fit
 
 Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
 Judgments = Mapping[str, Sequence[Judgment]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notable:
-    """A comparison worth reading, and why: an upset, a flip or an invalid verdict.
+class Judged:
+    """A comparison and what was decided.
 
-    gap  of an upset: how many points higher the loser is rated
+    outcome  its number in OUTCOMES
+    upset    how many points higher the loser is rated; 0 where the winner is
     """
 
-    kind: str
     comparison: Comparison
-    winner: str | None
-    gap: float | None = None
+    judgment: Judgment
+    outcome: int
+    upset: float
+
+    @property
+    def kind(self) -> str:
+        return "upset" if self.upset else OUTCOMES[self.outcome]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
     """What the page holds of all verdicts.
 
-    island             gzip + base64 of the JSON that the script reads
-    n_prompts, n_kept  of which the texts are in the page
+    island   gzip + base64 of the JSON that the script reads
+    n_kept   comparisons whose texts are in the page
+    notable  comparisons worth reading
     """
 
     island: str
     n_comparisons: int
-    n_prompts: int
     n_kept: int
-    notable: Sequence[Notable]
+    notable: Sequence[Judged]
 
 
 def texts(
@@ -55,85 +63,113 @@ def texts(
 ) -> Texts | None:
     """Collect all verdicts with their texts; None without a verdict.
 
-    Of more texts than fit, those of prompts with flips and invalid verdicts come first.
+    Of more texts than fit, those of flipped, invalid and upset comparisons come first, then a
+    sample of each pair in each dimension.
 
     ratings  of each dimension by model, for the upsets
     """
     asked = {
-        (c.dimension, c.prompt_id, c.entrant_a, c.entrant_b): c
+        (c.dimension, c.prompt_id, c.entrants): c
         for some in comparisons.values()
         for c in some
     }
-    judged = [
-        (j, asked[j.dimension, j.prompt_id, j.entrant_a, j.entrant_b])
-        for some in judgments.values()
-        for j in some
-    ]
+    judged = []
+    for some in judgments.values():
+        for j in some:
+            c = asked[j.dimension, j.prompt_id, (j.entrant_a, j.entrant_b)]
+            outcome = _outcome(j)
+            points, upset = ratings.get(j.dimension, {}), 0.0
+            if outcome < 2 and points.keys() >= {*c.entrants}:
+                winner, loser = c.entrants if outcome == 0 else c.entrants[::-1]
+                upset = max(points[loser] - points[winner], 0.0)
+            judged.append(
+                Judged(comparison=c, judgment=j, outcome=outcome, upset=upset)
+            )
     if not judged:
         return None
     kept = _fitting(judged, max_characters)
-    n_prompts = len({j.prompt_id for j, _ in judged})
     data = json.dumps(_data(judged, kept), ensure_ascii=False, separators=(",", ":"))
     packed = gzip.compress(data.encode(errors="replace"), mtime=0)
     return Texts(
         island=base64.b64encode(packed).decode("ascii"),
         n_comparisons=len(judged),
-        n_prompts=n_prompts,
         n_kept=len(kept),
-        notable=list(_notable(judged, ratings))[:_MAX_WORTH],
+        notable=list(_notable(judged))[:_MAX_WORTH],
     )
 
 
-def _fitting(
-    judged: Sequence[tuple[Judgment, Comparison]], max_characters: int
-) -> set[str]:
-    """The prompts whose texts fit, those with flips and invalid verdicts first."""
-    size: dict[str, int] = {}
-    for judgment, c in sorted(judged, key=lambda pair: _outcome(pair[0]) < 3):
-        length = len(c.prompt_text) + len(c.response_a) + len(c.response_b)
-        length += sum(len(verdict.reasoning) for verdict in judgment.raw)
-        size[c.prompt_id] = size.get(c.prompt_id, 0) + length
-    kept, total = set(), 0
-    for prompt, length in size.items():
-        total += length
-        if total <= max_characters:
-            kept.add(prompt)
+def _outcome(judgment: Judgment) -> int:
+    if judgment.invalid:
+        return 4
+    if judgment.inconsistent:
+        return 3
+    return [judgment.entrant_a, judgment.entrant_b, None].index(judgment.winner)
+
+
+def _fitting(judged: Sequence[Judged], max_characters: int) -> set[int]:
+    """The numbers of the comparisons whose texts fit, by order of their worth."""
+    numbers = list(range(len(judged)))
+    random.Random(_SEED).shuffle(numbers)
+    n_before: Counter[tuple[str, ...]] = Counter()
+    place = {}
+    for i in numbers:
+        c, is_worth_reading = judged[i].comparison, judged[i].kind not in OUTCOMES[:3]
+        cell = c.dimension, *c.entrants
+        place[i] = -1 if is_worth_reading else n_before[cell]
+        n_before[cell] += not is_worth_reading
+    kept: set[int] = set()
+    known: set[tuple[str, str | None]] = set()
+    total = 0
+    for i in sorted(numbers, key=place.__getitem__):
+        c = judged[i].comparison
+        total += sum(len(verdict.reasoning) for verdict in judged[i].judgment.raw[:2])
+        for key, text in (
+            ((c.prompt_id, None), c.prompt_text),
+            ((c.prompt_id, c.entrant_a), c.response_a),
+            ((c.prompt_id, c.entrant_b), c.response_b),
+        ):
+            total += 0 if key in known else len(text)
+            known.add(key)
+        if total > max_characters:
+            break
+        kept.add(i)
     return kept
 
 
-def _data(
-    judged: Sequence[tuple[Judgment, Comparison]], kept: set[str]
-) -> dict[str, object]:
-    """Rows of numbers that refer to lists of names and texts."""
+def _data(judged: Sequence[Judged], kept: set[int]) -> dict[str, object]:
+    """Rows of numbers that refer to lists of names and texts; a text that is absent is null."""
     prompts: dict[str, dict[str, object]] = {}
+    answers: dict[str, dict[int, str]] = {}
     dimensions: dict[str, int] = {}
     entrants: dict[str, int] = {}
     reasons: dict[str, int] = {}
     rows = []
-    for judgment, c in judged:
-        first, second = (
-            entrants.setdefault(name, len(entrants)) for name in c.entrants
-        )
+    for i, one in enumerate(judged):
+        c = one.comparison
+        a, b = (entrants.setdefault(name, len(entrants)) for name in c.entrants)
         prompt = prompts.setdefault(
             c.prompt_id,
             {"number": len(prompts), "id": c.prompt_id, "stratum": c.source},
         )
-        orders = []
-        for verdict in judgment.raw[:2]:
-            reason = verdict.reasoning if c.prompt_id in kept else ""
-            number = reasons.setdefault(reason, len(reasons))
-            orders.append([int(verdict.position_swap), _winner(verdict), number])
-        if c.prompt_id in kept:
+        if i in kept:
             prompt["text"] = c.prompt_text
-            prompt["reference"] = (
-                c.gold_answer or c.expected_behavior or prompt.get("reference", "")
+            if reference := c.gold_answer or c.expected_behavior:
+                prompt["reference"] = reference
+            own = answers.setdefault(c.prompt_id, {})
+            own |= {a: c.response_a, b: c.response_b}
+            prompt["answers"] = own
+        orders = [
+            (
+                int(verdict.position_swap),
+                _winner(verdict),
+                reasons.setdefault(verdict.reasoning, len(reasons))
+                if i in kept
+                else None,
             )
-            answers: dict[int, str] = prompt.setdefault("answers", {})  # type: ignore[assignment]
-            answers |= {first: c.response_a, second: c.response_b}
+            for verdict in one.judgment.raw[:2]
+        ]
         dimension = dimensions.setdefault(c.dimension, len(dimensions))
-        rows.append(
-            [prompt["number"], dimension, first, second, _outcome(judgment), orders]
-        )
+        rows.append((prompt["number"], dimension, a, b, one.outcome, orders))
     return {
         "dimensions": list(dimensions),
         "entrants": list(entrants),
@@ -143,15 +179,6 @@ def _data(
     }
 
 
-def _outcome(judgment: Judgment) -> int:
-    """The number of its outcome in OUTCOMES."""
-    if judgment.invalid:
-        return 4
-    if judgment.inconsistent:
-        return 3
-    return [judgment.entrant_a, judgment.entrant_b, None].index(judgment.winner)
-
-
 def _winner(verdict: Verdict) -> int:
     """The number of the outcome in one order: the letters are of the order shown."""
     if verdict.verdict in ("A", "B"):
@@ -159,26 +186,10 @@ def _winner(verdict: Verdict) -> int:
     return 2 if verdict.verdict == "TIE" else 4
 
 
-def _notable(
-    judged: Sequence[tuple[Judgment, Comparison]],
-    ratings: Mapping[str, Mapping[str, float]],
-) -> Iterator[Notable]:
+def _notable(judged: Sequence[Judged]) -> Iterator[Judged]:
     """Of each dimension the widest upset, a flip and an invalid verdict."""
-    for dimension in dict.fromkeys(c.dimension for _, c in judged):
-        own = [pair for pair in judged if pair[1].dimension == dimension]
-        points, upsets = ratings.get(dimension, {}), []
-        for judgment, c in own:
-            winner = judgment.winner
-            if winner is not None and {*c.entrants} <= points.keys():
-                loser = c.entrant_b if winner == c.entrant_a else c.entrant_a
-                gap = points[loser] - points[winner]
-                upsets.append(
-                    Notable(kind="upset", comparison=c, winner=winner, gap=gap)
-                )
-        widest = max(upsets, key=lambda upset: upset.gap or 0.0, default=None)
-        if widest is not None and (widest.gap or 0.0) > 0:
-            yield widest
-        for number in (3, 4):
-            some = next((c for j, c in own if _outcome(j) == number), None)
-            if some is not None:
-                yield Notable(kind=OUTCOMES[number], comparison=some, winner=None)
+    for dimension in dict.fromkeys(one.comparison.dimension for one in judged):
+        own = [one for one in judged if one.comparison.dimension == dimension]
+        own.sort(key=lambda one: -one.upset)
+        for kind in ("upset", "flipped", "invalid"):
+            yield from [one for one in own if one.kind == kind][:1]

@@ -44,7 +44,7 @@ addEventListener("beforeprint", () => all("main details").forEach((details) => (
 // The verdict viewer. Its data are gzip + base64 in an inert element, unpacked when it is first opened.
 // Texts of others enter the page as text nodes only.
 const OUTCOMES = ["a", "b", "tie", "flipped", "invalid"];
-const FILTERS = ["dimension", "a", "b", "stratum", "outcome"];
+const FILTERS = ["dimension", "pair", "stratum", "outcome"];
 const MOST_LISTED = 300;
 const island = document.querySelector("#verdict-data");
 const viewer = document.querySelector("#viewer");
@@ -62,58 +62,69 @@ async function unpack() {
   const bytes = Uint8Array.from(atob(island.textContent), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const packed = JSON.parse(await new Response(stream).text());
-  const comparisons = packed.rows.map(([prompt, dimension, a, b, outcome, orders]) => ({
-    prompt: packed.prompts[prompt],
-    dimension: packed.dimensions[dimension],
-    entrants: [packed.entrants[a], packed.entrants[b]],
-    answers: [a, b].map((entrant) => packed.prompts[prompt].answers?.[entrant]),
-    outcome,
-    orders: orders.map(([swapped, winner, reason]) => ({ swapped, winner, reason: packed.reasons[reason] })),
-  }));
-  return { ...packed, comparisons };
+  const name = (entrants, outcome) => (outcome < 2 ? `${entrants[outcome]} wins` : OUTCOMES[outcome]);
+  return packed.rows.map(([number, dimension, a, b, outcome, orders]) => {
+    const prompt = packed.prompts[number];
+    const entrants = [packed.entrants[a], packed.entrants[b]];
+    return {
+      prompt,
+      entrants,
+      dimension: packed.dimensions[dimension],
+      stratum: prompt.stratum,
+      pair: entrants.toSorted().join("~"),
+      answers: [a, b].map((entrant) => prompt.answers?.[entrant]),
+      winner: outcome,
+      outcome: name(entrants, outcome),
+      orders: orders.map(([swapped, winner, reason]) => ({
+        first: entrants[swapped],
+        winner,
+        outcome: name(entrants, winner),
+        reason: packed.reasons[reason],
+      })),
+    };
+  });
 }
 
-const name = (comparison, outcome) =>
-  outcome < 2 ? `${comparison.entrants[outcome]} wins` : OUTCOMES[outcome];
-
-function matches(comparison, wanted) {
-  const [a, b] = comparison.entrants;
-  const text = wanted.get("search")?.toLowerCase();
-  return (
-    (!wanted.get("dimension") || comparison.dimension === wanted.get("dimension")) &&
-    [wanted.get("a"), wanted.get("b")].every((entrant) => !entrant || entrant === a || entrant === b) &&
-    (!wanted.get("stratum") || comparison.prompt.stratum === wanted.get("stratum")) &&
-    (!wanted.get("prompt") || comparison.prompt.id === wanted.get("prompt")) &&
-    (!wanted.get("outcome") || name(comparison, comparison.outcome) === wanted.get("outcome")) &&
-    (!text || [comparison.prompt.id, comparison.prompt.text, comparison.prompt.reference, ...comparison.answers]
-      .concat(comparison.orders.map((order) => order.reason))
-      .some((some) => some?.toLowerCase().includes(text)))
+// The comparisons that the filters, a prompt and a search leave.
+function matching(wanted) {
+  const filters = FILTERS.filter((filter) => wanted.get(filter));
+  const prompt = wanted.get("prompt");
+  const search = new RegExp((wanted.get("search") ?? "").replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "i");
+  const texts = (comparison) =>
+    [comparison.prompt.id, comparison.prompt.text, comparison.prompt.reference, ...comparison.answers]
+      .concat(comparison.orders.map((order) => order.reason));
+  return data.filter(
+    (comparison) =>
+      filters.every((filter) => comparison[filter] === wanted.get(filter)) &&
+      (!prompt || comparison.prompt.id === prompt) &&
+      (!wanted.get("search") || texts(comparison).some((text) => text && search.test(text))),
   );
 }
 
-// How each stratum was decided, once two entrants are chosen.
+// How often each outcome came in each stratum, for two entrants.
 function tally(comparisons) {
-  const strata = new Map();
-  for (const { prompt, outcome, entrants } of comparisons) {
-    if (!strata.has(prompt.stratum)) strata.set(prompt.stratum, new Map());
-    const counts = strata.get(prompt.stratum);
-    const key = outcome < 2 ? `${entrants[outcome]} wins` : OUTCOMES[outcome];
-    counts.set(key, (counts.get(key) ?? 0) + 1);
-  }
-  return [...strata].map(([stratum, counts]) =>
-    element("p", { className: "small" }, `${stratum}: ${[...counts].map(([key, n]) => `${n} ${key}`).join(", ")}`),
-  );
+  const strata = Map.groupBy(comparisons, (comparison) => comparison.stratum);
+  return [...strata].flatMap(([stratum, some]) => {
+    const counts = [...Map.groupBy(some, (comparison) => comparison.outcome)].toSorted();
+    const words = counts.map(([outcome, these]) => `${these.length} ${outcome}`).join(", ");
+    const bars = counts.map(([, these]) => {
+      const bar = element("i", { className: `outcome${these[0].winner}` });
+      bar.style.flexGrow = these.length;
+      return bar;
+    });
+    return [element("p", { className: "small" }, `${stratum}: ${words}`), element("div", { className: "shares" }, ...bars)];
+  });
 }
 
 function list(wanted) {
-  listed = data.comparisons.filter((comparison) => matches(comparison, wanted));
-  document.querySelector("#count").textContent = `${listed.length} of ${data.comparisons.length} comparisons`;
-  document.querySelector("#tally").replaceChildren(...(wanted.get("a") && wanted.get("b") ? tally(listed) : []));
+  listed = matching(wanted);
+  document.querySelector("#count").textContent = `${listed.length} of ${data.length} comparisons`;
+  document.querySelector("#tally").replaceChildren(...(wanted.get("pair") ? tally(listed) : []));
   const items = listed.slice(0, MOST_LISTED).map((comparison, index) =>
     element("li", {}, element("button", { onclick: () => show(index) },
       element("b", { textContent: comparison.prompt.id }),
       element("small", { textContent: `${comparison.dimension} · ${comparison.entrants.join(" v ")}` }),
-      element("em", { className: `outcome${comparison.outcome}`, textContent: name(comparison, comparison.outcome) }),
+      element("em", { className: `outcome${comparison.winner}`, textContent: comparison.outcome }),
     )),
   );
   const more = listed.length - items.length;
@@ -125,56 +136,56 @@ function list(wanted) {
 
 function show(index) {
   position = Math.min(Math.max(index, 0), listed.length - 1);
-  const comparison = listed[position];
+  const { prompt, entrants, dimension, stratum, pair, winner, outcome, answers, orders } = listed[position];
   all("#list button").forEach((button, at) => button.setAttribute("aria-current", at === position));
   document.querySelector("#list button[aria-current=true]")?.scrollIntoView({ block: "nearest" });
-  const absent = "This text is not in the page; see responses/ beside it.";
-  const answers = comparison.entrants.map((entrant, side) =>
-    element("article", { className: comparison.outcome === side ? "answer won" : "answer" },
-      element("h4", { textContent: entrant + (comparison.outcome === side ? " wins" : "") }),
-      element("p", { className: "text", textContent: comparison.answers[side] ?? absent }),
-    ),
-  );
-  const orders = comparison.orders.map((order) =>
-    element("li", {},
-      element("b", { textContent: `${comparison.entrants[order.swapped]} shown first (A) → ` }),
-      element("em", { className: `outcome${order.winner}`, textContent: name(comparison, order.winner) }),
-      element("p", { className: "text", textContent: order.reason || "No reason given." }),
-    ),
-  );
-  const { reference } = comparison.prompt;
+  const absent = "This text is not in the page; see the folders beside it.";
+  const paragraph = (text) => element("p", { className: "text", textContent: text ?? absent });
   document.querySelector("#one").replaceChildren(
-    element("p", { className: "small", textContent: [comparison.prompt.id, comparison.prompt.stratum, comparison.dimension].join(" · ") }),
-    element("h3", { className: "text", textContent: comparison.prompt.text ?? comparison.prompt.id }),
-    ...(reference ? [element("p", { className: "notice text", textContent: `Reference: ${reference}` })] : []),
-    element("div", { className: "two" }, ...answers),
-    element("h3", { textContent: `Judge: ${name(comparison, comparison.outcome)}` }),
-    element("ol", {}, ...orders),
+    element("p", { className: "small", textContent: [prompt.id, stratum, dimension].join(" · ") }),
+    element("h3", { className: "text", textContent: prompt.text ?? absent }),
+    ...(prompt.reference ? [element("p", { className: "notice text", textContent: `Reference: ${prompt.reference}` })] : []),
+    element("div", { className: "two" }, ...entrants.map((entrant, side) =>
+      element("article", { className: winner === side ? "answer won" : "answer" },
+        element("h4", { textContent: entrant + (winner === side ? " wins" : "") }),
+        paragraph(answers[side]),
+      ),
+    )),
+    element("h3", { textContent: `Judge: ${outcome}` }),
+    element("ol", {}, ...orders.map((order) =>
+      element("li", {},
+        element("b", { textContent: `${order.first} shown first (A) → ` }),
+        element("em", { className: `outcome${order.winner}`, textContent: order.outcome }),
+        paragraph(order.reason === "" ? "No reason given." : order.reason),
+      ),
+    )),
   );
   document.querySelector("#one").scrollTop = 0;
-  const [a, b] = comparison.entrants;
-  const link = new URLSearchParams({ prompt: comparison.prompt.id, dimension: comparison.dimension, a, b });
-  history.replaceState(null, "", `#?${link}`);
+  history.replaceState(null, "", `#${[prompt.id, pair, dimension].map(encodeURIComponent).join("/")}`);
 }
 
-// The address names the filters: #?dimension=d&a=one&b=other&prompt=id
+// The address names a comparison, #prompt/pair/dimension, or filters, #?dimension=d&pair=a~b
+function wantedByAddress() {
+  if (location.hash.startsWith("#?")) return new URLSearchParams(location.hash.slice(2));
+  const parts = location.hash.slice(1).split("/");
+  if (parts.length !== 3) return null;
+  const [prompt, pair, dimension] = parts.map(decodeURIComponent);
+  return new URLSearchParams({ prompt, pair, dimension });
+}
+
 async function route() {
-  if (!island || !location.hash.startsWith("#?")) return;
+  const wanted = wantedByAddress();
+  if (!wanted) return;
   const form = document.querySelector("#filters");
   if (!data) {
     data = await unpack();
-    const values = {
-      dimension: data.dimensions,
-      a: data.entrants,
-      b: data.entrants,
-      stratum: new Set(data.prompts.map((prompt) => prompt.stratum)),
-      outcome: new Set(data.comparisons.map((comparison) => name(comparison, comparison.outcome))),
-    };
     for (const filter of FILTERS)
-      for (const value of [...values[filter]].sort())
-        form.elements[filter].append(element("option", { value, textContent: value }));
+      for (const value of [...new Set(data.map((comparison) => comparison[filter]))].sort())
+        form.elements[filter].append(element("option", { value, textContent: value.replace("~", " v ") }));
   }
-  const wanted = new URLSearchParams(location.hash.slice(2));
+  const pair = wanted.get("pair");
+  const known = data.find(({ entrants: [a, b] }) => [`${a}~${b}`, `${b}~${a}`].includes(pair));
+  if (known) wanted.set("pair", known.pair);
   for (const filter of [...FILTERS, "search"]) form.elements[filter].value = wanted.get(filter) ?? "";
   if (!viewer.open) viewer.showModal();
   list(wanted);
