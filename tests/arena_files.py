@@ -22,7 +22,7 @@ from scipy.special import expit
 from elo_exp.arena.placement import Placement
 from elo_exp.experiments import Context, Report, arena
 from elo_exp.experiments.arena import Arena
-from elo_exp.experiments.placement_run import PlacementRun, load_arena
+from elo_exp.experiments.placement_run import PlacementRun, start
 from elo_exp.files import write_jsonl, write_whole
 from elo_exp.judges import Judge
 from elo_exp.ratings.bradley_terry import POINTS
@@ -164,8 +164,8 @@ def placed(
 ) -> Placed:
     """A run."""
     with arena_of(world, folder, *overrides, judge=judge) as (experiment, context):
-        run = PlacementRun(experiment, context.store, load_arena(experiment))
+        run = start(experiment, context.store)
         run.run()
-        found = arena.place(experiment, run)
-        report = arena.report(experiment, found, run, context.run_dir)
+        found = arena.place(run)
+        report = arena.report(run, found, context.run_dir)
         return Placed(found, run, report)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from elo_exp.arena.settings import ArenaSource
 from elo_exp.data import tables
+from elo_exp.models import checkpoints
 from elo_exp.records import UserError
 
 if TYPE_CHECKING:
@@ -176,6 +177,14 @@ def _load(arena: ArenaSource) -> datasets.Dataset:
         raise UserError(
             f"arena.dataset: {arena.dataset} needs the package datasets: pip install datasets"
         ) from None
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    is_local = HF_HUB_OFFLINE or Path(str(arena.dataset)).exists()
+    if not is_local and not checkpoints.reaches_hub():
+        raise UserError(
+            f"arena.dataset: the hub of {arena.dataset} cannot be reached. Check the network, set "
+            "HF_HUB_OFFLINE=1 to read a copy in its cache, or name files with arena.path=FOLDER."
+        )
     try:
         return datasets.load_dataset(
             arena.dataset,

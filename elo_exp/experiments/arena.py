@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp import pipeline
-from elo_exp.analysis import judge_quality, standings
-from elo_exp.analysis.judge_quality import JudgeQuality
+from elo_exp.analysis import standings
+from elo_exp.analysis.judge_quality import judge_quality
 from elo_exp.analysis.standings import Standings
 from elo_exp.arena import placement
 from elo_exp.arena import rows as arena_rows
@@ -25,9 +25,9 @@ from elo_exp.arena.placement import Placement
 from elo_exp.arena.settings import ArenaSettings
 from elo_exp.data.battles import Battles, from_judgments
 from elo_exp.data.rubrics import Rubric
-from elo_exp.experiments import Context, Report
+from elo_exp.experiments import Context, Report, placement_run
 from elo_exp.experiments.judged import Judged, answer_share
-from elo_exp.experiments.placement_run import PlacementRun, load_arena
+from elo_exp.experiments.placement_run import PlacementRun
 from elo_exp.experiments.standings import quality_row
 from elo_exp.judges import Judge
 from elo_exp.ratings import EloMethod, RatingMethod
@@ -60,16 +60,16 @@ class Arena(Judged):
         self.check()
         if not self.plan:
             return None
-        run = PlacementRun(self, context.store, load_arena(self))
-        return pipeline.plan_table(run.plan())
+        return pipeline.plan_table(placement_run.start(self, context.store).plan())
 
     def run(self, context: Context) -> Report:
-        run = PlacementRun(self, context.store, load_arena(self))
+        run = placement_run.start(self, context.store)
         if self.shard is not None:
-            prompts = run.prompts(run.random())
-            return answer_share(self, prompts, context.store, self.shard)
+            return answer_share(
+                self, run.prompts(run.random()), context.store, self.shard
+            )
         run.run()
-        return report(self, place(self, run), run, context.run_dir)
+        return report(run, place(run), context.run_dir)
 
     def check(self) -> None:
         """Raise UserError for settings that do not fit together."""
@@ -82,8 +82,8 @@ class Arena(Judged):
         if len(rubrics) != 1 or rubrics[0].needs_reference:
             names = ", ".join(rubric.dimension for rubric in rubrics)
             raise UserError(
-                f"rubric: found {names or 'none'}. A placement asks one thing, as the humans were "
-                "asked, and of prompts without a reference answer: 'rubric=[preference]'."
+                f"rubric: found {names or 'none'}. Expected one, as humans vote on one question, "
+                "and without a reference answer: 'rubric=[preference]'."
             )
         limit, n_placed = self.judging.limit_pairs, len(self.entrant)
         if limit is not None and limit < n_placed:
@@ -93,26 +93,34 @@ class Arena(Judged):
             )
         if len(self.rating) != 1:
             raise UserError(
-                f"rating: found {len(self.rating)}. A placement is rated by one: "
-                "'rating=[bradley_terry]'."
+                f"rating: found {len(self.rating)}. Expected one method: 'rating=[bradley_terry]'."
             )
         if self.shard is not None and self.arena.opponents == "adaptive":
             raise UserError(
                 "shard: adaptive opponents are chosen as verdicts come in. Leave shard out."
             )
 
+    def rate(self, battles: Battles) -> Leaderboard:
+        """Rate battles by the one method that was chosen, with rank sets."""
+        boards = standings.leaderboards({"": battles}, self.rating)
+        ((board,),) = (by_dimension.values() for by_dimension in boards.values())
+        return board
 
-def place(experiment: Arena, run: PlacementRun) -> Placement:
+
+def place(run: PlacementRun) -> Placement:
     """Rate what was judged together with the human battles, and compare judge and humans."""
-    placed, human = tuple(experiment.entrant), run.data.human
+    experiment, human = run.experiment, run.human
+    placed = tuple(experiment.entrant)
     battles = from_judgments(run.judgments)
     judged = Battles.from_rows([b for b in battles if b.model_a in placed])
     again = Battles.from_rows([b for b in battles if b.model_a not in placed])
     for name in placed:
         if name not in judged.models:
-            raise UserError(f"{name}: {_why_unplaced(name, run)}")
-    board = _rate(experiment, run, judged.concatenate(human))
-    named = {"dimension": run.dimension, "judge_model": experiment.judge.model}
+            raise UserError(_why_unplaced(name, run))
+    board = experiment.rate(judged.concatenate(human))
+    held_out = [model for model in placed if model in experiment.arena.hold_out]
+    every = run.arena.battles.concatenate(run.arena.held_out)
+    named = {"dimension": run.rubric.dimension, "judge_model": experiment.judge.model}
     return Placement(
         arena=experiment.arena.name,
         **named,
@@ -124,80 +132,94 @@ def place(experiment: Arena, run: PlacementRun) -> Placement:
         calibration=calibrate(human, again, judged, board, **named)
         if len(again)
         else None,
-        human_board=_by_humans(experiment, run),
+        human_board=experiment.rate(every.among([*run.anchors, *held_out]))
+        if held_out
+        else None,
     )
-
-
-def _rate(experiment: Arena, run: PlacementRun, battles: Battles) -> Leaderboard:
-    boards = standings.leaderboards({run.dimension: battles}, experiment.rating)
-    ((board,),) = (by_dimension.values() for by_dimension in boards.values())
-    return board
 
 
 def _why_unplaced(name: str, run: PlacementRun) -> str:
     n_judged = sum(judgment.entrant_a == name for judgment in run.judgments)
     if n_judged:
         return (
-            f"none of its {n_judged} battles has a valid verdict, so it cannot be placed. The "
-            "verdicts are in the store; look at them with experiment=store."
+            f"{name}: none of its {n_judged} battles has a valid verdict, so it cannot be placed. "
+            "Look at the stored verdicts with experiment=store."
         )
-    n_answered = sum(comparison.entrant_a == name for comparison in run.comparisons)
     return (
-        f"none of its battles has a verdict, so it cannot be placed. {len(run.drawn[name])} drawn "
-        f"battles have texts to judge, it has answered {n_answered} of their prompts. Draw more "
-        "(arena.n_battles, judging.limit_pairs), or supply the answers and verdicts that are "
-        "missing."
+        f"{name}: none of its battles has a verdict, so it cannot be placed. It has drawn "
+        f"{len(run.drawn[name])} battles with texts and answered {len(run.responses[name])} "
+        "prompts. Draw more (arena.n_battles, judging.limit_pairs), or supply the answers and "
+        "verdicts that are missing."
     )
 
 
-def _by_humans(experiment: Arena, run: PlacementRun) -> Leaderboard | None:
-    """The ratings without a judge, where a placed model has human battles that were held out."""
-    held_out = [m for m in experiment.entrant if m in experiment.arena.hold_out]
-    if not held_out:
-        return None
-    arena = run.data.arena
-    every = arena.battles.concatenate(arena.held_out)
-    return _rate(experiment, run, every.among([*run.data.anchors, *held_out]))
-
-
-def report(
-    experiment: Arena, found: Placement, run: PlacementRun, run_dir: Path
-) -> Report:
+def report(run: PlacementRun, found: Placement, run_dir: Path) -> Report:
     """Write the artifacts of a placement, and report it."""
-    quality = judge_quality.judge_quality(run.judgments, dimension=run.dimension)
-    rated = _standings(experiment, found)
+    experiment, dimension = run.experiment, run.rubric.dimension
+    quality = judge_quality(run.judgments, dimension=dimension)
     ((name, method),) = experiment.rating.items()
-    settings: dict[str, Any] = (
-        dataclasses.asdict(method) if dataclasses.is_dataclass(method) else {}
+    rated = Standings(
+        models=found.placed,
+        battles={dimension: found.judged},
+        k=float(experiment.elo.k),
+        elo={dimension: {}},
+        convergence={dimension: Convergence(limit={})},
+        companions={name: {dimension: found.board}},
+        win_rates=[],
+        judges_agreement=[found.calibration.agreement] if found.calibration else [],
     )
+    settings: dict[str, Any] = {"method": name}
+    if dataclasses.is_dataclass(method):
+        settings |= dataclasses.asdict(method)
     judging = artifacts.write_judging(
         run_dir,
         responses=run.responses,
-        comparisons={run.dimension: run.comparisons},
-        judgments={run.dimension: run.judgments},
+        comparisons={dimension: run.comparisons},
+        judgments={dimension: run.judgments},
     )
+    chosen = experiment.arena
     written = placement_report.write(
         run_dir,
         found,
         rated,
-        rating_settings={"method": name, **settings},
-        inline_human=experiment.arena.inline_human,
-        battles_format=experiment.arena.battles_format,
+        rating_settings=settings,
+        battles=found.battles if chosen.inline_human else found.judged,
+        battles_format=chosen.battles_format,
     )
+    arena, drawn = run.arena, [draw for draws in run.drawn.values() for draw in draws]
+    facts: dict[str, Any] = {
+        "judge_model": found.judge_model,
+        "entrants": list(found.placed),
+        "rubric_versions": {dimension: run.rubric.version},
+        "selected_prompt_count": len({draw.question_id for draw in drawn}),
+        "arena": {
+            "name": arena.name,
+            "n_rows": arena.n_rows,
+            "dropped": dict(arena.dropped),
+            "n_battles": len(arena.battles),
+            "fingerprint": arena.fingerprint,
+            "n_anchors": len(run.anchors),
+            "n_human_battles": len(run.human),
+            "n_drawn": {name: len(draws) for name, draws in run.drawn.items()},
+            "draw_fingerprint": placement.draw_fingerprint(drawn),
+            "not_judged": dict(Counter(run.unusable.values())),
+        },
+        "judge_quality": [quality_row(quality)],
+    }
     verdicts = list(verdict_rows(run.comparisons, run.judgments))
     return Report(
         headline=found.board.row(found.placed[0]).rating or 0.0,
-        text=placement_report.console_table(found, quality),
-        facts=_facts(experiment, found, run, quality),
+        text=placement_report.text(found, quality),
+        facts=facts,
         artifacts=[*judging, *written],
         metrics=placement_report.metrics(found, quality),
-        tables={"judge_quality": [quality_row(quality)], "verdicts": verdicts},
+        tables={"judge_quality": facts["judge_quality"], "verdicts": verdicts},
         figures=lambda: _figures(found),
-        page=lambda title, manifest, figures: placement_report.page(
+        page=lambda title, manifest, plots: placement_report.page(
             found,
             rated,
             quality,
-            figures,
+            plots,
             title=title,
             manifest=manifest,
             comparisons=run.comparisons,
@@ -210,45 +232,3 @@ def _figures(found: Placement) -> Sequence[Plot]:
     from elo_exp.figures import arena
 
     return arena.plots(found)
-
-
-def _facts(
-    experiment: Arena, found: Placement, run: PlacementRun, quality: JudgeQuality
-) -> dict[str, Any]:
-    arena = run.data.arena
-    drawn = [draw for some in run.drawn.values() for draw in some]
-    (rubric,) = experiment.rubric.values()
-    return {
-        "judge_model": found.judge_model,
-        "entrants": list(found.placed),
-        "rubric_versions": {rubric.dimension: rubric.version},
-        "selected_prompt_count": len({draw.question_id for draw in drawn}),
-        "arena": {
-            "name": arena.name,
-            "n_rows": arena.n_rows,
-            "dropped": dict(arena.dropped),
-            "n_battles": len(arena.battles),
-            "fingerprint": arena.fingerprint,
-            "n_anchors": len(run.data.anchors),
-            "n_human_battles": len(run.data.human),
-            "n_drawn": {name: len(some) for name, some in run.drawn.items()},
-            "draw_fingerprint": placement.draw_fingerprint(drawn),
-            "not_judged": dict(Counter(run.unusable.values())),
-        },
-        "judge_quality": [quality_row(quality)],
-    }
-
-
-def _standings(experiment: Arena, found: Placement) -> Standings:
-    """The placement as other experiments have their ratings, for what all of them write."""
-    (name,) = experiment.rating
-    return Standings(
-        models=found.placed,
-        battles={found.dimension: found.judged},
-        k=float(experiment.elo.k),
-        elo={found.dimension: {}},
-        convergence={found.dimension: Convergence(limit={})},
-        companions={name: {found.dimension: found.board}},
-        win_rates=[],
-        judges_agreement=[found.calibration.agreement] if found.calibration else [],
-    )

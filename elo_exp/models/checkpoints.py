@@ -217,7 +217,7 @@ def _commit(name: str, revision: str, config: str) -> str:
         ) from None
     try:
         path = hf_hub_download(
-            name, config, revision=revision, local_files_only=not _reaches_hub()
+            name, config, revision=revision, local_files_only=not reaches_hub()
         )
         return Path(path).parent.name
     except errors.GatedRepoError:
@@ -245,7 +245,7 @@ def _commit(name: str, revision: str, config: str) -> str:
 
 
 @functools.cache
-def _reaches_hub() -> bool:
+def reaches_hub() -> bool:
     """Look once, since the hub's client retries for half a minute with each file."""
     from huggingface_hub import constants, get_session
 

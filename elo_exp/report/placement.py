@@ -1,4 +1,4 @@
-"""What a placement concluded, as files, as metrics, as the table on the console and as a page."""
+"""A placement as files, as metrics, on the console and as a page."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any
 
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.analysis.standings import Standings
-from elo_exp.arena.judge_calibration import Calibration
 from elo_exp.arena.placement import Placement
+from elo_exp.console import text_table
 from elo_exp.data.battles import Battles
 from elo_exp.files import safe_name, write_csv, write_json, write_whole
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.records import Battle, Comparison, Judgment, Plot
 from elo_exp.report import artifacts, tournament_page, viewer
-from elo_exp.report.formats import between, number
+from elo_exp.report.formats import NONE, between, number, percent
 from elo_exp.report.page import colors, cost, render, scale
 
-_TOP = 3  # of the leaderboard on the console, and so many around each placed model
-_AROUND = 4
+_TOP = 3  # of the leaderboard on the console
+_AROUND = 4  # on either side of a placed model
+_METRICS = ("rating", "std_error", "ci_low", "ci_high", "rank", "rank_low", "rank_high")
 
 
 def write(
@@ -29,16 +30,17 @@ def write(
     standings: Standings,
     *,
     rating_settings: Mapping[str, Any],
-    inline_human: bool,
+    battles: Battles,
     battles_format: str,
 ) -> list[Path]:
-    """The artifacts of a placement but for what the judge was shown and said."""
-    shared = placement.battles if inline_human else placement.judged
+    """Write all artifacts but what the judge was shown and answered.
+
+    battles  to be shared
+    """
+    ratings = elo_ratings(placement, rating_settings)
     return [
-        _write_battles(run_dir, shared, battles_format),
-        write_json(
-            run_dir / "elo_ratings.json", elo_ratings(placement, rating_settings)
-        ),
+        _write_battles(run_dir, battles, battles_format),
+        write_json(run_dir / "elo_ratings.json", ratings),
         write_json(run_dir / "ratings.json", artifacts.ratings_json(standings)),
         *write_bootstraps(run_dir, {placement.dimension: placement.board}),
     ]
@@ -53,254 +55,209 @@ def _write_battles(run_dir: Path, battles: Battles, kind: str) -> Path:
     types = dict.fromkeys(Battle.__dataclass_fields__, pyarrow.string())
     types["equal_answers"] = pyarrow.bool_()
     rows = [battle.to_dict() for battle in battles.rows()]
-    table = pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(types.items()))
     data = io.BytesIO()
+    table = pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(types.items()))
     parquet.write_table(table, data)
     return write_whole(run_dir / "battles.parquet", data.getvalue())
 
 
 def write_bootstraps(run_dir: Path, boards: Mapping[str, Leaderboard]) -> list[Path]:
-    """bootstrap_ratings.csv: a row for each resample, a column for each rated model; of several dimensions, a file for
-    each. None without resamples."""
+    """Write a row for each resample and a column for each rated model.
+
+    One dimension goes to bootstrap_ratings.csv, several to a file each.
+    """
     written = []
     for dimension, board in boards.items():
         if board.samples is None:
             continue
-        columns = [
+        rated = [
             i
             for i, model in enumerate(board.models)
             if board.row(model).rating is not None
         ]
-        names = [board.models[i] for i in columns]
+        names = [board.models[i] for i in rated]
         rows = [
             dict(zip(names, row, strict=True))
-            for row in board.samples[:, columns].tolist()
+            for row in board.samples[:, rated].tolist()
         ]
-        stem = (
-            "bootstrap_ratings"
-            if len(boards) == 1
-            else f"bootstrap_ratings_{safe_name(dimension)}"
-        )
-        written.append(write_csv(run_dir / f"{stem}.csv", rows))
+        suffix = f"_{safe_name(dimension)}" if len(boards) > 1 else ""
+        written.append(write_csv(run_dir / f"bootstrap_ratings{suffix}.csv", rows))
     return written
 
 
 def elo_ratings(
     placement: Placement, rating_settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The whole leaderboard, best first, with what it takes to rate the battles again."""
-    calibration = placement.calibration
+    """Return the leaderboard, best first, with what it takes to rate the battles again."""
+    board, calibration = placement.board, placement.calibration
     return {
         "arena": placement.arena,
         "model": placement.placed[0],
         "models": list(placement.placed),
         "judge_model": placement.judge_model,
         "dimension": placement.dimension,
-        "n_bootstraps": 0
-        if placement.board.samples is None
-        else len(placement.board.samples),
+        "n_bootstraps": 0 if board.samples is None else len(board.samples),
         "seed": rating_settings.get("seed"),
         "rating_settings": dict(rating_settings),
         "n_judged_battles": len(placement.judged),
         "n_human_battles": len(placement.human),
         "ratings": [
-            {**r.to_dict(), "source": placement.source(r.model)}
-            for r in placement.board.ratings
+            {**r.to_dict(), "source": placement.source(r.model)} for r in board.ratings
         ],
-        "by_humans": [
-            placement.human_board.row(m).to_dict() for m in held_out(placement)
-        ]
-        if placement.human_board
-        else [],
-        "calibration": None
-        if calibration is None
-        else {**calibration.agreement.to_dict(), **_calibrated(calibration)},
+        "by_humans": [row.to_dict() for row in _by_humans(placement).values()],
+        "calibration": calibration
+        and {
+            **calibration.agreement.to_dict(),
+            "temperature": calibration.temperature,
+            "decisiveness": calibration.decisiveness,
+            "decisiveness_std_error": calibration.decisiveness_std_error,
+            "on_human_scale": dict(calibration.on_human_scale),
+        },
     }
 
 
-def _calibrated(calibration: Calibration) -> dict[str, Any]:
-    names = ("temperature", "decisiveness", "decisiveness_std_error")
-    return {name: getattr(calibration, name) for name in names} | {
-        "on_human_scale": dict(calibration.on_human_scale)
-    }
-
-
-def held_out(placement: Placement) -> list[str]:
-    """The placed models that humans have rated too."""
+def _by_humans(placement: Placement) -> dict[str, Rating]:
+    """Return the ratings by humans alone of the placed models that were held out."""
     board = placement.human_board
-    return [
-        model
-        for model in placement.placed
-        if board is not None and model in board.models
-    ]
+    if board is None:
+        return {}
+    return {
+        model: board.row(model) for model in placement.placed if model in board.models
+    }
 
 
 def metrics(placement: Placement, quality: JudgeQuality) -> dict[str, float]:
-    """Final values: <model>/rating, /ci_low, /rank ..., judge/<dimension>/<rate>, human/agreement ..."""
+    """Return <model>/rating, /rank ..., judge/<dimension>/<rate>, human/agreement ..."""
     found: dict[str, float | None] = {}
     for model in placement.placed:
         rating = placement.board.row(model)
-        for name in (
-            "rating",
-            "std_error",
-            "ci_low",
-            "ci_high",
-            "rank",
-            "rank_low",
-            "rank_high",
-        ):
-            found[f"{model}/{name}"] = getattr(rating, name)
+        found |= {f"{model}/{name}": getattr(rating, name) for name in _METRICS}
         found[f"{model}/n_judged"] = placement.n_judged(model)
     for name in quality.RATES:
         found[f"judge/{quality.dimension}/{name}"] = getattr(quality, name)
-    if placement.calibration is not None:
-        found["human/agreement"] = placement.calibration.agreement.agreement
-        found["human/kappa"] = placement.calibration.agreement.kappa
-        found["human/temperature"] = placement.calibration.temperature
-        found["human/decisiveness"] = placement.calibration.decisiveness
-        found |= {
-            f"{model}/on_human_scale": r
-            for model, r in placement.calibration.on_human_scale.items()
-        }
+    if (calibration := placement.calibration) is not None:
+        found["human/agreement"] = calibration.agreement.agreement
+        found["human/kappa"] = calibration.agreement.kappa
+        found["human/temperature"] = calibration.temperature
+        found["human/decisiveness"] = calibration.decisiveness
+        for model, value in calibration.on_human_scale.items():
+            found[f"{model}/on_human_scale"] = value
     return {name: value for name, value in found.items() if value is not None}
+
+
+# Sentences of console and page
+
+
+def _follows_humans(placement: Placement) -> bool:
+    """Whether the judge agrees with humans beyond chance, or nobody checked."""
+    calibration = placement.calibration
+    return calibration is None or (calibration.agreement.ci_low or 0.0) > 0.0
+
+
+def headline(placement: Placement) -> str:
+    """Return where the placed models stand, or that they cannot be placed."""
+    if placement.calibration and not _follows_humans(placement):
+        kappa = number(placement.calibration.agreement.kappa, 2)
+        return f"No placement: the judge agrees with humans no better than chance (kappa {kappa})"
+    return "; ".join(
+        f"{model}: {_place(placement, model)}" for model in placement.placed
+    )
+
+
+def _place(placement: Placement, model: str) -> str:
+    rating = placement.board.row(model)
+    if rating.rating is None:
+        return f"no rating ({rating.flag})"
+    n_rated = sum(row.rating is not None for row in placement.board.ratings)
+    low, high = rating.rank_low or rating.rank, rating.rank_high or rating.rank
+    ranks = f"{low}" if low == high else f"{low} to {high}"
+    return f"{_with_interval(rating)}, rank {ranks} of {n_rated}"
+
+
+def _with_interval(rating: Rating) -> str:
+    interval = between(rating.ci_low, rating.ci_high)
+    return number(rating.rating) + (
+        "" if interval == NONE else f" (95 % CI {interval})"
+    )
+
+
+def held_out_line(placement: Placement, model: str) -> str | None:
+    """Compare the judge's placement of a model with the humans' own, where they have one."""
+    rating, human = placement.board.row(model).rating, _by_humans(placement).get(model)
+    if rating is None or human is None or human.rating is None:
+        return None
+    gap = rating - human.rating
+    apart = f"{number(abs(gap))} points {'higher' if gap > 0 else 'lower'}"
+    return f"By humans alone {_with_interval(human)}: the judge places {model} {apart}."
+
+
+def calibration_lines(placement: Placement) -> Iterator[str]:
+    """Compare the judge with humans on the battles that both judged."""
+    if (calibration := placement.calibration) is None:
+        return
+    agreement, scale = calibration.agreement, calibration.decisiveness
+    yield (
+        f"On {agreement.n_comparisons} human battles the judge names the humans' winner in "
+        f"{percent(agreement.agreement)} (kappa {number(agreement.kappa, 2)}, temperature "
+        f"{number(calibration.temperature, 2)})."
+    )
+    if scale is not None:
+        verb = "stretches" if scale > 1 else "shrinks"
+        error = number(calibration.decisiveness_std_error, 2)
+        yield f"The judge {verb} rating gaps by a factor of {number(scale, 2)} ± {error}."
+    for model, value in calibration.on_human_scale.items():
+        yield f"On the human scale {model} is at {number(value)}."
 
 
 # The console
 
 
-def console_table(placement: Placement, quality: JudgeQuality) -> str:
-    """The top of the leaderboard and the surroundings of each placed model."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    text = io.StringIO()
-    console = Console(file=text, width=120, markup=False)
-    console.print(_title(placement, quality), highlight=False)
-    grid = Table(box=SIMPLE_HEAD)
+def text(placement: Placement, quality: JudgeQuality) -> str:
+    """Return the headline, the top of the leaderboard and the surroundings of placed models."""
     board = placement.board
-    columns = (
-        "rank",
-        "model",
-        board.label,
-        f"95 %\n{board.interval}" if board.interval else "no interval",
-        "ranks",
-        "battles",
-    )
-    for column in columns:
-        grid.add_column(
-            column,
-            justify="left" if column == "model" else "right",
-            no_wrap=column != "model",
-        )
-    before = -1
+    head = ["rank", "model", board.label, "95 % CI", "ranks", "battles"]
+    rows, before = [], -1
     for i in _shown(placement):
         if i > before + 1:
-            grid.add_row("...", *[""] * (len(columns) - 1))
-        grid.add_row(*_row(placement, placement.board.ratings[i]))
+            rows.append(["..."] + [""] * 5)
+        row = board.ratings[i]
+        cells = [
+            str(row.rank or NONE),
+            f"{'>' if row.model in placement.placed else ' '} {row.model}",
+            row.flag or NONE if row.rating is None else number(row.rating, 1),
+            between(row.ci_low, row.ci_high),
+            between(row.rank_low, row.rank_high),
+            f"{row.n_battles:,}",
+        ]
+        rows.append(cells)
         before = i
-    if before + 1 < len(placement.board.ratings):
-        grid.add_row("...", *[""] * (len(columns) - 1))
-    console.print(grid)
-    standing = [
-        f"{model}: {line}"
-        for model in placement.placed
-        for line in _standing(placement, model)
+    if before + 1 < len(board.ratings):
+        rows.append(["..."] + [""] * 5)
+    flips = "orders not compared"
+    if quality.n_two_order:
+        flips = f"{quality.n_flips} of {quality.n_two_order} comparisons flipped"
+    held_out = [held_out_line(placement, model) for model in placement.placed]
+    lines = [
+        f"{headline(placement)}.",
+        f"{placement.arena}: {len(placement.human):,} human battles of "
+        f"{len(board.models) - len(placement.placed)} anchors, {len(placement.judged):,} battles "
+        f"judged by {placement.judge_model}; {flips}, {quality.n_invalid} invalid.",
+        f"95 % intervals: {board.interval or 'none'}.",
+        text_table(head, rows, text=["model"]),
+        *(line for line in held_out if line),
+        *calibration_lines(placement),
     ]
-    for line in (*standing, *_beside_humans(placement)):
-        console.print(line, highlight=False)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
-
-
-def _title(placement: Placement, quality: JudgeQuality) -> str:
-    n_anchors = len(placement.board.models) - len(placement.placed)
-    flips = (
-        f"{quality.n_flips} of {quality.n_two_order} flipped"
-        if quality.n_two_order
-        else "orders not compared"
-    )
-    return (
-        f"{placement.arena}: {len(placement.human):,} human battles of {n_anchors} anchors, {len(placement.judged):,} "
-        f"judged by {placement.judge_model}\njudge: {flips}, {quality.n_invalid} invalid and left out"
-    )
+    return "\n".join(lines)
 
 
 def _shown(placement: Placement) -> list[int]:
-    """Rows of the leaderboard."""
+    """Return the rows of the leaderboard that the console shows."""
     ratings = placement.board.ratings
-    chosen = set(range(min(_TOP, len(ratings))))
+    shown = set(range(min(_TOP, len(ratings))))
     for i, rating in enumerate(ratings):
         if rating.model in placement.placed:
-            chosen |= set(
-                range(max(0, i - _AROUND), min(len(ratings), i + _AROUND + 1))
-            )
-    return sorted(chosen)
-
-
-def _row(placement: Placement, rating: Rating) -> tuple[str, ...]:
-    mark = "> " if rating.model in placement.placed else "  "
-    return (
-        str(rating.rank or "-"),
-        mark + rating.model,
-        rating.flag or "-" if rating.rating is None else f"{rating.rating:.1f}",
-        "-"
-        if rating.ci_low is None
-        else f"{rating.ci_low:.0f} .. {rating.ci_high:.0f}",
-        "-" if rating.rank_low is None else f"{rating.rank_low} .. {rating.rank_high}",
-        str(rating.n_battles),
-    )
-
-
-# What is said
-
-
-def _standing(placement: Placement, model: str) -> Iterator[str]:
-    """Where a placed model stands, in sentences that do not name it."""
-    rating, n = placement.board.row(model), placement.n_judged(model)
-    if rating.rating is None:
-        yield f"no rating ({rating.flag}) by {n} judged battles."
-        return
-    n_rated = sum(r.rating is not None for r in placement.board.ratings)
-    ranks = (
-        f"; ranks {rating.rank_low} to {rating.rank_high} are possible"
-        if rating.rank_low is not None
-        else ""
-    )
-    yield f"{_with_interval(rating)}, rank {rating.rank} of {n_rated}{ranks}, by {n} judged battles."
-    if placement.human_board is None or model not in held_out(placement):
-        return
-    human = placement.human_board.row(model)
-    if human.rating is not None:
-        gap = rating.rating - human.rating
-        apart = f"{abs(gap):.0f} points {'higher' if gap > 0 else 'lower'}"
-        yield f"By humans alone {_with_interval(human)}, rank {human.rank}: the judge places it {apart}."
-
-
-def _with_interval(rating: Rating) -> str:
-    if rating.ci_low is None:
-        return number(rating.rating)
-    return f"{number(rating.rating)} (95 % CI {between(rating.ci_low, rating.ci_high)})"
-
-
-def _beside_humans(placement: Placement) -> Iterator[str]:
-    if placement.calibration is None:
-        return
-    agreement = placement.calibration.agreement
-    if agreement.agreement is None:
-        yield "Judge against humans: no battle that both have judged."
-        return
-    kappa = f", kappa {agreement.kappa:.2f}" if agreement.kappa is not None else ""
-    t, s = placement.calibration.temperature, placement.calibration.decisiveness
-    yield (
-        f"Judge against humans, on {agreement.n_comparisons} of their battles: the same winner or a tie in "
-        f"{agreement.agreement:.0%}{kappa}{f', temperature {t:.2f}' if t is not None else ''}."
-    )
-    if s is not None:
-        error = number(placement.calibration.decisiveness_std_error, 2)
-        verb = "stretches" if s > 1 else "shrinks"
-        yield f"Relative to human votes the judge {verb} rating gaps by a factor of {s:.2f} ± {error}."
-    for model, rating in placement.calibration.on_human_scale.items():
-        yield f"{model} on the human scale: {rating:.0f}."
+            shown |= set(range(max(0, i - _AROUND), min(len(ratings), i + _AROUND + 1)))
+    return sorted(shown)
 
 
 # The page
@@ -319,7 +276,7 @@ def page(
 ) -> str:
     """Return the whole report as one HTML file, with the comparisons and their judgments."""
     board, name = placement.board, placement.dimension
-    agreement = placement.calibration.agreement if placement.calibration else None
+    ratings = tournament_page.points(standings)
     return render(
         "arena",
         plots,
@@ -328,16 +285,15 @@ def page(
         arena=manifest.get("arena", {}),
         placement=placement,
         standings=standings,
-        standing={m: list(_standing(placement, m)) for m in placement.placed},
-        beside_humans=list(_beside_humans(placement)),
-        by_chance=agreement is not None and (agreement.ci_low or 0.0) <= 0.0,
-        agreement=agreement,
-        dimensions=[tournament_page.dimension(standings, placement.dimension, quality)],
+        headline=headline(placement),
+        places={model: _place(placement, model) for model in placement.placed},
+        held_out={model: held_out_line(placement, model) for model in placement.placed},
+        calibration_lines=list(calibration_lines(placement)),
+        follows_humans=_follows_humans(placement),
+        dimensions=[tournament_page.dimension(standings, name, quality)],
         color=colors(placement.placed),
         scale=scale(board.ratings),
-        texts=viewer.texts(
-            {name: comparisons}, {name: judgments}, tournament_page.points(standings)
-        ),
+        texts=viewer.texts({name: comparisons}, {name: judgments}, ratings),
         label=board.label,
         interval=board.interval,
         limits={"rows": len(board.models)},
