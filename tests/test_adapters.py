@@ -10,37 +10,23 @@ import pytest
 import torch
 
 from elo_exp.models import adapters
-from elo_exp.models.adapters import AdapterFile, Geometry, HeadFiles
+from elo_exp.models.adapters import AdapterFile, Geometry, HeadFiles, Manifest
 from elo_exp.records import UserError
 from tests.tiny_heads import Tensors, manifest, save, tensors, tiny_heads
 
-SMALL = Geometry(
-    n_layers=5,
-    depth=2,
-    sizes={"gate_proj": (3, 4), "up_proj": (3, 4), "down_proj": (4, 3)},
-)
+SIZES = {"gate_proj": (3, 4), "up_proj": (3, 4), "down_proj": (4, 3)}
+SMALL = Geometry(n_layers=5, depth=2, sizes=SIZES)
 
 
-def pair(
-    name: str = "blocks.0.feed_forward.w1",
-    *,
-    down: Any = ((1, 1, 1),),
-    up: Any = ((1,), (1,), (1,), (1,)),
-) -> Tensors:
+def pair(name: str = "blocks.0.feed_forward.w1", rank: int = 1) -> Tensors:
     """An update, of ones."""
-    return {
-        f"{name}.lora_A.weight": torch.tensor(down, dtype=torch.float32),
-        f"{name}.lora_B.weight": torch.tensor(up, dtype=torch.float32),
-    }
+    down, up = torch.ones(rank, 3), torch.ones(4, rank)
+    return {f"{name}.lora_A.weight": down, f"{name}.lora_B.weight": up}
 
 
-def read(path: Path, state: Any, **described: Any) -> dict[Any, torch.Tensor]:
-    """What the update adds to the weights, by head layer and projection."""
-    file = AdapterFile(path=save(path, state), **described)
-    return matrices([file])
-
-
-def matrices(files: list[AdapterFile]) -> dict[Any, torch.Tensor]:
+def read(*paths: Path, **config: Any) -> dict[Any, torch.Tensor]:
+    """What the files add to the weights, by head layer and projection."""
+    files = [AdapterFile(path=path, manifest=Manifest(**config)) for path in paths]
     update = adapters.read(files, SMALL)
     return {place: up.T @ down for place, (down, up) in update.items()}
 
@@ -56,21 +42,30 @@ def find(folder: Path, **changes: Any) -> HeadFiles:
 
 @pytest.mark.parametrize(("alpha", "factor"), [(1, 1), (3, 3), (None, 2)])
 def test_an_update_is_b_times_a_times_alpha_over_the_rank(tmp_path, alpha, factor):
-    """A = (1 2 0), B = (1 0 3 0)': B A. Where no manifest has it, alpha is twice the rank."""
-    state = pair(down=[[1, 2, 0]], up=[[1], [0], [3], [0]])
-    (place, found), *others = read(tmp_path / "a.pt", state, alpha=alpha).items()
+    """A = (1 2 0), B = (1 0 3 0)': B A. Where no manifest has it, alpha is twice the rank.
+
+    A training checkpoint names the adapter, and holds the frozen weights and its optimizer.
+    """
+    name = "blocks.0.feed_forward.w1"
+    head = {
+        f"{name}.lora_A.default.weight": torch.tensor([[1.0, 2.0, 0.0]]),
+        f"{name}.lora_B.default.weight": torch.tensor([[1.0], [0.0], [3.0], [0.0]]),
+        f"{name}.base_layer.weight": torch.ones(4, 3),
+    }
+    state = {"head_state_dict": head, "optimizer_state_dict": {"step": 3}}
+    found = read(save(tmp_path / "a.pt", state), lora_alpha=alpha)
     expected = torch.tensor([[1, 2, 0], [0, 0, 0], [3, 6, 0], [0, 0, 0]])
-    assert (place, others) == ((0, "gate_proj"), [])
-    assert torch.equal(found, expected * factor)
+    assert list(found) == [(0, "gate_proj")]
+    assert torch.equal(found[0, "gate_proj"], expected * factor)
 
 
 def test_later_updates_are_added_to_earlier_ones(tmp_path):
-    paths = [tmp_path / f"{rank}.pt" for rank in (1, 2, 4)]
-    for rank, path in enumerate(paths, 1):
-        save(path, tensors(SMALL, seed=rank, rank=rank))
-    files = [AdapterFile(path=path) for path in paths]
-    apart = [matrices([file]) for file in files]
-    for place, found in matrices(files).items():
+    paths = [
+        save(tmp_path / f"{rank}.pt", tensors(SMALL, seed=rank, rank=rank))
+        for rank in (1, 2, 4)
+    ]
+    apart = [read(path) for path in paths]
+    for place, found in read(*paths).items():
         total = torch.stack([update[place] for update in apart]).sum(0)
         assert torch.allclose(found, total, atol=1e-6)
 
@@ -86,34 +81,13 @@ def test_later_updates_are_added_to_earlier_ones(tmp_path):
 )
 def test_all_formats_and_names_of_the_tensors_are_read(tmp_path, file, name):
     """`blocks` are counted from the head's first layer, `layers` from the model's."""
-    plain = read(tmp_path / "plain.pt", tensors(SMALL, seed=7))
-    found = read(tmp_path / file, tensors(SMALL, seed=7, name=name))
+    plain = read(save(tmp_path / "plain.pt", tensors(SMALL, seed=7)))
+    found = read(save(tmp_path / file, tensors(SMALL, seed=7, name=name)))
     assert found.keys() == plain.keys()
     assert all(torch.equal(found[place], plain[place]) for place in plain)
 
 
-def test_a_training_checkpoint_is_read_for_its_update(tmp_path):
-    head = {n.replace(".weight", ".default.weight"): t for n, t in pair().items()}
-    head["blocks.0.feed_forward.w1.base_layer.weight"] = torch.ones(4, 3)
-    state = {"head_state_dict": head, "optimizer_state_dict": {"step": 3}}
-    (found,) = read(tmp_path / "a.pt", state).values()
-    assert torch.equal(found, torch.full((4, 3), 2.0))
-
-
 # Which files
-
-
-def test_each_head_has_its_file_with_the_rank_and_alpha_of_the_manifest(tmp_path):
-    tiny_heads(tmp_path, SMALL, n_heads=2)
-    save(tmp_path / "shard_1_lora.safetensors", pair())  # preferred
-    settings = {"lora_r": 2, "lora_alpha": 5, "target_modules": ["w1", "w3"]}
-    manifest(tmp_path, num_shards=2, **settings, other=1)
-    files = find(tmp_path)
-    assert files.depth == 3  # unless the manifest has another
-    assert files.heads == tuple(
-        (AdapterFile(path=tmp_path / name, rank=2, alpha=5),)
-        for name in ("shard_0_lora.pt", "shard_1_lora.safetensors")
-    )
 
 
 @pytest.fixture
@@ -140,47 +114,55 @@ def trained(tmp_path) -> dict[str, str]:
 )
 def test_a_robustness_checkpoint_follows_the_security_file(trained, step, second):
     files = find(**trained, folder=Path(), rob_checkpoint=step)
-    assert [file.path.name for file in files.heads[1]] == ["shard_1_lora.pt", *second]
+    assert (files.depth, files.n_heads, files.groups[-1]) == (2, 2, [])
+    assert [file.path.name for file in files.groups[1]] == ["shard_1_lora.pt", *second]
 
 
-def test_the_uncertainty_file_has_its_own_manifest(tmp_path):
-    tiny_heads(tmp_path / "security", SMALL, n_heads=1)
+def test_a_folder_has_its_manifest_and_of_two_formats_safetensors(trained, tmp_path):
     path = save(tmp_path / "uncertainty" / "checkpoint_final.pt", pair())
-    manifest(path.parent, lora_r=1, lora_alpha=7)
-    files = find(tmp_path / "security", uncertainty_path=str(path))
-    assert files.uncertainty == AdapterFile(path=path, rank=1, alpha=7)
+    manifest(path.parent, lora_r=1, lora_alpha=7, other=1)
+    security = Path(trained["security_dir"])
+    save(security / "shard_1_lora.safetensors", pair())
+    files = find(security, uncertainty_path=str(path))
+    expected = AdapterFile(path=path, manifest=Manifest(lora_r=1, lora_alpha=7))
+    assert files.groups[-1] == [expected]
+    assert files.groups[1][0].path.suffix == ".safetensors"
 
 
 def test_the_digest_depends_on_contents_and_scale_and_not_on_the_place(tmp_path):
-    first, second = (
-        tiny_heads(tmp_path / name, SMALL, n_heads=2) for name in ("one", "two")
-    )
-    before = find(first).digest()
-    assert find(second).digest() == before
-    manifest(second, num_shards=2, heads_depth=2, lora_alpha=1)
-    scaled = find(second)
+    folders = [tiny_heads(tmp_path / name, SMALL, n_heads=2) for name in "ab"]
+    before = find(folders[0]).digest()
+    assert find(folders[1]).digest() == before
+    manifest(folders[1], num_shards=2, heads_depth=2, lora_alpha=1)
+    scaled = find(folders[1])
     assert scaled.digest() != before
-    alpha = scaled.heads[0][0].alpha
+    alpha = scaled.groups[0][0].manifest.lora_alpha
     assert json.dumps(alpha) == "1"  # no 1.0, which has another digest
-    save(first / "shard_1_lora.pt", pair())
-    assert find(first).digest() != before
+    save(folders[0] / "shard_1_lora.pt", pair())
+    assert find(folders[0]).digest() != before
 
 
 # What is refused
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("text", "message"),
     [
-        ({}, "security_dir: found no manifest.json with num_shards in"),
-        ({"num_shards": 0}, "{}/manifest.json: num_shards: found 0. Input should be"),
-        ({"target_modules": ["q"]}, "{}/manifest.json: target_modules: found"),
-        ({"num_shards": 3}, "security_dir: found no shard_2_lora{{.safetensors,"),
+        ("[]", "{}/manifest.json: config: found "),
+        ('{"config": {}}', "security_dir: found no manifest.json with num_shards in"),
+        (
+            '{"config": {"num_shards": 0}}',
+            "{}/manifest.json: config.num_shards: found '0'. Input should be",
+        ),
+        (
+            '{"config": {"num_shards": 3}}',
+            "security_dir: found no shard_2_lora{{.safetensors,",
+        ),
     ],
 )
-def test_a_manifest_that_does_not_fit_is_refused(tmp_path, settings, message):
+def test_a_manifest_that_does_not_fit_is_refused(tmp_path, text, message):
     tiny_heads(tmp_path, SMALL, n_heads=2)
-    manifest(tmp_path, **settings)
+    (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(UserError) as refusal:
         find(tmp_path)
     assert str(refusal.value).startswith(message.format(tmp_path))
@@ -191,54 +173,38 @@ def test_files_that_are_absent_or_there_twice_are_refused(trained, tmp_path):
     security = Path(trained["security_dir"])
     again = Path(trained["robustness_dir"]) / "shard_0" / "20260202"
     save(again / "checkpoint_step_50.pt", pair())
-    nowhere = {**trained, "robustness_dir": str(security)}
+    absent = str(tmp_path / "none.pt")
     for settings, message in (
-        ({**trained, "rob_checkpoint": 60}, "found 60; .*shard_0 has steps 50, 200. E"),
-        ({**trained, "rob_checkpoint": 50}, "step 50 is both .* and .*. Keep one"),
-        ({**nowhere, "rob_checkpoint": 50}, "found 50; .* has no checkpoint_step_N"),
-        (
-            {"rob_checkpoint": -1},
-            "robustness_dir: has no value with rob_checkpoint=-1.",
-        ),
-        (
-            {"uncertainty_path": str(tmp_path / "none.pt")},
-            r"uncertainty_path: found no file .*none\.pt. Expected",
-        ),
+        ({**trained, "rob_checkpoint": 60}, "found 0 files of step 60 in .*shard_0"),
+        ({**trained, "rob_checkpoint": 50}, "found 2 files of step 50 in .*shard_0"),
+        ({"rob_checkpoint": -1}, "robustness_dir: has no value with rob_checkpoint=-1"),
+        ({"uncertainty_path": absent}, "uncertainty_path: found no file .*none"),
     ):
         with pytest.raises(UserError, match=message):
             find(security, **settings)
-    (security / "manifest.json").write_text("[]")
-    with pytest.raises(UserError, match="manifest.json: found no settings. Expected"):
-        find(security)
 
 
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (pair(down=[[1] * 5]), "head layer 0, gate_proj: found lora_A (1, 5), lora_B"),
+        (pair("blocks.0.w2"), "head layer 0, down_proj: found lora_ {'A': (1, 3)"),
+        (pair(rank=2), "head layer 0, gate_proj: found lora_ {'A': (2, 3), 'B': (4"),
+        (dict([*pair().items()][:1]), "head layer 0, gate_proj: found lora_ {'A': (1"),
+        (pair("blocks.2.w1"), "found an update of blocks.2. Expected blocks 0 to 1"),
+        (pair("layers.0.up_proj"), "found an update of layers.0. Expected layers 3"),
         (
-            pair("blocks.2.feed_forward.w1"),
-            "found an update of blocks.2. Expected bloc",
+            pair("blocks.0.w_q"),
+            "found an update 'blocks.0.w_q.lora_A.weight'. Expected",
         ),
-        (
-            pair("layers.0.mlp.up_proj"),
-            "found an update of layers.0. Expected layers 3",
-        ),
-        (pair("blocks.0.attention.w_q"), "found an update 'blocks.0.attention.w_q.lor"),
-        (
-            pair(down=[[1] * 3] * 2, up=[[1] * 2] * 4),
-            "head layer 0, gate_proj: found rank 2. Expected 1, the lora_r of",
-        ),
-        (dict(list(pair().items())[:1]), "head layer 0, gate_proj: found only lora_A."),
         ({"blocks.0.weight": torch.ones(1)}, "holds no tensor named ...lora_A.weight."),
         ([torch.ones(1)], "found no state dict. Expected tensors by name."),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_update_that_does_not_fit_the_model_is_refused(tmp_path, state, message):
-    path = tmp_path / "a.pt"
+    path = save(tmp_path / "a.pt", state)
     with pytest.raises(UserError) as refusal:
-        read(path, state, rank=1)
+        read(path, lora_r=1)
     assert str(refusal.value).startswith(f"{path}: {message}")
 
 
@@ -248,7 +214,7 @@ def test_a_truncated_file_is_refused(tmp_path, name):
     path.write_bytes(path.read_bytes()[:-200])
     message = rf"{name}: cannot be read \(.*\). Expected a state dict"
     with pytest.raises(UserError, match=message):
-        matrices([AdapterFile(path=path)])
+        read(path)
 
 
 class Touch:
@@ -265,7 +231,7 @@ def test_a_file_that_would_run_code_is_refused_and_runs_none(tmp_path):
     mark = tmp_path / "ran"
     path = save(tmp_path / "a.pt", {**pair(), "extra": Touch(mark)})
     with pytest.raises(UserError, match="refused, because it holds more than tensors"):
-        matrices([AdapterFile(path=path)])
+        read(path)
     assert not mark.exists()
     torch.load(path, weights_only=False)
     assert mark.exists()

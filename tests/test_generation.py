@@ -15,23 +15,21 @@ import torch
 from scipy import stats
 from transformers import LlamaForCausalLM
 
-from elo_exp.data import bank
-from elo_exp.models import causal_lm
-from elo_exp.models.causal_lm import CausalLM, Checkpoint, chat_ids
+from elo_exp import models
+from elo_exp.models.causal_lm import CausalLM, Checkpoint
 from elo_exp.models.generation import (
-    Continuation,
+    Answer,
     Decoding,
-    continuations,
+    generate,
     prompt_seed,
     token_at,
 )
 from elo_exp.records import UserError
-from tests.data import BANK
 from tests.tiny_models import tiny_model
 
 GREEDY = Decoding(temperature=None, top_p=1.0, max_new_tokens=12)
 SAMPLED = Decoding(temperature=0.9, top_p=0.95, max_new_tokens=12)
-Prompts = dict[str, list[int]]
+PROMPTS = {f"p{n}": [*range(20, 20 + 7 * n)] for n in range(1, 6)}
 
 
 @pytest.fixture(scope="module")
@@ -41,26 +39,22 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lm(model: Path) -> Iterator[CausalLM]:
-    yield causal_lm.load(Checkpoint(model=str(model), device="cpu", dtype="float32"))
-    causal_lm.release()
+    yield models.load(Checkpoint(model=str(model), device="cpu", dtype="float32"))
+    models.release()
 
 
-@pytest.fixture
-def prompts(lm: CausalLM) -> Prompts:
-    """Token ids by name, of different lengths."""
-    how: dict[str, Any] = {"system_prompt": None, "chat_template": None}
-    return {p.prompt_id: chat_ids(lm, p.text, **how) for p in bank.load(BANK)[:5]}
-
-
-def made(
-    lm: CausalLM, prompts: Prompts, decoding: Decoding = GREEDY, batch_size: int = 4
-) -> dict[str, Continuation]:
+def answers(
+    lm: CausalLM,
+    prompts: dict[str, list[int]] = PROMPTS,
+    decoding: Decoding = GREEDY,
+    batch_size: int = 4,
+) -> dict[str, Answer]:
     settings: dict[str, Any] = {"decoding": decoding, "batch_size": batch_size}
-    return dict(continuations(lm, prompts, label="ann", **settings))
+    return dict(generate(lm, prompts, label="ann", **settings))
 
 
 def tokens(*given: Any) -> dict[str, list[int]]:
-    return {name: each.token_ids for name, each in made(*given).items()}
+    return {name: each.token_ids for name, each in answers(*given).items()}
 
 
 def test_a_prompts_seed_is_a_hash_of_its_name():
@@ -68,49 +62,46 @@ def test_a_prompts_seed_is_a_hash_of_its_name():
     assert prompt_seed("medqa-017") == 935607308
 
 
-def test_a_greedy_answer_is_that_of_the_library(lm, prompts):
+def test_a_greedy_answer_is_the_librarys_whatever_sampling_the_authors_recommend(
+    lm, tmp_path
+):
     expected = {}
-    for name, ids in prompts.items():
+    for name, ids in PROMPTS.items():
         row = torch.tensor([ids])
         answer = lm.model.generate(row, max_new_tokens=12, do_sample=False)
         expected[name] = answer[0, len(ids) :].tolist()
-    assert tokens(lm, prompts) == expected
-
-
-def test_the_sampling_that_the_authors_recommend_changes_nothing(lm, prompts, tmp_path):
-    expected = tokens(lm, prompts)
+    assert tokens(lm) == expected
     folder = tiny_model(tmp_path, kind="llama", n_layers=2)
     recommended = {"do_sample": True, "temperature": 0.6, "repetition_penalty": 5.0}
     config = json.dumps({**recommended, "eos_token_id": 0})
     (folder / "generation_config.json").write_text(config)
     checkpoint = Checkpoint(model=str(folder), device="cpu", dtype="float32")
-    assert tokens(causal_lm.load(checkpoint), prompts) == expected
+    assert tokens(models.load(checkpoint)) == expected
 
 
 @pytest.mark.parametrize("decoding", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-def test_an_answer_ends_with_its_end_token_or_is_cut_off_in_any_batch(
-    lm, prompts, decoding
-):
+def test_an_answer_ends_with_its_end_token_or_is_cut_off_in_any_batch(lm, decoding):
     """A token that the model often generates is declared an end token."""
-    full = tokens(lm, prompts, decoding, 1)
-    drawn = Counter(token for ids in full.values() for token in set(ids[2:]))
-    end = drawn.most_common(1)[0][0]
+    full = tokens(lm, PROMPTS, decoding, 1)
+    drawn = Counter(token for ids in full.values() for token in set(ids))
+    end = next(token for token, n in drawn.most_common() if n < len(full))
     lm.model.generation_config.eos_token_id = [0, end]
     expected = {
         name: ids[: ids.index(end) + 1] if end in ids else ids
         for name, ids in full.items()
     }
     for batch_size in (1, 2, 5):
-        answers = made(lm, dict(reversed(prompts.items())), decoding, batch_size)
-        assert {n: each.token_ids for n, each in answers.items()} == expected
-    ended = {each.token_ids[-1] in (0, end): each for each in answers.values()}
-    assert (ended[True].finish_reason, ended[False].finish_reason) == ("stop", "length")
+        made = answers(lm, dict(reversed(PROMPTS.items())), decoding, batch_size)
+        assert {n: each.token_ids for n, each in made.items()} == expected
+    assert {each.ended for each in made.values()} == {True, False}
+    last = {name: each.token_ids[-1] in (0, end) for name, each in made.items()}
+    assert last == {name: each.ended for name, each in made.items()}
 
 
-def test_a_sample_depends_on_the_prompts_name(lm, prompts):
-    ids = next(iter(prompts.values()))
-    drawn = tokens(lm, {"one": ids, "two": ids}, SAMPLED)
-    assert drawn["one"] == tokens(lm, {"one": ids}, SAMPLED)["one"] != drawn["two"]
+def test_a_sample_depends_on_the_prompts_name(lm):
+    drawn = tokens(lm, {"one": PROMPTS["p1"], "two": PROMPTS["p1"]}, SAMPLED)
+    alone = tokens(lm, {"one": PROMPTS["p1"]}, SAMPLED)
+    assert drawn["one"] == alone["one"] != drawn["two"]
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 1.0), (1.0, 0.6)])
@@ -151,6 +142,7 @@ def nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
         (0.19, 1.0, 0),
         (0.21, 1.0, 1),
         (0.71, 1.0, 2),
+        (1 - 2**-53, 1.0, 2),
         (0.62, 0.7, 1),  # the nucleus: .5 of token 1, then .3 of token 2, out of .8
         (0.63, 0.7, 2),
         (0.999, 0.5, 1),  # token 1 alone reaches a half
@@ -178,42 +170,37 @@ class Cramped(LlamaForCausalLM):
 
 
 def test_where_memory_runs_out_batches_are_halved_and_answers_stay(
-    lm, prompts, monkeypatch, caplog
+    lm, monkeypatch, caplog
 ):
-    expected = tokens(lm, prompts)
+    expected = tokens(lm)
     monkeypatch.setattr(lm.model, "__class__", Cramped)
     monkeypatch.setattr(Cramped, "room", 2)
     with caplog.at_level(logging.INFO):
-        answers = made(lm, prompts, GREEDY, 5)
-    assert {name: each.token_ids for name, each in answers.items()} == expected
-    assert [each.batch_size for each in answers.values()] == [2] * 4 + [1]
-    longest_first = sorted(prompts, key=lambda name: -len(prompts[name]))
-    assert list(answers) == longest_first
-    n_tokens = sum(map(len, expected.values()))
-    smaller, throughput = caplog.messages[-2:]
-    assert smaller.endswith("out of memory with 5 prompts a batch, continuing with 2")
-    assert throughput.startswith(f"ann: {n_tokens} tokens, ")
-
+        made = answers(lm, PROMPTS, GREEDY, 5)
+    assert {name: each.token_ids for name, each in made.items()} == expected
+    sizes = [each.diagnostics["batch_size"] for each in made.values()]
+    assert sizes == [2] * 4 + [1]
+    assert list(made) == list(PROMPTS)[::-1]  # the longest first
+    smaller = "ann: out of memory with 5 prompts a batch, continuing with 2"
+    assert caplog.messages[-1] == smaller
     monkeypatch.setattr(Cramped, "room", 0)
-    message = "ann: out of memory with a single prompt. Lower max_new"
+    message = "ann: out of memory with a single prompt. Use dtype=bfloat16"
     with pytest.raises(UserError, match=message):
-        made(lm, prompts)
-
-
-def test_another_error_of_torch_is_not_out_of_memory(lm):
+        answers(lm)
     with pytest.raises(IndexError):
-        made(lm, {"beyond the vocabulary": [10_000]})
+        monkeypatch.setattr(Cramped, "room", 9)
+        answers(lm, {"beyond the vocabulary": [10_000]})
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_full_gpu_halves_the_batches(model):
-    lm = causal_lm.load(Checkpoint(model=str(model), device="cuda", dtype="float32"))
+    lm = models.load(Checkpoint(model=str(model), device="cuda", dtype="float32"))
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(2**30 / total)
     try:
-        answers = made(lm, {str(i): [3] * 500 for i in range(4096)}, GREEDY, 4096)
+        made = answers(lm, {str(i): [3] * 500 for i in range(4096)}, GREEDY, 4096)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-        causal_lm.release()
-    assert len(answers) == 4096
-    assert max(each.batch_size for each in answers.values()) < 4096
+        models.release()
+    assert len(made) == 4096
+    assert max(each.diagnostics["batch_size"] for each in made.values()) < 4096

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elo_exp import pipeline
+from elo_exp import models, pipeline
 from elo_exp.data import bank
 from elo_exp.models import gguf
 from elo_exp.records import Response, UserError
@@ -30,7 +30,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     pytest.importorskip("llama_cpp", reason=reason)
     pytest.importorskip("gguf", reason="a model is written with the package gguf")
     yield tiny_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
-    gguf.release()
+    models.release()
 
 
 def tiny_gguf(path: Path) -> Path:
@@ -94,7 +94,7 @@ def forced(by: Any, responses: dict[str, Response]) -> dict[str, float | None]:
 def test_an_answer_records_what_was_drawn_and_is_as_likely_forced(model):
     of = entrant(model, system_prompt="Be brief.", temperature=0.8)
     made = answers(of)
-    lm = gguf.load(of.weights)
+    lm = models.load(of.weights)
     assert set(made) == set(BY_ID)
     for response in made.values():
         tokens = response.diagnostics["token_ids"]
@@ -107,16 +107,17 @@ def test_an_answer_records_what_was_drawn_and_is_as_likely_forced(model):
 
 
 def test_special_tokens_of_the_template_are_tokens_and_not_text(model):
-    lm = gguf.load(entrant(model).weights)
+    lm = models.load(entrant(model).weights)
     for template, n_starts in ((None, 3), ("none", 1)):
-        ids = lm.chat_ids("Why?", system_prompt="Be brief.", chat_template=template)
+        of = entrant(model, chat_template=template)
+        ids = of.chat_ids(lm, "Why?", "Be brief.")
         assert (ids[0], ids.count(1)) == (1, n_starts)
 
 
 def test_a_template_that_cannot_be_rendered_is_refused(model):
-    lm = gguf.load(entrant(model).weights)
+    lm = models.load(entrant(model).weights)
     with pytest.raises(UserError, match="its chat template cannot take these messages"):
-        lm.chat_ids("Why?", system_prompt=None, chat_template="{% if %}")
+        entrant(model, chat_template="{% if %}").chat_ids(lm, "Why?", None)
 
 
 def test_neither_order_nor_threads_nor_another_load_changes_a_bit(model):

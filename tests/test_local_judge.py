@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from elo_exp import pipeline
+from elo_exp import models, pipeline
 from elo_exp.data.rubrics import Rubric
 from elo_exp.data.scoring import ScoreRubric
 from elo_exp.judges.local import LABELS, SCORE_LEAD, LocalJudge
-from elo_exp.models import causal_lm
 from elo_exp.models.causal_lm import CausalLM
 from elo_exp.records import Comparison, Item, JudgeReply, JudgeRequest, Score, UserError
 from elo_exp.store.store import Store
@@ -48,7 +47,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _release() -> Iterator[None]:
     yield
-    causal_lm.release()
+    models.release()
 
 
 @pytest.fixture
@@ -120,16 +119,14 @@ def test_a_labels_log_probability_is_the_sum_over_its_tokens(model, rubric, tmp_
     """The tiny tokenizer writes ' TIE' as three tokens and ' B' as two."""
     of = judge(model)
     found = replies(rubric, of, tmp_path)
-    lm = causal_lm.load(of.weights)
+    lm = models.load(of.weights)
     assert [len(lm.tokenizer(f" {label}")["input_ids"]) for label in LABELS] == [
         1,
         2,
         3,
     ]
     for request in requests(rubric, of):
-        ids = causal_lm.chat_ids(
-            lm, request.user, system_prompt=request.system, chat_template=None
-        )
+        ids = of.chat_ids(lm, request.user, request.system)
         ids += lm.tokenizer("VERDICT:")["input_ids"]
         expected = {label: one_by_one(lm, ids, f" {label}") for label in LABELS}
         message = json.loads(found[request.key].message or "")
@@ -186,7 +183,7 @@ def test_a_request_that_does_not_fit_is_invalid_and_the_rest_is_judged(
 
 def test_the_model_is_loaded_for_requests_and_then_released(model, rubric, tmp_path):
     of = judge(model)
-    loaded = weakref.ref(causal_lm.load(of.weights).model)
+    loaded = weakref.ref(models.load(of.weights).model)
     replies(rubric, of, tmp_path)
     assert loaded() is None
     with Store(tmp_path / "store.sqlite") as store:
@@ -259,15 +256,13 @@ def test_a_score_is_the_mean_over_the_whole_numbers_of_its_scale(
     scoring.high = 20
     of = judge(model)
     found = scored(scoring, of, tmp_path)
-    lm = causal_lm.load(of.weights)
+    lm = models.load(of.weights)
     assert [lm.tokenizer(f" {n}")["input_ids"][:-1] for n in (11, 19)] == [
         lm.tokenizer(" 1")["input_ids"]
     ] * 2
     for item, score in zip(ITEMS, found, strict=True):
         asked = scoring.request(item, judge="any")
-        ids = causal_lm.chat_ids(
-            lm, asked.user, system_prompt=asked.system, chat_template=None
-        )
+        ids = of.chat_ids(lm, asked.user, asked.system)
         ids += lm.tokenizer(SCORE_LEAD)["input_ids"]
         chances = [math.exp(one_by_one(lm, ids, f" {number}")) for number in range(21)]
         chances[1] -= sum(chances[11:20])

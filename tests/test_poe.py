@@ -17,10 +17,11 @@ import torch
 from scipy import stats
 from transformers import AutoModelForCausalLM
 
+from elo_exp import models
 from elo_exp.data import bank
 from elo_exp.files import write_jsonl
-from elo_exp.models import adapters, causal_lm
-from elo_exp.models.adapters import AdapterFile
+from elo_exp.models import adapters
+from elo_exp.models.adapters import AdapterFile, Manifest
 from elo_exp.models.multihead import MultiHead, geometry
 from elo_exp.models.speculative import (
     Decoded,
@@ -28,6 +29,7 @@ from elo_exp.models.speculative import (
     draw,
     p_correct,
     sampled,
+    softmax,
     verified,
     verify,
 )
@@ -87,7 +89,12 @@ def made(folder: Path, *, has_updates: bool) -> World:
     model = AutoModelForCausalLM.from_pretrained(path).eval()
     sizes = geometry(model, DEPTH)
     files = [
-        [AdapterFile(path=save(folder / f"{i}.pt", tensors(sizes, seed=i)))]
+        [
+            AdapterFile(
+                path=save(folder / f"{i}.pt", tensors(sizes, seed=i)),
+                manifest=Manifest(),
+            )
+        ]
         for i in range(4)
     ]
     updates = [adapters.read(some if has_updates else [], sizes) for some in files]
@@ -135,7 +142,7 @@ def uncached(world: World, sampling: Sampling, seed: int) -> list[int]:
         for _ in range(min(sampling.gamma, room)):
             ids = [*IDS, *tokens, *drafts]
             logits = jury_logits([world.wholes[DRAFTER]], ids)[0, -1]
-            q.append(sampling.distribution(logits))
+            q.append(softmax(logits, sampling.temperature))
             drafts.append(draw(q[-1], rng.random()))
         p = world.target([*tokens, *drafts], sampling)[len(tokens) :]
         n_accepted, replacement = verify(drafts, torch.stack(q), p, rng)
@@ -301,7 +308,7 @@ def test_the_three_entrants_share_a_load_and_the_drafting_heads(folder):
         some = answers(entrant(folder, name, max_new_tokens=4), PROMPTS)
         texts.add(tuple(answer.response_text for answer in some))
         heads.add(tuple(answer.diagnostics["draft_head_idx"] for answer in some))
-        loads.add(id(causal_lm.load(entrant(folder, name).weights)))
+        loads.add(id(models.load(entrant(folder, name).weights)))
     assert (len(loads), len(texts), len(heads)) == (1, 3, 1)
     assert len(set(*heads)) > 2  # not one head for all prompts
 
@@ -309,11 +316,13 @@ def test_the_three_entrants_share_a_load_and_the_drafting_heads(folder):
 def test_a_bypassed_jury_leaves_the_drafting_heads_own_answer(folder):
     """Greedy: what generate gives with the security and the robustness update merged in."""
     greedy = entrant(folder, "security_plus_robustness", temperature=None)
-    lm = causal_lm.load(greedy.weights)
+    lm = models.load(greedy.weights)
     for prompt, answer in zip(PROMPTS[:3], answers(greedy), strict=True):
         head = answer.diagnostics["draft_head_idx"]
         files = [
-            AdapterFile(path=folder / kind / f"shard_{head}_lora.pt")
+            AdapterFile(
+                path=folder / kind / f"shard_{head}_lora.pt", manifest=Manifest()
+            )
             for kind in ("security", "robustness")
         ]
         whole = merged(lm.model, adapters.read(files, geometry(lm.model, DEPTH)), DEPTH)

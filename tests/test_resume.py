@@ -186,7 +186,7 @@ def test_weights_that_have_changed_are_noticed(on_file: Path, tmp_path: Path):
     job = Path(shutil.copytree(on_file, tmp_path / "job"))
     manifest = json.loads((job / "manifest.json").read_text(encoding="utf-8"))
     cache_dir = Path(manifest["config"]["cache_dir"])
-    files = checkpoints.weight_files(str(model))
+    files = checkpoints.loaded_from(model)
     manifest["weights"] = {"entrant mine": checkpoints.hashes(files, cache_dir)}
     (job / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     (model / "notes.md").write_text("no file of the model", encoding="utf-8")

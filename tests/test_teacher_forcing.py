@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import shutil
 import sys
 from collections import Counter
@@ -18,11 +17,11 @@ from typing import Any
 import pytest
 import torch
 
-from elo_exp import HOME, pipeline
+from elo_exp import HOME, models, pipeline
 from elo_exp.data import bank
 from elo_exp.entrants import Policy
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
-from elo_exp.models import causal_lm, teacher_forcing
+from elo_exp.models import causal_lm
 from elo_exp.records import Prompt, Response, UserError
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
@@ -46,7 +45,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _release() -> Iterator[None]:
     yield
-    causal_lm.release()
+    models.release()
 
 
 def policy(cache: Path, name: str = "base", **changes: Any) -> HuggingFaceEntrant:
@@ -92,7 +91,7 @@ def test_it_is_the_sum_over_the_tokens_each_after_those_before_it(cache):
     """A pass over the whole prefix for each token."""
     base = policy(cache, temperature=0.7)
     response = answers(base, PROMPTS[:1])[PROMPTS[0].prompt_id]
-    lm = causal_lm.load(base.weights)
+    lm = models.load(base.weights)
     ids, expected = base.chat_ids(lm, PROMPTS[0].text, None), 0.0
     for token in response.diagnostics["token_ids"]:
         with torch.inference_mode():
@@ -108,18 +107,17 @@ def test_an_answer_longer_than_a_block_is_the_same_sum(
     policies, responses, monkeypatch
 ):
     whole = forced(policies["base"], responses)
-    monkeypatch.setattr(teacher_forcing, "_ROWS", 5)
+    monkeypatch.setattr(causal_lm, "_ROWS", 5)
     assert forced(policies["base"], responses) == pytest.approx(whole, abs=1e-9)
 
 
-def test_a_log_probability_is_finite_and_not_above_zero():
-    teacher_forcing.check_logprob(0.0, "ann, p1")
-    with pytest.raises(ArithmeticError, match="the log-probability is 0.001, above"):
-        teacher_forcing.check_logprob(1e-3, "ann, p1")
-    with pytest.raises(
-        UserError, match="the log-probability is nan. Use dtype=float32"
-    ):
-        teacher_forcing.check_logprob(math.nan, "ann, p1")
+def test_a_log_probability_that_overflows_is_refused(policies, responses, monkeypatch):
+    lm = models.load(policies["base"].weights)
+    broken = torch.full((32,), torch.nan)
+    monkeypatch.setattr(lm.model.model.norm.weight, "data", broken)
+    message = "tiny_base, .*: the log-probability is nan. Use dtype=float32"
+    with pytest.raises(UserError, match=message):
+        forced(policies["base"], responses)
 
 
 def test_an_answer_records_its_tokens_only_with_logprobs(cache, responses):
@@ -146,7 +144,7 @@ def test_tokens_of_another_tokenizer_are_refused(
     message = "other: the answer of tiny_base to .* has the tokens of another tokenizer"
     with pytest.raises(UserError, match=message):
         forced(other, responses)
-    config = causal_lm.load(policies["base"].weights).model.generation_config
+    config = models.load(policies["base"].weights).model.generation_config
     monkeypatch.setattr(config, "eos_token_id", [0, 9])
     with pytest.raises(UserError, match="or of one with other end tokens"):
         forced(policies["base"], responses)
@@ -176,7 +174,7 @@ def test_defect_1_another_template_fails_the_check_of_draws_and_not_of_clones(
 
 def test_defect_3_the_tokens_are_scored_and_never_the_text(policies, responses):
     base = policies["base"]
-    tokenizer = causal_lm.load(base.weights).tokenizer
+    tokenizer = models.load(base.weights).tokenizer
     assert any(
         tokenizer(r.response_text)["input_ids"] != r.diagnostics["token_ids"]
         for r in responses.values()
@@ -195,7 +193,7 @@ def test_defect_3_the_end_token_is_scored_only_where_the_model_generated_it(
     base = policies["base"]
     each = [set(r.diagnostics["token_ids"][2:]) for r in responses.values()]
     end, _ = Counter(token for some in each for token in some).most_common(1)[0]
-    causal_lm.load(base.weights).model.generation_config.eos_token_id = [0, end]
+    models.load(base.weights).model.generation_config.eos_token_id = [0, end]
     drawn = answers(base)
     reasons = {r.finish_reason for r in drawn.values()}
     assert reasons == {"stop", "length"}
@@ -221,7 +219,7 @@ def test_defect_4_a_clone_loaded_anew_agrees_to_the_last_bit(
     policies, responses, caplog
 ):
     how: dict[str, Any] = {"logging_policy": "base", "n_answers": 4, "seed": 1}
-    causal_lm.release()
+    models.release()
     with caplog.at_level("INFO"):
         check = pipeline.clone_check(PROMPTS, responses, policies, **how)
     assert (check.n_checked, check.n_failed, check.max_difference) == (4, 0, 0.0)

@@ -22,7 +22,6 @@ def tiny_model(
     seed: int = 0,
     n_layers: int = 4,
     hidden_size: int = 32,
-    n_heads: int = 4,
     chat_template: str | None = TEMPLATE,
     spread: float = 0.2,
     **config: Any,
@@ -34,22 +33,18 @@ def tiny_model(
     spread  standard deviation of the weights; with the usual 0.02 greedy answers repeat one token
     """
     import torch
-    from transformers import LlamaConfig, Olmo2Config
 
     torch.set_num_threads(1)  # the matrices are small, and other tests want the cores
-    classes = {"olmo2": Olmo2Config, "llama": LlamaConfig}
-    sizes = tiny.sizes(
-        vocabulary=VOCABULARY,
-        n_layers=n_layers,
-        hidden_size=hidden_size,
-        n_heads=n_heads,
-    )
     return tiny.save(
         folder,
-        classes[kind](**{**sizes, **config}),
+        kind,
         seed=seed,
         spread=spread,
         chat_template=chat_template,
+        vocabulary=VOCABULARY,
+        hidden_size=hidden_size,
+        num_hidden_layers=n_layers,
+        **config,
     )
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from elo_exp import models
 from elo_exp.api.costs import Prices, entrant_budget
 from elo_exp.api.jobs import Model
-from elo_exp.records import ForcedLogprob, Prompt, Response
-from elo_exp.types import Count, Dollars
+from elo_exp.files import utc_now
+from elo_exp.models import LanguageModel, Weights, teacher_forcing
+from elo_exp.models.checkpoints import TemplateSettings
+from elo_exp.models.generation import Answer, prompt_seed
+from elo_exp.records import ForcedLogprob, Prompt, Response, UserError
+from elo_exp.types import Count, Dollars, Positive
 
 
 @runtime_checkable
@@ -59,7 +65,7 @@ class LoadedEntrant(OfflineEntrant, ModelEntrant, Protocol):
     """An entrant that answers with weights in memory."""
 
     @property
-    def weights(self) -> Hashable:
+    def weights(self) -> Weights:
         """What is loaded: entrants with equal weights answer in turn, from one load."""
 
     def release(self) -> None:
@@ -134,3 +140,95 @@ class ApiEntrant:
     @property
     def max_answer_tokens(self) -> int:
         return self.max_tokens
+
+
+@dataclass(kw_only=True)
+class WeightsEntrant(TemplateSettings):
+    """Settings that entrants with weights in memory share, and what they do alike.
+
+    A subclass has `weights` and `cache_key`, and answers tokenised prompts in `_answers`.
+    """
+
+    entrant_id: str
+    system_prompt: str | None
+    temperature: Positive | None
+    max_new_tokens: Count
+
+    @property
+    def weights(self) -> Weights:
+        raise NotImplementedError
+
+    def _answers(
+        self, lm: Any, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]
+    ) -> Iterator[tuple[str, Answer]]:
+        """Yield prompt_ids with answers. `ids` are the tokens of each prompt."""
+        raise NotImplementedError
+
+    @property
+    def max_answer_tokens(self) -> int:
+        return self.max_new_tokens
+
+    def release(self) -> None:
+        models.release()
+
+    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
+        """Answer prompts. Raises UserError for one that leaves no room for its answer."""
+        if not prompts:
+            return
+        lm: LanguageModel = models.load(self.weights)
+        ids = self._ids(lm, prompts)
+        for prompt_id, row in ids.items():
+            if len(row) + self.max_new_tokens > (lm.context_length or math.inf):
+                raise UserError(
+                    f"{self.entrant_id}: {prompt_id} has {len(row)} tokens and max_new_tokens is "
+                    f"{self.max_new_tokens}, more than the model's context of "
+                    f"{lm.context_length}. Lower max_new_tokens, or leave the prompt out of the "
+                    "bank."
+                )
+        is_policy = isinstance(self, Policy) and self.logprobs
+        tokenizer = teacher_forcing.tokenizer_fingerprint(lm) if is_policy else None
+        for prompt_id, answer in self._answers(lm, prompts, ids):
+            drawn = {
+                "token_ids": answer.token_ids,
+                "total_logprob": answer.total_logprob,
+                "tokenizer": tokenizer,
+            }
+            yield Response(
+                entrant_id=self.entrant_id,
+                prompt_id=prompt_id,
+                response_text=lm.text(answer.token_ids).strip(),
+                p_correct=answer.p_correct,
+                finish_reason="stop" if answer.ended else "length",
+                diagnostics={
+                    "seed": prompt_seed(prompt_id),
+                    "n_tokens_prompt": len(ids[prompt_id]),
+                    "n_tokens_generated": len(answer.token_ids),
+                    **answer.diagnostics,
+                    **(drawn if is_policy else {}),
+                    **lm.environment,
+                },
+                timestamp=utc_now(),
+            )
+
+    def teacher_force(
+        self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
+    ) -> Iterator[ForcedLogprob]:
+        """Yield the log-probability of each response's recorded tokens after its prompt."""
+        if not responses:
+            return
+        assert self.temperature is not None
+        lm: LanguageModel = models.load(self.weights)
+        yield from teacher_forcing.force(
+            lm,
+            self._ids(lm, [prompts[response.prompt_id] for response in responses]),
+            responses,
+            policy=self.entrant_id,
+            temperature=self.temperature,
+        )
+
+    def _ids(
+        self, lm: LanguageModel, prompts: Sequence[Prompt]
+    ) -> dict[str, list[int]]:
+        return {
+            p.prompt_id: self.chat_ids(lm, p.text, self.system_prompt) for p in prompts
+        }

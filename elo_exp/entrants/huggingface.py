@@ -7,27 +7,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from elo_exp.files import utc_now
-from elo_exp.models import causal_lm, teacher_forcing
+from elo_exp.entrants import WeightsEntrant
+from elo_exp.models import generation, teacher_forcing
 from elo_exp.models.causal_lm import CausalLM
 from elo_exp.models.checkpoints import ModelSettings
-from elo_exp.models.generation import (
-    Continuation,
-    Decoding,
-    check_lengths,
-    continuations,
-    environment,
-    prompt_seed,
-)
-from elo_exp.models.teacher_forcing import tokenizer_fingerprint
-from elo_exp.records import ForcedLogprob, Prompt, Response, UserError
-from elo_exp.types import Count, Positive, TopP
+from elo_exp.models.generation import Answer, Decoding
+from elo_exp.records import Prompt, UserError
+from elo_exp.types import Count, TopP
 
 VERSION = 1  # part of every cache key: raise it when answers change
 
 
 @dataclass(kw_only=True)
-class HuggingFaceEntrant(ModelSettings):
+class HuggingFaceEntrant(ModelSettings, WeightsEntrant):
     """The settings are described in conf/entrant/huggingface.yaml.
 
     The cache key holds the weights (a hub name at its commit, or the contents of a folder), the
@@ -37,12 +29,8 @@ class HuggingFaceEntrant(ModelSettings):
     answer's diagnostics name them.
     """
 
-    entrant_id: str
     adapters: list[str]
-    system_prompt: str | None
-    temperature: Positive | None
     top_p: TopP
-    max_new_tokens: Count
     batch_size: Count
     logprobs: bool
     loader: Literal["vanilla_hf"]
@@ -57,14 +45,6 @@ class HuggingFaceEntrant(ModelSettings):
                 "Expected a temperature and top_p=1.0: other answers are not drawn with the "
                 "model's own probabilities."
             )
-        self._decoding = Decoding(
-            temperature=self.temperature,
-            top_p=self.top_p,
-            max_new_tokens=self.max_new_tokens,
-        )
-
-    def _adapters(self) -> Sequence[str]:
-        return self.adapters
 
     @cached_property
     def _model_key(self) -> dict[str, Any]:
@@ -95,93 +75,18 @@ class HuggingFaceEntrant(ModelSettings):
             "text": prompt.text,
         }
 
-    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
-        if not prompts:
-            return
-        lm = causal_lm.load(self.weights)
-        ids = {
-            p.prompt_id: self.chat_ids(lm, p.text, self.system_prompt) for p in prompts
-        }
-        check_lengths(
-            lm.context_length,
-            ids,
+    def _answers(
+        self, lm: CausalLM, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]
+    ) -> Iterator[tuple[str, Answer]]:
+        decoding = Decoding(
+            temperature=self.temperature,
+            top_p=self.top_p,
             max_new_tokens=self.max_new_tokens,
-            label=self.entrant_id,
         )
-        tokenizer = _tokenizer(lm) if self.logprobs else None
-        made = continuations(
+        return generation.generate(
             lm,
             ids,
-            decoding=self._decoding,
+            decoding=decoding,
             batch_size=self.batch_size,
             label=self.entrant_id,
         )
-        for prompt_id, continuation in made:
-            yield self._response(
-                lm, prompt_id, len(ids[prompt_id]), continuation, tokenizer
-            )
-
-    def teacher_force(
-        self, prompts: Mapping[str, Prompt], responses: Sequence[Response]
-    ) -> Iterator[ForcedLogprob]:
-        if not responses:
-            return
-        assert self.temperature is not None
-        lm, temperature = causal_lm.load(self.weights), self.temperature
-
-        def score(prompt: Prompt, tokens: Sequence[int]) -> float | None:
-            ids = self.chat_ids(lm, prompt.text, self.system_prompt)
-            return teacher_forcing.total_logprob(
-                lm, ids, tokens, temperature=temperature
-            )
-
-        yield from teacher_forcing.force(
-            prompts,
-            responses,
-            score,
-            policy=self.entrant_id,
-            tokenizer=_tokenizer(lm),
-        )
-
-    @property
-    def max_answer_tokens(self) -> int:
-        return self.max_new_tokens
-
-    def release(self) -> None:
-        causal_lm.release()
-
-    def _response(
-        self,
-        lm: CausalLM,
-        prompt_id: str,
-        n_tokens_prompt: int,
-        made: Continuation,
-        tokenizer: str | None,
-    ) -> Response:
-        diagnostics: dict[str, Any] = {
-            "seed": prompt_seed(prompt_id),
-            "n_tokens_prompt": n_tokens_prompt,
-            "n_tokens_generated": len(made.token_ids),
-            "batch_size": made.batch_size,
-            **environment(lm),
-        }
-        if self.logprobs:
-            diagnostics |= {
-                "token_ids": made.token_ids,
-                "total_logprob": made.total_logprob,
-                "tokenizer": tokenizer,
-            }
-        return Response(
-            entrant_id=self.entrant_id,
-            prompt_id=prompt_id,
-            response_text=lm.tokenizer.decode(
-                made.token_ids, skip_special_tokens=True
-            ).strip(),
-            finish_reason=made.finish_reason,
-            diagnostics=diagnostics,
-            timestamp=utc_now(),
-        )
-
-
-def _tokenizer(lm: CausalLM) -> str:
-    return tokenizer_fingerprint(lm.tokenizer.get_vocab(), lm.end_ids)

@@ -11,20 +11,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from elo_exp.files import utc_now
-from elo_exp.models import adapters, causal_lm, speculative
+from elo_exp.entrants import WeightsEntrant
+from elo_exp.models import adapters, speculative
 from elo_exp.models.causal_lm import CausalLM
 from elo_exp.models.checkpoints import ModelSettings
-from elo_exp.models.generation import (
-    Throughput,
-    check_lengths,
-    environment,
-    in_batches,
-    prompt_seed,
-)
+from elo_exp.models.generation import Answer, in_batches, prompt_seed
 from elo_exp.models.multihead import MultiHead, geometry
 from elo_exp.models.speculative import Decoded, Sampling
-from elo_exp.records import Prompt, Response, UserError
+from elo_exp.records import Prompt, UserError
 from elo_exp.types import Count, Integer, Positive
 
 VERSION = 1  # part of every cache key: raise it when answers change
@@ -34,7 +28,7 @@ _DIGITS = 6  # of the diagnostics by token
 
 
 @dataclass(kw_only=True)
-class ProductOfExpertsEntrant(ModelSettings):
+class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
     """The settings are described in conf/entrant/poe.yaml.
 
     For each prompt one head is drawn, by the prompt's own seed, to draft. With `bypass_jury` its
@@ -46,7 +40,6 @@ class ProductOfExpertsEntrant(ModelSettings):
     it omits the device, which changes only rounding.
     """
 
-    entrant_id: str
     security_dir: str | None
     robustness_dir: str | None
     rob_checkpoint: Integer | None
@@ -55,14 +48,11 @@ class ProductOfExpertsEntrant(ModelSettings):
     decode: Literal["speculative", "direct"]
     gamma: Count
     beta: Positive
-    temperature: Positive | None
     needs_uncertainty: bool
-    max_new_tokens: Count
-    system_prompt: str | None
     loader: Literal["custom_poe"]
 
     @property
-    def weight_files(self) -> Sequence[Path]:
+    def weight_files(self) -> list[Path]:
         return [*super().weight_files, *self._files.paths]
 
     def check(self) -> None:
@@ -89,7 +79,7 @@ class ProductOfExpertsEntrant(ModelSettings):
             rob_checkpoint=self.rob_checkpoint,
             uncertainty_path=self.uncertainty_path if self.needs_uncertainty else None,
         )
-        if len(files.heads) == 1 and not self.bypass_jury:
+        if files.n_heads == 1 and not self.bypass_jury:
             raise UserError(
                 "security_dir: found one head, which leaves no jury. Expected two or more "
                 "heads, or bypass_jury=true."
@@ -119,88 +109,28 @@ class ProductOfExpertsEntrant(ModelSettings):
     def cache_key(self, prompt: Prompt) -> Mapping[str, Any]:
         return {**self._settings_key, "text": prompt.text}
 
-    def generate(self, prompts: Sequence[Prompt]) -> Iterator[Response]:
-        if not prompts:
-            return
-        lm = causal_lm.load(self.weights)
-        model = self._multihead(lm)
-        rows = {
-            p.prompt_id: self.chat_ids(lm, p.text, self.system_prompt) for p in prompts
-        }
-        check_lengths(
-            lm.context_length,
-            rows,
-            max_new_tokens=self.max_new_tokens,
-            label=self.entrant_id,
-        )
-        throughput = Throughput(self.entrant_id)
-        for _, response in in_batches(
+    def _answers(
+        self, lm: CausalLM, prompts: Sequence[Prompt], ids: Mapping[str, Sequence[int]]
+    ) -> Iterator[tuple[str, Answer]]:
+        sizes = geometry(lm.model, self._files.depth)
+        updates = [adapters.read(files, sizes) for files in self._files.groups]
+        model = MultiHead(lm.model, depth=self._files.depth, updates=updates)
+        for (prompt,), answer in in_batches(
             prompts,
-            lambda some: self._answer(lm, model, some[0], rows[some[0].prompt_id]),
+            lambda some: self._answer(lm, model, some[0], ids[some[0].prompt_id]),
             batch_size=1,
             label=self.entrant_id,
-            hint="Lower max_new_tokens, or use dtype=bfloat16 or device=cpu.",
         ):
-            throughput.add(response.diagnostics["n_tokens_generated"])
-            yield response
-        throughput.log()
-
-    @property
-    def max_answer_tokens(self) -> int:
-        return self.max_new_tokens
-
-    def release(self) -> None:
-        causal_lm.release()
-
-    def _multihead(self, lm: CausalLM) -> MultiHead:
-        """The model with its language heads, and after them any uncertainty head."""
-        sizes = geometry(lm.model, self._files.depth)
-        last = [(self._files.uncertainty,)] if self._files.uncertainty else []
-        updates = [adapters.read(files, sizes) for files in (*self._files.heads, *last)]
-        return MultiHead(lm.model, depth=self._files.depth, updates=updates)
+            yield prompt.prompt_id, answer
 
     def _answer(
         self, lm: CausalLM, model: MultiHead, prompt: Prompt, ids: Sequence[int]
-    ) -> Response:
+    ) -> Answer:
         import torch
 
-        seed = prompt_seed(prompt.prompt_id)
-        with torch.inference_mode():
-            rng = np.random.default_rng(seed)
-            drafter, decoded = self._decode(lm, model, ids, rng)
-            text = lm.tokenizer.decode(decoded.tokens, skip_special_tokens=True)
-            p_correct = None
-            if self.needs_uncertainty:
-                p_correct = self._p_correct(lm, model, prompt, text, decoded)
-        return Response(
-            entrant_id=self.entrant_id,
-            prompt_id=prompt.prompt_id,
-            response_text=text.strip(),
-            p_correct=p_correct,
-            finish_reason="stop" if decoded.ended else "length",
-            diagnostics={
-                "draft_head_idx": drafter,
-                "seed": seed,
-                "bypass_jury": self.bypass_jury,
-                "n_resampled": len(decoded.diagnostics["rejected_at"]),
-                "n_tokens_prompt": len(ids),
-                "n_tokens_generated": len(decoded.tokens),
-                **({} if self.bypass_jury else _diagnostics(decoded)),
-                **environment(lm),
-            },
-            timestamp=utc_now(),
-        )
-
-    def _decode(
-        self,
-        lm: CausalLM,
-        model: MultiHead,
-        ids: Sequence[int],
-        rng: np.random.Generator,
-    ) -> tuple[int, Decoded]:
-        n_heads = len(self._files.heads)
-        drafter = int(rng.integers(n_heads))
-        jury = [head for head in range(n_heads) if head != drafter]
+        rng = np.random.default_rng(prompt_seed(prompt.prompt_id))
+        drafter = int(rng.integers(self._files.n_heads))
+        jury = [head for head in range(self._files.n_heads) if head != drafter]
         sampling = Sampling(
             beta=1.0 if self.bypass_jury else self.beta,
             temperature=self.temperature,
@@ -208,33 +138,44 @@ class ProductOfExpertsEntrant(ModelSettings):
             max_new_tokens=self.max_new_tokens,
             end_ids=lm.end_ids,
         )
-        if self.bypass_jury or self.decode == "direct":
-            heads = [drafter] if self.bypass_jury else jury
-            return drafter, speculative.sampled(
-                model, ids, heads=heads, sampling=sampling, rng=rng
-            )
-        return drafter, speculative.verified(
-            model, ids, drafter=drafter, jury=jury, sampling=sampling, rng=rng
+        with torch.inference_mode():
+            if self.bypass_jury or self.decode == "direct":
+                heads = [drafter] if self.bypass_jury else jury
+                decoded = speculative.sampled(
+                    model, ids, heads=heads, sampling=sampling, rng=rng
+                )
+            else:
+                decoded = speculative.verified(
+                    model, ids, drafter=drafter, jury=jury, sampling=sampling, rng=rng
+                )
+            p_correct = None
+            if self.needs_uncertainty:
+                p_correct = self._p_correct(lm, model, prompt, decoded)
+        return Answer(
+            token_ids=decoded.tokens,
+            ended=decoded.ended,
+            p_correct=p_correct,
+            diagnostics={
+                "draft_head_idx": drafter,
+                "bypass_jury": self.bypass_jury,
+                "n_resampled": len(decoded.diagnostics["rejected_at"]),
+                **({} if self.bypass_jury else _diagnostics(decoded)),
+            },
         )
 
     def _p_correct(
-        self,
-        lm: CausalLM,
-        model: MultiHead,
-        prompt: Prompt,
-        answer: str,
-        decoded: Decoded,
+        self, lm: CausalLM, model: MultiHead, prompt: Prompt, decoded: Decoded
     ) -> float:
         assert decoded.witness is not None
         yes, no = (
             lm.tokenizer.encode(letter, add_special_tokens=False)[0] for letter in "AB"
         )
+        answer = lm.text(decoded.tokens)
         question = _IS_IT_CORRECT.format(prompt=prompt.text, answer=answer)
-        ids = self.chat_ids(lm, question, self.system_prompt)
         return speculative.p_correct(
             model,
-            ids,
-            head=len(self._files.heads),
+            self.chat_ids(lm, question, self.system_prompt),
+            head=self._files.n_heads,
             witness=decoded.witness,
             yes=yes,
             no=no,

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from elo_exp import models
 from elo_exp.files import utc_now
-from elo_exp.models import causal_lm
 from elo_exp.models.causal_lm import CausalLM
 from elo_exp.models.checkpoints import ModelSettings
-from elo_exp.models.generation import in_batches, left_padded
-from elo_exp.models.teacher_forcing import supported
+from elo_exp.models.generation import in_batches
 from elo_exp.records import JudgeReply, JudgeRequest, UserError, canonical_json
 from elo_exp.store.single_flight import get_or_create
 from elo_exp.store.store import Store
@@ -44,9 +43,6 @@ class LocalJudge(ModelSettings):
     batch_size: Count
 
     key_fields = ()
-
-    def _adapters(self) -> Sequence[str]:
-        return self.adapters
 
     def cache_key(self) -> Mapping[str, Any]:
         return {
@@ -74,57 +70,42 @@ class LocalJudge(ModelSettings):
         if not requests:
             return
         try:
-            lm = causal_lm.load(self.weights)
+            lm: CausalLM = models.load(self.weights)
             for scale in dict.fromkeys(request.scale for request in requests):
-                lead, names = (
-                    (SCORE_LEAD, _numbers(scale)) if scale else (self.lead, LABELS)
-                )
-                labels = Labels.of(lm, lead, names)
+                names = _numbers(scale) if scale else LABELS
+                lead = SCORE_LEAD if scale else self.lead
                 some = [request for request in requests if request.scale == scale]
-                yield from self._label(lm, some, labels)
+                yield from self._label(lm, some, Labels.of(lm, lead, names))
         finally:
-            causal_lm.release()
+            models.release()
 
     def _label(
         self, lm: CausalLM, requests: Sequence[JudgeRequest], labels: Labels
     ) -> Iterator[JudgeReply]:
         """Reply to requests with one set of labels, the longest first."""
         rows = {
-            request.key: [
-                *self.chat_ids(lm, request.user, request.system),
-                *labels.lead,
-            ]
-            for request in requests
+            r.key: [*self.chat_ids(lm, r.user, r.system), *labels.lead]
+            for r in requests
         }
         longest = (lm.context_length or math.inf) - labels.width
-        fitting = []
-        for request in sorted(requests, key=lambda request: -len(rows[request.key])):
+        for request in requests:
             if (n_tokens := len(rows[request.key])) > longest:
                 yield self._reply(
                     request,
                     text=f"{n_tokens} tokens exceed the judge's context",
                     stop_reason="model_context_window_exceeded",
                 )
-            else:
-                fitting.append(request)
+        fitting = [r for r in requests if len(rows[r.key]) <= longest]
         for batch, found in in_batches(
-            fitting,
-            lambda some: labels.log_probabilities(
-                lm, [rows[request.key] for request in some]
-            ),
+            sorted(fitting, key=lambda r: -len(rows[r.key])),
+            lambda some: labels.log_probabilities(lm, [rows[r.key] for r in some]),
             batch_size=self.batch_size,
             label=f"judging: {self.model}",
-            hint="Use dtype=bfloat16, a smaller judge or another device.",
         ):
             for request, logprobs in zip(batch, found, strict=True):
-                probabilities = labels.probabilities(logprobs)
-                answer = (
-                    _score(probabilities) if request.scale else _verdict(probabilities)
-                )
-                message = {
-                    "log_probabilities": logprobs,
-                    "probabilities": probabilities,
-                }
+                chances = labels.probabilities(logprobs)
+                answer = _score(chances) if request.scale else _verdict(chances)
+                message = {"log_probabilities": logprobs, "probabilities": chances}
                 yield self._reply(
                     request, text=json.dumps(answer), message=canonical_json(message)
                 )
@@ -151,29 +132,27 @@ def _numbers(scale: tuple[float, float]) -> tuple[str, ...]:
     return tuple(map(str, numbers))
 
 
-def _verdict(probabilities: Mapping[str, float]) -> dict[str, str]:
-    evidence = {
-        f"evidence_{label.lower()}": f"probability {probabilities[label]:.3f}"
-        for label in ("A", "B")
+def _verdict(chances: Mapping[str, float]) -> dict[str, str]:
+    return {
+        "evidence_a": f"probability {chances['A']:.3f}",
+        "evidence_b": f"probability {chances['B']:.3f}",
+        "verdict": max(LABELS, key=chances.__getitem__),
     }
-    return {**evidence, "verdict": max(LABELS, key=probabilities.__getitem__)}
 
 
-def _score(probabilities: Mapping[str, float]) -> dict[str, str | float]:
+def _score(chances: Mapping[str, float]) -> dict[str, str | float]:
     """Mean, and the interval with the middle 95 % of the probability."""
-    numbers = [float(label) for label in probabilities]
-    below = list(accumulate(probabilities.values()))
+    numbers = [float(label) for label in chances]
+    below = list(accumulate(chances.values()))
     low, high = (
         next(n for n, p in zip(numbers, below, strict=True) if p >= share)
         for share in (0.025, 0.975)
     )
-    mean = sum(n * p for n, p in zip(numbers, probabilities.values(), strict=True))
-    likeliest = max(probabilities, key=probabilities.__getitem__)
+    mean = sum(n * p for n, p in zip(numbers, chances.values(), strict=True))
+    likeliest = max(chances, key=chances.__getitem__)
     return {
-        "evidence": f"{likeliest} has probability {probabilities[likeliest]:.3f}",
-        "score": min(
-            max(mean, numbers[0]), numbers[-1]
-        ),  # rounding may leave the scale
+        "evidence": f"{likeliest} has probability {chances[likeliest]:.3f}",
+        "score": min(max(mean, numbers[0]), numbers[-1]),  # rounding may pass the ends
         "low": low,
         "high": high,
     }
@@ -194,28 +173,21 @@ class Labels:
 
     @classmethod
     def of(cls, lm: CausalLM, lead: str, names: Sequence[str]) -> Labels:
-        whole = {
-            label: lm.tokenizer(f"{lead} {label}", add_special_tokens=False)[
-                "input_ids"
-            ]
-            for label in names
-        }
-        n_shared = next(
-            i
-            for i, tokens in enumerate(zip(*whole.values(), strict=False))
-            if len(set(tokens)) > 1
-        )
-        rest = {label: ids[n_shared:] for label, ids in whole.items()}
+        texts = [f"{lead} {name}" for name in names]
+        whole = lm.tokenizer(texts, add_special_tokens=False)["input_ids"]
+        columns = zip(*whole, strict=False)
+        n_shared = next(i for i, tokens in enumerate(columns) if len(set(tokens)) > 1)
+        rest = {name: ids[n_shared:] for name, ids in zip(names, whole, strict=True)}
         stems: list[list[int]] = []
         for stem in sorted((ids[:-1] for ids in rest.values()), key=len, reverse=True):
             if not any(other[: len(stem)] == stem for other in stems):
                 stems.append(stem)
-        return cls(lead=whole[names[0]][:n_shared], rest=rest, stems=stems)
+        return cls(lead=whole[0][:n_shared], rest=rest, stems=stems)
 
     @property
     def width(self) -> int:
         """Tokens of the longest stem."""
-        return max(map(len, self.stems))
+        return len(self.stems[0])
 
     def log_probabilities(
         self, lm: CausalLM, rows: Sequence[Sequence[int]]
@@ -223,32 +195,33 @@ class Labels:
         """Return each label's log-probability after each row, in nats."""
         import torch
 
-        ids, mask = left_padded(
-            lm, [[*row, *stem] for row in rows for stem in self.stems]
-        )
-        n_kept = self.width + 1
-        options = supported(
-            lm,
-            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
-            logits_to_keep=n_kept,
-            use_cache=False,
-        )
+        n = self.width + 1
         with torch.inference_mode():
-            logits = lm.model(input_ids=ids, attention_mask=mask, **options).logits[
-                :, -n_kept:
-            ]
-            logprobs = logits.float().log_softmax(dim=-1)
-        by_row = logprobs.view(len(rows), len(self.stems), n_kept, -1)
+            read = [[*row, *stem] for row in rows for stem in self.stems]
+            logprobs = lm.last_logits(read, n).float().log_softmax(dim=-1)
+        by_row = logprobs.view(len(rows), len(self.stems), n, -1)
         return [
             {label: self._sum(of_row, tokens) for label, tokens in self.rest.items()}
             for of_row in by_row
         ]
 
+    def _sum(self, logprobs: Any, tokens: Sequence[int]) -> float:
+        """A label's log-probability, from those (stem, position, token) after one row."""
+        prefix = tokens[:-1]
+        i, stem = next(
+            (i, stem)
+            for i, stem in enumerate(self.stems)
+            if stem[: len(prefix)] == prefix
+        )
+        first = self.width - len(stem)  # the position that predicts the first token
+        return sum(
+            float(logprobs[i, first + place, token])
+            for place, token in enumerate(tokens)
+        )
+
     def probabilities(self, log_probabilities: Mapping[str, float]) -> dict[str, float]:
         """Normalise among the labels; the probability of 1 excludes that of 10, which starts so."""
-        likeliest = max(
-            log_probabilities.values()
-        )  # subtracted, so that not all underflow
+        highest = max(log_probabilities.values())  # subtracted: not all underflow
         weights: dict[str, float] = {}
         for label in sorted(self.rest, key=lambda label: -len(self.rest[label])):
             tokens = self.rest[label]
@@ -257,21 +230,7 @@ class Labels:
                 for other, weight in weights.items()
                 if self.rest[other][: len(tokens)] == tokens
             )
-            weights[label] = max(
-                math.exp(log_probabilities[label] - likeliest) - longer, 0.0
-            )
+            own = math.exp(log_probabilities[label] - highest) - longer
+            weights[label] = max(own, 0.0)
         total = sum(weights.values())
         return {label: weights[label] / total for label in self.rest}
-
-    def _sum(self, logprobs: Any, tokens: Sequence[int]) -> float:
-        """A label's log-probability, from those (stem, position, token) after one row."""
-        prefix = tokens[:-1]
-        place = next(
-            i for i, stem in enumerate(self.stems) if stem[: len(prefix)] == prefix
-        )
-        first = self.width - len(
-            self.stems[place]
-        )  # position that predicts the first token
-        return sum(
-            float(logprobs[place, first + i, token]) for i, token in enumerate(tokens)
-        )

@@ -1,1 +1,45 @@
-"""Causal language models: loading, generation, scoring, several heads and their product."""
+"""Language models: loading one at a time, generation, scoring, several heads and their product."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from elo_exp.models.causal_lm import CausalLM, Checkpoint
+    from elo_exp.models.gguf import GgufFile, GgufModel
+
+Weights: TypeAlias = "Checkpoint | GgufFile"  # equal ones share one load
+LanguageModel: TypeAlias = "CausalLM | GgufModel"
+
+_loaded: dict[Weights, Any] = {}  # none or one
+
+
+def load(weights: Weights) -> Any:
+    """Load a model in place of the one that is loaded; equal weights are not loaded again."""
+    if weights not in _loaded:
+        release()
+        _loaded[weights] = weights.load()
+    return _loaded[weights]
+
+
+def release() -> None:
+    """Drop the loaded model and free the accelerator's memory."""
+    _loaded.clear()
+    free_memory()
+
+
+def free_memory() -> None:
+    """Return the memory of dropped tensors to the accelerator."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    elif torch and torch.backends.mps.is_available():
+        torch.mps.empty_cache()
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of a library's message, without its full stop."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -12,17 +12,17 @@ A file is `.safetensors`, or `.pt`, `.pth` or `.bin` with a state dict of tensor
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from elo_exp.files import open_text, sha256
+from elo_exp.models import first_line
 from elo_exp.records import UserError, fingerprint
 from elo_exp.types import Count
 
@@ -40,52 +40,59 @@ _TENSOR = re.compile(
     r"(?:^|\.)(blocks|layers)\.(\d+)\.(?:.+\.)?(\w+)\.lora_([AB])(?:\.\w+)?\.weight$"
 )
 _Positive = Annotated[int | float, Field(gt=0)]  # an int stays one, for the digest
-_Projection = Literal["w1", "w2", "w3", "gate_proj", "down_proj", "up_proj"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The `config` of a manifest.json. `heads_depth`: last layers that each head has to itself."""
+    """What a manifest.json has under `config`.
+
+    heads_depth  last layers that each head has to itself
+    lora_alpha   where it is absent, twice the rank
+    """
 
     num_shards: Count | None = None
     heads_depth: Count = 3
     lora_r: _Positive | None = None
     lora_alpha: _Positive | None = None
-    target_modules: list[_Projection] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ManifestFile:
+    config: Manifest
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterFile:
-    """One file. `rank` is the manifest's; where `alpha` is None, it is twice the rank."""
-
     path: Path
-    rank: float | None = None
-    alpha: float | None = None
+    manifest: Manifest
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadFiles:
-    """The files of each language head, in the order of training, and of the uncertainty head."""
+    """The files of each language head, in the order of training, and last of the uncertainty head.
+
+    Without an uncertainty head the last list is empty.
+    """
 
     depth: int
-    heads: Sequence[Sequence[AdapterFile]]
-    uncertainty: AdapterFile | None
+    groups: Sequence[Sequence[AdapterFile]]
+
+    @property
+    def n_heads(self) -> int:
+        """How many language heads."""
+        return len(self.groups) - 1
 
     @property
     def paths(self) -> list[Path]:
-        return [file.path for files in self._groups for file in files]
+        return [file.path for files in self.groups for file in files]
 
     def digest(self) -> str:
         """Fingerprint the contents of the files and their scale."""
         groups = [
-            [[sha256(file.path), file.alpha] for file in files]
-            for files in self._groups
+            [[sha256(file.path), file.manifest.lora_alpha] for file in files]
+            for files in self.groups
         ]
         return fingerprint([self.depth, groups])
-
-    @property
-    def _groups(self) -> list[Sequence[AdapterFile]]:
-        return [*self.heads, [self.uncertainty] if self.uncertainty else []]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +123,8 @@ def find(
             f"security_dir: found no manifest.json with num_shards in {folder}. Expected one that "
             "counts the heads."
         )
-    heads = [
-        [_described(_final("security_dir", folder, shard), manifest)]
+    groups = [
+        [AdapterFile(path=_final("security_dir", folder, shard), manifest=manifest)]
         for shard in range(manifest.num_shards)
     ]
     if rob_checkpoint is not None:
@@ -128,23 +135,17 @@ def find(
                 "rob_checkpoint=null."
             )
         later = Path(robustness_dir).expanduser()
-        for shard, files in enumerate(heads):
+        later_manifest = _manifest(later)
+        for shard, files in enumerate(groups):
             path = _checkpoint(later, shard, rob_checkpoint)
-            files.append(_described(path, _manifest(later)))
-    uncertainty = None
+            files.append(AdapterFile(path=path, manifest=later_manifest))
+    groups.append([])
     if uncertainty_path is not None:
         path = Path(uncertainty_path).expanduser()
-        if not path.is_file() or path.suffix not in _SUFFIXES:
-            raise UserError(
-                f"uncertainty_path: found no file {path}. Expected one that ends in "
-                f"{', '.join(_SUFFIXES)}."
-            )
-        uncertainty = _described(path, _manifest(path.parent))
-    return HeadFiles(
-        depth=manifest.heads_depth,
-        heads=tuple(map(tuple, heads)),
-        uncertainty=uncertainty,
-    )
+        if not path.is_file():
+            raise UserError(f"uncertainty_path: found no file {path}. Check the path.")
+        groups[-1].append(AdapterFile(path=path, manifest=_manifest(path.parent)))
+    return HeadFiles(depth=manifest.heads_depth, groups=groups)
 
 
 def read(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
@@ -156,37 +157,44 @@ def read(files: Sequence[AdapterFile], geometry: Geometry) -> Update:
     """
     import torch
 
-    parts: dict[tuple[int, str], list[tuple[torch.Tensor, torch.Tensor]]] = {}
+    update: dict[tuple[int, str], tuple[torch.Tensor, torch.Tensor]] = {}
     for file in files:
-        for place, factors in _factors(file, geometry).items():
-            parts.setdefault(place, []).append(factors)
-    return {
-        place: (
-            torch.cat([down for down, _ in some]),
-            torch.cat([up for _, up in some]),
-        )
-        for place, some in parts.items()
-    }
+        for place, (down, up) in _factors(file, geometry).items():
+            if place not in update:
+                update[place] = down, up
+            else:
+                downs, ups = update[place]
+                update[place] = torch.cat([downs, down]), torch.cat([ups, up])
+    return update
 
 
-def _factors(
-    file: AdapterFile, geometry: Geometry
-) -> dict[tuple[int, str], tuple[torch.Tensor, torch.Tensor]]:
+def _factors(file: AdapterFile, geometry: Geometry) -> Update:
     halves: dict[tuple[int, str], dict[str, torch.Tensor]] = {}
     for name, tensor in _tensors(file.path).items():
-        if "lora_" not in name:
-            continue  # training checkpoints hold the frozen weights as well
-        layer, projection, half = _place(file.path, name, geometry)
-        halves.setdefault((layer, projection), {})[half] = tensor.float()
+        if "lora_" in name:  # training checkpoints hold the frozen weights as well
+            layer, projection, half = _place(file.path, name, geometry)
+            halves.setdefault((layer, projection), {})[half] = tensor.float()
     if not halves:
         raise UserError(
             f"{file.path}: holds no tensor named ...lora_A.weight. Expected the LoRA update of a "
             "head."
         )
-    return {
-        place: _pair(file, place, pair, geometry)
-        for place, pair in sorted(halves.items())
-    }
+    factors = {}
+    for (layer, projection), pair in sorted(halves.items()):
+        found = {half: tuple(tensor.shape) for half, tensor in sorted(pair.items())}
+        shape = found.get("A") or (1,)
+        rank = file.manifest.lora_r or shape[0] or 1
+        size_in, size_out = geometry.sizes[projection]
+        expected = {"A": (rank, size_in), "B": (size_out, rank)}
+        if found != expected:
+            raise UserError(
+                f"{file.path}: head layer {layer}, {projection}: found lora_ {found}. Expected "
+                f"{expected}, by the model and the lora_r of manifest.json. Is it another model's "
+                "adapter?"
+            )
+        scale = (file.manifest.lora_alpha or 2 * rank) / rank
+        factors[layer, projection] = pair["A"], pair["B"].T * scale
+    return factors
 
 
 def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:
@@ -195,7 +203,7 @@ def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:
     `blocks` are counted from the head's first layer, `layers` from the model's.
     """
     match = _TENSOR.search(name)
-    projection = "" if match is None else PROJECTIONS.get(match[3], match[3])
+    projection = PROJECTIONS.get(match[3], match[3]) if match else ""
     if match is None or projection not in geometry.sizes:
         raise UserError(
             f"{path}: found an update {name!r}. Expected updates of {', '.join(PROJECTIONS)} (or "
@@ -212,37 +220,9 @@ def _place(path: Path, name: str, geometry: Geometry) -> tuple[int, str, str]:
     return layer, projection, match[4]
 
 
-def _pair(
-    file: AdapterFile,
-    place: tuple[int, str],
-    halves: Mapping[str, torch.Tensor],
-    geometry: Geometry,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    where = f"{file.path}: head layer {place[0]}, {place[1]}"
-    if set(halves) != {"A", "B"}:
-        raise UserError(
-            f"{where}: found only lora_{''.join(halves)}. Expected lora_A and lora_B."
-        )
-    down, up = halves["A"], halves["B"]
-    size_in, size_out = geometry.sizes[place[1]]
-    rank = len(down)
-    if down.shape != (rank, size_in) or up.shape != (size_out, rank):
-        raise UserError(
-            f"{where}: found lora_A {tuple(down.shape)}, lora_B {tuple(up.shape)}. Expected (rank, "
-            f"{size_in}), ({size_out}, rank), as in the model. Is it another model's adapter?"
-        )
-    if file.rank not in (None, rank):
-        raise UserError(
-            f"{where}: found rank {rank}. Expected {file.rank}, the lora_r of manifest.json."
-        )
-    alpha = 2 * rank if file.alpha is None else file.alpha
-    return down, up.T * (alpha / rank)
-
-
 def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
     """Read a state dict; of torch files only tensors and plain containers are unpickled."""
     import torch
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
@@ -255,16 +235,16 @@ def _tensors(path: Path) -> Mapping[str, torch.Tensor]:
             f"{path}: refused, because it holds more than tensors, and reading that would run its "
             "code. Save its state dict alone, as .safetensors or with torch.save."
         ) from None
-    except (SafetensorError, RuntimeError, EOFError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
+    except Exception as error:
         raise UserError(
-            f"{path}: cannot be read ({reason}). Expected a state dict of tensors."
+            f"{path}: cannot be read ({first_line(error)}). Expected a state dict of tensors."
         ) from None
     if isinstance(state, dict):
         state = state.get("head_state_dict", state)
-        if all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
-            return dict(state)
-    raise UserError(f"{path}: found no state dict. Expected tensors by name.")
+    values = state.values() if isinstance(state, dict) else [None]
+    if not all(isinstance(tensor, torch.Tensor) for tensor in values):
+        raise UserError(f"{path}: found no state dict. Expected tensors by name.")
+    return dict(state)
 
 
 def _final(setting: str, folder: Path, shard: int) -> Path:
@@ -282,27 +262,16 @@ def _checkpoint(folder: Path, shard: int, step: int) -> Path:
     if step == FINAL:
         return _final("robustness_dir", folder, shard)
     where = folder / f"shard_{shard}"
-    steps: dict[int, list[Path]] = {}
-    for path in sorted(where.rglob("checkpoint_step_*")):
-        number = re.match(r"checkpoint_step_(\d+)(?!\d)", path.name)
-        if number and path.suffix in _SUFFIXES:
-            steps.setdefault(int(number[1]), []).append(path)
-    if step not in steps:
-        known = f"steps {', '.join(map(str, sorted(steps)))}"
+    paths = [p for p in where.rglob("checkpoint_step_*") if p.suffix in _SUFFIXES]
+    steps = {path: re.findall(r"\d+", path.name)[:1] for path in sorted(paths)}
+    found = [path for path, number in steps.items() if number == [str(step)]]
+    if len(found) != 1:
+        known = ", ".join(path.name for path in steps) or "none"
         raise UserError(
-            f"rob_checkpoint: found {step}; {where} has "
-            f"{known if steps else 'no checkpoint_step_N'}. Expected one of them, or {FINAL}."
+            f"rob_checkpoint: found {len(found)} files of step {step} in {where} (all: {known}). "
+            f"Expected one, or {FINAL} for the final files."
         )
-    path, *others = steps[step]
-    if others:
-        raise UserError(
-            f"rob_checkpoint: step {step} is both {path} and {others[0]}. Keep one of them there."
-        )
-    return path
-
-
-def _described(path: Path, manifest: Manifest) -> AdapterFile:
-    return AdapterFile(path=path, rank=manifest.lora_r, alpha=manifest.lora_alpha)
+    return found[0]
 
 
 def _manifest(folder: Path) -> Manifest:
@@ -310,16 +279,13 @@ def _manifest(folder: Path) -> Manifest:
     path = folder / "manifest.json"
     if not path.is_file():
         return Manifest()
+    with open_text(path) as file:
+        text = file.read()
     try:
-        with open_text(path) as file:
-            return TypeAdapter(Manifest).validate_python(json.load(file)["config"])
+        return TypeAdapter(_ManifestFile).validate_json(text).config
     except ValidationError as error:
         fault = error.errors()[0]
-        name = fault["loc"][0] if fault["loc"] else "config"
+        place = ".".join(map(str, fault["loc"])) or "config"
         raise UserError(
-            f"{path}: {name}: found {fault['input']!r}. {fault['msg']}."
-        ) from None
-    except (ValueError, KeyError, TypeError):
-        raise UserError(
-            f'{path}: found no settings. Expected {{"config": {{"num_shards": 9, ...}}}}.'
+            f"{path}: {place}: found {str(fault['input'])[:80]!r}. {fault['msg']}."
         ) from None

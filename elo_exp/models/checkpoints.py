@@ -6,19 +6,18 @@ torch is not needed: a machine without it finds the answers that another has sto
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from elo_exp.files import open_text, sha256, write_json
-from elo_exp.models import tiny
-from elo_exp.models.causal_lm import CausalLM, Checkpoint, chat_ids, split_revision
+from elo_exp.models import LanguageModel, first_line, tiny
+from elo_exp.models.causal_lm import Checkpoint, split_revision
 from elo_exp.records import UserError
 from elo_exp.types import Device, DType
 
@@ -29,7 +28,20 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 _SUFFIXES = {".json", ".jinja", ".model", ".tiktoken", ".safetensors", ".bin", ".py"}
 _NAMES = {"merges.txt", "vocab.txt"}
 _LARGE = 1 << 20  # bytes; hashes of larger files are cached
+_NO_TEMPLATE = "none"  # the chat template that sends the prompt as it is
 _MODEL, _ADAPTER = "config.json", "adapter_config.json"
+_REASONS = {  # by the class of an error of the hub's client, or the first of its bases
+    "GatedRepoError": "is gated. Accept its terms on its page of the hub, and log in: hf auth "
+    "login.",
+    "RepositoryNotFoundError": "is no folder here, and not on the hub. Check the name; for a "
+    "private one log in: hf auth login.",
+    "RevisionNotFoundError": "the hub has no such revision. Expected a branch, tag or commit.",
+    "LocalEntryNotFoundError": "is no folder here and not in the hub's cache, and the hub cannot "
+    "be reached or HF_HUB_OFFLINE is set. Download it on a machine with a network, and give its "
+    "folder in place of the name.",
+    "EntryNotFoundError": "has no {config} on the hub. Expected config.json of a model, "
+    "adapter_config.json of an adapter.",
+}
 
 
 @dataclass(kw_only=True)
@@ -40,13 +52,46 @@ class TemplateSettings:
     cache_dir: str
 
     @property
-    def input_files(self) -> Mapping[str, Path]:
-        return template_files(self.chat_template)
+    def input_files(self) -> dict[str, Path]:
+        """The .jinja file of a chat template that is the name of one."""
+        if self.chat_template is None or not self.chat_template.endswith(".jinja"):
+            return {}
+        return {"template": Path(self.chat_template).expanduser()}
 
-    @functools.cached_property
+    @cached_property
     def template(self) -> str | None:
-        """The text of the chat template."""
-        return read_template(self.chat_template)
+        """The text of the chat template. Raises UserError for a file that is absent."""
+        for path in self.input_files.values():
+            with open_text(path) as file:
+                return file.read()
+        return self.chat_template
+
+    def check(self) -> None:
+        """Raise UserError for a template's file that is absent."""
+        _ = self.template
+
+    def chat_ids(
+        self, lm: LanguageModel, text: str, system_prompt: str | None
+    ) -> list[int]:
+        """Tokenise a prompt: system message, the prompt as user message, the assistant's opening.
+
+        Raises UserError where there is no chat template, or one that cannot take these messages.
+        """
+        from jinja2 import TemplateError
+
+        if self.template == _NO_TEMPLATE:
+            return lm.bare_ids("\n\n".join(filter(None, [system_prompt, text])))
+        messages = [{"role": "user", "content": text}]
+        if system_prompt:
+            messages.insert(0, {"role": "system", "content": system_prompt})
+        try:
+            return lm.chat_ids(messages, self.template)
+        except (TemplateError, ValueError) as error:
+            raise UserError(
+                f"{lm.name}: its chat template cannot take these messages ({first_line(error)}). "
+                f"Give another with chat_template=FILE.jinja, or chat_template={_NO_TEMPLATE} to "
+                "send the prompt as it is, or leave system_prompt out if there is one."
+            ) from None
 
 
 @dataclass(kw_only=True)
@@ -62,18 +107,18 @@ class ModelSettings(TemplateSettings):
     device: Device
     trust_remote_code: bool
 
-    def _adapters(self) -> Sequence[str]:
-        return ()
-
-    def check(self) -> None:
-        """Raise UserError for a template's file that is absent."""
-        _ = self.template
+    @property
+    def _adapters(self) -> tuple[str, ...]:
+        return tuple(getattr(self, "adapters", ()))
 
     @property
-    def weight_files(self) -> Sequence[Path]:
-        return weight_files(self.model, self._adapters())
+    def weight_files(self) -> list[Path]:
+        """The files that are loaded from folders; none of a hub name."""
+        names = (self.model, *(split_revision(name)[0] for name in self._adapters))
+        folders = [Path(name).expanduser() for name in names]
+        return [p for folder in folders if folder.is_dir() for p in loaded_from(folder)]
 
-    @functools.cached_property
+    @cached_property
     def weights(self) -> Checkpoint:
         """The checkpoint at its commit. Raises UserError for one that is nowhere."""
         checkpoint = Checkpoint(
@@ -81,20 +126,15 @@ class ModelSettings(TemplateSettings):
             revision=self.revision,
             dtype=self.dtype,
             device=self.device,
-            adapters=tuple(self._adapters()),
+            adapters=self._adapters,
             trust_remote_code=self.trust_remote_code,
         )
         return pin(tiny.build(checkpoint, Path(self.cache_dir)))
 
-    @functools.cached_property
-    def weights_key(self) -> Mapping[str, Any]:
+    @cached_property
+    def weights_key(self) -> dict[str, Any]:
         """What the weights are, for cache keys."""
         return identity(self.weights, Path(self.cache_dir))
-
-    def chat_ids(self, lm: CausalLM, text: str, system_prompt: str | None) -> list[int]:
-        return chat_ids(
-            lm, text, system_prompt=system_prompt, chat_template=self.template
-        )
 
 
 def pin(checkpoint: Checkpoint) -> Checkpoint:
@@ -119,63 +159,54 @@ def identity(checkpoint: Checkpoint, cache_dir: Path) -> dict[str, Any]:
     Hub names have their commits, folders the SHA-256 of each file that is loaded, wherever they
     are. `cache_dir` caches the hashes of large files by path, size and time of change.
     """
+
+    def identify(place: str, commit: str | None) -> dict[str, Any]:
+        if commit:
+            return {"hub": place, "commit": commit}
+        digests = hashes(loaded_from(Path(place)), cache_dir)
+        return {"files": {Path(path).name: digest for path, digest in digests.items()}}
+
     return {
-        "model": _identity(checkpoint.model, checkpoint.revision, cache_dir),
-        "adapters": [
-            _identity(*split_revision(adapter), cache_dir)
-            for adapter in checkpoint.adapters
-        ],
+        "model": identify(checkpoint.model, checkpoint.revision),
+        "adapters": [identify(*split_revision(name)) for name in checkpoint.adapters],
         "trust_remote_code": checkpoint.trust_remote_code,
     }
 
 
-def weight_files(model: str, adapters: Sequence[str] = ()) -> list[Path]:
-    """List the files that are loaded from folders; none of a hub name."""
-    names = (model, *(split_revision(adapter)[0] for adapter in adapters))
-    folders = [Path(name).expanduser() for name in names]
-    return [path for folder in folders if folder.is_dir() for path in _files(folder)]
-
-
-def template_files(template: str | None) -> dict[str, Path]:
-    """The .jinja file of a chat template that is the name of one."""
-    is_file = template is not None and template.endswith(".jinja")
-    return {"template": Path(str(template)).expanduser()} if is_file else {}
-
-
-def read_template(template: str | None) -> str | None:
-    """Read a chat template that is the name of a .jinja file; return any other as it is."""
-    for path in template_files(template).values():
-        with open_text(path) as file:
-            return file.read()
-    return template
+def loaded_from(folder: Path) -> list[Path]:
+    """Return the files that loading reads; of weights in both formats, safetensors."""
+    known = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.is_file() and (path.suffix in _SUFFIXES or path.name in _NAMES)
+    ]
+    is_safe = any(path.suffix == ".safetensors" for path in known)
+    return [path for path in known if not (is_safe and path.suffix == ".bin")]
 
 
 def hashes(paths: Sequence[Path], cache_dir: Path) -> dict[str, str]:
     """Return the SHA-256 of each file by its path. Raises OSError for one that is absent."""
-    cache = cache_dir / "file_hashes.json"
-    marks = {path: [path.stat().st_size, path.stat().st_mtime_ns] for path in paths}
-    large = {path for path in paths if marks[path][0] >= _LARGE}
-    known = _read_cache(cache)
-    unread = [
-        p for p in paths if p not in large or known.get(str(p), ())[:2] != marks[p]
-    ]
-    new = large.intersection(unread)
+    file = cache_dir / "file_hashes.json"
+    cached, found, new = _read_cache(file), {}, {}
+    for path in paths:
+        stat = path.stat()
+        mark = [stat.st_size, stat.st_mtime_ns]
+        if cached.get(str(path), ())[:2] == mark:
+            found[str(path)] = cached[str(path)][2]
+            continue
+        if is_large := stat.st_size >= _LARGE:
+            logger.info("hashing %.1f GB of %s, once", stat.st_size / 1e9, path)
+        found[str(path)] = sha256(path)
+        if is_large:
+            new[str(path)] = [*mark, found[str(path)]]
     if new:
-        n_bytes = sum(marks[path][0] for path in new)
-        logger.info("hashing %.1f GB of %s, once", n_bytes / 1e9, paths[0].parent)
-    with ThreadPoolExecutor() as pool:
-        read = dict(zip(unread, pool.map(sha256, unread), strict=True))
-    if new:
-        added = {str(path): [*marks[path], read[path]] for path in new}
-        write_json(cache, {**_read_cache(cache), **added})
-    return {
-        str(path): read[path] if path in read else known[str(path)][2] for path in paths
-    }
+        write_json(file, {**_read_cache(file), **new})
+    return found
 
 
-def _read_cache(cache: Path) -> Mapping[str, Any]:
+def _read_cache(file: Path) -> Mapping[str, Any]:
     try:
-        known = json.loads(cache.read_text(encoding="utf-8"))
+        known = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # an unreadable cache is written anew
         return {}
     return known if isinstance(known, dict) else {}
@@ -210,41 +241,24 @@ def _commit(name: str, revision: str, config: str) -> str:
     if _COMMIT.fullmatch(revision):
         return revision
     try:
-        from huggingface_hub import errors, hf_hub_download
-    except ImportError:
-        raise UserError(
-            f"{name}: needs huggingface-hub, not installed: pip install 'elo-exp[hf]'."
-        ) from None
-    try:
-        path = hf_hub_download(
+        from huggingface_hub import hf_hub_download
+
+        file = hf_hub_download(
             name, config, revision=revision, local_files_only=not reaches_hub()
         )
-        return Path(path).parent.name
-    except errors.GatedRepoError:
-        reason = "is gated. Accept its terms on its page of the hub, and log in: hf auth login."
-    except errors.RepositoryNotFoundError:
-        reason = (
-            "is no folder here, and not on the hub. Check the name; for a private one log in: hf "
-            "auth login."
-        )
-    except errors.RevisionNotFoundError:
-        reason = "the hub has no such revision. Expected a branch, tag or commit of it."
-    except errors.LocalEntryNotFoundError:
-        reason = (
-            "is no folder here and not in the hub's cache, and the hub cannot be reached or "
-            "HF_HUB_OFFLINE is set. Download it on a machine with a network, and give its folder "
-            "in place of the name."
-        )
-    except errors.EntryNotFoundError:
-        reason = f"has no {config} on the hub." + (
-            " Is it an adapter?" if config == _MODEL else ""
-        )
-    except (errors.HFValidationError, errors.HfHubHTTPError, OSError) as error:
-        reason = f"cannot be found on the hub ({str(error).splitlines()[0]})."
+        return Path(file).parent.name
+    except ImportError:
+        reason = "needs huggingface-hub, not installed: pip install 'elo-exp[hf]'."
+    except Exception as error:
+        kinds = [kind.__name__ for kind in type(error).__mro__]
+        reasons = [
+            _REASONS[kind].format(config=config) for kind in kinds if kind in _REASONS
+        ]
+        reason = [*reasons, f"cannot be found on the hub ({first_line(error)})."][0]
     raise UserError(f"{name} (revision {revision}): {reason}")
 
 
-@functools.cache
+@cache
 def reaches_hub() -> bool:
     """Look once, since the hub's client retries for half a minute with each file."""
     from huggingface_hub import constants, get_session
@@ -254,23 +268,3 @@ def reaches_hub() -> bool:
     except Exception:  # of httpx or of requests, by its version
         return False
     return True
-
-
-def _identity(place: str, commit: str | None, cache_dir: Path) -> dict[str, Any]:
-    if commit:
-        return {"hub": place, "commit": commit}
-    digests = hashes(_files(Path(place)), cache_dir)
-    return {"files": {Path(path).name: digest for path, digest in digests.items()}}
-
-
-def _files(folder: Path) -> list[Path]:
-    """Files that loading reads; of weights in both formats, safetensors."""
-    known = [
-        p for p in sorted(folder.iterdir()) if p.suffix in _SUFFIXES or p.name in _NAMES
-    ]
-    safe = any(path.suffix == ".safetensors" for path in known)
-    return [
-        path
-        for path in known
-        if path.is_file() and not (safe and path.suffix == ".bin")
-    ]

@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from elo_exp import progress
-from elo_exp.models.causal_lm import CausalLM, free_memory, is_out_of_memory
+from elo_exp.models import free_memory
+from elo_exp.models.causal_lm import CausalLM, is_out_of_memory
 from elo_exp.records import UserError
 
 if TYPE_CHECKING:
@@ -39,19 +37,20 @@ class Decoding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Continuation:
-    """A generated answer, its end token included.
+class Answer:
+    """Generated tokens, the end token included.
 
-    total_logprob  log-probability of the tokens under softmax(logits / temperature) as they were
-                   drawn, in nats; None for a greedy answer
-    finish_reason  stop: the model ended it; length: max_new_tokens did
-    batch_size     prompts in its batch
+    ended          by an end token, not by the limit
+    total_logprob  of the tokens under softmax(logits / temperature) as they were drawn, in nats;
+                   None where that is not known
+    diagnostics    what else is recorded of the answer
     """
 
     token_ids: list[int]
-    total_logprob: float | None
-    finish_reason: str
-    batch_size: int
+    ended: bool
+    total_logprob: float | None = None
+    p_correct: float | None = None
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
 
 
 def prompt_seed(prompt_id: str) -> int:
@@ -59,57 +58,26 @@ def prompt_seed(prompt_id: str) -> int:
     return int(hashlib.sha256(prompt_id.encode()).hexdigest(), 16) % 2**32
 
 
-def check_lengths(
-    context_length: int | None,
-    prompts: Mapping[str, Sequence[int]],
-    *,
-    max_new_tokens: int,
-    label: str,
-) -> None:
-    """Raise UserError where a prompt (token ids by name) and an answer exceed the context."""
-    for name, ids in prompts.items():
-        if context_length is not None and len(ids) + max_new_tokens > context_length:
-            raise UserError(
-                f"{label}: {name} has {len(ids)} tokens and max_new_tokens is {max_new_tokens}, "
-                f"more than the model's context of {context_length}. Lower max_new_tokens, or "
-                "leave the prompt out of the bank."
-            )
-
-
-def environment(lm: CausalLM) -> dict[str, str]:
-    """Device, dtype and library versions, which change rounding, for an answer's diagnostics."""
-    return {
-        "device": str(lm.device),
-        "dtype": str(lm.model.dtype).removeprefix("torch."),
-        "torch": version("torch"),
-        "transformers": version("transformers"),
-    }
-
-
-def continuations(
+def generate(
     lm: CausalLM,
     prompts: Mapping[str, Sequence[int]],
     *,
     decoding: Decoding,
     batch_size: int,
     label: str,
-) -> Iterator[tuple[str, Continuation]]:
-    """Generate a continuation of each prompt (token ids by name), the longest prompts first.
+) -> Iterator[tuple[str, Answer]]:
+    """Yield an answer to each prompt (token ids by name), the longest prompts first.
 
-    An answer depends on the prompt's name, not on the rest of its batch. `label` names the
-    throughput in the log. Raises UserError where memory is too small for one prompt.
+    An answer depends on the prompt's name, not on the rest of its batch. Raises UserError where
+    memory is too small for one prompt.
     """
-    throughput = Throughput(label)
-    for names, made in in_batches(
+    for names, answers in in_batches(
         sorted(prompts, key=lambda name: -len(prompts[name])),
-        lambda names: _continue(lm, {name: prompts[name] for name in names}, decoding),
+        lambda names: _answer(lm, {name: prompts[name] for name in names}, decoding),
         batch_size=batch_size,
         label=label,
-        hint="Lower max_new_tokens, or use dtype=bfloat16 or another device.",
     ):
-        throughput.add(sum(len(each.token_ids) for each in made))
-        yield from zip(names, made, strict=True)
-    throughput.log()
+        yield from zip(names, answers, strict=True)
 
 
 def in_batches(
@@ -118,73 +86,38 @@ def in_batches(
     *,
     batch_size: int,
     label: str,
-    hint: str,
 ) -> Iterator[tuple[Sequence[T], R]]:
     """Yield each batch of items with the result of `work`; halve batches where memory runs out.
 
-    Raises UserError, which ends with the hint, where memory is too small for one item.
+    Raises UserError where memory is too small for one item.
     """
     start = 0
     while start < len(items):
         batch = items[start : start + batch_size]
         try:
-            made = work(batch)
+            result = work(batch)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             if len(batch) == 1:
-                message = f"{label}: out of memory with a single prompt. {hint}"
-                raise UserError(message) from None
+                raise UserError(
+                    f"{label}: out of memory with a single prompt. Use dtype=bfloat16, another "
+                    "device, fewer max_new_tokens or a smaller model."
+                ) from None
             batch_size = len(batch) // 2
         else:
             start += len(batch)
-            yield batch, made
+            yield batch, result
             continue
         free_memory()  # only here, where the exception no longer holds the batch's tensors
-        logger.info(
-            "%s: out of memory with %d prompts a batch, continuing with %d",
-            label,
-            len(batch),
-            batch_size,
-        )
+        message = "%s: out of memory with %d prompts a batch, continuing with %d"
+        logger.info(message, label, len(batch), batch_size)
 
 
-class Throughput:
-    """Tokens per second since it was made, shown in progress and logged at the end."""
-
-    def __init__(self, label: str) -> None:
-        self._label, self._n_tokens, self._start = label, 0, time.monotonic()
-
-    def add(self, n_tokens: int) -> None:
-        self._n_tokens += n_tokens
-        progress.note(f"{self._label}: {self._rate():,.0f} tokens/s")
-
-    def log(self) -> None:
-        logger.info(
-            "%s: %d tokens, %.0f tokens/s", self._label, self._n_tokens, self._rate()
-        )
-
-    def _rate(self) -> float:
-        return self._n_tokens / max(time.monotonic() - self._start, 1e-9)
-
-
-def left_padded(
-    lm: CausalLM, rows: Sequence[Sequence[int]]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return token ids and attention mask, both (row, position) on the model's device."""
-    import torch
-
-    width = max(map(len, rows))
-    pad = lm.tokenizer.pad_token_id
-    ids = torch.tensor([[pad] * (width - len(row)) + list(row) for row in rows])
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
-    return ids.to(lm.device), mask.to(lm.device)
-
-
-def _continue(
+def _answer(
     lm: CausalLM, prompts: Mapping[str, Sequence[int]], decoding: Decoding
-) -> list[Continuation]:
-    ids, mask = left_padded(lm, list(prompts.values()))
+) -> list[Answer]:
+    ids, mask = lm.padded(list(prompts.values()))
     sampler = None if decoding.temperature is None else _Sampler(decoding, prompts, lm)
     generated = lm.model.generate(
         input_ids=ids,
@@ -192,19 +125,19 @@ def _continue(
         max_new_tokens=decoding.max_new_tokens,
         logits_processor=[sampler] if sampler else [],
     )
-    made = []
+    answers = []
     for i, row in enumerate(generated[:, ids.shape[1] :].tolist()):
         ends = [place for place, token in enumerate(row) if token in lm.end_ids]
         n = ends[0] + 1 if ends else len(row)  # padding follows
-        made.append(
-            Continuation(
+        answers.append(
+            Answer(
                 token_ids=row[:n],
+                ended=bool(ends),
                 total_logprob=sampler.total_logprob(i, n) if sampler else None,
-                finish_reason="stop" if ends else "length",
-                batch_size=len(prompts),
+                diagnostics={"batch_size": len(prompts)},
             )
         )
-    return made
+    return answers
 
 
 class _Sampler:

@@ -1,36 +1,42 @@
-"""Load models from GGUF files through llama.cpp, one at a time, with logits of all positions."""
+"""Load models from GGUF files through llama.cpp, with logits of all positions."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from elo_exp.models.causal_lm import (
-    NO_TEMPLATE,
-    bare_text,
-    messages,
-    template_errors,
-)
-from elo_exp.models.teacher_forcing import tokenizer_fingerprint
 from elo_exp.records import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
 class GgufFile:
-    """What to load. Equal ones share one load. The numbers are those of llama_cpp.yaml."""
+    """What to load. The numbers are those of llama_cpp.yaml."""
 
     path: Path
     n_ctx: int
     n_threads: int | None
     n_gpu_layers: int
 
+    def load(self) -> GgufModel:
+        """Raises UserError where llama.cpp is not installed, or the file is no model."""
+        if importlib.util.find_spec("llama_cpp") is None:
+            raise UserError(
+                f"{self.path}: needs llama-cpp-python, not installed: pip install "
+                "'elo-exp[llama_cpp]', which takes a compiler and a quarter of an hour."
+            )
+        return GgufModel(self)
+
 
 class GgufModel:
-    """A loaded model and its tokenizer."""
+    """A loaded model and its tokenizer, with what CausalLM has."""
+
+    environment: Mapping[str, str] = {}
 
     def __init__(self, file: GgufFile) -> None:
         import llama_cpp
@@ -48,35 +54,35 @@ class GgufModel:
             raise UserError(
                 f"{file.path}: cannot be loaded ({error}). Check that it is a complete .gguf file."
             ) from None
-        self._path = file.path
-        vocabulary = llama_cpp.llama_model_get_vocab(self._lm.model)
+        self.name, self.context_length = str(file.path), file.n_ctx
+        known = llama_cpp.llama_model_get_vocab(self._lm.model)
         texts = [
-            llama_cpp.llama_vocab_get_text(vocabulary, i).decode("latin-1")
+            llama_cpp.llama_vocab_get_text(known, i).decode("latin-1")
             for i in range(self._lm.n_vocab())
         ]
+        self.vocabulary = {text: i for i, text in enumerate(texts)}
         self.end_ids = [
-            i for i in range(len(texts)) if llama_cpp.llama_vocab_is_eog(vocabulary, i)
+            i for i in range(len(texts)) if llama_cpp.llama_vocab_is_eog(known, i)
         ]
-        ids = {text: i for i, text in enumerate(texts)}
-        self.tokenizer = tokenizer_fingerprint(ids, self.end_ids)
         self._eos, self._bos = texts[self._lm.token_eos()], texts[self._lm.token_bos()]
 
-    def chat_ids(
-        self, text: str, *, system_prompt: str | None, chat_template: str | None
-    ) -> list[int]:
-        """Tokenise a prompt in the given template, else in the file's own."""
+    def bare_ids(self, text: str) -> list[int]:
+        return list(self._lm.tokenize(text.encode(), add_bos=True, special=False))
+
+    def chat_ids(self, messages: Sequence[Any], template: str | None) -> list[int]:
         from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
-        if chat_template == NO_TEMPLATE:
-            bare = bare_text(text, system_prompt).encode()
-            return list(self._lm.tokenize(bare, add_bos=True, special=False))
-        template = chat_template or self._lm.metadata.get("tokenizer.chat_template")
-        with template_errors(str(self._path), template):
-            formatter = Jinja2ChatFormatter(
-                template=template, eos_token=self._eos, bos_token=self._bos
-            )
-            prompt = formatter(messages=messages(text, system_prompt)).prompt
+        template = template or self._lm.metadata.get("tokenizer.chat_template")
+        if not template:
+            raise ValueError("the file has none")
+        formatter = Jinja2ChatFormatter(
+            template=template, eos_token=self._eos, bos_token=self._bos
+        )
+        prompt = formatter(messages=list(messages)).prompt
         return list(self._lm.tokenize(prompt.encode(), add_bos=False, special=True))
+
+    def text(self, ids: Sequence[int]) -> str:
+        return str(self._lm.detokenize(list(ids)).decode(errors="ignore"))
 
     def logits(self, ids: Sequence[int], *, reset: bool) -> np.ndarray:
         """Read tokens and return the logits (position, vocabulary) after each of them.
@@ -90,29 +96,12 @@ class GgufModel:
         logits: np.ndarray = self._lm.scores[first : self._lm.n_tokens]
         return logits
 
-    def text(self, ids: Sequence[int]) -> str:
-        return str(self._lm.detokenize(list(ids)).decode(errors="ignore"))
-
-
-_loaded: dict[GgufFile, GgufModel] = {}  # none or one
-
-
-def load(file: GgufFile) -> GgufModel:
-    """Load a model, in place of the one that is loaded. Raises UserError where it cannot be."""
-    if importlib.util.find_spec("llama_cpp") is None:
-        raise UserError(
-            f"{file.path}: needs llama-cpp-python, not installed: pip install "
-            "'elo-exp[llama_cpp]', which takes a compiler and a quarter of an hour."
-        )
-    if file not in _loaded:
-        release()
-        _loaded[file] = GgufModel(file)
-    return _loaded[file]
-
-
-def release() -> None:
-    """Drop the loaded model."""
-    _loaded.clear()
+    def total_logprob(
+        self, prompt_ids: Sequence[int], ids: Sequence[int], *, temperature: float
+    ) -> float:
+        logits = self.logits([*prompt_ids, *ids], reset=True)
+        logprobs = log_softmax(logits[len(prompt_ids) - 1 : -1], temperature)
+        return math.fsum(logprobs[np.arange(len(ids)), ids].tolist())
 
 
 def log_softmax(logits: np.ndarray, temperature: float) -> np.ndarray:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from elo_exp.models.generation import token_at
 from elo_exp.models.multihead import MultiHead
 
 if TYPE_CHECKING:
@@ -44,10 +45,6 @@ class Sampling:
     gamma: int
     max_new_tokens: int
     end_ids: Collection[int]
-
-    def distribution(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return one head's probabilities q (..., V) from its logits (..., V)."""
-        return softmax(logits, self.temperature)
 
     def product(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the jury's target P (..., V) from its logits (H, ..., V)."""
@@ -131,9 +128,8 @@ def draw(probabilities: torch.Tensor, u: float) -> int:
     """Sample from (V,) by inverse cumulative probability at u in [0, 1)."""
     import torch
 
-    total = probabilities.cumsum(0)
-    place = int(torch.searchsorted(total, u * total[-1], right=True))
-    return min(place, len(total) - 1)
+    uniform = torch.full_like(probabilities[:1], u)
+    return int(token_at(uniform[None], probabilities[None], top_p=1.0))
 
 
 def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
@@ -202,7 +198,7 @@ def verified(
             trunk.append(text.read(drafts[-1] if drafts else text.last))
             states, logits = text.ask(0, trunk[-1])
             drafting.append(states[0, 0])
-            q.append(sampling.distribution(logits[0, 0]))
+            q.append(softmax(logits[0, 0], sampling.temperature))
             drafts.append(draw(q[-1], rng.random()))
             if drafts[-1] in sampling.end_ids:
                 break

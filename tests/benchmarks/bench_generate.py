@@ -17,10 +17,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from elo_exp import models
 from elo_exp.data import bank
 from elo_exp.entrants.huggingface import HuggingFaceEntrant
-from elo_exp.models import causal_lm
-from elo_exp.models.generation import environment, left_padded
 from elo_exp.records import Prompt
 from tests.data import BANK, shipped
 from tests.tiny_models import tiny_model
@@ -36,14 +35,14 @@ Contestant = Callable[[Sequence[Prompt]], Answers]
 
 def plain(of: HuggingFaceEntrant) -> Contestant:
     """transformers' generate on the prompts in their order, padded on the left."""
-    lm = causal_lm.load(of.weights)
+    lm = models.load(of.weights)
 
     def run(prompts: Sequence[Prompt]) -> Answers:
         answers = {}
         for start in range(0, len(prompts), of.batch_size):
             some = prompts[start : start + of.batch_size]
             rows = [of.chat_ids(lm, p.text, None) for p in some]
-            ids, mask = left_padded(lm, rows)
+            ids, mask = lm.padded(rows)
             made = lm.model.generate(
                 ids, attention_mask=mask, max_new_tokens=MAX_NEW_TOKENS, do_sample=False
             )
@@ -94,9 +93,9 @@ def report(model: str, dtype: str, device: str) -> None:
         )
         for name, n in (("one at a time", 1), (f"batches of {BATCH_SIZE}", BATCH_SIZE))
     }
-    lm = causal_lm.load(next(iter(entrants.values())).weights)
+    lm = models.load(next(iter(entrants.values())).weights)
     n_weights = sum(weights.numel() for weights in lm.model.parameters())
-    about = ", ".join(f"{name} {value}" for name, value in environment(lm).items())
+    about = ", ".join(f"{name} {value}" for name, value in lm.environment.items())
     print(f"{about}; {n_weights / 1e6:,.1f} M parameters, {N_PROMPTS} prompts\n")
     entries = {f"generate, {name}": plain(of) for name, of in entrants.items()}
     entries |= {f"vanilla_hf, {name}": answered_by(of) for name, of in entrants.items()}
@@ -108,7 +107,12 @@ def main(arguments: Sequence[str]) -> None:
         report(arguments[0], "bfloat16", "auto")
         return
     with tempfile.TemporaryDirectory() as folder:
-        sizes = {"hidden_size": 256, "n_layers": 8, "n_heads": 8}
+        sizes = {
+            "hidden_size": 256,
+            "n_layers": 8,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 8,
+        }
         report(
             str(tiny_model(Path(folder), **sizes, spread=0.1)),
             dtype="float32",
