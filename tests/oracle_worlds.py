@@ -9,13 +9,15 @@ where the quality shifts: among answers of one score, the better policy's are be
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.special import expit
 
-from elo_exp.arrays import Array
+from elo_exp.arrays import Array, Index
 from elo_exp.oracle.data import Dataset, Rows
 
 N_FOLDS = 5
@@ -42,60 +44,48 @@ class World:
     dislike: float = 0.0
     noise: float = 0.0
     noisy_share: float = 1.0
-    n: int = 1000
 
     @cached_property
     def truth(self) -> float:
         """The mean label of a million of the target's answers."""
         rng = np.random.default_rng(0)
-        quality, style = self._answers(rng, np.zeros(1_000_000), target=True)
+        quality, style = self.answers(rng, rng.normal(0.0, 0.5, 1_000_000))
         return float(self._mean(quality, style).mean())
 
     def draw(self, seed: int, *, n_labels: int, n_own: int = 0) -> Dataset:
         """One logged answer and one fresh draw on each prompt, labels on random ones."""
-        rng = np.random.default_rng((seed, n_labels))
-        difficulty = rng.normal(0.0, 0.5, self.n)
-        folds = rng.permutation(self.n) % N_FOLDS
-        found = []
-        for target in (False, True):
-            quality, style = self._answers(rng, difficulty, target=target)
-            mean = np.clip(self._mean(quality, style), 0.001, 0.999)
-            rows = Rows(
-                prompt=np.arange(self.n),
-                fold=folds,
-                score=self._score(rng, quality),
-                variance=np.full(self.n, np.nan),
-                label=rng.beta(mean * _SPREAD, (1 - mean) * _SPREAD),
-                chars=np.full(self.n, np.nan),
-            )
-            found.append((quality, style, rows))
-        (quality, style, logged), (*_, draws) = found
-        ratio = self.shift * (quality - difficulty) - self.shift**2 / 2
-        ratio += self.style * style - self.style**2 / 2
-        is_noisy = rng.random(self.n) < self.noisy_share
-        ratio += is_noisy * self.noise * rng.standard_t(3, self.n)
-        some, own = rng.permutation(self.n)[:n_labels], rng.permutation(self.n)[:n_own]
-        return Dataset(
-            logging_policy="base",
-            policies=("target",),
-            prompts=tuple(map(str, range(self.n))),
-            n_folds=N_FOLDS,
-            logged=_labelled(logged, some),
-            logging_logprob=np.full(self.n, -1000.0),
-            target_logprob={"target": ratio - 1000.0},
-            fresh={"target": _labelled(draws, own[:0])},
-            probe={"target": draws[own]} if n_own else {},
-        )
+        return study({"target": self}, seed, n_labels=n_labels, n_own=n_own)
 
-    def _answers(
-        self, rng: np.random.Generator, difficulty: Array, *, target: bool
+    def answers(
+        self, rng: np.random.Generator, difficulty: Array, *, target: bool = True
     ) -> tuple[Array, Array]:
         """(n,) quality and (n,) style."""
-        n = len(difficulty)
-        if n > self.n:  # many prompts, each with its own difficulty
-            difficulty = rng.normal(0.0, 0.5, n)
-        quality = difficulty + target * self.shift + rng.standard_normal(n)
-        return quality, target * self.style + rng.standard_normal(n)
+        noise, style = rng.standard_normal((2, len(difficulty)))
+        return difficulty + target * self.shift + noise, target * self.style + style
+
+    def rows(
+        self, rng: np.random.Generator, quality: Array, style: Array, fold: Index
+    ) -> Rows:
+        """Answers with the judge's scores and the oracle's labels."""
+        n = len(quality)
+        mean = np.clip(self._mean(quality, style), 0.001, 0.999)
+        return Rows(
+            prompt=np.arange(n),
+            fold=fold,
+            score=self._score(rng, quality),
+            variance=np.full(n, np.nan),
+            label=rng.beta(mean * _SPREAD, (1 - mean) * _SPREAD),
+            chars=np.full(n, np.nan),
+        )
+
+    def log_ratio(
+        self, rng: np.random.Generator, quality: Array, style: Array
+    ) -> Array:
+        """(n,) target minus logging log-probability of answers, `quality` beyond the difficulty."""
+        ratio = self.shift * quality - self.shift**2 / 2
+        ratio += self.style * style - self.style**2 / 2
+        is_noisy = rng.random(len(ratio)) < self.noisy_share
+        return np.asarray(ratio + is_noisy * self.noise * rng.standard_t(3, len(ratio)))
 
     def _mean(self, quality: Array, style: Array) -> Array:
         mean = 0.2 + 0.6 * expit(1.2 * quality)
@@ -129,12 +119,45 @@ WORLDS = {
 }
 
 
+def study(
+    worlds: Mapping[str, World], seed: int, *, n_labels: int, n_own: int, n: int = 1000
+) -> Dataset:
+    """Target policies of one logging policy on the same n prompts, labelled at random.
+
+    n_labels  of the logged answers
+    n_own     of each target's draws, on the same prompts
+    """
+    rng = np.random.default_rng((seed, n_labels))
+    difficulty, fold = rng.normal(0.0, 0.5, n), rng.permutation(n) % N_FOLDS
+    some, own = rng.permutation(n)[:n_labels], rng.permutation(n)[:n_own]
+    first = next(iter(worlds.values()))
+    quality, style = first.answers(rng, difficulty, target=False)
+    logged = first.rows(rng, quality, style, fold)
+    draws = {
+        name: world.rows(rng, *world.answers(rng, difficulty), fold)
+        for name, world in worlds.items()
+    }
+    label = np.full(n, np.nan)
+    label[some] = logged.label[some]
+    unlabelled = np.full(n, np.nan)
+    return Dataset(
+        logging_policy="base",
+        policies=tuple(worlds),
+        prompts=tuple(map(str, range(n))),
+        n_folds=N_FOLDS,
+        logged=dataclasses.replace(logged, label=label),
+        logging_logprob=np.full(n, -1000.0),
+        target_logprob={
+            name: world.log_ratio(rng, quality - difficulty, style) - 1000.0
+            for name, world in worlds.items()
+        },
+        fresh={
+            name: dataclasses.replace(rows, label=unlabelled)
+            for name, rows in draws.items()
+        },
+        probe={name: rows[own] for name, rows in draws.items()} if n_own else {},
+    )
+
+
 def _nearest(levels: Array, value: Array) -> Array:
     return np.asarray(levels[np.abs(value[:, None] - levels).argmin(axis=1)])
-
-
-def _labelled(rows: Rows, chosen: Array) -> Rows:
-    label = np.full(len(rows), np.nan)
-    label[chosen] = rows.label[chosen]
-    names = ("prompt", "fold", "score", "variance", "chars")
-    return Rows(label=label, **{name: getattr(rows, name) for name in names})

@@ -110,7 +110,7 @@ OFF = "labels of its answers are off the calibrated scores by -0."
         (SKEWED, "calibrated_ips", "refuse", OFF),
         (SKEWED, "dr_cpo", "report", ""),
         ({"labelled": 0.02}, "dr_cpo", "caution", "its labels come to 18 (30 needed)"),
-        ({"labelled": 0.01}, "dr_cpo", "refuse", "its interval is wide"),
+        ({"labelled": 0.01}, "dr_cpo", "refuse", "its interval is wider than ± 0.25"),
     ],
 )
 def test_gates_by_world(world: dict[str, float], name: str, status: str, reason: str):

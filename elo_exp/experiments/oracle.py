@@ -353,7 +353,10 @@ def report(
         facts=facts,
         artifacts=estimates_report.write(run_dir, analysis, ablation),
         metrics=estimates_report.metrics(analysis, truth),
-        tables={"estimates": [estimate.to_dict() for estimate in analysis.estimates]},
+        tables={
+            "estimates": [estimate.to_dict() for estimate in analysis.estimates],
+            "differences": [d.to_dict() for d in analysis.comparison.differences],
+        },
         figures=lambda: _figures(analysis, truth),
         page=lambda title, manifest, figures: estimates_report.page(
             analysis,

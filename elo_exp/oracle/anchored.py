@@ -39,11 +39,13 @@ MIN_LABELS = 30  # that raw weights must come to
 class Anchored:
     """The headline's estimate.
 
+    anchor    what it rests on alone, for differences between policies
     rests_on  own labels, raw weights or borrowed calibration
     why       what would have been needed, where the calibration is borrowed
     """
 
     estimate: Estimate
+    anchor: Estimate
     rests_on: str
     why: str = ""
 
@@ -97,12 +99,12 @@ def anchored(checked: PolicyDiagnostics) -> Anchored:
     evidence = checked.evidence
     found, why = _anchors(checked)
     if checked.overlap.refuses and OWN in found:
-        return Anchored(estimate=found[OWN], rests_on=OWN)
+        return Anchored(estimate=found[OWN], anchor=found[OWN], rests_on=OWN)
     base = borrowed(evidence)
     if evidence.is_logging_policy:
-        return Anchored(estimate=base, rests_on=OWN)
+        return Anchored(estimate=base, anchor=base, rests_on=OWN)
     if not found:
-        return Anchored(estimate=base, rests_on=BORROWED, why=why)
+        return Anchored(estimate=base, anchor=base, rests_on=BORROWED, why=why)
 
     def preference(name: str) -> tuple[int, float]:
         status, _ = _decide(checked, found[name], name)
@@ -118,19 +120,22 @@ def anchored(checked: PolicyDiagnostics) -> Anchored:
     share = distance**2 / (distance**2 + paired**2) if distance else 0.0
     kappa = (1 - share) / (2 if rests_on == OWN else 1)
     squared = kappa * base.half_width**2 + (1 - kappa) * anchor.half_width**2
+    std_error = squared**0.5 / t_quantile(anchor.degrees_of_freedom)
+    from_labels = anchor.std_error_labels * std_error / anchor.std_error
     estimate = Estimate(
         value=base.value + share * distance,
-        std_error=squared**0.5 / t_quantile(anchor.degrees_of_freedom),
+        std_error=std_error,
         degrees_of_freedom=anchor.degrees_of_freedom,
         n=anchor.n,
         influence=anchor.influence,
-        std_error_labels=anchor.std_error_labels,
+        influence_labels=anchor.influence_labels,
+        std_error_labels=from_labels,
         n_labels=anchor.n_labels,
         n_own=anchor.n_own,
         effective_labels=anchor.effective_labels,
         ess=anchor.ess,
     )
-    return Anchored(estimate=estimate, rests_on=rests_on)
+    return Anchored(estimate=estimate, anchor=anchor, rests_on=rests_on)
 
 
 def _anchors(checked: PolicyDiagnostics) -> tuple[dict[str, Estimate], str]:

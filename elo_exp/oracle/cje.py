@@ -191,6 +191,7 @@ def estimate(name: str, p: Published) -> Estimate:
         degrees_of_freedom=degrees_of_freedom,
         n=n,
         influence=parts.influence,
+        influence_labels=np.zeros(n),
         std_error_labels=math.sqrt(from_labels),
         n_labels=len(p.evidence.calibration.rows),
         ess=None if parts.used is None else weights.effective_sample_size(parts.used),

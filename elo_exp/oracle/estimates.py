@@ -6,11 +6,13 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 from elo_exp.oracle import cje
-from elo_exp.oracle.anchored import anchored
+from elo_exp.oracle.anchored import Anchored, anchored
 from elo_exp.oracle.calibration import Calibration, calibrate
+from elo_exp.oracle.comparisons import PolicyComparison, compare
 from elo_exp.oracle.data import Dataset
 from elo_exp.oracle.diagnostics import PolicyDiagnostics, diagnose
 from elo_exp.oracle.evidence import (
@@ -87,7 +89,7 @@ class Options:
     compat: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Analysis:
     """All results."""
 
@@ -98,9 +100,14 @@ class Analysis:
     estimates: tuple[PolicyEstimate, ...]
     # By policy and estimator, whatever the status.
     unfiltered: Mapping[tuple[str, str], Estimate]
+    headlines: Mapping[str, Anchored]  # by policy, of those that are not refused
 
     def of(self, policy: str) -> list[PolicyEstimate]:
         return [estimate for estimate in self.estimates if estimate.policy == policy]
+
+    @cached_property
+    def comparison(self) -> PolicyComparison:
+        return compare(self.headlines)
 
     @property
     def budgets(self) -> list[LabelBudget]:
@@ -130,6 +137,7 @@ def analyse(
     checks: dict[str, PolicyDiagnostics] = {}
     estimates: list[PolicyEstimate] = []
     unfiltered: dict[tuple[str, str], Estimate] = {}
+    headlines: dict[str, Anchored] = {}
     for policy in data.policies:
         evidence = Evidence(data=data, policy=policy, calibration=calibration)
         checks[policy] = diagnose(evidence, max_residual=options.max_residual)
@@ -157,7 +165,9 @@ def analyse(
                 row = dataclasses.replace(row, status=status, reason=reason)
                 row = _with_numbers(row, estimate, compat=is_compat)
             rows.append(row)
-        estimates += rows if published else _with_headline(checks[policy], rows)
+        estimates += (
+            rows if published else _with_headline(checks[policy], rows, headlines)
+        )
     return Analysis(
         data=data,
         options=options,
@@ -165,15 +175,20 @@ def analyse(
         checks=checks,
         estimates=tuple(estimates),
         unfiltered=unfiltered,
+        headlines=headlines,
     )
 
 
 def _with_headline(
-    checked: PolicyDiagnostics, rows: Sequence[PolicyEstimate]
+    checked: PolicyDiagnostics,
+    rows: Sequence[PolicyEstimate],
+    headlines: dict[str, Anchored],
 ) -> list[PolicyEstimate]:
     """Put the headline before the estimates, and doubt those that it contradicts.
 
     A policy without fresh draws has the estimate of the best status as its headline.
+
+    headlines  gets this one, unless it is refused
     """
     if not len(checked.evidence.fresh):
         best = min(rows, key=lambda row: STATUSES.index(row.status))
@@ -192,6 +207,8 @@ def _with_headline(
         first, status=status, reason=reason, rests_on=found.rests_on
     )
     first = _with_numbers(first, found.estimate, compat=False)
+    if status != REFUSE:
+        headlines[first.policy] = found
     return [first, *(_compared(row, first) for row in rows)]
 
 

@@ -117,10 +117,11 @@ def _borrowing(
 
 def _precision(estimate: Estimate) -> Iterator[Finding]:
     if not 0 <= estimate.value <= 1:
-        yield REFUSE, f"its value is off the scale ({estimate.value:.2f})"
-    if not estimate.half_width <= _GOOD_HALF_WIDTH:  # NaN included
-        status = CAUTION if estimate.half_width <= _MAX_HALF_WIDTH else REFUSE
-        yield status, f"its interval is wide (± {estimate.half_width:.2f})"
+        yield REFUSE, "its value is off the scale"
+    if not estimate.half_width <= _MAX_HALF_WIDTH:  # NaN included
+        yield REFUSE, f"its interval is wider than ± {_MAX_HALF_WIDTH}"
+    elif estimate.half_width > _GOOD_HALF_WIDTH:
+        yield CAUTION, f"its interval is wide (± {estimate.half_width:.2f})"
     labels = estimate.effective_labels
     if not estimate.n_own and labels is not None and labels < _GOOD_LABELS:
         status = CAUTION if labels >= _MIN_LABELS else REFUSE

@@ -41,6 +41,7 @@ class Estimate:
     degrees_of_freedom: float
     n: int
     influence: Array
+    influence_labels: Array  # (g,) the part of it that more labels shrink
     std_error_labels: float = 0.0
     n_labels: int = 0
     n_own: int = 0  # of them, labels of the policy's own draws
@@ -138,6 +139,7 @@ def linear_estimate(
         degrees_of_freedom=degrees_of_freedom,
         n=len(terms[0].rows),
         influence=by_score + by_label,
+        influence_labels=by_label,
         std_error_labels=clustered_error(by_label, present)[0],
         n_labels=len(labelled) + n_own,
         n_own=n_own,

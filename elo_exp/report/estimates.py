@@ -40,6 +40,11 @@ def write(run_dir: Path, analysis: Analysis, ablation: Sequence[Row]) -> list[Pa
         "weight_diagnostics.json": diagnostics(analysis),
         "label_budget.json": [budget.to_dict() for budget in analysis.budgets],
     }
+    if not analysis.options.compat:
+        found = analysis.comparison
+        documents["differences.json"] = [d.to_dict() for d in found.differences]
+        documents["ranking.json"] = [rank.to_dict() for rank in found.ranking]
+        documents["next.json"] = found.next_step.to_dict()
     if ablation:
         documents["ablation.json"] = {
             "summary": summaries(ablation),
@@ -134,15 +139,42 @@ def headline(analysis: Analysis, truth: Mapping[str, Truth]) -> float:
 
 
 def table(analysis: Analysis, truth: Mapping[str, Truth]) -> str:
-    """Estimates with their status and reasons, a table for each policy."""
-    head = ["estimator", "value", "± SE", "95 %", "n", "ESS", "use", "why not"]
-    parts = []
+    """The policies by their headlines, then the estimates of each, those refused by reason."""
+    head = ["estimator", "value", "± SE", "95 %", "n", "ESS", "use", "why"]
+    parts = [] if analysis.options.compat else _ranking(analysis)
     for policy in analysis.data.policies:
-        rows = [_cells(estimate) for estimate in analysis.of(policy)]
+        rows = [_cells(e) for e in analysis.of(policy) if e.value is not None]
+        refused: dict[str, list[str]] = {}
+        for e in analysis.of(policy):
+            if e.value is None:
+                refused.setdefault(e.reason.split("; ")[0], []).append(e.estimator)
         parts.append(_title(analysis, policy, truth.get(policy)))
-        parts.append(text_table(head, rows, text=("use", "why not")))
-    parts.append(_COMPAT if analysis.options.compat else _LEGEND)
-    return "\n".join(parts)
+        parts += [text_table(head, rows, text=("use", "why"))] if rows else [""]
+        parts += [f"  refused: {', '.join(n)}: {why}" for why, n in refused.items()]
+        parts += [""] if refused else []
+    return "\n".join([*parts, _COMPAT if analysis.options.compat else _LEGEND])
+
+
+def _ranking(analysis: Analysis) -> list[str]:
+    """The policies by their headlines, with the ranks they may have, and what to do next."""
+    headline = {e.policy: e for e in analysis.estimates if e.headline}
+    rows = []
+    for rank in analysis.comparison.ranking:
+        e = headline[rank.policy]
+        low, high = rank.rank_low, rank.rank_high
+        rows.append(
+            [
+                f"{low}-{high}" if high > low else f"{low}",
+                rank.policy,
+                f"{e.value:.3f}",
+                f"{e.ci_low:.3f} .. {e.ci_high:.3f}",
+                e.rests_on,
+                e.status,
+            ]
+        )
+    head = ["rank", "policy", "value", "95 %", "rests on", "use"]
+    table = text_table(head, rows, text=("policy", "rests on", "use"))
+    return [*([table] if rows else []), analysis.comparison.next_step.advice, ""]
 
 
 def _title(analysis: Analysis, policy: str, truth: Truth | None) -> str:
@@ -167,10 +199,8 @@ def _title(analysis: Analysis, policy: str, truth: Truth | None) -> str:
 
 
 def _cells(e: PolicyEstimate) -> list[str]:
-    numbers = ["-", "-", "-"]
-    if e.value is not None:
-        interval = f"{e.ci_low:.3f} .. {e.ci_high:.3f}{'*' if e.ci_clipped else ''}"
-        numbers = [f"{e.value:.4f}", f"{e.std_error:.4f}", interval]
+    interval = f"{e.ci_low:.3f} .. {e.ci_high:.3f}{'*' if e.ci_clipped else ''}"
+    numbers = [f"{e.value:.4f}", f"{e.std_error:.4f}", interval]
     ess = "-" if e.ess is None else f"{e.ess:,.0f}"
     return [e.estimator, *numbers, f"{e.n:,}", ess, e.status, e.reason]
 
