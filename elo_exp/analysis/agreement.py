@@ -6,9 +6,9 @@ the first model wins, a tie, the second wins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, combinations
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from elo_exp.data.pairing import repeated
 from elo_exp.ratings.leaderboard import Leaderboard, t_quantile
 from elo_exp.records import Judgment, Record
 
-_CATEGORY = {"A": 0, "TIE": 1, "B": 2}
+_ONE_HOT = {"A": (1.0, 0.0, 0.0), "TIE": (0.0, 1.0, 0.0), "B": (0.0, 0.0, 1.0)}
 _NO_CHANCE = 1e-12  # what rounding leaves of a chance of 1 to disagree
 
 
@@ -90,19 +90,17 @@ def repeat_agreement(judgments: Sequence[Judgment], *, dimension: str) -> Agreem
 
     A judge that always names the first shown agrees with itself by chance alone: no kappa.
     """
-    rows = [
-        (judgment.prompt_id, _CATEGORY[before.verdict], _CATEGORY[again.verdict])
+    pairs = [
+        (judgment.prompt_id, before.verdict, again.verdict)
         for judgment in judgments
         for before, again in repeated(judgment)
     ]
-    number = {
-        prompt: i for i, prompt in enumerate(dict.fromkeys(row[0] for row in rows))
-    }
-    one_hot = np.eye(3)
+    prompts, before, again = zip(*pairs, strict=True) if pairs else ((), (), ())
+    _, prompt = np.unique(np.array(prompts, dtype=object), return_inverse=True)
     return _agreement(
-        one_hot[np.array([row[1] for row in rows], dtype=np.intp)],
-        one_hot[np.array([row[2] for row in rows], dtype=np.intp)],
-        np.array([number[row[0]] for row in rows], dtype=np.intp),
+        np.array([_ONE_HOT[verdict] for verdict in before]).reshape(-1, 3),
+        np.array([_ONE_HOT[verdict] for verdict in again]).reshape(-1, 3),
+        prompt,
         names=("first answer", "repeat"),
         dimension=dimension,
     )
@@ -122,37 +120,34 @@ def _agreement(
     kappa = (p_o - p_e) / (1 - p_e), Cohen (1960); its error by the delta method, from what each
     prompt contributes to p_o and p_e.
     """
-    n_prompts = len(np.unique(prompt))
-    found = Agreement(
+    n, n_prompts = len(prompt), len(np.unique(prompt))
+    agreement = value = std_error = low = high = None
+    if n:
+        table = first.T @ second / n
+        if is_symmetric:
+            table = (table + table[::-1, ::-1]) / 2.0
+        by_first, by_second = table.sum(axis=1), table.sum(axis=0)
+        agreement, by_chance = float(np.trace(table)), float(by_first @ by_second)
+    if agreement is not None and 1.0 - by_chance >= _NO_CHANCE:
+        value = (agreement - by_chance) / (1.0 - by_chance)
+        chance = by_second[:, None] + by_first[None, :] - 2.0 * by_chance
+        influence = np.eye(3) - agreement - (1.0 - value) * chance
+        parts = ((first @ influence) * second).sum(axis=1) / (1.0 - by_chance)
+        std_error = mean_error(parts, prompt)
+    if value is not None and std_error is not None:
+        half_width = float(t_quantile(n_prompts - 1.0)) * std_error
+        low, high = max(-1.0, value - half_width), min(1.0, value + half_width)
+    return Agreement(
         first=names[0],
         second=names[1],
         dimension=dimension,
-        n_comparisons=len(prompt),
+        n_comparisons=n,
         n_prompts=n_prompts,
-    )
-    if not len(prompt):
-        return found
-    table = first.T @ second / len(prompt)
-    if is_symmetric:
-        table = (table + table[::-1, ::-1]) / 2.0
-    by_first, by_second = table.sum(axis=1), table.sum(axis=0)
-    observed, by_chance = float(np.trace(table)), float(by_first @ by_second)
-    found = replace(found, agreement=observed)
-    if 1.0 - by_chance < _NO_CHANCE:
-        return found
-    value = (observed - by_chance) / (1.0 - by_chance)
-    chance = by_second[:, None] + by_first[None, :] - 2.0 * by_chance
-    influence = (np.eye(3) - observed - (1.0 - value) * chance) / (1.0 - by_chance)
-    std_error = mean_error(((first @ influence) * second).sum(axis=1), prompt)
-    if std_error is None:
-        return replace(found, kappa=value)
-    half_width = float(t_quantile(n_prompts - 1.0)) * std_error
-    return replace(
-        found,
+        agreement=agreement,
         kappa=value,
         std_error=std_error,
-        ci_low=max(-1.0, value - half_width),
-        ci_high=min(1.0, value + half_width),
+        ci_low=low,
+        ci_high=high,
     )
 
 
@@ -180,22 +175,23 @@ def comparison_codes(sides: Sequence[Battles]) -> tuple[list[Index], int]:
 
     Also how many numbers a prompt takes.
     """
-    models = _numbered(side.models for side in sides)
-    questions = _numbered(side.questions for side in sides)
+    models, questions = (
+        sorted({name for side in sides for name in getattr(side, names)})
+        for names in ("models", "questions")
+    )
     m, codes = len(models), []
     for side in sides:
-        model = np.array([models[name] for name in side.models], dtype=np.intp)
-        question = np.array(
-            [*(questions[name] for name in side.questions), -1], dtype=np.intp
-        )
-        prompt = question[np.minimum(side.question, len(side.questions))]
+        model = _places(side.models, models)
+        prompts = np.append(_places(side.questions, questions), -1)
+        prompt = prompts[np.minimum(side.question, len(side.questions))]
         pair = model[side.model_a] * m + model[side.model_b]
         codes.append(np.where(prompt < 0, -1, prompt * m * m + pair))
     return codes, max(m * m, 1)
 
 
-def _numbered(names: Iterable[Sequence[str]]) -> dict[str, int]:
-    return {name: i for i, name in enumerate(sorted(set(chain.from_iterable(names))))}
+def _places(names: Sequence[str], among: Sequence[str]) -> Index:
+    place = {name: i for i, name in enumerate(among)}
+    return np.array([place[name] for name in names], dtype=np.intp)
 
 
 # Rank correlation

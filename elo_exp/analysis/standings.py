@@ -30,6 +30,7 @@ from elo_exp.analysis.shrinkage import with_p_best
 from elo_exp.analysis.strata import by_stratum, heterogeneity, most_varied_gap
 from elo_exp.analysis.transitivity import cycles, transitivity
 from elo_exp.analysis.win_rates import WinRate, win_rates
+from elo_exp.arrays import rows
 from elo_exp.data.battles import Battles
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.ratings.convergence import Convergence
@@ -282,21 +283,16 @@ def with_judges(
 
 def trace_rows(standings: Standings) -> list[dict[str, Any]]:
     """Return the running means of Elo with their Monte Carlo errors, by permutations."""
-    rows: list[dict[str, Any]] = []
+    found = []
     for dimension in standings.dimensions:
         board = standings.primary(dimension)
-        if board is None or board.samples is None:
-            continue
-        counts, means, errors = running_means(board.samples)
-        rows += [
-            {
-                "dimension": dimension,
-                "n_perms": int(n),
-                "model": model,
-                "running_mean": float(means[i, m]),
-                "ordering_error": float(errors[i, m]),
-            }
-            for i, n in enumerate(counts)
-            for m, model in enumerate(board.models)
-        ]
-    return rows
+        if board is not None and board.samples is not None:
+            counts, means, errors = running_means(board.samples)
+            found += rows(
+                dimension=dimension,
+                n_perms=np.repeat(counts, len(board.models)),
+                model=board.models * len(counts),
+                running_mean=means.ravel(),
+                ordering_error=errors.ravel(),
+            )
+    return found

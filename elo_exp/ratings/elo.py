@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from elo_exp.arrays import Array, Mask
+from elo_exp.arrays import Array
 from elo_exp.data.battles import Battles
 from elo_exp.progress import meter
 from elo_exp.ratings.bradley_terry import (
@@ -93,37 +93,34 @@ class PermutationElo:
         self, battles: Mapping[str, Battles]
     ) -> dict[str, dict[float, Leaderboard]]:
         """A leaderboard by dimension and K; none, with a warning, where no match is played."""
-        played = {
-            name: games(self.played(some), use="consistent")
-            for name, some in battles.items()
-        }
         boards: dict[str, dict[float, Leaderboard]] = {name: {} for name in battles}
-        for name in [name for name, some in played.items() if not some.n_clusters]:
-            logger.warning(
-                "%s: no decisive match, so no Elo rating for this dimension", name
-            )
-            del played[name]
-        n_perms = self.n_perms if self.shuffle else 1
+        played = {}
+        for name, some in battles.items():
+            decisive = games(self.played(some), use="consistent")
+            if decisive.n_clusters:
+                played[name] = decisive
+            else:
+                logger.warning(
+                    "%s: no decisive match, so no Elo rating for this dimension", name
+                )
+        n_perms, ks = self.n_perms if self.shuffle else 1, self.ks
         with meter("playing match orders", total=n_perms * len(played)) as tell:
-            log_odds = {
-                name: replay(
-                    some, ks=self.ks, n_perms=n_perms, seed=self._seed, tell=tell
-                )[0]
-                for name, some in played.items()
-            }
-        errors = {
-            name: error
-            for name, error in self._errors(played).items()
-            if np.isfinite(error).any()
-        }
-        for name, some in played.items():
-            samples = self.initial_rating + POINTS * log_odds[name]
-            for i, k in enumerate(self.ks):
-                board = leaderboard(battles[name].models, some, samples[:, :, i], k=k)
-                if k == self.k and name in errors:
-                    board = with_intervals(board, errors[name])
-                    board = replace(board, interval="prompt bootstrap")
-                boards[name][k] = board
+            for name, matches in played.items():
+                log_odds = replay(
+                    matches, ks=ks, n_perms=n_perms, seed=self._seed, tell=tell
+                )
+                samples = self.initial_rating + POINTS * log_odds[0]
+                models = battles[name].models
+                boards[name] = {
+                    k: leaderboard(models, matches, samples[:, :, i], k=k)
+                    for i, k in enumerate(ks)
+                }
+        for name, error in self._errors(played).items():
+            if np.isfinite(error).any():
+                board = with_intervals(boards[name][float(self.k)], error)
+                boards[name][float(self.k)] = replace(
+                    board, interval="prompt bootstrap"
+                )
         return boards
 
     def convergence(self, battles: Mapping[str, Battles]) -> dict[str, Convergence]:
@@ -169,8 +166,14 @@ class PermutationElo:
         new prompts have, n being those that a model was on.
         """
         n_prompts = played.clusters_met()
-        known = (n_prompts > 1) & _ended_differently(played)
-        if not (known.any() and _prompts_differ(played)):
+        ties = played.ties()
+        won = (played.wins() - ties / 2.0) > 0
+        ends = np.stack([won.any(axis=1), won.any(axis=0), ties.any(axis=1)])
+        known = (n_prompts > 1) & (ends.sum(axis=0) > 1)
+        kinds = Kinds.of(played).order
+        counts = sparse.csr_array((np.ones(len(kinds)), (played.cluster, kinds)))
+        prompts_differ = (counts.max(axis=0) - counts.min(axis=0)).nnz
+        if not (known.any() and prompts_differ):
             return np.full(played.n_models, np.nan)
         ratings = POINTS * replay(
             played,
@@ -220,25 +223,6 @@ def leaderboard(
         flags=flags,
         parameters={"k": k},
     )
-
-
-def _ended_differently(played: Games) -> Mask:
-    """Whether the matches (m,) of a model ended in more ways than one."""
-    sides = np.append(played.first, played.second)
-    scores = np.append(played.score, 1.0 - played.score)
-    lowest, highest = np.ones(played.n_models), np.zeros(played.n_models)
-    np.minimum.at(lowest, sides, scores)
-    np.maximum.at(highest, sides, scores)
-    return np.asarray(lowest < highest)
-
-
-def _prompts_differ(played: Games) -> bool:
-    """Whether a draw of prompts can change what is played: not if all hold the same matches."""
-    kinds = Kinds.of(played)
-    counts = sparse.csr_array(
-        (np.ones(len(kinds.order)), (played.cluster, kinds.order))
-    )
-    return bool((counts.max(axis=0) - counts.min(axis=0)).nnz)
 
 
 # Playing

@@ -113,11 +113,7 @@ class Leaderboard:
         return tuple(sorted(rows, key=lambda row: (row.rank or m + 1, row.model)))
 
     def row(self, model: str) -> Rating:
-        return self._by_model[model]
-
-    @cached_property
-    def _by_model(self) -> dict[str, Rating]:
-        return {row.model: row for row in self.ratings}
+        return next(row for row in self.ratings if row.model == model)
 
 
 def t_quantile(df: float | Array, *, level: float = 0.95) -> Array:
@@ -165,15 +161,13 @@ def pinned(board: Leaderboard, model: str, at: float) -> Leaderboard:
     moved = replace(board, rating=board.rating - board.rating[fixed] + at)
     if board.samples is not None:
         moved = replace(moved, samples=board.samples - board.samples[:, [fixed]] + at)
-    if board.covariance is None:
-        return replace(moved, interval=None, std_error=None, ci_low=None, ci_high=None)
+    assert board.covariance is not None and board.n_prompts is not None
     column = board.covariance[:, [fixed]]
     distances = board.covariance - column - column.T + board.covariance[fixed, fixed]
     if math.isfinite(
         board.covariance[fixed, fixed]
     ):  # else other pairs are known as before
         moved = replace(moved, covariance=distances)
-    assert board.n_prompts is not None
     n_prompts = np.minimum(board.n_prompts, board.n_prompts[fixed])
     return with_intervals(
         moved, np.sqrt(np.maximum(np.diag(distances), 0.0)), n_prompts
