@@ -19,9 +19,6 @@ import json
 import math
 import random
 import re
-import socket
-import struct
-import sys
 import threading
 import time
 import uuid
@@ -30,9 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal, Self, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from typing import Any, Literal
 
 from tests.anthropic_verdicts import (
     JSON,
@@ -52,6 +47,20 @@ from tests.anthropic_verdicts import (
     reply_text,
     sha256,
     tokens,
+)
+from tests.http_server import (
+    AcceptThenHang,
+    AcceptThenReset,
+    AcceptThenStatus,
+    Call,
+    Due,
+    Fault,
+    HttpServer,
+    Instead,
+    RefusedError,
+    ResetBefore,
+    Status,
+    Wire,
 )
 
 DAY = 86400
@@ -101,52 +110,7 @@ class Clock:
         self._ahead += seconds
 
 
-# What can go wrong with a call. Several faults of the same call add up where that makes sense.
-
-
-class Fault:
-    """What `AnthropicServer.fault` takes."""
-
-
-@dataclass(frozen=True)
-class ResetBefore(Fault):
-    """The connection is reset; nothing has been done."""
-
-
-@dataclass(frozen=True)
-class Status(Fault):
-    """The call is refused with this HTTP status; nothing has been done."""
-
-    code: int
-    etype: str | None = None  # None: what goes with the code
-    message: str = "Refused by the test."
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Instead(Fault):
-    """Nothing has been done, and this comes with status 200, as from a login page."""
-
-    content: bytes
-
-
-@dataclass(frozen=True)
-class AcceptThenReset(Fault):
-    """It is done; then the connection is reset instead of an answer."""
-
-
-@dataclass(frozen=True)
-class AcceptThenStatus(Fault):
-    """It is done; the answer says that it failed."""
-
-    code: int = 500
-
-
-@dataclass(frozen=True)
-class AcceptThenHang(Fault):
-    """It is done; the answer comes so many real seconds later."""
-
-    seconds: float
+# What can go wrong here beside the faults of any server
 
 
 @dataclass(frozen=True)
@@ -164,33 +128,6 @@ class DoubleAccept(Fault):
 @dataclass(frozen=True)
 class NeverEnd(Fault):
     """The batch that this call creates does not end before it expires or is canceled."""
-
-
-@dataclass(frozen=True)
-class Truncate(Fault):
-    """The body is cut after so many bytes, or after so many whole rows.
-
-    rst    the connection is reset there
-    eof    the connection is closed there, though more was announced
-    clean  the shorter body is ended properly, as by a proxy that has lost its upstream
-    """
-
-    at_byte: int = 0
-    how: Literal["rst", "eof", "clean"] = "rst"
-    after_rows: int | None = None
-
-    def length(self, body: bytes) -> int:
-        if self.after_rows is None:
-            return min(self.at_byte, len(body))
-        return sum(map(len, body.splitlines(keepends=True)[: self.after_rows]))
-
-
-@dataclass(frozen=True)
-class SlowBody(Fault):
-    """The body comes in pieces of so many bytes, with a pause in seconds after each."""
-
-    pause: float = 0.01
-    piece: int = 1024
 
 
 @dataclass(frozen=True)
@@ -215,45 +152,21 @@ class UnknownType(Fault):
     """The first row of the results is of a type that no client knows yet."""
 
 
-F = TypeVar("F", bound=Fault)
-
-
-class Due(tuple[Fault, ...]):
-    """The faults of one call."""
-
-    def get(self, kind: type[F]) -> F | None:
-        return next((fault for fault in self if isinstance(fault, kind)), None)
-
-    def spoil(self, rows: Sequence[JSON]) -> list[JSON]:
-        """The rows of a results file, as these faults leave them."""
-        first, spoilt = rows[0], list(rows)
-        if self.get(UnknownType):
-            spoilt[0] = {**first, "result": {"type": "paused"}}
-        if drop := self.get(DropRows):
-            spoilt = spoilt[: max(0, len(spoilt) - drop.k)]
-        if self.get(DupRow):
-            spoilt += spoilt[:1]
-        if self.get(AlienRow):
-            spoilt.insert(0, {**first, "custom_id": "alien"})
-        return spoilt
+def spoiled(rows: Sequence[JSON], due: Due) -> list[JSON]:
+    """The rows of a results file, as these faults leave them."""
+    first, spoilt = rows[0], list(rows)
+    if due.get(UnknownType):
+        spoilt[0] = {**first, "result": {"type": "paused"}}
+    if drop := due.get(DropRows):
+        spoilt = spoilt[: max(0, len(spoilt) - drop.k)]
+    if due.get(DupRow):
+        spoilt += spoilt[:1]
+    if due.get(AlienRow):
+        spoilt.insert(0, {**first, "custom_id": "alien"})
+    return spoilt
 
 
 # The bill
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A request as it was read; the names in `headers` are lower case."""
-
-    time: float
-    method: str
-    path: str
-    query: Mapping[str, str]
-    headers: Mapping[str, str]
-    body: bytes = field(repr=False)
-
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 class Meter:
@@ -265,8 +178,8 @@ class Meter:
                      cache_creation_5m, cache_creation_1h, cache_read_input_tokens, output_tokens
     """
 
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
+    def __init__(self, calls: list[Call]) -> None:
+        self.calls = calls
         self.billed: Counter[str] = Counter()
         self.billed_bodies: Counter[str] = Counter()
         self.tokens_by_model: defaultdict[tuple[str, str], Counter[str]]
@@ -364,19 +277,6 @@ class Batch:
         }
 
 
-class RefusedError(Exception):
-    """The call is answered with an error."""
-
-    def __init__(self, fault: Status) -> None:
-        super().__init__(fault.message)
-        kind = TYPES.get(fault.code, TYPES[400 if fault.code < 500 else 500])
-        self.code, self.headers = fault.code, fault.headers
-        self.content = {
-            "type": "error",
-            "error": {"type": fault.etype or kind, "message": fault.message},
-        }
-
-
 def refused(code: int, message: str) -> RefusedError:
     return RefusedError(Status(code, message=message))
 
@@ -406,8 +306,8 @@ def objection(params: JSON, *, counting: bool = False) -> Errored | None:
 
 
 @dataclass(kw_only=True, eq=False)
-class AnthropicServer:
-    """The service on a port of 127.0.0.1, while the `with` block lasts.
+class AnthropicServer(HttpServer):
+    """The service, while the `with` block lasts.
 
     verdicts        a list, taken in turn by first sight; or a rule
     polls_to_end    how often a batch must be retrieved until it has ended; 0: unobserved
@@ -439,58 +339,69 @@ class AnthropicServer:
     on_call: Callable[[Stage, Call], None] | None = None
 
     def __post_init__(self) -> None:
-        self.meter = Meter()
-        self.faults: list[tuple[str, str, Fault, list[int | None]]] = []
+        super().__post_init__()
+        self.meter = Meter(self.calls)
         self.late: list[tuple[float, JSON]] = []
-        self.bugs: list[Exception] = []
-        self.closing = threading.Event()
-        self._lock = threading.RLock()
         self._batches: dict[str, Batch] = {}
         self._cached_until: dict[str, float] = {}
         self._runs: Counter[str] = Counter()
         self._turns: dict[str, int] = {}
-        self._http = _Http(self.port, self)
-        self._thread = threading.Thread(
-            target=self._http.serve_forever, args=(0.01,), daemon=True
-        )
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.closing.set()
-        self._http.stop()
-        self._thread.join()
-        if self.bugs and kind is None:
-            raise self.bugs[0]
+    def now(self) -> float:
+        return self.clock.now()
 
     def fault(
         self, method: str, path: str, fault: Fault, *, nth: int | None = 1
     ) -> None:
         """From now on, the nth call of this method to such a path; None: all of them."""
-        self.faults.append((method, path, fault, [nth]))
+        self.add_fault(method, path, fault, nth)
 
-    def due(self, call: Call) -> Due:
-        due = []
-        with self._lock:
-            for method, path, fault, countdown in self.faults:
-                if method == call.method and re.search(path, call.path):
-                    if countdown[0] is not None:
-                        countdown[0] -= 1
-                    if not countdown[0]:
-                        due.append(fault)
-        return Due(due)
+    def error(self, fault: Status) -> JSON:
+        kind = TYPES.get(fault.code, TYPES[400 if fault.code < 500 else 500])
+        error = {"type": fault.etype or kind, "message": fault.message}
+        return {"type": "error", "error": error}
 
-    def tell(self, stage: Stage, call: Call) -> None:
-        if self.on_call:
-            self.on_call(stage, call)
+    def play(self, call: Call, wire: Wire, due: Due) -> None:
+        self.tell("before", call)
+        if late := due.get(LateAccept):
+            self.late.append((self.now() + late.seconds, call.json()))
+        if late or due.get(ResetBefore):
+            wire.reset()
+            return
+        if status := due.get(Status):
+            raise RefusedError(status)
+        if instead := due.get(Instead):
+            body = instead.content
+        else:
+            answer = self.answer(call)
+            if due.get(DoubleAccept):
+                self.answer(call)
+            if due.get(NeverEnd) and isinstance(answer, dict):
+                self._batches[answer["id"]].never_ends = True
+            self.tell("accepted", call)
+            if hang := due.get(AcceptThenHang):
+                self.closing.wait(hang.seconds)
+            if failure := due.get(AcceptThenStatus):
+                raise refused(failure.code, "Failed after it was done.")
+            if due.get(AcceptThenReset):
+                wire.reset()
+                return
+            if isinstance(answer, list):
+                body = b"".join(map(_line, spoiled(answer, due)))
+                is_whole = wire.send(
+                    200, body, due, halfway=lambda: self.tell("halfway", call)
+                )
+                if is_whole:
+                    self.tell("answered", call)
+                return
+            body = json.dumps(answer).encode()
+        if wire.send(200, body, due):
+            self.tell("answered", call)
 
     @property
     def batches(self) -> list[Batch]:
         """The accepted batches, newest last, as they stand now."""
-        with self._lock:
+        with self.lock:
             self._catch_up()
             return list(self._batches.values())
 
@@ -505,9 +416,9 @@ class AnthropicServer:
             raise refused(400, "anthropic-version: is not a valid version")
         if len(call.body) > self.max_bytes:
             raise refused(413, f"Request exceeds {self.max_bytes} bytes")
-        with self._lock:
+        with self.lock:
             self._catch_up()
-            return self._route(call, call.json() if call.body else {})
+            return self._route(call, call.json())
 
     def _route(self, call: Call, content: JSON) -> JSON | list[JSON]:
         host = call.headers["host"]
@@ -722,174 +633,6 @@ def _as_json(result: Any) -> JSON:
     if isinstance(result, Expired | Canceled):
         return {"type": type(result).__name__.lower()}
     return result  # type: ignore[no-any-return]
-
-
-# The wires
-
-
-class _Http(ThreadingHTTPServer):
-    """Knows its open connections, to end with them."""
-
-    daemon_threads = False  # so that server_close waits for them
-    request_queue_size = 128
-
-    def __init__(self, port: int, api: AnthropicServer) -> None:
-        self.api = api
-        self._open: set[socket.socket] = set()
-        super().__init__(("127.0.0.1", port), _Handler)
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        connection, address = super().get_request()
-        self._open.add(connection)
-        return connection, address
-
-    def shutdown_request(self, request: Any) -> None:
-        super().shutdown_request(request)
-        self._open.discard(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        problem = sys.exception()
-        if isinstance(problem, Exception) and not isinstance(problem, ConnectionError):
-            self.api.bugs.append(problem)
-
-    def stop(self) -> None:
-        self.shutdown()
-        for connection in list(self._open):
-            with suppress(OSError):  # closed meanwhile
-                connection.shutdown(socket.SHUT_RDWR)
-        self.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Http
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def _serve(self) -> None:
-        api, url = self.server.api, urlsplit(self.path)
-        size = int(self.headers.get("content-length", 0))
-        body = self.rfile.read(size)
-        if len(body) < size:  # the client died while it sent
-            self.close_connection = True
-            return
-        call = Call(
-            time=api.clock.now(),
-            method=self.command,
-            path=url.path,
-            query=dict(parse_qsl(url.query)),
-            headers={name.lower(): value for name, value in self.headers.items()},
-            body=body,
-        )
-        api.meter.calls.append(call)
-        try:
-            self._play(call, api.due(call))
-        except ConnectionError:  # the client has gone
-            self.close_connection = True
-        except Exception as bug:
-            api.bugs.append(bug)
-            self._reset()
-
-    do_GET = do_POST = _serve  # noqa: N815
-
-    def _play(self, call: Call, due: Due) -> None:
-        """The call with what is to go wrong with it."""
-        api = self.server.api
-        api.tell("before", call)
-        if late := due.get(LateAccept):
-            api.late.append((api.clock.now() + late.seconds, call.json()))
-        if late or due.get(ResetBefore):
-            self._reset()
-            return
-        try:
-            answer = self._done(call, due)
-        except RefusedError as refusal:
-            # an SDK that asks again does so at once
-            headers = {"retry-after-ms": "1", **refusal.headers}
-            if "retry-after" in headers:
-                del headers["retry-after-ms"]
-            body = json.dumps(refusal.content).encode()
-            is_whole = self._send(refusal.code, body, due, headers=headers)
-        else:
-            if due.get(AcceptThenReset):
-                self._reset()
-                return
-            is_file = isinstance(answer, list)
-            body = b"".join(map(_line, answer)) if is_file else answer
-            is_whole = self._send(200, body, due, rows_of=call if is_file else None)
-        if is_whole:
-            api.tell("answered", call)
-
-    def _done(self, call: Call, due: Due) -> bytes | list[JSON]:
-        """What is answered to a call that has been served."""
-        api = self.server.api
-        if status := due.get(Status):
-            raise RefusedError(status)
-        if instead := due.get(Instead):
-            return instead.content
-        answer = api.answer(call)
-        if due.get(DoubleAccept):
-            api.answer(call)
-        if due.get(NeverEnd) and isinstance(answer, dict):
-            api._batches[answer["id"]].never_ends = True
-        api.tell("accepted", call)
-        if hang := due.get(AcceptThenHang):
-            api.closing.wait(hang.seconds)
-        if failure := due.get(AcceptThenStatus):
-            raise refused(failure.code, "Failed after it was done.")
-        if call.path.endswith("/results"):
-            return due.spoil(answer)  # type: ignore[arg-type]
-        return json.dumps(answer).encode()
-
-    def _reset(self) -> None:
-        """RST, not FIN: linger for 0 seconds, and close at once."""
-        self.close_connection = True
-        linger = struct.pack("ii", 1, 0)
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        self.rfile.close()
-        self.connection.close()
-
-    def _send(
-        self,
-        code: int,
-        body: bytes,
-        due: Due,
-        *,
-        headers: Mapping[str, str] | None = None,
-        rows_of: Call | None = None,
-    ) -> bool:
-        """Whether the whole answer has been sent; rows go in chunks."""
-        cut, slow = due.get(Truncate), due.get(SlowBody)
-        length = cut.length(body) if cut else len(body)
-        announced = length if cut and cut.how == "clean" else len(body)
-        kind = "text/html" if body.startswith(b"<") else "application/json"
-        self.send_response(code)
-        self.send_header("content-type", kind)
-        if rows_of:
-            self.send_header("transfer-encoding", "chunked")
-        else:
-            self.send_header("content-length", str(announced))
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.end_headers()
-        step = slow.piece if slow else max(1, math.ceil(len(body) / 2))
-        for start in range(0, length, step):
-            piece = body[start : min(start + step, length)]
-            chunk = b"%x\r\n%b\r\n" % (len(piece), piece)
-            self.wfile.write(chunk if rows_of else piece)
-            if rows_of and start < len(body) / 2 <= start + step:
-                self.server.api.tell("halfway", rows_of)
-            if slow:
-                self.server.api.closing.wait(slow.pause)
-        if cut and cut.how == "rst":
-            self._reset()
-        elif cut and cut.how == "eof":
-            self.close_connection = True
-        elif rows_of:
-            self.wfile.write(b"0\r\n\r\n")
-        return cut is None or cut.how == "clean"
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 def _line(row: JSON) -> bytes:

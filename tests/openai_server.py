@@ -15,29 +15,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
-import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal
 
 import pytest
 
 from elo_exp.api import requests
-from tests.anthropic_server import (
-    AcceptThenHang,
-    AcceptThenReset,
-    AcceptThenStatus,
-    Fault,
-    ResetBefore,
-    Status,
-)
+from elo_exp.store import single_flight
 from tests.anthropic_verdicts import (
     JSON,
     Rule,
@@ -47,6 +37,19 @@ from tests.anthropic_verdicts import (
     reply_text,
     sha256,
     tokens,
+)
+from tests.http_server import (
+    AcceptThenHang,
+    AcceptThenReset,
+    AcceptThenStatus,
+    Call,
+    Due,
+    Fault,
+    HttpServer,
+    RefusedError,
+    ResetBefore,
+    Status,
+    Wire,
 )
 
 Stage = Literal["asked", "answered"]
@@ -61,6 +64,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(requests, "_BACK_OFF_SECONDS", 0.01)
+    monkeypatch.setattr(single_flight, "PAUSE_SECONDS", 0.05)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +83,9 @@ class Body:
     content: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A request as it was read; the names in `headers` are lower case."""
-
-    time: float
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    params: JSON
-
-
 @dataclass(kw_only=True, eq=False)
-class OpenAiServer:
-    """The service on a port of 127.0.0.1, while the `with` block lasts.
+class OpenAiServer(HttpServer):
+    """The service, while the `with` block lasts.
 
     verdicts     what it says where it is shown two responses
     answer       what a model says to any other text
@@ -118,57 +111,63 @@ class OpenAiServer:
     refuses: Sequence[str] = ()
     on_call: Callable[[Stage, Call], None] | None = None
 
-    calls: list[Call] = field(default_factory=list, init=False)
     billed: Counter[str] = field(
         default_factory=Counter, init=False
     )  # how often each body was answered
     usage: Counter[str] = field(default_factory=Counter, init=False)
-    bugs: list[Exception] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        self.closing = threading.Event()
-        self.lock = threading.RLock()
-        self._faults: list[tuple[Fault, int | None]] = []
-        self._n_posts = 0
+        super().__post_init__()
         self._turns: dict[str, int] = {}
-        self._http = _Http(("127.0.0.1", 0), _Handler)
-        self._http.api = self
-        self._thread = threading.Thread(
-            target=self._http.serve_forever, args=(0.01,), daemon=True
-        )
-        self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.closing.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-        if self.bugs and kind is None:
-            raise self.bugs[0]
+        self.url += "/v1"
 
     @property
     def asked(self) -> list[JSON]:
         """The parameters of every completion that was asked for."""
-        return [call.params for call in self.calls if call.method == "POST"]
+        return [call.json() for call in self.calls if call.method == "POST"]
 
     def fault(self, fault: Fault, *, nth: int | None = 1) -> None:
         """From now on, of the nth completion that is asked for; None: of all."""
-        self._faults.append((fault, nth and nth + self._n_posts))
+        self.add_fault("POST", "", fault, nth)
 
-    def due(self) -> list[Fault]:
-        with self.lock:
-            self._n_posts += 1
-            return [
-                fault for fault, nth in self._faults if nth in (None, self._n_posts)
-            ]
+    def error(self, fault: Status) -> JSON:
+        kind = "invalid_request_error"
+        error = {"message": fault.message, "type": kind, "code": fault.etype}
+        return {"error": {**error, "param": None}}
+
+    def play(self, call: Call, wire: Wire, due: Due) -> None:
+        if call.path not in ("/v1/models", "/v1/chat/completions"):
+            wire.send(404, b'{"detail": "Not Found"}', due)
+            return
+        if due.get(ResetBefore):
+            wire.reset()
+            return
+        if refusal := due.get(Status) or self.refusal(call):
+            raise RefusedError(refusal)
+        if call.method == "GET":
+            names = [{"id": name} for name in self.models]
+            content = json.dumps({"object": "list", "data": names}).encode()
+            if isinstance(self.listing, Body):
+                content = self.listing.content
+            wire.send(200, content, due)
+            return
+        self.tell("asked", call)
+        content = self.complete(call.json())
+        self.tell("answered", call)
+        if hang := due.get(AcceptThenHang):
+            self.closing.wait(hang.seconds)
+        if failure := due.get(AcceptThenStatus):
+            raise RefusedError(
+                Status(failure.code, message="Failed after it was done.")
+            )
+        if due.get(AcceptThenReset):
+            wire.reset()
+        else:
+            wire.send(200, content, due)
 
     def refusal(self, call: Call) -> Status | None:
         """Why the call is not served."""
-        params, sent = call.params, call.headers.get("authorization")
+        params, sent = call.json(), call.headers.get("authorization")
         if self.key is not None and sent != f"Bearer {self.key}":
             return Status(401, message=f"Incorrect API key provided: {sent}.")
         if call.method == "GET":
@@ -239,117 +238,6 @@ class OpenAiServer:
             tokens(len(plain_text(message["content"])))
             for message in params["messages"]
         )
-
-
-class _Http(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-    api: OpenAiServer
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        pass  # the client has gone
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """One request for each connection."""
-
-    server: _Http
-
-    def _serve(self) -> None:
-        api = self.server.api
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        params = json.loads(body) if body else {}
-        call = Call(
-            time=time.time(),
-            method=self.command,
-            path=self.path,
-            headers=headers,
-            params=params,
-        )
-        with api.lock:
-            api.calls.append(call)
-        try:
-            self._play(call)
-        except ConnectionError:
-            return
-        except Exception as bug:
-            api.bugs.append(bug)
-
-    do_GET = do_POST = _serve  # noqa: N815
-
-    def _play(self, call: Call) -> None:
-        api = self.server.api
-        if call.path not in ("/v1/models", "/v1/chat/completions"):
-            self._send(404, b'{"detail": "Not Found"}')
-            return
-        faults = api.due() if call.method == "POST" else []
-        first = faults[0] if faults else None
-        if isinstance(first, ResetBefore):
-            self._reset()
-            return
-        if refusal := first if isinstance(first, Status) else api.refusal(call):
-            self._refuse(refusal)
-            return
-        if call.method == "GET":
-            names = json.dumps(
-                {"object": "list", "data": [{"id": name} for name in api.models]}
-            ).encode()
-            self._send(
-                200, api.listing.content if isinstance(api.listing, Body) else names
-            )
-            return
-        self._tell("asked", call)
-        content = api.complete(call.params)
-        self._tell("answered", call)
-        if isinstance(first, AcceptThenHang):
-            api.closing.wait(first.seconds)
-        if isinstance(first, AcceptThenReset):
-            self._reset()
-        elif isinstance(first, AcceptThenStatus):
-            self._refuse(Status(first.code, message="Failed after it was done."))
-        else:
-            self._send(200, content)
-
-    def _tell(self, stage: Stage, call: Call) -> None:
-        if self.server.api.on_call:
-            self.server.api.on_call(stage, call)
-
-    def _refuse(self, refusal: Status) -> None:
-        error = {
-            "message": refusal.message,
-            "type": "invalid_request_error",
-            "param": None,
-            "code": refusal.etype,
-        }
-        soon = {} if "retry-after" in refusal.headers else {"retry-after-ms": "1"}
-        headers = {**soon, **refusal.headers}  # an SDK that asks again does so at once
-        self._send(refusal.code, json.dumps({"error": error}).encode(), headers)
-
-    def _send(
-        self, code: int, content: bytes, headers: Mapping[str, str] | None = None
-    ) -> None:
-        self.send_response(code)
-        self.send_header(
-            "content-type",
-            "text/html" if content.startswith(b"<") else "application/json",
-        )
-        self.send_header("content-length", str(len(content)))
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def _reset(self) -> None:
-        """RST, not FIN."""
-        self.connection.setsockopt(
-            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-        )
-        self.rfile.close()
-        self.connection.close()
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

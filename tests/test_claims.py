@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from elo_exp.records import JudgeReply, UserError
 from elo_exp.store import claims, processes
@@ -101,43 +99,6 @@ def test_a_worked_example(path: Path):
             assert claimed(path) == {"k3": ann.owner, "k4": bob.owner, "k5": bob.owner}
         assert bob.take(["k2", "k3"]) == ["k3"]
         assert claimed(path) == dict.fromkeys(["k3", "k4", "k5"], bob.owner)
-
-
-KEYS = st.lists(st.sampled_from("abcdefgh"), unique=True)
-ACTIONS = st.tuples(st.integers(0, 2), st.sampled_from(["take", "store"]), KEYS)
-
-
-@given(steps=st.lists(ACTIONS, max_size=12))
-@settings(max_examples=15, deadline=None)
-def test_law_a_key_is_held_by_the_first_who_took_it_until_it_is_answered(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str, list[str]]]
-):
-    path = tmp_path_factory.mktemp("law") / "store.sqlite"
-    holder: dict[str, int] = {}
-    answered: set[str] = set()
-    with ExitStack() as stack:
-        stores = [stack.enter_context(Store(path)) for _ in range(3)]
-        people = [stack.enter_context(Claims(store)) for store in stores]
-        for who, action, keys in steps:
-            if action == "take":
-                for key in set(keys) - answered:
-                    holder.setdefault(key, who)
-                mine = [key for key in keys if holder.get(key) == who]
-                assert people[who].take(keys) == mine
-            for key in keys if action == "store" else []:
-                if holder.get(key) == who:
-                    stores[who].commit(reply(key))
-                    answered.add(key)
-                    del holder[key]
-        assert claimed(path) == {key: people[who].owner for key, who in holder.items()}
-        assert set(stores[0].get(JudgeReply, "abcdefgh")) == answered
-
-
-def test_more_keys_than_a_query_takes_and_keys_with_quotes_are_taken(path: Path):
-    keys = [f'it\'s "key" {n}; DROP TABLE claims --' for n in range(3000)]
-    with Store(path) as store, Claims(store) as mine:
-        assert mine.take(keys) == keys
-        assert len(claimed(path)) == 3000
 
 
 RACER = """
@@ -266,51 +227,12 @@ def test_whoever_inherits_a_batch_claims_only_what_it_wants_of_it(path: Path):
                 submit(ledger, "k2")
 
 
-def test_a_batch_that_may_not_have_arrived_is_inherited_by_the_next_whatever_it_wants(
-    path: Path,
-):
-    """Nobody can submit another of its size, until somebody has looked for it."""
-    with Store(path) as store:
-        with Claims(store) as former:
-            former.take(["k1"])
-            nonce = submit(Ledger(store, former.owner), "k1")
-        with Claims(store) as heir:
-            ledger = Ledger(store, heir.owner)
-            assert heir.take(["k2"], endpoint="https://elsewhere") == ["k2"]
-            assert ledger.under_way() == []
-            assert heir.take(["k2"], endpoint="https://api") == ["k2"]
-            assert [batch.nonce for batch in ledger.under_way()] == [nonce]
-            assert claimed(path) == {"k2": heir.owner}
-
-
 @on_linux
 def test_a_process_id_that_was_given_out_again_is_not_its_former_bearer(path: Path):
     """The number of this very process, which lives; but it began at another time."""
     owner(path, "former", "k", pid=os.getpid(), started="17", heartbeat=time.time())
     with Store(path) as store, Claims(store) as heir:
         assert heir.take(["k"]) == ["k"]
-
-
-@on_linux
-def test_the_start_of_a_process_is_its_own_whatever_it_is_called(
-    path: Path, tmp_path: Path
-):
-    """Second opinion: the clock that counts from the machine's boot. Linux puts the name, parentheses and all, among
-    the facts on a process: this one looks like a zombie's."""
-    python = tmp_path / "x) Z (y"
-    python.symlink_to(Path(sys.executable).resolve())
-    before = time.clock_gettime(time.CLOCK_BOOTTIME)
-    with process(OWNER, path, "k", python=[str(python)]) as other:
-        assert said(other) == ["ready"]
-        after = time.clock_gettime(time.CLOCK_BOOTTIME)
-        ((pid, started),) = rows(path, "SELECT pid, started FROM owners")
-        assert pid == other.pid
-        start = int(str(started)) / os.sysconf("SC_CLK_TCK")
-        assert before - 0.02 <= start <= after + 0.02
-        with Store(path) as store, Claims(store) as mine:
-            assert mine.take(["k6"]) == []
-            kill(other)
-            assert mine.take(["k6"]) == ["k6"]
 
 
 class Time:

@@ -38,16 +38,10 @@ from elo_exp.records import (
 from elo_exp.store import processes
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
-from tests.anthropic_server import (
-    AnthropicServer,
-    Call,
-    Instead,
-    SlowBody,
-    Stage,
-    Status,
-)
+from tests.anthropic_server import AnthropicServer, Stage
 from tests.anthropic_verdicts import LOW_BALANCE, Reshaped, Says, longer, tokens
 from tests.data import COMPARISON, DIMENSIONS, shipped
+from tests.http_server import Call, Instead, SlowBody, Status
 from tests.paying import BATCH, BATCHES, SINGLE, claude, comparisons, paying, stored
 
 __all__ = ["paying"]
@@ -110,12 +104,6 @@ def most(made: ClaudeJudge, one: JudgeRequest, ttl: str | None = None) -> float:
     return worst_dollars(made, made.params(one, ttl), ttl, batched=is_batched)
 
 
-def ttls(server: AnthropicServer) -> list[str | None]:
-    """Of the breakpoint in each request; None: it has none."""
-    marks = [params["system"][0].get("cache_control") for params in asked(server)]
-    return [mark and mark["ttl"] for mark in marks]
-
-
 # What is sent
 
 
@@ -170,29 +158,6 @@ JSON object alone: "evidence_a", "evidence_b", "verdict".
         "messages": [{"role": "user", "content": user}],
         "output_config": {"effort": "low", "format": {"type": "json_schema"}},
     }
-
-
-def test_up_to_the_breakpoint_all_requests_of_a_rubric_are_the_same_bytes():
-    """So the prompt cache finds them; its time to live is all that changes, and all rubrics share one schema."""
-    made = claude()
-    schemas = set()
-    for rubric in RUBRICS:
-        heads, bodies = set(), set()
-        some = comparisons(5, dimension=rubric.dimension)
-        for one, swap, repeat in itertools.product(some, (False, True), range(2)):
-            params = made.params(
-                request(made, one, rubric, swap=swap, repeat=repeat), "1h"
-            )
-            bodies.add(params.pop("messages")[0]["content"])
-            heads.add(json.dumps(params))
-            schemas.add(json.dumps(params["output_config"]))
-        assert len(heads) == 1
-        assert len(bodies) == 10  # the repeats ask the same again
-    assert len(schemas) == 1
-    bare, marked = (made.params(request(made), ttl) for ttl in (None, "5m"))
-    mark = marked["system"][0].pop("cache_control")
-    assert mark == {"type": "ephemeral", "ttl": "5m"}
-    assert json.dumps(marked) == json.dumps(bare)
 
 
 @pytest.mark.parametrize(
@@ -312,18 +277,6 @@ def test_without_a_key_or_a_budget_nobody_is_asked(monkeypatch: pytest.MonkeyPat
         assert server.meter.calls == []
 
 
-def test_the_preflight_asks_once_for_what_is_free(monkeypatch: pytest.MonkeyPatch):
-    """With the key of the file where the environment has none."""
-    monkeypatch.delenv("ANTHROPIC_API_KEY")
-    Path(".env").write_text("ANTHROPIC_API_KEY=test-key\n", encoding="utf-8")
-    with AnthropicServer() as server:
-        made = claude(server.url)
-        for _ in range(3):
-            made.preflight()
-    calls = [(call.method, call.path) for call in server.meter.calls]
-    assert calls == [("GET", "/v1/models/claude-opus-5-5")]
-
-
 def test_the_servers_words_on_a_model_it_does_not_know_are_passed_on():
     words = r"refuses \(404\): model: claude-x\. Check judge\.model and judge\.base_url"
     with AnthropicServer() as server, pytest.raises(UserError, match=words):
@@ -405,60 +358,7 @@ def test_tokens_are_counted_by_class_and_what_is_no_count_is_none(
     assert {name: n for name, n in completion.usage.items() if n} == counts
 
 
-@both_transports
-def test_what_was_spent_agrees_with_the_servers_bill_to_the_token(transport: str):
-    with AnthropicServer(verdicts=longer, miss_rate=0.3) as server:
-        made = claude(server.url, transport=transport, chunk_size=7)
-        _, usage = judged(made, 4, rubrics=RUBRICS)
-    tier, factor = {"batches": ("batch", 0.5), "messages": ("standard", 1.0)}[transport]
-    ((key, bill),) = server.meter.tokens_by_model.items()
-    assert key == ("claude-opus-5-5", tier)
-    prices = {  # per million
-        "input_tokens": (4, usage.input_tokens),
-        "cache_creation_5m": (5, usage.cache_write_5m_tokens),
-        "cache_creation_1h": (8, usage.cache_write_1h_tokens),
-        "cache_read_input_tokens": (0.2, usage.cache_read_tokens),
-        "output_tokens": (20, usage.output_tokens),
-    }
-    assert {name: n for name, (_, n) in prices.items()} == dict(bill)
-    dollars = sum(price * n for price, n in prices.values()) * 1e-6 * factor
-    assert usage.dollars == pytest.approx(dollars, abs=1e-9)
-    assert set(usage.dollars_by_dimension) == set(DIMENSIONS)
-    assert sum(usage.dollars_by_dimension.values()) == pytest.approx(usage.dollars)
-    assert json.loads(stored(STORE)[0]["message"])["usage"]["service_tier"] == tier
-
-
 # The prompt cache
-
-
-@pytest.mark.parametrize(
-    ("miss_rate", "later", "words"),
-    [
-        (0.0, "1h", "the 1-hour cache: 100% of 40 requests found the prefix in the"),
-        (0.63, "5m", r"the 5-minute cache: \d\d% of 40 requests"),
-        (1.0, None, "no cache from here on: 0% of 40 requests found"),
-    ],
-)
-def test_measured_warms_each_rubric_with_one_query_measures_a_chunk_and_decides(
-    miss_rate: float, later: str | None, words: str, caplog: pytest.LogCaptureFixture
-):
-    """Of 3 x 30 queries: one of each rubric alone, then 40, half a chunk, then the rest, as was decided."""
-    with AnthropicServer(verdicts=longer, miss_rate=miss_rate, seed=3) as server:
-        made = claude(server.url, cache="measured", chunk_size=80)
-        _, usage = judged(made, 15, rubrics=RUBRICS)
-    assert [batch.n for batch in server.batches] == [1, 1, 1, 40, 47]
-    assert ttls(server) == ["1h"] * 43 + [later] * 47
-    assert len({params["system"][0]["text"] for params in asked(server)[:3]}) == 3
-    assert re.match(words, str(usage.cache))
-    warned = any(line.startswith("warning: prompt cache: ") for line in caplog.messages)
-    assert warned == (later != "1h")
-
-
-def test_a_run_too_small_to_measure_does_not_say_that_it_has_measured():
-    with AnthropicServer(verdicts=longer) as server:
-        _, usage = judged(claude(server.url), 1)
-    assert [batch.n for batch in server.batches] == [2]
-    assert usage.cache != "measured"
 
 
 # The plan

@@ -31,24 +31,15 @@ import pytest
 from tests import commands
 from tests.anthropic_server import (
     DAY,
-    AcceptThenHang,
-    AcceptThenReset,
-    AcceptThenStatus,
     AlienRow,
     AnthropicServer,
-    Call,
     Clock,
     DoubleAccept,
     DropRows,
     DupRow,
-    Fault,
     LateAccept,
     NeverEnd,
-    ResetBefore,
-    SlowBody,
     Stage,
-    Status,
-    Truncate,
     UnknownType,
 )
 from tests.anthropic_verdicts import (
@@ -60,6 +51,17 @@ from tests.anthropic_verdicts import (
     Says,
     StopReason,
     longer,
+)
+from tests.http_server import (
+    AcceptThenHang,
+    AcceptThenReset,
+    AcceptThenStatus,
+    Call,
+    Fault,
+    ResetBefore,
+    SlowBody,
+    Status,
+    Truncate,
 )
 from tests.killing import (
     BATCH,

@@ -18,9 +18,10 @@ import pytest
 
 from elo_exp.api.anthropic import api_key
 from elo_exp.records import UserError
-from tests.anthropic_server import AnthropicServer, Status
+from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import Ran, command, environment
+from tests.http_server import Status
 
 # Each piece is searched for: a file may break a text in two, at the edge of a page for example.
 PIECES = ("Qm7vXbT2hWz", "Ld9sRkE4yNj", "Vp6cUgA8fHx")

@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from elo_exp.records import JudgeReply, UserError
 from elo_exp.store.claims import Claims
-from elo_exp.store.ledger import Batch, Ledger
+from elo_exp.store.ledger import Ledger
 from elo_exp.store.store import Store
 from tests.stores import failing, go_on, process, rows, said, write
 
@@ -145,86 +142,6 @@ def test_the_first_answer_stays_and_the_second_is_paid_for_all_the_same(path: Pa
         found = ledger.record(batch, {"a": "succeeded"}, replies("a"), now=1.0)
         assert found == ({"a"}, first)
         assert (summary(path)[2], store.usage.dollars) == ("", 0.5)
-
-
-def test_one_id_belongs_to_one_batch(path: Path):
-    with run(path, "abc") as (_, _, ledger):
-        first, second = intend(ledger, "a"), intend(ledger, "bc")
-        ledger.submitted(first, "msgbatch_1")
-        with pytest.raises(UserError, match="UNIQUE constraint failed"):
-            ledger.submitted(second, "msgbatch_1")
-
-
-@dataclass
-class Expected:
-    """What should be known of a batch."""
-
-    batch: Batch
-    keys: set[str]  # still to come
-    state: str = "intended"
-
-    @property
-    def open(self) -> bool:
-        return self.state in ("intended", "submitted")
-
-
-CALLS = st.sampled_from(["intend", "submitted", "abandon", "give up", "record"])
-SOME = st.lists(st.sampled_from("abcdef"), min_size=1, unique=True)
-
-
-@given(steps=st.lists(st.tuples(CALLS, st.integers(0, 5), SOME), max_size=15))
-@settings(max_examples=30, deadline=None)
-def test_law_the_ledger_says_what_a_list_of_batches_in_memory_says(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, list[str]]]
-):
-    """Any calls in any order: no two unresolved batches of a size, nothing is submitted that is answered or under way,
-    each result counts once, and no call undoes what is known."""
-    path = tmp_path_factory.mktemp("law") / "store.sqlite"
-    expected: list[Expected] = []
-    answered: set[str] = set()
-    with run(path, "abcdef") as (_, _, ledger):
-        for n, (call, which, some) in enumerate(steps):
-            pending = {key for e in expected if e.open for key in e.keys}
-            known = expected[which % len(expected)] if expected else None
-            if call == "intend":
-                unresolved = {e.batch.size for e in expected if e.state == "intended"}
-                sizes = set(range(1, len(some) + 1)) - unresolved
-                first = some[: max(sizes, default=0)]
-                if pending.union(answered) & set(first):
-                    with pytest.raises(UserError, match="Nothing more is submitted"):
-                        intend(ledger, some)
-                elif batch := intend(ledger, some, now=float(n)):
-                    assert batch.size == len(first)
-                    expected.append(Expected(batch, set(first)))
-                else:
-                    assert not first
-            elif known and call == "submitted":
-                ledger.submitted(known.batch, f"msgbatch_{n}")
-                if known.state in ("intended", "abandoned"):
-                    known.state = "submitted"
-            elif known and call == "abandon":
-                is_free = known.state == "intended"
-                assert ledger.abandon(known.batch, "not accepted") == is_free
-                known.state = "abandoned" if is_free else known.state
-            elif known and call == "give up":
-                ledger.give_up(known.batch, "given up by the user")
-                known.state = "abandoned" if known.open else known.state
-            elif known and call == "record":
-                new = known.keys & set(some)
-                outcomes, found = dict.fromkeys(some, "succeeded"), replies(new)
-                assert ledger.record(known.batch, outcomes, found, now=float(n)) == (
-                    new,
-                    found,
-                )
-                known.keys -= new
-                answered |= new
-                if known.open and not known.keys:
-                    known.state = "settled"
-            open_ = [e for e in expected if e.open]
-            assert ledger.pending() == {key for e in open_ for key in e.keys}
-            assert [b.state for b in ledger.batches()] == [e.state for e in expected]
-            nonces = [batch.nonce for batch in ledger.under_way()]
-            assert nonces == [e.batch.nonce for e in open_]
 
 
 @pytest.mark.parametrize(

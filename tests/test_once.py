@@ -18,9 +18,9 @@ import pytest
 from elo_exp import pipeline
 from elo_exp.records import Prompt, UserError
 from elo_exp.store.store import Store
-from tests.anthropic_server import Status
 from tests.data import shipped
-from tests.openai_server import Call, OpenAiServer, Stage, alone
+from tests.http_server import Call, Status
+from tests.openai_server import OpenAiServer, Stage, alone
 from tests.stores import failing, go_on, process, rows, said
 
 N = 6
@@ -106,7 +106,7 @@ def test_what_a_killed_process_had_claimed_is_made_by_the_one_that_waits(path: P
     fourth, killed = threading.Event(), threading.Event()
 
     def slow(stage: Stage, call: Call) -> None:
-        if stage == "asked" and "Why 3?" in call.params["messages"][-1]["content"]:
+        if stage == "asked" and "Why 3?" in call.json()["messages"][-1]["content"]:
             fourth.set()
             killed.wait()
 

@@ -9,8 +9,6 @@ import json
 import logging
 import math
 import sys
-import time
-from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,7 @@ from elo_exp.api.transport import (
     retry_after,
 )
 from elo_exp.records import UserError
-from tests.anthropic_server import (
+from tests.http_server import (
     AcceptThenHang,
     AcceptThenReset,
     AcceptThenStatus,
@@ -73,14 +71,6 @@ def nobody() -> str:
 
 
 # What is sent, and what comes back
-
-
-def test_a_completion_is_asked_for_as_it_is_given_and_comes_back_as_it_is():
-    with OpenAiServer() as server:
-        message = api(server.url).send({**PARAMS, "extra_body": {"top_k": 3}})
-    assert server.asked == [{**PARAMS, "top_k": 3}]
-    assert message["choices"][0]["message"]["content"] == "About Why?: yes."
-    assert message["model"] == "small-2026-11"
 
 
 NOT_EXTRA = {
@@ -324,13 +314,6 @@ def test_how_long_to_wait_is_what_the_server_asks(
     assert retry_after(headers) == seconds
 
 
-def test_a_server_may_name_the_time_of_day():
-    assert retry_after(
-        {"retry-after": formatdate(time.time() + 60, usegmt=True)}
-    ) == pytest.approx(60, abs=2)
-    assert retry_after({"retry-after": formatdate(time.time() - 60, usegmt=True)}) == 0
-
-
 # The key
 
 KEY = "sk-proj-Qm7vXbT2hWz"
@@ -352,24 +335,6 @@ def test_the_key_is_that_of_the_variable_that_is_named(
         asked.check("small")
         asked.send(PARAMS)
     assert {call.headers["authorization"] for call in server.calls} == {f"Bearer {KEY}"}
-
-
-def test_a_server_that_asks_for_no_key_is_not_told_one(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("OPENAI_ADMIN_KEY", KEY)
-    with OpenAiServer() as server:
-        api(server.url).send(PARAMS)
-    assert KEY not in str(server.calls)
-
-
-def test_a_variable_that_is_not_set_is_named():
-    with OpenAiServer() as server, pytest.raises(UserError) as refusal:
-        api(server.url, key_variable="MY_KEY").check("small")
-    assert str(refusal.value) == (
-        "MY_KEY: not set, and judge.key_variable names it. Put the key into the environment, or as MY_KEY=... into a "
-        "file .env here; a server that asks for no key wants judge.key_variable=null."
-    )
-    assert server.calls == []
 
 
 @pytest.mark.parametrize(
@@ -491,26 +456,6 @@ def test_an_address_without_its_path_is_gone_into_in_the_error():
             match=r"^Not Found\. Check judge.model and judge.base_url, which mostly ends",
         ):
             bare.send(PARAMS)
-
-
-@pytest.mark.parametrize(
-    ("address", "words"),
-    [
-        (
-            "localhost:8000/v1",
-            "base_url: found 'localhost:8000/v1'. Expected http(s)://HOST",
-        ),
-        ("http://ann:hush@host/v1", "found a name or password in it"),
-        ("http://host/v1?api_key=hush", "base_url: found a query in it"),
-    ],
-)
-def test_an_address_that_is_none_or_holds_a_secret_is_refused_and_the_secret_not_repeated(
-    address: str, words: str
-):
-    with pytest.raises(UserError) as refusal:
-        api(address)
-    assert words in str(refusal.value)
-    assert "hush" not in str(refusal.value)
 
 
 def test_without_the_package_the_command_that_installs_it_is_named(

@@ -135,23 +135,6 @@ def test_the_request_is_the_system_text_the_message_and_the_schema(tmp_path: Pat
     ]  # as they are to be generated
 
 
-def test_what_is_chosen_beside_it_is_sent_too():
-    made = judge(
-        structured="json_object",
-        temperature=0.0,
-        max_tokens_name="max_completion_tokens",
-    )
-    sent = made.params(request(made), None)
-    assert (sent["response_format"], sent["temperature"]) == (
-        {"type": "json_object"},
-        0.0,
-    )
-    assert ("max_tokens" in sent, sent["max_completion_tokens"]) == (False, 1024)
-    made = judge(structured="none", extra_body={"seed": 1})
-    sent = made.params(request(made), None)
-    assert ("response_format" in sent, sent["extra_body"]) == (False, {"seed": 1})
-
-
 @pytest.mark.parametrize("structured", ["json_schema", "json_object", "none"])
 def test_a_verdict_is_read_as_json_or_as_the_last_line(structured: str, tmp_path: Path):
     """The longer response wins here, in both orders; without a format the server answers in prose."""
@@ -230,22 +213,6 @@ def test_what_is_no_verdict_is_invalid_never_a_tie_and_not_asked_again(
     assert (found.n_refused, found.n_cut_off) == (n_refused, n_cut_off)
 
 
-@pytest.mark.parametrize("text", [VERDICT, "Yes.\nVERDICT: A"])
-def test_a_verdict_of_a_server_that_gives_no_finish_reason_is_one(
-    text: str, tmp_path: Path
-):
-    """The whole answer is kept, with the name that the server gives its model."""
-    with OpenAiServer(outcomes=lambda params, n: Says(text, None)) as server:
-        judgments, _ = judged(judge(server.url), tmp_path / "store.sqlite", 1)
-    raw = [(verdict.verdict, verdict.stop_reason) for verdict in judgments[0].raw]
-    assert raw == [("A", "end_turn")] * 2
-    with Store(tmp_path / "store.sqlite") as store:
-        [(value,), _] = store.read("SELECT value FROM answers")
-    kept = json.loads(value)
-    assert kept["judge_model"] == "large"
-    assert json.loads(kept["message"])["model"] == "large-2026-11"
-
-
 # What it costs
 
 
@@ -307,32 +274,7 @@ def test_a_server_of_ones_own_needs_no_budget_and_one_that_is_paid_does(tmp_path
         assert len(server.calls) == n_calls
 
 
-def test_a_key_without_prices_is_warned_of_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    monkeypatch.setenv("MY_KEY", "k")
-    with OpenAiServer(key="k") as server:
-        judged(judge(server.url, key_variable="MY_KEY"), tmp_path / "store.sqlite", 1)
-    warnings = [
-        line
-        for line in caplog.messages
-        if line.startswith("warning: judge.input_usd_per_million: the prices")
-    ]
-    assert len(warnings) == 1
-
-
 # What goes wrong
-
-
-def test_a_server_that_cannot_do_the_format_says_so_and_nothing_is_a_verdict(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    with (
-        OpenAiServer(refuses=("response_format",)) as server,
-        pytest.raises(UserError, match="verdicts are missing"),
-    ):
-        judged(judge(server.url), tmp_path / "store.sqlite", 2)
-    assert "4 of them: Unsupported parameter: 'response_format'" in caplog.text
 
 
 # The whole command

@@ -22,9 +22,10 @@ from elo_exp.store.admin import Filter, count
 from elo_exp.store.store import Store
 from elo_exp.store.usage import Usage
 from tests import openai_server
-from tests.anthropic_server import AnthropicServer, Status
+from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Outcome, Says, StopReason, plain_text
 from tests.data import shipped
+from tests.http_server import Status
 from tests.paying import SINGLE, claude, paying
 from tests.stores import process
 

@@ -7,7 +7,6 @@ import io
 import itertools
 import logging
 import math
-import multiprocessing
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -106,15 +105,6 @@ def test_a_worked_example_with_equal_texts() -> None:
     (row,) = plan(requests, DOLLAR, stored, under_way, stored_only=True).rows
     assert (row.stored, row.new, row.left_out, row.shared) == (3, 0, 6, 3)
     assert row.estimate.dollars == 0
-
-
-def test_every_dimension_has_its_row_and_its_own_prompts() -> None:
-    """Factuality needs a reference, which p2 lacks."""
-    found = plan(requests_of("factuality", "clinical_utility"), DOLLAR, (), ())
-    rows = [(r.dimension, r.n_prompts, r.pairs, r.queries, r.new) for r in found.rows]
-    assert rows == [("factuality", 1, 3, 6, 3), ("clinical_utility", 2, 6, 12, 9)]
-    assert found.dollars == pytest.approx(12.0)
-    assert plan([], DOLLAR, (), ()).rows == ()
 
 
 SAID = st.lists(st.sampled_from(["yes", "no", "perhaps"]), min_size=2, max_size=4)
@@ -375,32 +365,6 @@ def test_a_terminal_shows_notes_beside_the_bar_while_there_is_one(
     assert logged() == []
     progress.note("after the bar")
     assert logged() == ["after the bar"]
-
-
-def test_a_bar_that_was_interrupted_takes_no_more_notes(
-    monkeypatch: pytest.MonkeyPatch, logged: Callable[[], Collection[str]]
-) -> None:
-    on_terminal(monkeypatch)
-
-    def work() -> None:
-        for _ in progress.track(range(3), label="judging", total=3):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    progress.note("going on")
-    assert logged() == ["going on"]
-
-
-def test_workers_of_a_launcher_which_share_a_terminal_show_no_bars(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    terminal = on_terminal(monkeypatch)
-    monkeypatch.setattr(
-        multiprocessing, "parent_process", multiprocessing.current_process
-    )
-    assert list(progress.track(range(3), label="judging", total=3)) == [0, 1, 2]
-    assert terminal.getvalue() == ""
 
 
 def test_long_work_logs_how_much_of_it_is_done(

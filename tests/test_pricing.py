@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from elo_exp.api.costs import Budget, Prices, money
-from elo_exp.store.usage import TOKEN_CLASSES
 from tests.data import described
 
 _NAMES = [field.name for field in dataclasses.fields(Prices)]
@@ -45,24 +44,6 @@ def test_a_worked_example() -> None:
     usage = {"input_tokens": 900, "cache_read_tokens": 2500, "output_tokens": 550}
     assert OPUS.dollars(usage) == pytest.approx(0.0151, abs=1e-12)
     assert OPUS.dollars(usage, batched=True) == pytest.approx(0.00755, abs=1e-12)
-
-
-def test_every_class_of_tokens_has_its_own_price_and_no_other_is_paid_for() -> None:
-    """Thinking is in the output already."""
-    dollars = [OPUS.dollars({tokens: 1_000_000}) for tokens in TOKEN_CLASSES]
-    assert dollars == pytest.approx([4.0, 5.0, 8.0, 0.2, 20.0])
-    assert OPUS.dollars({}) == OPUS.dollars({"thinking_tokens": 10**6}) == 0
-
-
-USAGES = st.fixed_dictionaries({name: st.integers(0, 10**7) for name in TOKEN_CLASSES})
-
-
-@given(one=USAGES, two=USAGES)
-def test_law_costs_add_up(one: dict[str, int], two: dict[str, int]) -> None:
-    together = {name: one[name] + two[name] for name in TOKEN_CLASSES}
-    assert OPUS.dollars(together) == pytest.approx(
-        OPUS.dollars(one) + OPUS.dollars(two), abs=1e-9
-    )
 
 
 def test_every_model_that_ships_has_prices_that_make_sense() -> None:
@@ -190,24 +171,6 @@ def test_the_longest_cache_that_pays_is_chosen(
     assert OPUS.best_ttl(hit_rate) == ttl
 
 
-@given(hit_rate=st.floats(0, 1))
-def test_law_the_cache_that_is_chosen_never_costs_more_than_none(
-    hit_rate: float,
-) -> None:
-    for model, facts in FACTS.items():
-        ttl = facts.best_ttl(hit_rate)
-        prefix = hit_rate * facts.cache_read + (1 - hit_rate) * facts.write(ttl)
-        assert (prefix if ttl else facts.input) <= facts.input * (1 + 1e-12), model
-
-
-def test_a_cache_that_is_free_to_write_always_pays_and_one_that_is_dear_to_read_never() -> (
-    None
-):
-    assert prices(cache_write_1h=4).best_ttl(0.0) == "1h"
-    for read in (4.5, 9):  # dearer than to write it
-        assert prices(cache_read=read).best_ttl(1.0) is None
-
-
 # The cap
 
 
@@ -263,16 +226,6 @@ def test_what_became_of_a_cap_has_its_digits_and_says_what_is_held_and_why() -> 
     held = "$0.003 are held for answers that were lost or do not say what they cost"
     assert budget.state("") == f"$0.004 of $0.005 are spent, {held}"
     assert budget.state("Oops").endswith(f"{held}; the last error: Oops")
-
-
-def test_a_reservation_under_the_same_name_takes_the_place_of_the_former() -> None:
-    budget = Budget(10.0)
-    budget.reserve("a", 4.0)
-    budget.reserve("a", 3.0)
-    assert room(budget) == 7
-    for name in ("a", "a", "never reserved"):
-        budget.release(name)
-    assert room(budget) == 10
 
 
 @pytest.mark.parametrize(

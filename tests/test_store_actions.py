@@ -42,11 +42,12 @@ from elo_exp.store.ledger import Batch, Ledger
 from elo_exp.store.store import SCHEMA_VERSION, Store
 from elo_exp.store.usage import Usage
 from tests import stores
-from tests.anthropic_server import AcceptThenReset, AnthropicServer
+from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import longer
 from tests.commands import attempt, command, environment
 from tests.data import full_disk, shipped
 from tests.experiments import built
+from tests.http_server import AcceptThenReset
 from tests.paying import claude, comparisons, paying
 
 __all__ = ["paying"]
@@ -294,12 +295,9 @@ def test_list_counts_by_kind_source_and_dimension_with_what_was_paid():
     ("words", "n"),
     [
         (("store.judge=opus",), 4),
-        (("store.rubric=calibration",), 1),
         (("store.entrant=cid",), 4),  # its two responses, and k3 and k6
         (("store.judge=opus", "store.entrant=ann", "store.rubric=factuality"), 2),
-        (("store.judge=OPUS",), 0),
         (('store.entrant="x\' OR 1=1 --"',), 0),
-        (("store.entrant='%'",), 0),
     ],
 )
 def test_judge_entrant_and_rubric_choose_answers_together(
@@ -358,18 +356,12 @@ def test_cancelled_batches_are_collected_and_the_next_run_pays_for_the_rest(
     assert set(server.meter.billed.values()) == {1}
 
 
-@pytest.mark.parametrize("n_ended", [1, 3])
-def test_cancel_ends_every_batch_also_where_some_have_ended_already(
-    n_ended: int, server: AnthropicServer
-):
+def test_batches_that_have_ended_need_no_cancelling(server: AnthropicServer):
     leave_under_way(server)
-    for batch in server.batches[:n_ended]:
+    for batch in server.batches:
         batch.polls = NEVER
     said = manage("store.action=cancel", *at(server))
-    statuses = [batch.status for batch in server.batches]
-    assert statuses == ["ended"] * n_ended + ["canceling"] * (3 - n_ended)
-    if n_ended == 3:
-        assert said == f"nothing is left to end at {server.url}"
+    assert said == f"nothing is left to end at {server.url}"
 
 
 def test_a_batch_that_cannot_be_cancelled_is_not_marked_as_if_it_had_been():
@@ -464,18 +456,6 @@ def test_a_filter_exports_a_part_and_what_is_there_already_stays():
     assert rows(OTHER)["k1"] == there["k1"]
 
 
-def test_a_fresh_store_with_what_another_paid_for_asks_nothing(server: AnthropicServer):
-    server.polls_to_end = 1
-    judgments, paid = judged(server)
-    manage("store.action=export", "store.file=all.jsonl")
-    manage("store.action=import", "store.file=all.jsonl", cache_dir=OTHER.parent)
-    n_calls = len(server.meter.calls)
-    again, free = judged(server, OTHER, budget_usd=0.0)
-    assert again == judgments
-    assert (paid.judge_calls, free.judge_calls, free.dollars) == (10, 0, 0.0)
-    assert len(server.meter.calls) == n_calls
-
-
 @pytest.mark.parametrize("victim", [OURS, OTHER])
 def test_an_export_does_not_overwrite_a_store(victim: Path):
     """`store.file=` is the store.sqlite of another in merge: one slip, and everything that was paid for is gone."""
@@ -494,15 +474,10 @@ BAD_ROWS: dict[str, Any] = {
     "no key": {**GOOD, "key": None},
     "another key": {**GOOD, "key": "k2"},
     "another kind": {**GOOD, "kind": "Prompt"},
-    "a kind that is a list": {**GOOD, "kind": ["JudgeReply"]},
     "a total that is a text": {**GOOD, "kind": "ForcedLogprob", "value": TOTAL},
-    "no value": {"key": "k1", "kind": "JudgeReply"},
     "a value that is a text": {**GOOD, "value": "A"},
     "a value without its text": {**GOOD, "value": {"key": "k1"}},
-    "a text that is a number": {**GOOD, "value": {**VALUE, "text": 1}},
-    "dollars that are a text": {**GOOD, "value": {**VALUE, "dollars": "many"}},
     "dollars that are none": {**GOOD, "value": {**VALUE, "dollars": -1}},
-    "another file of ours": {"prompt_id": "p1", "winner": "ann"},
 }
 
 
@@ -514,14 +489,6 @@ def test_a_row_that_is_no_exported_answer_is_named_and_nothing_is_brought_in(row
         manage("store.action=import", "store.file=bad.jsonl")
     assert str(refusal.value).startswith("bad.jsonl:2: not an exported answer (")
     assert rows(OURS) == {}
-
-
-def test_what_is_written_by_hand_is_brought_in():
-    """Blank lines, another order of keys, no time; the first of two answers stays."""
-    row = json.dumps({"value": VALUE, "kind": "JudgeReply", "key": "k1"})
-    Path("hand.jsonl").write_text(f"\n{row}\n\n{row}\n", encoding="utf-8")
-    said = manage("store.action=import", "store.file=hand.jsonl")
-    assert said == "2 answers read, 1 of them new"
 
 
 # Merge
@@ -569,7 +536,6 @@ NOT_MERGED: list[tuple[Callable[[], Any], str, str]] = [
         str(OTHER),
         "is the database of another program.",
     ),
-    (Path("empty").touch, "empty", "is the database of another program."),
     (
         lambda: Path("notes.txt").write_text("Ask Ada.\n" * 999, encoding="utf-8"),
         "notes.txt",
@@ -581,7 +547,6 @@ NOT_MERGED: list[tuple[Callable[[], Any], str, str]] = [
         "cannot be read as a store (",
     ),
     (lambda: None, "missing", "found no file missing. Expected the store.sqlite of"),
-    (lambda: None, "other", "found no file other. Expected the store.sqlite of"),
     (
         lambda: Path("link").symlink_to("cache"),
         "link/store.sqlite",
@@ -628,7 +593,6 @@ def test_when_its_batches_are_collected_a_store_is_merged(server: AnthropicServe
     [
         (("store.judge=opus",), "k1 k2 k3 k4"),
         (("store.judge=opus", "store.entrant=cid"), "k3"),
-        (("store.judge=nobody",), ""),
     ],
 )
 def test_a_purge_takes_out_what_was_meant_after_it_is_confirmed_and_can_be_undone(
