@@ -368,35 +368,34 @@ class AnthropicServer(HttpServer):
         if late or due.get(ResetBefore):
             wire.reset()
             return
+        body = self._done(call, due)
+        if due.get(AcceptThenReset):
+            wire.reset()
+            return
+        is_file = call.path.endswith("/results")
+        halfway = (lambda: self.tell("halfway", call)) if is_file else None
+        if wire.send(200, body, due, halfway=halfway):
+            self.tell("answered", call)
+
+    def _done(self, call: Call, due: Due) -> bytes:
+        """What is answered to a call that has been served."""
         if status := due.get(Status):
             raise RefusedError(status)
         if instead := due.get(Instead):
-            body = instead.content
-        else:
-            answer = self.answer(call)
-            if due.get(DoubleAccept):
-                self.answer(call)
-            if due.get(NeverEnd) and isinstance(answer, dict):
-                self._batches[answer["id"]].never_ends = True
-            self.tell("accepted", call)
-            if hang := due.get(AcceptThenHang):
-                self.closing.wait(hang.seconds)
-            if failure := due.get(AcceptThenStatus):
-                raise refused(failure.code, "Failed after it was done.")
-            if due.get(AcceptThenReset):
-                wire.reset()
-                return
-            if isinstance(answer, list):
-                body = b"".join(map(_line, spoiled(answer, due)))
-                is_whole = wire.send(
-                    200, body, due, halfway=lambda: self.tell("halfway", call)
-                )
-                if is_whole:
-                    self.tell("answered", call)
-                return
-            body = json.dumps(answer).encode()
-        if wire.send(200, body, due):
-            self.tell("answered", call)
+            return instead.content
+        answer: Any = self.answer(call)
+        if due.get(DoubleAccept):
+            self.answer(call)
+        if due.get(NeverEnd):
+            self._batches[answer["id"]].never_ends = True
+        self.tell("accepted", call)
+        if hang := due.get(AcceptThenHang):
+            self.closing.wait(hang.seconds)
+        if failure := due.get(AcceptThenStatus):
+            raise refused(failure.code, "Failed after it was done.")
+        if call.path.endswith("/results"):
+            return b"".join(map(_line, spoiled(answer, due)))
+        return json.dumps(answer).encode()
 
     @property
     def batches(self) -> list[Batch]:

@@ -38,8 +38,8 @@ from elo_exp.api.transport import Clock, DoubtfulError, RefusedError
 from elo_exp.data import pairing
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.records import Judgment, Prompt, Response, UserError, canonical_json
+from elo_exp.store import claims
 from elo_exp.store import ledger as ledger_module
-from elo_exp.store import single_flight
 from elo_exp.store.claims import Claims
 from elo_exp.store.ledger import Batch, Ledger
 from elo_exp.store.store import Store
@@ -388,7 +388,7 @@ def main(arguments: Sequence[str]) -> int:
     requests._BACK_OFF_SECONDS = 0.02
     anthropic_api._TIMEOUT_SECONDS = chosen.timeout
     batches._ROWS = 2  # results in one transaction
-    single_flight.PAUSE_SECONDS = 0.02
+    claims.PAUSE_SECONDS = 0.02
     if chosen.clock_step:
         step_the_clock(chosen.clock_step)
     CountingConnection.moments = {

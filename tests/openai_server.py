@@ -27,7 +27,7 @@ from typing import Literal
 import pytest
 
 from elo_exp.api import requests
-from elo_exp.store import single_flight
+from elo_exp.store import claims
 from tests.anthropic_verdicts import (
     JSON,
     Rule,
@@ -64,7 +64,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(requests, "_BACK_OFF_SECONDS", 0.01)
-    monkeypatch.setattr(single_flight, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(claims, "PAUSE_SECONDS", 0.05)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pytest
 from elo_exp.api import requests as pool
 from elo_exp.judges.claude import ClaudeJudge
 from elo_exp.records import Comparison
-from elo_exp.store import single_flight
+from elo_exp.store import claims
 from elo_exp.store.store import Store
 from tests.data import COMPARISON, shipped
 
@@ -28,7 +28,7 @@ def paying(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr(pool, "_BACK_OFF_SECONDS", 0.01)
-    monkeypatch.setattr(single_flight, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(claims, "PAUSE_SECONDS", 0.01)
     yield
     for made in _MADE:  # a client's sockets are the process's until it ends
         if (client := vars(made.api).get("_client")) is not None:

@@ -37,7 +37,7 @@ from elo_exp.api.jobs import Completion
 from elo_exp.api.transport import DoubtfulError, RefusedError, UnreachableError
 from elo_exp.pipeline import judging
 from elo_exp.records import UserError
-from elo_exp.store import claims, ledger, single_flight
+from elo_exp.store import claims, ledger
 from elo_exp.store.store import Store
 
 N = 10
@@ -379,12 +379,14 @@ class PaidOnce(RuleBasedStateMachine):
             elapsed=lambda: self.world.now,
             wall=lambda: self.world.now,
             sleep=self.world.sleep,
+            monotonic=lambda: self.world.now,
+            time=lambda: self.world.now,
         )
         self.patch = pytest.MonkeyPatch()
         connect = sqlite3.connect
         for where, name, value in (
             (batches, "Clock", lambda: clock),
-            (single_flight, "time", clock),
+            (claims, "time", clock),
             (requests, "_BACK_OFF_SECONDS", 0.0),
             (claims, "this_process", self.identity),
             (claims, "is_alive", self.is_alive),

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from elo_exp.api.batches import RemoteBatch, Row
@@ -26,7 +26,6 @@ from elo_exp.api.transport import (
     brief,
     describe,
     error_in,
-    in_time,
     json_of,
     read_key,
     submitting,
@@ -47,8 +46,6 @@ _TIMEOUT_SECONDS = 300.0  # after which the client gives up on an answer
 _UPLOAD_SECONDS = 3 * _TIMEOUT_SECONDS  # the same for a batch, which may be large
 _SLACK_SECONDS = 60.0  # until the server has then certainly noticed
 _PAGE = 100
-
-T = TypeVar("T")
 
 
 def api_key() -> str | None:
@@ -144,101 +141,99 @@ class AnthropicApi:
             name: value for name, value in params.items() if name != "max_tokens"
         }
         count = self._client.messages.with_raw_response.count_tokens
-        return self._ask(count_in, lambda: count(**counted))
+        return int(self._ask(count_in, lambda: count(**counted)))
 
     def check_model(self, model: str) -> None:
         """Raise UserError where the server cannot be reached, refuses the key, or does not know the
         model."""
         retrieve = self._client.models.with_raw_response.retrieve
 
-        def has_no_list(error: Any) -> bool:
+        def has_no_list(error: Any) -> bool:  # some gateways
             return error.status_code == 404 and model not in self._describe(error)
 
         try:
-            found = self._find(model_in, lambda: retrieve(model), has_no_list)
+            if self._ask(model_in, lambda: retrieve(model), has_no_list) is None:
+                text = "%s has no list of models; going on with %s"
+                logger.info(text, self.endpoint, model)
         except UnreachableError as error:
             raise UserError(
                 f"{self.endpoint} cannot be reached ({error}). Check the network and "
                 f"{self._part}.base_url; nothing was spent."
             ) from None
-        if found is None:  # some gateways
-            logger.info(
-                "%s has no list of models; going on with %s", self.endpoint, model
-            )
+
+    @property
+    def _batches(self) -> Any:
+        return self._client.messages.batches.with_raw_response
 
     def recent(self) -> Iterator[RemoteBatch]:
-        """Yield all batches, newest first: that one alone is asked for before the others."""
-        batches = self._client.messages.batches.with_raw_response
-        found, last = self._ask(page_in, lambda: batches.list(limit=1))
-        yield from found
-        while last is not None:
-            after = last
-            found, last = self._ask(
-                page_in,
-                lambda: batches.list(limit=_PAGE, after_id=after),  # noqa: B023
-            )
-            yield from found
+        """Yield all batches, newest first: that one alone is requested before the others."""
+        options: dict[str, Any] = {"limit": 1}
+        while True:
+            page = self._ask(page_in, lambda: self._batches.list(**options))  # noqa: B023
+            batches, last = page
+            yield from batches
+            if last is None:
+                return
+            options = {"limit": _PAGE, "after_id": last}
 
     def check(self, batch_id: str) -> RemoteBatch | None:
         """Return the batch as it stands; None where the server knows of no such batch."""
-        batches = self._client.messages.batches.with_raw_response
-        return self._find(
-            batch_in,
-            lambda: batches.retrieve(batch_id),
-            lambda error: error.status_code == 404,
-        )
+        return self._batch(self._batches.retrieve, batch_id, {404})
 
     def cancel(self, batch_id: str) -> bool:
-        """Ask for a batch's end; False where it had ended, or is unknown."""
-        batches = self._client.messages.batches.with_raw_response
-        found = self._find(
-            batch_in,
-            lambda: batches.cancel(batch_id),
-            lambda error: error.status_code in (400, 404),
+        """Request a batch's end; False where it had ended, or is unknown."""
+        return self._batch(self._batches.cancel, batch_id, {400, 404}) is not None
+
+    def _batch(
+        self, call: Callable[[str], Any], batch_id: str, absent: Collection[int]
+    ) -> RemoteBatch | None:
+        batch: RemoteBatch | None = self._ask(
+            batch_in, lambda: call(batch_id), lambda error: error.status_code in absent
         )
-        return found is not None
+        return batch
 
     def results(self, batch: RemoteBatch) -> Iterator[Row]:
         """Yield the rows of a batch that has ended, perhaps cut short."""
         import anthropic
 
-        self._check_host(batch.results_url)
-        with self._asking():
-            try:
-                # it looks at the batch once more, and takes what it sees for one
-                rows = self._client.messages.batches.results(batch.batch_id)
-            except (AttributeError, TypeError):
-                raise OddAnswerError(None, "a batch") from None
-            except anthropic.NotFoundError as error:
-                raise UnreachableError(self._describe(error)) from None
-            with closing(rows.http_response):
-                for row in in_time(_TIMEOUT_SECONDS, iter(rows)):
-                    is_model = hasattr(row, "to_dict")
-                    yield row_in(
-                        row.to_dict(mode="json", warnings=False) if is_model else row
-                    )
-
-    def _check_host(self, url: str | None) -> None:
-        """The SDK follows an absolute address, with the key, to whatever host it names."""
-        ours, theirs = urlsplit(self.endpoint).hostname, urlsplit(url or "").hostname
-        if theirs not in (None, ours):
+        ours = urlsplit(self.endpoint).hostname
+        theirs = urlsplit(batch.results_url or "").hostname
+        if theirs not in (None, ours):  # the SDK would follow it, with the key
             raise UserError(
                 f"the server at {ours} says that the results are at {theirs}, which does not get "
                 "the key."
             )
-
-    def _ask(self, parse: Callable[[Any], T], call: Callable[[], Any]) -> T:
-        """The answer to a question. The SDK asks again twice before it gives up."""
+        rows: list[Any] = []
+        problem: Exception | None = None
         with self._asking():
-            return parse(within(_TIMEOUT_SECONDS, lambda: json_of(call())))
+            try:
+                # it looks at the batch once more, and takes what it sees for one
+                decoder = self._client.messages.batches.results(batch.batch_id)
+            except (AttributeError, TypeError):
+                raise OddAnswerError(None, "a batch") from None
+            except anthropic.NotFoundError as error:
+                raise UnreachableError(self._describe(error)) from None
+            with closing(decoder.http_response):
+                try:  # what came before an error is kept
+                    within(3 * _TIMEOUT_SECONDS, rows.extend, decoder)
+                except Exception as error:
+                    problem = error
+            for row in list(rows):
+                is_model = hasattr(row, "to_dict")
+                yield row_in(
+                    row.to_dict(mode="json", warnings=False) if is_model else row
+                )
+            if problem is not None:
+                raise problem
 
-    def _find(
+    def _ask(
         self,
-        parse: Callable[[Any], T],
+        parse: Callable[[Any], Any],
         call: Callable[[], Any],
-        is_absent: Callable[[Any], bool],
-    ) -> T | None:
-        """The same; None where the error says that there is no such thing."""
+        is_absent: Callable[[Any], bool] = lambda error: False,
+    ) -> Any:
+        """The parsed answer to a question, which the SDK sends three times before it gives up; None
+        where the error says that there is no such thing."""
         import anthropic
 
         with self._asking():
@@ -394,9 +389,11 @@ def row_in(line: Any) -> Row:
             try:
                 message = message_in(answer)
             except OddAnswerError as odd:
+                error = answer.get("error") if isinstance(answer, Mapping) else None
+                kind = error.get("type") if isinstance(error, Mapping) else None
                 return Row(
                     custom_id=custom_id,
-                    outcome=_error_type(answer) or "api_error",
+                    outcome=str(kind or "api_error"),
                     detail=str(odd),
                     possibly_billed=True,
                 )
@@ -407,13 +404,6 @@ def row_in(line: Any) -> Row:
         case {"type": "expired" | "canceled" as outcome}:
             return Row(custom_id=custom_id, outcome=outcome)
     return Row(custom_id=custom_id, outcome=None)
-
-
-def _error_type(answer: Any) -> str | None:
-    match answer:
-        case {"error": {"type": str(kind)}}:
-            return kind
-    return None
 
 
 def parse_message(message: Mapping[str, Any]) -> Completion:

@@ -11,8 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from email.utils import mktime_tz, parsedate_tz
-from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -33,7 +31,6 @@ HINTS = {
 }
 _LONGEST_WORDS = 300  # of a server's error
 _PATIENCE_SECONDS = 900.0  # a server that asks for more has no answers today
-_BLOCK = 256  # results that have to come within the time that one answer may take
 
 R = TypeVar("R")
 
@@ -200,29 +197,6 @@ def within(seconds: float, call: Callable[..., R], *args: Any) -> R:
     return answer  # type: ignore[return-value]
 
 
-def in_time(seconds: float, items: Iterator[R]) -> Iterator[R]:
-    """Yield the items of an answer that comes piece by piece: each block of them within `seconds`,
-    or DoubtfulError."""
-    error: Exception | None = None
-
-    def read_block() -> list[R]:
-        nonlocal error
-        block: list[R] = []
-        try:
-            for item in islice(items, _BLOCK):
-                block.append(item)
-        except Exception as problem:
-            error = problem
-        return block
-
-    while block := within(seconds, read_block):
-        yield from block
-        if error is not None:
-            break
-    if error is not None:
-        raise error
-
-
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """The seconds that a server asks to wait; None where it does not say."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
@@ -231,8 +205,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         except (KeyError, ValueError):
             continue
         return max(0.0, seconds) if math.isfinite(seconds) else None
-    date = parsedate_tz(headers.get("retry-after", ""))
-    return max(0.0, mktime_tz(date) - time.time()) if date else None
+    return None
 
 
 def brief(error: BaseException) -> str:

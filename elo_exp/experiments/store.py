@@ -134,7 +134,7 @@ class ManageStore:
                 "names them."
             )
         ledger.give_up(batch, "given up by the user")
-        n = ledger.outcomes(batch).get("pending", 0)
+        n = ledger.n_pending(batch)
         return (
             f"batch {batch.nonce} is given up: its {n:,} open queries are paid for again when they "
             "are next wanted."
@@ -174,13 +174,12 @@ def _under_way(store: Store) -> str:
     for batch in ledger.batches():
         if not batch.is_open:
             continue
-        outcomes = ledger.outcomes(batch)
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(batch.created_at))
         where = batch.batch_id or "not known yet to have arrived"
         noted = f"; {batch.note}" if batch.note else ""
         lines.append(
             f"under way: {batch.nonce}  {batch.size:,} requests to {batch.judge_model} since "
-            f"{since}, {outcomes.get('pending', 0):,} open, at most ${batch.reserve:.2f}; {where} "
+            f"{since}, {ledger.n_pending(batch):,} open, at most ${batch.reserve:.2f}; {where} "
             f"at {batch.endpoint}{noted}"
         )
     return "\n".join(lines)

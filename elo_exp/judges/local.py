@@ -21,7 +21,7 @@ from elo_exp.models.causal_lm import CausalLM
 from elo_exp.models.checkpoints import ModelSettings
 from elo_exp.models.generation import in_batches
 from elo_exp.records import JudgeReply, JudgeRequest, UserError, canonical_json
-from elo_exp.store.single_flight import get_or_create
+from elo_exp.store.claims import get_or_create
 from elo_exp.store.store import Store
 from elo_exp.types import Count
 

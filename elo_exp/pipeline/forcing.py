@@ -23,7 +23,7 @@ from elo_exp.records import (
     UserError,
     fingerprint,
 )
-from elo_exp.store.single_flight import get_or_create
+from elo_exp.store.claims import get_or_create
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)

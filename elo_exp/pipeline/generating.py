@@ -22,7 +22,7 @@ from elo_exp.files import utc_now
 from elo_exp.pipeline.paying import pay
 from elo_exp.progress import track
 from elo_exp.records import Prompt, Response, UserError, canonical_json, fingerprint
-from elo_exp.store.single_flight import get_or_create
+from elo_exp.store.claims import get_or_create
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)

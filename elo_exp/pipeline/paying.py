@@ -17,9 +17,8 @@ from elo_exp.entrants import HostedEntrant
 from elo_exp.judges import BatchJudge, PaidJudge
 from elo_exp.pipeline.planning import first_ttl, measured_ttl
 from elo_exp.records import Record, UserError
-from elo_exp.store.claims import Claims
+from elo_exp.store.claims import Claims, share
 from elo_exp.store.ledger import CANCELLED, Ledger, unresolved
-from elo_exp.store.single_flight import share
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from itertools import count as count_up
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +88,10 @@ def count(store: Store, chosen: Filter) -> list[StoreSummary]:
     return [StoreSummary(*row) for row in rows]
 
 
-def losses(store: Store) -> tuple[int, float]:
+def losses(store: Store) -> tuple[Any, ...]:
     """How many single calls got no answer that may have been billed, and the most they cost."""
-    query = (
-        "SELECT COUNT(*), COALESCE(SUM(dollars), 0.0) FROM losses WHERE why IS NOT NULL"
-    )
-    ((n, dollars),) = store.read(query)
-    return int(n), float(dollars)
+    query = "SELECT COUNT(*), TOTAL(dollars) FROM losses WHERE why IS NOT NULL"
+    return store.read(query)[0]
 
 
 def export(store: Store, path: Path, chosen: Filter) -> int:
@@ -128,32 +125,23 @@ def load(store: Store, path: Path) -> tuple[int, int]:
 def _checked(place: str, row: dict[str, Any]) -> tuple[str, str, str, str]:
     try:
         key, kind, value = row["key"], row["kind"], row["value"]
-        answer = KINDS[kind].from_dict(value)
-        _check_types(answer)
-        if not isinstance(key, str) or getattr(answer, "key", key) != key:
-            raise KeyError("key")
-        diagnostics = value.get("diagnostics") or {}
-        if (
-            not 0
-            <= float(value.get("dollars", diagnostics.get("dollars", 0)))
-            < math.inf
-        ):
-            raise ValueError("its dollars are none")
+        match answer := KINDS[kind].from_dict(value):
+            case JudgeReply(text=str()) if answer.key == key:
+                dollars = answer.dollars
+            case Response(response_text=str()):
+                dollars = answer.diagnostics.get("dollars", 0.0)
+            case ForcedLogprob(total_logprob=float() | None):
+                dollars = 0.0
+            case _:
+                raise TypeError("its key or its text is another's")
+        if not (isinstance(key, str) and 0 <= float(dollars) < math.inf):
+            raise ValueError("its key or its dollars are none")
         return key, kind, storable_json(value), str(row.get("created_at") or utc_now())
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{place}: not an exported answer ({error}). Expected key, kind ({', '.join(KINDS)}) "
             "and value, as store.action=export writes them. Nothing was brought in."
         ) from None
-
-
-def _check_types(answer: Record) -> None:
-    match answer:
-        case JudgeReply(text=str()) | Response(response_text=str()):
-            return
-        case ForcedLogprob(total_logprob=float() | None):
-            return
-    raise TypeError("what it says is of another type")
 
 
 def merge(store: Store, path: Path) -> tuple[int, int]:
@@ -216,10 +204,8 @@ def purge(store: Store, chosen: Filter) -> tuple[int, Path]:
     Queries of theirs that are under way stay: their answers come back when they are collected.
     """
     where, values = chosen.where()
-    stamp = utc_now().replace(":", "-")
-    names = (f"purged_{stamp}{f'_{n}' if n > 1 else ''}.jsonl" for n in count_up(1))
-    paths = (store.path.with_name(name) for name in names)
-    path = next(path for path in paths if not path.exists())
+    stamp = f"{utc_now().replace(':', '-')}_{secrets.token_hex(3)}"
+    path = store.path.with_name(f"purged_{stamp}.jsonl")
     with store.transaction() as db:
         write_jsonl(path, _rows(store, where, values))
         n = db.execute(f"DELETE FROM answers WHERE {where}", values).rowcount

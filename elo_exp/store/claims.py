@@ -14,17 +14,20 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Self
+from typing import Self, TypeVar
 
 from elo_exp.files import utc_now
+from elo_exp.progress import note
+from elo_exp.records import Record
 from elo_exp.store.processes import is_alive, this_process
 from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 
 BEAT_SECONDS = 20.0
+PAUSE_SECONDS = 1.0  # between two looks at what another process is making
 LEASE_SECONDS = 300.0  # after which a process elsewhere without a new heartbeat is dead
 OPEN = "('intended', 'submitted')"  # states of a batch whose results are still to come
 PENDING = (
@@ -32,6 +35,10 @@ PENDING = (
     f"WHERE state IN {OPEN} AND outcome IS NULL"
 )
 _LIVES = "owner IN (SELECT key FROM living)"
+
+
+R = TypeVar("R", bound=Record)
+Wanted = TypeVar("Wanted")
 
 
 class Claims:
@@ -200,4 +207,73 @@ def _fill(db: sqlite3.Connection, table: str, keys: Iterable[str]) -> None:
     db.execute(f"DELETE FROM {table}")
     db.executemany(
         f"INSERT OR IGNORE INTO {table} VALUES (?)", ((key,) for key in keys)
+    )
+
+
+def share(
+    wanted: Mapping[str, Wanted],
+    store: Store,
+    *,
+    record: type[R],
+    key: Callable[[R], str],
+    make: Callable[[Mapping[str, Wanted], Claims], Iterator[R]],
+    failed: Collection[str],
+    what: str,
+    endpoint: str | None = None,
+) -> Iterator[R]:
+    """Claim and make what nobody else is making, then wait for the others. What a dead process has
+    left is made here.
+
+    wanted         by the key of its answer in the store
+    make           the answers to what is claimed, each committed
+    failed         the keys that `make` has found to have no answer
+    what           plural noun for the answers
+    endpoint       of the batches that may have been left under way; None for answers without
+                   batches
+    """
+    if not wanted:
+        return
+    waiting = dict(wanted)
+    with Claims(store) as claims:
+        while waiting:
+            mine = {
+                name: waiting[name]
+                for name in claims.take(list(waiting), endpoint=endpoint)
+            }
+            for answer in make(mine, claims):
+                waiting.pop(key(answer), None)
+                yield answer
+            for name in failed:
+                waiting.pop(name, None)
+            for name, answer in store.get(record, list(waiting)).items():
+                waiting.pop(name)
+                yield answer
+            if waiting:
+                holders = claims.holders(list(waiting))
+                note(f"waiting for {len(waiting)} {what} that others make: {holders}")
+                time.sleep(PAUSE_SECONDS)
+
+
+def get_or_create(
+    wanted: Mapping[str, Wanted],
+    store: Store,
+    *,
+    record: type[R],
+    key: Callable[[R], str],
+    make: Callable[[Sequence[Wanted]], Iterator[R]],
+    what: str,
+) -> Iterator[R]:
+    """Share what takes hours and is not billed: each answer is committed as it is made, and what
+    `make` leaves out has no answer."""
+    failed: set[str] = set()
+
+    def create(mine: Mapping[str, Wanted], claims: Claims) -> Iterator[R]:
+        unanswered = set(mine)
+        for answer in store.keep(make(list(mine.values())), key=key):
+            unanswered.discard(key(answer))
+            yield answer
+        failed.update(unanswered)
+
+    return share(
+        wanted, store, record=record, key=key, make=create, failed=failed, what=what
     )

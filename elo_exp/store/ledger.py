@@ -224,13 +224,10 @@ class Ledger:
         query = f"{PENDING} AND (?1 IS NULL OR endpoint = ?1)"
         return {key for (key,) in self.store.read(query, (endpoint,))}
 
-    def outcomes(self, batch: Batch) -> dict[str, int]:
-        """How many queries of a batch ended how; those without a result are 'pending'."""
-        query = (
-            "SELECT COALESCE(outcome, 'pending'), COUNT(*) FROM queries "
-            "WHERE nonce = ? GROUP BY 1"
-        )
-        return dict(self.store.read(query, (batch.nonce,)))
+    def n_pending(self, batch: Batch) -> int:
+        """Count the queries of a batch whose results are still to come."""
+        query = "SELECT COUNT(*) FROM queries WHERE nonce = ? AND outcome IS NULL"
+        return int(self.store.read(query, (batch.nonce,))[0][0])
 
 
 def unresolved(batches: Iterable[Batch]) -> str:
