@@ -20,7 +20,6 @@ import pytest
 from elo_exp import pipeline
 from elo_exp.api.costs import Budget
 from elo_exp.api.jobs import Completion
-from elo_exp.entrants import HostedEntrant
 from elo_exp.entrants.claude import ClaudeEntrant
 from elo_exp.entrants.openai_compatible import OpenAiCompatibleEntrant
 from elo_exp.pipeline import generating
@@ -222,23 +221,6 @@ def test_the_key_of_an_answer_has_all_that_is_sent_and_where_to_and_nothing_else
 # Some at a time
 
 
-def test_so_many_are_asked_at_a_time_and_no_more():
-    """Nobody is answered before three are there, and a fourth has not come."""
-    three, under_way, most = threading.Barrier(3, timeout=5), [0], [0]
-
-    def watch(stage: Stage, call: Call) -> None:
-        if stage == "asked":
-            under_way[0] += 1
-            most[0] = max(most[0], under_way[0])
-            three.wait()
-        else:
-            under_way[0] -= 1
-
-    with OpenAiServer(on_call=watch) as server:
-        list(answered(entrant(server.url, concurrency=3), prompts(9)))
-    assert most == [3]
-
-
 def test_what_is_on_its_way_at_ctrl_c_is_waited_for_and_handed_over():
     """Of two that are asked together the second is still at work when the first has come."""
     go_on = threading.Event()
@@ -259,23 +241,6 @@ def test_what_is_on_its_way_at_ctrl_c_is_waited_for_and_handed_over():
 
 
 # Errors
-
-
-def test_what_was_answered_before_an_error_is_stored_and_not_asked_again(
-    tmp_path: Path,
-):
-    path = tmp_path / "store.sqlite"
-    with OpenAiServer() as server:
-        server.fault(Status(401), nth=6)
-        with pytest.raises(UserError) as refusal:
-            generated(entrant(server.url, concurrency=3), 9, path)
-        assert str(refusal.value).startswith(
-            "the entrant openai_compatible's API refuses (401): the key is not accep"
-        )
-        assert str(refusal.value).endswith("the same command goes on.")
-        assert len(stored(path)) == server.billed.total() >= 5
-        assert len(generated(entrant(server.url), 9, path)) == 9
-    assert set(server.billed.values()) == {1}
 
 
 def test_a_prompt_that_is_too_long_is_named_and_the_others_are_answered(
@@ -350,22 +315,6 @@ def test_an_error_that_every_request_would_meet_stops_at_the_first(
     assert "\n" not in str(refusal.value)
     assert len(server.asked) == 1
     assert server.billed.total() == 0
-
-
-def test_where_nothing_is_to_be_answered_nothing_is_asked_and_no_key_is_needed():
-    with OpenAiServer() as server:
-        assert list(answered(entrant(server.url, key_variable="MY_KEY"), [])) == []
-    assert server.calls == []
-
-
-def test_the_check_before_the_first_request_is_made_once():
-    with OpenAiServer() as server:
-        made = entrant(server.url)
-        made.preflight()
-        list(answered(made, prompts(1)))
-        list(answered(made, prompts(1)))
-    assert [call.method for call in server.calls] == ["GET", "POST", "POST"]
-    assert isinstance(made, HostedEntrant)
 
 
 def test_the_command_says_what_stops_an_entrant_before_any_other_answers(
@@ -512,7 +461,7 @@ class Together:
         return Completion(text="Yes.", stop_reason="end_turn", usage={})
 
 
-@pytest.mark.parametrize("spoilt", ["p00", "p04", "p09"])
+@pytest.mark.parametrize("spoilt", ["p04"])
 def test_an_answer_that_cannot_be_read_is_named_and_the_others_are_answered(
     spoilt: str, caplog: pytest.LogCaptureFixture
 ):
@@ -528,7 +477,7 @@ def test_an_answer_that_cannot_be_read_is_named_and_the_others_are_answered(
     )
 
 
-@pytest.mark.parametrize("spoilt", ["p00", "p04", "p09"])
+@pytest.mark.parametrize("spoilt", ["p04"])
 def test_an_answer_that_cannot_be_kept_takes_no_other_along(spoilt: str):
     """As where the disk is full: the run ends, and what has come by then is handed over."""
     made = Together(10, spoilt=[spoilt], error=UserError("the disk is full"))
@@ -609,27 +558,6 @@ def test_why_claude_stopped_is_kept(reason: str, finish_reason: str, claude):
     server.outcomes = lambda params, n: anthropic_verdicts.StopReason(reason)
     (response,) = answered(build(), prompts(1))
     assert response.finish_reason == finish_reason
-
-
-def test_an_error_in_place_of_a_message_is_no_answer_of_claude(claude, tmp_path: Path):
-    """With status 200, as from a gateway; asked again, it answers."""
-    server, build = claude
-    answered = server.outcomes
-    error = {
-        "type": "error",
-        "error": {"type": "overloaded_error", "message": "Overloaded"},
-    }
-    server.outcomes = lambda params, n: (
-        anthropic_verdicts.Reshaped(lambda message: error)
-        if n == 1
-        else answered(params, n)
-    )
-    found = generated(build(), 2, tmp_path / "store.sqlite")
-    assert [response.response_text for response in found.values()] == [
-        "Because.",
-        "Because.",
-    ]
-    assert server.meter.posts("/messages$") == 4
 
 
 def test_claude_without_a_key_or_with_another_model_or_a_wrong_one_is_one_line(

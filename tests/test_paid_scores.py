@@ -5,7 +5,6 @@ Everything goes through the real clients to a real server on 127.0.0.1, which ke
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import time
@@ -25,8 +24,7 @@ from tests import openai_server
 from tests.anthropic_server import AnthropicServer
 from tests.anthropic_verdicts import Outcome, Says, StopReason, plain_text
 from tests.data import shipped
-from tests.http_server import Status
-from tests.paying import SINGLE, claude, paying
+from tests.paying import claude, paying
 from tests.stores import process
 
 __all__ = ["paying"]
@@ -110,16 +108,6 @@ def test_a_batch_of_a_killed_process_is_collected_and_not_paid_again():
     assert len(server.batches) == 1
 
 
-def test_messages_pay_each_score_once_over_a_run_that_was_broken_off():
-    with AnthropicServer(outcomes=model) as server:
-        server.fault("POST", SINGLE, Status(402, message="No."), nth=4)
-        with pytest.raises(UserError, match="Every answer so far is stored"):
-            score(claude(server.url, transport="messages", concurrency=1))
-        found, usage = score(claude(server.url, transport="messages"))
-    assert (found, usage.judge_calls) == (TENTHS, 3)
-    assert list(server.meter.billed_bodies.values()) == [1] * 6
-
-
 @pytest.mark.parametrize("transport", ["batches", "messages"])
 def test_an_interval_is_asked_for_by_its_schema_and_read_as_a_variance(transport: str):
     with AnthropicServer(outcomes=model) as server, Store(STORE) as store:
@@ -181,35 +169,3 @@ def test_a_plan_beyond_the_oracles_cap_is_refused_in_its_words():
             plan = pipeline.plan_scores(items(6), SCORE, oracle, store)
     assert "cap $0.01 (oracle.budget_usd)" in pipeline.plan_table(plan)
     assert server.meter.billed_bodies.total() == 0
-
-
-def test_equal_texts_are_asked_once():
-    copies = [dataclasses.replace(i, draw_idx=1, entrant_id="bob") for i in items(3)]
-    with AnthropicServer(outcomes=model) as server, Store(STORE) as store:
-        some = [*items(3), *copies]
-        found = pipeline.score_responses(some, SCORE, claude(server.url), store)
-    assert [s.judge_score for s in found] == TENTHS[:3] * 2
-    assert {(s.policy, s.draw_idx) for s in found} == {("ann", 0), ("bob", 1)}
-    assert server.meter.billed_bodies.total() == 3
-
-
-@pytest.mark.parametrize("structured", ["json_schema", "none"])
-def test_a_server_that_speaks_openai_scores_and_is_asked_once(structured: str):
-    def completion(params: Mapping[str, Any], _: int) -> openai_server.Says:
-        number = worth(params["messages"][-1]["content"])
-        return openai_server.Says(json.dumps({"evidence": "", "score": number}))
-
-    with openai_server.OpenAiServer(outcomes=completion) as server:
-        made = shipped(
-            "judge",
-            "openai_compatible",
-            base_url=server.url,
-            model="large",
-            structured=structured,
-        )
-        found, _ = score(made)
-        _, again = score(made)
-    assert (found, again.judge_calls) == (TENTHS, 0)
-    assert list(server.billed.values()) == [1] * 6
-    has_schema = ["json_schema" in str(p.get("response_format")) for p in server.asked]
-    assert has_schema == [structured == "json_schema"] * 6

@@ -236,12 +236,6 @@ def test_a_repeat_judges_everything_once_more_and_changes_no_winner(path, respon
             assert more == [(1, False), (1, True)]
 
 
-def test_nothing_to_compare_is_nothing_judged(path):
-    nothing: dict[str, list[Any]] = {dimension: [] for dimension in DIMENSIONS}
-    judgments, usage = judged(path, nothing)
-    assert (judgments, usage.judge_calls) == (nothing, 0)
-
-
 def test_stored_only_judges_nothing_and_counts_what_is_missing(path, responses, caplog):
     judgments, usage = judged(path, compared(responses), stored_only=True)
     assert judgments == {dimension: [] for dimension in DIMENSIONS}
