@@ -137,21 +137,32 @@ class OpenAiApi:
         return message  # type: ignore[no-any-return]
 
     def check(self, model: str) -> None:
-        """Whether the SDK is there, and the server, and whether it takes the key; free. Raises
-        UserError where not.
+        """Raise UserError where the SDK, the server or a valid key is missing; free.
 
         Not every server lists its models, or lists them by the names that it takes: one that is not
         listed is only warned of.
         """
         import httpx2
 
-        sdk, seconds = _sdk(), min(_LISTING_SECONDS, self._timeout_seconds)
+        sdk, seconds, names = _sdk(), min(_LISTING_SECONDS, self._timeout_seconds), []
         patient = self._client.with_options(timeout=seconds, max_retries=2)
         try:
             listed = patient.models.with_raw_response.list().http_response.json()
             names = [str(row["id"]) for row in listed["data"] or []]
         except sdk.APIStatusError as error:
-            names = self._without_list(error)
+            status, problem = error.status_code, ""
+            if status in (502, 503, 504):  # it is not there, or still loading
+                problem = f"has no answers now ({self._describe(error)})"
+            elif status == 401 and "scope" not in str(error.body):
+                problem = f"refuses (401): {self._describe(error)}"
+            if problem:
+                raise UserError(
+                    f"{self.endpoint} {problem}. Nothing was spent."
+                ) from None
+            # a gateway may have no list, and a key may be good for completions and nothing else
+            logger.info(
+                "%s does not list its models (%d); going on", self.endpoint, status
+            )
         except (sdk.APIError, httpx2.HTTPError) as error:
             raise UserError(
                 f"{self.endpoint} cannot be reached ({brief(error)}). Check that the server runs, "
@@ -164,52 +175,27 @@ class OpenAiApi:
             ) from None
         if names and model not in names:
             named = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-            logger.warning(
-                "warning: %s.model: %s does not list %s; it lists %s",
-                self._part,
-                self.endpoint,
-                model,
-                named,
-            )
-
-    def _without_list(self, error: Any) -> list[str]:
-        """What to make of a server that refuses to list its models: a gateway may have no list, and
-        a key may be good for completions and nothing else."""
-        if error.status_code in (502, 503, 504):  # it is not there, or still loading
-            raise UserError(
-                f"{self.endpoint} has no answers now ({self._describe(error)}). Nothing was spent."
-            ) from None
-        if error.status_code == 401 and "scope" not in str(error.body):
-            raise UserError(
-                f"{self.endpoint} refuses (401): {self._describe(error)}. Nothing was spent."
-            ) from None
-        logger.info(
-            "%s does not list its models (%d); going on",
-            self.endpoint,
-            error.status_code,
-        )
-        return []
+            text = "warning: %s.model: %s does not list %s; it lists %s"
+            logger.warning(text, self._part, self.endpoint, model, named)
 
     def _describe(self, error: Any) -> str:
         """What the server says, and what to do. A server may quote the key that it refuses."""
         status, code = error.status_code, error.code
         words = error_words(error.body).replace(self._client.api_key, "[the key]")
+        hint = HINTS.get(status, "").format(part=self._part, key=self._key_variable)
         if status == 401:
             words = "the key is not accepted"
+            if self._key_variable is None:
+                hint = (
+                    f"It asks for a key: set {self._part}.key_variable to the name of the variable "
+                    "that holds it"
+                )
+        elif status == 404:
+            hint += ", which mostly ends in /v1"
         if words and isinstance(code, str) and not code.isdigit() and code not in words:
             words = f"{words} ({code})"
         words = words or f"status {status}"
-        hint = self._hint(status)
         return f"{words}. {hint}" if hint else words
-
-    def _hint(self, status: int) -> str:
-        if status == 401 and self._key_variable is None:
-            return (
-                f"It asks for a key: set {self._part}.key_variable to the name of the variable "
-                "that holds it"
-            )
-        hint = HINTS.get(status, "").format(part=self._part, key=self._key_variable)
-        return f"{hint}, which mostly ends in /v1" if status == 404 else hint
 
 
 def _sdk() -> ModuleType:

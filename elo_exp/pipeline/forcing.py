@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from elo_exp.entrants import Entrant, Policy
@@ -28,7 +28,7 @@ from elo_exp.store.store import Store
 
 logger = logging.getLogger(__name__)
 
-Totals = dict[str, float | None]  # log-probability in nats, by prompt_id
+Totals = Mapping[str, float | None]  # log-probability in nats, by prompt_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,24 +102,51 @@ def teacher_force(
 
     responses  of the logging policy, by prompt_id, with recorded tokens
     """
-    by_id = _answered(prompts, responses)
+    by_id = {p.prompt_id: p for p in prompts if p.prompt_id in responses}
     usage = store.usage
     usage.logprobs_wanted += len(policies) * len(by_id)
-    found = by_load(
-        policies, lambda name: _forced(name, policies[name], by_id, responses, store)
+    totals = by_load(
+        policies, lambda name: _totals(name, policies[name], by_id, responses, store)
     )
     logger.info(
         "log-probabilities: %d new, %d stored",
         usage.logprobs_forced,
         usage.logprobs_stored,
     )
-    for name, totals in found.items():
-        if n_absent := sum(total is None for total in totals.values()):
+    for name, some in totals.items():
+        if n_absent := sum(total is None for total in some.values()):
             logger.warning(
                 "warning: %s: %d of %d prompts with their answers exceed its context, and have no "
-                "log-probability", name, n_absent, len(totals),
+                "log-probability", name, n_absent, len(some),
             )  # fmt: skip
-    return found
+    return totals
+
+
+def _totals(
+    name: str,
+    policy: Policy,
+    prompts: Mapping[str, Prompt],
+    responses: Mapping[str, Response],
+    store: Store,
+) -> Totals:
+    """Stored and new log-probabilities; new ones are stored before they are returned."""
+    usage, n_before = store.usage, store.usage.logprobs_forced
+    keys = _keys(policy, prompts.values(), responses)
+    stored = store.get(ForcedLogprob, list(keys.values()))
+    wanted = {key: responses[i] for i, key in keys.items() if key not in stored}
+    new = get_or_create(
+        wanted,
+        store,
+        record=ForcedLogprob,
+        key=lambda forced: keys[forced.prompt_id],
+        make=lambda mine: policy.teacher_force(prompts, mine),
+        what="log-probabilities",
+    )
+    label = f"teacher forcing: {name}"
+    forced = [*stored.values(), *track(new, label=label, total=len(wanted))]
+    usage.logprobs_stored += len(forced) - (usage.logprobs_forced - n_before)
+    totals = {one.prompt_id: one.total_logprob for one in forced}
+    return {i: totals[i] for i in prompts}
 
 
 def n_forced(
@@ -129,11 +156,26 @@ def n_forced(
     store: Store,
 ) -> dict[str, int]:
     """Count the responses with a stored log-probability, by policy."""
-    by_id = _answered(prompts, responses)
     return {
-        name: len(store.get(ForcedLogprob, [*_keys(policy, by_id, responses).values()]))
+        name: len(
+            store.get(ForcedLogprob, [*_keys(policy, prompts, responses).values()])
+        )
         for name, policy in policies.items()
     }
+
+
+def _keys(
+    policy: Policy, prompts: Iterable[Prompt], responses: Mapping[str, Response]
+) -> dict[str, str]:
+    """The keys of the log-probabilities of the prompts that have a response, by prompt_id."""
+    keys = {}
+    for prompt in prompts:
+        if response := responses.get(prompt.prompt_id):
+            recorded = response.diagnostics
+            tokens = [recorded.get(name) for name in ("tokenizer", "token_ids")]
+            parts = ["forced", prompt.prompt_id, policy.logprob_key(prompt), *tokens]
+            keys[prompt.prompt_id] = fingerprint(parts)
+    return keys
 
 
 def clone_check(
@@ -150,17 +192,14 @@ def clone_check(
     A sample of `n_answers` responses is forced anew, without the store, and each policy loads its
     weights anew. Without clones, nothing is checked.
     """
-    by_id = _answered(prompts, responses)
+    by_id = {p.prompt_id: p for p in prompts if p.prompt_id in responses}
     drawn = random.Random(seed).sample(sorted(by_id), min(n_answers, len(by_id)))
-    logging_keys = [policies[logging_policy].logprob_key(by_id[i]) for i in drawn]
-    clones = [
-        name
-        for name, policy in policies.items()
-        if name != logging_policy
-        and [policy.logprob_key(by_id[i]) for i in drawn] == logging_keys
-    ]
 
-    def totals(policy: Policy) -> Totals:
+    def keys(name: str) -> list[Mapping[str, object]]:
+        return [policies[name].logprob_key(by_id[i]) for i in drawn]
+
+    def totals(name: str) -> Totals:
+        policy = policies[name]
         policy.release()
         try:
             forced = policy.teacher_force(by_id, [responses[i] for i in drawn])
@@ -168,12 +207,17 @@ def clone_check(
         finally:
             policy.release()
 
-    expected = totals(policies[logging_policy]) if clones else {}
+    clones = [
+        name
+        for name in policies
+        if name != logging_policy and keys(name) == keys(logging_policy)
+    ]
+    expected = totals(logging_policy) if clones else {}
     return _compare(
         {
             f"{name} on {i}": (expected[i], total)
             for name in clones
-            for i, total in totals(policies[name]).items()
+            for i, total in totals(name).items()
         },
         differences=f"log-probabilities of {logging_policy} and its clones",
         allowed=0.0,
@@ -184,10 +228,7 @@ def clone_check(
 
 
 def generation_check(
-    responses: Mapping[str, Response],
-    forced: Mapping[str, float | None],
-    *,
-    allowed: float,
+    responses: Mapping[str, Response], forced: Totals, *, allowed: float
 ) -> LogprobCheck:
     """Compare the log-probabilities recorded when answers were drawn with the forced ones.
 
@@ -218,7 +259,12 @@ def _compare(
     hint: str,
 ) -> LogprobCheck:
     """Check pairs of log-probabilities, by policy and prompt; None differs from any number."""
-    apart = {place: _difference(*pair) for place, pair in pairs.items()}
+    apart = {}
+    for place, (one, other) in pairs.items():
+        if one is None or other is None:
+            apart[place] = 0.0 if one is other else math.inf
+        else:
+            apart[place] = abs(one - other)
     worst = max(apart, key=apart.__getitem__, default=None)
     return LogprobCheck(
         differences=differences,
@@ -229,56 +275,3 @@ def _compare(
         worst=worst,
         hint=hint,
     )
-
-
-def _difference(one: float | None, other: float | None) -> float:
-    if one == other:
-        return 0.0
-    return math.inf if one is None or other is None else abs(one - other)
-
-
-def _forced(
-    name: str,
-    policy: Policy,
-    prompts: Mapping[str, Prompt],
-    responses: Mapping[str, Response],
-    store: Store,
-) -> Totals:
-    """Stored and new log-probabilities; new ones are stored before they are returned."""
-    usage = store.usage
-    keys = _keys(policy, prompts, responses)
-    stored = store.get(ForcedLogprob, list(keys.values()))
-    wanted = {keys[i]: responses[i] for i in prompts if keys[i] not in stored}
-    n_before = usage.logprobs_forced
-    made = get_or_create(
-        wanted,
-        store,
-        record=ForcedLogprob,
-        key=lambda forced: keys[forced.prompt_id],
-        make=lambda mine: policy.teacher_force(prompts, mine),
-        what="log-probabilities",
-    )
-    new = list(track(made, label=f"teacher forcing: {name}", total=len(wanted)))
-    found = [*stored.values(), *new]
-    usage.logprobs_stored += len(found) - (usage.logprobs_forced - n_before)
-    totals = {forced.prompt_id: forced.total_logprob for forced in found}
-    return {i: totals[i] for i in prompts}
-
-
-def _answered(
-    prompts: Sequence[Prompt], responses: Mapping[str, Response]
-) -> dict[str, Prompt]:
-    return {
-        prompt.prompt_id: prompt for prompt in prompts if prompt.prompt_id in responses
-    }
-
-
-def _keys(
-    policy: Policy, prompts: Mapping[str, Prompt], responses: Mapping[str, Response]
-) -> dict[str, str]:
-    keys = {}
-    for i, prompt in prompts.items():
-        recorded = responses[i].diagnostics
-        tokens = [recorded.get(name) for name in ("tokenizer", "token_ids")]
-        keys[i] = fingerprint(["forced", i, policy.logprob_key(prompt), *tokens])
-    return keys
