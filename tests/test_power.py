@@ -14,8 +14,8 @@ from statsmodels.stats.power import TTestPower
 from elo_exp.analysis.comparisons import differences
 from elo_exp.analysis.power import (
     Precision,
+    assumed_sigma,
     detectable,
-    minimum_detectable_difference,
     precision,
     prompts_needed,
 )
@@ -86,9 +86,9 @@ def test_a_plan_finds_what_simulations_found(
 
     The table is of normal tests; Student's find 2 % (one test) or 4 % (six) more of 50 prompts.
     """
-    found = minimum_detectable_difference(n_prompts, n_entrants)
-    assert found == pytest.approx(one, rel=0.025)
-    corrected = minimum_detectable_difference(n_prompts, n_entrants, n_tests=6)
+    sigma = assumed_sigma(n_entrants)
+    assert detectable(sigma, n_prompts) == pytest.approx(one, rel=0.025)
+    corrected = detectable(sigma, n_prompts, n_tests=6)
     assert corrected == pytest.approx(of_six, rel=0.04)
 
 
@@ -116,7 +116,7 @@ def test_law_prompts_needed_and_the_detectable_difference_are_inverse(
     ("n_prompts", "n_entrants"), [(0, 4), (1, 4), (143, 1), (0, 0)]
 )
 def test_without_prompts_or_opponents_nothing_is_found(n_prompts: int, n_entrants: int):
-    assert minimum_detectable_difference(n_prompts, n_entrants) == math.inf
+    assert detectable(assumed_sigma(n_entrants), n_prompts) == math.inf
 
 
 def power(gap: int, n_prompts: int, n: int) -> float:
@@ -135,8 +135,7 @@ def power(gap: int, n_prompts: int, n: int) -> float:
 
 @pytest.mark.parametrize(("gap", "n_prompts"), [(40, 345), (60, 155), (100, 57)])
 def test_the_planned_number_of_prompts_has_the_planned_power(gap: int, n_prompts: int):
-    assert minimum_detectable_difference(n_prompts, 4) <= gap
-    assert minimum_detectable_difference(n_prompts - 1, 4) > gap
+    assert prompts_needed(assumed_sigma(4), gap) == n_prompts
     assert 0.74 < power(gap, n_prompts, n=300) < 0.86
 
 

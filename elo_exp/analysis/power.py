@@ -82,17 +82,12 @@ def _precision(
     )
 
 
-def minimum_detectable_difference(
-    n_prompts: int, n_entrants: int, *, n_tests: int = 1
-) -> float:
-    """Return the difference, in rating points, that a planned round robin is expected to find.
-
-    Infinite for fewer than two entrants or prompts.
-    """
+def assumed_sigma(n_entrants: int) -> float:
+    """Return the standard deviation, in rating points, of one prompt's part in a difference that a
+    planned round robin is expected to have; infinite for fewer than two entrants."""
     if n_entrants < 2:
         return math.inf
-    sigma = math.sqrt(_QUALITY_VARIANCE + _OPPONENT_VARIANCE * 2 / n_entrants)
-    return detectable(sigma, n_prompts, n_tests=n_tests)
+    return math.sqrt(_QUALITY_VARIANCE + _OPPONENT_VARIANCE * 2 / n_entrants)
 
 
 def detectable(sigma: float, n_prompts: int, *, n_tests: int = 1) -> float:

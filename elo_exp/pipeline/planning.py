@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from elo_exp.analysis.power import minimum_detectable_difference
+from elo_exp.analysis.power import assumed_sigma, detectable
 from elo_exp.api.costs import PER_MILLION, money
 from elo_exp.api.transport import UnreachableError
 from elo_exp.console import text_table
@@ -273,8 +273,8 @@ def plan_table(plan: Plan) -> str:
     if not plan.of_scores:
         head.append("detects")
         for cells, row in zip(rows, plan.rows, strict=True):
-            points = minimum_detectable_difference(row.n_prompts, row.n_entrants)
-            cells.append(f"{points:.0f} Elo" if math.isfinite(points) else "-")
+            points = detectable(assumed_sigma(row.n_entrants), row.n_prompts)
+            cells.append(f"{points:.0f}" if math.isfinite(points) else "-")
     if len(rows) > 1:
         rows.append(["total", *_cells(plan.rows)])
     cost = "which costs nothing"
@@ -306,7 +306,7 @@ def _notes(plan: Plan) -> Iterator[str]:
     if n := sum(row.left_out for row in plan.rows):
         yield f"{n:,} queries have no stored reply and are left out: judging.stored_only=true."
     if not plan.of_scores:
-        yield "detects: the smallest difference with 80 % power, from simulated verdicts."
+        yield "detects: 80 % power to detect a gap of so many points, if verdicts vary as in simulations."
     if plan.budget_usd is not None and plan.new:
         yield "$ expected: by the chosen transport and prompt cache; $ plain: single messages, no cache."
     if not plan.fits:
