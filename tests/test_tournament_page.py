@@ -289,23 +289,34 @@ def test_one_answer_to_many_prompts_needs_caution_and_is_named():
     found = dataclasses.replace(standings, responses=[constant])
     said = page(found).said
     assert "The judge prefers a." in said
-    assert "a gave one answer to up to 100 % of the prompts." in said
+    assert "a gave the same answer to 100 % of the prompts." in said
 
 
-def test_invalid_verdicts_of_one_entrant_need_caution_and_bound_its_rating():
+@pytest.mark.parametrize(
+    ("model", "low", "high", "words"),
+    [
+        ("a", 1510.0, 1720.0, "The judge prefers a."),
+        ("a", 1390.0, 1720.0, "Its lead may be due to invalid verdicts."),
+        ("b", 1300.0, 1500.0, "The judge prefers a."),
+        ("b", 1300.0, 1720.0, "Its lead may be due to invalid verdicts."),
+    ],
+)
+def test_invalid_verdicts_of_one_entrant_need_caution_and_may_undo_a_lead(
+    model: str, low: float, high: float, words: str
+):
+    """a has some 1600 points, b 1400."""
     standings = rated(simulated("abc", gap=3.0), "abc", "bradley_terry")
     row = {
-        **{"model": "a", "n_invalid": 9, "n_judgments": 60, "share": 0.15},
-        **{"differs": True, "bound_low": 1510.0, "bound_high": 1720.0},
+        **{"model": model, "n_invalid": 9, "n_judgments": 60, "share": 0.15},
+        **{"differs": True, "bound_low": low, "bound_high": high},
     }
     diagnosis = {**standings.diagnoses["d"], "invalid": [row]}
-    found = dataclasses.replace(standings, diagnoses={"d": diagnosis})
-    said = page(found).said
-    assert "Whatever they hide, the rating of a lies between 1510 and 1720." in said
-    assert "The judge prefers a." in said
+    said = page(dataclasses.replace(standings, diagnoses={"d": diagnosis})).said
+    assert f"the rating of {model} is between {low:.0f} and {high:.0f}." in said
+    assert words in said
 
 
-def test_nobody_leads_where_the_prompts_or_missing_ratings_leave_it_open():
+def test_none_leads_where_the_prompts_or_missing_ratings_leave_it_open():
     reader = page(rated(simulated("abc", gap=0.0), "abc", "bradley_terry"))
     assert headline(reader) == "No clear winner"
     assert "may be as good." in reader.said
@@ -337,7 +348,12 @@ def test_the_headline_covers_all_dimensions():
     assert "The judge prefers a." in reader.said
     assert "another winner in 21 % of comparisons" in reader.said
     doubted = [dataclasses.replace(QUALITY, dimension=name) for name in names]
-    assert headline(page(some, quality=doubted)).startswith("The judge prefers a in x")
+    assert headline(page(some, quality=doubted)) == (
+        "The judge prefers a in x and y and b in z, but fails a check"
+    )
+    assert headline(page(some, quality=doubted[2:])) == (
+        "a leads in x and y; the judge prefers b in z, but fails a check"
+    )
     same = rated(simulated("ab", names, gap=9.0), "ab", "bradley_terry")
     assert headline(page(same)) == "a leads in all 3 dimensions"
 

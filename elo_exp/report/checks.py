@@ -106,7 +106,7 @@ def _invalid_by_entrant(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
     if not any(row["n_invalid"] for row in rows):
         return
     worst = max(rows, key=lambda row: row["share"] or 0.0)
-    differing = [row["model"] for row in rows if row["differs"]]
+    differing = [row for row in rows if row["differs"]]
     yield Check(
         name="invalid_by_entrant",
         state=_state(not differing),
@@ -116,7 +116,7 @@ def _invalid_by_entrant(rows: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
 
 
 def _responses(found: Sequence[ResponseCheck]) -> Iterator[Check]:
-    """One answer to many prompts is an answer to none, whatever the judge says of it."""
+    """One answer to many prompts is no answer to any of them, however the judge ranks it."""
     if not found:
         return
     repeated = [row.model for row in found if row.is_repeated]

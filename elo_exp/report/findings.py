@@ -31,9 +31,9 @@ class Finding:
     """The best entrant of a dimension, and how certain that is.
 
     case     the first that applies: unrated (fewer than two ratings), few_prompts, level (equal
-             ratings), unknown (no test), undecided (a rival is not significantly lower),
-             open (entrants without a rating may be better), caution (the judge failed a check),
-             supported
+             ratings), unknown (no test), undecided (a rival is not significantly lower), invalid
+             (invalid verdicts could undo the lead), open (entrants without a rating may be
+             better), caution (the judge failed a check), supported
     others   the entrants level with the leader, or those not significantly lower
     unrated  sentences on the entrants without a rating
     reasons  the checks that the judge failed
@@ -104,6 +104,8 @@ def finding(
         case = "unknown"
     elif rivals:
         case = "undecided"
+    elif _undone(reasons, first, second):
+        case = "invalid"
     elif any(r.rating is None and r.flag != "winless" for r in ratings):
         case = "open"
     else:
@@ -128,6 +130,24 @@ def finding(
         unrated=unrated(board, separate),
         reasons=reasons,
     )
+
+
+def _undone(reasons: Sequence[Check], first: Rating, second: Rating) -> bool:
+    """Whether the bounds of what invalid verdicts hide let another entrant be as good."""
+    rows = [
+        row
+        for check in reasons
+        if check.name == "invalid_by_entrant"
+        for row in (check.about or {})["differing"]
+    ]
+    for row in rows:
+        low, high = row["bound_low"], row["bound_high"]
+        if row["model"] == first.model:
+            if low is not None and low <= (second.rating or 0.0):
+                return True
+        elif high is not None and high >= (first.rating or 0.0):
+            return True
+    return False
 
 
 def unrated(

@@ -34,6 +34,9 @@ _OUTSIDE_HTML = re.compile(
     r'<metadata>.*?</metadata>|<defs>\s*<style.*?</defs>| (xmlns(:\w+)?|id)="[^"]*[:_][^"]*"',
     re.DOTALL,
 )
+_NEEDLESS = re.compile(  # a page has its own font
+    r"<g/>\n?| font-family: [^;]*;| transform=\"rotate\(-?0 [^\"]*\""
+)
 _COORDINATE = re.compile(r"\d{2,}\.\d{2,}")  # in points; opacities are smaller
 
 
@@ -85,7 +88,7 @@ def inline_svg(plot: Plot) -> str:
         return f'<img src="data:image/png;base64,{data}" alt="">'
     element = _OUTSIDE_HTML.sub("", plot.svg[plot.svg.find("<svg") :])
     element = element.replace("xlink:href", "href")
-    element = re.sub(r"\n\s*", "\n", element)
+    element = re.sub(r"\n\s*", "\n", _NEEDLESS.sub("", element))
     element = _COORDINATE.sub(lambda number: f"{float(number.group()):.1f}", element)
     element = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{plot.name}-", element)
     return re.sub(
